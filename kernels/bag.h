@@ -1,0 +1,153 @@
+/* The operation: bags of row numbers in, pooled rows out (OpenVINO's EmbeddingBagOffsets-15,
+ * EmbeddingBagPacked-15 and EmbeddingSegmentsSum-3, PyTorch's EmbeddingBag).
+ *
+ * A lookup goes through three steps. `eb_bag_measure` looks at sizes only and says how large
+ * result and scratch will be; `eb_bag_check` reads every bound and index once and brings all
+ * layouts to one internal form; `eb_bag_pool` (bag_ops.h) computes, and cannot fail.
+ *
+ * Thread: all functions are pure; a job is immutable once checked, so any number of threads may
+ * pool disjoint ranges of its bags. Memory: nothing is allocated; scratch, result and the arrays
+ * of the query are the caller's and must outlive the job. */
+#pragma once
+
+#include "kernels/types.h"
+
+#include <stdint.h>
+
+/* X(NAME, number, text). Numbers are those of embag.v1.Reduction, .Missing and .BagLayout. */
+#define EB_REDUCTION_LIST(X)                                                                       \
+    X(SUM, 1, "SUM")                                                                               \
+    X(MEAN, 2, "MEAN")                                                                             \
+    X(WEIGHTED_MEAN, 3, "WEIGHTED_MEAN")                                                           \
+    X(SQRTN, 4, "SQRTN")                                                                           \
+    X(MAX, 5, "MAX")                                                                               \
+    X(MIN, 6, "MIN")                                                                               \
+    X(NONE, 7, "NONE")
+
+#define EB_MISSING_LIST(X)                                                                         \
+    X(ERROR, 1, "ERROR")                                                                           \
+    X(SKIP, 2, "SKIP")                                                                             \
+    X(ZERO, 3, "ZERO")                                                                             \
+    X(UNKNOWN_ROW, 4, "UNKNOWN_ROW")
+
+#define EB_LAYOUT_LIST(X)                                                                          \
+    X(OFFSETS, 1, "OFFSETS")                                                                       \
+    X(LENGTHS, 2, "LENGTHS")                                                                       \
+    X(PACKED, 3, "PACKED")                                                                         \
+    X(SEGMENTS, 4, "SEGMENTS")
+
+#define X(name, number, text) EB_REDUCTION_##name = number,
+enum eb_reduction { EB_REDUCTION_UNSPECIFIED = 0, EB_REDUCTION_LIST(X) EB_REDUCTION_COUNT };
+#undef X
+#define X(name, number, text) EB_MISSING_##name = number,
+enum eb_missing { EB_MISSING_UNSPECIFIED = 0, EB_MISSING_LIST(X) EB_MISSING_COUNT };
+#undef X
+#define X(name, number, text) EB_LAYOUT_##name = number,
+enum eb_layout { EB_LAYOUT_UNSPECIFIED = 0, EB_LAYOUT_LIST(X) EB_LAYOUT_COUNT };
+#undef X
+
+const char *eb_reduction_name(enum eb_reduction reduction);
+
+/* Most indices, and most bags, of one query. 2^24 keeps every count exact in f32, so that a mean
+ * divides by the number of its rows, and lets bag starts be 32 bits wide. */
+#define EB_BAG_INDICES_MAX (UINT64_C(1) << 24)
+#define EB_BAG_BAGS_MAX (UINT64_C(1) << 24)
+
+/* A table as the arithmetic sees it. Borrowed: rows stay where they are while jobs use them. */
+struct eb_table {
+    const void *rows;          /* row r starts at rows + r * row_stride_bytes; any alignment */
+    uint64_t row_count;        /* 0 is legal: every index is missing */
+    uint64_t row_stride_bytes; /* at least row_elements * bytes of an element */
+    uint32_t row_elements;     /* flattened trailing dims, at least 1 */
+    enum eb_storage storage;
+    enum eb_type type;   /* T */
+    int64_t unknown_row; /* row for unknown ids, -1: the table has none */
+};
+
+/* An array of little-endian integers as it came off the wire: any alignment. */
+struct eb_int_array {
+    const void *data; /* may be NULL where bytes is 0 */
+    uint64_t bytes;
+    uint32_t width; /* 4 (int32) or 8 (int64) */
+};
+
+/* What a caller says. Enums must be valid and specified, but for `layout` (unspecified: no layout
+ * was given) and `output_type` (unspecified: T); everything else may be anything a peer sends. */
+struct eb_bag_query {
+    const struct eb_table *table;
+    enum eb_reduction reduction;
+    enum eb_missing missing;
+    enum eb_type output_type;
+    enum eb_layout layout;
+    bool include_last_offset;    /* bounds has one entry more than there are bags */
+    bool has_default;            /* default_index is given */
+    struct eb_int_array indices; /* [num_indices] or [bags * indices_per_bag] */
+    struct eb_int_array bounds;  /* offsets, lengths or segment ids, as layout says */
+    uint64_t indices_per_bag;    /* PACKED */
+    uint64_t num_segments;       /* SEGMENTS */
+    uint64_t num_bags;           /* 0: not said; else must agree, or says what the rest cannot */
+    int64_t default_index;
+    const void *weights; /* [num_indices] of weights_type, any alignment; NULL: none */
+    uint64_t weights_bytes;
+    enum eb_type weights_type; /* T, or F32 where T is a floating-point type */
+};
+
+/* Sizes of a query's result and of what computing it needs. */
+struct eb_bag_extent {
+    uint64_t index_count;
+    uint64_t result_rows; /* bags; NONE: index_count */
+    uint64_t result_row_bytes;
+    enum eb_type output_type; /* never unspecified */
+    uint64_t scratch_bytes;   /* for eb_bag_check, 64-byte aligned; see eb_bag_scratch_bytes */
+};
+
+/* What kind of error a fault is. */
+enum eb_fault_class {
+    EB_FAULT_MALFORMED,    /* sizes or a combination that make no sense */
+    EB_FAULT_OUT_OF_RANGE, /* an index, segment id or default index that names nothing */
+    EB_FAULT_TOO_LARGE     /* past EB_BAG_INDICES_MAX or EB_BAG_BAGS_MAX */
+};
+
+#define EB_BAG_FAULT_TEXT_BYTES 256
+
+/* The first thing wrong with a query: class and text such as
+ * "offsets[17] = 41 is less than offsets[16] = 52". */
+struct eb_bag_fault {
+    enum eb_fault_class class;
+    char text[EB_BAG_FAULT_TEXT_BYTES];
+};
+
+/* A checked query in internal form. Filled by eb_bag_check, but for `out` and
+ * `out_stride_bytes`, which the caller sets before pooling. Everything else is read-only. */
+struct eb_bag_job {
+    const struct eb_table *table;
+    const int64_t *rows;    /* [row list] row number, or EB_ROW_ZERO; bags one after the other */
+    const void *weights;    /* beside rows, aligned, in the accumulator's type; NULL: none */
+    const uint32_t *starts; /* [bag_count + 1] into rows; NULL for NONE: bag b is rows[b] alone */
+    uint32_t bag_count;     /* rows of the result */
+    enum eb_reduction reduction;
+    enum eb_type output_type;
+    int64_t default_row;    /* fills empty bags; -1: zeros */
+    uint64_t missing_count; /* indices in bags that named no row */
+    uint64_t gather_bytes;  /* bytes of table rows that pooling touches: the job's weight */
+    uint8_t *out;           /* result row b at out + b * out_stride_bytes; any alignment */
+    uint64_t out_stride_bytes;
+};
+
+/* In eb_bag_job.rows: an exact +0 row in place of a missing one. */
+#define EB_ROW_ZERO INT64_C(-1)
+
+/* Checks sizes only, in constant time. false: *fault is set and nothing else. */
+bool eb_bag_measure(
+    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault);
+
+/* Reads every bound and index once, layout values before indices, and fills *job. `scratch` has
+ * extent->scratch_bytes bytes aligned to 64 (may be NULL where that is 0) and belongs to the job
+ * afterwards. `extent` is what eb_bag_measure gave for the same query. false: *fault is set, the
+ * first fault of the query; scratch may have been written. */
+bool eb_bag_check(const struct eb_bag_query *query, const struct eb_bag_extent *extent,
+    void *scratch, struct eb_bag_job *job, struct eb_bag_fault *fault);
+
+/* Where a tile that starts at `bag_first` should end so that it gathers about `bytes_target`:
+ * at least one bag, at most to bag_count. */
+uint32_t eb_bag_tile_end(const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target);

@@ -1,0 +1,22 @@
+/* The arithmetic, one table of functions per instruction set, chosen once at start.
+ * Thread: the tables are const; any thread may pool. Memory: none. */
+#pragma once
+
+#include "kernels/bag.h"
+
+struct eb_bag_ops;
+
+/* The table called `name` ("ref", "avx2", "avx512"), or the fastest this machine can run where
+ * name is NULL. NULL: no such table in this build, or this machine cannot run it. */
+const struct eb_bag_ops *eb_bag_ops_find(const char *name);
+
+/* The n-th table of this build, slowest first, runnable or not; NULL past the last. */
+const struct eb_bag_ops *eb_bag_ops_at(size_t n);
+const char *eb_bag_ops_name(const struct eb_bag_ops *ops);
+bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops);
+
+/* Computes result rows bag_first .. bag_end - 1 of a checked job into job->out. Every byte of
+ * those rows is written, nothing outside them is. The bits do not depend on `ops` nor on how a
+ * job is cut. */
+void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uint32_t bag_first,
+    uint32_t bag_end);

@@ -1,0 +1,56 @@
+/* Element types of tables, weights and results, and how rows are stored.
+ * Thread: pure functions. Memory: none. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* X(NAME, number, bytes, text). Numbers are those of embag.v1.DataType. */
+#define EB_TYPE_LIST(X)                                                                            \
+    X(F32, 1, 4, "f32")                                                                            \
+    X(F64, 2, 8, "f64")                                                                            \
+    X(F16, 3, 2, "f16")                                                                            \
+    X(BF16, 4, 2, "bf16")                                                                          \
+    X(I8, 5, 1, "i8")                                                                              \
+    X(U8, 6, 1, "u8")                                                                              \
+    X(I16, 7, 2, "i16")                                                                            \
+    X(U16, 8, 2, "u16")                                                                            \
+    X(I32, 9, 4, "i32")                                                                            \
+    X(U32, 10, 4, "u32")                                                                           \
+    X(I64, 11, 8, "i64")                                                                           \
+    X(U64, 12, 8, "u64")
+
+/* T: what a table's values are to its users. */
+enum eb_type {
+    EB_TYPE_UNSPECIFIED = 0,
+#define X(name, number, bytes, text) EB_##name = number,
+    EB_TYPE_LIST(X)
+#undef X
+        EB_TYPE_COUNT
+};
+
+/* Formats below T that a row may be stored in; the dense ones share T's number and text. */
+#define EB_STORAGE_NARROW_LIST(X)                                                                  \
+    X(F8_E4M3, 13, 1, "f8_e4m3")                                                                   \
+    X(F8_E5M2, 14, 1, "f8_e5m2")
+
+/* How a row lies in memory. F8_E4M3 is OCP E4M3FN, F8_E5M2 is OCP E5M2; both have T = f32. */
+enum eb_storage {
+    EB_STORAGE_UNSPECIFIED = 0,
+#define X(name, number, bytes, text) EB_STORAGE_##name = number,
+    EB_TYPE_LIST(X) EB_STORAGE_NARROW_LIST(X)
+#undef X
+        EB_STORAGE_COUNT
+};
+
+/* Bytes of one element; `type` must be one of EB_TYPE_LIST. */
+size_t eb_type_bytes(enum eb_type type);
+/* "f32" and so on; "unspecified" for anything that is not a type. */
+const char *eb_type_name(enum eb_type type);
+bool eb_type_is_valid(int number);
+bool eb_type_is_float(enum eb_type type);
+
+size_t eb_storage_bytes(enum eb_storage storage);
+const char *eb_storage_name(enum eb_storage storage);
+/* The T of a table stored so, where no file says otherwise. */
+enum eb_type eb_storage_type(enum eb_storage storage);

@@ -1,0 +1,64 @@
+/* Between serialised embag.v1 messages and the plain structs of message.h.
+ * Thread: pure. Memory: decoding takes from the arena given, and what it gives lives as long as
+ * both the bytes and the arena's content; encoding writes into the caller's buffer. */
+#pragma once
+
+#include "proto/arena.h"
+#include "proto/message.h"
+#include "proto/status.h"
+
+/* Caps on what one message may hold, over its size, which is capped before it is buffered. */
+struct eb_codec_limits {
+    uint32_t queries_max;    /* queries and features of one LookupRequest */
+    uint32_t name_bytes_max; /* longest name */
+};
+
+/* Why a request was not decoded. */
+struct eb_decode_failure {
+    struct eb_error error;
+    uint64_t request_id; /* of the request; 0 where it could not be told */
+    bool undecodable;    /* the bytes are no message: a stream that carries them ends */
+};
+
+/* All decoders: NULL with *error set where the bytes are no such message (INTERNAL), break a limit
+ * (RESOURCE_EXHAUSTED, also when the arena's cap is reached), hold a name that is no name, two
+ * forms of one array or two layouts (INVALID_ARGUMENT), or use a field that is not built
+ * (UNIMPLEMENTED, naming it). A faulty query is named by number: queries[3].
+ * Nothing of a request is computed or kept where decoding fails. */
+struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
+    size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);
+
+struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const uint8_t *bytes,
+    size_t size, const struct eb_codec_limits *limits, struct eb_error *error);
+/* For messages without fields: true where the bytes are some message. */
+bool eb_empty_decode(const uint8_t *bytes, size_t size, struct eb_error *error);
+
+/* Bytes of the encoded response, `values` of every result included. */
+size_t eb_lookup_response_bytes(const struct eb_wire_response *response);
+/* Writes those bytes. Where a result's `values` is NULL its values_bytes are left unwritten; in
+ * either case values_at[i] (response->result_count entries) is where result i's values lie. */
+void eb_lookup_response_encode(
+    const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
+
+/* The remaining encoders: bytes needed, then the bytes. */
+size_t eb_model_list_bytes(const struct eb_wire_model_list *list);
+void eb_model_list_encode(const struct eb_wire_model_list *list, uint8_t *out);
+size_t eb_model_bytes(const struct eb_wire_model *model);
+void eb_model_encode(const struct eb_wire_model *model, uint8_t *out);
+size_t eb_server_bytes(const struct eb_wire_server *server);
+void eb_server_encode(const struct eb_wire_server *server, uint8_t *out);
+
+/* The client's side. Decoders are for answers of a server that is trusted to be one, but whose
+ * bytes are guarded all the same. */
+size_t eb_lookup_request_bytes(const struct eb_wire_request *request);
+void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *out);
+size_t eb_model_query_bytes(const struct eb_wire_model_query *query);
+void eb_model_query_encode(const struct eb_wire_model_query *query, uint8_t *out);
+struct eb_wire_response *eb_lookup_response_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
+struct eb_wire_model_list *eb_model_list_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
+struct eb_wire_model *eb_model_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
+struct eb_wire_server *eb_server_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);

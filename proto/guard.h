@@ -1,0 +1,26 @@
+/* Looks at a serialised protobuf message before protobuf-c does: what 1.4.1 gets wrong (nesting
+ * without limit, quadratic merging of repeated singular sub-messages, NULs and bad UTF-8 in
+ * strings) is refused here, driven by the message's descriptor.
+ * Thread: pure. Memory: none; no recursion. */
+#pragma once
+
+#include "proto/status.h"
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EB_GUARD_DEPTH_MAX 8 /* nested messages; ours need 4 */
+
+struct eb_guard_limits {
+    uint32_t fields_max;      /* fields of the whole message, unknown ones and all depths together */
+    uint32_t name_bytes_max;  /* longest string field */
+    uint32_t submessages_max; /* occurrences of repeated message fields, all together */
+};
+
+/* true: protobuf-c can unpack it in memory linear in its size. false: *error is set: INTERNAL where
+ * the bytes are no such message, INVALID_ARGUMENT for a string that is not UTF-8 or holds a NUL,
+ * RESOURCE_EXHAUSTED over a limit; the text names the field and the position. */
+bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t size,
+    const struct eb_guard_limits *limits, struct eb_error *error);

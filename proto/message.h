@@ -1,0 +1,141 @@
+/* The messages of embag.v1 as plain structs: what the rest of the program sees of protobuf.
+ * Enums are their wire numbers, unchecked. Strings are NUL-terminated UTF-8, never NULL, empty
+ * where absent. Arrays are borrowed from whoever filled the struct.
+ * Thread, memory: none of its own. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One array field in whichever form it came: little-endian integers of `width` bytes. */
+struct eb_wire_array {
+    const void *data; /* any alignment; NULL where absent */
+    size_t bytes;
+    uint32_t width;    /* 4 or 8; 0: absent in every form */
+    const char *field; /* name of the field it came in, for messages: "offsets_i32" */
+};
+
+/* BagQuery. A query that names two forms of one array, or two layouts, is refused by the codec. */
+struct eb_wire_query {
+    const char *table;
+    int32_t reduction;
+    int32_t missing;
+    int32_t layout;               /* as said; 0: not said */
+    struct eb_wire_array indices; /* indices_i64, indices_i32 or indices */
+    struct eb_wire_array offsets; /* offsets_i64, offsets_i32 or offsets */
+    struct eb_wire_array lengths;
+    struct eb_wire_array segment_ids;
+    uint32_t indices_per_bag;
+    uint64_t num_segments;
+    uint64_t num_bags;
+    bool include_last_offset;
+    bool has_default;
+    int64_t default_index;
+    const void *weights; /* weights or weights_f32 */
+    size_t weights_bytes;
+    int32_t weights_type; /* DataType; F32 for weights_f32; 0: not said */
+};
+
+/* LookupRequest, without what is not built: those fields are refused by the codec. */
+struct eb_wire_request {
+    uint64_t request_id;
+    const char *model;
+    uint64_t version;
+    uint64_t timeout_us;
+    int32_t output_type;
+    bool concat;
+    size_t query_count;
+    struct eb_wire_query *queries;
+};
+
+/* BagResult. When encoding, `values` may be NULL: room of values_bytes is left for them. */
+struct eb_wire_result {
+    uint32_t query;
+    int32_t type;
+    uint32_t shape_count;
+    const uint64_t *shape; /* [shape_count] */
+    uint64_t missing;
+    size_t missing_by_query_count;
+    const uint64_t *missing_by_query;
+    const uint8_t *values; /* decoded: borrowed from the message's bytes or the arena */
+    size_t values_bytes;
+};
+
+/* LookupResponse. */
+struct eb_wire_response {
+    uint64_t request_id;
+    const char *model;
+    uint64_t version;
+    uint32_t error_code;
+    const char *error_message;
+    size_t result_count;
+    struct eb_wire_result *results;
+};
+
+/* Table. */
+struct eb_wire_table {
+    const char *name;
+    uint64_t rows;
+    size_t shape_count;
+    const uint64_t *shape; /* trailing dims; none for a rank-1 table */
+    int32_t type;
+    const char *storage;
+    bool keyed;
+    uint64_t resident_bytes;
+};
+
+/* ModelVersion; `state` is its enum State. */
+struct eb_wire_version {
+    uint64_t version;
+    int32_t state;
+    const char *error; /* why it failed; empty otherwise */
+    uint64_t bytes;
+    size_t table_count;
+    const struct eb_wire_table *tables;
+};
+
+enum eb_wire_state {
+    EB_WIRE_STATE_UNSPECIFIED = 0,
+    EB_WIRE_STATE_LOADING = 1,
+    EB_WIRE_STATE_READY = 2,
+    EB_WIRE_STATE_SERVING = 3,
+    EB_WIRE_STATE_RETIRED = 4,
+    EB_WIRE_STATE_FAILED = 5
+};
+
+/* Model. */
+struct eb_wire_model {
+    const char *name;
+    uint64_t served_version; /* 0: none */
+    size_t version_count;
+    const struct eb_wire_version *versions;
+};
+
+/* ListModelsResponse. */
+struct eb_wire_model_list {
+    size_t count;
+    const struct eb_wire_model *models;
+};
+
+struct eb_wire_limit {
+    const char *name;
+    uint64_t value;
+};
+
+/* Server. */
+struct eb_wire_server {
+    const char *version;
+    const char *build;
+    const char *isa;
+    size_t limit_count;
+    const struct eb_wire_limit *limits;
+    uint32_t loops;
+    uint32_t threads;
+};
+
+/* GetModelRequest. */
+struct eb_wire_model_query {
+    const char *model;
+    uint64_t version;
+};

@@ -1,0 +1,37 @@
+/* The log: one structured line (logfmt) per event on stderr, values quoted and escaped where
+ * needed, so that no peer's bytes can forge a line.
+ * Thread: any; a line is written by one write(2). Memory: none; a line is cut at 4 KiB. */
+#pragma once
+
+#include <stdint.h>
+
+enum eb_log_level { EB_LOG_DEBUG, EB_LOG_INFO, EB_LOG_WARN, EB_LOG_ERROR };
+
+/* One key=value. Made by eb_log_text, eb_log_number. */
+struct eb_log_field {
+    const char *key;
+    const char *text; /* NULL: the number counts */
+    int64_t number;
+};
+
+static inline struct eb_log_field eb_log_text(const char *key, const char *text)
+{
+    return (struct eb_log_field){.key = key, .text = text ? text : ""};
+}
+
+static inline struct eb_log_field eb_log_number(const char *key, int64_t number)
+{
+    return (struct eb_log_field){.key = key, .number = number};
+}
+
+/* "info" and so on to level; -1: no such level. */
+int eb_log_level_parse(const char *name);
+/* Set once at start, before other threads log. */
+void eb_log_set_level(enum eb_log_level level);
+
+/* Ends at the field whose key is NULL. Use through eb_log. */
+void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields);
+
+/* eb_log(EB_LOG_INFO, "listening", eb_log_text("address", address), eb_log_number("loops", n)); */
+#define eb_log(level, event, ...)                                                                  \
+    eb_log_write(level, event, (const struct eb_log_field[]){__VA_ARGS__, {0}})

@@ -1,0 +1,42 @@
+/* Every cap of the server: its name as a setting and in GetServer, default, least and greatest
+ * value, unit, and what it protects.
+ * Thread, memory: constants. */
+#pragma once
+
+/* X(name, default, min, max, "what it protects and what happens at it") */
+#define EB_LIMIT_LIST(X)                                                                           \
+    X(request_bytes_max, 16777216, 1024, 268435456,                                                \
+        "bytes of one request message; a larger one gets RESOURCE_EXHAUSTED")                      \
+    X(response_bytes_max, 67108864, 1024, 1073741824,                                              \
+        "bytes of one answer; a request that would need more gets RESOURCE_EXHAUSTED")             \
+    X(queries_max, 4096, 1, 1048576, "queries of one request; more get RESOURCE_EXHAUSTED")        \
+    X(indices_max, 4000000, 1, 16777216,                                                           \
+        "indices of one request, all queries together; more get RESOURCE_EXHAUSTED")               \
+    X(bags_max, 4000000, 1, 16777216,                                                              \
+        "bags of one request, all queries together; more get RESOURCE_EXHAUSTED")                  \
+    X(row_bytes_max, 65536, 4, 16777216, "bytes of one table row; a wider table is not loaded")    \
+    X(name_bytes_max, 255, 1, 4096, "bytes of a model's or table's name")                          \
+    X(header_fields_max, 64, 16, 1024, "header fields of one call")                                \
+    X(header_bytes_max, 16384, 1024, 65536, "bytes of one call's header fields together")          \
+    X(streams_max, 256, 1, 65536, "open calls of one connection")                                  \
+    X(in_flight_max, 256, 1, 65536,                                                                \
+        "requests of one connection being worked on; a unary call beyond gets "                    \
+        "RESOURCE_EXHAUSTED, a LookupStream is not read further")                                  \
+    X(connections_max, 10000, 1, 1000000, "open connections; a new one is closed at once")         \
+    X(receive_memory_bytes, 1073741824, 33554432, 1099511627776,                                   \
+        "bytes of all requests in memory; a request beyond gets RESOURCE_EXHAUSTED")               \
+    X(answer_memory_bytes, 2147483648, 134217728, 1099511627776,                                   \
+        "bytes of all answers and working memory; a request beyond gets RESOURCE_EXHAUSTED")       \
+    X(queue_bytes_max, 1073741824, 1048576, 1099511627776,                                         \
+        "bytes of rows that queued requests will touch; a request beyond gets "                    \
+        "RESOURCE_EXHAUSTED with a push-back")                                                     \
+    X(outbound_bytes_max, 67108864, 1048576, 1073741824,                                           \
+        "bytes that wait to be written to one connection, which is closed at it")                  \
+    X(header_timeout_ms, 5000, 100, 600000, "time for a connection's preface and headers")         \
+    X(message_timeout_ms, 15000, 100, 600000, "time without progress inside one message")          \
+    X(write_timeout_ms, 30000, 100, 600000, "time without progress in writing to a connection")    \
+    X(deadline_max_ms, 60000, 1, 3600000,                                                          \
+        "longest deadline of a unary call or timeout_us; longer ones are clamped")                 \
+    X(drain_timeout_ms, 30000, 0, 3600000, "time for open calls to end after SIGTERM")             \
+    X(inline_below_us, 15, 0, 1000,                                                                \
+        "work estimated below this runs on the loop that read it; 0 sends all to the pool")

@@ -1,0 +1,45 @@
+/* The tables of one version directory, loaded: TABLE.npy and *.safetensors (every tensor a table).
+ * Thread: loading on any one thread; afterwards immutable. Memory: owns its tables. */
+#pragma once
+
+#include "kernels/bag.h"
+#include "server/models/table_memory.h"
+
+/* Largest row: a limit of the server's, checked at load. */
+struct eb_table_limits {
+    uint64_t row_bytes_max;
+    uint32_t name_bytes_max;
+};
+
+struct eb_named_table {
+    char *name;
+    uint32_t rank; /* of the whole table, at least 1 */
+    uint64_t dims[EB_TENSOR_RANK_MAX];
+    uint64_t resident_bytes;
+    struct eb_table table;
+};
+
+struct eb_table_set {
+    size_t count;
+    struct eb_named_table *tables; /* sorted by name */
+    uint64_t bytes;                /* resident, of all tables */
+    struct eb_table_memory memory;
+    uint32_t *name_index; /* private: open addressing over tables */
+    size_t name_index_size;
+};
+
+/* Called now and then while a set loads. */
+struct eb_load_progress {
+    void (*report)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
+};
+
+/* Loads a whole directory. Memory needed is compared with what is available before the first byte
+ * is read. false: *fault names the file and what is wrong; *set is empty. progress may be NULL. */
+bool eb_table_set_load(const char *directory, const struct eb_table_limits *limits,
+    const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_file_fault *fault);
+/* Accepts a zeroed set. */
+void eb_table_set_deinit(struct eb_table_set *set);
+
+/* NULL: no such table. Constant time. */
+const struct eb_named_table *eb_table_set_find(const struct eb_table_set *set, const char *name);
