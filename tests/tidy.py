@@ -1,0 +1,533 @@
+"""Checks what a program can check of the house rules. Run by tests/tidy.sh.
+
+Every rule is a function from the tree (a dict from path to text) to findings, listed in RULES;
+tidy_cases.py shows each of them text that breaks it.
+"""
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections import namedtuple
+
+Finding = namedtuple("Finding", "path line text")
+Function = namedtuple("Function", "path line name parameters lines body static")
+
+FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MEDIAN = 12
+PARAMETERS_MAX = 5
+NESTING_MAX = 3
+FILE_LINES_MAX = {".c": 600, ".h": 200}
+COLUMNS_MAX = 100
+
+LAYERS = ("proto", "kernels", "server", "client")
+C_FILES = (".c", ".h")
+CODE_FILES = (".c", ".h", ".cc", ".proto", ".py", ".sh", ".js", ".cmake", "CMakeLists.txt", "run")
+SKIPPED_FOLDERS = {"build", "node_modules", "__pycache__", "Testing"}
+# Base names that every folder may have.
+SHARED_NAMES = {"main.c"}
+
+# What the files under a path may include of the project: the longest matching path decides.
+PROJECT_INCLUDES = {
+    "proto/": ("proto/",),
+    "kernels/": ("kernels/",),
+    "server/": ("proto/", "kernels/", "server/"),
+    "server/models/": ("kernels/", "server/models/", "server/admin/log.h", "server/limits.h"),
+    "client/": ("proto/", "client/"),
+    "client/embag.h": (),
+    "client/cli/": ("proto/", "client/", "kernels/", "server/models/"),
+    "client/examples/": ("client/embag.h",),
+    "tests/": ("proto/", "kernels/", "server/", "client/", "tests/"),
+}
+
+# Which paths may use a library: by header, by what it is called in CMake.
+LIBRARIES = {
+    "nghttp2": (r"nghttp2/", ("proto/",)),
+    "protobuf": (r"protobuf-c/|.*\.pb-c\.h$", ("proto/", "server/rpc/")),
+    "zlib": (r"zlib\.h$", ("proto/",)),
+    "uv": (r"uv\.h$", ("server/", "client/")),
+    "openssl": (r"openssl/", ("server/net/", "client/")),
+    "jansson": (r"jansson\.h$", ("server/models/", "client/cli/")),
+    "cyaml": (r"cyaml/", ("server/models/", "server/config.c")),
+    "numa": (r"numa(if)?\.h$", ("server/models/",)),
+    "openmp": (r"omp\.h$", ("kernels/bag_parallel.c",)),
+    "jemalloc": (r"jemalloc/", ("server/",)),
+    "intrinsics": (r"([a-z0-9]*intrin|arm_neon|arm_sve)\.h$", ("kernels/",)),
+    "threads": (r"(pthread|threads|semaphore)\.h$",
+                ("kernels/bag_parallel.c", "server/", "client/")),
+    "sockets": (r"(sys/socket|netinet/.*|netdb|sys/epoll|poll)\.h$", ("server/", "client/")),
+}
+# The paths above that a library is kept from although its folder may have it.
+LIBRARY_EXCEPTIONS = {"uv": ("server/models/", "client/cli/", "client/examples/")}
+
+# What a target may link, by the words that name a library in CMake.
+TARGET_LINKS = {
+    "embag_kernels": ("openmp",),
+    "embag_proto": ("nghttp2", "protobuf", "zlib"),
+    "embag_tables": ("embag_kernels", "jansson", "cyaml", "numa"),
+    "embag_server": ("embag_kernels", "embag_proto", "embag_tables", "uv", "openssl", "jansson",
+                     "cyaml", "numa", "protobuf"),
+    "embagd": ("embag_server", "jemalloc"),
+    "embag_client": ("embag_proto", "uv", "openssl"),
+    "embag_cli": ("embag_client", "embag_proto", "embag_kernels", "embag_tables", "jansson", "uv"),
+}
+LINK_WORDS = ("embag_kernels", "embag_proto", "embag_tables", "embag_server", "embag_client",
+              "nghttp2", "protobuf", "zlib", "uv", "openssl", "jansson", "cyaml", "numa", "openmp",
+              "jemalloc")
+
+COMMENT_OR_LITERAL = re.compile(
+    r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([\"<])([^\">]+)[\">]", re.M)
+
+
+def read_tree(root):
+    """All files of the tree but what is built or fetched, by path from the root."""
+    tree = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(f for f in folders
+                            if f not in SKIPPED_FOLDERS and (f == ".ci" or f[0] != "."))
+        for name in sorted(names):
+            path = os.path.relpath(os.path.join(folder, name), root)
+            if path.endswith(CODE_FILES) or path.endswith(".md"):
+                with open(path, encoding="utf-8") as file:
+                    tree[path] = file.read()
+    return tree
+
+
+def spaces_for(text):
+    return re.sub(r"[^\n]", " ", text)
+
+
+def without_comments(text):
+    return COMMENT_OR_LITERAL.sub(
+        lambda m: spaces_for(m[0]) if m[0][0] == "/" else m[0], text)
+
+
+def code_of(text):
+    """The text with comments, literals and directives blanked; every position stays."""
+    text = COMMENT_OR_LITERAL.sub(
+        lambda m: spaces_for(m[0]) if m[0][0] == "/"
+        else m[0][0] + spaces_for(m[0][1:-1]) + m[0][-1], text)
+    return DIRECTIVE.sub(lambda m: spaces_for(m[0]), text)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def c_files(tree, *folders):
+    for path, text in tree.items():
+        if path.endswith(C_FILES) and (not folders or path.startswith(folders)):
+            yield path, text
+
+
+def layer_files(tree):
+    return c_files(tree, *(layer + "/" for layer in LAYERS))
+
+
+def matches(pattern, files, text, blank=code_of):
+    """A finding for each match of the pattern in the code of the files."""
+    for path, content in files:
+        content = blank(content)
+        for match in re.finditer(pattern, content):
+            yield Finding(path, line_of(content, match.start()), text)
+
+
+# Functions.
+
+def matching_open(code, close):
+    """Where the bracket opens that code[close] closes; -1 where it does not."""
+    depth = 0
+    for position in range(close, -1, -1):
+        if code[position] == ")":
+            depth += 1
+        elif code[position] == "(":
+            depth -= 1
+            if depth == 0:
+                return position
+    return -1
+
+
+def split_parameters(text):
+    depth, count = 0, 1
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        count += char == "," and depth == 0
+    return 0 if text.strip() in ("", "void") else count
+
+
+def parse_signature(head):
+    """(name, parameter count) where the head is that of a function, else None."""
+    head = re.sub(r"__attribute__\s*\(\(.*?\)\)\s*", "", head, flags=re.S).rstrip()
+    if not head.endswith(")") or "=" in head:
+        return None
+    opened = matching_open(head, len(head) - 1)
+    name = re.search(r"([A-Za-z_]\w*)\s*$", head[:max(opened, 0)])
+    if not name or not head[:name.start(1)].strip():
+        return None
+    return name[1], split_parameters(head[opened + 1:-1])
+
+
+def parse_functions(path, text):
+    """Yields definitions (with a body) and declarations (body None) at file scope."""
+    code = code_of(text)
+    depth, head_start, opened = 0, 0, 0
+    for match in re.finditer(r"[{};]", code):
+        if match[0] == "{":
+            if depth == 0:
+                opened = match.start()
+                if re.search(r"extern\s+\"\s*\"\s*$", code[head_start:opened]):
+                    head_start = match.end()
+                    continue
+            depth += 1
+            continue
+        if match[0] == "}" and depth > 0:
+            depth -= 1
+        if depth > 0:
+            continue
+        end = opened if match[0] == "}" else match.start()
+        head = code[head_start:end]
+        signature = parse_signature(head)
+        if signature:
+            name, parameters = signature
+            called = max(m.start() for m in re.finditer(rf"\b{name}\s*\(", head))
+            line = line_of(code, head_start + called)
+            body = code[opened:match.end()] if match[0] == "}" else None
+            yield Function(path, line, name, parameters, line_of(code, match.start()) - line + 1,
+                           body, bool(re.search(r"\bstatic\b", head)))
+            head_start = match.end()
+        elif match[0] == ";" or opened < head_start:
+            head_start = match.end()
+
+
+def definitions(tree, *folders):
+    for path, text in c_files(tree, *folders):
+        for function in parse_functions(path, text):
+            if function.body is not None:
+                yield function
+
+
+def opens_block(code, brace):
+    """Whether the brace opens a block and not an initializer."""
+    before = code[:brace].rstrip()
+    if not before:
+        return True
+    if before[-1] in "{};:":
+        return True
+    if before[-1] == ")":
+        word = re.search(r"([A-Za-z_]\w*)\s*$", before[:matching_open(before, len(before) - 1)])
+        return bool(word) and word[1] not in ("return", "sizeof", "case")
+    return bool(re.search(r"\b(else|do)$", before))
+
+
+def nesting_of(body):
+    """How many blocks lie in each other inside a body."""
+    stack, deepest = [], 0
+    for match in re.finditer(r"[{}]", body):
+        if match[0] == "{":
+            # Braces inside an initializer are part of it.
+            stack.append((not stack or stack[-1]) and opens_block(body, match.start()))
+            deepest = max(deepest, sum(stack))
+        elif stack:
+            stack.pop()
+    return deepest - 1
+
+
+# Rules. Each yields findings.
+
+def check_project_includes(tree):
+    """a folder includes only what DESIGN.md's table of layers lets it"""
+    for path, text in c_files(tree):
+        nearest = max((p for p in PROJECT_INCLUDES if path.startswith(p)), key=len)
+        allowed = PROJECT_INCLUDES[nearest]
+        text = without_comments(text)
+        for match in INCLUDE.finditer(text):
+            if match[1] == '"' and not match[2].endswith(".pb-c.h"):
+                if not match[2].startswith(allowed):
+                    yield Finding(path, line_of(text, match.start()),
+                                  f'may not include "{match[2]}" (written from the root?)')
+
+
+def may_use(path, library):
+    if path.startswith("tests/"):
+        return library != "openmp"
+    if path.startswith(LIBRARY_EXCEPTIONS.get(library, ("-",))):
+        return False
+    return path.startswith(LIBRARIES[library][1])
+
+
+def check_library_includes(tree):
+    """a library's header is included only where its layer is"""
+    for path, text in c_files(tree):
+        text = without_comments(text)
+        for match in INCLUDE.finditer(text):
+            for library, (pattern, _) in LIBRARIES.items():
+                if re.match(pattern, match[2]) and not may_use(path, library):
+                    line = line_of(text, match.start())
+                    yield Finding(path, line, f"<{match[2]}> has no place here")
+
+
+def link_words(item):
+    """The library an item of target_link_libraries names, such as PkgConfig::LIBUV."""
+    return [w for w in LINK_WORDS
+            if re.search(rf"(?:^|::)(?:lib)?{w}(?:_c)?(?:$|::)", item.lower())]
+
+
+def check_links(tree):
+    """a target links only what its layer may use"""
+    for path, text in tree.items():
+        if not path.endswith("CMakeLists.txt") or not path.startswith(LAYERS):
+            continue
+        text = re.sub(r"#[^\n]*", "", text)
+        for match in re.finditer(r"target_link_libraries\(\s*(\w+)([^)]*)\)", text):
+            allowed = TARGET_LINKS.get(match[1], LINK_WORDS)
+            for item in match[2].split():
+                if not set(link_words(item)) <= set(allowed):
+                    line = line_of(text, match.start())
+                    yield Finding(path, line, f"{match[1]} may not link {item}")
+
+
+def check_openmp(tree):
+    """OpenMP lives in kernels/bag_parallel.c"""
+    files = ((p, t) for p, t in c_files(tree) if p != "kernels/bag_parallel.c")
+    return matches(r"#\s*pragma\s+omp\b", files, "#pragma omp outside kernels/bag_parallel.c",
+                   without_comments)
+
+
+def check_exit(tree):
+    """exit() is called in main.c only"""
+    files = ((p, t) for p, t in layer_files(tree) if os.path.basename(p) != "main.c")
+    return matches(r"\b_?exit\s*\(", files, "exit() outside main.c")
+
+
+def check_kernels_pure(tree):
+    """kernels neither log nor read the environment nor, outside start-up, allocate"""
+    yield from matches(r"\b(getenv|printf|fprintf|fputs|puts|perror)\s*\(",
+                       c_files(tree, "kernels/"), "kernels neither log nor read the environment")
+    files = ((p, t) for p, t in c_files(tree, "kernels/") if not p.endswith("bag_parallel.c"))
+    yield from matches(r"\b(malloc|calloc|realloc|aligned_alloc|posix_memalign)\s*\(", files,
+                       "kernels do not allocate")
+
+
+def check_mailbox(tree):
+    """threads reach loops through the mailbox"""
+    files = ((p, t) for p, t in c_files(tree, "server/") if p != "server/net/mailbox.c")
+    return matches(r"\buv_async_send\s*\(", files, "uv_async_send outside the mailbox")
+
+
+def check_function_lines(tree):
+    """a function has at most 70 lines"""
+    for function in definitions(tree):
+        if function.lines > FUNCTION_LINES_MAX:
+            yield Finding(function.path, function.line, f"{function.name}: {function.lines} lines")
+
+
+def check_median(tree):
+    """half of all functions have at most 12 lines"""
+    lines = [f.lines for f in definitions(tree, *(layer + "/" for layer in LAYERS))]
+    if lines and statistics.median(lines) > FUNCTION_LINES_MEDIAN:
+        yield Finding(".", 1, f"median {statistics.median(lines):g}")
+
+
+def check_macro_lines(tree):
+    """a macro does not hide a function longer than 70 lines"""
+    for path, text in c_files(tree):
+        for match in DIRECTIVE.finditer(text):
+            lines = match[0].count("\n") + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield Finding(path, line_of(text, match.start()), f"a macro of {lines} lines")
+
+
+def check_parameters(tree):
+    """a function has at most 5 parameters, callbacks apart whose type a library fixes"""
+    for path, text in c_files(tree):
+        for function in parse_functions(path, text):
+            if function.parameters > PARAMETERS_MAX and not function.name.startswith("on_"):
+                yield Finding(path, function.line,
+                              f"{function.name}: {function.parameters} parameters")
+
+
+def check_nesting(tree):
+    """blocks nest at most 3 deep in a function"""
+    for function in definitions(tree):
+        nesting = nesting_of(function.body)
+        if nesting > NESTING_MAX:
+            yield Finding(function.path, function.line, f"{function.name}: nesting {nesting}")
+
+
+def check_recursion(tree):
+    """no function calls itself"""
+    for function in definitions(tree, *(layer + "/" for layer in LAYERS)):
+        if re.search(rf"(?<![\w.>]){function.name}\s*\(", function.body):
+            yield Finding(function.path, function.line, f"{function.name} calls itself")
+
+
+def check_file_lines(tree):
+    """a .c has at most 600 lines, a .h 200"""
+    for path, text in c_files(tree):
+        lines, most = text.count("\n"), FILE_LINES_MAX[os.path.splitext(path)[1]]
+        if lines > most:
+            yield Finding(path, lines, f"{lines} lines, at most {most}")
+
+
+def code_files(tree):
+    return ((p, t) for p, t in tree.items() if not p.endswith(".md"))
+
+
+def check_columns(tree):
+    """a line has at most 100 columns"""
+    for path, text in code_files(tree):
+        for number, line in enumerate(text.split("\n"), 1):
+            if len(line) > COLUMNS_MAX:
+                yield Finding(path, number, f"{len(line)} columns")
+
+
+def check_blanks(tree):
+    """no tabs, no blanks at the end of a line, one newline at the end of a file"""
+    for path, text in code_files(tree):
+        for match in re.finditer(r"\t|[ \r]+$", text, re.M):
+            yield Finding(path, line_of(text, match.start()), "tab or trailing blank")
+        if text and (not text.endswith("\n") or text.endswith("\n\n")):
+            yield Finding(path, text.count("\n"), "end of file")
+
+
+def check_base_names(tree):
+    """base names are unique; a module's .h and .c lie together"""
+    seen = {}
+    for path, _ in c_files(tree):
+        folder, name = os.path.split(path)
+        if name in SHARED_NAMES:
+            continue
+        stem = os.path.splitext(name)[0]
+        if seen.setdefault(stem, folder) != folder:
+            yield Finding(path, 1, f"{seen[stem]}/ has a {stem} too")
+
+
+def check_folder_names(tree):
+    """nothing is called util, common, helpers, misc or internal"""
+    for path in tree:
+        for part in path.split("/"):
+            if re.fullmatch(r"(utils?|common|helpers?|misc|internal)(\.\w+)?", part):
+                yield Finding(path, 1, f"{part} says nothing")
+
+
+def check_header_start(tree):
+    """a header begins with what it is, its thread and its memory, then #pragma once"""
+    for path, text in c_files(tree):
+        if not path.endswith(".h"):
+            continue
+        comment = re.match(r"/\*.*?\*/", text, re.S)
+        if not comment:
+            yield Finding(path, 1, "no comment at the head")
+        elif not path.startswith("tests/"):
+            for word in ("thread", "memory"):
+                if word not in comment[0].lower():
+                    yield Finding(path, 1, f"the comment at the head says nothing of {word}")
+        if not re.search(r"^#pragma once$", text, re.M):
+            yield Finding(path, 1, "no #pragma once")
+
+
+def check_typedefs(tree):
+    """no typedef for structs and enums; function types end in _cb or _fn"""
+    for path, text in c_files(tree):
+        code = code_of(text)
+        for match in re.finditer(r"\btypedef\b([^;{]*)", code):
+            line, kind = line_of(code, match.start()), match[1].split()[0]
+            if kind in ("struct", "enum", "union") and not match[1].rstrip().endswith(")"):
+                yield Finding(path, line, f"typedef of {kind}")
+            function = re.search(r"(\w+)\s*\)?\s*\((?:[^()]|\([^()]*\))*\)\s*$", match[1])
+            if function and not function[1].endswith(("_cb", "_fn")):
+                yield Finding(path, line, f"{function[1]} should end in _cb or _fn")
+
+
+def check_public_names(tree):
+    """what other files see begins with eb_ or embag_; statics of a .c do not"""
+    for function in definitions(tree, *(layer + "/" for layer in LAYERS)):
+        prefixed = function.name.startswith(("eb_", "embag_"))
+        if not function.static and not prefixed and function.name != "main":
+            yield Finding(function.path, function.line, f"{function.name} is neither static nor eb_")
+        if function.static and prefixed and function.path.endswith(".c"):
+            yield Finding(function.path, function.line, f"{function.name} is static: no prefix")
+
+
+def check_stack(tree):
+    """no alloca"""
+    return matches(r"\balloca\s*\(", c_files(tree), "alloca")
+
+
+def check_marks(tree):
+    """no notes to be done later, no licence text"""
+    pattern = r"\b(TO" r"DO|FIX" r"ME|X" r"XX|Copy" r"right|SPDX" r"-License)\b"
+    return matches(pattern, code_files(tree), "a note for later, or licence text", str)
+
+
+def check_sources_listed(tree):
+    """every .c is named in a CMakeLists.txt; none is globbed"""
+    lists = {os.path.dirname(p): t for p, t in tree.items() if p.endswith("CMakeLists.txt")}
+    for path, _ in c_files(tree):
+        if path.endswith(".c"):
+            folder, found = os.path.dirname(path), False
+            while folder and not found:
+                listed = re.escape(os.path.relpath(path, folder))
+                found = bool(re.search(rf"(?<![\w./]){listed}(?![\w.])", lists.get(folder, "")))
+                folder = os.path.dirname(folder)
+            if not found and not any("${PROJECT_SOURCE_DIR}/" + path in t for t in lists.values()):
+                yield Finding(path, 1, "in no CMakeLists.txt")
+    for folder, text in lists.items():
+        if re.search(r"file\s*\(\s*GLOB", text):
+            yield Finding(f"{folder}/CMakeLists.txt", 1, "sources are listed, not globbed")
+
+
+RULES = [
+    check_project_includes, check_library_includes, check_links, check_openmp, check_exit,
+    check_kernels_pure, check_mailbox, check_function_lines, check_median, check_macro_lines,
+    check_parameters, check_nesting, check_recursion, check_file_lines, check_columns,
+    check_blanks, check_base_names, check_folder_names, check_header_start, check_typedefs,
+    check_public_names, check_stack, check_marks, check_sources_listed,
+]
+
+
+def check_format(tree):
+    """clang-format would change nothing"""
+    files = [p for p in tree if p.endswith((".c", ".h", ".cc"))]
+    run = subprocess.run(["clang-format", "--dry-run", "-Werror", *files],
+                         capture_output=True, text=True)
+    places = {}
+    for path, line in re.findall(r"^([^:\n]+):(\d+):\d+: error:", run.stderr, re.M):
+        places.setdefault(path, set()).add(int(line))
+    for path, lines in places.items():
+        yield Finding(path, min(lines), f"clang-format would change {len(lines)} lines")
+    if run.returncode != 0 and "error:" not in run.stderr:
+        yield Finding(".clang-format", 1, run.stderr.strip())
+
+
+def print_sizes(tree):
+    for folder in (*LAYERS, "tests"):
+        functions = list(definitions(tree, folder + "/"))
+        if functions:
+            longest = max(functions, key=lambda f: f.lines)
+            median = statistics.median(f.lines for f in functions)
+            print(f"{folder + '/':<9} {len(functions):4d} functions, median {median:g} lines, "
+                  f"longest {longest.lines} ({longest.name})")
+
+
+def main():
+    tree = read_tree(".")
+    failed = 0
+    rules = [*RULES, check_format]
+    for rule in rules:
+        findings = list(rule(tree))
+        failed += bool(findings)
+        if findings:
+            print(f"broken: {rule.__doc__}")
+        for finding in findings:
+            print(f"  {finding.path}:{finding.line}: {finding.text}")
+    print_sizes(tree)
+    print(f"{len(rules) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
