@@ -1,0 +1,286 @@
+"""The operation, once more and plainly: what a lookup must answer, written from its definition
+without a look at the server. Floating-point sums are long doubles, integers Python ints.
+
+It says for every value how far the answer may be from it: (n + 4) eps sum|w x| plus half a unit of
+the output. Values that must be exact have a bound of 0 and are compared with their sign.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from element_types import (CANONICAL_NAN, LARGEST, PRECISION, TYPE_NAMES, decode, decode_bytes,
+                           raw_bits, unit_in_last_place)
+
+LONG = np.longdouble
+
+
+@dataclass
+class Expected:
+    """What a query must be answered with."""
+
+    type: str
+    shape: tuple
+    missing: int
+    values: np.ndarray       # [rows of the result, row elements]
+    bounds: np.ndarray       # of the same shape; None for integers
+    copies: np.ndarray       # [rows of the result] raw row that is copied, -1: computed
+    unsure: np.ndarray       # [rows of the result] bags whose divisor is lost to cancellation
+
+
+def bag_positions(query):
+    """For every bag the positions in `indices` that belong to it, in order."""
+    count = len(query.indices)
+    if query.layout == 'packed':
+        size = query.indices_per_bag
+        bags = count // size if size else query.num_bags
+        return [range(b * size, (b + 1) * size) for b in range(bags)]
+    if query.layout == 'segments':
+        bags = [[] for _ in range(query.num_segments)]
+        for position, bag in enumerate(query.bounds):
+            bags[bag].append(position)
+        return bags
+    if query.layout is None:
+        return [range(count)] if query.num_bags == 1 else [[]] * query.num_bags
+    starts = [int(bound) for bound in query.bounds]
+    if query.layout == 'lengths':
+        starts = [0] + np.cumsum(starts, dtype=np.int64).tolist()
+    elif not query.include_last_offset:
+        starts.append(count)
+    return [range(a, b) for a, b in zip(starts, starts[1:])]
+
+
+def wrap(values, type_name):
+    """Python ints modulo 2^bits, as the type reads them."""
+    bits = int(type_name[1:])
+    wrapped = values & ((1 << bits) - 1)
+    if type_name[0] == 'i':
+        wrapped = np.where(wrapped >> (bits - 1) != 0, wrapped - (1 << bits), wrapped)
+    return wrapped
+
+
+def _truncated_quotient(values, count):
+    return np.where(values < 0, -(-values // count), values // count)
+
+
+def _extreme(rows, reduction):
+    """Maximum or minimum: the first of equals stays, and a NaN stays for good."""
+    best = rows[0]
+    for row in rows[1:]:
+        better = row > best if reduction == 'max' else row < best
+        best = np.where(better | (row != row), row, best)
+    return best
+
+
+class _Pooling:
+    """One query on one table."""
+
+    def __init__(self, query, table, output_type):
+        self.query = query
+        self.table = table
+        self.type = output_type or table.type
+        self.reduction = query.reduction or 'sum'
+        self.missing = query.missing or 'error'
+        self.eps = LONG(np.finfo('f8' if table.type == 'f64' else 'f4').eps)
+        self.tiny = LONG(np.finfo('f8' if table.type == 'f64' else 'f4').smallest_subnormal)
+        weighted = query.weights is not None
+        self.weights = decode(query.weights, query.weights_type) if weighted else None
+        self.missing_count = 0
+
+    def fill(self, bag):
+        """Rows, weights and (for a copy) raw row numbers of a bag, after the missing policy."""
+        rows, weights, numbers = [], [], []
+        for position in bag:
+            index = int(self.query.indices[position])
+            weight = 1 if self.weights is None else self.weights[position]
+            found = 0 <= index < self.table.rows
+            self.missing_count += not found
+            if not found and self.missing == 'error':
+                raise ValueError('index %d at %d' % (index, position))
+            if found:
+                rows.append(self.table.values[index])
+            elif self.missing == 'zero':
+                rows.append(np.zeros_like(self.table.values, shape=self.table.row_elements))
+            else:
+                continue
+            weights.append(weight)
+            numbers.append(index if found else -1)
+        return rows, weights, numbers
+
+    def empty(self):
+        """What an empty bag holds: value, bound, raw row."""
+        default = self.query.default_index
+        if default is None or default == -1:
+            return self.zero(), self.zero(), -1
+        return self.table.values[default], self.zero(), default
+
+    def zero(self):
+        """A row of +0."""
+        return np.zeros_like(self.table.values, shape=self.table.row_elements)
+
+    def pool_integers(self, rows, weights):
+        """Exact, modulo the type."""
+        if self.reduction in ('max', 'min'):
+            return _extreme(rows, self.reduction)
+        total = sum((row * weight for row, weight in zip(rows, weights)), self.zero())
+        if self.reduction == 'mean':
+            if self.table.type in ('i64', 'u64'):
+                total = wrap(total, self.table.type)
+            return _truncated_quotient(total, len(rows))
+        return wrap(total, self.table.type)
+
+    def sum_floats(self, rows, weights, numbers):
+        """Sum from -0 on, and its bound."""
+        total = np.full(self.table.row_elements, LONG('-0.0'))
+        size = self.zero()
+        for row, weight, number in zip(rows, weights, numbers):
+            term = row * LONG(weight) if number >= 0 else row
+            total = total + term
+            size = size + np.abs(term)
+        # Products below the least normal number are rounded to a fixed grid.
+        grid = np.where(size > 0, self.tiny * len(rows), LONG(0))
+        return total, (len(rows) + 4) * self.eps * size + grid
+
+    def divide(self, total, bound, weights):
+        """The reduction's division: value, bound, whether the divisor can be trusted."""
+        count = len(weights)
+        weights = np.array(weights, LONG)
+        if self.reduction == 'sum':
+            return total, bound, True
+        if self.reduction == 'mean':
+            return total / count, np.where(bound > 0, bound / count + self.tiny, bound), True
+        if self.reduction == 'sqrtn':
+            divisor, size = np.sqrt(np.sum(weights * weights)), LONG(0)
+        else:
+            divisor, size = np.sum(weights), np.sum(np.abs(weights))
+        if divisor == 0:
+            return self.zero(), self.zero(), True
+        relative = (count + 4) * self.eps * (1 + size / abs(divisor))
+        if relative > 0.01:
+            return total / divisor, bound, False
+        value = total / divisor
+        slack = np.where(value == 0, self.zero(), np.abs(value) * relative + self.tiny)
+        return value, (bound / abs(divisor)) * (1 + 2 * relative) + slack, True
+
+    def pool(self, bag):
+        """One bag: value, bound, copied row, trusted."""
+        rows, weights, numbers = self.fill(bag)
+        if not rows:
+            return (*self.empty(), True)
+        if not self.table.is_float:
+            return self.pool_integers(rows, weights), self.zero(), -1, True
+        if self.reduction in ('max', 'min'):
+            return _extreme(rows, self.reduction), self.zero(), -1, True
+        value, bound, trusted = self.divide(*self.sum_floats(rows, weights, numbers), weights)
+        return value, bound, -1, trusted
+
+    def copy(self, position):
+        """One row of NONE."""
+        rows, weights, numbers = self.fill([position])
+        if not rows or numbers[0] < 0:
+            return self.zero(), self.zero(), -1, True
+        if not self.table.is_float:
+            return wrap(rows[0] * weights[0], self.table.type), self.zero(), -1, True
+        if self.weights is None:
+            return rows[0], self.zero(), numbers[0], True
+        return (*self.sum_floats(rows, weights, numbers), -1, True)
+
+    def run(self):
+        """The whole query."""
+        if self.reduction == 'none':
+            pooled = [self.copy(position) for position in range(len(self.query.indices))]
+        else:
+            pooled = [self.pool(bag) for bag in bag_positions(self.query)]
+        shape = (len(pooled), self.table.row_elements)
+        kind = self.table.values.dtype
+        values = np.array([p[0] for p in pooled], kind).reshape(shape)
+        bounds = np.array([p[1] for p in pooled], kind).reshape(shape)
+        return Expected(
+            self.type, (len(pooled), *self.table.dims), self.missing_count, values,
+            bounds if self.table.is_float else None, np.array([p[2] for p in pooled], np.int64),
+            np.array([not p[3] for p in pooled], bool))
+
+
+def expect(query, table, output_type=None):
+    """What `query` on `table` must be answered with; ValueError where an index is missing."""
+    with np.errstate(all='ignore'):
+        return _Pooling(query, table, output_type).run()
+
+
+def _check_copies(expected, table, raw):
+    """Rows that are copied keep their bits, NaNs included."""
+    if expected.type != table.storage:
+        return
+    rows = np.flatnonzero(expected.copies >= 0)
+    got, want = raw_bits(raw[rows]), raw_bits(table.raw_rows[expected.copies[rows]])
+    if not np.array_equal(got, want):
+        raise AssertionError('copied rows differ: %s, not %s' % (got, want))
+
+
+def _check_nans(expected, table, raw, values):
+    """NaN where a NaN is due, and canonical where it was computed."""
+    nan = np.isnan(expected.values)
+    if not np.array_equal(nan, np.isnan(values)):
+        raise AssertionError('NaN at %s, not at %s' % (np.argwhere(np.isnan(values)).tolist(),
+                                                       np.argwhere(nan).tolist()))
+    copied = (expected.copies >= 0) & (expected.type == table.type)
+    computed = raw_bits(raw)[nan & ~copied[:, None]]
+    if np.any(computed != CANONICAL_NAN[expected.type]):
+        raise AssertionError('NaN of other bits: %s' % [hex(bits) for bits in computed])
+
+
+def _check_floats(expected, table, raw, values):
+    _check_copies(expected, table, raw)
+    sure = ~expected.unsure
+    expected = Expected(expected.type, expected.shape, expected.missing, expected.values[sure],
+                        expected.bounds[sure], expected.copies[sure], expected.unsure[sure])
+    raw, values = raw[sure], values[sure]
+    _check_nans(expected, table, raw, values)
+    want = expected.values
+    largest = LARGEST[expected.type]
+    finite = np.isfinite(want)
+    bound = np.where(finite, expected.bounds, LONG(0))
+    half = unit_in_last_place(np.where(finite, np.abs(want) + bound, LONG(0)), expected.type) / 2
+    off = ~(np.abs(values - want) <= bound + half)
+    # Infinite as due, or beyond what the type can hold.
+    infinite = np.isinf(values)
+    edge = largest + unit_in_last_place(largest, expected.type) / 2
+    off &= ~(infinite & (values == want))
+    off &= ~(infinite & finite & (np.abs(want) + bound >= edge) & (np.sign(values) == np.sign(want)))
+    # A zero made of zeros only has one right sign.
+    exact_zero = (want == 0) & (expected.bounds == 0)
+    off |= exact_zero & (np.signbit(values) != np.signbit(want))
+    off &= ~np.isnan(want)
+    if np.any(off):
+        row, column = np.argwhere(off)[0]
+        raise AssertionError('%d values are off, first [%d][%d] = %r, not %r (bound %r)' % (
+            np.count_nonzero(off), row, column, values[row, column], want[row, column],
+            bound[row, column] + half[row, column]))
+
+
+def check_values(expected, table, type_name, data):
+    """Compares the bytes of an answer with what they must be."""
+    if type_name != expected.type:
+        raise AssertionError('type %s, not %s' % (type_name, expected.type))
+    raw, values = decode_bytes(data, type_name)
+    if values.size != expected.values.size:
+        raise AssertionError('%d values, not %d' % (values.size, expected.values.size))
+    raw = raw.reshape(expected.values.shape)
+    values = values.reshape(expected.values.shape)
+    if expected.bounds is None:
+        if not np.array_equal(values, expected.values):
+            raise AssertionError('%s, not %s' % (values.tolist(), expected.values.tolist()))
+    else:
+        with np.errstate(all='ignore'):
+            _check_floats(expected, table, raw, values)
+
+
+def check_result(expected, table, result, query_number=0):
+    """Compares one BagResult with what it must be."""
+    if result.query != query_number:
+        raise AssertionError('query %d, not %d' % (result.query, query_number))
+    if tuple(result.shape) != expected.shape:
+        raise AssertionError('shape %s, not %s' % (list(result.shape), expected.shape))
+    if result.missing != expected.missing:
+        raise AssertionError('missing %d, not %d' % (result.missing, expected.missing))
+    check_values(expected, table, TYPE_NAMES.get(result.type, result.type), result.values)

@@ -1,0 +1,146 @@
+"""Runs embagd for a test: on a free port, on a repository in a temporary directory, and makes sure
+that it ends as it should."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+EMBAGD = None  # path of the server, set by run.py
+START_SECONDS = 60
+STOP_SECONDS = 60
+SANITIZER_MARKS = ('AddressSanitizer', 'LeakSanitizer', 'ThreadSanitizer', 'runtime error:',
+                   'Assertion `')
+
+
+def wait_until(condition, seconds, what):
+    """Polls `condition` until it holds and returns what it gave."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError('not within %g s: %s' % (seconds, what))
+        time.sleep(0.01)
+
+
+class Repository:
+    """A model repository in a temporary directory of its own."""
+
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix='embag-test-')
+
+    def join(self, *names):
+        """A path inside it."""
+        return os.path.join(self.path, *names)
+
+    def remove(self):
+        """Deletes it with everything inside."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Embagd:
+    """One server process. Its log is read by a thread, so that it never blocks on a full pipe."""
+
+    def __init__(self, repository, *flags, listen=('127.0.0.1:0',), environment=None):
+        command = [EMBAGD, '--model-repository', repository]
+        for address in listen:
+            command += ['--listen', address]
+        self.process = subprocess.Popen(
+            command + list(flags), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, env={**os.environ, **(environment or {})})
+        self.lines = []
+        self.reader = threading.Thread(target=self._read_log, daemon=True)
+        self.reader.start()
+
+    def _read_log(self):
+        for line in self.process.stderr:
+            self.lines.append(line.decode('utf-8', 'replace').rstrip('\n'))
+
+    @property
+    def pid(self):
+        """The process's id."""
+        return self.process.pid
+
+    @property
+    def log(self):
+        """What it has logged so far."""
+        return '\n'.join(self.lines)
+
+    def find(self, event):
+        """The first log line of an event, or None."""
+        marked = re.compile(r'\bevent=%s(\s|$)' % re.escape(event))
+        return next((line for line in list(self.lines) if marked.search(line)), None)
+
+    def has_ended(self):
+        """Whether the process is gone."""
+        return self.process.poll() is not None
+
+    def wait_ready(self):
+        """Waits until it serves; returns itself."""
+        wait_until(lambda: self.find('ready') or self.has_ended(), START_SECONDS, 'event=ready')
+        if self.has_ended():
+            self.reader.join()
+            raise AssertionError('embagd ended at start:\n' + self.log)
+        return self
+
+    @property
+    def port(self):
+        """The TCP port it listens on."""
+        line = wait_until(lambda: self.find('listening'), START_SECONDS, 'event=listening')
+        return int(re.search(r'address="?\S*?:(\d+)', line).group(1))
+
+    @property
+    def address(self):
+        """HOST:PORT."""
+        return '127.0.0.1:%d' % self.port
+
+    def terminate(self):
+        """Asks it to drain."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds=STOP_SECONDS):
+        """Waits for its end; returns its exit status."""
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError('embagd did not end within %g s:\n%s' % (seconds, self.log[-4000:]))
+        self.reader.join()
+        return status
+
+    def check_log(self):
+        """No sanitizer, no assertion has spoken."""
+        for mark in SANITIZER_MARKS:
+            if mark in self.log:
+                raise AssertionError('in the log of embagd:\n' + self.log[-8000:])
+
+    def stop(self, seconds=STOP_SECONDS):
+        """Drains it and checks that it ended well."""
+        alive = not self.has_ended()
+        if alive:
+            self.terminate()
+        status = self.wait(seconds)
+        self.check_log()
+        if not alive or status != 0:
+            raise AssertionError('embagd %s with status %d:\n%s' % (
+                'drained' if alive else 'had died', status, self.log[-4000:]))
+
+    def start_fails(self, seconds=START_SECONDS):
+        """Waits for a start that must fail; returns its log."""
+        wait_until(lambda: self.has_ended() or self.find('ready'), seconds, 'a failed start')
+        ready = self.find('ready')
+        if ready:
+            self.stop()
+            raise AssertionError('embagd started:\n' + self.log)
+        status = self.wait()
+        self.check_log()
+        if status <= 0:
+            raise AssertionError('status %d of a failed start:\n%s' % (status, self.log))
+        return self.log

@@ -1,0 +1,192 @@
+"""Random tables and random lookups on them, over everything the operation allows."""
+
+import numpy as np
+
+from bag_query import FORMS, Query
+from element_types import FLOAT_TYPES, INTEGER_TYPES, NARROW_STORAGES, encode
+from table_files import Table
+
+POOLING = ('sum', 'mean', 'max', 'min')
+FLOAT_POOLING = POOLING + ('weighted_mean', 'sqrtn')
+SPECIAL_VALUES = {
+    'f32': [0x7f800000, 0xff800000, 0x7fc00000, 0x7fa00001, 0xffc12345, 0x80000000, 0, 1,
+            0x80000001, 0x007fffff, 0x00800000, 0x71000000, 0xf1000000, 0x3f800000],
+    'f64': [0x7ff0 << 48, 0xfff0 << 48, 0x7ff8 << 48, (0x7ff4 << 48) + 1, 0xffff << 48, 1 << 63, 0,
+            1, (1 << 63) + 1, (1 << 52) - 1, 1 << 52, 0x7000 << 48, 0xf000 << 48, 0x3ff0 << 48],
+    'f16': [0x7c00, 0xfc00, 0x7e00, 0x7d01, 0xff23, 0x8000, 0, 1, 0x8001, 0x03ff, 0x0400, 0x7bff,
+            0xfbff, 0x3c00],
+    'bf16': [0x7f80, 0xff80, 0x7fc0, 0x7fa1, 0xffc3, 0x8000, 0, 1, 0x8001, 0x007f, 0x0080, 0x7100,
+             0xf100, 0x3f80],
+}
+FAR_INDICES = {
+    'i32': [-1, -2, -2**31, 2**31 - 1],
+    'i64': [-1, -2, -2**63, 2**63 - 1, 2**32, 2**40 + 1],
+}
+FAR_INDICES['repeated'] = FAR_INDICES['i64']
+
+
+def _random_raw(rng, storage, shape):
+    if storage in NARROW_STORAGES:
+        return rng.integers(0, 256, shape, np.uint8)
+    if storage in FLOAT_TYPES:
+        return encode(rng.normal(size=shape) * 2.0 ** rng.integers(-6, 5, shape), storage)
+    limits = np.iinfo(encode(0, storage).dtype)
+    return rng.integers(limits.min, limits.max, shape, limits.dtype, endpoint=True)
+
+
+def random_tables(rng):
+    """Tables of every type and storage: several ranks and widths, one without rows, and for
+    floating-point types one of special values."""
+    tables = []
+    for storage in FLOAT_TYPES + INTEGER_TYPES + NARROW_STORAGES:
+        shapes = [(40,), (23, 7), (64, 16), (11, 3, 5), (9, int(rng.integers(17, 130))), (0, 4)]
+        for shape in shapes:
+            name = '%s_%s' % (storage, 'x'.join(map(str, shape)))
+            tables.append(Table(name, storage, _random_raw(rng, storage, shape)))
+        if storage in SPECIAL_VALUES:
+            bits = encode(0, storage).dtype.itemsize
+            special = np.array(SPECIAL_VALUES[storage], '<u%d' % bits).view(encode(0, storage).dtype)
+            raw = rng.choice(special, (24, 6))
+            tables.append(Table(storage + '_special', storage, raw))
+    return tables
+
+
+def _chance(rng, probability):
+    return rng.random() < probability
+
+
+def _cuts(rng, bags, count):
+    """Where bags end: sorted, some of them equal."""
+    return np.sort(rng.integers(0, count + 1, bags))
+
+
+def _offsets_layout(rng, query, bags):
+    count = len(query.indices)
+    query.include_last_offset = _chance(rng, 0.4)
+    query.bounds = _cuts(rng, bags + query.include_last_offset, count)
+    if not bags:
+        query.indices, query.bounds = query.indices[:0], query.bounds * 0
+    elif not query.include_last_offset and _chance(rng, 0.7):
+        query.bounds[0] = 0
+
+
+def _lengths_layout(rng, query, bags):
+    cuts = _cuts(rng, max(bags - 1, 0), len(query.indices))
+    query.bounds = np.diff(np.concatenate([[0], cuts, [len(query.indices)]]))[:bags]
+    if not bags:
+        query.indices = query.indices[:0]
+
+
+def _packed_layout(rng, query, bags):
+    query.indices_per_bag = int(rng.integers(0, 8))
+    if query.indices_per_bag == 0:
+        query.indices, query.num_bags = query.indices[:0], bags
+    else:
+        query.indices = query.indices[:len(query.indices) // query.indices_per_bag
+                                      * query.indices_per_bag]
+
+
+def _segments_layout(rng, query, bags):
+    if not bags:
+        query.indices = query.indices[:0]
+    query.num_segments = bags
+    query.bounds = rng.integers(0, max(bags, 1), len(query.indices))
+    if _chance(rng, 0.6):
+        query.bounds.sort()
+
+
+def _no_layout(rng, query, bags):
+    """One bag, or only empty ones."""
+    if len(query.indices):
+        query.num_bags = 1
+    else:
+        query.num_bags = bags
+
+
+LAYOUT_MAKERS = {
+    'offsets': _offsets_layout, 'lengths': _lengths_layout, 'packed': _packed_layout,
+    'segments': _segments_layout, None: _no_layout,
+}
+
+
+def _set_layout(rng, query, bags):
+    if query.reduction == 'none' and _chance(rng, 0.5):
+        return
+    query.layout = rng.choice([*LAYOUT_MAKERS])
+    LAYOUT_MAKERS[query.layout](rng, query, bags)
+    query.bounds_form = str(rng.choice(FORMS[:2] if query.layout == 'lengths' else FORMS))
+    # An empty layout has no field that could tell it, nor has a bag of no indices.
+    empty = query.layout == 'packed' and query.indices_per_bag == 0
+    empty |= query.bounds is not None and len(query.bounds) == 0 and query.num_segments == 0
+    query.say_layout = bool(empty or _chance(rng, 0.3))
+    query.say_num_bags = query.layout is not None and _chance(rng, 0.3)
+    if query.reduction == 'none':
+        query.say_num_bags, query.num_bags = False, 0
+
+
+def _set_weights(rng, query, table):
+    may = query.reduction in (None, 'sum', 'none', 'weighted_mean', 'sqrtn')
+    if not may or not len(query.indices) or _chance(rng, 0.4):
+        return
+    query.weights_type = table.type
+    if table.is_float and _chance(rng, 0.5):
+        query.weights_type = 'f32'
+    count = len(query.indices)
+    if not table.is_float:
+        query.weights = _random_raw(rng, table.type, count)
+        return
+    if _chance(rng, 0.3):
+        values = rng.integers(-3, 4, count) / 2
+    else:
+        values = rng.normal(size=count)
+        if query.reduction == 'weighted_mean':
+            values = np.abs(values) + 0.1
+    query.weights = encode(values, query.weights_type)
+    query.repeated_weights = query.weights_type == 'f32' and _chance(rng, 0.3)
+
+
+def _set_indices(rng, query, table):
+    """Rows of the table; with a missing policy also what names none."""
+    count = 0 if _chance(rng, 0.05) else int(rng.integers(1, 40))
+    query.index_form = str(rng.choice(FORMS))
+    query.missing = rng.choice([None, 'error', 'skip', 'zero'])
+    far = FAR_INDICES[query.index_form] + [table.rows, table.rows + 1]
+    if query.missing in ('skip', 'zero'):
+        wild = rng.random(count) < rng.choice([0, 0.2, 1.0], p=[0.2, 0.7, 0.1])
+    else:
+        wild = np.zeros(count, bool)
+        if not table.rows:
+            count = 0
+    rows = rng.integers(0, max(table.rows, 1), count)
+    if not table.rows:
+        wild = np.ones(count, bool)
+    query.indices = np.where(wild[:count], rng.choice(far, count), rows).astype(np.int64)
+
+
+def _spoil_outside(rng, query):
+    """Indices outside all bags are neither read nor checked: let them be anything."""
+    if query.layout == 'offsets' and query.reduction != 'none' and len(query.bounds):
+        last = query.bounds[-1] if query.include_last_offset else len(query.indices)
+        far = FAR_INDICES[query.index_form]
+        query.indices[:query.bounds[0]] = rng.choice(far, query.bounds[0])
+        query.indices[last:] = rng.choice(far, len(query.indices) - last)
+
+
+def random_query(rng, table, bags=None):
+    """A lookup that must be answered. `bags`: how many bags, where that matters (concat)."""
+    reductions = (None,) + (FLOAT_POOLING if table.is_float else POOLING)
+    if bags is None:
+        reductions += ('none',)
+    query = Query(table.name, None, reduction=rng.choice(reductions))
+    _set_indices(rng, query, table)
+    if bags is None:
+        _set_layout(rng, query, int(rng.integers(0, 12)))
+    else:
+        query.layout = str(rng.choice(['offsets', 'segments']))
+        LAYOUT_MAKERS[query.layout](rng, query, bags)
+        query.bounds_form = str(rng.choice(FORMS))
+    _spoil_outside(rng, query)
+    _set_weights(rng, query, table)
+    if _chance(rng, 0.5):
+        query.default_index = int(rng.integers(-1, max(table.rows, 0)))
+    return query

@@ -1,0 +1,87 @@
+"""Calls embag through stock grpcio; run.py has put the generated messages on the path."""
+
+import grpc
+
+from embag.v1 import embedding_bag_pb2 as pb
+
+SERVICE = '/embag.v1.EmbeddingBag/'
+OPTIONS = (
+    ('grpc.max_receive_message_length', -1),
+    ('grpc.max_send_message_length', -1),
+    ('grpc.use_local_subchannel_pool', 1),
+    ('grpc.enable_retries', 0),
+)
+TIMEOUT_SECONDS = 30
+
+
+def as_bytes(message):
+    """Serialises a message, or passes bytes through."""
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+class Client:
+    """One connection of its own."""
+
+    def __init__(self, address, options=OPTIONS, compression=None):
+        self.channel = grpc.insecure_channel(address, options=options, compression=compression)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self):
+        """Closes the connection."""
+        self.channel.close()
+
+    def unary(self, method, answer_type):
+        """A callable for a unary method of the service."""
+        return self.channel.unary_unary(
+            SERVICE + method, request_serializer=as_bytes,
+            response_deserializer=answer_type.FromString)
+
+    def lookup(self, request, timeout=TIMEOUT_SECONDS):
+        """Lookup of a message or of raw bytes."""
+        return self.unary('Lookup', pb.LookupResponse)(request, timeout=timeout)
+
+    def lookup_future(self, request, timeout=TIMEOUT_SECONDS):
+        """Lookup that does not wait."""
+        return self.unary('Lookup', pb.LookupResponse).future(request, timeout=timeout)
+
+    def stream(self, requests, timeout=TIMEOUT_SECONDS):
+        """LookupStream: an iterator of answers."""
+        call = self.channel.stream_stream(
+            SERVICE + 'LookupStream', request_serializer=as_bytes,
+            response_deserializer=pb.LookupResponse.FromString)
+        return call(iter(requests), timeout=timeout)
+
+    def messages_as_unary(self, messages, timeout=TIMEOUT_SECONDS):
+        """Lookup with any number of messages where the service takes one."""
+        call = self.channel.stream_unary(
+            SERVICE + 'Lookup', request_serializer=as_bytes,
+            response_deserializer=pb.LookupResponse.FromString)
+        return call(iter(messages), timeout=timeout)
+
+    def list_models(self):
+        """ListModels."""
+        return self.unary('ListModels', pb.ListModelsResponse)(
+            pb.ListModelsRequest(), timeout=TIMEOUT_SECONDS)
+
+    def get_model(self, model, version=0):
+        """GetModel."""
+        return self.unary('GetModel', pb.Model)(
+            pb.GetModelRequest(model=model, version=version), timeout=TIMEOUT_SECONDS)
+
+    def get_server(self):
+        """GetServer."""
+        return self.unary('GetServer', pb.Server)(pb.GetServerRequest(), timeout=TIMEOUT_SECONDS)
+
+
+def error_of(function, *arguments, **keywords):
+    """Status code and text of a call that must fail."""
+    try:
+        answer = function(*arguments, **keywords)
+    except grpc.RpcError as error:
+        return error.code(), error.details()
+    raise AssertionError('the call was answered: %.200s' % answer)

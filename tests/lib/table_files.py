@@ -1,0 +1,83 @@
+"""Writes the files a model repository is made of."""
+
+import json
+import os
+import struct
+
+import numpy as np
+
+from element_types import RAW_TYPES, decode, encode, is_float, type_of_storage
+
+SAFETENSORS_NAMES = {
+    'f32': 'F32', 'f64': 'F64', 'f16': 'F16', 'bf16': 'BF16', 'i8': 'I8', 'u8': 'U8', 'i16': 'I16',
+    'u16': 'U16', 'i32': 'I32', 'u32': 'U32', 'i64': 'I64', 'u64': 'U64',
+    'f8_e4m3': 'F8_E4M3', 'f8_e5m2': 'F8_E5M2',
+}
+
+
+class Table:
+    """One table: its raw elements and what they mean."""
+
+    def __init__(self, name, storage, raw):
+        self.name = name
+        self.storage = storage
+        self.type = type_of_storage(storage)
+        self.raw = np.ascontiguousarray(raw, RAW_TYPES[storage])
+        self.rows = self.raw.shape[0]
+        self.dims = self.raw.shape[1:]
+        self.row_elements = int(np.prod(self.dims, dtype=np.int64))
+        self.raw_rows = self.raw.reshape(self.rows, self.row_elements)
+        self.values = decode(self.raw_rows, storage)
+
+    @classmethod
+    def of_values(cls, name, storage, values):
+        """A table of the given numbers, rounded to the storage."""
+        return cls(name, storage, encode(values, storage))
+
+    @property
+    def is_float(self):
+        """Whether T is a floating-point type."""
+        return is_float(self.type)
+
+
+def write_npy(directory, table):
+    """DIRECTORY/NAME.npy."""
+    np.save(os.path.join(directory, table.name + '.npy'), table.raw)
+
+
+def safetensors_bytes(entries, data, pad_to=8):
+    """A whole file: `entries` is its header as a dict, `data` what follows it."""
+    header = json.dumps(entries).encode()
+    header += b' ' * (-len(header) % pad_to)
+    return struct.pack('<Q', len(header)) + header + data
+
+
+def write_safetensors(path, tables):
+    """One file of all the tables given."""
+    entries, data = {'__metadata__': {'format': 'np'}}, b''
+    for table in tables:
+        body = table.raw.tobytes()
+        entries[table.name] = {
+            'dtype': SAFETENSORS_NAMES[table.storage],
+            'shape': list(table.raw.shape),
+            'data_offsets': [len(data), len(data) + len(body)],
+        }
+        data += body
+    with open(path, 'wb') as file:
+        file.write(safetensors_bytes(entries, data))
+
+
+def write_model(repository, name, version, tables, as_safetensors=False):
+    """REPOSITORY/NAME/VERSION with all tables; those that npy cannot hold go into one safetensors
+    file, and with `as_safetensors` all of them do."""
+    directory = os.path.join(repository, name, str(version))
+    os.makedirs(directory)
+    packed = []
+    for table in tables:
+        if as_safetensors or table.storage in ('bf16', 'f8_e4m3', 'f8_e5m2'):
+            packed.append(table)
+        else:
+            write_npy(directory, table)
+    if packed:
+        write_safetensors(os.path.join(directory, 'tables.safetensors'), packed)
+    return directory
