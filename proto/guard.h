@@ -14,8 +14,8 @@
 #define EB_GUARD_DEPTH_MAX 8 /* nested messages; ours need 4 */
 
 struct eb_guard_limits {
-    uint32_t fields_max;      /* fields of the whole message, unknown ones and all depths together */
-    uint32_t name_bytes_max;  /* longest string field */
+    uint32_t fields_max;     /* fields of the whole message, unknown ones and all depths together */
+    uint32_t name_bytes_max; /* longest string field */
     uint32_t submessages_max; /* occurrences of repeated message fields, all together */
 };
 
@@ -24,3 +24,8 @@ struct eb_guard_limits {
  * RESOURCE_EXHAUSTED over a limit; the text names the field and the position. */
 bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t size,
     const struct eb_guard_limits *limits, struct eb_error *error);
+
+/* The value of varint field `number` of the message's own, the last one where there are several, 0
+ * where there is none: for saying which message it was that was refused. Reads up to the first
+ * byte that is none of a message's. */
+uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number);

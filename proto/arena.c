@@ -1,0 +1,110 @@
+#include "proto/arena.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+#define ALIGNMENT 16
+
+/* Sizes of whole blocks, their header included: the first holds a request of some forty queries;
+ * growth stops where one block more costs little beside filling it. */
+#define FIRST_BLOCK_BYTES ((size_t)32 << 10)
+#define GROWN_BLOCK_BYTES_MAX ((size_t)1 << 20)
+
+struct eb_arena_block {
+    _Alignas(ALIGNMENT) struct eb_arena_block *next;
+    size_t block_bytes; /* as taken from the lender */
+    size_t used_bytes;  /* from the block's start */
+};
+
+static_assert(sizeof(struct eb_arena_block) % ALIGNMENT == 0, "what follows the header is aligned");
+
+static void *allocate_for_protobuf(void *context, size_t bytes)
+{
+    return eb_arena_take(context, bytes);
+}
+
+static void free_for_protobuf(void *context, void *memory)
+{
+    (void)context;
+    (void)memory;
+}
+
+void eb_arena_init(struct eb_arena *arena, const struct eb_memory *memory)
+{
+    *arena = (struct eb_arena){
+        .memory = memory,
+        .allocator = {allocate_for_protobuf, free_for_protobuf, arena},
+    };
+}
+
+static void give_newest(struct eb_arena *arena)
+{
+    struct eb_arena_block *block = arena->blocks;
+    arena->blocks = block->next;
+    arena->memory->give(arena->memory->context, block, block->block_bytes);
+}
+
+void eb_arena_deinit(struct eb_arena *arena)
+{
+    while (arena->blocks) {
+        give_newest(arena);
+    }
+    *arena = (struct eb_arena){.memory = NULL};
+}
+
+void eb_arena_reset(struct eb_arena *arena, size_t cap_bytes)
+{
+    while (
+        arena->blocks && (arena->blocks->next || arena->blocks->block_bytes > FIRST_BLOCK_BYTES)) {
+        give_newest(arena);
+    }
+    if (arena->blocks) {
+        arena->blocks->used_bytes = sizeof *arena->blocks;
+    }
+    arena->used_bytes = 0;
+    arena->cap_bytes = cap_bytes;
+    arena->is_exhausted = false;
+}
+
+/* Puts a block with room for `bytes` in front. */
+static bool grow(struct eb_arena *arena, size_t bytes)
+{
+    size_t block_bytes = FIRST_BLOCK_BYTES;
+    if (arena->blocks) {
+        block_bytes = 2 * arena->blocks->block_bytes;
+        block_bytes = block_bytes > GROWN_BLOCK_BYTES_MAX ? GROWN_BLOCK_BYTES_MAX : block_bytes;
+    }
+    if (block_bytes - sizeof(struct eb_arena_block) < bytes) {
+        block_bytes = bytes + sizeof(struct eb_arena_block);
+    }
+    struct eb_arena_block *block = arena->memory->take(arena->memory->context, block_bytes);
+    if (!block) {
+        return false;
+    }
+    *block = (struct eb_arena_block){arena->blocks, block_bytes, sizeof *block};
+    arena->blocks = block;
+    return true;
+}
+
+static bool fits_newest(const struct eb_arena *arena, size_t bytes)
+{
+    const struct eb_arena_block *block = arena->blocks;
+    return block && block->block_bytes - block->used_bytes >= bytes;
+}
+
+void *eb_arena_take(struct eb_arena *arena, size_t bytes)
+{
+    size_t room = arena->cap_bytes - arena->used_bytes;
+    size_t rounded = (bytes | (bytes == 0)) + (ALIGNMENT - 1);
+    rounded -= rounded % ALIGNMENT;
+    /* The first comparison also keeps the rounding from wrapping around. */
+    if (bytes > room || rounded > room || (!fits_newest(arena, rounded) && !grow(arena, rounded))) {
+        arena->is_exhausted = true;
+        return NULL;
+    }
+    struct eb_arena_block *block = arena->blocks;
+    void *piece = (uint8_t *)block + block->used_bytes;
+    block->used_bytes += rounded;
+    arena->used_bytes += rounded;
+    return piece;
+}

@@ -1,0 +1,367 @@
+#include "proto/guard.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define TAG_BYTES_MAX 5
+#define LENGTH_BYTES_MAX 5 /* protobuf-c takes no longer ones */
+#define VARINT_BYTES_MAX 10
+#define PATH_BYTES 512
+
+/* Bytes that are still to be looked at. */
+struct reader {
+    const uint8_t *at;
+    const uint8_t *end;
+};
+
+/* One field as it lies in the bytes. */
+struct field_bytes {
+    uint32_t number;
+    ProtobufCWireType wire_type;
+    struct reader data; /* without the length in front */
+};
+
+/* A message that has begun and not ended. */
+struct frame {
+    const ProtobufCMessageDescriptor *descriptor;
+    const ProtobufCFieldDescriptor *field; /* of the parent, that holds it; NULL at the top */
+    const uint8_t *first;
+    struct reader rest;
+    uint64_t seen; /* bit i: singular sub-message descriptor->fields[i] has occurred */
+};
+
+struct walk {
+    const struct eb_guard_limits *limits;
+    struct eb_error *error;
+    uint32_t field_count;
+    uint32_t submessage_count;
+    size_t depth; /* frames in use */
+    struct frame frames[EB_GUARD_DEPTH_MAX];
+};
+
+static bool read_varint(struct reader *reader, size_t bytes_max, uint64_t *value)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < bytes_max && reader->at < reader->end; i++) {
+        uint8_t byte = *reader->at++;
+        sum |= (uint64_t)(byte & 0x7F) << (7 * i);
+        if (byte < 0x80) {
+            *value = sum;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Sets field->data to what follows the tag and moves past it. Returns what is wrong, or NULL. */
+static const char *read_data(struct reader *reader, struct field_bytes *field)
+{
+    uint64_t count = 0;
+    field->data = *reader;
+    switch (field->wire_type) {
+    case PROTOBUF_C_WIRE_TYPE_VARINT:
+        if (!read_varint(reader, VARINT_BYTES_MAX, &count)) {
+            return "is a varint that does not end";
+        }
+        field->data.end = reader->at;
+        return NULL;
+    case PROTOBUF_C_WIRE_TYPE_64BIT: count = 8; break;
+    case PROTOBUF_C_WIRE_TYPE_32BIT: count = 4; break;
+    case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED:
+        if (!read_varint(reader, LENGTH_BYTES_MAX, &count)) {
+            return "has a length that does not end";
+        }
+        break;
+    default: return "has a wire type that is not taken";
+    }
+    if (count > (size_t)(reader->end - reader->at)) {
+        return "ends past its message";
+    }
+    field->data.at = reader->at;
+    reader->at += count;
+    field->data.end = reader->at;
+    return NULL;
+}
+
+/* Moves past one field. Returns what is wrong, or NULL; field->number is 0 where it cannot be told.
+ */
+static const char *read_field(struct reader *reader, struct field_bytes *field)
+{
+    uint64_t tag = 0;
+    field->number = 0;
+    if (!read_varint(reader, TAG_BYTES_MAX, &tag) || tag > UINT32_MAX) {
+        return "holds a tag that is none";
+    }
+    field->number = (uint32_t)tag >> 3;
+    field->wire_type = (ProtobufCWireType)(tag & 7);
+    if (field->number == 0) {
+        return "holds a field of number 0";
+    }
+    return read_data(reader, field);
+}
+
+/* The descriptor of field `number`, or NULL. */
+static const ProtobufCFieldDescriptor *find_field(
+    const ProtobufCMessageDescriptor *descriptor, uint32_t number)
+{
+    /* Descriptors are in order of their distinct numbers, so none lies above index number - 1. */
+    size_t i = number < descriptor->n_fields ? number : descriptor->n_fields;
+    while (i > 0 && descriptor->fields[i - 1].id > number) {
+        i--;
+    }
+    return i > 0 && descriptor->fields[i - 1].id == number ? &descriptor->fields[i - 1] : NULL;
+}
+
+/* How many fields of the frame's message with that number have ended before `end`. Only for texts:
+ * what it reads has been read before without fault. */
+static size_t count_earlier(const struct frame *frame, uint32_t number, const uint8_t *end)
+{
+    struct reader reader = {frame->first, end};
+    struct field_bytes field;
+    size_t count = 0;
+    while (reader.at < end && !read_field(&reader, &field)) {
+        count += field.number == number;
+    }
+    return count;
+}
+
+/* Text that is cut where it is full. */
+struct path {
+    size_t used;
+    char text[PATH_BYTES];
+};
+
+__attribute__((format(printf, 2, 3))) static void append(struct path *path, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    size_t room = sizeof path->text - path->used;
+    int length = vsnprintf(path->text + path->used, room, format, arguments);
+    va_end(arguments);
+    assert(length >= 0);
+    path->used += (size_t)length < room ? (size_t)length : room - 1;
+}
+
+/* "LookupRequest.queries[3].table"; the last field is left out where its number is 0. */
+static void write_path(const struct walk *walk, uint32_t number, struct path *path)
+{
+    const struct frame *frame = &walk->frames[0];
+    append(path, "%s", frame->descriptor->short_name);
+    for (size_t i = 1; i < walk->depth; i++) {
+        const struct frame *parent = frame;
+        frame = &walk->frames[i];
+        append(path, ".%s", frame->field->name);
+        if (frame->field->label == PROTOBUF_C_LABEL_REPEATED) {
+            /* The parent has been read up to this frame's end, so the count has it too. */
+            append(path, "[%zu]", count_earlier(parent, frame->field->id, parent->rest.at) - 1);
+        }
+    }
+    const ProtobufCFieldDescriptor *field = find_field(frame->descriptor, number);
+    if (field) {
+        append(path, ".%s", field->name);
+    } else if (number != 0) {
+        append(path, ".%u", number);
+    }
+}
+
+/* Refuses the message: `what` is said of field `number` (0: of the innermost message) and of the
+ * byte at `at`. Returns false. */
+static bool refuse(const struct walk *walk, enum eb_status status, uint32_t number,
+    const uint8_t *at, const char *what)
+{
+    struct path path = {.used = 0};
+    write_path(walk, number, &path);
+    size_t offset = (size_t)(at - walk->frames[0].first);
+    eb_error_set(walk->error, status, "%s %s (byte %zu)", path.text, what, offset);
+    return false;
+}
+
+static ProtobufCWireType wire_type_of(ProtobufCType type)
+{
+    switch (type) {
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_SINT32:
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_SINT64:
+    case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_UINT64:
+    case PROTOBUF_C_TYPE_BOOL:
+    case PROTOBUF_C_TYPE_ENUM: return PROTOBUF_C_WIRE_TYPE_VARINT;
+    case PROTOBUF_C_TYPE_SFIXED64:
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_DOUBLE: return PROTOBUF_C_WIRE_TYPE_64BIT;
+    case PROTOBUF_C_TYPE_SFIXED32:
+    case PROTOBUF_C_TYPE_FIXED32:
+    case PROTOBUF_C_TYPE_FLOAT: return PROTOBUF_C_WIRE_TYPE_32BIT;
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_BYTES:
+    case PROTOBUF_C_TYPE_MESSAGE: break;
+    }
+    return PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
+}
+
+/* Moves past one character of UTF-8. false: what is there is none. */
+static bool read_character(struct reader *reader)
+{
+    uint8_t lead = *reader->at++;
+    if (lead < 0x80) {
+        return true;
+    }
+    if (lead < 0xC2 || lead > 0xF4) {
+        return false;
+    }
+    size_t more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+    /* The second byte's range rules out overlong forms, surrogates and what is past U+10FFFF. */
+    uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if ((size_t)(reader->end - reader->at) < more) {
+        return false;
+    }
+    for (size_t i = 0; i < more; i++) {
+        uint8_t byte = *reader->at++;
+        if (byte < low || byte > high) {
+            return false;
+        }
+        low = 0x80;
+        high = 0xBF;
+    }
+    return true;
+}
+
+static bool check_text(const struct walk *walk, const struct field_bytes *field)
+{
+    struct reader reader = field->data;
+    if ((size_t)(reader.end - reader.at) > walk->limits->name_bytes_max) {
+        return refuse(walk, EB_STATUS_RESOURCE_EXHAUSTED, field->number, reader.at,
+            "is longer than a name may be");
+    }
+    while (reader.at < reader.end) {
+        const uint8_t *at = reader.at;
+        if (*at == 0) {
+            return refuse(walk, EB_STATUS_INVALID_ARGUMENT, field->number, at, "holds a NUL");
+        }
+        if (!read_character(&reader)) {
+            return refuse(walk, EB_STATUS_INVALID_ARGUMENT, field->number, at, "is not UTF-8");
+        }
+    }
+    return true;
+}
+
+static bool check_packed(
+    const struct walk *walk, const struct field_bytes *field, ProtobufCWireType element)
+{
+    struct reader reader = field->data;
+    size_t size = (size_t)(reader.end - reader.at);
+    size_t width = element == PROTOBUF_C_WIRE_TYPE_64BIT ? 8 : 4;
+    if (element != PROTOBUF_C_WIRE_TYPE_VARINT) {
+        return size % width == 0 || refuse(walk, EB_STATUS_INTERNAL, field->number, reader.at,
+                                        "holds a part of an element");
+    }
+    while (reader.at < reader.end) {
+        const uint8_t *at = reader.at;
+        uint64_t ignored = 0;
+        if (!read_varint(&reader, VARINT_BYTES_MAX, &ignored)) {
+            return refuse(
+                walk, EB_STATUS_INTERNAL, field->number, at, "holds a varint that does not end");
+        }
+    }
+    return true;
+}
+
+/* Begins the sub-message in `bytes`. */
+static bool enter(
+    struct walk *walk, const ProtobufCFieldDescriptor *field, const struct field_bytes *bytes)
+{
+    struct frame *parent = &walk->frames[walk->depth - 1];
+    const uint8_t *at = bytes->data.at;
+    if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+        if (walk->submessage_count++ == walk->limits->submessages_max) {
+            return refuse(walk, EB_STATUS_RESOURCE_EXHAUSTED, field->id, at,
+                "has more elements than a message may have");
+        }
+    } else {
+        size_t i = (size_t)(field - parent->descriptor->fields);
+        assert(i < 64);
+        if (parent->seen >> i & 1) {
+            return refuse(walk, EB_STATUS_INTERNAL, field->id, at, "occurs twice");
+        }
+        parent->seen |= UINT64_C(1) << i;
+    }
+    if (walk->depth == EB_GUARD_DEPTH_MAX) {
+        return refuse(
+            walk, EB_STATUS_RESOURCE_EXHAUSTED, field->id, at, "is nested deeper than is taken");
+    }
+    walk->frames[walk->depth++] = (struct frame){
+        .descriptor = field->descriptor, .field = field, .first = at, .rest = bytes->data};
+    return true;
+}
+
+static bool check_field(struct walk *walk, const struct field_bytes *bytes)
+{
+    const struct frame *frame = &walk->frames[walk->depth - 1];
+    const ProtobufCFieldDescriptor *field = find_field(frame->descriptor, bytes->number);
+    if (!field) {
+        return true;
+    }
+    ProtobufCWireType declared = wire_type_of(field->type);
+    if (bytes->wire_type != declared) {
+        if (field->label == PROTOBUF_C_LABEL_REPEATED &&
+            bytes->wire_type == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) {
+            return check_packed(walk, bytes, declared);
+        }
+        return refuse(walk, EB_STATUS_INTERNAL, bytes->number, bytes->data.at,
+            "has another wire type than is declared");
+    }
+    if (field->type == PROTOBUF_C_TYPE_STRING) {
+        return check_text(walk, bytes);
+    }
+    return field->type != PROTOBUF_C_TYPE_MESSAGE || enter(walk, field, bytes);
+}
+
+bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t size,
+    const struct eb_guard_limits *limits, struct eb_error *error)
+{
+    struct walk walk;
+    walk.limits = limits;
+    walk.error = error;
+    walk.field_count = 0;
+    walk.submessage_count = 0;
+    walk.depth = 1;
+    walk.frames[0] = (struct frame){.descriptor = descriptor, .first = bytes};
+    walk.frames[0].rest = (struct reader){bytes, size > 0 ? bytes + size : bytes};
+    while (walk.depth > 0) {
+        struct reader *rest = &walk.frames[walk.depth - 1].rest;
+        if (rest->at == rest->end) {
+            walk.depth--;
+            continue;
+        }
+        const uint8_t *at = rest->at;
+        struct field_bytes field;
+        const char *fault = read_field(rest, &field);
+        if (fault) {
+            return refuse(&walk, EB_STATUS_INTERNAL, field.number, at, fault);
+        }
+        if (walk.field_count++ == limits->fields_max) {
+            return refuse(&walk, EB_STATUS_RESOURCE_EXHAUSTED, field.number, at,
+                "is one field more than a message may have");
+        }
+        if (!check_field(&walk, &field)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number)
+{
+    struct reader reader = {bytes, size > 0 ? bytes + size : bytes};
+    struct field_bytes field;
+    uint64_t value = 0;
+    while (reader.at < reader.end && !read_field(&reader, &field)) {
+        if (field.number == number && field.wire_type == PROTOBUF_C_WIRE_TYPE_VARINT) {
+            (void)read_varint(&field.data, VARINT_BYTES_MAX, &value);
+        }
+    }
+    return value;
+}
