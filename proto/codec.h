@@ -20,6 +20,11 @@ struct eb_decode_failure {
     bool undecodable;    /* the bytes are no message: a stream that carries them ends */
 };
 
+/* The cap that an arena needs so that every LookupRequest of `size` bytes within the limits can be
+ * decoded, if its arrays come as bytes: 4 times its size, 64 KiB, and 1 KiB for each query that it
+ * can hold, since a query of a few bytes becomes a struct of hundreds. */
+size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *limits);
+
 /* All decoders: NULL with *error set where the bytes are no such message (INTERNAL), break a limit
  * (RESOURCE_EXHAUSTED, also when the arena's cap is reached), hold a name that is no name, two
  * forms of one array or two layouts (INVALID_ARGUMENT), or use a field that is not built
@@ -36,7 +41,8 @@ bool eb_empty_decode(const uint8_t *bytes, size_t size, struct eb_error *error);
 /* Bytes of the encoded response, `values` of every result included. */
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response);
 /* Writes those bytes. Where a result's `values` is NULL its values_bytes are left unwritten; in
- * either case values_at[i] (response->result_count entries) is where result i's values lie. */
+ * either case values_at[i] (response->result_count entries) is where result i's values lie, or
+ * would where values_bytes is 0. */
 void eb_lookup_response_encode(
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
 

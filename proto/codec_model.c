@@ -1,0 +1,243 @@
+/* Model, ListModelsResponse and Server. */
+#include "proto/codec.h"
+#include "proto/field.h"
+#include "proto/unpack.h"
+
+#include "embag/v1/embedding_bag.pb-c.h"
+
+static void write_table(struct eb_field_writer *writer, const struct eb_wire_table *table)
+{
+    eb_field_put_text(writer, 1, table->name);
+    eb_field_put_number(writer, 2, table->rows);
+    eb_field_put_packed(writer, 3, table->shape, table->shape_count);
+    eb_field_put_enum(writer, 4, table->type);
+    eb_field_put_text(writer, 5, table->storage);
+    eb_field_put_number(writer, 6, table->keyed);
+    eb_field_put_number(writer, 7, table->resident_bytes);
+}
+
+static size_t table_bytes(const struct eb_wire_table *table)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_table(&counter, table);
+    return counter.bytes;
+}
+
+static void write_version(struct eb_field_writer *writer, const struct eb_wire_version *version)
+{
+    eb_field_put_number(writer, 1, version->version);
+    eb_field_put_enum(writer, 2, version->state);
+    for (size_t i = 0; i < version->table_count; i++) {
+        eb_field_put_length(writer, 5, table_bytes(&version->tables[i]));
+        write_table(writer, &version->tables[i]);
+    }
+    eb_field_put_text(writer, 11, version->error);
+    eb_field_put_number(writer, 12, version->bytes);
+}
+
+static size_t version_bytes(const struct eb_wire_version *version)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_version(&counter, version);
+    return counter.bytes;
+}
+
+static void write_model(struct eb_field_writer *writer, const struct eb_wire_model *model)
+{
+    eb_field_put_text(writer, 1, model->name);
+    eb_field_put_number(writer, 2, model->served_version);
+    for (size_t i = 0; i < model->version_count; i++) {
+        eb_field_put_length(writer, 3, version_bytes(&model->versions[i]));
+        write_version(writer, &model->versions[i]);
+    }
+}
+
+size_t eb_model_bytes(const struct eb_wire_model *model)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_model(&counter, model);
+    return counter.bytes;
+}
+
+void eb_model_encode(const struct eb_wire_model *model, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_model(&writer, model);
+}
+
+static void write_model_list(struct eb_field_writer *writer, const struct eb_wire_model_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        eb_field_put_length(writer, 1, eb_model_bytes(&list->models[i]));
+        write_model(writer, &list->models[i]);
+    }
+}
+
+size_t eb_model_list_bytes(const struct eb_wire_model_list *list)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_model_list(&counter, list);
+    return counter.bytes;
+}
+
+void eb_model_list_encode(const struct eb_wire_model_list *list, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_model_list(&writer, list);
+}
+
+static void write_limit(struct eb_field_writer *writer, const struct eb_wire_limit *limit)
+{
+    eb_field_put_text(writer, 1, limit->name);
+    eb_field_put_number(writer, 2, limit->value);
+}
+
+static size_t limit_bytes(const struct eb_wire_limit *limit)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_limit(&counter, limit);
+    return counter.bytes;
+}
+
+static void write_server(struct eb_field_writer *writer, const struct eb_wire_server *server)
+{
+    eb_field_put_text(writer, 1, server->version);
+    eb_field_put_text(writer, 2, server->build);
+    eb_field_put_text(writer, 3, server->isa);
+    for (size_t i = 0; i < server->limit_count; i++) {
+        eb_field_put_length(writer, 4, limit_bytes(&server->limits[i]));
+        write_limit(writer, &server->limits[i]);
+    }
+    eb_field_put_number(writer, 5, server->loops);
+    eb_field_put_number(writer, 6, server->threads);
+}
+
+size_t eb_server_bytes(const struct eb_wire_server *server)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_server(&counter, server);
+    return counter.bytes;
+}
+
+void eb_server_encode(const struct eb_wire_server *server, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_server(&writer, server);
+}
+
+static struct eb_wire_table translate_table(const Embag__V1__Table *table)
+{
+    return (struct eb_wire_table){
+        .name = table->name,
+        .rows = table->rows,
+        .shape_count = table->n_shape,
+        .shape = table->shape,
+        .type = (int32_t)table->type,
+        .storage = table->storage,
+        .keyed = table->keyed,
+        .resident_bytes = table->resident_bytes,
+    };
+}
+
+static bool translate_version(struct eb_arena *arena, const Embag__V1__ModelVersion *version,
+    struct eb_wire_version *out, struct eb_error *error)
+{
+    struct eb_wire_table *tables = eb_unpack_take(arena, version->n_tables, sizeof *tables, error);
+    if (!tables) {
+        return false;
+    }
+    for (size_t i = 0; i < version->n_tables; i++) {
+        tables[i] = translate_table(version->tables[i]);
+    }
+    *out = (struct eb_wire_version){
+        .version = version->version,
+        .state = (int32_t)version->state,
+        .error = version->error,
+        .bytes = version->bytes,
+        .table_count = version->n_tables,
+        .tables = tables,
+    };
+    return true;
+}
+
+static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *model,
+    struct eb_wire_model *out, struct eb_error *error)
+{
+    struct eb_wire_version *versions =
+        eb_unpack_take(arena, model->n_versions, sizeof *versions, error);
+    if (!versions) {
+        return false;
+    }
+    for (size_t i = 0; i < model->n_versions; i++) {
+        if (!translate_version(arena, model->versions[i], &versions[i], error)) {
+            return false;
+        }
+    }
+    *out = (struct eb_wire_model){
+        .name = model->name,
+        .served_version = model->served_version,
+        .version_count = model->n_versions,
+        .versions = versions,
+    };
+    return true;
+}
+
+struct eb_wire_model *eb_model_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {
+        &embag__v1__model__descriptor, bytes, size, eb_unpack_answer_limits};
+    const Embag__V1__Model *message = eb_unpack_message(arena, &input, error);
+    struct eb_wire_model *model = message ? eb_unpack_take(arena, 1, sizeof *model, error) : NULL;
+    return model && translate_model(arena, message, model, error) ? model : NULL;
+}
+
+struct eb_wire_model_list *eb_model_list_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {
+        &embag__v1__list_models_response__descriptor, bytes, size, eb_unpack_answer_limits};
+    const Embag__V1__ListModelsResponse *message = eb_unpack_message(arena, &input, error);
+    struct eb_wire_model_list *list =
+        message ? eb_unpack_take(arena, 1, sizeof *list, error) : NULL;
+    struct eb_wire_model *models =
+        list ? eb_unpack_take(arena, message->n_models, sizeof *models, error) : NULL;
+    if (!models) {
+        return NULL;
+    }
+    for (size_t i = 0; i < message->n_models; i++) {
+        if (!translate_model(arena, message->models[i], &models[i], error)) {
+            return NULL;
+        }
+    }
+    *list = (struct eb_wire_model_list){message->n_models, models};
+    return list;
+}
+
+struct eb_wire_server *eb_server_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {
+        &embag__v1__server__descriptor, bytes, size, eb_unpack_answer_limits};
+    const Embag__V1__Server *message = eb_unpack_message(arena, &input, error);
+    struct eb_wire_server *server =
+        message ? eb_unpack_take(arena, 1, sizeof *server, error) : NULL;
+    struct eb_wire_limit *limits =
+        server ? eb_unpack_take(arena, message->n_limits, sizeof *limits, error) : NULL;
+    if (!limits) {
+        return NULL;
+    }
+    for (size_t i = 0; i < message->n_limits; i++) {
+        limits[i] = (struct eb_wire_limit){message->limits[i]->name, message->limits[i]->value};
+    }
+    *server = (struct eb_wire_server){
+        .version = message->version,
+        .build = message->build,
+        .isa = message->isa,
+        .limit_count = message->n_limits,
+        .limits = limits,
+        .loops = message->loops,
+        .threads = message->threads,
+    };
+    return server;
+}

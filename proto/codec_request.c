@@ -1,0 +1,406 @@
+/* LookupRequest, GetModelRequest and the requests without fields. */
+#include "proto/codec.h"
+#include "proto/field.h"
+#include "proto/unpack.h"
+
+#include "embag/v1/embedding_bag.pb-c.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Fields of a request beside those of its queries: room for those that a client of a later version
+ * sends, and for a small array whose elements come one by one. */
+#define OTHER_FIELDS_MAX 4096u
+#define QUERY_FIELDS_MAX 64u
+
+/* What decoding one query takes from the arena beyond a multiple of its bytes. */
+#define QUERY_ARENA_BYTES 1024u
+#define ARENA_PER_BYTE 4u
+#define ARENA_BYTES_MIN ((size_t)64 << 10)
+#define QUERY_BYTES_MIN 2u /* on the wire: tag and length */
+
+static_assert(sizeof(Embag__V1__BagQuery) + sizeof(struct eb_wire_query) + 256 <= QUERY_ARENA_BYTES,
+    "both forms of a query, its pointer and what protobuf-c notes while scanning must fit");
+
+size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *limits)
+{
+    size_t query_count = size / QUERY_BYTES_MIN;
+    query_count = query_count < limits->queries_max ? query_count : limits->queries_max;
+    return ARENA_BYTES_MIN + ARENA_PER_BYTE * size + query_count * QUERY_ARENA_BYTES;
+}
+
+static struct eb_guard_limits request_limits(const struct eb_codec_limits *limits)
+{
+    uint64_t fields = OTHER_FIELDS_MAX + (uint64_t)limits->queries_max * QUERY_FIELDS_MAX;
+    return (struct eb_guard_limits){
+        .fields_max = fields < UINT32_MAX ? (uint32_t)fields : UINT32_MAX,
+        .name_bytes_max = limits->name_bytes_max,
+        .submessages_max = limits->queries_max,
+    };
+}
+
+/* Which query a refusal is about. */
+struct place {
+    size_t index;
+    const char *table;
+    struct eb_error *error;
+};
+
+/* Sets INVALID_ARGUMENT, naming the query. Returns false. */
+__attribute__((format(printf, 2, 3))) static bool refuse(
+    const struct place *place, const char *format, ...)
+{
+    char what[EB_ERROR_TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    assert(length >= 0);
+    eb_error_set(place->error, EB_STATUS_INVALID_ARGUMENT, "queries[%zu] \"%s\": %s", place->index,
+        place->table, what);
+    return false;
+}
+
+/* Values of the messages' enums count from 0 without gaps. */
+static bool is_value(const ProtobufCEnumDescriptor *type, int number)
+{
+    return number >= 0 && (unsigned)number < type->n_values;
+}
+
+static bool check_enums(const struct place *place, const Embag__V1__BagQuery *query)
+{
+    const struct {
+        const char *field;
+        int number;
+        const ProtobufCEnumDescriptor *type;
+    } enums[] = {
+        {"reduction", query->reduction, &embag__v1__reduction__descriptor},
+        {"missing", query->missing, &embag__v1__missing__descriptor},
+        {"weights_type", query->weights_type, &embag__v1__data_type__descriptor},
+        {"layout", query->layout, &embag__v1__bag_layout__descriptor},
+    };
+    for (size_t i = 0; i < sizeof enums / sizeof *enums; i++) {
+        if (!is_value(enums[i].type, enums[i].number)) {
+            return refuse(place, "%s = %d is no value of %s", enums[i].field, enums[i].number,
+                enums[i].type->short_name);
+        }
+    }
+    return true;
+}
+
+static struct eb_wire_array form(const char *field, ProtobufCBinaryData bytes, uint32_t width)
+{
+    return (struct eb_wire_array){bytes.data, bytes.len, width, field};
+}
+
+static struct eb_wire_array form_of_repeated(const char *field, const int64_t *values, size_t count)
+{
+    return (struct eb_wire_array){values, count * sizeof *values, sizeof *values, field};
+}
+
+/* Takes the one form that holds anything into *chosen, which is zeroed. */
+static bool choose_form(const struct place *place, const struct eb_wire_array *forms, size_t count,
+    struct eb_wire_array *chosen)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (forms[i].bytes == 0) {
+            continue;
+        }
+        if (chosen->width != 0) {
+            return refuse(
+                place, "%s and %s are two forms of one array", chosen->field, forms[i].field);
+        }
+        *chosen = forms[i];
+    }
+    return true;
+}
+
+static bool choose_arrays(
+    const struct place *place, const Embag__V1__BagQuery *query, struct eb_wire_query *out)
+{
+    const struct eb_wire_array indices[] = {
+        form("indices_i64", query->indices_i64, 8),
+        form("indices_i32", query->indices_i32, 4),
+        form_of_repeated("indices", query->indices, query->n_indices),
+    };
+    const struct eb_wire_array offsets[] = {
+        form("offsets_i64", query->offsets_i64, 8),
+        form("offsets_i32", query->offsets_i32, 4),
+        form_of_repeated("offsets", query->offsets, query->n_offsets),
+    };
+    const struct eb_wire_array lengths[] = {
+        form("lengths_i32", query->lengths_i32, 4),
+        form("lengths_i64", query->lengths_i64, 8),
+    };
+    const struct eb_wire_array segment_ids[] = {
+        form("segment_ids_i64", query->segment_ids_i64, 8),
+        form("segment_ids_i32", query->segment_ids_i32, 4),
+        form_of_repeated("segment_ids", query->segment_ids, query->n_segment_ids),
+    };
+    return choose_form(place, indices, 3, &out->indices) &&
+           choose_form(place, offsets, 3, &out->offsets) &&
+           choose_form(place, lengths, 2, &out->lengths) &&
+           choose_form(place, segment_ids, 3, &out->segment_ids);
+}
+
+/* Fills in out->layout from the fields that are there, which must agree with it where it is said.
+ */
+static bool choose_layout(const struct place *place, struct eb_wire_query *out)
+{
+    const char *packed = out->indices_per_bag != 0 ? "indices_per_bag" : NULL;
+    const char *segments = out->num_segments != 0 ? "num_segments" : out->segment_ids.field;
+    const struct {
+        int32_t layout;
+        const char *field; /* that says so; NULL: none does */
+    } layouts[] = {
+        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS, out->offsets.field},
+        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS, out->lengths.field},
+        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_PACKED, packed},
+        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, segments},
+    };
+    const char *said_by = out->layout != 0 ? "layout" : NULL;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        if (!layouts[i].field) {
+            continue;
+        }
+        if (said_by && out->layout != layouts[i].layout) {
+            return refuse(place, "%s and %s say two layouts", said_by, layouts[i].field);
+        }
+        out->layout = layouts[i].layout;
+        said_by = layouts[i].field;
+    }
+    if (out->include_last_offset && said_by &&
+        out->layout != EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS) {
+        return refuse(place, "include_last_offset and %s say two layouts", said_by);
+    }
+    return true;
+}
+
+static bool choose_weights(
+    const struct place *place, const Embag__V1__BagQuery *query, struct eb_wire_query *out)
+{
+    out->weights = query->weights.data;
+    out->weights_bytes = query->weights.len;
+    out->weights_type = query->weights_type;
+    if (query->n_weights_f32 == 0) {
+        return true;
+    }
+    if (query->weights.len > 0) {
+        return refuse(place, "weights and weights_f32 are two forms of one array");
+    }
+    if (query->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
+        query->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_F32) {
+        return refuse(place, "weights_f32 is not of weights_type = %d", query->weights_type);
+    }
+    out->weights = query->weights_f32;
+    out->weights_bytes = query->n_weights_f32 * sizeof *query->weights_f32;
+    out->weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_F32;
+    return true;
+}
+
+static bool translate_query(
+    const struct place *place, const Embag__V1__BagQuery *query, struct eb_wire_query *out)
+{
+    if (query->table[0] == 0) {
+        return refuse(place, "table is empty");
+    }
+    *out = (struct eb_wire_query){
+        .table = query->table,
+        .reduction = (int32_t)query->reduction,
+        .missing = (int32_t)query->missing,
+        .layout = (int32_t)query->layout,
+        .indices_per_bag = query->indices_per_bag,
+        .num_segments = query->num_segments,
+        .num_bags = query->num_bags,
+        .include_last_offset = query->include_last_offset,
+        .has_default = query->default_row_case == EMBAG__V1__BAG_QUERY__DEFAULT_ROW_DEFAULT_INDEX,
+        .default_index = query->default_index,
+    };
+    return check_enums(place, query) && choose_arrays(place, query, out) &&
+           choose_layout(place, out) && choose_weights(place, query, out);
+}
+
+/* Declared, and refused where set until they are built. */
+static bool check_unbuilt(const Embag__V1__LookupRequest *message, struct eb_error *error)
+{
+    const struct {
+        const char *field;
+        bool is_set;
+    } unbuilt[] = {
+        {"partial", message->partial},
+        {"groups", message->n_groups > 0},
+        {"cancel", message->cancel},
+        {"errors_per_query", message->errors_per_query},
+        {"report_missing", message->report_missing},
+        {"unnormalized", message->unnormalized},
+        {"min_sequence", message->min_sequence != 0},
+        {"shard_epoch", message->shard_epoch != 0},
+        {"traceparent", message->traceparent[0] != 0},
+        {"priority", message->priority != 0},
+        {"version_label", message->version_label[0] != 0},
+        {"allow_incomplete", message->allow_incomplete},
+    };
+    for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
+        if (unbuilt[i].is_set) {
+            eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "%s is not implemented", unbuilt[i].field);
+            return false;
+        }
+    }
+    return true;
+}
+
+static struct eb_wire_request *translate_request(
+    struct eb_arena *arena, const Embag__V1__LookupRequest *message, struct eb_error *error)
+{
+    if (!check_unbuilt(message, error)) {
+        return NULL;
+    }
+    if (!is_value(&embag__v1__data_type__descriptor, (int)message->output_type)) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "output_type = %d is no value of DataType",
+            (int)message->output_type);
+        return NULL;
+    }
+    struct eb_wire_request *request = eb_unpack_take(arena, 1, sizeof *request, error);
+    struct eb_wire_query *queries =
+        request ? eb_unpack_take(arena, message->n_queries, sizeof *queries, error) : NULL;
+    if (!queries) {
+        return NULL;
+    }
+    for (size_t i = 0; i < message->n_queries; i++) {
+        const Embag__V1__BagQuery *query = message->queries[i];
+        const struct place place = {i, query->table, error};
+        if (!translate_query(&place, query, &queries[i])) {
+            return NULL;
+        }
+    }
+    *request = (struct eb_wire_request){
+        .request_id = message->request_id,
+        .model = message->model,
+        .version = message->version,
+        .timeout_us = message->timeout_us,
+        .output_type = (int32_t)message->output_type,
+        .concat = message->concat,
+        .query_count = message->n_queries,
+        .queries = queries,
+    };
+    return request;
+}
+
+struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
+    size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
+{
+    const struct eb_unpack_input input = {
+        &embag__v1__lookup_request__descriptor, bytes, size, request_limits(limits)};
+    const Embag__V1__LookupRequest *message = eb_unpack_message(arena, &input, &failure->error);
+    struct eb_wire_request *request =
+        message ? translate_request(arena, message, &failure->error) : NULL;
+    if (!request) {
+        failure->request_id = eb_guard_find_varint(bytes, size, 1);
+        failure->undecodable = failure->error.status == EB_STATUS_INTERNAL;
+    }
+    return request;
+}
+
+struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const uint8_t *bytes,
+    size_t size, const struct eb_codec_limits *limits, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {
+        &embag__v1__get_model_request__descriptor, bytes, size, request_limits(limits)};
+    const Embag__V1__GetModelRequest *message = eb_unpack_message(arena, &input, error);
+    struct eb_wire_model_query *query =
+        message ? eb_unpack_take(arena, 1, sizeof *query, error) : NULL;
+    if (query) {
+        *query = (struct eb_wire_model_query){message->model, message->version};
+    }
+    return query;
+}
+
+bool eb_empty_decode(const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    const struct eb_guard_limits limits = {.fields_max = OTHER_FIELDS_MAX};
+    return eb_guard_check(&embag__v1__list_models_request__descriptor, bytes, size, &limits, error);
+}
+
+/* In the field of the array's width. */
+static void put_array(struct eb_field_writer *writer, const struct eb_wire_array *array,
+    uint32_t number_i64, uint32_t number_i32)
+{
+    uint32_t number = array->width == 8 ? number_i64 : number_i32;
+    eb_field_put_bytes(writer, number, array->data, array->bytes);
+}
+
+static void write_query(struct eb_field_writer *writer, const struct eb_wire_query *query)
+{
+    eb_field_put_text(writer, 1, query->table);
+    eb_field_put_enum(writer, 2, query->reduction);
+    eb_field_put_enum(writer, 3, query->missing);
+    put_array(writer, &query->indices, 4, 5);
+    put_array(writer, &query->offsets, 7, 8);
+    eb_field_put_number(writer, 10, query->indices_per_bag);
+    put_array(writer, &query->segment_ids, 11, 12);
+    eb_field_put_number(writer, 14, query->num_segments);
+    eb_field_put_number(writer, 15, query->include_last_offset);
+    eb_field_put_bytes(writer, 16, query->weights, query->weights_bytes);
+    eb_field_put_enum(writer, 17, query->weights_type);
+    if (query->has_default) {
+        eb_field_put_present(writer, 19, (uint64_t)query->default_index);
+    }
+    eb_field_put_enum(writer, 20, query->layout);
+    eb_field_put_number(writer, 21, query->num_bags);
+    put_array(writer, &query->lengths, 23, 22);
+}
+
+static size_t query_bytes(const struct eb_wire_query *query)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_query(&counter, query);
+    return counter.bytes;
+}
+
+static void write_request(struct eb_field_writer *writer, const struct eb_wire_request *request)
+{
+    eb_field_put_number(writer, 1, request->request_id);
+    eb_field_put_text(writer, 2, request->model);
+    eb_field_put_number(writer, 3, request->version);
+    for (size_t i = 0; i < request->query_count; i++) {
+        eb_field_put_length(writer, 4, query_bytes(&request->queries[i]));
+        write_query(writer, &request->queries[i]);
+    }
+    eb_field_put_enum(writer, 5, request->output_type);
+    eb_field_put_number(writer, 6, request->concat);
+    eb_field_put_number(writer, 9, request->timeout_us);
+}
+
+size_t eb_lookup_request_bytes(const struct eb_wire_request *request)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_request(&counter, request);
+    return counter.bytes;
+}
+
+void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_request(&writer, request);
+}
+
+static void write_model_query(
+    struct eb_field_writer *writer, const struct eb_wire_model_query *query)
+{
+    eb_field_put_text(writer, 1, query->model);
+    eb_field_put_number(writer, 2, query->version);
+}
+
+size_t eb_model_query_bytes(const struct eb_wire_model_query *query)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_model_query(&counter, query);
+    return counter.bytes;
+}
+
+void eb_model_query_encode(const struct eb_wire_model_query *query, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_model_query(&writer, query);
+}

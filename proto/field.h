@@ -1,0 +1,108 @@
+/* Writes the fields of a protobuf message, or counts their bytes: one function per message serves
+ * both, so that size and content cannot disagree. As proto3 wants it, a field of the default value
+ * is not written.
+ * Thread: pure. Memory: none; a writer's bytes are the caller's. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct eb_field_writer {
+    uint8_t *out; /* where the message begins; NULL: only count */
+    size_t bytes; /* written or counted so far */
+};
+
+enum { EB_FIELD_WIRE_VARINT = 0, EB_FIELD_WIRE_LENGTH = 2 };
+
+static inline size_t eb_field_varint_bytes(uint64_t value)
+{
+    /* Seven bits a byte; zero takes one byte too. */
+    return (size_t)(63 - __builtin_clzll(value | 1)) / 7 + 1;
+}
+
+static inline void eb_field_put_varint(struct eb_field_writer *writer, uint64_t value)
+{
+    if (!writer->out) {
+        writer->bytes += eb_field_varint_bytes(value);
+        return;
+    }
+    while (value >= 0x80) {
+        writer->out[writer->bytes++] = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    writer->out[writer->bytes++] = (uint8_t)value;
+}
+
+/* A field that is written whatever its value: a member of a oneof. */
+static inline void eb_field_put_present(
+    struct eb_field_writer *writer, uint32_t number, uint64_t value)
+{
+    eb_field_put_varint(writer, (uint64_t)number << 3 | EB_FIELD_WIRE_VARINT);
+    eb_field_put_varint(writer, value);
+}
+
+/* uint32, uint64, int64 and bool. */
+static inline void eb_field_put_number(
+    struct eb_field_writer *writer, uint32_t number, uint64_t value)
+{
+    if (value != 0) {
+        eb_field_put_present(writer, number, value);
+    }
+}
+
+/* Any number that a caller takes for an enum's; protobuf sends negative ones as 64 bits. */
+static inline void eb_field_put_enum(struct eb_field_writer *writer, uint32_t number, int32_t value)
+{
+    eb_field_put_number(writer, number, (uint64_t)(int64_t)value);
+}
+
+/* Head of a field of `size` bytes, also of a sub-message; also where size is 0. */
+static inline void eb_field_put_length(struct eb_field_writer *writer, uint32_t number, size_t size)
+{
+    eb_field_put_varint(writer, (uint64_t)number << 3 | EB_FIELD_WIRE_LENGTH);
+    eb_field_put_varint(writer, size);
+}
+
+/* Content of a field. NULL: leaves room for it. */
+static inline void eb_field_put_content(
+    struct eb_field_writer *writer, const void *content, size_t size)
+{
+    if (writer->out && content && size > 0) {
+        memcpy(writer->out + writer->bytes, content, size);
+    }
+    writer->bytes += size;
+}
+
+static inline void eb_field_put_bytes(
+    struct eb_field_writer *writer, uint32_t number, const void *content, size_t size)
+{
+    if (size > 0) {
+        eb_field_put_length(writer, number, size);
+        eb_field_put_content(writer, content, size);
+    }
+}
+
+static inline void eb_field_put_text(
+    struct eb_field_writer *writer, uint32_t number, const char *text)
+{
+    eb_field_put_bytes(writer, number, text, strlen(text));
+}
+
+/* A repeated uint64 in packed form. */
+static inline void eb_field_put_packed(
+    struct eb_field_writer *writer, uint32_t number, const uint64_t *values, size_t count)
+{
+    if (count == 0) {
+        return;
+    }
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++) {
+        size += eb_field_varint_bytes(values[i]);
+    }
+    eb_field_put_length(writer, number, size);
+    for (size_t i = 0; i < count; i++) {
+        eb_field_put_varint(writer, values[i]);
+    }
+}
