@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# From a checkout to answered lookups: installs what is missing, builds, writes two models, starts
+# the server, asks it the specification's examples and lookups of a recommender's 26 tables.
+#   deploy/quickstart.sh [--port N] [--once]
+# The server keeps running, unless --once says to stop it at the end.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+port=8600
+once=false
+while (($# > 0)); do
+    case $1 in
+    --once) once=true ;;
+    --port)
+        port=${2:-}
+        shift
+        ;;
+    *) port= ;;
+    esac
+    if [[ ! $port =~ ^[0-9]{1,5}$ ]] || (($# == 0)); then
+        echo "usage: deploy/quickstart.sh [--port N] [--once]" >&2
+        exit 2
+    fi
+    shift
+done
+address=127.0.0.1:$port
+work=build/quickstart
+build=build/release
+server=0
+
+say() { printf '\n== %s\n' "$*"; }
+
+fail() {
+    printf 'quickstart: %s\n' "$*" >&2
+    exit 1
+}
+
+# Runs a command whose output matters only where it fails.
+run_quietly() {
+    "$@" >"$work/build.log" 2>&1 || {
+        cat "$work/build.log" >&2
+        fail "$1 failed, see above"
+    }
+}
+
+# Stops a process and waits for its end; its exit status where it is a child of this shell.
+stop_server() {
+    kill "$1" 2>/dev/null || return 0
+    wait "$1" 2>/dev/null || return $?
+}
+
+# An earlier run's server gives way to this one's.
+stop_earlier_server() {
+    local pid
+    pid=$(cat "$work/embagd.pid" 2>/dev/null) || return 0
+    rm -f "$work/embagd.pid"
+    [[ $(readlink "/proc/$pid/exe" 2>/dev/null) == "$PWD/$build/embagd"* ]] || return 0
+    echo "stopping the server of an earlier run (pid $pid)"
+    kill "$pid" 2>/dev/null || return 0
+    for ((tenths = 0; tenths < 350; tenths++)); do
+        [[ -d /proc/$pid ]] || return 0
+        sleep 0.1
+    done
+    fail "pid $pid does not end"
+}
+
+port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
+
+build_server() {
+    if [[ ! -f $build/build.ninja ]]; then
+        run_quietly cmake --preset release -DEMBAG_FOLDERS="kernels;proto;server;client"
+    fi
+    run_quietly cmake --build "$build" --target embagd embag_cli
+}
+
+# The tables of dlrm-v2 have 105 GB at scale 1. They are in memory twice for a while: as pages of
+# the file and as the server's own.
+choose_scale() {
+    local memory disk
+    memory=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' /proc/meminfo)
+    disk=$(df -Pm "$work" | awk 'NR == 2 {print $4}')
+    if ((memory > 3000 && disk > 2000)); then
+        echo 200
+    elif ((memory > 500 && disk > 500)); then
+        echo 2000
+    else
+        echo 20000
+    fi
+}
+
+# make-model renames a finished model into place, so that one which is there is complete.
+write_models() {
+    [[ -d $work/models/spec ]] || "$build/embag" make-model --example spec "$work/models"
+    [[ -d $work/models/dlrm-v2 ]] ||
+        "$build/embag" make-model --workload dlrm-v2 --scale "$(choose_scale)" "$work/models"
+}
+
+start_server() {
+    setsid "$build/embagd" --model-repository "$work/models" --listen "$address" \
+        >/dev/null 2>"$work/embagd.log" </dev/null &
+    server=$!
+    trap 'stop_server "$server" || true' EXIT
+    for ((tenths = 0; tenths < 600; tenths++)); do
+        if grep -q 'event=ready' "$work/embagd.log"; then
+            echo "$server" >"$work/embagd.pid"
+            return 0
+        fi
+        if [[ ! -d /proc/$server ]]; then
+            cat "$work/embagd.log" >&2
+            fail "the server did not start, see above"
+        fi
+        sleep 0.1
+    done
+    fail "the server was not ready within a minute; its log is $work/embagd.log"
+}
+
+mkdir -p "$work" 2>/dev/null && [[ -w $work ]] || fail "$PWD/$work cannot be written to"
+stop_earlier_server
+! port_answers || fail "port $port is in use; stop what listens there, or give another: --port N"
+
+say "packages"
+deploy/install-packages.sh
+say "build"
+build_server
+echo "$build/embagd, $build/embag"
+say "models"
+write_models
+say "server"
+start_server
+echo "pid $server, gRPC on $address, log in $work/embagd.log"
+say "the specification's examples, over the network"
+"$build/embag" demo --server "$address" --cases tests/conformance/spec_examples.json
+say "lookups of dlrm-v2"
+"$build/embag" demo --server "$address" --lookups 20
+
+if $once; then
+    trap - EXIT
+    rm -f "$work/embagd.pid"
+    stop_server "$server" || fail "the server ended with status $?; its log is $work/embagd.log"
+    say "stopped"
+    exit 0
+fi
+trap - EXIT
+say "the server is running"
+cat <<END
+try next:  $build/embag lookup --server $address --model spec --table emb_table \\
+               --indices 0,2,3,4 --offsets 0,2,2
+stop:      kill $server
+END
