@@ -1,15 +1,23 @@
 /* Settings of embagd: flags override environment (EMBAG_...) overrides YAML file overrides default.
- * Every value is range-checked; errors name the setting, where it came from, and the remedy.
+ * Every value is range-checked, also where a higher layer overrides it; errors name the setting,
+ * where it came from, and the remedy.
  * Thread: main only; afterwards immutable. Memory: owns its strings. */
 #pragma once
 
 #include "server/limits.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define EB_LISTEN_MAX 16 /* addresses */
+#define EB_LISTEN_MAX 16            /* addresses */
+#define EB_CONFIG_ADDRESS_BYTES 260 /* a name of 253 bytes, a port, brackets; the NUL included */
+#define EB_CONFIG_LOOPS_MAX 256
+#define EB_CONFIG_THREADS_MAX 1024
+
+/* Settings that are no limits (see config_setting.c), and all of them. */
+#define EB_CONFIG_GENERAL_COUNT 7
+#define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
+#define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
 
 struct eb_limits {
 #define X(name, fallback, min, max, what) uint64_t name;
@@ -17,26 +25,46 @@ struct eb_limits {
 #undef X
 };
 
+/* Where a value came from; a later one overrides an earlier one. */
+enum eb_config_source {
+    EB_CONFIG_DEFAULT,
+    EB_CONFIG_FILE,
+    EB_CONFIG_ENVIRONMENT,
+    EB_CONFIG_FLAG,
+};
+
 struct eb_config {
+    char *config_file; /* the YAML file that was read; NULL: none */
     char *model_repository;
-    size_t listen_count;
-    char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH */
+    size_t listen_count;         /* resolved: at least 1 */
+    char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
     uint32_t loops;              /* resolved: at least 1 */
     uint32_t threads;            /* executor threads, resolved: at least 1 */
     char *isa;                   /* forced instruction set; NULL: the best */
     int log_level;               /* one of eb_log_level */
     struct eb_limits limits;
+    /* By a setting's number in config_setting.c: one of eb_config_source. */
+    uint8_t sources[EB_CONFIG_SETTING_COUNT];
 };
 
 enum eb_config_outcome {
     EB_CONFIG_RUN,   /* start the server */
     EB_CONFIG_EXIT,  /* --help or --version was answered on stdout: exit 0 */
-    EB_CONFIG_FAULT, /* one line on stderr has said what is wrong: exit 2 */
+    EB_CONFIG_FAULT, /* one line of the log has said what is wrong: exit 2 */
 };
 
-/* Reads flags, environment and file. Defaults: loops and threads from the CPUs this process may
- * use (affinity and cgroup quota). */
+/* Reads flags (from arguments[1] on), environment (ended by NULL) and file. *out: see
+ * eb_config_deinit, whatever the outcome. Does not set the log's level. */
 enum eb_config_outcome eb_config_read(
     int argument_count, char *const *arguments, char *const *environment, struct eb_config *out);
 /* Accepts a zeroed config. */
 void eb_config_deinit(struct eb_config *config);
+
+/* Logs every setting: one line event=config for each source that any came from. */
+void eb_config_log(const struct eb_config *config);
+
+/* The default of loops: one for four CPUs, 1 to 16, because most of the work is the executor's;
+ * fewer where the memory limits would not give each loop its part (eb_config_read refuses that of
+ * loops that were asked for). The default of threads is one for each CPU: they block when idle, and
+ * an idle loop leaves them its CPU. */
+uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits);

@@ -26,10 +26,12 @@ static inline struct eb_log_field eb_log_number(const char *key, int64_t number)
 
 /* "info" and so on to level; -1: no such level. */
 int eb_log_level_parse(const char *name);
+const char *eb_log_level_name(enum eb_log_level level);
 /* Set once at start, before other threads log. */
 void eb_log_set_level(enum eb_log_level level);
 
-/* Ends at the field whose key is NULL. Use through eb_log. */
+/* Writes `ts=2026-01-31T12:00:00.123Z level=info event=listening loops=2`. `fields` end at the one
+ * whose key is NULL. A line that cannot be written is lost; errno is kept. Use through eb_log. */
 void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields);
 
 /* eb_log(EB_LOG_INFO, "listening", eb_log_text("address", address), eb_log_number("loops", n)); */

@@ -1,0 +1,226 @@
+#include "server/admin/log.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Not more than PIPE_BUF, so that lines of several threads do not mix in a pipe. */
+#define LINE_BYTES_MAX 4096
+
+static const char *const level_names[] = {
+    [EB_LOG_DEBUG] = "debug",
+    [EB_LOG_INFO] = "info",
+    [EB_LOG_WARN] = "warn",
+    [EB_LOG_ERROR] = "error",
+};
+#define LEVEL_COUNT (sizeof level_names / sizeof level_names[0])
+
+static enum eb_log_level level_least = EB_LOG_INFO;
+
+/* A line being written. Once something did not fit, nothing more is appended. */
+struct line {
+    char bytes[LINE_BYTES_MAX];
+    size_t used;
+    bool full;
+};
+
+/* Appends all of `text` or nothing. Two bytes stay free for a closing quote and the newline. */
+static void append(struct line *line, const char *text, size_t text_bytes)
+{
+    if (line->full || line->used + text_bytes > sizeof line->bytes - 2) {
+        line->full = true;
+        return;
+    }
+    memcpy(line->bytes + line->used, text, text_bytes);
+    line->used += text_bytes;
+}
+
+/* Length of the UTF-8 sequence that begins with `lead`; 0: none does. */
+static size_t sequence_length(unsigned char lead)
+{
+    if (lead < 0x80) {
+        return 1;
+    }
+    if (lead < 0xc2 || lead > 0xf4) {
+        return 0;
+    }
+    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+/* Length of the UTF-8 sequence at `text`, and what it encodes; 0: it is none. Ends at a NUL. */
+static size_t decode_utf8(const unsigned char *text, uint32_t *code)
+{
+    size_t length = sequence_length(text[0]);
+    *code = length > 1 ? text[0] & (0x7fU >> length) : text[0];
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        *code = *code << 6 | (text[i] & 0x3fU);
+    }
+    bool overlong = (length == 3 && *code < 0x800) || (length == 4 && *code < 0x10000);
+    bool surrogate = *code >= 0xd800 && *code <= 0xdfff;
+    return overlong || surrogate || *code > 0x10ffff ? 0 : length;
+}
+
+/* Whether a terminal or a viewer might take the character for an order or for a line's end: C0, C1,
+ * the line separators, the marks that turn the direction of writing. */
+static bool is_control(uint32_t code)
+{
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
+/* Length of the character at `text` that may stand as it is between quotes; 0: its first byte must
+ * be escaped. */
+static size_t plain_length(const unsigned char *text)
+{
+    uint32_t code;
+    size_t length = decode_utf8(text, &code);
+    return is_control(code) || code == '"' || code == '\\' ? 0 : length;
+}
+
+static bool needs_quotes(const unsigned char *text)
+{
+    if (!*text) {
+        return true;
+    }
+    for (size_t length; *text; text += length) {
+        length = plain_length(text);
+        if (length == 0 || *text == ' ' || *text == '=') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void append_escaped(struct line *line, unsigned char byte)
+{
+    char escape[8];
+    int length;
+    switch (byte) {
+    case '\n': length = snprintf(escape, sizeof escape, "\\n"); break;
+    case '\r': length = snprintf(escape, sizeof escape, "\\r"); break;
+    case '\t': length = snprintf(escape, sizeof escape, "\\t"); break;
+    case '"': length = snprintf(escape, sizeof escape, "\\\""); break;
+    case '\\': length = snprintf(escape, sizeof escape, "\\\\"); break;
+    default: length = snprintf(escape, sizeof escape, "\\x%02x", byte); break;
+    }
+    append(line, escape, (size_t)length);
+}
+
+/* A text that does not fit is cut between two characters. */
+static void append_text(struct line *line, const unsigned char *text)
+{
+    bool quoted = needs_quotes(text);
+    if (quoted) {
+        append(line, "\"", 1);
+    }
+    while (*text && !line->full) {
+        size_t length = plain_length(text);
+        if (length > 0) {
+            append(line, (const char *)text, length);
+            text += length;
+        } else {
+            append_escaped(line, *text++);
+        }
+    }
+    if (quoted) {
+        /* Not by append: a cut value is closed too, in a byte kept free. */
+        line->bytes[line->used++] = '"';
+    }
+}
+
+static void append_field(struct line *line, const struct eb_log_field *field)
+{
+    char number[24];
+    int number_bytes = snprintf(number, sizeof number, "%lld", (long long)field->number);
+    size_t key_bytes = strlen(field->key);
+    /* The key enters only with room for a whole number or for the beginning of a text. */
+    if (line->full || line->used + key_bytes + sizeof number > sizeof line->bytes - 2) {
+        line->full = true;
+        return;
+    }
+    append(line, " ", 1);
+    append(line, field->key, key_bytes);
+    append(line, "=", 1);
+    if (field->text) {
+        append_text(line, (const unsigned char *)field->text);
+    } else {
+        append(line, number, (size_t)number_bytes);
+    }
+}
+
+static void append_time(struct line *line)
+{
+    struct timespec now;
+    struct tm parts;
+    char text[64];
+    /* Neither can fail: the clock exists, and its year fits an int. */
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    size_t length = strftime(text, sizeof text, "ts=%Y-%m-%dT%H:%M:%S", &parts);
+    append(line, text, length);
+    int rest = snprintf(text, sizeof text, ".%03ldZ", now.tv_nsec / 1000000);
+    append(line, text, (size_t)rest);
+}
+
+/* A log that cannot be written is no reason to stop: what is left of the line is lost. */
+static void write_line(const struct line *line)
+{
+    for (size_t done = 0; done < line->used;) {
+        ssize_t written = write(STDERR_FILENO, line->bytes + done, line->used - done);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return;
+        }
+        done += (size_t)written;
+    }
+}
+
+int eb_log_level_parse(const char *name)
+{
+    for (size_t i = 0; i < LEVEL_COUNT; i++) {
+        if (strcmp(name, level_names[i]) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+const char *eb_log_level_name(enum eb_log_level level)
+{
+    return level_names[level];
+}
+
+void eb_log_set_level(enum eb_log_level level)
+{
+    level_least = level;
+}
+
+void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields)
+{
+    if (level < level_least) {
+        return;
+    }
+    int errno_before = errno;
+    struct line line;
+    line.used = 0;
+    line.full = false;
+    append_time(&line);
+    const struct eb_log_field head[] = {
+        eb_log_text("level", level_names[level]), eb_log_text("event", event)};
+    append_field(&line, &head[0]);
+    append_field(&line, &head[1]);
+    for (; fields->key; fields++) {
+        append_field(&line, fields);
+    }
+    line.bytes[line.used++] = '\n';
+    write_line(&line);
+    errno = errno_before;
+}

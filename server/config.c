@@ -1,0 +1,304 @@
+#include "server/config.h"
+
+#include "server/admin/log.h"
+#include "server/config_file.h"
+#include "server/config_help.h"
+#include "server/config_setting.h"
+#include "server/cpu.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LISTEN_DEFAULT "127.0.0.1:8600"
+
+/* What each loop must be able to hold at once: two whole requests, because half-received ones
+ * share a connection's window, and one whole answer. */
+#define LOOP_REQUESTS 2
+#define LOOP_ANSWERS 1
+
+static enum eb_config_outcome answer(bool printed, struct eb_config_fault *fault)
+{
+    if (!printed) {
+        snprintf(fault->text, sizeof fault->text, "standard output cannot be written");
+        return EB_CONFIG_FAULT;
+    }
+    return EB_CONFIG_EXIT;
+}
+
+/* The flag at arguments[0]: `--name value` or `--name=value`. *used: the arguments it takes. */
+static bool read_flag(
+    struct eb_config *config, char *const *arguments, int *used, struct eb_config_fault *fault)
+{
+    const char *flag = arguments[0];
+    size_t name_bytes = strcspn(flag, "=");
+    const struct eb_config_setting *setting =
+        eb_config_setting_find(EB_CONFIG_FLAG, flag, name_bytes);
+    if (!setting) {
+        snprintf(fault->text, sizeof fault->text,
+            "%.200s: no such flag; embagd --help lists them all", flag);
+        return false;
+    }
+    bool joined = flag[name_bytes] == '=';
+    const char *value = joined ? flag + name_bytes + 1 : arguments[1];
+    if (!value) {
+        snprintf(fault->text, sizeof fault->text, "%s: needs a value: %s %s", flag, flag,
+            setting->value);
+        return false;
+    }
+    *used = joined ? 1 : 2;
+    return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, fault);
+}
+
+static enum eb_config_outcome read_flags(struct eb_config *config, int argument_count,
+    char *const *arguments, struct eb_config_fault *fault)
+{
+    int used;
+    for (int i = 1; i < argument_count; i += used) {
+        if (strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0) {
+            return answer(eb_config_help_print(stdout), fault);
+        }
+        if (strcmp(arguments[i], "--version") == 0) {
+            return answer(eb_config_help_print_version(stdout), fault);
+        }
+        if (!read_flag(config, arguments + i, &used, fault)) {
+            return EB_CONFIG_FAULT;
+        }
+    }
+    return EB_CONFIG_RUN;
+}
+
+/* Whether Kubernetes sets such a variable in every pod beside a service called embag or embag-...:
+ * EMBAG_SERVICE_HOST, EMBAG_SERVICE_PORT_GRPC, EMBAG_PORT=tcp://..., EMBAG_PORT_8600_TCP_ADDR. */
+static bool is_service_link(const char *variable)
+{
+    const char *equals = strchr(variable, '=');
+    const char *service = strstr(variable, "_SERVICE_");
+    const char *port = strstr(variable, "_PORT");
+    if (service && service < equals) {
+        return true;
+    }
+    if (!port || port > equals) {
+        return false;
+    }
+    const char *behind = port + strlen("_PORT");
+    return (behind[0] == '_' && isdigit((unsigned char)behind[1])) || strstr(equals, "://");
+}
+
+static bool read_variable(
+    struct eb_config *config, const char *variable, struct eb_config_fault *fault)
+{
+    static const char prefix[] = "EMBAG_";
+    size_t name_bytes = strcspn(variable, "=");
+    if (strncmp(variable, prefix, strlen(prefix)) != 0 || !variable[name_bytes]) {
+        return true;
+    }
+    const struct eb_config_setting *setting =
+        eb_config_setting_find(EB_CONFIG_ENVIRONMENT, variable, name_bytes);
+    if (setting) {
+        return eb_config_setting_apply(
+            config, setting, EB_CONFIG_ENVIRONMENT, variable + name_bytes + 1, fault);
+    }
+    if (is_service_link(variable)) {
+        return true;
+    }
+    snprintf(fault->text, sizeof fault->text,
+        "%.*s: no such setting; embagd --help lists them all, unset it if it is not for embagd",
+        name_bytes < 200 ? (int)name_bytes : 200, variable);
+    return false;
+}
+
+static bool read_environment(
+    struct eb_config *config, char *const *environment, struct eb_config_fault *fault)
+{
+    for (; *environment; environment++) {
+        if (!read_variable(config, *environment, fault)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits)
+{
+    uint64_t loops = cpus / 4 < 16 ? cpus / 4 : 16;
+    uint64_t by_requests =
+        limits->receive_memory_bytes / (LOOP_REQUESTS * limits->request_bytes_max);
+    uint64_t by_answers = limits->answer_memory_bytes / (LOOP_ANSWERS * limits->response_bytes_max);
+    loops = loops < by_requests ? loops : by_requests;
+    loops = loops < by_answers ? loops : by_answers;
+    return loops > 0 ? (uint32_t)loops : 1;
+}
+
+/* Fills in what depends on the machine and on other settings. */
+static bool resolve(struct eb_config *config, struct eb_config_fault *fault)
+{
+    if (!config->model_repository) {
+        snprintf(fault->text, sizeof fault->text,
+            "--model-repository is missing: name the directory of the models by it, by "
+            "EMBAG_MODEL_REPOSITORY or by model_repository in the file");
+        return false;
+    }
+    if (config->listen_count == 0) {
+        config->listen[0] = strdup(LISTEN_DEFAULT);
+        if (!config->listen[0]) {
+            snprintf(fault->text, sizeof fault->text, "out of memory");
+            return false;
+        }
+        config->listen_count = 1;
+    }
+    uint32_t cpus = eb_cpu_count("");
+    if (config->loops == 0) {
+        config->loops = eb_config_loops_default(cpus, &config->limits);
+    }
+    if (config->threads == 0) {
+        config->threads = cpus < EB_CONFIG_THREADS_MAX ? cpus : EB_CONFIG_THREADS_MAX;
+    }
+    return true;
+}
+
+/* A budget that all loops share equally must give each of them its part. */
+static bool check_budgets(const struct eb_config *config, struct eb_config_fault *fault)
+{
+    const struct eb_limits *limits = &config->limits;
+    const struct {
+        const char *budget_name;
+        const char *part_name;
+        uint64_t budget, part, parts;
+    } budgets[] = {
+        {"receive-memory-bytes", "request-bytes-max", limits->receive_memory_bytes,
+            limits->request_bytes_max, LOOP_REQUESTS},
+        {"answer-memory-bytes", "response-bytes-max", limits->answer_memory_bytes,
+            limits->response_bytes_max, LOOP_ANSWERS},
+    };
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        uint64_t needed = config->loops * budgets[i].parts * budgets[i].part;
+        if (budgets[i].budget < needed) {
+            snprintf(fault->text, sizeof fault->text,
+                "--%s %" PRIu64 ": %" PRIu32 " loops need %" PRIu64 ", %" PRIu64 " x --%s %" PRIu64
+                " each; raise it, lower --%s or lower --loops",
+                budgets[i].budget_name, budgets[i].budget, config->loops, needed, budgets[i].parts,
+                budgets[i].part_name, budgets[i].part, budgets[i].part_name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* From the highest layer to the lowest, because the file's path comes from those above it; what is
+ * set stays set (eb_config_setting_apply). */
+static enum eb_config_outcome read_layers(struct eb_config *config, int argument_count,
+    char *const *arguments, char *const *environment, struct eb_config_fault *fault)
+{
+    enum eb_config_outcome outcome = read_flags(config, argument_count, arguments, fault);
+    if (outcome != EB_CONFIG_RUN) {
+        return outcome;
+    }
+    bool fine = read_environment(config, environment, fault) &&
+                (!config->config_file || eb_config_file_apply(config, fault)) &&
+                resolve(config, fault) && check_budgets(config, fault);
+    return fine ? EB_CONFIG_RUN : EB_CONFIG_FAULT;
+}
+
+enum eb_config_outcome eb_config_read(
+    int argument_count, char *const *arguments, char *const *environment, struct eb_config *out)
+{
+    *out = (struct eb_config){0};
+    eb_config_setting_apply_defaults(out);
+    struct eb_config_fault fault;
+    enum eb_config_outcome outcome =
+        read_layers(out, argument_count, arguments, environment, &fault);
+    if (outcome == EB_CONFIG_FAULT) {
+        eb_log(EB_LOG_ERROR, "bad_configuration", eb_log_text("reason", fault.text));
+    }
+    return outcome;
+}
+
+void eb_config_deinit(struct eb_config *config)
+{
+    free(config->config_file);
+    free(config->model_repository);
+    free(config->isa);
+    for (size_t i = 0; i < config->listen_count; i++) {
+        free(config->listen[i]);
+    }
+    *config = (struct eb_config){0};
+}
+
+/* The addresses joined by commas, as they can be given. `out` has room for all there can be. */
+static void join_listen(const struct eb_config *config, char *out)
+{
+    *out = '\0';
+    for (size_t i = 0; i < config->listen_count; i++) {
+        out = stpcpy(out, i ? "," : "");
+        out = stpcpy(out, config->listen[i]);
+    }
+}
+
+static uint64_t number_of(const struct eb_config *config, const struct eb_config_setting *setting)
+{
+    const char *member = (const char *)config + setting->offset;
+    uint64_t limit;
+    uint32_t count;
+    if (setting->kind == EB_CONFIG_LIMIT) {
+        memcpy(&limit, member, sizeof limit);
+        return limit;
+    }
+    memcpy(&count, member, sizeof count);
+    return count;
+}
+
+/* A text that is not set gives a field without key. `listen` is what join_listen has made. */
+static struct eb_log_field field_of(
+    const struct eb_config *config, const struct eb_config_setting *setting, const char *listen)
+{
+    const char *text = NULL;
+    switch (setting->kind) {
+    case EB_CONFIG_TEXT:
+        memcpy(&text, (const char *)config + setting->offset, sizeof text);
+        return text ? eb_log_text(setting->name, text) : (struct eb_log_field){0};
+    case EB_CONFIG_LISTEN: return eb_log_text(setting->name, listen);
+    case EB_CONFIG_LEVEL:
+        text = eb_log_level_name((enum eb_log_level)config->log_level);
+        return eb_log_text(setting->name, text);
+    case EB_CONFIG_COUNT:
+    case EB_CONFIG_LIMIT: break;
+    }
+    return eb_log_number(setting->name, (int64_t)number_of(config, setting));
+}
+
+static void log_source(
+    const struct eb_config *config, enum eb_config_source source, const char *listen)
+{
+    static const char *const names[] = {
+        [EB_CONFIG_DEFAULT] = "default",
+        [EB_CONFIG_FILE] = "file",
+        [EB_CONFIG_ENVIRONMENT] = "environment",
+        [EB_CONFIG_FLAG] = "flag",
+    };
+    struct eb_log_field fields[EB_CONFIG_SETTING_COUNT + 2] = {
+        eb_log_text("source", names[source])};
+    size_t count = 1;
+    /* From the last to the first: so a long path stands behind all numbers, and hides none of them
+     * where it fills the line. */
+    for (size_t i = EB_CONFIG_SETTING_COUNT; i-- > 0;) {
+        struct eb_log_field field = field_of(config, &eb_config_settings[i], listen);
+        if (config->sources[i] == source && field.key) {
+            fields[count++] = field;
+        }
+    }
+    if (count > 1) {
+        eb_log_write(EB_LOG_INFO, "config", fields);
+    }
+}
+
+void eb_config_log(const struct eb_config *config)
+{
+    char listen[EB_LISTEN_MAX * EB_CONFIG_ADDRESS_BYTES];
+    join_listen(config, listen);
+    for (int source = EB_CONFIG_DEFAULT; source <= EB_CONFIG_FLAG; source++) {
+        log_source(config, (enum eb_config_source)source, listen);
+    }
+}

@@ -1,0 +1,320 @@
+#include "server/config_setting.h"
+
+#include "server/admin/log.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+#define AT(member) offsetof(struct eb_config, member)
+#define LIMIT(name, fallback, min, max, what)                                                      \
+    {#name, EB_CONFIG_LIMIT, AT(limits.name), fallback, min, max, "N", what},
+
+const struct eb_config_setting eb_config_settings[] = {
+    {"model_repository", EB_CONFIG_TEXT, AT(model_repository), 0, 1, PATH_MAX - 1, "DIR",
+        "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; has no default"},
+    {"listen", EB_CONFIG_LISTEN, AT(listen), 0, 1, EB_CONFIG_ADDRESS_BYTES - 1, "ADDRESS",
+        "HOST:PORT, [V6]:PORT or unix:PATH to serve gRPC on; more than one by commas or by "
+        "repeating the flag; callers are not authenticated, so the default is "
+        "127.0.0.1:8600: 0.0.0.0:8600 opens it to the network"},
+    {"config", EB_CONFIG_TEXT, AT(config_file), 0, 1, PATH_MAX - 1, "FILE",
+        "YAML file of settings, at most 64 KiB; not a setting of the file itself"},
+    {"loops", EB_CONFIG_COUNT, AT(loops), 0, 1, EB_CONFIG_LOOPS_MAX, "N",
+        "event loops, one thread each; default: one for four CPUs, 1 to 16"},
+    {"threads", EB_CONFIG_COUNT, AT(threads), 0, 1, EB_CONFIG_THREADS_MAX, "N",
+        "executor threads; default: one for each CPU that affinity and cgroup quota grant"},
+    {"isa", EB_CONFIG_TEXT, AT(isa), 0, 1, 31, "NAME",
+        "instruction set to compute with: ref, avx2 or avx512; default: the fastest that runs "
+        "here"},
+    {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "LEVEL",
+        "least level that is logged: debug, info, warn or error; default: info"},
+    EB_LIMIT_LIST(LIMIT)};
+
+static_assert(sizeof eb_config_settings / sizeof eb_config_settings[0] == EB_CONFIG_SETTING_COUNT,
+    "EB_CONFIG_GENERAL_COUNT counts the settings that are no limits");
+
+/* One value on its way into a config. */
+struct attempt {
+    struct eb_config *config;
+    const struct eb_config_setting *setting;
+    enum eb_config_source source;
+    const char *text;
+    struct eb_config_fault *fault;
+};
+
+/* How a setting's name differs between the sources. */
+static const struct {
+    const char *prefix;
+    bool dashes;
+    bool capitals;
+} spellings[] = {
+    [EB_CONFIG_DEFAULT] = {"", false, false},
+    [EB_CONFIG_FILE] = {"", false, false},
+    [EB_CONFIG_ENVIRONMENT] = {"EMBAG_", false, true},
+    [EB_CONFIG_FLAG] = {"--", true, false},
+};
+
+void eb_config_setting_name(const struct eb_config_setting *setting, enum eb_config_source source,
+    char out[EB_CONFIG_NAME_BYTES])
+{
+    int length = snprintf(out, EB_CONFIG_NAME_BYTES, "%s", spellings[source].prefix);
+    const char *name = setting->name;
+    for (; *name && length < EB_CONFIG_NAME_BYTES - 1; name++) {
+        bool dash = *name == '_' && spellings[source].dashes;
+        int letter = spellings[source].capitals ? toupper((unsigned char)*name) : *name;
+        out[length++] = dash ? '-' : (char)letter;
+    }
+    assert(*name == '\0');
+    out[length] = '\0';
+}
+
+const struct eb_config_setting *eb_config_setting_find(
+    enum eb_config_source source, const char *name, size_t name_bytes)
+{
+    for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
+        char spelled[EB_CONFIG_NAME_BYTES];
+        eb_config_setting_name(&eb_config_settings[i], source, spelled);
+        if (strlen(spelled) == name_bytes && memcmp(spelled, name, name_bytes) == 0) {
+            return &eb_config_settings[i];
+        }
+    }
+    return NULL;
+}
+
+const char *eb_config_setting_unit(const struct eb_config_setting *setting)
+{
+    static const char *const units[] = {"_bytes", "_ms", "_us"};
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strstr(setting->name, units[i])) {
+            return units[i] + 1;
+        }
+    }
+    return "";
+}
+
+/* Always false. */
+static bool refuse(const struct attempt *attempt, const char *why)
+{
+    const struct eb_config_setting *setting = attempt->setting;
+    char name[EB_CONFIG_NAME_BYTES];
+    eb_config_setting_name(setting, attempt->source, name);
+    bool file = attempt->source == EB_CONFIG_FILE;
+    const char *between = file ? ": " : attempt->source == EB_CONFIG_ENVIRONMENT ? "=" : " ";
+    /* What the setting is, without what happens at it. */
+    int what_bytes = (int)strcspn(setting->what, ";");
+    snprintf(attempt->fault->text, sizeof attempt->fault->text, "%.200s%s%s%s%.200s: %s (%.*s)",
+        file ? attempt->config->config_file : "", file ? ": " : "", name, between, attempt->text,
+        why, what_bytes, setting->what);
+    return false;
+}
+
+/* Whether the attempt's source outranks or is the one of the value that is set. */
+static bool take_precedence(const struct attempt *attempt)
+{
+    uint8_t *source = &attempt->config->sources[attempt->setting - eb_config_settings];
+    if (attempt->source < *source) {
+        return false;
+    }
+    *source = (uint8_t)attempt->source;
+    return true;
+}
+
+static bool apply_text(const struct attempt *attempt)
+{
+    if (!*attempt->text) {
+        return refuse(attempt, "is empty");
+    }
+    if (strlen(attempt->text) > attempt->setting->max) {
+        return refuse(attempt, "is too long");
+    }
+    char *copy = strdup(attempt->text);
+    if (!copy) {
+        return refuse(attempt, "out of memory");
+    }
+    if (take_precedence(attempt)) {
+        char **member = (char **)(void *)((char *)attempt->config + attempt->setting->offset);
+        free(*member);
+        *member = copy;
+    } else {
+        free(copy);
+    }
+    return true;
+}
+
+/* What is wrong with an address's form; NULL: nothing. Whether its host exists is for the listener
+ * to find out. */
+static const char *check_address(const char *address, uint64_t bytes_max)
+{
+    if (strncmp(address, "unix:", 5) == 0) {
+        size_t path_bytes = strlen(address + 5);
+        bool fits = path_bytes > 0 && path_bytes < sizeof((struct sockaddr_un *)0)->sun_path;
+        return fits ? NULL : "the path of a unix socket has 1 to 107 bytes";
+    }
+    const char *colon = strrchr(address, ':');
+    if (!colon || colon == address) {
+        return "not HOST:PORT, [V6]:PORT or unix:PATH";
+    }
+    bool bracketed = address[0] == '[' && colon[-1] == ']' && colon - address > 2;
+    if (!bracketed && (strpbrk(address, "[]") || strchr(address, ':') != colon)) {
+        return "an IPv6 address stands in brackets: [::1]:8600";
+    }
+    size_t digits = strspn(colon + 1, "0123456789");
+    if (digits == 0 || digits > 5 || colon[1 + digits] || strtoul(colon + 1, NULL, 10) > 65535) {
+        return "the port is not in 0..65535";
+    }
+    return strlen(address) > bytes_max ? "is too long" : NULL;
+}
+
+static void clear_listen(struct eb_config *config)
+{
+    while (config->listen_count > 0) {
+        free(config->listen[--config->listen_count]);
+    }
+}
+
+/* Takes the address: it is kept, or freed. */
+static bool add_address(const struct attempt *attempt, char *address)
+{
+    struct eb_config *config = attempt->config;
+    const char *why = *address ? check_address(address, attempt->setting->max) : "is empty";
+    uint8_t source_before = config->sources[attempt->setting - eb_config_settings];
+    if (why) {
+        free(address);
+        return refuse(attempt, why);
+    }
+    if (!take_precedence(attempt)) {
+        free(address);
+        return true;
+    }
+    if (source_before < attempt->source) {
+        clear_listen(config);
+    }
+    if (config->listen_count == EB_LISTEN_MAX) {
+        free(address);
+        return refuse(attempt, "more than 16 addresses");
+    }
+    config->listen[config->listen_count++] = address;
+    return true;
+}
+
+static bool apply_listen(const struct attempt *attempt)
+{
+    const char *rest = attempt->text;
+    do {
+        size_t length = strcspn(rest, ",");
+        char *address = strndup(rest, length);
+        if (!address) {
+            return refuse(attempt, "out of memory");
+        }
+        if (!add_address(attempt, address)) {
+            return false;
+        }
+        rest += length;
+    } while (*rest++ == ',');
+    return true;
+}
+
+static bool apply_level(const struct attempt *attempt)
+{
+    int level = eb_log_level_parse(attempt->text);
+    if (level < 0) {
+        return refuse(attempt, "no such level");
+    }
+    if (take_precedence(attempt)) {
+        attempt->config->log_level = level;
+    }
+    return true;
+}
+
+static void set_number(
+    struct eb_config *config, const struct eb_config_setting *setting, uint64_t value)
+{
+    char *member = (char *)config + setting->offset;
+    if (setting->kind == EB_CONFIG_LIMIT) {
+        memcpy(member, &value, sizeof value);
+        return;
+    }
+    uint32_t count = (uint32_t)value;
+    memcpy(member, &count, sizeof count);
+}
+
+/* The power of two that a suffix stands for; -1: it is none. */
+static int suffix_shift(const char *suffix)
+{
+    static const char *const suffixes[] = {"", "KiB", "MiB", "GiB"};
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(suffix, suffixes[i]) == 0) {
+            return 10 * i;
+        }
+    }
+    return -1;
+}
+
+/* false: `text` is no number. One that does not fit becomes the largest. */
+static bool parse_number(const char *text, bool is_bytes, uint64_t *value)
+{
+    if (!isdigit((unsigned char)*text)) {
+        return false;
+    }
+    char *end;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    int shift = is_bytes || !*end ? suffix_shift(end) : -1;
+    if (shift < 0) {
+        return false;
+    }
+    *value = errno == ERANGE || *value > UINT64_MAX >> shift ? UINT64_MAX : *value << shift;
+    return true;
+}
+
+static bool apply_number(const struct attempt *attempt)
+{
+    const struct eb_config_setting *setting = attempt->setting;
+    const char *unit = eb_config_setting_unit(setting);
+    bool is_bytes = strcmp(unit, "bytes") == 0;
+    uint64_t value;
+    if (!parse_number(attempt->text, is_bytes, &value)) {
+        return refuse(attempt, is_bytes
+                                   ? "not a whole number, alone or with KiB, MiB or GiB behind it"
+                                   : "not a whole number");
+    }
+    if (value < setting->min || value > setting->max) {
+        char why[80];
+        snprintf(why, sizeof why, "not in %llu..%llu%s%s", (unsigned long long)setting->min,
+            (unsigned long long)setting->max, *unit ? " " : "", unit);
+        return refuse(attempt, why);
+    }
+    if (take_precedence(attempt)) {
+        set_number(attempt->config, setting, value);
+    }
+    return true;
+}
+
+bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_setting *setting,
+    enum eb_config_source source, const char *text, struct eb_config_fault *fault)
+{
+    struct attempt attempt = {config, setting, source, text, fault};
+    switch (setting->kind) {
+    case EB_CONFIG_TEXT: return apply_text(&attempt);
+    case EB_CONFIG_LISTEN: return apply_listen(&attempt);
+    case EB_CONFIG_LEVEL: return apply_level(&attempt);
+    case EB_CONFIG_COUNT:
+    case EB_CONFIG_LIMIT: break;
+    }
+    return apply_number(&attempt);
+}
+
+void eb_config_setting_apply_defaults(struct eb_config *config)
+{
+    config->log_level = EB_LOG_INFO;
+    for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
+        if (eb_config_settings[i].kind == EB_CONFIG_LIMIT) {
+            set_number(config, &eb_config_settings[i], eb_config_settings[i].fallback);
+        }
+    }
+}
