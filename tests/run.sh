@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# All tests, from a clean checkout: installs what is missing, builds, runs every suite.
+#   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
+#   tests/run.sh --all    also fuzzing, other clients, the comparison with grpc++: at most 20
+# Goes on after a failure. The last line is "N passed, N failed", counting single tests.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+all=false
+case ${1:-} in
+'') ;;
+--all) all=true ;;
+*)
+    echo "usage: tests/run.sh [--all]" >&2
+    exit 2
+    ;;
+esac
+
+export python=/usr/bin/python3
+logs=build/tests
+mkdir -p "$logs" || exit 1
+passed_total=0
+failed_total=0
+section_pid=
+export PYTHONDONTWRITEBYTECODE=1
+export UBSAN_OPTIONS=print_stacktrace=1
+
+# A section runs in the process group that timeout makes, so that what it started ends with it.
+stop_section() { [[ -z $section_pid ]] || kill -TERM -- "-$section_pid" 2>/dev/null; }
+trap 'stop_section; exit 130' INT TERM
+
+# section SECONDS_MAX NAME COMMAND...: runs a command or function below, counts its tests, shows
+# the output if any failed.
+section() {
+    local limit=$1 name=$2 log="$logs/${2//[^a-z0-9+]/-}.log" start=$SECONDS status=0 passed failed
+    shift 2
+    printf '\n== %s\n' "$name"
+    timeout -k 10 "$limit" bash -c '"$@"' - "$@" >"$log" 2>&1 </dev/null &
+    section_pid=$!
+    wait "$section_pid" || status=$?
+    stop_section
+    section_pid=
+    read -r passed failed < <("$python" tests/count_tests.py "$log")
+    # A command that fails without a failing test has itself failed.
+    ((status == 0 || failed > 0)) || failed=1
+    ((failed == 0)) || cat "$log"
+    passed_total=$((passed_total + passed))
+    failed_total=$((failed_total + failed))
+    printf '%s: %d passed, %d failed, %d s\n' "$name" "$passed" "$failed" $((SECONDS - start))
+    ((failed == 0))
+}
+
+build() {
+    local preset=$1
+    shift
+    cmake --preset "$preset" -DEMBAG_WERROR=ON "$@" && cmake --build "build/$preset"
+}
+
+# clang on Debian has no OpenMP, so that the fuzz targets are all it can build.
+build_fuzz() { cmake --preset fuzz && cmake --build build/fuzz --target fuzz_targets; }
+
+unit_tests() {
+    ctest --test-dir "build/$1" --verbose --timeout 300 -j "$(nproc)"
+}
+
+network_tests() {
+    local preset=$1
+    shift
+    "$python" tests/integration/run.py --embagd "build/$preset/embagd" \
+        --embag "build/$preset/embag" --build "build/$preset" "$@"
+}
+
+tidy() { tests/tidy.sh --self-test && tests/tidy.sh; }
+
+free_port() {
+    "$python" -c 'import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])'
+}
+
+quickstart() { deploy/quickstart.sh --port "$(free_port)" --once && echo "1 passed, 0 failed"; }
+
+# Every target for a minute, two at a time. New finds go to the build directory.
+fuzz() {
+    find build/fuzz -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x | sort |
+        xargs -n 1 -P 2 tests/fuzz/run_target.sh
+}
+
+node_tests() { tests/integration/node/run.sh --embagd build/release/embagd --build build/node; }
+
+compare_with_grpcpp() {
+    tests/bench/unary_cpu.sh --pairs 5 --requests 50000 && echo "1 passed, 0 failed"
+}
+
+export -f build build_fuzz unit_tests network_tests tidy free_port quickstart fuzz node_tests
+export -f compare_with_grpcpp
+
+release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
+packages=--tests
+if $all; then
+    packages=--all
+    release_options+=(-DEMBAG_BENCH_PEERS=ON)
+fi
+
+section 600 "packages" deploy/install-packages.sh "$packages"
+section 60 "tidy and format" tidy
+if section 600 "build" build release "${release_options[@]}"; then
+    section 300 "unit tests and variants" unit_tests release
+    section 300 "network tests" network_tests release
+    section 300 "quickstart" quickstart
+fi
+if section 600 "build with address and undefined sanitizers" build asan; then
+    section 400 "unit tests, sanitized" unit_tests asan
+    section 400 "network tests, sanitized" network_tests asan --quick
+fi
+if section 600 "build with thread sanitizer" build tsan; then
+    section 400 "unit tests, threads" unit_tests tsan
+    section 400 "network tests, threads" network_tests tsan --quick
+fi
+if $all; then
+    section 300 "clients: grpc-js" node_tests
+    section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
+    if section 600 "build of fuzz targets" build_fuzz; then
+        section 600 "fuzz targets" fuzz
+    fi
+fi
+
+printf '\n%d passed, %d failed\n' "$passed_total" "$failed_total"
+((failed_total == 0))
