@@ -49,7 +49,8 @@ bool eb_repository_open(const char *directory, const struct eb_table_limits *lim
 /* Drops the repository's own references. Accepts a zeroed repository. */
 void eb_repository_close(struct eb_repository *repository);
 
-/* The model called `name`, or the only one where name is empty. NULL: there is none (or several). */
+/* The model called `name`, or the only one where name is empty. NULL: there is none (or several).
+ */
 const struct eb_model *eb_repository_find(const struct eb_repository *repository, const char *name);
 /* A reference to the version (0: the one served); NULL: not resident. */
 struct eb_model_version *eb_model_take_version(const struct eb_model *model, uint64_t version);

@@ -24,8 +24,8 @@ struct eb_safetensors {
 };
 
 /* Reads the 8 length bytes. false: *fault. *header_bytes is the whole head, those 8 included. */
-bool eb_safetensors_head_bytes(const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes,
-    struct eb_file_fault *fault);
+bool eb_safetensors_head_bytes(
+    const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes, struct eb_file_fault *fault);
 /* Parses the whole head. false: *fault, and *out is empty. */
 bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_safetensors *out, struct eb_file_fault *fault);

@@ -4,6 +4,7 @@
 
 #include "kernels/bag.h"
 #include "server/models/table_memory.h"
+#include "server/models/tensor.h"
 
 /* Largest row: a limit of the server's, checked at load. */
 struct eb_table_limits {

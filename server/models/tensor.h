@@ -1,8 +1,9 @@
 /* One array in a file, as its header describes it: what the npy and safetensors readers give.
- * Thread, memory: plain data; the name is owned by whoever made the struct. */
+ * Thread: pure functions. Memory: plain data. */
 #pragma once
 
 #include "kernels/types.h"
+#include "server/models/file_fault.h"
 
 #include <stdint.h>
 
@@ -16,9 +17,18 @@ struct eb_tensor {
     uint64_t data_bytes;  /* product of dims times the element's bytes, checked */
 };
 
-/* What is wrong with a file, in one line: what, where and what to do. */
-#define EB_FILE_FAULT_BYTES 512
+/* Appends a dim. false: *fault, there are EB_TENSOR_RANK_MAX already. */
+bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_file_fault *fault);
 
-struct eb_file_fault {
-    char text[EB_FILE_FAULT_BYTES];
-};
+/* Sets data_bytes from storage, rank and dims. false: *fault, where the array cannot be a table:
+ * rank 0, rows of no value, a size that 64 bits do not hold. */
+bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_file_fault *fault);
+
+/* Elements of one row: the product of the trailing dims. Only for a measured tensor. */
+uint64_t eb_tensor_row_elements(const struct eb_tensor *tensor);
+
+/* Bytes for the longest shape: eight numbers of 20 digits, separated, in brackets. */
+#define EB_TENSOR_SHAPE_BYTES 192
+
+/* The shape as Python writes a tuple: "(5, 2)", "(5,)". Returns its length. */
+size_t eb_tensor_shape_text(const struct eb_tensor *tensor, char out[EB_TENSOR_SHAPE_BYTES]);

@@ -1,0 +1,20 @@
+/* What is wrong with a file, in one line: what, where and what to do.
+ * Thread: pure. Memory: none. */
+#pragma once
+
+#include <stdbool.h>
+
+#define EB_FILE_FAULT_BYTES 512
+
+/* NUL-terminated UTF-8 without control characters. */
+struct eb_file_fault {
+    char text[EB_FILE_FAULT_BYTES];
+};
+
+/* Sets the text as printf would; control characters and bytes that are not UTF-8, which names of
+ * files may hold, become \xNN, and what does not fit is cut. Always false, so that a check that
+ * fails can return it. */
+__attribute__((format(printf, 2, 3))) bool eb_file_fault_set(
+    struct eb_file_fault *fault, const char *format, ...);
+/* Puts "PATH: " in front of the text. Always false. */
+bool eb_file_fault_locate(struct eb_file_fault *fault, const char *path);

@@ -1,0 +1,76 @@
+#include "server/models/table_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool look(struct eb_table_file *file, struct eb_file_fault *fault)
+{
+    struct stat status;
+    if (fstat(file->descriptor, &status) != 0) {
+        return eb_file_fault_set(fault, "it cannot be looked at: %s", strerror(errno));
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return eb_file_fault_set(fault, "it is no regular file; remove it or rename it");
+    }
+    file->bytes = (uint64_t)status.st_size;
+    file->device = status.st_dev;
+    file->inode = status.st_ino;
+    file->changed = status.st_mtim;
+    return true;
+}
+
+bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_file_fault *fault)
+{
+    *file = (struct eb_table_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    if (file->descriptor < 0) {
+        return eb_file_fault_set(
+            fault, "it cannot be opened (%s); check its permissions", strerror(errno));
+    }
+    if (!look(file, fault)) {
+        eb_table_file_close(file);
+        return false;
+    }
+    return true;
+}
+
+void eb_table_file_close(struct eb_table_file *file)
+{
+    (void)close(file->descriptor); /* It was only read. */
+    file->descriptor = -1;
+}
+
+bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void *out,
+    uint64_t bytes, struct eb_file_fault *fault)
+{
+    uint8_t *at = out;
+    while (bytes > 0) {
+        ssize_t got = pread(file->descriptor, at, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return eb_file_fault_set(
+                fault, "byte %" PRIu64 ": it cannot be read: %s", offset, strerror(errno));
+        }
+        if (got == 0) {
+            return eb_file_fault_set(fault,
+                "byte %" PRIu64 ": the file was cut short while it was read; write versions "
+                "elsewhere and rename them into place",
+                offset);
+        }
+        at += got;
+        offset += (uint64_t)got;
+        bytes -= (uint64_t)got;
+    }
+    return true;
+}
+
+bool eb_table_file_is_same(const struct eb_table_file *a, const struct eb_table_file *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
