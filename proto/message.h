@@ -4,6 +4,8 @@
  * Thread, memory: none of its own. */
 #pragma once
 
+#include "proto/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +18,7 @@ struct eb_wire_array {
     const char *field; /* name of the field it came in, for messages: "offsets_i32" */
 };
 
-/* BagQuery. A query that names two forms of one array, or two layouts, is refused by the codec. */
+/* BagQuery. */
 struct eb_wire_query {
     const char *table;
     int32_t reduction;
@@ -35,6 +37,9 @@ struct eb_wire_query {
     const void *weights; /* weights or weights_f32 */
     size_t weights_bytes;
     int32_t weights_type; /* DataType; F32 for weights_f32; 0: not said */
+    /* What the codec found wrong with this query, its text naming it; NULL: nothing. Kept here, so
+     * that faults are reported query by query, whoever finds them. */
+    const struct eb_error *fault;
 };
 
 /* LookupRequest, without what is not built: those fields are refused by the codec. */
@@ -69,6 +74,7 @@ struct eb_wire_response {
     uint64_t version;
     uint32_t error_code;
     const char *error_message;
+    uint32_t retry_after_ms;
     size_t result_count;
     struct eb_wire_result *results;
 };

@@ -1,0 +1,25 @@
+/* Addresses to listen on: "HOST:PORT", "[V6]:PORT" or "unix:PATH".
+ * Thread: any; names are resolved with getaddrinfo, so at start only. Memory: none kept. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+#define EB_ADDRESS_TEXT_BYTES 128
+#define EB_ADDRESS_RESOLVED_MAX 8 /* addresses that one name is taken to stand for */
+
+struct eb_address {
+    struct sockaddr_storage socket_address;
+    socklen_t size;
+};
+
+/* Fills at most EB_ADDRESS_RESOLVED_MAX addresses. Returns how many; 0: `why` says what is wrong.
+ */
+size_t eb_address_resolve(
+    const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], char *why, size_t why_bytes);
+
+bool eb_address_is_unix(const struct eb_address *address);
+
+/* "127.0.0.1:8600", "[::1]:8600", "unix:/run/embag.sock"; "unix:" for an unnamed peer. */
+void eb_address_format(const struct eb_address *address, char out[EB_ADDRESS_TEXT_BYTES]);

@@ -1,0 +1,31 @@
+/* Buffers of one event loop, capped in all: up to 1 MiB powers of two that are kept for the next
+ * taker (a fresh allocation of 160 KiB page-faults: 81 us against 17 us), above that straight from
+ * the heap.
+ * Thread: one. Memory: the heap; at most cap_bytes handed out, and EB_BUFFER_POOL_KEPT_MAX kept. */
+#pragma once
+
+#include "proto/memory.h"
+
+#include <stdint.h>
+
+#define EB_BUFFER_POOL_BINS 11                       /* 2^10 to 2^20 bytes */
+#define EB_BUFFER_POOL_KEPT_MAX (UINT64_C(64) << 20) /* beyond it, a buffer given is freed */
+
+struct eb_buffer_pool {
+    struct eb_kept_buffer *kept[EB_BUFFER_POOL_BINS];
+    uint64_t cap_bytes;
+    uint64_t taken_bytes; /* handed out, as rounded up */
+    uint64_t kept_bytes;  /* waiting in the bins */
+};
+
+void eb_buffer_pool_init(struct eb_buffer_pool *pool, uint64_t cap_bytes);
+/* Everything taken must have been given back. */
+void eb_buffer_pool_deinit(struct eb_buffer_pool *pool);
+
+/* 64-byte aligned, uninitialised. NULL: over the cap, or the system has no memory. */
+void *eb_buffer_pool_take(struct eb_buffer_pool *pool, size_t bytes);
+/* `bytes` as it was taken with. Accepts NULL. */
+void eb_buffer_pool_give(struct eb_buffer_pool *pool, void *buffer, size_t bytes);
+
+/* The pool as the functions of proto/ borrow memory. */
+struct eb_memory eb_buffer_pool_memory(struct eb_buffer_pool *pool);

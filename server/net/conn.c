@@ -1,0 +1,320 @@
+#include "server/net/conn.h"
+
+#include "server/admin/log.h"
+#include "server/net/loop.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define WRITE_BUFFERS_MAX 64   /* of one gathered write */
+#define WRITES_PER_TURN_MAX 16 /* then the other connections have their turn */
+
+struct eb_conn {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } peer;
+    uv_write_t write;
+    size_t writing_bytes; /* of the write under way; 0: none is */
+    struct eb_conn_links links;
+    struct eb_loop *loop;
+    struct eb_grpc_server *session; /* NULL only while opening fails */
+    void *user;
+    uint64_t opened_ms;
+    uint64_t headers_since_ms; /* a header block is incomplete since then; 0: none is */
+    uint64_t written_ms;       /* last progress of writing that a tick saw */
+    size_t unwritten_bytes;    /* of the write under way, as the last tick saw it */
+    bool is_unix;
+    bool closing;
+};
+
+static const struct eb_conn_events *find_events(const struct eb_conn *conn)
+{
+    return &eb_loop_options(conn->loop)->events;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct eb_conn *conn = handle->data;
+    if (conn->session) {
+        eb_grpc_server_destroy(conn->session);
+        find_events(conn)->on_close(conn);
+        eb_loop_remove(conn->loop, conn);
+    }
+    free(conn);
+}
+
+/* Where the peer is, for the log. */
+static void format_peer(const struct eb_conn *conn, char out[EB_ADDRESS_TEXT_BYTES])
+{
+    struct eb_address address = {.size = sizeof address.socket_address};
+    int code = UV_ENOTSUP;
+    if (!conn->is_unix) {
+        int size = (int)address.size;
+        code =
+            uv_tcp_getpeername(&conn->peer.tcp, (struct sockaddr *)&address.socket_address, &size);
+        address.size = (socklen_t)size;
+    }
+    if (code < 0) {
+        address = (struct eb_address){.size = sizeof(sa_family_t)};
+        address.socket_address.ss_family = AF_UNIX;
+    }
+    eb_address_format(&address, out);
+}
+
+void eb_conn_close(struct eb_conn *conn, const char *reason)
+{
+    if (conn->closing) {
+        return;
+    }
+    conn->closing = true;
+    char peer[EB_ADDRESS_TEXT_BYTES];
+    format_peer(conn, peer);
+    eb_log(EB_LOG_DEBUG, "connection_closed", eb_log_text("peer", peer),
+        eb_log_text("reason", reason));
+    uv_close(&conn->peer.handle, on_closed);
+}
+
+/* The session has given up: the reason is the peer's doing and worth a line. */
+static void close_faulty(struct eb_conn *conn)
+{
+    if (conn->closing) {
+        return;
+    }
+    char peer[EB_ADDRESS_TEXT_BYTES];
+    format_peer(conn, peer);
+    eb_log(EB_LOG_INFO, "connection_refused", eb_log_text("peer", peer),
+        eb_log_text("reason", eb_grpc_server_reason(conn->session)));
+    eb_conn_close(conn, eb_grpc_server_reason(conn->session));
+}
+
+static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer)
+{
+    struct eb_conn *conn = handle->data;
+    (void)suggested_bytes;
+    *buffer = eb_loop_read_buffer(conn->loop);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+{
+    struct eb_conn *conn = stream->data;
+    if (count < 0) {
+        eb_conn_close(conn, count == UV_EOF ? "closed by peer" : uv_strerror((int)count));
+        return;
+    }
+    uint64_t now_ms = eb_loop_now_ms(conn->loop);
+    bool alive =
+        eb_grpc_server_receive(conn->session, (const uint8_t *)buffer->base, (size_t)count, now_ms);
+    if (!eb_grpc_server_is_in_headers(conn->session)) {
+        conn->headers_since_ms = 0;
+    } else if (conn->headers_since_ms == 0) {
+        conn->headers_since_ms = now_ms;
+    }
+    if (!alive) {
+        /* What the session still wants to say goes out as far as the socket takes it at once. */
+        eb_conn_flush(conn);
+        close_faulty(conn);
+        return;
+    }
+    eb_conn_mark(conn);
+}
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct eb_conn *conn = write->data;
+    size_t written = conn->writing_bytes;
+    conn->writing_bytes = 0;
+    if (status < 0) {
+        eb_conn_close(conn, uv_strerror(status));
+        return;
+    }
+    eb_send_queue_drop(eb_grpc_server_queue(conn->session), written);
+    eb_conn_mark(conn);
+}
+
+/* Hands what the socket did not take at once to libuv; the buffers stay until on_written. */
+static void write_later(struct eb_conn *conn, const uv_buf_t *buffers, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        conn->writing_bytes += buffers[i].len;
+    }
+    conn->write.data = conn;
+    int code = uv_write(&conn->write, &conn->peer.stream, buffers, count, on_written);
+    if (code < 0) {
+        conn->writing_bytes = 0;
+        eb_conn_close(conn, uv_strerror(code));
+    }
+}
+
+/* One gathered write. true: everything offered was taken and there may be more. */
+static bool write_once(struct eb_conn *conn)
+{
+    struct eb_send_queue *queue = eb_grpc_server_queue(conn->session);
+    struct iovec parts[WRITE_BUFFERS_MAX];
+    uv_buf_t buffers[WRITE_BUFFERS_MAX];
+    unsigned count = (unsigned)eb_send_queue_peek(queue, parts, WRITE_BUFFERS_MAX);
+    size_t offered = 0;
+    for (unsigned i = 0; i < count; i++) {
+        buffers[i] = uv_buf_init(parts[i].iov_base, (unsigned)parts[i].iov_len);
+        offered += parts[i].iov_len;
+    }
+    if (count == 0) {
+        return false;
+    }
+    int written = uv_try_write(&conn->peer.stream, buffers, count);
+    if (written == UV_EAGAIN) {
+        written = 0;
+    } else if (written < 0) {
+        eb_conn_close(conn, uv_strerror(written));
+        return false;
+    }
+    if (written > 0) {
+        eb_send_queue_drop(queue, (size_t)written);
+    }
+    if ((size_t)written == offered) {
+        return true;
+    }
+    count = (unsigned)eb_send_queue_peek(queue, parts, WRITE_BUFFERS_MAX);
+    for (unsigned i = 0; i < count; i++) {
+        buffers[i] = uv_buf_init(parts[i].iov_base, (unsigned)parts[i].iov_len);
+    }
+    write_later(conn, buffers, count);
+    return false;
+}
+
+void eb_conn_flush(struct eb_conn *conn)
+{
+    bool again = !conn->closing && conn->writing_bytes == 0;
+    for (int i = 0; again && i < WRITES_PER_TURN_MAX; i++) {
+        if (!eb_grpc_server_send(conn->session)) {
+            (void)write_once(conn);
+            close_faulty(conn);
+            return;
+        }
+        again = write_once(conn);
+    }
+    if (again) {
+        eb_conn_mark(conn);
+    } else if (!conn->closing && conn->writing_bytes == 0 &&
+               eb_grpc_server_is_done(conn->session)) {
+        eb_conn_close(conn, "done");
+    }
+}
+
+void eb_conn_mark(struct eb_conn *conn)
+{
+    if (!conn->closing) {
+        eb_loop_mark(conn->loop, conn);
+    }
+}
+
+/* Whether bytes have waited for the peer for too long without one of them going out. */
+static bool is_write_stalled(struct eb_conn *conn, uint64_t now_ms)
+{
+    size_t unwritten = uv_stream_get_write_queue_size(&conn->peer.stream);
+    if (unwritten != conn->unwritten_bytes || conn->writing_bytes == 0) {
+        conn->unwritten_bytes = unwritten;
+        conn->written_ms = now_ms;
+    }
+    return now_ms - conn->written_ms >= eb_loop_options(conn->loop)->conn_limits.write_timeout_ms;
+}
+
+void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
+{
+    if (conn->closing) {
+        return;
+    }
+    const struct eb_conn_limits *limits = &eb_loop_options(conn->loop)->conn_limits;
+    bool silent = !eb_grpc_server_is_open(conn->session) &&
+                  now_ms - conn->opened_ms >= limits->header_timeout_ms;
+    bool half =
+        conn->headers_since_ms != 0 && now_ms - conn->headers_since_ms >= limits->header_timeout_ms;
+    if (silent || half) {
+        eb_conn_close(conn, silent ? "no HTTP/2 preface in time" : "headers not ended in time");
+        return;
+    }
+    if (is_write_stalled(conn, now_ms)) {
+        eb_conn_close(conn, "peer does not read");
+        return;
+    }
+    eb_grpc_server_tick(conn->session, now_ms);
+    find_events(conn)->on_tick(conn, now_ms);
+    eb_conn_mark(conn);
+}
+
+void eb_conn_drain(struct eb_conn *conn)
+{
+    if (!conn->closing) {
+        eb_grpc_server_drain(conn->session);
+        find_events(conn)->on_drain(conn);
+        eb_conn_mark(conn);
+    }
+}
+
+static int open_stream(struct eb_conn *conn, int socket)
+{
+    uv_loop_t *uv = eb_loop_uv(conn->loop);
+    int code =
+        conn->is_unix ? uv_pipe_init(uv, &conn->peer.pipe, 0) : uv_tcp_init(uv, &conn->peer.tcp);
+    assert(code == 0); /* with these arguments neither can fail */
+    conn->peer.handle.data = conn;
+    code = conn->is_unix ? uv_pipe_open(&conn->peer.pipe, socket)
+                         : uv_tcp_open(&conn->peer.tcp, socket);
+    if (code < 0) {
+        close(socket);
+        return code;
+    }
+    if (!conn->is_unix) {
+        code = uv_tcp_nodelay(&conn->peer.tcp, 1);
+    }
+    return code < 0 ? code : uv_read_start(&conn->peer.stream, on_allocate, on_read);
+}
+
+struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix)
+{
+    struct eb_conn *conn = calloc(1, sizeof *conn);
+    if (!conn) {
+        close(socket);
+        return NULL;
+    }
+    const struct eb_loop_options *options = eb_loop_options(loop);
+    conn->loop = loop;
+    conn->is_unix = is_unix;
+    conn->opened_ms = eb_loop_now_ms(loop);
+    int code = open_stream(conn, socket);
+    if (code == 0) {
+        conn->session = eb_grpc_server_create(&options->conn_limits.session,
+            eb_loop_receive_memory(loop), &options->events.calls, conn);
+    }
+    if (!conn->session) {
+        conn->closing = true;
+        uv_close(&conn->peer.handle, on_closed);
+        return NULL;
+    }
+    eb_loop_add(loop, conn);
+    options->events.on_open(conn);
+    return conn;
+}
+
+struct eb_loop *eb_conn_loop(const struct eb_conn *conn)
+{
+    return conn->loop;
+}
+
+void *eb_conn_user(const struct eb_conn *conn)
+{
+    return conn->user;
+}
+
+void eb_conn_set_user(struct eb_conn *conn, void *user)
+{
+    conn->user = user;
+}
+
+struct eb_conn_links *eb_conn_links(struct eb_conn *conn)
+{
+    return &conn->links;
+}

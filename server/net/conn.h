@@ -1,0 +1,57 @@
+/* One accepted connection: a libuv stream that feeds a gRPC session and writes what it sends, at
+ * most once per turn of the loop.
+ * Thread: its loop's. Memory: on the heap from open until its last callback, on_close; messages and
+ * output from the loop's pools. */
+#pragma once
+
+#include "proto/grpc_server.h"
+#include "server/net/address.h"
+
+#include <uv.h>
+
+struct eb_conn;
+struct eb_loop;
+
+/* What a connection's calls mean: the service behind all of them. */
+struct eb_conn_events {
+    struct eb_grpc_server_handler calls; /* their context is the struct eb_conn */
+    void (*on_open)(struct eb_conn *conn);
+    void (*on_tick)(struct eb_conn *conn, uint64_t now_ms);
+    void (*on_drain)(struct eb_conn *conn);
+    /* After the last call's on_close. */
+    void (*on_close)(struct eb_conn *conn);
+};
+
+/* Time limits of a connection. */
+struct eb_conn_limits {
+    struct eb_grpc_server_limits session;
+    uint64_t header_timeout_ms; /* for the preface, and for a header block once begun */
+    uint64_t write_timeout_ms;  /* without progress while bytes wait */
+};
+
+/* Takes `socket`, also on failure. NULL: it was closed. */
+struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix);
+
+/* Closes at once; calls end with on_close before the memory goes. May be called twice. */
+void eb_conn_close(struct eb_conn *conn, const char *reason);
+/* Lets the calls there are end, then closes. May be called twice. */
+void eb_conn_drain(struct eb_conn *conn);
+/* Something was given to the session: write before the loop sleeps. */
+void eb_conn_mark(struct eb_conn *conn);
+/* Called by the loop before it sleeps, for a marked connection, and about once a second. */
+void eb_conn_flush(struct eb_conn *conn);
+void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
+
+struct eb_loop *eb_conn_loop(const struct eb_conn *conn);
+/* The service's own state of this connection. */
+void *eb_conn_user(const struct eb_conn *conn);
+void eb_conn_set_user(struct eb_conn *conn, void *user);
+
+/* Links of the loop's lists; used by loop.c only. */
+struct eb_conn_links {
+    struct eb_conn *next;
+    struct eb_conn *previous;
+    struct eb_conn *next_marked;
+    bool marked;
+};
+struct eb_conn_links *eb_conn_links(struct eb_conn *conn);

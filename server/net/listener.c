@@ -1,0 +1,201 @@
+#include "server/net/listener.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 4096            /* the system lowers it to its own maximum */
+#define ACCEPTS_PER_TURN_MAX 64 /* so that a storm of connections does not hold the loop */
+
+static int fail(const char *step, char *why, size_t why_bytes)
+{
+    int error = errno;
+    snprintf(why, why_bytes, "%s: %s", step, strerror(error));
+    return -error;
+}
+
+/* Whether somebody answers on a unix socket's file. */
+static bool is_answered(const struct eb_address *address)
+{
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (probe < 0) {
+        return true;
+    }
+    int code = connect(probe, (const struct sockaddr *)&address->socket_address, address->size);
+    bool answered = code == 0 || errno == EAGAIN || errno == EINPROGRESS;
+    close(probe);
+    return answered;
+}
+
+static int open_unix(struct eb_listener *listener, char *why, size_t why_bytes)
+{
+    struct sockaddr_un name;
+    memcpy(&name, &listener->address.socket_address, sizeof name);
+    struct stat status;
+    if (lstat(name.sun_path, &status) == 0) {
+        errno = EADDRINUSE;
+        if (!S_ISSOCK(status.st_mode) || is_answered(&listener->address)) {
+            return fail("bind", why, why_bytes);
+        }
+        if (unlink(name.sun_path) != 0) {
+            return fail("unlink of a stale socket", why, why_bytes);
+        }
+    }
+    listener->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener->socket < 0) {
+        return fail("socket", why, why_bytes);
+    }
+    if (bind(listener->socket, (struct sockaddr *)&name, sizeof name) != 0) {
+        return fail("bind", why, why_bytes);
+    }
+    return 0;
+}
+
+/* A bound TCP socket; `shared` lets further sockets of this user bind the same port. */
+static int bind_tcp(const struct eb_address *address, bool shared)
+{
+    int yes = 1;
+    int family = address->socket_address.ss_family;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    bool ready =
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+        (!shared || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) == 0) &&
+        (family != AF_INET6 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes) == 0) &&
+        bind(fd, (const struct sockaddr *)&address->socket_address, address->size) == 0;
+    if (!ready) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+static int open_tcp(struct eb_listener *listener, bool probe, char *why, size_t why_bytes)
+{
+    struct eb_address *address = &listener->address;
+    if (probe) {
+        /* With SO_REUSEPORT alone a second server would take half of the connections silently. */
+        int fd = bind_tcp(address, false);
+        if (fd < 0 || listen(fd, 1) != 0) {
+            int code = fail("bind", why, why_bytes);
+            if (fd >= 0) {
+                close(fd);
+            }
+            return code;
+        }
+        close(fd);
+    }
+    listener->socket = bind_tcp(address, true);
+    if (listener->socket < 0) {
+        return fail("bind", why, why_bytes);
+    }
+    if (getsockname(
+            listener->socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
+        return fail("getsockname", why, why_bytes);
+    }
+    return 0;
+}
+
+int eb_listener_open(struct eb_listener *listener, const struct eb_address *address, bool probe,
+    char *why, size_t why_bytes)
+{
+    *listener = (struct eb_listener){.socket = -1, .address = *address};
+    int code = eb_address_is_unix(address) ? open_unix(listener, why, why_bytes)
+                                           : open_tcp(listener, probe, why, why_bytes);
+    if (code == 0 && listen(listener->socket, BACKLOG) != 0) {
+        code = fail("listen", why, why_bytes);
+    }
+    if (code != 0 && listener->socket >= 0) {
+        close(listener->socket);
+        listener->socket = -1;
+    }
+    return code;
+}
+
+void eb_listener_close(struct eb_listener *listener)
+{
+    if (listener->socket < 0) {
+        return;
+    }
+    if (eb_address_is_unix(&listener->address)) {
+        struct sockaddr_un name;
+        memcpy(&name, &listener->address.socket_address, sizeof name);
+        (void)unlink(name.sun_path); /* somebody may have removed it already */
+    }
+    close(listener->socket);
+    listener->socket = -1;
+}
+
+/* Whether accepting failed in a way that the next attempt may not. */
+static bool is_passing(int error)
+{
+    return error == EINTR || error == ECONNABORTED || error == EPROTO || error == ENETDOWN ||
+           error == ENOPROTOOPT || error == EHOSTDOWN || error == EHOSTUNREACH ||
+           error == ENETUNREACH || error == EPERM;
+}
+
+static void on_readable(uv_poll_t *watch, int status, int events)
+{
+    struct eb_listener *listener = watch->data;
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPTS_PER_TURN_MAX && listener->watching; i++) {
+        int accepted = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (accepted >= 0) {
+            listener->on_accept(listener, accepted);
+            continue;
+        }
+        if (errno == EAGAIN) {
+            return;
+        }
+        if (!is_passing(errno)) {
+            int error = errno;
+            uv_poll_stop(watch);
+            listener->on_exhausted(listener, error);
+            return;
+        }
+    }
+}
+
+int eb_listener_start(struct eb_listener *listener, uv_loop_t *loop)
+{
+    int code = uv_poll_init(loop, &listener->watch, listener->socket);
+    if (code < 0) {
+        return code;
+    }
+    listener->watch.data = listener;
+    listener->watching = true;
+    eb_listener_resume(listener);
+    return 0;
+}
+
+static void on_watch_closed(uv_handle_t *watch)
+{
+    eb_listener_close(watch->data);
+}
+
+void eb_listener_stop(struct eb_listener *listener)
+{
+    if (listener->watching) {
+        listener->watching = false;
+        uv_close((uv_handle_t *)&listener->watch, on_watch_closed);
+    }
+}
+
+void eb_listener_resume(struct eb_listener *listener)
+{
+    if (listener->watching) {
+        int code = uv_poll_start(&listener->watch, UV_READABLE, on_readable);
+        assert(code == 0);
+        (void)code;
+    }
+}

@@ -1,0 +1,37 @@
+/* Listening sockets. All are opened on the main thread before the first loop runs, so that a start
+ * fails whole; then each loop watches its own.
+ * Thread: open and close on main; start and stop on the loop's. Memory: inside the struct. */
+#pragma once
+
+#include "server/net/address.h"
+
+#include <uv.h>
+
+struct eb_listener {
+    int socket; /* -1: none */
+    struct eb_address address;
+    uv_poll_t watch;
+    bool watching;
+    /* Called on the loop's thread with a connected, non-blocking socket, which it takes. */
+    void (*on_accept)(struct eb_listener *listener, int socket);
+    /* Called when the process is out of sockets; the listener rests until started again. */
+    void (*on_exhausted)(struct eb_listener *listener, int error);
+    void *context;
+};
+
+/* Fails with -EADDRINUSE where anybody, also another embagd, listens on the address. A port of 0
+ * is replaced by the one the system gave. For TCP the socket shares its port with others of this
+ * process (`probe` false for all but the first). A stale unix socket's file is replaced. 0, or a
+ * negative errno and `why` says what was tried. */
+int eb_listener_open(struct eb_listener *listener, const struct eb_address *address, bool probe,
+    char *why, size_t why_bytes);
+/* Closes the socket and removes a unix socket's file: for a listener that was never started.
+ * Accepts one that is closed already. */
+void eb_listener_close(struct eb_listener *listener);
+
+/* Watches the socket on this loop. 0 or a negative libuv code. */
+int eb_listener_start(struct eb_listener *listener, uv_loop_t *loop);
+/* Accepts nothing more and closes the socket with the loop's next turn; may be called twice. */
+void eb_listener_stop(struct eb_listener *listener);
+/* After on_exhausted: watches again. */
+void eb_listener_resume(struct eb_listener *listener);

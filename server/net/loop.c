@@ -1,0 +1,459 @@
+#include "server/net/loop.h"
+
+#include "server/admin/log.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define READ_BUFFER_BYTES 262144
+#define LISTENERS_MAX 128 /* 16 addresses of up to 8 each */
+
+enum loop_state { LOOP_SERVING, LOOP_DRAINING, LOOP_DRAINED };
+
+struct loop_listener {
+    struct eb_listener listener;
+    bool shared;
+};
+
+struct eb_loop {
+    uv_loop_t uv;
+    uv_thread_t thread;
+    uv_timer_t tick;
+    uv_prepare_t before_sleep;
+    struct eb_mailbox mailbox;
+    struct eb_mail drain_mail;
+    struct eb_mail cut_mail;
+    struct eb_mail end_mail;
+    struct eb_mailbox *drained_to;
+    struct eb_mail *drained;
+    const struct eb_loop_options *options;
+    void *user;
+    struct eb_conn *conns;
+    struct eb_conn *marked;
+    atomic_uint_fast64_t conn_count;
+    uint64_t holds;
+    uint64_t drain_started_ms;
+    enum loop_state state;
+    bool started;
+    unsigned number;
+    unsigned next_shared; /* whose turn it is to take a shared listener's connection */
+    size_t listener_count;
+    struct loop_listener listeners[LISTENERS_MAX];
+    struct eb_buffer_pool receive_pool;
+    struct eb_buffer_pool answer_pool;
+    struct eb_memory receive_memory;
+    char *read_buffer;
+};
+
+/* A connection on its way to another loop. */
+struct handed_socket {
+    struct eb_mail mail;
+    struct eb_loop *loop;
+    int socket;
+    bool is_unix;
+};
+
+/* ---- the loop's end ---- */
+
+static void report_if_drained(struct eb_loop *loop)
+{
+    if (loop->state != LOOP_DRAINING || loop->conns || loop->holds > 0) {
+        return;
+    }
+    loop->state = LOOP_DRAINED;
+    if (loop->started) {
+        eb_mailbox_post(loop->drained_to, loop->drained);
+    }
+}
+
+static void end(struct eb_loop *loop)
+{
+    assert(loop->state == LOOP_DRAINED);
+    loop->options->on_loop_close(loop);
+    uv_close((uv_handle_t *)&loop->tick, NULL);
+    uv_close((uv_handle_t *)&loop->before_sleep, NULL);
+    eb_mailbox_close(&loop->mailbox);
+}
+
+static void drain(struct eb_loop *loop)
+{
+    if (loop->state != LOOP_SERVING) {
+        return;
+    }
+    loop->state = LOOP_DRAINING;
+    loop->drain_started_ms = eb_loop_now_ms(loop);
+    for (size_t i = 0; i < loop->listener_count; i++) {
+        eb_listener_stop(&loop->listeners[i].listener);
+    }
+    struct eb_conn *next;
+    for (struct eb_conn *conn = loop->conns; conn; conn = next) {
+        next = eb_conn_links(conn)->next;
+        eb_conn_drain(conn);
+    }
+    report_if_drained(loop);
+}
+
+static void cut(struct eb_loop *loop, const char *reason)
+{
+    struct eb_conn *next;
+    for (struct eb_conn *conn = loop->conns; conn; conn = next) {
+        next = eb_conn_links(conn)->next;
+        eb_conn_close(conn, reason);
+    }
+}
+
+static void on_drain_mail(struct eb_mail *mail)
+{
+    drain((struct eb_loop *)((char *)mail - offsetof(struct eb_loop, drain_mail)));
+}
+
+static void on_cut_mail(struct eb_mail *mail)
+{
+    struct eb_loop *loop = (struct eb_loop *)((char *)mail - offsetof(struct eb_loop, cut_mail));
+    drain(loop);
+    cut(loop, "cut at shutdown");
+}
+
+static void on_end_mail(struct eb_mail *mail)
+{
+    end((struct eb_loop *)((char *)mail - offsetof(struct eb_loop, end_mail)));
+}
+
+/* ---- turns ---- */
+
+static void on_before_sleep(uv_prepare_t *prepare)
+{
+    struct eb_loop *loop = prepare->data;
+    /* Only what is marked now: a connection that marks itself again waits for the next turn. */
+    struct eb_conn *conn = loop->marked;
+    loop->marked = NULL;
+    while (conn) {
+        struct eb_conn_links *links = eb_conn_links(conn);
+        struct eb_conn *next = links->next_marked;
+        links->marked = false;
+        links->next_marked = NULL;
+        eb_conn_flush(conn);
+        conn = next;
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct eb_loop *loop = timer->data;
+    uint64_t now_ms = eb_loop_now_ms(loop);
+    struct eb_conn *next;
+    for (struct eb_conn *conn = loop->conns; conn; conn = next) {
+        next = eb_conn_links(conn)->next;
+        eb_conn_tick(conn, now_ms);
+    }
+    for (size_t i = 0; i < loop->listener_count; i++) {
+        eb_listener_resume(&loop->listeners[i].listener);
+    }
+    if (loop->state == LOOP_DRAINING &&
+        now_ms - loop->drain_started_ms >= loop->options->drain_timeout_ms) {
+        cut(loop, "drain_timeout_ms is over");
+    }
+}
+
+static void run_thread(void *context)
+{
+    struct eb_loop *loop = context;
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+}
+
+/* ---- accepting ---- */
+
+static void open_conn(struct eb_loop *loop, int socket, bool is_unix)
+{
+    if (loop->state != LOOP_SERVING) {
+        close(socket);
+        return;
+    }
+    if (!eb_conn_open(loop, socket, is_unix)) {
+        eb_log(
+            EB_LOG_WARN, "connection_dropped", eb_log_text("reason", "out of memory or sockets"));
+    }
+}
+
+static void on_handed(struct eb_mail *mail)
+{
+    struct handed_socket *handed = (struct handed_socket *)mail;
+    struct eb_loop *loop = handed->loop;
+    open_conn(loop, handed->socket, handed->is_unix);
+    free(handed);
+}
+
+static uint64_t count_all_conns(const struct eb_loop *loop)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < loop->options->loop_count; i++) {
+        count += eb_loop_conn_count(loop->options->loops[i]);
+    }
+    return count;
+}
+
+static void on_accept(struct eb_listener *listener, int socket)
+{
+    struct eb_loop *loop = listener->context;
+    const struct eb_loop_options *options = loop->options;
+    bool is_unix = eb_address_is_unix(&listener->address);
+    if (count_all_conns(loop) >= options->connections_max) {
+        close(socket);
+        eb_log(EB_LOG_WARN, "connection_dropped",
+            eb_log_text("reason", "connections_max is reached"),
+            eb_log_number("connections_max", (int64_t)options->connections_max));
+        return;
+    }
+    bool shared = ((struct loop_listener *)listener)->shared;
+    struct eb_loop *target = shared ? options->loops[loop->next_shared] : loop;
+    if (shared) {
+        loop->next_shared = (unsigned)((loop->next_shared + 1) % options->loop_count);
+    }
+    struct handed_socket *handed = target == loop ? NULL : malloc(sizeof *handed);
+    if (!handed) {
+        open_conn(loop, socket, is_unix);
+        return;
+    }
+    *handed = (struct handed_socket){
+        .mail = {.deliver = on_handed}, .loop = target, .socket = socket, .is_unix = is_unix};
+    eb_mailbox_post(&target->mailbox, &handed->mail);
+}
+
+static void on_exhausted(struct eb_listener *listener, int error)
+{
+    char address[EB_ADDRESS_TEXT_BYTES];
+    eb_address_format(&listener->address, address);
+    eb_log(EB_LOG_WARN, "accept_failed", eb_log_text("address", address),
+        eb_log_text("reason", strerror(error)),
+        eb_log_text("remedy", "raise the limit of open files, or lower connections_max"));
+}
+
+int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, bool shared)
+{
+    if (loop->listener_count == LISTENERS_MAX) {
+        return UV_ENOBUFS;
+    }
+    struct loop_listener *slot = &loop->listeners[loop->listener_count];
+    *slot = (struct loop_listener){.listener = *listener, .shared = shared};
+    slot->listener.context = loop;
+    slot->listener.on_accept = on_accept;
+    slot->listener.on_exhausted = on_exhausted;
+    int code = eb_listener_start(&slot->listener, &loop->uv);
+    if (code == 0) {
+        loop->listener_count++;
+    }
+    return code;
+}
+
+/* ---- life ---- */
+
+static int open_handles(struct eb_loop *loop)
+{
+    int code = eb_mailbox_open(&loop->mailbox, &loop->uv);
+    if (code < 0) {
+        return code;
+    }
+    uv_timer_init(&loop->uv, &loop->tick);
+    uv_prepare_init(&loop->uv, &loop->before_sleep);
+    loop->tick.data = loop;
+    loop->before_sleep.data = loop;
+    uv_prepare_start(&loop->before_sleep, on_before_sleep);
+    uv_timer_start(&loop->tick, on_tick, loop->options->tick_ms, loop->options->tick_ms);
+    return 0;
+}
+
+int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options, unsigned number)
+{
+    *out = NULL;
+    struct eb_loop *loop = calloc(1, sizeof *loop);
+    char *read_buffer = malloc(READ_BUFFER_BYTES);
+    int code = loop && read_buffer ? uv_loop_init(&loop->uv) : UV_ENOMEM;
+    if (code < 0) {
+        free(read_buffer);
+        free(loop);
+        return code;
+    }
+    loop->read_buffer = read_buffer;
+    loop->options = options;
+    loop->number = number;
+    loop->drain_mail.deliver = on_drain_mail;
+    loop->cut_mail.deliver = on_cut_mail;
+    loop->end_mail.deliver = on_end_mail;
+    eb_buffer_pool_init(&loop->receive_pool, options->receive_memory_bytes);
+    eb_buffer_pool_init(&loop->answer_pool, options->answer_memory_bytes);
+    loop->receive_memory = eb_buffer_pool_memory(&loop->receive_pool);
+    loop->user = options->on_loop_open(loop);
+    code = loop->user ? open_handles(loop) : UV_ENOMEM;
+    if (code < 0) {
+        if (loop->user) {
+            options->on_loop_close(loop);
+        }
+        (void)uv_loop_close(&loop->uv);
+        free(read_buffer);
+        free(loop);
+        return code;
+    }
+    *out = loop;
+    return 0;
+}
+
+int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_mail *drained)
+{
+    loop->drained_to = mailbox;
+    loop->drained = drained;
+    loop->started = true; /* before the thread can look */
+    int code = uv_thread_create(&loop->thread, run_thread, loop);
+    loop->started = code == 0;
+    return code;
+}
+
+void eb_loop_destroy(struct eb_loop *loop)
+{
+    if (!loop) {
+        return;
+    }
+    if (loop->started) {
+        uv_thread_join(&loop->thread);
+    } else {
+        drain(loop);
+        end(loop);
+        uv_run(&loop->uv, UV_RUN_DEFAULT);
+    }
+    int code = uv_loop_close(&loop->uv);
+    assert(code == 0);
+    (void)code;
+    eb_buffer_pool_deinit(&loop->receive_pool);
+    eb_buffer_pool_deinit(&loop->answer_pool);
+    free(loop->read_buffer);
+    free(loop);
+}
+
+void eb_loop_drain(struct eb_loop *loop)
+{
+    eb_mailbox_post(&loop->mailbox, &loop->drain_mail);
+}
+
+void eb_loop_cut(struct eb_loop *loop)
+{
+    eb_mailbox_post(&loop->mailbox, &loop->cut_mail);
+}
+
+void eb_loop_end(struct eb_loop *loop)
+{
+    eb_mailbox_post(&loop->mailbox, &loop->end_mail);
+}
+
+/* ---- for connections and services ---- */
+
+void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
+{
+    struct eb_conn_links *links = eb_conn_links(conn);
+    links->next = loop->conns;
+    if (loop->conns) {
+        eb_conn_links(loop->conns)->previous = conn;
+    }
+    loop->conns = conn;
+    atomic_fetch_add_explicit(&loop->conn_count, 1, memory_order_relaxed);
+}
+
+static void unmark(struct eb_loop *loop, struct eb_conn *conn)
+{
+    if (!eb_conn_links(conn)->marked) {
+        return;
+    }
+    struct eb_conn **at = &loop->marked;
+    while (*at != conn) {
+        at = &eb_conn_links(*at)->next_marked;
+    }
+    *at = eb_conn_links(conn)->next_marked;
+}
+
+void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)
+{
+    struct eb_conn_links *links = eb_conn_links(conn);
+    unmark(loop, conn);
+    if (links->previous) {
+        eb_conn_links(links->previous)->next = links->next;
+    } else {
+        loop->conns = links->next;
+    }
+    if (links->next) {
+        eb_conn_links(links->next)->previous = links->previous;
+    }
+    atomic_fetch_sub_explicit(&loop->conn_count, 1, memory_order_relaxed);
+    report_if_drained(loop);
+}
+
+void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn)
+{
+    struct eb_conn_links *links = eb_conn_links(conn);
+    if (!links->marked) {
+        links->marked = true;
+        links->next_marked = loop->marked;
+        loop->marked = conn;
+    }
+}
+
+uv_buf_t eb_loop_read_buffer(struct eb_loop *loop)
+{
+    return uv_buf_init(loop->read_buffer, READ_BUFFER_BYTES);
+}
+
+void eb_loop_hold(struct eb_loop *loop)
+{
+    loop->holds++;
+}
+
+void eb_loop_release(struct eb_loop *loop)
+{
+    assert(loop->holds > 0);
+    loop->holds--;
+    report_if_drained(loop);
+}
+
+struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop)
+{
+    return &loop->mailbox;
+}
+
+struct eb_buffer_pool *eb_loop_answer_pool(struct eb_loop *loop)
+{
+    return &loop->answer_pool;
+}
+
+const struct eb_memory *eb_loop_receive_memory(const struct eb_loop *loop)
+{
+    return &loop->receive_memory;
+}
+
+const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop)
+{
+    return loop->options;
+}
+
+void *eb_loop_user(const struct eb_loop *loop)
+{
+    return loop->user;
+}
+
+uint64_t eb_loop_conn_count(const struct eb_loop *loop)
+{
+    return atomic_load_explicit(&loop->conn_count, memory_order_relaxed);
+}
+
+bool eb_loop_is_draining(const struct eb_loop *loop)
+{
+    return loop->state != LOOP_SERVING;
+}
+
+uint64_t eb_loop_now_ms(const struct eb_loop *loop)
+{
+    return uv_now(&loop->uv);
+}
+
+uv_loop_t *eb_loop_uv(struct eb_loop *loop)
+{
+    return &loop->uv;
+}

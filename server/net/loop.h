@@ -1,0 +1,68 @@
+/* An event loop and its thread: listeners, connections, buffer pools and a mailbox.
+ * Thread: create and join on main, everything else on the loop's own thread, but for
+ * eb_loop_mailbox (post from any) and eb_loop_conn_count. Memory: on the heap from create to
+ * destroy. */
+#pragma once
+
+#include "server/net/buffer_pool.h"
+#include "server/net/conn.h"
+#include "server/net/listener.h"
+#include "server/net/mailbox.h"
+
+#include <stdatomic.h>
+
+/* What all loops of a process share; read-only once the first has started. */
+struct eb_loop_options {
+    struct eb_conn_events events;
+    struct eb_conn_limits conn_limits;
+    uint64_t receive_memory_bytes; /* of one loop */
+    uint64_t answer_memory_bytes;  /* of one loop */
+    uint64_t connections_max;      /* of all loops together */
+    uint64_t drain_timeout_ms;
+    uint64_t tick_ms;
+    void *service; /* for the hooks below */
+    /* The service's state of one loop: made before the loop runs (NULL: no memory), ended after. */
+    void *(*on_loop_open)(struct eb_loop *loop);
+    void (*on_loop_close)(struct eb_loop *loop);
+    struct eb_loop **loops; /* [loop_count] all of them */
+    size_t loop_count;
+};
+
+/* 0, or a negative libuv code with nothing left behind. `options` is borrowed for the loop's life.
+ */
+int eb_loop_create(struct eb_loop **loop, const struct eb_loop_options *options, unsigned number);
+/* Adopts an open listener; before start only. `shared`: its connections are handed round to all
+ * loops. 0 or a negative libuv code. */
+int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, bool shared);
+/* Runs the thread. `drained` is posted to `mailbox` once, when after eb_loop_drain no connection
+ * and no hold is left. 0 or a negative libuv code. */
+int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_mail *drained);
+/* Waits for the thread's end, if it was started, and frees the loop. Accepts NULL. */
+void eb_loop_destroy(struct eb_loop *loop);
+
+/* Any thread, each at most once, in this order. Drain: stop accepting, let calls end, cut what is
+ * left at drain_timeout_ms. Cut: close everything now. End, when all loops have drained (until
+ * then one may hand another a connection): the thread returns. */
+void eb_loop_drain(struct eb_loop *loop);
+void eb_loop_cut(struct eb_loop *loop);
+void eb_loop_end(struct eb_loop *loop);
+
+struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop);
+struct eb_buffer_pool *eb_loop_answer_pool(struct eb_loop *loop);
+const struct eb_memory *eb_loop_receive_memory(const struct eb_loop *loop);
+const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop);
+void *eb_loop_user(const struct eb_loop *loop);
+/* Open connections; any thread may read. */
+uint64_t eb_loop_conn_count(const struct eb_loop *loop);
+bool eb_loop_is_draining(const struct eb_loop *loop);
+uint64_t eb_loop_now_ms(const struct eb_loop *loop);
+uv_loop_t *eb_loop_uv(struct eb_loop *loop);
+/* The loop stays while a hold is there: work elsewhere that will post to its mailbox. */
+void eb_loop_hold(struct eb_loop *loop);
+void eb_loop_release(struct eb_loop *loop);
+
+/* For conn.c: membership in the loop's lists, its one read buffer. */
+void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn);
+void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn);
+void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn);
+uv_buf_t eb_loop_read_buffer(struct eb_loop *loop);

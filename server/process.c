@@ -1,0 +1,380 @@
+#include "server/process.h"
+
+#include "server/admin/log.h"
+#include "server/rpc/service.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* Resets that one connection may cause beyond the calls that it lets end. */
+#define RESET_BUDGET 4000
+/* Open files of the process itself, beside its connections. */
+#define FILES_RESERVED 256
+/* Time limits are looked at this often, or more often where one is short. */
+#define TICK_MS_MAX 1000
+
+/* A loop's word that it has drained. */
+struct drained_mail {
+    struct eb_mail mail;
+    struct eb_process *process;
+};
+
+struct eb_process {
+    const struct eb_config *config;
+    struct eb_repository repository;
+    struct eb_executor *executor;
+    struct eb_service service;
+    struct eb_loop_options options;
+    struct eb_loop **loops;       /* [config->loops], NULL where not made */
+    struct drained_mail *drained; /* [config->loops] */
+    uint32_t loops_running;
+    uint32_t loops_drained;
+    uv_loop_t uv; /* main's own: signals, and the mails of the loops */
+    bool has_uv;
+    bool stopping;
+    struct eb_mailbox mailbox;
+    uv_signal_t on_term;
+    uv_signal_t on_int;
+};
+
+static void log_failure(const char *what, const char *reason, const char *remedy)
+{
+    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", what), eb_log_text("reason", reason),
+        eb_log_text("remedy", remedy));
+}
+
+/* ---- models ---- */
+
+static void on_progress(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)context;
+    eb_log(EB_LOG_INFO, "loading", eb_log_text("path", path),
+        eb_log_number("done_bytes", (int64_t)done_bytes),
+        eb_log_number("total_bytes", (int64_t)total_bytes));
+}
+
+static void on_loaded(void *context, const struct eb_model_version *version, uint64_t elapsed_ms)
+{
+    (void)context;
+    eb_log(EB_LOG_INFO, "model_loaded", eb_log_text("model", version->model),
+        eb_log_number("version", (int64_t)version->version),
+        eb_log_number("tables", (int64_t)version->tables.count),
+        eb_log_number("bytes", (int64_t)version->tables.bytes),
+        eb_log_number("elapsed_ms", (int64_t)elapsed_ms));
+}
+
+static void on_failed(void *context, const char *model, uint64_t version, const char *why)
+{
+    (void)context;
+    eb_log(EB_LOG_ERROR, "model_failed", eb_log_text("model", model),
+        eb_log_number("version", (int64_t)version), eb_log_text("reason", why));
+}
+
+static bool open_repository(struct eb_process *process)
+{
+    const struct eb_limits *limits = &process->config->limits;
+    struct eb_table_limits table_limits = {
+        .row_bytes_max = limits->row_bytes_max, .name_bytes_max = (uint32_t)limits->name_bytes_max};
+    struct eb_repository_events events = {
+        .on_progress = on_progress, .on_loaded = on_loaded, .on_failed = on_failed};
+    struct eb_file_fault fault;
+    if (!eb_repository_open(process->config->model_repository, &table_limits, &events,
+            &process->repository, &fault)) {
+        log_failure("model_repository", fault.text,
+            "mend the files named, or point "
+            "--model-repository at another directory");
+        return false;
+    }
+    return true;
+}
+
+/* ---- threads ---- */
+
+/* Enough open files for every connection, as far as the hard limit lets us. */
+static void raise_file_limit(const struct eb_config *config)
+{
+    struct rlimit limit;
+    rlim_t wanted = config->limits.connections_max + FILES_RESERVED;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
+        return;
+    }
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+        eb_log(EB_LOG_WARN, "few_open_files", eb_log_number("limit", (int64_t)limit.rlim_cur),
+            eb_log_number("wanted", (int64_t)wanted),
+            eb_log_text("remedy", "raise ulimit -n, or lower connections_max"));
+    }
+}
+
+static bool open_executor(struct eb_process *process)
+{
+    const struct eb_config *config = process->config;
+    const struct eb_bag_ops *ops = eb_bag_ops_find(config->isa);
+    if (!ops) {
+        log_failure("isa", "this machine cannot run the instruction set asked for",
+            "leave isa unset to take the best one");
+        return false;
+    }
+    process->executor = eb_executor_create(ops, config->threads, config->limits.queue_bytes_max);
+    if (!process->executor) {
+        log_failure("threads", "the executor's threads could not be started", "lower --threads");
+        return false;
+    }
+    process->service = (struct eb_service){
+        .lookups = {.repository = &process->repository,
+            .ops = ops,
+            .executor = process->executor,
+            .limits = &config->limits},
+        .facts = {.version = EMBAG_VERSION,
+            .build = EMBAG_BUILD_TYPE ", " __VERSION__,
+            .isa = eb_bag_ops_name(ops),
+            .config = config},
+    };
+    return true;
+}
+
+static uint64_t tick_ms(const struct eb_limits *limits)
+{
+    uint64_t shortest = limits->header_timeout_ms;
+    if (limits->message_timeout_ms < shortest) {
+        shortest = limits->message_timeout_ms;
+    }
+    if (limits->write_timeout_ms < shortest) {
+        shortest = limits->write_timeout_ms;
+    }
+    uint64_t tick = shortest / 4 + 1;
+    return tick < TICK_MS_MAX ? tick : TICK_MS_MAX;
+}
+
+static void set_options(struct eb_process *process)
+{
+    const struct eb_config *config = process->config;
+    const struct eb_limits *limits = &config->limits;
+    process->options = (struct eb_loop_options){
+        .conn_limits = {.session = {.request_bytes_max = (uint32_t)limits->request_bytes_max,
+                            .streams_max = (uint32_t)limits->streams_max,
+                            .header_fields_max = (uint32_t)limits->header_fields_max,
+                            .header_bytes_max = (uint32_t)limits->header_bytes_max,
+                            .outbound_bytes_max = (uint32_t)limits->outbound_bytes_max,
+                            .message_stall_ms_max = (uint32_t)limits->message_timeout_ms,
+                            .reset_budget = RESET_BUDGET},
+            .header_timeout_ms = limits->header_timeout_ms,
+            .write_timeout_ms = limits->write_timeout_ms},
+        .receive_memory_bytes = limits->receive_memory_bytes / config->loops,
+        .answer_memory_bytes = limits->answer_memory_bytes / config->loops,
+        .connections_max = limits->connections_max,
+        .drain_timeout_ms = limits->drain_timeout_ms,
+        .tick_ms = tick_ms(limits),
+        .service = &process->service,
+        .loops = process->loops,
+        .loop_count = config->loops,
+    };
+    eb_service_attach(&process->options);
+}
+
+static bool create_loops(struct eb_process *process)
+{
+    uint32_t count = process->config->loops;
+    process->loops = calloc(count, sizeof *process->loops);
+    process->drained = calloc(count, sizeof *process->drained);
+    if (!process->loops || !process->drained) {
+        log_failure("loops", strerror(ENOMEM), "free some memory");
+        return false;
+    }
+    set_options(process);
+    for (uint32_t i = 0; i < count; i++) {
+        int code = eb_loop_create(&process->loops[i], &process->options, i);
+        if (code < 0) {
+            log_failure("loops", uv_strerror(code), "lower --loops");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- ports ---- */
+
+/* One resolved address on its loops: a TCP port on all of them, a unix socket on the first, which
+ * hands its connections round. */
+static bool listen_on(struct eb_process *process, const struct eb_address *address)
+{
+    struct eb_address bound = *address;
+    bool is_unix = eb_address_is_unix(address);
+    uint32_t count = is_unix ? 1 : process->config->loops;
+    char why[256];
+    char text[EB_ADDRESS_TEXT_BYTES];
+    for (uint32_t i = 0; i < count; i++) {
+        struct eb_listener listener;
+        int code = eb_listener_open(&listener, &bound, i == 0, why, sizeof why);
+        if (code == 0) {
+            bound = listener.address;
+            code = eb_loop_listen(process->loops[i], &listener, is_unix);
+            if (code < 0) {
+                snprintf(why, sizeof why, "%s", uv_strerror(code));
+                eb_listener_close(&listener);
+            }
+        }
+        if (code < 0) {
+            eb_address_format(address, text);
+            eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "listen"),
+                eb_log_text("address", text), eb_log_text("reason", why),
+                eb_log_text("remedy", "stop whoever uses the address, or choose another --listen"));
+            return false;
+        }
+    }
+    eb_address_format(&bound, text);
+    eb_log(EB_LOG_INFO, "listening", eb_log_text("address", text));
+    return true;
+}
+
+static bool open_ports(struct eb_process *process)
+{
+    const struct eb_config *config = process->config;
+    for (size_t i = 0; i < config->listen_count; i++) {
+        struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+        char why[256];
+        size_t count = eb_address_resolve(config->listen[i], addresses, why, sizeof why);
+        if (count == 0) {
+            log_failure(config->listen[i], why, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
+            return false;
+        }
+        for (size_t k = 0; k < count; k++) {
+            if (!listen_on(process, &addresses[k])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* ---- signals and the end ---- */
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct eb_process *process = handle->data;
+    bool second = process->stopping;
+    process->stopping = true;
+    eb_log(EB_LOG_INFO, second ? "cutting" : "draining",
+        eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
+    if (second) {
+        uv_signal_stop(&process->on_term);
+        uv_signal_stop(&process->on_int);
+    }
+    for (uint32_t i = 0; i < process->loops_running; i++) {
+        if (second) {
+            eb_loop_cut(process->loops[i]);
+        } else {
+            eb_loop_drain(process->loops[i]);
+        }
+    }
+}
+
+static void on_drained(struct eb_mail *mail)
+{
+    struct eb_process *process = ((struct drained_mail *)mail)->process;
+    process->loops_drained++;
+    if (process->loops_drained < process->loops_running) {
+        return;
+    }
+    uv_close((uv_handle_t *)&process->on_term, NULL);
+    uv_close((uv_handle_t *)&process->on_int, NULL);
+    for (uint32_t i = 0; i < process->loops_running; i++) {
+        eb_loop_end(process->loops[i]);
+    }
+    eb_mailbox_close(&process->mailbox);
+}
+
+/* main's own loop, with nothing in it yet but the handles. */
+static int open_main_loop(struct eb_process *process)
+{
+    int code = uv_loop_init(&process->uv);
+    if (code < 0) {
+        return code;
+    }
+    process->has_uv = true;
+    code = eb_mailbox_open(&process->mailbox, &process->uv);
+    if (code < 0) {
+        return code;
+    }
+    uv_signal_init(&process->uv, &process->on_term);
+    uv_signal_init(&process->uv, &process->on_int);
+    process->on_term.data = process;
+    process->on_int.data = process;
+    code = uv_signal_start(&process->on_term, on_signal, SIGTERM);
+    return code < 0 ? code : uv_signal_start(&process->on_int, on_signal, SIGINT);
+}
+
+static bool start_loops(struct eb_process *process)
+{
+    int code = open_main_loop(process);
+    for (uint32_t i = 0; code == 0 && i < process->config->loops; i++) {
+        process->drained[i] =
+            (struct drained_mail){.mail = {.deliver = on_drained}, .process = process};
+        code = eb_loop_start(process->loops[i], &process->mailbox, &process->drained[i].mail);
+        process->loops_running += code == 0;
+    }
+    if (code < 0) {
+        log_failure("loops", uv_strerror(code), "lower --loops");
+    }
+    return code == 0;
+}
+
+/* ---- life ---- */
+
+struct eb_process *eb_process_open(const struct eb_config *config)
+{
+    struct eb_process *process = calloc(1, sizeof *process);
+    if (!process) {
+        log_failure("memory", strerror(ENOMEM), "free some memory");
+        return NULL;
+    }
+    process->config = config;
+    signal(SIGPIPE, SIG_IGN);
+    raise_file_limit(config);
+    /* Ports before models would let clients wait; models before ports keeps them elsewhere until
+     * there is something to answer. */
+    bool ready = open_repository(process) && open_executor(process) && create_loops(process) &&
+                 open_ports(process);
+    if (!ready) {
+        eb_process_close(process);
+        return NULL;
+    }
+    return process;
+}
+
+void eb_process_run(struct eb_process *process)
+{
+    if (start_loops(process)) {
+        eb_log(EB_LOG_INFO, "ready", eb_log_text("version", EMBAG_VERSION),
+            eb_log_text("isa", process->service.facts.isa),
+            eb_log_number("loops", process->config->loops),
+            eb_log_number("threads", process->config->threads),
+            eb_log_number("models", (int64_t)process->repository.count));
+    } else {
+        process->stopping = true;
+        for (uint32_t i = 0; i < process->loops_running; i++) {
+            eb_loop_drain(process->loops[i]);
+        }
+    }
+    uv_run(&process->uv, UV_RUN_DEFAULT);
+    eb_log(EB_LOG_INFO, "stopped", eb_log_number("models", (int64_t)process->repository.count));
+}
+
+void eb_process_close(struct eb_process *process)
+{
+    if (!process) {
+        return;
+    }
+    for (uint32_t i = 0; process->loops && i < process->config->loops; i++) {
+        eb_loop_destroy(process->loops[i]);
+    }
+    eb_executor_destroy(process->executor);
+    eb_repository_close(&process->repository);
+    free(process->loops);
+    free(process->drained);
+    free(process);
+}

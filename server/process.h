@@ -1,0 +1,16 @@
+/* The running server: repository, executor, loops and listeners, put together and taken apart.
+ * Thread: main's. Memory: owns everything until eb_process_close. */
+#pragma once
+
+#include "server/config.h"
+
+struct eb_process; /* opaque */
+
+/* Loads the models, opens the ports, starts the threads: all or nothing. NULL: one log line has
+ * said what failed and what to do. `config` is borrowed for the process's life. */
+struct eb_process *eb_process_open(const struct eb_config *config);
+/* Serves until SIGTERM or SIGINT and until the drain that follows is over; a second signal cuts it
+ * short. */
+void eb_process_run(struct eb_process *process);
+/* Accepts NULL and a half-made process. */
+void eb_process_close(struct eb_process *process);

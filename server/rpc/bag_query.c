@@ -1,0 +1,102 @@
+#include "server/rpc/bag_query.h"
+
+#include "embag/v1/embedding_bag.pb-c.h"
+
+#include <assert.h>
+
+/* Kernel enums carry the wire's numbers, so that translating is a cast once they are checked. */
+#define X(name, number, bytes, text)                                                               \
+    static_assert((int)EB_##name == (int)EMBAG__V1__DATA_TYPE__DATA_TYPE_##name, "DataType"        \
+                                                                                 " " text);
+EB_TYPE_LIST(X)
+#undef X
+static_assert((int)EB_REDUCTION_NONE == (int)EMBAG__V1__REDUCTION__REDUCTION_NONE, "Reduction");
+static_assert(
+    (int)EB_MISSING_UNKNOWN_ROW == (int)EMBAG__V1__MISSING__MISSING_UNKNOWN_ROW, "Missing");
+static_assert((int)EB_LAYOUT_SEGMENTS == (int)EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, "Layout");
+
+static struct eb_int_array translate_array(const struct eb_wire_array *array)
+{
+    return (struct eb_int_array){
+        .data = array->data, .bytes = array->bytes, .width = array->width ? array->width : 8};
+}
+
+static const struct eb_wire_array *find_bounds(const struct eb_wire_query *wire)
+{
+    switch ((enum eb_layout)wire->layout) {
+    case EB_LAYOUT_LENGTHS: return &wire->lengths;
+    case EB_LAYOUT_SEGMENTS: return &wire->segment_ids;
+    case EB_LAYOUT_OFFSETS:
+    case EB_LAYOUT_PACKED:
+    case EB_LAYOUT_UNSPECIFIED:
+    case EB_LAYOUT_COUNT: break;
+    }
+    return &wire->offsets;
+}
+
+static enum eb_status set_error(const struct eb_bag_query_place *place, struct eb_error *error,
+    enum eb_status status, const char *text)
+{
+    return eb_error_set(
+        error, status, "queries[%zu] \"%s\": %s", place->number, place->wire->table, text);
+}
+
+bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_query *query,
+    const struct eb_named_table **table, struct eb_error *error)
+{
+    const struct eb_wire_query *wire = place->wire;
+    if (wire->fault) {
+        *error = *wire->fault;
+        return false;
+    }
+    *table = eb_table_set_find(&place->version->tables, wire->table);
+    if (!*table) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND,
+            "queries[%zu] \"%s\": model \"%s\" version %llu has no table of that name",
+            place->number, wire->table, place->version->model,
+            (unsigned long long)place->version->version);
+        return false;
+    }
+    enum eb_type type = (*table)->table.type;
+    bool weighted = wire->weights_bytes > 0;
+    *query = (struct eb_bag_query){
+        .table = &(*table)->table,
+        .reduction = wire->reduction ? (enum eb_reduction)wire->reduction : EB_REDUCTION_SUM,
+        .missing = wire->missing ? (enum eb_missing)wire->missing : EB_MISSING_ERROR,
+        .output_type = place->output_type,
+        .layout = (enum eb_layout)wire->layout,
+        .include_last_offset = wire->include_last_offset,
+        .has_default = wire->has_default,
+        .indices = translate_array(&wire->indices),
+        .bounds = translate_array(find_bounds(wire)),
+        .indices_per_bag = wire->indices_per_bag,
+        .num_segments = wire->num_segments,
+        .num_bags = wire->num_bags,
+        .default_index = wire->default_index,
+        .weights = weighted ? wire->weights : NULL,
+        .weights_bytes = wire->weights_bytes,
+        .weights_type = wire->weights_type ? (enum eb_type)wire->weights_type : type,
+    };
+    if (!weighted && wire->weights_type != 0 && query->indices.bytes > 0) {
+        set_error(place, error, EB_STATUS_INVALID_ARGUMENT,
+            "weights_type is set, but there are no weights");
+        return false;
+    }
+    return true;
+}
+
+void eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
+    struct eb_error *error)
+{
+    switch (fault->class) {
+    case EB_FAULT_MALFORMED:
+        set_error(place, error, EB_STATUS_INVALID_ARGUMENT, fault->text);
+        return;
+    case EB_FAULT_OUT_OF_RANGE:
+        set_error(place, error, EB_STATUS_OUT_OF_RANGE, fault->text);
+        return;
+    case EB_FAULT_TOO_LARGE:
+        set_error(place, error, EB_STATUS_RESOURCE_EXHAUSTED, fault->text);
+        return;
+    }
+}

@@ -1,0 +1,23 @@
+/* From a query as the wire says it to a query as the kernels take it.
+ * Thread: pure. Memory: everything is borrowed from the request and the version. */
+#pragma once
+
+#include "proto/message.h"
+#include "proto/status.h"
+#include "server/models/repository.h"
+
+/* One query's place: what its errors name, and what is said of all queries of its request. */
+struct eb_bag_query_place {
+    const struct eb_model_version *version;
+    const struct eb_wire_query *wire;
+    size_t number;            /* in the request */
+    enum eb_type output_type; /* unspecified: each table's own */
+};
+
+/* Finds the table and fills *query and *table. false: *error, its text naming the query. */
+bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_query *query,
+    const struct eb_named_table **table, struct eb_error *error);
+
+/* Turns a fault of the kernels into the query's error. */
+void eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
+    struct eb_error *error);

@@ -1,0 +1,157 @@
+#include "server/rpc/catalogue.h"
+
+#include "server/rpc/reply.h"
+
+static struct eb_outgoing *fail_memory(struct eb_error *error)
+{
+    eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+        "no memory left for the answer (answer_memory_bytes); come again later");
+    return NULL;
+}
+
+static struct eb_wire_table describe_table(const struct eb_named_table *named)
+{
+    return (struct eb_wire_table){
+        .name = named->name,
+        .rows = named->table.row_count,
+        .shape_count = named->rank - 1,
+        .shape = named->dims + 1,
+        .type = (int32_t)named->table.type,
+        .storage = eb_storage_name(named->table.storage),
+        .resident_bytes = named->resident_bytes,
+    };
+}
+
+/* The tables of a version that is in memory; false: the arena is full. */
+static bool describe_tables(
+    struct eb_arena *arena, const struct eb_table_set *set, struct eb_wire_version *out)
+{
+    struct eb_wire_table *tables = eb_arena_take(arena, (set->count + 1) * sizeof *tables);
+    if (!tables) {
+        return false;
+    }
+    for (size_t i = 0; i < set->count; i++) {
+        tables[i] = describe_table(&set->tables[i]);
+    }
+    out->tables = tables;
+    out->table_count = set->count;
+    out->bytes = set->bytes;
+    return true;
+}
+
+/* The records of a model that were tried, or only number `only` where that is not 0. */
+static bool describe_model(
+    struct eb_arena *arena, const struct eb_model *model, uint64_t only, struct eb_wire_model *out)
+{
+    struct eb_wire_version *versions =
+        eb_arena_take(arena, (model->record_count + 1) * sizeof *versions);
+    if (!versions) {
+        return false;
+    }
+    *out = (struct eb_wire_model){
+        .name = model->name, .served_version = model->served->version, .versions = versions};
+    for (size_t i = 0; i < model->record_count; i++) {
+        const struct eb_version_record *record = &model->records[i];
+        bool tried = record->serving || record->error;
+        if (!tried || (only != 0 && record->version != only)) {
+            continue;
+        }
+        struct eb_wire_version *version = &versions[out->version_count++];
+        *version = (struct eb_wire_version){
+            .version = record->version,
+            .state = record->serving ? EB_WIRE_STATE_SERVING : EB_WIRE_STATE_FAILED,
+            .error = record->error ? record->error : "",
+        };
+        if (record->serving && !describe_tables(arena, &model->served->tables, version)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct eb_outgoing *eb_catalogue_list_models(
+    const struct eb_catalogue_call *call, struct eb_error *error)
+{
+    if (!eb_empty_decode(call->bytes, call->size, error)) {
+        return NULL;
+    }
+    size_t count = call->repository->count;
+    struct eb_wire_model *models = eb_arena_take(call->arena, (count + 1) * sizeof *models);
+    if (!models) {
+        return fail_memory(error);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!describe_model(call->arena, &call->repository->models[i], 0, &models[i])) {
+            return fail_memory(error);
+        }
+    }
+    struct eb_wire_model_list list = {.count = count, .models = models};
+    struct eb_outgoing *answer = eb_reply_take(call->pool, eb_model_list_bytes(&list));
+    if (!answer) {
+        return fail_memory(error);
+    }
+    eb_model_list_encode(&list, eb_reply_body(answer));
+    return answer;
+}
+
+struct eb_outgoing *eb_catalogue_get_model(
+    const struct eb_catalogue_call *call, struct eb_error *error)
+{
+    struct eb_codec_limits limits = {
+        .queries_max = 1, .name_bytes_max = (uint32_t)call->facts->config->limits.name_bytes_max};
+    struct eb_wire_model_query *query =
+        eb_model_query_decode(call->arena, call->bytes, call->size, &limits, error);
+    if (!query) {
+        return NULL;
+    }
+    const struct eb_model *model = eb_repository_find(call->repository, query->model);
+    if (!model) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
+        return NULL;
+    }
+    struct eb_wire_model described;
+    if (!describe_model(call->arena, model, query->version, &described)) {
+        return fail_memory(error);
+    }
+    if (query->version != 0 && described.version_count == 0) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version %llu", model->name,
+            (unsigned long long)query->version);
+        return NULL;
+    }
+    struct eb_outgoing *answer = eb_reply_take(call->pool, eb_model_bytes(&described));
+    if (!answer) {
+        return fail_memory(error);
+    }
+    eb_model_encode(&described, eb_reply_body(answer));
+    return answer;
+}
+
+struct eb_outgoing *eb_catalogue_get_server(
+    const struct eb_catalogue_call *call, struct eb_error *error)
+{
+    if (!eb_empty_decode(call->bytes, call->size, error)) {
+        return NULL;
+    }
+    const struct eb_server_facts *facts = call->facts;
+    const struct eb_limits *values = &facts->config->limits;
+    const struct eb_wire_limit limits[] = {
+#define X(limit, fallback, min, max, what) {#limit, values->limit},
+        EB_LIMIT_LIST(X)
+#undef X
+    };
+    struct eb_wire_server server = {
+        .version = facts->version,
+        .build = facts->build,
+        .isa = facts->isa,
+        .limit_count = sizeof limits / sizeof limits[0],
+        .limits = limits,
+        .loops = facts->config->loops,
+        .threads = facts->config->threads,
+    };
+    struct eb_outgoing *answer = eb_reply_take(call->pool, eb_server_bytes(&server));
+    if (!answer) {
+        return fail_memory(error);
+    }
+    eb_server_encode(&server, eb_reply_body(answer));
+    return answer;
+}

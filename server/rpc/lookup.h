@@ -1,0 +1,85 @@
+/* One lookup on its way: decoded, checked, computed (at once on the loop, or by the executor) and
+ * laid out as the answer's bytes.
+ *
+ * Thread: its loop's; between QUEUED and the mail that ends it the executor owns jobs and answer.
+ * Memory: lookups are pooled per loop; message, arena, scratch and answer come from the loop's
+ * pools and go back with eb_lookup_give. */
+#pragma once
+
+#include "proto/codec.h"
+#include "proto/grpc_server.h"
+#include "server/config.h"
+#include "server/models/repository.h"
+#include "server/net/loop.h"
+#include "server/rpc/plan.h"
+#include "server/work/executor.h"
+
+/* What all lookups of a process share; read-only while serving. */
+struct eb_lookup_context {
+    const struct eb_repository *repository;
+    const struct eb_bag_ops *ops;
+    struct eb_executor *executor;
+    const struct eb_limits *limits;
+};
+
+struct eb_lookup;
+
+/* The lookups of one loop. */
+struct eb_lookup_home {
+    const struct eb_lookup_context *context;
+    struct eb_loop *loop;
+    struct eb_memory answer_memory; /* of the loop's answer pool */
+    struct eb_lookup *idle;         /* pooled */
+    uint64_t queued_count;          /* with the executor */
+    /* Called on the loop's thread for a lookup that eb_lookup_start left QUEUED. */
+    void (*on_finish)(struct eb_lookup *lookup);
+};
+
+enum eb_lookup_state {
+    EB_LOOKUP_IDLE,
+    EB_LOOKUP_READING,
+    EB_LOOKUP_CHECKED,
+    EB_LOOKUP_QUEUED, /* with the executor, queued or running */
+    EB_LOOKUP_REPLYING
+};
+
+struct eb_lookup {
+    struct eb_mail mail; /* the way back from the executor */
+    struct eb_work work;
+    struct eb_lookup_home *home;
+    enum eb_lookup_state state;
+    enum eb_work_outcome outcome;
+    atomic_bool cancelled;
+    bool undecodable; /* the message was none: it ends a stream */
+    uint64_t request_id;
+    uint64_t deadline_ns;       /* uv_hrtime */
+    struct eb_outgoing *answer; /* NULL: error says why */
+    struct eb_error error;
+    uint32_t pushback_ms; /* with RESOURCE_EXHAUSTED: when to come again */
+    struct eb_grpc_message message;
+    struct eb_arena arena;
+    struct eb_wire_request *request;
+    struct eb_model_version *version;
+    struct eb_plan plan;
+    /* The service's. */
+    struct eb_lookup *next;
+    struct eb_lookup *previous;
+    struct eb_rpc_conn *conn; /* NULL: gone */
+    struct eb_rpc_call *call; /* NULL: over */
+};
+
+/* An idle lookup. NULL: no memory. */
+struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home);
+/* Everything it holds goes back. Not while QUEUED. */
+void eb_lookup_give(struct eb_lookup *lookup);
+/* Frees the idle ones; all must be. */
+void eb_lookup_home_deinit(struct eb_lookup_home *home);
+
+/* Reads the request: takes `message`. `deadline_ns` is the call's; the request's own timeout_us,
+ * where earlier, replaces it. false: lookup->error (and undecodable) say why. */
+bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t deadline_ns);
+/* Checks and computes what was read. true: it is over, answer or error are set; false: QUEUED,
+ * home->on_finish follows. */
+bool eb_lookup_run(struct eb_lookup *lookup);
+/* Nobody waits for it any longer. */
+void eb_lookup_cancel(struct eb_lookup *lookup);

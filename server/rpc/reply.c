@@ -1,0 +1,45 @@
+#include "server/rpc/reply.h"
+
+#include "proto/grpc_text.h"
+
+#include <assert.h>
+
+/* The message's bytes begin on a cache line of their own. */
+#define HEAD_BYTES 64
+
+struct reply {
+    struct eb_outgoing outgoing;
+    struct eb_buffer_pool *pool;
+};
+
+static_assert(sizeof(struct reply) <= HEAD_BYTES, "a reply's head must fit in front of its bytes");
+
+static void release(struct eb_outgoing *outgoing)
+{
+    struct reply *reply = (struct reply *)outgoing;
+    eb_buffer_pool_give(reply->pool, reply, HEAD_BYTES + outgoing->size);
+}
+
+struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size)
+{
+    assert(size <= UINT32_MAX);
+    size_t whole = EB_GRPC_PREFIX_BYTES + size;
+    struct reply *reply = eb_buffer_pool_take(pool, HEAD_BYTES + whole);
+    if (!reply) {
+        return NULL;
+    }
+    *reply = (struct reply){
+        .outgoing = {.bytes = (uint8_t *)reply + HEAD_BYTES,
+            .size = whole,
+            .holds = 1,
+            .release = release},
+        .pool = pool,
+    };
+    eb_grpc_prefix_write(reply->outgoing.bytes, (uint32_t)size);
+    return &reply->outgoing;
+}
+
+uint8_t *eb_reply_body(struct eb_outgoing *reply)
+{
+    return reply->bytes + EB_GRPC_PREFIX_BYTES;
+}

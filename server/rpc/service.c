@@ -1,0 +1,503 @@
+#include "server/rpc/service.h"
+
+#include "server/rpc/reply.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define METHOD_PREFIX "/embag.v1.EmbeddingBag/"
+
+enum method_kind { METHOD_LOOKUP, METHOD_LOOKUP_STREAM, METHOD_CATALOGUE };
+
+struct method {
+    const char *path;
+    enum method_kind kind;
+    eb_catalogue_fn answer; /* METHOD_CATALOGUE */
+};
+
+static const struct method methods[] = {
+    {METHOD_PREFIX "Lookup", METHOD_LOOKUP, NULL},
+    {METHOD_PREFIX "LookupStream", METHOD_LOOKUP_STREAM, NULL},
+    {METHOD_PREFIX "ListModels", METHOD_CATALOGUE, eb_catalogue_list_models},
+    {METHOD_PREFIX "GetModel", METHOD_CATALOGUE, eb_catalogue_get_model},
+    {METHOD_PREFIX "GetServer", METHOD_CATALOGUE, eb_catalogue_get_server},
+};
+
+/* The service's state of one loop. */
+struct service_loop {
+    struct eb_lookup_home home;
+    const struct eb_service *service;
+    struct eb_arena arena; /* of catalogue answers */
+};
+
+/* The service's state of one connection. */
+struct eb_rpc_conn {
+    struct eb_conn *conn;
+    struct service_loop *loop;
+    struct eb_lookup *lookups; /* being worked on */
+    uint64_t in_flight;
+    struct eb_rpc_call *calls;
+};
+
+/* The service's state of one call. */
+struct eb_rpc_call {
+    struct eb_grpc_call *call;
+    struct eb_rpc_conn *conn;
+    const struct method *method;
+    struct eb_rpc_call *next;
+    struct eb_rpc_call *previous;
+    struct eb_grpc_message message; /* of a unary call, until its request has ended */
+    uint64_t in_flight;             /* lookups of this call being worked on */
+    uint64_t deadline_ns;           /* uv_hrtime; UINT64_MAX: none */
+    bool has_message;
+    bool request_ended;
+    bool draining; /* a stream: no more is read, what was read is answered */
+    bool finished; /* its status has been sent */
+    bool paused;
+};
+
+static const struct eb_limits *limits_of(const struct eb_rpc_conn *conn)
+{
+    return conn->loop->home.context->limits;
+}
+
+static void give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *message)
+{
+    eb_grpc_message_give(eb_loop_receive_memory(conn->loop->home.loop), message);
+}
+
+/* ---- the end of calls ---- */
+
+static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
+{
+    if (!call->finished) {
+        call->finished = true;
+        eb_grpc_call_finish(call->call, status, text, 0);
+        eb_conn_mark(call->conn->conn);
+    }
+}
+
+static void finish_with(struct eb_rpc_call *call, const struct eb_error *error, uint32_t pushback)
+{
+    if (!call->finished) {
+        call->finished = true;
+        eb_grpc_call_finish(call->call, error->status, error->text, pushback);
+        eb_conn_mark(call->conn->conn);
+    }
+}
+
+/* A stream whose peer has sent all, or that is being drained, ends with its last answer. */
+static void finish_stream_if_over(struct eb_rpc_call *call)
+{
+    if (call->method->kind != METHOD_LOOKUP_STREAM || call->in_flight > 0) {
+        return;
+    }
+    if (call->request_ended) {
+        finish(call, EB_STATUS_OK, NULL);
+    } else if (call->draining) {
+        finish(call, EB_STATUS_UNAVAILABLE,
+            "the server is shutting down; send what has no answer "
+            "again, elsewhere");
+    }
+}
+
+/* ---- answers ---- */
+
+static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup *lookup)
+{
+    struct eb_wire_response response = {
+        .request_id = lookup->request_id,
+        .model = "",
+        .error_code = (uint32_t)lookup->error.status,
+        .error_message = lookup->error.text,
+        .retry_after_ms = lookup->pushback_ms,
+    };
+    struct eb_outgoing *answer =
+        eb_reply_take(eb_loop_answer_pool(lookup->home->loop), eb_lookup_response_bytes(&response));
+    if (!answer) {
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
+            "no memory left for an answer (answer_memory_bytes); come again later");
+        return;
+    }
+    eb_lookup_response_encode(&response, eb_reply_body(answer), NULL);
+    eb_grpc_call_answer(call->call, answer);
+}
+
+static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
+{
+    bool stream = call->method->kind == METHOD_LOOKUP_STREAM;
+    if (lookup->answer) {
+        eb_grpc_call_answer(call->call, lookup->answer);
+        lookup->answer = NULL;
+        if (!stream) {
+            finish(call, EB_STATUS_OK, NULL);
+        }
+    } else if (!stream || lookup->undecodable) {
+        finish_with(call, &lookup->error, lookup->pushback_ms);
+    } else {
+        answer_stream_error(call, lookup);
+    }
+    eb_conn_mark(call->conn->conn);
+}
+
+static void unlink_lookup(struct eb_lookup *lookup)
+{
+    struct eb_rpc_conn *conn = lookup->conn;
+    if (!conn) {
+        return;
+    }
+    conn->in_flight--;
+    if (lookup->previous) {
+        lookup->previous->next = lookup->next;
+    } else {
+        conn->lookups = lookup->next;
+    }
+    if (lookup->next) {
+        lookup->next->previous = lookup->previous;
+    }
+}
+
+static void resume_streams(struct eb_rpc_conn *conn)
+{
+    if (conn->in_flight >= limits_of(conn)->in_flight_max) {
+        return;
+    }
+    for (struct eb_rpc_call *call = conn->calls; call; call = call->next) {
+        if (call->paused && !call->draining) {
+            call->paused = false;
+            eb_grpc_call_resume(call->call);
+            eb_conn_mark(conn->conn);
+        }
+    }
+}
+
+/* Answers what is over and gives everything back. */
+static void end_lookup(struct eb_lookup *lookup)
+{
+    struct eb_rpc_conn *conn = lookup->conn;
+    struct eb_rpc_call *call = lookup->call;
+    unlink_lookup(lookup);
+    if (call) {
+        call->in_flight--;
+        answer(call, lookup);
+        finish_stream_if_over(call);
+    }
+    eb_lookup_give(lookup);
+    if (conn) {
+        resume_streams(conn);
+    }
+}
+
+/* ---- requests ---- */
+
+/* Whether another lookup of the same stream in flight has this id. */
+static bool is_in_flight(const struct eb_lookup *lookup)
+{
+    for (const struct eb_lookup *other = lookup->conn->lookups; other; other = other->next) {
+        if (other != lookup && other->call == lookup->call &&
+            other->request_id == lookup->request_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void link_lookup(struct eb_lookup *lookup, struct eb_rpc_call *call)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    lookup->conn = conn;
+    lookup->call = call;
+    lookup->next = conn->lookups;
+    if (conn->lookups) {
+        conn->lookups->previous = lookup;
+    }
+    conn->lookups = lookup;
+    conn->in_flight++;
+    call->in_flight++;
+}
+
+static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message message)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    uint64_t longest_ns = uv_hrtime() + limits_of(conn)->deadline_max_ms * 1000000;
+    struct eb_lookup *lookup = eb_lookup_take(&conn->loop->home);
+    if (!lookup) {
+        give_message(conn, &message);
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+        return;
+    }
+    link_lookup(lookup, call);
+    bool over = !eb_lookup_read(
+        lookup, message, call->deadline_ns < longest_ns ? call->deadline_ns : longest_ns);
+    if (!over && call->method->kind == METHOD_LOOKUP_STREAM && is_in_flight(lookup)) {
+        over = true;
+        eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
+            "request_id %llu is in flight on this stream already",
+            (unsigned long long)lookup->request_id);
+    }
+    if (over || eb_lookup_run(lookup)) {
+        end_lookup(lookup);
+    }
+}
+
+static void answer_catalogue(struct eb_rpc_call *call)
+{
+    struct service_loop *loop = call->conn->loop;
+    struct eb_error error;
+    struct eb_catalogue_call asked = {
+        .repository = loop->home.context->repository,
+        .facts = &loop->service->facts,
+        .arena = &loop->arena,
+        .pool = eb_loop_answer_pool(loop->home.loop),
+        .bytes = call->message.bytes,
+        .size = call->message.size,
+    };
+    eb_arena_reset(&loop->arena, limits_of(call->conn)->response_bytes_max);
+    struct eb_outgoing *made = call->method->answer(&asked, &error);
+    give_message(call->conn, &call->message);
+    if (!made) {
+        finish_with(call, &error, 0);
+        return;
+    }
+    eb_grpc_call_answer(call->call, made);
+    finish(call, EB_STATUS_OK, NULL);
+}
+
+static void start_unary(struct eb_rpc_call *call)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    if (!call->has_message) {
+        finish(call, EB_STATUS_UNIMPLEMENTED, "a unary call needs one message; there was none");
+        return;
+    }
+    if (call->method->kind == METHOD_CATALOGUE) {
+        answer_catalogue(call);
+        return;
+    }
+    struct eb_grpc_message message = call->message;
+    call->message = (struct eb_grpc_message){0};
+    if (conn->in_flight >= limits_of(conn)->in_flight_max) {
+        give_message(conn, &message);
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
+            "too many requests of this connection are being worked on (in_flight_max)");
+        return;
+    }
+    start_lookup(call, message);
+}
+
+/* ---- events of a connection's calls ---- */
+
+static const struct method *find_method(const char *path)
+{
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (strcmp(path, methods[i].path) == 0) {
+            return &methods[i];
+        }
+    }
+    return NULL;
+}
+
+static uint64_t call_deadline_ns(const struct eb_grpc_call *call)
+{
+    uint64_t now_ns = uv_hrtime();
+    if (call->timeout_us == 0 || call->timeout_us > (UINT64_MAX - now_ns) / 1000) {
+        return UINT64_MAX;
+    }
+    return now_ns + call->timeout_us * 1000;
+}
+
+static void on_call(void *context, struct eb_grpc_call *grpc_call)
+{
+    struct eb_rpc_conn *conn = eb_conn_user(context);
+    const struct method *method = find_method(grpc_call->path);
+    struct eb_rpc_call *call = method && conn ? calloc(1, sizeof *call) : NULL;
+    if (!call) {
+        char text[EB_ERROR_TEXT_BYTES];
+        snprintf(text, sizeof text, "no method \"%s\"; this server has %s%s", grpc_call->path,
+            METHOD_PREFIX, "Lookup, LookupStream, ListModels, GetModel, GetServer");
+        grpc_call->user = NULL;
+        eb_grpc_call_finish(grpc_call,
+            method ? EB_STATUS_RESOURCE_EXHAUSTED : EB_STATUS_UNIMPLEMENTED,
+            method ? "no memory left; come again later" : text, 0);
+        return;
+    }
+    call->call = grpc_call;
+    call->conn = conn;
+    call->method = method;
+    call->deadline_ns = call_deadline_ns(grpc_call);
+    call->next = conn->calls;
+    if (conn->calls) {
+        conn->calls->previous = call;
+    }
+    conn->calls = call;
+    grpc_call->user = call;
+    if (method->kind == METHOD_LOOKUP_STREAM && eb_loop_is_draining(conn->loop->home.loop)) {
+        call->draining = true;
+        finish_stream_if_over(call);
+    }
+}
+
+static void on_message(
+    void *context, struct eb_grpc_call *grpc_call, struct eb_grpc_message message)
+{
+    struct eb_rpc_call *call = grpc_call->user;
+    struct eb_rpc_conn *conn = eb_conn_user(context);
+    if (!call || call->finished || call->draining) {
+        give_message(conn, &message);
+        return;
+    }
+    if (call->method->kind != METHOD_LOOKUP_STREAM) {
+        if (call->has_message) {
+            give_message(conn, &message);
+            finish(
+                call, EB_STATUS_UNIMPLEMENTED, "a unary call takes one message; there were more");
+            return;
+        }
+        call->has_message = true;
+        call->message = message;
+        return;
+    }
+    start_lookup(call, message);
+    if (conn->in_flight >= limits_of(conn)->in_flight_max && !call->paused && !call->finished) {
+        call->paused = true;
+        eb_grpc_call_pause(grpc_call);
+    }
+}
+
+static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
+{
+    struct eb_rpc_call *call = grpc_call->user;
+    (void)context;
+    if (!call || call->finished) {
+        return;
+    }
+    call->request_ended = true;
+    if (call->method->kind == METHOD_LOOKUP_STREAM) {
+        finish_stream_if_over(call);
+    } else {
+        start_unary(call);
+    }
+}
+
+static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
+{
+    struct eb_rpc_call *call = grpc_call->user;
+    struct eb_rpc_conn *conn = eb_conn_user(context);
+    if (!call) {
+        return;
+    }
+    for (struct eb_lookup *lookup = conn->lookups; lookup; lookup = lookup->next) {
+        if (lookup->call == call) {
+            lookup->call = NULL;
+            eb_lookup_cancel(lookup);
+        }
+    }
+    if (call->message.bytes) {
+        give_message(conn, &call->message);
+    }
+    if (call->previous) {
+        call->previous->next = call->next;
+    } else {
+        conn->calls = call->next;
+    }
+    if (call->next) {
+        call->next->previous = call->previous;
+    }
+    free(call);
+}
+
+/* ---- events of a connection ---- */
+
+static void on_conn_open(struct eb_conn *conn)
+{
+    struct eb_rpc_conn *state = calloc(1, sizeof *state);
+    if (!state) {
+        eb_conn_close(conn, "out of memory");
+        return;
+    }
+    state->conn = conn;
+    state->loop = eb_loop_user(eb_conn_loop(conn));
+    eb_conn_set_user(conn, state);
+}
+
+/* Streams may have a deadline of their own, and no other event when it passes. */
+static void on_conn_tick(struct eb_conn *conn, uint64_t now_ms)
+{
+    struct eb_rpc_conn *state = eb_conn_user(conn);
+    uint64_t now_ns = uv_hrtime();
+    (void)now_ms;
+    for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
+        if (now_ns >= call->deadline_ns) {
+            finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the call's deadline passed");
+        }
+    }
+}
+
+static void on_conn_drain(struct eb_conn *conn)
+{
+    struct eb_rpc_conn *state = eb_conn_user(conn);
+    for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
+        if (call->method->kind == METHOD_LOOKUP_STREAM) {
+            call->draining = true;
+            finish_stream_if_over(call);
+        }
+    }
+}
+
+static void on_conn_close(struct eb_conn *conn)
+{
+    struct eb_rpc_conn *state = eb_conn_user(conn);
+    if (!state) {
+        return;
+    }
+    assert(!state->calls);
+    for (struct eb_lookup *lookup = state->lookups; lookup; lookup = lookup->next) {
+        lookup->conn = NULL;
+    }
+    free(state);
+}
+
+/* ---- loops ---- */
+
+static void *on_loop_open(struct eb_loop *loop)
+{
+    const struct eb_service *service = eb_loop_options(loop)->service;
+    struct service_loop *state = calloc(1, sizeof *state);
+    if (!state) {
+        return NULL;
+    }
+    state->service = service;
+    state->home = (struct eb_lookup_home){
+        .context = &service->lookups,
+        .loop = loop,
+        .answer_memory = eb_buffer_pool_memory(eb_loop_answer_pool(loop)),
+        .on_finish = end_lookup,
+    };
+    eb_arena_init(&state->arena, &state->home.answer_memory);
+    return state;
+}
+
+static void on_loop_close(struct eb_loop *loop)
+{
+    struct service_loop *state = eb_loop_user(loop);
+    eb_lookup_home_deinit(&state->home);
+    eb_arena_deinit(&state->arena);
+    free(state);
+}
+
+void eb_service_attach(struct eb_loop_options *options)
+{
+    options->events = (struct eb_conn_events){
+        .calls = {.on_call = on_call,
+            .on_message = on_message,
+            .on_request_end = on_request_end,
+            .on_close = on_call_close},
+        .on_open = on_conn_open,
+        .on_tick = on_conn_tick,
+        .on_drain = on_conn_drain,
+        .on_close = on_conn_close,
+    };
+    options->on_loop_open = on_loop_open;
+    options->on_loop_close = on_loop_close;
+}

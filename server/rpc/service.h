@@ -1,0 +1,17 @@
+/* The service embag.v1.EmbeddingBag behind all connections: which method a call is, what its
+ * messages start, what its answers end.
+ * Thread: events on the loops' threads; the service itself is read-only while serving. Memory: the
+ * states of loops, connections and calls are on the heap, bounded by their limits. */
+#pragma once
+
+#include "server/rpc/catalogue.h"
+#include "server/rpc/lookup.h"
+
+struct eb_service {
+    struct eb_lookup_context lookups;
+    struct eb_server_facts facts; /* what GetServer says */
+};
+
+/* Fills in what loops need to serve: options->events and the loop hooks. The service is found
+ * through options->service, which the caller sets. */
+void eb_service_attach(struct eb_loop_options *options);

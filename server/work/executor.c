@@ -1,0 +1,203 @@
+#include "server/work/executor.h"
+
+#include "kernels/bag_parallel.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <uv.h>
+
+/* Bytes of rows per tile: some 15 us of gathering, so that the lock around the queue and the end of
+ * a request cost little beside it. */
+#define TILE_BYTES 131072
+
+struct eb_executor {
+    const struct eb_bag_ops *ops;
+    unsigned thread_count;
+    uint64_t queue_bytes_max;
+    uv_thread_t leader; /* the team's first thread, which brings up the others */
+    uv_mutex_t lock;
+    uv_cond_t filled;
+    struct eb_work *first; /* guarded by lock, as are all below */
+    struct eb_work *last;
+    uint64_t queue_bytes; /* of works whose last tile has not been given out */
+    bool stopping;
+};
+
+static void drop_first(struct eb_executor *executor)
+{
+    struct eb_work *work = executor->first;
+    executor->first = work->next;
+    if (!executor->first) {
+        executor->last = NULL;
+    }
+    executor->queue_bytes -= work->gather_bytes;
+    work->whole = true;
+}
+
+static bool is_expired(const struct eb_work *work)
+{
+    if (work->begun) {
+        return false;
+    }
+    return (work->cancelled && atomic_load_explicit(work->cancelled, memory_order_relaxed)) ||
+           (work->deadline_ns != 0 && uv_hrtime() >= work->deadline_ns);
+}
+
+/* Moves the cursor over jobs that have no bags left. */
+static void skip_finished_jobs(struct eb_work *work)
+{
+    while (work->next_job < work->job_count &&
+           work->next_bag >= work->jobs[work->next_job].bag_count) {
+        work->next_job++;
+        work->next_bag = 0;
+    }
+}
+
+static void cut_tile(struct eb_executor *executor, struct eb_bag_tile *tile)
+{
+    struct eb_work *work = executor->first;
+    const struct eb_bag_job *job = &work->jobs[work->next_job];
+    tile->job = job;
+    tile->owner = work;
+    tile->bag_first = work->next_bag;
+    tile->bag_end = eb_bag_tile_end(job, work->next_bag, TILE_BYTES);
+    work->next_bag = tile->bag_end;
+    work->begun = true;
+    work->open_tiles++;
+    skip_finished_jobs(work);
+    if (work->next_job == work->job_count) {
+        drop_first(executor);
+    }
+}
+
+/* Ends the first work without computing it, outside the lock. */
+static void end_first(struct eb_executor *executor, enum eb_work_outcome outcome)
+{
+    struct eb_work *work = executor->first;
+    drop_first(executor);
+    uv_mutex_unlock(&executor->lock);
+    work->on_done(work, outcome);
+    uv_mutex_lock(&executor->lock);
+}
+
+static bool next_tile(void *context, unsigned thread, struct eb_bag_tile *tile)
+{
+    struct eb_executor *executor = context;
+    (void)thread;
+    uv_mutex_lock(&executor->lock);
+    for (;;) {
+        while (!executor->first && !executor->stopping) {
+            uv_cond_wait(&executor->filled, &executor->lock);
+        }
+        if (!executor->first) {
+            uv_mutex_unlock(&executor->lock);
+            return false;
+        }
+        skip_finished_jobs(executor->first);
+        if (is_expired(executor->first)) {
+            end_first(executor, EB_WORK_EXPIRED);
+        } else if (executor->first->next_job == executor->first->job_count) {
+            end_first(executor, EB_WORK_DONE);
+        } else {
+            cut_tile(executor, tile);
+            if (executor->first) {
+                /* One waker at a time: each thread that finds more than it takes calls the next. */
+                uv_cond_signal(&executor->filled);
+            }
+            uv_mutex_unlock(&executor->lock);
+            return true;
+        }
+    }
+}
+
+static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile *tile)
+{
+    struct eb_executor *executor = context;
+    struct eb_work *work = tile->owner;
+    (void)thread;
+    uv_mutex_lock(&executor->lock);
+    work->open_tiles--;
+    bool over = work->whole && work->open_tiles == 0;
+    uv_mutex_unlock(&executor->lock);
+    if (over) {
+        work->on_done(work, EB_WORK_DONE);
+    }
+}
+
+static void lead_team(void *context)
+{
+    struct eb_executor *executor = context;
+    eb_bag_parallel_run(executor->ops, executor->thread_count, next_tile, finish_tile, executor);
+}
+
+static void free_executor(struct eb_executor *executor)
+{
+    uv_cond_destroy(&executor->filled);
+    uv_mutex_destroy(&executor->lock);
+    free(executor);
+}
+
+struct eb_executor *eb_executor_create(
+    const struct eb_bag_ops *ops, unsigned thread_count, uint64_t queue_bytes_max)
+{
+    struct eb_executor *executor = calloc(1, sizeof *executor);
+    if (!executor) {
+        return NULL;
+    }
+    executor->ops = ops;
+    executor->thread_count = thread_count;
+    executor->queue_bytes_max = queue_bytes_max;
+    if (uv_mutex_init(&executor->lock) < 0) {
+        free(executor);
+        return NULL;
+    }
+    if (uv_cond_init(&executor->filled) < 0) {
+        uv_mutex_destroy(&executor->lock);
+        free(executor);
+        return NULL;
+    }
+    if (uv_thread_create(&executor->leader, lead_team, executor) < 0) {
+        free_executor(executor);
+        return NULL;
+    }
+    return executor;
+}
+
+void eb_executor_destroy(struct eb_executor *executor)
+{
+    if (!executor) {
+        return;
+    }
+    uv_mutex_lock(&executor->lock);
+    assert(!executor->first);
+    executor->stopping = true;
+    uv_cond_broadcast(&executor->filled);
+    uv_mutex_unlock(&executor->lock);
+    uv_thread_join(&executor->leader);
+    free_executor(executor);
+}
+
+bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)
+{
+    work->next = NULL;
+    work->next_job = 0;
+    work->next_bag = 0;
+    work->open_tiles = 0;
+    work->begun = false;
+    work->whole = false;
+    uv_mutex_lock(&executor->lock);
+    bool fits = executor->queue_bytes == 0 ||
+                work->gather_bytes <= executor->queue_bytes_max - executor->queue_bytes;
+    if (fits) {
+        if (executor->last) {
+            executor->last->next = work;
+        } else {
+            executor->first = work;
+        }
+        executor->last = work;
+        executor->queue_bytes += work->gather_bytes;
+        uv_cond_signal(&executor->filled);
+    }
+    uv_mutex_unlock(&executor->lock);
+    return fits;
+}
