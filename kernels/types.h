@@ -49,6 +49,8 @@ size_t eb_type_bytes(enum eb_type type);
 const char *eb_type_name(enum eb_type type);
 bool eb_type_is_valid(int number);
 bool eb_type_is_float(enum eb_type type);
+/* Whether it is an integer type with a sign. */
+bool eb_type_is_signed(enum eb_type type);
 
 size_t eb_storage_bytes(enum eb_storage storage);
 const char *eb_storage_name(enum eb_storage storage);

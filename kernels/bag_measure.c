@@ -1,0 +1,273 @@
+#include "kernels/bag.h"
+#include "kernels/bag_fault.h"
+#include "kernels/bag_scratch.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+const char *eb_reduction_name(enum eb_reduction reduction)
+{
+    static const char *const names[EB_REDUCTION_COUNT] = {
+        [EB_REDUCTION_UNSPECIFIED] = "unspecified",
+#define X(name, number, text) [number] = (text),
+        EB_REDUCTION_LIST(X)
+#undef X
+    };
+    assert(reduction >= 0 && reduction < EB_REDUCTION_COUNT);
+    return names[reduction];
+}
+
+static const char *bounds_name(enum eb_layout layout)
+{
+    static const char *const names[EB_LAYOUT_COUNT] = {
+        "bounds", "offsets", "lengths", "indices_per_bag", "segment_ids"};
+    return names[layout];
+}
+
+/* How many integers an array holds. */
+static bool count_entries(
+    const struct eb_int_array *array, const char *name, uint64_t *count, struct eb_bag_fault *fault)
+{
+    *count = 0;
+    if (array->bytes == 0) {
+        return true;
+    }
+    assert(array->data && (array->width == 4 || array->width == 8));
+    if (array->bytes % array->width != 0) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "%s has %" PRIu64 " bytes, which is no multiple of %" PRIu32, name, array->bytes,
+            array->width);
+    }
+    *count = array->bytes / array->width;
+    return true;
+}
+
+static bool count_indices(
+    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+{
+    if (!count_entries(&query->indices, "indices", &extent->index_count, fault)) {
+        return false;
+    }
+    if (extent->index_count > EB_BAG_INDICES_MAX) {
+        return eb_bag_fault_set(fault, EB_FAULT_TOO_LARGE,
+            "%" PRIu64 " indices, at most %" PRIu64 " are allowed", extent->index_count,
+            EB_BAG_INDICES_MAX);
+    }
+    return true;
+}
+
+static bool is_weights_type_allowed(const struct eb_bag_query *query)
+{
+    enum eb_type type = query->table->type;
+    return query->weights_type == type || (query->weights_type == EB_F32 && eb_type_is_float(type));
+}
+
+static bool check_weights(const struct eb_bag_query *query, const struct eb_bag_extent *extent,
+    struct eb_bag_fault *fault)
+{
+    enum eb_reduction reduction = query->reduction;
+    if (!eb_bag_scratch_has_weights(query)) {
+        return true;
+    }
+    assert(query->weights || query->weights_bytes == 0);
+    if (reduction == EB_REDUCTION_MEAN || reduction == EB_REDUCTION_MAX ||
+        reduction == EB_REDUCTION_MIN) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED, "weights are not allowed with %s",
+            eb_reduction_name(reduction));
+    }
+    if (!is_weights_type_allowed(query)) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "weights_type %s does not go with a table of %s", eb_type_name(query->weights_type),
+            eb_type_name(query->table->type));
+    }
+    uint64_t bytes = extent->index_count * eb_type_bytes(query->weights_type);
+    if (query->weights_bytes != bytes) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "weights has %" PRIu64 " bytes, but %" PRIu64 " indices need %" PRIu64,
+            query->weights_bytes, extent->index_count, bytes);
+    }
+    return true;
+}
+
+static bool check_reduction(const struct eb_bag_query *query, struct eb_bag_fault *fault)
+{
+    enum eb_type type = query->table->type;
+    bool divides_by_weights =
+        query->reduction == EB_REDUCTION_WEIGHTED_MEAN || query->reduction == EB_REDUCTION_SQRTN;
+    if (divides_by_weights && !eb_type_is_float(type)) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "%s needs a floating-point table, this one is %s", eb_reduction_name(query->reduction),
+            eb_type_name(type));
+    }
+    if (query->missing == EB_MISSING_UNKNOWN_ROW && query->table->unknown_row < 0) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "missing is UNKNOWN_ROW, but the table has no row for unknown ids");
+    }
+    return true;
+}
+
+static bool choose_output_type(
+    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+{
+    enum eb_type type = query->table->type;
+    enum eb_type wanted = query->output_type;
+    if (wanted == EB_TYPE_UNSPECIFIED || wanted == type) {
+        extent->output_type = type;
+        return true;
+    }
+    if (!eb_type_is_float(type) || !eb_type_is_float(wanted) || wanted == EB_F64) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "output_type %s does not go with a table of %s", eb_type_name(wanted),
+            eb_type_name(type));
+    }
+    extent->output_type = wanted;
+    return true;
+}
+
+/* Checks num_bags against what the layout's fields say. */
+static bool agree_on_bags(const struct eb_bag_query *query, uint64_t bags, uint64_t *bag_count,
+    struct eb_bag_fault *fault)
+{
+    if (query->num_bags != 0 && query->num_bags != bags) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "num_bags is %" PRIu64 ", but %s says %" PRIu64 " bags", query->num_bags,
+            query->layout == EB_LAYOUT_SEGMENTS ? "num_segments" : bounds_name(query->layout),
+            bags);
+    }
+    *bag_count = bags;
+    return true;
+}
+
+static bool count_without_layout(const struct eb_bag_query *query, uint64_t index_count,
+    uint64_t *bag_count, struct eb_bag_fault *fault)
+{
+    if (index_count > 0 && query->num_bags != 1) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "indices are given without a layout (offsets, lengths, segment_ids or "
+            "indices_per_bag)");
+    }
+    *bag_count = query->num_bags;
+    return true;
+}
+
+/* Offsets or lengths: an array with an entry for each bag. */
+static bool count_listed(const struct eb_bag_query *query, uint64_t index_count,
+    uint64_t *bag_count, struct eb_bag_fault *fault)
+{
+    const char *name = bounds_name(query->layout);
+    uint64_t entries = 0;
+    if (!count_entries(&query->bounds, name, &entries, fault)) {
+        return false;
+    }
+    if (entries == 0 && query->include_last_offset) {
+        return eb_bag_fault_set(
+            fault, EB_FAULT_MALFORMED, "offsets is empty, but include_last_offset needs an entry");
+    }
+    if (entries == 0 && index_count > 0) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "%s is empty, but there are %" PRIu64 " indices", name, index_count);
+    }
+    if (entries == 0) {
+        *bag_count = query->num_bags;
+        return true;
+    }
+    return agree_on_bags(query, entries - query->include_last_offset, bag_count, fault);
+}
+
+static bool count_packed(const struct eb_bag_query *query, uint64_t index_count,
+    uint64_t *bag_count, struct eb_bag_fault *fault)
+{
+    uint64_t per_bag = query->indices_per_bag;
+    if (per_bag == 0 && index_count == 0) {
+        *bag_count = query->num_bags;
+        return true;
+    }
+    if (per_bag == 0 || index_count % per_bag != 0) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "%" PRIu64 " indices are no multiple of indices_per_bag = %" PRIu64, index_count,
+            per_bag);
+    }
+    return agree_on_bags(query, index_count / per_bag, bag_count, fault);
+}
+
+static bool count_segments(const struct eb_bag_query *query, uint64_t index_count,
+    uint64_t *bag_count, struct eb_bag_fault *fault)
+{
+    uint64_t entries = 0;
+    if (!count_entries(&query->bounds, "segment_ids", &entries, fault)) {
+        return false;
+    }
+    if (entries != index_count) {
+        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+            "segment_ids has %" PRIu64 " entries for %" PRIu64 " indices", entries, index_count);
+    }
+    return agree_on_bags(query, query->num_segments, bag_count, fault);
+}
+
+static bool count_bags(const struct eb_bag_query *query, uint64_t index_count, uint64_t *bag_count,
+    struct eb_bag_fault *fault)
+{
+    if (query->include_last_offset && query->layout != EB_LAYOUT_OFFSETS) {
+        return eb_bag_fault_set(
+            fault, EB_FAULT_MALFORMED, "include_last_offset is set without offsets");
+    }
+    switch (query->layout) {
+    case EB_LAYOUT_UNSPECIFIED: return count_without_layout(query, index_count, bag_count, fault);
+    case EB_LAYOUT_OFFSETS:
+    case EB_LAYOUT_LENGTHS: return count_listed(query, index_count, bag_count, fault);
+    case EB_LAYOUT_PACKED: return count_packed(query, index_count, bag_count, fault);
+    case EB_LAYOUT_SEGMENTS: return count_segments(query, index_count, bag_count, fault);
+    case EB_LAYOUT_COUNT: break;
+    }
+    assert(!"a layout");
+    return false;
+}
+
+static bool count_result_rows(
+    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+{
+    if (query->reduction == EB_REDUCTION_NONE) {
+        extent->result_rows = extent->index_count;
+        return true;
+    }
+    if (!count_bags(query, extent->index_count, &extent->result_rows, fault)) {
+        return false;
+    }
+    if (extent->result_rows > EB_BAG_BAGS_MAX) {
+        return eb_bag_fault_set(fault, EB_FAULT_TOO_LARGE,
+            "%" PRIu64 " bags, at most %" PRIu64 " are allowed", extent->result_rows,
+            EB_BAG_BAGS_MAX);
+    }
+    return true;
+}
+
+/* What a caller of ours must have made right. */
+static bool is_table_sound(const struct eb_table *table)
+{
+    enum eb_type type = eb_storage_type(table->storage);
+    bool is_narrowed = table->type == EB_F32 &&
+                       (table->storage == EB_STORAGE_F16 || table->storage == EB_STORAGE_BF16);
+    return table->row_elements > 0 && (table->type == type || is_narrowed) &&
+           table->row_stride_bytes >= table->row_elements * eb_storage_bytes(table->storage) &&
+           table->unknown_row >= -1 &&
+           (table->unknown_row < 0 || (uint64_t)table->unknown_row < table->row_count);
+}
+
+bool eb_bag_measure(
+    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+{
+    assert(is_table_sound(query->table));
+    assert(query->reduction > EB_REDUCTION_UNSPECIFIED && query->reduction < EB_REDUCTION_COUNT);
+    assert(query->missing > EB_MISSING_UNSPECIFIED && query->missing < EB_MISSING_COUNT);
+    struct eb_bag_extent sizes = {0};
+    bool is_sound = count_indices(query, &sizes, fault) && check_weights(query, &sizes, fault) &&
+                    check_reduction(query, fault) && choose_output_type(query, &sizes, fault) &&
+                    count_result_rows(query, &sizes, fault);
+    if (!is_sound) {
+        return false;
+    }
+    sizes.result_row_bytes = query->table->row_elements * eb_type_bytes(sizes.output_type);
+    sizes.scratch_bytes = eb_bag_scratch_lay_out(query, &sizes).bytes;
+    *extent = sizes;
+    return true;
+}

@@ -1,0 +1,81 @@
+#include "kernels/bag_ops.h"
+
+#include "kernels/bag_variant.h"
+
+#include <assert.h>
+#include <string.h>
+
+struct eb_bag_ops {
+    const struct eb_bag_variant *variant;
+    bool (*runs_here)(void);
+};
+
+static bool runs_anywhere(void)
+{
+    return true;
+}
+
+#ifdef __x86_64__
+/* The compiler's feature test asks the operating system too whether it saves the registers. */
+static bool runs_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+}
+
+static bool runs_avx512(void)
+{
+    return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+/* Slowest first. */
+static const struct eb_bag_ops variants[] = {
+    {&eb_bag_ref, runs_anywhere},
+#ifdef __x86_64__
+    {&eb_bag_avx2, runs_avx2},
+    {&eb_bag_avx512, runs_avx512},
+#endif
+};
+
+#define VARIANT_COUNT (sizeof variants / sizeof variants[0])
+
+const struct eb_bag_ops *eb_bag_ops_find(const char *name)
+{
+    for (size_t n = VARIANT_COUNT; n-- > 0;) {
+        const struct eb_bag_ops *ops = &variants[n];
+        bool is_meant = !name || strcmp(name, ops->variant->name) == 0;
+        if (is_meant && ops->runs_here()) {
+            return ops;
+        }
+    }
+    return NULL;
+}
+
+const struct eb_bag_ops *eb_bag_ops_at(size_t n)
+{
+    return n < VARIANT_COUNT ? &variants[n] : NULL;
+}
+
+const char *eb_bag_ops_name(const struct eb_bag_ops *ops)
+{
+    return ops->variant->name;
+}
+
+bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops)
+{
+    return ops->runs_here();
+}
+
+void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uint32_t bag_first,
+    uint32_t bag_end)
+{
+    assert(bag_first <= bag_end && bag_end <= job->bag_count);
+    enum eb_storage storage = job->table->storage;
+    eb_bag_pool_fn pool = ops->variant->pool[storage];
+    if (!pool) {
+        pool = eb_bag_ref.pool[storage];
+    }
+    pool(job, bag_first, bag_end);
+}

@@ -1,0 +1,101 @@
+/* The reference for floating-point tables, written once for both types that sums are kept in. The
+ * including file defines ACC (float or double), ACC_FMA and ACC_SQRT (that type's functions) and
+ * ROW_FUNCTION (the name of what it exports).
+ * Thread: pure. Memory: none. */
+#pragma once
+
+#include "kernels/bag_ref.h"
+#include "kernels/element.h"
+
+#include <assert.h>
+
+static ACC load(const struct eb_bag_job *job, int64_t row, uint32_t element)
+{
+    const struct eb_table *table = job->table;
+    const uint8_t *bytes = (const uint8_t *)table->rows + (uint64_t)row * table->row_stride_bytes;
+    size_t element_bytes = eb_storage_bytes(table->storage);
+    return (ACC)eb_element_load_float(table->storage, bytes + element * element_bytes);
+}
+
+static ACC sum(const struct eb_bag_ref_bag *bag, uint32_t element)
+{
+    const struct eb_bag_job *job = bag->job;
+    const ACC *weights = job->weights;
+    ACC acc = (ACC)-0.0;
+    for (uint32_t i = bag->first; i < bag->end; i++) {
+        if (job->rows[i] == EB_ROW_ZERO) {
+            acc = acc + 0;
+        } else if (weights) {
+            acc = ACC_FMA(weights[i], load(job, job->rows[i], element), acc);
+        } else {
+            acc = acc + load(job, job->rows[i], element);
+        }
+    }
+    return acc;
+}
+
+static ACC extreme(const struct eb_bag_ref_bag *bag, uint32_t element)
+{
+    const struct eb_bag_job *job = bag->job;
+    ACC acc = 0;
+    for (uint32_t i = bag->first; i < bag->end; i++) {
+        ACC x = job->rows[i] == EB_ROW_ZERO ? 0 : load(job, job->rows[i], element);
+        bool is_beyond = job->reduction == EB_REDUCTION_MAX ? x > acc : x < acc;
+        if (i == bag->first || is_beyond || x != x) {
+            acc = x;
+        }
+    }
+    return acc;
+}
+
+static ACC single(const struct eb_bag_ref_bag *bag, uint32_t element)
+{
+    const struct eb_bag_job *job = bag->job;
+    const ACC *weights = job->weights;
+    if (job->rows[bag->first] == EB_ROW_ZERO) {
+        return 0;
+    }
+    ACC x = load(job, job->rows[bag->first], element);
+    return weights ? weights[bag->first] * x : x;
+}
+
+/* By what a mean's sum is divided. */
+static ACC divisor(const struct eb_bag_ref_bag *bag)
+{
+    const ACC *weights = bag->job->weights;
+    ACC weight_sum = 0;
+    ACC square_sum = 0;
+    for (uint32_t i = bag->first; i < bag->end; i++) {
+        ACC weight = weights ? weights[i] : 1;
+        weight_sum = weight_sum + weight;
+        square_sum = ACC_FMA(weight, weight, square_sum);
+    }
+    return bag->job->reduction == EB_REDUCTION_SQRTN ? ACC_SQRT(square_sum) : weight_sum;
+}
+
+static ACC pool(const struct eb_bag_ref_bag *bag, uint32_t element, ACC by)
+{
+    switch (bag->job->reduction) {
+    case EB_REDUCTION_SUM: return sum(bag, element);
+    case EB_REDUCTION_MEAN:
+    case EB_REDUCTION_WEIGHTED_MEAN:
+    case EB_REDUCTION_SQRTN: return by == 0 ? 0 : sum(bag, element) / by;
+    case EB_REDUCTION_MAX:
+    case EB_REDUCTION_MIN: return extreme(bag, element);
+    case EB_REDUCTION_NONE: return single(bag, element);
+    case EB_REDUCTION_UNSPECIFIED:
+    case EB_REDUCTION_COUNT: break;
+    }
+    assert(!"a reduction");
+    return 0;
+}
+
+void ROW_FUNCTION(const struct eb_bag_ref_bag *bag, uint8_t *out)
+{
+    enum eb_type type = bag->job->output_type;
+    size_t element_bytes = eb_type_bytes(type);
+    ACC by = divisor(bag);
+    for (uint32_t element = 0; element < bag->job->table->row_elements; element++) {
+        eb_element_store_float(type, pool(bag, element, by), out + element * element_bytes);
+    }
+}

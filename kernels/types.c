@@ -1,0 +1,68 @@
+#include "kernels/types.h"
+
+#include <assert.h>
+
+size_t eb_type_bytes(enum eb_type type)
+{
+    static const size_t bytes[EB_TYPE_COUNT] = {
+#define X(name, number, size, text) [number] = (size),
+        EB_TYPE_LIST(X)
+#undef X
+    };
+    assert(eb_type_is_valid((int)type));
+    return bytes[type];
+}
+
+const char *eb_type_name(enum eb_type type)
+{
+    static const char *const names[EB_TYPE_COUNT] = {
+#define X(name, number, size, text) [number] = (text),
+        EB_TYPE_LIST(X)
+#undef X
+    };
+    return eb_type_is_valid((int)type) ? names[type] : "unspecified";
+}
+
+bool eb_type_is_valid(int number)
+{
+    return number > EB_TYPE_UNSPECIFIED && number < EB_TYPE_COUNT;
+}
+
+bool eb_type_is_float(enum eb_type type)
+{
+    return type == EB_F32 || type == EB_F64 || type == EB_F16 || type == EB_BF16;
+}
+
+bool eb_type_is_signed(enum eb_type type)
+{
+    return type == EB_I8 || type == EB_I16 || type == EB_I32 || type == EB_I64;
+}
+
+size_t eb_storage_bytes(enum eb_storage storage)
+{
+    static const size_t bytes[EB_STORAGE_COUNT] = {
+#define X(name, number, size, text) [number] = (size),
+        EB_TYPE_LIST(X) EB_STORAGE_NARROW_LIST(X)
+#undef X
+    };
+    assert(storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT);
+    return bytes[storage];
+}
+
+const char *eb_storage_name(enum eb_storage storage)
+{
+    static const char *const names[EB_STORAGE_COUNT] = {
+#define X(name, number, size, text) [number] = (text),
+        EB_TYPE_LIST(X) EB_STORAGE_NARROW_LIST(X)
+#undef X
+    };
+    bool is_storage = storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT;
+    return is_storage ? names[storage] : "unspecified";
+}
+
+enum eb_type eb_storage_type(enum eb_storage storage)
+{
+    assert(storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT);
+    /* The dense formats carry the number of their type. */
+    return (int)storage < EB_TYPE_COUNT ? (enum eb_type)storage : EB_F32;
+}
