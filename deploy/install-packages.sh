@@ -36,8 +36,8 @@ esac
 [[ ${SKIP_PACKAGES:-} != 1 ]] || exit 0
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-    echo "This is not Debian. Install what your distribution calls these packages of Debian 12:" >&2
-    printf '  %s\n' "${packages[*]}" "then set SKIP_PACKAGES=1." >&2
+    echo "This is not Debian. Install what these packages of Debian 12 hold," \
+        "then set SKIP_PACKAGES=1:" "${packages[@]}" >&2
     exit 1
 fi
 
@@ -51,7 +51,7 @@ done
 as_root=()
 if ((EUID != 0)); then
     if ! command -v sudo >/dev/null; then
-        echo "Packages are missing, and neither root nor sudo is there to install them. As root:" >&2
+        echo "Packages are missing, and this is neither root nor is sudo there. As root:" >&2
         echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
         exit 1
     fi
@@ -63,8 +63,8 @@ apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
     -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; } \
-    >"$log" 2>&1 </dev/null; then
+install() { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; }
+if ! install >"$log" 2>&1 </dev/null; then
     cat "$log" >&2
     echo "apt-get could not install ${missing[*]}" >&2
     exit 1

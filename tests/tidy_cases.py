@@ -77,6 +77,7 @@ CASES = [
     ("public_names", "no prefix", "proto/a.c", "int f(void)\n{\n    return 1;\n}\n"),
     ("public_names", "prefix on a static", "proto/a.c", "static int eb_a_f(void)\n{\n}\n"),
     ("public_names", "", "proto/a.c", "EB_LIST(X)\nint eb_a_f(void)\n{\n    return 1;\n}\n"),
+    ("public_names", "", "kernels/a.h", "#define F static inline\nF int f(void)\n{\n}\n"),
     ("public_names", "", "client/a.h",
      'extern "C" {\nint embag_f(void);\n}\nint eb_g(void)\n{\n}\n'),
     ("stack", "alloca", "proto/a.c", "void f(void)\n{\n    alloca(1);\n}\n"),

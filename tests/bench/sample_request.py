@@ -1,8 +1,8 @@
 """One sample of dlrm-v2 as a request: 26 queries, one bag each, as embag's benchmarks send it.
 
-    sample_request.py MESSAGES MODEL_VERSION_DIRECTORY FILE           writes it, framed for gRPC
-    sample_request.py MESSAGES MODEL_VERSION_DIRECTORY FILE ADDR...   and compares the servers' answers
+    sample_request.py MESSAGES MODEL_VERSION_DIRECTORY FILE [ADDRESS...]
 
+writes it to FILE, framed for gRPC, and compares the answers of the servers at ADDRESS to the byte.
 MESSAGES is the directory of the messages that protoc generated. The rows of each table are told
 from its file. The seed is fixed: every run sends the same bytes.
 """
