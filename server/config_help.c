@@ -68,13 +68,22 @@ bool eb_config_help_print(FILE *out)
     return fflush(out) == 0 && !ferror(out);
 }
 
+const char *eb_config_help_build(void)
+{
+#ifdef __OPTIMIZE__
+#define BUILD_KIND "optimised, "
+#else
+#define BUILD_KIND "debug, "
+#endif
+#ifdef __clang__
+    return BUILD_KIND __VERSION__;
+#else
+    return BUILD_KIND "gcc " __VERSION__;
+#endif
+}
+
 bool eb_config_help_print_version(FILE *out)
 {
-#ifdef __clang__
-    const char *compiler = "";
-#else
-    const char *compiler = "gcc ";
-#endif
-    fprintf(out, "embagd %s (%s, %s%s)\n", EMBAG_VERSION, EMBAG_BUILD_TYPE, compiler, __VERSION__);
+    fprintf(out, "embagd %s (%s)\n", EMBAG_VERSION, eb_config_help_build());
     return fflush(out) == 0 && !ferror(out);
 }

@@ -8,3 +8,6 @@
 /* false: out could not be written. */
 bool eb_config_help_print(FILE *out);
 bool eb_config_help_print_version(FILE *out);
+
+/* How this program was built, for people: "optimised, gcc 12.2.0". */
+const char *eb_config_help_build(void);

@@ -29,8 +29,7 @@ const struct eb_config_setting eb_config_settings[] = {
     {"threads", EB_CONFIG_COUNT, AT(threads), 0, 1, EB_CONFIG_THREADS_MAX, "N",
         "executor threads; default: one for each CPU that affinity and cgroup quota grant"},
     {"isa", EB_CONFIG_TEXT, AT(isa), 0, 1, 31, "NAME",
-        "instruction set to compute with: ref, avx2 or avx512; default: the fastest that runs "
-        "here"},
+        "instruction set to compute with, such as avx2; default: the fastest that runs here"},
     {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "LEVEL",
         "least level that is logged: debug, info, warn or error; default: info"},
     EB_LIMIT_LIST(LIMIT)};

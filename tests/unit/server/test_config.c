@@ -3,6 +3,7 @@
 #include "server/admin/log.h"
 #include "tests/unit/server/capture.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -519,7 +520,30 @@ static void tells_its_version(void **state)
     (void)state;
     assert_int_equal(read_config("--version", ""), EB_CONFIG_EXIT);
     assert_ptr_equal(strstr(said_stdout, "embagd "), said_stdout);
+    assert_non_null(strstr(said_stdout, EMBAG_VERSION));
     assert_ptr_equal(strchr(said_stdout, '\n'), said_stdout + strlen(said_stdout) - 1);
+}
+
+static void refuses_to_help_into_a_full_disk(void **state)
+{
+    (void)state;
+    char *arguments[] = {"embagd", "--help", NULL};
+    char *environment[] = {NULL};
+    int before = dup(STDOUT_FILENO);
+    int full = open("/dev/full", O_WRONLY);
+    assert_true(before >= 0 && full >= 0);
+    struct eb_capture error;
+    fflush(stdout);
+    eb_capture_start(&error, STDERR_FILENO);
+    dup2(full, STDOUT_FILENO);
+    enum eb_config_outcome outcome = eb_config_read(2, arguments, environment, &config);
+    dup2(before, STDOUT_FILENO);
+    clearerr(stdout);
+    eb_capture_stop(&error, said_stderr, sizeof said_stderr);
+    close(before);
+    close(full);
+    assert_int_equal(outcome, EB_CONFIG_FAULT);
+    assert_non_null(strstr(said_stderr, "standard output cannot be written"));
 }
 
 static void logs_every_setting_with_its_source(void **state)
@@ -571,6 +595,7 @@ int main(void)
         TEST(chooses_loops_by_cpus_and_memory),
         TEST(helps_with_every_setting),
         TEST(tells_its_version),
+        TEST(refuses_to_help_into_a_full_disk),
         TEST(logs_every_setting_with_its_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
