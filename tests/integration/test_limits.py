@@ -1,0 +1,118 @@
+"""Caps of a request, set small: at the cap it is answered, one past it refused."""
+
+import unittest
+
+import numpy as np
+
+from bag_query import Query, to_message
+from embag.v1 import embedding_bag_pb2 as pb
+from rpc import as_bytes, error_of
+from served import OwnServerTest
+from table_files import Table
+
+
+def request(*queries):
+    """A request to the specification's model."""
+    return pb.LookupRequest(model='spec', queries=[to_message(query) for query in queries])
+
+
+def pooled(indices, bags):
+    """So many indices in so many bags."""
+    bounds = np.zeros(bags, np.int64)
+    return Query('emb_table', np.zeros(indices, np.int64), layout='offsets', bounds=bounds)
+
+
+class Limits(OwnServerTest):
+    """Each with a server of its own."""
+
+    def check(self, client, good, bad, pattern):
+        """`good` is answered before and after `bad` is refused, also on a stream."""
+        self.assertTrue(client.lookup(good).results)
+        code, text = error_of(client.lookup, bad)
+        self.assertEqual(code.name, 'RESOURCE_EXHAUSTED', text)
+        self.assertRegex(text, pattern)
+        self.assertTrue(client.lookup(good).results)
+        refused, answered = client.stream([bad, good])
+        self.assertEqual((refused.error_code, answered.error_code), (8, 0))
+        self.assertRegex(refused.error_message, pattern)
+
+    def test_queries(self):
+        client = self.connect(self.serve('--queries-max', '3'))
+        one = pooled(1, 1)
+        self.check(client, request(one, one, one), request(one, one, one, one), r'\b3\b')
+
+    def test_indices_of_all_queries(self):
+        client = self.connect(self.serve('--indices-max', '10'))
+        self.check(client, request(pooled(10, 1)), request(pooled(11, 1)), r'\b10\b')
+        self.check(client, request(pooled(5, 1), pooled(5, 1)),
+                   request(pooled(5, 1), pooled(6, 1)), r'\b10\b')
+
+    def test_bags_of_all_queries(self):
+        client = self.connect(self.serve('--bags-max', '10'))
+        self.check(client, request(pooled(0, 10)), request(pooled(0, 11)), r'\b10\b')
+        self.check(client, request(pooled(0, 5), pooled(0, 5)),
+                   request(pooled(0, 5), pooled(0, 6)), r'\b10\b')
+        segments = Query('emb_table', np.array([], np.int64), layout='segments',
+                         bounds=np.array([], np.int64), num_segments=2**63)
+        self.check(client, request(pooled(0, 1)), request(segments), r'\b10\b')
+
+    def test_rows_of_none_count_as_bags_or_indices(self):
+        client = self.connect(self.serve('--indices-max', '10', '--bags-max', '10'))
+        none = [Query('emb_table', np.zeros(n, np.int64), reduction='none') for n in (10, 11)]
+        self.check(client, request(none[0]), request(none[1]), r'\b10\b')
+
+    def test_bytes_of_a_request(self):
+        limit = 4096
+        client = self.connect(self.serve('--request-bytes-max', str(limit)))
+        sized = [self.of_size(limit + more) for more in (0, 1)]
+        self.assertTrue(client.lookup(sized[0]).results)
+        code, text = error_of(client.lookup, sized[1])
+        self.assertEqual(code.name, 'RESOURCE_EXHAUSTED', text)
+        self.assertRegex(text, r'\b4096\b')
+        self.assertTrue(client.lookup(sized[0]).results)
+
+    def of_size(self, size):
+        """A request of exactly so many bytes, filled with an unknown field."""
+        data = as_bytes(request(pooled(1, 1)))
+        room = size - len(data) - 4
+        return data + b'\xfa\x06' + bytes([room & 127 | 128, room >> 7]) + bytes(room)
+
+    def test_bytes_of_an_answer(self):
+        """Rows of 4096 values: one row is 16 KiB."""
+        table = Table.of_values('emb_table', 'f32', np.zeros((3, 4096)))
+        client = self.connect(self.serve('--response-bytes-max', '70000', tables=[table]))
+        self.check(client, request(pooled(1, 4)), request(pooled(1, 5)), r'\b70000\b')
+        self.check(client, request(pooled(1, 2), pooled(1, 2)),
+                   request(pooled(1, 3), pooled(1, 2)), r'\b70000\b')
+
+    def test_an_answer_far_over_the_limit(self):
+        client = self.connect(self.serve(tables=[
+            Table.of_values('emb_table', 'f32', np.zeros((3, 4096)))]))
+        self.check(client, request(pooled(1, 1)), request(pooled(0, 4000000)), r'\b67108864\b')
+
+    def test_a_row_too_wide_to_load(self):
+        from embagd_process import Embagd
+        from table_files import write_model
+        write_model(self.repository.path, 'spec', 1, [
+            Table.of_values('emb_table', 'f32', np.zeros((3, 1025)))])
+        server = Embagd(self.repository.path, '--row-bytes-max', '4096')
+        self.assertRegex(server.start_fails(), r'emb_table\.npy.*4100.*4096')
+
+    def test_shown_as_set(self):
+        client = self.connect(self.serve('--queries-max', '77', '--bags-max', '1234', '--loops',
+                                         '2', '--threads', '3',
+                                         environment={'EMBAG_INDICES_MAX': '4321'}))
+        server = client.get_server()
+        limits = {limit.name: limit.value for limit in server.limits}
+        self.assertEqual([limits[name] for name in ('queries_max', 'bags_max', 'indices_max')],
+                         [77, 1234, 4321])
+        self.assertEqual((server.loops, server.threads), (2, 3))
+
+    def test_the_longest_deadline(self):
+        """A deadline of the client's that is longer than allowed is clamped, not refused."""
+        client = self.connect(self.serve('--deadline-max-ms', '60000'))
+        self.assertTrue(client.lookup(request(pooled(1, 1)), timeout=100000).results)
+
+
+if __name__ == '__main__':
+    unittest.main()

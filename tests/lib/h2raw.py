@@ -1,0 +1,251 @@
+"""HTTP/2 by hand, for what no client library would send: one connection over a plain socket, whose
+frames a test writes itself. Header fields go out as literals; what comes in is decoded with
+HPACK's static table only, since we allow the server no dynamic one.
+"""
+
+import socket
+import struct
+from collections import namedtuple
+
+PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = \
+    range(10)
+END_STREAM = ACK = 1
+END_HEADERS = 4
+LOOKUP = '/embag.v1.EmbeddingBag/Lookup'
+LOOKUP_STREAM = '/embag.v1.EmbeddingBag/LookupStream'
+
+# Entries of HPACK's static table that an answer may refer to.
+STATIC = {8: (':status', '200'), 9: (':status', '204'), 10: (':status', '206'),
+          11: (':status', '304'), 12: (':status', '400'), 13: (':status', '404'),
+          14: (':status', '500'), 28: ('content-length', ''), 31: ('content-type', ''),
+          33: ('date', ''), 54: ('server', '')}
+
+# Printable characters by the length of their Huffman code; HPACK's code is the canonical one.
+HUFFMAN_LENGTHS = {
+    5: '012aceiost', 6: ' %-./3456789=A_bdfghlmnpru', 7: ':BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz',
+    8: '&*,;XZ', 10: '!"()?', 11: "'+|", 12: '#>', 13: '\0$@[]~', 14: '^}', 15: '<`{',
+}
+
+Frame = namedtuple('Frame', 'type flags stream payload')
+
+
+def _huffman_codes():
+    codes, code, last = {}, 0, 0
+    for length, characters in HUFFMAN_LENGTHS.items():
+        code <<= length - last
+        for character in characters:
+            codes[length, code] = character
+            code += 1
+        last = length
+    return codes
+
+
+HUFFMAN = _huffman_codes()
+
+
+def huffman_decode(data):
+    """Text of a Huffman-coded string."""
+    text, code, length = '', 0, 0
+    for byte in data:
+        for bit in range(7, -1, -1):
+            code, length = code << 1 | byte >> bit & 1, length + 1
+            if (length, code) in HUFFMAN:
+                text += HUFFMAN[length, code]
+                code = length = 0
+    return text
+
+
+def _integer(data, at, bits):
+    value, at = data[at] & (1 << bits) - 1, at + 1
+    if value < (1 << bits) - 1:
+        return value, at
+    shift = 0
+    while True:
+        value += (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return value, at
+
+
+def _string(data, at):
+    coded = data[at] & 128
+    size, at = _integer(data, at, 7)
+    body = data[at:at + size]
+    return huffman_decode(body) if coded else body.decode('latin-1'), at + size
+
+
+def header_decode(block):
+    """A header block as a dict."""
+    fields, at = {}, 0
+    while at < len(block):
+        first = block[at]
+        if first & 0xe0 == 0x20:  # a change of the dynamic table's size
+            _, at = _integer(block, at, 5)
+            continue
+        index, at = _integer(block, at, 7 if first & 128 else 6 if first & 64 else 4)
+        name, value = STATIC.get(index, (None, None))
+        if not first & 128:
+            if index == 0:
+                name, at = _string(block, at)
+            value, at = _string(block, at)
+        fields[name] = value
+    return fields
+
+
+def header_encode(fields):
+    """Literal header fields, never indexed; pairs of text or bytes."""
+    block = b''
+    for pair in fields:
+        block += b'\0'
+        for text in pair:
+            text = text.encode() if isinstance(text, str) else text
+            size = len(text)
+            if size < 127:
+                block += bytes([size])
+            else:
+                size -= 127
+                block += b'\x7f'
+                while size > 127:
+                    block += bytes([size & 127 | 128])
+                    size >>= 7
+                block += bytes([size])
+            block += text
+    return block
+
+
+def frame(kind, flags, stream, payload=b''):
+    """One frame."""
+    return struct.pack('>I', len(payload))[1:] + struct.pack('>BBI', kind, flags, stream) + payload
+
+
+def message(data, flag=0):
+    """A gRPC message with its prefix."""
+    return struct.pack('>BI', flag, len(data)) + data
+
+
+def call_fields(path=LOOKUP, **changes):
+    """The header fields of a call; changes by name, '-' for '_', None to leave one out."""
+    fields = {':method': 'POST', ':scheme': 'http', ':path': path, ':authority': 'test',
+              'te': 'trailers', 'content-type': 'application/grpc'}
+    fields.update({key.replace('_', '-'): value for key, value in changes.items()})
+    return [(key, value) for key, value in fields.items() if value is not None]
+
+
+class Connection:
+    """A connection on which the preface and SETTINGS have been sent."""
+
+    def __init__(self, port, window=1 << 20, timeout=30):
+        self.socket = socket.create_connection(('127.0.0.1', port), timeout)
+        self.window = window
+        self.stream = -1
+        self.waiting = []
+        settings = struct.pack('>HI', 1, 0) + struct.pack('>HI', 4, window)
+        self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self):
+        """Closes the socket."""
+        self.socket.close()
+
+    def send(self, data):
+        """Bytes as they are."""
+        self.socket.sendall(data)
+
+    def open(self, fields=None, flags=END_HEADERS, extra=()):
+        """Begins a call; returns its stream's id."""
+        self.stream += 2
+        block = header_encode(list(fields or call_fields()) + list(extra))
+        self.send(frame(HEADERS, flags, self.stream, block))
+        return self.stream
+
+    def data(self, stream, payload, end=True):
+        """DATA in frames of at most 16 KiB."""
+        pieces = [payload[at:at + 16384] for at in range(0, len(payload), 16384)] or [b'']
+        out = b''.join(frame(DATA, 0, stream, piece) for piece in pieces[:-1])
+        self.send(out + frame(DATA, END_STREAM if end else 0, stream, pieces[-1]))
+
+    def call(self, payload, fields=None, extra=(), end=True):
+        """A call with its DATA; returns its stream's id."""
+        stream = self.open(fields, extra=extra)
+        self.data(stream, payload, end)
+        return stream
+
+    def receive(self, count):
+        """Exactly so many bytes; EOFError where the server closes."""
+        data = b''
+        while len(data) < count:
+            more = self.socket.recv(count - len(data))
+            if not more:
+                raise EOFError('connection closed')
+            data += more
+        return data
+
+    def read_frame(self):
+        """The next frame; SETTINGS and PING are acknowledged, windows kept open."""
+        head = self.receive(9)
+        kind, flags, stream = struct.unpack('>BBI', head[3:])
+        got = Frame(kind, flags, stream, self.receive(int.from_bytes(head[:3], 'big')))
+        if kind in (SETTINGS, PING) and not flags & ACK:
+            self.send(frame(kind, ACK, 0, got.payload if kind == PING else b''))
+        if kind == DATA and got.payload:
+            credit = struct.pack('>I', len(got.payload))
+            self.send(frame(WINDOW_UPDATE, 0, 0, credit)
+                      + (b'' if flags & END_STREAM else frame(WINDOW_UPDATE, 0, stream, credit)))
+        return got
+
+    def wait_frame(self, kind):
+        """The next frame of a kind."""
+        while True:
+            got = self.read_frame()
+            if got.type == kind:
+                return got
+
+    def finish(self, stream):
+        """Reads a call to its end: all header fields and trailers together, and its DATA. A reset
+        gives 'reset' with the code."""
+        fields, body = {}, b''
+        while True:
+            got = self._next_of(stream)
+            if got.type == HEADERS:
+                fields.update(header_decode(got.payload))
+            if got.type == DATA:
+                body += got.payload
+            if got.type == RST_STREAM:
+                fields['reset'] = int.from_bytes(got.payload, 'big')
+                return fields, body
+            if got.flags & END_STREAM and got.type in (HEADERS, DATA):
+                return fields, body
+
+    def _next_of(self, stream):
+        """The next frame of a stream; those of others wait."""
+        for number, got in enumerate(self.waiting):
+            if got.stream == stream:
+                return self.waiting.pop(number)
+        while True:
+            got = self.read_frame()
+            if got.stream == stream:
+                return got
+            if got.stream:
+                self.waiting.append(got)
+
+    def status(self, stream):
+        """How a call ended: HTTP status, gRPC status, text."""
+        fields, _ = self.finish(stream)
+        code = fields.get('grpc-status')
+        return fields.get(':status'), code and int(code), fields.get('grpc-message', '')
+
+    def is_closed(self):
+        """Reads until the server closes; False where it is silent."""
+        try:
+            while True:
+                self.read_frame()
+        except (EOFError, ConnectionError):
+            return True
+        except socket.timeout:
+            return False
