@@ -1,0 +1,65 @@
+#include "server/net/address.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static size_t resolve(const char *text, struct eb_address *out)
+{
+    char why[256] = "";
+    size_t count = eb_address_resolve(text, out, why, sizeof why);
+    if (count == 0) {
+        assert_true(why[0] != '\0');
+    }
+    return count;
+}
+
+static void reads_and_writes_every_form(void **state)
+{
+    (void)state;
+    const char *forms[] = {"127.0.0.1:8600", "[::1]:0", "unix:/tmp/embag.sock", "0.0.0.0:65535"};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+        char text[EB_ADDRESS_TEXT_BYTES];
+        assert_int_equal(resolve(forms[i], addresses), 1);
+        eb_address_format(&addresses[0], text);
+        assert_string_equal(text, forms[i]);
+        assert_int_equal(eb_address_is_unix(&addresses[0]), strncmp(forms[i], "unix", 4) == 0);
+    }
+}
+
+static void refuses_what_is_no_address(void **state)
+{
+    (void)state;
+    const char *forms[] = {"", ":", "8600", ":8600", "host:", "127.0.0.1:65536", "127.0.0.1:x",
+        "127.0.0.1:-1", "::1:8600", "[::1]", "[::1:8600", "[]:1", "unix:", "127.0.0.1:999999999",
+        "256.256.256.256:1"};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+        assert_int_equal(resolve(forms[i], addresses), 0);
+    }
+}
+
+static void refuses_a_unix_path_that_does_not_fit(void **state)
+{
+    (void)state;
+    struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+    char text[256] = "unix:";
+    memset(text + 5, 'p', 107);
+    assert_int_equal(resolve(text, addresses), 1);
+    text[5 + 107] = 'p';
+    assert_int_equal(resolve(text, addresses), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_and_writes_every_form),
+        cmocka_unit_test(refuses_what_is_no_address),
+        cmocka_unit_test(refuses_a_unix_path_that_does_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
