@@ -520,7 +520,7 @@ static void tells_its_version(void **state)
     (void)state;
     assert_int_equal(read_config("--version", ""), EB_CONFIG_EXIT);
     assert_ptr_equal(strstr(said_stdout, "embagd "), said_stdout);
-    assert_non_null(strstr(said_stdout, EMBAG_VERSION));
+    assert_in_range(said_stdout[strlen("embagd ")], '0', '9');
     assert_ptr_equal(strchr(said_stdout, '\n'), said_stdout + strlen(said_stdout) - 1);
 }
 
