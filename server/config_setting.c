@@ -37,6 +37,10 @@ const struct eb_config_setting eb_config_settings[] = {
 static_assert(sizeof eb_config_settings / sizeof eb_config_settings[0] == EB_CONFIG_SETTING_COUNT,
     "EB_CONFIG_GENERAL_COUNT counts the settings that are no limits");
 
+#define IN_RANGE(name, fallback, min, max, what)                                                   \
+    static_assert((fallback) >= (min) && (fallback) <= (max), #name);
+EB_LIMIT_LIST(IN_RANGE)
+
 /* One value on its way into a config. */
 struct attempt {
     struct eb_config *config;

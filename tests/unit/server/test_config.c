@@ -134,15 +134,6 @@ static void takes_defaults(void **state)
 #undef X
 }
 
-static void has_defaults_within_their_ranges(void **state)
-{
-    (void)state;
-#define X(name, fallback, min, max, what)                                                          \
-    assert_true((uint64_t)(fallback) + 1 > (uint64_t)(min) && (fallback) <= (max));
-    EB_LIMIT_LIST(X)
-#undef X
-}
-
 static void takes_every_flag_in_both_forms(void **state)
 {
     (void)state;
@@ -574,7 +565,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(takes_defaults),
-        TEST(has_defaults_within_their_ranges),
         TEST(takes_every_flag_in_both_forms),
         TEST(takes_every_variable),
         TEST(reads_file_named_by_flag_or_variable),
