@@ -1,13 +1,10 @@
-/* embag: C client of an embag server.
+/* embag: C client of an embag server. client/examples/lookup_example.c is a whole program.
  *
- *     struct embag_client *client;
- *     struct embag_error error;
- *     if (embag_open("127.0.0.1:8600", NULL, &client, &error)) ...
- *
- * A client is one connection. Calls block until they are answered or their deadline has passed.
- * Thread: a client may be used by several threads; a lock of its own lets one call through at a
- * time, so threads that want to work at once open one client each. Memory: arrays given are
- * borrowed for the call; answers belong to the caller until embag_answer_free. */
+ * A client is one connection. Calls block until they are answered or their deadline has passed;
+ * between calls nothing runs. No call raises SIGPIPE. Thread: a client may be used by several
+ * threads; a lock of its own lets one call through at a time, so threads that want to work at once
+ * open one client each. Memory: arrays given are borrowed for the call; answers belong to the
+ * caller until they are freed. What closes or frees accepts NULL. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +15,7 @@
 extern "C" {
 #endif
 
-/* gRPC status codes. */
+/* gRPC status codes, those that embag sends. */
 enum embag_status {
     EMBAG_OK = 0,
     EMBAG_CANCELLED = 1,
@@ -37,7 +34,7 @@ enum embag_status {
 
 struct embag_error {
     enum embag_status status;
-    char text[1024];
+    char text[1024]; /* what was wrong and where; UTF-8 */
 };
 
 /* Element types; numbers are those of embag.v1.DataType. */
@@ -76,10 +73,10 @@ enum embag_missing {
     EMBAG_MISSING_UNKNOWN_ROW = 4
 };
 
-/* An array of integers: int64_t where width is 8, int32_t where it is 4. Host order (little-endian
- * hosts only), any alignment. */
+/* An array of integers: int64_t where width is 8, int32_t where it is 4, absent where it is 0. Host
+ * order (little-endian hosts only), any alignment. */
 struct embag_integers {
-    const void *data;
+    const void *data; /* may be NULL where count is 0 */
     size_t count;
     unsigned width;
 };
@@ -87,7 +84,7 @@ struct embag_integers {
 /* One bag lookup. Give indices and one layout: offsets, lengths, segment_ids with num_segments, or
  * indices_per_bag. Zero-initialise; what stays zero is absent. */
 struct embag_query {
-    const char *table;                /* name; NUL-terminated UTF-8 */
+    const char *table; /* name; NUL-terminated UTF-8 */
     enum embag_reduction reduction;
     enum embag_missing missing;
     struct embag_integers indices;     /* [num_indices] */
@@ -117,15 +114,14 @@ struct embag_request {
 };
 
 #define EMBAG_RANK_MAX 8
-
 struct embag_result {
     uint32_t query; /* which query of the request */
     enum embag_type type;
     uint32_t rank;
     uint64_t shape[EMBAG_RANK_MAX]; /* [bags, trailing dims of the table...] */
-    uint64_t missing;               /* indices that named no row */
-    const void *values;             /* C order, little-endian; any alignment */
-    size_t values_bytes;
+    uint64_t missing;               /* indices that named no row; with concat of all queries */
+    const void *values;             /* C order, little-endian, aligned to 16 bytes */
+    size_t values_bytes;            /* product of shape times the type's bytes */
 };
 
 struct embag_answer {
@@ -136,33 +132,34 @@ struct embag_answer {
 };
 
 struct embag_options {
-    uint64_t connect_timeout_us; /* 0: 5 s */
-    uint64_t timeout_us;         /* of a call that names none; 0: 1 s */
-    size_t answer_bytes_max;     /* 0: 64 MiB */
+    uint64_t connect_timeout_us; /* 0: 5 s; the resolver's own time for a name comes on top */
+    uint64_t timeout_us; /* of a call that names none, waiting for the lock included; 0: 1 s */
+    uint32_t answer_bytes_max; /* a larger answer ends its call: RESOURCE_EXHAUSTED; 0: 64 MiB */
 };
 
-struct embag_client;
+struct embag_client; /* opaque */
 
-/* Connects to "HOST:PORT", "[V6]:PORT" or "unix:PATH". options may be NULL. Anything but EMBAG_OK:
- * *client is NULL and *error says why. error may be NULL, here and below. */
+/* Connects to "HOST:PORT", "[V6]:PORT" or "unix:PATH"; a name's addresses are tried in turn.
+ * options may be NULL. Anything but EMBAG_OK: *client is NULL and *error says why (UNAVAILABLE:
+ * nobody answers there). error may be NULL, here and below. */
 enum embag_status embag_open(const char *address, const struct embag_options *options,
     struct embag_client **client, struct embag_error *error);
-/* Closes the connection. Accepts NULL. No call may be under way. */
+/* Closes the connection. No call may be under way. */
 void embag_close(struct embag_client *client);
 
 /* Sends one Lookup and waits for its answer. A connection that has been lost is opened once more
- * first. Anything but EMBAG_OK: *answer is NULL. */
+ * first; one lost before the answer is there gives UNAVAILABLE, and the request may be sent again.
+ * Anything but EMBAG_OK: *answer is NULL. */
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
     struct embag_answer **answer, struct embag_error *error);
-/* Accepts NULL. */
 void embag_answer_free(struct embag_answer *answer);
 
-/* A table as the server describes it. */
+/* Models as the server describes them. */
 struct embag_table {
     const char *name;
     uint64_t rows;
-    uint32_t rank; /* of shape */
-    uint64_t shape[EMBAG_RANK_MAX];
+    uint32_t rank;                  /* of shape */
+    uint64_t shape[EMBAG_RANK_MAX]; /* trailing dims; none for a table of rank 1 */
     enum embag_type type;
     const char *storage;
     uint64_t resident_bytes;
@@ -191,10 +188,9 @@ struct embag_model_list {
 /* Lists the server's models. */
 enum embag_status embag_list_models(
     struct embag_client *client, struct embag_model_list **list, struct embag_error *error);
-/* Accepts NULL. */
 void embag_model_list_free(struct embag_model_list *list);
 
-/* "OUT_OF_RANGE" and so on. */
+/* "OUT_OF_RANGE" and so on; "UNKNOWN" for a number that is none of them. */
 const char *embag_status_name(enum embag_status status);
 /* Bytes of one element; 0 for a number that is no type. */
 size_t embag_type_bytes(enum embag_type type);

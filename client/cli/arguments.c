@@ -1,0 +1,218 @@
+#include "client/cli/arguments.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* A value that is not what its flag takes. Returns false, for callers to return. */
+static bool refuse(const char *flag, const char *text, const char *why)
+{
+    (void)fprintf(stderr, "embag: --%s %s: %s\n", flag, text, why);
+    return false;
+}
+
+static bool read_number(const struct eb_flag *flag, const char *text, uint64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0') {
+        return refuse(flag->name, text, "not a whole number");
+    }
+    if (errno == ERANGE || value < flag->min || value > flag->max) {
+        (void)fprintf(stderr, "embag: --%s %s: not between %llu and %llu\n", flag->name, text,
+            (unsigned long long)flag->min, (unsigned long long)flag->max);
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+/* One element of a list, at *text, of a type; moves *text behind it. */
+static bool read_value(const char **text, enum embag_type type, void *out)
+{
+    char *end = NULL;
+    const char *start = *text;
+    int bits = (int)(8 * embag_type_bytes(type));
+    bool fits = true;
+    union {
+        float f32;
+        double f64;
+        int64_t i64;
+        uint64_t u64;
+    } value = {.u64 = 0};
+    if (*start == ' ' || *start == '\0') {
+        return false; /* What strtod would skip or take for zero. */
+    }
+    errno = 0;
+    switch (type) {
+    case EMBAG_F32: value.f32 = strtof(start, &end); break;
+    case EMBAG_F64: value.f64 = strtod(start, &end); break;
+    case EMBAG_I8:
+    case EMBAG_I16:
+    case EMBAG_I32:
+    case EMBAG_I64:
+        value.i64 = strtoll(start, &end, 10);
+        fits = errno == 0 && value.i64 >= -1 - (INT64_MAX >> (64 - bits)) &&
+               value.i64 <= INT64_MAX >> (64 - bits);
+        break;
+    case EMBAG_U8:
+    case EMBAG_U16:
+    case EMBAG_U32:
+    case EMBAG_U64:
+        value.u64 = strtoull(start, &end, 10);
+        fits = errno == 0 && *start != '-' && value.u64 <= UINT64_MAX >> (64 - bits);
+        break;
+    case EMBAG_F16:
+    case EMBAG_BF16:
+    case EMBAG_TYPE_UNSPECIFIED: return false;
+    }
+    memcpy(out, &value, (size_t)bits / 8);
+    *text = end;
+    return fits && end != start;
+}
+
+bool eb_arguments_read_values(
+    const char *flag, const char *text, enum embag_type type, struct eb_arguments_values *out)
+{
+    size_t count = text[0] != '\0';
+    for (const char *c = text; *c != '\0'; c++) {
+        count += *c == ',';
+    }
+    *out = (struct eb_arguments_values){.data = calloc(count + 1, 8)};
+    if (out->data == NULL) {
+        return refuse(flag, text, "no memory for so many values");
+    }
+    const char *next = text;
+    size_t bytes = embag_type_bytes(type);
+    for (; out->count < count; out->count++) {
+        const char *element = next;
+        bool good = read_value(&next, type, (uint8_t *)out->data + out->count * bytes);
+        if (!good || *next != (out->count + 1 < count ? ',' : '\0')) {
+            (void)fprintf(stderr, "embag: --%s %s: \"%.*s\" is no number of the type\n", flag, text,
+                (int)strcspn(element, ","), element);
+            free(out->data);
+            *out = (struct eb_arguments_values){0};
+            return false;
+        }
+        next++;
+    }
+    return true;
+}
+
+static bool read_integers(const char *flag, const char *text, struct embag_integers *out)
+{
+    struct eb_arguments_values values;
+    if (!eb_arguments_read_values(flag, text, EMBAG_I64, &values)) {
+        return false;
+    }
+    free((void *)out->data); /* The flag may be there twice: the last one counts. */
+    *out = (struct embag_integers){.data = values.data, .count = values.count, .width = 8};
+    return true;
+}
+
+static bool read_integer(const char *flag, const char *text, struct eb_flag_integer *out)
+{
+    const char *end = text;
+    out->given = true;
+    if (!read_value(&end, EMBAG_I64, &out->value) || *end != '\0') {
+        return refuse(flag, text, "not an integer of 64 bits");
+    }
+    return true;
+}
+
+static bool read_choice(const struct eb_flag *flag, const char *text, int *out)
+{
+    for (int i = 1; flag->choices[i] != NULL; i++) {
+        if (strcasecmp(flag->choices[i], text) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    (void)fprintf(stderr, "embag: --%s %s: not one of", flag->name, text);
+    for (int i = 1; flag->choices[i] != NULL; i++) {
+        (void)fprintf(stderr, " %s", flag->choices[i]);
+    }
+    (void)fputc('\n', stderr);
+    return false;
+}
+
+static bool read_flag(const struct eb_flag *flag, const char *text, void *options)
+{
+    void *field = (uint8_t *)options + flag->offset;
+    switch (flag->kind) {
+    case EB_FLAG_SWITCH: *(bool *)field = true; return true;
+    case EB_FLAG_POSITIONAL:
+    case EB_FLAG_TEXT: *(const char **)field = text; return true;
+    case EB_FLAG_NUMBER: return read_number(flag, text, field);
+    case EB_FLAG_INTEGER: return read_integer(flag->name, text, field);
+    case EB_FLAG_INTEGERS: return read_integers(flag->name, text, field);
+    case EB_FLAG_CHOICE: return read_choice(flag, text, field);
+    }
+    return false;
+}
+
+/* The command's flags as getopt_long takes them, --help last. A flag's position is its value. */
+static void list_options(const struct eb_command *command, struct option *out)
+{
+    assert(command->flag_count <= EB_FLAGS_MAX);
+    for (size_t i = 0; i < command->flag_count; i++) {
+        const struct eb_flag *flag = &command->flags[i];
+        bool takes_value = flag->kind != EB_FLAG_SWITCH;
+        /* Nobody can type the empty name that stands for the positional argument. */
+        out[i] = (struct option){.name = flag->kind == EB_FLAG_POSITIONAL ? "" : flag->name,
+            .has_arg = takes_value ? required_argument : no_argument,
+            .val = (int)i};
+    }
+    out[command->flag_count] =
+        (struct option){.name = "help", .has_arg = no_argument, .val = EB_FLAGS_MAX};
+    out[command->flag_count + 1] = (struct option){0};
+}
+
+/* The one argument that is no flag, where the command takes one. */
+static bool read_positional(
+    const struct eb_command *command, int argument_count, char **arguments, void *options)
+{
+    const struct eb_flag *positional = NULL;
+    for (size_t i = 0; i < command->flag_count; i++) {
+        if (command->flags[i].kind == EB_FLAG_POSITIONAL) {
+            positional = &command->flags[i];
+        }
+    }
+    if (positional != NULL && optind == argument_count) {
+        (void)fprintf(stderr, "embag: %s: %s is missing\n", command->name, positional->name);
+        return false;
+    }
+    if (argument_count - optind > (positional != NULL)) {
+        (void)fprintf(stderr, "embag: %s: \"%s\" is one argument too many\n", command->name,
+            arguments[argument_count - 1]);
+        return false;
+    }
+    return positional == NULL || read_flag(positional, arguments[optind], options);
+}
+
+enum eb_arguments_outcome eb_arguments_read(
+    const struct eb_command *command, int argument_count, char **arguments, void *options)
+{
+    struct option known[EB_FLAGS_MAX + 2];
+    list_options(command, known);
+    optind = 0; /* Starts anew, whatever was read before. */
+    for (int flag; (flag = getopt_long(argument_count, arguments, "", known, NULL)) != -1;) {
+        if (flag == '?') {
+            return EB_ARGUMENTS_WRONG;
+        }
+        if (flag == EB_FLAGS_MAX) {
+            (void)fputs(command->usage, stdout);
+            return EB_ARGUMENTS_HELP;
+        }
+        if (!read_flag(&command->flags[flag], optarg, options)) {
+            return EB_ARGUMENTS_WRONG;
+        }
+    }
+    return read_positional(command, argument_count, arguments, options) ? EB_ARGUMENTS_READ
+                                                                        : EB_ARGUMENTS_WRONG;
+}

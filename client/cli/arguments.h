@@ -1,0 +1,60 @@
+/* A command's flags as data, and the reading of their values. What is wrong is said on stderr in
+ * one line that names flag and value.
+ * Thread: main (getopt_long keeps state of its own). Memory: lists are the caller's to free. */
+#pragma once
+
+#include "client/embag.h"
+
+/* Kind of a flag, and what lies at its offset in the command's options. */
+enum eb_flag_kind {
+    EB_FLAG_SWITCH,    /* bool; takes no value */
+    EB_FLAG_TEXT,      /* const char *, borrowed from the arguments */
+    EB_FLAG_NUMBER,    /* uint64_t between min and max */
+    EB_FLAG_INTEGER,   /* struct eb_flag_integer */
+    EB_FLAG_INTEGERS,  /* struct embag_integers of width 8; its data is on the heap */
+    EB_FLAG_CHOICE,    /* int: position of the value in `choices` */
+    EB_FLAG_POSITIONAL /* const char *; no flag but the one argument, which must be there */
+};
+
+struct eb_flag_integer {
+    bool given;
+    int64_t value;
+};
+
+struct eb_flag {
+    const char *name; /* without dashes */
+    enum eb_flag_kind kind;
+    size_t offset;
+    uint64_t min, max;          /* NUMBER */
+    const char *const *choices; /* CHOICE: ended by NULL; position 0 is "not given" */
+};
+
+#define EB_FLAGS_MAX 32
+
+struct eb_command {
+    const char *name;
+    const char *usage; /* what --help prints */
+    const struct eb_flag *flags;
+    size_t flag_count; /* at most EB_FLAGS_MAX */
+};
+
+enum eb_arguments_outcome {
+    EB_ARGUMENTS_READ,
+    EB_ARGUMENTS_HELP, /* --help: the usage has been printed */
+    EB_ARGUMENTS_WRONG /* said on stderr */
+};
+
+/* Reads `arguments` (the first is the command's name) into the zeroed struct `options`. Lists that
+ * were read are in *options whatever the outcome. */
+enum eb_arguments_outcome eb_arguments_read(
+    const struct eb_command *command, int argument_count, char **arguments, void *options);
+
+/* An array of values of a type, as "0.5,-1" says them. */
+struct eb_arguments_values {
+    void *data; /* on the heap */
+    size_t count;
+};
+
+/* For f32, f64 and integer types. false: said on stderr, and *out is empty. */
+bool eb_arguments_read_values(
+    const char *flag, const char *text, enum embag_type type, struct eb_arguments_values *out);

@@ -1,0 +1,312 @@
+#include "client/cli/lookup_command.h"
+
+#include "client/cli/arguments.h"
+#include "client/cli/output.h"
+#include "kernels/bag.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define US_PER_MS 1000
+
+static const char usage[] =
+    "Usage: embag lookup --server ADDRESS --table TABLE --indices LIST [OPTION]...\n"
+    "Looks bags of rows up and prints the pooled rows, one line per bag.\n"
+    "\n"
+    "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
+    "  --model MODEL          may be left out where the server has only one\n"
+    "  --version N            of the model; the one being served unless given\n"
+    "  --table TABLE          table or feature of the model\n"
+    "  --indices LIST         rows, such as 0,2,3,4\n"
+    "How indices form bags, one of:\n"
+    "  --offsets LIST         where each bag starts\n"
+    "    --include-last-offset  the last offset ends the last bag\n"
+    "  --lengths LIST         how many indices each bag has\n"
+    "  --indices-per-bag N    all bags have N\n"
+    "  --segment-ids LIST     the bag of each index, --num-segments N bags in all\n"
+    "  --num-bags N           the number of bags where the above do not say it\n"
+    "What becomes of them:\n"
+    "  --reduction NAME       sum, mean, weighted_mean, sqrtn, max, min or none\n"
+    "  --weights LIST         a factor for each index. They are sent as the table's type where\n"
+    "                         that is f64 or an integer, else as f32; the server is asked for it\n"
+    "  --weights-type TYPE    f32, f64 or an integer type: sent so, nobody is asked\n"
+    "  --missing NAME         error, skip, zero or unknown_row: rows that the table lacks\n"
+    "  --default-index N      the row that fills empty bags\n"
+    "  --output-type TYPE     f32, f16, bf16 or f64; the table's type unless given\n"
+    "Further:\n"
+    "  --timeout-ms N         1000 unless given\n"
+    "  --json                 one JSON object; its values are one flat list in C order, its\n"
+    "                         latency_us is the call's\n"
+    "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
+
+static const char *const reductions[] = {
+#define X(name, number, text) [number] = text,
+    [0] = "",
+    EB_REDUCTION_LIST(X)
+#undef X
+        NULL};
+
+static const char *const missing_policies[] = {
+#define X(name, number, text) [number] = text,
+    [0] = "",
+    EB_MISSING_LIST(X)
+#undef X
+        NULL};
+
+struct options {
+    const char *server;
+    const char *model;
+    const char *table;
+    const char *weights;
+    uint64_t version;
+    uint64_t indices_per_bag;
+    uint64_t num_segments;
+    uint64_t num_bags;
+    uint64_t timeout_ms;
+    struct embag_integers indices;
+    struct embag_integers offsets;
+    struct embag_integers lengths;
+    struct embag_integers segment_ids;
+    struct eb_flag_integer default_index;
+    int reduction;
+    int missing;
+    int weights_type;
+    int output_type;
+    bool include_last_offset;
+    bool json;
+};
+
+#define AT(field) offsetof(struct options, field)
+static const struct eb_flag flags[] = {
+    {"server", EB_FLAG_TEXT, AT(server), 0, 0, NULL},
+    {"model", EB_FLAG_TEXT, AT(model), 0, 0, NULL},
+    {"version", EB_FLAG_NUMBER, AT(version), 1, UINT64_MAX, NULL},
+    {"table", EB_FLAG_TEXT, AT(table), 0, 0, NULL},
+    {"indices", EB_FLAG_INTEGERS, AT(indices), 0, 0, NULL},
+    {"offsets", EB_FLAG_INTEGERS, AT(offsets), 0, 0, NULL},
+    {"include-last-offset", EB_FLAG_SWITCH, AT(include_last_offset), 0, 0, NULL},
+    {"lengths", EB_FLAG_INTEGERS, AT(lengths), 0, 0, NULL},
+    {"indices-per-bag", EB_FLAG_NUMBER, AT(indices_per_bag), 0, UINT32_MAX, NULL},
+    {"segment-ids", EB_FLAG_INTEGERS, AT(segment_ids), 0, 0, NULL},
+    {"num-segments", EB_FLAG_NUMBER, AT(num_segments), 0, UINT64_MAX, NULL},
+    {"num-bags", EB_FLAG_NUMBER, AT(num_bags), 0, UINT64_MAX, NULL},
+    {"reduction", EB_FLAG_CHOICE, AT(reduction), 0, 0, reductions},
+    {"weights", EB_FLAG_TEXT, AT(weights), 0, 0, NULL},
+    {"weights-type", EB_FLAG_CHOICE, AT(weights_type), 0, 0, eb_output_types},
+    {"missing", EB_FLAG_CHOICE, AT(missing), 0, 0, missing_policies},
+    {"default-index", EB_FLAG_INTEGER, AT(default_index), 0, 0, NULL},
+    {"output-type", EB_FLAG_CHOICE, AT(output_type), 0, 0, eb_output_types},
+    {"timeout-ms", EB_FLAG_NUMBER, AT(timeout_ms), 1, 86400000, NULL},
+    {"json", EB_FLAG_SWITCH, AT(json), 0, 0, NULL},
+};
+#undef AT
+
+static const struct eb_command command = {"lookup", usage, flags, sizeof flags / sizeof flags[0]};
+
+static int fail(const struct embag_error *error)
+{
+    (void)fprintf(stderr, "%s: %s\n", embag_status_name(error->status), error->text);
+    return 1;
+}
+
+static const struct embag_model *find_model(const struct embag_model_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (name != NULL ? strcmp(list->models[i].name, name) == 0 : list->count == 1) {
+            return &list->models[i];
+        }
+    }
+    return NULL;
+}
+
+/* The type of the table asked for; unspecified where the server does not name it. */
+static enum embag_type find_type(const struct embag_model_list *list, const struct options *options)
+{
+    const struct embag_model *model = find_model(list, options->model);
+    for (size_t v = 0; model != NULL && v < model->version_count; v++) {
+        const struct embag_model_version *version = &model->versions[v];
+        uint64_t wanted = options->version != 0 ? options->version : model->served_version;
+        for (size_t t = 0; version->version == wanted && t < version->table_count; t++) {
+            if (strcmp(version->tables[t].name, options->table) == 0) {
+                return version->tables[t].type;
+            }
+        }
+    }
+    return EMBAG_TYPE_UNSPECIFIED;
+}
+
+/* What --weights are sent as. */
+static enum embag_status choose_weights_type(struct embag_client *client,
+    const struct options *options, enum embag_type *type, struct embag_error *error)
+{
+    *type = (enum embag_type)options->weights_type;
+    if (options->weights_type != 0) {
+        return EMBAG_OK;
+    }
+    struct embag_model_list *list = NULL;
+    enum embag_status status = embag_list_models(client, &list, error);
+    if (status != EMBAG_OK) {
+        return status;
+    }
+    *type = find_type(list, options);
+    if (*type == EMBAG_TYPE_UNSPECIFIED || *type == EMBAG_F16 || *type == EMBAG_BF16) {
+        *type = EMBAG_F32; /* Where there is no such table, the lookup will say so. */
+    }
+    embag_model_list_free(list);
+    return EMBAG_OK;
+}
+
+static double read_clock_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static void print_text(const struct embag_answer *answer, const char *table, double latency_us)
+{
+    (void)printf("model %s, version %" PRIu64 ", %.3f ms\n", answer->model, answer->version,
+        latency_us / US_PER_MS);
+    for (size_t i = 0; i < answer->result_count; i++) {
+        const struct embag_result *result = &answer->results[i];
+        uint64_t bags = result->rank > 0 ? result->shape[0] : 0;
+        uint64_t count = result->values_bytes / embag_type_bytes(result->type);
+        (void)printf("%s: %s ", table, eb_output_type(result->type));
+        eb_output_shape(stdout, result->shape, result->rank);
+        (void)printf(", %" PRIu64 " missing\n", result->missing);
+        for (uint64_t bag = 0; bag < bags; bag++) {
+            (void)printf("%6" PRIu64 ":", bag);
+            for (uint64_t at = count / bags * bag; at < count / bags * (bag + 1); at++) {
+                (void)putchar(' ');
+                eb_output_value(stdout, result, at, false);
+            }
+            (void)putchar('\n');
+        }
+    }
+}
+
+static void print_json(const struct embag_answer *answer, double latency_us)
+{
+    (void)printf("{\"model\": ");
+    eb_output_json_text(stdout, answer->model);
+    (void)printf(", \"version\": %" PRIu64 ", \"results\": [", answer->version);
+    for (size_t i = 0; i < answer->result_count; i++) {
+        const struct embag_result *result = &answer->results[i];
+        uint64_t count = result->values_bytes / embag_type_bytes(result->type);
+        (void)printf("%s{\"query\": %" PRIu32 ", \"type\": \"%s\", \"shape\": ", i > 0 ? ", " : "",
+            result->query, eb_output_type(result->type));
+        eb_output_shape(stdout, result->shape, result->rank);
+        (void)printf(", \"missing\": %" PRIu64 ", \"values\": [", result->missing);
+        for (uint64_t at = 0; at < count; at++) {
+            (void)fputs(at > 0 ? ", " : "", stdout);
+            eb_output_value(stdout, result, at, true);
+        }
+        (void)printf("]}");
+    }
+    (void)printf("], \"latency_us\": %.1f}\n", latency_us);
+}
+
+/* Makes the call and prints its answer. Returns the exit status. */
+static int look_up(
+    struct embag_client *client, const struct options *options, const struct embag_query *query)
+{
+    const struct embag_request request = {
+        .model = options->model,
+        .version = options->version,
+        .queries = query,
+        .query_count = 1,
+        .output_type = (enum embag_type)options->output_type,
+    };
+    struct embag_answer *answer = NULL;
+    struct embag_error error;
+    double start_us = read_clock_us();
+    if (embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
+        return fail(&error);
+    }
+    double latency_us = read_clock_us() - start_us;
+    if (options->json) {
+        print_json(answer, latency_us);
+    } else {
+        print_text(answer, options->table, latency_us);
+    }
+    embag_answer_free(answer);
+    return 0;
+}
+
+/* The query without its weights, which may need the server to be understood. */
+static struct embag_query make_query(const struct options *options)
+{
+    return (struct embag_query){
+        .table = options->table,
+        .reduction = (enum embag_reduction)options->reduction,
+        .missing = (enum embag_missing)options->missing,
+        .indices = options->indices,
+        .offsets = options->offsets,
+        .lengths = options->lengths,
+        .segment_ids = options->segment_ids,
+        .num_segments = options->num_segments,
+        .indices_per_bag = (uint32_t)options->indices_per_bag,
+        .num_bags = options->num_bags,
+        .include_last_offset = options->include_last_offset,
+        .has_default = options->default_index.given,
+        .default_index = options->default_index.value,
+    };
+}
+
+static int run_with(struct embag_client *client, const struct options *options)
+{
+    struct embag_query query = make_query(options);
+    struct eb_arguments_values weights = {0};
+    struct embag_error error;
+    if (options->weights != NULL) {
+        if (choose_weights_type(client, options, &query.weights_type, &error) != EMBAG_OK) {
+            return fail(&error);
+        }
+        if (!eb_arguments_read_values("weights", options->weights, query.weights_type, &weights)) {
+            return 2;
+        }
+        query.weights = weights.data;
+        query.weights_count = weights.count;
+    }
+    int status = look_up(client, options, &query);
+    free(weights.data);
+    return status;
+}
+
+static int run(const struct options *options)
+{
+    if (options->server == NULL || options->table == NULL || options->indices.width == 0) {
+        (void)fprintf(stderr, "embag: lookup: --%s is missing\n",
+            options->server == NULL  ? "server"
+            : options->table == NULL ? "table"
+                                     : "indices");
+        return 2;
+    }
+    const struct embag_options settings = {.timeout_us = options->timeout_ms * US_PER_MS};
+    struct embag_client *client = NULL;
+    struct embag_error error;
+    if (embag_open(options->server, &settings, &client, &error) != EMBAG_OK) {
+        return fail(&error);
+    }
+    int status = run_with(client, options);
+    embag_close(client);
+    return status;
+}
+
+int eb_lookup_command_main(int argument_count, char **arguments)
+{
+    struct options options = {0};
+    int status = 2;
+    switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
+    case EB_ARGUMENTS_READ: status = run(&options); break;
+    case EB_ARGUMENTS_HELP: status = 0; break;
+    case EB_ARGUMENTS_WRONG: status = 2; break;
+    }
+    free((void *)options.indices.data);
+    free((void *)options.offsets.data);
+    free((void *)options.lengths.data);
+    free((void *)options.segment_ids.data);
+    return status;
+}

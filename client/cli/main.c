@@ -1,0 +1,64 @@
+#include "client/cli/demo.h"
+#include "client/cli/lookup_command.h"
+#include "client/cli/make_model.h"
+#include "client/cli/models_command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "Usage: embag COMMAND [OPTION]...\n"
+    "The command-line tool of embag, a server for embedding tables.\n"
+    "\n"
+    "  lookup       look bags of rows up and print the pooled rows\n"
+    "  models       list a server's models and tables\n"
+    "  make-model   write a workload's model into a repository\n"
+    "  demo         answer the specification's examples, or time some lookups\n"
+    "\n"
+    "  embag COMMAND --help says more; embag --version says which version this is.\n";
+
+static const struct {
+    const char *name;
+    int (*main)(int argument_count, char **arguments);
+} commands[] = {
+    {"lookup", eb_lookup_command_main},
+    {"models", eb_models_command_main},
+    {"make-model", eb_make_model_main},
+    {"demo", eb_demo_main},
+};
+
+static int dispatch(int argument_count, char **arguments)
+{
+    if (argument_count < 2) {
+        (void)fputs(usage, stderr);
+        return 2;
+    }
+    const char *name = arguments[1];
+    if (strcmp(name, "--help") == 0) {
+        (void)fputs(usage, stdout);
+        return 0;
+    }
+    if (strcmp(name, "--version") == 0) {
+        (void)puts("embag " EMBAG_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (strcmp(name, commands[i].name) == 0) {
+            return commands[i].main(argument_count - 1, arguments + 1);
+        }
+    }
+    (void)fprintf(
+        stderr, "embag: \"%s\" is no command: lookup, models, make-model or demo\n", name);
+    return 2;
+}
+
+int main(int argument_count, char **arguments)
+{
+    int status = dispatch(argument_count, arguments);
+    /* Output that did not arrive is a failure, whatever the command thought of it. */
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        perror("embag: standard output");
+        return status != 0 ? status : 1;
+    }
+    return status;
+}

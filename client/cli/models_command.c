@@ -1,0 +1,214 @@
+#include "client/cli/models_command.h"
+
+#include "client/cli/arguments.h"
+#include "client/cli/output.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "Usage: embag models --server ADDRESS [--json]\n"
+    "Lists the models of a server, their versions and their tables.\n"
+    "\n"
+    "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
+    "  --json                 one JSON object\n"
+    "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
+
+struct options {
+    const char *server;
+    bool json;
+};
+
+static const struct eb_flag flags[] = {
+    {"server", EB_FLAG_TEXT, offsetof(struct options, server), 0, 0, NULL},
+    {"json", EB_FLAG_SWITCH, offsetof(struct options, json), 0, 0, NULL},
+};
+
+static const struct eb_command command = {"models", usage, flags, sizeof flags / sizeof flags[0]};
+
+/* One table as a line of words, or a version without tables. */
+#define COLUMN_COUNT 7
+#define CELL_BYTES 256
+
+struct line {
+    char cells[COLUMN_COUNT][CELL_BYTES]; /* model, version, state, table, type, shape, size */
+};
+
+static const char *const headings[COLUMN_COUNT] = {
+    "MODEL", "VERSION", "STATE", "TABLE", "TYPE", "SHAPE", "SIZE"};
+
+static const char *name_state(const struct embag_model_version *version)
+{
+    if (version->serving) {
+        return "serving";
+    }
+    return version->error[0] != '\0' ? "failed" : "idle";
+}
+
+static void format_size(uint64_t bytes, char out[CELL_BYTES])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    double size = (double)bytes;
+    for (; size >= 1024; size /= 1024) {
+        unit++;
+    }
+    (void)snprintf(out, CELL_BYTES, "%.*f %s", unit > 0, size, units[unit]);
+}
+
+/* [rows, trailing dims...] */
+static void format_shape(const struct embag_table *table, char out[CELL_BYTES])
+{
+    int used = snprintf(out, CELL_BYTES, "[%" PRIu64, table->rows);
+    for (uint32_t i = 0; i < table->rank; i++) {
+        used += snprintf(out + used, CELL_BYTES - (size_t)used, ", %" PRIu64, table->shape[i]);
+    }
+    (void)snprintf(out + used, CELL_BYTES - (size_t)used, "]");
+}
+
+static void fill_line(struct line *line, const struct embag_model *model,
+    const struct embag_model_version *version, const struct embag_table *table)
+{
+    memset(line, 0, sizeof *line);
+    (void)snprintf(line->cells[0], CELL_BYTES, "%s", model->name);
+    (void)snprintf(line->cells[1], CELL_BYTES, "%" PRIu64, version->version);
+    (void)snprintf(line->cells[2], CELL_BYTES, "%s", name_state(version));
+    if (table == NULL) {
+        (void)snprintf(line->cells[3], CELL_BYTES, "%s", version->error);
+        return;
+    }
+    (void)snprintf(line->cells[3], CELL_BYTES, "%s", table->name);
+    (void)snprintf(line->cells[4], CELL_BYTES, "%s", eb_output_type(table->type));
+    format_shape(table, line->cells[5]);
+    format_size(table->resident_bytes, line->cells[6]);
+}
+
+/* Calls `visit` for every line of the list, in order. */
+static void visit_lines(const struct embag_model_list *list,
+    void (*visit)(const struct line *line, int *widths), int *widths)
+{
+    struct line line;
+    for (size_t m = 0; m < list->count; m++) {
+        const struct embag_model *model = &list->models[m];
+        for (size_t v = 0; v < model->version_count; v++) {
+            const struct embag_model_version *version = &model->versions[v];
+            size_t count = version->table_count > 0 ? version->table_count : 1;
+            for (size_t t = 0; t < count; t++) {
+                fill_line(
+                    &line, model, version, version->table_count > 0 ? &version->tables[t] : NULL);
+                visit(&line, widths);
+            }
+        }
+    }
+}
+
+static void widen(const struct line *line, int *widths)
+{
+    /* Where there is no table, its column holds a sentence that nothing needs to line up with. */
+    int count = line->cells[4][0] != '\0' ? COLUMN_COUNT : 3;
+    for (int i = 0; i < count; i++) {
+        int width = (int)strlen(line->cells[i]);
+        widths[i] = width > widths[i] ? width : widths[i];
+    }
+}
+
+static void print_line(const struct line *line, int *widths)
+{
+    int count = line->cells[4][0] != '\0' ? COLUMN_COUNT : 4;
+    for (int i = 0; i < count; i++) {
+        (void)printf("%s%-*s", i > 0 ? "  " : "", i + 1 < count ? widths[i] : 0, line->cells[i]);
+    }
+    (void)putchar('\n');
+}
+
+static void print_text(const struct embag_model_list *list)
+{
+    int widths[COLUMN_COUNT] = {0};
+    struct line heading;
+    for (int i = 0; i < COLUMN_COUNT; i++) {
+        (void)snprintf(heading.cells[i], CELL_BYTES, "%s", headings[i]);
+    }
+    widen(&heading, widths);
+    visit_lines(list, widen, widths);
+    print_line(&heading, widths);
+    visit_lines(list, print_line, widths);
+}
+
+static void print_table_json(const struct embag_table *table)
+{
+    (void)printf("{\"name\": ");
+    eb_output_json_text(stdout, table->name);
+    (void)printf(", \"rows\": %" PRIu64 ", \"shape\": ", table->rows);
+    eb_output_shape(stdout, table->shape, table->rank);
+    (void)printf(", \"type\": \"%s\", \"storage\": ", eb_output_type(table->type));
+    eb_output_json_text(stdout, table->storage);
+    (void)printf(", \"resident_bytes\": %" PRIu64 "}", table->resident_bytes);
+}
+
+static void print_version_json(const struct embag_model_version *version)
+{
+    (void)printf("{\"version\": %" PRIu64 ", \"serving\": %s, \"error\": ", version->version,
+        version->serving ? "true" : "false");
+    eb_output_json_text(stdout, version->error);
+    (void)printf(", \"tables\": [");
+    for (size_t t = 0; t < version->table_count; t++) {
+        (void)fputs(t > 0 ? ", " : "", stdout);
+        print_table_json(&version->tables[t]);
+    }
+    (void)printf("]}");
+}
+
+static void print_json(const struct embag_model_list *list)
+{
+    (void)printf("{\"models\": [");
+    for (size_t m = 0; m < list->count; m++) {
+        const struct embag_model *model = &list->models[m];
+        (void)printf("%s{\"name\": ", m > 0 ? ", " : "");
+        eb_output_json_text(stdout, model->name);
+        (void)printf(", \"served_version\": %" PRIu64 ", \"versions\": [", model->served_version);
+        for (size_t v = 0; v < model->version_count; v++) {
+            (void)fputs(v > 0 ? ", " : "", stdout);
+            print_version_json(&model->versions[v]);
+        }
+        (void)printf("]}");
+    }
+    (void)printf("]}\n");
+}
+
+static int run(const struct options *options)
+{
+    if (options->server == NULL) {
+        (void)fprintf(stderr, "embag: models: --server is missing\n");
+        return 2;
+    }
+    struct embag_client *client = NULL;
+    struct embag_model_list *list = NULL;
+    struct embag_error error;
+    if (embag_open(options->server, NULL, &client, &error) != EMBAG_OK ||
+        embag_list_models(client, &list, &error) != EMBAG_OK) {
+        (void)fprintf(stderr, "%s: %s\n", embag_status_name(error.status), error.text);
+        embag_close(client);
+        return 1;
+    }
+    if (options->json) {
+        print_json(list);
+    } else {
+        print_text(list);
+    }
+    embag_model_list_free(list);
+    embag_close(client);
+    return 0;
+}
+
+int eb_models_command_main(int argument_count, char **arguments)
+{
+    struct options options = {0};
+    switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
+    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_HELP: return 0;
+    case EB_ARGUMENTS_WRONG: return 2;
+    }
+    return 2;
+}

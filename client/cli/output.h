@@ -1,0 +1,23 @@
+/* How values are printed: for people, and as JSON.
+ * Thread: pure but for the stream. Memory: none. */
+#pragma once
+
+#include "client/embag.h"
+
+#include <stdio.h>
+
+/* Names by number, ended by NULL; position 0 stands for "unspecified". */
+extern const char *const eb_output_types[];
+
+/* "f32"; "unspecified" for a number that is no type. */
+const char *eb_output_type(enum embag_type type);
+
+/* The element at `position` of a result. Integers exactly; floating-point numbers by the fewest
+ * digits that read back as the same number (f16 and bf16 as the f32 of their value). JSON knows no
+ * NaN and no infinity: there they are strings. */
+void eb_output_value(FILE *out, const struct embag_result *result, uint64_t position, bool as_json);
+
+/* "[3, 2]", which is JSON too. */
+void eb_output_shape(FILE *out, const uint64_t *shape, uint32_t rank);
+/* A JSON string, quotes included. `text` is UTF-8. */
+void eb_output_json_text(FILE *out, const char *text);

@@ -1,0 +1,135 @@
+#include "client/models_call.h"
+
+#include "proto/codec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What decoding may take beside eight times the message: a described table costs more memory than
+ * bytes. */
+#define ARENA_BYTES_SPARE (16 * 1024 * 1024)
+
+static bool copy_table(const struct eb_wire_table *in, struct embag_table *out)
+{
+    if (in->shape_count > EMBAG_RANK_MAX) {
+        return false;
+    }
+    *out = (struct embag_table){
+        .name = in->name,
+        .rows = in->rows,
+        .rank = (uint32_t)in->shape_count,
+        .type = (enum embag_type)in->type,
+        .storage = in->storage,
+        .resident_bytes = in->resident_bytes,
+    };
+    for (size_t i = 0; i < in->shape_count; i++) {
+        out->shape[i] = in->shape[i];
+    }
+    return true;
+}
+
+static bool copy_version(
+    struct eb_arena *arena, const struct eb_wire_version *in, struct embag_model_version *out)
+{
+    struct embag_table *tables = eb_arena_take(arena, (in->table_count + 1) * sizeof *tables);
+    if (tables == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < in->table_count; i++) {
+        if (!copy_table(&in->tables[i], &tables[i])) {
+            return false;
+        }
+    }
+    *out = (struct embag_model_version){
+        .version = in->version,
+        .serving = in->state == EB_WIRE_STATE_SERVING,
+        .error = in->error,
+        .table_count = in->table_count,
+        .tables = tables,
+    };
+    return true;
+}
+
+static bool copy_model(
+    struct eb_arena *arena, const struct eb_wire_model *in, struct embag_model *out)
+{
+    struct embag_model_version *versions =
+        eb_arena_take(arena, (in->version_count + 1) * sizeof *versions);
+    if (versions == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < in->version_count; i++) {
+        if (!copy_version(arena, &in->versions[i], &versions[i])) {
+            return false;
+        }
+    }
+    *out = (struct embag_model){
+        .name = in->name,
+        .served_version = in->served_version,
+        .version_count = in->version_count,
+        .versions = versions,
+    };
+    return true;
+}
+
+static bool copy_list(struct eb_models_list *list, const struct eb_wire_model_list *wire)
+{
+    struct embag_model *models = eb_arena_take(&list->arena, (wire->count + 1) * sizeof *models);
+    if (models == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < wire->count; i++) {
+        if (!copy_model(&list->arena, &wire->models[i], &models[i])) {
+            return false;
+        }
+    }
+    list->list = (struct embag_model_list){.count = wire->count, .models = models};
+    return true;
+}
+
+/* What is decoded may point into the message, so the list keeps a copy of it. */
+static bool fill_list(
+    struct eb_models_list *list, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    uint8_t *copy = eb_arena_take(&list->arena, size + 1);
+    if (copy == NULL) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the list of models");
+        return false;
+    }
+    memcpy(copy, bytes, size);
+    const struct eb_wire_model_list *wire = eb_model_list_decode(&list->arena, copy, size, error);
+    if (wire == NULL) {
+        return false;
+    }
+    if (!copy_list(list, wire)) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "no memory for the list of models, or a table of more than %d dims", EMBAG_RANK_MAX);
+        return false;
+    }
+    return true;
+}
+
+struct eb_models_list *eb_models_call_decode(
+    const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    struct eb_models_list *list = calloc(1, sizeof *list);
+    if (list == NULL) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the list of models");
+        return NULL;
+    }
+    eb_arena_init(&list->arena, &eb_memory_heap);
+    eb_arena_reset(&list->arena, 8 * size + ARENA_BYTES_SPARE);
+    if (!fill_list(list, bytes, size, error)) {
+        eb_models_call_free(list);
+        return NULL;
+    }
+    return list;
+}
+
+void eb_models_call_free(struct eb_models_list *list)
+{
+    if (list != NULL) {
+        eb_arena_deinit(&list->arena);
+        free(list);
+    }
+}
