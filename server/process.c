@@ -1,6 +1,7 @@
 #include "server/process.h"
 
 #include "server/admin/log.h"
+#include "server/config_help.h"
 #include "server/rpc/service.h"
 
 #include <errno.h>
@@ -130,7 +131,7 @@ static bool open_executor(struct eb_process *process)
             .executor = process->executor,
             .limits = &config->limits},
         .facts = {.version = EMBAG_VERSION,
-            .build = EMBAG_BUILD_TYPE ", " __VERSION__,
+            .build = eb_config_help_build(),
             .isa = eb_bag_ops_name(ops),
             .config = config},
     };
