@@ -22,8 +22,8 @@ struct eb_grpc_client_handler {
         const uint8_t *bytes, size_t size);
     /* The call is over and `call` no longer valid. An answer that is no gRPC answer (HTTP error,
      * no grpc-status, reset, connection gone) is translated as gRPC's documents say. */
-    void (*on_finish)(void *context, struct eb_grpc_client_call *call, void *user,
-        const struct eb_error *error);
+    void (*on_finish)(
+        void *context, struct eb_grpc_client_call *call, void *user, const struct eb_error *error);
 };
 
 /* `authority` is copied. NULL: no memory. */
@@ -37,8 +37,7 @@ void eb_grpc_client_destroy(struct eb_grpc_client *client);
 struct eb_grpc_client_call *eb_grpc_client_start(
     struct eb_grpc_client *client, const char *path, uint64_t timeout_us, void *user);
 /* Sends one message (see eb_outgoing) and takes the creator's hold. `last`: and ends our side. */
-void eb_grpc_client_write(
-    struct eb_grpc_client_call *call, struct eb_outgoing *message, bool last);
+void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *message, bool last);
 /* Withdraws the call; on_finish follows with CANCELLED at the next send. */
 void eb_grpc_client_cancel(struct eb_grpc_client_call *call);
 

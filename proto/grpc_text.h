@@ -9,7 +9,8 @@
 #define EB_GRPC_PREFIX_BYTES 5
 #define EB_GRPC_MESSAGE_BYTES_MAX 1024 /* of grpc-message, once encoded */
 
-/* "100m", "3S", ... (at most 8 digits and a unit) in microseconds, rounded up. false: no timeout. */
+/* "100m", "3S", ... (at most 8 digits and a unit) in microseconds, rounded up. false: no timeout.
+ */
 bool eb_grpc_timeout_parse(const char *text, size_t size, uint64_t *timeout_us);
 /* Writes the shortest exact-or-longer form, NUL-terminated; `out` has 16 bytes. */
 void eb_grpc_timeout_format(uint64_t timeout_us, char out[16]);

@@ -9,13 +9,14 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* A serialised gRPC message, its five prefix bytes included, shared by the stream that sends it
- * and by the queue's segments of it. Counted by holds, on one thread. */
+/* A serialised gRPC message, its five prefix bytes included, shared by the one call that sends it
+ * and by the queue's pieces of it. Counted by holds, on one thread. */
 struct eb_outgoing {
     uint8_t *bytes;
     size_t size;
-    uint32_t holds;                              /* starts at 1: the creator's */
+    uint32_t holds;                               /* starts at 1: the creator's */
     void (*release)(struct eb_outgoing *message); /* called when the last hold is dropped */
+    struct eb_outgoing *next;                     /* the sending call's */
 };
 
 void eb_outgoing_hold(struct eb_outgoing *message);

@@ -1,0 +1,53 @@
+#include "proto/grpc_budget.h"
+
+/* Honest clients ping about once per call, or every ten seconds. A burst of so many passes, and ten
+ * a second for ever. */
+#define NOISE_MAX 1000u
+#define NOISE_REFILL_MS 100u
+
+void eb_grpc_budget_init(struct eb_grpc_budget *budget, uint32_t resets_max)
+{
+    *budget = (struct eb_grpc_budget){
+        .resets_max = resets_max, .resets_left = resets_max, .noise_left = NOISE_MAX};
+}
+
+void eb_grpc_budget_refill(struct eb_grpc_budget *budget, uint64_t now_ms)
+{
+    if (budget->noise_ms == 0) {
+        budget->noise_ms = now_ms;
+    }
+    uint64_t steps = (now_ms - budget->noise_ms) / NOISE_REFILL_MS;
+    uint64_t room = NOISE_MAX - budget->noise_left;
+    budget->noise_ms += steps * NOISE_REFILL_MS;
+    budget->noise_left += (uint32_t)(steps < room ? steps : room);
+}
+
+bool eb_grpc_budget_spend_noise(struct eb_grpc_budget *budget)
+{
+    if (budget->noise_left == 0) {
+        return false;
+    }
+    --budget->noise_left;
+    return true;
+}
+
+void eb_grpc_budget_calm(struct eb_grpc_budget *budget)
+{
+    budget->noise_left = NOISE_MAX;
+}
+
+bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget)
+{
+    if (budget->resets_left == 0) {
+        return false;
+    }
+    --budget->resets_left;
+    return true;
+}
+
+void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget)
+{
+    if (budget->resets_left < budget->resets_max) {
+        ++budget->resets_left;
+    }
+}

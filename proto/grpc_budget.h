@@ -1,0 +1,28 @@
+/* How much a peer may ask for without getting anything done: frames that carry nothing, and calls
+ * that it resets.
+ * Thread: one at a time. Memory: none. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct eb_grpc_budget {
+    uint32_t resets_max;
+    uint32_t resets_left;
+    uint32_t noise_left;
+    uint64_t noise_ms; /* up to when noise_left is refilled; 0: no clock seen yet */
+};
+
+void eb_grpc_budget_init(struct eb_grpc_budget *budget, uint32_t resets_max);
+/* Lets time pass, on any steady clock. */
+void eb_grpc_budget_refill(struct eb_grpc_budget *budget, uint64_t now_ms);
+
+/* One frame that asks for an answer or for work without a call getting on. false: too many. */
+bool eb_grpc_budget_spend_noise(struct eb_grpc_budget *budget);
+/* A call got on: earlier noise is forgiven. */
+void eb_grpc_budget_calm(struct eb_grpc_budget *budget);
+
+/* The peer has reset a call that was being served. false: too many. */
+bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget);
+/* A call has ended as it should. */
+void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget);

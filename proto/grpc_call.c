@@ -1,0 +1,423 @@
+#include "proto/grpc_call.h"
+
+#include "proto/grpc_server.h"
+
+#include <assert.h>
+#include <nghttp2/nghttp2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BACKLOG_BYTES_MIN 4096
+#define STATIC_FIELD (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
+
+/* A field whose two texts outlive the session. */
+#define FIELD(field_name, field_value)                                                             \
+    {                                                                                              \
+        .name = (uint8_t *)(field_name), .value = (uint8_t *)(field_value),                        \
+        .namelen = sizeof(field_name) - 1, .valuelen = sizeof(field_value) - 1,                    \
+        .flags = STATIC_FIELD                                                                      \
+    }
+
+static const nghttp2_nv response_fields[] = {
+    FIELD(":status", "200"),
+    FIELD("content-type", "application/grpc"),
+    FIELD("grpc-accept-encoding", "identity"),
+};
+
+#define RESPONSE_FIELD_COUNT (sizeof(response_fields) / sizeof(response_fields[0]))
+
+/* The fields that end a call, and room for the texts that are not constant. */
+struct trailers {
+    nghttp2_nv fields[RESPONSE_FIELD_COUNT + 3];
+    size_t count;
+    char message[EB_GRPC_MESSAGE_BYTES_MAX];
+    char pushback[12];
+};
+
+static void check(struct eb_grpc_connection *connection, int outcome)
+{
+    if (outcome < 0 && nghttp2_is_fatal(outcome)) {
+        connection->failed = true;
+    }
+}
+
+struct eb_grpc_call *eb_grpc_call_open(struct eb_grpc_connection *connection, int32_t stream_id)
+{
+    struct eb_grpc_call *call = connection->spare;
+    if (call) {
+        connection->spare = call->next;
+    } else {
+        call = malloc(sizeof(*call));
+        if (!call) {
+            return NULL;
+        }
+    }
+    *call = (struct eb_grpc_call){
+        .connection = connection,
+        .stream_id = stream_id,
+        .next = connection->calls,
+        .progress_ms = connection->now_ms,
+        .reader = {.memory = connection->memory,
+            .bytes_max = connection->limits->request_bytes_max},
+        .output = {.queue = connection->queue, .owner = call},
+    };
+    if (call->next) {
+        call->next->previous = call;
+    }
+    connection->calls = call;
+    ++connection->call_count;
+    return call;
+}
+
+void eb_grpc_call_free_spare(struct eb_grpc_connection *connection)
+{
+    while (connection->spare) {
+        struct eb_grpc_call *call = connection->spare;
+        connection->spare = call->next;
+        free(call);
+    }
+}
+
+/* Opens the peer's windows for bytes that are dealt with. */
+static void credit(struct eb_grpc_call *call, size_t bytes)
+{
+    assert(bytes <= call->held_bytes);
+    call->held_bytes -= bytes;
+    check(call->connection,
+        nghttp2_session_consume(call->connection->session, call->stream_id, bytes));
+}
+
+static void give_backlog(struct eb_grpc_call *call, struct eb_grpc_backlog *backlog)
+{
+    if (backlog->bytes) {
+        const struct eb_memory *memory = call->connection->memory;
+        memory->give(memory->context, backlog->bytes, backlog->capacity);
+    }
+    *backlog = (struct eb_grpc_backlog){0};
+}
+
+static void drop_input(struct eb_grpc_call *call)
+{
+    eb_grpc_message_discard(&call->reader);
+    give_backlog(call, &call->backlog);
+    if (call->held_bytes > 0) {
+        credit(call, call->held_bytes);
+    }
+}
+
+void eb_grpc_call_close(struct eb_grpc_call *call)
+{
+    struct eb_grpc_connection *connection = call->connection;
+    call->finished = true;
+    drop_input(call);
+    if (call->announced) {
+        connection->handler->on_close(connection->context, call);
+    }
+    eb_grpc_output_clear(&call->output);
+    free(call->text);
+    if (call->next) {
+        call->next->previous = call->previous;
+    }
+    if (call->previous) {
+        call->previous->next = call->next;
+    } else {
+        connection->calls = call->next;
+    }
+    --connection->call_count;
+    call->next = connection->spare;
+    connection->spare = call;
+}
+
+static const char *status_digits(enum eb_status status)
+{
+    switch (status) {
+#define X(name, number)                                                                            \
+    case EB_STATUS_##name: return #number;
+        EB_STATUS_LIST(X)
+#undef X
+    }
+    return "2";
+}
+
+static nghttp2_nv *add_field(struct trailers *trailers, const char *name, const char *value)
+{
+    nghttp2_nv *field = &trailers->fields[trailers->count++];
+    *field = (nghttp2_nv){
+        .name = (uint8_t *)name,
+        .namelen = strlen(name),
+        .value = (uint8_t *)value,
+        .valuelen = strlen(value),
+        .flags = STATIC_FIELD,
+    };
+    return field;
+}
+
+/* Adds the call's status. Texts that vary are copied by nghttp2 and stay out of its table, where
+ * they would push the constant ones out. */
+static void add_status(struct trailers *trailers, const struct eb_grpc_call *call, const char *text)
+{
+    const uint8_t varying = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX;
+    add_field(trailers, "grpc-status", status_digits(call->status));
+    if (text && text[0] != '\0') {
+        nghttp2_nv *field = add_field(trailers, "grpc-message", "");
+        field->value = (uint8_t *)trailers->message;
+        field->valuelen = eb_grpc_message_encode(text, trailers->message);
+        field->flags = varying;
+    }
+    if (call->pushback_ms > 0) {
+        snprintf(trailers->pushback, sizeof(trailers->pushback), "%u", call->pushback_ms);
+        add_field(trailers, "grpc-retry-pushback-ms", trailers->pushback)->flags = varying;
+    }
+}
+
+static void submit_trailers_only(struct eb_grpc_call *call, const char *text)
+{
+    struct trailers trailers;
+    memcpy(trailers.fields, response_fields, sizeof(response_fields));
+    trailers.count = RESPONSE_FIELD_COUNT;
+    add_status(&trailers, call, text);
+    check(call->connection, nghttp2_submit_response(call->connection->session, call->stream_id,
+                                trailers.fields, trailers.count, NULL));
+}
+
+/* Gives nghttp2 the number of bytes that may leave now; on_send_data moves them. Submits the
+ * trailers with the last ones. */
+static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
+    size_t room_bytes, uint32_t *flags, nghttp2_data_source *source, void *context)
+{
+    (void)room;
+    (void)context;
+    struct eb_grpc_output *output = source->ptr;
+    struct eb_grpc_call *call = output->owner;
+    size_t count = output->bytes < room_bytes ? output->bytes : room_bytes;
+    if (count < output->bytes || !call->finished) {
+        output->deferred = count == 0;
+        *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+        return count > 0 ? (ssize_t)count : NGHTTP2_ERR_DEFERRED;
+    }
+    struct trailers trailers = {.count = 0};
+    add_status(&trailers, call, call->text);
+    if (nghttp2_submit_trailer(session, stream_id, trailers.fields, trailers.count) < 0) {
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    }
+    *flags |= NGHTTP2_DATA_FLAG_NO_COPY | NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    return (ssize_t)count;
+}
+
+/* Tells nghttp2, where it waits, that on_read has something new to say. */
+static void wake(struct eb_grpc_call *call)
+{
+    if (call->output.deferred) {
+        call->output.deferred = false;
+        check(call->connection,
+            nghttp2_session_resume_data(call->connection->session, call->stream_id));
+    }
+}
+
+void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message)
+{
+    if (call->finished) {
+        eb_outgoing_drop(message);
+        return;
+    }
+    eb_grpc_output_push(&call->output, message);
+    if (call->answered) {
+        wake(call);
+        return;
+    }
+    call->answered = true;
+    nghttp2_data_provider provider = {.source = {.ptr = &call->output}, .read_callback = on_read};
+    check(call->connection, nghttp2_submit_response(call->connection->session, call->stream_id,
+                                response_fields, RESPONSE_FIELD_COUNT, &provider));
+}
+
+void eb_grpc_call_finish(
+    struct eb_grpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms)
+{
+    if (call->finished) {
+        return;
+    }
+    call->finished = true;
+    call->status = status;
+    call->pushback_ms = pushback_ms;
+    drop_input(call);
+    if (!call->answered) {
+        submit_trailers_only(call, text);
+        return;
+    }
+    /* Without memory for its text a status goes alone. */
+    call->text = text ? strdup(text) : NULL;
+    wake(call);
+}
+
+void eb_grpc_call_pause(struct eb_grpc_call *call)
+{
+    call->paused = true;
+}
+
+void eb_grpc_call_resume(struct eb_grpc_call *call)
+{
+    if (call->paused) {
+        call->paused = false;
+        call->connection->resumed = true;
+    }
+}
+
+void eb_grpc_call_begin(struct eb_grpc_call *call)
+{
+    struct eb_grpc_connection *connection = call->connection;
+    struct eb_grpc_headers_verdict verdict = eb_grpc_headers_check(&call->headers);
+    if (verdict.http_status != 200) {
+        char digits[12];
+        snprintf(digits, sizeof(digits), "%d", verdict.http_status);
+        nghttp2_nv field = {.name = (uint8_t *)":status", .value = (uint8_t *)digits};
+        field.namelen = strlen(":status");
+        field.valuelen = strlen(digits);
+        call->finished = true;
+        check(connection,
+            nghttp2_submit_response(connection->session, call->stream_id, &field, 1, NULL));
+        return;
+    }
+    if (verdict.status != EB_STATUS_OK) {
+        eb_grpc_call_finish(call, verdict.status, verdict.text, 0);
+        return;
+    }
+    call->path = call->headers.path;
+    call->timeout_us = call->headers.timeout_us;
+    call->announced = true;
+    connection->handler->on_call(connection->context, call);
+}
+
+static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)
+{
+    enum eb_status status = EB_STATUS_RESOURCE_EXHAUSTED;
+    char text[96] = "there is no memory for the message at the moment";
+    if (why == EB_GRPC_READ_BAD_FLAG) {
+        status = EB_STATUS_INTERNAL;
+        snprintf(text, sizeof(text), "a message's compression flag is neither 0 nor 1");
+    } else if (why == EB_GRPC_READ_COMPRESSED && call->headers.is_encoded) {
+        status = EB_STATUS_UNIMPLEMENTED;
+        snprintf(text, sizeof(text), "compressed message of unknown encoding");
+    } else if (why == EB_GRPC_READ_COMPRESSED) {
+        status = EB_STATUS_INTERNAL;
+        snprintf(text, sizeof(text), "a message is compressed, but grpc-encoding names nothing");
+    } else if (why == EB_GRPC_READ_TOO_LARGE) {
+        snprintf(text, sizeof(text), "the message is larger than the limit of %u bytes",
+            call->reader.bytes_max);
+    }
+    eb_grpc_call_finish(call, status, text, 0);
+}
+
+/* Delivers the messages that these bytes complete, until the call is paused or finished. Returns
+ * how many bytes were used. */
+static size_t parse(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
+{
+    struct eb_grpc_connection *connection = call->connection;
+    size_t used = 0;
+    while (used < count && !call->paused && !call->finished) {
+        struct eb_grpc_message message;
+        size_t step = count - used;
+        enum eb_grpc_read read = eb_grpc_message_read(&call->reader, bytes + used, &step, &message);
+        used += step;
+        if (read == EB_GRPC_READ_MESSAGE) {
+            credit(call, EB_GRPC_PREFIX_BYTES + message.size);
+            connection->handler->on_message(connection->context, call, message);
+        } else if (read != EB_GRPC_READ_MORE) {
+            refuse_message(call, read);
+        }
+    }
+    return used;
+}
+
+/* Appends to the backlog. false: no memory. */
+static bool keep(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
+{
+    struct eb_grpc_backlog *backlog = &call->backlog;
+    size_t kept = backlog->end - backlog->first;
+    if (backlog->capacity - backlog->end < count) {
+        const struct eb_memory *memory = call->connection->memory;
+        struct eb_grpc_backlog larger = {.capacity = 2 * (kept + count), .end = kept};
+        if (larger.capacity < BACKLOG_BYTES_MIN) {
+            larger.capacity = BACKLOG_BYTES_MIN;
+        }
+        larger.bytes = memory->take(memory->context, larger.capacity);
+        if (!larger.bytes) {
+            return false;
+        }
+        if (kept > 0) {
+            memcpy(larger.bytes, backlog->bytes + backlog->first, kept);
+        }
+        give_backlog(call, backlog);
+        *backlog = larger;
+    }
+    memcpy(backlog->bytes + backlog->end, bytes, count);
+    backlog->end += count;
+    return true;
+}
+
+void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
+{
+    call->held_bytes += count;
+    call->progress_ms = call->connection->now_ms;
+    if (call->finished) {
+        credit(call, count);
+        return;
+    }
+    size_t used = call->backlog.bytes ? 0 : parse(call, bytes, count);
+    if (used < count && !call->finished && !keep(call, bytes + used, count - used)) {
+        refuse_message(call, EB_GRPC_READ_NO_MEMORY);
+    }
+}
+
+/* Delivers the end once all messages before it are delivered. */
+static void deliver_end(struct eb_grpc_call *call)
+{
+    if (!call->peer_ended || call->end_delivered || call->finished || call->backlog.bytes) {
+        return;
+    }
+    if (eb_grpc_message_is_partial(&call->reader)) {
+        eb_grpc_call_finish(call, EB_STATUS_INTERNAL, "the request ended inside a message", 0);
+        return;
+    }
+    call->end_delivered = true;
+    call->connection->handler->on_request_end(call->connection->context, call);
+}
+
+void eb_grpc_call_end(struct eb_grpc_call *call)
+{
+    call->peer_ended = true;
+    deliver_end(call);
+}
+
+void eb_grpc_call_advance(struct eb_grpc_call *call)
+{
+    if (call->paused || call->finished || !call->backlog.bytes) {
+        return;
+    }
+    /* Taken away for as long as it is read: a handler may finish the call in between. */
+    struct eb_grpc_backlog backlog = call->backlog;
+    call->backlog = (struct eb_grpc_backlog){0};
+    backlog.first += parse(call, backlog.bytes + backlog.first, backlog.end - backlog.first);
+    if (backlog.first < backlog.end && !call->finished) {
+        call->backlog = backlog;
+    } else {
+        give_backlog(call, &backlog);
+    }
+    deliver_end(call);
+}
+
+bool eb_grpc_call_is_partial(const struct eb_grpc_call *call)
+{
+    return call->held_bytes > 0 && !call->backlog.bytes;
+}
+
+void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
+{
+    call->trailers_sent = true;
+    /* Before the trailers have left a reset would take them along. */
+    if (!call->peer_ended) {
+        check(call->connection, nghttp2_submit_rst_stream(call->connection->session,
+                                    NGHTTP2_FLAG_NONE, call->stream_id, NGHTTP2_NO_ERROR));
+    }
+}

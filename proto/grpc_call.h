@@ -1,0 +1,95 @@
+/* One call on the server's side of a connection. The first part is for handlers; the second for
+ * grpc_server.c, which alone opens calls, feeds and closes them.
+ * Thread: the connection's. Memory: messages and bytes kept back from the connection's eb_memory;
+ * the calls themselves from the heap, kept for later calls of the connection. */
+#pragma once
+
+#include "proto/grpc_headers.h"
+#include "proto/grpc_message.h"
+#include "proto/grpc_output.h"
+
+struct eb_grpc_server_limits;
+struct eb_grpc_server_handler;
+
+/* Bytes of a paused call, as they came. */
+struct eb_grpc_backlog {
+    uint8_t *bytes; /* NULL: none */
+    size_t capacity;
+    size_t first;
+    size_t end;
+};
+
+/* Valid from on_call until on_close has returned. */
+struct eb_grpc_call {
+    const char *path;    /* "/embag.v1.EmbeddingBag/Lookup" */
+    uint64_t timeout_us; /* grpc-timeout; 0: none was given */
+    void *user;          /* the handler's */
+
+    /* What follows is not for handlers. */
+    struct eb_grpc_connection *connection;
+    struct eb_grpc_call *next;
+    struct eb_grpc_call *previous;
+    int32_t stream_id;
+    enum eb_status status; /* of a finished call */
+    uint32_t pushback_ms;
+    char *text;           /* of a finished call whose trailers wait for messages; may be NULL */
+    size_t held_bytes;    /* arrived and not credited to the peer's windows */
+    uint64_t progress_ms; /* when bytes arrived last */
+    bool announced;       /* on_call has been called */
+    bool answered;        /* the response's HEADERS are submitted */
+    bool finished;        /* nothing is accepted any more, from either side */
+    bool trailers_sent;
+    bool paused;
+    bool peer_ended;
+    bool end_delivered;
+    struct eb_grpc_reader reader;
+    struct eb_grpc_backlog backlog;
+    struct eb_grpc_output output;
+    struct eb_grpc_headers headers;
+};
+
+/* Sends one message and takes the creator's hold on it, whether or not the call is still alive. */
+void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message);
+/* Ends the call with trailers, after the messages given so far; trailers only where there were
+ * none. `text` may be NULL. `pushback_ms` above 0 sends grpc-retry-pushback-ms. What the peer still
+ * sends on the call is dropped. Later calls on a finished call do nothing. */
+void eb_grpc_call_finish(
+    struct eb_grpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
+/* Keeps further messages back (they fill the call's window) until resumed. */
+void eb_grpc_call_pause(struct eb_grpc_call *call);
+/* Lets messages through again, from the next eb_grpc_server_receive, _tick or _send on. */
+void eb_grpc_call_resume(struct eb_grpc_call *call);
+
+/* What the calls of one connection share. */
+struct eb_grpc_connection {
+    struct nghttp2_session *session;
+    struct eb_send_queue *queue;
+    const struct eb_memory *memory;
+    const struct eb_grpc_server_limits *limits;
+    const struct eb_grpc_server_handler *handler;
+    void *context;
+    struct eb_grpc_call *calls; /* open ones, the newest first */
+    struct eb_grpc_call *spare; /* closed ones, by next */
+    size_t call_count;
+    uint64_t now_ms;
+    bool resumed; /* some call may have messages to deliver */
+    bool failed;  /* nghttp2 had no memory for what a call submitted */
+};
+
+/* NULL: no memory. */
+struct eb_grpc_call *eb_grpc_call_open(struct eb_grpc_connection *connection, int32_t stream_id);
+/* The request's headers are complete: announces the call or answers what is wrong with them. */
+void eb_grpc_call_begin(struct eb_grpc_call *call);
+void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t count);
+/* The peer has ended its side. */
+void eb_grpc_call_end(struct eb_grpc_call *call);
+/* A HEADERS frame that ends our side has been sent. */
+void eb_grpc_call_trailers_sent(struct eb_grpc_call *call);
+/* Delivers what was kept back, as far as the call is not paused. */
+void eb_grpc_call_advance(struct eb_grpc_call *call);
+/* Whether the call holds receive window for a message that is not complete, and only for that. */
+bool eb_grpc_call_is_partial(const struct eb_grpc_call *call);
+/* The stream is gone: on_close, then the call is spare. */
+void eb_grpc_call_close(struct eb_grpc_call *call);
+/* Frees the spare calls. */
+void eb_grpc_call_free_spare(struct eb_grpc_connection *connection);

@@ -1,0 +1,99 @@
+#include "proto/grpc_headers.h"
+
+#include "proto/grpc_text.h"
+
+#include <string.h>
+#include <strings.h>
+
+static bool is_text(struct eb_grpc_text text, const char *expected)
+{
+    return text.size == strlen(expected) && memcmp(text.bytes, expected, text.size) == 0;
+}
+
+/* application/grpc, alone or followed by a format or parameters. */
+static bool is_grpc_type(struct eb_grpc_text value)
+{
+    static const char type[] = "application/grpc";
+    size_t size = sizeof(type) - 1;
+    if (value.size < size || strncasecmp(value.bytes, type, size) != 0) {
+        return false;
+    }
+    return value.size == size || value.bytes[size] == '+' || value.bytes[size] == ';';
+}
+
+static void add_path(struct eb_grpc_headers *headers, struct eb_grpc_text value)
+{
+    if (value.size >= sizeof(headers->path)) {
+        headers->is_path_long = true;
+        return;
+    }
+    memcpy(headers->path, value.bytes, value.size);
+    headers->path[value.size] = '\0';
+}
+
+static void add_timeout(struct eb_grpc_headers *headers, struct eb_grpc_text value)
+{
+    headers->is_timeout_bad = !eb_grpc_timeout_parse(value.bytes, value.size, &headers->timeout_us);
+    if (headers->timeout_us == 0) {
+        headers->timeout_us = 1; /* already over, which is not the same as none */
+    }
+}
+
+void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text name,
+    struct eb_grpc_text value, const struct eb_grpc_headers_limits *limits)
+{
+    if (headers->is_over_limit) {
+        return;
+    }
+    size_t bytes = headers->bytes + name.size + value.size;
+    if (bytes > limits->bytes_max || ++headers->field_count > limits->fields_max) {
+        headers->is_over_limit = true;
+        return;
+    }
+    headers->bytes = (uint32_t)bytes;
+    switch (name.size) {
+    case 5:
+        if (is_text(name, ":path")) {
+            add_path(headers, value);
+        }
+        break;
+    case 7:
+        if (is_text(name, ":method")) {
+            headers->is_post = is_text(value, "POST");
+        }
+        break;
+    case 12:
+        if (is_text(name, "content-type")) {
+            headers->is_grpc = is_grpc_type(value);
+        } else if (is_text(name, "grpc-timeout")) {
+            add_timeout(headers, value);
+        }
+        break;
+    case 13:
+        if (is_text(name, "grpc-encoding")) {
+            headers->is_encoded = !is_text(value, "identity");
+        }
+        break;
+    default: break;
+    }
+}
+
+struct eb_grpc_headers_verdict eb_grpc_headers_check(const struct eb_grpc_headers *headers)
+{
+    struct eb_grpc_headers_verdict verdict = {.http_status = 200, .status = EB_STATUS_OK};
+    if (headers->is_over_limit) {
+        verdict.status = EB_STATUS_RESOURCE_EXHAUSTED;
+        verdict.text = "the request's headers are too many or too large";
+    } else if (!headers->is_post) {
+        verdict.http_status = 405;
+    } else if (!headers->is_grpc) {
+        verdict.http_status = 415;
+    } else if (headers->is_path_long) {
+        verdict.status = EB_STATUS_UNIMPLEMENTED;
+        verdict.text = "no method has so long a path";
+    } else if (headers->is_timeout_bad) {
+        verdict.status = EB_STATUS_INVALID_ARGUMENT;
+        verdict.text = "grpc-timeout is not up to 8 digits and one of H M S m u n";
+    }
+    return verdict;
+}

@@ -1,0 +1,49 @@
+/* What a request's header block says, judged field by field as it is decoded.
+ * Thread: pure. Memory: none. */
+#pragma once
+
+#include "proto/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EB_GRPC_PATH_BYTES 256 /* of :path, its NUL included; a longer one is no method of ours */
+
+/* Caps on one block; beyond one of them its remaining fields are not looked at. */
+struct eb_grpc_headers_limits {
+    uint32_t fields_max;
+    uint32_t bytes_max; /* names and values together */
+};
+
+/* Zeroed is an empty block. */
+struct eb_grpc_headers {
+    uint64_t timeout_us; /* at least 1 where a timeout was given, 0 otherwise */
+    uint32_t field_count;
+    uint32_t bytes;
+    bool is_over_limit;
+    bool is_post;
+    bool is_grpc; /* content-type */
+    bool is_path_long;
+    bool is_timeout_bad;
+    bool is_encoded; /* grpc-encoding names something other than identity */
+    char path[EB_GRPC_PATH_BYTES];
+};
+
+/* One field, or a part of one: neither end is a NUL. */
+struct eb_grpc_text {
+    const char *bytes;
+    size_t size;
+};
+
+void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text name,
+    struct eb_grpc_text value, const struct eb_grpc_headers_limits *limits);
+
+/* How to answer a block that is complete. */
+struct eb_grpc_headers_verdict {
+    int http_status;       /* 200: the answer is gRPC's */
+    enum eb_status status; /* OK: the call may begin */
+    const char *text;
+};
+
+struct eb_grpc_headers_verdict eb_grpc_headers_check(const struct eb_grpc_headers *headers);

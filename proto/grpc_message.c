@@ -1,0 +1,120 @@
+#include "proto/grpc_message.h"
+
+#include <string.h>
+
+/* What a prefix alone makes us take; more once so much has arrived, four times as much each time,
+ * so that all copies together are a third of the message. */
+#define FIRST_BYTES_MAX (256u * 1024)
+#define GROWTH 4
+
+void eb_grpc_message_give(const struct eb_memory *memory, struct eb_grpc_message *message)
+{
+    if (message->bytes) {
+        memory->give(memory->context, message->bytes, message->taken_bytes);
+    }
+    *message = (struct eb_grpc_message){0};
+}
+
+/* Makes the partial message's buffer `bytes` large. false: no memory. */
+static bool grow(struct eb_grpc_reader *reader, size_t bytes)
+{
+    const struct eb_memory *memory = reader->memory;
+    uint8_t *larger = memory->take(memory->context, bytes);
+    if (!larger) {
+        return false;
+    }
+    if (reader->message.bytes) {
+        memcpy(larger, reader->message.bytes, reader->filled);
+        memory->give(memory->context, reader->message.bytes, reader->message.taken_bytes);
+    }
+    reader->message.bytes = larger;
+    reader->message.taken_bytes = bytes;
+    return true;
+}
+
+/* Judges a complete prefix and takes the first buffer. EB_GRPC_READ_MORE where all is well. */
+static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
+{
+    const uint8_t *prefix = reader->prefix;
+    if (prefix[0] > 1) {
+        return EB_GRPC_READ_BAD_FLAG;
+    }
+    if (prefix[0] == 1) {
+        return EB_GRPC_READ_COMPRESSED;
+    }
+    uint32_t size = (uint32_t)prefix[1] << 24 | (uint32_t)prefix[2] << 16 |
+                    (uint32_t)prefix[3] << 8 | prefix[4];
+    if (size > reader->bytes_max) {
+        return EB_GRPC_READ_TOO_LARGE;
+    }
+    reader->message.size = size;
+    reader->filled = 0;
+    size_t first_bytes = size < FIRST_BYTES_MAX ? size : FIRST_BYTES_MAX;
+    return grow(reader, first_bytes > 0 ? first_bytes : 1) ? EB_GRPC_READ_MORE
+                                                           : EB_GRPC_READ_NO_MEMORY;
+}
+
+/* Adds at most `count` bytes to the message; returns how many it took, 0 where it is complete or
+ * there is no memory. */
+static size_t fill(struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count)
+{
+    struct eb_grpc_message *message = &reader->message;
+    if (reader->filled == message->taken_bytes && reader->filled < message->size) {
+        size_t larger = message->taken_bytes * GROWTH;
+        if (!grow(reader, larger < message->size ? larger : message->size)) {
+            return 0;
+        }
+    }
+    size_t room = message->taken_bytes < message->size ? message->taken_bytes : message->size;
+    size_t step = room - reader->filled < count ? room - reader->filled : count;
+    memcpy(message->bytes + reader->filled, bytes, step);
+    reader->filled += step;
+    return step;
+}
+
+enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint8_t *bytes,
+    size_t *count, struct eb_grpc_message *message)
+{
+    size_t limit = *count;
+    size_t used = 0;
+    while (reader->prefix_count < EB_GRPC_PREFIX_BYTES && used < limit) {
+        reader->prefix[reader->prefix_count++] = bytes[used++];
+    }
+    *count = used;
+    if (reader->prefix_count < EB_GRPC_PREFIX_BYTES) {
+        return EB_GRPC_READ_MORE;
+    }
+    if (!reader->message.bytes) {
+        enum eb_grpc_read outcome = begin_message(reader);
+        if (outcome != EB_GRPC_READ_MORE) {
+            return outcome;
+        }
+    }
+    while (used < limit && reader->filled < reader->message.size) {
+        size_t step = fill(reader, bytes + used, limit - used);
+        if (step == 0) {
+            return EB_GRPC_READ_NO_MEMORY;
+        }
+        used += step;
+    }
+    *count = used;
+    if (reader->filled < reader->message.size) {
+        return EB_GRPC_READ_MORE;
+    }
+    *message = reader->message;
+    reader->message = (struct eb_grpc_message){0};
+    reader->prefix_count = 0;
+    return EB_GRPC_READ_MESSAGE;
+}
+
+bool eb_grpc_message_is_partial(const struct eb_grpc_reader *reader)
+{
+    return reader->prefix_count > 0;
+}
+
+void eb_grpc_message_discard(struct eb_grpc_reader *reader)
+{
+    eb_grpc_message_give(reader->memory, &reader->message);
+    reader->prefix_count = 0;
+    reader->filled = 0;
+}

@@ -1,0 +1,121 @@
+#include "proto/grpc_output.h"
+
+#include <assert.h>
+#include <nghttp2/nghttp2.h>
+
+/* Output that waits to be written beyond which no more is produced: messages then stay with their
+ * streams, where frames of different streams still take turns. */
+#define QUEUE_HIGH_BYTES (256u * 1024)
+/* Largest DATA frame of ours; nghttp2 keeps a buffer of this size per connection. */
+#define DATA_FRAME_BYTES_MAX (256u * 1024)
+#define FRAME_HEAD_BYTES 9
+/* Up to here a copy is cheaper than a buffer more in the gathered write. */
+#define COPY_BYTES_MAX 1024
+
+void eb_grpc_output_push(struct eb_grpc_output *output, struct eb_outgoing *message)
+{
+    assert(message->size > 0);
+    message->next = NULL;
+    if (output->tail) {
+        output->tail->next = message;
+    } else {
+        output->head = message;
+    }
+    output->tail = message;
+    output->bytes += message->size;
+}
+
+static void drop_head(struct eb_grpc_output *output)
+{
+    struct eb_outgoing *message = output->head;
+    output->head = message->next;
+    if (!output->head) {
+        output->tail = NULL;
+    }
+    output->head_sent = 0;
+    eb_outgoing_drop(message);
+}
+
+void eb_grpc_output_clear(struct eb_grpc_output *output)
+{
+    while (output->head) {
+        drop_head(output);
+    }
+    output->bytes = 0;
+}
+
+/* Moves the next `count` bytes into the queue. false: no memory. */
+static bool move(struct eb_grpc_output *output, size_t count)
+{
+    assert(count <= output->bytes);
+    while (count > 0) {
+        struct eb_outgoing *message = output->head;
+        size_t left = message->size - output->head_sent;
+        size_t step = left < count ? left : count;
+        bool moved =
+            step <= COPY_BYTES_MAX
+                ? eb_send_queue_copy(output->queue, message->bytes + output->head_sent, step)
+                : eb_send_queue_lend(output->queue, message, output->head_sent, step);
+        if (!moved) {
+            return false;
+        }
+        count -= step;
+        output->bytes -= step;
+        output->head_sent += step;
+        if (output->head_sent == message->size) {
+            drop_head(output);
+        }
+    }
+    return true;
+}
+
+static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
+    size_t count, nghttp2_data_source *source, void *context)
+{
+    (void)session;
+    (void)frame;
+    (void)context;
+    struct eb_grpc_output *output = source->ptr;
+    if (eb_send_queue_bytes(output->queue) >= QUEUE_HIGH_BYTES) {
+        return NGHTTP2_ERR_WOULDBLOCK;
+    }
+    if (!eb_send_queue_copy(output->queue, head, FRAME_HEAD_BYTES) || !move(output, count)) {
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    }
+    return 0;
+}
+
+static ssize_t on_read_length(nghttp2_session *session, uint8_t type, int32_t stream_id,
+    int32_t connection_window, int32_t stream_window, uint32_t frame_bytes_max, void *context)
+{
+    (void)session;
+    (void)type;
+    (void)stream_id;
+    (void)context;
+    int64_t length = connection_window < stream_window ? connection_window : stream_window;
+    if (length > frame_bytes_max) {
+        length = frame_bytes_max;
+    }
+    return (ssize_t)(length < DATA_FRAME_BYTES_MAX ? length : DATA_FRAME_BYTES_MAX);
+}
+
+void eb_grpc_output_install(nghttp2_session_callbacks *callbacks)
+{
+    nghttp2_session_callbacks_set_send_data_callback(callbacks, on_send_data);
+    nghttp2_session_callbacks_set_data_source_read_length_callback(callbacks, on_read_length);
+}
+
+bool eb_grpc_output_flush(nghttp2_session *session, struct eb_send_queue *queue)
+{
+    while (eb_send_queue_bytes(queue) < QUEUE_HIGH_BYTES) {
+        const uint8_t *bytes;
+        ssize_t count = nghttp2_session_mem_send(session, &bytes);
+        if (count <= 0) {
+            return count == 0;
+        }
+        if (!eb_send_queue_copy(queue, bytes, (size_t)count)) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,590 @@
+#include "proto/grpc_server.h"
+
+#include "proto/grpc_budget.h"
+
+#include <assert.h>
+#include <nghttp2/nghttp2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW_BYTES_MIN 65535u /* what HTTP/2 begins with */
+#define REQUEST_BYTES_LIMIT (512u * 1024 * 1024)
+/* DATA frames are passed on as they arrive, so that large ones cost no memory. */
+#define FRAME_BYTES_MAX (256u * 1024)
+/* HTTP/2 counts so much beside each field's texts. */
+#define HEADER_FIELD_OVERHEAD 32u
+/* A compressed header block so many times larger than what it may hold is an attack. */
+#define HEADER_BLOCK_FACTOR 4u
+/* Frames of ours that may wait for a peer that does not read, beyond those of its open calls. */
+#define FRAMES_WAITING_MAX 2000u
+#define FRAMES_PER_CALL 8u
+/* nghttp2's own limiter of resets is set out of the way of ours. */
+#define RESETS_UNLIMITED 1000000000u
+#define EXTENSION_TYPE_FIRST 10u
+#define EXTENSION_TYPE_LAST 255u
+
+enum drain {
+    DRAIN_NONE,
+    DRAIN_WANTED, /* the peer has not said yet that it speaks HTTP/2 */
+    DRAIN_NOTICE, /* the ping that follows the notice is on its way */
+    DRAIN_FINAL
+};
+
+struct eb_grpc_server {
+    struct eb_grpc_connection connection;
+    struct eb_grpc_call *header_call; /* whose header block is being read */
+    size_t header_block_bytes;
+    size_t preface_count;
+    struct eb_grpc_budget budget;
+    enum drain drain;
+    bool is_open;
+    bool is_dead; /* the session may not be used any more, except to delete it */
+    char reason[128];
+};
+
+static const uint8_t drain_ping[8] = {'d', 'r', 'a', 'i', 'n', 0, 0, 0};
+
+static bool is_over(const struct eb_grpc_server *server)
+{
+    return server->reason[0] != '\0';
+}
+
+static void set_reason(struct eb_grpc_server *server, const char *reason)
+{
+    if (!is_over(server)) {
+        snprintf(server->reason, sizeof(server->reason), "%s", reason);
+    }
+}
+
+/* Ends the connection without another word. */
+static bool fail(struct eb_grpc_server *server, const char *reason)
+{
+    set_reason(server, reason);
+    server->is_dead = true;
+    return false;
+}
+
+/* Ends the connection with a GOAWAY. */
+static void turn_away(struct eb_grpc_server *server, const char *reason)
+{
+    if (is_over(server)) {
+        return;
+    }
+    set_reason(server, reason);
+    if (nghttp2_session_terminate_session(server->connection.session, NGHTTP2_ENHANCE_YOUR_CALM) !=
+        0) {
+        server->is_dead = true;
+    }
+}
+
+static void spend_noise(struct eb_grpc_server *server)
+{
+    if (!eb_grpc_budget_spend_noise(&server->budget)) {
+        turn_away(server, "the peer sends too many frames that carry nothing");
+    }
+}
+
+static void spend_reset(struct eb_grpc_server *server)
+{
+    if (!eb_grpc_budget_spend_reset(&server->budget)) {
+        turn_away(server, "the peer resets more calls than it lets end");
+    }
+}
+
+static struct eb_grpc_call *find_call(nghttp2_session *session, int32_t stream_id)
+{
+    return nghttp2_session_get_stream_user_data(session, stream_id);
+}
+
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *head, void *context)
+{
+    (void)session;
+    struct eb_grpc_server *server = context;
+    switch (head->type) {
+    case NGHTTP2_HEADERS:
+        server->header_block_bytes = 0;
+        /* fall through */
+    case NGHTTP2_CONTINUATION:
+        server->header_block_bytes += head->length;
+        if (server->header_block_bytes >
+            (size_t)HEADER_BLOCK_FACTOR * server->connection.limits->header_bytes_max) {
+            turn_away(server, "the peer sends a header block without end");
+        }
+        break;
+    case NGHTTP2_DATA:
+        if (head->length == 0 && !(head->flags & NGHTTP2_FLAG_END_STREAM)) {
+            spend_noise(server);
+        }
+        break;
+    case NGHTTP2_WINDOW_UPDATE:
+    case NGHTTP2_RST_STREAM: break;
+    case NGHTTP2_PING:
+    case NGHTTP2_SETTINGS:
+        if (!(head->flags & NGHTTP2_FLAG_ACK)) {
+            spend_noise(server);
+        }
+        break;
+    default: spend_noise(server); break;
+    }
+    return 0;
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *context)
+{
+    struct eb_grpc_server *server = context;
+    if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+        return 0;
+    }
+    struct eb_grpc_call *call = eb_grpc_call_open(&server->connection, frame->hd.stream_id);
+    if (!call) {
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    server->header_call = call;
+    return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call) == 0
+               ? 0
+               : NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+    size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags, void *context)
+{
+    (void)session;
+    (void)frame;
+    (void)flags;
+    const struct eb_grpc_server *server = context;
+    const struct eb_grpc_server_limits *limits = server->connection.limits;
+    if (server->header_call) {
+        struct eb_grpc_headers_limits block = {
+            .fields_max = limits->header_fields_max, .bytes_max = limits->header_bytes_max};
+        eb_grpc_headers_add(&server->header_call->headers,
+            (struct eb_grpc_text){(const char *)name, name_size},
+            (struct eb_grpc_text){(const char *)value, value_size}, &block);
+    }
+    return 0;
+}
+
+static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
+    const uint8_t *bytes, size_t count, void *context)
+{
+    (void)flags;
+    (void)context;
+    struct eb_grpc_call *call = find_call(session, stream_id);
+    if (call) {
+        eb_grpc_call_feed(call, bytes, count);
+    }
+    return 0;
+}
+
+static void submit(struct eb_grpc_server *server, int outcome)
+{
+    if (outcome != 0) {
+        server->connection.failed = true;
+    }
+}
+
+static void begin_drain(struct eb_grpc_server *server)
+{
+    nghttp2_session *session = server->connection.session;
+    server->drain = DRAIN_NOTICE;
+    submit(server, nghttp2_submit_shutdown_notice(session));
+    submit(server, nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping));
+}
+
+static void on_settings(struct eb_grpc_server *server)
+{
+    server->is_open = true;
+    if (server->drain == DRAIN_WANTED) {
+        begin_drain(server);
+    }
+}
+
+static void on_ping_ack(struct eb_grpc_server *server, const uint8_t opaque[8])
+{
+    if (server->drain != DRAIN_NOTICE || memcmp(opaque, drain_ping, sizeof(drain_ping)) != 0) {
+        return;
+    }
+    server->drain = DRAIN_FINAL;
+    nghttp2_session *session = server->connection.session;
+    submit(
+        server, nghttp2_submit_goaway(session, NGHTTP2_FLAG_NONE,
+                    nghttp2_session_get_last_proc_stream_id(session), NGHTTP2_NO_ERROR, NULL, 0));
+}
+
+/* HEADERS or DATA of a call is complete. */
+static void on_call_frame(struct eb_grpc_server *server, const nghttp2_frame *frame)
+{
+    struct eb_grpc_call *call = find_call(server->connection.session, frame->hd.stream_id);
+    if (!call) {
+        return;
+    }
+    if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
+        server->header_call = NULL;
+        eb_grpc_call_begin(call);
+    }
+    if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
+        eb_grpc_call_end(call);
+    }
+}
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *context)
+{
+    struct eb_grpc_server *server = context;
+    bool is_ack = (frame->hd.flags & NGHTTP2_FLAG_ACK) != 0;
+    switch (frame->hd.type) {
+    case NGHTTP2_HEADERS:
+    case NGHTTP2_DATA: on_call_frame(server, frame); break;
+    case NGHTTP2_RST_STREAM: {
+        const struct eb_grpc_call *call = find_call(session, frame->hd.stream_id);
+        if (call && !call->trailers_sent) {
+            spend_reset(server);
+        }
+        break;
+    }
+    case NGHTTP2_SETTINGS:
+        if (!is_ack) {
+            on_settings(server);
+        }
+        break;
+    case NGHTTP2_PING:
+        if (is_ack) {
+            on_ping_ack(server, frame->ping.opaque_data);
+        }
+        break;
+    default: break;
+    }
+    return 0;
+}
+
+static int on_invalid_frame(
+    nghttp2_session *session, const nghttp2_frame *frame, int error, void *context)
+{
+    (void)session;
+    (void)frame;
+    (void)error;
+    spend_noise(context);
+    return 0;
+}
+
+/* Frames of unknown types are passed over; nghttp2 is asked to show them so that they count. */
+static int on_extension(
+    nghttp2_session *session, void **payload, const nghttp2_frame_hd *head, void *context)
+{
+    (void)session;
+    (void)head;
+    (void)context;
+    *payload = NULL;
+    return NGHTTP2_ERR_CANCEL;
+}
+
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *context)
+{
+    struct eb_grpc_server *server = context;
+    switch (frame->hd.type) {
+    case NGHTTP2_HEADERS:
+        eb_grpc_budget_calm(&server->budget);
+        if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
+            struct eb_grpc_call *call = find_call(session, frame->hd.stream_id);
+            if (call) {
+                eb_grpc_call_trailers_sent(call);
+            }
+        }
+        break;
+    case NGHTTP2_DATA: eb_grpc_budget_calm(&server->budget); break;
+    case NGHTTP2_GOAWAY:
+        if (frame->goaway.error_code != NGHTTP2_NO_ERROR && !is_over(server)) {
+            snprintf(server->reason, sizeof(server->reason), "HTTP/2 violation: %s %.*s",
+                nghttp2_http2_strerror(frame->goaway.error_code),
+                (int)frame->goaway.opaque_data_len, (const char *)frame->goaway.opaque_data);
+        }
+        break;
+    default: break;
+    }
+    return 0;
+}
+
+static int on_stream_close(
+    nghttp2_session *session, int32_t stream_id, uint32_t error, void *context)
+{
+    (void)error;
+    struct eb_grpc_server *server = context;
+    struct eb_grpc_call *call = find_call(session, stream_id);
+    if (!call) {
+        return 0;
+    }
+    if (call->trailers_sent) {
+        eb_grpc_budget_earn_reset(&server->budget);
+    }
+    if (server->header_call == call) {
+        server->header_call = NULL;
+    }
+    eb_grpc_call_close(call);
+    return 0;
+}
+
+static void install(nghttp2_session_callbacks *callbacks)
+{
+    nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
+    nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, on_invalid_frame);
+    nghttp2_session_callbacks_set_unpack_extension_callback(callbacks, on_extension);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    eb_grpc_output_install(callbacks);
+}
+
+/* NULL: no memory. */
+static nghttp2_session *create_session(struct eb_grpc_server *server)
+{
+    nghttp2_session *session = NULL;
+    nghttp2_session_callbacks *callbacks = NULL;
+    nghttp2_option *option = NULL;
+    if (nghttp2_session_callbacks_new(&callbacks) == 0 && nghttp2_option_new(&option) == 0) {
+        install(callbacks);
+        nghttp2_option_set_no_auto_window_update(option, 1);
+        nghttp2_option_set_stream_reset_rate_limit(option, RESETS_UNLIMITED, RESETS_UNLIMITED);
+        for (unsigned type = EXTENSION_TYPE_FIRST; type <= EXTENSION_TYPE_LAST; ++type) {
+            nghttp2_option_set_user_recv_extension_type(option, (uint8_t)type);
+        }
+        if (nghttp2_session_server_new2(&session, callbacks, server, option) != 0) {
+            session = NULL;
+        }
+    }
+    nghttp2_option_del(option);
+    nghttp2_session_callbacks_del(callbacks);
+    return session;
+}
+
+/* Windows hold the largest message twice: nghttp2 tells the peer of credit once half a window has
+ * come together, and what is left until then must do for a whole message. */
+static bool submit_settings(const struct eb_grpc_server *server)
+{
+    const struct eb_grpc_server_limits *limits = server->connection.limits;
+    assert(limits->request_bytes_max <= REQUEST_BYTES_LIMIT);
+    uint32_t window = 2 * (limits->request_bytes_max + EB_GRPC_PREFIX_BYTES);
+    if (window < WINDOW_BYTES_MIN) {
+        window = WINDOW_BYTES_MIN;
+    }
+    const nghttp2_settings_entry entries[] = {
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits->streams_max},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window},
+        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, FRAME_BYTES_MAX},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE,
+            limits->header_bytes_max + limits->header_fields_max * HEADER_FIELD_OVERHEAD},
+    };
+    nghttp2_session *session = server->connection.session;
+    return nghttp2_submit_settings(
+               session, NGHTTP2_FLAG_NONE, entries, sizeof(entries) / sizeof(entries[0])) == 0 &&
+           nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, (int32_t)window) ==
+               0;
+}
+
+struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits *limits,
+    const struct eb_memory *memory, const struct eb_grpc_server_handler *handler, void *context)
+{
+    struct eb_grpc_server *server = calloc(1, sizeof(*server));
+    if (!server) {
+        return NULL;
+    }
+    eb_grpc_budget_init(&server->budget, limits->reset_budget);
+    server->connection.limits = limits;
+    server->connection.memory = memory;
+    server->connection.handler = handler;
+    server->connection.context = context;
+    server->connection.queue = eb_send_queue_create(memory);
+    server->connection.session = create_session(server);
+    if (!server->connection.queue || !server->connection.session || !submit_settings(server)) {
+        eb_grpc_server_destroy(server);
+        return NULL;
+    }
+    return server;
+}
+
+void eb_grpc_server_destroy(struct eb_grpc_server *server)
+{
+    if (!server) {
+        return;
+    }
+    struct eb_grpc_connection *connection = &server->connection;
+    while (connection->calls) {
+        eb_grpc_call_close(connection->calls);
+    }
+    eb_grpc_call_free_spare(connection);
+    nghttp2_session_del(connection->session);
+    eb_send_queue_destroy(connection->queue);
+    free(server);
+}
+
+/* Tells a client of HTTP/1.x, which would show our frames as garbage, what it has reached. */
+static bool refuse_preface(struct eb_grpc_server *server, uint8_t first)
+{
+    static const char answer[] = "HTTP/1.1 400 Bad Request\r\n"
+                                 "content-type: text/plain\r\n"
+                                 "content-length: 34\r\n"
+                                 "connection: close\r\n\r\n"
+                                 "this port speaks gRPC over HTTP/2\n";
+    if (first >= 'A' && first <= 'Z' &&
+        !eb_send_queue_copy(server->connection.queue, answer, sizeof(answer) - 1)) {
+        return fail(server, "not HTTP/2, and no memory to say so");
+    }
+    return fail(server, "not HTTP/2");
+}
+
+/* Looks at the bytes that nghttp2 is about to read for as long as they are the preface. */
+static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, size_t count)
+{
+    size_t left = NGHTTP2_CLIENT_MAGIC_LEN - server->preface_count;
+    size_t step = left < count ? left : count;
+    if (memcmp(NGHTTP2_CLIENT_MAGIC + server->preface_count, bytes, step) != 0) {
+        return refuse_preface(
+            server, server->preface_count > 0 ? (uint8_t)NGHTTP2_CLIENT_MAGIC[0] : bytes[0]);
+    }
+    server->preface_count += step;
+    return true;
+}
+
+/* Where messages that are not complete fill the connection's window, none of them ever will be:
+ * the youngest call gives way. */
+static void relieve_window(struct eb_grpc_connection *connection)
+{
+    nghttp2_session *session = connection->session;
+    while (nghttp2_session_get_effective_recv_data_length(session) >=
+           nghttp2_session_get_effective_local_window_size(session)) {
+        struct eb_grpc_call *youngest = NULL;
+        for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
+            if (call->backlog.bytes) {
+                return; /* It is paused, and opens the window when it goes on. */
+            }
+            if (!youngest && eb_grpc_call_is_partial(call)) {
+                youngest = call;
+            }
+        }
+        if (!youngest) {
+            return;
+        }
+        eb_grpc_call_finish(youngest, EB_STATUS_RESOURCE_EXHAUSTED,
+            "unfinished messages fill the connection's receive window", 0);
+    }
+}
+
+/* What follows whatever has happened. false: the connection is over. */
+static bool settle(struct eb_grpc_server *server)
+{
+    struct eb_grpc_connection *connection = &server->connection;
+    if (connection->resumed) {
+        connection->resumed = false;
+        for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
+            eb_grpc_call_advance(call);
+        }
+    }
+    relieve_window(connection);
+    if (connection->failed) {
+        return fail(server, "out of memory");
+    }
+    size_t frames = nghttp2_session_get_outbound_queue_size(connection->session);
+    if (frames > FRAMES_WAITING_MAX + FRAMES_PER_CALL * connection->limits->streams_max ||
+        eb_send_queue_bytes(connection->queue) > connection->limits->outbound_bytes_max) {
+        return fail(server, "the peer does not read what it is sent");
+    }
+    return !is_over(server);
+}
+
+bool eb_grpc_server_receive(
+    struct eb_grpc_server *server, const uint8_t *bytes, size_t count, uint64_t now_ms)
+{
+    if (is_over(server)) {
+        return false;
+    }
+    server->connection.now_ms = now_ms;
+    eb_grpc_budget_refill(&server->budget, now_ms);
+    if (!check_preface(server, bytes, count)) {
+        return false;
+    }
+    ssize_t used = nghttp2_session_mem_recv(server->connection.session, bytes, count);
+    if (used < 0) {
+        return fail(server, nghttp2_strerror((int)used));
+    }
+    return settle(server);
+}
+
+void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms)
+{
+    if (is_over(server)) {
+        return;
+    }
+    struct eb_grpc_connection *connection = &server->connection;
+    connection->now_ms = now_ms;
+    for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
+        if (eb_grpc_call_is_partial(call) &&
+            now_ms - call->progress_ms >= connection->limits->message_stall_ms_max) {
+            eb_grpc_call_finish(
+                call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress", 0);
+        }
+    }
+    settle(server);
+}
+
+bool eb_grpc_server_send(struct eb_grpc_server *server)
+{
+    if (server->is_dead || server->preface_count < NGHTTP2_CLIENT_MAGIC_LEN) {
+        return !is_over(server);
+    }
+    settle(server);
+    if (!server->is_dead &&
+        !eb_grpc_output_flush(server->connection.session, server->connection.queue)) {
+        return fail(server, "out of memory");
+    }
+    return !is_over(server);
+}
+
+struct eb_send_queue *eb_grpc_server_queue(struct eb_grpc_server *server)
+{
+    return server->connection.queue;
+}
+
+bool eb_grpc_server_is_done(const struct eb_grpc_server *server)
+{
+    if (eb_send_queue_bytes(server->connection.queue) > 0) {
+        return false;
+    }
+    if (server->is_dead || server->drain == DRAIN_WANTED) {
+        return true;
+    }
+    return !nghttp2_session_want_read(server->connection.session) &&
+           !nghttp2_session_want_write(server->connection.session);
+}
+
+const char *eb_grpc_server_reason(const struct eb_grpc_server *server)
+{
+    return server->reason;
+}
+
+bool eb_grpc_server_is_open(const struct eb_grpc_server *server)
+{
+    return server->is_open;
+}
+
+bool eb_grpc_server_is_in_headers(const struct eb_grpc_server *server)
+{
+    return server->header_call != NULL;
+}
+
+size_t eb_grpc_server_call_count(const struct eb_grpc_server *server)
+{
+    return server->connection.call_count;
+}
+
+void eb_grpc_server_drain(struct eb_grpc_server *server)
+{
+    if (server->drain != DRAIN_NONE || is_over(server)) {
+        return;
+    }
+    if (server->is_open) {
+        begin_drain(server);
+    } else {
+        server->drain = DRAIN_WANTED;
+    }
+}
