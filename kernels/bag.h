@@ -5,6 +5,26 @@
  * result and scratch will be; `eb_bag_check` reads every bound and index once and brings all
  * layouts to one internal form; `eb_bag_pool` (bag_ops.h) computes, and cannot fail.
  *
+ * In pseudocode, for each bag and each element of a row, with rows i of the bag in index order, x
+ * the row's element and w its weight:
+ *
+ *   SUM             acc = -0.0;  each row: acc = acc + x, weighted acc = fma(w, x, acc)
+ *   MEAN            SUM / n
+ *   WEIGHTED_MEAN   SUM / (sum of w), +0 where that is 0; w is 1 where none are given
+ *   SQRTN           SUM / sqrt(sum of w^2 by fma), +0 where that is 0
+ *   MAX             acc = first x;  each further row: if (x > acc or x is NaN) acc = x
+ *   MIN             the same with <
+ *   NONE            x, weighted w * x: a bag for every index
+ *   empty bag       the default row's x, or +0
+ *   EB_ROW_ZERO     x = +0, and acc = acc + x even if weighted; counts in n and the sums of w
+ *
+ * Rounding: acc, n and the sums of w are f32 for f32, f16, bf16 and fp8, f64 for f64, each
+ * operation rounded once, to nearest, ties to even; subnormals are kept. One more rounding stores
+ * the output type. Computed NaNs become the canonical one; unweighted NONE and default rows that
+ * are put out as they are stored are copies. Integers wrap modulo 2^bits of T; their MEAN divides
+ * the exact sum (64 bits: the wrapped one) and truncates. The bits of a result depend on nothing
+ * else: not on the instruction set, the threads, the layout or the cut into tiles.
+ *
  * Thread: all functions are pure; a job is immutable once checked, so any number of threads may
  * pool disjoint ranges of its bags. Memory: nothing is allocated; scratch, result and the arrays
  * of the query are the caller's and must outlive the job. */
@@ -60,7 +80,7 @@ struct eb_table {
     uint64_t row_stride_bytes; /* at least row_elements * bytes of an element */
     uint32_t row_elements;     /* flattened trailing dims, at least 1 */
     enum eb_storage storage;
-    enum eb_type type;   /* T */
+    enum eb_type type;   /* T: the storage's, or F32 where that is F16 or BF16 */
     int64_t unknown_row; /* row for unknown ids, -1: the table has none */
 };
 
@@ -92,13 +112,14 @@ struct eb_bag_query {
     enum eb_type weights_type; /* T, or F32 where T is a floating-point type */
 };
 
-/* Sizes of a query's result and of what computing it needs. */
+/* Sizes of a query's result and of what computing it needs; no product of them overflows. */
 struct eb_bag_extent {
     uint64_t index_count;
     uint64_t result_rows; /* bags; NONE: index_count */
     uint64_t result_row_bytes;
     enum eb_type output_type; /* never unspecified */
-    uint64_t scratch_bytes;   /* for eb_bag_check, 64-byte aligned; see eb_bag_scratch_bytes */
+    /* For eb_bag_check: 8 per index, 4 more with weights (8 for f64 and integers), 4 per bag. */
+    uint64_t scratch_bytes;
 };
 
 /* What kind of error a fault is. */
@@ -137,17 +158,19 @@ struct eb_bag_job {
 /* In eb_bag_job.rows: an exact +0 row in place of a missing one. */
 #define EB_ROW_ZERO INT64_C(-1)
 
-/* Checks sizes only, in constant time. false: *fault is set and nothing else. */
+/* Checks sizes and combinations only, in constant time. With NONE the layout's fields and num_bags
+ * are not looked at. false: *fault is set and nothing else. */
 bool eb_bag_measure(
     const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault);
 
-/* Reads every bound and index once, layout values before indices, and fills *job. `scratch` has
+/* Reads every bound and index inside a bag (twice where some are missing or segment ids are not
+ * sorted), layout values first, then default_index, then indices, and fills *job. `scratch` has
  * extent->scratch_bytes bytes aligned to 64 (may be NULL where that is 0) and belongs to the job
  * afterwards. `extent` is what eb_bag_measure gave for the same query. false: *fault is set, the
  * first fault of the query; scratch may have been written. */
 bool eb_bag_check(const struct eb_bag_query *query, const struct eb_bag_extent *extent,
     void *scratch, struct eb_bag_job *job, struct eb_bag_fault *fault);
 
-/* Where a tile that starts at `bag_first` should end so that it gathers about `bytes_target`:
- * at least one bag, at most to bag_count. */
+/* Where a tile that starts at `bag_first` should end so that it gathers about `bytes_target` (or
+ * writes as many rows, where bags are empty): at least one bag, at most to bag_count. */
 uint32_t eb_bag_tile_end(const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target);

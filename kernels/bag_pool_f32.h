@@ -25,7 +25,10 @@
 
 #define LINE_BYTES 64
 
-/* How far the prefetch cursor runs ahead of the sums, in rows, and into which cache. */
+/* How far the prefetch cursor runs ahead of the sums, in rows, and into which cache. On a Sapphire
+ * Rapids virtual machine, one thread, 2 GB of f32 in 2 MiB pages, uniform indices, AVX-512, GB/s at
+ * dim 128 / 64 / 32: T0 at 16 rows 12.2 / 9.2 / 7.0; T1 at 8 rows 14.5 / 10.4 / 7.1, at 32 rows
+ * 14.4 / 11.2 / 8.0, at 64 rows 16.3 / 12.0 / 8.0. At 64 a tile's first rows pay more. */
 #define PREFETCH_ROWS 32
 #define PREFETCH_HINT _MM_HINT_T1
 
