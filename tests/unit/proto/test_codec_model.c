@@ -1,0 +1,204 @@
+#include "proto/codec.h"
+#include "tests/unit/proto/lender.h"
+
+#include "embag/v1/embedding_bag.pb-c.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint64_t shape[] = {16, 300};
+
+static const struct eb_wire_table tables[] = {
+    {.name = "users",
+        .rows = UINT64_MAX,
+        .shape_count = 2,
+        .shape = shape,
+        .type = 4,
+        .storage = "bf16",
+        .keyed = true,
+        .resident_bytes = 1 << 30},
+    {.name = "flags", .rows = 0, .type = 5, .storage = "i8"},
+};
+
+static const struct eb_wire_version versions[] = {
+    {.version = 1, .state = EB_WIRE_STATE_FAILED, .error = "users.npy: cut off"},
+    {.version = 2,
+        .state = EB_WIRE_STATE_SERVING,
+        .error = "",
+        .bytes = 4096,
+        .table_count = 2,
+        .tables = tables},
+};
+
+static const struct eb_wire_model models[] = {
+    {.name = "dlrm", .served_version = 2, .version_count = 2, .versions = versions},
+    {.name = "empty"},
+};
+
+static const struct eb_wire_model_list list = {2, models};
+
+static const struct eb_wire_limit limits[] = {{"queries_max", 4096}, {"drain_timeout_ms", 0}};
+
+static const struct eb_wire_server server = {.version = "0.1.0",
+    .build = "gcc 12, Release",
+    .isa = "avx512",
+    .limit_count = 2,
+    .limits = limits,
+    .loops = 2,
+    .threads = 8};
+
+static void assert_is_dlrm(const struct eb_wire_model *model)
+{
+    assert_string_equal(model->name, "dlrm");
+    assert_int_equal(model->served_version, 2);
+    assert_int_equal(model->version_count, 2);
+    assert_int_equal(model->versions[0].version, 1);
+    assert_int_equal(model->versions[0].state, EB_WIRE_STATE_FAILED);
+    assert_string_equal(model->versions[0].error, "users.npy: cut off");
+    assert_int_equal(model->versions[0].table_count, 0);
+    const struct eb_wire_version *version = &model->versions[1];
+    assert_int_equal(version->state, EB_WIRE_STATE_SERVING);
+    assert_string_equal(version->error, "");
+    assert_int_equal(version->bytes, 4096);
+    assert_int_equal(version->table_count, 2);
+    const struct eb_wire_table *table = version->tables;
+    assert_string_equal(table->name, "users");
+    assert_true(table->rows == UINT64_MAX);
+    assert_int_equal(table->shape_count, 2);
+    assert_memory_equal(table->shape, shape, sizeof shape);
+    assert_int_equal(table->type, 4);
+    assert_string_equal(table->storage, "bf16");
+    assert_true(table->keyed);
+    assert_int_equal(table->resident_bytes, 1 << 30);
+    assert_string_equal(table[1].name, "flags");
+    assert_int_equal(table[1].shape_count, 0);
+    assert_false(table[1].keyed);
+}
+
+static void carries_a_list_of_models(void **state)
+{
+    (void)state;
+    size_t size = eb_model_list_bytes(&list);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_model_list_encode(&list, bytes);
+    size_t fail_at = 0;
+    bool decoded = false;
+    while (!decoded) {
+        struct lender lender;
+        lender_init(&lender, ++fail_at);
+        struct eb_arena arena;
+        eb_arena_init(&arena, &lender.memory);
+        eb_arena_reset(&arena, (size_t)1 << 20);
+        struct eb_error error = {.status = EB_STATUS_OK};
+        const struct eb_wire_model_list *read = eb_model_list_decode(&arena, bytes, size, &error);
+        decoded = read != NULL;
+        if (decoded) {
+            assert_int_equal(read->count, 2);
+            assert_is_dlrm(&read->models[0]);
+            assert_string_equal(read->models[1].name, "empty");
+            assert_int_equal(read->models[1].version_count, 0);
+        } else {
+            assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+        }
+        eb_arena_deinit(&arena);
+        assert_int_equal(lender.lent_bytes, 0);
+    }
+    assert_int_equal(fail_at, 2);
+    free(bytes);
+}
+
+/* The arena refuses at every point at which it can. */
+static void refuses_a_list_that_outgrows_its_arena(void **state)
+{
+    (void)state;
+    size_t size = eb_model_list_bytes(&list);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_model_list_encode(&list, bytes);
+    struct eb_arena arena;
+    eb_arena_init(&arena, &eb_memory_heap);
+    size_t cap = 0;
+    eb_arena_reset(&arena, cap);
+    struct eb_error error;
+    while (!eb_model_list_decode(&arena, bytes, size, &error)) {
+        assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+        cap += 16;
+        eb_arena_reset(&arena, cap);
+    }
+    assert_in_range(cap, 512, 8192);
+    eb_arena_deinit(&arena);
+    free(bytes);
+}
+
+static void carries_a_model(void **state)
+{
+    (void)state;
+    size_t size = eb_model_bytes(models);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_model_encode(models, bytes);
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 65536);
+    const struct eb_wire_model *read = eb_model_decode(&arena, bytes, size, &error);
+    assert_non_null(read);
+    assert_is_dlrm(read);
+    assert_null(eb_model_decode(&arena, bytes, size - 1, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    Embag__V1__Model *unpacked = embag__v1__model__unpack(NULL, size, bytes);
+    assert_non_null(unpacked);
+    assert_int_equal(embag__v1__model__get_packed_size(unpacked), size);
+    assert_int_equal(unpacked->versions[1]->state, EMBAG__V1__MODEL_VERSION__STATE__STATE_SERVING);
+    assert_int_equal(unpacked->versions[1]->tables[0]->type, EMBAG__V1__DATA_TYPE__DATA_TYPE_BF16);
+    embag__v1__model__free_unpacked(unpacked, NULL);
+    eb_arena_deinit(&arena);
+    free(bytes);
+}
+
+static void carries_the_server(void **state)
+{
+    (void)state;
+    size_t size = eb_server_bytes(&server);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_server_encode(&server, bytes);
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 65536);
+    const struct eb_wire_server *read = eb_server_decode(&arena, bytes, size, &error);
+    assert_non_null(read);
+    assert_string_equal(read->version, "0.1.0");
+    assert_string_equal(read->build, "gcc 12, Release");
+    assert_string_equal(read->isa, "avx512");
+    assert_int_equal(read->loops, 2);
+    assert_int_equal(read->threads, 8);
+    assert_int_equal(read->limit_count, 2);
+    assert_string_equal(read->limits[0].name, "queries_max");
+    assert_int_equal(read->limits[0].value, 4096);
+    assert_string_equal(read->limits[1].name, "drain_timeout_ms");
+    assert_int_equal(read->limits[1].value, 0);
+    Embag__V1__Server *unpacked = embag__v1__server__unpack(NULL, size, bytes);
+    assert_non_null(unpacked);
+    assert_int_equal(embag__v1__server__get_packed_size(unpacked), size);
+    embag__v1__server__free_unpacked(unpacked, NULL);
+    eb_arena_deinit(&arena);
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(carries_a_list_of_models),
+        cmocka_unit_test(refuses_a_list_that_outgrows_its_arena),
+        cmocka_unit_test(carries_a_model),
+        cmocka_unit_test(carries_the_server),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,306 @@
+#include "tests/unit/proto/request_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int64_t wide[] = {1, 2, -3, INT64_MAX};
+static const int32_t narrow[] = {1, 2, -3, INT32_MAX};
+
+static void assert_query_refused(const struct lone_query *lone, const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof text, "queries[0] \"t\": %s", what);
+    trial_refuse(&lone->request, EB_STATUS_INVALID_ARGUMENT, text);
+}
+
+static void refuses_two_forms_of_one_array(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.indices_i64 = lone_query_binary(wide, 8);
+    lone.query.indices_i32 = lone_query_binary(narrow, 4);
+    assert_query_refused(&lone, "indices_i64 and indices_i32 are two forms of one array");
+    lone_query_init(&lone);
+    lone.query.offsets_i32 = lone_query_binary(narrow, 4);
+    lone.query.n_offsets = 4;
+    lone.query.offsets = (int64_t *)(uintptr_t)wide;
+    assert_query_refused(&lone, "offsets_i32 and offsets are two forms of one array");
+    lone_query_init(&lone);
+    lone.query.lengths_i32 = lone_query_binary(narrow, 4);
+    lone.query.lengths_i64 = lone_query_binary(wide, 8);
+    assert_query_refused(&lone, "lengths_i32 and lengths_i64 are two forms of one array");
+    lone_query_init(&lone);
+    lone.query.weights = lone_query_binary(narrow, 4);
+    lone.query.n_weights_f32 = 1;
+    lone.query.weights_f32 = (float[]){1};
+    assert_query_refused(&lone, "weights and weights_f32 are two forms of one array");
+    lone.query.weights = lone_query_binary(NULL, 0);
+    lone.query.weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_F64;
+    assert_query_refused(&lone, "weights_f32 is not of weights_type = 2");
+}
+
+static void refuses_two_layouts(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.offsets_i64 = lone_query_binary(wide, 8);
+    lone.query.indices_per_bag = 2;
+    assert_query_refused(&lone, "offsets_i64 and indices_per_bag say two layouts");
+    lone_query_init(&lone);
+    lone.query.lengths_i32 = lone_query_binary(narrow, 4);
+    lone.query.num_segments = 2;
+    assert_query_refused(&lone, "lengths_i32 and num_segments say two layouts");
+    lone_query_init(&lone);
+    lone.query.indices_per_bag = 2;
+    lone.query.segment_ids_i32 = lone_query_binary(narrow, 4);
+    assert_query_refused(&lone, "indices_per_bag and segment_ids_i32 say two layouts");
+}
+
+static void refuses_a_layout_that_the_fields_contradict(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    for (int32_t layout = 2; layout <= 4; layout++) {
+        lone_query_init(&lone);
+        lone.query.offsets_i32 = lone_query_binary(narrow, 4);
+        lone.query.layout = (Embag__V1__BagLayout)layout;
+        assert_query_refused(&lone, "layout and offsets_i32 say two layouts");
+    }
+    lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    trial_deinit(&trial);
+}
+
+static void refuses_include_last_offset_with_another_layout(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.include_last_offset = true;
+    lone.query.indices_per_bag = 2;
+    assert_query_refused(&lone, "include_last_offset and indices_per_bag say two layouts");
+    lone.query.indices_per_bag = 0;
+    lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS;
+    assert_query_refused(&lone, "include_last_offset and layout say two layouts");
+    lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    assert_true(trial.request->queries[0].include_last_offset);
+    trial_deinit(&trial);
+}
+
+static void refuses_unknown_enum_values(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.reduction = (Embag__V1__Reduction)8;
+    assert_query_refused(&lone, "reduction = 8 is no value of Reduction");
+    lone_query_init(&lone);
+    lone.query.missing = (Embag__V1__Missing)-1;
+    assert_query_refused(&lone, "missing = -1 is no value of Missing");
+    lone_query_init(&lone);
+    lone.query.weights_type = (Embag__V1__DataType)13;
+    assert_query_refused(&lone, "weights_type = 13 is no value of DataType");
+    lone_query_init(&lone);
+    lone.query.layout = (Embag__V1__BagLayout)5;
+    assert_query_refused(&lone, "layout = 5 is no value of BagLayout");
+    lone_query_init(&lone);
+    lone.request.output_type = (Embag__V1__DataType)INT32_MAX;
+    trial_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
+        "output_type = 2147483647 is no value of DataType");
+}
+
+static void refuses_a_query_without_a_table(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.table = "";
+    trial_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT, "queries[0] \"\": table is empty");
+}
+
+static void refuses_each_field_that_is_not_built(void **state)
+{
+    (void)state;
+    Embag__V1__FeatureGroup group = EMBAG__V1__FEATURE_GROUP__INIT;
+    Embag__V1__FeatureGroup *groups[] = {&group};
+    static const char *const names[] = {"partial", "groups", "cancel", "errors_per_query",
+        "report_missing", "unnormalized", "min_sequence", "shard_epoch", "traceparent", "priority",
+        "version_label", "allow_incomplete"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+        message.request_id = 5;
+        message.partial = i == 0;
+        message.n_groups = i == 1;
+        message.groups = groups;
+        message.cancel = i == 2;
+        message.errors_per_query = i == 3;
+        message.report_missing = i == 4;
+        message.unnormalized = i == 5;
+        message.min_sequence = i == 6;
+        message.shard_epoch = i == 7;
+        message.traceparent = i == 8 ? "00-1-1-00" : "";
+        message.priority = i == 9;
+        message.version_label = i == 10 ? "stable" : "";
+        message.allow_incomplete = i == 11;
+        char text[64];
+        snprintf(text, sizeof text, "%s is not implemented", names[i]);
+        trial_refuse(&message, EB_STATUS_UNIMPLEMENTED, text);
+    }
+}
+
+static void reports_the_request_before_its_queries_and_these_in_order(void **state)
+{
+    (void)state;
+    Embag__V1__BagQuery good = EMBAG__V1__BAG_QUERY__INIT;
+    Embag__V1__BagQuery bad = EMBAG__V1__BAG_QUERY__INIT;
+    Embag__V1__BagQuery worse = EMBAG__V1__BAG_QUERY__INIT;
+    good.table = "good";
+    bad.table = "bad";
+    bad.missing = (Embag__V1__Missing)99;
+    Embag__V1__BagQuery *queries[] = {&good, &good, &bad, &worse};
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.n_queries = 4;
+    message.queries = queries;
+    trial_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
+        "queries[2] \"bad\": missing = 99 is no value of Missing");
+    message.cancel = true;
+    trial_refuse(&message, EB_STATUS_UNIMPLEMENTED, "cancel is not implemented");
+}
+
+/* Requests of the most queries, which are as short as queries get, and of one more. */
+static void limits_the_number_of_queries(void **state)
+{
+    (void)state;
+    Embag__V1__BagQuery query = EMBAG__V1__BAG_QUERY__INIT;
+    query.table = "t";
+    Embag__V1__BagQuery *queries[41];
+    for (size_t i = 0; i < 41; i++) {
+        queries[i] = &query;
+    }
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.n_queries = 40;
+    message.queries = queries;
+    struct trial trial;
+    trial_accept(&trial, &message);
+    assert_int_equal(trial.request->query_count, 40);
+    trial_deinit(&trial);
+    message.n_queries = 41;
+    trial_refuse(&message, EB_STATUS_RESOURCE_EXHAUSTED,
+        "LookupRequest.queries has more elements than a message may have (byte 202)");
+}
+
+static void limits_names(void **state)
+{
+    (void)state;
+    char name[257];
+    memset(name, 'n', sizeof name);
+    name[255] = 0;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.table = name;
+    lone.request.model = name;
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    trial_deinit(&trial);
+    name[255] = 'n';
+    name[256] = 0;
+    lone.request.model = "";
+    trial_refuse(&lone.request, EB_STATUS_RESOURCE_EXHAUSTED,
+        "LookupRequest.queries[0].table is longer than a name may be (byte 8)");
+}
+
+static void names_the_request_that_it_cannot_decode(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.table = "\xFF";
+    trial_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
+        "LookupRequest.queries[0].table is not UTF-8 (byte 6)");
+    struct trial trial;
+    trial_init(&trial, &lone.request);
+    trial.size = 2;
+    trial.bytes[0] = 0x22;
+    trial_decode(&trial);
+    assert_null(trial.request);
+    assert_int_equal(trial.failure.error.status, EB_STATUS_INTERNAL);
+    assert_true(trial.failure.undecodable);
+    assert_int_equal(trial.failure.request_id, 0);
+    trial_deinit(&trial);
+}
+
+static void refuses_a_request_that_outgrows_its_arena(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.indices_i64 = lone_query_binary(wide, sizeof wide);
+    struct trial trial;
+    trial_init(&trial, &lone.request);
+    size_t cap = 0;
+    do {
+        eb_arena_reset(&trial.arena, cap);
+        trial.request = eb_lookup_request_decode(
+            &trial.arena, trial.bytes, trial.size, &trial_limits, &trial.failure);
+        if (!trial.request) {
+            assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+            assert_int_equal(trial.failure.request_id, 77);
+            assert_false(trial.failure.undecodable);
+        }
+        cap += 16;
+    } while (!trial.request);
+    assert_in_range(cap, 400, 2048);
+    trial_deinit(&trial);
+}
+
+static void survives_each_failing_allocation(void **state)
+{
+    (void)state;
+    static const uint8_t zeroes[300000];
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.indices_i64 = lone_query_binary(zeroes, sizeof zeroes);
+    lone.query.offsets_i64 = lone_query_binary(zeroes, sizeof zeroes);
+    struct trial trial;
+    size_t fail_at = 0;
+    do {
+        trial_init(&trial, &lone.request);
+        trial.lender.fail_at = ++fail_at;
+        trial_decode(&trial);
+        bool decoded = trial.request != NULL;
+        assert_true(decoded || trial.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
+        assert_true(decoded == (trial.lender.taken_count < fail_at));
+        trial_deinit(&trial);
+    } while (trial.request == NULL);
+    assert_in_range(fail_at, 3, 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_two_forms_of_one_array),
+        cmocka_unit_test(refuses_two_layouts),
+        cmocka_unit_test(refuses_a_layout_that_the_fields_contradict),
+        cmocka_unit_test(refuses_include_last_offset_with_another_layout),
+        cmocka_unit_test(refuses_unknown_enum_values),
+        cmocka_unit_test(refuses_a_query_without_a_table),
+        cmocka_unit_test(refuses_each_field_that_is_not_built),
+        cmocka_unit_test(reports_the_request_before_its_queries_and_these_in_order),
+        cmocka_unit_test(limits_the_number_of_queries),
+        cmocka_unit_test(limits_names),
+        cmocka_unit_test(names_the_request_that_it_cannot_decode),
+        cmocka_unit_test(refuses_a_request_that_outgrows_its_arena),
+        cmocka_unit_test(survives_each_failing_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,384 @@
+#include "tests/unit/proto/request_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int64_t wide[] = {1, 2, -3, INT64_MAX};
+static const int32_t narrow[] = {1, 2, -3, INT32_MAX};
+
+static void assert_array(const struct eb_wire_array *array, uint32_t width, const char *field)
+{
+    assert_int_equal(array->width, width);
+    assert_string_equal(array->field, field);
+    assert_int_equal(array->bytes, 4 * width);
+    assert_memory_equal(array->data, width == 8 ? (const void *)wide : narrow, array->bytes);
+}
+
+static void assert_absent(const struct eb_wire_array *array)
+{
+    assert_int_equal(array->width, 0);
+    assert_int_equal(array->bytes, 0);
+    assert_null(array->data);
+}
+
+static void decodes_a_request_without_queries(void **state)
+{
+    (void)state;
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    struct trial trial;
+    trial_accept(&trial, &message);
+    assert_int_equal(trial.size, 0);
+    assert_int_equal(trial.request->query_count, 0);
+    assert_string_equal(trial.request->model, "");
+    trial_deinit(&trial);
+}
+
+static void decodes_the_fields_of_the_request(void **state)
+{
+    (void)state;
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.request_id = UINT64_MAX;
+    message.model = "m\xC3\xA9";
+    message.version = 12;
+    message.output_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_U64;
+    message.concat = true;
+    message.timeout_us = 1500;
+    struct trial trial;
+    trial_accept(&trial, &message);
+    assert_true(trial.request->request_id == UINT64_MAX);
+    assert_string_equal(trial.request->model, "m\xC3\xA9");
+    assert_int_equal(trial.request->version, 12);
+    assert_int_equal(trial.request->output_type, 12);
+    assert_true(trial.request->concat);
+    assert_int_equal(trial.request->timeout_us, 1500);
+    trial_deinit(&trial);
+}
+
+static void decodes_the_fields_of_a_query(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.reduction = EMBAG__V1__REDUCTION__REDUCTION_NONE;
+    lone.query.missing = EMBAG__V1__MISSING__MISSING_UNKNOWN_ROW;
+    lone.query.num_bags = UINT64_MAX;
+    lone.query.weights = lone_query_binary("123", 3);
+    lone.query.weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_BF16;
+    lone.query.default_row_case = EMBAG__V1__BAG_QUERY__DEFAULT_ROW_DEFAULT_INDEX;
+    lone.query.default_index = -1;
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    const struct eb_wire_query *query = trial.request->queries;
+    assert_string_equal(query->table, "t");
+    assert_int_equal(query->reduction, 7);
+    assert_int_equal(query->missing, 4);
+    assert_int_equal(query->layout, 0);
+    assert_true(query->num_bags == UINT64_MAX);
+    assert_true(query->has_default);
+    assert_int_equal(query->default_index, -1);
+    assert_int_equal(query->weights_bytes, 3);
+    assert_memory_equal(query->weights, "123", 3);
+    assert_int_equal(query->weights_type, 4);
+    assert_absent(&query->indices);
+    assert_absent(&query->offsets);
+    assert_absent(&query->lengths);
+    assert_absent(&query->segment_ids);
+    trial_deinit(&trial);
+}
+
+static void tells_a_default_row_of_zero_from_none(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    assert_false(trial.request->queries[0].has_default);
+    trial_deinit(&trial);
+    lone.query.default_row_case = EMBAG__V1__BAG_QUERY__DEFAULT_ROW_DEFAULT_INDEX;
+    trial_accept(&trial, &lone.request);
+    assert_true(trial.request->queries[0].has_default);
+    assert_int_equal(trial.request->queries[0].default_index, 0);
+    trial_deinit(&trial);
+}
+
+static void takes_indices_and_offsets_in_every_form(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 3; form++) {
+        struct lone_query lone;
+        lone_query_init(&lone);
+        if (form == 0) {
+            lone.query.indices_i64 = lone_query_binary(wide, sizeof wide);
+            lone.query.offsets_i64 = lone_query_binary(wide, sizeof wide);
+        } else if (form == 1) {
+            lone.query.indices_i32 = lone_query_binary(narrow, sizeof narrow);
+            lone.query.offsets_i32 = lone_query_binary(narrow, sizeof narrow);
+        } else {
+            lone.query.n_indices = lone.query.n_offsets = 4;
+            lone.query.indices = lone.query.offsets = (int64_t *)(uintptr_t)wide;
+        }
+        static const char *const names[][2] = {
+            {"indices_i64", "offsets_i64"}, {"indices_i32", "offsets_i32"}, {"indices", "offsets"}};
+        struct trial trial;
+        trial_accept(&trial, &lone.request);
+        assert_array(&trial.request->queries[0].indices, form == 1 ? 4 : 8, names[form][0]);
+        assert_array(&trial.request->queries[0].offsets, form == 1 ? 4 : 8, names[form][1]);
+        assert_int_equal(trial.request->queries[0].layout, 1);
+        trial_deinit(&trial);
+    }
+}
+
+static void takes_segment_ids_in_every_form(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 3; form++) {
+        struct lone_query lone;
+        lone_query_init(&lone);
+        if (form == 0) {
+            lone.query.segment_ids_i64 = lone_query_binary(wide, sizeof wide);
+        } else if (form == 1) {
+            lone.query.segment_ids_i32 = lone_query_binary(narrow, sizeof narrow);
+        } else {
+            lone.query.n_segment_ids = 4;
+            lone.query.segment_ids = (int64_t *)(uintptr_t)wide;
+        }
+        lone.query.num_segments = 9;
+        static const char *const names[] = {"segment_ids_i64", "segment_ids_i32", "segment_ids"};
+        struct trial trial;
+        trial_accept(&trial, &lone.request);
+        assert_array(&trial.request->queries[0].segment_ids, form == 1 ? 4 : 8, names[form]);
+        assert_int_equal(trial.request->queries[0].num_segments, 9);
+        assert_int_equal(trial.request->queries[0].layout, 4);
+        trial_deinit(&trial);
+    }
+}
+
+static void takes_lengths_in_both_forms(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    struct trial trial;
+    lone_query_init(&lone);
+    lone.query.lengths_i64 = lone_query_binary(wide, sizeof wide);
+    trial_accept(&trial, &lone.request);
+    assert_array(&trial.request->queries[0].lengths, 8, "lengths_i64");
+    assert_int_equal(trial.request->queries[0].layout, 2);
+    trial_deinit(&trial);
+    lone_query_init(&lone);
+    lone.query.lengths_i32 = lone_query_binary(narrow, sizeof narrow);
+    trial_accept(&trial, &lone.request);
+    assert_array(&trial.request->queries[0].lengths, 4, "lengths_i32");
+    assert_int_equal(trial.request->queries[0].layout, 2);
+    trial_deinit(&trial);
+}
+
+static void takes_the_packed_layout(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.indices_per_bag = UINT32_MAX;
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    assert_true(trial.request->queries[0].indices_per_bag == UINT32_MAX);
+    assert_int_equal(trial.request->queries[0].layout, 3);
+    trial_deinit(&trial);
+}
+
+static void takes_a_layout_that_no_field_bears_out(void **state)
+{
+    (void)state;
+    for (int32_t layout = 0; layout <= 4; layout++) {
+        struct lone_query lone;
+        lone_query_init(&lone);
+        lone.query.layout = (Embag__V1__BagLayout)layout;
+        struct trial trial;
+        trial_accept(&trial, &lone.request);
+        assert_int_equal(trial.request->queries[0].layout, layout);
+        trial_deinit(&trial);
+    }
+}
+
+static void takes_segments_that_no_index_names(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.num_segments = 3;
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    assert_int_equal(trial.request->queries[0].layout, 4);
+    assert_absent(&trial.request->queries[0].segment_ids);
+    trial_deinit(&trial);
+}
+
+static void takes_weights_in_both_forms(void **state)
+{
+    (void)state;
+    float weights[] = {1, 2.5f, -3};
+    for (int type = 0; type <= 1; type++) {
+        struct lone_query lone;
+        lone_query_init(&lone);
+        lone.query.n_weights_f32 = 3;
+        lone.query.weights_f32 = weights;
+        lone.query.weights_type = (Embag__V1__DataType)type;
+        struct trial trial;
+        trial_accept(&trial, &lone.request);
+        const struct eb_wire_query *query = trial.request->queries;
+        assert_int_equal(query->weights_bytes, sizeof weights);
+        assert_memory_equal(query->weights, weights, sizeof weights);
+        assert_int_equal(query->weights_type, 1);
+        trial_deinit(&trial);
+    }
+}
+
+static void decodes_large_requests_within_the_cap_that_it_names(void **state)
+{
+    (void)state;
+    Embag__V1__BagQuery query = EMBAG__V1__BAG_QUERY__INIT;
+    query.table = "t";
+    query.num_bags = 1;
+    enum { COUNT = 4096 };
+    const struct eb_codec_limits many = {.queries_max = COUNT, .name_bytes_max = 255};
+    Embag__V1__BagQuery *queries[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        queries[i] = &query;
+    }
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.n_queries = COUNT;
+    message.queries = queries;
+    struct trial trial;
+    trial_init(&trial, &message);
+    eb_arena_reset(&trial.arena, eb_lookup_request_arena_bytes(trial.size, &many));
+    trial.request =
+        eb_lookup_request_decode(&trial.arena, trial.bytes, trial.size, &many, &trial.failure);
+    assert_non_null(trial.request);
+    trial_deinit(&trial);
+}
+
+/* What the client's encoder writes, protobuf-c reads. */
+static void encodes_what_protobuf_reads(void **state)
+{
+    (void)state;
+    struct eb_wire_query queries[] = {
+        {.table = "a",
+            .reduction = 2,
+            .missing = 3,
+            .layout = 1,
+            .indices = {wide, 32, 8, ""},
+            .offsets = {narrow, 16, 4, ""},
+            .include_last_offset = true,
+            .has_default = true,
+            .default_index = -1,
+            .weights = "1234",
+            .weights_bytes = 4,
+            .weights_type = 1},
+        {.table = "b", .indices = {narrow, 16, 4, ""}, .lengths = {wide, 32, 8, ""}, .num_bags = 4},
+        {.table = "c", .segment_ids = {narrow, 16, 4, ""}, .num_segments = 300},
+        {.table = "d", .indices_per_bag = 128, .reduction = -1, .lengths = {narrow, 16, 4, ""}},
+    };
+    struct eb_wire_request request = {.request_id = 9,
+        .model = "m",
+        .version = 3,
+        .timeout_us = 7,
+        .output_type = 4,
+        .concat = true,
+        .query_count = 4,
+        .queries = queries};
+    size_t size = eb_lookup_request_bytes(&request);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_lookup_request_encode(&request, bytes);
+    Embag__V1__LookupRequest *read = embag__v1__lookup_request__unpack(NULL, size, bytes);
+    assert_non_null(read);
+    assert_int_equal(embag__v1__lookup_request__get_packed_size(read), size);
+    assert_int_equal(read->request_id, 9);
+    assert_string_equal(read->model, "m");
+    assert_int_equal(read->version, 3);
+    assert_int_equal(read->timeout_us, 7);
+    assert_int_equal(read->output_type, 4);
+    assert_true(read->concat);
+    assert_int_equal(read->n_queries, 4);
+    const Embag__V1__BagQuery *query = read->queries[0];
+    assert_string_equal(query->table, "a");
+    assert_int_equal(query->reduction, 2);
+    assert_int_equal(query->missing, 3);
+    assert_int_equal(query->layout, 1);
+    assert_memory_equal(query->indices_i64.data, wide, 32);
+    assert_memory_equal(query->offsets_i32.data, narrow, 16);
+    assert_true(query->include_last_offset);
+    assert_int_equal(query->default_row_case, 19);
+    assert_int_equal(query->default_index, -1);
+    assert_memory_equal(query->weights.data, "1234", 4);
+    assert_int_equal(query->weights_type, 1);
+    assert_memory_equal(read->queries[1]->indices_i32.data, narrow, 16);
+    assert_memory_equal(read->queries[1]->lengths_i64.data, wide, 32);
+    assert_int_equal(read->queries[1]->num_bags, 4);
+    assert_int_equal(read->queries[1]->default_row_case, 0);
+    assert_memory_equal(read->queries[2]->segment_ids_i32.data, narrow, 16);
+    assert_int_equal(read->queries[2]->num_segments, 300);
+    assert_int_equal(read->queries[3]->indices_per_bag, 128);
+    assert_int_equal((int32_t)read->queries[3]->reduction, -1);
+    assert_memory_equal(read->queries[3]->lengths_i32.data, narrow, 16);
+    embag__v1__lookup_request__free_unpacked(read, NULL);
+    free(bytes);
+}
+
+static void carries_model_queries_both_ways(void **state)
+{
+    (void)state;
+    const struct eb_wire_model_query query = {"dlrm", 17};
+    uint8_t bytes[32];
+    size_t size = eb_model_query_bytes(&query);
+    assert_int_equal(size, 8);
+    eb_model_query_encode(&query, bytes);
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 4096);
+    const struct eb_wire_model_query *read =
+        eb_model_query_decode(&arena, bytes, size, &trial_limits, &error);
+    assert_non_null(read);
+    assert_string_equal(read->model, "dlrm");
+    assert_int_equal(read->version, 17);
+    assert_null(eb_model_query_decode(&arena, bytes, size - 1, &trial_limits, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    eb_arena_deinit(&arena);
+}
+
+static void takes_any_message_where_no_field_is_declared(void **state)
+{
+    (void)state;
+    struct eb_error error;
+    assert_true(eb_empty_decode(NULL, 0, &error));
+    assert_true(eb_empty_decode((const uint8_t *)"\x0A\x01\xFF", 3, &error));
+    assert_false(eb_empty_decode((const uint8_t *)"\x0A\x02\xFF", 3, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decodes_a_request_without_queries),
+        cmocka_unit_test(decodes_the_fields_of_the_request),
+        cmocka_unit_test(decodes_the_fields_of_a_query),
+        cmocka_unit_test(tells_a_default_row_of_zero_from_none),
+        cmocka_unit_test(takes_indices_and_offsets_in_every_form),
+        cmocka_unit_test(takes_segment_ids_in_every_form),
+        cmocka_unit_test(takes_lengths_in_both_forms),
+        cmocka_unit_test(takes_the_packed_layout),
+        cmocka_unit_test(takes_a_layout_that_no_field_bears_out),
+        cmocka_unit_test(takes_segments_that_no_index_names),
+        cmocka_unit_test(takes_weights_in_both_forms),
+        cmocka_unit_test(decodes_large_requests_within_the_cap_that_it_names),
+        cmocka_unit_test(encodes_what_protobuf_reads),
+        cmocka_unit_test(carries_model_queries_both_ways),
+        cmocka_unit_test(takes_any_message_where_no_field_is_declared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

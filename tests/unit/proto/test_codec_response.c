@@ -1,0 +1,232 @@
+#include "proto/codec.h"
+#include "tests/unit/proto/lender.h"
+
+#include "embag/v1/embedding_bag.pb-c.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CANARY_BYTES 16
+
+static const uint64_t shape[] = {3, 0, 128, UINT64_MAX};
+static const uint64_t missing[] = {0, 127, 128};
+
+/* Encodes into a buffer of just the size that was named, with a canary behind it. */
+static uint8_t *encode(const struct eb_wire_response *response, size_t *size, uint8_t **values_at)
+{
+    *size = eb_lookup_response_bytes(response);
+    uint8_t *bytes = malloc(*size + CANARY_BYTES);
+    assert_non_null(bytes);
+    memset(bytes, 0xEE, *size + CANARY_BYTES);
+    eb_lookup_response_encode(response, bytes, values_at);
+    for (size_t i = 0; i < CANARY_BYTES; i++) {
+        assert_int_equal(bytes[*size + i], 0xEE);
+    }
+    return bytes;
+}
+
+static Embag__V1__LookupResponse *read_back(const uint8_t *bytes, size_t size)
+{
+    Embag__V1__LookupResponse *read = embag__v1__lookup_response__unpack(NULL, size, bytes);
+    assert_non_null(read);
+    assert_int_equal(embag__v1__lookup_response__get_packed_size(read), size);
+    return read;
+}
+
+static void encodes_an_answer_that_protobuf_reads(void **state)
+{
+    (void)state;
+    struct eb_wire_result results[] = {
+        {.query = 0,
+            .type = 1,
+            .shape_count = 4,
+            .shape = shape,
+            .missing = 300,
+            .values = (const uint8_t *)"12345678",
+            .values_bytes = 8},
+        {.query = 128, .type = 12, .missing_by_query_count = 3, .missing_by_query = missing},
+        {.query = UINT32_MAX,
+            .type = -1,
+            .shape_count = 1,
+            .shape = shape,
+            .values = (const uint8_t *)"x",
+            .values_bytes = 1},
+    };
+    struct eb_wire_response response = {.request_id = 1 << 20,
+        .model = "m",
+        .version = 5,
+        .error_message = "",
+        .result_count = 3,
+        .results = results};
+    uint8_t *values_at[3];
+    size_t size = 0;
+    uint8_t *bytes = encode(&response, &size, values_at);
+    Embag__V1__LookupResponse *read = read_back(bytes, size);
+    assert_int_equal(read->request_id, 1 << 20);
+    assert_string_equal(read->model, "m");
+    assert_int_equal(read->version, 5);
+    assert_int_equal(read->n_results, 3);
+    const Embag__V1__BagResult *result = read->results[0];
+    assert_int_equal(result->query, 0);
+    assert_int_equal(result->type, 1);
+    assert_int_equal(result->n_shape, 4);
+    assert_memory_equal(result->shape, shape, sizeof shape);
+    assert_int_equal(result->missing, 300);
+    assert_int_equal(result->values.len, 8);
+    assert_memory_equal(result->values.data, "12345678", 8);
+    result = read->results[1];
+    assert_int_equal(result->query, 128);
+    assert_int_equal(result->n_missing_by_query, 3);
+    assert_memory_equal(result->missing_by_query, missing, sizeof missing);
+    assert_int_equal(result->values.len, 0);
+    result = read->results[2];
+    assert_true(result->query == UINT32_MAX);
+    assert_int_equal((int32_t)result->type, -1);
+    assert_memory_equal(result->values.data, "x", 1);
+    assert_memory_equal(values_at[0], "12345678", 8);
+    assert_memory_equal(values_at[2], "x", 1);
+    embag__v1__lookup_response__free_unpacked(read, NULL);
+    free(bytes);
+}
+
+static void encodes_an_error(void **state)
+{
+    (void)state;
+    struct eb_wire_response response = {.request_id = 7,
+        .model = "",
+        .error_code = 11,
+        .error_message = "queries[0]: indices[2] = 9 is no row"};
+    size_t size = 0;
+    uint8_t *bytes = encode(&response, &size, NULL);
+    Embag__V1__LookupResponse *read = read_back(bytes, size);
+    assert_int_equal(read->error_code, 11);
+    assert_string_equal(read->error_message, response.error_message);
+    assert_int_equal(read->n_results, 0);
+    embag__v1__lookup_response__free_unpacked(read, NULL);
+    free(bytes);
+}
+
+/* Sizes at which the lengths in front of values and results grow by a byte. */
+static void leaves_gaps_for_values(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 110, 120, 127, 128, 16370, 16383, 16384, 100000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct eb_wire_result results[] = {
+            {.query = 1, .type = 1, .shape_count = 2, .shape = shape, .values_bytes = sizes[i]},
+            {.query = 2, .type = 1, .values_bytes = 3},
+        };
+        struct eb_wire_response response = {
+            .model = "m", .error_message = "", .result_count = 2, .results = results};
+        uint8_t *values_at[2];
+        size_t size = 0;
+        uint8_t *bytes = encode(&response, &size, values_at);
+        for (size_t b = 0; b < sizes[i]; b++) {
+            assert_int_equal(values_at[0][b], 0xEE);
+        }
+        memset(values_at[0], 0x11, sizes[i]);
+        memset(values_at[1], 0x22, 3);
+        Embag__V1__LookupResponse *read = read_back(bytes, size);
+        assert_int_equal(read->results[0]->values.len, sizes[i]);
+        for (size_t b = 0; b < sizes[i]; b++) {
+            assert_int_equal(read->results[0]->values.data[b], 0x11);
+        }
+        assert_memory_equal(read->results[1]->values.data, "\x22\x22\x22", 3);
+        embag__v1__lookup_response__free_unpacked(read, NULL);
+        free(bytes);
+    }
+}
+
+/* Decodes with the n-th allocation failing; true where the answer came out, and right. */
+static bool decodes_back(const uint8_t *bytes, size_t size, size_t fail_at)
+{
+    struct lender lender;
+    lender_init(&lender, fail_at);
+    struct eb_arena arena;
+    eb_arena_init(&arena, &lender.memory);
+    eb_arena_reset(&arena, (size_t)1 << 20);
+    struct eb_error error = {.status = EB_STATUS_OK};
+    const struct eb_wire_response *read = eb_lookup_response_decode(&arena, bytes, size, &error);
+    bool decoded = read != NULL;
+    if (decoded) {
+        assert_int_equal(read->request_id, 3);
+        assert_string_equal(read->model, "m");
+        assert_int_equal(read->version, 5);
+        assert_int_equal(read->error_code, 8);
+        assert_string_equal(read->error_message, "full");
+        assert_int_equal(read->result_count, 1);
+        const struct eb_wire_result *result = read->results;
+        assert_int_equal(result->query, 4);
+        assert_int_equal(result->type, 2);
+        assert_int_equal(result->shape_count, 4);
+        assert_memory_equal(result->shape, shape, sizeof shape);
+        assert_int_equal(result->missing, 6);
+        assert_int_equal(result->missing_by_query_count, 3);
+        assert_memory_equal(result->missing_by_query, missing, sizeof missing);
+        assert_int_equal(result->values_bytes, 60000);
+    } else {
+        assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    }
+    eb_arena_deinit(&arena);
+    assert_int_equal(lender.lent_bytes, 0);
+    return decoded;
+}
+
+static void decodes_what_it_encodes_whatever_allocation_fails(void **state)
+{
+    (void)state;
+    struct eb_wire_result result = {.query = 4,
+        .type = 2,
+        .shape_count = 4,
+        .shape = shape,
+        .missing = 6,
+        .missing_by_query_count = 3,
+        .missing_by_query = missing,
+        .values_bytes = 60000};
+    struct eb_wire_response response = {.request_id = 3,
+        .model = "m",
+        .version = 5,
+        .error_code = 8,
+        .error_message = "full",
+        .result_count = 1,
+        .results = &result};
+    uint8_t *values_at = NULL;
+    size_t size = 0;
+    uint8_t *bytes = encode(&response, &size, &values_at);
+    assert_true(decodes_back(bytes, size, 0));
+    size_t fail_at = 1;
+    while (!decodes_back(bytes, size, fail_at)) {
+        fail_at++;
+    }
+    assert_in_range(fail_at, 2, 8);
+    free(bytes);
+}
+
+static void refuses_answers_that_are_none(void **state)
+{
+    (void)state;
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 4096);
+    assert_null(eb_lookup_response_decode(&arena, (const uint8_t *)"\x22\x05", 2, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    assert_string_equal(error.text, "LookupResponse.results ends past its message (byte 0)");
+    eb_arena_deinit(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(encodes_an_answer_that_protobuf_reads),
+        cmocka_unit_test(encodes_an_error),
+        cmocka_unit_test(leaves_gaps_for_values),
+        cmocka_unit_test(decodes_what_it_encodes_whatever_allocation_fails),
+        cmocka_unit_test(refuses_answers_that_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
