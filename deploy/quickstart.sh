@@ -2,7 +2,7 @@
 # From a checkout to answered lookups: installs what is missing, builds, writes two models, starts
 # the server, asks it the specification's examples and lookups of a recommender's 26 tables.
 #   deploy/quickstart.sh [--port N] [--once]
-# The server keeps running, unless --once says to stop it at the end.
+# The server keeps running until the next run, unless --once says to stop it at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -93,11 +93,14 @@ write_models() {
     [[ -d $work/models/spec ]] || "$build/embag" make-model --example spec "$work/models"
     [[ -d $work/models/dlrm-v2 ]] ||
         "$build/embag" make-model --workload dlrm-v2 --scale "$(choose_scale)" "$work/models"
+    du -sh "$work/models"
 }
 
 start_server() {
+    # Emptied first: an earlier run's log would speak for this server.
+    : >"$work/embagd.log"
     setsid "$build/embagd" --model-repository "$work/models" --listen "$address" \
-        >/dev/null 2>"$work/embagd.log" </dev/null &
+        >/dev/null 2>>"$work/embagd.log" </dev/null &
     server=$!
     trap 'stop_server "$server" || true' EXIT
     for ((tenths = 0; tenths < 600; tenths++)); do
@@ -143,7 +146,7 @@ fi
 trap - EXIT
 say "the server is running"
 cat <<END
-try next:  $build/embag lookup --server $address --model spec --table emb_table \\
+try next:  $PWD/$build/embag lookup --server $address --model spec --table emb_table \\
                --indices 0,2,3,4 --offsets 0,2,2
 stop:      kill $server
 END

@@ -70,7 +70,8 @@ TARGET_LINKS = {
                      "cyaml", "numa", "protobuf"),
     "embagd": ("embag_server", "jemalloc"),
     "embag_client": ("embag_proto", "uv", "openssl"),
-    "embag_cli": ("embag_client", "embag_proto", "embag_kernels", "embag_tables", "jansson", "uv"),
+    "embag_cli_parts": ("embag_client", "embag_kernels", "embag_tables", "jansson"),
+    "embag_cli": ("embag_cli_parts",),
 }
 LINK_WORDS = ("embag_kernels", "embag_proto", "embag_tables", "embag_server", "embag_client",
               "nghttp2", "protobuf", "zlib", "uv", "openssl", "jansson", "cyaml", "numa", "openmp",

@@ -46,7 +46,8 @@ load_cpu=${cpus[1]:-$server_cpu}
 start_server() {
     local log=$1
     shift
-    taskset -c "$server_cpu" "$@" >/dev/null 2>"$log" &
+    : >"$log"
+    taskset -c "$server_cpu" "$@" >/dev/null 2>>"$log" &
     pid=$!
     servers+=("$pid")
     for ((tenths = 0; tenths < 600; tenths++)); do
