@@ -250,7 +250,9 @@ static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_f
     json_error_t error;
     json_t *root = json_loadb((const char *)head + LENGTH_BYTES, head_bytes - LENGTH_BYTES,
         JSON_REJECT_DUPLICATES, &error);
-    if (!root) {
+    if (!root && json_error_code(&error) == json_error_out_of_memory) {
+        eb_file_fault_set(fault, "out of memory");
+    } else if (!root) {
         eb_file_fault_set(fault, "byte %d: the header is no JSON: %s; write the file again",
             error.position + LENGTH_BYTES, error.text);
     }

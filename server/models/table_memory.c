@@ -113,9 +113,8 @@ void eb_table_memory_deinit(struct eb_table_memory *memory)
     while (memory->mappings) {
         struct eb_table_mapping *mapping = memory->mappings;
         memory->mappings = mapping->next;
-        int result = munmap(mapping->base, mapping->bytes);
-        assert(result == 0);
-        (void)result;
+        /* Fails only where the system cannot split a mapping any more: then it stays. */
+        (void)munmap(mapping->base, mapping->bytes);
         free(mapping);
     }
     *memory = (struct eb_table_memory){0};
