@@ -178,6 +178,6 @@ int main(int argument_count, char **arguments)
     if (!server || port == 0) {
         Fail(std::string("cannot listen on port ") + arguments[2]);
     }
-    std::fprintf(stderr, "event=ready address=127.0.0.1:%d\n", port);
+    std::fprintf(stderr, "event=listening address=127.0.0.1:%d\nevent=ready\n", port);
     server->Wait();
 }

@@ -52,7 +52,7 @@ start_server() {
     servers+=("$pid")
     for ((tenths = 0; tenths < 600; tenths++)); do
         if grep -q 'event=ready' "$log"; then
-            address=$(grep -om1 '127\.0\.0\.1:[0-9]*' "$log")
+            address=$(sed -n '/event=listening/s/.*\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$log")
             return 0
         fi
         [[ -d /proc/$pid ]] || break
