@@ -131,12 +131,14 @@ class BadIndices(BadRequest):
                            offsets_i64=i64(-1, 2))
 
     def test_refuses_byte_counts_that_are_no_multiple(self):
-        self.query_refused(INVALID, r'offsets_i64', indices_i64=i64(0), offsets_i64=i64(0, 1)[:-1])
-        self.query_refused(INVALID, r'offsets_i32', indices_i64=i64(0), offsets_i32=b'\0\0\0')
-        self.query_refused(INVALID, r'indices_i64', indices_i64=i64(0)[:7], offsets_i64=i64(0))
-        self.query_refused(INVALID, r'indices_i32', indices_i32=b'\0', offsets_i64=i64(0))
-        self.query_refused(INVALID, r'lengths_i32', indices_i64=i64(0), lengths_i32=b'\1\0\0\0\0')
-        self.query_refused(INVALID, r'segment_ids_i64', indices_i64=i64(0), num_segments=1,
+        self.query_refused(INVALID, r'offsets\w* has', indices_i64=i64(0),
+                           offsets_i64=i64(0, 1)[:-1])
+        self.query_refused(INVALID, r'offsets\w* has', indices_i64=i64(0), offsets_i32=b'\0\0\0')
+        self.query_refused(INVALID, r'indices\w* has', indices_i64=i64(0)[:7], offsets_i64=i64(0))
+        self.query_refused(INVALID, r'indices\w* has', indices_i32=b'\0', offsets_i64=i64(0))
+        self.query_refused(INVALID, r'lengths\w* has', indices_i64=i64(0),
+                           lengths_i32=b'\1\0\0\0\0')
+        self.query_refused(INVALID, r'segment_ids\w* has', indices_i64=i64(0), num_segments=1,
                            segment_ids_i64=b'\0' * 9)
 
     def test_refuses_lengths_that_do_not_add_up(self):
@@ -145,7 +147,7 @@ class BadIndices(BadRequest):
 
     def test_refuses_a_negative_length(self):
         self.query_refused(INVALID, r'lengths\w*\[1\] = -1\b', indices=[0, 1, 2],
-                           lengths_i64=i64(4, -1))
+                           lengths_i64=i64(1, -1))
 
     def test_refuses_lengths_whose_sum_overflows(self):
         self.query_refused(INVALID, r'length', indices=[0, 1],
@@ -169,7 +171,8 @@ class BadIndices(BadRequest):
         self.query_refused(INVALID, r'', indices=[0, 1, 2], num_bags=2)
 
     def test_refuses_num_bags_that_disagrees(self):
-        for layout in ({'offsets': [0, 1, 2]}, {'lengths_i32': i32(1, 1, 1)}, {'indices_per_bag': 1},
+        for layout in ({'offsets': [0, 1, 2]}, {'lengths_i32': i32(1, 1, 1)},
+                       {'indices_per_bag': 1},
                        {'segment_ids': [0, 1, 2], 'num_segments': 3},
                        {'offsets': [0, 1, 2, 3], 'include_last_offset': True}):
             for bags in (1, 2, 4, 2**63):
@@ -342,11 +345,9 @@ class BadNames(BadRequest):
             self.refused(INVALID, r'table', field(2, b'spec') + field(4, bag))
             self.refused(INVALID, r'model', field(2, name))
 
-    def test_keeps_odd_names_printable_in_errors(self):
+    def test_quotes_odd_names_as_they_are(self):
         for name in ('%41', 'a"b', 'grüße', '\u2028', 'a\nb', 'a\tb'):
-            got, text = error_of(self.client.lookup, request(model=name))
-            self.assertIn(got.name, ('NOT_FOUND', INVALID), text)
-            self.assertIsNone(re.search(r'[\x00-\x1f]', text), repr(text))
+            self.refused('NOT_FOUND', re.escape(name), request(model=name))
 
 
 class BadMessages(BadRequest):
@@ -403,7 +404,7 @@ class BadMessages(BadRequest):
     def test_refuses_more_queries_than_allowed(self):
         got, text = error_of(self.client.lookup, request(*[query()] * 4097))
         self.assertEqual(got.name, 'RESOURCE_EXHAUSTED', text)
-        self.assertRegex(text, r'4096')
+        self.assertRegex(text, r'queries')
         self.assertEqual(len(self.client.lookup(request(*[query()] * 4096)).results), 4096)
 
     def test_refuses_a_message_over_the_limit(self):
@@ -443,7 +444,11 @@ class BadMessages(BadRequest):
                 self.assertEqual(got.name, 'UNIMPLEMENTED', text)
 
     def test_ends_a_call_at_its_deadline(self):
-        got, _ = error_of(self.client.lookup, GOOD, timeout=0.000001)
+        slow = request(pb.BagQuery(table='large', indices_i32=bytes(4000000), num_bags=1),
+                       model='wide')
+        got, _ = error_of(self.client.lookup, slow, timeout=0.001)
+        self.assertEqual(got.name, 'DEADLINE_EXCEEDED')
+        got, _ = error_of(self.client.lookup, GOOD, timeout=0)
         self.assertEqual(got.name, 'DEADLINE_EXCEEDED')
 
     def test_answers_after_many_cancellations(self):

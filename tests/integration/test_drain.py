@@ -187,7 +187,8 @@ class Drain(OwnServerTest):
         self.assertGreater(late, last)
         peer.data(half, message(GOOD_BYTES)[10:])
         self.assertEqual(peer.status(half), OK)
-        self.assertFalse([f for f in peer.waiting if f.stream == late and f.type in (DATA, HEADERS)])
+        answered = [f for f in peer.waiting if f.stream == late and f.type in (DATA, HEADERS)]
+        self.assertFalse(answered)
         self.ends_well(server)
 
 

@@ -105,7 +105,8 @@ class EdgeRequest(ServedTest):
         table = self.tables['wide']['narrow']
         for shift in range(17):
             query = Query('narrow', np.arange(9), layout='lengths', bounds=np.array([4, 0, 5]),
-                          weights=np.arange(9, dtype='<f4'), index_form='i32' if shift % 2 else 'i64')
+                          weights=np.arange(9, dtype='<f4'),
+                          index_form='i32' if shift % 2 else 'i64')
             message = pb.LookupRequest(model='wide', queries=[to_message(query)])
             data = b'\xba\x3e' + bytes([shift]) + b'x' * shift + message.SerializeToString()
             result, = self.client.lookup(data).results
@@ -121,8 +122,8 @@ class EdgeRequest(ServedTest):
     def test_unknown_fields_are_skipped(self):
         query = Query('emb_table', np.array([0, 2]), layout='offsets', bounds=np.array([0]))
         message = pb.LookupRequest(model='spec', queries=[to_message(query)]).SerializeToString()
-        unknown = [b'\xf8\x06\x01', b'\xf9\x06' + b'\0' * 8, b'\xfa\x06\x03abc', b'\xfd\x06\0\0\0\0',
-                   b'\xfa\x06\x02\xff\x00', b'\xf8\xff\xff\xff\x0f\x01']
+        unknown = [b'\xf8\x06\x01', b'\xf9\x06' + b'\0' * 8, b'\xfa\x06\x03abc',
+                   b'\xfd\x06\0\0\0\0', b'\xfa\x06\x02\xff\x00', b'\xf8\xff\xff\xff\x0f\x01']
         want = self.client.lookup(message)
         for data in unknown:
             self.assertEqual(self.client.lookup(data + message), want)

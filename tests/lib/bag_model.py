@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from element_types import (CANONICAL_NAN, LARGEST, PRECISION, TYPE_NAMES, decode, decode_bytes,
-                           raw_bits, unit_in_last_place)
+from element_types import (CANONICAL_NAN, LARGEST, TYPE_NAMES, decode, decode_bytes, raw_bits,
+                           unit_in_last_place)
 
 LONG = np.longdouble
 
@@ -246,7 +246,8 @@ def _check_floats(expected, table, raw, values):
     infinite = np.isinf(values)
     edge = largest + unit_in_last_place(largest, expected.type) / 2
     off &= ~(infinite & (values == want))
-    off &= ~(infinite & finite & (np.abs(want) + bound >= edge) & (np.sign(values) == np.sign(want)))
+    beyond = np.abs(want) + bound >= edge
+    off &= ~(infinite & finite & beyond & (np.sign(values) == np.sign(want)))
     # A zero made of zeros only has one right sign.
     exact_zero = (want == 0) & (expected.bounds == 0)
     off |= exact_zero & (np.signbit(values) != np.signbit(want))

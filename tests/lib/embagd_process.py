@@ -47,13 +47,14 @@ class Repository:
 class Embagd:
     """One server process. Its log is read by a thread, so that it never blocks on a full pipe."""
 
-    def __init__(self, repository, *flags, listen=('127.0.0.1:0',), environment=None):
+    def __init__(self, repository, *flags, listen=('127.0.0.1:0',), environment=None, user=None):
         command = [EMBAGD, '--model-repository', repository]
         for address in listen:
             command += ['--listen', address]
         self.process = subprocess.Popen(
             command + list(flags), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env={**os.environ, **(environment or {})})
+            stderr=subprocess.PIPE, env={**os.environ, **(environment or {})}, user=user)
+        self.is_terminated = False
         self.lines = []
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
@@ -102,6 +103,7 @@ class Embagd:
 
     def terminate(self):
         """Asks it to drain."""
+        self.is_terminated = True
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds=STOP_SECONDS):
@@ -111,7 +113,8 @@ class Embagd:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise AssertionError('embagd did not end within %g s:\n%s' % (seconds, self.log[-4000:]))
+            raise AssertionError(
+                'embagd did not end within %g s:\n%s' % (seconds, self.log[-4000:])) from None
         self.reader.join()
         return status
 
@@ -123,8 +126,8 @@ class Embagd:
 
     def stop(self, seconds=STOP_SECONDS):
         """Drains it and checks that it ended well."""
-        alive = not self.has_ended()
-        if alive:
+        alive = self.is_terminated or not self.has_ended()
+        if not self.is_terminated and alive:
             self.terminate()
         status = self.wait(seconds)
         self.check_log()

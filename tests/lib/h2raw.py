@@ -133,15 +133,22 @@ def call_fields(path=LOOKUP, **changes):
 
 
 class Connection:
-    """A connection on which the preface and SETTINGS have been sent."""
+    """A connection on which preface and SETTINGS have been exchanged; DATA keeps to the
+    connection's window (streams' own windows hold a whole message)."""
 
     def __init__(self, port, window=1 << 20, timeout=30):
         self.socket = socket.create_connection(('127.0.0.1', port), timeout)
-        self.window = window
         self.stream = -1
         self.waiting = []
+        self.send_window = 65535
         settings = struct.pack('>HI', 1, 0) + struct.pack('>HI', 4, window)
-        self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
+        self.greet(PREFACE + frame(SETTINGS, 0, 0, settings))
+
+    def greet(self, greeting):
+        """Sends preface and SETTINGS, and waits for the server's."""
+        self.send(greeting)
+        while self.read_frame().type != SETTINGS:
+            pass
 
     def __enter__(self):
         return self
@@ -166,9 +173,17 @@ class Connection:
 
     def data(self, stream, payload, end=True):
         """DATA in frames of at most 16 KiB."""
-        pieces = [payload[at:at + 16384] for at in range(0, len(payload), 16384)] or [b'']
-        out = b''.join(frame(DATA, 0, stream, piece) for piece in pieces[:-1])
-        self.send(out + frame(DATA, END_STREAM if end else 0, stream, pieces[-1]))
+        at = 0
+        while True:
+            while at < len(payload) and not self.send_window:
+                self._keep(self.read_frame())
+            piece = payload[at:at + min(16384, self.send_window)]
+            self.send_window -= len(piece)
+            at += len(piece)
+            last = at == len(payload)
+            self.send(frame(DATA, END_STREAM if end and last else 0, stream, piece))
+            if last:
+                return
 
     def call(self, payload, fields=None, extra=(), end=True):
         """A call with its DATA; returns its stream's id."""
@@ -193,18 +208,27 @@ class Connection:
         got = Frame(kind, flags, stream, self.receive(int.from_bytes(head[:3], 'big')))
         if kind in (SETTINGS, PING) and not flags & ACK:
             self.send(frame(kind, ACK, 0, got.payload if kind == PING else b''))
+        if kind == WINDOW_UPDATE and not stream:
+            self.send_window += int.from_bytes(got.payload, 'big')
         if kind == DATA and got.payload:
             credit = struct.pack('>I', len(got.payload))
             self.send(frame(WINDOW_UPDATE, 0, 0, credit)
                       + (b'' if flags & END_STREAM else frame(WINDOW_UPDATE, 0, stream, credit)))
         return got
 
+    def _keep(self, got):
+        """Lets a frame of a stream wait for whoever reads that stream."""
+        if got.stream:
+            self.waiting.append(got)
+
     def wait_frame(self, kind):
-        """The next frame of a kind."""
-        while True:
+        """The next frame of a kind that has not been read; those of streams still wait."""
+        kept = [got for got in self.waiting if got.type == kind]
+        while not kept:
             got = self.read_frame()
-            if got.type == kind:
-                return got
+            self._keep(got)
+            kept = [got] if got.type == kind else []
+        return kept[0]
 
     def finish(self, stream):
         """Reads a call to its end: all header fields and trailers together, and its DATA. A reset
@@ -231,12 +255,13 @@ class Connection:
             got = self.read_frame()
             if got.stream == stream:
                 return got
-            if got.stream:
-                self.waiting.append(got)
+            self._keep(got)
 
     def status(self, stream):
-        """How a call ended: HTTP status, gRPC status, text."""
+        """How a call ended: HTTP status, gRPC status, text; or 'reset', None, the code."""
         fields, _ = self.finish(stream)
+        if 'grpc-status' not in fields and 'reset' in fields:
+            return 'reset', None, fields['reset']
         code = fields.get('grpc-status')
         return fields.get(':status'), code and int(code), fields.get('grpc-message', '')
 

@@ -44,8 +44,8 @@ def random_tables(rng):
             name = '%s_%s' % (storage, 'x'.join(map(str, shape)))
             tables.append(Table(name, storage, _random_raw(rng, storage, shape)))
         if storage in SPECIAL_VALUES:
-            bits = encode(0, storage).dtype.itemsize
-            special = np.array(SPECIAL_VALUES[storage], '<u%d' % bits).view(encode(0, storage).dtype)
+            kind = encode(0, storage).dtype
+            special = np.array(SPECIAL_VALUES[storage], '<u%d' % kind.itemsize).view(kind)
             raw = rng.choice(special, (24, 6))
             tables.append(Table(storage + '_special', storage, raw))
     return tables

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Lookups with @grpc/grpc-js. Packages are installed below the build folder, once.
+#     tests/integration/node/run.sh --embagd PATH --build DIR
+# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+usage() {
+    echo "usage: $0 --embagd PATH --build DIR" >&2
+    exit 2
+}
+
+embagd= build=
+while (($# > 0)); do
+    case $1 in
+    --embagd) embagd=${2:-} ;;
+    --build) build=${2:-} ;;
+    *) usage ;;
+    esac
+    shift $(($# > 1 ? 2 : 1))
+done
+[[ -n $embagd && -n $build ]] || usage
+
+modules=$build/node-modules
+mkdir -p "$modules"
+if ! cmp -s "$here/package-lock.json" "$modules/installed.json"; then
+    cp "$here/package.json" "$here/package-lock.json" "$modules/"
+    npm ci --prefix "$modules" --ignore-scripts --no-audit --no-fund --loglevel=error
+    cp "$here/package-lock.json" "$modules/installed.json"
+fi
+NODE_PATH=$(cd "$modules" && pwd)/node_modules exec node "$here/grpc_js_test.js" "$embagd"
