@@ -1,0 +1,54 @@
+#include "tests/unit/kernels/bag_fixture.h"
+
+#include <string.h>
+
+static void reference_runs_everywhere(void **state)
+{
+    (void)state;
+    const struct eb_bag_ops *ops = eb_bag_ops_find("ref");
+    assert_non_null(ops);
+    assert_ptr_equal(ops, eb_bag_ops_at(0));
+    assert_true(eb_bag_ops_runs_here(ops));
+    assert_string_equal(eb_bag_ops_name(ops), "ref");
+}
+
+static void finds_every_table_that_runs_here(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    for (const struct eb_bag_ops *ops; (ops = eb_bag_ops_at(count)); count++) {
+        const struct eb_bag_ops *found = eb_bag_ops_find(eb_bag_ops_name(ops));
+        assert_ptr_equal(found, eb_bag_ops_runs_here(ops) ? ops : NULL);
+    }
+    assert_null(eb_bag_ops_at(count + 1));
+}
+
+static void picks_the_last_that_runs_here(void **state)
+{
+    (void)state;
+    const struct eb_bag_ops *best = NULL;
+    const struct eb_bag_ops *ops;
+    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
+        best = eb_bag_ops_runs_here(ops) ? ops : best;
+    }
+    assert_ptr_equal(eb_bag_ops_find(NULL), best);
+}
+
+static void knows_no_other_names(void **state)
+{
+    (void)state;
+    assert_null(eb_bag_ops_find(""));
+    assert_null(eb_bag_ops_find("avx"));
+    assert_null(eb_bag_ops_find("REF"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference_runs_everywhere),
+        cmocka_unit_test(finds_every_table_that_runs_here),
+        cmocka_unit_test(picks_the_last_that_runs_here),
+        cmocka_unit_test(knows_no_other_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
