@@ -48,11 +48,17 @@ void trial_refuse(const Embag__V1__LookupRequest *message, enum eb_status status
     struct trial trial;
     trial_init(&trial, message);
     trial_decode(&trial);
-    assert_null(trial.request);
-    assert_string_equal(trial.failure.error.text, text);
-    assert_int_equal(trial.failure.error.status, status);
-    assert_int_equal(trial.failure.request_id, message->request_id);
-    assert_int_equal(trial.failure.undecodable, status == EB_STATUS_INTERNAL);
+    const struct eb_error *error = &trial.failure.error;
+    if (trial.request) {
+        assert_true(trial.request->query_count > 0);
+        error = trial.request->queries[trial.request->query_count - 1].fault;
+        assert_non_null(error);
+    } else {
+        assert_int_equal(trial.failure.request_id, message->request_id);
+        assert_int_equal(trial.failure.undecodable, status == EB_STATUS_INTERNAL);
+    }
+    assert_string_equal(error->text, text);
+    assert_int_equal(error->status, status);
     trial_deinit(&trial);
 }
 

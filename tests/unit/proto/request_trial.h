@@ -26,7 +26,7 @@ void trial_deinit(struct trial *trial);
 
 /* Begins a trial, which must be deinitialised, and fails the test where the message is refused. */
 void trial_accept(struct trial *trial, const Embag__V1__LookupRequest *message);
-/* A whole trial that must end with this error. */
+/* A whole trial that must end with this error, of the request or of its last query. */
 void trial_refuse(const Embag__V1__LookupRequest *message, enum eb_status status, const char *text);
 
 /* A query on table "t", alone in a request of id 77. */

@@ -320,10 +320,11 @@ static size_t write_random(uint8_t *bytes, size_t room)
         0x0A, 0x12, 0x1A, 0x22, 0x20, 0x2A, 0x30, 0x39, 0x45, 0x4A, 0x58};
     size_t size = (size_t)rand() % room;
     for (size_t i = 0; i < size; i++) {
-        int kind = rand() % 4;
-        bytes[i] = kind == 0   ? (uint8_t)rand()
-                   : kind == 1 ? tags[(size_t)rand() % sizeof tags]
-                               : (uint8_t)(rand() % 10);
+        unsigned random = (unsigned)rand();
+        unsigned kind = random % 4;
+        unsigned any = random >> 8;
+        bytes[i] = kind == 0 ? (uint8_t)any : (uint8_t)(any % 10);
+        bytes[i] = kind == 1 ? tags[any % sizeof tags] : bytes[i];
     }
     return size;
 }
