@@ -26,10 +26,10 @@ struct eb_decode_failure {
 size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *limits);
 
 /* All decoders: NULL with *error set where the bytes are no such message (INTERNAL), break a limit
- * (RESOURCE_EXHAUSTED, also when the arena's cap is reached), hold a name that is no name, two
- * forms of one array or two layouts (INVALID_ARGUMENT), or use a field that is not built
- * (UNIMPLEMENTED, naming it). A faulty query is named by number: queries[3].
- * Nothing of a request is computed or kept where decoding fails. */
+ * (RESOURCE_EXHAUSTED, also when the arena's cap is reached), hold a name that is no name
+ * (INVALID_ARGUMENT), or use a field that is not built (UNIMPLEMENTED, naming it). What is wrong
+ * with one query alone (two forms of one array, two layouts, an unknown enum value) is left in that
+ * query, which is then the last of the request: see eb_wire_query.fault. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);
 

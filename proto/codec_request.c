@@ -202,9 +202,6 @@ static bool choose_weights(
 static bool translate_query(
     const struct place *place, const Embag__V1__BagQuery *query, struct eb_wire_query *out)
 {
-    if (query->table[0] == 0) {
-        return refuse(place, "table is empty");
-    }
     *out = (struct eb_wire_query){
         .table = query->table,
         .reduction = (int32_t)query->reduction,
@@ -217,6 +214,9 @@ static bool translate_query(
         .has_default = query->default_row_case == EMBAG__V1__BAG_QUERY__DEFAULT_ROW_DEFAULT_INDEX,
         .default_index = query->default_index,
     };
+    if (query->table[0] == 0) {
+        return refuse(place, "table is empty");
+    }
     return check_enums(place, query) && choose_arrays(place, query, out) &&
            choose_layout(place, out) && choose_weights(place, query, out);
 }
@@ -250,6 +250,34 @@ static bool check_unbuilt(const Embag__V1__LookupRequest *message, struct eb_err
     return true;
 }
 
+/* Translates queries up to the first faulty one, whose fault it keeps: the caller reports the first
+ * fault of all, and one that only the tables can tell may come before it. false: *error, the arena
+ * is full. */
+static bool translate_queries(struct eb_arena *arena, const Embag__V1__LookupRequest *message,
+    struct eb_wire_request *request, struct eb_error *error)
+{
+    struct eb_error fault;
+    request->queries = eb_unpack_take(arena, message->n_queries, sizeof *request->queries, error);
+    if (!request->queries) {
+        return false;
+    }
+    for (size_t i = 0; i < message->n_queries; i++) {
+        const Embag__V1__BagQuery *query = message->queries[i];
+        const struct place place = {i, query->table, &fault};
+        request->query_count = i + 1;
+        if (!translate_query(&place, query, &request->queries[i])) {
+            struct eb_error *kept = eb_unpack_take(arena, 1, sizeof *kept, error);
+            if (!kept) {
+                return false;
+            }
+            *kept = fault;
+            request->queries[i].fault = kept;
+            return true;
+        }
+    }
+    return true;
+}
+
 static struct eb_wire_request *translate_request(
     struct eb_arena *arena, const Embag__V1__LookupRequest *message, struct eb_error *error)
 {
@@ -262,17 +290,8 @@ static struct eb_wire_request *translate_request(
         return NULL;
     }
     struct eb_wire_request *request = eb_unpack_take(arena, 1, sizeof *request, error);
-    struct eb_wire_query *queries =
-        request ? eb_unpack_take(arena, message->n_queries, sizeof *queries, error) : NULL;
-    if (!queries) {
+    if (!request) {
         return NULL;
-    }
-    for (size_t i = 0; i < message->n_queries; i++) {
-        const Embag__V1__BagQuery *query = message->queries[i];
-        const struct place place = {i, query->table, error};
-        if (!translate_query(&place, query, &queries[i])) {
-            return NULL;
-        }
     }
     *request = (struct eb_wire_request){
         .request_id = message->request_id,
@@ -281,10 +300,8 @@ static struct eb_wire_request *translate_request(
         .timeout_us = message->timeout_us,
         .output_type = (int32_t)message->output_type,
         .concat = message->concat,
-        .query_count = message->n_queries,
-        .queries = queries,
     };
-    return request;
+    return translate_queries(arena, message, request, error) ? request : NULL;
 }
 
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,

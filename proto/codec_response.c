@@ -46,6 +46,7 @@ static void write_after_results(
 {
     eb_field_put_number(writer, 6, response->error_code);
     eb_field_put_text(writer, 7, response->error_message);
+    eb_field_put_number(writer, 9, response->retry_after_ms);
 }
 
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
@@ -113,6 +114,7 @@ struct eb_wire_response *eb_lookup_response_decode(
         .version = message->version,
         .error_code = message->error_code,
         .error_message = message->error_message,
+        .retry_after_ms = message->retry_after_ms,
         .result_count = message->n_results,
         .results = results,
     };

@@ -42,7 +42,8 @@ struct eb_wire_query {
     const struct eb_error *fault;
 };
 
-/* LookupRequest, without what is not built: those fields are refused by the codec. */
+/* LookupRequest, without what is not built: those fields are refused by the codec. Decoded, the
+ * first query with a fault is the last of the array. */
 struct eb_wire_request {
     uint64_t request_id;
     const char *model;
