@@ -75,10 +75,10 @@ static bool check_enums(const struct place *place, const Embag__V1__BagQuery *qu
         int number;
         const ProtobufCEnumDescriptor *type;
     } enums[] = {
-        {"reduction", query->reduction, &embag__v1__reduction__descriptor},
-        {"missing", query->missing, &embag__v1__missing__descriptor},
-        {"weights_type", query->weights_type, &embag__v1__data_type__descriptor},
-        {"layout", query->layout, &embag__v1__bag_layout__descriptor},
+        {"reduction", (int)query->reduction, &embag__v1__reduction__descriptor},
+        {"missing", (int)query->missing, &embag__v1__missing__descriptor},
+        {"weights_type", (int)query->weights_type, &embag__v1__data_type__descriptor},
+        {"layout", (int)query->layout, &embag__v1__bag_layout__descriptor},
     };
     for (size_t i = 0; i < sizeof enums / sizeof *enums; i++) {
         if (!is_value(enums[i].type, enums[i].number)) {
@@ -182,7 +182,7 @@ static bool choose_weights(
 {
     out->weights = query->weights.data;
     out->weights_bytes = query->weights.len;
-    out->weights_type = query->weights_type;
+    out->weights_type = (int32_t)query->weights_type;
     if (query->n_weights_f32 == 0) {
         return true;
     }
@@ -191,7 +191,7 @@ static bool choose_weights(
     }
     if (query->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
         query->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_F32) {
-        return refuse(place, "weights_f32 is not of weights_type = %d", query->weights_type);
+        return refuse(place, "weights_f32 is not of weights_type = %d", (int)query->weights_type);
     }
     out->weights = query->weights_f32;
     out->weights_bytes = query->n_weights_f32 * sizeof *query->weights_f32;
@@ -251,8 +251,8 @@ static bool check_unbuilt(const Embag__V1__LookupRequest *message, struct eb_err
 }
 
 /* Translates queries up to the first faulty one, whose fault it keeps: the caller reports the first
- * fault of all, and one that only the tables can tell may come before it. false: *error, the arena
- * is full. */
+ * fault of all, and one that only the tables can tell may come before it. false: *error is set, the
+ * arena is exhausted. */
 static bool translate_queries(struct eb_arena *arena, const Embag__V1__LookupRequest *message,
     struct eb_wire_request *request, struct eb_error *error)
 {

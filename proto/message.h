@@ -23,7 +23,7 @@ struct eb_wire_query {
     const char *table;
     int32_t reduction;
     int32_t missing;
-    int32_t layout;               /* as said; 0: not said */
+    int32_t layout;               /* decoded: from the fields where it is not said; 0: neither */
     struct eb_wire_array indices; /* indices_i64, indices_i32 or indices */
     struct eb_wire_array offsets; /* offsets_i64, offsets_i32 or offsets */
     struct eb_wire_array lengths;

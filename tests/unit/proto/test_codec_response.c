@@ -105,6 +105,7 @@ static void encodes_an_error(void **state)
     Embag__V1__LookupResponse *read = read_back(bytes, size);
     assert_int_equal(read->error_code, 11);
     assert_string_equal(read->error_message, response.error_message);
+    assert_int_equal(read->retry_after_ms, 250);
     assert_int_equal(read->n_results, 0);
     embag__v1__lookup_response__free_unpacked(read, NULL);
     free(bytes);
@@ -158,6 +159,7 @@ static bool decodes_back(const uint8_t *bytes, size_t size, size_t fail_at)
         assert_int_equal(read->version, 5);
         assert_int_equal(read->error_code, 8);
         assert_string_equal(read->error_message, "full");
+        assert_int_equal(read->retry_after_ms, 20);
         assert_int_equal(read->result_count, 1);
         const struct eb_wire_result *result = read->results;
         assert_int_equal(result->query, 4);
