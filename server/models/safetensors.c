@@ -250,7 +250,8 @@ static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_f
     json_error_t error;
     json_t *root = json_loadb((const char *)head + LENGTH_BYTES, head_bytes - LENGTH_BYTES,
         JSON_REJECT_DUPLICATES, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory) {
+    if (!root && error.text[0] == '\0') {
+        /* Every fault of the header's own has a text. */
         eb_file_fault_set(fault, "out of memory");
     } else if (!root) {
         eb_file_fault_set(fault, "byte %d: the header is no JSON: %s; write the file again",

@@ -1,0 +1,141 @@
+#include "server/models/table_memory.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PAGE EB_TABLE_MEMORY_PAGE_BYTES
+
+static uint8_t *take(struct eb_table_memory *memory, uint64_t bytes)
+{
+    struct eb_file_fault fault = {""};
+    uint8_t *taken = eb_table_memory_take(memory, bytes, &fault);
+    assert_non_null(taken);
+    return taken;
+}
+
+static void aligns_large_tables_to_pages(void **state)
+{
+    (void)state;
+    struct eb_table_memory memory = {0};
+    for (uint64_t bytes = PAGE; bytes < PAGE + 3; bytes++) {
+        uint8_t *taken = take(&memory, bytes);
+        assert_int_equal((uintptr_t)taken % PAGE, 0);
+        taken[0] = 1;
+        taken[bytes - 1] = 1;
+    }
+    assert_int_equal(memory.mapped_bytes, (1 + 2 + 2) * PAGE);
+    eb_table_memory_deinit(&memory);
+}
+
+static void lets_small_tables_share_a_page(void **state)
+{
+    (void)state;
+    struct eb_table_memory memory = {0};
+    uint8_t *first = take(&memory, 40);
+    uint8_t *large = take(&memory, PAGE);
+    uint8_t *second = take(&memory, 64);
+    uint8_t *third = take(&memory, PAGE - 128);
+    assert_int_equal((uintptr_t)first % PAGE, 0);
+    assert_int_equal((uintptr_t)large % PAGE, 0);
+    assert_ptr_equal(second, first + 64);
+    assert_ptr_equal(third, first + 128);
+    assert_int_equal(memory.mapped_bytes, 2 * PAGE);
+    uint8_t *fourth = take(&memory, 1);
+    assert_int_equal((uintptr_t)fourth % PAGE, 0);
+    assert_int_equal(memory.mapped_bytes, 3 * PAGE);
+    eb_table_memory_deinit(&memory);
+}
+
+static void gives_a_place_to_a_table_of_no_rows(void **state)
+{
+    (void)state;
+    struct eb_table_memory memory = {0};
+    assert_non_null(take(&memory, 0));
+    eb_table_memory_deinit(&memory);
+}
+
+static void gives_zeroed_memory(void **state)
+{
+    (void)state;
+    static const uint8_t zeros[1000];
+    struct eb_table_memory memory = {0};
+    assert_memory_equal(take(&memory, sizeof zeros), zeros, sizeof zeros);
+    eb_table_memory_deinit(&memory);
+}
+
+static void refuses_more_than_there_is(void **state)
+{
+    (void)state;
+    struct eb_table_memory memory = {0};
+    struct eb_file_fault fault = {""};
+    assert_null(eb_table_memory_take(&memory, UINT64_MAX, &fault));
+    assert_non_null(strstr(fault.text, "18446744073709551615 bytes"));
+    assert_null(eb_table_memory_take(&memory, UINT64_C(1) << 60, &fault));
+    assert_int_equal(memory.mapped_bytes, 0);
+    eb_table_memory_deinit(&memory);
+}
+
+static void counts_what_a_table_occupies(void **state)
+{
+    (void)state;
+    assert_int_equal(eb_table_memory_footprint(0), 0);
+    assert_int_equal(eb_table_memory_footprint(1), 64);
+    assert_int_equal(eb_table_memory_footprint(64), 64);
+    assert_int_equal(eb_table_memory_footprint(PAGE - 1), PAGE);
+    assert_int_equal(eb_table_memory_footprint(PAGE), PAGE);
+    assert_int_equal(eb_table_memory_footprint(PAGE + 1), 2 * PAGE);
+    assert_true(eb_table_memory_footprint(UINT64_MAX) == UINT64_MAX);
+}
+
+/* Writing sealed memory must end the process, so a child does it. */
+static bool survives_writing(uint8_t *at)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); /* The test library and sanitizers catch it. */
+        *(volatile uint8_t *)at = 1;
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void sealed_memory_cannot_be_written(void **state)
+{
+    (void)state;
+    struct eb_table_memory memory = {0};
+    struct eb_file_fault fault;
+    uint8_t *small = take(&memory, 40);
+    uint8_t *large = take(&memory, PAGE + 1);
+    large[PAGE] = 7;
+    assert_true(survives_writing(small));
+    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_int_equal(large[PAGE], 7);
+    assert_false(survives_writing(small));
+    assert_false(survives_writing(large + PAGE));
+    eb_table_memory_deinit(&memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(aligns_large_tables_to_pages),
+        cmocka_unit_test(lets_small_tables_share_a_page),
+        cmocka_unit_test(gives_a_place_to_a_table_of_no_rows),
+        cmocka_unit_test(gives_zeroed_memory),
+        cmocka_unit_test(refuses_more_than_there_is),
+        cmocka_unit_test(counts_what_a_table_occupies),
+        cmocka_unit_test(sealed_memory_cannot_be_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

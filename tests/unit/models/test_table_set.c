@@ -1,0 +1,326 @@
+#include "server/models/table_set.h"
+
+#include "tests/unit/models/scratch.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define NPY_5X2 "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }"
+#define NPY_I8_3 "{'descr': '|i1', 'fortran_order': False, 'shape': (3,), }"
+#define NPY_NO_ROWS "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 2, 3), }"
+#define F16_2X2 "{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]}"
+#define FP8_3 "{\"dtype\":\"F8_E4M3\",\"shape\":[3],\"data_offsets\":[8,11]}"
+
+static const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+static struct eb_scratch scratch;
+
+static int make_root(void **state)
+{
+    (void)state;
+    eb_scratch_init(&scratch);
+    return 0;
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+static void load(struct eb_table_set *set)
+{
+    struct eb_file_fault fault = {""};
+    if (!eb_table_set_load(scratch.root, &limits, NULL, set, &fault)) {
+        fail_msg("%s", fault.text);
+    }
+}
+
+/* The load fails, with a text that starts with ROOT/`name` and holds `part`. */
+static void expect_fault(const char *name, const char *part)
+{
+    struct eb_table_set set;
+    struct eb_file_fault fault = {""};
+    assert_false(eb_table_set_load(scratch.root, &limits, NULL, &set, &fault));
+    assert_int_equal(set.count, 0);
+    assert_null(set.tables);
+    assert_null(set.memory.mappings);
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, name, path);
+    eb_scratch_expect(fault.text, name[0] ? path : scratch.root);
+    eb_scratch_expect(fault.text, part);
+}
+
+static void loads_npy_and_safetensors(void **state)
+{
+    (void)state;
+    eb_scratch_write_npy(&scratch, "m.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(&scratch, "none.npy", NPY_NO_ROWS, 0);
+    eb_scratch_write_safetensors(
+        &scratch, "x.safetensors", "{\"z/w\":" F16_2X2 ",\"a\":" FP8_3 "}", 11);
+    eb_scratch_write(&scratch, "README", "", 0);
+    eb_scratch_write(&scratch, ".m.npy.part", "", 0);
+    struct eb_table_set set;
+    load(&set);
+    static const char *const names[] = {"a", "m", "none", "z/w"};
+    assert_int_equal(set.count, 4);
+    assert_int_equal(set.bytes, 40 + 11);
+    for (size_t i = 0; i < set.count; i++) {
+        assert_string_equal(set.tables[i].name, names[i]);
+        assert_ptr_equal(eb_table_set_find(&set, names[i]), &set.tables[i]);
+        assert_int_equal((uintptr_t)set.tables[i].table.rows % 64, 0);
+        assert_int_equal(set.tables[i].table.unknown_row, -1);
+    }
+    assert_null(eb_table_set_find(&set, "b"));
+    assert_null(eb_table_set_find(&set, ""));
+    eb_table_set_deinit(&set);
+}
+
+static void describes_tables_as_kernels_want_them(void **state)
+{
+    (void)state;
+    eb_scratch_write_npy(&scratch, "m.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(&scratch, "none.npy", NPY_NO_ROWS, 0);
+    eb_scratch_write_safetensors(
+        &scratch, "x.safetensors", "{\"z\":" F16_2X2 ",\"a\":" FP8_3 "}", 11);
+    struct eb_table_set set;
+    load(&set);
+    const struct eb_named_table *m = eb_table_set_find(&set, "m");
+    assert_int_equal(m->table.type, EB_F32);
+    assert_int_equal(m->table.row_count, 5);
+    assert_int_equal(m->table.row_elements, 2);
+    assert_int_equal(m->table.row_stride_bytes, 8);
+    assert_int_equal(m->rank, 2);
+    assert_int_equal(m->resident_bytes, 40);
+    assert_int_equal(((const uint8_t *)m->table.rows)[0], 1);
+    assert_int_equal(((const uint8_t *)m->table.rows)[39], 40);
+    const struct eb_named_table *a = eb_table_set_find(&set, "a");
+    assert_int_equal(a->table.storage, EB_STORAGE_F8_E4M3);
+    assert_int_equal(a->table.type, EB_F32);
+    assert_int_equal(a->table.row_elements, 1);
+    assert_int_equal(((const uint8_t *)a->table.rows)[0], 9);
+    const struct eb_named_table *none = eb_table_set_find(&set, "none");
+    assert_int_equal(none->table.row_count, 0);
+    assert_int_equal(none->table.row_elements, 6);
+    assert_int_equal(none->dims[2], 3);
+    eb_table_set_deinit(&set);
+}
+
+static void finds_each_of_a_thousand_tables(void **state)
+{
+    (void)state;
+    char name[32];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "t%03d.npy", i);
+        eb_scratch_write_npy(&scratch, name, NPY_I8_3, 3);
+    }
+    struct eb_table_set set;
+    load(&set);
+    assert_int_equal(set.count, 1000);
+    assert_int_equal(set.memory.mapped_bytes, EB_TABLE_MEMORY_PAGE_BYTES);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "t%03d", i);
+        assert_ptr_equal(eb_table_set_find(&set, name), &set.tables[i]);
+        snprintf(name, sizeof name, "u%03d", i);
+        assert_null(eb_table_set_find(&set, name));
+    }
+    eb_table_set_deinit(&set);
+}
+
+/* Data of more than one chunk, and what the load said on its way. */
+static void loads_a_table_of_many_pages(void **state)
+{
+    (void)state;
+    enum { ROWS = 20 * 1024 * 1024 / 4 + 1 };
+    struct eb_scratch_table head;
+    char dict[128];
+    snprintf(dict, sizeof dict, "{'descr': '<u4', 'fortran_order': False, 'shape': (%d,), }", ROWS);
+    eb_scratch_npy(&head, 1, dict, 0);
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "big.npy", path);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(head.bytes, 1, head.size, file), head.size);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        assert_int_equal(fwrite(&i, sizeof i, 1, file), 1);
+    }
+    assert_int_equal(fclose(file), 0);
+    struct eb_table_set set;
+    load(&set);
+    const uint32_t *rows = set.tables[0].table.rows;
+    assert_int_equal((uintptr_t)rows % EB_TABLE_MEMORY_PAGE_BYTES, 0);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        if (rows[i] != i) {
+            fail_msg("row %u is %u", i, rows[i]);
+        }
+    }
+    eb_table_set_deinit(&set);
+}
+
+static void names_the_broken_file(void **state)
+{
+    (void)state;
+    eb_scratch_write_npy(&scratch, "a.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(&scratch, "b.npy", NPY_5X2, 39);
+    expect_fault("b.npy", "cut short");
+}
+
+static void names_the_broken_tensor(void **state)
+{
+    (void)state;
+    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 9);
+    expect_fault("a.safetensors", "behind the last tensor");
+    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":5}", 0);
+    expect_fault("a.safetensors", "tensor 't'");
+    eb_scratch_write(&scratch, "a.safetensors", "1234567", 7);
+    expect_fault("a.safetensors", "byte 7");
+    eb_scratch_write(&scratch, "a.safetensors", "\0\0\0\0\0\0\0\x10{}", 10);
+    expect_fault("a.safetensors", "1152921504606846976");
+}
+
+static void names_both_files_of_a_table_given_twice(void **state)
+{
+    (void)state;
+    eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
+    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 8);
+    expect_fault("t.npy", "table 't'");
+    expect_fault("a.safetensors", "table 't'");
+}
+
+static void refuses_forms_that_are_not_built(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a.keys.npy", "a-00000-of-00016.npy",
+        "a-00001-of-00002.safetensors", "a.safetensors.index.json", "a.embag", "model.yaml"};
+    eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        eb_scratch_write_npy(&scratch, names[i], NPY_5X2, 40);
+        expect_fault(names[i], "not supported yet");
+        char path[EB_SCRATCH_PATH_BYTES];
+        eb_scratch_path(&scratch, names[i], path);
+        assert_int_equal(unlink(path), 0);
+    }
+    eb_scratch_write_npy(&scratch, "-0000-of-00016.npy", NPY_5X2, 40);
+    struct eb_table_set set;
+    load(&set);
+    assert_int_equal(set.count, 2);
+    eb_table_set_deinit(&set);
+}
+
+static void refuses_names_that_are_not_allowed(void **state)
+{
+    (void)state;
+    eb_scratch_write_npy(&scratch, "a\nb.npy", NPY_5X2, 40);
+    expect_fault("a\\x0ab.npy: ", "the table name 'a\\x0ab' is not UTF-8");
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "a\nb.npy", path);
+    assert_int_equal(unlink(path), 0);
+    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"\":" F16_2X2 "}", 8);
+    expect_fault("a.safetensors", "is empty");
+    char json[512];
+    snprintf(json, sizeof json, "{\"%0256d\":" F16_2X2 "}", 0);
+    eb_scratch_write_safetensors(&scratch, "a.safetensors", json, 8);
+    expect_fault("a.safetensors", "longer");
+    snprintf(json, sizeof json, "{\"%0255d\":" F16_2X2 "}", 0);
+    eb_scratch_write_safetensors(&scratch, "a.safetensors", json, 8);
+    struct eb_table_set set;
+    load(&set);
+    eb_table_set_deinit(&set);
+}
+
+static void refuses_a_row_past_the_limit(void **state)
+{
+    (void)state;
+    struct eb_table_set set;
+    struct eb_file_fault fault = {""};
+    eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
+    struct eb_table_limits narrow = {.row_bytes_max = 8, .name_bytes_max = 1};
+    assert_true(eb_table_set_load(scratch.root, &narrow, NULL, &set, &fault));
+    eb_table_set_deinit(&set);
+    narrow.row_bytes_max = 7;
+    assert_false(eb_table_set_load(scratch.root, &narrow, NULL, &set, &fault));
+    eb_scratch_expect(fault.text, "rows of table 't' have 8 bytes; row_bytes_max is 7");
+}
+
+static void refuses_a_directory_without_tables(void **state)
+{
+    (void)state;
+    expect_fault("", "there is no table in it");
+    eb_scratch_write_safetensors(&scratch, "a.safetensors", "{}", 0);
+    expect_fault("", "there is no table in it");
+}
+
+static void refuses_what_is_no_regular_file(void **state)
+{
+    (void)state;
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "a.npy", path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    expect_fault("a.npy", "no regular file");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    expect_fault("a.npy", "no regular file");
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(symlink("nowhere", path), 0);
+    expect_fault("a.npy", "cannot be opened");
+}
+
+static void follows_links_to_files(void **state)
+{
+    (void)state;
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_write_npy(&scratch, ".data/x", NPY_5X2, 40);
+    eb_scratch_path(&scratch, "a.npy", path);
+    assert_int_equal(symlink(".data/x", path), 0);
+    struct eb_table_set set;
+    load(&set);
+    assert_non_null(eb_table_set_find(&set, "a"));
+    eb_table_set_deinit(&set);
+}
+
+/* A file with holes is as long as its shape says and takes no disk. */
+static void says_how_much_memory_is_missing(void **state)
+{
+    (void)state;
+    static const char dict[] =
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776, 4), }";
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "a.npy", path);
+    eb_scratch_write_npy(&scratch, "a.npy", dict, 0);
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    if (truncate(path, status.st_size + (INT64_C(4) << 40)) != 0) {
+        print_message("this file system cannot hold a file of 4 TiB\n");
+        skip();
+    }
+    expect_fault("", "need 4398046511104 bytes of memory, ");
+}
+
+int main(void)
+{
+#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+    const struct CMUnitTest tests[] = {
+        WITH_ROOT(loads_npy_and_safetensors),
+        WITH_ROOT(describes_tables_as_kernels_want_them),
+        WITH_ROOT(finds_each_of_a_thousand_tables),
+        WITH_ROOT(loads_a_table_of_many_pages),
+        WITH_ROOT(names_the_broken_file),
+        WITH_ROOT(names_the_broken_tensor),
+        WITH_ROOT(names_both_files_of_a_table_given_twice),
+        WITH_ROOT(refuses_forms_that_are_not_built),
+        WITH_ROOT(refuses_names_that_are_not_allowed),
+        WITH_ROOT(refuses_a_row_past_the_limit),
+        WITH_ROOT(refuses_a_directory_without_tables),
+        WITH_ROOT(refuses_what_is_no_regular_file),
+        WITH_ROOT(follows_links_to_files),
+        WITH_ROOT(says_how_much_memory_is_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
