@@ -239,7 +239,7 @@ static bool run_examples(struct embag_client *client, const json_t *array)
         }
     }
     printf("%zu of %zu examples as published\n", right, json_array_size(array));
-    return right > 0 && right == json_array_size(array);
+    return right == json_array_size(array);
 }
 
 bool eb_spec_cases_run(struct embag_client *client, const char *path)
@@ -248,6 +248,11 @@ bool eb_spec_cases_run(struct embag_client *client, const char *path)
     json_t *array = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!array) {
         fprintf(stderr, "%s: line %d: %s\n", path, error.line, error.text);
+        return false;
+    }
+    if (json_array_size(array) == 0) {
+        fprintf(stderr, "%s: no array of cases\n", path);
+        json_decref(array);
         return false;
     }
     printf("%-*s%-19s|   got\n", NAME_WIDTH, "example, bag by bag", "    published");
