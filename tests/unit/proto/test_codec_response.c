@@ -99,6 +99,7 @@ static void encodes_an_error(void **state)
     struct eb_wire_response response = {.request_id = 7,
         .model = "",
         .error_code = 11,
+        .retry_after_ms = 250,
         .error_message = "queries[0]: indices[2] = 9 is no row"};
     size_t size = 0;
     uint8_t *bytes = encode(&response, &size, NULL);
@@ -193,6 +194,7 @@ static void decodes_what_it_encodes_whatever_allocation_fails(void **state)
         .model = "m",
         .version = 5,
         .error_code = 8,
+        .retry_after_ms = 20,
         .error_message = "full",
         .result_count = 1,
         .results = &result};
