@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -20,14 +19,12 @@ void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *memory, size_t bytes);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t bytes);
-void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
 int __real_mprotect(void *at, size_t bytes, int protection);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *memory, size_t bytes);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t bytes);
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
 int __wrap_mprotect(void *at, size_t bytes, int protection);
 
 static unsigned request_count;
@@ -65,11 +62,6 @@ char *__wrap_strdup(const char *text)
 char *__wrap_strndup(const char *text, size_t bytes)
 {
     return is_refused() ? NULL : __real_strndup(text, bytes);
-}
-
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset)
-{
-    return is_refused() ? MAP_FAILED : __real_mmap(at, bytes, protection, flags, file, offset);
 }
 
 int __wrap_mprotect(void *at, size_t bytes, int protection)
