@@ -1,0 +1,61 @@
+/* A random lookup in memory that ends where a guard page begins, pooled by any table of functions
+ * and compared with the reference's bytes. */
+#pragma once
+
+#include "kernels/bag_parallel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* How the bags of a trial lie. */
+enum shape { SHAPE_RAGGED, SHAPE_EMPTY, SHAPE_SINGLE, SHAPE_NO_BAGS, SHAPE_COUNT };
+
+/* What is drawn for one trial. */
+struct plan {
+    enum eb_storage storage;
+    uint32_t dim;
+    enum eb_reduction reduction;
+    enum eb_type output_type;
+    bool is_weighted;
+};
+
+/* Memory whose last byte lies before a page that cannot be touched. */
+struct guarded {
+    uint8_t *end;
+    uint8_t *base;
+    size_t bytes;
+};
+
+struct trial {
+    struct guarded rows;
+    struct guarded indices;
+    struct guarded offsets;
+    struct guarded weights;
+    struct guarded out;
+    uint8_t *expected;
+    uint8_t *scratch;
+    struct eb_table table;
+    struct eb_bag_query query;
+    struct eb_bag_extent extent;
+    struct eb_bag_job job;
+};
+
+/* Seeds draw(): EMBAG_TEST_SEED, else the clock; printed. */
+void trial_seed(void);
+uint32_t draw(uint32_t below);
+
+void trial_init(struct trial *trial);
+void trial_deinit(struct trial *trial);
+
+/* Draws a table, a query and the reference's result. */
+void trial_draw(struct trial *trial, const struct plan *plan, enum shape shape);
+
+/* Points the job at cleared memory, `job.out` at any alignment, guard bytes between rows. */
+void trial_clear_out(struct trial *trial);
+
+/* That every result row equals the reference's and every byte between them is untouched. `who`
+ * names what pooled. */
+void trial_compare(const struct trial *trial, const char *who);
