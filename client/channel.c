@@ -67,11 +67,19 @@ static void on_finish(
 
 static const struct eb_grpc_client_handler handler = {on_message, on_finish};
 
-/* Moves what the session wants to say into the socket. */
+/* Moves what the session wants to say into the socket, as far as it goes: a session holds more back
+ * while output waits. */
 static void flush(struct eb_channel *channel)
 {
-    bool alive = eb_grpc_client_send(channel->session);
-    eb_transport_write(&channel->transport, eb_grpc_client_queue(channel->session));
+    struct eb_send_queue *queue = eb_grpc_client_queue(channel->session);
+    bool alive = true;
+    do {
+        alive = eb_grpc_client_send(channel->session);
+        if (eb_send_queue_bytes(queue) == 0) {
+            break;
+        }
+        eb_transport_write(&channel->transport, queue);
+    } while (eb_send_queue_bytes(queue) == 0);
     if (!alive) {
         eb_transport_close(&channel->transport);
     }

@@ -25,8 +25,8 @@ struct eb_version_plan {
     uint64_t bytes;
 };
 
-/* false: said on stderr, and nothing is left behind: the version is there already, the file system
- * has too little space, or a directory cannot be made. */
+/* false: said on stderr: the version is there already, the file system has too little space, or a
+ * directory cannot be made. */
 bool eb_version_writer_open(struct eb_version_writer *writer, const struct eb_version_plan *plan);
 /* Removes what has not been finished. Accepts a writer that did not open. */
 void eb_version_writer_close(struct eb_version_writer *writer);

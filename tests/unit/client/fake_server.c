@@ -1,0 +1,361 @@
+#include "tests/unit/client/fake_server.h"
+
+#include "proto/codec.h"
+#include "proto/grpc_server.h"
+#include "proto/grpc_text.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define READ_BYTES 65536
+#define ARENA_BYTES (64 * 1024 * 1024)
+
+struct fake_conn {
+    struct fake_server *server;
+    struct fake_conn *next;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } socket;
+    struct eb_grpc_server *session;
+    bool hang_up; /* once all is written */
+    size_t writes_under_way;
+    char read_buffer[READ_BYTES];
+};
+
+struct write {
+    uv_write_t request;
+    struct fake_conn *conn;
+    uint8_t bytes[];
+};
+
+static void on_conn_close(uv_handle_t *handle)
+{
+    struct fake_conn *conn = handle->data;
+    struct fake_conn **link = &conn->server->conns;
+    while (*link != conn) {
+        link = &(*link)->next;
+    }
+    *link = conn->next;
+    eb_grpc_server_destroy(conn->session);
+    free(conn);
+}
+
+static void close_conn(struct fake_conn *conn)
+{
+    if (!uv_is_closing(&conn->socket.handle)) {
+        uv_close(&conn->socket.handle, on_conn_close);
+    }
+}
+
+static void on_write(uv_write_t *request, int status)
+{
+    struct write *write = (struct write *)request;
+    struct fake_conn *conn = write->conn;
+    conn->writes_under_way--;
+    if (status != 0 || (conn->hang_up && conn->writes_under_way == 0)) {
+        close_conn(conn);
+    }
+    free(write);
+}
+
+static void write_bytes(struct fake_conn *conn, const struct iovec *piece)
+{
+    struct write *write = malloc(sizeof *write + piece->iov_len);
+    assert(write != NULL);
+    write->conn = conn;
+    memcpy(write->bytes, piece->iov_base, piece->iov_len);
+    uv_buf_t buffer = {.base = (char *)write->bytes, .len = piece->iov_len};
+    conn->writes_under_way++;
+    if (uv_write(&write->request, &conn->socket.stream, &buffer, 1, on_write) != 0) {
+        conn->writes_under_way--;
+        free(write);
+        close_conn(conn);
+    }
+}
+
+static void flush(struct fake_conn *conn)
+{
+    struct eb_send_queue *queue = eb_grpc_server_queue(conn->session);
+    struct iovec piece;
+    bool alive = true;
+    size_t waiting_bytes = 0;
+    do {
+        alive = eb_grpc_server_send(conn->session);
+        waiting_bytes = eb_send_queue_bytes(queue);
+        while (eb_send_queue_peek(queue, &piece, 1) == 1) {
+            write_bytes(conn, &piece);
+            eb_send_queue_drop(queue, piece.iov_len);
+        }
+    } while (waiting_bytes > 0);
+    conn->hang_up |= !alive;
+    if (conn->hang_up && conn->writes_under_way == 0) {
+        close_conn(conn);
+    }
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer)
+{
+    (void)suggested_bytes;
+    struct fake_conn *conn = handle->data;
+    *buffer = uv_buf_init(conn->read_buffer, READ_BYTES);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+{
+    struct fake_conn *conn = stream->data;
+    if (count < 0) {
+        close_conn(conn);
+    } else if (count > 0 && conn->server->mode == FAKE_SERVER_SPEAKS_GRPC) {
+        conn->hang_up |= !eb_grpc_server_receive(conn->session, (const uint8_t *)buffer->base,
+            (size_t)count, uv_now(&conn->server->loop));
+        flush(conn);
+    }
+}
+
+static void release(struct eb_outgoing *message)
+{
+    free(message->bytes);
+    free(message);
+}
+
+static struct eb_outgoing *make_message(size_t size)
+{
+    struct eb_outgoing *message = malloc(sizeof *message);
+    assert(message != NULL);
+    *message = (struct eb_outgoing){
+        .bytes = malloc(size + EB_GRPC_PREFIX_BYTES),
+        .size = size + EB_GRPC_PREFIX_BYTES,
+        .holds = 1,
+        .release = release,
+    };
+    assert(message->bytes != NULL);
+    eb_grpc_prefix_write(message->bytes, (uint32_t)size);
+    return message;
+}
+
+static void answer_echo(struct eb_grpc_call *call, const struct eb_wire_request *request)
+{
+    struct eb_wire_result *results = calloc(request->query_count + 1, sizeof *results);
+    uint64_t *shapes = calloc(request->query_count + 1, sizeof *shapes);
+    uint8_t **values_at = calloc(request->query_count + 1, sizeof *values_at);
+    assert(results != NULL && shapes != NULL && values_at != NULL);
+    for (size_t i = 0; i < request->query_count; i++) {
+        const struct eb_wire_array *indices = &request->queries[i].indices;
+        shapes[i] = indices->bytes / 8;
+        results[i] = (struct eb_wire_result){.query = (uint32_t)i,
+            .type = 11,
+            .shape_count = 1,
+            .shape = &shapes[i],
+            .values = indices->data,
+            .values_bytes = indices->bytes};
+    }
+    const struct eb_wire_response response = {.model = "echo",
+        .version = 7,
+        .error_message = "",
+        .result_count = request->query_count,
+        .results = results};
+    struct eb_outgoing *message = make_message(eb_lookup_response_bytes(&response));
+    eb_lookup_response_encode(&response, message->bytes + EB_GRPC_PREFIX_BYTES, values_at);
+    eb_grpc_call_answer(call, message);
+    free(results);
+    free(shapes);
+    free(values_at);
+}
+
+static void answer_garbage(struct eb_grpc_call *call)
+{
+    struct eb_outgoing *message = make_message(3);
+    memcpy(message->bytes + EB_GRPC_PREFIX_BYTES, "\xff\xff\xff", 3);
+    eb_grpc_call_answer(call, message);
+}
+
+static void answer_lookup(
+    struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
+{
+    const char *model = request->model;
+    if (strcmp(model, "silent") == 0) {
+        return;
+    }
+    if (strcmp(model, "hang-up") == 0) {
+        close_conn(conn);
+        return;
+    }
+    if (strcmp(model, "refuse") == 0) {
+        eb_grpc_call_finish(call, EB_STATUS_NOT_FOUND, "no such thing", 0);
+        return;
+    }
+    if (strcmp(model, "garbage") == 0) {
+        answer_garbage(call);
+    } else if (strcmp(model, "nothing") != 0) {
+        answer_echo(call, request);
+    }
+    if (strcmp(model, "twice") == 0) {
+        answer_echo(call, request);
+    }
+    eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    conn->hang_up = strcmp(model, "last") == 0;
+    if (strcmp(model, "drain") == 0) {
+        eb_grpc_server_drain(conn->session);
+    }
+}
+
+static void answer_models(struct eb_grpc_call *call)
+{
+    static const uint64_t shape[] = {2, 3};
+    static const struct eb_wire_table tables[] = {{.name = "t00",
+        .rows = 5,
+        .shape_count = 2,
+        .shape = shape,
+        .type = 1,
+        .storage = "f32",
+        .resident_bytes = 120}};
+    static const struct eb_wire_version versions[] = {
+        {.version = 2, .state = EB_WIRE_STATE_FAILED, .error = "broken"},
+        {.version = 1,
+            .state = EB_WIRE_STATE_SERVING,
+            .error = "",
+            .bytes = 120,
+            .table_count = 1,
+            .tables = tables}};
+    static const struct eb_wire_model models[] = {
+        {.name = "echo", .served_version = 1, .version_count = 2, .versions = versions}};
+    static const struct eb_wire_model_list list = {.count = 1, .models = models};
+    struct eb_outgoing *message = make_message(eb_model_list_bytes(&list));
+    eb_model_list_encode(&list, message->bytes + EB_GRPC_PREFIX_BYTES);
+    eb_grpc_call_answer(call, message);
+    eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+}
+
+static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_message message)
+{
+    static const struct eb_codec_limits limits = {.queries_max = 4096, .name_bytes_max = 255};
+    struct fake_conn *conn = context;
+    struct eb_arena arena = {0};
+    struct eb_decode_failure failure;
+    atomic_fetch_add(&conn->server->call_count, 1);
+    if (strcmp(call->path, "/embag.v1.EmbeddingBag/ListModels") == 0) {
+        answer_models(call);
+    } else {
+        eb_arena_init(&arena, &eb_memory_heap);
+        eb_arena_reset(&arena, ARENA_BYTES);
+        const struct eb_wire_request *request =
+            eb_lookup_request_decode(&arena, message.bytes, message.size, &limits, &failure);
+        if (request != NULL) {
+            answer_lookup(conn, call, request);
+        } else {
+            eb_grpc_call_finish(call, failure.error.status, failure.error.text, 0);
+        }
+        eb_arena_deinit(&arena);
+    }
+    eb_grpc_message_give(&eb_memory_heap, &message);
+}
+
+static void on_call(void *context, struct eb_grpc_call *call)
+{
+    (void)context;
+    (void)call;
+}
+
+static const struct eb_grpc_server_handler handler = {
+    .on_call = on_call, .on_message = on_message, .on_request_end = on_call, .on_close = on_call};
+
+static const struct eb_grpc_server_limits limits = {
+    .request_bytes_max = 16 * 1024 * 1024,
+    .streams_max = 256,
+    .header_fields_max = 64,
+    .header_bytes_max = 16384,
+    .outbound_bytes_max = 64 * 1024 * 1024,
+    .message_stall_ms_max = 15000,
+    .reset_budget = 100,
+};
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct fake_server *server = listener->data;
+    struct fake_conn *conn = calloc(1, sizeof *conn);
+    assert(status == 0 && conn != NULL);
+    conn->server = server;
+    conn->session = eb_grpc_server_create(&limits, &eb_memory_heap, &handler, conn);
+    int rc = server->is_unix ? uv_pipe_init(&server->loop, &conn->socket.pipe, 0)
+                             : uv_tcp_init(&server->loop, &conn->socket.tcp);
+    assert(rc == 0 && conn->session != NULL);
+    conn->socket.handle.data = conn;
+    conn->next = server->conns;
+    server->conns = conn;
+    rc = uv_accept(listener, &conn->socket.stream);
+    assert(rc == 0);
+    rc = uv_read_start(&conn->socket.stream, on_alloc, on_read);
+    assert(rc == 0);
+    if (server->mode == FAKE_SERVER_SPEAKS_HTTP1) {
+        static char text[] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+        write_bytes(conn, &(struct iovec){.iov_base = text, .iov_len = sizeof text - 1});
+    }
+    atomic_fetch_add(&server->conn_count, 1);
+}
+
+static void on_stop(uv_async_t *stop)
+{
+    struct fake_server *server = stop->data;
+    uv_close((uv_handle_t *)stop, NULL);
+    uv_close(&server->listener.handle, NULL);
+    for (struct fake_conn *conn = server->conns; conn != NULL; conn = conn->next) {
+        close_conn(conn);
+    }
+}
+
+static void run(void *context)
+{
+    struct fake_server *server = context;
+    uv_run(&server->loop, UV_RUN_DEFAULT);
+}
+
+static bool listen_tcp(struct fake_server *server)
+{
+    struct sockaddr_in address;
+    int size = sizeof address;
+    if (uv_tcp_init(&server->loop, &server->listener.tcp) != 0 ||
+        uv_ip4_addr("127.0.0.1", 0, &address) != 0 ||
+        uv_tcp_bind(&server->listener.tcp, (struct sockaddr *)&address, 0) != 0 ||
+        uv_listen(&server->listener.stream, 16, on_connection) != 0 ||
+        uv_tcp_getsockname(&server->listener.tcp, (struct sockaddr *)&address, &size) != 0) {
+        return false;
+    }
+    (void)snprintf(
+        server->address, sizeof server->address, "127.0.0.1:%d", ntohs(address.sin_port));
+    return true;
+}
+
+static bool listen_unix(struct fake_server *server, const char *path)
+{
+    server->is_unix = true;
+    (void)snprintf(server->address, sizeof server->address, "unix:%s", path);
+    return uv_pipe_init(&server->loop, &server->listener.pipe, 0) == 0 &&
+           uv_pipe_bind(&server->listener.pipe, path) == 0 &&
+           uv_listen(&server->listener.stream, 16, on_connection) == 0;
+}
+
+bool fake_server_start(
+    struct fake_server *server, enum fake_server_mode mode, const char *unix_path)
+{
+    memset(server, 0, sizeof *server);
+    server->mode = mode;
+    if (uv_loop_init(&server->loop) != 0 ||
+        uv_async_init(&server->loop, &server->stop, on_stop) != 0) {
+        return false;
+    }
+    server->stop.data = server;
+    bool listens = unix_path != NULL ? listen_unix(server, unix_path) : listen_tcp(server);
+    server->listener.handle.data = server;
+    return listens && uv_thread_create(&server->thread, run, server) == 0;
+}
+
+bool fake_server_stop(struct fake_server *server)
+{
+    return uv_async_send(&server->stop) == 0 && uv_thread_join(&server->thread) == 0 &&
+           uv_loop_close(&server->loop) == 0;
+}

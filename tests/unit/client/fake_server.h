@@ -1,0 +1,49 @@
+/* A small gRPC server on a thread of its own, for tests of the client: real sockets, answers that
+ * the request's model name chooses.
+ *   "echo"    each query's indices come back as its values, i64 [count]
+ *   "refuse"  NOT_FOUND, "no such thing"
+ *   "silent"  never an answer
+ *   "garbage" bytes that are no LookupResponse
+ *   "nothing" OK without a message
+ *   "twice"   two answers
+ *   "hang-up" the connection is closed instead of an answer
+ *   "last"    an answer, then the connection is closed
+ *   "drain"   an answer, then the connection is drained
+ * Thread: started, asked and stopped on the test's thread. Memory: freed by stop. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <uv.h>
+
+enum fake_server_mode {
+    FAKE_SERVER_SPEAKS_GRPC,
+    FAKE_SERVER_SPEAKS_HTTP1, /* answers every connection with an HTTP/1.1 error */
+    FAKE_SERVER_IS_MUTE       /* accepts and reads, says nothing */
+};
+
+struct fake_conn;
+
+struct fake_server {
+    enum fake_server_mode mode;
+    uv_thread_t thread;
+    uv_loop_t loop;
+    uv_async_t stop;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } listener;
+    bool is_unix;
+    struct fake_conn *conns; /* open ones, singly linked */
+    atomic_uint conn_count;  /* accepted so far */
+    atomic_uint call_count;  /* whose request has arrived, so far */
+    char address[128];       /* as embag_open takes it */
+};
+
+/* Listens on a free port of 127.0.0.1, or on unix_path where it is not NULL. false: it does not. */
+bool fake_server_start(
+    struct fake_server *server, enum fake_server_mode mode, const char *unix_path);
+/* Closes everything. Returns whether the loop was left empty. */
+bool fake_server_stop(struct fake_server *server);
