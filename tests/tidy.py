@@ -346,7 +346,10 @@ def check_parameters(tree):
     """a function has at most 5 parameters, callbacks apart whose type a library fixes"""
     for path, text in c_files(tree):
         for function in parse_functions(path, text):
-            if function.parameters > PARAMETERS_MAX and not function.name.startswith("on_"):
+            # Of callbacks and of functions that a linker puts in a library's place, the library
+            # fixes the type.
+            fixed = function.name.startswith(("on_", "__wrap_", "__real_"))
+            if function.parameters > PARAMETERS_MAX and not fixed:
                 yield Finding(path, function.line,
                               f"{function.name}: {function.parameters} parameters")
 
@@ -468,6 +471,13 @@ def check_marks(tree):
     return matches(pattern, code_files(tree), "a note for later, or licence text", str)
 
 
+def lists_source(text, path):
+    """Whether a CMakeLists.txt names a file, or a test by its module: "bag" for test_bag.c."""
+    module = re.fullmatch(r"test_(\w+)\.c", path)
+    names = [path, module[1]] if module and re.search(r"\btest_\$\{", text) else [path]
+    return any(re.search(rf"(?<![\w./]){re.escape(name)}(?![\w.])", text) for name in names)
+
+
 def check_sources_listed(tree):
     """every .c is named in a CMakeLists.txt; none is globbed"""
     lists = {os.path.dirname(p): t for p, t in tree.items() if p.endswith("CMakeLists.txt")}
@@ -475,8 +485,7 @@ def check_sources_listed(tree):
         if path.endswith(".c"):
             folder, found = os.path.dirname(path), False
             while folder and not found:
-                listed = re.escape(os.path.relpath(path, folder))
-                found = bool(re.search(rf"(?<![\w./]){listed}(?![\w.])", lists.get(folder, "")))
+                found = lists_source(lists.get(folder, ""), os.path.relpath(path, folder))
                 folder = os.path.dirname(folder)
             if not found and not any("${PROJECT_SOURCE_DIR}/" + path in t for t in lists.values()):
                 yield Finding(path, 1, "in no CMakeLists.txt")

@@ -94,6 +94,8 @@ TREES = [
     ("base_names", "", {"server/main.c": "", "client/cli/main.c": ""}),
     ("sources_listed", "a longer name", {"proto/a.c": "", "proto/CMakeLists.txt": "xa.c b/a.c"}),
     ("sources_listed", "", {"server/net/a.c": "", "server/CMakeLists.txt": "  net/a.c\n"}),
+    ("sources_listed", "", {"tests/test_a.c": "", "tests/CMakeLists.txt": "IN a b\ntest_${m}.c"}),
+    ("sources_listed", "no such module", {"tests/test_a.c": "", "tests/CMakeLists.txt": "a b"}),
 ]
 
 
