@@ -313,11 +313,16 @@ class FailedStart(OwnServerTest):
     def test_a_unix_socket_left_behind_is_replaced(self):
         path = self.repository.join('socket')
         first = self.serve(listen=('127.0.0.1:0', 'unix:' + path))
-        first.process.kill()
-        first.wait()
+        first.kill()
         second = Embagd(self.repository.path, listen=('unix:' + path,)).wait_ready()
         self.addCleanup(second.stop)
         with Client('unix:' + path) as client:
+            self.assertTrue(client.lookup(GOOD).results)
+
+    @unittest.skipUnless(os.path.exists('/proc/net/if_inet6'), 'no IPv6 here')
+    def test_an_address_of_ipv6(self):
+        server = self.serve(listen=('[::1]:0',))
+        with Client('[::1]:%d' % server.port) as client:
             self.assertTrue(client.lookup(GOOD).results)
 
     def test_addresses_that_are_none(self):

@@ -12,9 +12,9 @@ from random_query import random_query
 from rpc import error_of
 from served import SEED, ServedTest, scaled
 
-UNARY_REQUESTS = 2400
-STREAM_REQUESTS = 1600
-CONCAT_REQUESTS = 500
+UNARY_REQUESTS = 5000
+STREAM_REQUESTS = 4000
+CONCAT_REQUESTS = 1500
 STREAM_BATCH = 100
 OUTPUTS = ('f32', 'f16', 'bf16')
 

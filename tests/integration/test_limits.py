@@ -4,8 +4,10 @@ import unittest
 
 import numpy as np
 
+import bag_model
 from bag_query import Query, to_message
 from embag.v1 import embedding_bag_pb2 as pb
+from h2raw import DATA, HEADERS, Connection, call_fields, frame, header_encode, message
 from rpc import as_bytes, error_of
 from served import OwnServerTest
 from table_files import Table
@@ -114,6 +116,75 @@ class Limits(OwnServerTest):
         """A deadline of the client's that is longer than allowed is clamped, not refused."""
         client = self.connect(self.serve('--deadline-max-ms', '60000'))
         self.assertTrue(client.lookup(request(pooled(1, 1)), timeout=100000).results)
+
+
+class Overload(OwnServerTest):
+    """More work than the caps let in: what is refused is told so, what is let in is answered."""
+
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(1)
+        self.table = Table.of_values('emb_table', 'f32', rng.normal(size=(500, 4096)))
+        self.query = Query('emb_table', rng.integers(0, 500, 100), num_bags=1, index_form='i32')
+
+    def bytes_with(self, request_id):
+        """A small request for much work: 1.6 MB of rows."""
+        return as_bytes(pb.LookupRequest(model='spec', request_id=request_id,
+                                         queries=[to_message(self.query)]))
+
+    def flood(self, server, count):
+        """So many calls in one write; returns their ends."""
+        with Connection(server.port, window=1 << 24) as peer:
+            calls = []
+            for number in range(count):
+                peer.stream += 2
+                calls.append(frame(HEADERS, 4, peer.stream, header_encode(call_fields())))
+                calls.append(frame(DATA, 1, peer.stream, message(self.bytes_with(number))))
+            peer.send(b''.join(calls))
+            return [peer.finish(2 * number + 1) for number in range(count)]
+
+    def check_ends(self, ends):
+        """Answers are right, the others say RESOURCE_EXHAUSTED; returns those."""
+        expected = bag_model.expect(self.query, self.table)
+        refused = []
+        for fields, body in ends:
+            if fields['grpc-status'] == '0':
+                result, = pb.LookupResponse.FromString(body[5:]).results
+                bag_model.check_result(expected, self.table, result)
+            else:
+                self.assertEqual(fields['grpc-status'], '8', fields)
+                refused.append(fields)
+        self.assertLess(len(refused), len(ends))
+        return refused
+
+    def test_work_in_flight_of_a_connection(self):
+        server = self.serve('--in-flight-max', '3', '--inline-below-us', '0', tables=[self.table])
+        self.assertTrue(self.check_ends(self.flood(server, 60)))
+        self.assertFalse(self.check_ends(self.flood(server, 3)))
+
+    def test_a_stream_waits_where_unary_calls_are_refused(self):
+        server = self.serve('--in-flight-max', '3', '--inline-below-us', '0', tables=[self.table])
+        answers = list(self.connect(server).stream([self.bytes_with(n + 1) for n in range(60)]))
+        self.assertEqual(sorted(a.request_id for a in answers), list(range(1, 61)))
+        self.assertEqual({a.error_code for a in answers}, {0})
+
+    def test_the_queue(self):
+        server = self.serve('--queue-bytes-max', '4MiB', '--inline-below-us', '0',
+                            tables=[self.table])
+        refused = self.check_ends(self.flood(server, 100))
+        self.assertTrue(refused)
+        for fields in refused:
+            self.assertGreater(int(fields['grpc-retry-pushback-ms']), 0)
+        self.assertFalse(self.check_ends(self.flood(server, 1)))
+
+    def test_the_queue_of_a_stream(self):
+        server = self.serve('--queue-bytes-max', '4MiB', '--inline-below-us', '0',
+                            tables=[self.table])
+        answers = list(self.connect(server).stream([self.bytes_with(n + 1) for n in range(100)]))
+        self.assertEqual(len({a.request_id for a in answers}), 100)
+        self.assertLessEqual({a.error_code for a in answers}, {0, 8})
+        for answer in answers:
+            self.assertEqual(answer.retry_after_ms > 0, answer.error_code == 8)
 
 
 if __name__ == '__main__':

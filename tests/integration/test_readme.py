@@ -71,9 +71,9 @@ class Readme(OwnServerTest):
         self.assertTrue(blocks(self.section, 'python'))
 
     def compile_command(self, source, program):
-        """The README's own cc line, or the plain one."""
-        libraries = [glob.glob(os.path.join(served.BUILD, '**', name), recursive=True)
-                     for name in ('libembag.a', 'libembag_proto.a')]
+        """A plain compilation with the build's libraries."""
+        libraries = [glob.glob(os.path.join(served.BUILD, '*', name))
+                     for name in ('libembag.a', 'libembag_proto.a', 'libembag_proto_generated.a')]
         pkg = subprocess.run(['pkg-config', '--libs', 'libnghttp2', 'libprotobuf-c', 'libuv'],
                              stdout=subprocess.PIPE, check=True).stdout.decode().split()
         return ['cc', '-I', os.path.join(served.SOURCE, 'client'), source, '-o', program,

@@ -29,6 +29,11 @@ def wait_until(condition, seconds, what):
         time.sleep(0.01)
 
 
+def clean_environment():
+    """Ours without what is a setting to embagd, or would be taken for one."""
+    return {key: value for key, value in os.environ.items() if not key.startswith('EMBAG_')}
+
+
 class Repository:
     """A model repository in a temporary directory of its own."""
 
@@ -53,8 +58,9 @@ class Embagd:
             command += ['--listen', address]
         self.process = subprocess.Popen(
             command + list(flags), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env={**os.environ, **(environment or {})}, user=user)
+            stderr=subprocess.PIPE, env={**clean_environment(), **(environment or {})}, user=user)
         self.is_terminated = False
+        self.is_killed = False
         self.lines = []
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
@@ -94,7 +100,7 @@ class Embagd:
     def port(self):
         """The TCP port it listens on."""
         line = wait_until(lambda: self.find('listening'), START_SECONDS, 'event=listening')
-        return int(re.search(r'address="?\S*?:(\d+)', line).group(1))
+        return int(re.search(r'address="?\S*:(\d+)', line).group(1))
 
     @property
     def address(self):
@@ -106,6 +112,12 @@ class Embagd:
         self.is_terminated = True
         self.process.send_signal(signal.SIGTERM)
 
+    def kill(self):
+        """Ends it as a crash would."""
+        self.is_killed = True
+        self.process.kill()
+        self.wait()
+
     def wait(self, seconds=STOP_SECONDS):
         """Waits for its end; returns its exit status."""
         try:
@@ -116,6 +128,7 @@ class Embagd:
             raise AssertionError(
                 'embagd did not end within %g s:\n%s' % (seconds, self.log[-4000:])) from None
         self.reader.join()
+        self.process.stderr.close()
         return status
 
     def check_log(self):
@@ -125,7 +138,9 @@ class Embagd:
                 raise AssertionError('in the log of embagd:\n' + self.log[-8000:])
 
     def stop(self, seconds=STOP_SECONDS):
-        """Drains it and checks that it ended well."""
+        """Drains it and checks that it ended well; does nothing after `kill`."""
+        if self.is_killed:
+            return
         alive = self.is_terminated or not self.has_ended()
         if not self.is_terminated and alive:
             self.terminate()

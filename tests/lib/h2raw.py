@@ -138,6 +138,7 @@ class Connection:
 
     def __init__(self, port, window=1 << 20, timeout=30):
         self.socket = socket.create_connection(('127.0.0.1', port), timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.stream = -1
         self.waiting = []
         self.send_window = 65535

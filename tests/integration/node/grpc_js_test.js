@@ -37,9 +37,10 @@ function writeRepository() {
 
 // Starts embagd on a free port; resolves to the process and its address.
 function startServer(embagd, repository) {
+  const environment = Object.entries(process.env).filter(([key]) => !key.startsWith('EMBAG_'));
   const server = spawn(
     embagd, ['--model-repository', repository, '--listen', '127.0.0.1:0'],
-    { stdio: ['ignore', 'ignore', 'pipe'] });
+    { stdio: ['ignore', 'ignore', 'pipe'], env: Object.fromEntries(environment) });
   let log = '';
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error('no event=ready in: ' + log)), START_MS);
