@@ -1,0 +1,57 @@
+/* HTTP/2 frames made and read by hand: what a peer may send that nghttp2 never would. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FRAME_DATA 0
+#define FRAME_HEADERS 1
+#define FRAME_PRIORITY 2
+#define FRAME_RST_STREAM 3
+#define FRAME_SETTINGS 4
+#define FRAME_PING 6
+#define FRAME_GOAWAY 7
+#define FRAME_WINDOW_UPDATE 8
+#define FRAME_CONTINUATION 9
+
+#define FLAG_ACK 1
+#define FLAG_END_STREAM 1
+#define FLAG_END_HEADERS 4
+
+/* A growing string of bytes. Zeroed is empty. */
+struct frames {
+    uint8_t *bytes;
+    size_t size;
+    size_t capacity;
+};
+
+void frames_deinit(struct frames *frames);
+void frames_put(struct frames *frames, const void *bytes, size_t count);
+/* Begins a frame whose payload of `length` bytes the caller puts next. */
+void frames_head(
+    struct frames *frames, size_t length, uint8_t type, uint8_t flags, uint32_t stream_id);
+void frames_put32(struct frames *frames, uint32_t value);
+/* The client's preface and an empty SETTINGS. */
+void frames_open(struct frames *frames);
+/* One field as HPACK's literal without indexing; both texts are shorter than 127 bytes. */
+void frames_field(struct frames *frames, const char *name, const char *value);
+/* The HEADERS of a gRPC request; `extra` (may be NULL) is a field's name, and its value. */
+void frames_request(
+    struct frames *frames, uint32_t stream_id, bool ends, const char *const extra[2]);
+/* A DATA frame with these bytes. */
+void frames_data(
+    struct frames *frames, uint32_t stream_id, bool ends, const void *bytes, size_t count);
+
+struct frame {
+    size_t length;
+    uint8_t type;
+    uint8_t flags;
+    uint32_t stream_id;
+    const uint8_t *payload;
+};
+
+/* The whole frame at *at, which moves behind it. false: there is none. */
+bool frames_next(const struct frames *frames, size_t *at, struct frame *frame);
+/* How many whole frames of a type there are; *last (may be NULL) is the last of them. */
+size_t frames_count(const struct frames *frames, uint8_t type, struct frame *last);

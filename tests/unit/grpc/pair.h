@@ -1,0 +1,40 @@
+/* A test's host and a client of it, wired back to back over bytes. */
+#pragma once
+
+#include "proto/grpc_client.h"
+#include "tests/unit/grpc/host.h"
+
+#define PAIR_TALKS_MAX 8
+
+/* One call as its client sees it. */
+struct talk {
+    struct eb_grpc_client_call *call; /* NULL once finished */
+    size_t message_count;
+    size_t message_bytes;
+    bool is_wrong; /* some byte of a message was not its position's */
+    bool finished;
+    struct eb_error error;
+};
+
+struct pair {
+    struct host host;
+    struct lender lender;
+    struct eb_grpc_client *client;
+    bool client_over;
+    struct talk talks[PAIR_TALKS_MAX];
+};
+
+/* The host is not started yet, so that its limits can be changed. */
+void pair_init(struct pair *pair);
+/* Both sides. `response_bytes_max` is the client's limit. false: no memory. */
+bool pair_start(struct pair *pair, uint32_t response_bytes_max);
+void pair_deinit(struct pair *pair);
+
+/* Begins talk `index` on a path. */
+struct talk *pair_call(struct pair *pair, size_t index, const char *path);
+/* A message of `size` bytes, each its position's. */
+void pair_write(struct talk *talk, size_t size, bool last);
+/* Lets bytes flow, at most `portion` at a time, until none does. */
+void pair_run(struct pair *pair, size_t portion);
+/* The client's handler, for tests without a host: user is a struct talk. */
+extern const struct eb_grpc_client_handler pair_handler;

@@ -1,0 +1,253 @@
+/* Servers that do not answer as gRPC asks: what the client makes of them. */
+#include "tests/unit/grpc/pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct trial {
+    struct pair pair; /* its host is not used */
+    struct frames in; /* from the server that the test plays */
+    struct talk *talk;
+};
+
+static int set_up(void **state)
+{
+    struct trial *trial = calloc(1, sizeof(*trial));
+    if (!trial) {
+        return -1;
+    }
+    pair_init(&trial->pair);
+    *state = trial;
+    if (!pair_start(&trial->pair, 1000)) {
+        return -1;
+    }
+    trial->talk = pair_call(&trial->pair, 0, "/t/Any");
+    pair_write(trial->talk, 10, true);
+    frames_head(&trial->in, 0, FRAME_SETTINGS, 0, 0);
+    return eb_grpc_client_send(trial->pair.client) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    struct trial *trial = *state;
+    pair_deinit(&trial->pair);
+    frames_deinit(&trial->in);
+    bool clean = trial->pair.lender.lent_count == 0 && host_outgoing_live() == 0;
+    free(trial);
+    return clean ? 0 : -1;
+}
+
+/* A header block on the call's stream: pairs of texts up to a NULL. */
+static void put_headers(struct trial *trial, const char *const *texts, bool ends)
+{
+    struct frames block = {0};
+    for (size_t i = 0; texts[i]; i += 2) {
+        frames_field(&block, texts[i], texts[i + 1]);
+    }
+    uint8_t flags = (uint8_t)(FLAG_END_HEADERS | (ends ? FLAG_END_STREAM : 0));
+    frames_head(&trial->in, block.size, FRAME_HEADERS, flags, 1);
+    frames_put(&trial->in, block.bytes, block.size);
+    frames_deinit(&block);
+}
+
+static void put_answer_headers(struct trial *trial)
+{
+    static const char *const texts[] = {
+        ":status", "200", "content-type", "application/grpc+proto", NULL};
+    put_headers(trial, texts, false);
+}
+
+/* Delivers the bytes and checks how the call has ended. */
+static void assert_end(struct trial *trial, int status, size_t message_count)
+{
+    assert_true(eb_grpc_client_receive(trial->pair.client, trial->in.bytes, trial->in.size));
+    trial->in.size = 0;
+    eb_grpc_client_send(trial->pair.client);
+    assert_true(trial->talk->finished);
+    assert_int_equal(trial->talk->error.status, status);
+    assert_int_equal(trial->talk->message_count, message_count);
+}
+
+static void translates_http_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *http;
+        int status;
+    } cases[] = {
+        {"400", EB_STATUS_INTERNAL},
+        {"401", EB_STATUS_UNAUTHENTICATED},
+        {"403", EB_STATUS_PERMISSION_DENIED},
+        {"404", EB_STATUS_UNIMPLEMENTED},
+        {"415", EB_STATUS_UNKNOWN},
+        {"429", EB_STATUS_UNAVAILABLE},
+        {"502", EB_STATUS_UNAVAILABLE},
+        {"503", EB_STATUS_UNAVAILABLE},
+        {"504", EB_STATUS_UNAVAILABLE},
+        {"500", EB_STATUS_UNKNOWN},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        void *trial = NULL;
+        assert_int_equal(set_up(&trial), 0);
+        const char *const texts[] = {":status", cases[i].http, "content-type", "text/html", NULL};
+        put_headers(trial, texts, false);
+        frames_data(&((struct trial *)trial)->in, 1, true, "<html>", 6);
+        assert_end(trial, cases[i].status, 0);
+        assert_int_equal(tear_down(&trial), 0);
+    }
+}
+
+static void translates_resets(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t code;
+        int status;
+    } cases[] = {
+        {0, EB_STATUS_INTERNAL},
+        {1, EB_STATUS_INTERNAL},
+        {2, EB_STATUS_INTERNAL},
+        {7, EB_STATUS_UNAVAILABLE},
+        {8, EB_STATUS_CANCELLED},
+        {11, EB_STATUS_RESOURCE_EXHAUSTED},
+        {12, EB_STATUS_PERMISSION_DENIED},
+        {13, EB_STATUS_UNKNOWN},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        void *state_of_one = NULL;
+        assert_int_equal(set_up(&state_of_one), 0);
+        struct trial *trial = state_of_one;
+        frames_head(&trial->in, 4, FRAME_RST_STREAM, 0, 1);
+        frames_put32(&trial->in, cases[i].code);
+        assert_end(trial, cases[i].status, 0);
+        assert_int_equal(tear_down(&state_of_one), 0);
+    }
+}
+
+static void misses_the_status(void **state)
+{
+    struct trial *trial = *state;
+    put_answer_headers(trial);
+    frames_data(&trial->in, 1, true, "\0\0\0\0\1\0", 6);
+    assert_end(trial, EB_STATUS_UNKNOWN, 1);
+}
+
+static void prefers_the_status_to_a_reset(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const texts[] = {":status", "200", "content-type", "application/grpc",
+        "grpc-status", "9", "grpc-message", "a%20b", NULL};
+    put_headers(trial, texts, true);
+    frames_head(&trial->in, 4, FRAME_RST_STREAM, 0, 1);
+    frames_put32(&trial->in, 0);
+    assert_end(trial, EB_STATUS_FAILED_PRECONDITION, 0);
+    assert_string_equal(trial->talk->error.text, "a b");
+}
+
+static void takes_a_status_that_is_none_as_unknown(void **state)
+{
+    (void)state;
+    static const char *const values[] = {"17", "99", "1000", "x", "", "-1"};
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); ++i) {
+        void *trial = NULL;
+        assert_int_equal(set_up(&trial), 0);
+        const char *const texts[] = {":status", "200", "grpc-status", values[i], NULL};
+        put_headers(trial, texts, true);
+        assert_end(trial, EB_STATUS_UNKNOWN, 0);
+        assert_int_equal(tear_down(&trial), 0);
+    }
+}
+
+static void refuses_an_answer_cut_inside_a_message(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const trailers[] = {"grpc-status", "0", NULL};
+    put_answer_headers(trial);
+    frames_data(&trial->in, 1, false, "\0\0\0\0\2\0", 6);
+    put_headers(trial, trailers, true);
+    assert_end(trial, EB_STATUS_INTERNAL, 0);
+}
+
+static void refuses_bad_prefixes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *prefix;
+        int status;
+    } cases[] = {
+        {"\1\0\0\0\1", EB_STATUS_INTERNAL},
+        {"\3\0\0\0\1", EB_STATUS_INTERNAL},
+        {"\0\0\0\3\351", EB_STATUS_RESOURCE_EXHAUSTED},
+        {"\0\377\377\377\377", EB_STATUS_RESOURCE_EXHAUSTED},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        void *state_of_one = NULL;
+        assert_int_equal(set_up(&state_of_one), 0);
+        struct trial *trial = state_of_one;
+        put_answer_headers(trial);
+        frames_data(&trial->in, 1, false, cases[i].prefix, 5);
+        assert_end(trial, cases[i].status, 0);
+        assert_int_equal(tear_down(&state_of_one), 0);
+    }
+}
+
+static void calls_beyond_a_goaway_are_safe_to_send_again(void **state)
+{
+    struct trial *trial = *state;
+    frames_head(&trial->in, 8, FRAME_GOAWAY, 0, 0);
+    frames_put(&trial->in, "\0\0\0\0\0\0\0\0", 8);
+    struct talk *unsent = pair_call(&trial->pair, 1, "/t/Any");
+    assert_end(trial, EB_STATUS_UNAVAILABLE, 0);
+    assert_true(unsent->finished);
+    assert_int_equal(unsent->error.status, EB_STATUS_UNAVAILABLE);
+    assert_false(eb_grpc_client_is_usable(trial->pair.client));
+}
+
+static void cancels_before_anything_was_sent(void **state)
+{
+    struct trial *trial = *state;
+    struct talk *talk = pair_call(&trial->pair, 1, "/t/Any");
+    pair_write(talk, 5, false);
+    eb_grpc_client_cancel(talk->call);
+    eb_grpc_client_cancel(talk->call);
+    assert_false(talk->finished);
+    assert_true(eb_grpc_client_send(trial->pair.client));
+    assert_true(talk->finished);
+    assert_int_equal(talk->error.status, EB_STATUS_CANCELLED);
+    assert_false(trial->talk->finished);
+}
+
+static void a_server_that_speaks_something_else_ends_the_connection(void **state)
+{
+    struct trial *trial = *state;
+    static const char text[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    eb_grpc_client_receive(trial->pair.client, (const uint8_t *)text, sizeof(text) - 1);
+    assert_false(eb_grpc_client_send(trial->pair.client));
+    assert_string_not_equal(eb_grpc_client_reason(trial->pair.client), "");
+    assert_false(eb_grpc_client_is_usable(trial->pair.client));
+    pair_deinit(&trial->pair);
+    assert_int_equal(trial->talk->error.status, EB_STATUS_UNAVAILABLE);
+}
+
+#define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(translates_http_errors),
+        cmocka_unit_test(translates_resets),
+        WITH_TRIAL(misses_the_status),
+        WITH_TRIAL(prefers_the_status_to_a_reset),
+        cmocka_unit_test(takes_a_status_that_is_none_as_unknown),
+        WITH_TRIAL(refuses_an_answer_cut_inside_a_message),
+        cmocka_unit_test(refuses_bad_prefixes),
+        WITH_TRIAL(calls_beyond_a_goaway_are_safe_to_send_again),
+        WITH_TRIAL(cancels_before_anything_was_sent),
+        WITH_TRIAL(a_server_that_speaks_something_else_ends_the_connection),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

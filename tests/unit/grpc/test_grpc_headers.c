@@ -1,0 +1,128 @@
+#include "proto/grpc_headers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct eb_grpc_headers_limits limits = {.fields_max = 10, .bytes_max = 600};
+
+static void add(struct eb_grpc_headers *headers, const char *name, const char *value)
+{
+    eb_grpc_headers_add(headers, (struct eb_grpc_text){name, strlen(name)},
+        (struct eb_grpc_text){value, strlen(value)}, &limits);
+}
+
+static struct eb_grpc_headers good(void)
+{
+    struct eb_grpc_headers headers = {0};
+    add(&headers, ":method", "POST");
+    add(&headers, ":path", "/s/M");
+    add(&headers, "content-type", "application/grpc");
+    return headers;
+}
+
+static void reads_what_a_call_needs(void **state)
+{
+    (void)state;
+    struct eb_grpc_headers headers = good();
+    add(&headers, "te", "trailers");
+    add(&headers, "grpc-encoding", "identity");
+    assert_int_equal(headers.timeout_us, 0);
+    add(&headers, "grpc-timeout", "20m");
+    struct eb_grpc_headers_verdict verdict = eb_grpc_headers_check(&headers);
+    assert_int_equal(verdict.http_status, 200);
+    assert_int_equal(verdict.status, EB_STATUS_OK);
+    assert_string_equal(headers.path, "/s/M");
+    assert_int_equal(headers.timeout_us, 20000);
+    assert_false(headers.is_encoded);
+    add(&headers, "grpc-encoding", "gzip");
+    assert_true(headers.is_encoded);
+    add(&headers, "grpc-timeout", "0m");
+    assert_int_equal(headers.timeout_us, 1);
+}
+
+static void judges_method_and_content_type(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *value;
+        int http_status;
+    } cases[] = {
+        {":method", "GET", 405},
+        {":method", "post", 405},
+        {"content-type", "application/grpc+proto", 200},
+        {"content-type", "application/grpc;charset=x", 200},
+        {"content-type", "Application/gRPC", 200},
+        {"content-type", "application/grpc-web", 415},
+        {"content-type", "application/json", 415},
+        {"content-type", "", 415},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        struct eb_grpc_headers headers = good();
+        add(&headers, cases[i].name, cases[i].value);
+        assert_int_equal(eb_grpc_headers_check(&headers).http_status, cases[i].http_status);
+    }
+    struct eb_grpc_headers headers = {0};
+    assert_int_equal(eb_grpc_headers_check(&headers).http_status, 405);
+    add(&headers, ":method", "POST");
+    assert_int_equal(eb_grpc_headers_check(&headers).http_status, 415);
+}
+
+static void refuses_a_bad_timeout_and_a_long_path(void **state)
+{
+    (void)state;
+    struct eb_grpc_headers headers = good();
+    add(&headers, "grpc-timeout", "soon");
+    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_INVALID_ARGUMENT);
+    char path[EB_GRPC_PATH_BYTES + 1];
+    memset(path, '/', sizeof(path));
+    path[EB_GRPC_PATH_BYTES - 1] = '\0';
+    headers = good();
+    add(&headers, ":path", path);
+    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_OK);
+    assert_string_equal(headers.path, path);
+    path[EB_GRPC_PATH_BYTES - 1] = '/';
+    path[EB_GRPC_PATH_BYTES] = '\0';
+    headers = good();
+    add(&headers, ":path", path);
+    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_UNIMPLEMENTED);
+}
+
+static void allows_the_limits_and_refuses_one_more(void **state)
+{
+    (void)state;
+    struct eb_grpc_headers headers = good();
+    for (int i = 0; i < 7; ++i) {
+        add(&headers, "a", "");
+    }
+    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_OK);
+    add(&headers, "a", "");
+    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_RESOURCE_EXHAUSTED);
+
+    char value[700];
+    headers = good();
+    size_t left = 600 - headers.bytes - 1;
+    memset(value, 'x', sizeof(value));
+    value[left] = '\0';
+    add(&headers, "a", value);
+    assert_int_equal(headers.bytes, 600);
+    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_OK);
+    add(&headers, "b", "");
+    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_RESOURCE_EXHAUSTED);
+    add(&headers, ":method", "GET");
+    assert_int_equal(eb_grpc_headers_check(&headers).http_status, 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_what_a_call_needs),
+        cmocka_unit_test(judges_method_and_content_type),
+        cmocka_unit_test(refuses_a_bad_timeout_and_a_long_path),
+        cmocka_unit_test(allows_the_limits_and_refuses_one_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,474 @@
+/* Peers that break rules: what they are answered, and that it costs little. */
+#include "tests/unit/grpc/host.h"
+#include "tests/unit/grpc/reply.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CODE_FRAME_SIZE_ERROR 6
+#define CODE_ENHANCE_YOUR_CALM 11
+
+struct trial {
+    struct host host;
+    struct frames in;
+};
+
+static int set_up(void **state)
+{
+    struct trial *trial = calloc(1, sizeof(*trial));
+    if (!trial) {
+        return -1;
+    }
+    host_init(&trial->host, 0);
+    *state = trial;
+    return host_start(&trial->host) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    struct trial *trial = *state;
+    frames_deinit(&trial->in);
+    host_deinit(&trial->host);
+    bool clean = trial->host.lender.lent_count == 0 && host_outgoing_live() == 0 &&
+                 trial->host.call_count == trial->host.close_count;
+    free(trial);
+    return clean ? 0 : -1;
+}
+
+/* Hands the prepared bytes over and forgets them. */
+static void deliver(struct trial *trial)
+{
+    host_receive(&trial->host, trial->in.bytes, trial->in.size);
+    trial->in.size = 0;
+}
+
+/* The connection has ended with a GOAWAY of this code. */
+static void assert_goaway(struct trial *trial, uint32_t code)
+{
+    struct frame last = {0};
+    host_write(&trial->host);
+    assert_true(trial->host.is_over);
+    assert_true(frames_count(&trial->host.sent, FRAME_GOAWAY, &last) >= 1);
+    assert_true(last.length >= 8);
+    assert_int_equal(last.payload[7], code);
+    assert_string_not_equal(eb_grpc_server_reason(trial->host.server), "");
+    assert_true(eb_grpc_server_is_done(trial->host.server));
+}
+
+static void says_nothing_before_the_preface(void **state)
+{
+    struct trial *trial = *state;
+    host_write(&trial->host);
+    assert_int_equal(trial->host.sent.size, 0);
+    frames_open(&trial->in);
+    for (size_t i = 0; i < 23; ++i) {
+        host_receive(&trial->host, trial->in.bytes + i, 1);
+        host_write(&trial->host);
+        assert_int_equal(trial->host.sent.size, 0);
+    }
+    host_receive(&trial->host, trial->in.bytes + 23, 1);
+    assert_false(eb_grpc_server_is_open(trial->host.server));
+    host_write(&trial->host);
+    struct frame first;
+    size_t at = 0;
+    assert_true(frames_next(&trial->host.sent, &at, &first));
+    assert_int_equal(first.type, FRAME_SETTINGS);
+    assert_int_equal(first.flags, 0);
+    host_receive(&trial->host, trial->in.bytes + 24, 9);
+    assert_true(eb_grpc_server_is_open(trial->host.server));
+}
+
+static void tells_http_1_what_it_has_reached(void **state)
+{
+    (void)state;
+    static const char *const requests[] = {
+        "GET / HTTP/1.1\r\nHost: t\r\n\r\n", "POST /x HTTP/1.1\r\n\r\n", "PRI * HTTP/1.1\r\n\r\n"};
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); ++i) {
+        size_t size = strlen(requests[i]);
+        for (size_t portion = 1; portion <= size; ++portion) {
+            struct host host;
+            host_init(&host, 0);
+            assert_true(host_start(&host));
+            for (size_t at = 0; at < size && !host.is_over; at += portion) {
+                host_receive(&host, requests[i] + at, size - at < portion ? size - at : portion);
+            }
+            host_write(&host);
+            assert_true(host.is_over);
+            assert_string_equal(eb_grpc_server_reason(host.server), "not HTTP/2");
+            assert_memory_equal(host.sent.bytes, "HTTP/1.1 400 ", 13);
+            const char *body = memmem(host.sent.bytes, host.sent.size, "\r\n\r\n", 4);
+            assert_non_null(body);
+            assert_int_equal((const char *)host.sent.bytes + host.sent.size - body, 4 + 34);
+            assert_true(eb_grpc_server_is_done(host.server));
+            host_deinit(&host);
+        }
+    }
+}
+
+static void hangs_up_on_garbage(void **state)
+{
+    struct trial *trial = *state;
+    frames_put(&trial->in, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+    deliver(trial);
+    host_write(&trial->host);
+    assert_true(trial->host.is_over);
+    assert_int_equal(trial->host.sent.size, 0);
+    assert_true(eb_grpc_server_is_done(trial->host.server));
+    host_receive(&trial->host, "more", 4);
+    eb_grpc_server_tick(trial->host.server, 1);
+    eb_grpc_server_drain(trial->host.server);
+    host_write(&trial->host);
+}
+
+static void survives_random_frames(void **state)
+{
+    (void)state;
+    uint32_t seed = 12345;
+    for (int run = 0; run < 2000; ++run) {
+        struct host host;
+        struct frames in = {0};
+        host_init(&host, 0);
+        assert_true(host_start(&host));
+        frames_open(&in);
+        frames_request(&in, 1, false, NULL);
+        for (int i = 0; i < 20; ++i) {
+            uint8_t payload[64];
+            for (size_t b = 0; b < sizeof(payload); ++b) {
+                seed = seed * 1664525u + 1013904223u;
+                payload[b] = (uint8_t)(seed >> 24);
+            }
+            size_t length = payload[0] % 40;
+            frames_head(&in, length, payload[1] % 12, payload[2], payload[3] % 6);
+            frames_put(&in, payload + 8, length);
+        }
+        host_receive(&host, in.bytes, in.size);
+        host_write(&host);
+        frames_deinit(&in);
+        host_deinit(&host);
+        assert_int_equal(host.lender.lent_count, 0);
+        assert_int_equal(host.call_count, host.close_count);
+    }
+}
+
+/* A request with a changed or added field, or none (value NULL), and one DATA frame or none. */
+struct bad_request {
+    const char *field[2];
+    const char *data;
+    size_t data_size;
+    bool ends;
+    int http_status;
+    int grpc_status;
+};
+
+static void make_request(const struct bad_request *request)
+{
+    struct host host;
+    struct frames in = {0};
+    host_init(&host, 0);
+    assert_true(host_start(&host));
+    frames_open(&in);
+    bool ends_early = request->ends && !request->data;
+    frames_request(&in, 1, ends_early, request->field[1] ? request->field : NULL);
+    if (request->data) {
+        frames_data(&in, 1, request->ends, request->data, request->data_size);
+    }
+    host_receive(&host, in.bytes, in.size);
+    host_write(&host);
+    struct reply reply = reply_read(&host.sent, 1);
+    struct frame last = {0};
+    assert_int_equal(reply.http_status, request->http_status);
+    assert_int_equal(reply.grpc_status, request->grpc_status);
+    assert_true(frames_count(&host.sent, FRAME_HEADERS, &last) > 0);
+    assert_true(last.flags & FLAG_END_STREAM);
+    assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, NULL), request->ends ? 0 : 1);
+    assert_int_equal(eb_grpc_server_call_count(host.server), 0);
+    assert_false(host.is_over);
+    frames_deinit(&in);
+    host_deinit(&host);
+    assert_int_equal(host.lender.lent_count, 0);
+}
+
+static void answers_each_mistake_with_its_status(void **state)
+{
+    (void)state;
+    static const struct bad_request cases[] = {
+        {{":method", "PUT"}, NULL, 0, true, 405, -1},
+        {{"content-type", "text/html"}, NULL, 0, true, 415, -1},
+        {{"content-type", "application/grpcx"}, NULL, 0, false, 415, -1},
+        {{"grpc-timeout", "1 h"}, NULL, 0, true, 200, 3},
+        {{"x", NULL}, "\1\0\0\0\1x", 6, true, 200, 13},
+        {{"grpc-encoding", "identity"}, "\1\0\0\0\1x", 6, true, 200, 13},
+        {{"grpc-encoding", "gzip"}, "\1\0\0\0\1x", 6, true, 200, 12},
+        {{"grpc-encoding", "gzip"}, "\0\0\0\0\1x", 6, true, 200, 0},
+        {{"x", NULL}, "\7\0\0\0\1x", 6, true, 200, 13},
+        {{"x", NULL}, "\0\0\0\0\2x", 6, true, 200, 13},
+        {{"x", NULL}, "\0\0\0", 3, true, 200, 13},
+        {{"x", NULL}, "\0\xff\xff\xff\xff", 5, false, 200, 8},
+        {{"x", NULL}, "\0\0\0\0\0", 5, true, 200, 0},
+        {{"x", NULL}, NULL, 0, true, 200, 0},
+        {{":path", "/t/Refuse"}, NULL, 0, false, 200, 5},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        make_request(&cases[i]);
+    }
+}
+
+static void says_when_to_come_back(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const path[2] = {":path", "/t/Refuse"};
+    frames_open(&trial->in);
+    frames_request(&trial->in, 1, true, path);
+    deliver(trial);
+    host_write(&trial->host);
+    struct reply reply = reply_read(&trial->host.sent, 1);
+    assert_int_equal(reply.pushback_ms, 250);
+    assert_string_equal(reply.message, "no such thing: 100%25");
+}
+
+static void refuses_too_many_header_fields(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const usual[][2] = {{":method", "POST"}, {":scheme", "http"},
+        {":path", "/t/Echo"}, {":authority", "t"}, {"content-type", "application/grpc"}};
+    frames_open(&trial->in);
+    for (uint32_t extra = 59; extra <= 60; ++extra) {
+        struct frames block = {0};
+        for (size_t i = 0; i < 5; ++i) {
+            frames_field(&block, usual[i][0], usual[i][1]);
+        }
+        for (uint32_t i = 0; i < extra; ++i) {
+            frames_field(&block, "a", "b");
+        }
+        frames_head(&trial->in, block.size, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM,
+            2 * extra + 1);
+        frames_put(&trial->in, block.bytes, block.size);
+        frames_deinit(&block);
+    }
+    deliver(trial);
+    host_write(&trial->host);
+    assert_int_equal(reply_read(&trial->host.sent, 119).grpc_status, EB_STATUS_OK);
+    assert_int_equal(reply_read(&trial->host.sent, 121).grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(trial->host.call_count, 1);
+}
+
+static void ends_a_header_block_without_end(void **state)
+{
+    struct trial *trial = *state;
+    struct frames field = {0};
+    frames_field(&field, "a", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb");
+    frames_open(&trial->in);
+    frames_head(&trial->in, field.size, FRAME_HEADERS, 0, 1);
+    frames_put(&trial->in, field.bytes, field.size);
+    deliver(trial);
+    assert_true(eb_grpc_server_is_in_headers(trial->host.server));
+    size_t count = 0;
+    while (count < 100000 && !trial->host.is_over) {
+        frames_head(&trial->in, field.size, FRAME_CONTINUATION, 0, 1);
+        frames_put(&trial->in, field.bytes, field.size);
+        deliver(trial);
+        ++count;
+    }
+    frames_deinit(&field);
+    assert_true(count < 1000);
+    assert_true(trial->host.is_over);
+}
+
+static void ends_a_header_block_that_is_huge(void **state)
+{
+    struct trial *trial = *state;
+    frames_open(&trial->in);
+    deliver(trial);
+    host_write(&trial->host);
+    frames_head(&trial->in, 0, FRAME_SETTINGS, FLAG_ACK, 0);
+    frames_head(&trial->in, 200000, FRAME_HEADERS, FLAG_END_HEADERS, 1);
+    deliver(trial);
+    assert_goaway(trial, CODE_ENHANCE_YOUR_CALM);
+}
+
+static void refuses_a_frame_over_the_frame_limit(void **state)
+{
+    struct trial *trial = *state;
+    frames_open(&trial->in);
+    frames_head(&trial->in, 300000, FRAME_DATA, 0, 1);
+    deliver(trial);
+    assert_goaway(trial, CODE_FRAME_SIZE_ERROR);
+    assert_non_null(strstr(eb_grpc_server_reason(trial->host.server), "HTTP/2 violation"));
+}
+
+/* Repeats a frame until the connection ends; returns how often it took. Output is read. */
+static size_t flood(struct trial *trial, const struct frames *frame)
+{
+    size_t count = 0;
+    frames_open(&trial->in);
+    frames_request(&trial->in, 1, false, NULL);
+    deliver(trial);
+    while (count < 20000 && !trial->host.is_over) {
+        frames_put(&trial->in, frame->bytes, frame->size);
+        deliver(trial);
+        host_write(&trial->host);
+        ++count;
+    }
+    return count;
+}
+
+static void turns_away_floods_that_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t type;
+        uint8_t length;
+        uint32_t stream_id;
+    } cases[] = {{FRAME_PING, 8, 0}, {FRAME_SETTINGS, 0, 0}, {FRAME_DATA, 0, 1},
+        {FRAME_PRIORITY, 5, 77}, {0xB7, 3, 1}, {0x10, 4, 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        struct trial *trial = NULL;
+        assert_int_equal(set_up((void **)&trial), 0);
+        struct frames frame = {0};
+        frames_head(&frame, cases[i].length, cases[i].type, 0, cases[i].stream_id);
+        frames_put(&frame, "\0\0\0\0\1\0\0\0", cases[i].length);
+        assert_in_range(flood(trial, &frame), 990, 1010);
+        assert_goaway(trial, CODE_ENHANCE_YOUR_CALM);
+        frames_deinit(&frame);
+        assert_int_equal(tear_down((void **)&trial), 0);
+    }
+}
+
+static void allows_pings_that_come_with_calls_or_slowly(void **state)
+{
+    struct trial *trial = *state;
+    static const uint8_t message[] = {0, 0, 0, 0, 0};
+    frames_open(&trial->in);
+    deliver(trial);
+    for (uint32_t i = 0; i < 1500; ++i) {
+        frames_request(&trial->in, 2 * i + 1, false, NULL);
+        frames_data(&trial->in, 2 * i + 1, true, message, sizeof(message));
+        for (int n = 0; n < 3; ++n) {
+            frames_head(&trial->in, 8, FRAME_PING, 0, 0);
+            frames_put(&trial->in, "12345678", 8);
+        }
+        deliver(trial);
+        host_write(&trial->host);
+    }
+    for (int i = 0; i < 5000; ++i) {
+        trial->host.now_ms += 1000;
+        frames_head(&trial->in, 8, FRAME_PING, 0, 0);
+        frames_put(&trial->in, "12345678", 8);
+        deliver(trial);
+        host_write(&trial->host);
+    }
+    assert_false(trial->host.is_over);
+    assert_int_equal(trial->host.message_count, 1500);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 9500);
+}
+
+/* The peer sends what wants an answer, and reads nothing. */
+static void gives_up_a_peer_that_does_not_read(void **state)
+{
+    struct trial *trial = *state;
+    frames_open(&trial->in);
+    deliver(trial);
+    uint32_t id = 1;
+    while (id < 100000 && !trial->host.is_over) {
+        frames_request(&trial->in, id, true, NULL);
+        frames_head(&trial->in, 8, FRAME_PING, 0, 0);
+        frames_put(&trial->in, "12345678", 8);
+        deliver(trial);
+        trial->host.is_over = !eb_grpc_server_send(trial->host.server) || trial->host.is_over;
+        id += 2;
+    }
+    assert_true(trial->host.is_over);
+    assert_true(trial->host.lender.lent_bytes < 400000);
+    assert_true(eb_grpc_server_call_count(trial->host.server) <= 256);
+}
+
+static void counts_resets_of_calls_that_were_answered_at_once(void **state)
+{
+    struct trial *trial = *state;
+    frames_open(&trial->in);
+    static const char *const html[2] = {"content-type", "text/html"};
+    uint32_t id = 1;
+    while (id < 100000 && !trial->host.is_over) {
+        frames_request(&trial->in, id, true, html);
+        frames_head(&trial->in, 4, FRAME_RST_STREAM, 0, id);
+        frames_put32(&trial->in, 8);
+        deliver(trial);
+        host_write(&trial->host);
+        id += 2;
+    }
+    assert_goaway(trial, CODE_ENHANCE_YOUR_CALM);
+    assert_in_range(id / 2, 1000, 1010);
+}
+
+static void refuses_streams_over_the_limit(void **state)
+{
+    struct trial *trial = *state;
+    frames_open(&trial->in);
+    for (uint32_t i = 0; i < 257; ++i) {
+        frames_request(&trial->in, 2 * i + 1, false, NULL);
+    }
+    deliver(trial);
+    host_write(&trial->host);
+    struct frame last = {0};
+    assert_int_equal(trial->host.call_count, 256);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_RST_STREAM, &last), 1);
+    assert_int_equal(last.stream_id, 513);
+    assert_int_equal(last.payload[3], 7);
+    assert_false(trial->host.is_over);
+}
+
+static void answers_within_a_small_window(void **state)
+{
+    struct trial *trial = *state;
+    frames_put(&trial->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+    frames_head(&trial->in, 6, FRAME_SETTINGS, 0, 0);
+    frames_put(&trial->in, "\0\4\0\0\0\x64", 6);
+    frames_request(&trial->in, 1, false, NULL);
+    struct eb_outgoing *message = host_outgoing(5000);
+    frames_data(&trial->in, 1, true, message->bytes, message->size);
+    eb_outgoing_drop(message);
+    deliver(trial);
+    host_write(&trial->host);
+    for (int i = 1; i < 51; ++i) {
+        struct frame last = {0};
+        assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, &last), i);
+        assert_int_equal(last.length, 100);
+        assert_int_equal(frames_count(&trial->host.sent, FRAME_HEADERS, NULL), 1);
+        frames_head(&trial->in, 4, FRAME_WINDOW_UPDATE, 0, 1);
+        frames_put32(&trial->in, 100);
+        deliver(trial);
+        host_write(&trial->host);
+    }
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, NULL), 51);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_HEADERS, NULL), 2);
+    assert_int_equal(trial->host.close_count, 1);
+}
+
+#define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_TRIAL(says_nothing_before_the_preface),
+        cmocka_unit_test(tells_http_1_what_it_has_reached),
+        WITH_TRIAL(hangs_up_on_garbage),
+        cmocka_unit_test(survives_random_frames),
+        cmocka_unit_test(answers_each_mistake_with_its_status),
+        WITH_TRIAL(says_when_to_come_back),
+        WITH_TRIAL(refuses_too_many_header_fields),
+        WITH_TRIAL(ends_a_header_block_without_end),
+        WITH_TRIAL(ends_a_header_block_that_is_huge),
+        WITH_TRIAL(refuses_a_frame_over_the_frame_limit),
+        cmocka_unit_test(turns_away_floods_that_are_read),
+        WITH_TRIAL(allows_pings_that_come_with_calls_or_slowly),
+        WITH_TRIAL(gives_up_a_peer_that_does_not_read),
+        WITH_TRIAL(counts_resets_of_calls_that_were_answered_at_once),
+        WITH_TRIAL(refuses_streams_over_the_limit),
+        WITH_TRIAL(answers_within_a_small_window),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
