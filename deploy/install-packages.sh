@@ -8,7 +8,8 @@ set -euo pipefail
 
 packages=(
     gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler
-    libprotobuf-c-dev libnghttp2-dev libuv1-dev libjansson-dev libcyaml-dev libjemalloc-dev
+    libprotobuf-c-dev libnghttp2-dev libuv1-dev libjansson-dev libcyaml-dev libyaml-dev
+    libjemalloc-dev
 )
 tests=(
     libcmocka-dev clang-format protobuf-compiler
