@@ -72,13 +72,14 @@ static inline __m256i to_bf16(VEC v)
 
 static inline void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
+    const __mmask16 mask = mask_of(count);
     if (type == EB_F32) {
-        _mm512_mask_storeu_ps(out, mask_of(count), v);
+        _mm512_mask_storeu_ps(out, mask, v);
     } else if (type == EB_F16) {
-        _mm256_mask_storeu_epi16(
-            out, mask_of(count), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+        __m256i codes = _mm512_maskz_cvtps_ph(mask, v, _MM_FROUND_TO_NEAREST_INT);
+        _mm256_mask_storeu_epi16(out, mask, codes);
     } else {
-        _mm256_mask_storeu_epi16(out, mask_of(count), to_bf16(v));
+        _mm256_mask_storeu_epi16(out, mask, to_bf16(v));
     }
 }
 

@@ -148,7 +148,7 @@ static bool find_starts(struct pass *pass)
     case EB_LAYOUT_UNSPECIFIED: start_evenly(pass, pass->index_count); return true;
     case EB_LAYOUT_COUNT: break;
     }
-    assert(!"a layout");
+    assert(false && "a layout");
     return false;
 }
 

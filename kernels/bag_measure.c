@@ -219,7 +219,7 @@ static bool count_bags(const struct eb_bag_query *query, uint64_t index_count, u
     case EB_LAYOUT_SEGMENTS: return count_segments(query, index_count, bag_count, fault);
     case EB_LAYOUT_COUNT: break;
     }
-    assert(!"a layout");
+    assert(false && "a layout");
     return false;
 }
 

@@ -4,6 +4,9 @@
 
 #include <assert.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 struct eb_bag_ops {
     const struct eb_bag_variant *variant;
@@ -16,11 +19,17 @@ static bool runs_anywhere(void)
 }
 
 #ifdef __x86_64__
+/* Not every compiler's feature test knows the conversions. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 /* The compiler's feature test asks the operating system too whether it saves the registers. */
 static bool runs_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool runs_avx512(void)

@@ -86,7 +86,7 @@ static ACC pool(const struct eb_bag_ref_bag *bag, uint32_t element, ACC by)
     case EB_REDUCTION_UNSPECIFIED:
     case EB_REDUCTION_COUNT: break;
     }
-    assert(!"a reduction");
+    assert(false && "a reduction");
     return 0;
 }
 

@@ -64,7 +64,7 @@ static uint64_t pool(const struct eb_bag_ref_bag *bag, uint32_t element)
     case EB_REDUCTION_UNSPECIFIED:
     case EB_REDUCTION_COUNT: break;
     }
-    assert(!"a reduction of integers");
+    assert(false && "a reduction of integers");
     return 0;
 }
 

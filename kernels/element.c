@@ -59,7 +59,7 @@ double eb_element_load_float(enum eb_storage storage, const void *element)
     case EB_STORAGE_BF16: return widen(&bf16, bits & 0x7fff, bits >> 15);
     case EB_STORAGE_F8_E4M3: return widen(&e4m3, bits & 0x7f, bits >> 7);
     case EB_STORAGE_F8_E5M2: return widen(&e5m2, bits & 0x7f, bits >> 7);
-    default: assert(!"a floating-point storage"); return 0;
+    default: assert(false && "a floating-point storage"); return 0;
     }
 }
 
@@ -138,7 +138,7 @@ void eb_element_store_float(enum eb_type type, double value, void *element)
     case EB_F64: store_f64(value, element); break;
     case EB_F16: store_narrow(&f16, value, element); break;
     case EB_BF16: store_narrow(&bf16, value, element); break;
-    default: assert(!"a floating-point type");
+    default: assert(false && "a floating-point type");
     }
 }
 

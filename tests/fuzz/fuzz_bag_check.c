@@ -1,0 +1,167 @@
+/* Bytes to a query on a small table: measured, checked, and if it stands pooled by every table of
+ * functions this machine can run. They must agree, and write every byte. */
+#include "kernels/bag_ops.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROW_COUNT 9
+#define DIM_MAX 37
+#define RESULT_BYTES_MAX (1 << 14)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* What is left of the input. */
+struct input {
+    const uint8_t *data;
+    size_t size;
+};
+
+static uint64_t take_number(struct input *input, size_t bytes)
+{
+    uint64_t number = 0;
+    size_t taken = bytes < input->size ? bytes : input->size;
+    memcpy(&number, input->data, taken);
+    input->data += taken;
+    input->size -= taken;
+    return number;
+}
+
+/* One of first .. end - 1. */
+static int take_choice(struct input *input, int first, int end)
+{
+    return first + (int)(take_number(input, 1) % (uint64_t)(end - first));
+}
+
+/* An allocation of its own, so that a sanitizer sees what is read past it. */
+static uint8_t *take_bytes(struct input *input, uint64_t *bytes)
+{
+    size_t count = take_number(input, 1);
+    count = count < input->size ? count : input->size;
+    uint8_t *copy = malloc(count > 0 ? count : 1);
+    assert(copy);
+    memcpy(copy, input->data, count);
+    input->data += count;
+    input->size -= count;
+    *bytes = count;
+    return copy;
+}
+
+static struct eb_int_array take_array(struct input *input)
+{
+    struct eb_int_array array = {.width = take_number(input, 1) & 1 ? 8 : 4};
+    array.data = take_bytes(input, &array.bytes);
+    return array;
+}
+
+static struct eb_table take_table(struct input *input, uint8_t *rows)
+{
+    static const uint32_t dims[] = {1, 3, 16, DIM_MAX};
+    struct eb_table table = {.unknown_row = -1};
+    table.storage = (enum eb_storage)take_choice(input, EB_STORAGE_F32, EB_STORAGE_COUNT);
+    table.type = eb_storage_type(table.storage);
+    table.row_elements = dims[take_choice(input, 0, 4)];
+    table.row_stride_bytes = table.row_elements * eb_storage_bytes(table.storage);
+    table.row_count = (uint64_t)take_choice(input, 0, ROW_COUNT + 1);
+    if (table.row_count > 0 && take_number(input, 1) & 1) {
+        table.unknown_row = (int64_t)table.row_count - 1;
+    }
+    /* The rows end where their memory does. */
+    size_t bytes = table.row_count * table.row_stride_bytes;
+    uint8_t *end = rows + (size_t)ROW_COUNT * DIM_MAX * 8;
+    for (size_t i = 0; i < bytes; i++) {
+        end[(ptrdiff_t)i - (ptrdiff_t)bytes] = (uint8_t)(i * 73 + i / 251);
+    }
+    table.rows = end - bytes;
+    return table;
+}
+
+static struct eb_bag_query take_query(struct input *input, const struct eb_table *table)
+{
+    struct eb_bag_query query = {.table = table};
+    query.reduction = (enum eb_reduction)take_choice(input, EB_REDUCTION_SUM, EB_REDUCTION_COUNT);
+    query.missing = (enum eb_missing)take_choice(input, EB_MISSING_ERROR, EB_MISSING_COUNT);
+    query.output_type = (enum eb_type)take_choice(input, EB_TYPE_UNSPECIFIED, EB_TYPE_COUNT);
+    query.layout = (enum eb_layout)take_choice(input, EB_LAYOUT_UNSPECIFIED, EB_LAYOUT_COUNT);
+    query.include_last_offset = take_number(input, 1) & 1;
+    query.has_default = take_number(input, 1) & 1;
+    query.default_index = (int8_t)take_number(input, 1);
+    query.indices_per_bag = take_number(input, 1);
+    query.num_segments = take_number(input, 2);
+    query.num_bags = take_number(input, 2);
+    query.indices = take_array(input);
+    query.bounds = take_array(input);
+    query.weights_type = (enum eb_type)take_choice(input, EB_F32, EB_TYPE_COUNT);
+    query.weights = take_bytes(input, &query.weights_bytes);
+    if (query.weights_bytes == 0) {
+        free((void *)query.weights);
+        query.weights = NULL;
+    }
+    return query;
+}
+
+static uint8_t *pool(
+    const struct eb_bag_ops *ops, struct eb_bag_job *job, size_t row_bytes, int fill)
+{
+    size_t bytes = job->bag_count * row_bytes;
+    uint8_t *out = malloc(bytes > 0 ? bytes : 1);
+    assert(out);
+    memset(out, fill, bytes);
+    job->out = out;
+    job->out_stride_bytes = row_bytes;
+    eb_bag_pool(ops, job, 0, job->bag_count);
+    return out;
+}
+
+/* What is not written shows, since every run begins with other bytes. */
+static void compare_variants(struct eb_bag_job *job, size_t row_bytes)
+{
+    uint8_t *expected = pool(eb_bag_ops_find("ref"), job, row_bytes, 0);
+    const struct eb_bag_ops *ops;
+    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
+        if (!eb_bag_ops_runs_here(ops)) {
+            continue;
+        }
+        uint8_t *actual = pool(ops, job, row_bytes, 0xff);
+        assert(memcmp(actual, expected, job->bag_count * row_bytes) == 0);
+        free(actual);
+    }
+    free(expected);
+}
+
+static void run_query(const struct eb_bag_query *query)
+{
+    struct eb_bag_extent extent;
+    struct eb_bag_fault fault;
+    struct eb_bag_job job;
+    if (!eb_bag_measure(query, &extent, &fault) ||
+        extent.result_rows * extent.result_row_bytes > RESULT_BYTES_MAX) {
+        return;
+    }
+    void *scratch = NULL;
+    if (extent.scratch_bytes > 0) {
+        scratch = aligned_alloc(64, extent.scratch_bytes);
+        assert(scratch);
+    }
+    if (eb_bag_check(query, &extent, scratch, &job, &fault)) {
+        assert(job.bag_count == extent.result_rows);
+        compare_variants(&job, extent.result_row_bytes);
+    }
+    free(scratch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input input = {data, size};
+    uint8_t *rows = malloc((size_t)ROW_COUNT * DIM_MAX * 8);
+    assert(rows);
+    struct eb_table table = take_table(&input, rows);
+    struct eb_bag_query query = take_query(&input, &table);
+    run_query(&query);
+    free((void *)query.indices.data);
+    free((void *)query.bounds.data);
+    free((void *)query.weights);
+    free(rows);
+    return 0;
+}
