@@ -3,11 +3,8 @@
 #include "client/lookup_call.h"
 #include "client/models_call.h"
 #include "client/sigpipe.h"
-#include "proto/grpc_text.h"
 
 #include <assert.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,13 +13,14 @@
 #define TIMEOUT_US_MAX UINT64_C(31536000000000) /* a year: keeps times far from overflow */
 #define ANSWER_BYTES_MAX_DEFAULT (64 * 1024 * 1024)
 #define NS_PER_US 1000
-#define NS_PER_S 1000000000
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays go to the wire as they are");
 static_assert(sizeof(((struct embag_error *)0)->text) == EB_ERROR_TEXT_BYTES, "texts are copied");
 
 struct embag_client {
-    pthread_mutex_t lock; /* held over a call */
+    uv_mutex_t lock; /* of busy */
+    uv_cond_t turn;  /* busy has become false */
+    bool busy;       /* a thread's call is under way */
     uint64_t timeout_us;
     struct eb_channel channel;
     char address[]; /* as it was given: also the authority of calls */
@@ -56,15 +54,17 @@ static struct embag_client *create(const char *address, const struct embag_optio
         pick(options->connect_timeout_us, CONNECT_TIMEOUT_US_DEFAULT) * NS_PER_US;
     client->channel.limits.response_bytes_max =
         options->answer_bytes_max != 0 ? options->answer_bytes_max : ANSWER_BYTES_MAX_DEFAULT;
-    int rc = pthread_mutex_init(&client->lock, NULL);
+    int rc = uv_mutex_init(&client->lock);
+    assert(rc == 0);
+    rc = uv_cond_init(&client->turn);
     assert(rc == 0);
     return client;
 }
 
 static void destroy(struct embag_client *client)
 {
-    int rc = pthread_mutex_destroy(&client->lock);
-    assert(rc == 0);
+    uv_cond_destroy(&client->turn);
+    uv_mutex_destroy(&client->lock);
     free(client);
 }
 
@@ -111,13 +111,33 @@ void embag_close(struct embag_client *client)
     destroy(client);
 }
 
+/* Waits until no other thread's call is under way. false: the deadline has passed before. */
+static bool take_turn(struct embag_client *client, uint64_t deadline_ns)
+{
+    uv_mutex_lock(&client->lock);
+    for (uint64_t now_ns = uv_hrtime(); client->busy && now_ns < deadline_ns;
+         now_ns = uv_hrtime()) {
+        (void)uv_cond_timedwait(&client->turn, &client->lock, deadline_ns - now_ns);
+    }
+    bool taken = !client->busy;
+    client->busy = true;
+    uv_mutex_unlock(&client->lock);
+    return taken;
+}
+
+static void give_turn(struct embag_client *client)
+{
+    uv_mutex_lock(&client->lock);
+    client->busy = false;
+    uv_cond_signal(&client->turn);
+    uv_mutex_unlock(&client->lock);
+}
+
 /* Makes a call when the client's turn comes. */
 static enum eb_status call(
     struct embag_client *client, const struct eb_channel_call *call, struct eb_error *error)
 {
-    const struct timespec deadline = {.tv_sec = (time_t)(call->deadline_ns / NS_PER_S),
-        .tv_nsec = (long)(call->deadline_ns % NS_PER_S)};
-    if (pthread_mutex_clocklock(&client->lock, CLOCK_MONOTONIC, &deadline) != 0) {
+    if (!take_turn(client, call->deadline_ns)) {
         eb_outgoing_drop(call->request);
         return eb_error_set(error, EB_STATUS_DEADLINE_EXCEEDED,
             "other threads' calls have used the client up to the deadline");
@@ -126,8 +146,7 @@ static enum eb_status call(
     eb_sigpipe_block(&sigpipe);
     enum eb_status status = eb_channel_call(&client->channel, call, error);
     eb_sigpipe_restore(&sigpipe);
-    int rc = pthread_mutex_unlock(&client->lock);
-    assert(rc == 0);
+    give_turn(client);
     return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include "tests/unit/client/fake_server.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -187,7 +187,7 @@ static void says_that_nobody_answers(void **state)
 {
     (void)state;
     struct fake_server server;
-    struct embag_client *client = (struct embag_client *)state;
+    struct embag_client *client = NULL;
     struct embag_error error;
     assert_true(fake_server_start(&server, FAKE_SERVER_SPEAKS_GRPC, NULL));
     assert_true(fake_server_stop(&server));
@@ -199,6 +199,48 @@ static void says_that_nobody_answers(void **state)
     assert_non_null(strstr(error.text, "/nonexistent/socket"));
     assert_int_equal(embag_open("nowhere", NULL, &client, &error), EMBAG_INVALID_ARGUMENT);
     assert_int_equal(embag_open("nowhere", NULL, &client, NULL), EMBAG_INVALID_ARGUMENT);
+}
+
+static void tries_every_address_of_a_name(void **state)
+{
+    (void)state;
+    struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, NULL);
+    struct embag_client *client = NULL;
+    char address[64];
+    (void)snprintf(address, sizeof address, "localhost%s", strchr(fixture->server.address, ':'));
+    assert_int_equal(embag_open(address, NULL, &client, NULL), EMBAG_OK);
+    embag_close(client);
+    assert_int_equal(embag_open("no..host:1", NULL, &client, &fixture->error), EMBAG_UNAVAILABLE);
+    assert_non_null(strstr(fixture->error.text, "no..host"));
+    close_fixture(fixture);
+}
+
+/* A socket whose queue of connections is full lets further ones wait for ever. */
+static void gives_up_connecting_at_its_timeout(void **state)
+{
+    (void)state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    char text[32];
+    int waiting[4];
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    for (int i = 0; i < 4; i++) {
+        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(waiting[i], (struct sockaddr *)&address, sizeof address);
+    }
+    (void)snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(address.sin_port));
+    const struct embag_options options = {.connect_timeout_us = 30000};
+    struct embag_client *client = NULL;
+    struct embag_error error;
+    assert_int_equal(embag_open(text, &options, &client, &error), EMBAG_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "timed out"));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(close(waiting[i]), 0);
+    }
+    assert_int_equal(close(listener), 0);
 }
 
 static void loses_a_server_that_speaks_http1(void **state)
@@ -223,8 +265,7 @@ static void reports_a_connection_lost_during_a_call_and_connects_again(void **st
     close_fixture(fixture);
 }
 
-/* Whether the server's end of the connection has gone is told by the listener's next connection
- * at the latest; a call may still meet it half-way. */
+/* The client may make its next call before the server's end is closed; that call is lost. */
 static void connects_again_after_the_server_has_closed(void **state)
 {
     (void)state;
@@ -394,6 +435,8 @@ int main(void)
         cmocka_unit_test(ends_a_call_at_its_deadline),
         cmocka_unit_test(ends_a_call_to_a_mute_server_at_its_deadline),
         cmocka_unit_test(says_that_nobody_answers),
+        cmocka_unit_test(tries_every_address_of_a_name),
+        cmocka_unit_test(gives_up_connecting_at_its_timeout),
         cmocka_unit_test(loses_a_server_that_speaks_http1),
         cmocka_unit_test(reports_a_connection_lost_during_a_call_and_connects_again),
         cmocka_unit_test(connects_again_after_the_server_has_closed),

@@ -1,0 +1,155 @@
+#include "client/cli/lookup_command.h"
+
+#include "client/cli/models_command.h"
+#include "tests/unit/client/fake_server.h"
+#include "tests/unit/server/capture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define WORDS_MAX 16
+#define TEXT_BYTES 4096
+
+static struct fake_server server;
+
+static int start_server(void **state)
+{
+    (void)state;
+    return fake_server_start(&server, FAKE_SERVER_SPEAKS_GRPC, NULL) ? 0 : -1;
+}
+
+static int stop_server(void **state)
+{
+    (void)state;
+    return fake_server_stop(&server) ? 0 : -1;
+}
+
+/* Runs a command on words separated by "|", with --server put first. Returns its exit status and
+ * what it wrote to `descriptor`. */
+static int run(int (*command)(int, char **), const char *line, int descriptor, char *out)
+{
+    char copy[TEXT_BYTES];
+    char *words[WORDS_MAX] = {"command", "--server", server.address};
+    int count = 3;
+    (void)snprintf(copy, sizeof copy, "%s", line);
+    for (char *rest = copy, *word; (word = strsep(&rest, "|")) != NULL;) {
+        words[count++] = word;
+    }
+    struct eb_capture capture;
+    (void)fflush(stdout);
+    eb_capture_start(&capture, descriptor);
+    int status = command(count, words);
+    (void)fflush(stdout);
+    eb_capture_stop(&capture, out, TEXT_BYTES);
+    return status;
+}
+
+static void prints_an_answer_as_json(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_int_equal(
+        run(eb_lookup_command_main, "--model|echo|--table|t|--indices|-5,6|--num-bags=1|--json",
+            STDOUT_FILENO, text),
+        0);
+    static const char expected[] =
+        "{\"model\": \"echo\", \"version\": 7, \"results\": [{\"query\": 0, \"type\": \"i64\", "
+        "\"shape\": [2], \"missing\": 0, \"values\": [-5, 6]}], \"latency_us\": ";
+    assert_memory_equal(text, expected, sizeof expected - 1);
+}
+
+static void prints_an_answer_bag_by_bag(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_int_equal(run(eb_lookup_command_main,
+                         "--model|echo|--table|t|--indices|-5,6|--num-bags=1", STDOUT_FILENO, text),
+        0);
+    assert_non_null(strstr(text, "model echo, version 7, "));
+    assert_non_null(strstr(text, "t: i64 [2], 0 missing\n     0: -5\n     1: 6\n"));
+}
+
+static void asks_for_the_type_of_weights(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    unsigned calls = atomic_load(&server.call_count);
+    assert_int_equal(
+        run(eb_lookup_command_main,
+            "--model|echo|--table|t00|--indices|1|--num-bags=1|--weights=0.5", STDOUT_FILENO, text),
+        0);
+    assert_int_equal(atomic_load(&server.call_count), calls + 2);
+    assert_int_equal(
+        run(eb_lookup_command_main,
+            "--model|echo|--table|t00|--indices|1|--num-bags=1|--weights=0.5|--weights-type=i8",
+            STDERR_FILENO, text),
+        2);
+    assert_string_equal(text, "embag: --weights 0.5: \"0.5\" is no number of the type\n");
+}
+
+static void says_what_the_server_refuses(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_int_equal(run(eb_lookup_command_main,
+                         "--model|refuse|--table|t|--indices|1|--num-bags=1", STDERR_FILENO, text),
+        1);
+    assert_string_equal(text, "NOT_FOUND: no such thing\n");
+    assert_int_equal(run(eb_lookup_command_main, "--table|t|--indices|1|--server|127.0.0.1:1",
+                         STDERR_FILENO, text),
+        1);
+    assert_memory_equal(text, "UNAVAILABLE: ", 13);
+}
+
+static void wants_a_table_and_indices(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_int_equal(run(eb_lookup_command_main, "--table|t", STDERR_FILENO, text), 2);
+    assert_string_equal(text, "embag: lookup: --indices is missing\n");
+    assert_int_equal(run(eb_lookup_command_main, "--indices|1", STDERR_FILENO, text), 2);
+    assert_string_equal(text, "embag: lookup: --table is missing\n");
+}
+
+static void lists_models_in_columns(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_int_equal(run(eb_models_command_main, "--", STDOUT_FILENO, text), 0);
+    assert_string_equal(text, "MODEL  VERSION  STATE    TABLE  TYPE  SHAPE      SIZE\n"
+                              "echo   2        failed   broken\n"
+                              "echo   1        serving  t00    f32   [5, 2, 3]  120 B\n");
+}
+
+static void lists_models_as_json(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_int_equal(run(eb_models_command_main, "--json", STDOUT_FILENO, text), 0);
+    assert_string_equal(text,
+        "{\"models\": [{\"name\": \"echo\", \"served_version\": 1, \"versions\": [{\"version\": 2, "
+        "\"serving\": false, \"error\": \"broken\", \"tables\": []}, {\"version\": 1, \"serving\": "
+        "true, \"error\": \"\", \"tables\": [{\"name\": \"t00\", \"rows\": 5, \"shape\": [2, 3], "
+        "\"type\": \"f32\", \"storage\": \"f32\", \"resident_bytes\": 120}]}]}]}\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prints_an_answer_as_json),
+        cmocka_unit_test(prints_an_answer_bag_by_bag),
+        cmocka_unit_test(asks_for_the_type_of_weights),
+        cmocka_unit_test(says_what_the_server_refuses),
+        cmocka_unit_test(wants_a_table_and_indices),
+        cmocka_unit_test(lists_models_in_columns),
+        cmocka_unit_test(lists_models_as_json),
+    };
+    return cmocka_run_group_tests(tests, start_server, stop_server);
+}
