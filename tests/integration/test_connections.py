@@ -364,7 +364,7 @@ class ConnectionCaps(OwnServerTest):
             return False
 
     def test_floods_end_the_connection_only(self):
-        server = self.serve()
+        server = self.serve('--header-timeout-ms', '1000')
         floods = {
             'pings': frame(PING, 0, 0, b'12345678'),
             'settings': frame(SETTINGS, 0, 0, b'\0\x04\0\0\xff\xff'),
@@ -381,14 +381,16 @@ class ConnectionCaps(OwnServerTest):
             self.assertEqual(len(self.connect(server).lookup(GOOD).results), 1)
 
     def flood(self, peer, piece, what):
-        """Sends it for long; the server must close or go on, with its memory as it was."""
+        """Sends it for long; the server may close or go on, but must end a header block."""
         peer.socket.settimeout(1)
         try:
             for _ in range(scaled(300)):
                 peer.send(piece * 1000)
         except (ConnectionError, socket.timeout):
             return
-        self.assertNotEqual(what, 'continuation', 'an endless header block was taken')
+        if what == 'continuation':
+            peer.socket.settimeout(20)
+            self.assertTrue(peer.is_closed(), 'an endless header block was taken')
 
     def test_rapid_resets_end_the_connection_only(self):
         server = self.serve()
