@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define WRITE_BUFFERS_MAX 64   /* of one gathered write */
+#define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
 #define WRITES_PER_TURN_MAX 16 /* then the other connections have their turn */
 
 struct eb_conn {
@@ -23,11 +24,14 @@ struct eb_conn {
     struct eb_loop *loop;
     struct eb_grpc_server *session; /* NULL only while opening fails */
     void *user;
+    uv_shutdown_t shutdown;
     uint64_t opened_ms;
-    uint64_t headers_since_ms; /* a header block is incomplete since then; 0: none is */
-    uint64_t written_ms;       /* last progress of writing that a tick saw */
-    size_t unwritten_bytes;    /* of the write under way, as the last tick saw it */
+    uint64_t lingering_since_ms; /* our side is ended since then */
+    uint64_t headers_since_ms;   /* a header block is incomplete since then; 0: none is */
+    uint64_t written_ms;         /* last progress of writing that a tick saw */
+    size_t unwritten_bytes;      /* of the write under way, as the last tick saw it */
     bool is_unix;
+    bool lingering;
     bool closing;
 };
 
@@ -78,17 +82,41 @@ void eb_conn_close(struct eb_conn *conn, const char *reason)
     uv_close(&conn->peer.handle, on_closed);
 }
 
-/* The session has given up: the reason is the peer's doing and worth a line. */
-static void close_faulty(struct eb_conn *conn)
+static void on_shutdown(uv_shutdown_t *shutdown, int status)
 {
-    if (conn->closing) {
+    struct eb_conn *conn = shutdown->data;
+    if (status < 0) {
+        eb_conn_close(conn, uv_strerror(status));
+    }
+}
+
+/* Ends our side and waits for the peer's end. Closing at once would answer bytes that are still on
+ * their way from the peer with a reset, which can cost it what it has not read yet. */
+static void linger(struct eb_conn *conn)
+{
+    if (conn->closing || conn->lingering) {
+        return;
+    }
+    conn->lingering = true;
+    conn->lingering_since_ms = eb_loop_now_ms(conn->loop);
+    conn->shutdown.data = conn;
+    int code = uv_shutdown(&conn->shutdown, &conn->peer.stream, on_shutdown);
+    if (code < 0) {
+        eb_conn_close(conn, uv_strerror(code));
+    }
+}
+
+/* The session has given up: the reason is the peer's doing and worth a line. */
+static void end_faulty(struct eb_conn *conn)
+{
+    if (conn->closing || conn->lingering) {
         return;
     }
     char peer[EB_ADDRESS_TEXT_BYTES];
     format_peer(conn, peer);
     eb_log(EB_LOG_INFO, "connection_refused", eb_log_text("peer", peer),
         eb_log_text("reason", eb_grpc_server_reason(conn->session)));
-    eb_conn_close(conn, eb_grpc_server_reason(conn->session));
+    linger(conn);
 }
 
 static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer)
@@ -105,6 +133,9 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         eb_conn_close(conn, count == UV_EOF ? "closed by peer" : uv_strerror((int)count));
         return;
     }
+    if (conn->lingering) {
+        return;
+    }
     uint64_t now_ms = eb_loop_now_ms(conn->loop);
     bool alive =
         eb_grpc_server_receive(conn->session, (const uint8_t *)buffer->base, (size_t)count, now_ms);
@@ -116,7 +147,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     if (!alive) {
         /* What the session still wants to say goes out as far as the socket takes it at once. */
         eb_conn_flush(conn);
-        close_faulty(conn);
+        end_faulty(conn);
         return;
     }
     eb_conn_mark(conn);
@@ -187,20 +218,20 @@ static bool write_once(struct eb_conn *conn)
 
 void eb_conn_flush(struct eb_conn *conn)
 {
-    bool again = !conn->closing && conn->writing_bytes == 0;
+    bool again = !conn->closing && !conn->lingering && conn->writing_bytes == 0;
     for (int i = 0; again && i < WRITES_PER_TURN_MAX; i++) {
         if (!eb_grpc_server_send(conn->session)) {
             (void)write_once(conn);
-            close_faulty(conn);
+            end_faulty(conn);
             return;
         }
         again = write_once(conn);
     }
     if (again) {
         eb_conn_mark(conn);
-    } else if (!conn->closing && conn->writing_bytes == 0 &&
+    } else if (!conn->closing && !conn->lingering && conn->writing_bytes == 0 &&
                eb_grpc_server_is_done(conn->session)) {
-        eb_conn_close(conn, "done");
+        linger(conn);
     }
 }
 
@@ -225,6 +256,12 @@ static bool is_write_stalled(struct eb_conn *conn, uint64_t now_ms)
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
 {
     if (conn->closing) {
+        return;
+    }
+    if (conn->lingering) {
+        if (now_ms - conn->lingering_since_ms >= LINGER_MS_MAX) {
+            eb_conn_close(conn, "peer does not end its side");
+        }
         return;
     }
     const struct eb_conn_limits *limits = &eb_loop_options(conn->loop)->conn_limits;
