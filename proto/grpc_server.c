@@ -438,7 +438,7 @@ static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, s
 {
     size_t left = NGHTTP2_CLIENT_MAGIC_LEN - server->preface_count;
     size_t step = left < count ? left : count;
-    if (memcmp(NGHTTP2_CLIENT_MAGIC + server->preface_count, bytes, step) != 0) {
+    if (memcmp(&NGHTTP2_CLIENT_MAGIC[server->preface_count], bytes, step) != 0) {
         return refuse_preface(
             server, server->preface_count > 0 ? (uint8_t)NGHTTP2_CLIENT_MAGIC[0] : bytes[0]);
     }
@@ -524,7 +524,8 @@ void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms)
                 call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress", 0);
         }
     }
-    settle(server);
+    /* Where this ends the connection, the next send says so. */
+    (void)settle(server);
 }
 
 bool eb_grpc_server_send(struct eb_grpc_server *server)
@@ -532,7 +533,7 @@ bool eb_grpc_server_send(struct eb_grpc_server *server)
     if (server->is_dead || server->preface_count < NGHTTP2_CLIENT_MAGIC_LEN) {
         return !is_over(server);
     }
-    settle(server);
+    (void)settle(server); /* A GOAWAY is to go out even where the connection is over. */
     if (!server->is_dead &&
         !eb_grpc_output_flush(server->connection.session, server->connection.queue)) {
         return fail(server, "out of memory");

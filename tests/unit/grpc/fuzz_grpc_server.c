@@ -1,0 +1,58 @@
+/* Any bytes a peer may send, in portions and with failing memory that the first three bytes choose,
+ * while time passes, paused calls go on and, late, the connection drains. */
+#include "tests/unit/grpc/host.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void step(struct host *host, size_t number)
+{
+    if (number % 4 == 0) {
+        host_write(host);
+    }
+    if (number % 7 == 3 && host->call) {
+        eb_grpc_call_resume(host->call);
+    }
+    if (number % 31 == 30) {
+        host->now_ms += 9000;
+        eb_grpc_server_tick(host->server, host->now_ms);
+    }
+    if (number % 61 == 60) {
+        eb_grpc_server_drain(host->server);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const slow[2] = {":path", "/t/Slow"};
+    struct host host;
+    struct frames in = {0};
+    if (size < 3) {
+        return 0;
+    }
+    host_init(&host, data[1] & 1 ? 0 : data[0] % 30u + 2);
+    host.limits.request_bytes_max = 40000;
+    if (!host_start(&host)) {
+        abort();
+    }
+    if (data[2] & 1) {
+        frames_open(&in);
+        frames_request(&in, 1, false, NULL);
+        frames_request(&in, 3, false, slow);
+    }
+    frames_put(&in, data + 3, size - 3);
+    size_t portion = data[1] + 1u;
+    for (size_t at = 0; at < in.size && !host.is_over; at += portion) {
+        host_receive(&host, in.bytes + at, in.size - at < portion ? in.size - at : portion);
+        step(&host, at / portion);
+    }
+    host_write(&host);
+    frames_deinit(&in);
+    host_deinit(&host);
+    if (host.lender.lent_count > 0 || host_outgoing_live() > 0 ||
+        host.call_count != host.close_count) {
+        abort();
+    }
+    return 0;
+}
