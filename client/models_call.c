@@ -9,11 +9,33 @@
  * bytes. */
 #define ARENA_BYTES_SPARE (16 * 1024 * 1024)
 
-static bool copy_table(const struct eb_wire_table *in, struct embag_table *out)
+/* Whether the shapes of a version's tables fit embag_table. */
+static bool check_shapes(const struct eb_wire_version *version, struct eb_error *error)
 {
-    if (in->shape_count > EMBAG_RANK_MAX) {
-        return false;
+    for (size_t i = 0; i < version->table_count; i++) {
+        if (version->tables[i].shape_count > EMBAG_RANK_MAX) {
+            eb_error_set(error, EB_STATUS_INTERNAL, "table \"%s\" has more than %d dims",
+                version->tables[i].name, EMBAG_RANK_MAX);
+            return false;
+        }
     }
+    return true;
+}
+
+static bool check_list(const struct eb_wire_model_list *wire, struct eb_error *error)
+{
+    for (size_t m = 0; m < wire->count; m++) {
+        for (size_t v = 0; v < wire->models[m].version_count; v++) {
+            if (!check_shapes(&wire->models[m].versions[v], error)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void copy_table(const struct eb_wire_table *in, struct embag_table *out)
+{
     *out = (struct embag_table){
         .name = in->name,
         .rows = in->rows,
@@ -25,7 +47,6 @@ static bool copy_table(const struct eb_wire_table *in, struct embag_table *out)
     for (size_t i = 0; i < in->shape_count; i++) {
         out->shape[i] = in->shape[i];
     }
-    return true;
 }
 
 static bool copy_version(
@@ -36,9 +57,7 @@ static bool copy_version(
         return false;
     }
     for (size_t i = 0; i < in->table_count; i++) {
-        if (!copy_table(&in->tables[i], &tables[i])) {
-            return false;
-        }
+        copy_table(&in->tables[i], &tables[i]);
     }
     *out = (struct embag_model_version){
         .version = in->version,
@@ -98,12 +117,11 @@ static bool fill_list(
     }
     memcpy(copy, bytes, size);
     const struct eb_wire_model_list *wire = eb_model_list_decode(&list->arena, copy, size, error);
-    if (wire == NULL) {
+    if (wire == NULL || !check_list(wire, error)) {
         return false;
     }
     if (!copy_list(list, wire)) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-            "no memory for the list of models, or a table of more than %d dims", EMBAG_RANK_MAX);
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the list of models");
         return false;
     }
     return true;
