@@ -15,9 +15,8 @@ struct eb_grpc_server_limits {
     uint32_t streams_max;          /* open calls at once (SETTINGS_MAX_CONCURRENT_STREAMS) */
     uint32_t header_fields_max;    /* of one request; more: RESOURCE_EXHAUSTED */
     uint32_t header_bytes_max;     /* names and values of one request together */
-    uint32_t outbound_bytes_max;   /* output waiting to be written: given up beyond, at least 1 MiB;
-                                      messages that   wait in their calls for the peer's windows do not
-                                      count */
+    uint32_t outbound_bytes_max;   /* written output that waits, at least 1 MiB; given up beyond.
+                                      What waits in calls for the peer's windows does not count */
     uint32_t message_stall_ms_max; /* a message that makes no progress for so long ends its call */
     uint32_t reset_budget;         /* streams a peer may reset beyond those it lets end */
 };

@@ -1,6 +1,6 @@
 /* Peers that break rules: what they are answered, and that it costs little. */
+#include "tests/unit/grpc/header_blocks.h"
 #include "tests/unit/grpc/host.h"
-#include "tests/unit/grpc/reply.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -178,7 +178,7 @@ static void make_request(const struct bad_request *request)
     }
     host_receive(&host, in.bytes, in.size);
     host_write(&host);
-    struct reply reply = reply_read(&host.sent, 1);
+    struct reply reply = header_blocks_read(&host.sent, 1);
     struct frame last = {0};
     assert_int_equal(reply.http_status, request->http_status);
     assert_int_equal(reply.grpc_status, request->grpc_status);
@@ -225,7 +225,7 @@ static void says_when_to_come_back(void **state)
     frames_request(&trial->in, 1, true, path);
     deliver(trial);
     host_write(&trial->host);
-    struct reply reply = reply_read(&trial->host.sent, 1);
+    struct reply reply = header_blocks_read(&trial->host.sent, 1);
     assert_int_equal(reply.pushback_ms, 250);
     assert_string_equal(reply.message, "no such thing: 100%25");
 }
@@ -251,8 +251,9 @@ static void refuses_too_many_header_fields(void **state)
     }
     deliver(trial);
     host_write(&trial->host);
-    assert_int_equal(reply_read(&trial->host.sent, 119).grpc_status, EB_STATUS_OK);
-    assert_int_equal(reply_read(&trial->host.sent, 121).grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(header_blocks_read(&trial->host.sent, 119).grpc_status, EB_STATUS_OK);
+    assert_int_equal(
+        header_blocks_read(&trial->host.sent, 121).grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
     assert_int_equal(trial->host.call_count, 1);
 }
 

@@ -1,4 +1,4 @@
-#include "tests/unit/grpc/reply.h"
+#include "tests/unit/grpc/header_blocks.h"
 
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static void add_block(struct reply *reply, nghttp2_hd_inflater *inflater, const 
     nghttp2_hd_inflate_end_headers(inflater);
 }
 
-struct reply reply_read(const struct frames *sent, uint32_t stream_id)
+struct reply header_blocks_read(const struct frames *sent, uint32_t stream_id)
 {
     struct reply reply = {.http_status = -1, .grpc_status = -1, .pushback_ms = -1};
     nghttp2_hd_inflater *inflater;

@@ -12,4 +12,4 @@ struct reply {
 };
 
 /* Reads all HEADERS frames of one stream; blocks of other streams are decoded and left alone. */
-struct reply reply_read(const struct frames *sent, uint32_t stream_id);
+struct reply header_blocks_read(const struct frames *sent, uint32_t stream_id);
