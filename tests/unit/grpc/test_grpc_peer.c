@@ -449,6 +449,40 @@ static void answers_within_a_small_window(void **state)
     assert_int_equal(trial->host.close_count, 1);
 }
 
+/* Opens the connection's window and that of stream 1 by as much as HTTP/2 begins with. */
+static void open_windows(struct trial *trial)
+{
+    for (uint32_t id = 0; id <= 1; ++id) {
+        frames_head(&trial->in, 4, FRAME_WINDOW_UPDATE, 0, id);
+        frames_put32(&trial->in, 65535);
+    }
+    deliver(trial);
+}
+
+static void answers_20_mib_within_windows_of_64_kib(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const path[2] = {":path", "/t/Keep"};
+    const size_t size = 20u << 20;
+    frames_open(&trial->in);
+    frames_request(&trial->in, 1, true, path);
+    deliver(trial);
+    eb_grpc_call_answer(trial->host.call, host_outgoing(size));
+    eb_grpc_call_finish(trial->host.call, EB_STATUS_OK, NULL, 0);
+    size_t turns = 0;
+    while (trial->host.close_count == 0 && turns < 1000) {
+        size_t before = trial->host.sent.size;
+        host_write(&trial->host);
+        assert_in_range(trial->host.sent.size - before, 1, 66000);
+        assert_true(trial->host.lender.lent_bytes < 20000);
+        open_windows(trial);
+        ++turns;
+    }
+    assert_int_equal(turns, (size + 5) / 65535 + 1);
+    assert_int_equal(header_blocks_read(&trial->host.sent, 1).grpc_status, EB_STATUS_OK);
+    assert_int_equal(host_outgoing_live(), 0);
+}
+
 #define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -470,6 +504,7 @@ int main(void)
         WITH_TRIAL(counts_resets_of_calls_that_were_answered_at_once),
         WITH_TRIAL(refuses_streams_over_the_limit),
         WITH_TRIAL(answers_within_a_small_window),
+        WITH_TRIAL(answers_20_mib_within_windows_of_64_kib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
