@@ -286,6 +286,22 @@ static void dequantises_fp8(void **state)
     assert_pools(&query, (uint32_t[]){0x3f000000, 0x7fc00000}, 8);
 }
 
+static void widens_rows_stored_as_halves(void **state)
+{
+    (void)state;
+    static const uint16_t rows[] = {0x3c00, 0xfe01}; /* 1, a NaN */
+    table = table_of(EB_F32, rows, 2, 1);
+    table.storage = EB_STORAGE_F16;
+    table.row_stride_bytes = 2;
+    query.indices = INTS(((int64_t[]){0, 1}));
+    query.reduction = EB_REDUCTION_NONE;
+    assert_pools(&query, (uint32_t[]){0x3f800000, 0x7fc00000}, 8);
+    table.storage = EB_STORAGE_BF16;
+    query.indices = INTS(((int64_t[]){0}));
+    query.output_type = EB_BF16;
+    assert_pools(&query, rows, 2);
+}
+
 static void wraps_integers(void **state)
 {
     (void)state;
@@ -383,6 +399,7 @@ int main(void)
         TEST(rounds_output_once),
         TEST(sums_halves_in_f32),
         TEST(dequantises_fp8),
+        TEST(widens_rows_stored_as_halves),
         TEST(wraps_integers),
         TEST(truncates_means_of_integers),
         TEST(orders_integers_by_their_sign),
