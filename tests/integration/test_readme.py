@@ -6,8 +6,9 @@ import shlex
 import subprocess
 import unittest
 
+import embagd_process
 import served
-from embagd_process import SANITIZE, Repository
+from embagd_process import Repository
 from served import OwnServerTest
 
 SECTION = 'A lookup in ten lines'
@@ -70,7 +71,9 @@ class Readme(OwnServerTest):
         places = {'client': os.path.join(served.SOURCE, 'client'), 'lookup.c': source,
                   'lookup': program,
                   'build/release/libembag.a': os.path.join(served.BUILD, 'libembag.a')}
-        return [places.get(word, word) for word in found.group(1).split()] + sanitizer_flags()
+        sanitizer = embagd_process.SANITIZE
+        flags = ['-fsanitize=' + sanitizer] if sanitizer else []
+        return [places.get(word, word) for word in found.group(1).split()] + flags
 
     def test_c(self):
         self.assertTrue(blocks(self.section, 'c'))
@@ -82,10 +85,10 @@ class Readme(OwnServerTest):
 
     def test_commands_of_the_tool(self):
         """Lines that begin with build/release/embag."""
-        lines = re.findall(r'^ +build/release/embag (.*(?:\\\n.*)*)$', self.section, re.M)
+        lines = re.findall(r'^ +build/release/embag ((?:.*\\\n)*.*)$', self.section, re.M)
         self.assertTrue(lines)
         for line in lines:
-            words = shlex.split(line.replace(ADDRESS, self.server.address))
+            words = shlex.split(line.replace("\\\n", " ").replace(ADDRESS, self.server.address))
             self.run_program([served.EMBAG, *words])
 
 
