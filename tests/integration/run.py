@@ -9,6 +9,7 @@ Ends with a line "N passed, N failed"; exit status 0 if none failed.
 import argparse
 import fnmatch
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -35,6 +36,13 @@ def generate_messages(build):
     subprocess.run(['protoc', '-I', os.path.join(SOURCE, 'proto'), '--python_out', out,
                     'embag/v1/embedding_bag.proto'], cwd=os.path.join(SOURCE, 'proto'), check=True)
     sys.path[:0] = [out, os.path.join(TESTS, 'lib')]
+
+
+def sanitizer(build):
+    """What the build folder's programs are sanitized with, or None."""
+    with open(os.path.join(build, 'CMakeCache.txt'), encoding='utf-8') as file:
+        found = re.search(r'^EMBAG_SANITIZE:\w+=(.+)$', file.read(), re.M)
+    return found and found.group(1)
 
 
 def all_tests(suite):
@@ -79,6 +87,7 @@ def main():
     import embagd_process
     import served
     embagd_process.EMBAGD = os.path.abspath(arguments.embagd)
+    embagd_process.SANITIZE = sanitizer(arguments.build)
     served.EMBAG = os.path.abspath(arguments.embag)
     served.BUILD = os.path.abspath(arguments.build)
     served.QUICK = arguments.quick

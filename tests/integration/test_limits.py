@@ -104,13 +104,13 @@ class Limits(OwnServerTest):
 
     def test_shown_as_set(self):
         client = self.connect(self.serve('--queries-max', '77', '--bags-max', '1234', '--loops',
-                                         '2', '--threads', '3',
+                                         '2', '--threads', '1',
                                          environment={'EMBAG_INDICES_MAX': '4321'}))
         server = client.get_server()
         limits = {limit.name: limit.value for limit in server.limits}
         self.assertEqual([limits[name] for name in ('queries_max', 'bags_max', 'indices_max')],
                          [77, 1234, 4321])
-        self.assertEqual((server.loops, server.threads), (2, 3))
+        self.assertEqual((server.loops, server.threads), (2, 1))
 
     def test_the_longest_deadline(self):
         """A deadline of the client's that is longer than allowed is clamped, not refused."""
