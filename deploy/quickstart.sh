@@ -2,7 +2,7 @@
 # From a checkout to answered lookups: installs what is missing, builds, writes two models, starts
 # the server, asks it the specification's examples and lookups of a recommender's 26 tables.
 #   deploy/quickstart.sh [--port N] [--once]
-# The server keeps running until the next run, unless --once says to stop it at the end.
+# The server keeps running until the next run on its port; --once stops it at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -26,6 +26,8 @@ done
 address=127.0.0.1:$port
 work=build/quickstart
 build=build/release
+log=$work/embagd-$port.log
+pid_file=$work/embagd-$port.pid
 server=0
 
 say() { printf '\n== %s\n' "$*"; }
@@ -49,11 +51,11 @@ stop_server() {
     wait "$1" 2>/dev/null || return $?
 }
 
-# An earlier run's server gives way to this one's.
+# The server that an earlier run left on this port gives way.
 stop_earlier_server() {
     local pid
-    pid=$(cat "$work/embagd.pid" 2>/dev/null) || return 0
-    rm -f "$work/embagd.pid"
+    pid=$(cat "$pid_file" 2>/dev/null) || return 0
+    rm -f "$pid_file"
     [[ $(readlink "/proc/$pid/exe" 2>/dev/null) == "$PWD/$build/embagd"* ]] || return 0
     echo "stopping the server of an earlier run (pid $pid)"
     kill "$pid" 2>/dev/null || return 0
@@ -98,23 +100,23 @@ write_models() {
 
 start_server() {
     # Emptied first: an earlier run's log would speak for this server.
-    : >"$work/embagd.log"
+    : >"$log"
     setsid "$build/embagd" --model-repository "$work/models" --listen "$address" \
-        >/dev/null 2>>"$work/embagd.log" </dev/null &
+        >/dev/null 2>>"$log" </dev/null &
     server=$!
     trap 'stop_server "$server" || true' EXIT
     for ((tenths = 0; tenths < 600; tenths++)); do
-        if grep -q 'event=ready' "$work/embagd.log"; then
-            echo "$server" >"$work/embagd.pid"
+        if grep -q 'event=ready' "$log"; then
+            echo "$server" >"$pid_file"
             return 0
         fi
         if [[ ! -d /proc/$server ]]; then
-            cat "$work/embagd.log" >&2
+            cat "$log" >&2
             fail "the server did not start, see above"
         fi
         sleep 0.1
     done
-    fail "the server was not ready within a minute; its log is $work/embagd.log"
+    fail "the server was not ready within a minute; its log is $log"
 }
 
 mkdir -p "$work" 2>/dev/null && [[ -w $work ]] || fail "$PWD/$work cannot be written to"
@@ -130,7 +132,7 @@ say "models"
 write_models
 say "server"
 start_server
-echo "pid $server, gRPC on $address, log in $work/embagd.log"
+echo "pid $server, gRPC on $address, log in $log"
 say "the specification's examples, over the network"
 "$build/embag" demo --server "$address" --cases tests/conformance/spec_examples.json
 say "lookups of dlrm-v2"
@@ -138,8 +140,8 @@ say "lookups of dlrm-v2"
 
 if $once; then
     trap - EXIT
-    rm -f "$work/embagd.pid"
-    stop_server "$server" || fail "the server ended with status $?; its log is $work/embagd.log"
+    rm -f "$pid_file"
+    stop_server "$server" || fail "the server ended with status $?; its log is $log"
     say "stopped"
     exit 0
 fi
