@@ -412,6 +412,33 @@ bool eb_grpc_call_is_partial(const struct eb_grpc_call *call)
     return call->held_bytes > 0 && !call->backlog.bytes;
 }
 
+/* Whether an answer has waited for the peer's windows for too long. */
+static bool is_answer_stalled(struct eb_grpc_call *call)
+{
+    const struct eb_grpc_connection *connection = call->connection;
+    if (call->output.bytes == 0 || call->output.sent_bytes != call->sent_bytes ||
+        call->sent_ms == 0) {
+        call->sent_bytes = call->output.sent_bytes;
+        call->sent_ms = connection->now_ms;
+    }
+    return connection->limits->answer_stall_ms_max > 0 &&
+           connection->now_ms - call->sent_ms >= connection->limits->answer_stall_ms_max;
+}
+
+void eb_grpc_call_tick(struct eb_grpc_call *call)
+{
+    struct eb_grpc_connection *connection = call->connection;
+    if (eb_grpc_call_is_partial(call) &&
+        connection->now_ms - call->progress_ms >= connection->limits->message_stall_ms_max) {
+        eb_grpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress", 0);
+    }
+    /* Trailers cannot go past a message that is half sent, so that only a reset ends the call. */
+    if (is_answer_stalled(call)) {
+        check(connection, nghttp2_submit_rst_stream(connection->session, NGHTTP2_FLAG_NONE,
+                              call->stream_id, NGHTTP2_ENHANCE_YOUR_CALM));
+    }
+}
+
 void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
 {
     call->trailers_sent = true;

@@ -35,6 +35,8 @@ struct eb_grpc_call {
     char *text;           /* of a finished call whose trailers wait for messages; may be NULL */
     size_t held_bytes;    /* arrived and not credited to the peer's windows */
     uint64_t progress_ms; /* when bytes arrived last */
+    uint64_t sent_ms;     /* when a tick last saw that the answers had moved */
+    uint64_t sent_bytes;  /* of the answers by then */
     bool announced;       /* on_call has been called */
     bool answered;        /* the response's HEADERS are submitted */
     bool finished;        /* nothing is accepted any more, from either side */
@@ -87,6 +89,8 @@ void eb_grpc_call_end(struct eb_grpc_call *call);
 void eb_grpc_call_trailers_sent(struct eb_grpc_call *call);
 /* Delivers what was kept back, as far as the call is not paused. */
 void eb_grpc_call_advance(struct eb_grpc_call *call);
+/* Time has passed: ends a call whose message, or whose answer, stands still for too long. */
+void eb_grpc_call_tick(struct eb_grpc_call *call);
 /* Whether the call holds receive window for a message that is not complete, and only for that. */
 bool eb_grpc_call_is_partial(const struct eb_grpc_call *call);
 /* The stream is gone: on_close, then the call is spare. */

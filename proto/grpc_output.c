@@ -62,6 +62,7 @@ static bool move(struct eb_grpc_output *output, size_t count)
         count -= step;
         output->bytes -= step;
         output->head_sent += step;
+        output->sent_bytes += step;
         if (output->head_sent == message->size) {
             drop_head(output);
         }

@@ -15,9 +15,10 @@ struct eb_grpc_output {
     void *owner;                 /* the call */
     struct eb_outgoing *head;
     struct eb_outgoing *tail;
-    size_t head_sent; /* bytes of head that have left */
-    size_t bytes;     /* that wait here */
-    bool deferred;    /* nghttp2 has asked for bytes in vain and must be told of new ones */
+    size_t head_sent;    /* bytes of head that have left */
+    size_t bytes;        /* that wait here */
+    uint64_t sent_bytes; /* that have left, of all messages */
+    bool deferred;       /* nghttp2 has asked for bytes in vain and must be told of new ones */
 };
 
 /* Appends a message and takes the caller's hold on it. It is in no other output. */

@@ -518,11 +518,7 @@ void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms)
     struct eb_grpc_connection *connection = &server->connection;
     connection->now_ms = now_ms;
     for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
-        if (eb_grpc_call_is_partial(call) &&
-            now_ms - call->progress_ms >= connection->limits->message_stall_ms_max) {
-            eb_grpc_call_finish(
-                call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress", 0);
-        }
+        eb_grpc_call_tick(call);
     }
     /* Where this ends the connection, the next send says so. */
     (void)settle(server);

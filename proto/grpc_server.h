@@ -18,7 +18,9 @@ struct eb_grpc_server_limits {
     uint32_t outbound_bytes_max;   /* written output that waits, at least 1 MiB; given up beyond.
                                       What waits in calls for the peer's windows does not count */
     uint32_t message_stall_ms_max; /* a message that makes no progress for so long ends its call */
-    uint32_t reset_budget;         /* streams a peer may reset beyond those it lets end */
+    uint32_t
+        answer_stall_ms_max; /* an answer that the peer lets stand so long resets it; 0: never */
+    uint32_t reset_budget;   /* streams a peer may reset beyond those it lets end */
 };
 
 /* struct eb_grpc_call and struct eb_grpc_message: grpc_call.h, grpc_message.h. */
@@ -47,7 +49,7 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server);
  * write what is waiting, then close. A violation may show at the next _send only. */
 bool eb_grpc_server_receive(
     struct eb_grpc_server *server, const uint8_t *bytes, size_t count, uint64_t now_ms);
-/* Lets time pass: ends calls whose message makes no progress. */
+/* Lets time pass: ends calls whose message or answer makes no progress. */
 void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms);
 
 /* Moves what may be sent now into the queue of bytes to write, up to some hundred KiB. Called

@@ -34,7 +34,9 @@
         "bytes that wait to be written to one connection, which is closed at it")                  \
     X(header_timeout_ms, 5000, 100, 600000, "time for a connection's preface and headers")         \
     X(message_timeout_ms, 15000, 100, 600000, "time without progress inside one message")          \
-    X(write_timeout_ms, 30000, 100, 600000, "time without progress in writing to a connection")    \
+    X(write_timeout_ms, 30000, 100, 600000,                                                        \
+        "time without progress in writing: a connection is closed, a call whose answer the peer "  \
+        "opens no window for is reset")                                                            \
     X(deadline_max_ms, 60000, 1, 3600000,                                                          \
         "longest deadline of a unary call or timeout_us; longer ones are clamped")                 \
     X(drain_timeout_ms, 30000, 0, 3600000, "time for open calls to end after SIGTERM")             \

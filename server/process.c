@@ -162,6 +162,7 @@ static void set_options(struct eb_process *process)
                             .header_bytes_max = (uint32_t)limits->header_bytes_max,
                             .outbound_bytes_max = (uint32_t)limits->outbound_bytes_max,
                             .message_stall_ms_max = (uint32_t)limits->message_timeout_ms,
+                            .answer_stall_ms_max = (uint32_t)limits->write_timeout_ms,
                             .reset_budget = RESET_BUDGET},
             .header_timeout_ms = limits->header_timeout_ms,
             .write_timeout_ms = limits->write_timeout_ms},

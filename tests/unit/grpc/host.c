@@ -111,6 +111,7 @@ void host_init(struct host *host, size_t fail_at)
                 .header_bytes_max = 16384,
                 .outbound_bytes_max = 64u << 20,
                 .message_stall_ms_max = 15000,
+                .answer_stall_ms_max = 30000,
                 .reset_budget = 1000,
             },
         .now_ms = 5000,

@@ -303,6 +303,34 @@ static void ends_a_call_whose_message_stands_still(void **state)
     host_deinit(&host);
 }
 
+static void resets_a_call_whose_answer_stands_still(void **state)
+{
+    (void)state;
+    struct host host;
+    host_init(&host, 0);
+    assert_true(host_start(&host));
+    struct frames frames = {0};
+    frames_open(&frames);
+    frames_request(&frames, 1, true, (const char *const[2]){":path", "/t/Keep"});
+    host_receive(&host, frames.bytes, frames.size);
+    /* More than the window that HTTP/2 begins with, and no more is opened. */
+    eb_grpc_call_answer(host.call, host_outgoing(200000));
+    host_write(&host);
+    eb_grpc_server_tick(host.server, host.now_ms);
+    eb_grpc_server_tick(host.server, host.now_ms + 29999);
+    host_write(&host);
+    assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, NULL), 0);
+    eb_grpc_server_tick(host.server, host.now_ms + 30000);
+    host_write(&host);
+    struct frame last = {0};
+    assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, &last), 1);
+    assert_int_equal(last.stream_id, 1);
+    assert_int_equal(eb_grpc_server_call_count(host.server), 0);
+    assert_int_equal(host_outgoing_live(), 0);
+    frames_deinit(&frames);
+    host_deinit(&host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +342,7 @@ int main(void)
         cmocka_unit_test(two_half_received_messages_do_not_wait_for_ever),
         cmocka_unit_test(a_paused_call_that_fills_the_window_is_left_in_peace),
         cmocka_unit_test(ends_a_call_whose_message_stands_still),
+        cmocka_unit_test(resets_a_call_whose_answer_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
