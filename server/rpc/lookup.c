@@ -8,9 +8,11 @@
 /* What planning one query takes from the arena, beside what decoding takes. */
 #define PLAN_BYTES_PER_QUERY 768
 
-/* Rough speed of gathering, for deciding where work runs: bytes per microsecond from memory with
- * one thread, and bags whose overhead costs as much as a microsecond. */
+/* Rough speed of one thread, for deciding where work runs: what it gathers from memory, what it
+ * writes (empty bags gather nothing), and how many bags' overhead it deals with in a microsecond.
+ */
 #define GATHER_BYTES_PER_US 8192
+#define WRITE_BYTES_PER_US 32768
 #define BAGS_PER_US 32
 
 static struct eb_lookup *create(struct eb_lookup_home *home)
@@ -209,7 +211,8 @@ static void on_work_done(struct eb_work *work, enum eb_work_outcome outcome)
 static bool is_small(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
-    uint64_t work_us = plan->gather_bytes / GATHER_BYTES_PER_US + plan->result_rows / BAGS_PER_US;
+    uint64_t work_us = plan->gather_bytes / GATHER_BYTES_PER_US +
+                       plan->values_bytes / WRITE_BYTES_PER_US + plan->result_rows / BAGS_PER_US;
     return lookup->home->queued_count == 0 &&
            work_us < lookup->home->context->limits->inline_below_us;
 }
