@@ -448,8 +448,6 @@ class BadMessages(BadRequest):
                        model='wide')
         got, _ = error_of(self.client.lookup, slow, timeout=0.001)
         self.assertEqual(got.name, 'DEADLINE_EXCEEDED')
-        got, _ = error_of(self.client.lookup, GOOD, timeout=0)
-        self.assertEqual(got.name, 'DEADLINE_EXCEEDED')
 
     def test_answers_after_many_cancellations(self):
         for _ in range(300):

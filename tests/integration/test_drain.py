@@ -9,7 +9,8 @@ import numpy as np
 from bag_query import Query, to_message
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
-from h2raw import DATA, GOAWAY, HEADERS, LOOKUP_STREAM, Connection, call_fields, message
+from h2raw import (DATA, GOAWAY, HEADERS, LOOKUP_STREAM, PING, WINDOW_UPDATE, Connection,
+                   call_fields, frame, message)
 from rpc import as_bytes, error_of
 from served import OwnServerTest, scaled, spec_table
 from table_files import Table
@@ -70,6 +71,30 @@ class Drain(OwnServerTest):
             self.assertEqual(peer.status(streams[0]), OK)
             server.terminate()
             for stream in streams[1:]:
+                self.assertEqual(peer.status(stream), OK)
+        self.ends_well(server)
+
+    def last_call(self, peer):
+        """Reads up to the final GOAWAY; the last stream that is served."""
+        last = (1 << 31) - 1
+        while last == (1 << 31) - 1:
+            last = int.from_bytes(peer.wait_frame(GOAWAY).payload[:4], 'big')
+        return last
+
+    def test_answers_reach_a_peer_that_reads_late(self):
+        """A peer's frames that arrive behind the last answer must not reset the connection under
+        answers that are still on their way."""
+        server = self.serve_large()
+        with Connection(server.port, window=1 << 24) as peer:
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            peer.send(frame(WINDOW_UPDATE, 0, 0, (1 << 24).to_bytes(4, 'big')))
+            streams = [peer.call(message(self.slow_bytes())) for _ in range(20)]
+            server.terminate()
+            self.last_call(peer)
+            late = time.monotonic() + 1
+            wait_until(lambda: server.has_ended() or time.monotonic() > late, 20, 'an end')
+            peer.send(frame(PING, 0, 0, b'12345678'))
+            for stream in streams:
                 self.assertEqual(peer.status(stream), OK)
         self.ends_well(server)
 
@@ -177,11 +202,8 @@ class Drain(OwnServerTest):
         server = self.serve()
         peer, half = self.held(server)
         server.terminate()
-        peer.wait_frame(GOAWAY)
+        last = self.last_call(peer)
         wait_until(lambda: self.is_refused(server), 20, 'a closed port')
-        last = (1 << 31) - 1
-        while last == (1 << 31) - 1:
-            last = int.from_bytes(peer.wait_frame(GOAWAY).payload[:4], 'big')
         self.assertGreaterEqual(last, half)
         late = peer.call(message(GOOD_BYTES))
         self.assertGreater(late, last)

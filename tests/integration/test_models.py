@@ -7,7 +7,7 @@ import unittest
 import served
 from element_types import TYPE_NUMBERS
 from rpc import error_of
-from served import ServedTest
+from served import OwnServerTest, ServedTest
 
 LIMITS = {
     'request_bytes_max': 16 << 20, 'response_bytes_max': 64 << 20, 'queries_max': 4096,
@@ -87,6 +87,15 @@ class Models(ServedTest):
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, check=False, timeout=60)
         self.assertEqual(run.returncode, 1)
         self.assertRegex(run.stderr.decode(), r'OUT_OF_RANGE.*9')
+
+
+class OnlyModel(OwnServerTest):
+    """A server of one model needs not be told its name."""
+
+    def test_an_empty_name_means_the_only_model(self):
+        client = self.connect(self.serve())
+        self.assertEqual(client.lookup(b'').model, 'spec')
+        self.assertEqual(client.get_model('').name, 'spec')
 
 
 if __name__ == '__main__':
