@@ -1,0 +1,354 @@
+#include "server/rpc/catalogue.h"
+
+#include "proto/grpc_text.h"
+#include "server/rpc/reply.h"
+#include "tests/unit/models/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ARENA_BYTES (UINT64_C(1) << 20)
+
+static const struct eb_config config = {.loops = 2,
+    .threads = 3,
+    .limits = {
+#define X(name, fallback, min, max, what) .name = (fallback),
+        EB_LIMIT_LIST(X)
+#undef X
+    }};
+static const struct eb_server_facts facts = {
+    .version = "1.2.3", .build = "a build", .isa = "ref", .config = &config};
+
+/* "alpha" in versions 1 (not tried), 2 (served) and 3 (broken), "beta" in version 5. */
+static struct eb_repository repository;
+
+/* One call and its answer's bytes. */
+struct asked {
+    struct eb_buffer_pool pool;
+    struct eb_memory memory;
+    size_t arena_cap_bytes;
+    struct eb_arena arena;
+    struct eb_error error;
+    struct eb_outgoing *answer;
+    struct eb_arena answer_arena;
+};
+
+static void asked_init(struct asked *asked)
+{
+    *asked = (struct asked){.arena_cap_bytes = ARENA_BYTES};
+    eb_buffer_pool_init(&asked->pool, UINT64_C(1) << 24);
+    asked->memory = eb_buffer_pool_memory(&asked->pool);
+    eb_arena_init(&asked->answer_arena, &eb_memory_heap);
+    eb_arena_reset(&asked->answer_arena, ARENA_BYTES);
+}
+
+/* Gives the answer back, of which nothing may be left. */
+static void asked_reset(struct asked *asked)
+{
+    if (asked->answer) {
+        eb_outgoing_drop(asked->answer);
+        asked->answer = NULL;
+    }
+    eb_arena_deinit(&asked->arena);
+    assert_int_equal(asked->pool.taken_bytes, 0);
+}
+
+static void asked_deinit(struct asked *asked)
+{
+    asked_reset(asked);
+    eb_arena_deinit(&asked->answer_arena);
+    eb_buffer_pool_deinit(&asked->pool);
+}
+
+static bool ask(struct asked *asked, eb_catalogue_fn method, const void *bytes, size_t size)
+{
+    asked_reset(asked);
+    eb_arena_init(&asked->arena, &asked->memory);
+    eb_arena_reset(&asked->arena, asked->arena_cap_bytes);
+    const struct eb_catalogue_call call = {
+        .repository = &repository,
+        .facts = &facts,
+        .arena = &asked->arena,
+        .pool = &asked->pool,
+        .bytes = bytes,
+        .size = size,
+    };
+    asked->answer = method(&call, &asked->error);
+    return asked->answer != NULL;
+}
+
+static bool ask_for_model(struct asked *asked, const char *name, uint64_t version)
+{
+    const struct eb_wire_model_query query = {.model = name, .version = version};
+    uint8_t bytes[8192];
+    size_t size = eb_model_query_bytes(&query);
+    assert_true(size <= sizeof bytes);
+    eb_model_query_encode(&query, bytes);
+    return ask(asked, eb_catalogue_get_model, bytes, size);
+}
+
+static struct eb_wire_model *decode_model(struct asked *asked)
+{
+    struct eb_wire_model *model = eb_model_decode(&asked->answer_arena,
+        eb_reply_body(asked->answer), asked->answer->size - EB_GRPC_PREFIX_BYTES, &asked->error);
+    assert_non_null(model);
+    return model;
+}
+
+static void expect_refused(const struct asked *asked, enum eb_status status, const char *part)
+{
+    assert_null(asked->answer);
+    assert_int_equal(asked->error.status, status);
+    eb_scratch_expect(asked->error.text, part);
+}
+
+/* ---- models ---- */
+
+static void expect_alpha(const struct eb_wire_model *model)
+{
+    assert_string_equal(model->name, "alpha");
+    assert_int_equal(model->served_version, 2);
+    assert_int_equal(model->version_count, 2);
+    assert_int_equal(model->versions[0].version, 3);
+    assert_int_equal(model->versions[0].state, EB_WIRE_STATE_FAILED);
+    assert_int_equal(model->versions[0].table_count, 0);
+    eb_scratch_expect(model->versions[0].error, "line.npy");
+    assert_int_equal(model->versions[1].version, 2);
+    assert_int_equal(model->versions[1].state, EB_WIRE_STATE_SERVING);
+    assert_string_equal(model->versions[1].error, "");
+    assert_true(model->versions[1].bytes > 0);
+    assert_int_equal(model->versions[1].table_count, 2);
+}
+
+static void expect_tables(const struct eb_wire_version *version)
+{
+    const struct eb_wire_table *cube = &version->tables[0];
+    const struct eb_wire_table *line = &version->tables[1];
+    assert_string_equal(cube->name, "cube");
+    assert_int_equal(cube->rows, 2);
+    assert_int_equal(cube->shape_count, 2);
+    assert_int_equal(cube->shape[0], 3);
+    assert_int_equal(cube->shape[1], 4);
+    assert_int_equal(cube->type, EB_F32);
+    assert_string_equal(cube->storage, "f32");
+    assert_false(cube->keyed);
+    assert_true(cube->resident_bytes >= 96);
+    assert_string_equal(line->name, "line");
+    assert_int_equal(line->rows, 5);
+    assert_int_equal(line->shape_count, 0);
+    assert_int_equal(line->type, EB_I16);
+    assert_string_equal(line->storage, "i16");
+}
+
+static void lists_models_with_the_versions_that_were_tried(void **state)
+{
+    (void)state;
+    struct asked asked;
+    asked_init(&asked);
+    assert_true(ask(&asked, eb_catalogue_list_models, NULL, 0));
+    struct eb_wire_model_list *list = eb_model_list_decode(&asked.answer_arena,
+        eb_reply_body(asked.answer), asked.answer->size - EB_GRPC_PREFIX_BYTES, &asked.error);
+    assert_non_null(list);
+    assert_int_equal(list->count, 2);
+    expect_alpha(&list->models[0]);
+    expect_tables(&list->models[0].versions[1]);
+    assert_string_equal(list->models[1].name, "beta");
+    assert_int_equal(list->models[1].served_version, 5);
+    assert_int_equal(list->models[1].version_count, 1);
+    asked_deinit(&asked);
+}
+
+static void describes_one_model(void **state)
+{
+    (void)state;
+    struct asked asked;
+    asked_init(&asked);
+    assert_true(ask_for_model(&asked, "alpha", 0));
+    struct eb_wire_model *model = decode_model(&asked);
+    expect_alpha(model);
+    expect_tables(&model->versions[1]);
+    asked_deinit(&asked);
+}
+
+static void describes_one_version(void **state)
+{
+    (void)state;
+    struct asked asked;
+    asked_init(&asked);
+    assert_true(ask_for_model(&asked, "alpha", 2));
+    struct eb_wire_model *model = decode_model(&asked);
+    assert_int_equal(model->served_version, 2);
+    assert_int_equal(model->version_count, 1);
+    expect_tables(&model->versions[0]);
+    assert_true(ask_for_model(&asked, "alpha", 3));
+    model = decode_model(&asked);
+    assert_int_equal(model->version_count, 1);
+    assert_int_equal(model->versions[0].state, EB_WIRE_STATE_FAILED);
+    asked_deinit(&asked);
+}
+
+static void refuses_what_is_not_there(void **state)
+{
+    (void)state;
+    struct asked asked;
+    asked_init(&asked);
+    assert_false(ask_for_model(&asked, "gamma", 0));
+    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"gamma\"");
+    assert_false(ask_for_model(&asked, "", 0));
+    expect_refused(&asked, EB_STATUS_NOT_FOUND, "model");
+    assert_false(ask_for_model(&asked, "alpha", 4));
+    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 4");
+    assert_false(ask_for_model(&asked, "alpha", 1));
+    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 1");
+    asked_deinit(&asked);
+}
+
+static void keeps_names_to_their_limit(void **state)
+{
+    (void)state;
+    struct asked asked;
+    char name[258];
+    asked_init(&asked);
+    memset(name, 'n', sizeof name);
+    name[255] = '\0';
+    assert_false(ask_for_model(&asked, name, 0));
+    assert_int_equal(asked.error.status, EB_STATUS_NOT_FOUND);
+    name[255] = 'n';
+    name[256] = '\0';
+    assert_false(ask_for_model(&asked, name, 0));
+    assert_int_equal(asked.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    asked_deinit(&asked);
+}
+
+/* ---- the server ---- */
+
+static void tells_the_facts_and_every_limit(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+#define X(name, fallback, min, max, what) #name,
+        EB_LIMIT_LIST(X)
+#undef X
+    };
+    struct asked asked;
+    asked_init(&asked);
+    assert_true(ask(&asked, eb_catalogue_get_server, NULL, 0));
+    struct eb_wire_server *server = eb_server_decode(&asked.answer_arena,
+        eb_reply_body(asked.answer), asked.answer->size - EB_GRPC_PREFIX_BYTES, &asked.error);
+    assert_non_null(server);
+    assert_string_equal(server->version, "1.2.3");
+    assert_string_equal(server->build, "a build");
+    assert_string_equal(server->isa, "ref");
+    assert_int_equal(server->loops, 2);
+    assert_int_equal(server->threads, 3);
+    assert_int_equal(server->limit_count, sizeof names / sizeof names[0]);
+    for (size_t i = 0; i < server->limit_count; i++) {
+        assert_string_equal(server->limits[i].name, names[i]);
+    }
+    assert_int_equal(server->limits[0].value, config.limits.request_bytes_max);
+    asked_deinit(&asked);
+}
+
+/* ---- faults ---- */
+
+static const eb_catalogue_fn methods[] = {
+    eb_catalogue_list_models, eb_catalogue_get_model, eb_catalogue_get_server};
+/* GetModelRequest {model: "alpha"}; unknown fields to the other two. */
+static const uint8_t request[] = {10, 5, 'a', 'l', 'p', 'h', 'a'};
+
+static void refuses_bytes_that_are_no_message(void **state)
+{
+    (void)state;
+    struct asked asked;
+    asked_init(&asked);
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        assert_false(ask(&asked, methods[i], request, sizeof request - 1));
+        assert_int_equal(asked.error.status, EB_STATUS_INTERNAL);
+    }
+    asked_deinit(&asked);
+}
+
+static void skips_unknown_fields(void **state)
+{
+    (void)state;
+    static const uint8_t unknown[] = {0xf8, 7, 1, 10, 5, 'a', 'l', 'p', 'h', 'a'};
+    struct asked asked;
+    asked_init(&asked);
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        assert_true(ask(&asked, methods[i], unknown, sizeof unknown));
+    }
+    asked_deinit(&asked);
+}
+
+/* Raises *cap until the method answers: before, it is refused each time and leaves nothing. */
+static void expect_refused_below(
+    struct asked *asked, eb_catalogue_fn method, uint64_t *cap, uint64_t step)
+{
+    int refused_count = 0;
+    for (*cap = 0; !ask(asked, method, request, sizeof request); *cap += step) {
+        assert_int_equal(asked->error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+        assert_true(refused_count++ < 1000);
+    }
+    assert_true(refused_count > 0);
+}
+
+static void refuses_what_memory_does_not_hold(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        struct asked asked;
+        asked_init(&asked);
+        expect_refused_below(&asked, methods[i], &asked.pool.cap_bytes, 1024);
+        if (methods[i] != eb_catalogue_get_server) {
+            expect_refused_below(&asked, methods[i], &asked.arena_cap_bytes, 16);
+        }
+        asked_deinit(&asked);
+    }
+}
+
+static int open_repository(void **state)
+{
+    static const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    static const struct eb_repository_events events = {0};
+    static const char cube[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 4)}";
+    static const char line[] = "{'descr': '<i2', 'fortran_order': False, 'shape': (5,)}";
+    struct eb_scratch scratch;
+    struct eb_file_fault fault;
+    (void)state;
+    eb_scratch_init(&scratch);
+    eb_scratch_write_npy(&scratch, "alpha/1/line.npy", line, 10);
+    eb_scratch_write_npy(&scratch, "alpha/2/cube.npy", cube, 96);
+    eb_scratch_write_npy(&scratch, "alpha/2/line.npy", line, 10);
+    eb_scratch_write_npy(&scratch, "alpha/3/line.npy", line, 9);
+    eb_scratch_write_npy(&scratch, "beta/5/line.npy", line, 10);
+    bool opened = eb_repository_open(scratch.root, &limits, &events, &repository, &fault);
+    eb_scratch_deinit(&scratch);
+    return opened ? 0 : -1;
+}
+
+static int close_repository(void **state)
+{
+    (void)state;
+    eb_repository_close(&repository);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_models_with_the_versions_that_were_tried),
+        cmocka_unit_test(describes_one_model),
+        cmocka_unit_test(describes_one_version),
+        cmocka_unit_test(refuses_what_is_not_there),
+        cmocka_unit_test(keeps_names_to_their_limit),
+        cmocka_unit_test(tells_the_facts_and_every_limit),
+        cmocka_unit_test(refuses_bytes_that_are_no_message),
+        cmocka_unit_test(skips_unknown_fields),
+        cmocka_unit_test(refuses_what_memory_does_not_hold),
+    };
+    return cmocka_run_group_tests(tests, open_repository, close_repository);
+}

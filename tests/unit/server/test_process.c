@@ -1,0 +1,318 @@
+#include "server/process.h"
+
+#include "server/net/address.h"
+#include "tests/unit/models/scratch.h"
+#include "tests/unit/server/capture.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LINES_BYTES 65536
+
+static struct eb_scratch scratch;
+static char lines[LINES_BYTES]; /* of the log, as the last start wrote it */
+
+/* Settings that start, with one thread and ports of the system's choice. */
+static void configure(struct eb_config *config)
+{
+    static char repository[128];
+    static char *arguments[] = {"embagd", "--model-repository", repository, "--listen",
+        "127.0.0.1:0", "--loops", "2", "--threads", "1", "--isa", "ref"};
+    static char *environment[] = {NULL};
+    snprintf(repository, sizeof repository, "%s/models", scratch.root);
+    assert_int_equal(
+        eb_config_read(sizeof arguments / sizeof arguments[0], arguments, environment, config),
+        EB_CONFIG_RUN);
+}
+
+/* Replaces one of the config's texts. */
+static void set_text(char **text, const char *value)
+{
+    free(*text);
+    *text = strdup(value);
+    assert_non_null(*text);
+}
+
+/* Sets the only address: a unix socket in the scratch directory. */
+static void listen_at(struct eb_config *config, const char *name)
+{
+    char text[EB_ADDRESS_TEXT_BYTES];
+    snprintf(text, sizeof text, "unix:%s/%s", scratch.root, name);
+    set_text(&config->listen[0], text);
+}
+
+static size_t count_entries(const char *directory)
+{
+    size_t count = 0;
+    DIR *entries = opendir(directory);
+    assert_non_null(entries);
+    while (readdir(entries)) {
+        count++;
+    }
+    closedir(entries);
+    return count;
+}
+
+static size_t count_in_lines(const char *part)
+{
+    size_t count = 0;
+    for (const char *at = lines; (at = strstr(at, part)); at++) {
+        count++;
+    }
+    return count;
+}
+
+/* Starting fails with one line that holds `part` and leaves no descriptor and no thread. */
+static void expect_no_start(const struct eb_config *config, const char *part)
+{
+    struct eb_capture capture;
+    size_t descriptors = count_entries("/proc/self/fd");
+    size_t threads = count_entries("/proc/self/task");
+    eb_capture_start(&capture, STDERR_FILENO);
+    struct eb_process *process = eb_process_open(config);
+    eb_capture_stop(&capture, lines, sizeof lines);
+    assert_null(process);
+    assert_int_equal(count_in_lines("event=start_failed"), 1);
+    eb_scratch_expect(strstr(lines, "event=start_failed"), part);
+    assert_int_equal(count_entries("/proc/self/fd"), descriptors);
+    assert_int_equal(count_entries("/proc/self/task"), threads);
+}
+
+static struct eb_process *expect_start(const struct eb_config *config)
+{
+    struct eb_capture capture;
+    eb_capture_start(&capture, STDERR_FILENO);
+    struct eb_process *process = eb_process_open(config);
+    eb_capture_stop(&capture, lines, sizeof lines);
+    assert_non_null(process);
+    assert_int_equal(count_in_lines("event=start_failed"), 0);
+    return process;
+}
+
+/* ---- starting ---- */
+
+static void opens_and_closes_without_serving(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    struct eb_process *process = expect_start(&config);
+    assert_int_equal(count_in_lines("event=model_loaded"), 1);
+    assert_int_equal(count_in_lines("event=listening"), 1);
+    eb_process_close(process);
+    eb_process_close(NULL);
+    eb_config_deinit(&config);
+}
+
+static void does_not_start_without_models(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    set_text(&config.model_repository, "/no/such/directory");
+    expect_no_start(&config, "/no/such/directory");
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "empty", path);
+    set_text(&config.model_repository, path);
+    expect_no_start(&config, "what=model_repository");
+    eb_scratch_path(&scratch, "broken", path);
+    set_text(&config.model_repository, path);
+    expect_no_start(&config, "table.npy");
+    eb_config_deinit(&config);
+}
+
+static void does_not_start_with_an_unknown_instruction_set(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    set_text(&config.isa, "mmx");
+    expect_no_start(&config, "what=isa");
+    eb_config_deinit(&config);
+}
+
+static void does_not_start_on_an_address_that_is_none(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    set_text(&config.listen[0], "256.0.0.1:0");
+    expect_no_start(&config, "256.0.0.1");
+    set_text(&config.listen[0], "192.0.2.1:8600");
+    expect_no_start(&config, "192.0.2.1:8600");
+    eb_config_deinit(&config);
+}
+
+static void does_not_start_where_another_listens(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    struct eb_process *other = expect_start(&config);
+    char *address = strstr(lines, "address=");
+    assert_non_null(address);
+    address += strlen("address=");
+    address[strcspn(address, " \n")] = '\0';
+    char taken[EB_ADDRESS_TEXT_BYTES];
+    snprintf(taken, sizeof taken, "%s", address);
+    set_text(&config.listen[0], taken);
+    expect_no_start(&config, taken);
+    eb_process_close(other);
+    eb_process_close(expect_start(&config));
+    eb_config_deinit(&config);
+}
+
+static void takes_back_earlier_addresses_where_a_later_one_fails(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    listen_at(&config, "first");
+    set_text(&config.listen[1], "192.0.2.1:8600");
+    config.listen_count = 2;
+    expect_no_start(&config, "192.0.2.1:8600");
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "first", path);
+    assert_int_not_equal(access(path, F_OK), 0);
+    eb_config_deinit(&config);
+}
+
+/* ---- starting with too little ---- */
+
+#define DESCRIPTORS_MAX 128
+
+/* Takes every descriptor but `spare` ones. Returns how many were taken. */
+static int take_descriptors(int taken[DESCRIPTORS_MAX], int spare)
+{
+    int count = 0;
+    for (int fd = dup(STDERR_FILENO); fd >= 0; fd = dup(STDERR_FILENO)) {
+        taken[count++] = fd;
+    }
+    while (count > 0 && spare-- > 0) {
+        close(taken[--count]);
+    }
+    return count;
+}
+
+/* With more and more descriptors: each start fails whole, in turn at every step that needs one. */
+static void start_with_few_descriptors(const struct eb_config *config)
+{
+    bool failed_models = false;
+    bool failed_loops = false;
+    bool failed_listen = false;
+    struct eb_process *process = NULL;
+    struct rlimit limit = {.rlim_cur = DESCRIPTORS_MAX, .rlim_max = DESCRIPTORS_MAX};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int spare = 0; !process; spare++) {
+        struct eb_capture capture;
+        int taken[DESCRIPTORS_MAX];
+        assert_true(spare < DESCRIPTORS_MAX);
+        eb_capture_start(&capture, STDERR_FILENO);
+        int taken_count = take_descriptors(taken, spare);
+        process = eb_process_open(config);
+        while (taken_count > 0) {
+            close(taken[--taken_count]);
+        }
+        eb_capture_stop(&capture, lines, sizeof lines);
+        assert_int_equal(count_in_lines("event=start_failed"), process == NULL);
+        failed_models |= strstr(lines, "what=model_repository") != NULL;
+        failed_loops |= strstr(lines, "what=loops") != NULL;
+        failed_listen |= strstr(lines, "what=listen") != NULL;
+    }
+    assert_true(failed_models && failed_loops && failed_listen);
+    eb_process_close(process);
+}
+
+/* From now on this process can start no thread. false: the system lets it all the same. */
+static bool forbid_threads(void)
+{
+    static const struct rlimit none = {0};
+    if (setrlimit(RLIMIT_NPROC, &none) != 0 || (geteuid() == 0 && setuid(65534) != 0)) {
+        return false;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    return child < 0;
+}
+
+static void start_without_threads(const struct eb_config *config)
+{
+    if (forbid_threads()) {
+        expect_no_start(config, "what=threads");
+    }
+}
+
+/* Runs `act` in a child, whose limits are nobody else's. */
+static void expect_in_child(void (*act)(const struct eb_config *config))
+{
+    struct eb_config config;
+    int status;
+    configure(&config);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        act(&config);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    eb_config_deinit(&config);
+}
+
+static void does_not_start_without_descriptors(void **state)
+{
+    (void)state;
+    expect_in_child(start_with_few_descriptors);
+}
+
+static void does_not_start_without_threads(void **state)
+{
+    (void)state;
+    expect_in_child(start_without_threads);
+}
+
+static int make_models(void **state)
+{
+    static const char dict[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2)}";
+    (void)state;
+    eb_scratch_init(&scratch);
+    eb_scratch_write_npy(&scratch, "models/spec/1/table.npy", dict, 40);
+    eb_scratch_write_npy(&scratch, "broken/spec/1/table.npy", dict, 39);
+    eb_scratch_make_directory(&scratch, "empty");
+    return chmod(scratch.root, 0755);
+}
+
+static int remove_models(void **state)
+{
+    (void)state;
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opens_and_closes_without_serving),
+        cmocka_unit_test(does_not_start_without_models),
+        cmocka_unit_test(does_not_start_with_an_unknown_instruction_set),
+        cmocka_unit_test(does_not_start_on_an_address_that_is_none),
+        cmocka_unit_test(does_not_start_where_another_listens),
+        cmocka_unit_test(takes_back_earlier_addresses_where_a_later_one_fails),
+        cmocka_unit_test(does_not_start_without_descriptors),
+        cmocka_unit_test(does_not_start_without_threads),
+    };
+    return cmocka_run_group_tests(tests, make_models, remove_models);
+}

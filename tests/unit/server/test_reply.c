@@ -1,0 +1,85 @@
+#include "server/rpc/reply.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PREFIX_BYTES 5
+
+static void writes_the_prefix_in_front_of_the_message(void **state)
+{
+    (void)state;
+    static const uint8_t prefix[PREFIX_BYTES] = {0, 0, 1, 0x11, 0x70};
+    struct eb_buffer_pool pool;
+    eb_buffer_pool_init(&pool, 1 << 20);
+    struct eb_outgoing *reply = eb_reply_take(&pool, 70000);
+    assert_non_null(reply);
+    assert_int_equal(reply->size, PREFIX_BYTES + 70000);
+    assert_memory_equal(reply->bytes, prefix, PREFIX_BYTES);
+    assert_ptr_equal(eb_reply_body(reply), reply->bytes + PREFIX_BYTES);
+    assert_int_equal((uintptr_t)reply->bytes % 64, 0);
+    memset(eb_reply_body(reply), 0xff, 70000);
+    assert_memory_equal(reply->bytes, prefix, PREFIX_BYTES);
+    eb_outgoing_drop(reply);
+    eb_buffer_pool_deinit(&pool);
+}
+
+static void goes_back_to_the_pool_with_the_last_hold(void **state)
+{
+    (void)state;
+    struct eb_buffer_pool pool;
+    eb_buffer_pool_init(&pool, 1 << 20);
+    struct eb_outgoing *reply = eb_reply_take(&pool, 5000);
+    assert_non_null(reply);
+    assert_int_equal(reply->holds, 1);
+    assert_int_equal(pool.taken_bytes, 8192);
+    eb_outgoing_hold(reply);
+    eb_outgoing_drop(reply);
+    assert_int_equal(pool.taken_bytes, 8192);
+    eb_outgoing_drop(reply);
+    assert_int_equal(pool.taken_bytes, 0);
+    eb_buffer_pool_deinit(&pool);
+}
+
+static void holds_a_message_of_no_bytes(void **state)
+{
+    (void)state;
+    static const uint8_t prefix[PREFIX_BYTES] = {0};
+    struct eb_buffer_pool pool;
+    eb_buffer_pool_init(&pool, 1 << 20);
+    struct eb_outgoing *reply = eb_reply_take(&pool, 0);
+    assert_non_null(reply);
+    assert_int_equal(reply->size, PREFIX_BYTES);
+    assert_memory_equal(reply->bytes, prefix, PREFIX_BYTES);
+    eb_outgoing_drop(reply);
+    assert_int_equal(pool.taken_bytes, 0);
+    eb_buffer_pool_deinit(&pool);
+}
+
+static void is_not_made_beyond_the_pools_cap(void **state)
+{
+    (void)state;
+    struct eb_buffer_pool pool;
+    eb_buffer_pool_init(&pool, 4096);
+    assert_null(eb_reply_take(&pool, 4096));
+    assert_null(eb_reply_take(&pool, UINT32_MAX));
+    struct eb_outgoing *reply = eb_reply_take(&pool, 4000);
+    assert_non_null(reply);
+    assert_null(eb_reply_take(&pool, 0));
+    eb_outgoing_drop(reply);
+    eb_buffer_pool_deinit(&pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_the_prefix_in_front_of_the_message),
+        cmocka_unit_test(goes_back_to_the_pool_with_the_last_hold),
+        cmocka_unit_test(holds_a_message_of_no_bytes),
+        cmocka_unit_test(is_not_made_beyond_the_pools_cap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
