@@ -1,3 +1,4 @@
+#include "tests/unit/grpc/frames.h"
 #include "tests/unit/server/loop_host.h"
 #include "tests/unit/server/wire_peer.h"
 
@@ -260,6 +261,35 @@ static void closes_a_peer_that_does_not_read_and_takes_its_memory_back(void **st
     assert_int_equal(loop_host_taken_bytes(&host), 0);
     assert_false(call.is_finished);
     wire_peer_close(&peer);
+    loop_host_stop(&host);
+}
+
+static void takes_its_memory_back_from_a_peer_that_opens_no_window(void **state)
+{
+    (void)state;
+    static const char *const path[2] = {":path", "/t/Large"};
+    static const uint8_t message[] = {0, 0, 0, 0, 4, 0, 0, 16, 0};
+    struct loop_host host;
+    struct eb_address address;
+    struct frames request = {0};
+    loop_host_init(&host);
+    host.options.conn_limits.session.answer_stall_ms_max = SHORT_MS;
+    loop_host_serve(&host, &address);
+    frames_open(&request);
+    frames_request(&request, 1, false, path);
+    frames_data(&request, 1, true, message, sizeof message);
+    int client = wire_connect(&address, 0);
+    wire_send(client, request.bytes, request.size);
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    while ((atomic_load(&host.message_count) == 0 || loop_host_taken_bytes(&host) >= MIB) &&
+           uv_hrtime() < deadline_ns) {
+        uv_sleep(1);
+    }
+    assert_int_equal(atomic_load(&host.message_count), 1);
+    assert_true(loop_host_taken_bytes(&host) < MIB);
+    assert_int_equal(loop_host_conn_count(&host), 1);
+    close(client);
+    frames_deinit(&request);
     loop_host_stop(&host);
 }
 
@@ -615,6 +645,7 @@ int main(void)
         cmocka_unit_test(keeps_an_idle_connection_that_speaks_http2),
         cmocka_unit_test(ends_a_call_whose_message_stalls),
         cmocka_unit_test(closes_a_peer_that_does_not_read_and_takes_its_memory_back),
+        cmocka_unit_test(takes_its_memory_back_from_a_peer_that_opens_no_window),
         cmocka_unit_test(takes_its_memory_back_from_a_peer_that_vanishes),
         cmocka_unit_test(tells_a_client_of_http1_what_it_has_reached),
         cmocka_unit_test(drains_at_once_where_nothing_is_open),
