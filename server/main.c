@@ -16,9 +16,9 @@ static int serve(const struct eb_config *config)
     if (!process) {
         return EXIT_START_FAILED;
     }
-    eb_process_run(process);
+    bool served = eb_process_run(process);
     eb_process_close(process);
-    return EXIT_SUCCESS;
+    return served ? EXIT_SUCCESS : EXIT_START_FAILED;
 }
 
 int main(int argument_count, char **arguments)

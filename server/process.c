@@ -4,6 +4,7 @@
 #include "server/config_help.h"
 #include "server/rpc/service.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ struct eb_process {
     uint32_t loops_drained;
     uv_loop_t uv; /* main's own: signals, and the mails of the loops */
     bool has_uv;
+    bool has_handles; /* on it */
     bool stopping;
     struct eb_mailbox mailbox;
     uv_signal_t on_term;
@@ -275,6 +277,16 @@ static void on_signal(uv_signal_t *handle, int number)
     }
 }
 
+static void close_handles(struct eb_process *process)
+{
+    if (process->has_handles) {
+        process->has_handles = false;
+        uv_close((uv_handle_t *)&process->on_term, NULL);
+        uv_close((uv_handle_t *)&process->on_int, NULL);
+        eb_mailbox_close(&process->mailbox);
+    }
+}
+
 static void on_drained(struct eb_mail *mail)
 {
     struct eb_process *process = ((struct drained_mail *)mail)->process;
@@ -282,15 +294,13 @@ static void on_drained(struct eb_mail *mail)
     if (process->loops_drained < process->loops_running) {
         return;
     }
-    uv_close((uv_handle_t *)&process->on_term, NULL);
-    uv_close((uv_handle_t *)&process->on_int, NULL);
     for (uint32_t i = 0; i < process->loops_running; i++) {
         eb_loop_end(process->loops[i]);
     }
-    eb_mailbox_close(&process->mailbox);
+    close_handles(process);
 }
 
-/* main's own loop, with nothing in it yet but the handles. */
+/* main's own loop: signals, and word from the others. 0 or a negative libuv code. */
 static int open_main_loop(struct eb_process *process)
 {
     int code = uv_loop_init(&process->uv);
@@ -302,6 +312,7 @@ static int open_main_loop(struct eb_process *process)
     if (code < 0) {
         return code;
     }
+    process->has_handles = true;
     uv_signal_init(&process->uv, &process->on_term);
     uv_signal_init(&process->uv, &process->on_int);
     process->on_term.data = process;
@@ -348,9 +359,10 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     return process;
 }
 
-void eb_process_run(struct eb_process *process)
+bool eb_process_run(struct eb_process *process)
 {
-    if (start_loops(process)) {
+    bool started = start_loops(process);
+    if (started) {
         eb_log(EB_LOG_INFO, "ready", eb_log_text("version", EMBAG_VERSION),
             eb_log_text("isa", process->service.facts.isa),
             eb_log_number("loops", process->config->loops),
@@ -362,8 +374,24 @@ void eb_process_run(struct eb_process *process)
             eb_loop_drain(process->loops[i]);
         }
     }
-    uv_run(&process->uv, UV_RUN_DEFAULT);
+    if (process->loops_running > 0) {
+        uv_run(&process->uv, UV_RUN_DEFAULT);
+    }
     eb_log(EB_LOG_INFO, "stopped", eb_log_number("models", (int64_t)process->repository.count));
+    return started;
+}
+
+/* Accepts a loop that was not opened. */
+static void close_main_loop(struct eb_process *process)
+{
+    if (!process->has_uv) {
+        return;
+    }
+    close_handles(process);
+    uv_run(&process->uv, UV_RUN_DEFAULT);
+    int code = uv_loop_close(&process->uv);
+    assert(code == 0);
+    (void)code;
 }
 
 void eb_process_close(struct eb_process *process)
@@ -374,6 +402,7 @@ void eb_process_close(struct eb_process *process)
     for (uint32_t i = 0; process->loops && i < process->config->loops; i++) {
         eb_loop_destroy(process->loops[i]);
     }
+    close_main_loop(process);
     eb_executor_destroy(process->executor);
     eb_repository_close(&process->repository);
     free(process->loops);

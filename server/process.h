@@ -4,13 +4,15 @@
 
 #include "server/config.h"
 
+#include <stdbool.h>
+
 struct eb_process; /* opaque */
 
-/* Loads the models, opens the ports, starts the threads: all or nothing. NULL: one log line has
+/* Loads the models, starts the executor, opens the ports: all or nothing. NULL: one log line has
  * said what failed and what to do. `config` is borrowed for the process's life. */
 struct eb_process *eb_process_open(const struct eb_config *config);
 /* Serves until SIGTERM or SIGINT and until the drain that follows is over; a second signal cuts it
- * short. */
-void eb_process_run(struct eb_process *process);
+ * short. false: the loops' threads could not be started, as a log line has said. */
+bool eb_process_run(struct eb_process *process);
 /* Accepts NULL and a half-made process. */
 void eb_process_close(struct eb_process *process);

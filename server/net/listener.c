@@ -19,7 +19,7 @@ static int fail(const char *step, char *why, size_t why_bytes)
     return -error;
 }
 
-/* Whether somebody answers on a unix socket's file. */
+/* Whether a unix socket's file may be somebody's: only a refusal says that nobody listens. */
 static bool is_answered(const struct eb_address *address)
 {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -27,7 +27,7 @@ static bool is_answered(const struct eb_address *address)
         return true;
     }
     int code = connect(probe, (const struct sockaddr *)&address->socket_address, address->size);
-    bool answered = code == 0 || errno == EAGAIN || errno == EINPROGRESS;
+    bool answered = code == 0 || errno != ECONNREFUSED;
     close(probe);
     return answered;
 }
@@ -38,8 +38,8 @@ static int open_unix(struct eb_listener *listener, char *why, size_t why_bytes)
     memcpy(&name, &listener->address.socket_address, sizeof name);
     struct stat status;
     if (lstat(name.sun_path, &status) == 0) {
-        errno = EADDRINUSE;
         if (!S_ISSOCK(status.st_mode) || is_answered(&listener->address)) {
+            errno = EADDRINUSE;
             return fail("bind", why, why_bytes);
         }
         if (unlink(name.sun_path) != 0) {

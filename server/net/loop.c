@@ -22,6 +22,7 @@ struct eb_loop {
     uv_thread_t thread;
     uv_timer_t tick;
     uv_prepare_t before_sleep;
+    uv_idle_t stay_awake; /* active while a connection has more to write */
     struct eb_mailbox mailbox;
     struct eb_mail drain_mail;
     struct eb_mail cut_mail;
@@ -74,6 +75,7 @@ static void end(struct eb_loop *loop)
     loop->options->on_loop_close(loop);
     uv_close((uv_handle_t *)&loop->tick, NULL);
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
+    uv_close((uv_handle_t *)&loop->stay_awake, NULL);
     eb_mailbox_close(&loop->mailbox);
 }
 
@@ -123,6 +125,12 @@ static void on_end_mail(struct eb_mail *mail)
 
 /* ---- turns ---- */
 
+/* The next turn is all that is wanted. */
+static void on_stay_awake(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
@@ -136,6 +144,11 @@ static void on_before_sleep(uv_prepare_t *prepare)
         links->next_marked = NULL;
         eb_conn_flush(conn);
         conn = next;
+    }
+    if (loop->marked) {
+        uv_idle_start(&loop->stay_awake, on_stay_awake);
+    } else {
+        uv_idle_stop(&loop->stay_awake);
     }
 }
 
@@ -257,6 +270,7 @@ static int open_handles(struct eb_loop *loop)
     }
     uv_timer_init(&loop->uv, &loop->tick);
     uv_prepare_init(&loop->uv, &loop->before_sleep);
+    uv_idle_init(&loop->uv, &loop->stay_awake);
     loop->tick.data = loop;
     loop->before_sleep.data = loop;
     uv_prepare_start(&loop->before_sleep, on_before_sleep);

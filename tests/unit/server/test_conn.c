@@ -207,6 +207,29 @@ static void takes_its_memory_back_from_a_peer_that_vanishes(void **state)
     loop_host_stop(&host);
 }
 
+static void sends_a_large_answer_without_waiting_for_a_tick(void **state)
+{
+    (void)state;
+    struct loop_host host;
+    struct eb_address address;
+    struct wire_peer peer;
+    struct wire_call call;
+    loop_host_init(&host);
+    host.options.tick_ms = 1000000;
+    loop_host_serve(&host, &address);
+    wire_peer_open(&peer, &address);
+    for (int i = 0; i < 3; i++) {
+        wire_peer_call(&peer, &call, "/t/Large");
+        wire_peer_write_number(&call, 30 * MIB);
+        assert_true(wire_peer_run(&peer, &call.is_finished, TIMEOUT_MS));
+        assert_int_equal(call.error.status, EB_STATUS_OK);
+        assert_int_equal(call.message_bytes, 30 * MIB);
+        assert_false(call.is_wrong);
+    }
+    wire_peer_close(&peer);
+    loop_host_stop(&host);
+}
+
 static void tells_a_client_of_http1_what_it_has_reached(void **state)
 {
     (void)state;
@@ -253,6 +276,7 @@ int main(void)
         cmocka_unit_test(closes_a_peer_that_does_not_read_and_takes_its_memory_back),
         cmocka_unit_test(takes_its_memory_back_from_a_peer_that_opens_no_window),
         cmocka_unit_test(takes_its_memory_back_from_a_peer_that_vanishes),
+        cmocka_unit_test(sends_a_large_answer_without_waiting_for_a_tick),
         cmocka_unit_test(tells_a_client_of_http1_what_it_has_reached),
         cmocka_unit_test(closes_a_client_that_does_not_end_its_side_after_a_while),
     };

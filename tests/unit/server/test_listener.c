@@ -204,6 +204,38 @@ static void refuses_a_live_unix_socket(void **state)
     eb_listener_close(&listener);
 }
 
+static void refuses_a_live_unix_socket_whose_backlog_is_full(void **state)
+{
+    (void)state;
+    struct eb_address address = unix_address("busy");
+    int clients[64];
+    int count = 0;
+    int plain = bind_plain(&address, SOCK_STREAM);
+    do {
+        clients[count] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        assert_true(clients[count] >= 0);
+    } while (connect(clients[count++], (const struct sockaddr *)&address.socket_address,
+                 address.size) == 0 &&
+             count < 64);
+    assert_in_range(count, 2, 63);
+    expect_refused(&address);
+    while (count > 0) {
+        close(clients[--count]);
+    }
+    close(plain);
+    assert_int_equal(unlink(path_of(&address)), 0);
+}
+
+static void refuses_a_unix_socket_of_another_type(void **state)
+{
+    (void)state;
+    struct eb_address address = unix_address("datagrams");
+    int plain = bind_plain(&address, SOCK_DGRAM);
+    expect_refused(&address);
+    close(plain);
+    assert_int_equal(unlink(path_of(&address)), 0);
+}
+
 static void refuses_a_file_that_is_no_socket(void **state)
 {
     (void)state;
@@ -399,6 +431,8 @@ int main(void)
         cmocka_unit_test(closes_a_unix_socket_whose_file_is_gone),
         cmocka_unit_test(replaces_a_stale_unix_socket),
         cmocka_unit_test(refuses_a_live_unix_socket),
+        cmocka_unit_test(refuses_a_live_unix_socket_whose_backlog_is_full),
+        cmocka_unit_test(refuses_a_unix_socket_of_another_type),
         cmocka_unit_test(refuses_a_file_that_is_no_socket),
         cmocka_unit_test(refuses_a_unix_socket_in_a_directory_that_is_missing),
         cmocka_unit_test(delivers_connected_sockets_that_do_not_block),

@@ -1,11 +1,12 @@
 #include "server/process.h"
 
-#include "server/net/address.h"
 #include "tests/unit/models/scratch.h"
 #include "tests/unit/server/capture.h"
+#include "tests/unit/server/wire_peer.h"
 
 #include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +15,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include <cmocka.h>
 
+#define TIMEOUT_MS 10000
 #define LINES_BYTES 65536
 
 static struct eb_scratch scratch;
@@ -254,6 +257,22 @@ static void start_without_threads(const struct eb_config *config)
     }
 }
 
+/* The process is open when it turns out that its loops can have no threads. */
+static void run_without_threads(const struct eb_config *config)
+{
+    struct eb_process *process = expect_start(config);
+    struct eb_capture capture;
+    if (forbid_threads()) {
+        eb_capture_start(&capture, STDERR_FILENO);
+        alarm(TIMEOUT_MS / 1000);
+        eb_process_run(process);
+        eb_capture_stop(&capture, lines, sizeof lines);
+        assert_int_equal(count_in_lines("event=start_failed"), 1);
+        eb_scratch_expect(lines, "what=loops");
+    }
+    eb_process_close(process);
+}
+
 /* Runs `act` in a child, whose limits are nobody else's. */
 static void expect_in_child(void (*act)(const struct eb_config *config))
 {
@@ -282,6 +301,103 @@ static void does_not_start_without_threads(void **state)
 {
     (void)state;
     expect_in_child(start_without_threads);
+}
+
+static void ends_at_once_where_its_loops_get_no_threads(void **state)
+{
+    (void)state;
+    expect_in_child(run_without_threads);
+}
+
+/* ---- serving ---- */
+
+/* A client that never answers a ping, and what it tells the process. */
+struct teller {
+    struct eb_address address;
+    char path[EB_SCRATCH_PATH_BYTES];
+    bool tells_twice;
+    bool saw_greeting;
+    bool saw_end;
+};
+
+static void wait_until_gone(const char *path)
+{
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
+    while (access(path, F_OK) == 0 && uv_hrtime() < deadline_ns) {
+        uv_sleep(1);
+    }
+}
+
+/* Ends the process once it serves, whatever fails on the way: no assert fires on this thread. */
+static void tell(void *context)
+{
+    struct teller *teller = context;
+    char byte;
+    int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool connected = connect(client, (const struct sockaddr *)&teller->address.socket_address,
+                         teller->address.size) == 0;
+    teller->saw_greeting =
+        connected && send(client, WIRE_HELLO, WIRE_HELLO_BYTES, MSG_NOSIGNAL) == WIRE_HELLO_BYTES &&
+        recv(client, &byte, 1, 0) == 1;
+    kill(getpid(), SIGTERM);
+    if (teller->tells_twice) {
+        wait_until_gone(teller->path);
+        kill(getpid(), SIGTERM);
+    }
+    teller->saw_end = wire_read_to_end(client, TIMEOUT_MS, NULL, 0);
+    close(client);
+}
+
+/* Serves until the teller has had its way; the log is in `lines`. */
+static void expect_served(struct eb_config *config, bool tells_twice)
+{
+    struct teller teller = {.tells_twice = tells_twice};
+    struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+    struct eb_capture capture;
+    uv_thread_t thread;
+    char why[256];
+    listen_at(config, "socket");
+    eb_scratch_path(&scratch, "socket", teller.path);
+    assert_int_equal(eb_address_resolve(config->listen[0], addresses, why, sizeof why), 1);
+    teller.address = addresses[0];
+    size_t descriptors = count_entries("/proc/self/fd");
+    struct eb_process *process = expect_start(config);
+    eb_capture_start(&capture, STDERR_FILENO);
+    assert_int_equal(uv_thread_create(&thread, tell, &teller), 0);
+    eb_process_run(process);
+    uv_thread_join(&thread);
+    eb_capture_stop(&capture, lines, sizeof lines);
+    eb_process_close(process);
+    assert_true(teller.saw_greeting && teller.saw_end);
+    assert_int_not_equal(access(teller.path, F_OK), 0);
+    assert_int_equal(count_entries("/proc/self/fd"), descriptors);
+}
+
+static void serves_until_told_to_end_and_drains(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    config.limits.drain_timeout_ms = 100;
+    config.limits.header_timeout_ms = 100; /* What makes ticks short. */
+    expect_served(&config, false);
+    assert_int_equal(count_in_lines("event=ready"), 1);
+    assert_int_equal(count_in_lines("event=draining signal=SIGTERM"), 1);
+    assert_int_equal(count_in_lines("event=cutting"), 0);
+    assert_int_equal(count_in_lines("event=stopped"), 1);
+    eb_config_deinit(&config);
+}
+
+static void cuts_when_told_twice(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    expect_served(&config, true);
+    assert_int_equal(count_in_lines("event=draining signal=SIGTERM"), 1);
+    assert_int_equal(count_in_lines("event=cutting signal=SIGTERM"), 1);
+    assert_int_equal(count_in_lines("event=stopped"), 1);
+    eb_config_deinit(&config);
 }
 
 static int make_models(void **state)
@@ -313,6 +429,9 @@ int main(void)
         cmocka_unit_test(takes_back_earlier_addresses_where_a_later_one_fails),
         cmocka_unit_test(does_not_start_without_descriptors),
         cmocka_unit_test(does_not_start_without_threads),
+        cmocka_unit_test(ends_at_once_where_its_loops_get_no_threads),
+        cmocka_unit_test(serves_until_told_to_end_and_drains),
+        cmocka_unit_test(cuts_when_told_twice),
     };
     return cmocka_run_group_tests(tests, make_models, remove_models);
 }
