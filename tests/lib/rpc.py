@@ -1,5 +1,7 @@
 """Calls embag through stock grpcio; run.py has put the generated messages on the path."""
 
+import queue
+
 import grpc
 
 from embag.v1 import embedding_bag_pb2 as pb
@@ -76,6 +78,24 @@ class Client:
     def get_server(self):
         """GetServer."""
         return self.unary('GetServer', pb.Server)(pb.GetServerRequest(), timeout=TIMEOUT_SECONDS)
+
+
+class Requests:
+    """An open stream's requests: an iterator that a test feeds."""
+
+    def __init__(self):
+        self.queue = queue.Queue()
+
+    def put(self, request):
+        """Sends one."""
+        self.queue.put(request)
+
+    def end(self):
+        """Half-closes."""
+        self.queue.put(None)
+
+    def __iter__(self):
+        return iter(self.queue.get, None)
 
 
 def error_of(function, *arguments, **keywords):
