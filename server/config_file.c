@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What libcyaml reads into: every scalar as a text, so that all sources share one reader of
@@ -60,9 +61,15 @@ static ssize_t read_all(int file, uint8_t *bytes, size_t bytes_max)
 static bool read_file(const struct eb_config *config, uint8_t *bytes, size_t *bytes_used,
     struct eb_config_fault *fault)
 {
-    int file = open(config->config_file, O_RDONLY | O_CLOEXEC);
+    /* Not to wait for the writer of a FIFO, which is refused below. */
+    int file = open(config->config_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat status;
     if (file < 0) {
         return refuse(fault, config, strerror(errno));
+    }
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+        close(file);
+        return refuse(fault, config, "not a regular file");
     }
     ssize_t used = read_all(file, bytes, EB_CONFIG_FILE_BYTES_MAX + 1);
     int error = errno;

@@ -410,8 +410,11 @@ static void refuses_what_is_no_readable_file(void **state)
     (void)state;
     expect_fault(
         "--config|/nonexistent/x.yaml", "", "/nonexistent/x.yaml: No such file or directory");
-    expect_fault("--config|/", "", "/: Is a directory");
+    expect_fault("--config|/", "", "/: not a regular file");
     expect_fault("--config|", "", "--config : is empty");
+    assert_int_equal(unlink(file_path), 0);
+    assert_int_equal(mkfifo(file_path, 0600), 0);
+    expect_fault(with_file("--model-repository|/m"), "", "not a regular file");
 }
 
 static void refuses_a_file_over_64_kib(void **state)
