@@ -5,6 +5,7 @@
 #include "server/config_help.h"
 #include "server/config_setting.h"
 #include "server/cpu.h"
+#include "server/net/address.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -296,7 +297,7 @@ static void log_source(
 
 void eb_config_log(const struct eb_config *config)
 {
-    char listen[EB_LISTEN_MAX * EB_CONFIG_ADDRESS_BYTES];
+    char listen[EB_LISTEN_MAX * EB_ADDRESS_GIVEN_BYTES];
     join_listen(config, listen);
     for (int source = EB_CONFIG_DEFAULT; source <= EB_CONFIG_FLAG; source++) {
         log_source(config, (enum eb_config_source)source, listen);

@@ -9,8 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EB_LISTEN_MAX 16            /* addresses */
-#define EB_CONFIG_ADDRESS_BYTES 260 /* a name of 253 bytes, a port, brackets; the NUL included */
+#define EB_LISTEN_MAX 16 /* addresses */
 #define EB_CONFIG_LOOPS_MAX 256
 #define EB_CONFIG_THREADS_MAX 1024
 

@@ -1,6 +1,7 @@
 #include "server/config_setting.h"
 
 #include "server/admin/log.h"
+#include "server/net/address.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
 
 #define AT(member) offsetof(struct eb_config, member)
 #define LIMIT(name, fallback, min, max, what)                                                      \
@@ -18,7 +18,7 @@
 const struct eb_config_setting eb_config_settings[] = {
     {"model_repository", EB_CONFIG_TEXT, AT(model_repository), 0, 1, PATH_MAX - 1, "DIR",
         "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; has no default"},
-    {"listen", EB_CONFIG_LISTEN, AT(listen), 0, 1, EB_CONFIG_ADDRESS_BYTES - 1, "ADDRESS",
+    {"listen", EB_CONFIG_LISTEN, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1, "ADDRESS",
         "HOST:PORT, [V6]:PORT or unix:PATH to serve gRPC on; more than one by commas or by "
         "repeating the flag; callers are not authenticated, so the default is "
         "127.0.0.1:8600: 0.0.0.0:8600 opens it to the network"},
@@ -149,30 +149,6 @@ static bool apply_text(const struct attempt *attempt)
     return true;
 }
 
-/* What is wrong with an address's form; NULL: nothing. Whether its host exists is for the listener
- * to find out. */
-static const char *check_address(const char *address, uint64_t bytes_max)
-{
-    if (strncmp(address, "unix:", 5) == 0) {
-        size_t path_bytes = strlen(address + 5);
-        bool fits = path_bytes > 0 && path_bytes < sizeof((struct sockaddr_un *)0)->sun_path;
-        return fits ? NULL : "the path of a unix socket has 1 to 107 bytes";
-    }
-    const char *colon = strrchr(address, ':');
-    if (!colon || colon == address) {
-        return "not HOST:PORT, [V6]:PORT or unix:PATH";
-    }
-    bool bracketed = address[0] == '[' && colon[-1] == ']' && colon - address > 2;
-    if (!bracketed && (strpbrk(address, "[]") || strchr(address, ':') != colon)) {
-        return "an IPv6 address stands in brackets: [::1]:8600";
-    }
-    size_t digits = strspn(colon + 1, "0123456789");
-    if (digits == 0 || digits > 5 || colon[1 + digits] || strtoul(colon + 1, NULL, 10) > 65535) {
-        return "the port is not in 0..65535";
-    }
-    return strlen(address) > bytes_max ? "is too long" : NULL;
-}
-
 static void clear_listen(struct eb_config *config)
 {
     while (config->listen_count > 0) {
@@ -184,7 +160,7 @@ static void clear_listen(struct eb_config *config)
 static bool add_address(const struct attempt *attempt, char *address)
 {
     struct eb_config *config = attempt->config;
-    const char *why = *address ? check_address(address, attempt->setting->max) : "is empty";
+    const char *why = *address ? eb_address_fault(address) : "is empty";
     uint8_t source_before = config->sources[attempt->setting - eb_config_settings];
     if (why) {
         free(address);

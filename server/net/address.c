@@ -1,5 +1,6 @@
 #include "server/net/address.h"
 
+#include <assert.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -7,61 +8,71 @@
 #include <string.h>
 #include <sys/un.h>
 
-static size_t resolve_unix(const char *path, struct eb_address *out, char *why, size_t why_bytes)
+#define UNIX_PREFIX "unix:"
+#define UNIX_PREFIX_BYTES (sizeof UNIX_PREFIX - 1)
+
+static_assert(sizeof((struct sockaddr_un *)0)->sun_path == 108, "the fault's text says so");
+
+static const char *unix_fault(const char *path)
 {
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
     size_t length = strlen(path);
-    if (length == 0 || length >= sizeof name.sun_path) {
-        snprintf(why, why_bytes, "a unix socket's path has 1 to %zu bytes, not %zu",
-            sizeof name.sun_path - 1, length);
-        return 0;
-    }
-    memcpy(name.sun_path, path, length + 1);
-    *out = (struct eb_address){.size = sizeof name};
-    memcpy(&out->socket_address, &name, sizeof name);
-    return 1;
+    bool fits = length > 0 && length < sizeof((struct sockaddr_un *)0)->sun_path;
+    return fits ? NULL : "the path of a unix socket has 1 to 107 bytes";
 }
 
-/* Splits "HOST:PORT" or "[V6]:PORT" at its last colon. */
-static bool split_port(const char *text, char *host, size_t host_bytes, const char **port)
+const char *eb_address_fault(const char *text)
+{
+    if (strncmp(text, UNIX_PREFIX, UNIX_PREFIX_BYTES) == 0) {
+        return unix_fault(text + UNIX_PREFIX_BYTES);
+    }
+    const char *colon = strrchr(text, ':');
+    if (!colon || colon == text) {
+        return "not HOST:PORT, [V6]:PORT or unix:PATH";
+    }
+    bool bracketed = text[0] == '[' && colon[-1] == ']' && colon - text > 2;
+    if (!bracketed && (strpbrk(text, "[]") || strchr(text, ':') != colon)) {
+        return "an IPv6 address stands in brackets: [::1]:8600";
+    }
+    size_t digits = strspn(colon + 1, "0123456789");
+    if (digits == 0 || digits > 5 || colon[1 + digits] || strtoul(colon + 1, NULL, 10) > 65535) {
+        return "the port is not in 0..65535";
+    }
+    return strlen(text) < EB_ADDRESS_GIVEN_BYTES ? NULL : "is too long";
+}
+
+static void fill_unix(const char *path, struct eb_address *out)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    *out = (struct eb_address){.size = sizeof name};
+    memcpy(&out->socket_address, &name, sizeof name);
+}
+
+/* The host of "HOST:PORT" or "[V6]:PORT", whose form is good. Returns the port. */
+static const char *split_port(const char *text, char host[EB_ADDRESS_GIVEN_BYTES])
 {
     const char *colon = strrchr(text, ':');
-    if (!colon || colon == text || colon[1] == '\0') {
-        return false;
-    }
-    size_t length = (size_t)(colon - text);
-    const char *first = text;
-    if (text[0] == '[') {
-        if (length < 3 || text[length - 1] != ']') {
-            return false;
-        }
-        first++;
-        length -= 2;
-    } else if (memchr(text, ':', length)) {
-        return false;
-    }
-    if (length >= host_bytes || strspn(colon + 1, "0123456789") != strlen(colon + 1)) {
-        return false;
-    }
-    memcpy(host, first, length);
+    size_t brackets = text[0] == '[';
+    size_t length = (size_t)(colon - text) - 2 * brackets;
+    memcpy(host, text + brackets, length);
     host[length] = '\0';
-    *port = colon + 1;
-    return true;
+    return colon + 1;
 }
 
 size_t eb_address_resolve(
     const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], char *why, size_t why_bytes)
 {
-    if (strncmp(text, "unix:", 5) == 0) {
-        return resolve_unix(text + 5, out, why, why_bytes);
-    }
-    char host[256];
-    const char *port;
-    if (!split_port(text, host, sizeof host, &port) || strlen(port) > 5 ||
-        strtoul(port, NULL, 10) > 65535) {
-        snprintf(why, why_bytes, "not HOST:PORT, [V6]:PORT or unix:PATH");
+    const char *fault = eb_address_fault(text);
+    if (fault) {
+        snprintf(why, why_bytes, "%s", fault);
         return 0;
     }
+    if (strncmp(text, UNIX_PREFIX, UNIX_PREFIX_BYTES) == 0) {
+        fill_unix(text + UNIX_PREFIX_BYTES, out);
+        return 1;
+    }
+    char host[EB_ADDRESS_GIVEN_BYTES];
+    const char *port = split_port(text, host);
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found;

@@ -7,12 +7,16 @@
 #include <sys/socket.h>
 
 #define EB_ADDRESS_TEXT_BYTES 128
-#define EB_ADDRESS_RESOLVED_MAX 8 /* addresses that one name is taken to stand for */
+#define EB_ADDRESS_GIVEN_BYTES 260 /* a name of 253 bytes, brackets, a port; the NUL included */
+#define EB_ADDRESS_RESOLVED_MAX 8  /* addresses that one name is taken to stand for */
 
 struct eb_address {
     struct sockaddr_storage socket_address;
     socklen_t size;
 };
+
+/* What is wrong with an address's form; NULL: nothing. Whether its host exists is for resolve. */
+const char *eb_address_fault(const char *text);
 
 /* Fills at most EB_ADDRESS_RESOLVED_MAX addresses. Returns how many; 0: `why` says what is wrong.
  */

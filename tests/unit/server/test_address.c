@@ -17,6 +17,43 @@ static size_t resolve(const char *text, struct eb_address *out)
     return count;
 }
 
+/* What is wrong with the form, as resolve says it too. */
+static void expect_fault(const char *text, const char *wanted)
+{
+    struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+    char why[256] = "";
+    const char *fault = eb_address_fault(text);
+    assert_non_null(fault);
+    assert_string_equal(fault, wanted);
+    assert_int_equal(eb_address_resolve(text, addresses, why, sizeof why), 0);
+    assert_string_equal(why, wanted);
+}
+
+static void says_what_is_wrong_with_a_form(void **state)
+{
+    (void)state;
+    expect_fault("8600", "not HOST:PORT, [V6]:PORT or unix:PATH");
+    expect_fault("::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
+    expect_fault("[::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
+    expect_fault("host:65536", "the port is not in 0..65535");
+    expect_fault("unix:", "the path of a unix socket has 1 to 107 bytes");
+    assert_null(eb_address_fault("no.such.host.invalid:1"));
+}
+
+static void refuses_an_address_that_is_too_long(void **state)
+{
+    (void)state;
+    char text[EB_ADDRESS_GIVEN_BYTES + 1];
+    memset(text, 'h', sizeof text);
+    strcpy(text + EB_ADDRESS_GIVEN_BYTES - 3, ":1");
+    assert_null(eb_address_fault(text));
+    struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+    assert_int_equal(resolve(text, addresses), 0);
+    text[EB_ADDRESS_GIVEN_BYTES - 3] = 'h';
+    strcpy(text + EB_ADDRESS_GIVEN_BYTES - 2, ":1");
+    expect_fault(text, "is too long");
+}
+
 static void reads_and_writes_every_form(void **state)
 {
     (void)state;
@@ -59,6 +96,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_and_writes_every_form),
         cmocka_unit_test(refuses_what_is_no_address),
+        cmocka_unit_test(says_what_is_wrong_with_a_form),
+        cmocka_unit_test(refuses_an_address_that_is_too_long),
         cmocka_unit_test(refuses_a_unix_path_that_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
