@@ -36,7 +36,13 @@ esac
 
 [[ ${SKIP_PACKAGES:-} != 1 ]] || exit 0
 
-if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+# Other systems may have these two programs as packages, or none of the packages under these names.
+is_debian() {
+    (. /etc/os-release && [[ " $ID ${ID_LIKE:-} " == *" debian "* ]]) 2>/dev/null &&
+        command -v apt-get >/dev/null && command -v dpkg-query >/dev/null
+}
+
+if ! is_debian; then
     echo "This is not Debian. Install what these packages of Debian 12 hold," \
         "then set SKIP_PACKAGES=1:" "${packages[@]}" >&2
     exit 1
@@ -53,7 +59,7 @@ as_root=()
 if ((EUID != 0)); then
     if ! command -v sudo >/dev/null; then
         echo "Packages are missing, and this is neither root nor is sudo there. As root:" >&2
-        echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
+        echo "  apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
         exit 1
     fi
     as_root=(sudo)

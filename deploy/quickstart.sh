@@ -4,7 +4,7 @@
 #   deploy/quickstart.sh [--port N] [--once]
 # The server keeps running until the next run on its port; --once stops it at the end.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
 port=8600
 once=false
@@ -17,7 +17,7 @@ while (($# > 0)); do
         ;;
     *) port= ;;
     esac
-    if [[ ! $port =~ ^[0-9]{1,5}$ ]] || (($# == 0)); then
+    if [[ ! $port =~ ^[1-9][0-9]{0,4}$ ]] || ((port > 65535 || $# == 0)); then
         echo "usage: deploy/quickstart.sh [--port N] [--once]" >&2
         exit 2
     fi
@@ -68,9 +68,15 @@ stop_earlier_server() {
 
 port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
 
+# Whether the build directory was made for this checkout, and not before it was moved or copied.
+is_configured() {
+    [[ -f $build/build.ninja &&
+        $(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt") -ef $PWD ]]
+}
+
 build_server() {
-    if [[ ! -f $build/build.ninja ]]; then
-        run_quietly cmake --preset release -DEMBAG_FOLDERS="kernels;proto;server;client"
+    if ! is_configured; then
+        run_quietly cmake --fresh --preset release -DEMBAG_FOLDERS="kernels;proto;server;client"
     fi
     run_quietly cmake --build "$build" --target embagd embag_cli
 }
