@@ -2,9 +2,10 @@
 # All tests, from a clean checkout: installs what is missing, builds, runs every suite.
 #   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
 #   tests/run.sh --all    also fuzzing, other clients, the comparison with grpc++: at most 20
-# Goes on after a failure. The last line is "N passed, N failed", counting single tests.
+# Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
+# counting single tests.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
 all=false
 case ${1:-} in
@@ -18,12 +19,23 @@ esac
 
 export python=/usr/bin/python3
 logs=build/tests
-mkdir -p "$logs" || exit 1
 passed_total=0
 failed_total=0
 section_pid=
 export PYTHONDONTWRITEBYTECODE=1
 export UBSAN_OPTIONS=print_stacktrace=1
+
+# Nothing can be tested.
+give_up() {
+    [[ -z ${1:-} ]] || echo "tests/run.sh: $1" >&2
+    printf '\n0 passed, 1 failed\n'
+    exit 1
+}
+
+# Temporary files, a directory for each section. One test runs the server as another user, who must
+# get at its model.
+mkdir -p "$logs" && scratch=$(mktemp -d) && chmod 711 "$scratch" || give_up
+trap 'rm -rf "$scratch"' EXIT
 
 # A section runs in the process group that timeout makes, so that what it started ends with it.
 stop_section() { [[ -z $section_pid ]] || kill -TERM -- "-$section_pid" 2>/dev/null; }
@@ -32,14 +44,17 @@ trap 'stop_section; exit 130' INT TERM
 # section SECONDS_MAX NAME COMMAND...: runs a command or function below, counts its tests, shows
 # the output if any failed.
 section() {
-    local limit=$1 name=$2 log="$logs/${2//[^a-z0-9+]/-}.log" start=$SECONDS status=0 passed failed
+    local limit=$1 name=$2 slug=${2//[^a-z0-9+]/-} start=$SECONDS status=0 passed failed
+    local log=$logs/$slug.log
     shift 2
     printf '\n== %s\n' "$name"
-    timeout -k 10 "$limit" bash -c '"$@"' - "$@" >"$log" 2>&1 </dev/null &
+    mkdir -m 711 "$scratch/$slug"
+    TMPDIR=$scratch/$slug timeout -k 10 "$limit" bash -c '"$@"' - "$@" >"$log" 2>&1 </dev/null &
     section_pid=$!
     wait "$section_pid" || status=$?
     stop_section
     section_pid=
+    rm -rf "${scratch:?}/$slug"
     read -r passed failed < <("$python" tests/count_tests.py "$log")
     # A command that fails without a failing test has itself failed.
     ((status == 0 || failed > 0)) || failed=1
@@ -50,14 +65,20 @@ section() {
     ((failed == 0))
 }
 
-build() {
-    local preset=$1
+# A build directory that was made before the checkout was moved or copied begins afresh.
+configure() {
+    local preset=$1 cache=build/$1/CMakeCache.txt fresh=()
     shift
-    cmake --preset "$preset" -DEMBAG_WERROR=ON "$@" && cmake --build "build/$preset"
+    if [[ -f $cache && ! $(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$cache") -ef $PWD ]]; then
+        fresh=(--fresh)
+    fi
+    cmake "${fresh[@]}" --preset "$preset" "$@"
 }
 
+build() { configure "$@" -DEMBAG_WERROR=ON && cmake --build "build/$1"; }
+
 # clang on Debian has no OpenMP, so that the fuzz targets are all it can build.
-build_fuzz() { cmake --preset fuzz && cmake --build build/fuzz --target fuzz_targets; }
+build_fuzz() { configure fuzz && cmake --build build/fuzz --target fuzz_targets; }
 
 unit_tests() {
     local preset=$1
@@ -70,15 +91,6 @@ network_tests() {
     shift
     "$python" tests/integration/run.py --embagd "build/$preset/embagd" \
         --embag "build/$preset/embag" --build "build/$preset" "$@"
-}
-
-# libgomp synchronises out of the thread sanitizer's sight, which then sees races in every team of
-# more than one: the server has one executor thread here, beside its loops.
-threaded_network_tests() {
-    local server=build/tsan/embagd-of-one
-    printf '#!/bin/sh\nEMBAG_THREADS=1 exec "%s" "$@"\n' "$PWD/build/tsan/embagd" >"$server"
-    chmod +x "$server"
-    network_tests tsan --quick --embagd "$server"
 }
 
 tidy() { tests/tidy.sh --self-test && tests/tidy.sh; }
@@ -104,8 +116,8 @@ compare_with_grpcpp() {
     tests/bench/unary_cpu.sh --pairs 5 --requests 50000 && echo "1 passed, 0 failed"
 }
 
-export -f build build_fuzz unit_tests network_tests threaded_network_tests tidy free_port
-export -f quickstart fuzz node_tests compare_with_grpcpp
+export -f configure build build_fuzz unit_tests network_tests tidy free_port quickstart fuzz
+export -f node_tests compare_with_grpcpp
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
@@ -114,7 +126,10 @@ if $all; then
     release_options+=(-DEMBAG_BENCH_PEERS=ON)
 fi
 
-section 600 "packages" deploy/install-packages.sh "$packages"
+printf '\n== packages\n'
+# In the foreground, where sudo can ask for a password.
+timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
+[[ -x $python ]] || give_up "$python is missing: the tests run with Debian's python3"
 section 60 "tidy and format" tidy
 if section 600 "build" build release "${release_options[@]}"; then
     section 300 "unit tests and variants" unit_tests release
@@ -128,7 +143,7 @@ fi
 if section 600 "build with thread sanitizer" build tsan; then
     # What has no threads is left out.
     section 400 "unit tests, threads" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
-    section 400 "network tests, threads" threaded_network_tests
+    section 400 "network tests, threads" network_tests tsan --quick
 fi
 if $all; then
     section 300 "clients: grpc-js" node_tests
