@@ -3,8 +3,8 @@
 # callback server that does the same with a plain loop.
 #   tests/bench/unary_cpu.sh [--build DIR] [--pairs N] [--requests N] [--scale N]
 # Both servers run on one core, h2load on another with 32 calls in flight. The servers take turns:
-# each pair is one run of either. Prints each pair, the medians and their ratio. Needs a build with
-# -DEMBAG_BENCH_PEERS=ON.
+# each pair is one run of either. Prints each pair, the medians and their ratio. Needs
+# deploy/install-packages.sh --all and a release build with -DEMBAG_BENCH_PEERS=ON.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -27,7 +27,6 @@ while (($# > 0)); do
 done
 python=/usr/bin/python3
 work=$build/bench
-mkdir -p "$work/messages"
 servers=()
 trap 'for pid in "${servers[@]}"; do kill "$pid" 2>/dev/null || true; done; wait' EXIT
 
@@ -35,6 +34,15 @@ fail() {
     printf 'unary_cpu.sh: %s\n' "$*" >&2
     exit 1
 }
+
+# What is missing must show before a model of some 500 MB is written.
+for tool in h2load protoc "$python" "$build"/{embagd,embag,embag-peer-grpcpp}; do
+    command -v "$tool" >/dev/null || fail "$tool is missing; this installs and builds all it needs:
+  deploy/install-packages.sh --all
+  cmake --fresh --preset release -DEMBAG_BENCH_PEERS=ON && cmake --build build/release"
+done
+
+mkdir -p "$work/messages"
 
 # The CPUs this process may use, the first two of them for servers and load.
 read -r -a cpus < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)))')
