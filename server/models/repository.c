@@ -25,6 +25,7 @@ struct opening {
 /* A directory entry that names a version. */
 struct version_entry {
     uint64_t version;
+    bool is_shared;   /* with another entry */
     const char *name; /* the listing's */
 };
 
@@ -42,18 +43,12 @@ static bool is_version_name(const char *name)
     return name[strspn(name, "0123456789")] == '\0';
 }
 
-static bool parse_version(
-    const char *model_path, const char *name, uint64_t *version, struct eb_file_fault *fault)
+/* 0: the digits are no version's number. */
+static uint64_t parse_version(const char *digits)
 {
     errno = 0;
-    unsigned long long number = strtoull(name, NULL, 10);
-    if (number == 0 || errno != 0) {
-        return eb_file_fault_set(fault,
-            "%s/%s: versions are numbers from 1 to %" PRIu64 "; rename the directory", model_path,
-            name, UINT64_MAX);
-    }
-    *version = number;
-    return true;
+    unsigned long long number = strtoull(digits, NULL, 10);
+    return errno == 0 ? number : 0;
 }
 
 /* Sets *is_directory for the entry `name` of `directory`. */
@@ -70,7 +65,10 @@ static int compare_versions(const void *left, const void *right)
 {
     const struct version_entry *a = left;
     const struct version_entry *b = right;
-    return a->version < b->version ? 1 : a->version > b->version ? -1 : 0;
+    if (a->version != b->version) {
+        return a->version < b->version ? 1 : -1;
+    }
+    return strcmp(a->name, b->name);
 }
 
 /* Picks the versions out of a listing, which has room for as many in `out`: highest first. */
@@ -92,31 +90,34 @@ static bool find_versions(const char *model_path, const struct eb_directory *lis
         if (!is_directory) {
             continue;
         }
-        out[*count].name = name;
-        if (!parse_version(model_path, name, &out[*count].version, fault)) {
-            return false;
-        }
-        ++*count;
+        out[(*count)++] = (struct version_entry){.version = parse_version(name), .name = name};
     }
     qsort(out, *count, sizeof *out, compare_versions);
-    return true;
-}
-
-static bool check_versions(const char *model_path, const struct version_entry *versions,
-    size_t count, struct eb_file_fault *fault)
-{
-    if (count == 0) {
-        return eb_file_fault_set(fault,
-            "%s: there is no version in it; put its tables into a directory called 1", model_path);
-    }
-    for (size_t i = 1; i < count; i++) {
-        if (versions[i - 1].version == versions[i].version) {
-            return eb_file_fault_set(fault,
-                "%s: directories %s and %s are the same version; remove one of them", model_path,
-                versions[i - 1].name, versions[i].name);
+    for (size_t i = 1; i < *count; i++) {
+        if (out[i - 1].version == out[i].version) {
+            out[i - 1].is_shared = true;
+            out[i].is_shared = true;
         }
     }
-    return true;
+    return *count > 0 ||
+           eb_file_fault_set(fault,
+               "%s: there is no version in it; put its tables into a directory called 1",
+               model_path);
+}
+
+/* Whether the entry's name is that of one version and of no other directory's. */
+static bool check_version(
+    const char *model_path, const struct version_entry *entry, struct eb_file_fault *fault)
+{
+    if (entry->version == 0) {
+        return eb_file_fault_set(fault,
+            "%s/%s: versions are numbers from 1 to %" PRIu64 "; rename the directory", model_path,
+            entry->name, UINT64_MAX);
+    }
+    return !entry->is_shared ||
+           eb_file_fault_set(fault,
+               "%s/%s: another directory is version %" PRIu64 " too; remove one of them",
+               model_path, entry->name, entry->version);
 }
 
 static struct eb_model_version *load_version(
@@ -156,12 +157,31 @@ static bool record_failure(
     return record->error || eb_file_fault_set(opening->fault, "out of memory");
 }
 
+/* Makes the records of the model, which has room for `count`. An entry that names no version is one
+ * that does not load. */
+static bool record_versions(const struct opening *opening, const char *model_path,
+    const struct version_entry *versions, size_t count, struct eb_model *model)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct eb_version_record *record = &model->records[model->record_count++];
+        record->version = versions[i].version;
+        if (!check_version(model_path, &versions[i], opening->fault) &&
+            !record_failure(opening, model, record)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Loads the highest version that loads. */
 static bool serve_highest(const struct opening *opening, const char *model_path,
     const struct version_entry *versions, struct eb_model *model)
 {
     for (size_t i = 0; i < model->record_count; i++) {
         struct eb_version_record *record = &model->records[i];
+        if (record->error) {
+            continue;
+        }
         char *path = eb_directory_join(model_path, versions[i].name, opening->fault);
         if (!path) {
             return false;
@@ -176,9 +196,8 @@ static bool serve_highest(const struct opening *opening, const char *model_path,
             return false;
         }
     }
-    return eb_file_fault_set(opening->fault,
-        "model '%.64s': no version loads; version %" PRIu64 ": %s", model->name,
-        model->records[0].version, model->records[0].error);
+    return eb_file_fault_set(opening->fault, "model '%.64s': no version loads: %s", model->name,
+        model->records[0].error);
 }
 
 static bool open_versions(const struct opening *opening, const char *model_path,
@@ -192,14 +211,8 @@ static bool open_versions(const struct opening *opening, const char *model_path,
     }
     size_t count = 0;
     bool is_good = find_versions(model_path, listing, versions, &count, opening->fault) &&
-                   check_versions(model_path, versions, count, opening->fault);
-    if (is_good) {
-        model->record_count = count;
-        for (size_t i = 0; i < count; i++) {
-            model->records[i].version = versions[i].version;
-        }
-        is_good = serve_highest(opening, model_path, versions, model);
-    }
+                   record_versions(opening, model_path, versions, count, model) &&
+                   serve_highest(opening, model_path, versions, model);
     free(versions);
     return is_good;
 }

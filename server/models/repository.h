@@ -7,9 +7,9 @@
 
 #include <stdatomic.h>
 
-/* A version directory's fate, for ListModels. */
+/* The fate of a directory whose name has digits only, for ListModels. */
 struct eb_version_record {
-    uint64_t version;
+    uint64_t version; /* 0: the name is no version's number; several may give the same one */
     bool serving;
     char *error; /* why it did not load; NULL where it did or was not tried */
 };
@@ -33,7 +33,9 @@ struct eb_repository {
     struct eb_model *models; /* sorted by name */
 };
 
-/* What happens while a repository is opened, for the log. Members may be NULL. */
+/* What happens while a repository is opened, for the log. Members may be NULL. on_failed is told of
+ * every directory that names no version (0) or one that another names too, and of every version
+ * that was tried in vain. */
 struct eb_repository_events {
     void (*on_progress)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
     void (*on_loaded)(void *context, const struct eb_model_version *version, uint64_t elapsed_ms);

@@ -143,7 +143,7 @@ static void names_a_model_of_which_nothing_loads(void **state)
     write_table("good/1/t.npy");
     eb_scratch_write(&scratch, "m/1/t.npy", "junk", 4);
     eb_scratch_make_directory(&scratch, "m/2");
-    expect_fault("model 'm': no version loads; version 2: ");
+    expect_fault("model 'm': no version loads: ");
     expect_fault("/m/2: there is no table in it");
 }
 
@@ -154,15 +154,29 @@ static void names_a_model_without_versions(void **state)
     expect_fault("/m: there is no version in it");
 }
 
-static void refuses_two_directories_of_one_version(void **state)
+static void passes_over_directories_of_one_version(void **state)
 {
     (void)state;
     write_table("m/12/t.npy");
     write_table("m/0012/t.npy");
-    expect_fault("/m: directories ");
+    write_table("m/11/t.npy");
+    struct eb_repository repository;
+    struct told told;
+    open_repository(&repository, &told);
+    assert_int_equal(told.failed_count, 2);
+    assert_int_equal(told.failed_version, 12);
+    eb_scratch_expect(told.why, "/m/12: ");
+    eb_scratch_expect(told.why, "another directory is version 12 too");
+    const struct eb_model *model = repository.models;
+    assert_int_equal(model->served->version, 11);
+    assert_int_equal(model->record_count, 3);
+    eb_scratch_expect(model->records[0].error, "/m/0012: ");
+    eb_scratch_expect(model->records[1].error, "/m/12: ");
+    assert_null(eb_model_take_version(model, 12));
+    eb_repository_close(&repository);
 }
 
-static void refuses_numbers_that_are_no_version(void **state)
+static void passes_over_numbers_that_are_no_version(void **state)
 {
     (void)state;
     static const char *const numbers[] = {"0", "000", "18446744073709551616"};
@@ -171,13 +185,32 @@ static void refuses_numbers_that_are_no_version(void **state)
         eb_scratch_init(&scratch);
         char name[64];
         snprintf(name, sizeof name, "m/%s/t.npy", numbers[i]);
-        write_table("m/1/t.npy");
         write_table(name);
+        expect_fault("model 'm': no version loads");
         expect_fault(numbers[i]);
-        expect_fault("versions are numbers from 1 to 18446744073709551615");
+        write_table("m/1/t.npy");
+        struct eb_repository repository;
+        struct told told;
+        open_repository(&repository, &told);
+        assert_int_equal(told.failed_count, 1);
+        assert_int_equal(told.failed_version, 0);
+        eb_scratch_expect(told.why, numbers[i]);
+        eb_scratch_expect(told.why, "versions are numbers from 1 to 18446744073709551615");
+        assert_int_equal(repository.models->served->version, 1);
+        eb_repository_close(&repository);
         eb_scratch_deinit(&scratch);
         scratch = outer;
     }
+}
+
+static void names_what_stands_in_the_place_of_all_versions(void **state)
+{
+    (void)state;
+    write_table("m/1/t.npy");
+    write_table("m/01/t.npy");
+    write_table("m/00/t.npy");
+    expect_fault("model 'm': no version loads: ");
+    expect_fault("/m/01: another directory is version 1 too");
 }
 
 static void refuses_descriptions_until_they_are_built(void **state)
@@ -285,8 +318,9 @@ int main(void)
         WITH_ROOT(serves_the_next_lower_version_where_one_is_broken),
         WITH_ROOT(names_a_model_of_which_nothing_loads),
         WITH_ROOT(names_a_model_without_versions),
-        WITH_ROOT(refuses_two_directories_of_one_version),
-        WITH_ROOT(refuses_numbers_that_are_no_version),
+        WITH_ROOT(passes_over_directories_of_one_version),
+        WITH_ROOT(passes_over_numbers_that_are_no_version),
+        WITH_ROOT(names_what_stands_in_the_place_of_all_versions),
         WITH_ROOT(refuses_descriptions_until_they_are_built),
         WITH_ROOT(refuses_model_names_that_are_not_allowed),
         WITH_ROOT(refuses_an_empty_repository),
