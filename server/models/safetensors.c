@@ -8,6 +8,7 @@
 
 #define LENGTH_BYTES 8
 #define METADATA_KEY "__metadata__"
+#define TENSOR_FIELDS 3
 
 static const struct {
     const char *name;
@@ -150,7 +151,11 @@ static bool read_tensor(const json_t *value, const struct layout *layout, struct
     }
     return find_storage(json_object_get(value, "dtype"), &tensor->storage, fault) &&
            read_shape(json_object_get(value, "shape"), tensor, fault) &&
-           read_offsets(json_object_get(value, "data_offsets"), layout, tensor, fault);
+           read_offsets(json_object_get(value, "data_offsets"), layout, tensor, fault) &&
+           (json_object_size(value) == TENSOR_FIELDS ||
+               eb_file_fault_set(fault,
+                   "it has fields beside 'dtype', 'shape' and 'data_offsets', whose meaning is "
+                   "not known"));
 }
 
 /* Puts the tensor's name in front of the text. Always false. */
@@ -197,7 +202,7 @@ static bool read_tensors(json_t *root, const struct layout *layout, struct eb_sa
         }
         out->count++;
     }
-    return true;
+    return out->count > 0 || eb_file_fault_set(fault, "there is no tensor in it; remove the file");
 }
 
 /* By place in the file; tensors without data come before the one that starts there. */

@@ -89,7 +89,6 @@ static bool load_table(
     };
     memcpy(table->dims, tensor->dims, sizeof table->dims);
     planned->name = NULL;
-    set->bytes += tensor->data_bytes;
     return true;
 }
 
@@ -198,6 +197,7 @@ static bool load_plan(const char *directory, struct loading *loading)
     if (!check_memory(directory, loading->plan, loading->fault) || !load_files(loading)) {
         return false;
     }
+    set->bytes = set->memory.mapped_bytes;
     qsort(set->tables, set->count, sizeof *set->tables, compare_tables);
     return (index_names(set, loading->fault) &&
                eb_table_memory_seal(&set->memory, loading->fault)) ||

@@ -16,14 +16,14 @@ struct eb_named_table {
     char *name;
     uint32_t rank; /* of the whole table, at least 1 */
     uint64_t dims[EB_TENSOR_RANK_MAX];
-    uint64_t resident_bytes;
+    uint64_t resident_bytes; /* of its rows */
     struct eb_table table;
 };
 
 struct eb_table_set {
     size_t count;
     struct eb_named_table *tables; /* sorted by name */
-    uint64_t bytes;                /* resident, of all tables */
+    uint64_t bytes;                /* of memory that all tables take: whole pages */
     struct eb_table_memory memory;
     uint32_t *name_index; /* private: open addressing over tables */
     size_t name_index_size;

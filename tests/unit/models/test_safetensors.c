@@ -123,9 +123,8 @@ static void reads_every_element_type(void **state)
 static void accepts_what_the_format_allows(void **state)
 {
     (void)state;
-    expect_good("{}", 0, 0);
     expect_good("{\"__metadata__\":{\"format\":\"pt\"},\"t\":" F32_5X2 "}", 40, 1);
-    expect_good("{\"__metadata__\":{}}   ", 0, 0);
+    expect_good("{\"__metadata__\":{},\"t\":" F32_5X2 "}   ", 40, 1);
     expect_good("{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") ",\"u\":" F32_5X2 "}", 40, 2);
     expect_good("{\"u\":" F32_5X2 ",\"t\":" TENSOR("\"F32\"", "[0,2]", "[40,40]") "}", 40, 2);
 }
@@ -171,6 +170,20 @@ static void rejects_headers_that_are_no_object(void **state)
     expect_fault("{\"t\":5}", 40, "tensor 't': its description is no object");
     expect_fault("{\"__metadata__\":5}", 0, "__metadata__");
     expect_fault("{\"__metadata__\":{\"a\":5}}", 0, "__metadata__");
+}
+
+static void rejects_a_file_without_tensors(void **state)
+{
+    (void)state;
+    expect_fault("{}", 0, "there is no tensor in it");
+    expect_fault("{\"__metadata__\":{}}", 0, "there is no tensor in it");
+}
+
+static void rejects_unknown_fields_of_a_tensor(void **state)
+{
+    (void)state;
+    expect_fault("{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"scale\":1}}", 4,
+        "tensor 't': it has fields beside 'dtype', 'shape' and 'data_offsets'");
 }
 
 static void rejects_deep_nesting(void **state)
@@ -234,7 +247,7 @@ static void rejects_ranges_that_do_not_tile_the_data(void **state)
     expect_fault(PAIR("[0,4]", "[5,9]"), 9, "belong to no tensor");
     expect_fault(PAIR("[1,5]", "[5,9]"), 9, "belong to no tensor");
     expect_fault(PAIR("[0,4]", "[4,8]"), 9, "1 bytes behind the last tensor");
-    expect_fault("{}", 1, "behind the last tensor");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") "}", 1, "behind the last tensor");
 #undef PAIR
 }
 
@@ -278,6 +291,8 @@ int main(void)
         cmocka_unit_test(accepts_what_the_format_allows),
         cmocka_unit_test(rejects_faulty_lengths),
         cmocka_unit_test(rejects_headers_that_are_no_object),
+        cmocka_unit_test(rejects_a_file_without_tensors),
+        cmocka_unit_test(rejects_unknown_fields_of_a_tensor),
         cmocka_unit_test(rejects_deep_nesting),
         cmocka_unit_test(rejects_faulty_types),
         cmocka_unit_test(rejects_faulty_shapes),

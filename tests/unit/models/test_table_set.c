@@ -71,7 +71,7 @@ static void loads_npy_and_safetensors(void **state)
     load(&set);
     static const char *const names[] = {"a", "m", "none", "z/w"};
     assert_int_equal(set.count, 4);
-    assert_int_equal(set.bytes, 40 + 11);
+    assert_int_equal(set.bytes, EB_TABLE_MEMORY_PAGE_BYTES);
     for (size_t i = 0; i < set.count; i++) {
         assert_string_equal(set.tables[i].name, names[i]);
         assert_ptr_equal(eb_table_set_find(&set, names[i]), &set.tables[i]);
@@ -154,6 +154,8 @@ static void loads_a_table_of_many_pages(void **state)
     assert_int_equal(fclose(file), 0);
     struct eb_table_set set;
     load(&set);
+    assert_int_equal(set.tables[0].resident_bytes, 4 * (uint64_t)ROWS);
+    assert_int_equal(set.bytes, 11 * EB_TABLE_MEMORY_PAGE_BYTES);
     const uint32_t *rows = set.tables[0].table.rows;
     assert_int_equal((uintptr_t)rows % EB_TABLE_MEMORY_PAGE_BYTES, 0);
     for (uint32_t i = 0; i < ROWS; i++) {
@@ -253,8 +255,14 @@ static void refuses_a_directory_without_tables(void **state)
 {
     (void)state;
     expect_fault("", "there is no table in it");
+}
+
+static void names_a_file_without_tables_beside_good_ones(void **state)
+{
+    (void)state;
+    eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
     eb_scratch_write_safetensors(&scratch, "a.safetensors", "{}", 0);
-    expect_fault("", "there is no table in it");
+    expect_fault("a.safetensors", "there is no tensor in it");
 }
 
 static void refuses_what_is_no_regular_file(void **state)
@@ -318,6 +326,7 @@ int main(void)
         WITH_ROOT(refuses_names_that_are_not_allowed),
         WITH_ROOT(refuses_a_row_past_the_limit),
         WITH_ROOT(refuses_a_directory_without_tables),
+        WITH_ROOT(names_a_file_without_tables_beside_good_ones),
         WITH_ROOT(refuses_what_is_no_regular_file),
         WITH_ROOT(follows_links_to_files),
         WITH_ROOT(says_how_much_memory_is_missing),
