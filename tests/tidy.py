@@ -33,7 +33,7 @@ PROJECT_INCLUDES = {
     "proto/": ("proto/",),
     "kernels/": ("kernels/",),
     "server/": ("proto/", "kernels/", "server/"),
-    "server/models/": ("kernels/", "server/models/", "server/admin/log.h", "server/limits.h"),
+    "server/models/": ("kernels/", "server/models/"),
     "client/": ("proto/", "client/"),
     "client/embag.h": (),
     "client/cli/": ("proto/", "client/", "kernels/", "server/models/"),
@@ -52,22 +52,25 @@ LIBRARIES = {
     "cyaml": (r"cyaml/", ("server/models/", "server/config")),
     "numa": (r"numa(if)?\.h$", ("server/models/",)),
     "openmp": (r"omp\.h$", ("kernels/bag_parallel.c",)),
-    "jemalloc": (r"jemalloc/", ("server/",)),
+    "jemalloc": (r"jemalloc/", ("server/main.c",)),
     "intrinsics": (r"([a-z0-9]*intrin|arm_neon|arm_sve)\.h$", ("kernels/",)),
     "threads": (r"(pthread|threads|semaphore)\.h$",
                 ("kernels/bag_parallel.c", "server/", "client/")),
     "sockets": (r"(sys/socket|netinet/.*|netdb|sys/epoll|poll)\.h$", ("server/", "client/")),
 }
 # The paths above that a library is kept from although its folder may have it.
-LIBRARY_EXCEPTIONS = {"uv": ("server/models/", "client/cli/", "client/examples/")}
+LIBRARY_EXCEPTIONS = {
+    "uv": ("server/models/", "client/cli/", "client/examples/"),
+    "sockets": ("server/models/", "client/cli/", "client/examples/"),
+}
 
 # What a target may link, by the words that name a library in CMake.
 TARGET_LINKS = {
     "embag_kernels": ("openmp",),
     "embag_proto": ("nghttp2", "protobuf", "zlib"),
     "embag_tables": ("embag_kernels", "jansson", "cyaml", "numa"),
-    "embag_server": ("embag_kernels", "embag_proto", "embag_tables", "uv", "openssl", "jansson",
-                     "cyaml", "numa", "protobuf"),
+    "embag_server": ("embag_kernels", "embag_proto", "embag_tables", "uv", "openssl", "cyaml",
+                     "protobuf"),
     "embagd": ("embag_server", "jemalloc"),
     "embag_client": ("embag_proto", "uv", "openssl"),
     "embag_cli_parts": ("embag_client", "embag_kernels", "embag_tables", "jansson"),
