@@ -58,13 +58,7 @@ void eb_server_encode(const struct eb_wire_server *server, uint8_t *out);
  * bytes are guarded all the same. */
 size_t eb_lookup_request_bytes(const struct eb_wire_request *request);
 void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *out);
-size_t eb_model_query_bytes(const struct eb_wire_model_query *query);
-void eb_model_query_encode(const struct eb_wire_model_query *query, uint8_t *out);
 struct eb_wire_response *eb_lookup_response_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
 struct eb_wire_model_list *eb_model_list_decode(
-    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
-struct eb_wire_model *eb_model_decode(
-    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
-struct eb_wire_server *eb_server_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);

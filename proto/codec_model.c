@@ -182,16 +182,6 @@ static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *mode
     return true;
 }
 
-struct eb_wire_model *eb_model_decode(
-    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
-{
-    const struct eb_unpack_input input = {
-        &embag__v1__model__descriptor, bytes, size, eb_unpack_answer_limits};
-    const Embag__V1__Model *message = eb_unpack_message(arena, &input, error);
-    struct eb_wire_model *model = message ? eb_unpack_take(arena, 1, sizeof *model, error) : NULL;
-    return model && translate_model(arena, message, model, error) ? model : NULL;
-}
-
 struct eb_wire_model_list *eb_model_list_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
@@ -212,32 +202,4 @@ struct eb_wire_model_list *eb_model_list_decode(
     }
     *list = (struct eb_wire_model_list){message->n_models, models};
     return list;
-}
-
-struct eb_wire_server *eb_server_decode(
-    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
-{
-    const struct eb_unpack_input input = {
-        &embag__v1__server__descriptor, bytes, size, eb_unpack_answer_limits};
-    const Embag__V1__Server *message = eb_unpack_message(arena, &input, error);
-    struct eb_wire_server *server =
-        message ? eb_unpack_take(arena, 1, sizeof *server, error) : NULL;
-    struct eb_wire_limit *limits =
-        server ? eb_unpack_take(arena, message->n_limits, sizeof *limits, error) : NULL;
-    if (!limits) {
-        return NULL;
-    }
-    for (size_t i = 0; i < message->n_limits; i++) {
-        limits[i] = (struct eb_wire_limit){message->limits[i]->name, message->limits[i]->value};
-    }
-    *server = (struct eb_wire_server){
-        .version = message->version,
-        .build = message->build,
-        .isa = message->isa,
-        .limit_count = message->n_limits,
-        .limits = limits,
-        .loops = message->loops,
-        .threads = message->threads,
-    };
-    return server;
 }

@@ -401,23 +401,3 @@ void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *ou
     struct eb_field_writer writer = {.out = out};
     write_request(&writer, request);
 }
-
-static void write_model_query(
-    struct eb_field_writer *writer, const struct eb_wire_model_query *query)
-{
-    eb_field_put_text(writer, 1, query->model);
-    eb_field_put_number(writer, 2, query->version);
-}
-
-size_t eb_model_query_bytes(const struct eb_wire_model_query *query)
-{
-    struct eb_field_writer counter = {.out = NULL};
-    write_model_query(&counter, query);
-    return counter.bytes;
-}
-
-void eb_model_query_encode(const struct eb_wire_model_query *query, uint8_t *out)
-{
-    struct eb_field_writer writer = {.out = out};
-    write_model_query(&writer, query);
-}

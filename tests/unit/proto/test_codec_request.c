@@ -329,24 +329,20 @@ static void encodes_what_protobuf_reads(void **state)
     free(bytes);
 }
 
-static void carries_model_queries_both_ways(void **state)
+static void decodes_model_queries(void **state)
 {
     (void)state;
-    const struct eb_wire_model_query query = {"dlrm", 17};
-    uint8_t bytes[32];
-    size_t size = eb_model_query_bytes(&query);
-    assert_int_equal(size, 8);
-    eb_model_query_encode(&query, bytes);
+    static const uint8_t bytes[] = {0x0A, 4, 'd', 'l', 'r', 'm', 0x10, 17};
     struct eb_arena arena;
     struct eb_error error;
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, 4096);
     const struct eb_wire_model_query *read =
-        eb_model_query_decode(&arena, bytes, size, &trial_limits, &error);
+        eb_model_query_decode(&arena, bytes, sizeof bytes, &trial_limits, &error);
     assert_non_null(read);
     assert_string_equal(read->model, "dlrm");
     assert_int_equal(read->version, 17);
-    assert_null(eb_model_query_decode(&arena, bytes, size - 1, &trial_limits, &error));
+    assert_null(eb_model_query_decode(&arena, bytes, sizeof bytes - 1, &trial_limits, &error));
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
     eb_arena_deinit(&arena);
 }
@@ -377,7 +373,7 @@ int main(void)
         cmocka_unit_test(takes_weights_in_both_forms),
         cmocka_unit_test(decodes_large_requests_within_the_cap_that_it_names),
         cmocka_unit_test(encodes_what_protobuf_reads),
-        cmocka_unit_test(carries_model_queries_both_ways),
+        cmocka_unit_test(decodes_model_queries),
         cmocka_unit_test(takes_any_message_where_no_field_is_declared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,8 +4,11 @@
 #include "server/rpc/reply.h"
 #include "tests/unit/models/scratch.h"
 
+#include "embag/v1/embedding_bag.pb-c.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +37,6 @@ struct asked {
     struct eb_arena arena;
     struct eb_error error;
     struct eb_outgoing *answer;
-    struct eb_arena answer_arena;
 };
 
 static void asked_init(struct asked *asked)
@@ -42,8 +44,6 @@ static void asked_init(struct asked *asked)
     *asked = (struct asked){.arena_cap_bytes = ARENA_BYTES};
     eb_buffer_pool_init(&asked->pool, UINT64_C(1) << 24);
     asked->memory = eb_buffer_pool_memory(&asked->pool);
-    eb_arena_init(&asked->answer_arena, &eb_memory_heap);
-    eb_arena_reset(&asked->answer_arena, ARENA_BYTES);
 }
 
 /* Gives the answer back, of which nothing may be left. */
@@ -60,7 +60,6 @@ static void asked_reset(struct asked *asked)
 static void asked_deinit(struct asked *asked)
 {
     asked_reset(asked);
-    eb_arena_deinit(&asked->answer_arena);
     eb_buffer_pool_deinit(&asked->pool);
 }
 
@@ -83,18 +82,26 @@ static bool ask(struct asked *asked, eb_catalogue_fn method, const void *bytes, 
 
 static bool ask_for_model(struct asked *asked, const char *name, uint64_t version)
 {
-    const struct eb_wire_model_query query = {.model = name, .version = version};
-    uint8_t bytes[8192];
-    size_t size = eb_model_query_bytes(&query);
-    assert_true(size <= sizeof bytes);
-    eb_model_query_encode(&query, bytes);
-    return ask(asked, eb_catalogue_get_model, bytes, size);
+    char name_copy[512];
+    uint8_t bytes[1024];
+    Embag__V1__GetModelRequest query = EMBAG__V1__GET_MODEL_REQUEST__INIT;
+    (void)snprintf(name_copy, sizeof name_copy, "%s", name);
+    query.model = name_copy;
+    query.version = version;
+    return ask(
+        asked, eb_catalogue_get_model, bytes, embag__v1__get_model_request__pack(&query, bytes));
 }
 
-static struct eb_wire_model *decode_model(struct asked *asked)
+static size_t body_bytes(const struct asked *asked)
 {
-    struct eb_wire_model *model = eb_model_decode(&asked->answer_arena,
-        eb_reply_body(asked->answer), asked->answer->size - EB_GRPC_PREFIX_BYTES, &asked->error);
+    return asked->answer->size - EB_GRPC_PREFIX_BYTES;
+}
+
+/* The caller's to free, as protobuf does. */
+static Embag__V1__Model *decode_model(const struct asked *asked)
+{
+    Embag__V1__Model *model =
+        embag__v1__model__unpack(NULL, body_bytes(asked), eb_reply_body(asked->answer));
     assert_non_null(model);
     return model;
 }
@@ -108,29 +115,29 @@ static void expect_refused(const struct asked *asked, enum eb_status status, con
 
 /* ---- models ---- */
 
-static void expect_alpha(const struct eb_wire_model *model)
+static void expect_alpha(const Embag__V1__Model *model)
 {
     assert_string_equal(model->name, "alpha");
     assert_int_equal(model->served_version, 2);
-    assert_int_equal(model->version_count, 2);
-    assert_int_equal(model->versions[0].version, 3);
-    assert_int_equal(model->versions[0].state, EB_WIRE_STATE_FAILED);
-    assert_int_equal(model->versions[0].table_count, 0);
-    eb_scratch_expect(model->versions[0].error, "line.npy");
-    assert_int_equal(model->versions[1].version, 2);
-    assert_int_equal(model->versions[1].state, EB_WIRE_STATE_SERVING);
-    assert_string_equal(model->versions[1].error, "");
-    assert_true(model->versions[1].bytes > 0);
-    assert_int_equal(model->versions[1].table_count, 2);
+    assert_int_equal(model->n_versions, 2);
+    assert_int_equal(model->versions[0]->version, 3);
+    assert_int_equal(model->versions[0]->state, EMBAG__V1__MODEL_VERSION__STATE__STATE_FAILED);
+    assert_int_equal(model->versions[0]->n_tables, 0);
+    eb_scratch_expect(model->versions[0]->error, "line.npy");
+    assert_int_equal(model->versions[1]->version, 2);
+    assert_int_equal(model->versions[1]->state, EMBAG__V1__MODEL_VERSION__STATE__STATE_SERVING);
+    assert_string_equal(model->versions[1]->error, "");
+    assert_true(model->versions[1]->bytes > 0);
+    assert_int_equal(model->versions[1]->n_tables, 2);
 }
 
-static void expect_tables(const struct eb_wire_version *version)
+static void expect_tables(const Embag__V1__ModelVersion *version)
 {
-    const struct eb_wire_table *cube = &version->tables[0];
-    const struct eb_wire_table *line = &version->tables[1];
+    const Embag__V1__Table *cube = version->tables[0];
+    const Embag__V1__Table *line = version->tables[1];
     assert_string_equal(cube->name, "cube");
     assert_int_equal(cube->rows, 2);
-    assert_int_equal(cube->shape_count, 2);
+    assert_int_equal(cube->n_shape, 2);
     assert_int_equal(cube->shape[0], 3);
     assert_int_equal(cube->shape[1], 4);
     assert_int_equal(cube->type, EB_F32);
@@ -139,7 +146,7 @@ static void expect_tables(const struct eb_wire_version *version)
     assert_true(cube->resident_bytes >= 96);
     assert_string_equal(line->name, "line");
     assert_int_equal(line->rows, 5);
-    assert_int_equal(line->shape_count, 0);
+    assert_int_equal(line->n_shape, 0);
     assert_int_equal(line->type, EB_I16);
     assert_string_equal(line->storage, "i16");
 }
@@ -150,15 +157,16 @@ static void lists_models_with_the_versions_that_were_tried(void **state)
     struct asked asked;
     asked_init(&asked);
     assert_true(ask(&asked, eb_catalogue_list_models, NULL, 0));
-    struct eb_wire_model_list *list = eb_model_list_decode(&asked.answer_arena,
-        eb_reply_body(asked.answer), asked.answer->size - EB_GRPC_PREFIX_BYTES, &asked.error);
+    Embag__V1__ListModelsResponse *list = embag__v1__list_models_response__unpack(
+        NULL, body_bytes(&asked), eb_reply_body(asked.answer));
     assert_non_null(list);
-    assert_int_equal(list->count, 2);
-    expect_alpha(&list->models[0]);
-    expect_tables(&list->models[0].versions[1]);
-    assert_string_equal(list->models[1].name, "beta");
-    assert_int_equal(list->models[1].served_version, 5);
-    assert_int_equal(list->models[1].version_count, 1);
+    assert_int_equal(list->n_models, 2);
+    expect_alpha(list->models[0]);
+    expect_tables(list->models[0]->versions[1]);
+    assert_string_equal(list->models[1]->name, "beta");
+    assert_int_equal(list->models[1]->served_version, 5);
+    assert_int_equal(list->models[1]->n_versions, 1);
+    embag__v1__list_models_response__free_unpacked(list, NULL);
     asked_deinit(&asked);
 }
 
@@ -168,9 +176,10 @@ static void describes_one_model(void **state)
     struct asked asked;
     asked_init(&asked);
     assert_true(ask_for_model(&asked, "alpha", 0));
-    struct eb_wire_model *model = decode_model(&asked);
+    Embag__V1__Model *model = decode_model(&asked);
     expect_alpha(model);
-    expect_tables(&model->versions[1]);
+    expect_tables(model->versions[1]);
+    embag__v1__model__free_unpacked(model, NULL);
     asked_deinit(&asked);
 }
 
@@ -180,14 +189,16 @@ static void describes_one_version(void **state)
     struct asked asked;
     asked_init(&asked);
     assert_true(ask_for_model(&asked, "alpha", 2));
-    struct eb_wire_model *model = decode_model(&asked);
+    Embag__V1__Model *model = decode_model(&asked);
     assert_int_equal(model->served_version, 2);
-    assert_int_equal(model->version_count, 1);
-    expect_tables(&model->versions[0]);
+    assert_int_equal(model->n_versions, 1);
+    expect_tables(model->versions[0]);
+    embag__v1__model__free_unpacked(model, NULL);
     assert_true(ask_for_model(&asked, "alpha", 3));
     model = decode_model(&asked);
-    assert_int_equal(model->version_count, 1);
-    assert_int_equal(model->versions[0].state, EB_WIRE_STATE_FAILED);
+    assert_int_equal(model->n_versions, 1);
+    assert_int_equal(model->versions[0]->state, EMBAG__V1__MODEL_VERSION__STATE__STATE_FAILED);
+    embag__v1__model__free_unpacked(model, NULL);
     asked_deinit(&asked);
 }
 
@@ -237,19 +248,20 @@ static void tells_the_facts_and_every_limit(void **state)
     struct asked asked;
     asked_init(&asked);
     assert_true(ask(&asked, eb_catalogue_get_server, NULL, 0));
-    struct eb_wire_server *server = eb_server_decode(&asked.answer_arena,
-        eb_reply_body(asked.answer), asked.answer->size - EB_GRPC_PREFIX_BYTES, &asked.error);
+    Embag__V1__Server *server =
+        embag__v1__server__unpack(NULL, body_bytes(&asked), eb_reply_body(asked.answer));
     assert_non_null(server);
     assert_string_equal(server->version, "1.2.3");
     assert_string_equal(server->build, "a build");
     assert_string_equal(server->isa, "ref");
     assert_int_equal(server->loops, 2);
     assert_int_equal(server->threads, 3);
-    assert_int_equal(server->limit_count, sizeof names / sizeof names[0]);
-    for (size_t i = 0; i < server->limit_count; i++) {
-        assert_string_equal(server->limits[i].name, names[i]);
+    assert_int_equal(server->n_limits, sizeof names / sizeof names[0]);
+    for (size_t i = 0; i < server->n_limits; i++) {
+        assert_string_equal(server->limits[i]->name, names[i]);
     }
-    assert_int_equal(server->limits[0].value, config.limits.request_bytes_max);
+    assert_int_equal(server->limits[0]->value, config.limits.request_bytes_max);
+    embag__v1__server__free_unpacked(server, NULL);
     asked_deinit(&asked);
 }
 
