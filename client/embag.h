@@ -1,10 +1,9 @@
 /* embag: C client of an embag server. client/examples/lookup_example.c is a whole program.
  *
  * A client is one connection. Calls block until they are answered or their deadline has passed;
- * between calls nothing runs. No call raises SIGPIPE. Thread: a client may be used by several
- * threads; a lock of its own lets one call through at a time, so threads that want to work at once
- * open one client each. Memory: arrays given are borrowed for the call; answers belong to the
- * caller until they are freed. What closes or frees accepts NULL. */
+ * between calls nothing runs. No call raises SIGPIPE. Thread: any; a client's lock lets one call
+ * through at a time, so threads that want to work at once open one client each. Memory: arrays
+ * given are borrowed for the call; answers are the caller's. What closes or frees accepts NULL. */
 #pragma once
 
 #include <stdbool.h>
@@ -118,10 +117,11 @@ struct embag_result {
     uint32_t query; /* which query of the request */
     enum embag_type type;
     uint32_t rank;
-    uint64_t shape[EMBAG_RANK_MAX]; /* [bags, trailing dims of the table...] */
-    uint64_t missing;               /* indices that named no row; with concat of all queries */
-    const void *values;             /* C order, little-endian, aligned to 16 bytes */
-    size_t values_bytes;            /* product of shape times the type's bytes */
+    uint64_t shape[EMBAG_RANK_MAX];   /* [bags, trailing dims of the table...] */
+    uint64_t missing;                 /* indices that named no row; with concat of all queries */
+    const uint64_t *missing_by_query; /* with concat: [query_count]; else NULL */
+    const void *values;               /* C order, little-endian, aligned to 16 bytes */
+    size_t values_bytes;              /* product of shape times the type's bytes */
 };
 
 struct embag_answer {

@@ -119,11 +119,13 @@ done:
     return outgoing;
 }
 
-/* Whether a result's values are as many as its shape says. */
-static bool is_consistent(const struct eb_wire_result *result)
+/* Whether a result's values are as many as its shape says, and its counts as many as the request
+ * makes them. */
+static bool is_consistent(const struct embag_request *request, const struct eb_wire_result *result)
 {
     uint64_t bytes = embag_type_bytes((enum embag_type)result->type);
-    if (bytes == 0 || result->shape_count > EMBAG_RANK_MAX) {
+    if (bytes == 0 || result->shape_count > EMBAG_RANK_MAX ||
+        result->missing_by_query_count != (request->concat ? request->query_count : 0)) {
         return false;
     }
     for (uint32_t i = 0; i < result->shape_count; i++) {
@@ -137,18 +139,24 @@ static bool is_consistent(const struct eb_wire_result *result)
 static bool copy_result(
     struct eb_arena *arena, const struct eb_wire_result *in, struct embag_result *out)
 {
+    size_t count = in->missing_by_query_count;
     void *values = eb_arena_take(arena, in->values_bytes + 1);
-    if (values == NULL) {
+    uint64_t *missing = count > 0 ? eb_arena_take(arena, count * sizeof *missing) : NULL;
+    if (values == NULL || (count > 0 && missing == NULL)) {
         return false;
     }
     if (in->values_bytes > 0) {
         memcpy(values, in->values, in->values_bytes);
+    }
+    for (size_t i = 0; i < count; i++) {
+        missing[i] = in->missing_by_query[i];
     }
     *out = (struct embag_result){
         .query = in->query,
         .type = (enum embag_type)in->type,
         .rank = in->shape_count,
         .missing = in->missing,
+        .missing_by_query = missing,
         .values = values,
         .values_bytes = in->values_bytes,
     };
@@ -169,7 +177,7 @@ static bool check_response(const struct embag_request *request,
     bool matches = request->concat ? response->result_count <= 1
                                    : response->result_count == request->query_count;
     for (size_t i = 0; matches && i < response->result_count; i++) {
-        matches = response->results[i].query == i && is_consistent(&response->results[i]);
+        matches = response->results[i].query == i && is_consistent(request, &response->results[i]);
     }
     if (!matches) {
         eb_error_set(error, EB_STATUS_INTERNAL, "the server's results do not fit the request");

@@ -51,6 +51,7 @@ static void reads_results_that_fit_the_request(void **state)
     assert_int_equal(answer->answer.version, 3);
     assert_int_equal(answer->answer.results[1].query, 1);
     assert_int_equal(answer->answer.results[1].missing, 4);
+    assert_null(answer->answer.results[1].missing_by_query);
     assert_int_equal(answer->answer.results[1].rank, 2);
     assert_int_equal(answer->answer.results[1].shape[0], 2);
     assert_memory_equal(answer->answer.results[1].values, values, sizeof values);
@@ -64,12 +65,14 @@ static void rejects_results_that_do_not_fit_the_request(void **state)
     static const uint64_t deep[] = {2, 1, 1, 1, 1, 1, 1, 1, 1};
     struct eb_error error;
     struct eb_wire_result wrong[][2] = {{GOOD(1), GOOD(0)}, {GOOD(0), GOOD(2)}, {GOOD(0), GOOD(1)},
-        {GOOD(0), GOOD(1)}, {GOOD(0), GOOD(1)}, {GOOD(0), GOOD(1)}};
+        {GOOD(0), GOOD(1)}, {GOOD(0), GOOD(1)}, {GOOD(0), GOOD(1)}, {GOOD(0), GOOD(1)}};
     wrong[2][1].type = 13;
     wrong[3][1].values_bytes = 4;
     wrong[4][1].shape = huge;
     wrong[5][1].shape = deep;
     wrong[5][1].shape_count = 9;
+    wrong[6][1].missing_by_query = shape;
+    wrong[6][1].missing_by_query_count = 2;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_null(read_back(&two, wrong[i], 2, &error));
         assert_int_equal(error.status, EB_STATUS_INTERNAL);
@@ -80,14 +83,23 @@ static void rejects_results_that_do_not_fit_the_request(void **state)
 static void takes_one_result_for_all_when_concatenated(void **state)
 {
     (void)state;
+    static const uint64_t missing[] = {UINT64_MAX, 0};
     struct eb_wire_result result[] = {GOOD(0)};
     struct embag_request request = two;
     struct eb_error error;
     request.concat = true;
+    result[0].missing_by_query = missing;
+    result[0].missing_by_query_count = 2;
     struct eb_lookup_answer *answer = read_back(&request, result, 1, &error);
     assert_non_null(answer);
     assert_int_equal(answer->answer.result_count, 1);
+    assert_memory_equal(answer->answer.results[0].missing_by_query, missing, sizeof missing);
     eb_lookup_call_free(answer);
+    for (size_t count = 0; count < 2; count++) {
+        result[0].missing_by_query_count = count;
+        assert_null(read_back(&request, result, 1, &error));
+        assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    }
 }
 
 /* What the server's side of the codec understands of a request. */
