@@ -1,29 +1,47 @@
 #include "client/cli/demo.h"
 
+#include "client/cli/arguments.h"
+#include "client/cli/clock.h"
+#include "client/cli/output.h"
 #include "client/cli/spec_cases.h"
 #include "client/cli/workload.h"
-#include "client/embag.h"
 
 #include <assert.h>
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MODEL "dlrm-v2"
+#define LOOKUPS_DEFAULT 10
 #define LOOKUPS_MAX 100000
 /* What one sample of the model holds: its tables, and the indices of all their bags. */
 #define TABLES_MAX 26
 #define INDICES_MAX 214
 
+static const char usage[] =
+    "Usage: embag demo --server ADDRESS [--cases FILE | --lookups N]\n"
+    "Answers examples beside their published values, or times lookups and verifies each value.\n"
+    "\n"
+    "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
+    "  --cases FILE           the examples of FILE, of model spec\n"
+    "  --lookups N            N lookups of all 26 tables of model " MODEL "; 10 unless given\n"
+    "Exit status: 0, 1 where the server or an answer is at fault, 2 for a usage error.\n";
+
 struct options {
     const char *server;
     const char *cases; /* NULL: time lookups */
-    uint32_t lookup_count;
+    uint64_t lookup_count;
 };
+
+static const struct eb_flag flags[] = {
+    {"server", EB_FLAG_TEXT, offsetof(struct options, server), 0, 0, NULL},
+    {"cases", EB_FLAG_TEXT, offsetof(struct options, cases), 0, 0, NULL},
+    {"lookups", EB_FLAG_NUMBER, offsetof(struct options, lookup_count), 1, LOOKUPS_MAX, NULL},
+};
+
+static const struct eb_command command = {"demo", usage, flags, sizeof flags / sizeof flags[0]};
 
 /* One sample of the model: a bag for each table. */
 struct sample {
@@ -36,15 +54,6 @@ struct sample {
 };
 
 static const int64_t one_bag[] = {0};
-
-static void print_usage(FILE *out)
-{
-    fputs("usage: embag demo --server ADDR [--cases FILE | --lookups N]\n"
-          "  --server ADDR   HOST:PORT or unix:PATH\n"
-          "  --cases FILE    answer the examples of FILE (model spec) beside their values\n"
-          "  --lookups N     time N lookups of all 26 tables of model " MODEL " (10)\n",
-        out);
-}
 
 /* Numerical Recipes' 64-bit generator; the upper half is what can be used. */
 static uint64_t next_random(uint64_t *state)
@@ -103,7 +112,7 @@ static bool measure_tables(struct embag_client *client, struct sample *sample)
     struct embag_model_list *list;
     struct embag_error error;
     if (embag_list_models(client, &list, &error) != EMBAG_OK) {
-        fprintf(stderr, "%s: %s\n", embag_status_name(error.status), error.text);
+        (void)eb_output_error(&error);
         return false;
     }
     const struct embag_model_version *version = find_served(list);
@@ -156,14 +165,6 @@ static bool answer_is_right(const struct sample *sample, const struct embag_answ
     return right;
 }
 
-static double read_clock_us(void)
-{
-    struct timespec now;
-    int rc = clock_gettime(CLOCK_MONOTONIC, &now);
-    assert(rc == 0);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
 /* One call for all tables. false: it failed, or a value was wrong. */
 static bool time_lookup(struct embag_client *client, const struct sample *sample, double *us)
 {
@@ -171,12 +172,12 @@ static bool time_lookup(struct embag_client *client, const struct sample *sample
         .model = MODEL, .queries = sample->queries, .query_count = sample->workload->table_count};
     struct embag_answer *answer;
     struct embag_error error;
-    double start = read_clock_us();
+    double start_us = eb_clock_read_us();
     if (embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
-        fprintf(stderr, "%s: %s\n", embag_status_name(error.status), error.text);
+        (void)eb_output_error(&error);
         return false;
     }
-    *us = read_clock_us() - start;
+    *us = eb_clock_read_us() - start_us;
     bool right = answer_is_right(sample, answer);
     embag_answer_free(answer);
     if (!right) {
@@ -222,57 +223,31 @@ static bool run_lookups(struct embag_client *client, uint32_t count)
     return measure_tables(client, &sample) && time_lookups(client, &sample, count);
 }
 
-static bool read_count(const char *text, uint32_t *out)
+static int run(const struct options *options)
 {
-    char *end;
-    unsigned long count = strtoul(text, &end, 10);
-    if (*end != '\0' || count < 1 || count > LOOKUPS_MAX) {
-        fprintf(stderr, "embag demo: --lookups %s: not a number from 1 to %d\n", text, LOOKUPS_MAX);
-        return false;
-    }
-    *out = (uint32_t)count;
-    return true;
-}
-
-/* Whether all options are there and make sense; otherwise stderr says what does not. */
-static bool read_options(int argument_count, char **arguments, struct options *out)
-{
-    static const struct option known[] = {{"server", required_argument, NULL, 's'},
-        {"cases", required_argument, NULL, 'c'}, {"lookups", required_argument, NULL, 'n'}, {0}};
-    *out = (struct options){.lookup_count = 10};
-    bool read = true;
-    optind = 1;
-    for (int flag;
-         read && (flag = getopt_long(argument_count, arguments, "", known, NULL)) != -1;) {
-        switch (flag) {
-        case 's': out->server = optarg; break;
-        case 'c': out->cases = optarg; break;
-        case 'n': read = read_count(optarg, &out->lookup_count); break;
-        default: read = false; break;
-        }
-    }
-    return read && out->server && optind == argument_count;
-}
-
-int eb_demo_main(int argument_count, char **arguments)
-{
-    if (argument_count == 2 && strcmp(arguments[1], "--help") == 0) {
-        print_usage(stdout);
-        return 0;
-    }
-    struct options options;
-    if (!read_options(argument_count, arguments, &options)) {
-        print_usage(stderr);
+    if (options->server == NULL) {
+        fprintf(stderr, "embag: demo: --server is missing\n");
         return 2;
     }
     struct embag_client *client;
     struct embag_error error;
-    if (embag_open(options.server, NULL, &client, &error) != EMBAG_OK) {
-        fprintf(stderr, "%s: %s\n", embag_status_name(error.status), error.text);
-        return 1;
+    if (embag_open(options->server, NULL, &client, &error) != EMBAG_OK) {
+        return eb_output_error(&error);
     }
-    bool right = options.cases ? eb_spec_cases_run(client, options.cases)
-                               : run_lookups(client, options.lookup_count);
+    uint64_t count = options->lookup_count != 0 ? options->lookup_count : LOOKUPS_DEFAULT;
+    bool right = options->cases ? eb_spec_cases_run(client, options->cases)
+                                : run_lookups(client, (uint32_t)count);
     embag_close(client);
     return right ? 0 : 1;
+}
+
+int eb_demo_main(int argument_count, char **arguments)
+{
+    struct options options = {0};
+    switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
+    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_HELP: return 0;
+    case EB_ARGUMENTS_WRONG: return 2;
+    }
+    return 2;
 }

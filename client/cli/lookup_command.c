@@ -1,13 +1,13 @@
 #include "client/cli/lookup_command.h"
 
 #include "client/cli/arguments.h"
+#include "client/cli/clock.h"
 #include "client/cli/output.h"
 #include "kernels/bag.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define US_PER_MS 1000
 
@@ -105,12 +105,6 @@ static const struct eb_flag flags[] = {
 
 static const struct eb_command command = {"lookup", usage, flags, sizeof flags / sizeof flags[0]};
 
-static int fail(const struct embag_error *error)
-{
-    (void)fprintf(stderr, "%s: %s\n", embag_status_name(error->status), error->text);
-    return 1;
-}
-
 static const struct embag_model *find_model(const struct embag_model_list *list, const char *name)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -158,17 +152,10 @@ static enum embag_status choose_weights_type(struct embag_client *client,
     return EMBAG_OK;
 }
 
-static double read_clock_us(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
 static void print_text(const struct embag_answer *answer, const char *table, double latency_us)
 {
-    (void)printf("model %s, version %" PRIu64 ", %.3f ms\n", answer->model, answer->version,
-        latency_us / US_PER_MS);
+    (void)printf("model %s, version %" PRIu64 ", %.3f ms\n",
+        eb_output_printable(answer->model).bytes, answer->version, latency_us / US_PER_MS);
     for (size_t i = 0; i < answer->result_count; i++) {
         const struct embag_result *result = &answer->results[i];
         uint64_t bags = result->rank > 0 ? result->shape[0] : 0;
@@ -221,11 +208,11 @@ static int look_up(
     };
     struct embag_answer *answer = NULL;
     struct embag_error error;
-    double start_us = read_clock_us();
+    double start_us = eb_clock_read_us();
     if (embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
-        return fail(&error);
+        return eb_output_error(&error);
     }
-    double latency_us = read_clock_us() - start_us;
+    double latency_us = eb_clock_read_us() - start_us;
     if (options->json) {
         print_json(answer, latency_us);
     } else {
@@ -262,7 +249,7 @@ static int run_with(struct embag_client *client, const struct options *options)
     struct embag_error error;
     if (options->weights != NULL) {
         if (choose_weights_type(client, options, &query.weights_type, &error) != EMBAG_OK) {
-            return fail(&error);
+            return eb_output_error(&error);
         }
         if (!eb_arguments_read_values("weights", options->weights, query.weights_type, &weights)) {
             return 2;
@@ -288,7 +275,7 @@ static int run(const struct options *options)
     struct embag_client *client = NULL;
     struct embag_error error;
     if (embag_open(options->server, &settings, &client, &error) != EMBAG_OK) {
-        return fail(&error);
+        return eb_output_error(&error);
     }
     int status = run_with(client, options);
     embag_close(client);

@@ -1,6 +1,7 @@
 #include "client/cli/make_model.h"
 
 #include "client/cli/arguments.h"
+#include "client/cli/clock.h"
 #include "client/cli/version_writer.h"
 #include "client/cli/workload.h"
 
@@ -8,11 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CHUNK_BYTES (256 * 1024) /* generated, then written while it is still in the cache */
 #define BYTES_PER_MIB (1024 * 1024)
+#define US_PER_S 1e6
 #define BAR_WIDTH 40
 #define SCALE_MAX UINT64_C(1000000000)
 
@@ -138,19 +139,12 @@ static bool write_example(struct eb_version_writer *writer, void *context)
            eb_version_writer_end_table(writer);
 }
 
-static double read_clock_s(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* Opens the version, lets `write` fill it, and puts it into place. Returns the exit status. */
 static int write_version(const struct eb_version_plan *plan,
     bool (*write)(struct eb_version_writer *writer, void *context), void *context)
 {
     struct eb_version_writer writer;
-    double start_s = read_clock_s();
+    double start_us = eb_clock_read_us();
     bool written = eb_version_writer_open(&writer, plan) && write(&writer, context) &&
                    eb_version_writer_finish(&writer);
     eb_version_writer_close(&writer);
@@ -158,7 +152,7 @@ static int write_version(const struct eb_version_plan *plan,
         return 1;
     }
     (void)printf("%s: %.1f MiB in %.2f s\n", writer.final_path, (double)plan->bytes / BYTES_PER_MIB,
-        read_clock_s() - start_s);
+        (eb_clock_read_us() - start_us) / US_PER_S);
     return 0;
 }
 

@@ -30,7 +30,7 @@ static const struct eb_command command = {"models", usage, flags, sizeof flags /
 
 /* One table as a line of words, or a version without tables. */
 #define COLUMN_COUNT 7
-#define CELL_BYTES 256
+#define CELL_BYTES EB_OUTPUT_TEXT_BYTES
 
 struct line {
     char cells[COLUMN_COUNT][CELL_BYTES]; /* model, version, state, table, type, shape, size */
@@ -72,14 +72,14 @@ static void fill_line(struct line *line, const struct embag_model *model,
     const struct embag_model_version *version, const struct embag_table *table)
 {
     memset(line, 0, sizeof *line);
-    (void)snprintf(line->cells[0], CELL_BYTES, "%s", model->name);
+    (void)snprintf(line->cells[0], CELL_BYTES, "%s", eb_output_printable(model->name).bytes);
     (void)snprintf(line->cells[1], CELL_BYTES, "%" PRIu64, version->version);
     (void)snprintf(line->cells[2], CELL_BYTES, "%s", name_state(version));
     if (table == NULL) {
-        (void)snprintf(line->cells[3], CELL_BYTES, "%s", version->error);
+        (void)snprintf(line->cells[3], CELL_BYTES, "%s", eb_output_printable(version->error).bytes);
         return;
     }
-    (void)snprintf(line->cells[3], CELL_BYTES, "%s", table->name);
+    (void)snprintf(line->cells[3], CELL_BYTES, "%s", eb_output_printable(table->name).bytes);
     (void)snprintf(line->cells[4], CELL_BYTES, "%s", eb_output_type(table->type));
     format_shape(table, line->cells[5]);
     format_size(table->resident_bytes, line->cells[6]);
@@ -188,9 +188,8 @@ static int run(const struct options *options)
     struct embag_error error;
     if (embag_open(options->server, NULL, &client, &error) != EMBAG_OK ||
         embag_list_models(client, &list, &error) != EMBAG_OK) {
-        (void)fprintf(stderr, "%s: %s\n", embag_status_name(error.status), error.text);
         embag_close(client);
-        return 1;
+        return eb_output_error(&error);
     }
     if (options->json) {
         print_json(list);

@@ -8,6 +8,9 @@
 #include <string.h>
 
 #define NUMBER_BYTES 32 /* "-1.7976931348623157e+308" and its end */
+/* Powers of ten of numbers that are written without one. */
+#define EXPONENT_MIN (-4)
+#define EXPONENT_MAX 15
 
 const char *const eb_output_types[] = {
 #define X(name, number, bytes, text) [number] = text,
@@ -44,27 +47,26 @@ static float widen_bf16(uint16_t bits)
     return value;
 }
 
-static void format_f32(float value, char out[NUMBER_BYTES])
+static bool reads_back(const char *text, double value, bool is_f64)
 {
-    for (int digits = 1; digits <= 9; digits++) {
-        (void)snprintf(out, NUMBER_BYTES, "%.*g", digits, (double)value);
-        if (strtof(out, NULL) == value) {
-            return;
-        }
+    return is_f64 ? strtod(text, NULL) == value : (double)strtof(text, NULL) == value;
+}
+
+static void format_finite(double value, bool is_f64, char out[NUMBER_BYTES])
+{
+    int decimals = 0;
+    (void)snprintf(out, NUMBER_BYTES, "%.0e", value);
+    while (!reads_back(out, value, is_f64)) {
+        (void)snprintf(out, NUMBER_BYTES, "%.*e", ++decimals, value);
+    }
+    long exponent = strtol(strchr(out, 'e') + 1, NULL, 10);
+    if (exponent >= EXPONENT_MIN && exponent <= EXPONENT_MAX) {
+        decimals = decimals > (int)exponent ? decimals - (int)exponent : 0;
+        (void)snprintf(out, NUMBER_BYTES, "%.*f", decimals, value);
     }
 }
 
-static void format_f64(double value, char out[NUMBER_BYTES])
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        (void)snprintf(out, NUMBER_BYTES, "%.*g", digits, value);
-        if (strtod(out, NULL) == value) {
-            return;
-        }
-    }
-}
-
-/* What `printf` cannot make JSON of. */
+/* What JSON has no number for. */
 static const char *name_special(double value)
 {
     if (isnan(value)) {
@@ -73,26 +75,35 @@ static const char *name_special(double value)
     return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
 }
 
+static double read_float(enum embag_type type, const uint8_t *bytes)
+{
+    double wide = 0;
+    float narrow = 0;
+    uint16_t half = 0;
+    if (type == EMBAG_F64) {
+        memcpy(&wide, bytes, sizeof wide);
+        return wide;
+    }
+    if (type == EMBAG_F32) {
+        memcpy(&narrow, bytes, sizeof narrow);
+        return (double)narrow;
+    }
+    memcpy(&half, bytes, sizeof half);
+    return (double)(type == EMBAG_F16 ? widen_f16(half) : widen_bf16(half));
+}
+
 static void print_float(FILE *out, enum embag_type type, const uint8_t *bytes, bool as_json)
 {
     char text[NUMBER_BYTES];
-    double value = 0;
-    if (type == EMBAG_F64) {
-        memcpy(&value, bytes, sizeof value);
-        format_f64(value, text);
+    double value = read_float(type, bytes);
+    if (isfinite(value)) {
+        format_finite(value, type == EMBAG_F64, text);
+        (void)fputs(text, out);
+    } else if (as_json) {
+        (void)fputs(name_special(value), out);
     } else {
-        float narrow = 0;
-        uint16_t half = 0;
-        memcpy(&half, bytes, sizeof half);
-        if (type == EMBAG_F32) {
-            memcpy(&narrow, bytes, sizeof narrow);
-        } else {
-            narrow = type == EMBAG_F16 ? widen_f16(half) : widen_bf16(half);
-        }
-        value = (double)narrow;
-        format_f32(narrow, text);
+        (void)fprintf(out, "%f", value);
     }
-    (void)fputs(as_json && !isfinite(value) ? name_special(value) : text, out);
 }
 
 /* Widens an integer of 1 to 8 bytes; the sign is the top bit of its type. */
@@ -151,4 +162,43 @@ void eb_output_json_text(FILE *out, const char *text)
         }
     }
     (void)fputc('"', out);
+}
+
+/* Bytes of the control character at `text`, 0 where there is none: one byte of ASCII, or U+0080 to
+ * U+009F. */
+static size_t measure_control(const char *text)
+{
+    unsigned char first = (unsigned char)text[0];
+    if (first < 0x20 || first == 0x7f) {
+        return 1;
+    }
+    return first == 0xc2 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0 ? 2 : 0;
+}
+
+struct eb_output_text eb_output_printable(const char *text)
+{
+    static const char hex[] = "0123456789abcdef";
+    struct eb_output_text out = {0};
+    size_t used = 0;
+    size_t escaped_count = 0;
+    for (const char *c = text; *c != '\0' && used + 4 < sizeof out.bytes; c++) {
+        escaped_count = escaped_count > 0 ? escaped_count : measure_control(c);
+        if (escaped_count == 0) {
+            out.bytes[used++] = *c;
+            continue;
+        }
+        escaped_count--;
+        out.bytes[used++] = '\\';
+        out.bytes[used++] = 'x';
+        out.bytes[used++] = hex[(unsigned char)*c >> 4];
+        out.bytes[used++] = hex[*c & 15];
+    }
+    return out;
+}
+
+int eb_output_error(const struct embag_error *error)
+{
+    (void)fprintf(stderr, "%s: %s\n", embag_status_name(error->status),
+        eb_output_printable(error->text).bytes);
+    return 1;
 }

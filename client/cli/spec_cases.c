@@ -1,5 +1,7 @@
 #include "client/cli/spec_cases.h"
 
+#include "client/cli/output.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
@@ -216,7 +218,8 @@ static bool ask_example(struct embag_client *client, const struct example *examp
     struct embag_answer *answer;
     struct embag_error error;
     if (embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
-        fprintf(stderr, "%s: %s: %s\n", example->name, embag_status_name(error.status), error.text);
+        fprintf(stderr, "%s: ", example->name);
+        (void)eb_output_error(&error);
         return false;
     }
     bool equal = answer->result_count == 1 && compare_answer(example, &answer->results[0]);

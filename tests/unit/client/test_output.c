@@ -1,5 +1,6 @@
 #include "client/cli/output.h"
 
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +32,8 @@ static void prints_f32_by_the_fewest_digits(void **state)
     static const struct {
         float value;
         const char *text;
-    } cases[] = {{0.2f, "0.2"}, {-2.1f, "-2.1"}, {0.0f, "0"}, {-0.0f, "-0"}, {1e10f, "1e+10"},
+    } cases[] = {{0.2f, "0.2"}, {-2.1f, "-2.1"}, {0.0f, "0"}, {-0.0f, "-0"}, {10.0f, "10"},
+        {1e15f, "999999986991104"}, {1e16f, "1e+16"}, {1e-4f, "0.0001"}, {1.5e-5f, "1.5e-05"},
         {16777216.0f, "16777216"}, {0.1f + 0.2f, "0.3"}, {1.0f / 3.0f, "0.33333334"},
         {1e-45f, "1e-45"}, {3.4028235e38f, "3.4028235e+38"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -45,10 +47,13 @@ static void prints_f32_by_the_fewest_digits(void **state)
 static void prints_f64_by_the_fewest_digits(void **state)
 {
     (void)state;
-    const double values[] = {0.2, 0.1 + 0.2, 5e-324};
-    assert_printed(EMBAG_F64, &values[0], false, "0.2");
-    assert_printed(EMBAG_F64, &values[1], false, "0.30000000000000004");
-    assert_printed(EMBAG_F64, &values[2], false, "5e-324");
+    const double values[] = {
+        0.2, 0.1 + 0.2, 5e-324, 9007199254740992, 1e16, -1234.5e-7, DBL_MAX, -100};
+    static const char *const texts[] = {"0.2", "0.30000000000000004", "5e-324", "9007199254740992",
+        "1e+16", "-0.00012345", "1.7976931348623157e+308", "-100"};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        assert_printed(EMBAG_F64, &values[i], false, texts[i]);
+    }
 }
 
 static void widens_halves(void **state)
@@ -110,6 +115,20 @@ static void prints_shapes_and_json_texts(void **state)
     assert_string_equal(eb_output_type((enum embag_type)13), "unspecified");
 }
 
+static void escapes_control_characters_for_people(void **state)
+{
+    (void)state;
+    assert_string_equal(eb_output_printable("").bytes, "");
+    assert_string_equal(eb_output_printable("t\033[2J\n\x7f").bytes, "t\\x1b[2J\\x0a\\x7f");
+    assert_string_equal(
+        eb_output_printable("\xc2\x9b\xc2\xa0\xc3\x9f").bytes, "\\xc2\\x9b\xc2\xa0\xc3\x9f");
+    assert_string_equal(eb_output_printable("\xc2").bytes, "\xc2");
+    char text[EB_OUTPUT_TEXT_BYTES + 1];
+    memset(text, '\n', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_in_range(strlen(eb_output_printable(text).bytes), 1000, EB_OUTPUT_TEXT_BYTES - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +138,7 @@ int main(void)
         cmocka_unit_test(makes_strings_of_what_json_cannot_say),
         cmocka_unit_test(prints_integers_exactly),
         cmocka_unit_test(prints_shapes_and_json_texts),
+        cmocka_unit_test(escapes_control_characters_for_people),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
