@@ -1,3 +1,4 @@
+/* The client over real sockets: what tests client.c, channel.c and transport.c. */
 #include "client/embag.h"
 
 #include "tests/unit/client/fake_server.h"

@@ -1,0 +1,116 @@
+#include "client/models_call.h"
+
+#include "proto/codec.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint64_t dims[EMBAG_RANK_MAX + 1] = {2, 3, 4, 5, 6, 7, 8, 9, 10};
+
+/* Serialises one model of a version that failed and of one that is served, whose table has `rank`
+ * trailing dims, and reads all but the last `cut_bytes` of it back. */
+static struct eb_models_list *read_back(size_t rank, size_t cut_bytes, struct eb_error *error)
+{
+    const struct eb_wire_table tables[] = {
+        {.name = "flat", .rows = 7, .type = EMBAG_I8, .storage = "i8", .resident_bytes = 7},
+        {.name = "deep",
+            .rows = UINT64_MAX,
+            .shape_count = rank,
+            .shape = dims,
+            .type = EMBAG_BF16,
+            .storage = "bf16"},
+    };
+    const struct eb_wire_version versions[] = {
+        {.version = 9, .state = EB_WIRE_STATE_FAILED, .error = "deep.npy: cut off"},
+        {.version = 8,
+            .state = EB_WIRE_STATE_SERVING,
+            .error = "",
+            .table_count = 2,
+            .tables = tables},
+    };
+    const struct eb_wire_model models[] = {
+        {.name = "m", .served_version = 8, .version_count = 2, .versions = versions}};
+    const struct eb_wire_model_list wire = {.count = 1, .models = models};
+    size_t size = eb_model_list_bytes(&wire);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_model_list_encode(&wire, bytes);
+    struct eb_models_list *list = eb_models_call_decode(bytes, size - cut_bytes, error);
+    memset(bytes, 0xff, size); /* What the list needs it has copied. */
+    free(bytes);
+    return list;
+}
+
+static void describes_versions_and_tables(void **state)
+{
+    (void)state;
+    struct eb_error error;
+    struct eb_models_list *list = read_back(EMBAG_RANK_MAX, 0, &error);
+    assert_non_null(list);
+    assert_int_equal(list->list.count, 1);
+    const struct embag_model *model = list->list.models;
+    assert_string_equal(model->name, "m");
+    assert_int_equal(model->served_version, 8);
+    assert_int_equal(model->version_count, 2);
+    assert_int_equal(model->versions[0].version, 9);
+    assert_false(model->versions[0].serving);
+    assert_string_equal(model->versions[0].error, "deep.npy: cut off");
+    assert_int_equal(model->versions[0].table_count, 0);
+    assert_true(model->versions[1].serving);
+    assert_int_equal(model->versions[1].table_count, 2);
+    const struct embag_table *tables = model->versions[1].tables;
+    assert_string_equal(tables[0].name, "flat");
+    assert_int_equal(tables[0].rank, 0);
+    assert_int_equal(tables[0].resident_bytes, 7);
+    assert_true(tables[1].rows == UINT64_MAX);
+    assert_int_equal(tables[1].rank, EMBAG_RANK_MAX);
+    assert_memory_equal(tables[1].shape, dims, sizeof tables[1].shape);
+    assert_int_equal(tables[1].type, EMBAG_BF16);
+    assert_string_equal(tables[1].storage, "bf16");
+    eb_models_call_free(list);
+}
+
+static void takes_a_server_without_models(void **state)
+{
+    (void)state;
+    struct eb_error error;
+    struct eb_models_list *list = eb_models_call_decode((const uint8_t *)"", 0, &error);
+    assert_non_null(list);
+    assert_int_equal(list->list.count, 0);
+    eb_models_call_free(list);
+    eb_models_call_free(NULL);
+}
+
+static void refuses_a_shape_of_too_many_dims(void **state)
+{
+    (void)state;
+    struct eb_error error;
+    assert_null(read_back(EMBAG_RANK_MAX + 1, 0, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    assert_non_null(strstr(error.text, "\"deep\" has more than 8 dims"));
+}
+
+static void refuses_a_list_that_is_cut_off(void **state)
+{
+    (void)state;
+    struct eb_error error;
+    assert_null(read_back(1, 1, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(describes_versions_and_tables),
+        cmocka_unit_test(takes_a_server_without_models),
+        cmocka_unit_test(refuses_a_shape_of_too_many_dims),
+        cmocka_unit_test(refuses_a_list_that_is_cut_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
