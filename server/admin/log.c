@@ -1,5 +1,7 @@
 #include "server/admin/log.h"
 
+#include "server/models/name.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,6 +11,7 @@
 
 /* Not more than PIPE_BUF, so that lines of several threads do not mix in a pipe. */
 #define LINE_BYTES_MAX 4096
+#define UTF8_BYTES_MAX 4 /* of a character */
 
 static const char *const level_names[] = {
     [EB_LOG_DEBUG] = "debug",
@@ -38,49 +41,24 @@ static void append(struct line *line, const char *text, size_t text_bytes)
     line->used += text_bytes;
 }
 
-/* Length of the UTF-8 sequence that begins with `lead`; 0: none does. */
-static size_t sequence_length(unsigned char lead)
+/* Whether a viewer might take the character for a line's end or for an order to turn the direction
+ * of writing: U+2028 to U+202E, U+2066 to U+2069. */
+static bool is_layout_mark(const unsigned char *text, size_t length)
 {
-    if (lead < 0x80) {
-        return 1;
+    if (length != 3 || text[0] != 0xe2) {
+        return false;
     }
-    if (lead < 0xc2 || lead > 0xf4) {
-        return 0;
-    }
-    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-}
-
-/* Length of the UTF-8 sequence at `text`, and what it encodes; 0: it is none. Ends at a NUL. */
-static size_t decode_utf8(const unsigned char *text, uint32_t *code)
-{
-    size_t length = sequence_length(text[0]);
-    *code = length > 1 ? text[0] & (0x7fU >> length) : text[0];
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        *code = *code << 6 | (text[i] & 0x3fU);
-    }
-    bool overlong = (length == 3 && *code < 0x800) || (length == 4 && *code < 0x10000);
-    bool surrogate = *code >= 0xd800 && *code <= 0xdfff;
-    return overlong || surrogate || *code > 0x10ffff ? 0 : length;
-}
-
-/* Whether a terminal or a viewer might take the character for an order or for a line's end: C0, C1,
- * the line separators, the marks that turn the direction of writing. */
-static bool is_control(uint32_t code)
-{
-    return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
-           (code >= 0x2066 && code <= 0x2069);
+    unsigned last = (text[1] & 0x3fU) << 6 | (text[2] & 0x3fU);
+    return (last >= 0x28 && last <= 0x2e) || (last >= 0x66 && last <= 0x69);
 }
 
 /* Length of the character at `text` that may stand as it is between quotes; 0: its first byte must
  * be escaped. */
 static size_t plain_length(const unsigned char *text)
 {
-    uint32_t code;
-    size_t length = decode_utf8(text, &code);
-    return is_control(code) || code == '"' || code == '\\' ? 0 : length;
+    size_t length = eb_name_char_bytes(text, strnlen((const char *)text, UTF8_BYTES_MAX));
+    bool is_escaped = *text == '"' || *text == '\\' || is_layout_mark(text, length);
+    return is_escaped ? 0 : length;
 }
 
 static bool needs_quotes(const unsigned char *text)
