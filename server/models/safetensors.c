@@ -202,7 +202,7 @@ static bool read_tensors(json_t *root, const struct layout *layout, struct eb_sa
         }
         out->count++;
     }
-    return out->count > 0 || eb_file_fault_set(fault, "there is no tensor in it; remove the file");
+    return out->count > 0 || eb_file_fault_set(fault, "there is no table in it; remove the file");
 }
 
 /* By place in the file; tensors without data come before the one that starts there. */

@@ -175,8 +175,8 @@ static void rejects_headers_that_are_no_object(void **state)
 static void rejects_a_file_without_tensors(void **state)
 {
     (void)state;
-    expect_fault("{}", 0, "there is no tensor in it");
-    expect_fault("{\"__metadata__\":{}}", 0, "there is no tensor in it");
+    expect_fault("{}", 0, "there is no table in it");
+    expect_fault("{\"__metadata__\":{}}", 0, "there is no table in it");
 }
 
 static void rejects_unknown_fields_of_a_tensor(void **state)

@@ -262,7 +262,7 @@ static void names_a_file_without_tables_beside_good_ones(void **state)
     (void)state;
     eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
     eb_scratch_write_safetensors(&scratch, "a.safetensors", "{}", 0);
-    expect_fault("a.safetensors", "there is no tensor in it");
+    expect_fault("a.safetensors", "there is no table in it");
 }
 
 static void refuses_what_is_no_regular_file(void **state)
