@@ -1,23 +1,21 @@
 #include <embag.h>
+#include <err.h>
 #include <stdio.h>
 
 int main(void)
 {
-    const int64_t indices[] = {0, 2, 3, 4}, offsets[] = {0, 2, 2};
-    const struct embag_query query = {
-        .table = "emb_table", .indices = {indices, 4, 8}, .offsets = {offsets, 3, 8}};
-    const struct embag_request request = {.model = "spec", .queries = &query, .query_count = 1};
-    struct embag_client *client = NULL;
-    struct embag_answer *answer = NULL;
+    const int64_t rows[] = {0, 2, 3, 4}, offsets[] = {0, 2, 2};
+    struct embag_query query = {"emb_table", .indices = {rows, 4, 8}, .offsets = {offsets, 3, 8}};
+    struct embag_request request = {.model = "spec", .queries = &query, .query_count = 1};
+    struct embag_client *client;
+    struct embag_answer *answer;
     struct embag_error error;
-    if (embag_open("127.0.0.1:8600", NULL, &client, &error) == EMBAG_OK &&
-        embag_lookup(client, &request, &answer, &error) == EMBAG_OK) {
-        const float *bags = answer->results[0].values; /* [3, 2] */
-        printf("%g %g\n%g %g\n%g %g\n", bags[0], bags[1], bags[2], bags[3], bags[4], bags[5]);
-    } else {
-        fprintf(stderr, "%s: %s\n", embag_status_name(error.status), error.text);
+    if (embag_open("127.0.0.1:8600", NULL, &client, &error) != EMBAG_OK ||
+        embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
+        errx(1, "%s: %s", embag_status_name(error.status), error.text);
     }
+    const float *bags = answer->results[0].values; /* [3, 2] */
+    printf("%g %g\n%g %g\n%g %g\n", bags[0], bags[1], bags[2], bags[3], bags[4], bags[5]);
     embag_answer_free(answer);
     embag_close(client);
-    return error.status;
 }
