@@ -121,6 +121,11 @@ class DemoUsage(unittest.TestCase):
                 self.assertEqual(status, 2)
                 self.assertTrue(messages)
 
+    def test_wants_a_server(self):
+        done = subprocess.run([served.EMBAG, 'demo', '--lookups', '1'], capture_output=True,
+                              text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (2, 'embag: demo: --server is missing\n'))
+
     def test_fails_where_nobody_listens(self):
         status, _, messages = demo('127.0.0.1:1')
         self.assertEqual(status, 1)

@@ -215,7 +215,7 @@ static void answer_models(struct eb_grpc_call *call)
         .storage = "f32",
         .resident_bytes = 120}};
     static const struct eb_wire_version versions[] = {
-        {.version = 2, .state = EB_WIRE_STATE_FAILED, .error = "broken"},
+        {.version = 2, .state = EB_WIRE_STATE_FAILED, .error = "bro\tken"},
         {.version = 1,
             .state = EB_WIRE_STATE_SERVING,
             .error = "",

@@ -123,7 +123,7 @@ static void lists_models(void **state)
     assert_string_equal(list->models[0].name, "echo");
     assert_int_equal(list->models[0].served_version, 1);
     assert_int_equal(list->models[0].version_count, 2);
-    assert_string_equal(list->models[0].versions[0].error, "broken");
+    assert_string_equal(list->models[0].versions[0].error, "bro\tken");
     assert_false(list->models[0].versions[0].serving);
     assert_true(list->models[0].versions[1].serving);
     const struct embag_table *table = &list->models[0].versions[1].tables[0];

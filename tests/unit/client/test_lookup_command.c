@@ -124,7 +124,7 @@ static void lists_models_in_columns(void **state)
     char text[TEXT_BYTES];
     assert_int_equal(run(eb_models_command_main, "--", STDOUT_FILENO, text), 0);
     assert_string_equal(text, "MODEL  VERSION  STATE    TABLE  TYPE  SHAPE      SIZE\n"
-                              "echo   2        failed   broken\n"
+                              "echo   2        failed   bro\\x09ken\n"
                               "echo   1        serving  t00    f32   [5, 2, 3]  120 B\n");
 }
 
@@ -135,7 +135,8 @@ static void lists_models_as_json(void **state)
     assert_int_equal(run(eb_models_command_main, "--json", STDOUT_FILENO, text), 0);
     assert_string_equal(text,
         "{\"models\": [{\"name\": \"echo\", \"served_version\": 1, \"versions\": [{\"version\": 2, "
-        "\"serving\": false, \"error\": \"broken\", \"tables\": []}, {\"version\": 1, \"serving\": "
+        "\"serving\": false, \"error\": \"bro\\u0009ken\", \"tables\": []}, {\"version\": 1, "
+        "\"serving\": "
         "true, \"error\": \"\", \"tables\": [{\"name\": \"t00\", \"rows\": 5, \"shape\": [2, 3], "
         "\"type\": \"f32\", \"storage\": \"f32\", \"resident_bytes\": 120}]}]}]}\n");
 }
