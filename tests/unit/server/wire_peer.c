@@ -79,6 +79,9 @@ static void on_message(void *context, struct eb_grpc_client_call *grpc_call, voi
     for (size_t i = 0; i < size; i++) {
         call->is_wrong |= bytes[i] != (uint8_t)i;
     }
+    if (call->on_message) {
+        call->on_message(call, bytes, size);
+    }
 }
 
 static void on_finish(
@@ -145,11 +148,16 @@ void wire_peer_write(struct wire_call *call, size_t size, size_t missing, bool l
     eb_grpc_client_write(call->call, message, last);
 }
 
+void wire_peer_write_bytes(struct wire_call *call, const void *bytes, size_t size, bool last)
+{
+    struct eb_outgoing *message = make_message(size);
+    memcpy(message->bytes + EB_GRPC_PREFIX_BYTES, bytes, size);
+    eb_grpc_client_write(call->call, message, last);
+}
+
 void wire_peer_write_number(struct wire_call *call, uint32_t number)
 {
-    struct eb_outgoing *message = make_message(sizeof number);
-    memcpy(message->bytes + EB_GRPC_PREFIX_BYTES, &number, sizeof number);
-    eb_grpc_client_write(call->call, message, true);
+    wire_peer_write_bytes(call, &number, sizeof number, true);
 }
 
 void wire_peer_send(struct wire_peer *peer)

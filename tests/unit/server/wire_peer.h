@@ -32,6 +32,8 @@ struct wire_call {
     unsigned message_count;
     size_t message_bytes;
     bool is_wrong; /* some byte of a message was not its position's */
+    /* Is shown each message where it is not NULL; may not fail the test. */
+    void (*on_message)(struct wire_call *call, const uint8_t *bytes, size_t size);
 };
 
 void wire_peer_open(struct wire_peer *peer, const struct eb_address *address);
@@ -41,7 +43,9 @@ void wire_peer_close(struct wire_peer *peer);
 void wire_peer_call(struct wire_peer *peer, struct wire_call *call, const char *path);
 /* A message of `size` bytes, each its position's, of which the last `missing` are not sent. */
 void wire_peer_write(struct wire_call *call, size_t size, size_t missing, bool last);
-/* A message that is one number of 32 bits. */
+/* A message of these bytes. */
+void wire_peer_write_bytes(struct wire_call *call, const void *bytes, size_t size, bool last);
+/* The last message: one number of 32 bits. */
 void wire_peer_write_number(struct wire_call *call, uint32_t number);
 /* Moves bytes both ways until *until, the connection's end, or `timeout_ms`. Returns *until. */
 bool wire_peer_run(struct wire_peer *peer, const bool *until, int timeout_ms);

@@ -1,0 +1,397 @@
+#include "tests/unit/grpc/header_blocks.h"
+#include "tests/unit/server/service_host.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STREAM SERVICE_HOST_METHOD("LookupStream")
+#define MIB (UINT32_C(1) << 20)
+/* What one idle lookup keeps of the answer memory: a block of its arena. */
+#define IDLE_LOOKUP_BYTES (UINT32_C(32) << 10)
+
+struct trial {
+    struct service_host host;
+    struct wire_peer peer;
+    struct service_call call;
+};
+
+static void start(struct trial *trial)
+{
+    service_host_start(&trial->host);
+    wire_peer_open(&trial->peer, &trial->host.address);
+}
+
+static void stop(struct trial *trial)
+{
+    wire_peer_close(&trial->peer);
+    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&trial->host);
+}
+
+/* ---- a peer whose windows are its own ---- */
+
+struct raw_peer {
+    int socket;
+    struct frames out;
+    struct frames in;
+};
+
+static void raw_open(struct raw_peer *peer, const struct service_host *host)
+{
+    *peer = (struct raw_peer){.socket = wire_connect(&host->address, 0)};
+    assert_true(peer->socket >= 0);
+    frames_open(&peer->out);
+}
+
+static void raw_close(struct raw_peer *peer)
+{
+    close(peer->socket);
+    frames_deinit(&peer->out);
+    frames_deinit(&peer->in);
+}
+
+static void raw_put_message(struct raw_peer *peer, const struct service_request *request, bool ends)
+{
+    uint8_t prefix[] = {0, 0, 0, 0, 0};
+    struct frames message = {0};
+    size_t size;
+    uint8_t *bytes = service_request_encode(request, &size);
+    assert_true(size < 256);
+    prefix[4] = (uint8_t)size;
+    frames_put(&message, prefix, sizeof prefix);
+    frames_put(&message, bytes, size);
+    frames_data(&peer->out, 1, ends, message.bytes, message.size);
+    frames_deinit(&message);
+    free(bytes);
+}
+
+static void raw_send(struct raw_peer *peer)
+{
+    wire_send(peer->socket, peer->out.bytes, peer->out.size);
+    peer->out.size = 0;
+}
+
+/* Reads until there are `count` frames of this type and flag. */
+static void raw_read(struct raw_peer *peer, uint8_t type, uint8_t flag, size_t count)
+{
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    struct frame frame;
+    size_t at = 0;
+    while (count > 0 && uv_hrtime() < deadline_ns) {
+        uint8_t bytes[65536];
+        struct pollfd waited = {.fd = peer->socket, .events = POLLIN};
+        if (frames_next(&peer->in, &at, &frame)) {
+            count -= frame.type == type && (frame.flags & flag) == flag;
+        } else if (poll(&waited, 1, SERVICE_HOST_TIMEOUT_MS) > 0) {
+            ssize_t got = recv(peer->socket, bytes, sizeof bytes, 0);
+            assert_true(got > 0);
+            frames_put(&peer->in, bytes, (size_t)got);
+        }
+    }
+    assert_int_equal(count, 0);
+}
+
+/* The server has dealt with all that was sent until now. */
+static void raw_settle(struct raw_peer *peer)
+{
+    frames_head(&peer->out, 8, FRAME_PING, 0, 0);
+    frames_put(&peer->out, "12345678", 8);
+    raw_send(peer);
+    raw_read(peer, FRAME_PING, FLAG_ACK, 1);
+}
+
+static void raw_open_windows(struct raw_peer *peer)
+{
+    for (uint32_t stream_id = 0; stream_id < 2; stream_id++) {
+        frames_head(&peer->out, 4, FRAME_WINDOW_UPDATE, 0, stream_id);
+        frames_put32(&peer->out, UINT32_C(1) << 30);
+    }
+    raw_send(peer);
+}
+
+static uint64_t raw_data_bytes(const struct raw_peer *peer)
+{
+    uint64_t bytes = 0;
+    size_t at = 0;
+    struct frame frame;
+    while (frames_next(&peer->in, &at, &frame)) {
+        bytes += frame.type == FRAME_DATA ? frame.length : 0;
+    }
+    return bytes;
+}
+
+static void refuses_a_unary_call_without_a_message(void **state)
+{
+    (void)state;
+    static const char *const paths[][2] = {
+        {":path", SERVICE_HOST_METHOD("Lookup")}, {":path", SERVICE_HOST_METHOD("GetServer")}};
+    struct service_host host;
+    struct raw_peer peer;
+    service_host_init(&host);
+    service_host_start(&host);
+    raw_open(&peer, &host);
+    frames_request(&peer.out, 1, true, paths[0]);
+    frames_request(&peer.out, 3, true, paths[1]);
+    raw_send(&peer);
+    raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 2);
+    assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_UNIMPLEMENTED);
+    assert_int_equal(header_blocks_read(&peer.in, 3).grpc_status, EB_STATUS_UNIMPLEMENTED);
+    raw_close(&peer);
+    service_host_stop(&host);
+}
+
+/* ---- pauses ---- */
+
+static void does_not_read_a_stream_past_in_flight_max(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    trial.host.config.limits.in_flight_max = 2;
+    start(&trial);
+    service_host_hold(&trial.host);
+    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    /* Read now, the second request 1 would be refused: the first is in flight. */
+    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_write(&trial.call, &(struct service_request){.id = 2, .bags = 1}, false);
+    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 1}, true);
+    service_peer_settle(&trial.peer);
+    assert_int_equal(trial.call.count, 0);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
+    assert_int_equal(trial.call.count, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(trial.call.answers[i].error_code, 0);
+    }
+    stop(&trial);
+}
+
+static void reads_on_when_the_lookup_of_a_cancelled_call_is_back(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct service_call cancelled;
+    service_host_init(&trial.host);
+    trial.host.config.limits.in_flight_max = 1;
+    trial.host.loops.options.tick_ms = 1000000;
+    start(&trial);
+    service_host_hold(&trial.host);
+    service_call_open(&trial.peer, &cancelled, STREAM, 0);
+    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    service_peer_settle(&trial.peer);
+    service_call_write(&cancelled, &(struct service_request){.id = 1, .bags = 1}, false);
+    wire_peer_send(&trial.peer);
+    service_call_write(&trial.call, &(struct service_request){.id = 2, .bags = 1}, true);
+    service_peer_settle(&trial.peer);
+    eb_grpc_client_cancel(cancelled.wire.call);
+    service_peer_settle(&trial.peer);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
+    assert_int_equal(trial.call.count, 1);
+    assert_int_equal(cancelled.count, 0);
+    stop(&trial);
+}
+
+#define ANSWERS 20
+#define ANSWER_BAGS 30000
+#define ANSWER_BYTES_MAX (UINT32_C(256) << 10) /* of the pool */
+
+/* A stream of ANSWERS requests is not read further than outbound_bytes_max of answers, and is when
+ * its peer opens its windows. */
+static void expect_paused_by_answers(struct service_host *host)
+{
+    static const char *const path[2] = {":path", STREAM};
+    struct raw_peer peer;
+    service_host_start(host);
+    raw_open(&peer, host);
+    frames_request(&peer.out, 1, false, path);
+    for (uint64_t i = 1; i <= ANSWERS; i++) {
+        struct service_request request = {.id = i, .bags = ANSWER_BAGS};
+        raw_put_message(&peer, &request, i == ANSWERS);
+    }
+    raw_settle(&peer);
+    uint64_t taken_bytes = loop_host_taken_bytes(&host->loops);
+    raw_open_windows(&peer);
+    raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 1);
+    assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
+    assert_int_equal(raw_data_bytes(&peer) % ANSWERS, 0);
+    assert_true(raw_data_bytes(&peer) / ANSWERS > ANSWER_BAGS * SERVICE_HOST_ROW_BYTES);
+    assert_true(taken_bytes >= MIB);
+    assert_true(taken_bytes < 3 * MIB);
+    raw_close(&peer);
+    assert_true(loop_host_wait_conns(&host->loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(service_host_wait_taken(host, ANSWERS * IDLE_LOOKUP_BYTES));
+    service_host_stop(host);
+}
+
+static void does_not_read_a_stream_whose_answers_are_not_read(void **state)
+{
+    (void)state;
+    struct service_host host;
+    service_host_init(&host);
+    host.config.limits.outbound_bytes_max = MIB;
+    host.config.limits.inline_below_us = 1000000;
+    expect_paused_by_answers(&host);
+}
+
+static void counts_answers_that_the_executor_has_before_it_reads_on(void **state)
+{
+    (void)state;
+    struct service_host host;
+    service_host_init(&host);
+    host.config.limits.outbound_bytes_max = MIB;
+    expect_paused_by_answers(&host);
+}
+
+static void refuses_a_unary_call_past_outbound_bytes_max(void **state)
+{
+    (void)state;
+    static const char *const path[2] = {":path", SERVICE_HOST_METHOD("Lookup")};
+    struct service_host host;
+    struct raw_peer peer;
+    service_host_init(&host);
+    host.config.limits.outbound_bytes_max = ANSWER_BYTES_MAX / 2;
+    host.config.limits.inline_below_us = 1000000;
+    service_host_start(&host);
+    raw_open(&peer, &host);
+    frames_request(&peer.out, 1, false, path);
+    raw_put_message(&peer, &(struct service_request){.bags = ANSWER_BAGS}, true);
+    raw_settle(&peer);
+    frames_request(&peer.out, 3, false, path);
+    frames_data(&peer.out, 3, true, "\0\0\0\0\0", 5);
+    raw_send(&peer);
+    raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 1);
+    struct reply refused = header_blocks_read(&peer.in, 3);
+    assert_int_equal(refused.grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(refused.message, "outbound_bytes_max"));
+    raw_open_windows(&peer);
+    raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 2);
+    assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
+    raw_close(&peer);
+    service_host_stop(&host);
+}
+
+/* ---- memory and the queue ---- */
+
+static void refuses_what_finds_no_memory_and_recovers(void **state)
+{
+    (void)state;
+    struct trial trial;
+    unsigned refused_count = 0;
+    service_host_init(&trial.host);
+    /* Four lookups take 128 KiB each; what is left is for errors, and too little for a fifth. */
+    trial.host.loops.options.answer_memory_bytes = MIB / 2 + 3 * (IDLE_LOOKUP_BYTES / 4);
+    start(&trial);
+    service_host_hold(&trial.host);
+    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    for (uint64_t i = 1; i <= 16; i++) {
+        struct service_request request = {.id = i, .bags = 8000};
+        service_call_write(&trial.call, &request, false);
+    }
+    service_peer_settle(&trial.peer);
+    service_host_release(&trial.host);
+    service_call_expect_answers(&trial.peer, &trial.call, 16);
+    for (int i = 0; i < 16; i++) {
+        uint32_t code = trial.call.answers[i].error_code;
+        assert_true(code == EB_STATUS_OK || code == EB_STATUS_RESOURCE_EXHAUSTED);
+        refused_count += code != EB_STATUS_OK;
+    }
+    assert_in_range(refused_count, 1, 15);
+    service_call_write(&trial.call, &(struct service_request){.id = 17, .bags = 8000}, true);
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
+    assert_int_equal(service_call_find(&trial.call, 17)->error_code, EB_STATUS_OK);
+    stop(&trial);
+}
+
+static void ends_calls_where_not_even_an_error_finds_memory(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    trial.host.loops.options.answer_memory_bytes = 1;
+    start(&trial);
+    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_call_lookup(&trial.peer, &trial.call, &(struct service_request){.bags = 1});
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_call_open(&trial.peer, &trial.call, SERVICE_HOST_METHOD("ListModels"), 0);
+    wire_peer_write(&trial.call.wire, 0, 0, true);
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(trial.call.count, 0);
+    stop(&trial);
+}
+
+static void keeps_few_lookups_after_a_burst(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    start(&trial);
+    service_host_hold(&trial.host);
+    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    for (uint64_t i = 1; i <= SERVICE_HOST_ANSWERS_MAX; i++) {
+        struct service_request request = {.id = i, .bags = 1};
+        service_call_write(&trial.call, &request, i == SERVICE_HOST_ANSWERS_MAX);
+    }
+    service_peer_settle(&trial.peer);
+    uint64_t burst_bytes = SERVICE_HOST_ANSWERS_MAX * IDLE_LOOKUP_BYTES;
+    assert_true(loop_host_taken_bytes(&trial.host.loops) >= burst_bytes);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
+    assert_int_equal(trial.call.count, SERVICE_HOST_ANSWERS_MAX);
+    assert_true(service_host_wait_taken(&trial.host, burst_bytes / 3));
+    stop(&trial);
+}
+
+static void refuses_what_the_queue_does_not_hold(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct service_call unary;
+    service_host_init(&trial.host);
+    /* What weighs more is taken where nothing is queued, and then nothing else is. */
+    trial.host.config.limits.queue_bytes_max = 1;
+    start(&trial);
+    service_host_hold(&trial.host);
+    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_write(&trial.call, &(struct service_request){.id = 2, .bags = 1}, false);
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    assert_int_equal(trial.call.answers[0].id, 2);
+    assert_int_equal(trial.call.answers[0].error_code, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(trial.call.answers[0].retry_after_ms > 0);
+    service_call_lookup(&trial.peer, &unary, &(struct service_request){.bags = 1});
+    service_call_expect_end(&trial.peer, &unary, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_host_release(&trial.host);
+    service_call_expect_answers(&trial.peer, &trial.call, 2);
+    service_call_write(&trial.call, &(struct service_request){.id = 3, .bags = 1}, true);
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
+    assert_int_equal(service_call_find(&trial.call, 1)->error_code, EB_STATUS_OK);
+    assert_int_equal(service_call_find(&trial.call, 3)->error_code, EB_STATUS_OK);
+    stop(&trial);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_a_unary_call_without_a_message),
+        cmocka_unit_test(does_not_read_a_stream_past_in_flight_max),
+        cmocka_unit_test(reads_on_when_the_lookup_of_a_cancelled_call_is_back),
+        cmocka_unit_test(does_not_read_a_stream_whose_answers_are_not_read),
+        cmocka_unit_test(counts_answers_that_the_executor_has_before_it_reads_on),
+        cmocka_unit_test(refuses_a_unary_call_past_outbound_bytes_max),
+        cmocka_unit_test(refuses_what_finds_no_memory_and_recovers),
+        cmocka_unit_test(ends_calls_where_not_even_an_error_finds_memory),
+        cmocka_unit_test(keeps_few_lookups_after_a_burst),
+        cmocka_unit_test(refuses_what_the_queue_does_not_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
