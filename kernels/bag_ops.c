@@ -77,6 +77,14 @@ bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops)
     return ops->runs_here();
 }
 
+/* Measured on a Sapphire Rapids virtual machine, rows of 128: f64 26, i8 37, i32 41, f16 64. */
+#define REFERENCE_SLOWNESS 40
+
+unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops, enum eb_storage storage)
+{
+    return ops != &variants[0] && ops->variant->pool[storage] ? 1 : REFERENCE_SLOWNESS;
+}
+
 void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uint32_t bag_first,
     uint32_t bag_end)
 {

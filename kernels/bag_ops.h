@@ -15,6 +15,10 @@ const struct eb_bag_ops *eb_bag_ops_at(size_t n);
 const char *eb_bag_ops_name(const struct eb_bag_ops *ops);
 bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops);
 
+/* Roughly how many times longer than a vectorised function takes for the same bytes: 1 where there
+ * is one for rows stored so. For deciding where work runs. */
+unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops, enum eb_storage storage);
+
 /* Computes result rows bag_first .. bag_end - 1 of a checked job into job->out. Every byte of
  * those rows is written, nothing outside them is. The bits do not depend on `ops` nor on how a
  * job is cut. */

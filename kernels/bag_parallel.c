@@ -20,10 +20,16 @@ static void work(const struct team *team, unsigned thread)
     }
 }
 
+unsigned eb_bag_parallel_limit(void)
+{
+    return (unsigned)omp_get_thread_limit();
+}
+
 unsigned eb_bag_parallel_run(const struct eb_bag_ops *ops, unsigned thread_count,
     eb_bag_next_fn next, eb_bag_done_fn done, void *context)
 {
     assert(thread_count > 0);
+    omp_set_dynamic(0); /* The team is as large as it was asked to be. */
     const struct team team = {.ops = ops, .next = next, .done = done, .context = context};
     unsigned ran = 0;
 #pragma omp parallel num_threads((int)thread_count) default(none) shared(team, ran)

@@ -24,3 +24,6 @@ typedef void (*eb_bag_done_fn)(void *context, unsigned thread, const struct eb_b
  * number of threads that really ran (fewer where the system gave fewer). */
 unsigned eb_bag_parallel_run(const struct eb_bag_ops *ops, unsigned thread_count,
     eb_bag_next_fn next, eb_bag_done_fn done, void *context);
+
+/* Most threads that a team may have: OMP_THREAD_LIMIT, or as good as none. */
+unsigned eb_bag_parallel_limit(void);

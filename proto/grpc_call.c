@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define BACKLOG_BYTES_MIN 4096
+#define ANSWER_PROGRESS_BYTES 65536 /* that must move within answer_stall_ms_max */
 #define STATIC_FIELD (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
 /* A field whose two texts outlive the session. */
@@ -60,7 +61,9 @@ struct eb_grpc_call *eb_grpc_call_open(struct eb_grpc_connection *connection, in
         .progress_ms = connection->now_ms,
         .reader = {.memory = connection->memory,
             .bytes_max = connection->limits->request_bytes_max},
-        .output = {.queue = connection->queue, .owner = call},
+        .output = {.queue = connection->queue,
+            .owner = call,
+            .total_bytes = &connection->output_bytes},
     };
     if (call->next) {
         call->next->previous = call;
@@ -84,8 +87,10 @@ static void credit(struct eb_grpc_call *call, size_t bytes)
 {
     assert(bytes <= call->held_bytes);
     call->held_bytes -= bytes;
-    check(call->connection,
-        nghttp2_session_consume(call->connection->session, call->stream_id, bytes));
+    if (!call->connection->is_dead) {
+        check(call->connection,
+            nghttp2_session_consume(call->connection->session, call->stream_id, bytes));
+    }
 }
 
 static void give_backlog(struct eb_grpc_call *call, struct eb_grpc_backlog *backlog)
@@ -217,7 +222,7 @@ static void wake(struct eb_grpc_call *call)
 
 void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message)
 {
-    if (call->finished) {
+    if (call->finished || call->connection->is_dead) {
         eb_outgoing_drop(message);
         return;
     }
@@ -242,6 +247,9 @@ void eb_grpc_call_finish(
     call->status = status;
     call->pushback_ms = pushback_ms;
     drop_input(call);
+    if (call->connection->is_dead) {
+        return;
+    }
     if (!call->answered) {
         submit_trailers_only(call, text);
         return;
@@ -412,12 +420,13 @@ bool eb_grpc_call_is_partial(const struct eb_grpc_call *call)
     return call->held_bytes > 0 && !call->backlog.bytes;
 }
 
-/* Whether an answer has waited for the peer's windows for too long. */
+/* Whether answers have waited for the peer's windows for too long. A few bytes now and then are no
+ * progress: they would hold the rest for as long as a peer likes. */
 static bool is_answer_stalled(struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
-    if (call->output.bytes == 0 || call->output.sent_bytes != call->sent_bytes ||
-        call->sent_ms == 0) {
+    if (call->output.bytes == 0 || call->sent_ms == 0 ||
+        call->output.sent_bytes - call->sent_bytes >= ANSWER_PROGRESS_BYTES) {
         call->sent_bytes = call->output.sent_bytes;
         call->sent_ms = connection->now_ms;
     }
@@ -446,5 +455,27 @@ void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
     if (!call->peer_ended) {
         check(call->connection, nghttp2_submit_rst_stream(call->connection->session,
                                     NGHTTP2_FLAG_NONE, call->stream_id, NGHTTP2_NO_ERROR));
+    }
+}
+
+void eb_grpc_call_relieve(struct eb_grpc_connection *connection)
+{
+    nghttp2_session *session = connection->session;
+    while (nghttp2_session_get_effective_recv_data_length(session) >=
+           nghttp2_session_get_effective_local_window_size(session)) {
+        struct eb_grpc_call *youngest = NULL;
+        for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
+            if (call->backlog.bytes) {
+                return; /* It is paused, and opens the window when it goes on. */
+            }
+            if (!youngest && eb_grpc_call_is_partial(call)) {
+                youngest = call;
+            }
+        }
+        if (!youngest) {
+            return;
+        }
+        eb_grpc_call_finish(youngest, EB_STATUS_RESOURCE_EXHAUSTED,
+            "unfinished messages fill the connection's receive window", 0);
     }
 }

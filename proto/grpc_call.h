@@ -35,7 +35,7 @@ struct eb_grpc_call {
     char *text;           /* of a finished call whose trailers wait for messages; may be NULL */
     size_t held_bytes;    /* arrived and not credited to the peer's windows */
     uint64_t progress_ms; /* when bytes arrived last */
-    uint64_t sent_ms;     /* when a tick last saw that the answers had moved */
+    uint64_t sent_ms;     /* when a tick last saw that the answers had moved on */
     uint64_t sent_bytes;  /* of the answers by then */
     bool announced;       /* on_call has been called */
     bool answered;        /* the response's HEADERS are submitted */
@@ -73,9 +73,11 @@ struct eb_grpc_connection {
     struct eb_grpc_call *calls; /* open ones, the newest first */
     struct eb_grpc_call *spare; /* closed ones, by next */
     size_t call_count;
+    size_t output_bytes; /* answers that wait for the peer's windows, of all calls */
     uint64_t now_ms;
     bool resumed; /* some call may have messages to deliver */
     bool failed;  /* nghttp2 had no memory for what a call submitted */
+    bool is_dead; /* the session may not be used any more, except to delete it */
 };
 
 /* NULL: no memory. */
@@ -93,6 +95,9 @@ void eb_grpc_call_advance(struct eb_grpc_call *call);
 void eb_grpc_call_tick(struct eb_grpc_call *call);
 /* Whether the call holds receive window for a message that is not complete, and only for that. */
 bool eb_grpc_call_is_partial(const struct eb_grpc_call *call);
+/* Where messages that are not complete fill the connection's window, none of them ever will be: the
+ * youngest call gives way. */
+void eb_grpc_call_relieve(struct eb_grpc_connection *connection);
 /* The stream is gone: on_close, then the call is spare. */
 void eb_grpc_call_close(struct eb_grpc_call *call);
 /* Frees the spare calls. */

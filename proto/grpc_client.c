@@ -40,7 +40,8 @@ struct eb_grpc_client {
     struct eb_grpc_client_limits limits;
     struct eb_grpc_client_call *calls;
     char *authority;
-    bool failed; /* nghttp2 had no memory for what a call submitted */
+    size_t output_bytes; /* messages that wait for the peer's windows, of all calls */
+    bool failed;         /* nghttp2 had no memory for what a call submitted */
     char reason[128];
 };
 
@@ -415,6 +416,7 @@ struct eb_grpc_client_call *eb_grpc_client_start(
     call->reader.memory = client->memory;
     call->reader.bytes_max = client->limits.response_bytes_max;
     call->output.queue = client->queue;
+    call->output.total_bytes = &client->output_bytes;
     call->output.owner = call;
     call->stream_id = submit_request(call, path, timeout_us);
     if (call->stream_id < 0) {

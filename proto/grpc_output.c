@@ -23,6 +23,7 @@ void eb_grpc_output_push(struct eb_grpc_output *output, struct eb_outgoing *mess
     }
     output->tail = message;
     output->bytes += message->size;
+    *output->total_bytes += message->size;
 }
 
 static void drop_head(struct eb_grpc_output *output)
@@ -38,6 +39,9 @@ static void drop_head(struct eb_grpc_output *output)
 
 void eb_grpc_output_clear(struct eb_grpc_output *output)
 {
+    if (output->bytes > 0) {
+        *output->total_bytes -= output->bytes;
+    }
     while (output->head) {
         drop_head(output);
     }
@@ -61,6 +65,7 @@ static bool move(struct eb_grpc_output *output, size_t count)
         }
         count -= step;
         output->bytes -= step;
+        *output->total_bytes -= step;
         output->head_sent += step;
         output->sent_bytes += step;
         if (output->head_sent == message->size) {

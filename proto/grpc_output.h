@@ -13,6 +13,7 @@ struct nghttp2_session_callbacks;
 struct eb_grpc_output {
     struct eb_send_queue *queue; /* of the connection */
     void *owner;                 /* the call */
+    size_t *total_bytes;         /* the sum of `bytes` over the connection's outputs */
     struct eb_outgoing *head;
     struct eb_outgoing *tail;
     size_t head_sent;    /* bytes of head that have left */

@@ -35,11 +35,11 @@ struct eb_grpc_server {
     struct eb_grpc_connection connection;
     struct eb_grpc_call *header_call; /* whose header block is being read */
     size_t header_block_bytes;
+    int32_t header_stream_id; /* of a header block, also of trailers, that has not ended; 0: none */
     size_t preface_count;
     struct eb_grpc_budget budget;
     enum drain drain;
     bool is_open;
-    bool is_dead; /* the session may not be used any more, except to delete it */
     char reason[128];
 };
 
@@ -61,7 +61,7 @@ static void set_reason(struct eb_grpc_server *server, const char *reason)
 static bool fail(struct eb_grpc_server *server, const char *reason)
 {
     set_reason(server, reason);
-    server->is_dead = true;
+    server->connection.is_dead = true;
     return false;
 }
 
@@ -74,7 +74,7 @@ static void turn_away(struct eb_grpc_server *server, const char *reason)
     set_reason(server, reason);
     if (nghttp2_session_terminate_session(server->connection.session, NGHTTP2_ENHANCE_YOUR_CALM) !=
         0) {
-        server->is_dead = true;
+        server->connection.is_dead = true;
     }
 }
 
@@ -133,6 +133,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *head
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {
     struct eb_grpc_server *server = context;
+    server->header_stream_id = frame->hd.stream_id;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
         return 0;
     }
@@ -233,6 +234,9 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     bool is_ack = (frame->hd.flags & NGHTTP2_FLAG_ACK) != 0;
     switch (frame->hd.type) {
     case NGHTTP2_HEADERS:
+        server->header_stream_id = 0;
+        on_call_frame(server, frame);
+        break;
     case NGHTTP2_DATA: on_call_frame(server, frame); break;
     case NGHTTP2_RST_STREAM: {
         const struct eb_grpc_call *call = find_call(session, frame->hd.stream_id);
@@ -260,9 +264,12 @@ static int on_invalid_frame(
     nghttp2_session *session, const nghttp2_frame *frame, int error, void *context)
 {
     (void)session;
-    (void)frame;
     (void)error;
-    spend_noise(context);
+    struct eb_grpc_server *server = context;
+    if (frame->hd.stream_id == server->header_stream_id) {
+        server->header_stream_id = 0;
+    }
+    spend_noise(server);
     return 0;
 }
 
@@ -309,6 +316,9 @@ static int on_stream_close(
     (void)error;
     struct eb_grpc_server *server = context;
     struct eb_grpc_call *call = find_call(session, stream_id);
+    if (server->header_stream_id == stream_id) {
+        server->header_stream_id = 0;
+    }
     if (!call) {
         return 0;
     }
@@ -446,30 +456,6 @@ static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, s
     return true;
 }
 
-/* Where messages that are not complete fill the connection's window, none of them ever will be:
- * the youngest call gives way. */
-static void relieve_window(struct eb_grpc_connection *connection)
-{
-    nghttp2_session *session = connection->session;
-    while (nghttp2_session_get_effective_recv_data_length(session) >=
-           nghttp2_session_get_effective_local_window_size(session)) {
-        struct eb_grpc_call *youngest = NULL;
-        for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
-            if (call->backlog.bytes) {
-                return; /* It is paused, and opens the window when it goes on. */
-            }
-            if (!youngest && eb_grpc_call_is_partial(call)) {
-                youngest = call;
-            }
-        }
-        if (!youngest) {
-            return;
-        }
-        eb_grpc_call_finish(youngest, EB_STATUS_RESOURCE_EXHAUSTED,
-            "unfinished messages fill the connection's receive window", 0);
-    }
-}
-
 /* What follows whatever has happened. false: the connection is over. */
 static bool settle(struct eb_grpc_server *server)
 {
@@ -480,7 +466,7 @@ static bool settle(struct eb_grpc_server *server)
             eb_grpc_call_advance(call);
         }
     }
-    relieve_window(connection);
+    eb_grpc_call_relieve(connection);
     if (connection->failed) {
         return fail(server, "out of memory");
     }
@@ -526,11 +512,11 @@ void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms)
 
 bool eb_grpc_server_send(struct eb_grpc_server *server)
 {
-    if (server->is_dead || server->preface_count < NGHTTP2_CLIENT_MAGIC_LEN) {
+    if (server->connection.is_dead || server->preface_count < NGHTTP2_CLIENT_MAGIC_LEN) {
         return !is_over(server);
     }
     (void)settle(server); /* A GOAWAY is to go out even where the connection is over. */
-    if (!server->is_dead &&
+    if (!server->connection.is_dead &&
         !eb_grpc_output_flush(server->connection.session, server->connection.queue)) {
         return fail(server, "out of memory");
     }
@@ -547,7 +533,7 @@ bool eb_grpc_server_is_done(const struct eb_grpc_server *server)
     if (eb_send_queue_bytes(server->connection.queue) > 0) {
         return false;
     }
-    if (server->is_dead || server->drain == DRAIN_WANTED) {
+    if (server->connection.is_dead || server->drain == DRAIN_WANTED) {
         return true;
     }
     return !nghttp2_session_want_read(server->connection.session) &&
@@ -566,12 +552,17 @@ bool eb_grpc_server_is_open(const struct eb_grpc_server *server)
 
 bool eb_grpc_server_is_in_headers(const struct eb_grpc_server *server)
 {
-    return server->header_call != NULL;
+    return server->header_stream_id != 0;
 }
 
 size_t eb_grpc_server_call_count(const struct eb_grpc_server *server)
 {
     return server->connection.call_count;
+}
+
+size_t eb_grpc_server_waiting_bytes(const struct eb_grpc_server *server)
+{
+    return server->connection.output_bytes + eb_send_queue_bytes(server->connection.queue);
 }
 
 void eb_grpc_server_drain(struct eb_grpc_server *server)

@@ -19,7 +19,7 @@ struct eb_grpc_server_limits {
                                       What waits in calls for the peer's windows does not count */
     uint32_t message_stall_ms_max; /* a message that makes no progress for so long ends its call */
     uint32_t
-        answer_stall_ms_max; /* an answer that the peer lets stand so long resets it; 0: never */
+        answer_stall_ms_max; /* answers that hardly move for so long reset the call; 0: never */
     uint32_t reset_budget;   /* streams a peer may reset beyond those it lets end */
 };
 
@@ -67,6 +67,8 @@ bool eb_grpc_server_is_open(const struct eb_grpc_server *server);
 /* Whether a header block has begun and not ended. */
 bool eb_grpc_server_is_in_headers(const struct eb_grpc_server *server);
 size_t eb_grpc_server_call_count(const struct eb_grpc_server *server);
+/* Bytes of answers and frames that wait for the peer. */
+size_t eb_grpc_server_waiting_bytes(const struct eb_grpc_server *server);
 
 /* Drain: a GOAWAY notice, a ping's round trip, then the final GOAWAY with the last call's id; calls
  * that arrived by then are served, later ones refused. May be called twice. */

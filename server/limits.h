@@ -24,19 +24,23 @@
         "RESOURCE_EXHAUSTED, a LookupStream is not read further")                                  \
     X(connections_max, 10000, 1, 1000000, "open connections; a new one is closed at once")         \
     X(receive_memory_bytes, 1073741824, 33554432, 1099511627776,                                   \
-        "bytes of all requests in memory; a request beyond gets RESOURCE_EXHAUSTED")               \
+        "bytes of all requests in memory, an equal part for each loop; a request beyond gets "     \
+        "RESOURCE_EXHAUSTED")                                                                      \
     X(answer_memory_bytes, 2147483648, 134217728, 1099511627776,                                   \
-        "bytes of all answers and working memory; a request beyond gets RESOURCE_EXHAUSTED")       \
+        "bytes of all answers and working memory, an equal part for each loop; a request beyond "  \
+        "gets RESOURCE_EXHAUSTED")                                                                 \
     X(queue_bytes_max, 1073741824, 1048576, 1099511627776,                                         \
         "bytes of rows that queued requests will touch; a request beyond gets "                    \
         "RESOURCE_EXHAUSTED with a push-back")                                                     \
     X(outbound_bytes_max, 67108864, 1048576, 1073741824,                                           \
-        "bytes that wait to be written to one connection, which is closed at it")                  \
+        "bytes of answers that a connection does not take: at it its streams are not read "        \
+        "further "                                                                                 \
+        "and its unary calls get RESOURCE_EXHAUSTED")                                              \
     X(header_timeout_ms, 5000, 100, 600000, "time for a connection's preface and headers")         \
     X(message_timeout_ms, 15000, 100, 600000, "time without progress inside one message")          \
     X(write_timeout_ms, 30000, 100, 600000,                                                        \
-        "time without progress in writing: a connection is closed, a call whose answer the peer "  \
-        "opens no window for is reset")                                                            \
+        "time without progress in writing: a connection is closed, a call whose answer hardly "    \
+        "moves is reset")                                                                          \
     X(deadline_max_ms, 60000, 1, 3600000,                                                          \
         "longest deadline of a unary call or timeout_us; longer ones are clamped")                 \
     X(drain_timeout_ms, 30000, 0, 3600000, "time for open calls to end after SIGTERM")             \

@@ -124,7 +124,8 @@ static bool open_executor(struct eb_process *process)
     }
     process->executor = eb_executor_create(ops, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {
-        log_failure("threads", "the executor's threads could not be started", "lower --threads");
+        log_failure("threads", "the executor's threads could not be started",
+            "lower --threads, or raise OMP_THREAD_LIMIT where it is set");
         return false;
     }
     process->service = (struct eb_service){

@@ -2,7 +2,11 @@
 
 #include "server/models/name.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +16,9 @@
 /* Not more than PIPE_BUF, so that lines of several threads do not mix in a pipe. */
 #define LINE_BYTES_MAX 4096
 #define UTF8_BYTES_MAX 4 /* of a character */
+
+static_assert(
+    LINE_BYTES_MAX <= PIPE_BUF, "a pipe that polls as writable must have room for a line");
 
 static const char *const level_names[] = {
     [EB_LOG_DEBUG] = "debug",
@@ -146,19 +153,47 @@ static void append_time(struct line *line)
     append(line, text, (size_t)rest);
 }
 
-/* A log that cannot be written is no reason to stop: what is left of the line is lost. */
-static void write_line(const struct line *line)
+static void write_all(const char *bytes, size_t count)
 {
-    for (size_t done = 0; done < line->used;) {
-        ssize_t written = write(STDERR_FILENO, line->bytes + done, line->used - done);
+    while (count > 0) {
+        ssize_t written = write(STDERR_FILENO, bytes, count);
         if (written < 0 && errno == EINTR) {
             continue;
         }
         if (written <= 0) {
             return;
         }
-        done += (size_t)written;
+        bytes += written;
+        count -= (size_t)written;
     }
+}
+
+/* Whether a line can be written without waiting: a pipe that polls as writable has room for one. */
+static bool is_writable(void)
+{
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) != 0;
+}
+
+/* A log that cannot be written is no reason to stop, and one that nobody reads no reason to wait:
+ * the line is lost, and counted in the next one that is not. */
+static void write_line(const struct line *line)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static unsigned lost_count;
+    pthread_mutex_lock(&lock);
+    if (lost_count > 0 && is_writable()) {
+        char text[80];
+        int count = snprintf(text, sizeof text, "level=warn event=log_lost lines=%u\n", lost_count);
+        write_all(text, (size_t)count);
+        lost_count = 0;
+    }
+    if (is_writable()) {
+        write_all(line->bytes, line->used);
+    } else {
+        lost_count++;
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 int eb_log_level_parse(const char *name)

@@ -1,6 +1,7 @@
 /* The log: one structured line (logfmt) per event on stderr, values quoted and escaped where
  * needed, so that no peer's bytes can forge a line.
- * Thread: any; a line is written by one write(2). Memory: none; a line is cut at 4 KiB. */
+ * Thread: any; a line is written by one write(2). Memory: none; a line is cut at 4 KiB. Where
+ * nobody reads stderr lines are lost rather than waited for; `event=log_lost` counts them. */
 #pragma once
 
 #include <stdint.h>

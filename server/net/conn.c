@@ -216,6 +216,16 @@ static bool write_once(struct eb_conn *conn)
     return false;
 }
 
+/* The session has nothing more to say or to hear. */
+static void end(struct eb_conn *conn)
+{
+    if (eb_grpc_server_is_open(conn->session)) {
+        linger(conn);
+    } else {
+        eb_conn_close(conn, "had not begun");
+    }
+}
+
 void eb_conn_flush(struct eb_conn *conn)
 {
     bool again = !conn->closing && !conn->lingering && conn->writing_bytes == 0;
@@ -227,11 +237,14 @@ void eb_conn_flush(struct eb_conn *conn)
         }
         again = write_once(conn);
     }
+    if (conn->closing || conn->lingering) {
+        return;
+    }
+    find_events(conn)->on_written(conn);
     if (again) {
         eb_conn_mark(conn);
-    } else if (!conn->closing && !conn->lingering && conn->writing_bytes == 0 &&
-               eb_grpc_server_is_done(conn->session)) {
-        linger(conn);
+    } else if (conn->writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {
+        end(conn);
     }
 }
 
@@ -267,8 +280,8 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
     const struct eb_conn_limits *limits = &eb_loop_options(conn->loop)->conn_limits;
     bool silent = !eb_grpc_server_is_open(conn->session) &&
                   now_ms - conn->opened_ms >= limits->header_timeout_ms;
-    bool half =
-        conn->headers_since_ms != 0 && now_ms - conn->headers_since_ms >= limits->header_timeout_ms;
+    bool half = eb_grpc_server_is_in_headers(conn->session) && conn->headers_since_ms != 0 &&
+                now_ms - conn->headers_since_ms >= limits->header_timeout_ms;
     if (silent || half) {
         eb_conn_close(conn, silent ? "no HTTP/2 preface in time" : "headers not ended in time");
         return;
@@ -278,7 +291,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         return;
     }
     eb_grpc_server_tick(conn->session, now_ms);
-    find_events(conn)->on_tick(conn, now_ms);
+    find_events(conn)->on_tick(conn);
     eb_conn_mark(conn);
 }
 
@@ -334,6 +347,11 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix)
     eb_loop_add(loop, conn);
     options->events.on_open(conn);
     return conn;
+}
+
+size_t eb_conn_waiting_bytes(const struct eb_conn *conn)
+{
+    return eb_grpc_server_waiting_bytes(conn->session);
 }
 
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn)

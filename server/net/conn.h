@@ -16,7 +16,9 @@ struct eb_loop;
 struct eb_conn_events {
     struct eb_grpc_server_handler calls; /* their context is the struct eb_conn */
     void (*on_open)(struct eb_conn *conn);
-    void (*on_tick)(struct eb_conn *conn, uint64_t now_ms);
+    void (*on_tick)(struct eb_conn *conn);
+    /* After each write: eb_conn_waiting_bytes may have become less. */
+    void (*on_written)(struct eb_conn *conn);
     void (*on_drain)(struct eb_conn *conn);
     /* After the last call's on_close. */
     void (*on_close)(struct eb_conn *conn);
@@ -41,6 +43,9 @@ void eb_conn_mark(struct eb_conn *conn);
 /* Called by the loop before it sleeps, for a marked connection, and about once a second. */
 void eb_conn_flush(struct eb_conn *conn);
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
+
+/* Bytes given to the session that the peer has not taken yet. */
+size_t eb_conn_waiting_bytes(const struct eb_conn *conn);
 
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn);
 /* The service's own state of this connection. */

@@ -45,11 +45,11 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_que
     const struct eb_named_table **table, struct eb_error *error)
 {
     const struct eb_wire_query *wire = place->wire;
-    if (wire->fault) {
+    *table = eb_table_set_find(&place->version->tables, wire->table);
+    if (wire->fault && (*table || wire->table[0] == '\0')) {
         *error = *wire->fault;
         return false;
     }
-    *table = eb_table_set_find(&place->version->tables, wire->table);
     if (!*table) {
         eb_error_set(error, EB_STATUS_NOT_FOUND,
             "queries[%zu] \"%s\": model \"%s\" version %llu has no table of that name",

@@ -5,8 +5,17 @@
 #include <stdlib.h>
 #include <uv.h>
 
+/* Idle lookups of a loop that are kept, each with its arena's first block. */
+#define IDLE_LOOKUPS_MAX 64
+
 /* What planning one query takes from the arena, beside what decoding takes. */
 #define PLAN_BYTES_PER_QUERY 768
+
+static_assert(sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
+                      sizeof(struct eb_wire_result) + EB_TENSOR_RANK_MAX * sizeof(uint64_t) +
+                      sizeof(uint8_t *) + 64 <=
+                  PLAN_BYTES_PER_QUERY,
+    "a query's share of the arena must hold its plan and the description of its result");
 
 /* Rough speed of one thread, for deciding where work runs: what it gathers from memory, what it
  * writes (empty bags gather nothing), and how many bags' overhead it deals with in a microsecond.
@@ -15,42 +24,27 @@
 #define WRITE_BYTES_PER_US 32768
 #define BAGS_PER_US 32
 
-static struct eb_lookup *create(struct eb_lookup_home *home)
-{
-    struct eb_lookup *lookup = calloc(1, sizeof *lookup);
-    if (lookup) {
-        lookup->home = home;
-        eb_arena_init(&lookup->arena, &home->answer_memory);
-    }
-    return lookup;
-}
-
 struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home)
 {
     struct eb_lookup *lookup = home->idle;
-    if (!lookup) {
-        lookup = create(home);
+    if (lookup) {
+        home->idle = lookup->next;
+        home->idle_count--;
+    } else {
+        lookup = malloc(sizeof *lookup);
         if (!lookup) {
             return NULL;
         }
-    } else {
-        home->idle = lookup->next;
+        eb_arena_init(&lookup->arena, &home->answer_memory);
     }
-    lookup->state = EB_LOOKUP_READING;
-    lookup->next = NULL;
-    lookup->previous = NULL;
-    lookup->conn = NULL;
-    lookup->call = NULL;
-    lookup->undecodable = false;
-    lookup->request_id = 0;
-    lookup->answer = NULL;
-    lookup->message = (struct eb_grpc_message){0};
-    lookup->version = NULL;
-    lookup->plan = (struct eb_plan){0};
-    lookup->pushback_ms = 0;
-    lookup->error.status = EB_STATUS_OK;
-    atomic_store_explicit(&lookup->cancelled, false, memory_order_relaxed);
+    *lookup = (struct eb_lookup){.home = home, .arena = lookup->arena, .state = EB_LOOKUP_READING};
     return lookup;
+}
+
+static void free_lookup(struct eb_lookup *lookup)
+{
+    eb_arena_deinit(&lookup->arena);
+    free(lookup);
 }
 
 /* What is needed only until the values are computed. */
@@ -73,9 +67,14 @@ void eb_lookup_give(struct eb_lookup *lookup)
     if (lookup->answer) {
         eb_outgoing_drop(lookup->answer);
     }
+    if (home->idle_count == IDLE_LOOKUPS_MAX) {
+        free_lookup(lookup);
+        return;
+    }
     lookup->state = EB_LOOKUP_IDLE;
     lookup->next = home->idle;
     home->idle = lookup;
+    home->idle_count++;
 }
 
 void eb_lookup_home_deinit(struct eb_lookup_home *home)
@@ -84,8 +83,7 @@ void eb_lookup_home_deinit(struct eb_lookup_home *home)
     while (home->idle) {
         struct eb_lookup *lookup = home->idle;
         home->idle = lookup->next;
-        eb_arena_deinit(&lookup->arena);
-        free(lookup);
+        free_lookup(lookup);
     }
 }
 
@@ -211,7 +209,13 @@ static void on_work_done(struct eb_work *work, enum eb_work_outcome outcome)
 static bool is_small(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
-    uint64_t work_us = plan->gather_bytes / GATHER_BYTES_PER_US +
+    const struct eb_bag_ops *ops = lookup->home->context->ops;
+    uint64_t gather_bytes = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct eb_bag_job *job = &plan->jobs[i];
+        gather_bytes += job->gather_bytes * eb_bag_ops_slowness(ops, job->table->storage);
+    }
+    uint64_t work_us = gather_bytes / GATHER_BYTES_PER_US +
                        plan->values_bytes / WRITE_BYTES_PER_US + plan->result_rows / BAGS_PER_US;
     return lookup->home->queued_count == 0 &&
            work_us < lookup->home->context->limits->inline_below_us;
@@ -224,7 +228,7 @@ static bool submit(struct eb_lookup *lookup)
     lookup->work = (struct eb_work){
         .jobs = lookup->plan.jobs,
         .job_count = lookup->plan.count,
-        .gather_bytes = lookup->plan.gather_bytes,
+        .weight_bytes = lookup->plan.gather_bytes + lookup->plan.values_bytes,
         .deadline_ns = lookup->deadline_ns,
         .cancelled = &lookup->cancelled,
         .on_done = on_work_done,

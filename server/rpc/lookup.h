@@ -29,9 +29,10 @@ struct eb_lookup_home {
     const struct eb_lookup_context *context;
     struct eb_loop *loop;
     struct eb_memory answer_memory; /* of the loop's answer pool */
-    struct eb_lookup *idle;         /* pooled */
-    uint64_t queued_count;          /* with the executor */
-    /* Called on the loop's thread for a lookup that eb_lookup_start left QUEUED. */
+    struct eb_lookup *idle;         /* kept for the next requests */
+    size_t idle_count;
+    uint64_t queued_count; /* with the executor */
+    /* Called on the loop's thread for a lookup that eb_lookup_run left QUEUED. */
     void (*on_finish)(struct eb_lookup *lookup);
 };
 
@@ -62,6 +63,7 @@ struct eb_lookup {
     struct eb_model_version *version;
     struct eb_plan plan;
     /* The service's. */
+    uint64_t queued_answer_bytes; /* counted against the connection; 0: not queued */
     struct eb_lookup *next;
     struct eb_lookup *previous;
     struct eb_rpc_conn *conn; /* NULL: gone */

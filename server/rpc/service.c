@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Times request_bytes_max: what one connection's kept messages may hold. */
+#define UNENDED_MESSAGES_MAX 2
+
 #define METHOD_PREFIX "/embag.v1.EmbeddingBag/"
 
 enum method_kind { METHOD_LOOKUP, METHOD_LOOKUP_STREAM, METHOD_CATALOGUE };
@@ -37,6 +40,9 @@ struct eb_rpc_conn {
     struct service_loop *loop;
     struct eb_lookup *lookups; /* being worked on */
     uint64_t in_flight;
+    uint64_t queued_answer_bytes; /* of lookups that the executor has */
+    uint64_t paused_count;        /* streams that are not read further */
+    uint64_t unended_bytes;       /* messages of unary calls that the peer has not ended */
     struct eb_rpc_call *calls;
 };
 
@@ -67,24 +73,29 @@ static void give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *messa
     eb_grpc_message_give(eb_loop_receive_memory(conn->loop->home.loop), message);
 }
 
+static void drop_kept_message(struct eb_rpc_call *call)
+{
+    if (call->message.bytes) {
+        call->conn->unended_bytes -= call->message.size;
+        give_message(call->conn, &call->message);
+    }
+}
+
 /* ---- the end of calls ---- */
 
-static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
+static void finish_later(
+    struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms)
 {
     if (!call->finished) {
         call->finished = true;
-        eb_grpc_call_finish(call->call, status, text, 0);
+        eb_grpc_call_finish(call->call, status, text, pushback_ms);
         eb_conn_mark(call->conn->conn);
     }
 }
 
-static void finish_with(struct eb_rpc_call *call, const struct eb_error *error, uint32_t pushback)
+static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
 {
-    if (!call->finished) {
-        call->finished = true;
-        eb_grpc_call_finish(call->call, error->status, error->text, pushback);
-        eb_conn_mark(call->conn->conn);
-    }
+    finish_later(call, status, text, 0);
 }
 
 /* A stream whose peer has sent all, or that is being drained, ends with its last answer. */
@@ -134,7 +145,7 @@ static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
             finish(call, EB_STATUS_OK, NULL);
         }
     } else if (!stream || lookup->undecodable) {
-        finish_with(call, &lookup->error, lookup->pushback_ms);
+        finish_later(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
     } else {
         answer_stream_error(call, lookup);
     }
@@ -148,6 +159,7 @@ static void unlink_lookup(struct eb_lookup *lookup)
         return;
     }
     conn->in_flight--;
+    conn->queued_answer_bytes -= lookup->queued_answer_bytes;
     if (lookup->previous) {
         lookup->previous->next = lookup->next;
     } else {
@@ -158,14 +170,39 @@ static void unlink_lookup(struct eb_lookup *lookup)
     }
 }
 
+/* Whether the connection has as much going on as it may: requests, or answers it does not take. */
+static bool is_busy(const struct eb_rpc_conn *conn)
+{
+    const struct eb_limits *limits = limits_of(conn);
+    uint64_t answer_bytes = conn->queued_answer_bytes + eb_conn_waiting_bytes(conn->conn);
+    return conn->in_flight >= limits->in_flight_max || answer_bytes >= limits->outbound_bytes_max;
+}
+
+static void pause_stream(struct eb_rpc_call *call)
+{
+    if (call->method->kind == METHOD_LOOKUP_STREAM && !call->paused && !call->finished) {
+        call->paused = true;
+        call->conn->paused_count++;
+        eb_grpc_call_pause(call->call);
+    }
+}
+
+static void pause_streams(struct eb_rpc_conn *conn)
+{
+    for (struct eb_rpc_call *call = conn->calls; call; call = call->next) {
+        pause_stream(call);
+    }
+}
+
 static void resume_streams(struct eb_rpc_conn *conn)
 {
-    if (conn->in_flight >= limits_of(conn)->in_flight_max) {
+    if (conn->paused_count == 0 || is_busy(conn)) {
         return;
     }
     for (struct eb_rpc_call *call = conn->calls; call; call = call->next) {
         if (call->paused && !call->draining) {
             call->paused = false;
+            conn->paused_count--;
             eb_grpc_call_resume(call->call);
             eb_conn_mark(conn->conn);
         }
@@ -238,6 +275,9 @@ static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message messag
     }
     if (over || eb_lookup_run(lookup)) {
         end_lookup(lookup);
+    } else {
+        lookup->queued_answer_bytes = lookup->answer->size;
+        conn->queued_answer_bytes += lookup->queued_answer_bytes;
     }
 }
 
@@ -255,9 +295,10 @@ static void answer_catalogue(struct eb_rpc_call *call)
     };
     eb_arena_reset(&loop->arena, limits_of(call->conn)->response_bytes_max);
     struct eb_outgoing *made = call->method->answer(&asked, &error);
-    give_message(call->conn, &call->message);
+    eb_arena_reset(&loop->arena, 0);
+    drop_kept_message(call);
     if (!made) {
-        finish_with(call, &error, 0);
+        finish(call, error.status, error.text);
         return;
     }
     eb_grpc_call_answer(call->call, made);
@@ -276,11 +317,13 @@ static void start_unary(struct eb_rpc_call *call)
         return;
     }
     struct eb_grpc_message message = call->message;
+    conn->unended_bytes -= message.size;
     call->message = (struct eb_grpc_message){0};
-    if (conn->in_flight >= limits_of(conn)->in_flight_max) {
+    if (is_busy(conn)) {
         give_message(conn, &message);
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "too many requests of this connection are being worked on (in_flight_max)");
+            "this connection has too many requests being worked on (in_flight_max) or answers that "
+            "it does not read (outbound_bytes_max)");
         return;
     }
     start_lookup(call, message);
@@ -298,13 +341,18 @@ static const struct method *find_method(const char *path)
     return NULL;
 }
 
-static uint64_t call_deadline_ns(const struct eb_grpc_call *call)
+/* A unary call has a deadline even where it names none: it must not wait for its peer for ever. */
+static uint64_t call_deadline_ns(
+    const struct eb_grpc_call *call, enum method_kind kind, const struct eb_limits *limits)
 {
-    uint64_t now_ns = uv_hrtime();
-    if (call->timeout_us == 0 || call->timeout_us > (UINT64_MAX - now_ns) / 1000) {
-        return UINT64_MAX;
+    uint64_t longest_us = kind == METHOD_LOOKUP_STREAM ? 0 : limits->deadline_max_ms * 1000;
+    uint64_t timeout_us = call->timeout_us;
+    if (longest_us != 0 && (timeout_us == 0 || timeout_us > longest_us)) {
+        timeout_us = longest_us;
     }
-    return now_ns + call->timeout_us * 1000;
+    uint64_t now_ns = uv_hrtime();
+    bool endless = timeout_us == 0 || timeout_us > (UINT64_MAX - now_ns) / 1000;
+    return endless ? UINT64_MAX : now_ns + timeout_us * 1000;
 }
 
 static void on_call(void *context, struct eb_grpc_call *grpc_call)
@@ -325,7 +373,7 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     call->call = grpc_call;
     call->conn = conn;
     call->method = method;
-    call->deadline_ns = call_deadline_ns(grpc_call);
+    call->deadline_ns = call_deadline_ns(grpc_call, method->kind, limits_of(conn));
     call->next = conn->calls;
     if (conn->calls) {
         conn->calls->previous = call;
@@ -335,6 +383,23 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     if (method->kind == METHOD_LOOKUP_STREAM && eb_loop_is_draining(conn->loop->home.loop)) {
         call->draining = true;
         finish_stream_if_over(call);
+    }
+    if (is_busy(conn)) {
+        pause_stream(call);
+    }
+}
+
+/* Until the peer ends its side. A peer that never does holds no more than its window would. */
+static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message message)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    call->has_message = true;
+    call->message = message;
+    conn->unended_bytes += message.size;
+    if (conn->unended_bytes > UNENDED_MESSAGES_MAX * limits_of(conn)->request_bytes_max) {
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
+            "too many bytes of calls that have a message and are not ended");
+        drop_kept_message(call);
     }
 }
 
@@ -354,14 +419,12 @@ static void on_message(
                 call, EB_STATUS_UNIMPLEMENTED, "a unary call takes one message; there were more");
             return;
         }
-        call->has_message = true;
-        call->message = message;
+        keep_message(call, message);
         return;
     }
     start_lookup(call, message);
-    if (conn->in_flight >= limits_of(conn)->in_flight_max && !call->paused && !call->finished) {
-        call->paused = true;
-        eb_grpc_call_pause(grpc_call);
+    if (is_busy(conn)) {
+        pause_streams(conn);
     }
 }
 
@@ -393,9 +456,8 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
             eb_lookup_cancel(lookup);
         }
     }
-    if (call->message.bytes) {
-        give_message(conn, &call->message);
-    }
+    drop_kept_message(call);
+    conn->paused_count -= call->paused;
     if (call->previous) {
         call->previous->next = call->next;
     } else {
@@ -421,17 +483,22 @@ static void on_conn_open(struct eb_conn *conn)
     eb_conn_set_user(conn, state);
 }
 
-/* Streams may have a deadline of their own, and no other event when it passes. */
-static void on_conn_tick(struct eb_conn *conn, uint64_t now_ms)
+/* A call that waits for its peer has no other event when its deadline passes. */
+static void on_conn_tick(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
     uint64_t now_ns = uv_hrtime();
-    (void)now_ms;
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
         if (now_ns >= call->deadline_ns) {
             finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the call's deadline passed");
         }
     }
+}
+
+static void on_conn_written(struct eb_conn *conn)
+{
+    struct eb_rpc_conn *state = eb_conn_user(conn);
+    resume_streams(state);
 }
 
 static void on_conn_drain(struct eb_conn *conn)
@@ -495,6 +562,7 @@ void eb_service_attach(struct eb_loop_options *options)
             .on_close = on_call_close},
         .on_open = on_conn_open,
         .on_tick = on_conn_tick,
+        .on_written = on_conn_written,
         .on_drain = on_conn_drain,
         .on_close = on_conn_close,
     };

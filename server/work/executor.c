@@ -30,15 +30,12 @@ static void drop_first(struct eb_executor *executor)
     if (!executor->first) {
         executor->last = NULL;
     }
-    executor->queue_bytes -= work->gather_bytes;
+    executor->queue_bytes -= work->weight_bytes;
     work->whole = true;
 }
 
 static bool is_expired(const struct eb_work *work)
 {
-    if (work->begun) {
-        return false;
-    }
     return (work->cancelled && atomic_load_explicit(work->cancelled, memory_order_relaxed)) ||
            (work->deadline_ns != 0 && uv_hrtime() >= work->deadline_ns);
 }
@@ -62,7 +59,6 @@ static void cut_tile(struct eb_executor *executor, struct eb_bag_tile *tile)
     tile->bag_first = work->next_bag;
     tile->bag_end = eb_bag_tile_end(job, work->next_bag, TILE_BYTES);
     work->next_bag = tile->bag_end;
-    work->begun = true;
     work->open_tiles++;
     skip_finished_jobs(work);
     if (work->next_job == work->job_count) {
@@ -70,13 +66,18 @@ static void cut_tile(struct eb_executor *executor, struct eb_bag_tile *tile)
     }
 }
 
-/* Ends the first work without computing it, outside the lock. */
+/* Ends the first work without computing more of it: outside the lock, or with its last open tile.
+ */
 static void end_first(struct eb_executor *executor, enum eb_work_outcome outcome)
 {
     struct eb_work *work = executor->first;
     drop_first(executor);
+    work->outcome = outcome;
+    if (work->open_tiles > 0) {
+        return;
+    }
     uv_mutex_unlock(&executor->lock);
-    work->on_done(work, outcome);
+    work->on_done(work, work->outcome);
     uv_mutex_lock(&executor->lock);
 }
 
@@ -120,7 +121,7 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
     bool over = work->whole && work->open_tiles == 0;
     uv_mutex_unlock(&executor->lock);
     if (over) {
-        work->on_done(work, EB_WORK_DONE);
+        work->on_done(work, work->outcome);
     }
 }
 
@@ -140,7 +141,8 @@ static void free_executor(struct eb_executor *executor)
 struct eb_executor *eb_executor_create(
     const struct eb_bag_ops *ops, unsigned thread_count, uint64_t queue_bytes_max)
 {
-    struct eb_executor *executor = calloc(1, sizeof *executor);
+    struct eb_executor *executor =
+        thread_count <= eb_bag_parallel_limit() ? calloc(1, sizeof *executor) : NULL;
     if (!executor) {
         return NULL;
     }
@@ -183,11 +185,11 @@ bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)
     work->next_job = 0;
     work->next_bag = 0;
     work->open_tiles = 0;
-    work->begun = false;
+    work->outcome = EB_WORK_DONE;
     work->whole = false;
     uv_mutex_lock(&executor->lock);
     bool fits = executor->queue_bytes == 0 ||
-                work->gather_bytes <= executor->queue_bytes_max - executor->queue_bytes;
+                executor->queue_bytes + work->weight_bytes <= executor->queue_bytes_max;
     if (fits) {
         if (executor->last) {
             executor->last->next = work;
@@ -195,7 +197,7 @@ bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)
             executor->first = work;
         }
         executor->last = work;
-        executor->queue_bytes += work->gather_bytes;
+        executor->queue_bytes += work->weight_bytes;
         uv_cond_signal(&executor->filled);
     }
     uv_mutex_unlock(&executor->lock);

@@ -10,14 +10,14 @@
 
 enum eb_work_outcome {
     EB_WORK_DONE,    /* every job is computed */
-    EB_WORK_EXPIRED, /* its deadline had passed before the first tile: nothing was computed */
+    EB_WORK_EXPIRED, /* its deadline passed, or it was cancelled, before the last tile was begun */
 };
 
 /* Checked jobs that are done together. */
 struct eb_work {
     struct eb_bag_job *jobs; /* [job_count], with their outputs set */
     size_t job_count;
-    uint64_t gather_bytes;        /* of all jobs: what the work weighs in the queue */
+    uint64_t weight_bytes;        /* what its jobs read and write: its share of the queue */
     uint64_t deadline_ns;         /* uv_hrtime; 0: none */
     const atomic_bool *cancelled; /* true: the work is treated as expired; NULL: never */
     void (*on_done)(struct eb_work *work, enum eb_work_outcome outcome);
@@ -26,13 +26,14 @@ struct eb_work {
     size_t next_job;
     uint32_t next_bag;
     size_t open_tiles;
-    bool begun; /* a tile has been given out */
+    enum eb_work_outcome outcome;
     bool whole; /* every tile has been given out */
 };
 
 struct eb_executor; /* opaque */
 
-/* Starts `thread_count` threads. NULL: no memory or no threads. */
+/* Starts `thread_count` threads. NULL: no memory, no thread to lead them, or OMP_THREAD_LIMIT is
+ * less. Where the system refuses one of the others, the OpenMP runtime ends the process. */
 struct eb_executor *eb_executor_create(
     const struct eb_bag_ops *ops, unsigned thread_count, uint64_t queue_bytes_max);
 /* Every work submitted must be done. Joins the team. Accepts NULL. */

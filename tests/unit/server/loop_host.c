@@ -74,10 +74,14 @@ static void on_open(struct eb_conn *conn)
     atomic_fetch_add(&find_host(conn)->opened_count, 1);
 }
 
-static void on_tick(struct eb_conn *conn, uint64_t now_ms)
+static void on_written(struct eb_conn *conn)
 {
     (void)conn;
-    (void)now_ms;
+}
+
+static void on_tick(struct eb_conn *conn)
+{
+    (void)conn;
 }
 
 static void on_drain(struct eb_conn *conn)
@@ -120,6 +124,7 @@ void loop_host_init(struct loop_host *host)
                        .on_close = on_call_close},
             .on_open = on_open,
             .on_tick = on_tick,
+            .on_written = on_written,
             .on_drain = on_drain,
             .on_close = on_close},
         .conn_limits = {.session = {.request_bytes_max = 1 << 20,

@@ -73,7 +73,7 @@ static struct counted_work *make_work(void)
         .out_stride_bytes = sizeof rows[0]};
     counted->work = (struct eb_work){.jobs = &counted->job,
         .job_count = 1,
-        .gather_bytes = counted->job.gather_bytes,
+        .weight_bytes = counted->job.gather_bytes,
         .on_done = on_done};
     return counted;
 }
@@ -167,9 +167,9 @@ static void ends_a_work_of_no_bags(void **state)
     struct counted_work *works[2] = {make_work(), make_work()};
     works[0]->job.bag_count = 0;
     works[0]->job.gather_bytes = 0;
-    works[0]->work.gather_bytes = 0;
+    works[0]->work.weight_bytes = 0;
     works[1]->work.job_count = 0;
-    works[1]->work.gather_bytes = 0;
+    works[1]->work.weight_bytes = 0;
     assert_true(eb_executor_submit(executor, &works[0]->work));
     assert_true(eb_executor_submit(executor, &works[1]->work));
     assert_true(wait_for_all(works, 2));
@@ -197,11 +197,11 @@ static void refuses_what_does_not_fit_the_queue(void **state)
     for (int i = 0; i < THREADS + 2; i++) {
         works[i] = make_work();
     }
-    struct eb_executor *executor = create(works[0]->work.gather_bytes);
+    struct eb_executor *executor = create(works[0]->work.weight_bytes);
     for (int i = 0; i < THREADS; i++) {
         works[i]->work.on_done = on_done_held;
         works[i]->work.job_count = 0;
-        works[i]->work.gather_bytes = 0;
+        works[i]->work.weight_bytes = 0;
         assert_true(eb_executor_submit(executor, &works[i]->work));
     }
     /* The team is held or about to be: what is queued now stays queued. */
@@ -214,6 +214,38 @@ static void refuses_what_does_not_fit_the_queue(void **state)
     assert_false(fits);
     assert_true(eb_executor_submit(executor, &works[THREADS + 1]->work));
     assert_true(wait_for_all(works, THREADS + 2));
+    for (int i = 0; i < THREADS + 2; i++) {
+        free_work(works[i]);
+    }
+    uv_sem_destroy(&hold);
+    eb_executor_destroy(executor);
+}
+
+/* While a work larger than the whole queue waits, the queue is full, not endless. */
+static void takes_a_work_that_is_too_large_alone(void **state)
+{
+    (void)state;
+    struct counted_work *works[THREADS + 2];
+    assert_int_equal(uv_sem_init(&hold, 0), 0);
+    for (int i = 0; i < THREADS + 2; i++) {
+        works[i] = make_work();
+    }
+    struct eb_executor *executor = create(works[0]->work.weight_bytes - 1);
+    for (int i = 0; i < THREADS; i++) {
+        works[i]->work.on_done = on_done_held;
+        works[i]->work.job_count = 0;
+        works[i]->work.weight_bytes = 0;
+        assert_true(eb_executor_submit(executor, &works[i]->work));
+    }
+    bool large_fits = eb_executor_submit(executor, &works[THREADS]->work);
+    works[THREADS + 1]->work.weight_bytes = 1;
+    bool next_fits = eb_executor_submit(executor, &works[THREADS + 1]->work);
+    for (int i = 0; i < THREADS; i++) {
+        uv_sem_post(&hold);
+    }
+    assert_true(wait_for_all(works, THREADS + 1));
+    assert_true(large_fits);
+    assert_false(next_fits);
     for (int i = 0; i < THREADS + 2; i++) {
         free_work(works[i]);
     }
@@ -234,6 +266,7 @@ int main(void)
         cmocka_unit_test(ends_a_cancelled_work_without_computing),
         cmocka_unit_test(ends_a_work_of_no_bags),
         cmocka_unit_test(refuses_what_does_not_fit_the_queue),
+        cmocka_unit_test(takes_a_work_that_is_too_large_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

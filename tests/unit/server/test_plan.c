@@ -230,7 +230,7 @@ static void make_missing(struct eb_wire_query *query)
 static void make_undecodable(struct eb_wire_query *query)
 {
     static const struct eb_error fault = {
-        .status = EB_STATUS_UNIMPLEMENTED, .text = "queries: a fault of the codec's"};
+        .status = EB_STATUS_UNIMPLEMENTED, .text = "queries[1] \"t\": a fault of the codec's"};
     query->fault = &fault;
 }
 
@@ -241,8 +241,8 @@ struct flaw {
 };
 
 static const struct flaw flaws[] = {
-    {make_undecodable, EB_STATUS_UNIMPLEMENTED, "a fault of the codec's"},
     {make_unknown, EB_STATUS_NOT_FOUND, "no table of that name"},
+    {make_undecodable, EB_STATUS_UNIMPLEMENTED, "a fault of the codec's"},
     {make_misfit, EB_STATUS_INVALID_ARGUMENT, "num_bags"},
     {make_descending, EB_STATUS_INVALID_ARGUMENT, "offsets[1] = 0"},
     {make_missing, EB_STATUS_OUT_OF_RANGE, "indices[1] = 4"},

@@ -379,9 +379,33 @@ static void refuses_what_the_queue_does_not_hold(void **state)
     stop(&trial);
 }
 
+static void does_not_read_a_stream_opened_at_in_flight_max(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct service_call late;
+    service_host_init(&trial.host);
+    trial.host.config.limits.in_flight_max = 1;
+    start(&trial);
+    service_host_hold(&trial.host);
+    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 100000}, true);
+    service_peer_settle(&trial.peer);
+    uint64_t one_bytes = loop_host_taken_bytes(&trial.host.loops);
+    service_call_open(&trial.peer, &late, STREAM, 0);
+    service_call_write(&late, &(struct service_request){.id = 2, .bags = 100000}, true);
+    service_peer_settle(&trial.peer);
+    assert_true(loop_host_taken_bytes(&trial.host.loops) < one_bytes + 100000);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
+    service_call_expect_end(&trial.peer, &late, EB_STATUS_OK);
+    stop(&trial);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(does_not_read_a_stream_opened_at_in_flight_max),
         cmocka_unit_test(refuses_a_unary_call_without_a_message),
         cmocka_unit_test(does_not_read_a_stream_past_in_flight_max),
         cmocka_unit_test(reads_on_when_the_lookup_of_a_cancelled_call_is_back),

@@ -1,0 +1,104 @@
+"""What one peer can make the server hold: messages it does not end, answers it does not take."""
+
+import struct
+import time
+import unittest
+
+from embag.v1 import embedding_bag_pb2 as pb
+from h2raw import (DATA, END_STREAM, HEADERS, LOOKUP_STREAM, RST_STREAM, WINDOW_UPDATE, Connection,
+                   call_fields, frame, header_decode, message)
+from rpc import as_bytes
+from served import OwnServerTest
+
+ROWS = 32768
+GOOD = pb.LookupRequest(model='spec', queries=[
+    pb.BagQuery(table='emb_table', indices=[0, 2], num_bags=1)])
+# An answer of 256 KiB.
+LARGE = pb.LookupRequest(model='spec', queries=[
+    pb.BagQuery(table='emb_table', num_bags=ROWS)])
+MIB = 1 << 20
+
+
+class UnendedCalls(OwnServerTest):
+    """Unary calls with a whole message whose peer does not end its side."""
+
+    def test_a_call_that_is_not_ended_has_a_deadline(self):
+        server = self.serve('--deadline-max-ms', '500')
+        with Connection(server.port) as peer:
+            silent = peer.open()
+            waiting = peer.call(message(as_bytes(GOOD)), end=False)
+            started = time.monotonic()
+            self.assertEqual(peer.status(silent)[1], 4)
+            self.assertEqual(peer.status(waiting)[1], 4)
+            self.assertGreater(time.monotonic() - started, 0.4)
+            self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD))))[1], 0)
+
+    def test_messages_that_are_not_ended_are_bounded(self):
+        server = self.serve('--request-bytes-max', '65536')
+        request = pb.LookupRequest(model='spec', queries=[pb.BagQuery(
+            table='emb_table', indices_i32=bytes(60000), num_bags=1)])
+        with Connection(server.port) as peer:
+            held = [peer.call(message(as_bytes(request)), end=False) for _ in range(3)]
+            self.assertEqual(peer.status(held[2])[1], 8)
+            # Ended, the others are answered.
+            for stream in held[:2]:
+                peer.data(stream, b'')
+                self.assertEqual(peer.status(stream)[1], 0)
+
+
+class UnreadAnswers(OwnServerTest):
+    """Answers for a peer whose windows are closed."""
+
+    def open_windows(self, peer, streams):
+        """Room for everything."""
+        room = struct.pack('>I', (1 << 30))
+        peer.send(b''.join(frame(WINDOW_UPDATE, 0, stream, room) for stream in [0] + streams))
+
+    def test_unary_calls_are_refused_beyond_the_cap(self):
+        server = self.serve('--outbound-bytes-max', str(MIB))
+        with Connection(server.port, window=0) as peer:
+            calls = [peer.call(message(as_bytes(LARGE))) for _ in range(12)]
+            # Each answer is above 256 KiB: the fourth reaches the cap.
+            self.assertEqual([peer.status(call)[1] for call in calls[4:]], [8] * 8)
+            self.open_windows(peer, calls[:4])
+            self.assertEqual([peer.status(call)[1] for call in calls[:4]], [0] * 4)
+
+    def test_a_stream_is_not_read_further_and_goes_on_later(self):
+        server = self.serve('--outbound-bytes-max', str(MIB), '--answer-memory-bytes', '134217728')
+        count = 600  # 150 MiB of answers, more than there is memory for
+        with Connection(server.port, window=0, timeout=60) as peer:
+            stream = peer.open(call_fields(LOOKUP_STREAM))
+            for number in range(count):
+                LARGE.request_id = number + 1
+                peer.data(stream, message(as_bytes(LARGE)), end=False)
+            peer.data(stream, b'')
+            with self.connect(server) as client:
+                self.assertEqual(len(client.lookup(GOOD).results), 1)
+            self.open_windows(peer, [stream])
+            self.assertGreater(self.read_all(peer), count * ROWS * 8)
+
+    def read_all(self, peer):
+        """Bytes of DATA until the call ends, which it must do well; they are not kept."""
+        total = 0
+        while True:
+            got = peer.read_frame()
+            total += len(got.payload) if got.type == DATA else 0
+            if got.type == HEADERS and got.flags & END_STREAM:
+                self.assertEqual(header_decode(got.payload)['grpc-status'], '0')
+                return total
+
+    def test_a_trickle_is_no_progress(self):
+        server = self.serve('--write-timeout-ms', '1000')
+        with Connection(server.port, window=0) as peer:
+            stream = peer.call(message(as_bytes(LARGE)))
+            deadline = time.monotonic() + 20
+            while not any(got.type == RST_STREAM and got.stream == stream for got in peer.waiting):
+                self.assertLess(time.monotonic(), deadline, 'still held')
+                peer.send(frame(WINDOW_UPDATE, 0, stream, b'\x00\x00\x00\x01'))
+                peer._keep(peer.read_frame())
+                time.sleep(0.05)  # the pace of the trickle
+            self.assertEqual(peer.status(stream)[0], 'reset')
+
+
+if __name__ == '__main__':
+    unittest.main()
