@@ -203,6 +203,29 @@ static bool create_loops(struct eb_process *process)
 
 /* ---- ports ---- */
 
+static void log_no_address(const struct eb_address *address, const char *why)
+{
+    char text[EB_ADDRESS_TEXT_BYTES];
+    eb_address_format(address, text);
+    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "listen"),
+        eb_log_text("address", text), eb_log_text("reason", why),
+        eb_log_text("remedy", "stop whoever uses the address, or choose another --listen"));
+}
+
+/* Whether the address can be had, before the models are loaded: that may take minutes. */
+static bool try_address(struct eb_process *process, const struct eb_address *address)
+{
+    struct eb_listener listener;
+    char why[256];
+    (void)process;
+    if (eb_listener_open(&listener, address, true, why, sizeof why) < 0) {
+        log_no_address(address, why);
+        return false;
+    }
+    eb_listener_close(&listener);
+    return true;
+}
+
 /* One resolved address on its loops: a TCP port on all of them, a unix socket on the first, which
  * hands its connections round. */
 static bool listen_on(struct eb_process *process, const struct eb_address *address)
@@ -224,10 +247,7 @@ static bool listen_on(struct eb_process *process, const struct eb_address *addre
             }
         }
         if (code < 0) {
-            eb_address_format(address, text);
-            eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "listen"),
-                eb_log_text("address", text), eb_log_text("reason", why),
-                eb_log_text("remedy", "stop whoever uses the address, or choose another --listen"));
+            log_no_address(address, why);
             return false;
         }
     }
@@ -236,7 +256,10 @@ static bool listen_on(struct eb_process *process, const struct eb_address *addre
     return true;
 }
 
-static bool open_ports(struct eb_process *process)
+typedef bool (*use_address_fn)(struct eb_process *process, const struct eb_address *address);
+
+/* Every address that --listen stands for, until one cannot be used. */
+static bool visit_addresses(struct eb_process *process, use_address_fn use)
 {
     const struct eb_config *config = process->config;
     for (size_t i = 0; i < config->listen_count; i++) {
@@ -248,7 +271,7 @@ static bool open_ports(struct eb_process *process)
             return false;
         }
         for (size_t k = 0; k < count; k++) {
-            if (!listen_on(process, &addresses[k])) {
+            if (!use(process, &addresses[k])) {
                 return false;
             }
         }
@@ -349,10 +372,10 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     process->config = config;
     signal(SIGPIPE, SIG_IGN);
     raise_file_limit(config);
-    /* Ports before models would let clients wait; models before ports keeps them elsewhere until
-     * there is something to answer. */
-    bool ready = open_repository(process) && open_executor(process) && create_loops(process) &&
-                 open_ports(process);
+    /* Listening before there are models would let clients wait; they are better off elsewhere. */
+    bool ready = visit_addresses(process, try_address) && open_repository(process) &&
+                 open_executor(process) && create_loops(process) &&
+                 visit_addresses(process, listen_on);
     if (!ready) {
         eb_process_close(process);
         return NULL;

@@ -21,6 +21,7 @@ struct eb_conn {
     uv_write_t write;
     size_t writing_bytes; /* of the write under way; 0: none is */
     struct eb_conn_links links;
+    struct eb_address address; /* the peer's, for the log */
     struct eb_loop *loop;
     struct eb_grpc_server *session; /* NULL only while opening fails */
     void *user;
@@ -51,24 +52,6 @@ static void on_closed(uv_handle_t *handle)
     free(conn);
 }
 
-/* Where the peer is, for the log. */
-static void format_peer(const struct eb_conn *conn, char out[EB_ADDRESS_TEXT_BYTES])
-{
-    struct eb_address address = {.size = sizeof address.socket_address};
-    int code = UV_ENOTSUP;
-    if (!conn->is_unix) {
-        int size = (int)address.size;
-        code =
-            uv_tcp_getpeername(&conn->peer.tcp, (struct sockaddr *)&address.socket_address, &size);
-        address.size = (socklen_t)size;
-    }
-    if (code < 0) {
-        address = (struct eb_address){.size = sizeof(sa_family_t)};
-        address.socket_address.ss_family = AF_UNIX;
-    }
-    eb_address_format(&address, out);
-}
-
 void eb_conn_close(struct eb_conn *conn, const char *reason)
 {
     if (conn->closing) {
@@ -76,7 +59,7 @@ void eb_conn_close(struct eb_conn *conn, const char *reason)
     }
     conn->closing = true;
     char peer[EB_ADDRESS_TEXT_BYTES];
-    format_peer(conn, peer);
+    eb_address_format(&conn->address, peer);
     eb_log(EB_LOG_DEBUG, "connection_closed", eb_log_text("peer", peer),
         eb_log_text("reason", reason));
     uv_close(&conn->peer.handle, on_closed);
@@ -113,7 +96,7 @@ static void end_faulty(struct eb_conn *conn)
         return;
     }
     char peer[EB_ADDRESS_TEXT_BYTES];
-    format_peer(conn, peer);
+    eb_address_format(&conn->address, peer);
     eb_log(EB_LOG_INFO, "connection_refused", eb_log_text("peer", peer),
         eb_log_text("reason", eb_grpc_server_reason(conn->session)));
     linger(conn);
@@ -304,6 +287,16 @@ void eb_conn_drain(struct eb_conn *conn)
     }
 }
 
+static void read_peer_address(struct eb_address *address, int socket)
+{
+    *address = (struct eb_address){.size = sizeof address->socket_address};
+    if (getpeername(socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
+        /* It is gone already, as the first read will say. */
+        *address = (struct eb_address){.size = sizeof(sa_family_t)};
+        address->socket_address.ss_family = AF_UNIX;
+    }
+}
+
 static int open_stream(struct eb_conn *conn, int socket)
 {
     uv_loop_t *uv = eb_loop_uv(conn->loop);
@@ -334,6 +327,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix)
     conn->loop = loop;
     conn->is_unix = is_unix;
     conn->opened_ms = eb_loop_now_ms(loop);
+    read_peer_address(&conn->address, socket);
     int code = open_stream(conn, socket);
     if (code == 0) {
         conn->session = eb_grpc_server_create(&options->conn_limits.session,
