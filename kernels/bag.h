@@ -118,7 +118,8 @@ struct eb_bag_extent {
     uint64_t result_rows; /* bags; NONE: index_count */
     uint64_t result_row_bytes;
     enum eb_type output_type; /* never unspecified */
-    /* For eb_bag_check: 8 per index, 4 more with weights (8 for f64 and integers), 4 per bag. */
+    /* For eb_bag_check, a multiple of 64: 8 per index, 4 more with weights (8 for f64 and
+     * integers), 4 per bag. */
     uint64_t scratch_bytes;
 };
 

@@ -10,9 +10,6 @@ struct eb_bag_scratch {
     uint64_t bytes; /* a multiple of 64 */
 };
 
-/* Bytes of a weight, and of a sum, of a table of this T. */
-uint64_t eb_bag_scratch_weight_bytes(enum eb_type type);
-
 bool eb_bag_scratch_has_weights(const struct eb_bag_query *query);
 
 /* Where the pieces lie; extent's index_count and result_rows must be set. Cannot overflow within

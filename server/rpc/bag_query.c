@@ -3,6 +3,8 @@
 #include "embag/v1/embedding_bag.pb-c.h"
 
 #include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 /* Kernel enums carry the wire's numbers, so that translating is a cast once they are checked. */
 #define X(name, number, bytes, text)                                                               \
@@ -34,11 +36,16 @@ static const struct eb_wire_array *find_bounds(const struct eb_wire_query *wire)
     return &wire->offsets;
 }
 
-static enum eb_status set_error(const struct eb_bag_query_place *place, struct eb_error *error,
-    enum eb_status status, const char *text)
+bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error *error,
+    enum eb_status status, const char *format, ...)
 {
-    return eb_error_set(
-        error, status, "queries[%zu] \"%s\": %s", place->number, place->wire->table, text);
+    char text[EB_ERROR_TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    eb_error_set(error, status, "queries[%zu] \"%s\": %s", place->number, place->wire->table, text);
+    return false;
 }
 
 bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_query *query,
@@ -51,11 +58,9 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_que
         return false;
     }
     if (!*table) {
-        eb_error_set(error, EB_STATUS_NOT_FOUND,
-            "queries[%zu] \"%s\": model \"%s\" version %llu has no table of that name",
-            place->number, wire->table, place->version->model,
+        return eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" version %llu has no table of that name", place->version->model,
             (unsigned long long)place->version->version);
-        return false;
     }
     enum eb_type type = (*table)->table.type;
     bool weighted = wire->weights_bytes > 0;
@@ -78,25 +83,20 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_que
         .weights_type = wire->weights_type ? (enum eb_type)wire->weights_type : type,
     };
     if (!weighted && wire->weights_type != 0 && query->indices.bytes > 0) {
-        set_error(place, error, EB_STATUS_INVALID_ARGUMENT,
+        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
             "weights_type is set, but there are no weights");
-        return false;
     }
     return true;
 }
 
-void eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
+bool eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
     struct eb_error *error)
 {
+    enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
     switch (fault->class) {
-    case EB_FAULT_MALFORMED:
-        set_error(place, error, EB_STATUS_INVALID_ARGUMENT, fault->text);
-        return;
-    case EB_FAULT_OUT_OF_RANGE:
-        set_error(place, error, EB_STATUS_OUT_OF_RANGE, fault->text);
-        return;
-    case EB_FAULT_TOO_LARGE:
-        set_error(place, error, EB_STATUS_RESOURCE_EXHAUSTED, fault->text);
-        return;
+    case EB_FAULT_MALFORMED: break;
+    case EB_FAULT_OUT_OF_RANGE: status = EB_STATUS_OUT_OF_RANGE; break;
+    case EB_FAULT_TOO_LARGE: status = EB_STATUS_RESOURCE_EXHAUSTED; break;
     }
+    return eb_bag_query_refuse(place, error, status, "%s", fault->text);
 }

@@ -18,6 +18,10 @@ struct eb_bag_query_place {
 bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_query *query,
     const struct eb_named_table **table, struct eb_error *error);
 
-/* Turns a fault of the kernels into the query's error. */
-void eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
+/* Sets the query's error: its place, then the text. Always false, so that a caller can refuse and
+ * return in one line. */
+bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error *error,
+    enum eb_status status, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Refuses it for a fault of the kernels. */
+bool eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
     struct eb_error *error);

@@ -5,23 +5,11 @@
 
 #include <assert.h>
 
-#define SCRATCH_ALIGNMENT 64
-
-static bool fail_query(const struct eb_plan_query *query, struct eb_error *error,
-    enum eb_status status, const char *text)
-{
-    eb_error_set(error, status, "queries[%zu] \"%s\": %s", query->place.number,
-        query->place.wire->table, text);
-    return false;
-}
-
 static bool fail_limit(
     const struct eb_plan_query *query, struct eb_error *error, const char *what, uint64_t limit)
 {
-    eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "queries[%zu] \"%s\": with it the request has more than %llu %s", query->place.number,
-        query->place.wire->table, (unsigned long long)limit, what);
-    return false;
+    return eb_bag_query_refuse(&query->place, error, EB_STATUS_RESOURCE_EXHAUSTED,
+        "with it the request has more than %llu %s", (unsigned long long)limit, what);
 }
 
 /* The request's caps, over all queries so far. No sum can wrap: each addend is bounded by the
@@ -51,26 +39,24 @@ static bool check_concat(
     const struct eb_plan *plan, const struct eb_plan_query *query, struct eb_error *error)
 {
     const struct eb_bag_extent *first = &plan->queries[0].extent;
+    const struct eb_bag_query_place *place = &query->place;
+    const enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
     if (query->query.reduction == EB_REDUCTION_NONE) {
-        return fail_query(
-            query, error, EB_STATUS_INVALID_ARGUMENT, "concat is not possible with NONE");
+        return eb_bag_query_refuse(place, error, status, "concat is not possible with NONE");
     }
     if (!eb_type_is_float(query->extent.output_type)) {
-        return fail_query(query, error, EB_STATUS_INVALID_ARGUMENT,
+        return eb_bag_query_refuse(place, error, status,
             "concat needs floating-point results, and this table holds integers");
     }
     if (query->extent.output_type != first->output_type) {
-        return fail_query(query, error, EB_STATUS_INVALID_ARGUMENT,
-            "concat needs results of one type, and this one differs from the first; set "
-            "output_type");
+        return eb_bag_query_refuse(place, error, status,
+            "concat needs results of one type, and this one is %s, the first %s; set output_type",
+            eb_type_name(query->extent.output_type), eb_type_name(first->output_type));
     }
     if (query->extent.result_rows != first->result_rows) {
-        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "queries[%zu] \"%s\": concat needs as many bags in every query; this one has %llu, the "
-            "first has %llu",
-            query->place.number, query->place.wire->table,
+        return eb_bag_query_refuse(place, error, status,
+            "concat needs as many bags in every query; this one has %llu, the first has %llu",
             (unsigned long long)query->extent.result_rows, (unsigned long long)first->result_rows);
-        return false;
     }
     return true;
 }
@@ -83,8 +69,7 @@ static bool measure_query(struct eb_plan *plan, struct eb_plan_query *query, str
         return false;
     }
     if (!eb_bag_measure(&query->query, &query->extent, &fault)) {
-        eb_bag_query_fault(&query->place, &fault, error);
-        return false;
+        return eb_bag_query_fault(&query->place, &fault, error);
     }
     return count_query(plan, query, error) &&
            (!plan->request->concat || check_concat(plan, query, error));
@@ -105,8 +90,7 @@ static bool measure_queries(struct eb_plan *plan, struct eb_error *error)
             return false;
         }
         plan->count++;
-        plan->scratch_bytes += (query->extent.scratch_bytes + SCRATCH_ALIGNMENT - 1) /
-                               SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT;
+        plan->scratch_bytes += query->extent.scratch_bytes;
     }
     return true;
 }
@@ -119,12 +103,10 @@ static bool check_values(struct eb_plan *plan, struct eb_error *error)
     for (size_t i = 0; i < plan->count; i++) {
         struct eb_plan_query *query = &plan->queries[i];
         if (!eb_bag_check(&query->query, &query->extent, scratch, &plan->jobs[i], &fault)) {
-            eb_bag_query_fault(&query->place, &fault, error);
-            return false;
+            return eb_bag_query_fault(&query->place, &fault, error);
         }
         plan->gather_bytes += plan->jobs[i].gather_bytes;
-        scratch += (query->extent.scratch_bytes + SCRATCH_ALIGNMENT - 1) / SCRATCH_ALIGNMENT *
-                   SCRATCH_ALIGNMENT;
+        scratch += query->extent.scratch_bytes;
     }
     return true;
 }
