@@ -35,7 +35,7 @@
     X(outbound_bytes_max, 67108864, 1048576, 1073741824,                                           \
         "bytes of answers that a connection does not take: at it its streams are not read "        \
         "further "                                                                                 \
-        "and its unary calls get RESOURCE_EXHAUSTED")                                              \
+        "and its unary calls wait")                                                                \
     X(header_timeout_ms, 5000, 100, 600000, "time for a connection's preface and headers")         \
     X(message_timeout_ms, 15000, 100, 600000, "time without progress inside one message")          \
     X(write_timeout_ms, 30000, 100, 600000,                                                        \

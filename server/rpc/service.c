@@ -1,31 +1,13 @@
 #include "server/rpc/service.h"
 
+#include "server/rpc/method.h"
 #include "server/rpc/reply.h"
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Times request_bytes_max: what one connection's kept messages may hold. */
-#define UNENDED_MESSAGES_MAX 2
-
-#define METHOD_PREFIX "/embag.v1.EmbeddingBag/"
-
-enum method_kind { METHOD_LOOKUP, METHOD_LOOKUP_STREAM, METHOD_CATALOGUE };
-
-struct method {
-    const char *path;
-    enum method_kind kind;
-    eb_catalogue_fn answer; /* METHOD_CATALOGUE */
-};
-
-static const struct method methods[] = {
-    {METHOD_PREFIX "Lookup", METHOD_LOOKUP, NULL},
-    {METHOD_PREFIX "LookupStream", METHOD_LOOKUP_STREAM, NULL},
-    {METHOD_PREFIX "ListModels", METHOD_CATALOGUE, eb_catalogue_list_models},
-    {METHOD_PREFIX "GetModel", METHOD_CATALOGUE, eb_catalogue_get_model},
-    {METHOD_PREFIX "GetServer", METHOD_CATALOGUE, eb_catalogue_get_server},
-};
+#define KEPT_MESSAGES_MAX 2
 
 /* The service's state of one loop. */
 struct service_loop {
@@ -41,16 +23,19 @@ struct eb_rpc_conn {
     struct eb_lookup *lookups; /* being worked on */
     uint64_t in_flight;
     uint64_t queued_answer_bytes; /* of lookups that the executor has */
-    uint64_t paused_count;        /* streams that are not read further */
-    uint64_t unended_bytes;       /* messages of unary calls that the peer has not ended */
-    struct eb_rpc_call *calls;
+    uint64_t parked_count;        /* unary calls that wait until answers have been taken */
+    bool resuming;
+    uint64_t paused_count;     /* streams that are not read further */
+    uint64_t kept_bytes;       /* messages of unary calls that are not ended, or parked */
+    struct eb_rpc_call *calls; /* oldest first */
+    struct eb_rpc_call *last_call;
 };
 
 /* The service's state of one call. */
 struct eb_rpc_call {
     struct eb_grpc_call *call;
     struct eb_rpc_conn *conn;
-    const struct method *method;
+    const struct eb_method *method;
     struct eb_rpc_call *next;
     struct eb_rpc_call *previous;
     struct eb_grpc_message message; /* of a unary call, until its request has ended */
@@ -60,7 +45,8 @@ struct eb_rpc_call {
     bool request_ended;
     bool draining; /* a stream: no more is read, what was read is answered */
     bool finished; /* its status has been sent */
-    bool paused;
+    bool paused;   /* a stream: not read further */
+    bool parked;   /* a unary call: its whole message is there and waits */
 };
 
 static const struct eb_limits *limits_of(const struct eb_rpc_conn *conn)
@@ -76,7 +62,7 @@ static void give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *messa
 static void drop_kept_message(struct eb_rpc_call *call)
 {
     if (call->message.bytes) {
-        call->conn->unended_bytes -= call->message.size;
+        call->conn->kept_bytes -= call->message.size;
         give_message(call->conn, &call->message);
     }
 }
@@ -101,7 +87,7 @@ static void finish(struct eb_rpc_call *call, enum eb_status status, const char *
 /* A stream whose peer has sent all, or that is being drained, ends with its last answer. */
 static void finish_stream_if_over(struct eb_rpc_call *call)
 {
-    if (call->method->kind != METHOD_LOOKUP_STREAM || call->in_flight > 0) {
+    if (call->method->kind != EB_METHOD_LOOKUP_STREAM || call->in_flight > 0) {
         return;
     }
     if (call->request_ended) {
@@ -137,7 +123,7 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
 
 static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
-    bool stream = call->method->kind == METHOD_LOOKUP_STREAM;
+    bool stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
     if (lookup->answer) {
         eb_grpc_call_answer(call->call, lookup->answer);
         lookup->answer = NULL;
@@ -170,17 +156,22 @@ static void unlink_lookup(struct eb_lookup *lookup)
     }
 }
 
-/* Whether the connection has as much going on as it may: requests, or answers it does not take. */
+/* Whether answers fill what the connection may have of them, taken by the peer or not. */
+static bool is_full(const struct eb_rpc_conn *conn)
+{
+    uint64_t answer_bytes = conn->queued_answer_bytes + eb_conn_waiting_bytes(conn->conn);
+    return answer_bytes >= limits_of(conn)->outbound_bytes_max;
+}
+
+/* Whether the connection has as much going on as it may. */
 static bool is_busy(const struct eb_rpc_conn *conn)
 {
-    const struct eb_limits *limits = limits_of(conn);
-    uint64_t answer_bytes = conn->queued_answer_bytes + eb_conn_waiting_bytes(conn->conn);
-    return conn->in_flight >= limits->in_flight_max || answer_bytes >= limits->outbound_bytes_max;
+    return conn->in_flight >= limits_of(conn)->in_flight_max || is_full(conn);
 }
 
 static void pause_stream(struct eb_rpc_call *call)
 {
-    if (call->method->kind == METHOD_LOOKUP_STREAM && !call->paused && !call->finished) {
+    if (call->method->kind == EB_METHOD_LOOKUP_STREAM && !call->paused && !call->finished) {
         call->paused = true;
         call->conn->paused_count++;
         eb_grpc_call_pause(call->call);
@@ -194,20 +185,7 @@ static void pause_streams(struct eb_rpc_conn *conn)
     }
 }
 
-static void resume_streams(struct eb_rpc_conn *conn)
-{
-    if (conn->paused_count == 0 || is_busy(conn)) {
-        return;
-    }
-    for (struct eb_rpc_call *call = conn->calls; call; call = call->next) {
-        if (call->paused && !call->draining) {
-            call->paused = false;
-            conn->paused_count--;
-            eb_grpc_call_resume(call->call);
-            eb_conn_mark(conn->conn);
-        }
-    }
-}
+static void resume(struct eb_rpc_conn *conn);
 
 /* Answers what is over and gives everything back. */
 static void end_lookup(struct eb_lookup *lookup)
@@ -222,7 +200,7 @@ static void end_lookup(struct eb_lookup *lookup)
     }
     eb_lookup_give(lookup);
     if (conn) {
-        resume_streams(conn);
+        resume(conn);
     }
 }
 
@@ -267,7 +245,7 @@ static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message messag
     link_lookup(lookup, call);
     bool over = !eb_lookup_read(
         lookup, message, call->deadline_ns < longest_ns ? call->deadline_ns : longest_ns);
-    if (!over && call->method->kind == METHOD_LOOKUP_STREAM && is_in_flight(lookup)) {
+    if (!over && call->method->kind == EB_METHOD_LOOKUP_STREAM && is_in_flight(lookup)) {
         over = true;
         eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
             "request_id %llu is in flight on this stream already",
@@ -305,6 +283,18 @@ static void answer_catalogue(struct eb_rpc_call *call)
     finish(call, EB_STATUS_OK, NULL);
 }
 
+static void start_kept(struct eb_rpc_call *call)
+{
+    struct eb_grpc_message message = call->message;
+    call->message = (struct eb_grpc_message){0};
+    if (call->finished) {
+        give_message(call->conn, &message);
+    } else {
+        start_lookup(call, message);
+    }
+    call->conn->kept_bytes -= message.size;
+}
+
 static void start_unary(struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
@@ -312,40 +302,54 @@ static void start_unary(struct eb_rpc_call *call)
         finish(call, EB_STATUS_UNIMPLEMENTED, "a unary call needs one message; there was none");
         return;
     }
-    if (call->method->kind == METHOD_CATALOGUE) {
+    if (call->method->kind == EB_METHOD_CATALOGUE) {
         answer_catalogue(call);
         return;
     }
-    struct eb_grpc_message message = call->message;
-    conn->unended_bytes -= message.size;
-    call->message = (struct eb_grpc_message){0};
-    if (is_busy(conn)) {
-        give_message(conn, &message);
+    if (conn->in_flight >= limits_of(conn)->in_flight_max) {
+        drop_kept_message(call);
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "this connection has too many requests being worked on (in_flight_max) or answers that "
-            "it does not read (outbound_bytes_max)");
+            "this connection has too many requests being worked on (in_flight_max)");
         return;
     }
-    start_lookup(call, message);
+    if (is_full(conn)) {
+        call->parked = true;
+        conn->parked_count++;
+        return;
+    }
+    start_kept(call);
+}
+
+/* Goes on, oldest first, with what waited for the connection to be less busy. What is started here
+ * may be over at once and ask again: one pass at a time is enough. */
+static void resume(struct eb_rpc_conn *conn)
+{
+    if (conn->resuming || conn->paused_count + conn->parked_count == 0) {
+        return;
+    }
+    conn->resuming = true;
+    for (struct eb_rpc_call *call = conn->calls; call && !is_busy(conn); call = call->next) {
+        if (call->paused && !call->draining) {
+            call->paused = false;
+            conn->paused_count--;
+            eb_grpc_call_resume(call->call);
+            eb_conn_mark(conn->conn);
+        } else if (call->parked) {
+            call->parked = false;
+            conn->parked_count--;
+            start_kept(call);
+        }
+    }
+    conn->resuming = false;
 }
 
 /* ---- events of a connection's calls ---- */
 
-static const struct method *find_method(const char *path)
-{
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (strcmp(path, methods[i].path) == 0) {
-            return &methods[i];
-        }
-    }
-    return NULL;
-}
-
 /* A unary call has a deadline even where it names none: it must not wait for its peer for ever. */
 static uint64_t call_deadline_ns(
-    const struct eb_grpc_call *call, enum method_kind kind, const struct eb_limits *limits)
+    const struct eb_grpc_call *call, enum eb_method_kind kind, const struct eb_limits *limits)
 {
-    uint64_t longest_us = kind == METHOD_LOOKUP_STREAM ? 0 : limits->deadline_max_ms * 1000;
+    uint64_t longest_us = kind == EB_METHOD_LOOKUP_STREAM ? 0 : limits->deadline_max_ms * 1000;
     uint64_t timeout_us = call->timeout_us;
     if (longest_us != 0 && (timeout_us == 0 || timeout_us > longest_us)) {
         timeout_us = longest_us;
@@ -358,12 +362,12 @@ static uint64_t call_deadline_ns(
 static void on_call(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_conn *conn = eb_conn_user(context);
-    const struct method *method = find_method(grpc_call->path);
+    const struct eb_method *method = eb_method_find(grpc_call->path);
     struct eb_rpc_call *call = method && conn ? calloc(1, sizeof *call) : NULL;
     if (!call) {
         char text[EB_ERROR_TEXT_BYTES];
-        snprintf(text, sizeof text, "no method \"%s\"; this server has %s%s", grpc_call->path,
-            METHOD_PREFIX, "Lookup, LookupStream, ListModels, GetModel, GetServer");
+        snprintf(text, sizeof text, "no method \"%s\"; this server has " EB_METHOD_NAMES,
+            grpc_call->path);
         grpc_call->user = NULL;
         eb_grpc_call_finish(grpc_call,
             method ? EB_STATUS_RESOURCE_EXHAUSTED : EB_STATUS_UNIMPLEMENTED,
@@ -374,13 +378,15 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     call->conn = conn;
     call->method = method;
     call->deadline_ns = call_deadline_ns(grpc_call, method->kind, limits_of(conn));
-    call->next = conn->calls;
-    if (conn->calls) {
-        conn->calls->previous = call;
+    call->previous = conn->last_call;
+    if (call->previous) {
+        call->previous->next = call;
+    } else {
+        conn->calls = call;
     }
-    conn->calls = call;
+    conn->last_call = call;
     grpc_call->user = call;
-    if (method->kind == METHOD_LOOKUP_STREAM && eb_loop_is_draining(conn->loop->home.loop)) {
+    if (method->kind == EB_METHOD_LOOKUP_STREAM && eb_loop_is_draining(conn->loop->home.loop)) {
         call->draining = true;
         finish_stream_if_over(call);
     }
@@ -395,8 +401,8 @@ static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message messag
     struct eb_rpc_conn *conn = call->conn;
     call->has_message = true;
     call->message = message;
-    conn->unended_bytes += message.size;
-    if (conn->unended_bytes > UNENDED_MESSAGES_MAX * limits_of(conn)->request_bytes_max) {
+    conn->kept_bytes += message.size;
+    if (conn->kept_bytes > KEPT_MESSAGES_MAX * limits_of(conn)->request_bytes_max) {
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "too many bytes of calls that have a message and are not ended");
         drop_kept_message(call);
@@ -412,7 +418,7 @@ static void on_message(
         give_message(conn, &message);
         return;
     }
-    if (call->method->kind != METHOD_LOOKUP_STREAM) {
+    if (call->method->kind != EB_METHOD_LOOKUP_STREAM) {
         if (call->has_message) {
             give_message(conn, &message);
             finish(
@@ -436,7 +442,7 @@ static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
         return;
     }
     call->request_ended = true;
-    if (call->method->kind == METHOD_LOOKUP_STREAM) {
+    if (call->method->kind == EB_METHOD_LOOKUP_STREAM) {
         finish_stream_if_over(call);
     } else {
         start_unary(call);
@@ -458,6 +464,7 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
     }
     drop_kept_message(call);
     conn->paused_count -= call->paused;
+    conn->parked_count -= call->parked;
     if (call->previous) {
         call->previous->next = call->next;
     } else {
@@ -465,6 +472,8 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
     }
     if (call->next) {
         call->next->previous = call->previous;
+    } else {
+        conn->last_call = call->previous;
     }
     free(call);
 }
@@ -498,14 +507,14 @@ static void on_conn_tick(struct eb_conn *conn)
 static void on_conn_written(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
-    resume_streams(state);
+    resume(state);
 }
 
 static void on_conn_drain(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
-        if (call->method->kind == METHOD_LOOKUP_STREAM) {
+        if (call->method->kind == EB_METHOD_LOOKUP_STREAM) {
             call->draining = true;
             finish_stream_if_over(call);
         }

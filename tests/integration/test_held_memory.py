@@ -54,14 +54,24 @@ class UnreadAnswers(OwnServerTest):
         room = struct.pack('>I', (1 << 30))
         peer.send(b''.join(frame(WINDOW_UPDATE, 0, stream, room) for stream in [0] + streams))
 
-    def test_unary_calls_are_refused_beyond_the_cap(self):
-        server = self.serve('--outbound-bytes-max', str(MIB))
+    def test_unary_calls_wait_beyond_the_cap(self):
+        server = self.serve('--outbound-bytes-max', str(MIB), '--answer-memory-bytes', '134217728',
+                            '--response-bytes-max', str(4 * MIB))
+        large = pb.LookupRequest(model='spec', queries=[
+            pb.BagQuery(table='emb_table', num_bags=8 * ROWS)])
+        with Connection(server.port, window=0) as peer:
+            # 200 MiB of answers, more than there is memory for.
+            calls = [peer.call(message(as_bytes(large))) for _ in range(100)]
+            with self.connect(server) as client:
+                self.assertEqual(len(client.lookup(GOOD).results), 1)
+            self.open_windows(peer, calls)
+            self.assertEqual([peer.status(call)[1] for call in calls], [0] * 100)
+
+    def test_a_call_that_waits_has_a_deadline(self):
+        server = self.serve('--outbound-bytes-max', str(MIB), '--deadline-max-ms', '1000')
         with Connection(server.port, window=0) as peer:
             calls = [peer.call(message(as_bytes(LARGE))) for _ in range(12)]
-            # Each answer is above 256 KiB: the fourth reaches the cap.
-            self.assertEqual([peer.status(call)[1] for call in calls[4:]], [8] * 8)
-            self.open_windows(peer, calls[:4])
-            self.assertEqual([peer.status(call)[1] for call in calls[:4]], [0] * 4)
+            self.assertEqual([peer.status(call)[1] for call in calls[5:]], [4] * 7)
 
     def test_a_stream_is_not_read_further_and_goes_on_later(self):
         server = self.serve('--outbound-bytes-max', str(MIB), '--answer-memory-bytes', '134217728')

@@ -1,0 +1,24 @@
+/* The methods of embag.v1.EmbeddingBag, by the path of a call.
+ * Thread, memory: constants. */
+#pragma once
+
+#include "server/rpc/catalogue.h"
+
+enum eb_method_kind {
+    EB_METHOD_LOOKUP,        /* one request, one answer */
+    EB_METHOD_LOOKUP_STREAM, /* many of both */
+    EB_METHOD_CATALOGUE      /* one request, answered at once from what does not change */
+};
+
+struct eb_method {
+    const char *path;
+    enum eb_method_kind kind;
+    eb_catalogue_fn answer; /* EB_METHOD_CATALOGUE */
+};
+
+/* For errors. */
+#define EB_METHOD_NAMES                                                                            \
+    "/embag.v1.EmbeddingBag/Lookup, LookupStream, ListModels, GetModel, GetServer"
+
+/* NULL: there is no such method. */
+const struct eb_method *eb_method_find(const char *path);
