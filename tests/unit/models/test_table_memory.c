@@ -1,10 +1,12 @@
 #include "server/models/table_memory.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,6 +34,46 @@ static void aligns_large_tables_to_pages(void **state)
         taken[bytes - 1] = 1;
     }
     assert_int_equal(memory.mapped_bytes, (1 + 2 + 2) * PAGE);
+    eb_table_memory_deinit(&memory);
+}
+
+/* Whether smaps gives the mapping that `at` lies in the flag hg: advised to huge pages. */
+static bool is_advised_to_huge_pages(const void *at)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    assert_non_null(file);
+    char line[1024];
+    bool is_inside = false;
+    bool is_advised = false;
+    while (fgets(line, sizeof line, file)) {
+        uintptr_t begin;
+        uintptr_t end;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
+            is_inside = begin <= (uintptr_t)at && (uintptr_t)at < end;
+        } else if (is_inside && strncmp(line, "VmFlags:", 8) == 0) {
+            is_advised = strstr(line, " hg") != NULL;
+        }
+    }
+    assert_int_equal(ferror(file), 0);
+    assert_int_equal(fclose(file), 0);
+    return is_advised;
+}
+
+static void advises_all_memory_to_huge_pages(void **state)
+{
+    (void)state;
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) != 0) {
+        print_message("this kernel has no transparent huge pages\n");
+        skip();
+    }
+    struct eb_table_memory memory = {0};
+    struct eb_file_fault fault;
+    const uint8_t *small = take(&memory, 40);
+    const uint8_t *large = take(&memory, 2 * PAGE + 1);
+    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_true(is_advised_to_huge_pages(small));
+    assert_true(is_advised_to_huge_pages(large));
+    assert_true(is_advised_to_huge_pages(large + 3 * PAGE - 1));
     eb_table_memory_deinit(&memory);
 }
 
@@ -130,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(aligns_large_tables_to_pages),
+        cmocka_unit_test(advises_all_memory_to_huge_pages),
         cmocka_unit_test(lets_small_tables_share_a_page),
         cmocka_unit_test(gives_a_place_to_a_table_of_no_rows),
         cmocka_unit_test(gives_zeroed_memory),

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,6 +22,31 @@
 static const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
 static struct eb_scratch scratch;
 
+/* ---- a clock that a test can set ---- */
+
+/* The linker sends clock_gettime in server/models here (--wrap): reports are paced by it. */
+int __real_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+
+static struct {
+    bool is_ours;
+    int64_t now_ms;
+    int64_t step_ms; /* how far a look at it moves it */
+} test_clock;
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *out)
+{
+    if (!test_clock.is_ours) {
+        return __real_clock_gettime(id, out);
+    }
+    test_clock.now_ms += test_clock.step_ms;
+    *out = (struct timespec){
+        .tv_sec = test_clock.now_ms / 1000, .tv_nsec = test_clock.now_ms % 1000 * 1000000};
+    return 0;
+}
+
+/* ---- directories ---- */
+
 static int make_root(void **state)
 {
     (void)state;
@@ -31,6 +57,7 @@ static int make_root(void **state)
 static int remove_root(void **state)
 {
     (void)state;
+    test_clock.is_ours = false;
     eb_scratch_deinit(&scratch);
     return 0;
 }
@@ -134,7 +161,7 @@ static void finds_each_of_a_thousand_tables(void **state)
     eb_table_set_deinit(&set);
 }
 
-/* Data of more than one chunk, and what the load said on its way. */
+/* Data of more than one chunk. */
 static void loads_a_table_of_many_pages(void **state)
 {
     (void)state;
@@ -164,6 +191,87 @@ static void loads_a_table_of_many_pages(void **state)
         }
     }
     eb_table_set_deinit(&set);
+}
+
+/* What a load has reported. An assert must not end a report, so it only collects. */
+struct reports {
+    unsigned count;
+    unsigned wrong_count; /* of those that went backwards, past the total or changed it */
+    uint64_t done_bytes;
+    uint64_t total_bytes;
+    char path[EB_SCRATCH_PATH_BYTES]; /* of the last one */
+};
+
+static void collect(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct reports *reports = context;
+    bool is_total_new = reports->count > 0 && total_bytes != reports->total_bytes;
+    if (done_bytes < reports->done_bytes || done_bytes > total_bytes || is_total_new) {
+        reports->wrong_count++;
+    }
+    reports->count++;
+    reports->done_bytes = done_bytes;
+    reports->total_bytes = total_bytes;
+    snprintf(reports->path, sizeof reports->path, "%s", path);
+}
+
+#define SPARSE_BYTES (20 * 1024 * 1024 + 1) /* two whole chunks and a part of one */
+
+/* A table of zeros that takes no disk. */
+static void write_sparse(const char *name)
+{
+    char dict[128];
+    snprintf(dict, sizeof dict, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }",
+        SPARSE_BYTES);
+    eb_scratch_write_npy(&scratch, name, dict, 0);
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, name, path);
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(truncate(path, status.st_size + SPARSE_BYTES), 0);
+}
+
+/* Loads two sparse tables by a clock that moves by `step_ms` whenever it is looked at. */
+static struct reports load_by_clock(int64_t step_ms)
+{
+    write_sparse("a.npy");
+    write_sparse("b.npy");
+    struct reports reports = {0};
+    const struct eb_load_progress progress = {.report = collect, .context = &reports};
+    struct eb_table_set set;
+    struct eb_file_fault fault = {""};
+    test_clock.is_ours = true;
+    test_clock.now_ms = 0;
+    test_clock.step_ms = step_ms;
+    bool is_good = eb_table_set_load(scratch.root, &limits, &progress, &set, &fault);
+    test_clock.is_ours = false;
+    if (!is_good) {
+        fail_msg("%s", fault.text);
+    }
+    eb_table_set_deinit(&set);
+    return reports;
+}
+
+static void reports_progress_up_to_the_total(void **state)
+{
+    (void)state;
+    struct reports reports = load_by_clock(1000);
+    assert_int_equal(reports.count, 6);
+    assert_int_equal(reports.wrong_count, 0);
+    assert_int_equal(reports.total_bytes, 2 * SPARSE_BYTES);
+    assert_int_equal(reports.done_bytes, reports.total_bytes);
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "b.npy", path);
+    assert_string_equal(reports.path, path);
+}
+
+static void reports_progress_once_a_second(void **state)
+{
+    (void)state;
+    struct reports reports = load_by_clock(500);
+    assert_int_equal(reports.count, 3);
+    assert_int_equal(reports.wrong_count, 0);
+    assert_int_equal(load_by_clock(1).count, 0);
 }
 
 static void names_the_broken_file(void **state)
@@ -319,6 +427,8 @@ int main(void)
         WITH_ROOT(describes_tables_as_kernels_want_them),
         WITH_ROOT(finds_each_of_a_thousand_tables),
         WITH_ROOT(loads_a_table_of_many_pages),
+        WITH_ROOT(reports_progress_up_to_the_total),
+        WITH_ROOT(reports_progress_once_a_second),
         WITH_ROOT(names_the_broken_file),
         WITH_ROOT(names_the_broken_tensor),
         WITH_ROOT(names_both_files_of_a_table_given_twice),
