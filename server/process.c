@@ -305,6 +305,9 @@ static void close_handles(struct eb_process *process)
 {
     if (process->has_handles) {
         process->has_handles = false;
+        /* The end has begun: no further signal is to make it another one. */
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGINT, SIG_IGN);
         uv_close((uv_handle_t *)&process->on_term, NULL);
         uv_close((uv_handle_t *)&process->on_int, NULL);
         eb_mailbox_close(&process->mailbox);

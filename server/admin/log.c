@@ -175,6 +175,21 @@ static bool is_writable(void)
     return poll(&out, 1, 0) != 0;
 }
 
+static void write_lost(unsigned count)
+{
+    struct line line;
+    line.used = 0;
+    line.full = false;
+    append_time(&line);
+    const struct eb_log_field fields[] = {eb_log_text("level", level_names[EB_LOG_WARN]),
+        eb_log_text("event", "log_lost"), eb_log_number("lines", count)};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        append_field(&line, &fields[i]);
+    }
+    line.bytes[line.used++] = '\n';
+    write_all(line.bytes, line.used);
+}
+
 /* A log that cannot be written is no reason to stop, and one that nobody reads no reason to wait:
  * the line is lost, and counted in the next one that is not. */
 static void write_line(const struct line *line)
@@ -183,9 +198,7 @@ static void write_line(const struct line *line)
     static unsigned lost_count;
     pthread_mutex_lock(&lock);
     if (lost_count > 0 && is_writable()) {
-        char text[80];
-        int count = snprintf(text, sizeof text, "level=warn event=log_lost lines=%u\n", lost_count);
-        write_all(text, (size_t)count);
+        write_lost(lost_count);
         lost_count = 0;
     }
     if (is_writable()) {

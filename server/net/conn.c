@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WRITE_BUFFERS_MAX 64   /* of one gathered write */
-#define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
-#define WRITES_PER_TURN_MAX 16 /* then the other connections have their turn */
+#define WRITE_BUFFERS_MAX 64       /* of one gathered write */
+#define WRITE_PROGRESS_BYTES 65536 /* that must go out within write_timeout_ms */
+#define LINGER_MS_MAX 2000         /* for a peer to end its side after we have ended ours */
+#define WRITES_PER_TURN_MAX 16     /* then the other connections have their turn */
 
 struct eb_conn {
     union {
@@ -52,17 +53,36 @@ static void on_closed(uv_handle_t *handle)
     free(conn);
 }
 
-void eb_conn_close(struct eb_conn *conn, const char *reason)
+static void log_closed(const struct eb_conn *conn, const char *reason)
 {
-    if (conn->closing) {
-        return;
-    }
-    conn->closing = true;
     char peer[EB_ADDRESS_TEXT_BYTES];
     eb_address_format(&conn->address, peer);
     eb_log(EB_LOG_DEBUG, "connection_closed", eb_log_text("peer", peer),
         eb_log_text("reason", reason));
-    uv_close(&conn->peer.handle, on_closed);
+}
+
+void eb_conn_close(struct eb_conn *conn, const char *reason)
+{
+    if (!conn->closing) {
+        conn->closing = true;
+        log_closed(conn, reason);
+        uv_close(&conn->peer.handle, on_closed);
+    }
+}
+
+/* Closes without a word: what the system still has to send would keep its memory for as long as the
+ * peer does not read. */
+static void reset(struct eb_conn *conn, const char *reason)
+{
+    if (conn->is_unix || conn->closing) {
+        eb_conn_close(conn, reason);
+        return;
+    }
+    conn->closing = true;
+    log_closed(conn, reason);
+    if (uv_tcp_close_reset(&conn->peer.tcp, on_closed) < 0) {
+        uv_close(&conn->peer.handle, on_closed);
+    }
 }
 
 static void on_shutdown(uv_shutdown_t *shutdown, int status)
@@ -141,6 +161,7 @@ static void on_written(uv_write_t *write, int status)
     struct eb_conn *conn = write->data;
     size_t written = conn->writing_bytes;
     conn->writing_bytes = 0;
+    conn->unwritten_bytes = 0; /* The next write is a new one to wait for. */
     if (status < 0) {
         eb_conn_close(conn, uv_strerror(status));
         return;
@@ -238,11 +259,13 @@ void eb_conn_mark(struct eb_conn *conn)
     }
 }
 
-/* Whether bytes have waited for the peer for too long without one of them going out. */
+/* Whether bytes have waited for the peer for too long. A few that go out now and then are no
+ * progress: they would hold the rest for as long as the peer likes. */
 static bool is_write_stalled(struct eb_conn *conn, uint64_t now_ms)
 {
     size_t unwritten = uv_stream_get_write_queue_size(&conn->peer.stream);
-    if (unwritten != conn->unwritten_bytes || conn->writing_bytes == 0) {
+    if (conn->writing_bytes == 0 || unwritten > conn->unwritten_bytes ||
+        conn->unwritten_bytes - unwritten >= WRITE_PROGRESS_BYTES) {
         conn->unwritten_bytes = unwritten;
         conn->written_ms = now_ms;
     }
@@ -270,7 +293,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         return;
     }
     if (is_write_stalled(conn, now_ms)) {
-        eb_conn_close(conn, "peer does not read");
+        reset(conn, "peer does not read");
         return;
     }
     eb_grpc_server_tick(conn->session, now_ms);
@@ -341,6 +364,11 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix)
     eb_loop_add(loop, conn);
     options->events.on_open(conn);
     return conn;
+}
+
+bool eb_conn_is_ending(const struct eb_conn *conn)
+{
+    return conn->closing || conn->lingering;
 }
 
 size_t eb_conn_waiting_bytes(const struct eb_conn *conn)

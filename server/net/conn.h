@@ -44,6 +44,8 @@ void eb_conn_mark(struct eb_conn *conn);
 void eb_conn_flush(struct eb_conn *conn);
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
 
+/* Whether nothing that is begun now could be answered. */
+bool eb_conn_is_ending(const struct eb_conn *conn);
 /* Bytes given to the session that the peer has not taken yet. */
 size_t eb_conn_waiting_bytes(const struct eb_conn *conn);
 

@@ -21,3 +21,12 @@ const struct eb_method *eb_method_find(const char *path)
     }
     return NULL;
 }
+
+uint64_t eb_method_timeout_us(
+    const struct eb_method *method, uint64_t asked_us, uint64_t unary_longest_us)
+{
+    if (method->kind == EB_METHOD_LOOKUP_STREAM) {
+        return asked_us;
+    }
+    return asked_us == 0 || asked_us > unary_longest_us ? unary_longest_us : asked_us;
+}

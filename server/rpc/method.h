@@ -20,5 +20,10 @@ struct eb_method {
 #define EB_METHOD_NAMES                                                                            \
     "/embag.v1.EmbeddingBag/Lookup, LookupStream, ListModels, GetModel, GetServer"
 
+/* How long a call may take that asks for `asked_us` (0: it does not say); 0: for ever. A unary call
+ * has a deadline even where it names none: it must not wait for its peer for ever. */
+uint64_t eb_method_timeout_us(
+    const struct eb_method *method, uint64_t asked_us, uint64_t unary_longest_us);
+
 /* NULL: there is no such method. */
 const struct eb_method *eb_method_find(const char *path);

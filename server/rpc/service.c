@@ -27,7 +27,7 @@ struct eb_rpc_conn {
     bool resuming;
     uint64_t paused_count;     /* streams that are not read further */
     uint64_t kept_bytes;       /* messages of unary calls that are not ended, or parked */
-    struct eb_rpc_call *calls; /* oldest first */
+    struct eb_rpc_call *calls; /* in the order in which they are served */
     struct eb_rpc_call *last_call;
 };
 
@@ -64,6 +64,34 @@ static void drop_kept_message(struct eb_rpc_call *call)
     if (call->message.bytes) {
         call->conn->kept_bytes -= call->message.size;
         give_message(call->conn, &call->message);
+    }
+}
+
+static void append_call(struct eb_rpc_call *call)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    call->next = NULL;
+    call->previous = conn->last_call;
+    if (call->previous) {
+        call->previous->next = call;
+    } else {
+        conn->calls = call;
+    }
+    conn->last_call = call;
+}
+
+static void unlink_call(struct eb_rpc_call *call)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    if (call->previous) {
+        call->previous->next = call->next;
+    } else {
+        conn->calls = call->next;
+    }
+    if (call->next) {
+        call->next->previous = call->previous;
+    } else {
+        conn->last_call = call->previous;
     }
 }
 
@@ -283,16 +311,23 @@ static void answer_catalogue(struct eb_rpc_call *call)
     finish(call, EB_STATUS_OK, NULL);
 }
 
-static void start_kept(struct eb_rpc_call *call)
+static void unpark(struct eb_rpc_call *call)
 {
+    call->conn->parked_count -= call->parked;
+    call->parked = false;
+}
+
+/* A unary call whose request is whole. */
+static void start_ready(struct eb_rpc_call *call)
+{
+    if (call->method->kind == EB_METHOD_CATALOGUE) {
+        answer_catalogue(call);
+        return;
+    }
     struct eb_grpc_message message = call->message;
     call->message = (struct eb_grpc_message){0};
-    if (call->finished) {
-        give_message(call->conn, &message);
-    } else {
-        start_lookup(call, message);
-    }
     call->conn->kept_bytes -= message.size;
+    start_lookup(call, message);
 }
 
 static void start_unary(struct eb_rpc_call *call)
@@ -300,10 +335,6 @@ static void start_unary(struct eb_rpc_call *call)
     struct eb_rpc_conn *conn = call->conn;
     if (!call->has_message) {
         finish(call, EB_STATUS_UNIMPLEMENTED, "a unary call needs one message; there was none");
-        return;
-    }
-    if (call->method->kind == EB_METHOD_CATALOGUE) {
-        answer_catalogue(call);
         return;
     }
     if (conn->in_flight >= limits_of(conn)->in_flight_max) {
@@ -317,44 +348,46 @@ static void start_unary(struct eb_rpc_call *call)
         conn->parked_count++;
         return;
     }
-    start_kept(call);
+    start_ready(call);
 }
 
-/* Goes on, oldest first, with what waited for the connection to be less busy. What is started here
- * may be over at once and ask again: one pass at a time is enough. */
+/* Goes on with what waited for the connection to be less busy: parked calls, oldest first, and one
+ * stream, which then goes to the end of the line; its messages, or the next write, ask again. What
+ * is started here may be over at once and ask again too: one pass at a time is enough. */
 static void resume(struct eb_rpc_conn *conn)
 {
-    if (conn->resuming || conn->paused_count + conn->parked_count == 0) {
+    if (conn->resuming || conn->paused_count + conn->parked_count == 0 ||
+        eb_conn_is_ending(conn->conn)) {
         return;
     }
     conn->resuming = true;
+    struct eb_rpc_call *stream = NULL;
     for (struct eb_rpc_call *call = conn->calls; call && !is_busy(conn); call = call->next) {
-        if (call->paused && !call->draining) {
-            call->paused = false;
-            conn->paused_count--;
-            eb_grpc_call_resume(call->call);
-            eb_conn_mark(conn->conn);
-        } else if (call->parked) {
-            call->parked = false;
-            conn->parked_count--;
-            start_kept(call);
+        if (call->parked) {
+            unpark(call);
+            start_ready(call);
+        } else if (!stream && call->paused && !call->draining) {
+            stream = call;
         }
+    }
+    if (stream && !is_busy(conn)) {
+        stream->paused = false;
+        conn->paused_count--;
+        unlink_call(stream);
+        append_call(stream);
+        eb_grpc_call_resume(stream->call);
+        eb_conn_mark(conn->conn);
     }
     conn->resuming = false;
 }
 
 /* ---- events of a connection's calls ---- */
 
-/* A unary call has a deadline even where it names none: it must not wait for its peer for ever. */
-static uint64_t call_deadline_ns(
-    const struct eb_grpc_call *call, enum eb_method_kind kind, const struct eb_limits *limits)
+static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
 {
-    uint64_t longest_us = kind == EB_METHOD_LOOKUP_STREAM ? 0 : limits->deadline_max_ms * 1000;
-    uint64_t timeout_us = call->timeout_us;
-    if (longest_us != 0 && (timeout_us == 0 || timeout_us > longest_us)) {
-        timeout_us = longest_us;
-    }
     uint64_t now_ns = uv_hrtime();
+    uint64_t timeout_us = eb_method_timeout_us(
+        call->method, call->call->timeout_us, limits_of(call->conn)->deadline_max_ms * 1000);
     bool endless = timeout_us == 0 || timeout_us > (UINT64_MAX - now_ns) / 1000;
     return endless ? UINT64_MAX : now_ns + timeout_us * 1000;
 }
@@ -377,14 +410,8 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     call->call = grpc_call;
     call->conn = conn;
     call->method = method;
-    call->deadline_ns = call_deadline_ns(grpc_call, method->kind, limits_of(conn));
-    call->previous = conn->last_call;
-    if (call->previous) {
-        call->previous->next = call;
-    } else {
-        conn->calls = call;
-    }
-    conn->last_call = call;
+    call->deadline_ns = call_deadline_ns(call);
+    append_call(call);
     grpc_call->user = call;
     if (method->kind == EB_METHOD_LOOKUP_STREAM && eb_loop_is_draining(conn->loop->home.loop)) {
         call->draining = true;
@@ -464,17 +491,8 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
     }
     drop_kept_message(call);
     conn->paused_count -= call->paused;
-    conn->parked_count -= call->parked;
-    if (call->previous) {
-        call->previous->next = call->next;
-    } else {
-        conn->calls = call->next;
-    }
-    if (call->next) {
-        call->next->previous = call->previous;
-    } else {
-        conn->last_call = call->previous;
-    }
+    unpark(call);
+    unlink_call(call);
     free(call);
 }
 
@@ -500,14 +518,15 @@ static void on_conn_tick(struct eb_conn *conn)
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
         if (now_ns >= call->deadline_ns) {
             finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the call's deadline passed");
+            drop_kept_message(call);
+            unpark(call);
         }
     }
 }
 
 static void on_conn_written(struct eb_conn *conn)
 {
-    struct eb_rpc_conn *state = eb_conn_user(conn);
-    resume(state);
+    resume(eb_conn_user(conn));
 }
 
 static void on_conn_drain(struct eb_conn *conn)

@@ -1,5 +1,6 @@
 """What one peer can make the server hold: messages it does not end, answers it does not take."""
 
+import socket
 import struct
 import time
 import unittest
@@ -96,6 +97,44 @@ class UnreadAnswers(OwnServerTest):
             if got.type == HEADERS and got.flags & END_STREAM:
                 self.assertEqual(header_decode(got.payload)['grpc-status'], '0')
                 return total
+
+    def test_streams_take_turns(self):
+        server = self.serve('--in-flight-max', '1', '--inline-below-us', '0')
+        request = pb.LookupRequest(model='spec', queries=[
+            pb.BagQuery(table='emb_table', num_bags=4096)])
+        with Connection(server.port, window=1 << 30) as peer:
+            self.open_windows(peer, [])
+            streams = [peer.open(call_fields(LOOKUP_STREAM)) for _ in range(2)]
+            for stream in streams:
+                peer.data(stream, b''.join(message(as_bytes(request)) for _ in range(200)))
+            got = dict.fromkeys(streams, 0)
+            ended = None
+            while not ended:
+                read = peer.read_frame()
+                got[read.stream] = got.get(read.stream, 0) + len(read.payload)
+                ended = read.type == HEADERS and read.flags & END_STREAM and read.stream
+            self.assertGreater(min(got[stream] for stream in streams), got[ended] // 2)
+
+    def test_a_trickle_from_the_socket_is_no_progress(self):
+        server = self.serve('--write-timeout-ms', '1000')
+        with Connection(server.port, window=1 << 30, timeout=1) as peer:
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2304)
+            self.open_windows(peer, [])
+            for _ in range(40):
+                peer.call(message(as_bytes(LARGE)))
+            deadline = time.monotonic() + 20
+            while self.takes_a_little(peer):
+                self.assertLess(time.monotonic(), deadline, 'still held')
+                time.sleep(0.1)  # the pace of the trickle
+
+    def takes_a_little(self, peer):
+        """Reads some bytes; False where the server has closed."""
+        try:
+            return peer.socket.recv(600) != b''
+        except socket.timeout:
+            return True  # the system's own pace with so small a buffer
+        except ConnectionError:
+            return False
 
     def test_a_trickle_is_no_progress(self):
         server = self.serve('--write-timeout-ms', '1000')
