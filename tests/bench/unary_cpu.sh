@@ -73,9 +73,12 @@ start_server() {
 # Clock ticks of CPU that a process has used, its ended threads included.
 cpu_ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{print $12 + $13}'; }
 
+# Bytes of all answers that h2load has logged, without headers.
+answered_bytes() { sed -n 's/^traffic: .*(\([0-9]*\)) data$/\1/p' "$1"; }
+
 # measure PID ADDRESS CONNECTIONS STREAMS: CPU microseconds of the server per call, and calls/s.
 measure() {
-    local before after log=$work/h2load.log
+    local before after answered log=$work/h2load.log
     before=$(cpu_ticks "$1")
     taskset -c "$load_cpu" h2load -n "$requests" -c "$3" -m "$4" -w 30 -W 30 -d "$work/request" \
         -H 'content-type: application/grpc' -H 'te: trailers' \
@@ -84,6 +87,12 @@ measure() {
     if ! grep -q "$requests succeeded, 0 failed, 0 errored" "$log"; then
         cat "$log" >&2
         fail "calls to $2 failed"
+    fi
+    # To h2load a gRPC error has succeeded as well, but it carries no data.
+    answered=$(answered_bytes "$log")
+    if ((${answered:-0} < requests * answer_bytes)); then
+        cat "$log" >&2
+        fail "$2 sent ${answered:-no} bytes of answers, not $requests times $answer_bytes"
     fi
     awk -v ticks="$((after - before))" -v hz="$(getconf CLK_TCK)" -v n="$requests" '
         /^finished in/ {rate = $4} END {printf "%.2f %.0f\n", ticks / hz / n * 1e6, rate}' "$log"
@@ -119,8 +128,11 @@ start_server "$work/peer.log" "$build/embag-peer-grpcpp" "$model" 0
 peer_pid=$pid peer_address=$address
 
 grep -m1 'model name' /proc/cpuinfo | sed 's/.*: //' || true
-PYTHONDONTWRITEBYTECODE=1 "$python" tests/bench/sample_request.py "$work/messages" "$model" \
-    "$work/request" "$embag_address" "$peer_address"
+sizes=$(PYTHONDONTWRITEBYTECODE=1 "$python" tests/bench/sample_request.py "$work/messages" \
+    "$model" "$work/request" "$embag_address" "$peer_address")
+echo "$sizes"
+[[ $sizes =~ answer\ ([1-9][0-9]*)\ bytes ]] || fail "the size of an answer is not known: $sizes"
+answer_bytes=$((BASH_REMATCH[1] + 5)) # with gRPC's prefix
 measure "$embag_pid" "$embag_address" 1 32 >/dev/null
 measure "$peer_pid" "$peer_address" 1 32 >/dev/null
 compare 1 32
