@@ -110,7 +110,6 @@ static bool read_integers(const char *flag, const char *text, struct embag_integ
     if (!eb_arguments_read_values(flag, text, EMBAG_I64, &values)) {
         return false;
     }
-    free((void *)out->data); /* The flag may be there twice: the last one counts. */
     *out = (struct embag_integers){.data = values.data, .count = values.count, .width = 8};
     return true;
 }
@@ -156,6 +155,16 @@ static bool read_flag(const struct eb_flag *flag, const char *text, void *option
     return false;
 }
 
+/* Reads a flag's first value and refuses a second one. A switch may be there twice. */
+static bool read_flag_once(const struct eb_flag *flag, const char *text, bool *given, void *options)
+{
+    if (*given && flag->kind != EB_FLAG_SWITCH) {
+        return refuse(flag->name, text, "the flag is there twice");
+    }
+    *given = true;
+    return read_flag(flag, text, options);
+}
+
 /* The command's flags as getopt_long takes them, --help last. A flag's position is its value. */
 static void list_options(const struct eb_command *command, struct option *out)
 {
@@ -199,6 +208,7 @@ enum eb_arguments_outcome eb_arguments_read(
     const struct eb_command *command, int argument_count, char **arguments, void *options)
 {
     struct option known[EB_FLAGS_MAX + 2];
+    bool given[EB_FLAGS_MAX] = {false};
     list_options(command, known);
     optind = 0; /* Starts anew, whatever was read before. */
     for (int flag; (flag = getopt_long(argument_count, arguments, "", known, NULL)) != -1;) {
@@ -209,7 +219,7 @@ enum eb_arguments_outcome eb_arguments_read(
             (void)fputs(command->usage, stdout);
             return EB_ARGUMENTS_HELP;
         }
-        if (!read_flag(&command->flags[flag], optarg, options)) {
+        if (!read_flag_once(&command->flags[flag], optarg, &given[flag], options)) {
             return EB_ARGUMENTS_WRONG;
         }
     }

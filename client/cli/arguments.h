@@ -44,8 +44,9 @@ enum eb_arguments_outcome {
     EB_ARGUMENTS_WRONG /* said on stderr */
 };
 
-/* Reads `arguments` (the first is the command's name) into the zeroed struct `options`. Lists that
- * were read are in *options whatever the outcome. */
+/* Reads `arguments` (the first is the command's name) into the zeroed struct `options`. A flag
+ * that takes a value is refused where it is there twice. Lists that were read are in *options
+ * whatever the outcome. */
 enum eb_arguments_outcome eb_arguments_read(
     const struct eb_command *command, int argument_count, char **arguments, void *options);
 

@@ -80,13 +80,13 @@ static void reads_every_kind_of_flag(void **state)
     free(copy);
 }
 
-static void takes_an_empty_list_and_the_last_of_two(void **state)
+static void takes_an_empty_list_and_a_switch_twice(void **state)
 {
     (void)state;
     struct options options;
     char *copy = NULL;
-    assert_int_equal(read_line(&without_place, "try|--on|--list|1,2|--list|", &options, &copy),
-        EB_ARGUMENTS_READ);
+    assert_int_equal(
+        read_line(&without_place, "try|--on|--list||--on", &options, &copy), EB_ARGUMENTS_READ);
     assert_int_equal(options.list.count, 0);
     assert_int_equal(options.list.width, 8);
     assert_true(options.on);
@@ -102,6 +102,23 @@ static void rejects_malformed_values(void **state)
         "try|--list=,", "try|--list=1,", "try|--list=1 2", "try|--list=9223372036854775808",
         "try|--list=1.5", "try|--list= 1", "try|--integer=", "try|--integer=1,2",
         "try|--colour=blue", "try|--colour=", "try|--what", "try|--text", "try|--on=1", "try|here"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        struct options options;
+        char *copy = NULL;
+        if (read_line(&without_place, lines[i], &options, &copy) != EB_ARGUMENTS_WRONG) {
+            fail_msg("\"%s\" was taken", lines[i]);
+        }
+        free((void *)options.list.data);
+        free(copy);
+    }
+}
+
+static void rejects_a_second_value_of_each_kind(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"try|--text=a|--text=a", "try|--number=1|--number=2",
+        "try|--integer=0|--integer=0", "try|--list=0|--list|0",
+        "try|--list=|--li=", "try|--colour=red|--on|--colour=red"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         struct options options;
         char *copy = NULL;
@@ -195,8 +212,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_kind_of_flag),
-        cmocka_unit_test(takes_an_empty_list_and_the_last_of_two),
+        cmocka_unit_test(takes_an_empty_list_and_a_switch_twice),
         cmocka_unit_test(rejects_malformed_values),
+        cmocka_unit_test(rejects_a_second_value_of_each_kind),
         cmocka_unit_test(wants_exactly_one_place),
         cmocka_unit_test(names_flag_and_value_in_one_line),
         cmocka_unit_test(reads_values_of_each_type),

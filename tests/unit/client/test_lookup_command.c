@@ -33,10 +33,11 @@ static int stop_server(void **state)
 
 /* Runs a command on words separated by "|", with --server put first. Returns its exit status and
  * what it wrote to `descriptor`. */
-static int run(int (*command)(int, char **), const char *line, int descriptor, char *out)
+static int run_at(
+    char *address, int (*command)(int, char **), const char *line, int descriptor, char *out)
 {
     char copy[TEXT_BYTES];
-    char *words[WORDS_MAX] = {"command", "--server", server.address};
+    char *words[WORDS_MAX] = {"command", "--server", address};
     int count = 3;
     (void)snprintf(copy, sizeof copy, "%s", line);
     for (char *rest = copy, *word; (word = strsep(&rest, "|")) != NULL;) {
@@ -49,6 +50,11 @@ static int run(int (*command)(int, char **), const char *line, int descriptor, c
     (void)fflush(stdout);
     eb_capture_stop(&capture, out, TEXT_BYTES);
     return status;
+}
+
+static int run(int (*command)(int, char **), const char *line, int descriptor, char *out)
+{
+    return run_at(server.address, command, line, descriptor, out);
 }
 
 static void prints_an_answer_as_json(void **state)
@@ -98,14 +104,24 @@ static void says_what_the_server_refuses(void **state)
 {
     (void)state;
     char text[TEXT_BYTES];
+    char nowhere[] = "127.0.0.1:1";
     assert_int_equal(run(eb_lookup_command_main,
                          "--model|refuse|--table|t|--indices|1|--num-bags=1", STDERR_FILENO, text),
         1);
     assert_string_equal(text, "NOT_FOUND: no such thing\n");
-    assert_int_equal(run(eb_lookup_command_main, "--table|t|--indices|1|--server|127.0.0.1:1",
-                         STDERR_FILENO, text),
-        1);
+    assert_int_equal(
+        run_at(nowhere, eb_lookup_command_main, "--table|t|--indices|1", STDERR_FILENO, text), 1);
     assert_memory_equal(text, "UNAVAILABLE: ", 13);
+}
+
+static void takes_a_flag_once(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_int_equal(run(eb_lookup_command_main, "--table|t|--indices|1|--offsets|0|--offsets|0",
+                         STDERR_FILENO, text),
+        2);
+    assert_string_equal(text, "embag: --offsets 0: the flag is there twice\n");
 }
 
 static void wants_a_table_and_indices(void **state)
@@ -148,6 +164,7 @@ int main(void)
         cmocka_unit_test(prints_an_answer_bag_by_bag),
         cmocka_unit_test(asks_for_the_type_of_weights),
         cmocka_unit_test(says_what_the_server_refuses),
+        cmocka_unit_test(takes_a_flag_once),
         cmocka_unit_test(wants_a_table_and_indices),
         cmocka_unit_test(lists_models_in_columns),
         cmocka_unit_test(lists_models_as_json),
