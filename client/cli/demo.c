@@ -16,6 +16,8 @@
 #define MODEL "dlrm-v2"
 #define LOOKUPS_DEFAULT 10
 #define LOOKUPS_MAX 100000
+/* Lookups that get a line of their own. */
+#define LOOKUPS_SHOWN 5
 /* What one sample of the model holds: its tables, and the indices of all their bags. */
 #define TABLES_MAX 26
 #define INDICES_MAX 214
@@ -26,7 +28,8 @@ static const char usage[] =
     "\n"
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
     "  --cases FILE           the examples of FILE, of model spec\n"
-    "  --lookups N            N lookups of all 26 tables of model " MODEL "; 10 unless given\n"
+    "  --lookups N            N lookups of all 26 tables of model " MODEL "; 10 unless given;\n"
+    "                         the first five get a line each\n"
     "Exit status: 0, 1 where the server or an answer is at fault, 2 for a usage error.\n";
 
 struct options {
@@ -204,6 +207,10 @@ static bool time_lookups(struct embag_client *client, struct sample *sample, uin
     for (uint32_t i = 0; right && i < count; i++) {
         fill_sample(sample);
         right = time_lookup(client, sample, &us[i]);
+        if (right && i < LOOKUPS_SHOWN) {
+            printf("lookup %u: %u tables, %d rows, %.0f us, verified\n", i + 1,
+                sample->workload->table_count, INDICES_MAX, us[i]);
+        }
     }
     if (right) {
         qsort(us, count, sizeof *us, compare_doubles);

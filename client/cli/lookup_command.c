@@ -39,6 +39,8 @@ static const char usage[] =
     "  --timeout-ms N         1000 unless given\n"
     "  --json                 one JSON object; its values are one flat list in C order, its\n"
     "                         latency_us is the call's\n"
+    "On a refusal stdout stays empty, the error is on stderr and the exit status is 1, also with\n"
+    "--json.\n"
     "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
 
 static const char *const reductions[] = {

@@ -93,13 +93,25 @@ class DemoLookups(unittest.TestCase):
         self.assertEqual(status, 0, messages)
         self.assertRegex(out, r'3 lookups of 26 tables(.|\n)*latency: min \d+ us')
 
+    def test_shows_the_first_five_lookups(self):
+        self.make_model()
+        address = self.serve()
+        for count, shown in ((3, 3), (7, 5)):
+            status, out, messages = demo(address, '--lookups', str(count))
+            self.assertEqual(status, 0, messages)
+            lines = out.splitlines()
+            self.assertEqual(len(lines), shown + 2, out)
+            for number, line in enumerate(lines[:shown], 1):
+                self.assertRegex(
+                    line, r'^lookup %d: 26 tables, 214 rows, \d+ us, verified$' % number)
+
     def test_sees_a_wrong_value(self):
         path = os.path.join(self.make_model(), 't05.npy')
         table = np.load(path)
         table[:, 100] += 1
         np.save(path, table)
-        status, _, messages = demo(self.serve())
-        self.assertEqual(status, 1)
+        status, out, messages = demo(self.serve())
+        self.assertEqual((status, out), (1, ''))
         self.assertIn('differs', messages)
 
     def test_says_how_to_get_the_model(self):
@@ -115,7 +127,8 @@ class DemoUsage(unittest.TestCase):
 
     def test_refuses_faulty_flags(self):
         for arguments in (['--lookups', '0'], ['--lookups', 'x'], ['--lookups', '100001'],
-                          ['--lookups', '-1'], ['--unknown'], ['extra']):
+                          ['--lookups', '-1'], ['--lookups', '1', '--lookups', '1'],
+                          ['--unknown'], ['extra']):
             with self.subTest(arguments=arguments):
                 status, _, messages = demo('127.0.0.1:1', *arguments)
                 self.assertEqual(status, 2)

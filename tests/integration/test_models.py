@@ -81,12 +81,21 @@ class Models(ServedTest):
             self.assertAlmostEqual(got, want, places=6)
 
     def test_the_tool_reports_a_refusal(self):
+        for json_flag in ([], ['--json']):
+            run = subprocess.run(
+                [served.EMBAG, 'lookup', '--server', self.server.address, '--model', 'spec',
+                 '--table', 'emb_table', '--indices', '0,9', '--offsets', '0', *json_flag],
+                capture_output=True, check=False, timeout=60)
+            self.assertEqual((run.returncode, run.stdout), (1, b''))
+            self.assertRegex(run.stderr.decode(), r'OUT_OF_RANGE.*9')
+
+    def test_the_tool_takes_a_flag_once(self):
         run = subprocess.run(
             [served.EMBAG, 'lookup', '--server', self.server.address, '--model', 'spec',
-             '--table', 'emb_table', '--indices', '0,9', '--offsets', '0'],
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, check=False, timeout=60)
-        self.assertEqual(run.returncode, 1)
-        self.assertRegex(run.stderr.decode(), r'OUT_OF_RANGE.*9')
+             '--table', 'emb_table', '--indices', '0', '--offsets', '0', '--offsets', '0'],
+            capture_output=True, check=False, timeout=60)
+        self.assertEqual((run.returncode, run.stdout), (2, b''))
+        self.assertEqual(run.stderr, b'embag: --offsets 0: the flag is there twice\n')
 
 
 class OnlyModel(OwnServerTest):
