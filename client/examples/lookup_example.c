@@ -2,11 +2,13 @@
 #include <err.h>
 #include <stdio.h>
 
+static const int64_t rows[] = {0, 2, 3, 4}, offsets[] = {0, 2, 2};
+static const struct embag_query query = {
+    .table = "emb_table", .indices = {rows, 4, 8}, .offsets = {offsets, 3, 8}};
+static const struct embag_request request = {.model = "spec", .queries = &query, .query_count = 1};
+
 int main(void)
 {
-    const int64_t rows[] = {0, 2, 3, 4}, offsets[] = {0, 2, 2};
-    struct embag_query query = {"emb_table", .indices = {rows, 4, 8}, .offsets = {offsets, 3, 8}};
-    struct embag_request request = {.model = "spec", .queries = &query, .query_count = 1};
     struct embag_client *client;
     struct embag_answer *answer;
     struct embag_error error;
