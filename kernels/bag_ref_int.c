@@ -24,7 +24,7 @@ static uint64_t sum(const struct eb_bag_ref_bag *bag, uint32_t element)
     return acc;
 }
 
-/* Sums of less than 2^24 values of 32 bits are exact here; those of 64 bits have wrapped. */
+/* Sums of at most 2^24 values of 32 bits are exact here; those of 64 bits have wrapped. */
 static uint64_t mean(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     uint64_t total = sum(bag, element);

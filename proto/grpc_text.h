@@ -12,7 +12,7 @@
 /* "100m", "3S", ... (at most 8 digits and a unit) in microseconds, rounded up. false: no timeout.
  */
 bool eb_grpc_timeout_parse(const char *text, size_t size, uint64_t *timeout_us);
-/* Writes the shortest exact-or-longer form, NUL-terminated; `out` has 16 bytes. */
+/* Writes the finest unit whose digits fit, rounded up, NUL-terminated; `out` has 16 bytes. */
 void eb_grpc_timeout_format(uint64_t timeout_us, char out[16]);
 
 /* Percent-encodes UTF-8 text as grpc-message wants it and cuts it, between characters, at

@@ -192,7 +192,7 @@ static bool create_loops(struct eb_process *process)
     }
     set_options(process);
     for (uint32_t i = 0; i < count; i++) {
-        int code = eb_loop_create(&process->loops[i], &process->options, i);
+        int code = eb_loop_create(&process->loops[i], &process->options);
         if (code < 0) {
             log_failure("loops", uv_strerror(code), "lower --loops");
             return false;

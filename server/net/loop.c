@@ -38,7 +38,6 @@ struct eb_loop {
     uint64_t drain_started_ms;
     enum loop_state state;
     bool started;
-    unsigned number;
     unsigned next_shared; /* whose turn it is to take a shared listener's connection */
     size_t listener_count;
     struct loop_listener listeners[LISTENERS_MAX];
@@ -278,7 +277,7 @@ static int open_handles(struct eb_loop *loop)
     return 0;
 }
 
-int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options, unsigned number)
+int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
 {
     *out = NULL;
     struct eb_loop *loop = calloc(1, sizeof *loop);
@@ -291,7 +290,6 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options, 
     }
     loop->read_buffer = read_buffer;
     loop->options = options;
-    loop->number = number;
     loop->drain_mail.deliver = on_drain_mail;
     loop->cut_mail.deliver = on_cut_mail;
     loop->end_mail.deliver = on_end_mail;

@@ -1,6 +1,6 @@
 /* An event loop and its thread: listeners, connections, buffer pools and a mailbox.
- * Thread: create and join on main, everything else on the loop's own thread, but for
- * eb_loop_mailbox (post from any) and eb_loop_conn_count. Memory: on the heap from create to
+ * Thread: create, listen, start and destroy on main; drain, cut, end, eb_loop_mailbox and
+ * eb_loop_conn_count on any; everything else on the loop's own. Memory: on the heap from create to
  * destroy. */
 #pragma once
 
@@ -30,7 +30,7 @@ struct eb_loop_options {
 
 /* 0, or a negative libuv code with nothing left behind. `options` is borrowed for the loop's life.
  */
-int eb_loop_create(struct eb_loop **loop, const struct eb_loop_options *options, unsigned number);
+int eb_loop_create(struct eb_loop **loop, const struct eb_loop_options *options);
 /* Adopts an open listener; before start only. `shared`: its connections are handed round to all
  * loops. 0 or a negative libuv code. */
 int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, bool shared);

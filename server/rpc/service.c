@@ -97,7 +97,7 @@ static void unlink_call(struct eb_rpc_call *call)
 
 /* ---- the end of calls ---- */
 
-static void finish_later(
+static void finish_with_pushback(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms)
 {
     if (!call->finished) {
@@ -109,7 +109,7 @@ static void finish_later(
 
 static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
 {
-    finish_later(call, status, text, 0);
+    finish_with_pushback(call, status, text, 0);
 }
 
 /* A stream whose peer has sent all, or that is being drained, ends with its last answer. */
@@ -122,8 +122,7 @@ static void finish_stream_if_over(struct eb_rpc_call *call)
         finish(call, EB_STATUS_OK, NULL);
     } else if (call->draining) {
         finish(call, EB_STATUS_UNAVAILABLE,
-            "the server is shutting down; send what has no answer "
-            "again, elsewhere");
+            "the server is shutting down; send what has no answer again, elsewhere");
     }
 }
 
@@ -159,7 +158,7 @@ static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
             finish(call, EB_STATUS_OK, NULL);
         }
     } else if (!stream || lookup->undecodable) {
-        finish_later(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
+        finish_with_pushback(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
     } else {
         answer_stream_error(call, lookup);
     }

@@ -160,7 +160,7 @@ void loop_host_create(struct loop_host *host)
     assert_int_equal(eb_mailbox_open(&host->mailbox, &host->uv), 0);
     for (unsigned i = 0; i < LOOP_HOST_LOOPS; i++) {
         host->words[i] = (struct loop_host_word){.mail = {.deliver = on_drained}, .host = host};
-        assert_int_equal(eb_loop_create(&host->loops[i], &host->options, i), 0);
+        assert_int_equal(eb_loop_create(&host->loops[i], &host->options), 0);
     }
 }
 

@@ -326,7 +326,7 @@ static void takes_so_many_listeners_and_no_more(void **state)
     char why[256];
     loop_host_init(&host);
     assert_int_equal(eb_address_resolve("127.0.0.1:0", addresses, why, sizeof why), 1);
-    assert_int_equal(eb_loop_create(&loop, &host.options, 0), 0);
+    assert_int_equal(eb_loop_create(&loop, &host.options), 0);
     for (unsigned i = 0; i <= LISTENERS_OF_A_LOOP; i++) {
         assert_int_equal(eb_listener_open(&listener, &addresses[0], true, why, sizeof why), 0);
         assert_int_equal(
@@ -343,7 +343,7 @@ static void is_not_created_without_the_services_state(void **state)
     struct eb_loop *loop = (struct eb_loop *)&host;
     loop_host_init(&host);
     host.lacks_memory = true;
-    assert_int_equal(eb_loop_create(&loop, &host.options, 0), UV_ENOMEM);
+    assert_int_equal(eb_loop_create(&loop, &host.options), UV_ENOMEM);
     assert_null(loop);
 }
 
@@ -360,7 +360,7 @@ static void create_with_few_descriptors(void)
     limit.rlim_cur = STDERR_FILENO + 1;
     while (code == UV_EMFILE) {
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-        code = eb_loop_create(&loop, &host.options, 0);
+        code = eb_loop_create(&loop, &host.options);
         assert_true(code == 0 || !loop);
         failures += code != 0;
         limit.rlim_cur += 2; /* libuv keeps one of those that it had. */
