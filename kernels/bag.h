@@ -18,7 +18,14 @@
  *   empty bag       the default row's x, or +0
  *   EB_ROW_ZERO     x = +0, and acc = acc + x even if weighted; counts in n and the sums of w
  *
- * Rounding: acc, n and the sums of w are f32 for f32, f16, bf16 and fp8, f64 for f64, each
+ * Of rows of codes q with scale s and bias b, whose value is x = fma(s, q, b), SUM keeps the bias
+ * apart, one sum for the whole bag:
+ *
+ *   SUM             acc = B = -0.0;  each row: acc = fma(s, q, acc), B = B + b,
+ *                   weighted acc = fma(w * s, q, acc), B = fma(w, b, B);  the sum is acc + B
+ *   EB_ROW_ZERO     acc = acc + 0, B = B + 0
+ *
+ * Rounding: acc, n and the sums of w are f32 for f32, f16, bf16, fp8 and codes, f64 for f64, each
  * operation rounded once, to nearest, ties to even; subnormals are kept. One more rounding stores
  * the output type. Computed NaNs become the canonical one; unweighted NONE and default rows that
  * are put out as they are stored are copies. Integers wrap modulo 2^bits of T; their MEAN divides
@@ -73,14 +80,22 @@ const char *eb_reduction_name(enum eb_reduction reduction);
 #define EB_BAG_INDICES_MAX (UINT64_C(1) << 24)
 #define EB_BAG_BAGS_MAX (UINT64_C(1) << 24)
 
+/* Of a row of codes. */
+struct eb_row_scale {
+    float scale;
+    float bias;
+};
+
 /* A table as the arithmetic sees it. Borrowed: rows stay where they are while jobs use them. */
 struct eb_table {
     const void *rows;          /* row r starts at rows + r * row_stride_bytes; any alignment */
     uint64_t row_count;        /* 0 is legal: every index is missing */
-    uint64_t row_stride_bytes; /* at least row_elements * bytes of an element */
-    uint32_t row_elements;     /* flattened trailing dims, at least 1 */
+    uint64_t row_stride_bytes; /* at least eb_storage_row_bytes */
+    const struct eb_row_scale *scales; /* [row_count], codes only, else NULL */
+    uint32_t row_elements;             /* flattened trailing dims, at least 1 */
     enum eb_storage storage;
-    enum eb_type type;   /* T: the storage's, or F32 where that is F16 or BF16 */
+    /* T: the storage's; of F16 and BF16 rows F32 too, of fp8 and codes F16 and BF16 too. */
+    enum eb_type type;
     int64_t unknown_row; /* row for unknown ids, -1: the table has none */
 };
 
@@ -151,7 +166,7 @@ struct eb_bag_job {
     enum eb_type output_type;
     int64_t default_row;    /* fills empty bags; -1: zeros */
     uint64_t missing_count; /* indices in bags that named no row */
-    uint64_t gather_bytes;  /* bytes of table rows that pooling touches: the job's weight */
+    uint64_t gather_bytes;  /* bytes of rows and scales that pooling touches: the job's weight */
     uint8_t *out;           /* result row b at out + b * out_stride_bytes; any alignment */
     uint64_t out_stride_bytes;
 };

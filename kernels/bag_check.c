@@ -366,7 +366,8 @@ static void fill_job(
 {
     const struct eb_bag_query *query = pass->query;
     const struct eb_table *table = query->table;
-    uint64_t row_bytes = table->row_elements * eb_storage_bytes(table->storage);
+    uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements) +
+                         (table->scales ? sizeof table->scales[0] : 0);
     int64_t default_row = query->has_default ? query->default_index : -1;
     *job = (struct eb_bag_job){
         .table = table,

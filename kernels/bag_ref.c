@@ -70,7 +70,7 @@ const struct eb_bag_variant eb_bag_ref = {
     .pool =
         {
 #define X(name, number, bytes, text) [number] = pool,
-            EB_TYPE_LIST(X) EB_STORAGE_NARROW_LIST(X)
+            EB_TYPE_LIST(X) EB_STORAGE_FP8_LIST(X) EB_STORAGE_CODE_LIST(X)
 #undef X
         },
 };

@@ -5,7 +5,7 @@
 uint32_t eb_bag_tile_end(const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target)
 {
     assert(bag_first < job->bag_count);
-    uint64_t row_bytes = job->table->row_elements * eb_storage_bytes(job->table->storage);
+    uint64_t row_bytes = eb_storage_row_bytes(job->table->storage, job->table->row_elements);
     uint64_t row_count = bytes_target > row_bytes ? bytes_target / row_bytes : 1;
     uint32_t bags_left = job->bag_count - bag_first;
     uint32_t low = bag_first + 1;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* X(NAME, number, bytes, text). Numbers are those of embag.v1.DataType. */
 #define EB_TYPE_LIST(X)                                                                            \
@@ -29,16 +30,24 @@ enum eb_type {
         EB_TYPE_COUNT
 };
 
-/* Formats below T that a row may be stored in; the dense ones share T's number and text. */
-#define EB_STORAGE_NARROW_LIST(X)                                                                  \
-    X(F8_E4M3, 13, 1, "f8_e4m3")                                                                   \
-    X(F8_E5M2, 14, 1, "f8_e5m2")
+/* Formats below T that a row may be stored in, X(NAME, number, bits, text); the dense ones share
+ * T's number and text. F8_E4M3 is OCP E4M3FN, F8_E5M2 is OCP E5M2. */
+#define EB_STORAGE_FP8_LIST(X)                                                                     \
+    X(F8_E4M3, 13, 8, "f8_e4m3")                                                                   \
+    X(F8_E5M2, 14, 8, "f8_e5m2")
 
-/* How a row lies in memory. F8_E4M3 is OCP E4M3FN, F8_E5M2 is OCP E5M2; both have T = f32. */
+/* Unsigned codes q, each row with a scale s and a bias b of its own: the value is s * q + b. Codes
+ * below a byte lie low bits first. */
+#define EB_STORAGE_CODE_LIST(X)                                                                    \
+    X(INT8, 15, 8, "int8")                                                                         \
+    X(INT4, 16, 4, "int4")                                                                         \
+    X(INT2, 17, 2, "int2")
+
+/* How a row lies in memory. All but the dense formats have T = f32 where no file says otherwise. */
 enum eb_storage {
     EB_STORAGE_UNSPECIFIED = 0,
-#define X(name, number, bytes, text) EB_STORAGE_##name = number,
-    EB_TYPE_LIST(X) EB_STORAGE_NARROW_LIST(X)
+#define X(name, number, size, text) EB_STORAGE_##name = number,
+    EB_TYPE_LIST(X) EB_STORAGE_FP8_LIST(X) EB_STORAGE_CODE_LIST(X)
 #undef X
         EB_STORAGE_COUNT
 };
@@ -52,7 +61,14 @@ bool eb_type_is_float(enum eb_type type);
 /* Whether it is an integer type with a sign. */
 bool eb_type_is_signed(enum eb_type type);
 
+/* Bits of one element. */
+unsigned eb_storage_bits(enum eb_storage storage);
+/* Bytes of one element; not of INT4 and INT2. */
 size_t eb_storage_bytes(enum eb_storage storage);
+/* Bytes of a row of that many elements; a scale and a bias lie elsewhere. */
+uint64_t eb_storage_row_bytes(enum eb_storage storage, uint64_t elements);
+/* Whether rows are codes with a scale and a bias. */
+bool eb_storage_is_code(enum eb_storage storage);
 const char *eb_storage_name(enum eb_storage storage);
 /* The T of a table stored so, where no file says otherwise. */
 enum eb_type eb_storage_type(enum eb_storage storage);
