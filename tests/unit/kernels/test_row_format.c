@@ -1,0 +1,90 @@
+#include "kernels/row_format.h"
+#include "tests/unit/kernels/bag_fixture.h"
+
+#define ROW_BYTES_TRIED 5000
+
+/* Whether rows of `row_bytes` at `stride` touch no line more than they must. Where rows start
+ * within a line repeats after 64 of them at the latest. */
+static bool straddles_least(uint64_t row_bytes, uint64_t stride)
+{
+    uint64_t lines_least = (row_bytes + 63) / 64;
+    for (uint64_t row = 0; row < 64; row++) {
+        uint64_t first = row * stride / 64;
+        uint64_t last = (row * stride + row_bytes - 1) / 64;
+        if (last - first + 1 > lines_least) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The promise, by trying every stride there is. */
+static uint64_t find_stride(uint64_t row_bytes)
+{
+    for (uint64_t stride = row_bytes; 4 * stride <= 5 * row_bytes; stride++) {
+        if (straddles_least(row_bytes, stride)) {
+            return stride;
+        }
+    }
+    return row_bytes;
+}
+
+static void is_the_smallest_stride_that_straddles_least(void **state)
+{
+    (void)state;
+    for (uint64_t row_bytes = 1; row_bytes <= ROW_BYTES_TRIED; row_bytes++) {
+        assert_int_equal(eb_row_stride(row_bytes), find_stride(row_bytes));
+    }
+}
+
+static void straddles_least_whenever_rows_are_wide(void **state)
+{
+    (void)state;
+    /* From here on a whole line of padding is within a quarter. */
+    for (uint64_t row_bytes = 4 * 64; row_bytes <= ROW_BYTES_TRIED; row_bytes++) {
+        assert_true(straddles_least(row_bytes, eb_row_stride(row_bytes)));
+    }
+}
+
+static void keeps_elements_aligned(void **state)
+{
+    (void)state;
+    for (uint64_t row_bytes = 1; row_bytes <= ROW_BYTES_TRIED; row_bytes++) {
+        for (uint64_t element = 2; element <= 64; element *= 2) {
+            if (row_bytes % element == 0) {
+                assert_int_equal(eb_row_stride(row_bytes) % element, 0);
+            }
+        }
+    }
+}
+
+static void gives_the_strides_of_common_rows(void **state)
+{
+    (void)state;
+    static const uint64_t strides[][2] = {{1, 1}, {2, 2}, {3, 3}, {8, 8}, {13, 16}, {16, 16},
+        {20, 20}, {32, 32}, {48, 48}, {52, 64}, {64, 64}, {96, 96}, {100, 100}, {104, 128},
+        {128, 128}, {136, 136}, {192, 192}, {272, 272}, {300, 320}, {400, 400}, {1200, 1216}};
+    for (size_t i = 0; i < sizeof strides / sizeof *strides; i++) {
+        assert_int_equal(eb_row_stride(strides[i][0]), strides[i][1]);
+    }
+}
+
+static void takes_the_largest_row(void **state)
+{
+    (void)state;
+    const uint64_t largest = UINT64_C(1) << 62;
+    assert_true(eb_row_stride(largest) == largest);
+    assert_true(eb_row_stride(largest - 1) == largest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_the_smallest_stride_that_straddles_least),
+        cmocka_unit_test(straddles_least_whenever_rows_are_wide),
+        cmocka_unit_test(keeps_elements_aligned),
+        cmocka_unit_test(gives_the_strides_of_common_rows),
+        cmocka_unit_test(takes_the_largest_row),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
