@@ -9,15 +9,29 @@
 
 #include <assert.h>
 
+static const uint8_t *row_at(const struct eb_table *table, int64_t row)
+{
+    return (const uint8_t *)table->rows + (uint64_t)row * table->row_stride_bytes;
+}
+
+static ACC load_code(const struct eb_table *table, int64_t row, uint32_t element)
+{
+    return (ACC)eb_element_load_code(table->storage, row_at(table, row), element);
+}
+
 static ACC load(const struct eb_bag_job *job, int64_t row, uint32_t element)
 {
     const struct eb_table *table = job->table;
-    const uint8_t *bytes = (const uint8_t *)table->rows + (uint64_t)row * table->row_stride_bytes;
-    size_t element_bytes = eb_storage_bytes(table->storage);
-    return (ACC)eb_element_load_float(table->storage, bytes + element * element_bytes);
+    if (eb_storage_is_code(table->storage)) {
+        const struct eb_row_scale *of_row = &table->scales[row];
+        return ACC_FMA(of_row->scale, load_code(table, row, element), of_row->bias);
+    }
+    const uint8_t *bytes = row_at(table, row);
+    return (ACC)eb_element_load_float(
+        table->storage, bytes + element * eb_storage_bytes(table->storage));
 }
 
-static ACC sum(const struct eb_bag_ref_bag *bag, uint32_t element)
+static ACC sum_values(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     const struct eb_bag_job *job = bag->job;
     const ACC *weights = job->weights;
@@ -32,6 +46,33 @@ static ACC sum(const struct eb_bag_ref_bag *bag, uint32_t element)
         }
     }
     return acc;
+}
+
+/* The bias apart; the sum of the biases is the same for every element. */
+static ACC sum_codes(const struct eb_bag_ref_bag *bag, uint32_t element)
+{
+    const struct eb_bag_job *job = bag->job;
+    const ACC *weights = job->weights;
+    ACC acc = (ACC)-0.0;
+    ACC bias = (ACC)-0.0;
+    for (uint32_t i = bag->first; i < bag->end; i++) {
+        if (job->rows[i] == EB_ROW_ZERO) {
+            acc = acc + 0;
+            bias = bias + 0;
+            continue;
+        }
+        const struct eb_row_scale *of_row = &job->table->scales[job->rows[i]];
+        ACC scale = weights ? weights[i] * of_row->scale : of_row->scale;
+        acc = ACC_FMA(scale, load_code(job->table, job->rows[i], element), acc);
+        bias = weights ? ACC_FMA(weights[i], of_row->bias, bias) : bias + of_row->bias;
+    }
+    return acc + bias;
+}
+
+static ACC sum(const struct eb_bag_ref_bag *bag, uint32_t element)
+{
+    bool is_code = eb_storage_is_code(bag->job->table->storage);
+    return is_code ? sum_codes(bag, element) : sum_values(bag, element);
 }
 
 static ACC extreme(const struct eb_bag_ref_bag *bag, uint32_t element)

@@ -142,6 +142,15 @@ void eb_element_store_float(enum eb_type type, double value, void *element)
     }
 }
 
+unsigned eb_element_load_code(enum eb_storage storage, const void *row, uint32_t element)
+{
+    assert(eb_storage_is_code(storage));
+    const uint8_t *bytes = row;
+    unsigned bits = eb_storage_bits(storage);
+    unsigned per_byte = 8 / bits;
+    return bytes[element / per_byte] >> (element % per_byte * bits) & ((1u << bits) - 1);
+}
+
 uint64_t eb_element_load_int(enum eb_type type, const void *element)
 {
     assert(!eb_type_is_float(type));
