@@ -85,14 +85,7 @@ unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops, enum eb_storage stora
     return ops != &variants[0] && ops->variant->pool[storage] ? 1 : REFERENCE_SLOWNESS;
 }
 
-void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uint32_t bag_first,
-    uint32_t bag_end)
+const struct eb_bag_variant *eb_bag_ops_variant(const struct eb_bag_ops *ops)
 {
-    assert(bag_first <= bag_end && bag_end <= job->bag_count);
-    enum eb_storage storage = job->table->storage;
-    eb_bag_pool_fn pool = ops->variant->pool[storage];
-    if (!pool) {
-        pool = eb_bag_ref.pool[storage];
-    }
-    pool(job, bag_first, bag_end);
+    return ops->variant;
 }

@@ -18,9 +18,3 @@ bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops);
 /* Roughly how many times longer than a vectorised function takes for the same bytes: 1 where there
  * is one for rows stored so. For deciding where work runs. */
 unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops, enum eb_storage storage);
-
-/* Computes result rows bag_first .. bag_end - 1 of a checked job into job->out. Every byte of
- * those rows is written, nothing outside them is. The bits do not depend on `ops` nor on how a
- * job is cut. */
-void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uint32_t bag_first,
-    uint32_t bag_end);

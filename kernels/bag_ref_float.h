@@ -136,7 +136,7 @@ void ROW_FUNCTION(const struct eb_bag_ref_bag *bag, uint8_t *out)
     enum eb_type type = bag->job->output_type;
     size_t element_bytes = eb_type_bytes(type);
     ACC by = divisor(bag);
-    for (uint32_t element = 0; element < bag->job->table->row_elements; element++) {
+    for (uint32_t element = bag->element_first; element < bag->element_end; element++) {
         eb_element_store_float(type, pool(bag, element, by), out + element * element_bytes);
     }
 }

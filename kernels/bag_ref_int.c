@@ -72,7 +72,7 @@ void eb_bag_ref_row_int(const struct eb_bag_ref_bag *bag, uint8_t *out)
 {
     enum eb_type type = bag->job->table->type;
     size_t element_bytes = eb_type_bytes(type);
-    for (uint32_t element = 0; element < bag->job->table->row_elements; element++) {
+    for (uint32_t element = bag->element_first; element < bag->element_end; element++) {
         eb_element_store_int(type, pool(bag, element), out + element * element_bytes);
     }
 }

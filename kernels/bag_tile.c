@@ -1,10 +1,35 @@
-#include "kernels/bag.h"
+#include "kernels/bag_tile.h"
 
 #include <assert.h>
 
-uint32_t eb_bag_tile_end(const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target)
+/* A bag is cut by columns into pieces of whole lines, as long as a piece of a row has two. */
+#define PIECE_BYTES_MIN 128
+
+struct eb_bag_part eb_bag_tile_part(const struct eb_bag_tile *tile, uint32_t n)
 {
-    assert(bag_first < job->bag_count);
+    const struct eb_bag_job *job = &tile->jobs[n];
+    uint32_t elements = job->table->row_elements;
+    return (struct eb_bag_part){
+        .job = job,
+        .bag_first = n == 0 ? tile->bag_first : 0,
+        .bag_end = n + 1 == tile->job_count ? tile->bag_end : job->bag_count,
+        .element_first = tile->element_first,
+        .element_end = tile->element_end < elements ? tile->element_end : elements,
+    };
+}
+
+bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut)
+{
+    while (cut->job < job_count && cut->bag == jobs[cut->job].bag_count) {
+        *cut = (struct eb_bag_cut){.job = cut->job + 1};
+    }
+    return cut->job == job_count;
+}
+
+/* Where bags end that gather, or write where they are empty, about so many bytes. */
+static uint32_t find_bag_end(
+    const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target)
+{
     uint64_t row_bytes = eb_storage_row_bytes(job->table->storage, job->table->row_elements);
     uint64_t row_count = bytes_target > row_bytes ? bytes_target / row_bytes : 1;
     uint32_t bags_left = job->bag_count - bag_first;
@@ -20,4 +45,83 @@ uint32_t eb_bag_tile_end(const struct eb_bag_job *job, uint32_t bag_first, uint6
         }
     }
     return high;
+}
+
+/* Bytes of rows, or of results where bags are empty, of bags [bag_first, bag_end). */
+static uint64_t count_bytes(const struct eb_bag_job *job, uint32_t bag_first, uint32_t bag_end)
+{
+    uint64_t rows = bag_end - bag_first;
+    if (job->starts && job->starts[bag_end] - job->starts[bag_first] > rows) {
+        rows = job->starts[bag_end] - job->starts[bag_first];
+    }
+    return rows * eb_storage_row_bytes(job->table->storage, job->table->row_elements);
+}
+
+/* Columns of a bag of that many bytes to give to one tile: as many pieces as targets. */
+static uint32_t find_piece(const struct eb_bag_job *job, uint64_t bytes, uint64_t bytes_target)
+{
+    const struct eb_table *table = job->table;
+    uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
+    uint64_t piece_bytes = bytes_target < bytes ? row_bytes * bytes_target / bytes : row_bytes;
+    piece_bytes = piece_bytes / PIECE_BYTES_MIN * PIECE_BYTES_MIN;
+    piece_bytes = piece_bytes < PIECE_BYTES_MIN ? PIECE_BYTES_MIN : piece_bytes;
+    return (uint32_t)(piece_bytes * 8 / eb_storage_bits(table->storage));
+}
+
+/* Whether a bag is so large that its columns are given to several tiles. */
+static bool is_giant(const struct eb_bag_job *job, uint32_t bag, uint64_t bytes_target)
+{
+    uint64_t bytes = count_bytes(job, bag, bag + 1);
+    return bytes / 2 >= bytes_target &&
+           find_piece(job, bytes, bytes_target) < job->table->row_elements;
+}
+
+static void cut_columns(const struct eb_bag_job *job, uint64_t bytes_target, struct eb_bag_cut *cut,
+    struct eb_bag_tile *tile)
+{
+    uint32_t elements = job->table->row_elements;
+    uint32_t piece = find_piece(job, count_bytes(job, cut->bag, cut->bag + 1), bytes_target);
+    tile->bag_end = cut->bag + 1;
+    tile->element_first = cut->element;
+    tile->element_end = elements - cut->element > piece ? cut->element + piece : elements;
+    cut->element = tile->element_end;
+    if (cut->element == elements) {
+        *cut = (struct eb_bag_cut){.job = cut->job, .bag = cut->bag + 1};
+    }
+}
+
+/* Bags from the cut on, as far as the job goes, but for a giant one. */
+static uint64_t take_bags(
+    const struct eb_bag_job *job, uint64_t bytes_target, uint64_t bytes, struct eb_bag_cut *cut)
+{
+    uint32_t bag_first = cut->bag;
+    cut->bag = find_bag_end(job, bag_first, bytes_target - bytes);
+    if (cut->bag - bag_first > 1 && is_giant(job, cut->bag - 1, bytes_target)) {
+        cut->bag--;
+    }
+    return bytes + count_bytes(job, bag_first, cut->bag);
+}
+
+void eb_bag_cut_tile(const struct eb_bag_job *jobs, uint32_t job_count, uint64_t bytes_target,
+    struct eb_bag_cut *cut, struct eb_bag_tile *tile)
+{
+    bool is_over = eb_bag_cut_is_over(jobs, job_count, cut);
+    assert(!is_over);
+    tile->jobs = &jobs[cut->job];
+    tile->job_count = 0;
+    tile->bag_first = cut->bag;
+    tile->element_first = 0;
+    tile->element_end = UINT32_MAX;
+    if (is_giant(tile->jobs, cut->bag, bytes_target)) {
+        tile->job_count = 1;
+        cut_columns(tile->jobs, bytes_target, cut, tile);
+        return;
+    }
+    uint64_t bytes = 0;
+    do {
+        tile->job_count = (uint32_t)(&jobs[cut->job] - tile->jobs) + 1;
+        bytes = take_bags(&jobs[cut->job], bytes_target, bytes, cut);
+        tile->bag_end = cut->bag;
+    } while (bytes < bytes_target && !eb_bag_cut_is_over(jobs, job_count, cut) &&
+             !is_giant(&jobs[cut->job], cut->bag, bytes_target));
 }

@@ -1,17 +1,23 @@
-/* What one instruction set offers: a table of pool functions by how rows are stored. Only the
- * files that define a table and bag_ops.c, which chooses, include this.
+/* What one instruction set offers: a pool function by how rows are stored. Only the files that
+ * define a variant, and bag_ops.c, which chooses, include this.
  * Thread: the tables are const. Memory: none. */
 #pragma once
 
-#include "kernels/bag.h"
+#include "kernels/bag_ops.h"
+#include "kernels/bag_prefetch.h"
 
-/* Computes result rows bag_first .. bag_end - 1 of a job whose table has the function's storage. */
-typedef void (*eb_bag_pool_fn)(const struct eb_bag_job *job, uint32_t bag_first, uint32_t bag_end);
+/* Pools the part of a job whose table has the function's storage. Takes a step of `prefetch` for
+ * every row of every block of columns; NULL: none are to be taken. */
+typedef void (*eb_bag_pool_fn)(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch);
 
 struct eb_bag_variant {
     const char *name;
     eb_bag_pool_fn pool[EB_STORAGE_COUNT]; /* NULL: the reference's serves */
+    /* Columns that are pooled in one pass over a bag's rows; 0: no steps are taken. */
+    uint32_t block_elements[EB_STORAGE_COUNT];
 };
+
+const struct eb_bag_variant *eb_bag_ops_variant(const struct eb_bag_ops *ops);
 
 /* The reference has a function for every storage. */
 extern const struct eb_bag_variant eb_bag_ref;

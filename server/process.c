@@ -31,6 +31,7 @@ struct eb_process {
     struct eb_executor *executor;
     struct eb_service service;
     struct eb_loop_options options;
+    struct eb_bag_schedules schedules;
     struct eb_loop **loops;       /* [config->loops], NULL where not made */
     struct drained_mail *drained; /* [config->loops] */
     uint32_t loops_running;
@@ -117,12 +118,14 @@ static bool open_executor(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
     const struct eb_bag_ops *ops = eb_bag_ops_find(config->isa);
+    process->schedules = eb_bag_schedules_default;
     if (!ops) {
         log_failure("isa", "this machine cannot run the instruction set asked for",
             "leave isa unset to take the best one");
         return false;
     }
-    process->executor = eb_executor_create(ops, config->threads, config->limits.queue_bytes_max);
+    process->executor = eb_executor_create(
+        ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {
         log_failure("threads", "the executor's threads could not be started",
             "lower --threads, or raise OMP_THREAD_LIMIT where it is set");
@@ -131,6 +134,7 @@ static bool open_executor(struct eb_process *process)
     process->service = (struct eb_service){
         .lookups = {.repository = &process->repository,
             .ops = ops,
+            .schedules = &process->schedules,
             .executor = process->executor,
             .limits = &config->limits},
         .facts = {.version = EMBAG_VERSION,

@@ -227,7 +227,7 @@ static bool submit(struct eb_lookup *lookup)
     struct eb_lookup_home *home = lookup->home;
     lookup->work = (struct eb_work){
         .jobs = lookup->plan.jobs,
-        .job_count = lookup->plan.count,
+        .job_count = (uint32_t)lookup->plan.count,
         .weight_bytes = lookup->plan.gather_bytes + lookup->plan.values_bytes,
         .deadline_ns = lookup->deadline_ns,
         .cancelled = &lookup->cancelled,
@@ -251,9 +251,17 @@ static bool submit(struct eb_lookup *lookup)
 
 static void compute(const struct eb_lookup *lookup)
 {
-    const struct eb_plan *plan = &lookup->plan;
-    for (size_t i = 0; i < plan->count; i++) {
-        eb_bag_pool(lookup->home->context->ops, &plan->jobs[i], 0, plan->jobs[i].bag_count);
+    const struct eb_lookup_context *context = lookup->home->context;
+    const struct eb_bag_tile all = {
+        .jobs = lookup->plan.jobs,
+        .job_count = (uint32_t)lookup->plan.count,
+        .bag_end = lookup->plan.count > 0 ? lookup->plan.jobs[lookup->plan.count - 1].bag_count : 0,
+        .element_end = UINT32_MAX,
+    };
+    struct eb_bag_stream stream;
+    eb_bag_stream_init(&stream, context->ops, context->schedules);
+    if (all.job_count > 0) {
+        eb_bag_stream_pool(&stream, &all, NULL);
     }
 }
 

@@ -18,6 +18,7 @@
 struct eb_lookup_context {
     const struct eb_repository *repository;
     const struct eb_bag_ops *ops;
+    const struct eb_bag_schedules *schedules;
     struct eb_executor *executor;
     const struct eb_limits *limits;
 };

@@ -11,15 +11,15 @@
 #define TILE_BYTES 131072
 
 struct eb_executor {
-    const struct eb_bag_ops *ops;
-    unsigned thread_count;
+    struct eb_bag_team team;
     uint64_t queue_bytes_max;
     uv_thread_t leader; /* the team's first thread, which brings up the others */
     uv_mutex_t lock;
     uv_cond_t filled;
     struct eb_work *first; /* guarded by lock, as are all below */
     struct eb_work *last;
-    uint64_t queue_bytes; /* of works whose last tile has not been given out */
+    uint64_t queue_bytes;  /* of works whose last tile has not been given out */
+    unsigned idle_threads; /* that wait for a work */
     bool stopping;
 };
 
@@ -40,28 +40,18 @@ static bool is_expired(const struct eb_work *work)
            (work->deadline_ns != 0 && uv_hrtime() >= work->deadline_ns);
 }
 
-/* Moves the cursor over jobs that have no bags left. */
-static void skip_finished_jobs(struct eb_work *work)
+static bool is_all_given(struct eb_work *work)
 {
-    while (work->next_job < work->job_count &&
-           work->next_bag >= work->jobs[work->next_job].bag_count) {
-        work->next_job++;
-        work->next_bag = 0;
-    }
+    return eb_bag_cut_is_over(work->jobs, work->job_count, &work->cut);
 }
 
 static void cut_tile(struct eb_executor *executor, struct eb_bag_tile *tile)
 {
     struct eb_work *work = executor->first;
-    const struct eb_bag_job *job = &work->jobs[work->next_job];
-    tile->job = job;
+    eb_bag_cut_tile(work->jobs, work->job_count, TILE_BYTES, &work->cut, tile);
     tile->owner = work;
-    tile->bag_first = work->next_bag;
-    tile->bag_end = eb_bag_tile_end(job, work->next_bag, TILE_BYTES);
-    work->next_bag = tile->bag_end;
     work->open_tiles++;
-    skip_finished_jobs(work);
-    if (work->next_job == work->job_count) {
+    if (is_all_given(work)) {
         drop_first(executor);
     }
 }
@@ -81,34 +71,45 @@ static void end_first(struct eb_executor *executor, enum eb_work_outcome outcome
     uv_mutex_lock(&executor->lock);
 }
 
-static bool next_tile(void *context, unsigned thread, struct eb_bag_tile *tile)
+/* Blocks until there is a work. false: the team is to end. */
+static bool wait_for_work(struct eb_executor *executor)
+{
+    executor->idle_threads++;
+    while (!executor->first && !executor->stopping) {
+        uv_cond_wait(&executor->filled, &executor->lock);
+    }
+    executor->idle_threads--;
+    return executor->first;
+}
+
+/* A tile is given ahead of its turn only where no thread is idle: that one would begin it now. */
+static bool has_work(struct eb_executor *executor, bool may_wait)
+{
+    return may_wait ? wait_for_work(executor) : executor->first && executor->idle_threads == 0;
+}
+
+static bool next_tile(void *context, unsigned thread, bool may_wait, struct eb_bag_tile *tile)
 {
     struct eb_executor *executor = context;
+    bool found = false;
     (void)thread;
     uv_mutex_lock(&executor->lock);
-    for (;;) {
-        while (!executor->first && !executor->stopping) {
-            uv_cond_wait(&executor->filled, &executor->lock);
-        }
-        if (!executor->first) {
-            uv_mutex_unlock(&executor->lock);
-            return false;
-        }
-        skip_finished_jobs(executor->first);
+    while (!found && has_work(executor, may_wait)) {
         if (is_expired(executor->first)) {
             end_first(executor, EB_WORK_EXPIRED);
-        } else if (executor->first->next_job == executor->first->job_count) {
+        } else if (is_all_given(executor->first)) {
             end_first(executor, EB_WORK_DONE);
         } else {
             cut_tile(executor, tile);
-            if (executor->first) {
-                /* One waker at a time: each thread that finds more than it takes calls the next. */
-                uv_cond_signal(&executor->filled);
-            }
-            uv_mutex_unlock(&executor->lock);
-            return true;
+            found = true;
         }
     }
+    if (found && executor->first) {
+        /* One waker at a time: each thread that finds more than it takes calls the next. */
+        uv_cond_signal(&executor->filled);
+    }
+    uv_mutex_unlock(&executor->lock);
+    return found;
 }
 
 static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile *tile)
@@ -128,7 +129,7 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
 static void lead_team(void *context)
 {
     struct eb_executor *executor = context;
-    eb_bag_parallel_run(executor->ops, executor->thread_count, next_tile, finish_tile, executor);
+    eb_bag_parallel_run(&executor->team);
 }
 
 static void free_executor(struct eb_executor *executor)
@@ -138,16 +139,22 @@ static void free_executor(struct eb_executor *executor)
     free(executor);
 }
 
-struct eb_executor *eb_executor_create(
-    const struct eb_bag_ops *ops, unsigned thread_count, uint64_t queue_bytes_max)
+struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
+    const struct eb_bag_schedules *schedules, unsigned thread_count, uint64_t queue_bytes_max)
 {
     struct eb_executor *executor =
         thread_count <= eb_bag_parallel_limit() ? calloc(1, sizeof *executor) : NULL;
     if (!executor) {
         return NULL;
     }
-    executor->ops = ops;
-    executor->thread_count = thread_count;
+    executor->team = (struct eb_bag_team){
+        .ops = ops,
+        .schedules = schedules,
+        .thread_count = thread_count,
+        .next = next_tile,
+        .done = finish_tile,
+        .context = executor,
+    };
     executor->queue_bytes_max = queue_bytes_max;
     if (uv_mutex_init(&executor->lock) < 0) {
         free(executor);
@@ -182,8 +189,7 @@ void eb_executor_destroy(struct eb_executor *executor)
 bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)
 {
     work->next = NULL;
-    work->next_job = 0;
-    work->next_bag = 0;
+    work->cut = (struct eb_bag_cut){0};
     work->open_tiles = 0;
     work->outcome = EB_WORK_DONE;
     work->whole = false;

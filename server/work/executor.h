@@ -4,7 +4,7 @@
  * submitters', from submit until on_done. */
 #pragma once
 
-#include "kernels/bag_ops.h"
+#include "kernels/bag_stream.h"
 
 #include <stdatomic.h>
 
@@ -16,15 +16,14 @@ enum eb_work_outcome {
 /* Checked jobs that are done together. */
 struct eb_work {
     struct eb_bag_job *jobs; /* [job_count], with their outputs set */
-    size_t job_count;
+    uint32_t job_count;
     uint64_t weight_bytes;        /* what its jobs read and write: its share of the queue */
     uint64_t deadline_ns;         /* uv_hrtime; 0: none */
     const atomic_bool *cancelled; /* true: the work is treated as expired; NULL: never */
     void (*on_done)(struct eb_work *work, enum eb_work_outcome outcome);
     /* The executor's own, guarded by its lock. */
     struct eb_work *next;
-    size_t next_job;
-    uint32_t next_bag;
+    struct eb_bag_cut cut; /* where the next tile begins */
     size_t open_tiles;
     enum eb_work_outcome outcome;
     bool whole; /* every tile has been given out */
@@ -32,10 +31,11 @@ struct eb_work {
 
 struct eb_executor; /* opaque */
 
-/* Starts `thread_count` threads. NULL: no memory, no thread to lead them, or OMP_THREAD_LIMIT is
- * less. Where the system refuses one of the others, the OpenMP runtime ends the process. */
-struct eb_executor *eb_executor_create(
-    const struct eb_bag_ops *ops, unsigned thread_count, uint64_t queue_bytes_max);
+/* Starts `thread_count` threads; borrows ops and schedules. NULL: no memory, no thread to lead
+ * them, or OMP_THREAD_LIMIT is less. Where the system refuses one of the others, the OpenMP runtime
+ * ends the process. */
+struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
+    const struct eb_bag_schedules *schedules, unsigned thread_count, uint64_t queue_bytes_max);
 /* Every work submitted must be done. Joins the team. Accepts NULL. */
 void eb_executor_destroy(struct eb_executor *executor);
 

@@ -1,6 +1,6 @@
 /* Bytes to a query on a small table: measured, checked, and if it stands pooled by every table of
  * functions this machine can run. They must agree, and write every byte. */
-#include "kernels/bag_ops.h"
+#include "kernels/bag_stream.h"
 
 #include <assert.h>
 #include <stdlib.h>

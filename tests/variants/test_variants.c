@@ -118,16 +118,23 @@ struct supply {
     atomic_uint next_bag;
 };
 
-static bool next_tile(void *context, unsigned thread, struct eb_bag_tile *tile)
+static bool next_tile(void *context, unsigned thread, bool may_wait, struct eb_bag_tile *tile)
 {
     (void)thread;
+    (void)may_wait;
     struct supply *supply = context;
     uint32_t first = atomic_fetch_add(&supply->next_bag, 2);
     if (first >= supply->job->bag_count) {
         return false;
     }
     uint32_t end = first + 2 < supply->job->bag_count ? first + 2 : supply->job->bag_count;
-    *tile = (struct eb_bag_tile){.job = supply->job, .bag_first = first, .bag_end = end};
+    *tile = (struct eb_bag_tile){
+        .jobs = supply->job,
+        .job_count = 1,
+        .bag_first = first,
+        .bag_end = end,
+        .element_end = UINT32_MAX,
+    };
     return true;
 }
 
@@ -157,8 +164,15 @@ static void any_number_of_threads_gives_the_same_bytes(void **state)
         for (size_t i = 0; i < sizeof thread_counts / sizeof thread_counts[0]; i++) {
             trial_clear_out(&trial);
             struct supply supply = {.job = &trial.job};
-            eb_bag_parallel_run(
-                eb_bag_ops_find(NULL), thread_counts[i], next_tile, ignore_done, &supply);
+            const struct eb_bag_team team = {
+                .ops = eb_bag_ops_find(NULL),
+                .schedules = &eb_bag_schedules_default,
+                .thread_count = thread_counts[i],
+                .next = next_tile,
+                .done = ignore_done,
+                .context = &supply,
+            };
+            (void)eb_bag_parallel_run(&team);
             trial_compare(&trial, "a team");
         }
     }

@@ -2,7 +2,7 @@
  * is allocated to the byte, so that a sanitizer sees what goes past it. */
 #pragma once
 
-#include "kernels/bag_ops.h"
+#include "kernels/bag_stream.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -18,16 +18,23 @@ struct supply {
     unsigned thread_count;
 };
 
-static bool next_tile(void *context, unsigned thread, struct eb_bag_tile *tile)
+static bool next_tile(void *context, unsigned thread, bool may_wait, struct eb_bag_tile *tile)
 {
     struct supply *supply = context;
     atomic_fetch_add(&supply->strangers, thread >= supply->thread_count);
     unsigned bag = atomic_fetch_add(&supply->next_bag, 1);
     if (bag >= BAGS) {
-        atomic_fetch_add(&supply->told_to_end, 1);
+        atomic_fetch_add(&supply->told_to_end, may_wait);
         return false;
     }
-    *tile = (struct eb_bag_tile){&supply->job, bag, bag + 1, supply};
+    *tile = (struct eb_bag_tile){
+        .jobs = &supply->job,
+        .job_count = 1,
+        .bag_first = bag,
+        .bag_end = bag + 1,
+        .element_end = UINT32_MAX,
+        .owner = supply,
+    };
     return true;
 }
 
@@ -63,8 +70,15 @@ static void assert_same_bytes(unsigned thread_count)
     supply.job = fixture.job;
     supply.job.out = out;
     supply.thread_count = thread_count;
-    unsigned ran =
-        eb_bag_parallel_run(eb_bag_ops_find(NULL), thread_count, next_tile, count_done, &supply);
+    const struct eb_bag_team team = {
+        .ops = eb_bag_ops_find(NULL),
+        .schedules = &eb_bag_schedules_default,
+        .thread_count = thread_count,
+        .next = next_tile,
+        .done = count_done,
+        .context = &supply,
+    };
+    unsigned ran = eb_bag_parallel_run(&team);
     assert_in_range(ran, 1, thread_count);
     assert_int_equal(supply.told_to_end, ran);
     assert_int_equal(supply.strangers, 0);

@@ -2,54 +2,145 @@
 
 #include <string.h>
 
-#define ROW_BYTES 8
-static const float floats[2];
-static struct eb_table table;
-static struct eb_bag_job job;
+#define DIM 64
+#define ROW_BYTES (DIM * 4)
+#define JOBS 3
 
-static void use_starts(const uint32_t *starts, uint32_t bag_count)
+static const float floats[DIM];
+static struct eb_table table;
+static struct eb_bag_job jobs[JOBS];
+
+static void use_starts(struct eb_bag_job *job, const uint32_t *starts, uint32_t bag_count)
 {
-    table = table_of(EB_F32, floats, 1, 2);
-    job = (struct eb_bag_job){.table = &table, .starts = starts, .bag_count = bag_count};
+    table = table_of(EB_F32, floats, 1, DIM);
+    *job = (struct eb_bag_job){.table = &table, .starts = starts, .bag_count = bag_count};
+}
+
+/* The next tile of the first `job_count` jobs. */
+static struct eb_bag_tile cut(uint32_t job_count, uint64_t row_count, struct eb_bag_cut *position)
+{
+    struct eb_bag_tile tile = {.owner = &jobs};
+    assert_false(eb_bag_cut_is_over(jobs, job_count, position));
+    eb_bag_cut_tile(jobs, job_count, row_count * ROW_BYTES, position, &tile);
+    assert_ptr_equal(tile.owner, &jobs);
+    return tile;
+}
+
+static void assert_tile(const struct eb_bag_tile *tile, uint32_t first, uint32_t end)
+{
+    assert_int_equal(tile->bag_first, first);
+    assert_int_equal(tile->bag_end, end);
+    assert_int_equal(tile->element_first, 0);
+    assert_int_equal(tile->element_end, UINT32_MAX);
 }
 
 static void cuts_where_enough_rows_are_gathered(void **state)
 {
     (void)state;
     static const uint32_t starts[] = {0, 4, 8, 9, 20, 22};
-    use_starts(starts, 5);
-    assert_int_equal(eb_bag_tile_end(&job, 0, 8 * ROW_BYTES), 2);
-    assert_int_equal(eb_bag_tile_end(&job, 0, 9 * ROW_BYTES), 3);
-    assert_int_equal(eb_bag_tile_end(&job, 2, 2 * ROW_BYTES), 4);
-    assert_int_equal(eb_bag_tile_end(&job, 0, UINT64_MAX), 5);
+    use_starts(&jobs[0], starts, 5);
+    struct eb_bag_cut position = {0};
+    struct eb_bag_tile tile = cut(1, 8, &position);
+    assert_tile(&tile, 0, 2);
+    tile = cut(1, 10, &position);
+    assert_tile(&tile, 2, 4);
+    tile = cut(1, 10, &position);
+    assert_tile(&tile, 4, 5);
+    assert_true(eb_bag_cut_is_over(jobs, 1, &position));
 }
 
 static void takes_one_bag_at_least(void **state)
 {
     (void)state;
-    static const uint32_t starts[] = {0, 1000, 1000, 2000};
-    use_starts(starts, 3);
-    assert_int_equal(eb_bag_tile_end(&job, 0, 1), 1);
-    assert_int_equal(eb_bag_tile_end(&job, 1, 0), 2);
-    assert_int_equal(eb_bag_tile_end(&job, 2, 0), 3);
+    static const uint32_t starts[] = {0, 3, 3, 6};
+    use_starts(&jobs[0], starts, 3);
+    struct eb_bag_cut position = {0};
+    for (uint32_t bag = 0; bag < 3; bag++) {
+        struct eb_bag_tile tile = cut(1, bag == 1 ? 1 : 2, &position);
+        assert_tile(&tile, bag, bag + 1);
+    }
 }
 
 static void counts_empty_bags_as_rows(void **state)
 {
     (void)state;
     static const uint32_t starts[101];
-    use_starts(starts, 100);
-    assert_int_equal(eb_bag_tile_end(&job, 0, 10 * ROW_BYTES), 10);
-    assert_int_equal(eb_bag_tile_end(&job, 95, 10 * ROW_BYTES), 100);
+    use_starts(&jobs[0], starts, 100);
+    struct eb_bag_cut position = {.bag = 85};
+    struct eb_bag_tile tile = cut(1, 10, &position);
+    assert_tile(&tile, 85, 95);
+    tile = cut(1, 10, &position);
+    assert_tile(&tile, 95, 100);
 }
 
 static void cuts_rows_of_none(void **state)
 {
     (void)state;
-    use_starts(NULL, 100);
-    assert_int_equal(eb_bag_tile_end(&job, 20, 10 * ROW_BYTES), 30);
-    assert_int_equal(eb_bag_tile_end(&job, 20, 1), 21);
-    assert_int_equal(eb_bag_tile_end(&job, 20, 1000 * ROW_BYTES), 100);
+    use_starts(&jobs[0], NULL, 100);
+    struct eb_bag_cut position = {.bag = 20};
+    struct eb_bag_tile tile = cut(1, 10, &position);
+    assert_tile(&tile, 20, 30);
+    tile = cut(1, 1000, &position);
+    assert_tile(&tile, 30, 100);
+}
+
+static void goes_on_into_the_next_jobs(void **state)
+{
+    (void)state;
+    static const uint32_t starts[] = {0, 2, 4};
+    use_starts(&jobs[0], starts, 2);
+    use_starts(&jobs[1], starts, 0);
+    use_starts(&jobs[2], starts, 2);
+    struct eb_bag_cut position = {0};
+    struct eb_bag_tile tile = cut(JOBS, 6, &position);
+    assert_ptr_equal(tile.jobs, &jobs[0]);
+    assert_int_equal(tile.job_count, 3);
+    assert_tile(&tile, 0, 1);
+    struct eb_bag_part part = eb_bag_tile_part(&tile, 0);
+    assert_int_equal(part.bag_first, 0);
+    assert_int_equal(part.bag_end, 2);
+    assert_int_equal(part.element_end, DIM);
+    part = eb_bag_tile_part(&tile, 1);
+    assert_int_equal(part.bag_end, 0);
+    part = eb_bag_tile_part(&tile, 2);
+    assert_int_equal(part.bag_end, 1);
+    tile = cut(JOBS, 6, &position);
+    assert_ptr_equal(tile.jobs, &jobs[2]);
+    assert_tile(&tile, 1, 2);
+    assert_true(eb_bag_cut_is_over(jobs, JOBS, &position));
+}
+
+static void splits_a_giant_bag_by_columns(void **state)
+{
+    (void)state;
+    static const uint32_t starts[] = {0, 2, 1002, 1004};
+    use_starts(&jobs[0], starts, 3);
+    struct eb_bag_cut position = {0};
+    struct eb_bag_tile tile = cut(1, 100, &position);
+    assert_tile(&tile, 0, 1);
+    for (uint32_t piece = 0; piece < 2; piece++) {
+        /* No piece of a row is shorter than two lines. */
+        tile = cut(1, 100, &position);
+        assert_int_equal(tile.bag_first, 1);
+        assert_int_equal(tile.bag_end, 2);
+        assert_int_equal(tile.element_first, piece * DIM / 2);
+        assert_int_equal(tile.element_end, (piece + 1) * DIM / 2);
+        assert_int_equal(eb_bag_tile_part(&tile, 0).element_first, piece * DIM / 2);
+    }
+    tile = cut(1, 100, &position);
+    assert_tile(&tile, 2, 3);
+    assert_true(eb_bag_cut_is_over(jobs, 1, &position));
+}
+
+static void keeps_a_giant_bag_whole_where_rows_are_short(void **state)
+{
+    (void)state;
+    static const uint32_t starts[] = {0, 1000};
+    use_starts(&jobs[0], starts, 1);
+    table.row_elements = 32;
+    struct eb_bag_cut position = {0};
+    struct eb_bag_tile tile = cut(1, 1, &position);
+    assert_tile(&tile, 0, 1);
 }
 
 int main(void)
@@ -59,6 +150,9 @@ int main(void)
         cmocka_unit_test(takes_one_bag_at_least),
         cmocka_unit_test(counts_empty_bags_as_rows),
         cmocka_unit_test(cuts_rows_of_none),
+        cmocka_unit_test(goes_on_into_the_next_jobs),
+        cmocka_unit_test(splits_a_giant_bag_by_columns),
+        cmocka_unit_test(keeps_a_giant_bag_whole_where_rows_are_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

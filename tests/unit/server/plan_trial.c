@@ -1,6 +1,6 @@
 #include "tests/unit/server/plan_trial.h"
 
-#include "kernels/bag_ops.h"
+#include "kernels/bag_stream.h"
 #include "proto/grpc_text.h"
 #include "server/models/npy.h"
 #include "server/rpc/reply.h"
@@ -55,7 +55,7 @@ static void write_f32(
 
 void plan_trial_load(void)
 {
-    static const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     static const uint16_t ones[] = {0x3c00, 0x3c00, 0x3c00, 0x3c00};
     static const int32_t whole[] = {0, 1, 1, 2};
     struct eb_scratch scratch;

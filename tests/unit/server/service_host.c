@@ -1,6 +1,6 @@
 #include "tests/unit/server/service_host.h"
 
-#include "kernels/bag_ops.h"
+#include "kernels/bag_stream.h"
 #include "tests/unit/models/scratch.h"
 
 #include <setjmp.h>
@@ -18,7 +18,7 @@
 
 static void load(struct service_host *host)
 {
-    static const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     static const struct eb_repository_events events;
     struct eb_scratch scratch;
     struct eb_file_fault fault;
@@ -47,12 +47,14 @@ void service_host_init(struct service_host *host)
 void service_host_start(struct service_host *host)
 {
     host->executor =
-        eb_executor_create(eb_bag_ops_find("ref"), 1, host->config.limits.queue_bytes_max);
+        eb_executor_create(eb_bag_ops_find("ref"), &eb_bag_schedules_default, 1,
+            host->config.limits.queue_bytes_max);
     assert_non_null(host->executor);
     assert_int_equal(uv_sem_init(&host->released, 0), 0);
     host->service = (struct eb_service){
         .lookups = {.repository = &host->repository,
             .ops = eb_bag_ops_find("ref"),
+            .schedules = &eb_bag_schedules_default,
             .executor = host->executor,
             .limits = &host->config.limits},
         .facts = {.version = "1", .build = "b", .isa = "ref", .config = &host->config},

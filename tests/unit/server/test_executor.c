@@ -102,8 +102,8 @@ static bool wait_for_all(struct counted_work **works, int count)
 
 static struct eb_executor *create(uint64_t queue_bytes_max)
 {
-    struct eb_executor *executor =
-        eb_executor_create(eb_bag_ops_find(NULL), THREADS, queue_bytes_max);
+    struct eb_executor *executor = eb_executor_create(
+        eb_bag_ops_find(NULL), &eb_bag_schedules_default, THREADS, queue_bytes_max);
     assert_non_null(executor);
     return executor;
 }

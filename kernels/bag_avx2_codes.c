@@ -1,0 +1,13 @@
+/* Rows of codes with AVX2. */
+#include "kernels/bag_avx2.h"
+
+#include "kernels/vec_avx2.h"
+
+#define ACC float
+#define ACC_FMA fmaf
+#define ACC_SQRT sqrtf
+#include "kernels/bag_columns.h"
+
+DEFINE_POOL(EB_STORAGE_INT8, int8, eb_bag_avx2_int8)
+DEFINE_POOL(EB_STORAGE_INT4, int4, eb_bag_avx2_int4)
+DEFINE_POOL(EB_STORAGE_INT2, int2, eb_bag_avx2_int2)

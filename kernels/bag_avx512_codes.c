@@ -1,0 +1,13 @@
+/* Rows of codes with AVX-512. */
+#include "kernels/bag_avx512.h"
+
+#include "kernels/vec_avx512.h"
+
+#define ACC float
+#define ACC_FMA fmaf
+#define ACC_SQRT sqrtf
+#include "kernels/bag_columns.h"
+
+DEFINE_POOL(EB_STORAGE_INT8, int8, eb_bag_avx512_int8)
+DEFINE_POOL(EB_STORAGE_INT4, int4, eb_bag_avx512_int4)
+DEFINE_POOL(EB_STORAGE_INT2, int2, eb_bag_avx512_int2)

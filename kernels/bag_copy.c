@@ -1,0 +1,43 @@
+#include "kernels/bag_copy.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool eb_bag_is_copied(const struct eb_bag_job *job)
+{
+    return (int)job->table->storage == (int)job->table->type &&
+           job->output_type == job->table->type;
+}
+
+void eb_bag_copy_columns(
+    const struct eb_bag_job *job, int64_t row, uint32_t column, uint32_t count, uint8_t *out)
+{
+    size_t element_bytes = eb_type_bytes(job->output_type);
+    size_t offset = column * element_bytes;
+    if (row < 0) {
+        memset(out + offset, 0, count * element_bytes);
+        return;
+    }
+    const struct eb_table *table = job->table;
+    assert(eb_bag_is_copied(job));
+    const uint8_t *from = (const uint8_t *)table->rows + (uint64_t)row * table->row_stride_bytes;
+    memcpy(out + offset, from + offset, count * element_bytes);
+}
+
+void eb_bag_copy_part(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)
+{
+    const struct eb_bag_job *job = part->job;
+    uint32_t count = part->element_end - part->element_first;
+    uint32_t step_count = 0;
+    if (prefetch) {
+        uint32_t block = prefetch->block_elements[job->table->storage];
+        step_count = (count + block - 1) / block;
+    }
+    for (uint32_t b = part->bag_first; b < part->bag_end; b++) {
+        for (uint32_t step = 0; step < step_count; step++) {
+            eb_bag_prefetch_step(prefetch);
+        }
+        uint8_t *out = job->out + b * job->out_stride_bytes;
+        eb_bag_copy_columns(job, job->rows[b], part->element_first, count, out);
+    }
+}

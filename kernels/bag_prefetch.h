@@ -1,0 +1,117 @@
+/* Calls rows into the caches before they are pooled: two cursors that run ahead of the arithmetic
+ * in exactly its order (bag by bag, a block of columns at a time, row by row), over the borders of
+ * bags, jobs and tiles. The far one calls a row's first line, so that its page's translation is
+ * there when the near one calls all its lines. Everything here is a hint: no result depends on it.
+ * Thread: one each. Memory: borrows the jobs of its tiles. */
+#pragma once
+
+#include "kernels/bag_tile.h"
+
+#define EB_LINE_BYTES 64
+
+/* How far ahead, in rows, and what is called for rows of one size class. */
+struct eb_bag_schedule {
+    uint16_t far_rows;  /* 0: not at all */
+    bool far_is_whole;  /* all lines of the row, not only the first */
+    uint16_t near_rows; /* 0: not at all */
+    bool near_is_l1;    /* into the first cache, not only the second */
+};
+
+/* Rows of at most 1, 2, 4, 8 lines, and longer ones. */
+#define EB_BAG_ROW_CLASS_COUNT 5
+
+struct eb_bag_schedules {
+    struct eb_bag_schedule of_class[EB_BAG_ROW_CLASS_COUNT];
+    uint64_t cached_bytes; /* rows of tables of at most so many are not called */
+};
+
+/* For a start, and where nothing is measured. */
+extern const struct eb_bag_schedules eb_bag_schedules_default;
+
+/* The class of rows of that many bytes. */
+unsigned eb_bag_row_class(uint64_t row_bytes);
+
+struct eb_bag_cursor {
+    const int64_t *at; /* the next row to call; at end: enter the next run */
+    const int64_t *end;
+    const int64_t *begin; /* of the run */
+    uintptr_t base;       /* of the run's columns in row 0 */
+    uint64_t row_stride_bytes;
+    uint32_t line_count; /* to call of a row; 0: rows are counted only */
+    uint32_t last_byte;  /* offset of what the last call is for */
+    uintptr_t scales;    /* 0: none, or the other cursor's business */
+    uint64_t called;     /* rows before this run */
+    /* What comes after the run. */
+    struct eb_bag_part part; /* bags that are left of the job */
+    uint32_t element;        /* the next block's first */
+    uint32_t job;            /* of the tile */
+    uint32_t tile;           /* in eb_bag_prefetch.tiles */
+    bool is_far;
+    bool is_l1;   /* calls into the first cache */
+    bool is_over; /* until there is another tile */
+};
+
+struct eb_bag_prefetch {
+    const struct eb_bag_schedules *schedules;
+    const uint32_t *block_elements; /* [EB_STORAGE_COUNT] columns in one pass; 0: not called */
+    struct eb_bag_tile tiles[2];    /* the one that is pooled, and what comes after it */
+    uint32_t tile_count;
+    struct eb_bag_cursor far;
+    struct eb_bag_cursor near;
+    uint64_t pooled; /* rows before the part that is pooled */
+};
+
+/* Both arrays are borrowed. */
+void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
+    const struct eb_bag_schedules *schedules, const uint32_t *block_elements);
+
+/* Begins with `tile`; `next` is what the same thread pools after it, NULL where that is not known.
+ * Where `tile` was the last call's `next`, what has been called for it counts. */
+void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag_tile *tile,
+    const struct eb_bag_tile *next);
+
+/* To be called for each part of the tile in order: brings the cursors as far ahead as the rows'
+ * class wants. false: the part's rows are not called, so there are no steps to take. */
+bool eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
+
+/* Enters the next run. false: the cursor is over. */
+bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor);
+
+/* The level of __builtin_prefetch must be a constant. */
+#define EB_CALL_LINES(cursor, first, level)                                                        \
+    do {                                                                                           \
+        for (uint32_t line = 1; line < (cursor)->line_count; line++) {                             \
+            __builtin_prefetch((const void *)((first) + (line - 1) * EB_LINE_BYTES), 0, level);    \
+        }                                                                                          \
+        __builtin_prefetch((const void *)((first) + (cursor)->last_byte), 0, level);               \
+    } while (0)
+
+static inline void eb_bag_cursor_step(
+    struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
+{
+    if (cursor->at == cursor->end && (cursor->is_over || !eb_bag_cursor_enter(prefetch, cursor))) {
+        return;
+    }
+    /* The address for EB_ROW_ZERO lies before the table; calling it does nothing. */
+    uintptr_t row = (uintptr_t)*cursor->at++;
+    if (cursor->line_count == 0) {
+        return;
+    }
+    uintptr_t first = cursor->base + row * cursor->row_stride_bytes;
+    if (cursor->is_l1) {
+        EB_CALL_LINES(cursor, first, 3);
+    } else {
+        EB_CALL_LINES(cursor, first, 2);
+    }
+    if (cursor->scales) {
+        uintptr_t scale = cursor->scales + row * sizeof(struct eb_row_scale);
+        __builtin_prefetch((const void *)scale, 0, 2);
+    }
+}
+
+/* To be taken once for each row of each block that is pooled. */
+static inline void eb_bag_prefetch_step(struct eb_bag_prefetch *prefetch)
+{
+    eb_bag_cursor_step(prefetch, &prefetch->far);
+    eb_bag_cursor_step(prefetch, &prefetch->near);
+}

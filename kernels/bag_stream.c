@@ -1,0 +1,54 @@
+#include "kernels/bag_stream.h"
+
+#include "kernels/bag_copy.h"
+#include "kernels/bag_variant.h"
+
+#include <assert.h>
+
+void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *ops,
+    const struct eb_bag_schedules *schedules)
+{
+    stream->variant = eb_bag_ops_variant(ops);
+    eb_bag_prefetch_init(&stream->prefetch, schedules, stream->variant->block_elements);
+}
+
+static void pool_part(const struct eb_bag_variant *variant, const struct eb_bag_part *part,
+    struct eb_bag_prefetch *prefetch)
+{
+    const struct eb_bag_job *job = part->job;
+    eb_bag_pool_fn pool = variant->pool[job->table->storage];
+    if (job->reduction == EB_REDUCTION_NONE && !job->weights && eb_bag_is_copied(job)) {
+        pool = eb_bag_copy_part;
+    } else if (!pool) {
+        pool = eb_bag_ref.pool[job->table->storage];
+    }
+    pool(part, prefetch);
+}
+
+void eb_bag_stream_pool(
+    struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
+{
+    struct eb_bag_prefetch *prefetch = &stream->prefetch;
+    eb_bag_prefetch_begin(prefetch, tile, next);
+    for (uint32_t n = 0; n < tile->job_count; n++) {
+        const struct eb_bag_part part = eb_bag_tile_part(tile, n);
+        bool is_called = eb_bag_prefetch_part(prefetch, &part);
+        pool_part(stream->variant, &part, is_called ? prefetch : NULL);
+    }
+}
+
+void eb_bag_pool(const struct eb_bag_ops *ops, const struct eb_bag_job *job, uint32_t bag_first,
+    uint32_t bag_end)
+{
+    assert(bag_first <= bag_end && bag_end <= job->bag_count);
+    const struct eb_bag_tile tile = {
+        .jobs = job,
+        .job_count = 1,
+        .bag_first = bag_first,
+        .bag_end = bag_end,
+        .element_end = UINT32_MAX,
+    };
+    struct eb_bag_stream stream;
+    eb_bag_stream_init(&stream, ops, &eb_bag_schedules_default);
+    eb_bag_stream_pool(&stream, &tile, NULL);
+}

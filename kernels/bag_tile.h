@@ -1,0 +1,45 @@
+/* Tiles: how checked jobs are cut into pieces for threads, by bytes of rows. A tile is a range of
+ * bags that may begin in one job and end in a later one; of a bag too large for one tile it is a
+ * range of columns, which changes no bit of the result.
+ * Thread: pure functions. Memory: none; tiles borrow their jobs until they are pooled. */
+#pragma once
+
+#include "kernels/bag.h"
+
+struct eb_bag_tile {
+    const struct eb_bag_job *jobs; /* [job_count], one behind the other */
+    uint32_t job_count;            /* at least 1 */
+    uint32_t bag_first;            /* of the first job */
+    uint32_t bag_end;              /* of the last job */
+    /* Columns of every row; whole rows (0, UINT32_MAX) unless the tile is a part of one bag. */
+    uint32_t element_first;
+    uint32_t element_end;
+    void *owner; /* its supplier's */
+};
+
+/* The bags that a tile has of one job. */
+struct eb_bag_part {
+    const struct eb_bag_job *job;
+    uint32_t bag_first;
+    uint32_t bag_end;
+    uint32_t element_first;
+    uint32_t element_end; /* at most the row's */
+};
+
+/* Of jobs[n] of a tile. */
+struct eb_bag_part eb_bag_tile_part(const struct eb_bag_tile *tile, uint32_t n);
+
+/* Where the next tile of a sequence of jobs begins; all zero at the start. */
+struct eb_bag_cut {
+    uint32_t job;
+    uint32_t bag;
+    uint32_t element;
+};
+
+/* Whether there is nothing left to cut; steps over jobs without bags. */
+bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut);
+
+/* Cuts the next tile: about `bytes_target` bytes of rows, or of results where bags are empty; at
+ * least one bag, or the columns of one. The cut must not be over. Leaves tile->owner alone. */
+void eb_bag_cut_tile(const struct eb_bag_job *jobs, uint32_t job_count, uint64_t bytes_target,
+    struct eb_bag_cut *cut, struct eb_bag_tile *tile);
