@@ -1,0 +1,240 @@
+#include "kernels/quantize.h"
+
+#include "kernels/element.h"
+#include "kernels/float_row.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* Codes below a byte are made so many at a time before they are packed: whole bytes of them. */
+#define CHUNK_ELEMENTS 256
+
+struct value_range {
+    float smallest;
+    float largest;
+};
+
+static unsigned levels_of(enum eb_storage storage)
+{
+    assert(eb_storage_is_code(storage));
+    return (1u << eb_storage_bits(storage)) - 1;
+}
+
+/* A float's bits as an integer that compares as the floats do, with -0 below +0 and NaNs at both
+ * ends; done twice, the bits again. Loops over integers may compare in any order, so they become
+ * vectors where those over floats do not. */
+static inline uint32_t swap_order(uint32_t bits)
+{
+    return bits ^ ((0 - (bits >> 31)) >> 1);
+}
+
+static inline int32_t key_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (int32_t)swap_order(bits);
+}
+
+static float value_of(int32_t key)
+{
+    uint32_t bits = swap_order((uint32_t)key);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* false: a value is not finite. */
+static bool find_range(const float *values, uint32_t elements, struct value_range *range)
+{
+    int32_t low = INT32_MAX;
+    int32_t high = INT32_MIN;
+    for (uint32_t i = 0; i < elements; i++) {
+        int32_t key = key_of(values[i]);
+        low = key < low ? key : low;
+        high = key > high ? key : high;
+    }
+    *range = (struct value_range){value_of(low), value_of(high)};
+    return low >= key_of(-FLT_MAX) && high <= key_of(FLT_MAX);
+}
+
+/* Codes of `elements` values, a byte each. None is below the bias or, but for an error far below
+ * half a code, more than all levels above it. */
+static void encode(
+    const float *values, uint32_t elements, const struct eb_row_scale *scale, uint8_t *codes)
+{
+    double bias = scale->bias;
+    double codes_per_unit = scale->scale > 0 ? 1.0 / scale->scale : 0.0;
+    for (uint32_t i = 0; i < elements; i++) {
+        codes[i] = (uint8_t)(int)((values[i] - bias) * codes_per_unit + 0.5);
+    }
+}
+
+static void pack_nibbles(const uint8_t *codes, uint32_t bytes, uint8_t *packed)
+{
+    for (uint32_t i = 0; i < bytes; i++) {
+        packed[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
+    }
+}
+
+static void pack_pairs(const uint8_t *codes, uint32_t bytes, uint8_t *packed)
+{
+    for (uint32_t i = 0; i < bytes; i++) {
+        const uint8_t *four = codes + 4 * (size_t)i;
+        packed[i] = (uint8_t)(four[0] | four[1] << 2 | four[2] << 4 | four[3] << 6);
+    }
+}
+
+static void encode_row(enum eb_storage to, const float *values, uint32_t elements, uint8_t *row,
+    const struct eb_row_scale *scale)
+{
+    if (to == EB_STORAGE_INT8) {
+        encode(values, elements, scale, row);
+        return;
+    }
+    uint32_t count = 0;
+    for (uint32_t start = 0; start < elements; start += count) {
+        count = elements - start < CHUNK_ELEMENTS ? elements - start : CHUNK_ELEMENTS;
+        uint8_t codes[CHUNK_ELEMENTS] = {0};
+        encode(values + start, count, scale, codes);
+        uint32_t bytes = (uint32_t)eb_storage_row_bytes(to, count);
+        uint8_t *packed = row + eb_storage_row_bytes(to, start);
+        if (to == EB_STORAGE_INT4) {
+            pack_nibbles(codes, bytes, packed);
+        } else {
+            pack_pairs(codes, bytes, packed);
+        }
+    }
+}
+
+static bool quantize_codes(enum eb_storage to, const float *values, uint32_t elements, uint8_t *row,
+    struct eb_row_scale *scale)
+{
+    double levels = levels_of(to);
+    struct value_range range;
+    if (!find_range(values, elements, &range)) {
+        return false;
+    }
+    double width = (double)range.largest - range.smallest;
+    if (width > EB_QUANTIZE_RANGE_MAX) {
+        return false;
+    }
+    float step = (float)(width / levels);
+    if (step * levels < width) {
+        step = nextafterf(step, INFINITY);
+    }
+    *scale = (struct eb_row_scale){step, range.smallest};
+    encode_row(to, values, elements, row, scale);
+    return true;
+}
+
+bool eb_quantize_row(enum eb_storage to, const float *values, uint32_t elements, void *row,
+    struct eb_row_scale *scale)
+{
+    assert(elements > 0);
+    if (eb_storage_is_code(to)) {
+        return quantize_codes(to, values, elements, row, scale);
+    }
+    if (to == EB_STORAGE_F32) {
+        memcpy(row, values, elements * sizeof *values);
+    } else {
+        eb_float_row_narrow(to, values, elements, row);
+    }
+    return true;
+}
+
+static float f16_value(uint16_t code)
+{
+    return (float)eb_element_load_float(EB_STORAGE_F16, &code);
+}
+
+/* The f16 at or next below `value`, infinite below all finite ones. */
+static float f16_at_most(float value)
+{
+    uint16_t code;
+    eb_element_store_float(EB_F16, value, &code);
+    if (f16_value(code) > value) {
+        code = (uint16_t)(signbit(value) ? code + 1 : code - 1);
+    }
+    return f16_value(code);
+}
+
+/* The smallest f16 that is at least width / levels, infinite above all finite ones. */
+static float f16_step(double width, double levels)
+{
+    uint16_t code;
+    eb_element_store_float(EB_F16, width / levels, &code);
+    if (f16_value(code) * levels < width) {
+        code++;
+    }
+    return f16_value(code);
+}
+
+bool eb_quantize_row_f16_scale(enum eb_storage to, const float *values, uint32_t elements,
+    void *row, struct eb_row_scale *scale)
+{
+    assert(elements > 0);
+    double levels = levels_of(to);
+    struct value_range range;
+    if (!find_range(values, elements, &range)) {
+        return false;
+    }
+    float bias = f16_at_most(range.smallest);
+    float step = f16_step((double)range.largest - bias, levels);
+    if (!isfinite(bias) || !isfinite(step)) {
+        return false;
+    }
+    *scale = (struct eb_row_scale){step, bias};
+    encode_row(to, values, elements, row, scale);
+    return true;
+}
+
+uint32_t eb_quantize_find_fault(const float *values, uint32_t elements)
+{
+    float smallest = FLT_MAX;
+    float largest = -FLT_MAX;
+    for (uint32_t i = 0; i < elements; i++) {
+        smallest = fminf(smallest, values[i]);
+        largest = fmaxf(largest, values[i]);
+        if (!isfinite(values[i]) || (double)largest - smallest > EB_QUANTIZE_RANGE_MAX) {
+            return i;
+        }
+    }
+    return elements;
+}
+
+static void decode_row(enum eb_storage from, const uint8_t *row, const struct eb_row_scale *scale,
+    uint32_t elements, float *values)
+{
+    unsigned bits = eb_storage_bits(from);
+    unsigned levels = levels_of(from);
+    for (uint32_t i = 0; i < elements; i++) {
+        uint64_t position = (uint64_t)i * bits;
+        unsigned code = (unsigned)row[position / 8] >> (position % 8) & levels;
+        values[i] = fmaf(scale->scale, (float)code, scale->bias);
+    }
+}
+
+static void load_doubles(const uint8_t *row, uint32_t elements, float *values)
+{
+    for (size_t i = 0; i < elements; i++) {
+        double value;
+        memcpy(&value, row + i * sizeof value, sizeof value);
+        values[i] = (float)value;
+    }
+}
+
+void eb_dequantize_row(enum eb_storage from, const void *row, const struct eb_row_scale *scale,
+    uint32_t elements, float *values)
+{
+    if (eb_storage_is_code(from)) {
+        decode_row(from, row, scale, elements, values);
+    } else if (from == EB_STORAGE_F32) {
+        memcpy(values, row, elements * sizeof *values);
+    } else if (from == EB_STORAGE_F64) {
+        load_doubles(row, elements, values);
+    } else {
+        eb_float_row_widen(from, row, elements, values);
+    }
+}
