@@ -1,109 +1,105 @@
 #include "tests/variants/variant_trial.h"
 
-#include <stdio.h>
+#include "kernels/row_format.h"
+
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define ROW_COUNT_MAX 24
 #define BAG_COUNT_MAX 12
-#define BAG_INDICES_MAX 9
+#define RAGGED_INDICES_MAX 9
+/* Past the distance over which vector functions call rows ahead. */
+#define LONG_BAG_COUNT_MAX 3
+#define LONG_INDICES_MAX 70
+#define INDEX_COUNT_MAX (LONG_BAG_COUNT_MAX * LONG_INDICES_MAX)
+static_assert(BAG_COUNT_MAX * RAGGED_INDICES_MAX <= INDEX_COUNT_MAX, "ragged bags fit too");
 #define DIM_MAX 4099
-#define GAP_BYTES_MAX 40
+#define GAP_BYTES_MAX 64
+#define SCRATCH_BYTES 65536
 #define GUARD_BYTE 0xc3
 #define PAGE_BYTES 4096
 
-static uint64_t seed;
-
-void trial_seed(void)
-{
-    const char *given = getenv("EMBAG_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    print_message("EMBAG_TEST_SEED=%llu\n", (unsigned long long)seed);
-}
-
-uint32_t draw(uint32_t below)
-{
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((seed >> 32) % below);
-}
+/* The bags of one query. */
+struct bags {
+    int64_t indices[INDEX_COUNT_MAX];
+    int64_t offsets[BAG_COUNT_MAX];
+    bool is_repeat[BAG_COUNT_MAX];
+    uint32_t count; /* of indices */
+    uint32_t bag_count;
+};
 
 static void map_guarded(struct guarded *guarded, size_t bytes)
 {
-    guarded->bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES + PAGE_BYTES;
-    guarded->base =
-        mmap(NULL, guarded->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(guarded->base != MAP_FAILED);
-    guarded->end = guarded->base + guarded->bytes - PAGE_BYTES;
-    assert_int_equal(mprotect(guarded->end, PAGE_BYTES, PROT_NONE), 0);
+    size_t whole = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    uint8_t *base =
+        mmap(NULL, whole + (size_t)2 * PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(base != MAP_FAILED);
+    guarded->begin = base + PAGE_BYTES;
+    guarded->end = guarded->begin + whole;
+    assert_int_equal(mprotect(guarded->begin, whole, PROT_READ | PROT_WRITE), 0);
+}
+
+static void unmap_guarded(struct guarded *guarded)
+{
+    uint8_t *base = guarded->begin - PAGE_BYTES;
+    munmap(base, (size_t)(guarded->end - base) + PAGE_BYTES);
 }
 
 void trial_init(struct trial *trial)
 {
     size_t row_bytes = DIM_MAX * 8 + GAP_BYTES_MAX;
-    size_t indices = BAG_COUNT_MAX * BAG_INDICES_MAX;
-    size_t out_bytes = (indices + 1) * row_bytes;
+    size_t out_bytes = (INDEX_COUNT_MAX + 1) * row_bytes;
     memset(trial, 0, sizeof *trial);
     map_guarded(&trial->rows, (ROW_COUNT_MAX + 1) * row_bytes);
-    map_guarded(&trial->indices, indices * 8);
-    map_guarded(&trial->offsets, (BAG_COUNT_MAX + 1) * 8);
-    map_guarded(&trial->weights, indices * 8);
+    map_guarded(&trial->scales, ROW_COUNT_MAX * sizeof(struct eb_row_scale));
+    map_guarded(&trial->indices, (size_t)INDEX_COUNT_MAX * 8);
+    map_guarded(&trial->offsets, (size_t)BAG_COUNT_MAX * 8);
+    map_guarded(&trial->weights, (size_t)INDEX_COUNT_MAX * 8);
     map_guarded(&trial->out, GAP_BYTES_MAX + out_bytes);
     trial->expected = malloc(out_bytes);
-    trial->scratch = aligned_alloc(64, 65536);
+    trial->scratch = aligned_alloc(64, SCRATCH_BYTES);
     assert_non_null(trial->expected);
     assert_non_null(trial->scratch);
 }
 
 void trial_deinit(struct trial *trial)
 {
-    struct guarded *all[] = {
-        &trial->rows, &trial->indices, &trial->offsets, &trial->weights, &trial->out};
+    struct guarded *all[] = {&trial->rows, &trial->scales, &trial->indices, &trial->offsets,
+        &trial->weights, &trial->out};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        munmap(all[i]->base, all[i]->bytes);
+        unmap_guarded(all[i]);
     }
     free(trial->expected);
     free(trial->scratch);
 }
 
-/* Zeros of both signs, small numbers, subnormals, and large ones whose sums overflow. */
-static void draw_extremes(uint8_t *bytes, size_t count, size_t element_bytes)
+/* At the guard page that would be read past the rows, or sometimes before them. */
+static uint8_t *place_rows(const struct guarded *memory, size_t bytes)
 {
-    static const uint8_t tops[] = {0x00, 0x80, 0x80, 0x3f, 0xbf, 0x7f, 0xff};
-    memset(bytes, 0, count);
-    for (size_t i = 0; i + element_bytes <= count; i += element_bytes) {
-        bytes[i] = draw(8) == 0;
-        bytes[i + element_bytes - 1] |= tops[draw(draw(2) ? 3 : sizeof tops)];
+    return draw(4) ? memory->end - bytes : memory->begin;
+}
+
+/* Rows as close as they can be, with a small gap, as our own tables have them, with a wide gap. */
+static size_t draw_stride(size_t row_bytes)
+{
+    switch (draw(4)) {
+    case 0: return row_bytes;
+    case 1: return row_bytes + draw(9);
+    case 2: return eb_row_stride(row_bytes);
+    default: return row_bytes + draw(GAP_BYTES_MAX + 1);
     }
 }
 
-/* Extremes, any bits at all (infinities, NaNs), or f32 of everyday size. */
-static void draw_values(uint8_t *bytes, size_t count, enum eb_storage storage)
-{
-    uint32_t kind = draw(storage == EB_STORAGE_F32 ? 4 : 2);
-    if (kind == 0) {
-        draw_extremes(bytes, count, eb_storage_bytes(storage));
-        return;
-    }
-    for (size_t i = 0; kind == 1 && i < count; i++) {
-        bytes[i] = (uint8_t)draw(256);
-    }
-    for (size_t i = 0; kind > 1 && i + 4 <= count; i += 4) {
-        float value = ((float)draw(1 << 24) - (1 << 23)) * 0x1p-22f;
-        memcpy(bytes + i, &value, sizeof value);
-    }
-}
-
+/* The last row, and its scale, are followed by nothing. */
 static void draw_table(struct trial *trial, const struct plan *plan)
 {
-    size_t element_bytes = eb_storage_bytes(plan->storage);
-    size_t row_bytes = plan->dim * element_bytes;
-    /* Rows at any alignment, the last one ending at the guard page. */
-    size_t stride = row_bytes + draw(2) * draw(9);
+    size_t row_bytes = eb_storage_row_bytes(plan->storage, plan->dim);
+    size_t stride = draw_stride(row_bytes);
     uint64_t row_count = 1 + draw(ROW_COUNT_MAX);
     size_t bytes = (row_count - 1) * stride + row_bytes;
-    uint8_t *rows = trial->rows.end - bytes;
+    uint8_t *rows = place_rows(&trial->rows, bytes);
     draw_values(rows, bytes, plan->storage);
     trial->table = (struct eb_table){
         .rows = rows,
@@ -111,15 +107,31 @@ static void draw_table(struct trial *trial, const struct plan *plan)
         .row_stride_bytes = stride,
         .row_elements = plan->dim,
         .storage = plan->storage,
-        .type = eb_storage_type(plan->storage),
+        .type = plan->type ? plan->type : eb_storage_type(plan->storage),
         .unknown_row = draw(2) ? (int64_t)draw((uint32_t)row_count) : -1,
     };
+    if (eb_storage_is_code(plan->storage)) {
+        struct eb_row_scale *scales =
+            (void *)place_rows(&trial->scales, row_count * sizeof scales[0]);
+        draw_scales(scales, row_count, plan->storage);
+        trial->table.scales = scales;
+    }
+}
+
+static uint32_t draw_bag_count(enum shape shape)
+{
+    switch (shape) {
+    case SHAPE_NO_BAGS: return 0;
+    case SHAPE_LONG: return 1 + draw(LONG_BAG_COUNT_MAX);
+    default: return 1 + draw(BAG_COUNT_MAX);
+    }
 }
 
 static uint32_t draw_bag_size(enum shape shape)
 {
     switch (shape) {
-    case SHAPE_RAGGED: return draw(BAG_INDICES_MAX + 1);
+    case SHAPE_RAGGED: return draw(RAGGED_INDICES_MAX + 1);
+    case SHAPE_LONG: return draw(LONG_INDICES_MAX + 1);
     case SHAPE_SINGLE: return 1;
     default: return 0;
     }
@@ -137,31 +149,70 @@ static struct eb_int_array draw_array(const struct guarded *memory, const int64_
     return array;
 }
 
-/* Every policy but ERROR, with which nothing can be missing. */
-static void draw_indices(struct trial *trial, enum shape shape)
+/* Every policy; with ERROR nothing can be missing. */
+static void draw_missing(struct trial *trial)
 {
-    int64_t indices[BAG_COUNT_MAX * BAG_INDICES_MAX];
-    int64_t offsets[BAG_COUNT_MAX];
-    uint32_t bags = shape == SHAPE_NO_BAGS ? 0 : 1 + draw(BAG_COUNT_MAX);
-    uint32_t count = 0;
-    trial->query.missing = (enum eb_missing)(EB_MISSING_ERROR + draw(4));
+    trial->query.missing =
+        (enum eb_missing)(EB_MISSING_ERROR + draw(EB_MISSING_COUNT - EB_MISSING_ERROR));
     if (trial->query.missing == EB_MISSING_UNKNOWN_ROW && trial->table.unknown_row < 0) {
         trial->query.missing = EB_MISSING_SKIP;
     }
-    uint32_t past = trial->query.missing == EB_MISSING_ERROR ? 0 : 2;
-    for (uint32_t bag = 0; bag < bags; bag++) {
-        offsets[bag] = count;
-        uint32_t end = count + draw_bag_size(shape);
-        while (count < end) {
-            indices[count++] = draw((uint32_t)trial->table.row_count + past);
-        }
-    }
-    trial->query.layout = EB_LAYOUT_OFFSETS;
-    trial->query.indices = draw_array(&trial->indices, indices, count);
-    trial->query.bounds = draw_array(&trial->offsets, offsets, bags);
 }
 
-static void draw_weights(struct trial *trial)
+static int64_t draw_index(const struct trial *trial)
+{
+    uint32_t row_count = (uint32_t)trial->table.row_count;
+    if (trial->query.missing == EB_MISSING_ERROR) {
+        return draw(row_count);
+    }
+    return draw(16) ? (int64_t)draw(row_count + 2) : INT32_MIN;
+}
+
+/* A bag like the one before it, or with another last index. */
+static void repeat_bag(
+    const struct trial *trial, struct bags *bags, uint32_t first, uint32_t previous)
+{
+    bags->count = first + (first - previous);
+    memcpy(bags->indices + first, bags->indices + previous,
+        (first - previous) * sizeof bags->indices[0]);
+    if (first > previous && draw(4) == 0) {
+        bags->indices[bags->count - 1] = draw_index(trial);
+    }
+}
+
+static void draw_bags(const struct trial *trial, struct bags *bags, enum shape shape)
+{
+    bool has_repeats = draw(2);
+    bags->bag_count = draw_bag_count(shape);
+    bags->count = 0;
+    for (uint32_t bag = 0; bag < bags->bag_count; bag++) {
+        bags->offsets[bag] = bags->count;
+        bags->is_repeat[bag] = bag > 0 && has_repeats && draw(2);
+        if (bags->is_repeat[bag]) {
+            repeat_bag(trial, bags, bags->count, (uint32_t)bags->offsets[bag - 1]);
+            continue;
+        }
+        uint32_t end = bags->count + draw_bag_size(shape);
+        while (bags->count < end) {
+            bags->indices[bags->count++] = draw_index(trial);
+        }
+    }
+}
+
+/* Repeated bags have the weights of the one before them too, some of the time. */
+static void repeat_weights(const struct bags *bags, uint8_t *weights, size_t weight_bytes)
+{
+    for (uint32_t bag = 1; bag < bags->bag_count; bag++) {
+        if (bags->is_repeat[bag] && draw(2)) {
+            size_t first = (size_t)bags->offsets[bag];
+            size_t previous = (size_t)bags->offsets[bag - 1];
+            memcpy(weights + first * weight_bytes, weights + previous * weight_bytes,
+                (first - previous) * weight_bytes);
+        }
+    }
+}
+
+static void draw_weights(struct trial *trial, const struct bags *bags)
 {
     enum eb_type type = trial->table.type;
     if (eb_type_is_float(type) && draw(2)) {
@@ -169,20 +220,31 @@ static void draw_weights(struct trial *trial)
     }
     struct eb_bag_query *query = &trial->query;
     query->weights_type = type;
-    query->weights_bytes = query->indices.bytes / query->indices.width * eb_type_bytes(type);
+    query->weights_bytes = bags->count * eb_type_bytes(type);
     uint8_t *weights = trial->weights.end - query->weights_bytes;
     draw_values(weights, query->weights_bytes, (enum eb_storage)type);
+    repeat_weights(bags, weights, eb_type_bytes(type));
     query->weights = weights;
 }
 
-void trial_clear_out(struct trial *trial)
+static void draw_query(struct trial *trial, const struct plan *plan, enum shape shape)
 {
-    size_t row_bytes = trial->extent.result_row_bytes;
-    size_t stride = row_bytes + draw(GAP_BYTES_MAX);
-    size_t bytes = (trial->job.bag_count ? trial->job.bag_count - 1 : 0) * stride + row_bytes;
-    trial->job.out = trial->out.end - bytes;
-    memset(trial->job.out - GAP_BYTES_MAX, GUARD_BYTE, bytes + GAP_BYTES_MAX);
-    trial->job.out_stride_bytes = stride;
+    struct bags bags;
+    trial->query = (struct eb_bag_query){
+        .table = &trial->table,
+        .reduction = plan->reduction,
+        .output_type = plan->output_type,
+        .layout = EB_LAYOUT_OFFSETS,
+        .has_default = draw(2),
+        .default_index = (int64_t)draw((uint32_t)trial->table.row_count + 1) - 1,
+    };
+    draw_missing(trial);
+    draw_bags(trial, &bags, shape);
+    trial->query.indices = draw_array(&trial->indices, bags.indices, bags.count);
+    trial->query.bounds = draw_array(&trial->offsets, bags.offsets, bags.bag_count);
+    if (plan->is_weighted) {
+        draw_weights(trial, &bags);
+    }
 }
 
 static void pool_reference(struct trial *trial)
@@ -195,15 +257,7 @@ static void pool_reference(struct trial *trial)
 void trial_draw(struct trial *trial, const struct plan *plan, enum shape shape)
 {
     draw_table(trial, plan);
-    trial->query = (struct eb_bag_query){.table = &trial->table};
-    trial->query.reduction = plan->reduction;
-    trial->query.output_type = plan->output_type;
-    draw_indices(trial, shape);
-    if (plan->is_weighted) {
-        draw_weights(trial);
-    }
-    trial->query.has_default = draw(2);
-    trial->query.default_index = (int64_t)draw((uint32_t)trial->table.row_count + 1) - 1;
+    draw_query(trial, plan, shape);
     struct eb_bag_fault fault;
     if (!eb_bag_measure(&trial->query, &trial->extent, &fault) ||
         !eb_bag_check(&trial->query, &trial->extent, trial->scratch, &trial->job, &fault)) {
@@ -212,12 +266,23 @@ void trial_draw(struct trial *trial, const struct plan *plan, enum shape shape)
     pool_reference(trial);
 }
 
+void trial_clear_out(struct trial *trial)
+{
+    size_t row_bytes = trial->extent.result_row_bytes;
+    size_t stride = row_bytes + draw(2) * draw(GAP_BYTES_MAX);
+    size_t bytes = (trial->job.bag_count ? trial->job.bag_count - 1 : 0) * stride + row_bytes;
+    trial->job.out = trial->out.end - bytes;
+    memset(trial->job.out - GAP_BYTES_MAX, GUARD_BYTE, bytes + GAP_BYTES_MAX);
+    trial->job.out_stride_bytes = stride;
+}
+
 static void fail_at(const struct trial *trial, const char *who, uint32_t bag)
 {
-    fail_msg("%s: %s of %s, dim %u, %sweighted, to %s: row %u of %u differs", who,
+    fail_msg("%s: %s of %s as %s, dim %u, %sweighted, to %s: row %u of %u differs", who,
         eb_reduction_name(trial->job.reduction), eb_storage_name(trial->table.storage),
-        trial->table.row_elements, trial->job.weights ? "" : "not ",
-        eb_type_name(trial->job.output_type), bag, trial->job.bag_count);
+        eb_type_name(trial->table.type), trial->table.row_elements,
+        trial->job.weights ? "" : "not ", eb_type_name(trial->job.output_type), bag,
+        trial->job.bag_count);
 }
 
 static bool is_guard(const uint8_t *bytes, size_t count)

@@ -1,36 +1,33 @@
-/* A random lookup in memory that ends where a guard page begins, pooled by any table of functions
- * and compared with the reference's bytes. */
+/* A random lookup in memory that lies between two guard pages, pooled by any table of functions
+ * and compared with the reference's bytes.
+ * Thread: one only. Memory: a trial owns what it maps. */
 #pragma once
 
 #include "kernels/bag_parallel.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/variants/variant_draw.h"
 
 /* How the bags of a trial lie. */
-enum shape { SHAPE_RAGGED, SHAPE_EMPTY, SHAPE_SINGLE, SHAPE_NO_BAGS, SHAPE_COUNT };
+enum shape { SHAPE_RAGGED, SHAPE_LONG, SHAPE_EMPTY, SHAPE_SINGLE, SHAPE_NO_BAGS, SHAPE_COUNT };
 
-/* What is drawn for one trial. */
+/* What is chosen for one trial. */
 struct plan {
     enum eb_storage storage;
+    enum eb_type type; /* unspecified: the storage's */
     uint32_t dim;
     enum eb_reduction reduction;
     enum eb_type output_type;
     bool is_weighted;
 };
 
-/* Memory whose last byte lies before a page that cannot be touched. */
+/* Memory with pages before and behind it that cannot be touched. */
 struct guarded {
+    uint8_t *begin;
     uint8_t *end;
-    uint8_t *base;
-    size_t bytes;
 };
 
 struct trial {
     struct guarded rows;
+    struct guarded scales;
     struct guarded indices;
     struct guarded offsets;
     struct guarded weights;
@@ -42,10 +39,6 @@ struct trial {
     struct eb_bag_extent extent;
     struct eb_bag_job job;
 };
-
-/* Seeds draw(): EMBAG_TEST_SEED, else the clock; printed. */
-void trial_seed(void);
-uint32_t draw(uint32_t below);
 
 void trial_init(struct trial *trial);
 void trial_deinit(struct trial *trial);
