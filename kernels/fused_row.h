@@ -6,9 +6,9 @@
  *   F16_LAST    codes, f16 scale, f16 bias                          4- and 2-bit, "SBHalf"
  *   F16_FIRST   f16 scale, f16 bias, codes                          table-batched, all widths
  *
- * Codes are ours to the bit: unsigned, low bits first, the last byte filled up. FBGEMM
- * reads a value as fma(s, q, b), as we do, or on processors without AVX2 by way of f64, which may
- * give a neighbouring f32. Rows follow each other without gaps, or at a stride that the file's reader
+ * Codes are ours to the bit: unsigned, low bits first, the last byte filled up. FBGEMM reads a
+ * value as fma(s, q, b), as we do, or on processors without AVX2 by way of f64, which may give a
+ * neighbouring f32. Rows follow each other without gaps, or at a stride that the file's reader
  * knows (table-batched rows are padded to 16 bytes on some devices); within a row nothing is
  * aligned.
  *
@@ -43,8 +43,8 @@ void eb_fused_row_split(
     const struct eb_fused_format *format, const void *fused, void *row, struct eb_row_scale *scale);
 
 /* The inverse. true: exact, as F32_LAST always is (of numbers), and F16 where
- * eb_quantize_row_f16_scale made the row. false: scale, bias or both had to be rounded to f16, to nearest, ties to even: with e
- * the relative error of rounding the scale and d the error of the bias, values are off by
- * e s q + d; e is at most 2^-11 for a scale of 2^-14 to 65504. */
+ * eb_quantize_row_f16_scale made the row. false: scale, bias or both had to be rounded to f16, to
+ * nearest, ties to even: with e the relative error of rounding the scale and d the error of the
+ * bias, values are off by e s q + d; e is at most 2^-11 for a scale of 2^-14 to 65504. */
 bool eb_fused_row_join(const struct eb_fused_format *format, const void *row,
     const struct eb_row_scale *scale, void *fused);

@@ -11,6 +11,8 @@
 /* Codes below a byte are made so many at a time before they are packed: whole bytes of them. */
 #define CHUNK_ELEMENTS 256
 
+static_assert(CHUNK_ELEMENTS % 4 == 0, "a chunk's codes fill their bytes at two bits too");
+
 struct value_range {
     float smallest;
     float largest;
@@ -182,7 +184,8 @@ bool eb_quantize_row_f16_scale(enum eb_storage to, const float *values, uint32_t
     }
     float bias = f16_at_most(range.smallest);
     float step = f16_step((double)range.largest - bias, levels);
-    if (!isfinite(bias) || !isfinite(step)) {
+    /* An infinite bias is infinitely far from all values, so the step is infinite too. */
+    if (!isfinite(step)) {
         return false;
     }
     *scale = (struct eb_row_scale){step, bias};
