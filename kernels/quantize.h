@@ -16,9 +16,9 @@
  *
  * Codes lie low bits first; the last byte's unused bits are 0.
  *
- * Thread: pure functions; threads may work on different rows of a table. Memory: nothing is
- * allocated; rows lie at any alignment (values as
- * floats do) and are written and read to their last byte, no further. */
+ * Thread: pure functions; threads may work on different rows of a table. Memory: none;
+ * rows lie at any alignment (values as floats do) and are written and read to their last byte, no
+ * further. */
 #pragma once
 
 #include "kernels/bag.h"
