@@ -80,6 +80,9 @@ const char *eb_reduction_name(enum eb_reduction reduction);
 #define EB_BAG_INDICES_MAX (UINT64_C(1) << 24)
 #define EB_BAG_BAGS_MAX (UINT64_C(1) << 24)
 
+/* The functions of one instruction set (bag_ops.h). */
+struct eb_bag_ops;
+
 /* Of a row of codes. */
 struct eb_row_scale {
     float scale;
@@ -154,9 +157,11 @@ struct eb_bag_fault {
     char text[EB_BAG_FAULT_TEXT_BYTES];
 };
 
-/* A checked query in internal form. Filled by eb_bag_check, but for `out` and
- * `out_stride_bytes`, which the caller sets before pooling. Everything else is read-only. */
+/* A checked query in internal form. The caller sets `scratch` before eb_bag_check, which fills the
+ * rest, but for `out` and `out_stride_bytes`, which the caller sets before pooling. Everything else
+ * is read-only. */
 struct eb_bag_job {
+    void *scratch; /* the extent's scratch_bytes, aligned to 64; may be NULL where that is 0 */
     const struct eb_table *table;
     const int64_t *rows;    /* [row list] row number, or EB_ROW_ZERO; bags one after the other */
     const void *weights;    /* beside rows, aligned, in the accumulator's type; NULL: none */
@@ -180,12 +185,12 @@ bool eb_bag_measure(
     const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault);
 
 /* Reads every bound and index inside a bag (twice where some are missing or segment ids are not
- * sorted), layout values first, then default_index, then indices, and fills *job. `scratch` has
- * extent->scratch_bytes bytes aligned to 64 (may be NULL where that is 0) and belongs to the job
- * afterwards. `extent` is what eb_bag_measure gave for the same query. false: *fault is set, the
- * first fault of the query; scratch may have been written. */
-bool eb_bag_check(const struct eb_bag_query *query, const struct eb_bag_extent *extent,
-    void *scratch, struct eb_bag_job *job, struct eb_bag_fault *fault);
+ * sorted), layout values first, then default_index, then indices, and fills *job, whose scratch
+ * belongs to it afterwards. `extent` is what eb_bag_measure gave for the same query. false: *fault
+ * is set, the first fault of the query; *job is unchanged but what its scratch holds. The outcome
+ * does not depend on the ops. */
+bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
+    const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_fault *fault);
 
 /* Where a tile that starts at `bag_first` should end so that it gathers about `bytes_target` (or
  * writes as many rows, where bags are empty): at least one bag, at most to bag_count. */

@@ -370,6 +370,7 @@ static void fill_job(
                          (table->scales ? sizeof table->scales[0] : 0);
     int64_t default_row = query->has_default ? query->default_index : -1;
     *job = (struct eb_bag_job){
+        .scratch = pass->rows,
         .table = table,
         .rows = pass->rows,
         .weights = pass->weights,
@@ -383,9 +384,11 @@ static void fill_job(
     };
 }
 
-bool eb_bag_check(const struct eb_bag_query *query, const struct eb_bag_extent *extent,
-    void *scratch, struct eb_bag_job *job, struct eb_bag_fault *fault)
+bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
+    const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_fault *fault)
 {
+    void *scratch = job->scratch;
+    (void)ops;
     assert((uintptr_t)scratch % 64 == 0 && (scratch || extent->scratch_bytes == 0));
     struct eb_bag_scratch layout = eb_bag_scratch_lay_out(query, extent);
     struct pass pass = {

@@ -4,8 +4,6 @@
 
 #include "kernels/bag.h"
 
-struct eb_bag_ops;
-
 /* The table called `name` ("ref", "avx2", "avx512"), or the fastest this machine can run where
  * name is NULL. NULL: no such table in this build, or this machine cannot run it. */
 const struct eb_bag_ops *eb_bag_ops_find(const char *name);

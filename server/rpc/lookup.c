@@ -148,6 +148,7 @@ static bool check(struct eb_lookup *lookup)
         .request = lookup->request,
         .version = lookup->version,
         .limits = lookup->home->context->limits,
+        .ops = lookup->home->context->ops,
         .arena = &lookup->arena,
         .pool = eb_loop_answer_pool(lookup->home->loop),
     };

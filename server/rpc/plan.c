@@ -102,10 +102,12 @@ static bool check_values(struct eb_plan *plan, struct eb_error *error)
     uint8_t *scratch = plan->scratch;
     for (size_t i = 0; i < plan->count; i++) {
         struct eb_plan_query *query = &plan->queries[i];
-        if (!eb_bag_check(&query->query, &query->extent, scratch, &plan->jobs[i], &fault)) {
+        struct eb_bag_job *job = &plan->jobs[i];
+        job->scratch = scratch;
+        if (!eb_bag_check(plan->ops, &query->query, &query->extent, job, &fault)) {
             return eb_bag_query_fault(&query->place, &fault, error);
         }
-        plan->gather_bytes += plan->jobs[i].gather_bytes;
+        plan->gather_bytes += job->gather_bytes;
         scratch += query->extent.scratch_bytes;
     }
     return true;

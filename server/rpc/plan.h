@@ -21,6 +21,7 @@ struct eb_plan {
     const struct eb_wire_request *request;
     const struct eb_model_version *version;
     const struct eb_limits *limits;
+    const struct eb_bag_ops *ops;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool; /* of scratch and answer */
     size_t count;                /* queries measured */
@@ -34,8 +35,8 @@ struct eb_plan {
     uint64_t gather_bytes;
 };
 
-/* Checks everything. The first six members are set, the rest zeroed. false: *error holds the first
- * fault, query by query, sizes before values. eb_plan_deinit is due either way. */
+/* Checks everything. The first seven members are set, the rest zeroed. false: *error holds the
+ * first fault, query by query, sizes before values. eb_plan_deinit is due either way. */
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error);
 /* Gives the scratch back. */
 void eb_plan_deinit(struct eb_plan *plan);

@@ -134,21 +134,20 @@ static void run_query(const struct eb_bag_query *query)
 {
     struct eb_bag_extent extent;
     struct eb_bag_fault fault;
-    struct eb_bag_job job;
+    struct eb_bag_job job = {0};
     if (!eb_bag_measure(query, &extent, &fault) ||
         extent.result_rows * extent.result_row_bytes > RESULT_BYTES_MAX) {
         return;
     }
-    void *scratch = NULL;
     if (extent.scratch_bytes > 0) {
-        scratch = aligned_alloc(64, extent.scratch_bytes);
-        assert(scratch);
+        job.scratch = aligned_alloc(64, extent.scratch_bytes);
+        assert(job.scratch);
     }
-    if (eb_bag_check(query, &extent, scratch, &job, &fault)) {
+    if (eb_bag_check(eb_bag_ops_find(NULL), query, &extent, &job, &fault)) {
         assert(job.bag_count == extent.result_rows);
         compare_variants(&job, extent.result_row_bytes);
     }
-    free(scratch);
+    free(job.scratch);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -34,10 +34,11 @@ bool bag_fixture_check(struct bag_fixture *fixture, const struct eb_bag_query *q
         return false;
     }
     if (fixture->extent.scratch_bytes > 0) {
-        fixture->scratch = aligned_alloc(64, fixture->extent.scratch_bytes);
-        assert_non_null(fixture->scratch);
+        fixture->job.scratch = aligned_alloc(64, fixture->extent.scratch_bytes);
+        assert_non_null(fixture->job.scratch);
     }
-    return eb_bag_check(query, &fixture->extent, fixture->scratch, &fixture->job, &fixture->fault);
+    return eb_bag_check(
+        eb_bag_ops_find(NULL), query, &fixture->extent, &fixture->job, &fixture->fault);
 }
 
 void bag_fixture_pool(struct bag_fixture *fixture, const struct eb_bag_ops *ops)
@@ -53,7 +54,7 @@ void bag_fixture_pool(struct bag_fixture *fixture, const struct eb_bag_ops *ops)
 
 void bag_fixture_release(struct bag_fixture *fixture)
 {
-    free(fixture->scratch);
+    free(fixture->job.scratch);
     free(fixture->out);
     memset(fixture, 0, sizeof *fixture);
 }

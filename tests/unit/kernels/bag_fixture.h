@@ -18,7 +18,6 @@ struct bag_fixture {
     struct eb_bag_extent extent;
     struct eb_bag_fault fault;
     struct eb_bag_job job;
-    void *scratch;
     uint8_t *out; /* result rows without gaps */
 };
 

@@ -148,6 +148,7 @@ bool plan_trial_check(struct plan_trial *trial)
         .request = &trial->request,
         .version = &version,
         .limits = &trial->limits,
+        .ops = eb_bag_ops_find(NULL),
         .arena = &trial->arena,
         .pool = &trial->pool,
     };
