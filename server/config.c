@@ -264,6 +264,9 @@ static struct eb_log_field field_of(
     case EB_CONFIG_LEVEL:
         text = eb_log_level_name((enum eb_log_level)config->log_level);
         return eb_log_text(setting->name, text);
+    case EB_CONFIG_CHOICE:
+        text = setting->choices[number_of(config, setting)];
+        return eb_log_text(setting->name, text);
     case EB_CONFIG_COUNT:
     case EB_CONFIG_LIMIT: break;
     }

@@ -1,6 +1,8 @@
 #include "server/config_setting.h"
 
 #include "server/admin/log.h"
+#include "server/models/numa_policy.h"
+#include "server/models/page_size.h"
 #include "server/net/address.h"
 
 #include <assert.h>
@@ -13,25 +15,34 @@
 
 #define AT(member) offsetof(struct eb_config, member)
 #define LIMIT(name, fallback, min, max, what)                                                      \
-    {#name, EB_CONFIG_LIMIT, AT(limits.name), fallback, min, max, "N", what},
+    {#name, EB_CONFIG_LIMIT, AT(limits.name), fallback, min, max, "N", what, NULL},
 
 const struct eb_config_setting eb_config_settings[] = {
     {"model_repository", EB_CONFIG_TEXT, AT(model_repository), 0, 1, PATH_MAX - 1, "DIR",
-        "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; has no default"},
+        "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; has no default", NULL},
     {"listen", EB_CONFIG_LISTEN, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1, "ADDRESS",
         "HOST:PORT, [V6]:PORT or unix:PATH to serve gRPC on; more than one by commas or by "
         "repeating the flag; callers are not authenticated, so the default is "
-        "127.0.0.1:8600: 0.0.0.0:8600 opens it to the network"},
+        "127.0.0.1:8600: 0.0.0.0:8600 opens it to the network",
+        NULL},
     {"config", EB_CONFIG_TEXT, AT(config_file), 0, 1, PATH_MAX - 1, "FILE",
-        "YAML file of settings, at most 64 KiB; not a setting of the file itself"},
+        "YAML file of settings, at most 64 KiB; not a setting of the file itself", NULL},
     {"loops", EB_CONFIG_COUNT, AT(loops), 0, 1, EB_CONFIG_LOOPS_MAX, "N",
-        "event loops, one thread each; default: one for four CPUs, 1 to 16"},
+        "event loops, one thread each; default: one for four CPUs, 1 to 16", NULL},
     {"threads", EB_CONFIG_COUNT, AT(threads), 0, 1, EB_CONFIG_THREADS_MAX, "N",
-        "executor threads; default: one for each CPU that affinity and cgroup quota grant"},
+        "executor threads; default: one for each CPU that affinity and cgroup quota grant", NULL},
     {"isa", EB_CONFIG_TEXT, AT(isa), 0, 1, 31, "NAME",
-        "instruction set to compute with, such as avx2; default: the fastest that runs here"},
+        "instruction set to compute with, such as avx2; default: the fastest that runs here", NULL},
     {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "LEVEL",
-        "least level that is logged: debug, info, warn or error; default: info"},
+        "least level that is logged: debug, info, warn or error; default: info", NULL},
+    {"huge_pages", EB_CONFIG_CHOICE, AT(huge_pages), 0, 0, 0, "2m|1g|off",
+        "pages that tables are kept in: of 2 MiB (default), of 1 GiB from the system's pool, or "
+        "small ones; where the system gives too few the log says how many, and the server starts",
+        eb_page_size_names},
+    {"numa", EB_CONFIG_CHOICE, AT(numa), 0, 0, 0, "interleave|local|off",
+        "where tables lie on a machine of several memory nodes: spread over all (default), on "
+        "the node that loads them, or where numactl says",
+        eb_numa_names},
     EB_LIMIT_LIST(LIMIT)};
 
 static_assert(sizeof eb_config_settings / sizeof eb_config_settings[0] == EB_CONFIG_SETTING_COUNT,
@@ -222,6 +233,24 @@ static void set_number(
     memcpy(member, &count, sizeof count);
 }
 
+static bool apply_choice(const struct attempt *attempt)
+{
+    const struct eb_config_setting *setting = attempt->setting;
+    uint32_t choice = 0;
+    while (setting->choices[choice] && strcmp(setting->choices[choice], attempt->text) != 0) {
+        choice++;
+    }
+    if (!setting->choices[choice]) {
+        char why[80];
+        snprintf(why, sizeof why, "not one of %s", setting->value);
+        return refuse(attempt, why);
+    }
+    if (take_precedence(attempt)) {
+        set_number(attempt->config, setting, choice);
+    }
+    return true;
+}
+
 /* The power of two that a suffix stands for; -1: it is none. */
 static int suffix_shift(const char *suffix)
 {
@@ -282,6 +311,7 @@ bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_se
     case EB_CONFIG_TEXT: return apply_text(&attempt);
     case EB_CONFIG_LISTEN: return apply_listen(&attempt);
     case EB_CONFIG_LEVEL: return apply_level(&attempt);
+    case EB_CONFIG_CHOICE: return apply_choice(&attempt);
     case EB_CONFIG_COUNT:
     case EB_CONFIG_LIMIT: break;
     }

@@ -10,6 +10,7 @@ enum eb_config_kind {
     EB_CONFIG_TEXT,   /* char * */
     EB_CONFIG_LISTEN, /* listen[] and listen_count */
     EB_CONFIG_LEVEL,  /* int, one of eb_log_level */
+    EB_CONFIG_CHOICE, /* uint32_t, a number in choices; default: the first */
     EB_CONFIG_COUNT,  /* uint32_t; 0: not set, chosen from the CPUs */
     EB_CONFIG_LIMIT,  /* uint64_t */
 };
@@ -17,11 +18,12 @@ enum eb_config_kind {
 struct eb_config_setting {
     const char *name; /* as in the file: loops; --loops and EMBAG_LOOPS follow from it */
     enum eb_config_kind kind;
-    size_t offset;     /* in struct eb_config */
-    uint64_t fallback; /* of a limit */
-    uint64_t min, max; /* of a number; of a text or one address: least and most bytes */
-    const char *value; /* what stands for the value in --help */
-    const char *what;  /* what it is; after a semicolon what happens at it */
+    size_t offset;              /* in struct eb_config */
+    uint64_t fallback;          /* of a limit */
+    uint64_t min, max;          /* of a number; of a text or one address: least and most bytes */
+    const char *value;          /* what stands for the value in --help */
+    const char *what;           /* what it is; after a semicolon what happens at it */
+    const char *const *choices; /* of a choice, ended by NULL */
 };
 
 extern const struct eb_config_setting eb_config_settings[EB_CONFIG_SETTING_COUNT];

@@ -2,6 +2,7 @@
 
 #include "server/admin/log.h"
 #include "server/config_help.h"
+#include "server/load_log.h"
 #include "server/rpc/service.h"
 
 #include <assert.h>
@@ -53,41 +54,24 @@ static void log_failure(const char *what, const char *reason, const char *remedy
 
 /* ---- models ---- */
 
-static void on_progress(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
-{
-    (void)context;
-    eb_log(EB_LOG_INFO, "loading", eb_log_text("path", path),
-        eb_log_number("done_bytes", (int64_t)done_bytes),
-        eb_log_number("total_bytes", (int64_t)total_bytes));
-}
-
-static void on_loaded(void *context, const struct eb_model_version *version, uint64_t elapsed_ms)
-{
-    (void)context;
-    eb_log(EB_LOG_INFO, "model_loaded", eb_log_text("model", version->model),
-        eb_log_number("version", (int64_t)version->version),
-        eb_log_number("tables", (int64_t)version->tables.count),
-        eb_log_number("bytes", (int64_t)version->tables.bytes),
-        eb_log_number("elapsed_ms", (int64_t)elapsed_ms));
-}
-
-static void on_failed(void *context, const char *model, uint64_t version, const char *why)
-{
-    (void)context;
-    eb_log(EB_LOG_ERROR, "model_failed", eb_log_text("model", model),
-        eb_log_number("version", (int64_t)version), eb_log_text("reason", why));
-}
-
 static bool open_repository(struct eb_process *process)
 {
     const struct eb_limits *limits = &process->config->limits;
-    struct eb_table_limits table_limits = {
-        .row_bytes_max = limits->row_bytes_max, .name_bytes_max = (uint32_t)limits->name_bytes_max};
+    struct eb_table_options options = {
+        .row_bytes_max = limits->row_bytes_max,
+        .name_bytes_max = (uint32_t)limits->name_bytes_max,
+        .memory = {.pages = (enum eb_page_size)process->config->huge_pages,
+            .numa = (enum eb_numa)process->config->numa},
+    };
     struct eb_repository_events events = {
-        .on_progress = on_progress, .on_loaded = on_loaded, .on_failed = on_failed};
+        .on_progress = eb_load_log_progress,
+        .on_loaded = eb_load_log_loaded,
+        .on_failed = eb_load_log_failed,
+        .context = &options.memory,
+    };
     struct eb_file_fault fault;
-    if (!eb_repository_open(process->config->model_repository, &table_limits, &events,
-            &process->repository, &fault)) {
+    if (!eb_repository_open(
+            process->config->model_repository, &options, &events, &process->repository, &fault)) {
         log_failure("model_repository", fault.text,
             "mend the files named, or point "
             "--model-repository at another directory");

@@ -17,7 +17,7 @@
 
 /* A repository being opened. */
 struct opening {
-    const struct eb_table_limits *limits;
+    const struct eb_table_options *options;
     struct eb_repository_events events;
     struct eb_file_fault *fault;
 };
@@ -131,7 +131,7 @@ static struct eb_model_version *load_version(
     const struct eb_repository_events *events = &opening->events;
     const struct eb_load_progress progress = {events->on_progress, events->context};
     uint64_t start_ms = read_clock_ms();
-    if (!eb_table_set_load(path, opening->limits, events->on_progress ? &progress : NULL,
+    if (!eb_table_set_load(path, opening->options, events->on_progress ? &progress : NULL,
             &version->tables, opening->fault)) {
         free(version);
         return NULL;
@@ -237,7 +237,7 @@ static bool add_model(const struct opening *opening, const char *directory, cons
     bool is_directory = false;
     bool is_good = path && eb_directory_test(path, &is_directory, opening->fault);
     if (is_good && is_directory && strcmp(name, FILESYSTEM_DIRECTORY) != 0) {
-        const char *name_fault = eb_name_fault(name, opening->limits->name_bytes_max);
+        const char *name_fault = eb_name_fault(name, opening->options->name_bytes_max);
         struct eb_model *model = &repository->models[repository->count++];
         model->name = strdup(name);
         if (!model->name) {
@@ -270,7 +270,7 @@ static bool add_models(const struct opening *opening, const char *directory,
                "%s: there is no model in it; tables go to MODEL/VERSION/ below it", directory);
 }
 
-bool eb_repository_open(const char *directory, const struct eb_table_limits *limits,
+bool eb_repository_open(const char *directory, const struct eb_table_options *options,
     const struct eb_repository_events *events, struct eb_repository *out,
     struct eb_file_fault *fault)
 {
@@ -279,7 +279,7 @@ bool eb_repository_open(const char *directory, const struct eb_table_limits *lim
     if (!eb_directory_read(directory, &listing, fault)) {
         return false;
     }
-    struct opening opening = {.limits = limits, .fault = fault};
+    struct opening opening = {.options = options, .fault = fault};
     if (events) {
         opening.events = *events;
     }

@@ -45,7 +45,7 @@ struct eb_repository_events {
 
 /* Loads everything. false: *fault says which directory cannot be read, that there is no model, or
  * which model has no version that loads (and why its highest does not); *out is empty. */
-bool eb_repository_open(const char *directory, const struct eb_table_limits *limits,
+bool eb_repository_open(const char *directory, const struct eb_table_options *options,
     const struct eb_repository_events *events, struct eb_repository *out,
     struct eb_file_fault *fault);
 /* Drops the repository's own references. Accepts a zeroed repository. */

@@ -1,33 +1,56 @@
-/* Memory for the tables of one model version: 2 MiB pages, tables under 2 MiB sharing a mapping.
+/* Memory for the tables of one model version, in the pages and on the memory nodes that are asked
+ * for. In pages of 2 MiB or small ones a table of 2 MiB or more has a mapping of its own, smaller
+ * ones share one. In pages of 1 GiB, which are taken from the system's pool, all tables lie one
+ * behind the other; where the pool has too few they go to pages of 2 MiB.
+ *
+ * Huge pages of 2 MiB are what the kernel has at hand when memory is first written: page_report.h
+ * tells what became of the wish.
  * Thread: one at a time until published; then read-only. Memory: mmap; munmap on deinit. */
 #pragma once
 
 #include "server/models/file_fault.h"
+#include "server/models/numa_policy.h"
+#include "server/models/page_size.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define EB_TABLE_MEMORY_PAGE_BYTES (UINT64_C(2) << 20)
-#define EB_TABLE_MEMORY_ALIGNMENT 64 /* of a table that shares a page */
+#define EB_TABLE_MEMORY_ALIGNMENT 64 /* of a table that shares a mapping */
 
 struct eb_table_mapping;
 
-struct eb_table_memory {
-    struct eb_table_mapping *mappings; /* singly linked */
-    struct eb_table_mapping *shared;   /* the one that small tables are cut from; may be NULL */
-    uint64_t mapped_bytes;
+/* Zeroed: pages of 2 MiB, spread over all nodes. */
+struct eb_table_memory_options {
+    enum eb_page_size pages;
+    enum eb_numa numa;
 };
 
-/* `bytes` zeroed bytes aligned to at least 64 (2 MiB from that size on), advised to huge pages,
- * writable. NULL: *fault says how much was wanted. */
+/* Zeroed but for its options, it is ready. */
+struct eb_table_memory {
+    struct eb_table_memory_options options;
+    struct eb_table_mapping *mappings; /* singly linked */
+    struct eb_table_mapping *shared;   /* the one that tables are cut from; may be NULL */
+    uint64_t mapped_bytes;
+    bool is_pool_short; /* pages of 1 GiB were wanted and refused */
+    int numa_error; /* of the last mapping that could not be placed on nodes: a negative errno */
+};
+
+/* `bytes` zeroed bytes, writable, aligned to 64 and, from 2 MiB on but for pages of 1 GiB, to 2
+ * MiB. Pages of 1 GiB are there already, others come when they are first written. NULL: *fault says
+ * how much was wanted. */
 void *eb_table_memory_take(
     struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault);
-/* Makes everything read-only: done once, when a version is complete. false: *fault. */
+/* Where pages of 1 GiB are wanted, takes as many as tables of so much footprint together need, all
+ * or none, so that no part of a page is lost between them. Whether they are there: no further
+ * memory is needed then. */
+bool eb_table_memory_reserve(struct eb_table_memory *memory, uint64_t footprint_bytes);
+/* Makes everything read-only: done once, when a version is complete. Huge pages stay huge. false:
+ * *fault. */
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *fault);
 /* Unmaps all. Accepts a zeroed struct. */
 void eb_table_memory_deinit(struct eb_table_memory *memory);
 
-/* What `bytes` bytes occupy once taken: whole pages, or a share of one. UINT64_MAX where that is
- * more than an address space can hold. */
+/* What `bytes` bytes occupy once taken: whole pages of 2 MiB, or a share of one. UINT64_MAX where
+ * that is more than an address space can hold. */
 uint64_t eb_table_memory_footprint(uint64_t bytes);

@@ -1,5 +1,6 @@
 #include "server/models/table_plan.h"
 
+#include "kernels/row_format.h"
 #include "server/models/directory.h"
 #include "server/models/name.h"
 #include "server/models/npy.h"
@@ -28,7 +29,7 @@ static const struct {
 
 /* What reading a directory works on. */
 struct planning {
-    const struct eb_table_limits *limits;
+    const struct eb_table_options *options;
     struct eb_table_plan *plan;
     size_t table_room;
     struct eb_file_fault *fault;
@@ -77,17 +78,17 @@ static const char *find_unsupported(const char *name)
 static bool check_table(
     const struct planning *planning, const char *name, const struct eb_tensor *tensor)
 {
-    const char *name_fault = eb_name_fault(name, planning->limits->name_bytes_max);
+    const char *name_fault = eb_name_fault(name, planning->options->name_bytes_max);
     if (name_fault) {
         return eb_file_fault_set(
             planning->fault, "the table name '%.64s' %s; rename the table", name, name_fault);
     }
     uint64_t elements = eb_tensor_row_elements(tensor);
     uint64_t row_bytes = elements * eb_storage_bytes(tensor->storage);
-    if (row_bytes > planning->limits->row_bytes_max || elements > UINT32_MAX) {
+    if (row_bytes > planning->options->row_bytes_max || elements > UINT32_MAX) {
         return eb_file_fault_set(planning->fault,
             "rows of table '%.64s' have %" PRIu64 " bytes; row_bytes_max is %" PRIu64, name,
-            row_bytes, planning->limits->row_bytes_max);
+            row_bytes, planning->options->row_bytes_max);
     }
     return true;
 }
@@ -108,6 +109,26 @@ static bool reserve_table(struct planning *planning)
     return true;
 }
 
+/* Adds a table of the last file to the plan, which has room for it and takes the name. */
+static void append_table(struct eb_table_plan *plan, char *name, const struct eb_tensor *tensor)
+{
+    uint64_t row_bytes = eb_tensor_row_elements(tensor) * eb_storage_bytes(tensor->storage);
+    uint64_t stride = eb_row_stride(row_bytes);
+    plan->tables[plan->table_count++] = (struct eb_planned_table){
+        .name = name,
+        .tensor = *tensor,
+        .row_bytes = row_bytes,
+        .row_stride_bytes = stride,
+        .file = plan->file_count - 1,
+    };
+    plan->data_bytes += tensor->data_bytes;
+    /* No overflow: a file has at most 2^63 bytes, and a stride is at most a quarter more. */
+    uint64_t footprint = eb_table_memory_footprint(tensor->dims[0] * stride);
+    if (__builtin_add_overflow(plan->memory_bytes, footprint, &plan->memory_bytes)) {
+        plan->memory_bytes = UINT64_MAX;
+    }
+}
+
 /* Adds a table of the last file; copies the `name_bytes` bytes of its name. */
 static bool add_table(
     struct planning *planning, const char *name, size_t name_bytes, const struct eb_tensor *tensor)
@@ -120,14 +141,7 @@ static bool add_table(
         free(copy);
         return false;
     }
-    struct eb_table_plan *plan = planning->plan;
-    plan->tables[plan->table_count++] =
-        (struct eb_planned_table){.name = copy, .tensor = *tensor, .file = plan->file_count - 1};
-    plan->data_bytes += tensor->data_bytes;
-    uint64_t footprint = eb_table_memory_footprint(tensor->data_bytes);
-    if (__builtin_add_overflow(plan->memory_bytes, footprint, &plan->memory_bytes)) {
-        plan->memory_bytes = UINT64_MAX;
-    }
+    append_table(planning->plan, copy, tensor);
     return true;
 }
 
@@ -264,7 +278,7 @@ static bool plan_files(
     return check_unique(plan, planning->fault);
 }
 
-bool eb_table_plan_read(const char *directory, const struct eb_table_limits *limits,
+bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_file_fault *fault)
 {
     *plan = (struct eb_table_plan){0};
@@ -272,7 +286,7 @@ bool eb_table_plan_read(const char *directory, const struct eb_table_limits *lim
     if (!eb_directory_read(directory, &listing, fault)) {
         return false;
     }
-    struct planning planning = {.limits = limits, .plan = plan, .fault = fault};
+    struct planning planning = {.options = options, .plan = plan, .fault = fault};
     bool is_good = plan_files(&planning, directory, &listing);
     eb_directory_deinit(&listing);
     if (!is_good) {

@@ -8,7 +8,9 @@
 struct eb_planned_table {
     char *name;
     struct eb_tensor tensor;
-    size_t file; /* in eb_table_plan.files */
+    uint64_t row_bytes;
+    uint64_t row_stride_bytes; /* in memory; in the file rows have no gaps */
+    size_t file;               /* in eb_table_plan.files */
 };
 
 struct eb_planned_file {
@@ -21,14 +23,14 @@ struct eb_table_plan {
     struct eb_planned_file *files;
     size_t table_count;
     struct eb_planned_table *tables; /* file by file, in the order of their data */
-    uint64_t data_bytes;             /* of all tables together */
-    uint64_t memory_bytes;           /* that they will occupy; at most UINT64_MAX */
+    uint64_t data_bytes;             /* of all tables together, in their files */
+    uint64_t memory_bytes;           /* their footprints together; at most UINT64_MAX */
 };
 
 /* false: *fault names the file and what is wrong: anything that is not read yet (keys, split and
  * packed files, model.yaml), a broken header, a name that is not allowed or given twice, a row too
  * wide, no table at all. *plan is empty then. */
-bool eb_table_plan_read(const char *directory, const struct eb_table_limits *limits,
+bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_file_fault *fault);
 /* Accepts a zeroed plan. */
 void eb_table_plan_deinit(struct eb_table_plan *plan);

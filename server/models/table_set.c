@@ -9,7 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Bytes read at a time: large enough to cost nothing, small enough to report progress from. */
+/* Bytes read at a time, or one row: large enough to cost nothing, small enough to report progress
+ * from. */
 #define CHUNK_BYTES (UINT64_C(8) << 20)
 #define REPORT_INTERVAL_S 1
 
@@ -43,18 +44,40 @@ static void report(struct loading *loading, const char *path)
         loading->progress->context, path, loading->done_bytes, loading->plan->data_bytes);
 }
 
+/* Moves `row_count` rows, which end the space that rows with gaps between them will take, to their
+ * places. No row is overwritten before it is moved: its place never lies behind it. */
+static void spread_rows(uint8_t *space, uint64_t row_count, const struct eb_planned_table *planned)
+{
+    uint64_t gap = planned->row_stride_bytes - planned->row_bytes;
+    if (gap == 0) {
+        return;
+    }
+    uint8_t *from = space + row_count * gap;
+    for (uint64_t i = 0; i < row_count; i++) {
+        memmove(space, from, planned->row_bytes);
+        memset(space + planned->row_bytes, 0, gap);
+        from += planned->row_bytes;
+        space += planned->row_stride_bytes;
+    }
+}
+
 static bool load_rows(struct loading *loading, const struct eb_table_file *file,
     const struct eb_planned_table *planned, uint8_t *rows)
 {
-    const struct eb_tensor *tensor = &planned->tensor;
-    for (uint64_t at = 0; at < tensor->data_bytes;) {
-        uint64_t left = tensor->data_bytes - at;
-        uint64_t chunk = left < CHUNK_BYTES ? left : CHUNK_BYTES;
-        if (!eb_table_file_read(file, tensor->data_offset + at, rows + at, chunk, loading->fault)) {
+    uint64_t gap = planned->row_stride_bytes - planned->row_bytes;
+    uint64_t at_once = CHUNK_BYTES / planned->row_bytes + (planned->row_bytes > CHUNK_BYTES);
+    uint64_t offset = planned->tensor.data_offset;
+    for (uint64_t left = planned->tensor.dims[0]; left > 0;) {
+        uint64_t count = left < at_once ? left : at_once;
+        uint64_t bytes = count * planned->row_bytes;
+        if (!eb_table_file_read(file, offset, rows + count * gap, bytes, loading->fault)) {
             return false;
         }
-        at += chunk;
-        loading->done_bytes += chunk;
+        spread_rows(rows, count, planned);
+        rows += count * planned->row_stride_bytes;
+        offset += bytes;
+        left -= count;
+        loading->done_bytes += bytes;
         report(loading, loading->plan->files[planned->file].path);
     }
     return true;
@@ -66,22 +89,22 @@ static bool load_table(
 {
     struct eb_table_set *set = loading->set;
     const struct eb_tensor *tensor = &planned->tensor;
-    uint8_t *rows = eb_table_memory_take(&set->memory, tensor->data_bytes, loading->fault);
+    uint64_t bytes = tensor->dims[0] * planned->row_stride_bytes;
+    uint8_t *rows = eb_table_memory_take(&set->memory, bytes, loading->fault);
     if (!rows || !load_rows(loading, file, planned, rows)) {
         return false;
     }
-    uint32_t elements = (uint32_t)eb_tensor_row_elements(tensor);
     struct eb_named_table *table = &set->tables[set->count++];
     *table = (struct eb_named_table){
         .name = planned->name,
         .rank = tensor->rank,
-        .resident_bytes = tensor->data_bytes,
+        .resident_bytes = bytes,
         .table =
             {
                 .rows = rows,
                 .row_count = tensor->dims[0],
-                .row_stride_bytes = elements * eb_storage_bytes(tensor->storage),
-                .row_elements = elements,
+                .row_stride_bytes = planned->row_stride_bytes,
+                .row_elements = (uint32_t)eb_tensor_row_elements(tensor),
                 .storage = tensor->storage,
                 .type = eb_storage_type(tensor->storage),
                 .unknown_row = -1,
@@ -130,9 +153,13 @@ static bool load_files(struct loading *loading)
     return true;
 }
 
-static bool check_memory(
-    const char *directory, const struct eb_table_plan *plan, struct eb_file_fault *fault)
+/* Compares what is needed with what is there; pages of a pool are reserved at once. */
+static bool check_memory(const char *directory, const struct eb_table_plan *plan,
+    struct eb_table_memory *memory, struct eb_file_fault *fault)
 {
+    if (eb_table_memory_reserve(memory, plan->memory_bytes)) {
+        return true;
+    }
     uint64_t available = eb_memory_available_bytes();
     return plan->memory_bytes <= available ||
            eb_file_fault_set(fault,
@@ -191,25 +218,43 @@ static bool index_names(struct eb_table_set *set, struct eb_file_fault *fault)
     return true;
 }
 
+/* Counts the pages that the tables have come to lie in. */
+static void count_pages(struct eb_table_set *set)
+{
+    struct eb_page_report report;
+    set->pages_error = eb_page_report_open(&report, "");
+    for (size_t i = 0; i < set->count; i++) {
+        struct eb_named_table *table = &set->tables[i];
+        table->pages = eb_page_report_count(&report, table->table.rows, table->resident_bytes);
+        set->pages.bytes += table->pages.bytes;
+        set->pages.bytes_2m += table->pages.bytes_2m;
+        set->pages.bytes_1g += table->pages.bytes_1g;
+    }
+    eb_page_report_close(&report);
+}
+
 static bool load_plan(const char *directory, struct loading *loading)
 {
     struct eb_table_set *set = loading->set;
-    if (!check_memory(directory, loading->plan, loading->fault) || !load_files(loading)) {
+    if (!check_memory(directory, loading->plan, &set->memory, loading->fault) ||
+        !load_files(loading)) {
         return false;
     }
     set->bytes = set->memory.mapped_bytes;
     qsort(set->tables, set->count, sizeof *set->tables, compare_tables);
-    return (index_names(set, loading->fault) &&
-               eb_table_memory_seal(&set->memory, loading->fault)) ||
-           eb_file_fault_locate(loading->fault, directory);
+    if (!index_names(set, loading->fault) || !eb_table_memory_seal(&set->memory, loading->fault)) {
+        return eb_file_fault_locate(loading->fault, directory);
+    }
+    count_pages(set);
+    return true;
 }
 
-bool eb_table_set_load(const char *directory, const struct eb_table_limits *limits,
+bool eb_table_set_load(const char *directory, const struct eb_table_options *options,
     const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_file_fault *fault)
 {
-    *set = (struct eb_table_set){0};
+    *set = (struct eb_table_set){.memory = {.options = options->memory}};
     struct eb_table_plan plan;
-    if (!eb_table_plan_read(directory, limits, &plan, fault)) {
+    if (!eb_table_plan_read(directory, options, &plan, fault)) {
         return false;
     }
     struct loading loading = {

@@ -3,20 +3,23 @@
 #pragma once
 
 #include "kernels/bag.h"
+#include "server/models/page_report.h"
 #include "server/models/table_memory.h"
 #include "server/models/tensor.h"
 
-/* Largest row: a limit of the server's, checked at load. */
-struct eb_table_limits {
+/* How tables are loaded: what is refused, and where the others are kept. */
+struct eb_table_options {
     uint64_t row_bytes_max;
     uint32_t name_bytes_max;
+    struct eb_table_memory_options memory;
 };
 
 struct eb_named_table {
     char *name;
     uint32_t rank; /* of the whole table, at least 1 */
     uint64_t dims[EB_TENSOR_RANK_MAX];
-    uint64_t resident_bytes; /* of its rows */
+    uint64_t resident_bytes;    /* of its rows and what lies between them */
+    struct eb_page_count pages; /* of resident_bytes, as they were when it was published */
     struct eb_table table;
 };
 
@@ -25,7 +28,9 @@ struct eb_table_set {
     struct eb_named_table *tables; /* sorted by name */
     uint64_t bytes;                /* of memory that all tables take: whole pages */
     struct eb_table_memory memory;
-    uint32_t *name_index; /* private: open addressing over tables */
+    struct eb_page_count pages; /* of all tables */
+    int pages_error;            /* 0, or a negative errno: all counts of huge pages are 0 */
+    uint32_t *name_index;       /* private: open addressing over tables */
     size_t name_index_size;
 };
 
@@ -37,7 +42,7 @@ struct eb_load_progress {
 
 /* Loads a whole directory. Memory needed is compared with what is available before the first byte
  * is read. false: *fault names the file and what is wrong; *set is empty. progress may be NULL. */
-bool eb_table_set_load(const char *directory, const struct eb_table_limits *limits,
+bool eb_table_set_load(const char *directory, const struct eb_table_options *options,
     const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_file_fault *fault);
 /* Accepts a zeroed set. */
 void eb_table_set_deinit(struct eb_table_set *set);

@@ -12,7 +12,7 @@
 
 #define NPY_5X2 "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }"
 
-static const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
 static struct eb_scratch scratch;
 
 /* What a repository told while it was opened. */

@@ -79,7 +79,7 @@ static void survives_every_refused_request(void **state)
     eb_scratch_write_safetensors(&scratch, "m/1/s.safetensors",
         "{\"a\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}", 8);
     json_set_alloc_funcs(__wrap_malloc, free);
-    const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     bool is_open = false;
     unsigned tries = 0;
     while (!is_open && tries < 1000) {

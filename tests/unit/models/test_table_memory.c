@@ -1,5 +1,7 @@
 #include "server/models/table_memory.h"
 
+#include "server/models/page_report.h"
+
 #include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -13,7 +15,7 @@
 
 #include <cmocka.h>
 
-#define PAGE EB_TABLE_MEMORY_PAGE_BYTES
+#define PAGE EB_PAGE_2M_BYTES
 
 static uint8_t *take(struct eb_table_memory *memory, uint64_t bytes)
 {
@@ -37,43 +39,112 @@ static void aligns_large_tables_to_pages(void **state)
     eb_table_memory_deinit(&memory);
 }
 
-/* Whether smaps gives the mapping that `at` lies in the flag hg: advised to huge pages. */
-static bool is_advised_to_huge_pages(const void *at)
+/* Whether smaps gives the mapping that `at` lies in the flag: hg or nh, as pages were advised. */
+static bool has_flag(const void *at, const char *flag)
 {
     FILE *file = fopen("/proc/self/smaps", "r");
     assert_non_null(file);
     char line[1024];
     bool is_inside = false;
-    bool is_advised = false;
+    bool is_set = false;
     while (fgets(line, sizeof line, file)) {
         uintptr_t begin;
         uintptr_t end;
         if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
             is_inside = begin <= (uintptr_t)at && (uintptr_t)at < end;
         } else if (is_inside && strncmp(line, "VmFlags:", 8) == 0) {
-            is_advised = strstr(line, " hg") != NULL;
+            is_set = strstr(line, flag) != NULL;
         }
     }
     assert_int_equal(ferror(file), 0);
     assert_int_equal(fclose(file), 0);
-    return is_advised;
+    return is_set;
+}
+
+static void skip_without_huge_pages(void)
+{
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) != 0) {
+        print_message("this kernel has no transparent huge pages\n");
+        skip();
+    }
+}
+
+static void expect_advice(enum eb_page_size pages, const char *flag)
+{
+    struct eb_table_memory memory = {.options = {.pages = pages}};
+    struct eb_file_fault fault;
+    const uint8_t *small = take(&memory, 40);
+    const uint8_t *large = take(&memory, 2 * PAGE + 1);
+    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_true(has_flag(small, flag));
+    assert_true(has_flag(large, flag));
+    assert_true(has_flag(large + 3 * PAGE - 1, flag));
+    eb_table_memory_deinit(&memory);
 }
 
 static void advises_all_memory_to_huge_pages(void **state)
 {
     (void)state;
-    if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) != 0) {
-        print_message("this kernel has no transparent huge pages\n");
-        skip();
-    }
+    skip_without_huge_pages();
+    expect_advice(EB_PAGE_2M, " hg");
+}
+
+static void keeps_memory_in_small_pages_where_told(void **state)
+{
+    (void)state;
+    skip_without_huge_pages();
+    expect_advice(EB_PAGE_SMALL, " nh");
+}
+
+static struct eb_page_count count_pages(const void *base, uint64_t bytes)
+{
+    struct eb_page_report report;
+    assert_int_equal(eb_page_report_open(&report, ""), 0);
+    struct eb_page_count count = eb_page_report_count(&report, base, bytes);
+    eb_page_report_close(&report);
+    return count;
+}
+
+/* The system may have given any number of huge pages, and may add some by and by. */
+static void sealing_splits_no_huge_page(void **state)
+{
+    (void)state;
+    enum { BYTES = 16 << 20 };
     struct eb_table_memory memory = {0};
     struct eb_file_fault fault;
-    const uint8_t *small = take(&memory, 40);
-    const uint8_t *large = take(&memory, 2 * PAGE + 1);
+    uint8_t *taken = take(&memory, BYTES);
+    memset(taken, 1, BYTES);
+    struct eb_page_count before = count_pages(taken, BYTES);
     assert_true(eb_table_memory_seal(&memory, &fault));
-    assert_true(is_advised_to_huge_pages(small));
-    assert_true(is_advised_to_huge_pages(large));
-    assert_true(is_advised_to_huge_pages(large + 3 * PAGE - 1));
+    struct eb_page_count after = count_pages(taken, BYTES);
+    print_message("%" PRIu64 " of %" PRIu64 " bytes in huge pages\n", after.bytes_2m, after.bytes);
+    assert_true(after.bytes_2m >= before.bytes_2m);
+    assert_int_equal(after.bytes, BYTES);
+    eb_table_memory_deinit(&memory);
+}
+
+/* Neighbours stay apart, so that what is said of one mapping is true of each table in it. */
+static void counts_the_pages_of_each_table_apart(void **state)
+{
+    (void)state;
+    enum { BYTES = 4 << 20, COUNT = 8 };
+    struct eb_table_memory memory = {0};
+    struct eb_file_fault fault;
+    uint8_t *taken[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        taken[i] = take(&memory, BYTES);
+        if (i % 2 == 0) {
+            memset(taken[i], 1, BYTES);
+        }
+    }
+    assert_true(eb_table_memory_seal(&memory, &fault));
+    struct eb_page_count whole = count_pages(taken[0], BYTES);
+    for (int i = 0; i < COUNT; i++) {
+        struct eb_page_count count = count_pages(taken[i], BYTES);
+        assert_int_equal(count.bytes_2m % PAGE, 0);
+        assert_int_equal(i % 2 == 0 || count.bytes_2m == 0, true);
+    }
+    print_message("%" PRIu64 " of %d bytes in huge pages\n", whole.bytes_2m, BYTES);
     eb_table_memory_deinit(&memory);
 }
 
@@ -173,6 +244,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(aligns_large_tables_to_pages),
         cmocka_unit_test(advises_all_memory_to_huge_pages),
+        cmocka_unit_test(keeps_memory_in_small_pages_where_told),
+        cmocka_unit_test(sealing_splits_no_huge_page),
+        cmocka_unit_test(counts_the_pages_of_each_table_apart),
         cmocka_unit_test(lets_small_tables_share_a_page),
         cmocka_unit_test(gives_a_place_to_a_table_of_no_rows),
         cmocka_unit_test(gives_zeroed_memory),

@@ -3,6 +3,7 @@
 #include "tests/unit/models/scratch.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 #define F16_2X2 "{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]}"
 #define FP8_3 "{\"dtype\":\"F8_E4M3\",\"shape\":[3],\"data_offsets\":[8,11]}"
 
-static const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
 static struct eb_scratch scratch;
 
 /* ---- a clock that a test can set ---- */
@@ -98,7 +99,7 @@ static void loads_npy_and_safetensors(void **state)
     load(&set);
     static const char *const names[] = {"a", "m", "none", "z/w"};
     assert_int_equal(set.count, 4);
-    assert_int_equal(set.bytes, EB_TABLE_MEMORY_PAGE_BYTES);
+    assert_int_equal(set.bytes, EB_PAGE_2M_BYTES);
     for (size_t i = 0; i < set.count; i++) {
         assert_string_equal(set.tables[i].name, names[i]);
         assert_ptr_equal(eb_table_set_find(&set, names[i]), &set.tables[i]);
@@ -151,7 +152,7 @@ static void finds_each_of_a_thousand_tables(void **state)
     struct eb_table_set set;
     load(&set);
     assert_int_equal(set.count, 1000);
-    assert_int_equal(set.memory.mapped_bytes, EB_TABLE_MEMORY_PAGE_BYTES);
+    assert_int_equal(set.memory.mapped_bytes, EB_PAGE_2M_BYTES);
     for (int i = 0; i < 1000; i++) {
         snprintf(name, sizeof name, "t%03d", i);
         assert_ptr_equal(eb_table_set_find(&set, name), &set.tables[i]);
@@ -182,9 +183,9 @@ static void loads_a_table_of_many_pages(void **state)
     struct eb_table_set set;
     load(&set);
     assert_int_equal(set.tables[0].resident_bytes, 4 * (uint64_t)ROWS);
-    assert_int_equal(set.bytes, 11 * EB_TABLE_MEMORY_PAGE_BYTES);
+    assert_int_equal(set.bytes, 11 * EB_PAGE_2M_BYTES);
     const uint32_t *rows = set.tables[0].table.rows;
-    assert_int_equal((uintptr_t)rows % EB_TABLE_MEMORY_PAGE_BYTES, 0);
+    assert_int_equal((uintptr_t)rows % EB_PAGE_2M_BYTES, 0);
     for (uint32_t i = 0; i < ROWS; i++) {
         if (rows[i] != i) {
             fail_msg("row %u is %u", i, rows[i]);
@@ -192,6 +193,170 @@ static void loads_a_table_of_many_pages(void **state)
     }
     eb_table_set_deinit(&set);
 }
+
+#define SPARSE_BYTES (20 * 1024 * 1024 + 1) /* two whole chunks and a part of one */
+
+/* A table of zeros that takes no disk. */
+static void write_sparse(const char *name)
+{
+    char dict[128];
+    snprintf(dict, sizeof dict, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }",
+        SPARSE_BYTES);
+    eb_scratch_write_npy(&scratch, name, dict, 0);
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, name, path);
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(truncate(path, status.st_size + SPARSE_BYTES), 0);
+}
+
+/* ---- rows with gaps between them ---- */
+
+/* Row `row` is followed by zeros up to the next one. */
+static void expect_gap(const struct eb_table *table, uint64_t row, uint64_t row_bytes)
+{
+    const uint8_t *end = (const uint8_t *)table->rows + row * table->row_stride_bytes + row_bytes;
+    for (uint64_t i = 0; i < table->row_stride_bytes - row_bytes; i++) {
+        assert_int_equal(end[i], 0);
+    }
+}
+
+static void spreads_rows_that_would_straddle_cache_lines(void **state)
+{
+    (void)state;
+    static const char dict[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (5, 13), }";
+    eb_scratch_write_npy(&scratch, "t.npy", dict, 65);
+    struct eb_table_set set;
+    load(&set);
+    const struct eb_named_table *t = &set.tables[0];
+    assert_int_equal(t->table.row_stride_bytes, 16);
+    assert_int_equal(t->table.row_elements, 13);
+    assert_int_equal(t->resident_bytes, 80);
+    const uint8_t *rows = t->table.rows;
+    for (uint8_t i = 0; i < 65; i++) {
+        assert_int_equal(rows[i / 13 * 16 + i % 13], i + 1);
+    }
+    for (uint64_t row = 0; row < 5; row++) {
+        expect_gap(&t->table, row, 13);
+    }
+    eb_table_set_deinit(&set);
+}
+
+static void leaves_rows_together_where_gaps_cost_too_much(void **state)
+{
+    (void)state;
+    static const char dict[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 25), }";
+    eb_scratch_write_npy(&scratch, "t.npy", dict, 300);
+    struct eb_table_set set;
+    load(&set);
+    assert_int_equal(set.tables[0].table.row_stride_bytes, 100);
+    assert_int_equal(set.tables[0].resident_bytes, 300);
+    assert_int_equal(((const uint8_t *)set.tables[0].table.rows)[299], (uint8_t)300);
+    eb_table_set_deinit(&set);
+}
+
+/* Rows of more than one chunk, none of which ends with a row. */
+static void spreads_rows_of_many_chunks(void **state)
+{
+    (void)state;
+    enum { ROWS = 700000, COLUMNS = 13, STRIDE = 16 };
+    static const char dict[] = "{'descr': '<u2', 'fortran_order': False, 'shape': (700000, 13), }";
+    struct eb_scratch_table head;
+    eb_scratch_npy(&head, 1, dict, 0);
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "big.npy", path);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(head.bytes, 1, head.size, file), head.size);
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        uint16_t value = (uint16_t)(i * 31);
+        assert_int_equal(fwrite(&value, sizeof value, 1, file), 1);
+    }
+    assert_int_equal(fclose(file), 0);
+    struct eb_table_set set;
+    load(&set);
+    assert_int_equal(set.tables[0].table.row_stride_bytes, STRIDE * sizeof(uint16_t));
+    assert_int_equal(set.tables[0].resident_bytes, ROWS * STRIDE * sizeof(uint16_t));
+    assert_int_equal(set.bytes, 11 * EB_PAGE_2M_BYTES);
+    const uint16_t *rows = set.tables[0].table.rows;
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        if (rows[i / COLUMNS * STRIDE + i % COLUMNS] != (uint16_t)(i * 31)) {
+            fail_msg("value %u of row %u is wrong", i % COLUMNS, i / COLUMNS);
+        }
+    }
+    for (uint64_t row = 0; row < ROWS; row += 1000) {
+        expect_gap(&set.tables[0].table, row, COLUMNS * sizeof(uint16_t));
+    }
+    expect_gap(&set.tables[0].table, ROWS - 1, COLUMNS * sizeof(uint16_t));
+    eb_table_set_deinit(&set);
+}
+
+static void spreads_rows_wider_than_a_chunk(void **state)
+{
+    (void)state;
+    enum { ROW_BYTES = (9 << 20) + 3, COUNT = 3 };
+    char dict[128];
+    snprintf(dict, sizeof dict, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }",
+        COUNT, ROW_BYTES);
+    eb_scratch_write_npy(&scratch, "wide.npy", dict, 0);
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&scratch, "wide.npy", path);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    for (int row = 0; row < COUNT; row++) {
+        /* The last byte of each row behind a hole. */
+        assert_int_equal(fseek(file, ROW_BYTES - 1, row == 0 ? SEEK_END : SEEK_CUR), 0);
+        assert_int_equal(fputc('a' + row, file), 'a' + row);
+    }
+    assert_int_equal(fclose(file), 0);
+    const struct eb_table_options wide = {.row_bytes_max = ROW_BYTES, .name_bytes_max = 255};
+    struct eb_table_set set;
+    struct eb_file_fault fault = {""};
+    assert_true(eb_table_set_load(scratch.root, &wide, NULL, &set, &fault));
+    const struct eb_table *table = &set.tables[0].table;
+    assert_int_equal(table->row_stride_bytes, ROW_BYTES + 1);
+    for (uint64_t row = 0; row < COUNT; row++) {
+        const uint8_t *bytes = (const uint8_t *)table->rows + row * table->row_stride_bytes;
+        assert_int_equal(bytes[0], 0);
+        assert_int_equal(bytes[ROW_BYTES - 1], 'a' + row);
+        expect_gap(table, row, ROW_BYTES);
+    }
+    eb_table_set_deinit(&set);
+}
+
+/* ---- pages ---- */
+
+/* Whatever the system gave: what is asked for is kept apart, and the parts make the whole. */
+static void counts_the_pages_of_every_table(void **state)
+{
+    (void)state;
+    write_sparse("a.npy");
+    eb_scratch_write_npy(&scratch, "b.npy", NPY_5X2, 40);
+    eb_scratch_write_npy(&scratch, "none.npy", NPY_NO_ROWS, 0);
+    struct eb_table_options options = limits;
+    for (int pages = 0; pages < EB_PAGE_SIZE_COUNT; pages++) {
+        options.memory.pages = (enum eb_page_size)pages;
+        struct eb_table_set set;
+        struct eb_file_fault fault = {""};
+        assert_true(eb_table_set_load(scratch.root, &options, NULL, &set, &fault));
+        assert_int_equal(set.pages_error, 0);
+        assert_int_equal(set.pages.bytes, SPARSE_BYTES + 40);
+        const struct eb_page_count *a = &set.tables[0].pages;
+        const struct eb_page_count *b = &set.tables[1].pages;
+        assert_int_equal(a->bytes, SPARSE_BYTES);
+        assert_int_equal(b->bytes, 40);
+        assert_int_equal(set.tables[2].pages.bytes_2m, 0);
+        assert_int_equal(set.pages.bytes_2m, a->bytes_2m + b->bytes_2m);
+        assert_int_equal(set.pages.bytes_1g, a->bytes_1g + b->bytes_1g);
+        assert_true(pages != EB_PAGE_SMALL || set.pages.bytes_2m == 0);
+        assert_true(pages == EB_PAGE_1G || set.pages.bytes_1g == 0);
+        print_message("%s: %" PRIu64 " bytes of 2 MiB pages, %" PRIu64 " of 1 GiB\n",
+            eb_page_size_names[pages], set.pages.bytes_2m, set.pages.bytes_1g);
+        eb_table_set_deinit(&set);
+    }
+}
+
+/* ---- progress ---- */
 
 /* What a load has reported. An assert must not end a report, so it only collects. */
 struct reports {
@@ -213,22 +378,6 @@ static void collect(void *context, const char *path, uint64_t done_bytes, uint64
     reports->done_bytes = done_bytes;
     reports->total_bytes = total_bytes;
     snprintf(reports->path, sizeof reports->path, "%s", path);
-}
-
-#define SPARSE_BYTES (20 * 1024 * 1024 + 1) /* two whole chunks and a part of one */
-
-/* A table of zeros that takes no disk. */
-static void write_sparse(const char *name)
-{
-    char dict[128];
-    snprintf(dict, sizeof dict, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }",
-        SPARSE_BYTES);
-    eb_scratch_write_npy(&scratch, name, dict, 0);
-    char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&scratch, name, path);
-    struct stat status;
-    assert_int_equal(stat(path, &status), 0);
-    assert_int_equal(truncate(path, status.st_size + SPARSE_BYTES), 0);
 }
 
 /* Loads two sparse tables by a clock that moves by `step_ms` whenever it is looked at. */
@@ -351,7 +500,7 @@ static void refuses_a_row_past_the_limit(void **state)
     struct eb_table_set set;
     struct eb_file_fault fault = {""};
     eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
-    struct eb_table_limits narrow = {.row_bytes_max = 8, .name_bytes_max = 1};
+    struct eb_table_options narrow = {.row_bytes_max = 8, .name_bytes_max = 1};
     assert_true(eb_table_set_load(scratch.root, &narrow, NULL, &set, &fault));
     eb_table_set_deinit(&set);
     narrow.row_bytes_max = 7;
@@ -427,6 +576,11 @@ int main(void)
         WITH_ROOT(describes_tables_as_kernels_want_them),
         WITH_ROOT(finds_each_of_a_thousand_tables),
         WITH_ROOT(loads_a_table_of_many_pages),
+        WITH_ROOT(spreads_rows_that_would_straddle_cache_lines),
+        WITH_ROOT(leaves_rows_together_where_gaps_cost_too_much),
+        WITH_ROOT(spreads_rows_of_many_chunks),
+        WITH_ROOT(spreads_rows_wider_than_a_chunk),
+        WITH_ROOT(counts_the_pages_of_every_table),
         WITH_ROOT(reports_progress_up_to_the_total),
         WITH_ROOT(reports_progress_once_a_second),
         WITH_ROOT(names_the_broken_file),

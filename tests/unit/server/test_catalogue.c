@@ -324,7 +324,7 @@ static void refuses_what_memory_does_not_hold(void **state)
 
 static int open_repository(void **state)
 {
-    static const struct eb_table_limits limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     static const struct eb_repository_events events = {0};
     static const char cube[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 4)}";
     static const char line[] = "{'descr': '<i2', 'fortran_order': False, 'shape': (5,)}";

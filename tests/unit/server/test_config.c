@@ -1,135 +1,36 @@
-#include "server/config.h"
-
 #include "server/admin/log.h"
+#include "server/models/numa_policy.h"
+#include "server/models/page_size.h"
 #include "tests/unit/server/capture.h"
+#include "tests/unit/server/config_trial.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#define ARGUMENTS_MAX 48
-
-static char file_path[] = "/tmp/embag-test-config-XXXXXX";
-static struct eb_config config;
-static char said_stderr[8192];
-static char said_stdout[32768];
-
-/* The pieces of `text` between '|' as a vector that NULL ends. */
-static size_t split(const char *text, char *copy, char **vector)
-{
-    size_t count = 0;
-    strcpy(copy, text);
-    for (char *rest = copy; rest;) {
-        assert_true(count < ARGUMENTS_MAX - 1);
-        vector[count++] = strsep(&rest, "|");
-    }
-    vector[count] = NULL;
-    return count;
-}
-
-/* Reads a configuration from flags and variables that '|' separates; "": none. */
-static enum eb_config_outcome read_config(const char *flags, const char *variables)
-{
-    static char flag_texts[8192];
-    static char variable_texts[8192];
-    char *arguments[ARGUMENTS_MAX] = {"embagd"};
-    char *environment[ARGUMENTS_MAX] = {"PATH=/bin", "EMBAGX=1"};
-    size_t argument_count = 1;
-    if (*flags) {
-        argument_count += split(flags, flag_texts, arguments + 1);
-    }
-    if (*variables) {
-        split(variables, variable_texts, environment + 2);
-    }
-    struct eb_capture out;
-    struct eb_capture error;
-    eb_capture_start(&out, STDOUT_FILENO);
-    eb_capture_start(&error, STDERR_FILENO);
-    enum eb_config_outcome outcome =
-        eb_config_read((int)argument_count, arguments, environment, &config);
-    eb_capture_stop(&error, said_stderr, sizeof said_stderr);
-    eb_capture_stop(&out, said_stdout, sizeof said_stdout);
-    return outcome;
-}
-
-static void write_bytes(const char *bytes, size_t byte_count)
-{
-    FILE *file = fopen(file_path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, byte_count, file), byte_count);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void write_yaml(const char *yaml)
-{
-    write_bytes(yaml, strlen(yaml));
-}
-
-/* The flags with --config for the file. */
-static const char *with_file(const char *flags)
-{
-    static char all[8192];
-    snprintf(all, sizeof all, "--config|%s%s%s", file_path, *flags ? "|" : "", flags);
-    return all;
-}
-
-static void expect_run(const char *flags, const char *variables)
-{
-    if (read_config(flags, variables) != EB_CONFIG_RUN) {
-        fail_msg("%s %s: %s", flags, variables, said_stderr);
-    }
-    assert_string_equal(said_stderr, "");
-}
-
-/* One line, an error, with `text` in it. */
-static void expect_fault(const char *flags, const char *variables, const char *text)
-{
-    assert_int_equal(read_config(flags, variables), EB_CONFIG_FAULT);
-    if (!strstr(said_stderr, text)) {
-        fail_msg("wanted '%s' in: %s", text, said_stderr);
-    }
-    assert_non_null(strstr(said_stderr, " level=error event=bad_configuration reason="));
-    assert_ptr_equal(strchr(said_stderr, '\n'), said_stderr + strlen(said_stderr) - 1);
-    eb_config_deinit(&config);
-}
-
-static int make_file(void **state)
-{
-    (void)state;
-    strcpy(file_path + strlen(file_path) - 6, "XXXXXX");
-    int file = mkstemp(file_path);
-    return file < 0 ? -1 : close(file);
-}
-
-static int remove_file(void **state)
-{
-    (void)state;
-    eb_config_deinit(&config);
-    return unlink(file_path);
-}
-
 static void takes_defaults(void **state)
 {
     (void)state;
-    expect_run("--model-repository|/models", "");
-    assert_string_equal(config.model_repository, "/models");
-    assert_int_equal(config.listen_count, 1);
-    assert_string_equal(config.listen[0], "127.0.0.1:8600");
-    assert_true(config.loops >= 1 && config.loops <= 16);
-    assert_true(config.threads >= 1);
-    assert_null(config.isa);
-    assert_null(config.config_file);
-    assert_int_equal(config.log_level, EB_LOG_INFO);
-#define X(name, fallback, min, max, what) assert_int_equal(config.limits.name, fallback);
+    config_trial_expect_run("--model-repository|/models", "");
+    assert_string_equal(trial.config.model_repository, "/models");
+    assert_int_equal(trial.config.listen_count, 1);
+    assert_string_equal(trial.config.listen[0], "127.0.0.1:8600");
+    assert_true(trial.config.loops >= 1 && trial.config.loops <= 16);
+    assert_true(trial.config.threads >= 1);
+    assert_null(trial.config.isa);
+    assert_null(trial.config.config_file);
+    assert_int_equal(trial.config.log_level, EB_LOG_INFO);
+    assert_int_equal(trial.config.huge_pages, EB_PAGE_2M);
+    assert_int_equal(trial.config.numa, EB_NUMA_INTERLEAVE);
+#define X(name, fallback, min, max, what) assert_int_equal(trial.config.limits.name, fallback);
     EB_LIMIT_LIST(X)
 #undef X
 }
@@ -137,63 +38,44 @@ static void takes_defaults(void **state)
 static void takes_every_flag_in_both_forms(void **state)
 {
     (void)state;
-    expect_run("--model-repository=/m|--listen|localhost:1|--listen=[::1]:65535|"
-               "--listen=unix:/run/e.sock|--loops=3|--threads|5|--isa|ref|--log-level=debug|"
-               "--request-bytes-max|2MiB|--inline-below-us=0",
+    config_trial_expect_run(
+        "--model-repository=/m|--listen|localhost:1|--listen=[::1]:65535|"
+        "--listen=unix:/run/e.sock|--loops=3|--threads|5|--isa|ref|--log-level=debug|"
+        "--request-bytes-max|2MiB|--inline-below-us=0|--huge-pages|1g|--numa=local",
         "");
-    assert_string_equal(config.model_repository, "/m");
-    assert_int_equal(config.listen_count, 3);
-    assert_string_equal(config.listen[0], "localhost:1");
-    assert_string_equal(config.listen[1], "[::1]:65535");
-    assert_string_equal(config.listen[2], "unix:/run/e.sock");
-    assert_int_equal(config.loops, 3);
-    assert_int_equal(config.threads, 5);
-    assert_string_equal(config.isa, "ref");
-    assert_int_equal(config.log_level, EB_LOG_DEBUG);
-    assert_int_equal(config.limits.request_bytes_max, 2097152);
-    assert_int_equal(config.limits.inline_below_us, 0);
+    assert_string_equal(trial.config.model_repository, "/m");
+    assert_int_equal(trial.config.listen_count, 3);
+    assert_string_equal(trial.config.listen[0], "localhost:1");
+    assert_string_equal(trial.config.listen[1], "[::1]:65535");
+    assert_string_equal(trial.config.listen[2], "unix:/run/e.sock");
+    assert_int_equal(trial.config.loops, 3);
+    assert_int_equal(trial.config.threads, 5);
+    assert_string_equal(trial.config.isa, "ref");
+    assert_int_equal(trial.config.log_level, EB_LOG_DEBUG);
+    assert_int_equal(trial.config.limits.request_bytes_max, 2097152);
+    assert_int_equal(trial.config.limits.inline_below_us, 0);
+    assert_int_equal(trial.config.huge_pages, EB_PAGE_1G);
+    assert_int_equal(trial.config.numa, EB_NUMA_LOCAL);
 }
 
 static void takes_every_variable(void **state)
 {
     (void)state;
-    expect_run("", "EMBAG_MODEL_REPOSITORY=/m|EMBAG_LISTEN=a:1,b:2|EMBAG_LOOPS=2|EMBAG_THREADS=4|"
-                   "EMBAG_ISA=avx2|EMBAG_LOG_LEVEL=error|EMBAG_REQUEST_BYTES_MAX=16KiB|"
-                   "EMBAG_DRAIN_TIMEOUT_MS=0");
-    assert_string_equal(config.model_repository, "/m");
-    assert_int_equal(config.listen_count, 2);
-    assert_string_equal(config.listen[1], "b:2");
-    assert_int_equal(config.loops, 2);
-    assert_int_equal(config.threads, 4);
-    assert_string_equal(config.isa, "avx2");
-    assert_int_equal(config.log_level, EB_LOG_ERROR);
-    assert_int_equal(config.limits.request_bytes_max, 16384);
-    assert_int_equal(config.limits.drain_timeout_ms, 0);
-}
-
-static void reads_file_named_by_flag_or_variable(void **state)
-{
-    (void)state;
-    write_yaml("# comment\nmodel_repository: /m\nlisten:\n  - a:1\n  - unix:/x\nloops: 2\n"
-               "threads: 4\nisa: avx512\nlog_level: warn\nanswer_memory_bytes: 1GiB\n"
-               "streams_max: 7\n");
-    char variable[128];
-    snprintf(variable, sizeof variable, "EMBAG_CONFIG=%s", file_path);
-    for (int by_flag = 0; by_flag < 2; by_flag++) {
-        expect_run(by_flag ? with_file("") : "", by_flag ? "" : variable);
-        assert_string_equal(config.config_file, file_path);
-        assert_string_equal(config.model_repository, "/m");
-        assert_int_equal(config.listen_count, 2);
-        assert_string_equal(config.listen[0], "a:1");
-        assert_string_equal(config.listen[1], "unix:/x");
-        assert_int_equal(config.loops, 2);
-        assert_int_equal(config.threads, 4);
-        assert_string_equal(config.isa, "avx512");
-        assert_int_equal(config.log_level, EB_LOG_WARN);
-        assert_int_equal(config.limits.answer_memory_bytes, 1073741824);
-        assert_int_equal(config.limits.streams_max, 7);
-        eb_config_deinit(&config);
-    }
+    config_trial_expect_run("",
+        "EMBAG_MODEL_REPOSITORY=/m|EMBAG_LISTEN=a:1,b:2|EMBAG_LOOPS=2|EMBAG_THREADS=4|"
+        "EMBAG_ISA=avx2|EMBAG_LOG_LEVEL=error|EMBAG_REQUEST_BYTES_MAX=16KiB|"
+        "EMBAG_DRAIN_TIMEOUT_MS=0|EMBAG_HUGE_PAGES=off|EMBAG_NUMA=off");
+    assert_string_equal(trial.config.model_repository, "/m");
+    assert_int_equal(trial.config.listen_count, 2);
+    assert_string_equal(trial.config.listen[1], "b:2");
+    assert_int_equal(trial.config.loops, 2);
+    assert_int_equal(trial.config.threads, 4);
+    assert_string_equal(trial.config.isa, "avx2");
+    assert_int_equal(trial.config.log_level, EB_LOG_ERROR);
+    assert_int_equal(trial.config.limits.request_bytes_max, 16384);
+    assert_int_equal(trial.config.limits.drain_timeout_ms, 0);
+    assert_int_equal(trial.config.huge_pages, EB_PAGE_SMALL);
+    assert_int_equal(trial.config.numa, EB_NUMA_OFF);
 }
 
 /* Every subset of the layers gives the value of its highest. */
@@ -204,44 +86,49 @@ static void takes_the_highest_layer(void **state)
         bool file = layers & 1;
         bool variable = layers & 2;
         bool flag = layers & 4;
-        write_yaml(file ? "model_repository: /file\nlisten: ['f:1', 'f:2']\nqueries_max: 1\n"
-                          "log_level: warn\n"
-                        : "{}\n");
-        expect_run(with_file(flag ? "--model-repository|/flag|--listen|a:3|--listen|a:4|"
-                                    "--queries-max|3|--log-level|debug"
-                                  : ""),
+        config_trial_write_yaml(
+            file ? "model_repository: /file\nlisten: ['f:1', 'f:2']\nqueries_max: 1\n"
+                   "log_level: warn\n"
+                 : "{}\n");
+        config_trial_expect_run(
+            config_trial_with_file(flag ? "--model-repository|/flag|--listen|a:3|--listen|a:4|"
+                                          "--queries-max|3|--log-level|debug"
+                                        : ""),
             variable ? "EMBAG_MODEL_REPOSITORY=/env|EMBAG_LISTEN=e:2|EMBAG_QUERIES_MAX=2|"
                        "EMBAG_LOG_LEVEL=error"
                      : (layers ? "" : "EMBAG_MODEL_REPOSITORY=/any"));
         if (layers == 0) {
-            eb_config_deinit(&config);
+            eb_config_deinit(&trial.config);
             continue;
         }
-        assert_string_equal(config.model_repository, flag ? "/flag" : variable ? "/env" : "/file");
-        assert_int_equal(config.listen_count, flag ? 2 : variable ? 1 : 2);
-        assert_string_equal(config.listen[0], flag ? "a:3" : variable ? "e:2" : "f:1");
-        assert_int_equal(config.limits.queries_max, flag ? 3 : variable ? 2 : 1);
-        assert_int_equal(config.log_level, flag       ? EB_LOG_DEBUG
-                                           : variable ? EB_LOG_ERROR
-                                                      : EB_LOG_WARN);
-        eb_config_deinit(&config);
+        assert_string_equal(trial.config.model_repository, flag       ? "/flag"
+                                                           : variable ? "/env"
+                                                                      : "/file");
+        assert_int_equal(trial.config.listen_count, flag ? 2 : variable ? 1 : 2);
+        assert_string_equal(trial.config.listen[0], flag ? "a:3" : variable ? "e:2" : "f:1");
+        assert_int_equal(trial.config.limits.queries_max, flag ? 3 : variable ? 2 : 1);
+        assert_int_equal(trial.config.log_level, flag       ? EB_LOG_DEBUG
+                                                 : variable ? EB_LOG_ERROR
+                                                            : EB_LOG_WARN);
+        eb_config_deinit(&trial.config);
     }
 }
 
 static void checks_values_that_are_overridden(void **state)
 {
     (void)state;
-    expect_fault("--model-repository|/m|--loops|1", "EMBAG_LOOPS=0", "EMBAG_LOOPS=0: not in");
-    expect_fault("--model-repository|/m|--listen|a:1", "EMBAG_LISTEN=nonsense",
+    config_trial_expect_fault(
+        "--model-repository|/m|--loops|1", "EMBAG_LOOPS=0", "EMBAG_LOOPS=0: not in");
+    config_trial_expect_fault("--model-repository|/m|--listen|a:1", "EMBAG_LISTEN=nonsense",
         "EMBAG_LISTEN=nonsense: not HOST:PORT");
 }
 
 static void takes_the_last_of_a_repeated_flag(void **state)
 {
     (void)state;
-    expect_run("--model-repository|/a|--model-repository|/b|--loops|2|--loops|1", "");
-    assert_string_equal(config.model_repository, "/b");
-    assert_int_equal(config.loops, 1);
+    config_trial_expect_run("--model-repository|/a|--model-repository|/b|--loops|2|--loops|1", "");
+    assert_string_equal(trial.config.model_repository, "/b");
+    assert_int_equal(trial.config.loops, 1);
 }
 
 static void refuses_faulty_flags(void **state)
@@ -279,6 +166,10 @@ static void refuses_faulty_flags(void **state)
         {"--drain-timeout-ms|3600001", "not in 0..3600000 ms (time for open calls"},
         {"--inline-below-us|1001", "not in 0..1000 us"},
         {"--log-level|verbose", "--log-level verbose: no such level (least level that is logged"},
+        {"--huge-pages|4m", "--huge-pages 4m: not one of 2m|1g|off (pages that tables are kept in"},
+        {"--huge-pages|", "--huge-pages : not one of 2m|1g|off"},
+        {"--huge-pages|2M", "--huge-pages 2M: not one of 2m|1g|off"},
+        {"--numa|auto", "--numa auto: not one of interleave|local|off (where tables lie on"},
         {"--listen|", "--listen : is empty"},
         {"--listen|a:1,", "--listen a:1,: is empty"},
         {"--listen|8600", "--listen 8600: not HOST:PORT, [V6]:PORT or unix:PATH ("},
@@ -295,7 +186,7 @@ static void refuses_faulty_flags(void **state)
             "more than 16 addresses"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        expect_fault(cases[i].flags, "", cases[i].fault);
+        config_trial_expect_fault(cases[i].flags, "", cases[i].fault);
     }
 }
 
@@ -305,156 +196,67 @@ static void takes_addresses_up_to_their_longest(void **state)
     char flags[512] = "--model-repository|/m|--listen|unix:";
     size_t before = strlen(flags);
     memset(flags + before, 'x', 107);
-    expect_run(flags, "");
-    eb_config_deinit(&config);
+    config_trial_expect_run(flags, "");
+    eb_config_deinit(&trial.config);
     memset(flags + before, 'x', 108);
-    expect_fault(flags, "", "the path of a unix socket has 1 to 107 bytes");
+    config_trial_expect_fault(flags, "", "the path of a unix socket has 1 to 107 bytes");
 
     memset(flags, 0, sizeof flags);
     strcpy(flags, "--model-repository|/m|--listen|");
     before = strlen(flags);
     memset(flags + before, 'h', 257);
     strcat(flags, ":1");
-    expect_run(flags, "");
-    eb_config_deinit(&config);
+    config_trial_expect_run(flags, "");
+    eb_config_deinit(&trial.config);
     memset(flags + before, 'h', 258);
     strcpy(flags + before + 258, ":1");
-    expect_fault(flags, "", "is too long");
+    config_trial_expect_fault(flags, "", "is too long");
 }
 
 static void takes_sixteen_addresses(void **state)
 {
     (void)state;
-    expect_run("--model-repository|/m|--listen|"
-               "a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8",
+    config_trial_expect_run("--model-repository|/m|--listen|"
+                            "a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8",
         "");
-    assert_int_equal(config.listen_count, EB_LISTEN_MAX);
+    assert_int_equal(trial.config.listen_count, EB_LISTEN_MAX);
 }
 
 static void refuses_unknown_variables_by_name(void **state)
 {
     (void)state;
-    expect_fault("--model-repository|/m", "EMBAG_LOPS=2", "EMBAG_LOPS: no such setting");
-    expect_fault("--model-repository|/m", "EMBAG_=2", "EMBAG_: no such setting");
-    expect_fault("--model-repository|/m", "EMBAG_PORT=8600", "EMBAG_PORT: no such setting");
-    expect_fault("--model-repository|/m", "EMBAG_loops=2", "EMBAG_loops: no such setting");
-    expect_fault("", "EMBAG_MODEL_REPOSITORY=", "EMBAG_MODEL_REPOSITORY=: is empty");
-    expect_fault("", "EMBAG_LOOPS=x", "EMBAG_LOOPS=x: not a whole number");
+    config_trial_expect_fault(
+        "--model-repository|/m", "EMBAG_LOPS=2", "EMBAG_LOPS: no such setting");
+    config_trial_expect_fault("--model-repository|/m", "EMBAG_=2", "EMBAG_: no such setting");
+    config_trial_expect_fault(
+        "--model-repository|/m", "EMBAG_PORT=8600", "EMBAG_PORT: no such setting");
+    config_trial_expect_fault(
+        "--model-repository|/m", "EMBAG_loops=2", "EMBAG_loops: no such setting");
+    config_trial_expect_fault("", "EMBAG_MODEL_REPOSITORY=", "EMBAG_MODEL_REPOSITORY=: is empty");
+    config_trial_expect_fault("", "EMBAG_LOOPS=x", "EMBAG_LOOPS=x: not a whole number");
 }
 
 static void passes_over_the_variables_of_kubernetes(void **state)
 {
     (void)state;
-    expect_run("--model-repository|/m",
+    config_trial_expect_run("--model-repository|/m",
         "EMBAG_SERVICE_HOST=10.0.0.1|EMBAG_SERVICE_PORT=8600|EMBAG_SERVICE_PORT_GRPC=8600|"
         "EMBAG_PORT=tcp://10.0.0.1:8600|EMBAG_PORT_8600_TCP=tcp://10.0.0.1:8600|"
         "EMBAG_PORT_8600_TCP_PROTO=tcp|EMBAG_PORT_8600_TCP_PORT=8600|"
         "EMBAG_PORT_8600_TCP_ADDR=10.0.0.1|EMBAG_ADMIN_SERVICE_HOST=10.0.0.2");
 }
 
-static void takes_a_file_without_settings(void **state)
-{
-    (void)state;
-    static const char *const files[] = {"", "# nothing\n", "{}\n"};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        write_yaml(files[i]);
-        expect_run(with_file("--model-repository|/m"), "");
-        eb_config_deinit(&config);
-    }
-}
-
-static void refuses_faulty_files(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *yaml;
-        const char *fault;
-    } cases[] = {
-        {"loops: 1\nlops: 2\n", ": Invalid key: Unexpected key: lops: in mapping (line: "},
-        {"config: x\n", "Unexpected key: config"},
-        {"loops: 1\nloops: 2\n", "Mapping field already seen: loops"},
-        {"loops: [1]\n", "Expecting STRING, got event: SEQUENCE_START: in mapping field 'loops' "
-                         "(line: 1, column: 8)"},
-        {"loops: {a: 1}\n", "Expecting STRING, got event: MAPPING_START"},
-        {"listen: a:1\n", "Expecting SEQUENCE, got event: SCALAR"},
-        {"listen: [[a]]\n", "Expecting STRING, got event: SEQUENCE_START"},
-        {"listen: []\n", "Sequence with too few entries"},
-        {"listen: [a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a]\n",
-            "Sequence with too many entries"},
-        {"listen: ['']\n", ": listen: : is empty"},
-        {"hello\n", "Expecting MAPPING, got event: SCALAR"},
-        {"- loops\n", "Expecting MAPPING, got event: SEQUENCE_START"},
-        {"loops: &x 1\nthreads: *x\n", "YAML alias unsupported"},
-        {"loops: 1\n---\nthreads: 1\n", "Ignoring documents after first in stream"},
-        {"loops: 1\n threads: 2\n", "mapping values are not allowed in this context"},
-        {"loops: \xff\n", "invalid leading UTF-8 octet"},
-        {"loops: \x01\n", "control characters are not allowed"},
-        {"[a]: 1\n", "Internal error"},
-        {"loops:\n", ": loops: : not a whole number"},
-        {"loops: 0\n", ": loops: 0: not in 1..256 (event loops, one thread each)"},
-        {"model_repository: ''\n", ": model_repository: : is empty"},
-        {"log_level: loud\n", ": log_level: loud: no such level"},
-        {"request_bytes_max: 1TiB\n", ": request_bytes_max: 1TiB: not a whole number"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        write_yaml(cases[i].yaml);
-        expect_fault(with_file("--model-repository|/m"), "", cases[i].fault);
-        read_config(with_file("--model-repository|/m"), "");
-        assert_non_null(strstr(said_stderr, file_path));
-        eb_config_deinit(&config);
-    }
-}
-
-static void refuses_what_is_no_readable_file(void **state)
-{
-    (void)state;
-    expect_fault(
-        "--config|/nonexistent/x.yaml", "", "/nonexistent/x.yaml: No such file or directory");
-    expect_fault("--config|/", "", "/: not a regular file");
-    expect_fault("--config|", "", "--config : is empty");
-    assert_int_equal(unlink(file_path), 0);
-    assert_int_equal(mkfifo(file_path, 0600), 0);
-    expect_fault(with_file("--model-repository|/m"), "", "not a regular file");
-}
-
-static void refuses_a_file_over_64_kib(void **state)
-{
-    (void)state;
-    static char yaml[65537];
-    memset(yaml, '#', sizeof yaml);
-    write_bytes(yaml, 65536);
-    expect_run(with_file("--model-repository|/m"), "");
-    eb_config_deinit(&config);
-    write_bytes(yaml, 65537);
-    expect_fault(with_file("--model-repository|/m"), "", "larger than 64 KiB");
-}
-
-static void survives_deep_nesting(void **state)
-{
-    (void)state;
-    static char yaml[60000];
-    memset(yaml, '[', sizeof yaml);
-    write_bytes(yaml, sizeof yaml);
-    expect_fault(with_file(""), "", "Expecting MAPPING");
-    memcpy(yaml, "loops: ", 7);
-    write_bytes(yaml, sizeof yaml);
-    expect_fault(with_file(""), "", "Expecting STRING");
-    memset(yaml, '{', sizeof yaml);
-    write_bytes(yaml, sizeof yaml);
-    expect_fault(with_file(""), "", "Internal error");
-}
-
 static void refuses_budgets_that_give_a_loop_too_little(void **state)
 {
     (void)state;
-    expect_fault("--model-repository|/m|--loops|2|--receive-memory-bytes|63MiB", "",
+    config_trial_expect_fault("--model-repository|/m|--loops|2|--receive-memory-bytes|63MiB", "",
         "--receive-memory-bytes 66060288: 2 loops need 67108864, 2 x --request-bytes-max "
         "16777216 each; raise it, lower --request-bytes-max or lower --loops");
-    expect_fault("--model-repository|/m|--loops|3|--answer-memory-bytes|191MiB", "",
+    config_trial_expect_fault("--model-repository|/m|--loops|3|--answer-memory-bytes|191MiB", "",
         "--answer-memory-bytes 200278016: 3 loops need 201326592, 1 x --response-bytes-max "
         "67108864 each");
-    expect_run("--model-repository|/m|--loops|2|--receive-memory-bytes|64MiB|"
-               "--answer-memory-bytes|128MiB",
+    config_trial_expect_run("--model-repository|/m|--loops|2|--receive-memory-bytes|64MiB|"
+                            "--answer-memory-bytes|128MiB",
         "");
 }
 
@@ -484,27 +286,27 @@ static void chooses_loops_by_cpus_and_memory(void **state)
 static void helps_with_every_setting(void **state)
 {
     (void)state;
-    assert_int_equal(read_config("--loops|1|--help|--nonsense", ""), EB_CONFIG_EXIT);
-    assert_string_equal(said_stderr, "");
+    assert_int_equal(config_trial_read("--loops|1|--help|--nonsense", ""), EB_CONFIG_EXIT);
+    assert_string_equal(trial.said_stderr, "");
     static const char *const flags[] = {
 #define X(name, fallback, min, max, what) #name,
         EB_LIMIT_LIST(X)
 #undef X
             "model_repository",
-        "listen", "config", "loops", "threads", "isa", "log_level"};
+        "listen", "config", "loops", "threads", "isa", "log_level", "huge_pages", "numa"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char wanted[80];
         int length = snprintf(wanted, sizeof wanted, "\n  --%s ", flags[i]);
         for (int n = 5; n < length; n++) {
             wanted[n] = wanted[n] == '_' ? '-' : wanted[n];
         }
-        if (!strstr(said_stdout, wanted)) {
+        if (!strstr(trial.said_stdout, wanted)) {
             fail_msg("no help for %s", wanted);
         }
     }
-    assert_non_null(strstr(said_stdout, "(1024..268435456 bytes, default 16777216)"));
-    assert_non_null(strstr(said_stdout, "0.0.0.0:8600"));
-    for (char *line = strtok(said_stdout, "\n"); line; line = strtok(NULL, "\n")) {
+    assert_non_null(strstr(trial.said_stdout, "(1024..268435456 bytes, default 16777216)"));
+    assert_non_null(strstr(trial.said_stdout, "0.0.0.0:8600"));
+    for (char *line = strtok(trial.said_stdout, "\n"); line; line = strtok(NULL, "\n")) {
         assert_true(strlen(line) <= 100);
     }
 }
@@ -512,10 +314,11 @@ static void helps_with_every_setting(void **state)
 static void tells_its_version(void **state)
 {
     (void)state;
-    assert_int_equal(read_config("--version", ""), EB_CONFIG_EXIT);
-    assert_ptr_equal(strstr(said_stdout, "embagd "), said_stdout);
-    assert_in_range(said_stdout[strlen("embagd ")], '0', '9');
-    assert_ptr_equal(strchr(said_stdout, '\n'), said_stdout + strlen(said_stdout) - 1);
+    assert_int_equal(config_trial_read("--version", ""), EB_CONFIG_EXIT);
+    assert_ptr_equal(strstr(trial.said_stdout, "embagd "), trial.said_stdout);
+    assert_in_range(trial.said_stdout[strlen("embagd ")], '0', '9');
+    assert_ptr_equal(
+        strchr(trial.said_stdout, '\n'), trial.said_stdout + strlen(trial.said_stdout) - 1);
 }
 
 static void refuses_to_help_into_a_full_disk(void **state)
@@ -530,39 +333,42 @@ static void refuses_to_help_into_a_full_disk(void **state)
     fflush(stdout);
     eb_capture_start(&error, STDERR_FILENO);
     dup2(full, STDOUT_FILENO);
-    enum eb_config_outcome outcome = eb_config_read(2, arguments, environment, &config);
+    enum eb_config_outcome outcome = eb_config_read(2, arguments, environment, &trial.config);
     dup2(before, STDOUT_FILENO);
     clearerr(stdout);
-    eb_capture_stop(&error, said_stderr, sizeof said_stderr);
+    eb_capture_stop(&error, trial.said_stderr, sizeof trial.said_stderr);
     close(before);
     close(full);
     assert_int_equal(outcome, EB_CONFIG_FAULT);
-    assert_non_null(strstr(said_stderr, "standard output cannot be written"));
+    assert_non_null(strstr(trial.said_stderr, "standard output cannot be written"));
 }
 
 static void logs_every_setting_with_its_source(void **state)
 {
     (void)state;
-    write_yaml("streams_max: 7\nthreads: 3\n");
-    expect_run(with_file("--model-repository|/a b|--listen|a:1,unix:/x"), "EMBAG_LOOPS=2");
+    config_trial_write_yaml("streams_max: 7\nthreads: 3\n");
+    config_trial_expect_run(
+        config_trial_with_file("--model-repository|/a b|--listen|a:1,unix:/x"), "EMBAG_LOOPS=2");
     struct eb_capture error;
     eb_capture_start(&error, STDERR_FILENO);
-    eb_config_log(&config);
-    eb_capture_stop(&error, said_stderr, sizeof said_stderr);
+    eb_config_log(&trial.config);
+    eb_capture_stop(&error, trial.said_stderr, sizeof trial.said_stderr);
     char wanted[256];
     snprintf(wanted, sizeof wanted,
         " event=config source=flag config=%s listen=a:1,unix:/x model_repository=\"/a b\"\n",
-        file_path);
-    assert_non_null(strstr(said_stderr, wanted));
-    assert_non_null(strstr(said_stderr, " event=config source=environment loops=2\n"));
-    assert_non_null(strstr(said_stderr, " event=config source=file streams_max=7 threads=3\n"));
-    const char *defaults = strstr(said_stderr, " event=config source=default ");
+        trial.file_path);
+    assert_non_null(strstr(trial.said_stderr, wanted));
+    assert_non_null(strstr(trial.said_stderr, " event=config source=environment loops=2\n"));
+    assert_non_null(
+        strstr(trial.said_stderr, " event=config source=file streams_max=7 threads=3\n"));
+    const char *defaults = strstr(trial.said_stderr, " event=config source=default ");
     assert_non_null(defaults);
     assert_non_null(strstr(defaults, " request_bytes_max=16777216 "));
-    assert_non_null(strstr(defaults, " log_level=info\n"));
+    assert_non_null(strstr(defaults, " numa=interleave huge_pages=2m log_level=info\n"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_file, remove_file)
+#define TEST(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, config_trial_make_file, config_trial_remove_file)
 
 int main(void)
 {
@@ -570,7 +376,6 @@ int main(void)
         TEST(takes_defaults),
         TEST(takes_every_flag_in_both_forms),
         TEST(takes_every_variable),
-        TEST(reads_file_named_by_flag_or_variable),
         TEST(takes_the_highest_layer),
         TEST(checks_values_that_are_overridden),
         TEST(takes_the_last_of_a_repeated_flag),
@@ -579,11 +384,6 @@ int main(void)
         TEST(takes_sixteen_addresses),
         TEST(refuses_unknown_variables_by_name),
         TEST(passes_over_the_variables_of_kubernetes),
-        TEST(takes_a_file_without_settings),
-        TEST(refuses_faulty_files),
-        TEST(refuses_what_is_no_readable_file),
-        TEST(refuses_a_file_over_64_kib),
-        TEST(survives_deep_nesting),
         TEST(refuses_budgets_that_give_a_loop_too_little),
         TEST(chooses_loops_by_cpus_and_memory),
         TEST(helps_with_every_setting),

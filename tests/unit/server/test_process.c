@@ -1,5 +1,7 @@
 #include "server/process.h"
 
+#include "server/models/numa_policy.h"
+#include "server/models/page_size.h"
 #include "tests/unit/models/scratch.h"
 #include "tests/unit/server/capture.h"
 #include "tests/unit/server/wire_peer.h"
@@ -115,6 +117,26 @@ static void opens_and_closes_without_serving(void **state)
     assert_int_equal(count_in_lines("event=listening"), 1);
     eb_process_close(process);
     eb_process_close(NULL);
+    eb_config_deinit(&config);
+}
+
+/* The settings of memory reach the tables: no page is huge where none may be. */
+static void keeps_tables_in_the_pages_that_are_asked_for(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    config.huge_pages = EB_PAGE_SMALL;
+    struct eb_process *process = expect_start(&config);
+    eb_scratch_expect(strstr(lines, "event=model_loaded"), " bytes_2m=0 bytes_1g=0 ");
+    assert_int_equal(count_in_lines("event=huge_pages_missing"), 0);
+    eb_process_close(process);
+    config.huge_pages = EB_PAGE_1G;
+    config.numa = EB_NUMA_LOCAL;
+    process = expect_start(&config);
+    bool is_giant = strstr(lines, " bytes_1g=0 ") == NULL;
+    assert_int_equal(count_in_lines("event=huge_pages_missing"), is_giant ? 0 : 1);
+    eb_process_close(process);
     eb_config_deinit(&config);
 }
 
@@ -438,6 +460,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opens_and_closes_without_serving),
+        cmocka_unit_test(keeps_tables_in_the_pages_that_are_asked_for),
         cmocka_unit_test(does_not_start_without_models),
         cmocka_unit_test(does_not_start_with_an_unknown_instruction_set),
         cmocka_unit_test(does_not_start_on_an_address_that_is_none),

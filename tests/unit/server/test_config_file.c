@@ -1,0 +1,157 @@
+#include "server/config_file.h"
+
+#include "server/admin/log.h"
+#include "server/models/numa_policy.h"
+#include "server/models/page_size.h"
+#include "tests/unit/server/config_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void reads_file_named_by_flag_or_variable(void **state)
+{
+    (void)state;
+    config_trial_write_yaml(
+        "# comment\nmodel_repository: /m\nlisten:\n  - a:1\n  - unix:/x\nloops: 2\n"
+        "threads: 4\nisa: avx512\nlog_level: warn\nanswer_memory_bytes: 1GiB\n"
+        "streams_max: 7\nhuge_pages: off\nnuma: local\n");
+    char variable[128];
+    snprintf(variable, sizeof variable, "EMBAG_CONFIG=%s", trial.file_path);
+    for (int by_flag = 0; by_flag < 2; by_flag++) {
+        config_trial_expect_run(by_flag ? config_trial_with_file("") : "", by_flag ? "" : variable);
+        assert_string_equal(trial.config.config_file, trial.file_path);
+        assert_string_equal(trial.config.model_repository, "/m");
+        assert_int_equal(trial.config.listen_count, 2);
+        assert_string_equal(trial.config.listen[0], "a:1");
+        assert_string_equal(trial.config.listen[1], "unix:/x");
+        assert_int_equal(trial.config.loops, 2);
+        assert_int_equal(trial.config.threads, 4);
+        assert_string_equal(trial.config.isa, "avx512");
+        assert_int_equal(trial.config.log_level, EB_LOG_WARN);
+        assert_int_equal(trial.config.limits.answer_memory_bytes, 1073741824);
+        assert_int_equal(trial.config.limits.streams_max, 7);
+        assert_int_equal(trial.config.huge_pages, EB_PAGE_SMALL);
+        assert_int_equal(trial.config.numa, EB_NUMA_LOCAL);
+        eb_config_deinit(&trial.config);
+    }
+}
+
+static void takes_a_file_without_settings(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"", "# nothing\n", "{}\n"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        config_trial_write_yaml(files[i]);
+        config_trial_expect_run(config_trial_with_file("--model-repository|/m"), "");
+        eb_config_deinit(&trial.config);
+    }
+}
+
+static void refuses_faulty_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml;
+        const char *fault;
+    } cases[] = {
+        {"loops: 1\nlops: 2\n", ": Invalid key: Unexpected key: lops: in mapping (line: "},
+        {"config: x\n", "Unexpected key: config"},
+        {"loops: 1\nloops: 2\n", "Mapping field already seen: loops"},
+        {"loops: [1]\n", "Expecting STRING, got event: SEQUENCE_START: in mapping field 'loops' "
+                         "(line: 1, column: 8)"},
+        {"loops: {a: 1}\n", "Expecting STRING, got event: MAPPING_START"},
+        {"listen: a:1\n", "Expecting SEQUENCE, got event: SCALAR"},
+        {"listen: [[a]]\n", "Expecting STRING, got event: SEQUENCE_START"},
+        {"listen: []\n", "Sequence with too few entries"},
+        {"listen: [a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a]\n",
+            "Sequence with too many entries"},
+        {"listen: ['']\n", ": listen: : is empty"},
+        {"hello\n", "Expecting MAPPING, got event: SCALAR"},
+        {"- loops\n", "Expecting MAPPING, got event: SEQUENCE_START"},
+        {"loops: &x 1\nthreads: *x\n", "YAML alias unsupported"},
+        {"loops: 1\n---\nthreads: 1\n", "Ignoring documents after first in stream"},
+        {"loops: 1\n threads: 2\n", "mapping values are not allowed in this context"},
+        {"loops: \xff\n", "invalid leading UTF-8 octet"},
+        {"loops: \x01\n", "control characters are not allowed"},
+        {"[a]: 1\n", "Internal error"},
+        {"loops:\n", ": loops: : not a whole number"},
+        {"loops: 0\n", ": loops: 0: not in 1..256 (event loops, one thread each)"},
+        {"model_repository: ''\n", ": model_repository: : is empty"},
+        {"log_level: loud\n", ": log_level: loud: no such level"},
+        {"huge_pages: no\n", ": huge_pages: no: not one of 2m|1g|off"},
+        {"request_bytes_max: 1TiB\n", ": request_bytes_max: 1TiB: not a whole number"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        config_trial_write_yaml(cases[i].yaml);
+        config_trial_expect_fault(
+            config_trial_with_file("--model-repository|/m"), "", cases[i].fault);
+        config_trial_read(config_trial_with_file("--model-repository|/m"), "");
+        assert_non_null(strstr(trial.said_stderr, trial.file_path));
+        eb_config_deinit(&trial.config);
+    }
+}
+
+static void refuses_what_is_no_readable_file(void **state)
+{
+    (void)state;
+    config_trial_expect_fault(
+        "--config|/nonexistent/x.yaml", "", "/nonexistent/x.yaml: No such file or directory");
+    config_trial_expect_fault("--config|/", "", "/: not a regular file");
+    config_trial_expect_fault("--config|", "", "--config : is empty");
+    assert_int_equal(unlink(trial.file_path), 0);
+    assert_int_equal(mkfifo(trial.file_path, 0600), 0);
+    config_trial_expect_fault(
+        config_trial_with_file("--model-repository|/m"), "", "not a regular file");
+}
+
+static void refuses_a_file_over_64_kib(void **state)
+{
+    (void)state;
+    static char yaml[65537];
+    memset(yaml, '#', sizeof yaml);
+    config_trial_write_bytes(yaml, 65536);
+    config_trial_expect_run(config_trial_with_file("--model-repository|/m"), "");
+    eb_config_deinit(&trial.config);
+    config_trial_write_bytes(yaml, 65537);
+    config_trial_expect_fault(
+        config_trial_with_file("--model-repository|/m"), "", "larger than 64 KiB");
+}
+
+static void survives_deep_nesting(void **state)
+{
+    (void)state;
+    static char yaml[60000];
+    memset(yaml, '[', sizeof yaml);
+    config_trial_write_bytes(yaml, sizeof yaml);
+    config_trial_expect_fault(config_trial_with_file(""), "", "Expecting MAPPING");
+    memcpy(yaml, "loops: ", 7);
+    config_trial_write_bytes(yaml, sizeof yaml);
+    config_trial_expect_fault(config_trial_with_file(""), "", "Expecting STRING");
+    memset(yaml, '{', sizeof yaml);
+    config_trial_write_bytes(yaml, sizeof yaml);
+    config_trial_expect_fault(config_trial_with_file(""), "", "Internal error");
+}
+
+#define TEST(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, config_trial_make_file, config_trial_remove_file)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(reads_file_named_by_flag_or_variable),
+        TEST(takes_a_file_without_settings),
+        TEST(refuses_faulty_files),
+        TEST(refuses_what_is_no_readable_file),
+        TEST(refuses_a_file_over_64_kib),
+        TEST(survives_deep_nesting),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
