@@ -78,7 +78,7 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
     }
 }
 
-/* Enters the next part whose rows are called. */
+/* Enters the next part that has bags, and whose rows are called. */
 static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
     do {
@@ -92,7 +92,8 @@ static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cu
         cursor->part = eb_bag_tile_part(&prefetch->tiles[cursor->tile], cursor->job);
         cursor->element = cursor->part.element_first;
         cursor->job++;
-    } while (!is_called(prefetch, cursor->part.job->table));
+    } while (cursor->part.bag_first == cursor->part.bag_end ||
+             !is_called(prefetch, cursor->part.job->table));
     return true;
 }
 
