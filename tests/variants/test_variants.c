@@ -1,6 +1,6 @@
 /* Every table of functions that this machine can run gives the reference's bytes, however a job is
  * cut and whatever its type, width, shape and alignment. */
-#include "tests/variants/variant_trial.h"
+#include "tests/variants/variant_pieces.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -20,17 +20,6 @@ static const uint32_t wide_dims[] = {192, 255, 256, 257, 384, 511, 512, 1000, 10
 #define REFERENCE_DIM_STEP 3
 #endif
 
-/* Pools in pieces of random size. */
-static void pool_pieces(const struct trial *trial, const struct eb_bag_ops *ops)
-{
-    uint32_t first = 0;
-    while (first < trial->job.bag_count) {
-        uint32_t end = first + 1 + draw(trial->job.bag_count - first);
-        eb_bag_pool(ops, &trial->job, first, end);
-        first = end;
-    }
-}
-
 static void compare_all_variants(struct trial *trial)
 {
     const struct eb_bag_ops *ops;
@@ -45,7 +34,7 @@ static void compare_all_variants(struct trial *trial)
             trial_compare(trial, eb_bag_ops_name(ops));
         }
         trial_clear_out(trial);
-        pool_pieces(trial, ops);
+        pool_in_pieces(trial, ops);
         trial_compare(trial, eb_bag_ops_name(ops));
     }
 }

@@ -1,0 +1,96 @@
+#include "tests/variants/variant_pieces.h"
+
+#include <string.h>
+
+#define JOB_COUNT 3
+#define AHEAD_MAX 80
+
+/* Tables however small are called. */
+static void draw_schedules(struct eb_bag_schedules *schedules)
+{
+    schedules->cached_bytes = 0;
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
+        uint32_t limit = draw(2) ? AHEAD_MAX : 4;
+        schedules->of_class[class] = (struct eb_bag_schedule){
+            .far_rows = (uint16_t)draw(limit + 1),
+            .far_is_whole = draw(2),
+            .near_rows = (uint16_t)draw(limit + 1),
+            .near_is_l1 = draw(2),
+        };
+    }
+}
+
+/* Bags [first, end) of a job as a job of their own. */
+static struct eb_bag_job slice(const struct eb_bag_job *job, uint32_t first, uint32_t end)
+{
+    struct eb_bag_job part = *job;
+    part.bag_count = end - first;
+    part.out += first * job->out_stride_bytes;
+    if (job->starts) {
+        part.starts += first;
+        return part;
+    }
+    enum eb_type type = job->table->type;
+    bool is_narrow = eb_type_is_float(type) && type != EB_F64;
+    part.rows += first;
+    if (job->weights) {
+        part.weights = (const uint8_t *)job->weights + first * (size_t)(is_narrow ? 4 : 8);
+    }
+    return part;
+}
+
+static void draw_jobs(const struct eb_bag_job *job, struct eb_bag_job *jobs)
+{
+    uint32_t first = 0;
+    for (uint32_t n = 0; n + 1 < JOB_COUNT; n++) {
+        uint32_t end = first + draw(job->bag_count - first + 1);
+        jobs[n] = slice(job, first, end);
+        first = end;
+    }
+    jobs[JOB_COUNT - 1] = slice(job, first, job->bag_count);
+}
+
+/* Steps that the cursor has taken beyond those that pooling took. */
+static uint64_t count_ahead(
+    const struct eb_bag_prefetch *prefetch, const struct eb_bag_cursor *cursor)
+{
+    return cursor->called + (uint64_t)(cursor->at - cursor->begin) - prefetch->pooled;
+}
+
+/* The next tile of some jobs, all of about the same bytes. */
+struct cutter {
+    struct eb_bag_job jobs[JOB_COUNT];
+    uint64_t bytes_target;
+    struct eb_bag_cut cut;
+};
+
+static bool cut_next(struct cutter *cutter, struct eb_bag_tile *tile)
+{
+    if (eb_bag_cut_is_over(cutter->jobs, JOB_COUNT, &cutter->cut)) {
+        return false;
+    }
+    eb_bag_cut_tile(cutter->jobs, JOB_COUNT, cutter->bytes_target, &cutter->cut, tile);
+    return true;
+}
+
+void pool_in_pieces(const struct trial *trial, const struct eb_bag_ops *ops)
+{
+    struct eb_bag_schedules schedules;
+    struct eb_bag_stream stream;
+    struct eb_bag_tile tiles[2];
+    struct cutter cutter = {.bytes_target = 1 + draw(1u << draw(16))};
+    draw_schedules(&schedules);
+    draw_jobs(&trial->job, cutter.jobs);
+    eb_bag_stream_init(&stream, ops, &schedules);
+    bool is_known = draw(4) > 0;
+    bool is_left = cut_next(&cutter, &tiles[0]);
+    while (is_left) {
+        is_left = cut_next(&cutter, &tiles[1]);
+        bool is_next_known = is_left && is_known;
+        eb_bag_stream_pool(&stream, &tiles[0], is_next_known ? &tiles[1] : NULL);
+        uint64_t limit = is_next_known ? AHEAD_MAX : 0;
+        assert_in_range(count_ahead(&stream.prefetch, &stream.prefetch.far), 0, limit);
+        assert_in_range(count_ahead(&stream.prefetch, &stream.prefetch.near), 0, limit);
+        tiles[0] = tiles[1];
+    }
+}
