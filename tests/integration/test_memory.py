@@ -1,0 +1,108 @@
+"""In which pages tables lie: what the server says of them, and what the system says."""
+
+import ctypes
+import re
+import unittest
+
+import numpy as np
+
+import bag_model
+from bag_query import Query, to_message
+from embag.v1 import embedding_bag_pb2 as pb
+from served import SEED, OwnServerTest, spec_table
+from table_files import Table
+
+PR_SET_THP_DISABLE = 41
+ROWS = 40000
+
+
+def fields_of(line):
+    """A log line's keys and values."""
+    return dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line))
+
+
+def huge_bytes(pid, flag):
+    """Bytes of huge pages in the read-only mappings that have the flag, seen from outside."""
+    total, anonymous, readable = 0, 0, False
+    with open('/proc/%d/smaps' % pid, encoding='utf-8') as smaps:
+        for line in smaps:
+            words = line.split()
+            if re.match(r'[0-9a-f]+-[0-9a-f]+ ', line):
+                readable = words[1] == 'r--p'
+            elif words[0] == 'AnonHugePages:':
+                anonymous = int(words[1]) * 1024
+            elif words[0] == 'VmFlags:' and readable and flag in words:
+                total += anonymous
+    return total
+
+
+class Memory(OwnServerTest):
+    """Tables of some 10 MiB, whose rows have gaps between them, beside a small one."""
+
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng([SEED, 31])
+        self.large = Table.of_values('large', 'f32', rng.normal(size=(ROWS, 61)))
+        self.tables = [self.large, spec_table()]
+
+    def start(self, *flags, **keywords):
+        """The server, and what it said of its only version."""
+        server = self.serve(*flags, tables=self.tables, **keywords)
+        return server, fields_of(server.find('model_loaded'))
+
+    def check_answers(self, server):
+        """A lookup in the large table."""
+        query = Query('large', np.arange(0, ROWS, 8), layout='packed', indices_per_bag=5)
+        answer = self.connect(server).lookup(
+            pb.LookupRequest(model='spec', queries=[to_message(query)]))
+        bag_model.check_result(
+            bag_model.expect(query, self.large), self.large, answer.results[0], 0)
+
+    def test_says_what_the_system_says(self):
+        server, loaded = self.start()
+        given = int(loaded['bytes_2m'])
+        self.assertEqual(int(loaded['resident_bytes']), ROWS * 256 + 40)
+        self.assertLessEqual(given, int(loaded['resident_bytes']))
+        self.assertLessEqual(given, huge_bytes(server.pid, 'hg'))
+        table = fields_of(server.find('table_loaded'))
+        self.assertEqual((table['table'], int(table['resident_bytes'])), ('large', ROWS * 256))
+        missing = server.find('huge_pages_missing')
+        self.assertEqual(missing is None, loaded['bytes_2m'] == loaded['resident_bytes'])
+        self.check_answers(server)
+
+    def test_keeps_to_small_pages_where_told(self):
+        server, loaded = self.start(environment={'EMBAG_HUGE_PAGES': 'off'})
+        self.assertEqual((loaded['bytes_2m'], loaded['bytes_1g']), ('0', '0'))
+        self.assertEqual(huge_bytes(server.pid, 'nh'), 0)
+        self.assertIsNone(server.find('huge_pages_missing'))
+        self.assertIn('source=environment huge_pages=off', server.log)
+        self.check_answers(server)
+
+    def test_starts_where_the_pool_has_no_pages_of_1_gib(self):
+        server, loaded = self.start('--huge-pages', '1g', '--numa', 'local')
+        if int(loaded['bytes_1g']) == 0:
+            said = fields_of(server.find('huge_pages_missing'))
+            self.assertEqual((said['huge_pages'], said['bytes']), ('1g', loaded['resident_bytes']))
+            self.assertIn('1', said['remedy'])
+        else:
+            self.assertEqual(loaded['bytes_1g'], loaded['resident_bytes'])
+            self.assertIsNone(server.find('huge_pages_missing'))
+        self.check_answers(server)
+
+    def test_starts_where_huge_pages_are_forbidden(self):
+        prctl = ctypes.CDLL(None).prctl
+        if prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0:
+            self.skipTest('this kernel cannot forbid a process huge pages')
+        try:
+            server, loaded = self.start()
+        finally:
+            prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
+        self.assertEqual(loaded['bytes_2m'], '0')
+        said = fields_of(server.find('huge_pages_missing'))
+        self.assertEqual(said['bytes_in_such_pages'], '0')
+        self.assertGreater(len(said['remedy']), 20)
+        self.check_answers(server)
+
+
+if __name__ == '__main__':
+    unittest.main()
