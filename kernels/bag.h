@@ -37,7 +37,7 @@
  * of the query are the caller's and must outlive the job. */
 #pragma once
 
-#include "kernels/types.h"
+#include "kernels/table.h"
 
 #include <stdint.h>
 
@@ -82,25 +82,6 @@ const char *eb_reduction_name(enum eb_reduction reduction);
 
 /* The functions of one instruction set (bag_ops.h). */
 struct eb_bag_ops;
-
-/* Of a row of codes. */
-struct eb_row_scale {
-    float scale;
-    float bias;
-};
-
-/* A table as the arithmetic sees it. Borrowed: rows stay where they are while jobs use them. */
-struct eb_table {
-    const void *rows;          /* row r starts at rows + r * row_stride_bytes; any alignment */
-    uint64_t row_count;        /* 0 is legal: every index is missing */
-    uint64_t row_stride_bytes; /* at least eb_storage_row_bytes */
-    const struct eb_row_scale *scales; /* [row_count], codes only, else NULL */
-    uint32_t row_elements;             /* flattened trailing dims, at least 1 */
-    enum eb_storage storage;
-    /* T: the storage's; of F16 and BF16 rows F32 too, of fp8 and codes F16 and BF16 too. */
-    enum eb_type type;
-    int64_t unknown_row; /* row for unknown ids, -1: the table has none */
-};
 
 /* An array of little-endian integers as it came off the wire: any alignment. */
 struct eb_int_array {

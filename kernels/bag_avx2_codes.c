@@ -4,6 +4,7 @@
 #include "kernels/vec_avx2.h"
 
 #define ACC float
+#define ACC_TYPE EB_F32
 #define ACC_FMA fmaf
 #define ACC_SQRT sqrtf
 #include "kernels/bag_columns.h"

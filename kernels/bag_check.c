@@ -367,7 +367,7 @@ static void fill_job(
     const struct eb_bag_query *query = pass->query;
     const struct eb_table *table = query->table;
     uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements) +
-                         (table->scales ? sizeof table->scales[0] : 0);
+                         (table->scales ? sizeof(struct eb_row_scale) : 0);
     int64_t default_row = query->has_default ? query->default_index : -1;
     *job = (struct eb_bag_job){
         .scratch = pass->rows,

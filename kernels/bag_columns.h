@@ -3,8 +3,8 @@
  * defines VEC, LANES and INLINE and the functions vec_set, vec_load(storage, from, count),
  * vec_add, vec_fma(a, b, c) = a * b + c rounded once, vec_divide, vec_max(x, acc) = x > acc or x
  * is NaN ? x : acc, vec_min, vec_in_order(storage, v), vec_canonical and
- * vec_store(type, v, out, count); and defines ACC (a lane: float or double), ACC_FMA and ACC_SQRT.
- * Then DEFINE_POOL(storage, name) defines the pool function of a storage.
+ * vec_store(type, v, out, count); and defines ACC (a lane: float or double), ACC_TYPE, ACC_FMA and
+ * ACC_SQRT. Then DEFINE_POOL(storage, name) defines the pool function of a storage.
  *
  * Vectors run across a row, never across the rows of a bag, so every element sees the reference's
  * operations in the reference's order.
@@ -37,72 +37,18 @@ typedef const pool_columns_fn pool_functions[BLOCK_VECTORS + 1];
 /* Columns of a range of bags. */
 struct pass {
     const struct eb_bag_job *job;
-    const uint8_t *base; /* of column 0 in row 0 */
     uint32_t part_first; /* the part's first bag: none before it has been pooled here */
     uint32_t bag_first;
     uint32_t bag_end;
     uint32_t column;
     uint32_t column_end; /* of the block */
     uint32_t out_element_bytes;
-    bool divides;
     pool_functions *functions;        /* [FOLD_COUNT] of the storage */
     struct eb_bag_prefetch *prefetch; /* NULL: no steps to take */
 };
 
-/* One bag of a pass. */
-struct bag {
-    const int64_t *rows; /* [count] */
-    const ACC *weights;  /* beside rows; NULL: none */
-    uint32_t count;
-    uint8_t *out; /* the first of the pass's columns */
-};
-
 /* Stand in for rows that are EB_ROW_ZERO, whatever the column. */
 static const uint8_t zeros[BLOCK_ELEMENTS * sizeof(ACC)];
-
-INLINE struct bag find_bag(const struct pass *pass, uint32_t b)
-{
-    const struct eb_bag_job *job = pass->job;
-    uint32_t first = job->starts ? job->starts[b] : b;
-    return (struct bag){
-        .rows = job->rows + first,
-        .weights = job->weights ? (const ACC *)job->weights + first : NULL,
-        .count = job->starts ? job->starts[b + 1] - first : 1,
-        .out =
-            job->out + b * job->out_stride_bytes + (uint64_t)pass->column * pass->out_element_bytes,
-    };
-}
-
-/* By what the sum is divided, in the reference's order. */
-static ACC find_divisor(const struct eb_bag_job *job, const struct bag *bag)
-{
-    ACC weight_sum = bag->weights ? 0 : (ACC)bag->count;
-    ACC square_sum = weight_sum;
-    for (uint32_t i = 0; bag->weights && i < bag->count; i++) {
-        weight_sum = weight_sum + bag->weights[i];
-        square_sum = ACC_FMA(bag->weights[i], bag->weights[i], square_sum);
-    }
-    return job->reduction == EB_REDUCTION_SQRTN ? ACC_SQRT(square_sum) : weight_sum;
-}
-
-/* Copies the result of the bag before if that pooled the same rows. */
-static bool repeat(const struct pass *pass, const struct bag *bag, uint32_t b, size_t bytes)
-{
-    const struct bag before = find_bag(pass, b - 1);
-    size_t count = bag->count;
-    bool is_same = before.count == count && bag->rows[0] == before.rows[0] &&
-                   memcmp(bag->rows, before.rows, count * sizeof bag->rows[0]) == 0 &&
-                   (!bag->weights ||
-                       memcmp(bag->weights, before.weights, count * sizeof bag->weights[0]) == 0);
-    if (!is_same) {
-        return false;
-    }
-    memcpy(bag->out, before.out, bytes);
-    for (size_t i = 0; pass->prefetch && i < count; i++) {
-        eb_bag_prefetch_step(pass->prefetch);
-    }
-    return true;
-}
 
 /* What is known when a function is compiled. */
 struct shape {
@@ -122,31 +68,7 @@ INLINE bool is_sum(struct shape shape)
     return shape.fold == FOLD_SUM || shape.fold == FOLD_WEIGHTED;
 }
 
-/* A row of a bag: its columns of the pass, and what it is multiplied with. A zero row is added, not
- * weighted: 1 * 0 + acc is acc + 0. */
-struct row {
-    const uint8_t *columns;
-    ACC weight;
-    ACC scale; /* of codes */
-    ACC bias;
-};
-
-/* A bag in work. */
-struct sums {
-    VEC acc[BLOCK_VECTORS];
-    ACC bias; /* of codes that are summed */
-};
-
-INLINE VEC start_fold(enum fold fold)
-{
-    /* Below and above every number: the first row takes their place, also an infinite one. */
-    if (fold == FOLD_MAX || fold == FOLD_MIN) {
-        return vec_set(fold == FOLD_MAX ? (ACC)-INFINITY : (ACC)INFINITY);
-    }
-    return vec_set((ACC)-0.0);
-}
-
-/* Bits of an element; a constant like the shape. */
+/* Bits of an element. */
 INLINE unsigned element_bits(struct shape shape)
 {
     switch (shape.storage) {
@@ -160,40 +82,92 @@ INLINE unsigned element_bits(struct shape shape)
     }
 }
 
-/* `columns` are the pass's in row 0. */
-INLINE struct row find_row(struct shape shape, const struct pass *pass, const struct bag *bag,
-    const uint8_t *columns, uint32_t i)
+/* One bag. */
+struct bag {
+    const int64_t *rows; /* [count] */
+    const ACC *weights;  /* beside rows; NULL: none */
+    uint32_t count;
+    uint8_t *out; /* the first of the pass's columns */
+};
+
+/* Where values come from: what is the same for every bag of a pass. */
+struct source {
+    const uint8_t *columns; /* the pass's in row 0 */
+    const uint8_t *scales;
+    uint64_t row_stride_bytes;
+    uint64_t scale_stride_bytes;
+    unsigned rest; /* columns where they are less than a vector */
+};
+
+/* A bag in work. */
+struct sums {
+    VEC acc[BLOCK_VECTORS];
+    ACC bias; /* of codes that are summed */
+};
+
+/* A row of a bag: its columns, and what they are multiplied with. Addresses, because a vector of
+ * equal values is read from memory for less than it is made from a register. */
+struct row {
+    const uint8_t *columns;
+    const ACC *weight;
+    const struct eb_row_scale *scale; /* of codes; at any alignment */
+};
+
+/* For rows that are EB_ROW_ZERO: they are added, not weighted, and 1 * 0 + acc is acc + 0. */
+static const ACC one = 1;
+static const struct eb_row_scale no_scale = {1, 0};
+
+INLINE struct row find_row(
+    struct shape shape, const struct source *source, const struct bag *bag, uint32_t i)
 {
-    const struct eb_table *table = pass->job->table;
     const int64_t number = bag->rows[i];
-    struct row row = {zeros, 1, 1, 0};
-    if (number < 0) {
+    struct row row = {zeros, &one, &no_scale};
+    if (__builtin_expect(number < 0, 0)) {
         return row;
     }
-    row.columns = columns + (uint64_t)number * table->row_stride_bytes;
+    row.columns = source->columns + (uint64_t)number * source->row_stride_bytes;
     if (shape.fold == FOLD_WEIGHTED || (shape.fold == FOLD_VALUE && bag->weights)) {
-        row.weight = bag->weights[i];
+        row.weight = &bag->weights[i];
     }
     if (is_code(shape)) {
-        row.scale = (ACC)table->scales[number].scale;
-        row.bias = (ACC)table->scales[number].bias;
+        row.scale = (const void *)(source->scales + (uint64_t)number * source->scale_stride_bytes);
     }
     return row;
 }
 
+INLINE ACC load_float(const float *from)
+{
+    float value;
+    memcpy(&value, from, sizeof value);
+    return (ACC)value;
+}
+
+INLINE VEC start_fold(enum fold fold)
+{
+    /* Below and above every number: the first row takes their place, also an infinite one. */
+    if (fold == FOLD_MAX || fold == FOLD_MIN) {
+        return vec_set(fold == FOLD_MAX ? (ACC)-INFINITY : (ACC)INFINITY);
+    }
+    return vec_set((ACC)-0.0);
+}
+
+/* The vector x of a row, values or codes, into acc. */
 INLINE VEC fold_vector(struct shape shape, const struct row *row, VEC acc, VEC x)
 {
     if (is_code(shape) && is_sum(shape)) {
-        return vec_fma(vec_set(row->weight * row->scale), x, acc);
+        ACC scale = load_float(&row->scale->scale);
+        ACC factor = shape.fold == FOLD_WEIGHTED ? *row->weight * scale : scale;
+        return vec_fma(vec_set(factor), x, acc);
     }
     if (is_code(shape)) {
-        x = vec_fma(vec_set(row->scale), x, vec_set(row->bias));
+        x = vec_fma(
+            vec_set(load_float(&row->scale->scale)), x, vec_set(load_float(&row->scale->bias)));
     }
     switch (shape.fold) {
     case FOLD_SUM: return vec_add(acc, x);
     case FOLD_MAX: return vec_max(x, acc);
     case FOLD_MIN: return vec_min(x, acc);
-    default: return vec_fma(vec_set(row->weight), x, acc);
+    default: return vec_fma(vec_set(*row->weight), x, acc);
     }
 }
 
@@ -210,62 +184,98 @@ INLINE void fold_row(struct shape shape, const struct row *row, unsigned rest, s
         sums->acc[v] = fold_vector(shape, row, sums->acc[v], x);
     }
     if (is_code(shape) && shape.fold == FOLD_SUM) {
-        sums->bias = sums->bias + row->bias;
+        sums->bias = sums->bias + load_float(&row->scale->bias);
     } else if (is_code(shape) && shape.fold == FOLD_WEIGHTED) {
-        sums->bias = ACC_FMA(row->weight, row->bias, sums->bias);
+        sums->bias = ACC_FMA(*row->weight, load_float(&row->scale->bias), sums->bias);
     }
 }
 
-/* What a bag's sum still needs: the sum of biases, a division. */
-INLINE VEC finish(struct shape shape, const struct sums *sums, unsigned v, const ACC *divisor)
+/* The sums of a bag of at least one row. */
+INLINE struct sums sum_rows(struct shape shape, const struct source *source, const struct bag *bag,
+    struct eb_bag_prefetch *prefetch)
 {
-    VEC sum = vec_in_order(shape.storage, sums->acc[v]);
-    if (is_code(shape) && is_sum(shape)) {
-        sum = vec_add(sum, vec_set(sums->bias));
-    }
-    if (divisor) {
-        sum = *divisor == 0 ? vec_set(0) : vec_divide(sum, vec_set(*divisor));
-    }
-    return vec_canonical(sum);
-}
-
-INLINE void store_sums(
-    struct shape shape, const struct pass *pass, const struct bag *bag, const struct sums *sums)
-{
-    const enum eb_type type = pass->job->output_type;
-    const size_t vector_bytes = LANES * pass->out_element_bytes;
-    ACC divisor = 0;
-    if (is_sum(shape) && pass->divides) {
-        divisor = find_divisor(pass->job, bag);
-    }
-    const ACC *by = is_sum(shape) && pass->divides ? &divisor : NULL;
-    if (shape.vectors == 0) {
-        vec_store(type, finish(shape, sums, 0, by), bag->out, pass->column_end - pass->column);
-    }
-#pragma GCC unroll 8
-    for (unsigned v = 0; v < shape.vectors; v++) {
-        vec_store(type, finish(shape, sums, v, by), bag->out + v * vector_bytes, LANES);
-    }
-}
-
-/* The sum of a bag of at least one row. */
-INLINE void pool_bag(struct shape shape, const struct pass *pass, const struct bag *bag)
-{
-    const unsigned rest = pass->column_end - pass->column;
-    const uint8_t *columns = pass->base + (uint64_t)pass->column * element_bits(shape) / 8;
     struct sums sums = {.bias = (ACC)-0.0};
 #pragma GCC unroll 8
     for (unsigned v = 0; v < BLOCK_VECTORS; v++) {
         sums.acc[v] = start_fold(shape.fold);
     }
-    for (uint32_t i = 0; i < bag->count; i++) {
-        if (pass->prefetch) {
-            eb_bag_prefetch_step(pass->prefetch);
+    if (prefetch) {
+        for (uint32_t i = 0; i < bag->count; i++) {
+            eb_bag_prefetch_step(prefetch);
+            const struct row row = find_row(shape, source, bag, i);
+            fold_row(shape, &row, source->rest, &sums);
         }
-        const struct row row = find_row(shape, pass, bag, columns, i);
-        fold_row(shape, &row, rest, &sums);
+    } else {
+        for (uint32_t i = 0; i < bag->count; i++) {
+            const struct row row = find_row(shape, source, bag, i);
+            fold_row(shape, &row, source->rest, &sums);
+        }
     }
-    store_sums(shape, pass, bag, &sums);
+    return sums;
+}
+
+/* By what the sum is divided, in the reference's order. */
+static ACC find_divisor(enum eb_reduction reduction, const struct bag *bag)
+{
+    ACC weight_sum = bag->weights ? 0 : (ACC)bag->count;
+    ACC square_sum = weight_sum;
+    for (uint32_t i = 0; bag->weights && i < bag->count; i++) {
+        weight_sum = weight_sum + bag->weights[i];
+        square_sum = ACC_FMA(bag->weights[i], bag->weights[i], square_sum);
+    }
+    return reduction == EB_REDUCTION_SQRTN ? ACC_SQRT(square_sum) : weight_sum;
+}
+
+/* Sums as they are put out, but for their type. */
+INLINE void finish(
+    struct shape shape, enum eb_reduction reduction, const struct bag *bag, struct sums *sums)
+{
+    const unsigned vectors = shape.vectors > 0 ? shape.vectors : 1;
+    bool divides = is_sum(shape) && reduction != EB_REDUCTION_SUM;
+    ACC divisor = divides ? find_divisor(reduction, bag) : 1;
+#pragma GCC unroll 8
+    for (unsigned v = 0; v < vectors; v++) {
+        VEC sum = vec_in_order(shape.storage, sums->acc[v]);
+        if (is_code(shape) && is_sum(shape)) {
+            sum = vec_add(sum, vec_set(sums->bias));
+        }
+        if (divides) {
+            sum = divisor == 0 ? vec_set(0) : vec_divide(sum, vec_set(divisor));
+        }
+        sums->acc[v] = vec_canonical(sum);
+    }
+}
+
+/* Columns to the output type: what few ask for, kept out of the way of f32. */
+static __attribute__((noinline)) void convert(
+    enum eb_type type, const ACC *columns, unsigned count, uint8_t *out)
+{
+    const size_t vector_bytes = LANES * eb_type_bytes(type);
+    while (count > 0) {
+        unsigned some = count < LANES ? count : LANES;
+        VEC v = vec_load((enum eb_storage)ACC_TYPE, (const void *)columns, some);
+        vec_store(type, v, out, some);
+        columns += some;
+        out += vector_bytes;
+        count -= some;
+    }
+}
+
+INLINE void store_sums(
+    struct shape shape, enum eb_type type, unsigned rest, const struct sums *sums, uint8_t *out)
+{
+    ACC buffer[BLOCK_ELEMENTS];
+    uint8_t *to = type == ACC_TYPE ? out : (uint8_t *)buffer;
+    if (shape.vectors == 0) {
+        vec_store(ACC_TYPE, sums->acc[0], to, rest);
+    }
+#pragma GCC unroll 8
+    for (unsigned v = 0; v < shape.vectors; v++) {
+        vec_store(ACC_TYPE, sums->acc[v], to + v * sizeof(VEC), LANES);
+    }
+    if (type != ACC_TYPE) {
+        convert(type, buffer, shape.vectors > 0 ? shape.vectors * LANES : rest, out);
+    }
 }
 
 /* Columns [column, column_end), a block or less, of the pass's bags. */
@@ -296,6 +306,7 @@ static void fill(const struct pass *pass, uint32_t b, uint32_t columns)
         return;
     }
     struct eb_bag_job filled = *job;
+    filled.reduction = EB_REDUCTION_NONE;
     filled.rows = &job->default_row;
     filled.weights = NULL;
     filled.starts = NULL;
@@ -305,25 +316,82 @@ static void fill(const struct pass *pass, uint32_t b, uint32_t columns)
     values.bag_first = 0;
     values.bag_end = 1;
     values.column_end = pass->column + columns;
-    values.divides = false;
     values.prefetch = NULL;
     pool_block(&values, FOLD_VALUE);
 }
 
-INLINE void pool_columns(struct shape shape, const struct pass *pass)
+/* Bag b. A job of FOLD_VALUE has no starts, others have. */
+INLINE struct bag find_bag(struct shape shape, const struct pass *pass, uint32_t b)
 {
-    const uint32_t columns =
-        shape.vectors ? shape.vectors * LANES : pass->column_end - pass->column;
-    for (uint32_t b = pass->bag_first; b < pass->bag_end; b++) {
-        const struct bag bag = find_bag(pass, b);
+    const struct eb_bag_job *job = pass->job;
+    uint32_t first = shape.fold == FOLD_VALUE ? b : job->starts[b];
+    struct bag bag = {
+        .rows = job->rows + first,
+        .count = shape.fold == FOLD_VALUE ? 1 : job->starts[b + 1] - first,
+        .out =
+            job->out + b * job->out_stride_bytes + (uint64_t)pass->column * pass->out_element_bytes,
+    };
+    if (shape.fold == FOLD_WEIGHTED || (shape.fold == FOLD_VALUE && job->weights)) {
+        bag.weights = (const ACC *)job->weights + first;
+    }
+    return bag;
+}
+
+/* Whether `before` pooled the same rows, so that its result is the bag's too. */
+INLINE bool is_repeated(const struct bag *bag, const struct bag *before)
+{
+    if (bag->count < COPY_ROWS_MIN || bag->count != before->count ||
+        bag->rows[0] != before->rows[0]) {
+        return false;
+    }
+    return memcmp(bag->rows, before->rows, bag->count * sizeof bag->rows[0]) == 0 &&
+           (!bag->weights || memcmp(bag->weights, before->weights, bag->count * sizeof(ACC)) == 0);
+}
+
+static __attribute__((noinline)) void repeat(
+    const struct bag *bag, const struct bag *before, size_t bytes, struct eb_bag_prefetch *prefetch)
+{
+    memcpy(bag->out, before->out, bytes);
+    for (uint32_t i = 0; prefetch && i < bag->count; i++) {
+        eb_bag_prefetch_step(prefetch);
+    }
+}
+
+INLINE struct source find_source(struct shape shape, const struct pass *pass)
+{
+    const struct eb_table *table = pass->job->table;
+    return (struct source){
+        .columns = (const uint8_t *)table->rows + (uint64_t)pass->column * element_bits(shape) / 8,
+        .scales = table->scales,
+        .row_stride_bytes = table->row_stride_bytes,
+        .scale_stride_bytes = table->scale_stride_bytes,
+        .rest = pass->column_end - pass->column,
+    };
+}
+
+INLINE void pool_columns(struct shape shape, const struct pass *given)
+{
+    const struct pass pass = *given;
+    const enum eb_reduction reduction = pass.job->reduction;
+    const enum eb_type type = pass.job->output_type;
+    const struct source source = find_source(shape, &pass);
+    const uint32_t columns = shape.vectors > 0 ? shape.vectors * LANES : source.rest;
+    struct bag before = {.count = 0};
+    if (pass.bag_first > pass.part_first) {
+        before = find_bag(shape, &pass, pass.bag_first - 1);
+    }
+    for (uint32_t b = pass.bag_first; b < pass.bag_end; b++) {
+        const struct bag bag = find_bag(shape, &pass, b);
         if (bag.count == 0) {
-            fill(pass, b, columns);
-            continue;
+            fill(&pass, b, columns);
+        } else if (is_repeated(&bag, &before)) {
+            repeat(&bag, &before, columns * pass.out_element_bytes, pass.prefetch);
+        } else {
+            struct sums sums = sum_rows(shape, &source, &bag, pass.prefetch);
+            finish(shape, reduction, &bag, &sums);
+            store_sums(shape, type, source.rest, &sums, bag.out);
         }
-        if (bag.count < COPY_ROWS_MIN || b == pass->part_first ||
-            !repeat(pass, &bag, b, columns * pass->out_element_bytes)) {
-            pool_bag(shape, pass, &bag);
-        }
+        before = bag;
     }
 }
 
@@ -337,18 +405,13 @@ static enum fold choose_fold(const struct eb_bag_job *job)
     }
 }
 
-static bool is_divided(enum eb_reduction reduction)
+/* Group by group, block by block: the order of bag_prefetch.h. */
+static void pool_groups(struct pass *pass, const struct eb_bag_part *part, enum fold fold)
 {
-    return reduction == EB_REDUCTION_MEAN || reduction == EB_REDUCTION_WEIGHTED_MEAN ||
-           reduction == EB_REDUCTION_SQRTN;
-}
-
-/* Bag by bag, block by block: the order of bag_prefetch.h. */
-static void pool_bags(struct pass *pass, const struct eb_bag_part *part, enum fold fold)
-{
-    for (uint32_t b = part->bag_first; b < part->bag_end; b++) {
-        pass->bag_first = b;
-        pass->bag_end = b + 1;
+    pass->bag_end = part->bag_first;
+    while (pass->bag_end < part->bag_end) {
+        pass->bag_first = pass->bag_end;
+        pass->bag_end = eb_bag_group_end(part->job, pass->bag_first, part->bag_end);
         pass->column = part->element_first;
         while (pass->column < part->element_end) {
             uint32_t columns = part->element_end - pass->column;
@@ -368,14 +431,12 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
     const enum fold fold = choose_fold(job);
     struct pass pass = {
         .job = job,
-        .base = job->table->rows,
         .part_first = part->bag_first,
         .bag_first = part->bag_first,
         .bag_end = part->bag_end,
         .column = part->element_first,
         .column_end = part->element_end,
         .out_element_bytes = (uint32_t)eb_type_bytes(job->output_type),
-        .divides = is_divided(job->reduction),
         .functions = functions,
         .prefetch = prefetch,
     };
@@ -384,7 +445,7 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
     if (columns < LANES || (whole && columns % LANES == 0)) {
         functions[fold][columns / LANES](&pass);
     } else {
-        pool_bags(&pass, part, fold);
+        pool_groups(&pass, part, fold);
     }
 }
 

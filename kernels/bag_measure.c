@@ -254,7 +254,8 @@ static bool is_type_sound(const struct eb_table *table)
 /* What a caller of ours must have made right. */
 static bool is_table_sound(const struct eb_table *table)
 {
-    bool has_scales = table->scales || table->row_count == 0;
+    bool has_scales = table->row_count == 0 ||
+                      (table->scales && table->scale_stride_bytes >= sizeof(struct eb_row_scale));
     return table->row_elements > 0 && is_type_sound(table) &&
            table->row_stride_bytes >= eb_storage_row_bytes(table->storage, table->row_elements) &&
            (eb_storage_is_code(table->storage) ? has_scales : !table->scales) &&

@@ -26,10 +26,12 @@ static const struct eb_bag_schedule *find_schedule(
 
 static bool is_called(const struct eb_bag_prefetch *prefetch, const struct eb_table *table)
 {
+    if (table->row_count * table->row_stride_bytes <= prefetch->schedules->cached_bytes ||
+        prefetch->block_elements[table->storage] == 0) {
+        return false;
+    }
     const struct eb_bag_schedule *schedule = find_schedule(prefetch, table);
-    return prefetch->block_elements[table->storage] > 0 &&
-           table->row_count * table->row_stride_bytes > prefetch->schedules->cached_bytes &&
-           (schedule->far_rows > 0 || schedule->near_rows > 0);
+    return schedule->far_rows > 0 || schedule->near_rows > 0;
 }
 
 void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
@@ -38,12 +40,28 @@ void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
     prefetch->schedules = schedules;
     prefetch->block_elements = block_elements;
     prefetch->tile_count = 0;
+    prefetch->far.is_far = true;
+    prefetch->near.is_far = false;
 }
 
 static bool is_same(const struct eb_bag_tile *a, const struct eb_bag_tile *b)
 {
     return a->jobs == b->jobs && a->bag_first == b->bag_first && a->bag_end == b->bag_end &&
            a->job_count == b->job_count && a->element_first == b->element_first;
+}
+
+/* At the head of the tile that is pooled now. */
+static void start(struct eb_bag_cursor *cursor, uint64_t called)
+{
+    cursor->begin = NULL;
+    cursor->end = NULL;
+    cursor->at = NULL;
+    cursor->called = called;
+    cursor->part.bag_first = 0;
+    cursor->part.bag_end = 0;
+    cursor->job = 0;
+    cursor->tile = 0;
+    cursor->is_over = false;
 }
 
 /* Into the tile that is pooled now. */
@@ -54,7 +72,7 @@ static void move_on(const struct eb_bag_prefetch *prefetch, struct eb_bag_cursor
         cursor->is_over = false;
     } else {
         /* It has called no row of it yet. */
-        *cursor = (struct eb_bag_cursor){.is_far = cursor->is_far, .called = prefetch->pooled};
+        start(cursor, prefetch->pooled);
     }
 }
 
@@ -73,8 +91,8 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
         move_on(prefetch, &prefetch->near);
     } else {
         prefetch->pooled = 0;
-        prefetch->far = (struct eb_bag_cursor){.is_far = true};
-        prefetch->near = (struct eb_bag_cursor){.is_far = false};
+        start(&prefetch->far, 0);
+        start(&prefetch->near, 0);
     }
 }
 
@@ -97,22 +115,49 @@ static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cu
     return true;
 }
 
-/* What is called of each row of the run: columns [element, element_end). */
+/* Whether scales lie so close to their rows that the same calls are for both. */
+static bool has_scales_with_rows(const struct eb_table *table)
+{
+    return table->scales && table->scale_stride_bytes == table->row_stride_bytes &&
+           (uintptr_t)table->rows - (uintptr_t)table->scales < table->row_stride_bytes;
+}
+
+/* Bytes [first, end) of row 0 that the run's columns, up to `element_end`, take. */
+struct range {
+    uintptr_t first;
+    uintptr_t end;
+};
+
+static struct range find_range(const struct eb_bag_cursor *cursor, uint32_t element_end)
+{
+    const struct eb_table *table = cursor->part.job->table;
+    const uintptr_t rows = (uintptr_t)table->rows;
+    struct range range = {
+        .first = rows + (uint64_t)cursor->element * eb_storage_bits(table->storage) / 8,
+        .end = rows + eb_storage_row_bytes(table->storage, element_end),
+    };
+    if (has_scales_with_rows(table) && cursor->element == cursor->part.element_first) {
+        range.first = (uintptr_t)table->scales;
+    }
+    return range;
+}
+
+/* What is called of each row of the run. */
 static void aim(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint32_t element_end)
 {
     const struct eb_table *table = cursor->part.job->table;
     const struct eb_bag_schedule *schedule = find_schedule(prefetch, table);
-    uint64_t offset = eb_storage_row_bytes(table->storage, cursor->element);
-    uint64_t bytes = eb_storage_row_bytes(table->storage, element_end) - offset;
-    cursor->base = (uintptr_t)table->rows + offset;
+    const struct range range = find_range(cursor, element_end);
+    uint64_t bytes = range.end - range.first;
+    cursor->base = range.first;
     cursor->row_stride_bytes = table->row_stride_bytes;
     cursor->line_count = (uint32_t)((bytes + EB_LINE_BYTES - 1) / EB_LINE_BYTES);
     cursor->last_byte = (uint32_t)bytes - 1;
-    bool straddles = cursor->base % EB_LINE_BYTES + bytes > cursor->line_count * EB_LINE_BYTES ||
-                     cursor->row_stride_bytes % EB_LINE_BYTES > 0;
-    cursor->line_count += straddles && bytes > 1;
-    cursor->scales = 0;
+    uint64_t last_line_bytes = bytes - (cursor->line_count - 1) * (uint64_t)EB_LINE_BYTES;
+    uint64_t offset_unit = (range.first | table->row_stride_bytes | EB_LINE_BYTES);
+    /* Rows begin at multiples of the lowest bit set in base and stride. */
+    cursor->line_count += last_line_bytes > (offset_unit & -offset_unit);
     cursor->is_l1 = !cursor->is_far && schedule->near_is_l1;
     if (cursor->is_far && schedule->far_rows == 0) {
         cursor->line_count = 0;
@@ -120,9 +165,12 @@ static void aim(
         cursor->line_count = 1;
         cursor->last_byte = 0;
     }
-    if (cursor->element == cursor->part.element_first && cursor->line_count > 0 &&
+    cursor->scales = 0;
+    if (table->scales && !has_scales_with_rows(table) && cursor->line_count > 0 &&
+        cursor->element == cursor->part.element_first &&
         cursor->is_far == (schedule->far_rows > 0)) {
         cursor->scales = (uintptr_t)table->scales;
+        cursor->scale_stride_bytes = table->scale_stride_bytes;
     }
 }
 
@@ -149,7 +197,10 @@ bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor 
         uint32_t columns_left = part->element_end - cursor->element;
         bool is_one_block = part->element_end - part->element_first <= block;
         uint32_t element_end = columns_left <= block ? part->element_end : cursor->element + block;
-        uint32_t bag_end = is_one_block ? part->bag_end : part->bag_first + 1;
+        uint32_t bag_end = part->bag_end;
+        if (!is_one_block) {
+            bag_end = eb_bag_group_end(part->job, part->bag_first, part->bag_end);
+        }
         aim(prefetch, cursor, element_end);
         take_rows(cursor, bag_end);
         cursor->element = element_end;

@@ -1,13 +1,14 @@
 /* Calls rows into the caches before they are pooled: two cursors that run ahead of the arithmetic
- * in exactly its order (bag by bag, a block of columns at a time, row by row), over the borders of
- * bags, jobs and tiles. The far one calls a row's first line, so that its page's translation is
- * there when the near one calls all its lines. Everything here is a hint: no result depends on it.
- * Thread: one each. Memory: borrows the jobs of its tiles. */
+ * in exactly its order (a group of bags, a block of columns, bag by bag, row by row), over the
+ * borders of bags, jobs and tiles. The far one calls a row's first line, so that its page's
+ * translation is there when the near one calls all its lines. Everything here is a hint: no result
+ * depends on it. Thread: one each. Memory: borrows the jobs of its tiles. */
 #pragma once
 
 #include "kernels/bag_tile.h"
 
 #define EB_LINE_BYTES 64
+#define EB_BAG_GROUP_ROWS 64
 
 /* How far ahead, in rows, and what is called for rows of one size class. */
 struct eb_bag_schedule {
@@ -39,8 +40,9 @@ struct eb_bag_cursor {
     uint64_t row_stride_bytes;
     uint32_t line_count; /* to call of a row; 0: rows are counted only */
     uint32_t last_byte;  /* offset of what the last call is for */
-    uintptr_t scales;    /* 0: none, or the other cursor's business */
-    uint64_t called;     /* rows before this run */
+    uintptr_t scales;    /* 0: none apart, or the other cursor's business */
+    uint64_t scale_stride_bytes;
+    uint64_t called; /* rows before this run */
     /* What comes after the run. */
     struct eb_bag_part part; /* bags that are left of the job */
     uint32_t element;        /* the next block's first */
@@ -61,6 +63,20 @@ struct eb_bag_prefetch {
     uint64_t pooled; /* rows before the part that is pooled */
 };
 
+/* Where the group of bags that begins with `bag` ends, at `bag_end` at the latest. Rows of more
+ * than one block are pooled a group at a time: enough of them to make a block worth beginning, so
+ * few that what is called for one block is still cached for the next. */
+static inline uint32_t eb_bag_group_end(
+    const struct eb_bag_job *job, uint32_t bag, uint32_t bag_end)
+{
+    uint32_t end = bag + 1;
+    while (end < bag_end &&
+           (job->starts ? job->starts[end] - job->starts[bag] : end - bag) < EB_BAG_GROUP_ROWS) {
+        end++;
+    }
+    return end;
+}
+
 /* Both arrays are borrowed. */
 void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
     const struct eb_bag_schedules *schedules, const uint32_t *block_elements);
@@ -75,7 +91,8 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
 bool eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
 
 /* Enters the next run. false: the cursor is over. */
-bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor);
+__attribute__((cold, noinline)) bool eb_bag_cursor_enter(
+    struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor);
 
 /* The level of __builtin_prefetch must be a constant. */
 #define EB_CALL_LINES(cursor, first, level)                                                        \
@@ -86,7 +103,7 @@ bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor 
         __builtin_prefetch((const void *)((first) + (cursor)->last_byte), 0, level);               \
     } while (0)
 
-static inline void eb_bag_cursor_step(
+static inline __attribute__((always_inline)) void eb_bag_cursor_step(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
     if (cursor->at == cursor->end && (cursor->is_over || !eb_bag_cursor_enter(prefetch, cursor))) {
@@ -94,23 +111,21 @@ static inline void eb_bag_cursor_step(
     }
     /* The address for EB_ROW_ZERO lies before the table; calling it does nothing. */
     uintptr_t row = (uintptr_t)*cursor->at++;
-    if (cursor->line_count == 0) {
-        return;
-    }
     uintptr_t first = cursor->base + row * cursor->row_stride_bytes;
     if (cursor->is_l1) {
         EB_CALL_LINES(cursor, first, 3);
-    } else {
+    } else if (cursor->line_count > 0) {
         EB_CALL_LINES(cursor, first, 2);
     }
     if (cursor->scales) {
-        uintptr_t scale = cursor->scales + row * sizeof(struct eb_row_scale);
+        uintptr_t scale = cursor->scales + row * cursor->scale_stride_bytes;
         __builtin_prefetch((const void *)scale, 0, 2);
     }
 }
 
 /* To be taken once for each row of each block that is pooled. */
-static inline void eb_bag_prefetch_step(struct eb_bag_prefetch *prefetch)
+static inline __attribute__((always_inline)) void eb_bag_prefetch_step(
+    struct eb_bag_prefetch *prefetch)
 {
     eb_bag_cursor_step(prefetch, &prefetch->far);
     eb_bag_cursor_step(prefetch, &prefetch->near);

@@ -23,8 +23,8 @@ static ACC load(const struct eb_bag_job *job, int64_t row, uint32_t element)
 {
     const struct eb_table *table = job->table;
     if (eb_storage_is_code(table->storage)) {
-        const struct eb_row_scale *of_row = &table->scales[row];
-        return ACC_FMA(of_row->scale, load_code(table, row, element), of_row->bias);
+        const struct eb_row_scale of_row = eb_table_scale(table, (uint64_t)row);
+        return ACC_FMA(of_row.scale, load_code(table, row, element), of_row.bias);
     }
     const uint8_t *bytes = row_at(table, row);
     return (ACC)eb_element_load_float(
@@ -61,10 +61,10 @@ static ACC sum_codes(const struct eb_bag_ref_bag *bag, uint32_t element)
             bias = bias + 0;
             continue;
         }
-        const struct eb_row_scale *of_row = &job->table->scales[job->rows[i]];
-        ACC scale = weights ? weights[i] * of_row->scale : of_row->scale;
+        const struct eb_row_scale of_row = eb_table_scale(job->table, (uint64_t)job->rows[i]);
+        ACC scale = weights ? weights[i] * of_row.scale : of_row.scale;
         acc = ACC_FMA(scale, load_code(job->table, job->rows[i], element), acc);
-        bias = weights ? ACC_FMA(weights[i], of_row->bias, bias) : bias + of_row->bias;
+        bias = weights ? ACC_FMA(weights[i], of_row.bias, bias) : bias + of_row.bias;
     }
     return acc + bias;
 }

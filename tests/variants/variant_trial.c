@@ -92,14 +92,33 @@ static size_t draw_stride(size_t row_bytes)
     }
 }
 
+/* Scales in an array of their own, or in front of each row, which has room for them there. */
+static void draw_table_scales(struct trial *trial, bool is_with_row)
+{
+    struct eb_table *table = &trial->table;
+    struct eb_row_scale scales[ROW_COUNT_MAX];
+    draw_scales(scales, table->row_count, table->storage);
+    table->scale_stride_bytes = is_with_row ? table->row_stride_bytes : sizeof scales[0];
+    uint8_t *place = (uint8_t *)(uintptr_t)table->rows - sizeof scales[0];
+    if (!is_with_row) {
+        place = place_rows(&trial->scales, table->row_count * sizeof scales[0]);
+    }
+    for (uint64_t row = 0; row < table->row_count; row++) {
+        memcpy(place + row * table->scale_stride_bytes, &scales[row], sizeof scales[row]);
+    }
+    table->scales = place;
+}
+
 /* The last row, and its scale, are followed by nothing. */
 static void draw_table(struct trial *trial, const struct plan *plan)
 {
+    bool has_scale_in_row = eb_storage_is_code(plan->storage) && draw(2);
+    size_t front_bytes = has_scale_in_row ? sizeof(struct eb_row_scale) : 0;
     size_t row_bytes = eb_storage_row_bytes(plan->storage, plan->dim);
-    size_t stride = draw_stride(row_bytes);
+    size_t stride = draw_stride(row_bytes) + front_bytes;
     uint64_t row_count = 1 + draw(ROW_COUNT_MAX);
     size_t bytes = (row_count - 1) * stride + row_bytes;
-    uint8_t *rows = place_rows(&trial->rows, bytes);
+    uint8_t *rows = place_rows(&trial->rows, front_bytes + bytes) + front_bytes;
     draw_values(rows, bytes, plan->storage);
     trial->table = (struct eb_table){
         .rows = rows,
@@ -111,10 +130,7 @@ static void draw_table(struct trial *trial, const struct plan *plan)
         .unknown_row = draw(2) ? (int64_t)draw((uint32_t)row_count) : -1,
     };
     if (eb_storage_is_code(plan->storage)) {
-        struct eb_row_scale *scales =
-            (void *)place_rows(&trial->scales, row_count * sizeof scales[0]);
-        draw_scales(scales, row_count, plan->storage);
-        trial->table.scales = scales;
+        draw_table_scales(trial, has_scale_in_row);
     }
 }
 
