@@ -46,6 +46,9 @@ static const struct eb_bag_ops variants[] = {
     {&eb_bag_avx2, runs_avx2},
     {&eb_bag_avx512, runs_avx512},
 #endif
+#ifdef __aarch64__
+    {&eb_bag_neon, runs_anywhere},
+#endif
 };
 
 #define VARIANT_COUNT (sizeof variants / sizeof variants[0])

@@ -4,8 +4,8 @@
 
 #include "kernels/bag.h"
 
-/* The table called `name` ("ref", "avx2", "avx512"), or the fastest this machine can run where
- * name is NULL. NULL: no such table in this build, or this machine cannot run it. */
+/* The table called `name` ("ref", "avx2", "avx512", "neon"), or the fastest this machine can run
+ * where name is NULL. NULL: no such table in this build, or this machine cannot run it. */
 const struct eb_bag_ops *eb_bag_ops_find(const char *name);
 
 /* The n-th table of this build, slowest first, runnable or not; NULL past the last. */

@@ -24,3 +24,5 @@ extern const struct eb_bag_variant eb_bag_ref;
 /* In builds for x86-64 only. */
 extern const struct eb_bag_variant eb_bag_avx2;
 extern const struct eb_bag_variant eb_bag_avx512;
+/* In builds for aarch64 only. */
+extern const struct eb_bag_variant eb_bag_neon;

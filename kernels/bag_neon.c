@@ -1,0 +1,30 @@
+#include "kernels/bag_neon.h"
+
+/* Columns of sums that stay in registers: eight vectors. */
+#define BLOCK_ELEMENTS 32
+
+const struct eb_bag_variant eb_bag_neon = {
+    .name = "neon",
+    .pool =
+        {
+            [EB_STORAGE_F32] = eb_bag_neon_f32,
+            [EB_STORAGE_F16] = eb_bag_neon_f16,
+            [EB_STORAGE_BF16] = eb_bag_neon_bf16,
+            [EB_STORAGE_F8_E4M3] = eb_bag_neon_e4m3,
+            [EB_STORAGE_F8_E5M2] = eb_bag_neon_e5m2,
+            [EB_STORAGE_INT8] = eb_bag_neon_int8,
+            [EB_STORAGE_INT4] = eb_bag_neon_int4,
+            [EB_STORAGE_INT2] = eb_bag_neon_int2,
+        },
+    .block_elements =
+        {
+            [EB_STORAGE_F32] = BLOCK_ELEMENTS,
+            [EB_STORAGE_F16] = BLOCK_ELEMENTS,
+            [EB_STORAGE_BF16] = BLOCK_ELEMENTS,
+            [EB_STORAGE_F8_E4M3] = BLOCK_ELEMENTS,
+            [EB_STORAGE_F8_E5M2] = BLOCK_ELEMENTS,
+            [EB_STORAGE_INT8] = BLOCK_ELEMENTS,
+            [EB_STORAGE_INT4] = BLOCK_ELEMENTS,
+            [EB_STORAGE_INT2] = BLOCK_ELEMENTS,
+        },
+};

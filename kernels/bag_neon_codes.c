@@ -1,0 +1,15 @@
+/* Rows of codes with Advanced SIMD. */
+#include "kernels/bag_neon.h"
+
+#include "kernels/vec_neon.h"
+
+#define ACC float
+#define ACC_TYPE EB_F32
+#define ACC_TYPE EB_F32
+#define ACC_FMA fmaf
+#define ACC_SQRT sqrtf
+#include "kernels/bag_columns.h"
+
+DEFINE_POOL(EB_STORAGE_INT8, int8, eb_bag_neon_int8)
+DEFINE_POOL(EB_STORAGE_INT4, int4, eb_bag_neon_int4)
+DEFINE_POOL(EB_STORAGE_INT2, int2, eb_bag_neon_int2)

@@ -1,0 +1,17 @@
+/* f32, f16, bf16 and fp8 rows with Advanced SIMD. */
+#include "kernels/bag_neon.h"
+
+#include "kernels/vec_neon.h"
+
+#define ACC float
+#define ACC_TYPE EB_F32
+#define ACC_TYPE EB_F32
+#define ACC_FMA fmaf
+#define ACC_SQRT sqrtf
+#include "kernels/bag_columns.h"
+
+DEFINE_POOL(EB_STORAGE_F32, f32, eb_bag_neon_f32)
+DEFINE_POOL(EB_STORAGE_F16, f16, eb_bag_neon_f16)
+DEFINE_POOL(EB_STORAGE_BF16, bf16, eb_bag_neon_bf16)
+DEFINE_POOL(EB_STORAGE_F8_E4M3, e4m3, eb_bag_neon_e4m3)
+DEFINE_POOL(EB_STORAGE_F8_E5M2, e5m2, eb_bag_neon_e5m2)
