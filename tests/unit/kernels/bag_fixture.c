@@ -16,6 +16,22 @@ struct eb_table table_of(enum eb_type type, const void *rows, uint64_t row_count
     };
 }
 
+struct eb_table table_of_codes(enum eb_storage storage, const void *rows,
+    const struct eb_row_scale *scales, uint64_t row_count, uint32_t dim)
+{
+    return (struct eb_table){
+        .rows = rows,
+        .row_count = row_count,
+        .row_stride_bytes = eb_storage_row_bytes(storage, dim),
+        .scales = scales,
+        .scale_stride_bytes = sizeof scales[0],
+        .row_elements = dim,
+        .storage = storage,
+        .type = EB_F32,
+        .unknown_row = -1,
+    };
+}
+
 struct eb_bag_query query_of(const struct eb_table *table)
 {
     return (struct eb_bag_query){
@@ -78,4 +94,16 @@ void assert_pools(const struct eb_bag_query *query, const void *expected, size_t
     bag_fixture_pool(&fixture, eb_bag_ops_find("ref"));
     assert_memory_equal(fixture.out, expected, bytes);
     bag_fixture_release(&fixture);
+}
+
+void assert_reduces_to(struct eb_bag_query *query, enum eb_reduction reduction,
+    struct eb_int_array indices, const float *expected, size_t bytes)
+{
+    query->reduction = reduction;
+    query->indices = indices;
+    if (query->weights) {
+        query->weights_type = EB_F32;
+        query->weights_bytes = indices.bytes / indices.width * sizeof(float);
+    }
+    assert_pools(query, expected, bytes);
 }

@@ -13,6 +13,11 @@
 /* An array of int32_t or int64_t as a query takes it. */
 #define INTS(array) ((struct eb_int_array){(array), sizeof(array), sizeof((array)[0])})
 #define NO_INTS ((struct eb_int_array){NULL, 0, 8})
+/* The values of an array, as an argument of a macro. */
+#define LIST(...)                                                                                  \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 
 struct bag_fixture {
     struct eb_bag_extent extent;
@@ -23,6 +28,10 @@ struct bag_fixture {
 
 /* A table of the type's own storage without a row for unknown ids. */
 struct eb_table table_of(enum eb_type type, const void *rows, uint64_t row_count, uint32_t dim);
+
+/* A table of rows of codes one right after the other, with an array of scales; T is f32. */
+struct eb_table table_of_codes(enum eb_storage storage, const void *rows,
+    const struct eb_row_scale *scales, uint64_t row_count, uint32_t dim);
 
 /* SUM with missing indices as errors; everything else is for the test to say. */
 struct eb_bag_query query_of(const struct eb_table *table);
@@ -37,3 +46,11 @@ void bag_fixture_release(struct bag_fixture *fixture);
 void assert_fault(const struct eb_bag_query *query, enum eb_fault_class class, const char *text);
 /* That the query's result by the reference is these bytes. */
 void assert_pools(const struct eb_bag_query *query, const void *expected, size_t bytes);
+
+/* That one bag of these rows, LIST(row...), reduced so by the reference, is LIST(f32...). */
+#define assert_reduces(query, reduction, rows, expected)                                           \
+    assert_reduces_to(                                                                             \
+        query, reduction, INTS(((int64_t[])rows)), (float[])expected, sizeof((float[])expected))
+/* The same. Weights, where the query has any, are f32, as many as there are indices. */
+void assert_reduces_to(struct eb_bag_query *query, enum eb_reduction reduction,
+    struct eb_int_array indices, const float *expected, size_t bytes);

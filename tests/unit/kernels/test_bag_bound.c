@@ -1,5 +1,6 @@
 /* The reference against sums in long double, within the bound that the operation promises:
- * |error| <= (n + 4) eps sum|w x|, and half a unit of the output. */
+ * |error| <= (n + 4) eps sum|w x|, where |w x| of a code is |w s q| + |w b|, and half a unit of the
+ * output. */
 #include "kernels/element.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
@@ -31,8 +32,8 @@ static double draw_value(void)
 
 /* A table and one bag of it. */
 struct trial {
-    enum eb_type type;
     uint8_t rows[ROWS * DIM * 8];
+    struct eb_row_scale scales[ROWS];
     int64_t indices[BAG_MAX];
     uint8_t weights[BAG_MAX * 8];
     uint32_t count;
@@ -40,29 +41,98 @@ struct trial {
     struct eb_bag_query query;
 };
 
-static void draw_trial(struct trial *trial, enum eb_type type, enum eb_reduction reduction)
+static bool is_fp8(enum eb_storage storage)
 {
-    size_t bytes = eb_type_bytes(type);
-    trial->type = type;
-    trial->count = 1 + draw(BAG_MAX);
-    for (uint32_t i = 0; i < ROWS * DIM; i++) {
-        eb_element_store_float(type, draw_value(), trial->rows + i * bytes);
+    return storage == EB_STORAGE_F8_E4M3 || storage == EB_STORAGE_F8_E5M2;
+}
+
+/* Bytes as they come, but for those that are no everyday number. */
+static void draw_fp8(enum eb_storage storage, uint8_t *rows, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        do {
+            rows[i] = (uint8_t)draw(256);
+        } while (!(fabs(eb_element_load_float(storage, &rows[i])) <= 32));
     }
+}
+
+/* Values over some binades, whatever the width of their codes. */
+static void draw_codes(struct trial *trial, enum eb_storage storage)
+{
+    size_t row_bytes = eb_storage_row_bytes(storage, DIM);
+    for (size_t i = 0; i < ROWS * row_bytes; i++) {
+        trial->rows[i] = (uint8_t)draw(256);
+    }
+    for (size_t row = 0; row < ROWS; row++) {
+        trial->scales[row].scale = (float)ldexp(draw_value(), -(int)eb_storage_bits(storage));
+        trial->scales[row].bias = (float)draw_value();
+    }
+}
+
+static void draw_table(struct trial *trial, enum eb_storage storage)
+{
+    enum eb_type type = eb_storage_type(storage);
+    trial->table = table_of(type, trial->rows, ROWS, DIM);
+    if (eb_storage_is_code(storage)) {
+        draw_codes(trial, storage);
+        trial->table = table_of_codes(storage, trial->rows, trial->scales, ROWS, DIM);
+    } else if (is_fp8(storage)) {
+        draw_fp8(storage, trial->rows, ROWS * DIM);
+        trial->table.storage = storage;
+        trial->table.row_stride_bytes = DIM;
+    } else {
+        size_t bytes = eb_type_bytes(type);
+        for (size_t i = 0; i < (size_t)ROWS * DIM; i++) {
+            eb_element_store_float(type, draw_value(), trial->rows + i * bytes);
+        }
+    }
+    if (eb_storage_is_code(storage) || is_fp8(storage)) {
+        static const enum eb_type types[] = {EB_F32, EB_F16, EB_BF16};
+        trial->table.type = types[draw(3)];
+    }
+}
+
+static void draw_trial(struct trial *trial, enum eb_storage storage, enum eb_reduction reduction)
+{
+    draw_table(trial, storage);
+    enum eb_type type = trial->table.type;
+    size_t weight_bytes = eb_type_bytes(type);
+    trial->count = 1 + draw(BAG_MAX);
     for (uint32_t i = 0; i < trial->count; i++) {
         trial->indices[i] = draw(ROWS);
         /* Positive, so that a sum of weights is as exact as a sum can be. */
-        eb_element_store_float(type, fabs(draw_value()), trial->weights + i * bytes);
+        eb_element_store_float(type, fabs(draw_value()), trial->weights + i * weight_bytes);
     }
-    trial->table = table_of(type, trial->rows, ROWS, DIM);
     trial->query = query_of(&trial->table);
     trial->query.reduction = reduction;
     trial->query.num_bags = 1;
     trial->query.indices = (struct eb_int_array){trial->indices, trial->count * 8, 8};
     if (reduction != EB_REDUCTION_MEAN && draw(2)) {
         trial->query.weights = trial->weights;
-        trial->query.weights_bytes = trial->count * bytes;
+        trial->query.weights_bytes = trial->count * weight_bytes;
         trial->query.weights_type = type;
     }
+}
+
+/* An element's value, and of how much it was made. */
+struct value {
+    long double x;
+    long double magnitude;
+};
+
+static struct value load(const struct trial *trial, size_t row, uint32_t element)
+{
+    const struct eb_table *table = &trial->table;
+    const uint8_t *bytes = trial->rows + row * table->row_stride_bytes;
+    if (!eb_storage_is_code(table->storage)) {
+        bytes += element * eb_storage_bytes(table->storage);
+        long double x = eb_element_load_float(table->storage, bytes);
+        return (struct value){x, fabsl(x)};
+    }
+    long double product = (long double)trial->scales[row].scale *
+                          eb_element_load_code(table->storage, bytes, element);
+    long double bias = trial->scales[row].bias;
+    return (struct value){product + bias, fabsl(product) + fabsl(bias)};
 }
 
 struct sums {
@@ -75,17 +145,16 @@ struct sums {
 static struct sums sum_exactly(const struct trial *trial, uint32_t element)
 {
     struct sums sums = {0};
-    enum eb_storage storage = (enum eb_storage)trial->type;
-    size_t bytes = eb_type_bytes(trial->type);
+    enum eb_type type = trial->query.weights_type;
     for (uint32_t i = 0; i < trial->count; i++) {
-        const uint8_t *row = trial->rows + (size_t)trial->indices[i] * DIM * bytes;
-        long double x = eb_element_load_float(storage, row + element * bytes);
+        struct value value = load(trial, (size_t)trial->indices[i], element);
         long double w = 1;
         if (trial->query.weights) {
-            w = eb_element_load_float(storage, trial->weights + i * bytes);
+            const uint8_t *weight = trial->weights + i * eb_type_bytes(type);
+            w = eb_element_load_float((enum eb_storage)type, weight);
         }
-        sums.value += w * x;
-        sums.magnitude += fabsl(w * x);
+        sums.value += w * value.x;
+        sums.magnitude += w * value.magnitude;
         sums.weight += w;
         sums.square += w * w;
     }
@@ -102,10 +171,13 @@ static long double divisor_of(const struct trial *trial, const struct sums *sums
     }
 }
 
+/* Half a unit of the type at that value, or a little more. Subnormals have the unit of the smallest
+ * normal number. */
 static double half_unit(enum eb_type type, double value)
 {
     static const int digits[] = {[EB_F32] = 24, [EB_F64] = 53, [EB_F16] = 11, [EB_BF16] = 8};
-    return ldexp(fabs(value), -digits[type]);
+    double least = type == EB_F16 ? 0x1p-14 : 0x1p-126;
+    return ldexp(fmax(fabs(value), least), -digits[type]);
 }
 
 static void assert_within_bound(struct trial *trial)
@@ -115,19 +187,20 @@ static void assert_within_bound(struct trial *trial)
         fail_msg("%s", fixture.fault.text);
     }
     bag_fixture_pool(&fixture, eb_bag_ops_find("ref"));
-    long double eps = trial->type == EB_F64 ? DBL_EPSILON : FLT_EPSILON;
+    enum eb_type type = trial->table.type;
+    long double eps = type == EB_F64 ? DBL_EPSILON : FLT_EPSILON;
     for (uint32_t element = 0; element < DIM; element++) {
         struct sums sums = sum_exactly(trial, element);
         long double by = divisor_of(trial, &sums);
         double actual = eb_element_load_float(
-            (enum eb_storage)trial->type, fixture.out + element * eb_type_bytes(trial->type));
+            (enum eb_storage)type, fixture.out + element * eb_type_bytes(type));
         long double error = fabsl(actual - sums.value / by);
         long double bound = (trial->count + 4) * eps * sums.magnitude / by;
-        bound += half_unit(trial->type, actual);
+        bound += half_unit(type, actual);
         if (!(error <= bound)) {
-            fail_msg("type %s reduction %s: %.20Lg is off by %.3Lg, bound %.3Lg",
-                eb_type_name(trial->type), eb_reduction_name(trial->query.reduction),
-                sums.value / by, error, bound);
+            fail_msg("%s as %s, %s: %.20Lg is off by %.3Lg, bound %.3Lg",
+                eb_storage_name(trial->table.storage), eb_type_name(type),
+                eb_reduction_name(trial->query.reduction), sums.value / by, error, bound);
         }
     }
     bag_fixture_release(&fixture);
@@ -143,9 +216,11 @@ static void stays_within_the_promised_error(void **state)
     print_message("EMBAG_TEST_SEED=%llu\n", (unsigned long long)seed);
     static struct trial trial;
     for (int round = 0; round < ROUNDS; round++) {
-        for (int type = EB_F32; type <= EB_BF16; type++) {
-            draw_trial(&trial, (enum eb_type)type, reductions[draw(4)]);
-            assert_within_bound(&trial);
+        for (int storage = EB_STORAGE_F32; storage < EB_STORAGE_COUNT; storage++) {
+            if (eb_type_is_float(eb_storage_type((enum eb_storage)storage))) {
+                draw_trial(&trial, (enum eb_storage)storage, reductions[draw(4)]);
+                assert_within_bound(&trial);
+            }
         }
     }
 }

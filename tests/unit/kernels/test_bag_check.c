@@ -45,10 +45,6 @@ static void check(void)
 #define assert_form(rows, starts)                                                                  \
     assert_form_is(                                                                                \
         (int64_t[])rows, sizeof((int64_t[])rows), (uint32_t[])starts, sizeof((uint32_t[])starts))
-#define LIST(...)                                                                                  \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
 
 static void assert_form_is(
     const int64_t *rows, size_t rows_bytes, const uint32_t *starts, size_t starts_bytes)

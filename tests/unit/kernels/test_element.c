@@ -81,6 +81,25 @@ static void loads_every_fp8(void **state)
     assert_true(load8(EB_STORAGE_F8_E5M2, 0x7b) == 57344.0);
 }
 
+static void loads_every_code_of_a_byte(void **state)
+{
+    (void)state;
+    for (unsigned byte = 0; byte <= 0xff; byte++) {
+        const uint8_t row[] = {(uint8_t)~byte, (uint8_t)byte};
+        assert_int_equal(eb_element_load_code(EB_STORAGE_INT8, row, 1), byte);
+        unsigned from_int4 = 0;
+        unsigned from_int2 = 0;
+        for (uint32_t i = 0; i < 2; i++) {
+            from_int4 |= eb_element_load_code(EB_STORAGE_INT4, row, 2 + i) << 4 * i;
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            from_int2 |= eb_element_load_code(EB_STORAGE_INT2, row, 4 + i) << 2 * i;
+        }
+        assert_int_equal(from_int4, byte);
+        assert_int_equal(from_int2, byte);
+    }
+}
+
 /* Each code, and what lies between it and the next one away from zero, for both signs. */
 static void assert_rounds(enum eb_type type, unsigned infinity, double past_largest)
 {
@@ -180,6 +199,7 @@ int main(void)
         cmocka_unit_test(loads_every_f16),
         cmocka_unit_test(loads_every_bf16),
         cmocka_unit_test(loads_every_fp8),
+        cmocka_unit_test(loads_every_code_of_a_byte),
         cmocka_unit_test(rounds_f16_at_every_tie),
         cmocka_unit_test(rounds_bf16_at_every_tie),
         cmocka_unit_test(rounds_f64_once),

@@ -17,10 +17,39 @@ static void names_and_sizes_every_type(void **state)
 static void narrow_storages_are_f32_to_their_users(void **state)
 {
     (void)state;
+#define X(name, number, bits, text)                                                                \
+    assert_int_equal(eb_storage_bits(EB_STORAGE_##name), bits);                                    \
+    assert_string_equal(eb_storage_name(EB_STORAGE_##name), text);                                 \
+    assert_int_equal(eb_storage_type(EB_STORAGE_##name), EB_F32);                                  \
+    assert_int_equal(EB_STORAGE_##name, number);
+    EB_STORAGE_FP8_LIST(X)
+    EB_STORAGE_CODE_LIST(X)
+#undef X
     assert_int_equal(eb_storage_bytes(EB_STORAGE_F8_E4M3), 1);
-    assert_string_equal(eb_storage_name(EB_STORAGE_F8_E5M2), "f8_e5m2");
-    assert_int_equal(eb_storage_type(EB_STORAGE_F8_E4M3), EB_F32);
-    assert_int_equal(eb_storage_type(EB_STORAGE_F8_E5M2), EB_F32);
+    assert_int_equal(eb_storage_bytes(EB_STORAGE_INT8), 1);
+}
+
+static void tells_codes(void **state)
+{
+    (void)state;
+    for (int storage = EB_STORAGE_F32; storage < EB_STORAGE_COUNT; storage++) {
+        assert_int_equal(eb_storage_is_code((enum eb_storage)storage), storage >= EB_STORAGE_INT8);
+    }
+}
+
+static void rounds_row_bytes_up(void **state)
+{
+    (void)state;
+    assert_true(eb_storage_row_bytes(EB_STORAGE_F64, 3) == 24);
+    assert_true(eb_storage_row_bytes(EB_STORAGE_F8_E5M2, 3) == 3);
+    assert_true(eb_storage_row_bytes(EB_STORAGE_INT8, 3) == 3);
+    assert_true(eb_storage_row_bytes(EB_STORAGE_INT4, 4) == 2);
+    assert_true(eb_storage_row_bytes(EB_STORAGE_INT4, 5) == 3);
+    assert_true(eb_storage_row_bytes(EB_STORAGE_INT2, 4) == 1);
+    for (uint64_t rest = 1; rest <= 4; rest++) {
+        assert_true(eb_storage_row_bytes(EB_STORAGE_INT2, 4 + rest) == 2);
+    }
+    assert_true(eb_storage_row_bytes(EB_STORAGE_INT2, UINT32_MAX) == UINT64_C(1) << 30);
 }
 
 static void knows_what_is_no_type(void **state)
@@ -54,6 +83,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_sizes_every_type),
         cmocka_unit_test(narrow_storages_are_f32_to_their_users),
+        cmocka_unit_test(tells_codes),
+        cmocka_unit_test(rounds_row_bytes_up),
         cmocka_unit_test(knows_what_is_no_type),
         cmocka_unit_test(tells_floats_and_signs),
     };
