@@ -3,6 +3,7 @@
 #include "tests/variants/variant_pieces.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const uint32_t wide_dims[] = {192, 255, 256, 257, 384, 511, 512, 1000, 1024, 4096, 4099};
@@ -19,6 +20,9 @@ static const uint32_t wide_dims[] = {192, 255, 256, 257, 384, 511, 512, 1000, 10
 #define OTHER_DIM_STEP 1
 #define REFERENCE_DIM_STEP 3
 #endif
+
+/* EMBAG_TEST_WIDTHS=N tries about every N-th width only, where a machine is emulated. */
+static uint32_t width_step;
 
 static void compare_all_variants(struct trial *trial)
 {
@@ -101,6 +105,7 @@ static void try_table(struct trial *trial, enum eb_storage storage, uint32_t dim
 static void try_widths(enum eb_storage storage, uint32_t dim_step, unsigned rounds)
 {
     struct trial trial;
+    dim_step *= width_step;
     trial_init(&trial);
     for (unsigned round = 0; round < rounds; round++) {
         for (uint32_t dim = 1 + draw(dim_step); dim <= NARROW_DIM_MAX; dim += dim_step) {
@@ -198,16 +203,31 @@ static void any_number_of_threads_gives_the_same_bytes(void **state)
     trial_deinit(&trial);
 }
 
+/* EMBAG_TEST_BEST=NAME: the test is to be of that variant, and of slower ones. */
+static int check_best(void)
+{
+    const char *wanted = getenv("EMBAG_TEST_BEST");
+    const char *best = eb_bag_ops_name(eb_bag_ops_find(NULL));
+    if (!wanted || strcmp(wanted, best) == 0) {
+        return 0;
+    }
+    print_error("The best variant here is %s, not %s\n", best, wanted);
+    return -1;
+}
+
 static int set_up(void **state)
 {
     (void)state;
     const struct eb_bag_ops *ops;
+    const char *widths = getenv("EMBAG_TEST_WIDTHS");
+    width_step = widths ? (uint32_t)strtoul(widths, NULL, 10) : 1;
+    assert_int_not_equal(width_step, 0);
     for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
         print_message("%s: %s\n", eb_bag_ops_name(ops),
             eb_bag_ops_runs_here(ops) ? "tested" : "skipped, this machine cannot run it");
     }
     draw_seed();
-    return 0;
+    return check_best();
 }
 
 int main(void)
