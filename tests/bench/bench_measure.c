@@ -1,0 +1,215 @@
+#include "tests/bench/bench_measure.h"
+
+#include "tests/bench/bench_memory.h"
+#include "tests/bench/bench_ours.h"
+#include "tests/bench/bench_roofline.h"
+#include "tests/bench/bench_theirs.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* Most rows between two looks at the clock: their jobs' scratch is to stay in the caches. */
+#define READING_ROWS_MAX (UINT64_C(1) << 20)
+
+/* The case at work. */
+struct rig {
+    const struct eb_bench_case *bench;
+    const struct eb_bench_plan *plan;
+    uint32_t call_count;
+    uint64_t position; /* of the next turn */
+    struct eb_bench_ours *ours;
+    struct eb_bench_theirs *theirs;
+    struct eb_bench_runner *runners; /* of ours, then of theirs */
+};
+
+/* What one batch takes, which is not known yet: the second of two readings of one batch. */
+static double estimate_batch_us(const struct eb_bench_case *bench)
+{
+    struct eb_bench_ours ours;
+    eb_bench_ours_init(&ours, bench, 0, 1);
+    struct eb_bench_runner runner = eb_bench_ours_runner(&ours);
+    const struct eb_bench_turn turn = {.call_count = 1, .reading_count = 4};
+    double ns = eb_bench_crew_take_turn(&runner, 1, &turn);
+    eb_bench_ours_deinit(&ours);
+    return ns / 1e3;
+}
+
+/* Batches for a reading of the wanted length: not so many that a turn would meet a row twice. */
+static uint32_t choose_call_count(
+    const struct eb_bench_case *bench, const struct eb_bench_plan *plan)
+{
+    double wanted = plan->reading_us / estimate_batch_us(bench);
+    uint64_t most = READING_ROWS_MAX / eb_bench_case_rows(bench);
+    uint64_t period = eb_bench_case_period(bench) / plan->reading_count;
+    if (bench->state != EB_BENCH_HOT && period < most) {
+        most = period;
+    }
+    most = most < 1 ? 1 : most;
+    return wanted < 1 ? 1 : wanted > (double)most ? (uint32_t)most : (uint32_t)wanted;
+}
+
+static void open_rig(struct rig *rig, const struct eb_fbgemm_kernel *peer)
+{
+    const struct eb_bench_case *bench = rig->bench;
+    unsigned threads = bench->thread_count;
+    rig->ours = eb_bench_memory_take(threads * sizeof *rig->ours);
+    rig->theirs = eb_bench_memory_take(threads * sizeof *rig->theirs);
+    rig->runners = eb_bench_memory_take(2 * threads * sizeof *rig->runners);
+    for (unsigned i = 0; i < threads; i++) {
+        eb_bench_ours_init(&rig->ours[i], bench, i, rig->call_count);
+        rig->runners[i] = eb_bench_ours_runner(&rig->ours[i]);
+        if (peer) {
+            eb_bench_theirs_init(&rig->theirs[i], bench, peer, i, rig->call_count);
+            rig->runners[threads + i] = eb_bench_theirs_runner(&rig->theirs[i]);
+        }
+    }
+}
+
+static void close_rig(struct rig *rig)
+{
+    for (unsigned i = 0; i < rig->bench->thread_count; i++) {
+        eb_bench_ours_deinit(&rig->ours[i]);
+        eb_bench_theirs_deinit(&rig->theirs[i]);
+    }
+    free(rig->ours);
+    free(rig->theirs);
+    free(rig->runners);
+}
+
+/* Rows that all threads read between two looks at the clock. */
+static double count_rows(const struct rig *rig)
+{
+    return (double)eb_bench_case_rows(rig->bench) * rig->call_count * rig->bench->thread_count;
+}
+
+static double take_turn(struct rig *rig, const struct eb_bench_runner *runners, uint64_t position)
+{
+    const struct eb_bench_turn turn = {.position = position,
+        .call_count = rig->call_count,
+        .reading_count = rig->plan->reading_count};
+    return eb_bench_crew_take_turn(runners, rig->bench->thread_count, &turn) / count_rows(rig);
+}
+
+/* One pair. Both read the same stock, half of it apart, so that neither finds rows in cache that
+ * the other one has just read. */
+static void take_pair(struct rig *rig, bool is_theirs_first, double *ours_ns, double *theirs_ns)
+{
+    const struct eb_bench_runner *ours = rig->runners;
+    const struct eb_bench_runner *theirs = rig->runners + rig->bench->thread_count;
+    uint64_t theirs_position = rig->position + eb_bench_case_period(rig->bench) / 2;
+    bool has_peer = theirs->run != NULL;
+    if (has_peer && is_theirs_first) {
+        *theirs_ns = take_turn(rig, theirs, theirs_position);
+    }
+    *ours_ns = take_turn(rig, ours, rig->position);
+    if (has_peer && !is_theirs_first) {
+        *theirs_ns = take_turn(rig, theirs, theirs_position);
+    }
+    rig->position += (uint64_t)rig->call_count * rig->plan->reading_count;
+}
+
+/* Takes what the check passes of a turn took, over all threads. */
+static double take_check_ns(struct rig *rig)
+{
+    double us = 0;
+    uint64_t rows = 0;
+    for (unsigned i = 0; i < rig->bench->thread_count; i++) {
+        us += rig->ours[i].check_us;
+        rows += rig->ours[i].checked_rows;
+        rig->ours[i].check_us = 0;
+        rig->ours[i].checked_rows = 0;
+    }
+    return 1e3 * us / (double)rows / rig->bench->thread_count;
+}
+
+/* One value of each pair. */
+struct series {
+    double *ours;
+    double *check;
+    double *theirs;
+    double *ratio;
+    double *ratio_checked;
+};
+
+static struct eb_bench_figures summarize(const struct series *series, unsigned count)
+{
+    struct eb_bench_figures figures = {
+        .ns_per_row = eb_bench_crew_quantile(series->ours, count, 1, 2),
+        .check_ns_per_row = eb_bench_crew_quantile(series->check, count, 1, 2),
+    };
+    if (series->theirs[0] > 0) {
+        figures.peer_ns_per_row = eb_bench_crew_quantile(series->theirs, count, 1, 2);
+        figures.ratio = eb_bench_crew_quantile(series->ratio, count, 1, 2);
+        figures.ratio_low = eb_bench_crew_quantile(series->ratio, count, 1, 4);
+        figures.ratio_high = eb_bench_crew_quantile(series->ratio, count, 3, 4);
+        figures.ratio_checked = eb_bench_crew_quantile(series->ratio_checked, count, 1, 2);
+    }
+    return figures;
+}
+
+static void take_pairs(struct rig *rig, const struct series *series)
+{
+    double ignored[2];
+    take_pair(rig, false, &ignored[0], &ignored[1]);
+    (void)take_check_ns(rig);
+    for (unsigned i = 0; i < rig->plan->pair_count; i++) {
+        take_pair(rig, i % 2 > 0, &series->ours[i], &series->theirs[i]);
+        series->check[i] = take_check_ns(rig);
+        series->ratio[i] = series->theirs[i] / series->ours[i];
+        series->ratio_checked[i] = series->theirs[i] / (series->ours[i] + series->check[i]);
+    }
+}
+
+struct eb_bench_figures eb_bench_measure_case(const struct eb_bench_case *bench,
+    const struct eb_bench_plan *plan, const struct eb_fbgemm_kernel *peer)
+{
+    struct rig rig = {.bench = bench, .plan = plan, .call_count = choose_call_count(bench, plan)};
+    unsigned count = plan->pair_count;
+    double *values = eb_bench_memory_take(5 * (size_t)count * sizeof *values);
+    const struct series series = {.ours = values,
+        .check = values + count,
+        .theirs = values + 2 * (size_t)count,
+        .ratio = values + 3 * (size_t)count,
+        .ratio_checked = values + 4 * (size_t)count};
+    open_rig(&rig, peer);
+    take_pairs(&rig, &series);
+    close_rig(&rig);
+    struct eb_bench_figures figures = summarize(&series, count);
+    figures.call_count = rig.call_count;
+    free(values);
+    return figures;
+}
+
+double eb_bench_measure_roofline(
+    const struct eb_bench_case *bench, const struct eb_bench_plan *plan, const char **way)
+{
+    struct rig rig = {.bench = bench, .plan = plan, .call_count = choose_call_count(bench, plan)};
+    unsigned threads = bench->thread_count;
+    struct eb_bench_roofline *lines = eb_bench_memory_take(threads * sizeof *lines);
+    struct eb_bench_runner *runners = eb_bench_memory_take(threads * sizeof *runners);
+    double *values = eb_bench_memory_take(plan->pair_count * sizeof *values);
+    double best = 0;
+    for (unsigned i = 0; i < threads; i++) {
+        eb_bench_roofline_init(&lines[i], bench, i, rig.call_count);
+        runners[i] = eb_bench_roofline_runner(&lines[i]);
+    }
+    for (unsigned n = 0; n < eb_bench_roofline_way_count(); n++) {
+        for (unsigned i = 0; i < threads; i++) {
+            lines[i].way = n;
+        }
+        for (unsigned i = 0; i < plan->pair_count; i++) {
+            values[i] = take_turn(&rig, runners, rig.position);
+            rig.position += (uint64_t)rig.call_count * plan->reading_count;
+        }
+        double ns = eb_bench_crew_quantile(values, plan->pair_count, 1, 2);
+        *way = best > 0 && best <= ns ? *way : eb_bench_roofline_way_name(n);
+        best = best > 0 && best <= ns ? best : ns;
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        eb_bench_roofline_deinit(&lines[i]);
+    }
+    free(lines);
+    free(runners);
+    free(values);
+    return best;
+}

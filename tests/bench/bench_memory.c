@@ -1,0 +1,18 @@
+#include "tests/bench/bench_memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64
+
+void *eb_bench_memory_take(size_t bytes)
+{
+    size_t room = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+    void *memory = aligned_alloc(ALIGNMENT, room);
+    if (!memory) {
+        (void)fprintf(stderr, "embag-bench: no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    return memset(memory, 0, room);
+}

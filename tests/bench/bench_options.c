@@ -1,0 +1,409 @@
+#include "tests/bench/bench_options.h"
+
+#include "tests/bench/bench_crew.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS_MAX UINT32_MAX
+#define PREFETCH_ROWS_MAX 4096
+
+static const char usage[] =
+    "Usage: embag-bench [OPTION]...\n"
+    "Measures the kernels alone: looking up bags of rows, without a network. Where the build was\n"
+    "given FBGEMM, it takes turns on the same tables and indices in the same process.\n"
+    "Flags marked with * take a list such as 32,64; every combination is measured.\n"
+    "\n"
+    "  --row-type TYPE *          f32 f64 f16 bf16 i8 u8 ... u64 int8 int4 int2 f8_e4m3 f8_e5m2\n"
+    "  --dim N *                  elements of a row; 128 unless given\n"
+    "  --rows N                   rows of the table; 4000000 unless given\n"
+    "  --table-bytes N            rows for so many bytes instead, such as 2g (GiB)\n"
+    "  --bags N *                 bags of a call; 64 unless given\n"
+    "  --indices-per-bag N *      20 unless given\n"
+    "  --distribution D *         uniform, zipf:A or meta2021\n"
+    "  --state STATE *            steady: other rows each time; hot: one batch again and again;\n"
+    "                             flushed: other rows each time, out of the caches\n"
+    "  --threads N *              1 unless given\n"
+    "  --workload NAME            the tables of dlrm-v2, rm1, rm2, rm3, tbe or rows, all looked "
+    "up\n"
+    "                             by one call; instead of dim, rows, bags and indices per bag\n"
+    "  --samples N                bags of each of the workload's tables; 1 unless given\n"
+    "  --scale N                  divides the workload's rows; 1 unless given\n"
+    "  --reduction R              sum mean weighted_mean sqrtn max min none\n"
+    "  --weighted                 with a weight for each index\n"
+    "  --output-type TYPE         f32, f16 or bf16; the table's type unless given\n"
+    "  --pages P                  2m, 1g or 4k; 2m unless given\n"
+    "  --peer-pages P             of the peer's tables; as --pages unless given\n"
+    "  --scales-in-row            scale and bias of codes with each row, not in an array apart\n"
+    "  --isa NAME                 ref, avx2, avx512 ...; the fastest unless given\n"
+    "  --prefetch FAR/NEAR        rows called ahead: FAR the first line (64w: the whole row), "
+    "NEAR\n"
+    "                             the whole row (4l1: into the first cache); 0/0 none\n"
+    "  --ahead                    the next call is known while one is computed\n"
+    "  --seed N                   of the indices; 1 unless given\n"
+    "  --repeats N                pairs of turns, 15 unless given; medians are shown\n"
+    "  --reading-us N             how long a look at the clock covers, about\n"
+    "  --no-peer, --no-roofline   leave these out\n"
+    "  --json                     one object per line instead of a table\n";
+
+/* What the command line says, as text. */
+struct texts {
+    const char *row_type, *dim, *bags, *indices_per_bag, *distribution, *state, *threads;
+    const char *rows, *table_bytes, *workload, *samples, *scale;
+    const char *reduction, *output_type, *pages, *peer_pages, *isa, *prefetch;
+    const char *seed, *repeats, *reading_us;
+    bool scales_in_row, weighted, ahead, json, no_peer, no_roofline;
+};
+
+#define TEXT(name, field)                                                                          \
+    {                                                                                              \
+        name, EB_FLAG_TEXT, offsetof(struct texts, field), 0, 0, NULL                              \
+    }
+#define SWITCH(name, field)                                                                        \
+    {                                                                                              \
+        name, EB_FLAG_SWITCH, offsetof(struct texts, field), 0, 0, NULL                            \
+    }
+
+static const struct eb_flag flags[] = {
+    TEXT("row-type", row_type),
+    TEXT("dim", dim),
+    TEXT("bags", bags),
+    TEXT("indices-per-bag", indices_per_bag),
+    TEXT("distribution", distribution),
+    TEXT("state", state),
+    TEXT("threads", threads),
+    TEXT("rows", rows),
+    TEXT("table-bytes", table_bytes),
+    TEXT("workload", workload),
+    TEXT("samples", samples),
+    TEXT("scale", scale),
+    TEXT("reduction", reduction),
+    TEXT("output-type", output_type),
+    TEXT("pages", pages),
+    TEXT("peer-pages", peer_pages),
+    TEXT("isa", isa),
+    TEXT("prefetch", prefetch),
+    TEXT("seed", seed),
+    TEXT("repeats", repeats),
+    TEXT("reading-us", reading_us),
+    SWITCH("scales-in-row", scales_in_row),
+    SWITCH("weighted", weighted),
+    SWITCH("ahead", ahead),
+    SWITCH("json", json),
+    SWITCH("no-peer", no_peer),
+    SWITCH("no-roofline", no_roofline),
+};
+
+static const struct eb_command command = {
+    "embag-bench", usage, flags, sizeof flags / sizeof flags[0]};
+
+static bool refuse(const char *flag, const char *text, const char *why)
+{
+    (void)fprintf(stderr, "embag-bench: --%s %s: %s\n", flag, text, why);
+    return false;
+}
+
+/* Names of a flag's values, by number; unused numbers are NULL. */
+struct names {
+    const char *const *texts;
+    unsigned count;
+};
+
+static const char *const storage_names[] = {
+#define X(name, number, size, text) [number] = text,
+    EB_TYPE_LIST(X) EB_STORAGE_FP8_LIST(X) EB_STORAGE_CODE_LIST(X)
+#undef X
+};
+static const char *const type_names[] = {
+#define X(name, number, size, text) [number] = text,
+    EB_TYPE_LIST(X)
+#undef X
+};
+static const char *const reduction_names[] = {[EB_REDUCTION_SUM] = "sum",
+    [EB_REDUCTION_MEAN] = "mean",
+    [EB_REDUCTION_WEIGHTED_MEAN] = "weighted_mean",
+    [EB_REDUCTION_SQRTN] = "sqrtn",
+    [EB_REDUCTION_MAX] = "max",
+    [EB_REDUCTION_MIN] = "min",
+    [EB_REDUCTION_NONE] = "none"};
+static const char *const state_names[] = {
+    [EB_BENCH_HOT] = "hot", [EB_BENCH_STEADY] = "steady", [EB_BENCH_FLUSHED] = "flushed"};
+static const char *const page_names[] = {
+    [EB_PAGE_2M] = "2m", [EB_PAGE_1G] = "1g", [EB_PAGE_SMALL] = "4k"};
+
+#define NAMES(array)                                                                               \
+    {                                                                                              \
+        array, sizeof array / sizeof array[0]                                                      \
+    }
+
+static const struct names storages = NAMES(storage_names);
+static const struct names types = NAMES(type_names);
+static const struct names reductions = NAMES(reduction_names);
+static const struct names states = NAMES(state_names);
+static const struct names pages = NAMES(page_names);
+
+const char *eb_bench_options_state_name(enum eb_bench_state state)
+{
+    return state_names[state];
+}
+
+const char *eb_bench_options_page_name(enum eb_page_size size)
+{
+    return page_names[size];
+}
+
+/* One element of a list: `bytes` bytes at `text`. */
+static bool read_name(const struct names *names, const char *text, size_t bytes, uint64_t *out)
+{
+    for (unsigned i = 0; i < names->count; i++) {
+        if (names->texts[i] && strlen(names->texts[i]) == bytes &&
+            strncmp(names->texts[i], text, bytes) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+struct range {
+    uint64_t min;
+    uint64_t max;
+};
+
+static bool read_number(const struct range *range, const char *text, size_t bytes, uint64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    unsigned shift = 0;
+    if (end < text + bytes) {
+        shift = *end == 'k' ? 10 : *end == 'm' ? 20 : *end == 'g' ? 30 : 0;
+        end += shift > 0;
+    }
+    *out = value << shift;
+    return text[0] >= '0' && text[0] <= '9' && end == text + bytes && errno == 0 &&
+           *out >> shift == value && *out >= range->min && *out <= range->max;
+}
+
+/* A flag whose value is a list of names or of numbers; a single value is a list of one. */
+struct listing {
+    const char *flag;
+    const char *text; /* NULL: not given, *out stays as it is */
+    const struct names *names;
+    struct range range;
+    struct eb_bench_list *out;
+    unsigned count_max;
+};
+
+static bool read_list(const struct listing *listing)
+{
+    const char *at = listing->text;
+    if (!at) {
+        return true;
+    }
+    listing->out->count = 0;
+    for (;;) {
+        size_t bytes = strcspn(at, ",");
+        uint64_t *value = &listing->out->values[listing->out->count];
+        if (listing->out->count == listing->count_max) {
+            return refuse(listing->flag, listing->text, "too many values");
+        }
+        if (listing->names ? !read_name(listing->names, at, bytes, value)
+                           : !read_number(&listing->range, at, bytes, value)) {
+            return refuse(listing->flag, listing->text, "not what it takes: see --help");
+        }
+        listing->out->count++;
+        if (at[bytes] == '\0') {
+            return true;
+        }
+        at += bytes + 1;
+    }
+}
+
+static bool read_lists(const struct texts *texts, struct eb_bench_options *out)
+{
+    const struct range small = {1, EB_BENCH_DIM_MAX};
+    const struct range counts = {1, EB_BAG_BAGS_MAX};
+    const struct range threads = {1, EB_BENCH_THREADS_MAX};
+    const unsigned most = EB_BENCH_LIST_MAX;
+    const struct listing listings[] = {
+        {"row-type", texts->row_type, &storages, {0}, &out->storages, most},
+        {"dim", texts->dim, NULL, small, &out->dims, most},
+        {"bags", texts->bags, NULL, counts, &out->bags, most},
+        {"indices-per-bag", texts->indices_per_bag, NULL, counts, &out->indices_per_bag, most},
+        {"state", texts->state, &states, {0}, &out->states, most},
+        {"threads", texts->threads, NULL, threads, &out->thread_counts, most},
+    };
+    for (size_t i = 0; i < sizeof listings / sizeof listings[0]; i++) {
+        if (!read_list(&listings[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A flag of one value; `initial` where it is not given. */
+static bool read_single(struct listing listing, uint64_t initial, uint64_t *out)
+{
+    struct eb_bench_list list = {.values = {initial}};
+    listing.out = &list;
+    listing.count_max = 1;
+    bool good = read_list(&listing);
+    *out = list.values[0];
+    return good;
+}
+
+static bool read_numbers(const struct texts *texts, struct eb_bench_options *out)
+{
+    const struct range any = {0, UINT64_MAX};
+    const struct range rows = {1, ROWS_MAX};
+    const struct range pairs = {1, 10000};
+    const struct range times = {1, 1000000};
+    const struct {
+        struct listing listing;
+        uint64_t initial;
+        uint64_t *out;
+    } numbers[] = {
+        {{"rows", texts->rows, NULL, rows, NULL, 1}, 0, &out->rows},
+        {{"table-bytes", texts->table_bytes, NULL, {1, UINT64_C(1) << 50}, NULL, 1}, 0,
+            &out->table_bytes},
+        {{"samples", texts->samples, NULL, {1, EB_BAG_BAGS_MAX}, NULL, 1}, 1, &out->samples},
+        {{"scale", texts->scale, NULL, rows, NULL, 1}, 1, &out->scale},
+        {{"seed", texts->seed, NULL, any, NULL, 1}, 1, &out->seed},
+        {{"repeats", texts->repeats, NULL, pairs, NULL, 1}, 15, &out->pairs},
+        {{"reading-us", texts->reading_us, NULL, times, NULL, 1}, 0, &out->reading_us},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (!read_single(numbers[i].listing, numbers[i].initial, numbers[i].out)) {
+            return false;
+        }
+    }
+    if (out->rows > 0 && out->table_bytes > 0) {
+        return refuse("table-bytes", texts->table_bytes, "--rows is given too");
+    }
+    return true;
+}
+
+static bool read_choices(const struct texts *texts, struct eb_bench_options *out)
+{
+    uint64_t reduction = 0;
+    uint64_t type = 0;
+    uint64_t own = 0;
+    uint64_t peer = 0;
+    bool good =
+        read_single((struct listing){"reduction", texts->reduction, &reductions, {0}, 0, 1},
+            EB_REDUCTION_SUM, &reduction) &&
+        read_single((struct listing){"output-type", texts->output_type, &types, {0}, 0, 1},
+            EB_TYPE_UNSPECIFIED, &type) &&
+        read_single((struct listing){"pages", texts->pages, &pages, {0}, 0, 1}, EB_PAGE_2M, &own) &&
+        read_single(
+            (struct listing){"peer-pages", texts->peer_pages, &pages, {0}, 0, 1}, own, &peer);
+    out->reduction = (enum eb_reduction)reduction;
+    out->output_type = (enum eb_type)type;
+    out->pages = (enum eb_page_size)own;
+    out->peer_pages = (enum eb_page_size)peer;
+    return good;
+}
+
+static bool read_distributions(const char *text, struct eb_bench_options *out)
+{
+    const char *at = text;
+    out->distribution_count = 0;
+    for (;;) {
+        char one[EB_BENCH_DISTRIBUTION_BYTES] = "";
+        size_t bytes = strcspn(at, ",");
+        if (bytes >= sizeof one || out->distribution_count == EB_BENCH_LIST_MAX) {
+            return refuse("distribution", text, "too long");
+        }
+        memcpy(one, at, bytes);
+        if (!eb_bench_sampler_parse(one, &out->distributions[out->distribution_count])) {
+            return refuse("distribution", text, "not uniform, zipf:A or meta2021");
+        }
+        out->distribution_count++;
+        if (at[bytes] == '\0') {
+            return true;
+        }
+        at += bytes + 1;
+    }
+}
+
+static bool read_rows_ahead(const char **at, uint16_t *out)
+{
+    char *end = NULL;
+    if (**at < '0' || **at > '9') {
+        return false;
+    }
+    unsigned long rows = strtoul(*at, &end, 10);
+    *at = end;
+    *out = (uint16_t)(rows <= PREFETCH_ROWS_MAX ? rows : 0);
+    return rows <= PREFETCH_ROWS_MAX;
+}
+
+/* "64/32", "64w/4l1". */
+static bool read_schedule(const char *text, struct eb_bag_schedule *out)
+{
+    const char *at = text;
+    if (!read_rows_ahead(&at, &out->far_rows)) {
+        return refuse("prefetch", text, "not FAR/NEAR");
+    }
+    out->far_is_whole = *at == 'w';
+    at += *at == 'w';
+    if (*at++ != '/' || !read_rows_ahead(&at, &out->near_rows)) {
+        return refuse("prefetch", text, "not FAR/NEAR");
+    }
+    out->near_is_l1 = strcmp(at, "l1") == 0;
+    return *at == '\0' || out->near_is_l1 || refuse("prefetch", text, "not FAR/NEAR");
+}
+
+static bool read_others(const struct texts *texts, struct eb_bench_options *out)
+{
+    out->ops = eb_bag_ops_find(texts->isa);
+    if (!out->ops) {
+        return refuse("isa", texts->isa, "not built, or this machine cannot run it");
+    }
+    if (texts->workload) {
+        out->workload = eb_workload_find(texts->workload);
+        if (!out->workload) {
+            return refuse("workload", texts->workload, "there is none of that name");
+        }
+        if (texts->dim || texts->rows || texts->table_bytes || texts->bags ||
+            texts->indices_per_bag) {
+            return refuse("workload", texts->workload,
+                "says dim, rows, bags and indices per bag itself: --samples and --scale change it");
+        }
+    }
+    out->has_schedule = texts->prefetch != NULL;
+    out->has_scales_in_row = texts->scales_in_row;
+    out->is_weighted = texts->weighted;
+    out->is_ahead = texts->ahead;
+    out->is_json = texts->json;
+    out->has_no_peer = texts->no_peer;
+    out->has_no_roofline = texts->no_roofline;
+    return (!texts->prefetch || read_schedule(texts->prefetch, &out->schedule)) &&
+           read_distributions(texts->distribution ? texts->distribution : "uniform", out);
+}
+
+enum eb_arguments_outcome eb_bench_options_read(
+    struct eb_bench_options *out, int argument_count, char **arguments)
+{
+    struct texts texts = {0};
+    enum eb_arguments_outcome outcome =
+        eb_arguments_read(&command, argument_count, arguments, &texts);
+    if (outcome != EB_ARGUMENTS_READ) {
+        return outcome;
+    }
+    *out = (struct eb_bench_options){
+        .storages = {{EB_STORAGE_F32}, 1},
+        .dims = {{128}, 1},
+        .bags = {{64}, 1},
+        .indices_per_bag = {{20}, 1},
+        .states = {{EB_BENCH_STEADY}, 1},
+        .thread_counts = {{1}, 1},
+    };
+    return read_lists(&texts, out) && read_numbers(&texts, out) && read_choices(&texts, out) &&
+                   read_others(&texts, out)
+               ? EB_ARGUMENTS_READ
+               : EB_ARGUMENTS_WRONG;
+}

@@ -1,0 +1,59 @@
+/* What is asked of the benchmark on its command line. Where a flag takes a list, every combination
+ * of all lists is measured.
+ * Thread: main. Memory: texts are borrowed from the arguments. */
+#pragma once
+
+#include "client/cli/arguments.h"
+#include "client/cli/workload.h"
+#include "kernels/bag_prefetch.h"
+#include "server/models/page_size.h"
+#include "tests/bench/bench_case.h"
+
+#define EB_BENCH_LIST_MAX 16
+
+/* Values of a flag: numbers, or of an enum. */
+struct eb_bench_list {
+    uint64_t values[EB_BENCH_LIST_MAX];
+    unsigned count;
+};
+
+struct eb_bench_options {
+    struct eb_bench_list storages;
+    struct eb_bench_list dims;
+    struct eb_bench_list bags;
+    struct eb_bench_list indices_per_bag;
+    struct eb_bench_list states; /* enum eb_bench_state */
+    struct eb_bench_list thread_counts;
+    struct eb_bench_distribution distributions[EB_BENCH_LIST_MAX];
+    unsigned distribution_count;
+    uint64_t rows;                      /* 0: as many as table_bytes hold */
+    uint64_t table_bytes;               /* of elements, scales and biases */
+    const struct eb_workload *workload; /* NULL: one table */
+    uint64_t scale;                     /* of the workload's rows */
+    uint64_t samples;                   /* bags of each of its tables */
+    enum eb_reduction reduction;
+    enum eb_type output_type; /* unspecified: the table's */
+    enum eb_page_size pages;
+    enum eb_page_size peer_pages;
+    const struct eb_bag_ops *ops;
+    bool has_schedule;               /* else as the kernels choose */
+    struct eb_bag_schedule schedule; /* of all rows */
+    uint64_t seed;
+    uint64_t pairs;
+    uint64_t reading_us; /* 0: as suits the number of threads */
+    bool has_scales_in_row;
+    bool is_weighted;
+    bool is_ahead;
+    bool is_json;
+    bool has_no_peer;
+    bool has_no_roofline;
+};
+
+/* Reads the command line; what is wrong is said on stderr. */
+enum eb_arguments_outcome eb_bench_options_read(
+    struct eb_bench_options *out, int argument_count, char **arguments);
+
+/* The names of states, by number. */
+const char *eb_bench_options_state_name(enum eb_bench_state state);
+/* "2m", "1g", "4k". */
+const char *eb_bench_options_page_name(enum eb_page_size pages);

@@ -1,0 +1,145 @@
+#include "tests/bench/bench_ours.h"
+
+#include "client/cli/clock.h"
+#include "tests/bench/bench_memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct eb_bag_query ask(const struct eb_bench_case *bench, uint32_t feed, uint64_t batch)
+{
+    const struct eb_bench_feed *from = &bench->feeds[feed];
+    const struct eb_table *table = &from->table->table;
+    uint64_t rows = eb_bench_case_feed_rows(bench, feed);
+    enum eb_type weights_type = eb_bench_case_weights_type(table);
+    const void *weights = eb_bench_case_weights(bench, feed, batch);
+    return (struct eb_bag_query){
+        .table = table,
+        .reduction = bench->reduction,
+        .missing = EB_MISSING_ERROR,
+        .output_type = bench->output_type,
+        .layout = EB_LAYOUT_OFFSETS,
+        .include_last_offset = true,
+        .indices = {eb_bench_case_indices(bench, feed, batch), rows * sizeof(int64_t), 8},
+        .bounds = {from->offsets, (bench->bag_count + UINT64_C(1)) * sizeof(int32_t), 4},
+        .weights = weights,
+        .weights_bytes = weights ? rows * eb_type_bytes(weights_type) : 0,
+        .weights_type = weights_type,
+    };
+}
+
+/* The options have been checked, and indices are drawn from the table. */
+static void refuse(const struct eb_bag_fault *fault)
+{
+    (void)fprintf(stderr, "embag-bench: %s\n", fault->text);
+    exit(1);
+}
+
+static uint64_t measure_call(const struct eb_bench_case *bench)
+{
+    uint64_t bytes = 0;
+    for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
+        struct eb_bag_query query = ask(bench, feed, 0);
+        struct eb_bag_extent extent;
+        struct eb_bag_fault fault;
+        if (!eb_bag_measure(&query, &extent, &fault)) {
+            refuse(&fault);
+        }
+        bytes += extent.scratch_bytes;
+    }
+    return bytes;
+}
+
+static void check_call(struct eb_bench_ours *ours, uint32_t call, uint64_t batch)
+{
+    const struct eb_bench_case *bench = ours->bench;
+    uint8_t *scratch = ours->scratch + call * ours->call_scratch_bytes;
+    uint8_t *out = ours->out;
+    for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
+        struct eb_bag_query query = ask(bench, feed, batch);
+        struct eb_bag_job *job = &ours->jobs[call * bench->feed_count + feed];
+        struct eb_bag_extent extent;
+        struct eb_bag_fault fault;
+        job->scratch = scratch;
+        if (!eb_bag_measure(&query, &extent, &fault) ||
+            !eb_bag_check(bench->ops, &query, &extent, job, &fault)) {
+            refuse(&fault);
+        }
+        job->out = out;
+        job->out_stride_bytes = extent.result_row_bytes;
+        scratch += extent.scratch_bytes;
+        out += extent.result_rows * extent.result_row_bytes;
+    }
+    const struct eb_bag_job *jobs = &ours->jobs[call * bench->feed_count];
+    ours->tiles[call] = (struct eb_bag_tile){
+        .jobs = jobs,
+        .job_count = bench->feed_count,
+        .bag_end = jobs[bench->feed_count - 1].bag_count,
+        .element_end = UINT32_MAX,
+    };
+}
+
+static void prepare(void *self, uint64_t position)
+{
+    struct eb_bench_ours *ours = self;
+    const struct eb_bench_case *bench = ours->bench;
+    for (uint32_t call = 0; call < ours->call_count; call++) {
+        eb_bench_case_touch(bench, eb_bench_case_batch(bench, ours->thread, position + call));
+    }
+    double start_us = eb_clock_read_us();
+    for (uint32_t call = 0; call < ours->call_count; call++) {
+        uint64_t batch = eb_bench_case_batch(bench, ours->thread, position + call);
+        check_call(ours, call % ours->checked_count, batch);
+    }
+    ours->check_us += eb_clock_read_us() - start_us;
+    ours->checked_rows += ours->call_count * eb_bench_case_rows(bench);
+    if (bench->state == EB_BENCH_FLUSHED) {
+        eb_bench_rows_list(&ours->rows, bench, ours->thread, position);
+        eb_bench_rows_flush(&ours->rows);
+    }
+}
+
+static void run(void *self)
+{
+    struct eb_bench_ours *ours = self;
+    for (uint32_t call = 0; call < ours->call_count; call++) {
+        bool knows_next = ours->bench->is_ahead && call + 1 < ours->call_count;
+        const struct eb_bag_tile *next = &ours->tiles[(call + 1) % ours->checked_count];
+        eb_bag_stream_pool(
+            &ours->stream, &ours->tiles[call % ours->checked_count], knows_next ? next : NULL);
+    }
+}
+
+void eb_bench_ours_init(struct eb_bench_ours *ours, const struct eb_bench_case *bench,
+    unsigned thread, uint32_t call_count)
+{
+    *ours = (struct eb_bench_ours){.bench = bench,
+        .thread = thread,
+        .call_count = call_count,
+        .checked_count = bench->state == EB_BENCH_HOT ? 1 : call_count,
+        .call_scratch_bytes = measure_call(bench)};
+    uint64_t job_count = (uint64_t)ours->checked_count * bench->feed_count;
+    ours->jobs = eb_bench_memory_take(job_count * sizeof *ours->jobs);
+    ours->tiles = eb_bench_memory_take(ours->checked_count * sizeof *ours->tiles);
+    ours->scratch = eb_bench_memory_take(ours->checked_count * ours->call_scratch_bytes);
+    ours->out = eb_bench_memory_take(eb_bench_case_result_offset(bench, bench->feed_count));
+    if (bench->state == EB_BENCH_FLUSHED) {
+        eb_bench_rows_init(&ours->rows, bench, call_count);
+    }
+    eb_bag_stream_init(&ours->stream, bench->ops, bench->schedules);
+}
+
+void eb_bench_ours_deinit(struct eb_bench_ours *ours)
+{
+    free(ours->jobs);
+    free(ours->tiles);
+    free(ours->scratch);
+    free(ours->out);
+    eb_bench_rows_deinit(&ours->rows);
+    *ours = (struct eb_bench_ours){0};
+}
+
+struct eb_bench_runner eb_bench_ours_runner(struct eb_bench_ours *ours)
+{
+    return (struct eb_bench_runner){.self = ours, .prepare = prepare, .run = run};
+}

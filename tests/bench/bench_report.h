@@ -1,0 +1,25 @@
+/* What was measured, for people and as JSON.
+ * Thread: one. Memory: none; texts are borrowed. */
+#pragma once
+
+#include "tests/bench/bench_measure.h"
+#include "tests/bench/bench_options.h"
+
+#include <stdio.h>
+
+struct eb_bench_report {
+    const struct eb_bench_options *options;
+    const struct eb_bench_case *bench;
+    const struct eb_bench_distribution *distribution;
+    struct eb_bench_figures figures;
+    double roofline_ns_per_row; /* 0: not measured */
+    const char *roofline_way;
+    struct eb_page_count pages;      /* of all tables */
+    struct eb_page_count peer_pages; /* likewise */
+    bool is_peer_tuned;
+};
+
+/* The head of the table for people. */
+void eb_bench_report_print_head(FILE *out, const struct eb_bench_options *options);
+/* A line of the table, or a JSON object on a line of its own. */
+void eb_bench_report_print(FILE *out, const struct eb_bench_report *report);

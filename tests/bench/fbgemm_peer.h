@@ -1,0 +1,52 @@
+/* FBGEMM's embedding kernels behind a C door. Where the build was given none, every kernel is
+ * refused.
+ * Thread: a kernel may run in any number of threads. Memory: heap, until destroyed. */
+#pragma once
+
+#include "kernels/types.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct eb_fbgemm_kernel;
+
+struct eb_fbgemm_shape {
+    enum eb_storage storage;
+    uint32_t dim;
+    uint64_t row_stride_bytes; /* of its rows: codes are fused */
+    enum eb_type output_type;
+    bool is_weighted;
+    bool is_mean;   /* else a sum */
+    bool is_pooled; /* else a row for every index */
+};
+
+struct eb_fbgemm_call {
+    const void *rows;
+    uint64_t row_count;
+    const int64_t *indices; /* [index_count] */
+    uint64_t index_count;
+    const int32_t *offsets; /* [bag_count + 1] */
+    uint32_t bag_count;
+    const float *weights; /* [index_count]; NULL: none */
+    void *out;            /* [bag_count, dim], or [index_count, dim] */
+};
+
+bool eb_fbgemm_is_built(void);
+
+/* Makes the kernel, code generation included. NULL: FBGEMM has none of this shape. */
+struct eb_fbgemm_kernel *eb_fbgemm_create(const struct eb_fbgemm_shape *shape);
+/* NULL is fine. */
+void eb_fbgemm_destroy(struct eb_fbgemm_kernel *kernel);
+/* Whether the kernel is generated code; else it is FBGEMM's plain reference, and no match. */
+bool eb_fbgemm_is_tuned(const struct eb_fbgemm_shape *shape);
+
+/* false: it refused the call. */
+bool eb_fbgemm_run(const struct eb_fbgemm_kernel *kernel, const struct eb_fbgemm_call *call);
+
+#ifdef __cplusplus
+}
+#endif
