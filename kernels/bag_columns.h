@@ -24,7 +24,18 @@
 /* Bags of fewer rows are not compared with the one before: to pool them costs about as much. */
 #define COPY_ROWS_MIN 4
 
-enum fold { FOLD_SUM, FOLD_WEIGHTED, FOLD_MAX, FOLD_MIN, FOLD_VALUE, FOLD_COUNT };
+/* Of functions that are called from the loops: what they need is not kept in registers for them. */
+#define COLD __attribute__((cold, noinline))
+
+enum fold {
+    FOLD_SUM,
+    FOLD_SINGLE, /* sums of one row each */
+    FOLD_WEIGHTED,
+    FOLD_MAX,
+    FOLD_MIN,
+    FOLD_VALUE, /* a row itself, times its weight */
+    FOLD_COUNT
+};
 
 struct pass;
 
@@ -43,6 +54,7 @@ struct pass {
     uint32_t column;
     uint32_t column_end; /* of the block */
     uint32_t out_element_bytes;
+    bool divides;                     /* its sums, in the end */
     pool_functions *functions;        /* [FOLD_COUNT] of the storage */
     struct eb_bag_prefetch *prefetch; /* NULL: no steps to take */
 };
@@ -65,7 +77,7 @@ INLINE bool is_code(struct shape shape)
 
 INLINE bool is_sum(struct shape shape)
 {
-    return shape.fold == FOLD_SUM || shape.fold == FOLD_WEIGHTED;
+    return shape.fold == FOLD_SUM || shape.fold == FOLD_SINGLE || shape.fold == FOLD_WEIGHTED;
 }
 
 /* Bits of an element. */
@@ -87,7 +99,6 @@ struct bag {
     const int64_t *rows; /* [count] */
     const ACC *weights;  /* beside rows; NULL: none */
     uint32_t count;
-    uint8_t *out; /* the first of the pass's columns */
 };
 
 /* Where values come from: what is the same for every bag of a pass. */
@@ -164,7 +175,8 @@ INLINE VEC fold_vector(struct shape shape, const struct row *row, VEC acc, VEC x
             vec_set(load_float(&row->scale->scale)), x, vec_set(load_float(&row->scale->bias)));
     }
     switch (shape.fold) {
-    case FOLD_SUM: return vec_add(acc, x);
+    case FOLD_SUM:
+    case FOLD_SINGLE: return vec_add(acc, x);
     case FOLD_MAX: return vec_max(x, acc);
     case FOLD_MIN: return vec_min(x, acc);
     default: return vec_fma(vec_set(*row->weight), x, acc);
@@ -183,7 +195,7 @@ INLINE void fold_row(struct shape shape, const struct row *row, unsigned rest, s
         VEC x = vec_load(shape.storage, row->columns + v * vector_bytes, LANES);
         sums->acc[v] = fold_vector(shape, row, sums->acc[v], x);
     }
-    if (is_code(shape) && shape.fold == FOLD_SUM) {
+    if (is_code(shape) && (shape.fold == FOLD_SUM || shape.fold == FOLD_SINGLE)) {
         sums->bias = sums->bias + load_float(&row->scale->bias);
     } else if (is_code(shape) && shape.fold == FOLD_WEIGHTED) {
         sums->bias = ACC_FMA(*row->weight, load_float(&row->scale->bias), sums->bias);
@@ -214,25 +226,26 @@ INLINE struct sums sum_rows(struct shape shape, const struct source *source, con
     return sums;
 }
 
-/* By what the sum is divided, in the reference's order. */
-static ACC find_divisor(enum eb_reduction reduction, const struct bag *bag)
+/* By what the sum of bag b is divided, in the reference's order. */
+static COLD ACC find_divisor(const struct eb_bag_job *job, uint32_t b)
 {
-    ACC weight_sum = bag->weights ? 0 : (ACC)bag->count;
+    uint32_t count = job->starts[b + 1] - job->starts[b];
+    const ACC *weights = job->weights ? (const ACC *)job->weights + job->starts[b] : NULL;
+    ACC weight_sum = weights ? 0 : (ACC)count;
     ACC square_sum = weight_sum;
-    for (uint32_t i = 0; bag->weights && i < bag->count; i++) {
-        weight_sum = weight_sum + bag->weights[i];
-        square_sum = ACC_FMA(bag->weights[i], bag->weights[i], square_sum);
+    for (uint32_t i = 0; weights && i < count; i++) {
+        weight_sum = weight_sum + weights[i];
+        square_sum = ACC_FMA(weights[i], weights[i], square_sum);
     }
-    return reduction == EB_REDUCTION_SQRTN ? ACC_SQRT(square_sum) : weight_sum;
+    return job->reduction == EB_REDUCTION_SQRTN ? ACC_SQRT(square_sum) : weight_sum;
 }
 
 /* Sums as they are put out, but for their type. */
-INLINE void finish(
-    struct shape shape, enum eb_reduction reduction, const struct bag *bag, struct sums *sums)
+INLINE void finish(struct shape shape, const struct pass *pass, uint32_t b, struct sums *sums)
 {
     const unsigned vectors = shape.vectors > 0 ? shape.vectors : 1;
-    bool divides = is_sum(shape) && reduction != EB_REDUCTION_SUM;
-    ACC divisor = divides ? find_divisor(reduction, bag) : 1;
+    const bool divides = is_sum(shape) && shape.fold != FOLD_SINGLE && pass->divides;
+    ACC divisor = divides ? find_divisor(pass->job, b) : 1;
 #pragma GCC unroll 8
     for (unsigned v = 0; v < vectors; v++) {
         VEC sum = vec_in_order(shape.storage, sums->acc[v]);
@@ -247,8 +260,7 @@ INLINE void finish(
 }
 
 /* Columns to the output type: what few ask for, kept out of the way of f32. */
-static __attribute__((noinline)) void convert(
-    enum eb_type type, const ACC *columns, unsigned count, uint8_t *out)
+static COLD void convert(enum eb_type type, const ACC *columns, unsigned count, uint8_t *out)
 {
     const size_t vector_bytes = LANES * eb_type_bytes(type);
     while (count > 0) {
@@ -297,7 +309,7 @@ static void pool_block(const struct pass *block, enum fold fold)
 }
 
 /* The result of an empty bag: its default row's values, or zeros. */
-static void fill(const struct pass *pass, uint32_t b, uint32_t columns)
+static COLD void fill(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
     uint8_t *out = job->out + b * job->out_stride_bytes;
@@ -320,41 +332,24 @@ static void fill(const struct pass *pass, uint32_t b, uint32_t columns)
     pool_block(&values, FOLD_VALUE);
 }
 
-/* Bag b. A job of FOLD_VALUE has no starts, others have. */
-INLINE struct bag find_bag(struct shape shape, const struct pass *pass, uint32_t b)
+/* Copies the result of the bag before, if that pooled the same rows, for these columns. */
+static COLD bool repeat(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
-    uint32_t first = shape.fold == FOLD_VALUE ? b : job->starts[b];
-    struct bag bag = {
-        .rows = job->rows + first,
-        .count = shape.fold == FOLD_VALUE ? 1 : job->starts[b + 1] - first,
-        .out =
-            job->out + b * job->out_stride_bytes + (uint64_t)pass->column * pass->out_element_bytes,
-    };
-    if (shape.fold == FOLD_WEIGHTED || (shape.fold == FOLD_VALUE && job->weights)) {
-        bag.weights = (const ACC *)job->weights + first;
-    }
-    return bag;
-}
-
-/* Whether `before` pooled the same rows, so that its result is the bag's too. */
-INLINE bool is_repeated(const struct bag *bag, const struct bag *before)
-{
-    if (bag->count < COPY_ROWS_MIN || bag->count != before->count ||
-        bag->rows[0] != before->rows[0]) {
+    const size_t count = job->starts[b + 1] - job->starts[b];
+    const int64_t *rows = job->rows + job->starts[b];
+    const ACC *weights = job->weights ? (const ACC *)job->weights + job->starts[b] : NULL;
+    if (memcmp(rows, rows - count, count * sizeof rows[0]) != 0 ||
+        (weights && memcmp(weights, weights - count, count * sizeof weights[0]) != 0)) {
         return false;
     }
-    return memcmp(bag->rows, before->rows, bag->count * sizeof bag->rows[0]) == 0 &&
-           (!bag->weights || memcmp(bag->weights, before->weights, bag->count * sizeof(ACC)) == 0);
-}
-
-static __attribute__((noinline)) void repeat(
-    const struct bag *bag, const struct bag *before, size_t bytes, struct eb_bag_prefetch *prefetch)
-{
-    memcpy(bag->out, before->out, bytes);
-    for (uint32_t i = 0; prefetch && i < bag->count; i++) {
-        eb_bag_prefetch_step(prefetch);
+    uint8_t *out =
+        job->out + b * job->out_stride_bytes + (uint64_t)pass->column * pass->out_element_bytes;
+    memcpy(out, out - job->out_stride_bytes, (size_t)columns * pass->out_element_bytes);
+    for (size_t i = 0; pass->prefetch && i < count; i++) {
+        eb_bag_prefetch_step(pass->prefetch);
     }
+    return true;
 }
 
 INLINE struct source find_source(struct shape shape, const struct pass *pass)
@@ -369,40 +364,88 @@ INLINE struct source find_source(struct shape shape, const struct pass *pass)
     };
 }
 
-INLINE void pool_columns(struct shape shape, const struct pass *given)
+/* Whether a bag is worth comparing with the one before: as many rows, of which the first is the
+ * same. */
+INLINE bool may_repeat(const int64_t *rows, uint32_t count, uint32_t count_before)
 {
-    const struct pass pass = *given;
-    const enum eb_reduction reduction = pass.job->reduction;
-    const enum eb_type type = pass.job->output_type;
-    const struct source source = find_source(shape, &pass);
-    const uint32_t columns = shape.vectors > 0 ? shape.vectors * LANES : source.rest;
-    struct bag before = {.count = 0};
-    if (pass.bag_first > pass.part_first) {
-        before = find_bag(shape, &pass, pass.bag_first - 1);
+    return __builtin_expect(count == count_before && count >= COPY_ROWS_MIN, 1) &&
+           __builtin_expect(rows[0] == rows[-(int64_t)count], 0);
+}
+
+INLINE bool has_single_rows(struct shape shape)
+{
+    return shape.fold == FOLD_VALUE || shape.fold == FOLD_SINGLE;
+}
+
+/* Jobs of FOLD_VALUE have no starts, others have; those of FOLD_WEIGHTED have weights. */
+INLINE struct bag find_bag(
+    struct shape shape, const struct eb_bag_job *job, uint32_t first, uint32_t b)
+{
+    struct bag bag = {
+        .rows = job->rows + first,
+        .count = has_single_rows(shape) ? 1 : job->starts[b + 1] - first,
+    };
+    if (shape.fold == FOLD_WEIGHTED || (shape.fold == FOLD_VALUE && job->weights)) {
+        bag.weights = (const ACC *)job->weights + first;
     }
-    for (uint32_t b = pass.bag_first; b < pass.bag_end; b++) {
-        const struct bag bag = find_bag(shape, &pass, b);
-        if (bag.count == 0) {
-            fill(&pass, b, columns);
-        } else if (is_repeated(&bag, &before)) {
-            repeat(&bag, &before, columns * pass.out_element_bytes, pass.prefetch);
-        } else {
-            struct sums sums = sum_rows(shape, &source, &bag, pass.prefetch);
-            finish(shape, reduction, &bag, &sums);
-            store_sums(shape, type, source.rest, &sums, bag.out);
+    return bag;
+}
+
+/* `prefetch` is the pass's, as a constant where there is none. */
+INLINE void pool_columns(
+    struct shape shape, const struct pass *pass, struct eb_bag_prefetch *prefetch)
+{
+    const struct eb_bag_job job = *pass->job;
+    const struct source source = find_source(shape, pass);
+    const uint32_t columns = shape.vectors > 0 ? shape.vectors * LANES : source.rest;
+    const bool is_single = has_single_rows(shape);
+    const uint32_t bag_first = pass->bag_first;
+    const uint32_t bag_end = pass->bag_end;
+    uint8_t *out = job.out + bag_first * job.out_stride_bytes +
+                   (uint64_t)pass->column * pass->out_element_bytes;
+    uint32_t first = shape.fold == FOLD_VALUE ? bag_first : job.starts[bag_first];
+    uint32_t count_before =
+        !is_single && bag_first > pass->part_first ? first - job.starts[bag_first - 1] : 0;
+    for (uint32_t b = bag_first; b < bag_end; b++) {
+        const struct bag bag = find_bag(shape, &job, first, b);
+        if (!is_single && __builtin_expect(bag.count == 0, 0)) {
+            fill(pass, b, columns);
+        } else if (is_single || !may_repeat(bag.rows, bag.count, count_before) ||
+                   !repeat(pass, b, columns)) {
+            struct sums sums = sum_rows(shape, &source, &bag, prefetch);
+            finish(shape, pass, b, &sums);
+            store_sums(shape, job.output_type, source.rest, &sums, out);
         }
-        before = bag;
+        first += bag.count;
+        count_before = bag.count;
+        out += job.out_stride_bytes;
     }
 }
 
-static enum fold choose_fold(const struct eb_bag_job *job)
+static bool has_one_row_each(const struct eb_bag_part *part)
 {
-    switch (job->reduction) {
+    const uint32_t *starts = part->job->starts;
+    uint32_t b = part->bag_first;
+    while (b < part->bag_end && starts[b + 1] - starts[b] == 1) {
+        b++;
+    }
+    return b == part->bag_end;
+}
+
+static enum fold choose_fold(const struct eb_bag_part *part)
+{
+    switch (part->job->reduction) {
     case EB_REDUCTION_MAX: return FOLD_MAX;
     case EB_REDUCTION_MIN: return FOLD_MIN;
     case EB_REDUCTION_NONE: return FOLD_VALUE;
-    default: return job->weights ? FOLD_WEIGHTED : FOLD_SUM;
+    case EB_REDUCTION_SUM:
+        if (!part->job->weights && has_one_row_each(part)) {
+            return FOLD_SINGLE;
+        }
+        break;
+    default: break;
     }
+    return part->job->weights ? FOLD_WEIGHTED : FOLD_SUM;
 }
 
 /* Group by group, block by block: the order of bag_prefetch.h. */
@@ -428,7 +471,7 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
 {
     const struct eb_bag_job *job = part->job;
     const uint32_t columns = part->element_end - part->element_first;
-    const enum fold fold = choose_fold(job);
+    const enum fold fold = choose_fold(part);
     struct pass pass = {
         .job = job,
         .part_first = part->bag_first,
@@ -437,6 +480,7 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
         .column = part->element_first,
         .column_end = part->element_end,
         .out_element_bytes = (uint32_t)eb_type_bytes(job->output_type),
+        .divides = job->reduction != EB_REDUCTION_SUM,
         .functions = functions,
         .prefetch = prefetch,
     };
@@ -452,7 +496,12 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
 #define DEFINE_COLUMNS(name, suffix, ...)                                                          \
     static void name##_##suffix(const struct pass *pass)                                           \
     {                                                                                              \
-        pool_columns((struct shape){__VA_ARGS__}, pass);                                           \
+        const struct shape shape = {__VA_ARGS__};                                                  \
+        if (pass->prefetch) {                                                                      \
+            pool_columns(shape, pass, pass->prefetch);                                             \
+        } else {                                                                                   \
+            pool_columns(shape, pass, NULL);                                                       \
+        }                                                                                          \
     }
 
 /* Sums have a function for every number of vectors, what is rare for some. */
@@ -479,12 +528,14 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
 
 #define DEFINE_POOL(storage, name, function)                                                       \
     DEFINE_ALL(name##_sum, storage, FOLD_SUM)                                                      \
+    DEFINE_SOME(name##_single, storage, FOLD_SINGLE)                                               \
     DEFINE_ALL(name##_weighted, storage, FOLD_WEIGHTED)                                            \
     DEFINE_SOME(name##_max, storage, FOLD_MAX)                                                     \
     DEFINE_SOME(name##_min, storage, FOLD_MIN)                                                     \
     DEFINE_SOME(name##_value, storage, FOLD_VALUE)                                                 \
     static pool_functions name##_functions[FOLD_COUNT] = {                                         \
         [FOLD_SUM] = LIST_ALL(name##_sum),                                                         \
+        [FOLD_SINGLE] = LIST_SOME(name##_single),                                                  \
         [FOLD_WEIGHTED] = LIST_ALL(name##_weighted),                                               \
         [FOLD_MAX] = LIST_SOME(name##_max),                                                        \
         [FOLD_MIN] = LIST_SOME(name##_min),                                                        \

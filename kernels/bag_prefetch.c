@@ -24,26 +24,6 @@ static const struct eb_bag_schedule *find_schedule(
     return &prefetch->schedules->of_class[eb_bag_row_class(row_bytes)];
 }
 
-static bool is_called(const struct eb_bag_prefetch *prefetch, const struct eb_table *table)
-{
-    if (table->row_count * table->row_stride_bytes <= prefetch->schedules->cached_bytes ||
-        prefetch->block_elements[table->storage] == 0) {
-        return false;
-    }
-    const struct eb_bag_schedule *schedule = find_schedule(prefetch, table);
-    return schedule->far_rows > 0 || schedule->near_rows > 0;
-}
-
-void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
-    const struct eb_bag_schedules *schedules, const uint32_t *block_elements)
-{
-    prefetch->schedules = schedules;
-    prefetch->block_elements = block_elements;
-    prefetch->tile_count = 0;
-    prefetch->far.is_far = true;
-    prefetch->near.is_far = false;
-}
-
 static bool is_same(const struct eb_bag_tile *a, const struct eb_bag_tile *b)
 {
     return a->jobs == b->jobs && a->bag_first == b->bag_first && a->bag_end == b->bag_end &&
@@ -62,6 +42,19 @@ static void start(struct eb_bag_cursor *cursor, uint64_t called)
     cursor->job = 0;
     cursor->tile = 0;
     cursor->is_over = false;
+}
+
+void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
+    const struct eb_bag_schedules *schedules, const uint32_t *block_elements)
+{
+    prefetch->schedules = schedules;
+    prefetch->block_elements = block_elements;
+    prefetch->tile_count = 0;
+    prefetch->pooled = 0;
+    prefetch->far.is_far = true;
+    prefetch->near.is_far = false;
+    start(&prefetch->far, 0);
+    start(&prefetch->near, 0);
 }
 
 /* Into the tile that is pooled now. */
@@ -111,7 +104,7 @@ static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cu
         cursor->element = cursor->part.element_first;
         cursor->job++;
     } while (cursor->part.bag_first == cursor->part.bag_end ||
-             !is_called(prefetch, cursor->part.job->table));
+             !eb_bag_prefetch_calls(prefetch, cursor->part.job->table));
     return true;
 }
 
@@ -158,8 +151,8 @@ static void aim(
     uint64_t offset_unit = (range.first | table->row_stride_bytes | EB_LINE_BYTES);
     /* Rows begin at multiples of the lowest bit set in base and stride. */
     cursor->line_count += last_line_bytes > (offset_unit & -offset_unit);
-    cursor->is_l1 = !cursor->is_far && schedule->near_is_l1;
-    if (cursor->is_far && schedule->far_rows == 0) {
+    cursor->is_l1 = !cursor->is_far && schedule->near_is_l1 && schedule->near_rows > 0;
+    if ((cursor->is_far ? schedule->far_rows : schedule->near_rows) == 0) {
         cursor->line_count = 0;
     } else if (cursor->is_far && !schedule->far_is_whole) {
         cursor->line_count = 1;
@@ -227,12 +220,9 @@ static void run_ahead(
     }
 }
 
-bool eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part)
+void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part)
 {
     const struct eb_bag_job *job = part->job;
-    if (!is_called(prefetch, job->table)) {
-        return false;
-    }
     const struct eb_bag_schedule *schedule = find_schedule(prefetch, job->table);
     run_ahead(prefetch, &prefetch->far, schedule->far_rows);
     run_ahead(prefetch, &prefetch->near, schedule->near_rows);
@@ -244,5 +234,4 @@ bool eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_
     uint32_t block = prefetch->block_elements[job->table->storage];
     uint32_t columns = part->element_end - part->element_first;
     prefetch->pooled += row_count * ((columns + block - 1) / block);
-    return true;
 }

@@ -81,14 +81,28 @@ static inline uint32_t eb_bag_group_end(
 void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
     const struct eb_bag_schedules *schedules, const uint32_t *block_elements);
 
+/* Whether rows of a table are called at all. */
+static inline bool eb_bag_prefetch_calls(
+    const struct eb_bag_prefetch *prefetch, const struct eb_table *table)
+{
+    return table->row_count * table->row_stride_bytes > prefetch->schedules->cached_bytes &&
+           prefetch->block_elements[table->storage] > 0;
+}
+
 /* Begins with `tile`; `next` is what the same thread pools after it, NULL where that is not known.
  * Where `tile` was the last call's `next`, what has been called for it counts. */
 void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag_tile *tile,
     const struct eb_bag_tile *next);
 
-/* To be called for each part of the tile in order: brings the cursors as far ahead as the rows'
- * class wants. false: the part's rows are not called, so there are no steps to take. */
-bool eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
+/* To be called for each part of the tile whose rows are called, in order: brings the cursors as far
+ * ahead as the rows' class wants. */
+void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
+
+/* A tile has been pooled of which no row is called. */
+static inline void eb_bag_prefetch_forget(struct eb_bag_prefetch *prefetch)
+{
+    prefetch->tile_count = 0;
+}
 
 /* Enters the next run. false: the cursor is over. */
 __attribute__((cold, noinline)) bool eb_bag_cursor_enter(

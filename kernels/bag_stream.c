@@ -29,11 +29,21 @@ void eb_bag_stream_pool(
     struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
 {
     struct eb_bag_prefetch *prefetch = &stream->prefetch;
-    eb_bag_prefetch_begin(prefetch, tile, next);
+    bool has_begun = false;
     for (uint32_t n = 0; n < tile->job_count; n++) {
         const struct eb_bag_part part = eb_bag_tile_part(tile, n);
-        bool is_called = eb_bag_prefetch_part(prefetch, &part);
+        bool is_called = eb_bag_prefetch_calls(prefetch, part.job->table);
+        if (is_called && !has_begun) {
+            eb_bag_prefetch_begin(prefetch, tile, next);
+            has_begun = true;
+        }
+        if (is_called) {
+            eb_bag_prefetch_part(prefetch, &part);
+        }
         pool_part(stream->variant, &part, is_called ? prefetch : NULL);
+    }
+    if (!has_begun) {
+        eb_bag_prefetch_forget(prefetch);
     }
 }
 

@@ -5,19 +5,6 @@
 /* A bag is cut by columns into pieces of whole lines, as long as a piece of a row has two. */
 #define PIECE_BYTES_MIN 128
 
-struct eb_bag_part eb_bag_tile_part(const struct eb_bag_tile *tile, uint32_t n)
-{
-    const struct eb_bag_job *job = &tile->jobs[n];
-    uint32_t elements = job->table->row_elements;
-    return (struct eb_bag_part){
-        .job = job,
-        .bag_first = n == 0 ? tile->bag_first : 0,
-        .bag_end = n + 1 == tile->job_count ? tile->bag_end : job->bag_count,
-        .element_first = tile->element_first,
-        .element_end = tile->element_end < elements ? tile->element_end : elements,
-    };
-}
-
 bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut)
 {
     while (cut->job < job_count && cut->bag == jobs[cut->job].bag_count) {

@@ -27,7 +27,18 @@ struct eb_bag_part {
 };
 
 /* Of jobs[n] of a tile. */
-struct eb_bag_part eb_bag_tile_part(const struct eb_bag_tile *tile, uint32_t n);
+static inline struct eb_bag_part eb_bag_tile_part(const struct eb_bag_tile *tile, uint32_t n)
+{
+    const struct eb_bag_job *job = &tile->jobs[n];
+    uint32_t elements = job->table->row_elements;
+    return (struct eb_bag_part){
+        .job = job,
+        .bag_first = n == 0 ? tile->bag_first : 0,
+        .bag_end = n + 1 == tile->job_count ? tile->bag_end : job->bag_count,
+        .element_first = tile->element_first,
+        .element_end = tile->element_end < elements ? tile->element_end : elements,
+    };
+}
 
 /* Where the next tile of a sequence of jobs begins; all zero at the start. */
 struct eb_bag_cut {
