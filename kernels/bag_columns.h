@@ -121,7 +121,7 @@ struct sums {
 struct row {
     const uint8_t *columns;
     const ACC *weight;
-    const struct eb_row_scale *scale; /* of codes; at any alignment */
+    const uint8_t *scale; /* of codes: an eb_row_scale at any alignment */
 };
 
 /* For rows that are EB_ROW_ZERO: they are added, not weighted, and 1 * 0 + acc is acc + 0. */
@@ -132,7 +132,7 @@ INLINE struct row find_row(
     struct shape shape, const struct source *source, const struct bag *bag, uint32_t i)
 {
     const int64_t number = bag->rows[i];
-    struct row row = {zeros, &one, &no_scale};
+    struct row row = {zeros, &one, (const uint8_t *)&no_scale};
     if (__builtin_expect(number < 0, 0)) {
         return row;
     }
@@ -141,16 +141,26 @@ INLINE struct row find_row(
         row.weight = &bag->weights[i];
     }
     if (is_code(shape)) {
-        row.scale = (const void *)(source->scales + (uint64_t)number * source->scale_stride_bytes);
+        row.scale = source->scales + (uint64_t)number * source->scale_stride_bytes;
     }
     return row;
 }
 
-INLINE ACC load_float(const float *from)
+INLINE ACC load_float(const uint8_t *from)
 {
     float value;
     memcpy(&value, from, sizeof value);
     return (ACC)value;
+}
+
+INLINE ACC load_scale(const struct row *row)
+{
+    return load_float(row->scale + offsetof(struct eb_row_scale, scale));
+}
+
+INLINE ACC load_bias(const struct row *row)
+{
+    return load_float(row->scale + offsetof(struct eb_row_scale, bias));
 }
 
 INLINE VEC start_fold(enum fold fold)
@@ -166,13 +176,12 @@ INLINE VEC start_fold(enum fold fold)
 INLINE VEC fold_vector(struct shape shape, const struct row *row, VEC acc, VEC x)
 {
     if (is_code(shape) && is_sum(shape)) {
-        ACC scale = load_float(&row->scale->scale);
+        ACC scale = load_scale(row);
         ACC factor = shape.fold == FOLD_WEIGHTED ? *row->weight * scale : scale;
         return vec_fma(vec_set(factor), x, acc);
     }
     if (is_code(shape)) {
-        x = vec_fma(
-            vec_set(load_float(&row->scale->scale)), x, vec_set(load_float(&row->scale->bias)));
+        x = vec_fma(vec_set(load_scale(row)), x, vec_set(load_bias(row)));
     }
     switch (shape.fold) {
     case FOLD_SUM:
@@ -196,9 +205,9 @@ INLINE void fold_row(struct shape shape, const struct row *row, unsigned rest, s
         sums->acc[v] = fold_vector(shape, row, sums->acc[v], x);
     }
     if (is_code(shape) && (shape.fold == FOLD_SUM || shape.fold == FOLD_SINGLE)) {
-        sums->bias = sums->bias + load_float(&row->scale->bias);
+        sums->bias = sums->bias + load_bias(row);
     } else if (is_code(shape) && shape.fold == FOLD_WEIGHTED) {
-        sums->bias = ACC_FMA(*row->weight, load_float(&row->scale->bias), sums->bias);
+        sums->bias = ACC_FMA(*row->weight, load_bias(row), sums->bias);
     }
 }
 

@@ -148,7 +148,8 @@ unsigned eb_element_load_code(enum eb_storage storage, const void *row, uint32_t
     const uint8_t *bytes = row;
     unsigned bits = eb_storage_bits(storage);
     unsigned per_byte = 8 / bits;
-    return bytes[element / per_byte] >> (element % per_byte * bits) & ((1u << bits) - 1);
+    unsigned byte = bytes[element / per_byte];
+    return byte >> (element % per_byte * bits) & ((1u << bits) - 1);
 }
 
 uint64_t eb_element_load_int(enum eb_type type, const void *element)
