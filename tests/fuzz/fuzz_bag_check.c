@@ -55,14 +55,25 @@ static struct eb_int_array take_array(struct input *input)
     return array;
 }
 
+/* A T that a table stored so may have. */
+static enum eb_type take_type(struct input *input, enum eb_storage storage)
+{
+    static const enum eb_type types[] = {EB_F32, EB_F16, EB_BF16};
+    enum eb_type own = eb_storage_type(storage);
+    if (own == EB_F16 || own == EB_BF16) {
+        return take_number(input, 1) & 1 ? EB_F32 : own;
+    }
+    return (int)storage < EB_TYPE_COUNT ? own : types[take_choice(input, 0, 3)];
+}
+
 static struct eb_table take_table(struct input *input, uint8_t *rows)
 {
     static const uint32_t dims[] = {1, 3, 16, DIM_MAX};
     struct eb_table table = {.unknown_row = -1};
     table.storage = (enum eb_storage)take_choice(input, EB_STORAGE_F32, EB_STORAGE_COUNT);
-    table.type = eb_storage_type(table.storage);
+    table.type = take_type(input, table.storage);
     table.row_elements = dims[take_choice(input, 0, 4)];
-    table.row_stride_bytes = table.row_elements * eb_storage_bytes(table.storage);
+    table.row_stride_bytes = eb_storage_row_bytes(table.storage, table.row_elements);
     table.row_count = (uint64_t)take_choice(input, 0, ROW_COUNT + 1);
     if (table.row_count > 0 && take_number(input, 1) & 1) {
         table.unknown_row = (int64_t)table.row_count - 1;
@@ -75,6 +86,23 @@ static struct eb_table take_table(struct input *input, uint8_t *rows)
     }
     table.rows = end - bytes;
     return table;
+}
+
+/* Any bits at all, in an allocation of their own. */
+static uint8_t *take_scales(struct input *input, struct eb_table *table)
+{
+    if (!eb_storage_is_code(table->storage)) {
+        return NULL;
+    }
+    table->scale_stride_bytes = sizeof(struct eb_row_scale);
+    uint8_t *scales = malloc(table->row_count * table->scale_stride_bytes + 1);
+    assert(scales);
+    for (uint64_t row = 0; row < table->row_count; row++) {
+        uint64_t scale = take_number(input, sizeof scale);
+        memcpy(scales + 1 + row * sizeof scale, &scale, sizeof scale);
+    }
+    table->scales = scales + 1;
+    return scales;
 }
 
 static struct eb_bag_query take_query(struct input *input, const struct eb_table *table)
@@ -156,11 +184,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *rows = malloc((size_t)ROW_COUNT * DIM_MAX * 8);
     assert(rows);
     struct eb_table table = take_table(&input, rows);
+    uint8_t *scales = take_scales(&input, &table);
     struct eb_bag_query query = take_query(&input, &table);
     run_query(&query);
     free((void *)query.indices.data);
     free((void *)query.bounds.data);
     free((void *)query.weights);
+    free(scales);
     free(rows);
     return 0;
 }
