@@ -17,6 +17,8 @@
 #define RESET_BUDGET 4000
 /* Open files of the process itself, beside its connections. */
 #define FILES_RESERVED 256
+/* Why a start failed, or what to do about it. */
+#define REASON_BYTES 128
 /* Time limits are looked at this often, or more often where one is short. */
 #define TICK_MS_MAX 1000
 
@@ -29,6 +31,7 @@ struct drained_mail {
 struct eb_process {
     const struct eb_config *config;
     struct eb_repository repository;
+    const struct eb_bag_ops *ops;
     struct eb_executor *executor;
     struct eb_service service;
     struct eb_loop_options options;
@@ -98,16 +101,50 @@ static void raise_file_limit(const struct eb_config *config)
     }
 }
 
+static bool is_built(const char *name)
+{
+    const struct eb_bag_ops *ops;
+    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
+        if (strcmp(name, eb_bag_ops_name(ops)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What runs here can be chosen instead. */
+static void log_isa_failure(const char *name)
+{
+    char reason[REASON_BYTES];
+    char remedy[REASON_BYTES];
+    const char *why = is_built(name) ? "this machine cannot run" : "this build does not have";
+    snprintf(reason, sizeof reason, "%s %s", why, name);
+    int used = snprintf(remedy, sizeof remedy, "leave isa unset to take the best of");
+    const struct eb_bag_ops *ops;
+    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
+        if (eb_bag_ops_runs_here(ops)) {
+            used +=
+                snprintf(remedy + used, sizeof remedy - (size_t)used, " %s", eb_bag_ops_name(ops));
+            assert((size_t)used < sizeof remedy);
+        }
+    }
+    log_failure("isa", reason, remedy);
+}
+
+static bool choose_isa(struct eb_process *process)
+{
+    process->ops = eb_bag_ops_find(process->config->isa);
+    if (!process->ops) {
+        log_isa_failure(process->config->isa);
+    }
+    return process->ops;
+}
+
 static bool open_executor(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
-    const struct eb_bag_ops *ops = eb_bag_ops_find(config->isa);
+    const struct eb_bag_ops *ops = process->ops;
     process->schedules = eb_bag_schedules_default;
-    if (!ops) {
-        log_failure("isa", "this machine cannot run the instruction set asked for",
-            "leave isa unset to take the best one");
-        return false;
-    }
     process->executor = eb_executor_create(
         ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {
@@ -364,8 +401,8 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     signal(SIGPIPE, SIG_IGN);
     raise_file_limit(config);
     /* Listening before there are models would let clients wait; they are better off elsewhere. */
-    bool ready = visit_addresses(process, try_address) && open_repository(process) &&
-                 open_executor(process) && create_loops(process) &&
+    bool ready = visit_addresses(process, try_address) && choose_isa(process) &&
+                 open_repository(process) && open_executor(process) && create_loops(process) &&
                  visit_addresses(process, listen_on);
     if (!ready) {
         eb_process_close(process);

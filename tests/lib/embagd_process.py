@@ -51,10 +51,12 @@ class Repository:
 
 
 class Embagd:
-    """One server process. Its log is read by a thread, so that it never blocks on a full pipe."""
+    """One server process, of the program `under` where that is given. Its log is read by a thread,
+    so that it never blocks on a full pipe."""
 
-    def __init__(self, repository, *flags, listen=('127.0.0.1:0',), environment=None, user=None):
-        command = [EMBAGD, '--model-repository', repository]
+    def __init__(self, repository, *flags, listen=('127.0.0.1:0',), environment=None, user=None,
+                 under=()):
+        command = [*under, EMBAGD, '--model-repository', repository]
         if SANITIZE == 'thread' and '--threads' not in flags:
             # OpenMP's barrier is invisible to the thread sanitizer: a team of one needs none.
             command += ['--threads', '1']

@@ -162,8 +162,12 @@ static void does_not_start_with_an_unknown_instruction_set(void **state)
     (void)state;
     struct eb_config config;
     configure(&config);
+    /* Told before the models are looked at. */
+    set_text(&config.model_repository, "/nowhere");
     set_text(&config.isa, "mmx");
     expect_no_start(&config, "what=isa");
+    expect_no_start(&config, "this build does not have mmx");
+    expect_no_start(&config, "the best of ref");
     eb_config_deinit(&config);
 }
 

@@ -1,0 +1,79 @@
+"""The instruction set: the best of the machine, or the one that is asked for, or no start. Machines
+other than this one are emulated."""
+
+import re
+import shutil
+import unittest
+
+import numpy as np
+
+import embagd_process
+from bag_model import check_result, expect
+from bag_query import to_message
+from embag.v1 import embedding_bag_pb2 as pb
+from embagd_process import Embagd
+from random_query import random_query, random_tables
+from served import SEED, OwnServerTest, scaled
+
+REQUESTS = 1000
+EMULATOR = 'qemu-x86_64'
+# Without AVX, and with AVX2 but no AVX-512; less what the emulator would complain of.
+OLD = 'Nehalem'
+MIDDLE = 'Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid'
+
+
+class Isa(OwnServerTest):
+    """Starts with and without --isa."""
+
+    def emulate(self, processor):
+        """The words before the command."""
+        if embagd_process.SANITIZE:
+            self.skipTest('sanitized programs are not emulated')
+        if not shutil.which(EMULATOR):
+            self.skipTest(EMULATOR + ' is not installed')
+        return EMULATOR, '-cpu', processor
+
+    def fails(self, isa, reason, best, under=()):
+        """A start that is refused before there are models to look at."""
+        log = Embagd(self.repository.path, '--isa', isa, under=under).start_fails()
+        failure = re.search(r'event=start_failed what=isa .*', log)
+        self.assertTrue(failure, log)
+        self.assertIn('reason="%s"' % reason, failure.group())
+        self.assertRegex(failure.group(), r'remedy="[^"]* the best of %s"' % best)
+
+    def answers(self, isa, *flags, under=()):
+        """A start, and lookups in tables of every type."""
+        rng = np.random.default_rng(SEED)
+        tables = random_tables(rng)
+        server = self.serve(*flags, tables=tables, under=under)
+        self.assertRegex(server.find('ready'), r'\bisa=%s\b' % isa)
+        client = self.connect(server)
+        for _ in range(scaled(REQUESTS)):
+            table = tables[rng.integers(len(tables))]
+            query = random_query(rng, table)
+            expected = expect(query, table)
+            message = to_message(query, expected.shape[0])
+            answer = client.lookup(pb.LookupRequest(model='spec', queries=[message]))
+            check_result(expected, table, answer.results[0])
+        server.check_log()
+        if under:
+            # The emulator fails when a program handles a signal.
+            server.kill()
+
+    def test_takes_the_reference_if_asked(self):
+        self.answers('ref', '--isa', 'ref')
+
+    def test_does_not_start_with_what_is_not_built(self):
+        self.fails('neon', 'this build does not have neon', r'ref\b.*')
+        self.fails('AVX2', 'this build does not have AVX2', r'ref\b.*')
+
+    def test_an_old_processor_takes_the_reference(self):
+        under = self.emulate(OLD)
+        self.answers('ref', under=under)
+        for isa in ('avx2', 'avx512'):
+            self.fails(isa, 'this machine cannot run ' + isa, 'ref', under=under)
+
+    def test_a_processor_without_avx512_takes_avx2(self):
+        under = self.emulate(MIDDLE)
+        self.answers('avx2', under=under)
+        self.fails('avx512', 'this machine cannot run avx512', 'ref avx2', under=under)
