@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 /* Looks at a barrier before the processor is given to whom it waits for. */
 #define SPINS_MAX 10000
@@ -31,6 +32,13 @@ double eb_bench_crew_quantile(double *values, unsigned count, unsigned k, unsign
     return values[below] + (values[above] - values[below]) * (at - below);
 }
 
+/* One thread's part of a reading. */
+struct reading {
+    double start_us;
+    double end_us;
+    bool is_interrupted;
+};
+
 struct crew {
     const struct eb_bench_turn *turn;
     unsigned thread_count;
@@ -42,8 +50,7 @@ struct member {
     struct crew *crew;
     const struct eb_bench_runner *runner;
     pthread_t thread;
-    double *start_us; /* [reading_count] */
-    double *end_us;
+    struct reading *readings; /* [reading_count] */
 };
 
 /* Sleeping and waking would take longer than what is measured. */
@@ -62,6 +69,13 @@ static void meet(struct crew *crew)
     }
 }
 
+/* How often this thread had to leave its processor to others. */
+static long count_switches(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
 static void *work(void *context)
 {
     const struct member *member = context;
@@ -70,23 +84,46 @@ static void *work(void *context)
     for (unsigned i = 0; i < crew->turn->reading_count; i++) {
         runner->prepare(runner->self, crew->turn->position + (uint64_t)i * crew->turn->call_count);
         meet(crew);
-        member->start_us[i] = eb_clock_read_us();
+        struct reading *reading = &member->readings[i];
+        long switches = count_switches();
+        reading->start_us = eb_clock_read_us();
         runner->run(runner->self);
-        member->end_us[i] = eb_clock_read_us();
+        reading->end_us = eb_clock_read_us();
+        reading->is_interrupted = count_switches() != switches;
         meet(crew);
     }
     return NULL;
 }
 
-static double find_span(const struct member *members, unsigned thread_count, unsigned reading)
+/* A reading of all threads together. */
+static struct reading join(const struct member *members, unsigned thread_count, unsigned n)
 {
-    double start = members[0].start_us[reading];
-    double end = members[0].end_us[reading];
+    struct reading joint = members[0].readings[n];
     for (unsigned i = 1; i < thread_count; i++) {
-        start = members[i].start_us[reading] < start ? members[i].start_us[reading] : start;
-        end = members[i].end_us[reading] > end ? members[i].end_us[reading] : end;
+        const struct reading *part = &members[i].readings[n];
+        joint.start_us = part->start_us < joint.start_us ? part->start_us : joint.start_us;
+        joint.end_us = part->end_us > joint.end_us ? part->end_us : joint.end_us;
+        joint.is_interrupted |= part->is_interrupted;
     }
-    return end - start;
+    return joint;
+}
+
+static double find_median_us(
+    const struct member *members, unsigned thread_count, unsigned reading_count)
+{
+    double *spans = eb_bench_memory_take(2 * reading_count * sizeof *spans);
+    double *clean = spans + reading_count;
+    unsigned clean_count = 0;
+    for (unsigned i = 1; i < reading_count; i++) {
+        struct reading joint = join(members, thread_count, i);
+        spans[i - 1] = joint.end_us - joint.start_us;
+        clean[clean_count] = spans[i - 1];
+        clean_count += !joint.is_interrupted;
+    }
+    double median = clean_count > 0 ? eb_bench_crew_quantile(clean, clean_count, 1, 2)
+                                    : eb_bench_crew_quantile(spans, reading_count - 1, 1, 2);
+    free(spans);
+    return median;
 }
 
 double eb_bench_crew_take_turn(
@@ -95,12 +132,12 @@ double eb_bench_crew_take_turn(
     assert(thread_count > 0 && thread_count <= EB_BENCH_THREADS_MAX && turn->reading_count > 1);
     struct crew crew = {.turn = turn, .thread_count = thread_count};
     struct member *members = eb_bench_memory_take(thread_count * sizeof *members);
-    double *times = eb_bench_memory_take(2 * thread_count * turn->reading_count * sizeof *times);
+    struct reading *readings =
+        eb_bench_memory_take((size_t)thread_count * turn->reading_count * sizeof *readings);
     for (unsigned i = 0; i < thread_count; i++) {
         members[i].crew = &crew;
         members[i].runner = &runners[i];
-        members[i].start_us = times + (size_t)2 * i * turn->reading_count;
-        members[i].end_us = members[i].start_us + turn->reading_count;
+        members[i].readings = readings + (size_t)i * turn->reading_count;
     }
     for (unsigned i = 1; i < thread_count; i++) {
         if (pthread_create(&members[i].thread, NULL, work, &members[i]) != 0) {
@@ -112,13 +149,8 @@ double eb_bench_crew_take_turn(
     for (unsigned i = 1; i < thread_count; i++) {
         (void)pthread_join(members[i].thread, NULL);
     }
-    double *spans = eb_bench_memory_take(turn->reading_count * sizeof *spans);
-    for (unsigned i = 1; i < turn->reading_count; i++) {
-        spans[i - 1] = find_span(members, thread_count, i);
-    }
-    double median_us = eb_bench_crew_quantile(spans, turn->reading_count - 1, 1, 2);
-    free(spans);
-    free(times);
+    double median_us = find_median_us(members, thread_count, turn->reading_count);
+    free(readings);
     free(members);
     return 1e3 * median_us;
 }

@@ -22,7 +22,8 @@ struct eb_bench_turn {
 
 /* Each thread prepares and runs its runner reading after reading; all of them begin to run at once.
  * Returns the nanoseconds of a reading, from the first thread's start to the last one's end: the
- * median of all readings but the first, in which caches and predictors get used to the work. */
+ * median of all readings but the first, in which caches and predictors get used to the work, and
+ * but those in which the system took the processor away, as long as there are others. */
 double eb_bench_crew_take_turn(
     const struct eb_bench_runner *runners, unsigned thread_count, const struct eb_bench_turn *turn);
 

@@ -1,8 +1,8 @@
-/* All that was asked for, measured one after the other and reported on stdout as it comes.
- * Thread: main. Memory: tables and stocks, one at a time. */
+/* One table for each type and dim, and on it every combination of the other lists.
+ * Thread: main. Memory: one table and one stock of indices at a time. */
 #pragma once
 
-#include "tests/bench/bench_options.h"
+#include "tests/bench/bench_session.h"
 
-/* Every combination of the options' lists, or the workload. false: said on stderr why not. */
-bool eb_bench_grid_run(const struct eb_bench_options *options);
+/* false: said on stderr why not. */
+bool eb_bench_grid_run(struct eb_bench_session *session);

@@ -1,13 +1,13 @@
 #include "tests/bench/bench_options.h"
 
 #include "tests/bench/bench_crew.h"
+#include "tests/bench/fbgemm_peer.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX UINT32_MAX
 #define PREFETCH_ROWS_MAX 4096
 
 static const char usage[] =
@@ -154,6 +154,19 @@ const char *eb_bench_options_page_name(enum eb_page_size size)
     return page_names[size];
 }
 
+struct eb_bench_table_spec eb_bench_options_table(
+    const struct eb_bench_options *options, enum eb_storage storage, uint32_t dim)
+{
+    return (struct eb_bench_table_spec){
+        .storage = storage,
+        .dim = dim,
+        .has_scales_in_row = options->has_scales_in_row,
+        .pages = options->pages,
+        .has_peer = eb_fbgemm_is_built() && !options->has_no_peer,
+        .peer_pages = options->peer_pages,
+    };
+}
+
 /* One element of a list: `bytes` bytes at `text`. */
 static bool read_name(const struct names *names, const char *text, size_t bytes, uint64_t *out)
 {
@@ -258,7 +271,7 @@ static bool read_single(struct listing listing, uint64_t initial, uint64_t *out)
 static bool read_numbers(const struct texts *texts, struct eb_bench_options *out)
 {
     const struct range any = {0, UINT64_MAX};
-    const struct range rows = {1, ROWS_MAX};
+    const struct range rows = {1, EB_BENCH_ROWS_MAX};
     const struct range pairs = {1, 10000};
     const struct range times = {1, 1000000};
     const struct {

@@ -10,6 +10,8 @@
 #include "tests/bench/bench_case.h"
 
 #define EB_BENCH_LIST_MAX 16
+/* Most rows of a table. */
+#define EB_BENCH_ROWS_MAX UINT32_MAX
 
 /* Values of a flag: numbers, or of an enum. */
 struct eb_bench_list {
@@ -52,6 +54,10 @@ struct eb_bench_options {
 /* Reads the command line; what is wrong is said on stderr. */
 enum eb_arguments_outcome eb_bench_options_read(
     struct eb_bench_options *out, int argument_count, char **arguments);
+
+/* A table as the options want it, but for its rows and seed. */
+struct eb_bench_table_spec eb_bench_options_table(
+    const struct eb_bench_options *options, enum eb_storage storage, uint32_t dim);
 
 /* The names of states, by number. */
 const char *eb_bench_options_state_name(enum eb_bench_state state);

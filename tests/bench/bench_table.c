@@ -5,7 +5,9 @@
 #include "kernels/float_row.h"
 #include "kernels/fused_row.h"
 #include "kernels/row_format.h"
+#include "server/models/memory_available.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -230,11 +232,26 @@ static void count_pages(struct eb_bench_table *table)
     eb_page_report_close(&report);
 }
 
+/* Bytes that ours and the peer's rows take, about: pages come when they are written, and a system
+ * that has none left ends processes. */
+static bool check_room(const struct eb_bench_table_spec *spec, struct eb_file_fault *fault)
+{
+    uint64_t bytes = spec->row_count * eb_bench_table_row_bytes(spec->storage, spec->dim);
+    bool is_copied = eb_storage_is_code(spec->storage) || spec->pages != spec->peer_pages;
+    bytes *= spec->has_peer && is_copied ? 2 : 1;
+    uint64_t available = eb_memory_available_bytes();
+    return bytes <= available ||
+           eb_file_fault_set(fault,
+               "the table takes %" PRIu64 " bytes, but only %" PRIu64 " are available", bytes,
+               available);
+}
+
 bool eb_bench_table_init(
     struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_file_fault *fault)
 {
     *out = (struct eb_bench_table){0};
-    if (!make_own(out, spec, fault) || (spec->has_peer && !make_peer(out, spec, fault))) {
+    if (!check_room(spec, fault) || !make_own(out, spec, fault) ||
+        (spec->has_peer && !make_peer(out, spec, fault))) {
         return false;
     }
     count_pages(out);

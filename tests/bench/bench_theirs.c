@@ -60,11 +60,9 @@ static void run(void *self)
 {
     const struct eb_bench_theirs *theirs = self;
     uint64_t count = (uint64_t)theirs->call_count * theirs->bench->feed_count;
-    for (uint64_t i = 0; i < count; i++) {
-        if (!eb_fbgemm_run(theirs->kernel, &theirs->calls[i])) {
-            (void)fprintf(stderr, "embag-bench: FBGEMM refused a call\n");
-            exit(1);
-        }
+    if (!eb_fbgemm_run(theirs->kernel, theirs->calls, count)) {
+        (void)fprintf(stderr, "embag-bench: FBGEMM refused a call\n");
+        exit(1);
     }
 }
 

@@ -24,9 +24,11 @@ bool eb_fbgemm_is_tuned(const struct eb_fbgemm_shape *shape)
     return false;
 }
 
-bool eb_fbgemm_run(const struct eb_fbgemm_kernel *kernel, const struct eb_fbgemm_call *call)
+bool eb_fbgemm_run(
+    const struct eb_fbgemm_kernel *kernel, const struct eb_fbgemm_call *calls, uint64_t call_count)
 {
     (void)kernel;
-    (void)call;
+    (void)calls;
+    (void)call_count;
     return false;
 }

@@ -5,26 +5,42 @@
 #include <functional>
 #include <new>
 
+using Run = std::function<bool(const eb_fbgemm_call *, std::uint64_t)>;
+
 struct eb_fbgemm_kernel {
-    std::function<bool(const eb_fbgemm_call &)> run;
+    Run run;
 };
 
 namespace
 {
+// Generated code leaves the upper halves of registers dirty, which would slow down all SSE code
+// that comes after it.
+inline void CleanRegisters()
+{
+#if defined(__x86_64__)
+    asm volatile("vzeroupper" ::: "memory");
+#endif
+}
+
 constexpr int kPrefetchRows = 16; // its own default
 
 template <typename Kernel, typename Row, typename Out> auto Bind(Kernel kernel)
 {
-    return [kernel](const eb_fbgemm_call &call) {
-        return kernel(static_cast<std::int64_t>(call.bag_count),
-            static_cast<std::int64_t>(call.index_count), static_cast<std::int64_t>(call.row_count),
-            static_cast<const Row *>(call.rows), call.indices, call.offsets, call.weights,
-            static_cast<Out *>(call.out));
+    return [kernel](const eb_fbgemm_call *calls, std::uint64_t call_count) {
+        bool good = true;
+        for (std::uint64_t i = 0; i < call_count; i++) {
+            const eb_fbgemm_call &call = calls[i];
+            good &= kernel(static_cast<std::int64_t>(call.bag_count),
+                static_cast<std::int64_t>(call.index_count),
+                static_cast<std::int64_t>(call.row_count), static_cast<const Row *>(call.rows),
+                call.indices, call.offsets, call.weights, static_cast<Out *>(call.out));
+            CleanRegisters();
+        }
+        return good;
     };
 }
 
-template <typename Row, typename Out>
-std::function<bool(const eb_fbgemm_call &)> MakeDense(const eb_fbgemm_shape &shape)
+template <typename Row, typename Out> Run MakeDense(const eb_fbgemm_shape &shape)
 {
     auto kernel = fbgemm::GenerateEmbeddingSpMDMWithStrides<Row, std::int64_t, std::int32_t, Out>(
         shape.dim, shape.is_weighted, shape.is_mean, kPrefetchRows, false, true, -1,
@@ -33,8 +49,7 @@ std::function<bool(const eb_fbgemm_call &)> MakeDense(const eb_fbgemm_shape &sha
     return Bind<decltype(kernel), Row, Out>(kernel);
 }
 
-template <typename Out>
-std::function<bool(const eb_fbgemm_call &)> MakeCodes(const eb_fbgemm_shape &shape, int bits)
+template <typename Out> Run MakeCodes(const eb_fbgemm_shape &shape, int bits)
 {
     auto kernel = fbgemm::GenerateEmbeddingSpMDMNBitWithStrides<std::int64_t, std::int32_t, Out>(
         bits, shape.dim, shape.is_weighted, shape.is_mean, kPrefetchRows, false, true, -1,
@@ -44,8 +59,7 @@ std::function<bool(const eb_fbgemm_call &)> MakeCodes(const eb_fbgemm_shape &sha
 }
 
 template <typename Out>
-std::function<bool(const eb_fbgemm_call &)> MakeFp8(
-    const eb_fbgemm_shape &shape, int exponent_bits, int exponent_bias)
+Run MakeFp8(const eb_fbgemm_shape &shape, int exponent_bits, int exponent_bias)
 {
     if (!shape.is_pooled || shape.is_weighted) {
         return {};
@@ -57,8 +71,7 @@ std::function<bool(const eb_fbgemm_call &)> MakeFp8(
     return Bind<decltype(kernel), std::uint8_t, Out>(kernel);
 }
 
-template <typename Out>
-std::function<bool(const eb_fbgemm_call &)> Make(const eb_fbgemm_shape &shape)
+template <typename Out> Run Make(const eb_fbgemm_shape &shape)
 {
     switch (shape.storage) {
     case EB_STORAGE_F32: return MakeDense<float, Out>(shape);
@@ -81,7 +94,7 @@ bool eb_fbgemm_is_built(void)
 
 eb_fbgemm_kernel *eb_fbgemm_create(const eb_fbgemm_shape *shape)
 {
-    std::function<bool(const eb_fbgemm_call &)> run;
+    Run run;
     if (!shape->is_pooled && shape->is_mean) {
         return nullptr;
     }
@@ -108,13 +121,8 @@ bool eb_fbgemm_is_tuned(const eb_fbgemm_shape *shape)
     }
 }
 
-bool eb_fbgemm_run(const eb_fbgemm_kernel *kernel, const eb_fbgemm_call *call)
+bool eb_fbgemm_run(
+    const eb_fbgemm_kernel *kernel, const eb_fbgemm_call *calls, std::uint64_t call_count)
 {
-    bool done = kernel->run(*call);
-#if defined(__x86_64__)
-    // Generated code leaves the upper halves of registers dirty, which would slow down all SSE
-    // code that comes after it.
-    asm volatile("vzeroupper" ::: "memory");
-#endif
-    return done;
+    return kernel->run(calls, call_count);
 }

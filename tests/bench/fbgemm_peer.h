@@ -44,8 +44,9 @@ void eb_fbgemm_destroy(struct eb_fbgemm_kernel *kernel);
 /* Whether the kernel is generated code; else it is FBGEMM's plain reference, and no match. */
 bool eb_fbgemm_is_tuned(const struct eb_fbgemm_shape *shape);
 
-/* false: it refused the call. */
-bool eb_fbgemm_run(const struct eb_fbgemm_kernel *kernel, const struct eb_fbgemm_call *call);
+/* Runs `call_count` calls one after the other. false: it refused one of them. */
+bool eb_fbgemm_run(
+    const struct eb_fbgemm_kernel *kernel, const struct eb_fbgemm_call *calls, uint64_t call_count);
 
 #ifdef __cplusplus
 }
