@@ -14,16 +14,26 @@ packages=(
 tests=(
     libcmocka-dev clang-format protobuf-compiler
     python3 python3-grpcio python3-protobuf python3-numpy
+    gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 )
+# Of arm64's packages the tests need these two, unpacked below a directory of their own: arm64 does
+# not become an architecture of this machine. tests/variants/arm64.cmake looks there.
+arm64=()
+arm64_tests=(libcmocka0 libcmocka-dev)
+arm64_root=/usr/local/aarch64-linux-gnu
 all=(
     clang libclang-rt-14-dev g++ libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc nghttp2-client
 )
 
 case ${1:-} in
 '') ;;
---tests) packages+=("${tests[@]}") ;;
+--tests)
+    packages+=("${tests[@]}")
+    arm64+=("${arm64_tests[@]}")
+    ;;
 --all)
     packages+=("${tests[@]}" "${all[@]}")
+    arm64+=("${arm64_tests[@]}")
     # Node.js may have come from its makers, whose package excludes Debian's npm.
     command -v node >/dev/null || packages+=(nodejs)
     command -v npm >/dev/null || packages+=(npm)
@@ -44,7 +54,7 @@ is_debian() {
 
 if ! is_debian; then
     echo "This is not Debian. Install what these packages of Debian 12 hold," \
-        "then set SKIP_PACKAGES=1:" "${packages[@]}" >&2
+        "then set SKIP_PACKAGES=1:" "${packages[@]}" "${arm64[@]/%/:arm64}" >&2
     exit 1
 fi
 
@@ -53,26 +63,59 @@ for package in "${packages[@]}"; do
     status=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null || true)
     [[ $status == *installed* && $status != *not-installed* ]] || missing+=("$package")
 done
-((${#missing[@]} > 0)) || exit 0
+missing_arm64=()
+for package in "${arm64[@]}"; do
+    [[ -d $arm64_root/usr/share/doc/$package ]] || missing_arm64+=("$package")
+done
+((${#missing[@]} + ${#missing_arm64[@]} > 0)) || exit 0
 
 as_root=()
 if ((EUID != 0)); then
     if ! command -v sudo >/dev/null; then
         echo "Packages are missing, and this is neither root nor is sudo there. As root:" >&2
-        echo "  apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
+        echo "  ${BASH_SOURCE[0]} $*" >&2
         exit 1
     fi
     as_root=(sudo)
 fi
 
-echo "Installing ${missing[*]}"
-apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
-    -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3)
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-install() { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; }
-if ! install >"$log" 2>&1 </dev/null; then
-    cat "$log" >&2
-    echo "apt-get could not install ${missing[*]}" >&2
-    exit 1
-fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+apt_options=(-q -y -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3)
+
+install() {
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "${apt_options[@]}")
+    "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"
+}
+
+# From the same archives as this machine's own packages, by lists of its own.
+unpack_arm64() {
+    local apt=(
+        apt-get "${apt_options[@]}" -o APT::Architecture=arm64 -o APT::Architectures=arm64
+        -o Dir::State="$scratch" -o Dir::State::status="$scratch/status" -o Dir::Cache="$scratch"
+        -o APT::Sandbox::User=root -o Acquire::Languages=none
+    )
+    mkdir -p "$scratch/lists/partial" "$scratch/archives/partial"
+    touch "$scratch/status"
+    "${apt[@]}" update && (cd "$scratch" && "${apt[@]}" download "${missing_arm64[@]}") || return
+    "${as_root[@]}" mkdir -p "$arm64_root" || return
+    for package in "$scratch"/*.deb; do
+        "${as_root[@]}" dpkg -x "$package" "$arm64_root" || return
+    done
+}
+
+# attempt WHAT COMMAND...: speaks only where it fails.
+attempt() {
+    local what=$1
+    shift
+    echo "Installing $what"
+    if ! "$@" >"$scratch/log" 2>&1 </dev/null; then
+        cat "$scratch/log" >&2
+        echo "apt-get could not install $what" >&2
+        return 1
+    fi
+}
+
+((${#missing[@]} == 0)) || attempt "${missing[*]}" install
+# All but the tests on arm64 can do without.
+((${#missing_arm64[@]} == 0)) || attempt "${missing_arm64[*]/%/:arm64}" unpack_arm64 || true

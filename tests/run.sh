@@ -41,6 +41,9 @@ trap 'rm -rf "$scratch"' EXIT
 stop_section() { [[ -z $section_pid ]] || kill -TERM -- "-$section_pid" 2>/dev/null; }
 trap 'stop_section; exit 130' INT TERM
 
+# Lines of the output that are shown in any case: which variants of the kernels were tested.
+shown='processor: .*|[a-z0-9]+: (tested|skipped, .*)'
+
 # section SECONDS_MAX NAME COMMAND...: runs a command or function below, counts its tests, shows
 # the output if any failed.
 section() {
@@ -59,6 +62,7 @@ section() {
     # A command that fails without a failing test has itself failed.
     ((status == 0 || failed > 0)) || failed=1
     ((failed == 0)) || cat "$log"
+    sed -En "s/^([0-9]+: )?($shown)\$/  \2/p" "$log"
     passed_total=$((passed_total + passed))
     failed_total=$((failed_total + failed))
     printf '%s: %d passed, %d failed, %d s\n' "$name" "$passed" "$failed" $((SECONDS - start))
@@ -93,6 +97,9 @@ network_tests() {
         --embag "build/$preset/embag" --build "build/$preset" "$@"
 }
 
+# By an emulator, so of some widths only.
+arm64_tests() { EMBAG_TEST_BEST=neon EMBAG_TEST_WIDTHS=4 unit_tests arm64; }
+
 tidy() { tests/tidy.sh --self-test && tests/tidy.sh; }
 
 free_port() {
@@ -116,8 +123,8 @@ compare_with_grpcpp() {
     tests/bench/unary_cpu.sh --pairs 5 --requests 50000 && echo "1 passed, 0 failed"
 }
 
-export -f configure build build_fuzz unit_tests network_tests tidy free_port quickstart fuzz
-export -f node_tests compare_with_grpcpp
+export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
+export -f fuzz node_tests compare_with_grpcpp
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
@@ -135,6 +142,10 @@ if section 600 "build" build release "${release_options[@]}"; then
     section 300 "unit tests and variants" unit_tests release
     section 300 "network tests" network_tests release
     section 300 "quickstart" quickstart
+    section 300 "variants on older processors, emulated" tests/variants/run_emulated.sh build/release
+fi
+if section 300 "build of kernels for arm64" build arm64; then
+    section 300 "unit tests and variants on arm64, emulated" arm64_tests
 fi
 if section 600 "build with address and undefined sanitizers" build asan; then
     section 400 "unit tests, sanitized" unit_tests asan
