@@ -1,7 +1,7 @@
 #include "kernels/bag_avx512.h"
 
-/* Columns of sums that stay in registers: eight vectors. */
-#define BLOCK_ELEMENTS 128
+/* Columns of sums that stay in registers: sixteen vectors. */
+#define BLOCK_ELEMENTS 256
 
 const struct eb_bag_variant eb_bag_avx512 = {
     .name = "avx512",

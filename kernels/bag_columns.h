@@ -1,6 +1,7 @@
 /* Pooling of floating-point and code rows, the same for every instruction set and storage: blocks
  * of columns, summed in registers. The including file first includes a header of vectors, which
- * defines VEC, LANES and INLINE and the functions vec_set, vec_load(storage, from, count),
+ * defines VEC, LANES, BLOCK_VECTORS (how many sums stay in
+ * registers: 8 or 16) and INLINE and the functions vec_set, vec_load(storage, from, count),
  * vec_add, vec_fma(a, b, c) = a * b + c rounded once, vec_divide, vec_max(x, acc) = x > acc or x
  * is NaN ? x : acc, vec_min, vec_in_order(storage, v), vec_canonical and
  * vec_store(type, v, out, count); and defines ACC (a lane: float or double), ACC_TYPE, ACC_FMA and
@@ -17,8 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Vectors of sums that stay in registers, and the columns of a block. */
-#define BLOCK_VECTORS 8
+/* Columns of a block. */
 #define BLOCK_ELEMENTS (BLOCK_VECTORS * LANES)
 
 /* Bags of fewer rows are not compared with the one before: to pool them costs about as much. */
@@ -199,7 +199,7 @@ INLINE void fold_row(struct shape shape, const struct row *row, unsigned rest, s
         VEC x = vec_load(shape.storage, row->columns, rest);
         sums->acc[0] = fold_vector(shape, row, sums->acc[0], x);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (unsigned v = 0; v < shape.vectors; v++) {
         VEC x = vec_load(shape.storage, row->columns + v * vector_bytes, LANES);
         sums->acc[v] = fold_vector(shape, row, sums->acc[v], x);
@@ -216,7 +216,7 @@ INLINE struct sums sum_rows(struct shape shape, const struct source *source, con
     struct eb_bag_prefetch *prefetch)
 {
     struct sums sums = {.bias = (ACC)-0.0};
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (unsigned v = 0; v < BLOCK_VECTORS; v++) {
         sums.acc[v] = start_fold(shape.fold);
     }
@@ -255,7 +255,7 @@ INLINE void finish(struct shape shape, const struct pass *pass, uint32_t b, stru
     const unsigned vectors = shape.vectors > 0 ? shape.vectors : 1;
     const bool divides = is_sum(shape) && shape.fold != FOLD_SINGLE && pass->divides;
     ACC divisor = divides ? find_divisor(pass->job, b) : 1;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (unsigned v = 0; v < vectors; v++) {
         VEC sum = vec_in_order(shape.storage, sums->acc[v]);
         if (is_code(shape) && is_sum(shape)) {
@@ -290,7 +290,7 @@ INLINE void store_sums(
     if (shape.vectors == 0) {
         vec_store(ACC_TYPE, sums->acc[0], to, rest);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (unsigned v = 0; v < shape.vectors; v++) {
         vec_store(ACC_TYPE, sums->acc[v], to + v * sizeof(VEC), LANES);
     }
@@ -379,6 +379,12 @@ INLINE bool may_repeat(const int64_t *rows, uint32_t count, uint32_t count_befor
 {
     return __builtin_expect(count == count_before && count >= COPY_ROWS_MIN, 1) &&
            __builtin_expect(rows[0] == rows[-(int64_t)count], 0);
+}
+
+/* What does not need to be as fast as it can when rows are cached. */
+INLINE bool is_rare(struct shape shape)
+{
+    return shape.fold == FOLD_MAX || shape.fold == FOLD_MIN || shape.fold == FOLD_VALUE;
 }
 
 INLINE bool has_single_rows(struct shape shape)
@@ -493,62 +499,66 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
         .functions = functions,
         .prefetch = prefetch,
     };
-    pool_columns_fn whole =
-        columns <= BLOCK_ELEMENTS ? functions[fold][(columns + LANES - 1) / LANES] : NULL;
-    if (columns < LANES || (whole && columns % LANES == 0)) {
+    const bool is_one_function =
+        columns < LANES ||
+        (columns % LANES == 0 && columns <= BLOCK_ELEMENTS && functions[fold][columns / LANES]);
+    if (is_one_function) {
         functions[fold][columns / LANES](&pass);
     } else {
         pool_groups(&pass, part, fold);
     }
 }
 
-#define DEFINE_COLUMNS(name, suffix, ...)                                                          \
-    static void name##_##suffix(const struct pass *pass)                                           \
+#define DEFINE_COLUMNS(name, storage, fold, vectors)                                               \
+    static void name##_##vectors(const struct pass *pass)                                          \
     {                                                                                              \
-        const struct shape shape = {__VA_ARGS__};                                                  \
-        if (pass->prefetch) {                                                                      \
-            pool_columns(shape, pass, pass->prefetch);                                             \
-        } else {                                                                                   \
+        const struct shape shape = {storage, fold, vectors};                                       \
+        if (!pass->prefetch && !is_rare(shape)) {                                                  \
             pool_columns(shape, pass, NULL);                                                       \
+        } else {                                                                                   \
+            pool_columns(shape, pass, pass->prefetch);                                             \
         }                                                                                          \
     }
 
-/* Sums have a function for every number of vectors, what is rare for some. */
-#define DEFINE_SOME(name, storage, fold)                                                           \
-    DEFINE_COLUMNS(name, 0, storage, fold, 0)                                                      \
-    DEFINE_COLUMNS(name, 1, storage, fold, 1)                                                      \
-    DEFINE_COLUMNS(name, 2, storage, fold, 2)                                                      \
-    DEFINE_COLUMNS(name, 4, storage, fold, 4)                                                      \
-    DEFINE_COLUMNS(name, 8, storage, fold, 8)
-#define DEFINE_ALL(name, storage, fold)                                                            \
-    DEFINE_SOME(name, storage, fold)                                                               \
-    DEFINE_COLUMNS(name, 3, storage, fold, 3)                                                      \
-    DEFINE_COLUMNS(name, 5, storage, fold, 5)                                                      \
-    DEFINE_COLUMNS(name, 6, storage, fold, 6)                                                      \
-    DEFINE_COLUMNS(name, 7, storage, fold, 7)
-#define LIST_SOME(name)                                                                            \
-    {                                                                                              \
-        name##_0, name##_1, name##_2, NULL, name##_4, NULL, NULL, NULL, name##_8                   \
-    }
-#define LIST_ALL(name)                                                                             \
-    {                                                                                              \
-        name##_0, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8   \
-    }
+/* A whole block of sums at a time where registers allow more than eight vectors. */
+#if BLOCK_VECTORS == 16
+#define DEFINE_BLOCK(name, storage, fold) DEFINE_COLUMNS(name, storage, fold, 16)
+#define LIST_BLOCK(name) [16] = name##_16,
+#else
+#define DEFINE_BLOCK(name, storage, fold)
+#define LIST_BLOCK(name)
+#endif
+
+/* Sums have functions for most numbers of vectors, what is rare for few. */
+#define DEFINE_FEW(name, storage, fold)                                                            \
+    DEFINE_COLUMNS(name, storage, fold, 0)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 1)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 2)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 4)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 8)
+#define DEFINE_MOST(name, storage, fold)                                                           \
+    DEFINE_FEW(name, storage, fold)                                                                \
+    DEFINE_COLUMNS(name, storage, fold, 3)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 6)                                                         \
+    DEFINE_BLOCK(name, storage, fold)
+#define LIST_FEW(name)                                                                             \
+    [0] = name##_0, [1] = name##_1, [2] = name##_2, [4] = name##_4, [8] = name##_8
+#define LIST_MOST(name) LIST_BLOCK(name) LIST_FEW(name), [3] = name##_3, [6] = name##_6
 
 #define DEFINE_POOL(storage, name, function)                                                       \
-    DEFINE_ALL(name##_sum, storage, FOLD_SUM)                                                      \
-    DEFINE_SOME(name##_single, storage, FOLD_SINGLE)                                               \
-    DEFINE_ALL(name##_weighted, storage, FOLD_WEIGHTED)                                            \
-    DEFINE_SOME(name##_max, storage, FOLD_MAX)                                                     \
-    DEFINE_SOME(name##_min, storage, FOLD_MIN)                                                     \
-    DEFINE_SOME(name##_value, storage, FOLD_VALUE)                                                 \
+    DEFINE_MOST(name##_sum, storage, FOLD_SUM)                                                     \
+    DEFINE_MOST(name##_single, storage, FOLD_SINGLE)                                               \
+    DEFINE_MOST(name##_weighted, storage, FOLD_WEIGHTED)                                           \
+    DEFINE_FEW(name##_max, storage, FOLD_MAX)                                                      \
+    DEFINE_FEW(name##_min, storage, FOLD_MIN)                                                      \
+    DEFINE_FEW(name##_value, storage, FOLD_VALUE)                                                  \
     static pool_functions name##_functions[FOLD_COUNT] = {                                         \
-        [FOLD_SUM] = LIST_ALL(name##_sum),                                                         \
-        [FOLD_SINGLE] = LIST_SOME(name##_single),                                                  \
-        [FOLD_WEIGHTED] = LIST_ALL(name##_weighted),                                               \
-        [FOLD_MAX] = LIST_SOME(name##_max),                                                        \
-        [FOLD_MIN] = LIST_SOME(name##_min),                                                        \
-        [FOLD_VALUE] = LIST_SOME(name##_value),                                                    \
+        [FOLD_SUM] = {LIST_MOST(name##_sum)},                                                      \
+        [FOLD_SINGLE] = {LIST_MOST(name##_single)},                                                \
+        [FOLD_WEIGHTED] = {LIST_MOST(name##_weighted)},                                            \
+        [FOLD_MAX] = {LIST_FEW(name##_max)},                                                       \
+        [FOLD_MIN] = {LIST_FEW(name##_min)},                                                       \
+        [FOLD_VALUE] = {LIST_FEW(name##_value)},                                                   \
     };                                                                                             \
     void function(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)                \
     {                                                                                              \

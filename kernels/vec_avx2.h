@@ -9,6 +9,7 @@
 
 #define VEC __m256
 #define LANES 8
+#define BLOCK_VECTORS 8
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -8,6 +8,7 @@
 
 #define VEC __m512
 #define LANES 16
+#define BLOCK_VECTORS 16
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -11,6 +11,7 @@
 
 #define VEC float32x4_t
 #define LANES 4
+#define BLOCK_VECTORS 8
 
 #define INLINE static inline __attribute__((always_inline))
 
