@@ -97,6 +97,8 @@ network_tests() {
         --embag "build/$preset/embag" --build "build/$preset" "$@"
 }
 
+old_processor_tests() { tests/variants/run_emulated.sh build/release; }
+
 # By an emulator, so of some widths only.
 arm64_tests() { EMBAG_TEST_BEST=neon EMBAG_TEST_WIDTHS=4 unit_tests arm64; }
 
@@ -124,7 +126,7 @@ compare_with_grpcpp() {
 }
 
 export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
-export -f fuzz node_tests compare_with_grpcpp
+export -f old_processor_tests fuzz node_tests compare_with_grpcpp
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
@@ -142,7 +144,7 @@ if section 600 "build" build release "${release_options[@]}"; then
     section 300 "unit tests and variants" unit_tests release
     section 300 "network tests" network_tests release
     section 300 "quickstart" quickstart
-    section 300 "variants on older processors, emulated" tests/variants/run_emulated.sh build/release
+    section 300 "variants on older processors, emulated" old_processor_tests
 fi
 if section 300 "build of kernels for arm64" build arm64; then
     section 300 "unit tests and variants on arm64, emulated" arm64_tests
