@@ -2,9 +2,13 @@
 
 #include <assert.h>
 
+/* Best or within 2 % of it for every class on a Sapphire Rapids virtual machine: 2 GB of f32, ns
+ * per row of 128, 256, 512 and 1024 bytes 12.8, 17.4, 32.6 and 64.7, without the far
+ * calls 13.9, 20.4, 32.9 and 66.2, with 16 rows into the first cache instead 18.2, 27.4, 44.1
+ * and 86.6. */
 const struct eb_bag_schedules eb_bag_schedules_default = {
-    .of_class = {{64, false, 32, false}, {64, false, 32, false}, {64, false, 32, false},
-        {64, false, 32, false}, {64, false, 32, false}},
+    .of_class = {{128, false, 64, false}, {128, false, 64, false}, {128, false, 64, false},
+        {128, false, 64, false}, {128, false, 64, false}},
     .cached_bytes = 1 << 20,
 };
 
@@ -115,21 +119,22 @@ static bool has_scales_with_rows(const struct eb_table *table)
            (uintptr_t)table->rows - (uintptr_t)table->scales < table->row_stride_bytes;
 }
 
-/* Bytes [first, end) of row 0 that the run's columns, up to `element_end`, take. */
+/* Bytes [first, end) of row 0 that columns of a part take. */
 struct range {
     uintptr_t first;
     uintptr_t end;
 };
 
-static struct range find_range(const struct eb_bag_cursor *cursor, uint32_t element_end)
+static struct range find_range(
+    const struct eb_bag_part *part, uint32_t element, uint32_t element_end)
 {
-    const struct eb_table *table = cursor->part.job->table;
+    const struct eb_table *table = part->job->table;
     const uintptr_t rows = (uintptr_t)table->rows;
     struct range range = {
-        .first = rows + (uint64_t)cursor->element * eb_storage_bits(table->storage) / 8,
+        .first = rows + (uint64_t)element * eb_storage_bits(table->storage) / 8,
         .end = rows + eb_storage_row_bytes(table->storage, element_end),
     };
-    if (has_scales_with_rows(table) && cursor->element == cursor->part.element_first) {
+    if (has_scales_with_rows(table) && element == part->element_first) {
         range.first = (uintptr_t)table->scales;
     }
     return range;
@@ -141,7 +146,7 @@ static void aim(
 {
     const struct eb_table *table = cursor->part.job->table;
     const struct eb_bag_schedule *schedule = find_schedule(prefetch, table);
-    const struct range range = find_range(cursor, element_end);
+    const struct range range = find_range(&cursor->part, cursor->element, element_end);
     uint64_t bytes = range.end - range.first;
     cursor->base = range.first;
     cursor->row_stride_bytes = table->row_stride_bytes;
@@ -212,26 +217,77 @@ static uint64_t count_ahead(
     return cursor->called + (uint64_t)(cursor->at - cursor->begin) - prefetch->pooled;
 }
 
-static void run_ahead(
-    struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint16_t row_count)
+/* Leaves `row_count` rows to the other cursor. */
+static void skip(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint64_t row_count)
 {
-    for (uint64_t ahead = count_ahead(prefetch, cursor); ahead < row_count; ahead++) {
-        eb_bag_cursor_step(prefetch, cursor);
+    while (row_count > 0 && (cursor->at != cursor->end || eb_bag_cursor_enter(prefetch, cursor))) {
+        uint64_t left = (uint64_t)(cursor->end - cursor->at);
+        uint64_t some = row_count < left ? row_count : left;
+        cursor->at += some;
+        row_count -= some;
     }
+}
+
+/* Both cursors in turns, so that the pages of far rows are looked up while near rows are read. */
+static void run_ahead(struct eb_bag_prefetch *prefetch, const struct eb_bag_schedule *schedule)
+{
+    uint64_t near_ahead = count_ahead(prefetch, &prefetch->near);
+    uint64_t far_ahead = count_ahead(prefetch, &prefetch->far);
+    if (far_ahead < schedule->near_rows && schedule->near_rows < schedule->far_rows) {
+        skip(prefetch, &prefetch->far, schedule->near_rows - far_ahead);
+        far_ahead = schedule->near_rows;
+    }
+    while (near_ahead < schedule->near_rows || far_ahead < schedule->far_rows) {
+        if (near_ahead < schedule->near_rows) {
+            eb_bag_cursor_step(prefetch, &prefetch->near);
+            near_ahead++;
+        }
+        if (far_ahead < schedule->far_rows) {
+            eb_bag_cursor_step(prefetch, &prefetch->far);
+            far_ahead++;
+        }
+    }
+}
+
+static uint64_t count_rows(const struct eb_bag_part *part)
+{
+    const uint32_t *starts = part->job->starts;
+    return starts ? starts[part->bag_end] - starts[part->bag_first]
+                  : part->bag_end - part->bag_first;
 }
 
 void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part)
 {
     const struct eb_bag_job *job = part->job;
-    const struct eb_bag_schedule *schedule = find_schedule(prefetch, job->table);
-    run_ahead(prefetch, &prefetch->far, schedule->far_rows);
-    run_ahead(prefetch, &prefetch->near, schedule->near_rows);
+    run_ahead(prefetch, find_schedule(prefetch, job->table));
     /* From here on a step for each row of each block keeps the distance. */
-    uint64_t row_count = part->bag_end - part->bag_first;
-    if (job->starts) {
-        row_count = job->starts[part->bag_end] - job->starts[part->bag_first];
-    }
     uint32_t block = prefetch->block_elements[job->table->storage];
     uint32_t columns = part->element_end - part->element_first;
-    prefetch->pooled += row_count * ((columns + block - 1) / block);
+    prefetch->pooled += count_rows(part) * ((columns + block - 1) / block);
+}
+
+bool eb_bag_prefetch_short(const struct eb_bag_part *part)
+{
+    const struct eb_bag_job *job = part->job;
+    const struct eb_table *table = job->table;
+    const uint64_t row_count = count_rows(part);
+    if (row_count > EB_BAG_SHORT_ROWS) {
+        return false;
+    }
+    const struct range range = find_range(part, part->element_first, part->element_end);
+    const int64_t *rows =
+        job->rows + (job->starts ? job->starts[part->bag_first] : part->bag_first);
+    const uintptr_t scales = has_scales_with_rows(table) ? 0 : (uintptr_t)table->scales;
+    for (uint64_t i = 0; row_count > 1 && i < row_count; i++) {
+        uintptr_t offset = (uintptr_t)rows[i] * table->row_stride_bytes;
+        for (uintptr_t at = range.first; at < range.end; at += EB_LINE_BYTES) {
+            __builtin_prefetch((const void *)(at + offset), 0, 2);
+        }
+        __builtin_prefetch((const void *)(range.end - 1 + offset), 0, 2);
+        if (scales) {
+            uintptr_t scale = scales + (uintptr_t)rows[i] * table->scale_stride_bytes;
+            __builtin_prefetch((const void *)scale, 0, 2);
+        }
+    }
+    return true;
 }

@@ -9,6 +9,7 @@
 
 #define EB_LINE_BYTES 64
 #define EB_BAG_GROUP_ROWS 64
+#define EB_BAG_SHORT_ROWS 64
 
 /* How far ahead, in rows, and what is called for rows of one size class. */
 struct eb_bag_schedule {
@@ -97,6 +98,10 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
 /* To be called for each part of the tile whose rows are called, in order: brings the cursors as far
  * ahead as the rows' class wants. */
 void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
+
+/* Calls all rows of a part at once, where they are so few that cursors would cost more than they
+ * bring. false: they are more. */
+bool eb_bag_prefetch_short(const struct eb_bag_part *part);
 
 /* A tile has been pooled of which no row is called. */
 static inline void eb_bag_prefetch_forget(struct eb_bag_prefetch *prefetch)

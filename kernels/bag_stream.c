@@ -29,10 +29,13 @@ void eb_bag_stream_pool(
     struct eb_bag_stream *stream, const struct eb_bag_tile *tile, const struct eb_bag_tile *next)
 {
     struct eb_bag_prefetch *prefetch = &stream->prefetch;
+    /* Unless its rows have been called already. */
+    bool may_be_short = tile->job_count == 1 && !next && prefetch->tile_count < 2;
     bool has_begun = false;
     for (uint32_t n = 0; n < tile->job_count; n++) {
         const struct eb_bag_part part = eb_bag_tile_part(tile, n);
-        bool is_called = eb_bag_prefetch_calls(prefetch, part.job->table);
+        bool is_called = eb_bag_prefetch_calls(prefetch, part.job->table) &&
+                         !(may_be_short && eb_bag_prefetch_short(&part));
         if (is_called && !has_begun) {
             eb_bag_prefetch_begin(prefetch, tile, next);
             has_begun = true;
