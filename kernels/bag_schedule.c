@@ -1,0 +1,80 @@
+#include "kernels/bag_schedule.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Digits at *at, which is moved behind them. A number past the limit becomes one past it. */
+static bool read_rows(const char **at, uint16_t *out)
+{
+    unsigned rows = 0;
+    if (!isdigit((unsigned char)**at)) {
+        return false;
+    }
+    for (; isdigit((unsigned char)**at); (*at)++) {
+        rows = rows * 10 + (unsigned)(**at - '0');
+        rows = rows <= EB_BAG_SCHEDULE_ROWS_MAX ? rows : EB_BAG_SCHEDULE_ROWS_MAX + 1;
+    }
+    *out = (uint16_t)rows;
+    return true;
+}
+
+/* Whether the text has the form of a schedule. */
+static bool read_form(const char *at, struct eb_bag_schedule *out)
+{
+    if (!read_rows(&at, &out->far_rows)) {
+        return false;
+    }
+    out->far_is_whole = *at == 'w';
+    at += *at == 'w';
+    if (*at++ != ':' || !read_rows(&at, &out->near_rows)) {
+        return false;
+    }
+    out->near_is_l1 = strcmp(at, ":l1") == 0;
+    return out->near_is_l1 || strcmp(at, ":l2") == 0;
+}
+
+const char *eb_bag_schedule_parse(const char *text, struct eb_bag_schedule *out)
+{
+    struct eb_bag_schedule schedule = {0};
+    if (strcmp(text, "off") == 0) {
+        *out = schedule;
+        return NULL;
+    }
+    if (!read_form(text, &schedule)) {
+        return "not off or FAR:NEAR:LEVEL, such as 128:64:l2, 64w:4:l1 or 0:16:l1";
+    }
+    if (schedule.far_rows > EB_BAG_SCHEDULE_ROWS_MAX ||
+        schedule.near_rows > EB_BAG_SCHEDULE_ROWS_MAX) {
+        return "more than 4096 rows ahead";
+    }
+    if (schedule.far_rows > 0 && schedule.far_rows <= schedule.near_rows) {
+        return "FAR is not beyond NEAR: give 0 for one distance alone";
+    }
+    *out = schedule;
+    return NULL;
+}
+
+void eb_bag_schedule_format(
+    const struct eb_bag_schedule *schedule, char out[EB_BAG_SCHEDULE_TEXT_BYTES])
+{
+    if (eb_bag_schedule_is_off(schedule)) {
+        snprintf(out, EB_BAG_SCHEDULE_TEXT_BYTES, "off");
+        return;
+    }
+    snprintf(out, EB_BAG_SCHEDULE_TEXT_BYTES, "%u%s:%u:%s", schedule->far_rows,
+        schedule->far_is_whole ? "w" : "", schedule->near_rows, schedule->near_is_l1 ? "l1" : "l2");
+}
+
+bool eb_bag_schedule_is_off(const struct eb_bag_schedule *schedule)
+{
+    return schedule->far_rows == 0 && schedule->near_rows == 0;
+}
+
+void eb_bag_schedule_spread(const struct eb_bag_schedule *schedule, struct eb_bag_schedules *out)
+{
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
+        out->of_class[class] = *schedule;
+    }
+    out->cached_bytes = eb_bag_schedule_is_off(schedule) ? UINT64_MAX : out->cached_bytes;
+}

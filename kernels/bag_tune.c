@@ -1,0 +1,199 @@
+#include "kernels/bag_tune.h"
+
+#include "kernels/bag_stream.h"
+
+#include <time.h>
+#include <unistd.h>
+
+/* Of these the fastest counts: whatever disturbs a measurement makes it slower. */
+#define ROUNDS 5
+/* Fewer say nothing. */
+#define ROUNDS_MIN 3
+/* What a candidate must be faster by than the default, of which noise is less. */
+#define GAIN_MIN 0.05
+
+/* Memory so many times as large as the second-level cache, and no smaller than this. */
+#define BYTES_PER_CACHE 32
+#define BYTES_MIN (UINT64_C(64) << 20)
+#define CACHE_BYTES_UNKNOWN (UINT64_C(1) << 20)
+/* As many rows as 32 random bits choose from. */
+#define ROWS_MAX UINT32_MAX
+
+/* Measured on a Sapphire Rapids virtual machine, 2 GB of f32 in pages of 2 MiB, one thread, ns per
+ * row of 128, 256, 512 and 1024 bytes. On Zen 4 the last was best for tables of 12 GB. Rows of 64
+ * bytes are bound by page walks: 10.9 with all but 0:16:l1, 12.4 with that. */
+const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT] = {
+    {128, false, 64, false}, /* 12.8 17.4 32.6 64.7 */
+    {64, false, 32, false},  /* 12.8 18.4 32.4 64.6 */
+    {64, false, 16, false},  /* 12.7 18.0 34.6 68.2 */
+    {0, false, 64, false},   /* 13.9 20.4 32.9 66.2 */
+    {0, false, 32, false},   /* best on Zen 4 for tables of 2 GB */
+    {0, false, 16, true},    /* 18.2 27.4 44.1 86.6 */
+    {64, false, 16, true},   /* for processors on which the second cache's hint is in vain */
+    {0, false, 0, false}, {64, true, 4, true}, /* 14.2 19.6 35 72 */
+};
+
+struct trial {
+    struct eb_bag_tune_scratch *scratch;
+    uint64_t (*now_ns)(void);
+    uint64_t random;
+    struct eb_table table;
+    struct eb_bag_job job;
+    struct eb_bag_schedules schedules; /* of_class[class] is what is tried */
+    struct eb_bag_stream stream;
+    unsigned class;
+};
+
+static uint64_t read_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t eb_bag_tune_cache_bytes(void)
+{
+    long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? (uint64_t)bytes : CACHE_BYTES_UNKNOWN;
+}
+
+uint64_t eb_bag_tune_bytes_min(void)
+{
+    uint64_t bytes = eb_bag_tune_cache_bytes() * BYTES_PER_CACHE;
+    return bytes > BYTES_MIN ? bytes : BYTES_MIN;
+}
+
+unsigned eb_bag_tune_choose(const double ns_per_row[EB_BAG_TUNE_CANDIDATE_COUNT])
+{
+    unsigned best = 0;
+    for (unsigned i = 1; i < EB_BAG_TUNE_CANDIDATE_COUNT; i++) {
+        best = ns_per_row[i] < ns_per_row[best] ? i : best;
+    }
+    return ns_per_row[best] < ns_per_row[0] * (1 - GAIN_MIN) ? best : 0;
+}
+
+/* Bags of rows of f32 that are summed, what most lookups do. The memory may hold anything:
+ * processors with vector functions add subnormals and NaNs as fast as other numbers, or nearly so.
+ */
+static void init(struct trial *trial, const struct eb_bag_tune_task *task)
+{
+    uintptr_t to_line = -(uintptr_t)task->base & (EB_LINE_BYTES - 1);
+    trial->scratch = task->scratch;
+    trial->now_ns = task->now_ns ? task->now_ns : read_clock;
+    trial->random = 1;
+    trial->table = (struct eb_table){
+        .rows = (const uint8_t *)task->base + to_line,
+        .storage = EB_STORAGE_F32,
+        .type = EB_F32,
+        .unknown_row = -1,
+    };
+    trial->job = (struct eb_bag_job){
+        .table = &trial->table,
+        .rows = task->scratch->rows,
+        .starts = task->scratch->starts,
+        .bag_count = EB_BAG_TUNE_BAGS,
+        .reduction = EB_REDUCTION_SUM,
+        .output_type = EB_F32,
+        .default_row = -1,
+        .out = task->scratch->out,
+    };
+    for (uint32_t bag = 0; bag <= EB_BAG_TUNE_BAGS; bag++) {
+        task->scratch->starts[bag] = bag * EB_BAG_TUNE_BAG_ROWS;
+    }
+    trial->schedules.cached_bytes = 0;
+    eb_bag_stream_init(&trial->stream, task->ops, &trial->schedules);
+}
+
+/* Rows of the class's size, as many as the memory holds. */
+static void take_class(struct trial *trial, const struct eb_bag_tune_task *task, unsigned class)
+{
+    uint64_t row_bytes = (uint64_t)EB_LINE_BYTES << class;
+    uint64_t skipped = (uintptr_t)trial->table.rows - (uintptr_t)task->base;
+    trial->class = class;
+    trial->table.row_count = (task->bytes - skipped) / row_bytes;
+    if (trial->table.row_count > ROWS_MAX) {
+        trial->table.row_count = ROWS_MAX;
+    }
+    trial->table.row_stride_bytes = row_bytes;
+    trial->table.row_elements = (uint32_t)(row_bytes / sizeof(float));
+    trial->job.out_stride_bytes = row_bytes;
+}
+
+/* By the upper bits of a linear congruential generator: nothing here needs better ones. */
+static void draw_rows(struct trial *trial)
+{
+    for (uint32_t i = 0; i < EB_BAG_TUNE_ROWS; i++) {
+        trial->random =
+            trial->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        trial->scratch->rows[i] = (int64_t)((trial->random >> 32) * trial->table.row_count >> 32);
+    }
+}
+
+/* One measurement, in ns per row. */
+static double measure(struct trial *trial, const struct eb_bag_schedule *schedule)
+{
+    const struct eb_bag_tile tile = {
+        .jobs = &trial->job,
+        .job_count = 1,
+        .bag_end = EB_BAG_TUNE_BAGS,
+        .element_end = UINT32_MAX,
+    };
+    draw_rows(trial);
+    trial->schedules.of_class[trial->class] = *schedule;
+    uint64_t begin_ns = trial->now_ns();
+    eb_bag_stream_pool(&trial->stream, &tile, NULL);
+    return (double)(trial->now_ns() - begin_ns) / EB_BAG_TUNE_ROWS;
+}
+
+/* Every candidate once. false: there was no time for that, and nothing counts. */
+static bool run_round(struct trial *trial, uint64_t end_ns, double *fastest, bool is_first)
+{
+    double figures[EB_BAG_TUNE_CANDIDATE_COUNT];
+    for (unsigned i = 0; i < EB_BAG_TUNE_CANDIDATE_COUNT; i++) {
+        if (trial->now_ns() >= end_ns) {
+            return false;
+        }
+        figures[i] = measure(trial, &eb_bag_tune_candidates[i]);
+    }
+    for (unsigned i = 0; i < EB_BAG_TUNE_CANDIDATE_COUNT; i++) {
+        fastest[i] = is_first || figures[i] < fastest[i] ? figures[i] : fastest[i];
+    }
+    return true;
+}
+
+static void measure_class(struct trial *trial, struct eb_bag_tune_class *out)
+{
+    uint64_t end_ns = trial->now_ns() + EB_BAG_TUNE_CLASS_MS_MAX * UINT64_C(1000000);
+    unsigned round = 0;
+    while (round < ROUNDS && run_round(trial, end_ns, out->ns_per_row, round == 0)) {
+        round++;
+    }
+    out->is_measured = round >= ROUNDS_MIN;
+    if (out->is_measured) {
+        out->chosen = eb_bag_tune_choose(out->ns_per_row);
+    }
+}
+
+void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *out,
+    struct eb_bag_tune_report *report)
+{
+    struct trial trial;
+    *out = eb_bag_schedules_default;
+    out->cached_bytes = eb_bag_tune_cache_bytes();
+    *report = (struct eb_bag_tune_report){0};
+    if (task->bytes < eb_bag_tune_bytes_min()) {
+        return;
+    }
+    init(&trial, task);
+    uint64_t begin_ns = trial.now_ns();
+    /* The long rows first: they leave the tables of pages as warm as serving does. */
+    for (unsigned n = EB_BAG_ROW_CLASS_COUNT; n-- > 0;) {
+        take_class(&trial, task, n);
+        if (!eb_bag_prefetch_calls(&trial.stream.prefetch, &trial.table)) {
+            return;
+        }
+        measure_class(&trial, &report->of_class[n]);
+        out->of_class[n] = eb_bag_tune_candidates[report->of_class[n].chosen];
+    }
+    report->elapsed_ns = trial.now_ns() - begin_ns;
+}

@@ -1,0 +1,63 @@
+/* Measures how far ahead rows are best called on this machine, for each class of row sizes: pools
+ * random rows of a large piece of memory with each of a few schedules in turns, and takes the
+ * fastest. What it costs is bounded by the clock, some tens of milliseconds where nothing else
+ * runs. Results are discarded; no result of a lookup depends on what is chosen.
+ * Thread: one, on which nothing else should be running. Memory: the caller's, borrowed for the
+ * call; what is measured is read only. */
+#pragma once
+
+#include "kernels/bag_ops.h"
+#include "kernels/bag_prefetch.h"
+
+/* The first is the default, which another must beat. */
+#define EB_BAG_TUNE_CANDIDATE_COUNT 9
+extern const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT];
+
+/* One measurement. */
+#define EB_BAG_TUNE_BAGS 64
+#define EB_BAG_TUNE_BAG_ROWS 64
+#define EB_BAG_TUNE_ROWS (EB_BAG_TUNE_BAGS * EB_BAG_TUNE_BAG_ROWS)
+/* Rows of the last class are measured so long. */
+#define EB_BAG_TUNE_ROW_BYTES_MAX (EB_LINE_BYTES << (EB_BAG_ROW_CLASS_COUNT - 1))
+
+/* Each class stops measuring when it has taken so long, and then takes what is known. */
+#define EB_BAG_TUNE_CLASS_MS_MAX 40
+
+/* Where rows to measure with are put, and their results: the caller's, in any state. */
+struct eb_bag_tune_scratch {
+    int64_t rows[EB_BAG_TUNE_ROWS];
+    uint32_t starts[EB_BAG_TUNE_BAGS + 1];
+    uint8_t out[EB_BAG_TUNE_BAGS * EB_BAG_TUNE_ROW_BYTES_MAX];
+};
+
+struct eb_bag_tune_task {
+    const struct eb_bag_ops *ops;
+    const void *base; /* [bytes] of any contents, such as the rows of a table; at any alignment */
+    uint64_t bytes;
+    struct eb_bag_tune_scratch *scratch;
+    uint64_t (*now_ns)(void); /* NULL: the system's monotonic clock */
+};
+
+struct eb_bag_tune_class {
+    bool is_measured;
+    unsigned chosen; /* of the candidates */
+    double ns_per_row[EB_BAG_TUNE_CANDIDATE_COUNT];
+};
+
+struct eb_bag_tune_report {
+    struct eb_bag_tune_class of_class[EB_BAG_ROW_CLASS_COUNT];
+    uint64_t elapsed_ns;
+};
+
+/* Fills *out and the report. Classes keep the default where there was no time to measure them, all
+ * of them where the memory is less than eb_bag_tune_bytes_min or the ops have no function that
+ * calls rows of f32. Tables that the second-level cache holds are not called. */
+void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *out,
+    struct eb_bag_tune_report *report);
+
+/* Less memory than this is measured in vain: too much of it is cached. */
+uint64_t eb_bag_tune_bytes_min(void);
+/* Of the second-level cache of one core, as far as the system says; at least 1. */
+uint64_t eb_bag_tune_cache_bytes(void);
+/* The fastest candidate; the first, unless it is slower by more than what may be noise. */
+unsigned eb_bag_tune_choose(const double ns_per_row[EB_BAG_TUNE_CANDIDATE_COUNT]);
