@@ -13,6 +13,6 @@ const struct eb_bag_ops *eb_bag_ops_at(size_t n);
 const char *eb_bag_ops_name(const struct eb_bag_ops *ops);
 bool eb_bag_ops_runs_here(const struct eb_bag_ops *ops);
 
-/* Roughly how many times longer than a vectorised function takes for the same bytes: 1 where there
- * is one for rows stored so. For deciding where work runs. */
-unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops, enum eb_storage storage);
+/* Roughly how many times longer than vector functions the table's take for the same bytes: 1 for
+ * all but the reference's. For deciding where work runs. */
+unsigned eb_bag_ops_slowness(const struct eb_bag_ops *ops);

@@ -19,8 +19,6 @@ static void pool_part(const struct eb_bag_variant *variant, const struct eb_bag_
     eb_bag_pool_fn pool = variant->pool[job->table->storage];
     if (job->reduction == EB_REDUCTION_NONE && !job->weights && eb_bag_is_copied(job)) {
         pool = eb_bag_copy_part;
-    } else if (!pool) {
-        pool = eb_bag_ref.pool[job->table->storage];
     }
     pool(part, prefetch);
 }

@@ -1,5 +1,5 @@
-/* What one instruction set offers: a pool function by how rows are stored. Only the files that
- * define a variant, and bag_ops.c, which chooses, include this.
+/* What one instruction set offers: a pool function for every way in which rows are stored. Only the
+ * files that define a variant, and bag_ops.c, which chooses, include this.
  * Thread: the tables are const. Memory: none. */
 #pragma once
 
@@ -12,14 +12,13 @@ typedef void (*eb_bag_pool_fn)(const struct eb_bag_part *part, struct eb_bag_pre
 
 struct eb_bag_variant {
     const char *name;
-    eb_bag_pool_fn pool[EB_STORAGE_COUNT]; /* NULL: the reference's serves */
+    eb_bag_pool_fn pool[EB_STORAGE_COUNT];
     /* Columns that are pooled in one pass over a bag's rows; 0: no steps are taken. */
     uint32_t block_elements[EB_STORAGE_COUNT];
 };
 
 const struct eb_bag_variant *eb_bag_ops_variant(const struct eb_bag_ops *ops);
 
-/* The reference has a function for every storage. */
 extern const struct eb_bag_variant eb_bag_ref;
 /* In builds for x86-64 only. */
 extern const struct eb_bag_variant eb_bag_avx2;

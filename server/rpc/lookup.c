@@ -210,12 +210,11 @@ static void on_work_done(struct eb_work *work, enum eb_work_outcome outcome)
 static bool is_small(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
-    const struct eb_bag_ops *ops = lookup->home->context->ops;
     uint64_t gather_bytes = 0;
     for (size_t i = 0; i < plan->count; i++) {
-        const struct eb_bag_job *job = &plan->jobs[i];
-        gather_bytes += job->gather_bytes * eb_bag_ops_slowness(ops, job->table->storage);
+        gather_bytes += plan->jobs[i].gather_bytes;
     }
+    gather_bytes *= eb_bag_ops_slowness(lookup->home->context->ops);
     uint64_t work_us = gather_bytes / GATHER_BYTES_PER_US +
                        plan->values_bytes / WRITE_BYTES_PER_US + plan->result_rows / BAGS_PER_US;
     return lookup->home->queued_count == 0 &&

@@ -1,0 +1,12 @@
+/* f64 rows with AVX-512. */
+#include "kernels/bag_avx512.h"
+
+#include "kernels/vec_f64_avx512.h"
+
+#define ACC double
+#define ACC_TYPE EB_F64
+#define ACC_FMA fma
+#define ACC_SQRT sqrt
+#include "kernels/bag_columns.h"
+
+DEFINE_POOL(EB_STORAGE_F64, f64, eb_bag_avx512_f64)

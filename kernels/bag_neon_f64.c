@@ -1,0 +1,12 @@
+/* f64 rows with Advanced SIMD. */
+#include "kernels/bag_neon.h"
+
+#include "kernels/vec_f64_neon.h"
+
+#define ACC double
+#define ACC_TYPE EB_F64
+#define ACC_FMA fma
+#define ACC_SQRT sqrt
+#include "kernels/bag_columns.h"
+
+DEFINE_POOL(EB_STORAGE_F64, f64, eb_bag_neon_f64)
