@@ -120,9 +120,11 @@ static void init_meta2021(struct eb_bench_sampler *sampler, uint32_t indices_per
     uint64_t first = 0;
     for (unsigned bin = EB_BENCH_BIN_COUNT - 1; bin > 0; bin--) {
         uint64_t rows = (uint64_t)(count_bin_rows(bin, accesses) * shrink);
+        uint64_t rows_left = sampler->row_count - first;
+        rows = rows > 0 ? rows : 1;
         sampler->bin_first[bin] = first;
-        sampler->bin_rows[bin] = rows > 0 ? rows : 1;
-        /* A table of a few rows: the last one is shared. */
+        sampler->bin_rows[bin] = rows < rows_left ? rows : rows_left;
+        /* In a table of a few rows the last ones are shared. */
         first += first + sampler->bin_rows[bin] < sampler->row_count ? sampler->bin_rows[bin] : 0;
     }
     sampler->bin_first[0] = first;
@@ -171,6 +173,7 @@ uint64_t eb_bench_sampler_scatter(const struct eb_bench_sampler *sampler, uint64
     /* Each step is a bijection of numbers of so many bits; what falls outside the table goes
      * round again. */
     uint64_t x = rank;
+    assert(rank < sampler->row_count);
     do {
         x = (x + UINT64_C(0x2545F4914F6CDD1D)) * UINT64_C(0xD1342543DE82EF95) & sampler->mask;
         x ^= x >> sampler->half_bits;

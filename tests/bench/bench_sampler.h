@@ -48,7 +48,7 @@ void eb_bench_sampler_init(struct eb_bench_sampler *sampler,
     uint64_t seed);
 /* The next row. */
 uint64_t eb_bench_sampler_draw(struct eb_bench_sampler *sampler);
-/* The row of a rank: every one once. */
+/* The row of a rank below the number of rows: every one once. */
 uint64_t eb_bench_sampler_scatter(const struct eb_bench_sampler *sampler, uint64_t rank);
 /* 64 random bits. */
 uint64_t eb_bench_sampler_bits(struct eb_bench_sampler *sampler);

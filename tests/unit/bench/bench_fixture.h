@@ -1,0 +1,22 @@
+/* A small table with a stock of indices and a case on it.
+ * Thread: one. Memory: until deinit. */
+#pragma once
+
+#include "tests/bench/bench_case.h"
+#include "tests/bench/bench_stock.h"
+
+struct bench_fixture {
+    struct eb_bench_table table;
+    struct eb_bench_stock stock;
+    int32_t *offsets;
+    struct eb_bench_feed feed;
+    struct eb_bench_case bench; /* 3 bags of 5 rows, one thread, STEADY, 16 batches */
+};
+
+#define BENCH_FIXTURE_BAGS 3
+#define BENCH_FIXTURE_INDICES 5
+#define BENCH_FIXTURE_BATCHES 16
+
+/* Rows of 24 elements, 100 of them; the peer's rows too. */
+void bench_fixture_init(struct bench_fixture *fixture, enum eb_storage storage, bool has_weights);
+void bench_fixture_deinit(struct bench_fixture *fixture);
