@@ -17,3 +17,18 @@ uint64_t eb_row_stride(uint64_t row_bytes)
     uint64_t stride = (row_bytes + unit - 1) & ~(unit - 1);
     return stride - row_bytes <= row_bytes / 4 ? stride : row_bytes;
 }
+
+struct eb_row_format eb_row_format_of(enum eb_storage storage, uint32_t elements)
+{
+    struct eb_row_format format = {0};
+    if (eb_storage_is_code(storage)) {
+        format.row_offset_bytes = sizeof(struct eb_row_scale);
+    }
+    format.bytes_max = format.row_offset_bytes + eb_storage_row_bytes(storage, elements);
+    uint64_t row_bytes = format.bytes_max;
+    if (eb_storage_is_code(storage)) {
+        row_bytes = (row_bytes + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+    }
+    format.stride_bytes = eb_row_stride(row_bytes);
+    return format;
+}

@@ -24,7 +24,7 @@
  * Thread: pure functions. Memory: none. */
 #pragma once
 
-#include <stdint.h>
+#include "kernels/table.h"
 
 /* What a table's base is aligned to, at least, for the stride's promise to hold. */
 #define EB_ROW_LINE_BYTES 64
@@ -33,3 +33,15 @@
  * with which no row touches more than ceil(row_bytes / 64) cache lines if that is at most
  * row_bytes * 5 / 4, otherwise row_bytes. */
 uint64_t eb_row_stride(uint64_t row_bytes);
+
+/* How rows of a storage lie in our own tables. Codes have their scale and bias in front of them:
+ * in a table of gigabytes each page that a row touches has to be looked up, and a second array
+ * would be a second page. Measured with 2 GB of int8, 128 columns: 21 ns a row so, 28 apart. In an
+ * array apart rows are shorter by eight bytes, which is worth more where that array is cached. */
+struct eb_row_format {
+    uint64_t row_offset_bytes; /* of the elements of row 0; its scale and bias lie at 0 */
+    uint64_t stride_bytes;     /* a multiple of 4 where there are scales */
+    uint64_t bytes_max;        /* row r occupies no byte from r * stride_bytes + this on */
+};
+
+struct eb_row_format eb_row_format_of(enum eb_storage storage, uint32_t elements);

@@ -77,6 +77,31 @@ static void takes_the_largest_row(void **state)
     assert_true(eb_row_stride(largest - 1) == largest);
 }
 
+static void puts_scales_in_front_of_codes(void **state)
+{
+    (void)state;
+    for (uint32_t elements = 1; elements <= 600; elements++) {
+        struct eb_row_format format = eb_row_format_of(EB_STORAGE_INT4, elements);
+        assert_int_equal(format.row_offset_bytes, sizeof(struct eb_row_scale));
+        assert_int_equal(format.bytes_max, 8 + (elements + 1) / 2);
+        assert_true(format.stride_bytes >= format.bytes_max);
+        assert_int_equal(format.stride_bytes % sizeof(float), 0);
+    }
+    assert_int_equal(eb_row_format_of(EB_STORAGE_INT8, 128).stride_bytes, 136);
+    assert_int_equal(eb_row_format_of(EB_STORAGE_INT2, 64).stride_bytes, 24);
+}
+
+static void leaves_other_rows_as_they_are(void **state)
+{
+    (void)state;
+    struct eb_row_format format = eb_row_format_of(EB_STORAGE_F32, 26);
+    assert_int_equal(format.row_offset_bytes, 0);
+    assert_int_equal(format.bytes_max, 104);
+    assert_int_equal(format.stride_bytes, 128);
+    format = eb_row_format_of(EB_STORAGE_I8, 7);
+    assert_int_equal(format.stride_bytes, 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -85,6 +110,8 @@ int main(void)
         cmocka_unit_test(keeps_elements_aligned),
         cmocka_unit_test(gives_the_strides_of_common_rows),
         cmocka_unit_test(takes_the_largest_row),
+        cmocka_unit_test(puts_scales_in_front_of_codes),
+        cmocka_unit_test(leaves_other_rows_as_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
