@@ -1,13 +1,9 @@
 #include "tests/variants/variant_trial.h"
 
-#include "kernels/row_format.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define ROW_COUNT_MAX 24
 #define BAG_COUNT_MAX 12
 #define RAGGED_INDICES_MAX 9
 /* Past the distance over which vector functions call rows ahead. */
@@ -15,11 +11,9 @@
 #define LONG_INDICES_MAX 70
 #define INDEX_COUNT_MAX (LONG_BAG_COUNT_MAX * LONG_INDICES_MAX)
 static_assert(BAG_COUNT_MAX * RAGGED_INDICES_MAX <= INDEX_COUNT_MAX, "ragged bags fit too");
-#define DIM_MAX 4099
 #define GAP_BYTES_MAX 64
 #define SCRATCH_BYTES 65536
 #define GUARD_BYTE 0xc3
-#define PAGE_BYTES 4096
 
 /* The bags of one query. */
 struct bags {
@@ -30,43 +24,15 @@ struct bags {
     uint32_t bag_count;
 };
 
-/* EMBAG_TEST_SLACK_BYTES=N leaves so many bytes between what is read and the guard page behind it,
- * for emulators whose masked loads read what is masked. */
-static size_t find_slack(void)
-{
-    const char *slack = getenv("EMBAG_TEST_SLACK_BYTES");
-    return slack ? strtoul(slack, NULL, 10) : 0;
-}
-
-static void map_guarded(struct guarded *guarded, size_t bytes)
-{
-    const size_t slack = find_slack();
-    size_t whole = (bytes + slack + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    uint8_t *base =
-        mmap(NULL, whole + (size_t)2 * PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(base != MAP_FAILED);
-    guarded->begin = base + PAGE_BYTES;
-    guarded->end = guarded->begin + whole - slack;
-    assert_int_equal(mprotect(guarded->begin, whole, PROT_READ | PROT_WRITE), 0);
-}
-
-static void unmap_guarded(struct guarded *guarded)
-{
-    uint8_t *base = guarded->begin - PAGE_BYTES;
-    munmap(base, (size_t)(guarded->end + find_slack() - base) + PAGE_BYTES);
-}
-
 void trial_init(struct trial *trial)
 {
-    size_t row_bytes = DIM_MAX * 8 + GAP_BYTES_MAX;
-    size_t out_bytes = (INDEX_COUNT_MAX + 1) * row_bytes;
+    size_t out_bytes = (INDEX_COUNT_MAX + 1) * (TABLE_DIM_MAX * 8 + (size_t)GAP_BYTES_MAX);
     memset(trial, 0, sizeof *trial);
-    map_guarded(&trial->rows, (ROW_COUNT_MAX + 1) * row_bytes);
-    map_guarded(&trial->scales, ROW_COUNT_MAX * sizeof(struct eb_row_scale));
-    map_guarded(&trial->indices, (size_t)INDEX_COUNT_MAX * 8);
-    map_guarded(&trial->offsets, (size_t)BAG_COUNT_MAX * 8);
-    map_guarded(&trial->weights, (size_t)INDEX_COUNT_MAX * 8);
-    map_guarded(&trial->out, GAP_BYTES_MAX + out_bytes);
+    table_memory_init(&trial->tables);
+    assert_true(guarded_map(&trial->indices, (size_t)INDEX_COUNT_MAX * 8));
+    assert_true(guarded_map(&trial->offsets, (size_t)BAG_COUNT_MAX * 8));
+    assert_true(guarded_map(&trial->weights, (size_t)INDEX_COUNT_MAX * 8));
+    assert_true(guarded_map(&trial->out, GAP_BYTES_MAX + out_bytes));
     trial->expected = malloc(out_bytes);
     trial->scratch = aligned_alloc(64, SCRATCH_BYTES);
     assert_non_null(trial->expected);
@@ -75,72 +41,13 @@ void trial_init(struct trial *trial)
 
 void trial_deinit(struct trial *trial)
 {
-    struct guarded *all[] = {&trial->rows, &trial->scales, &trial->indices, &trial->offsets,
-        &trial->weights, &trial->out};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        unmap_guarded(all[i]);
-    }
+    table_memory_deinit(&trial->tables);
+    guarded_unmap(&trial->indices);
+    guarded_unmap(&trial->offsets);
+    guarded_unmap(&trial->weights);
+    guarded_unmap(&trial->out);
     free(trial->expected);
     free(trial->scratch);
-}
-
-/* At the guard page that would be read past the rows, or sometimes before them. */
-static uint8_t *place_rows(const struct guarded *memory, size_t bytes)
-{
-    return draw(4) ? memory->end - bytes : memory->begin;
-}
-
-/* Rows as close as they can be, with a small gap, as our own tables have them, with a wide gap. */
-static size_t draw_stride(size_t row_bytes)
-{
-    switch (draw(4)) {
-    case 0: return row_bytes;
-    case 1: return row_bytes + draw(9);
-    case 2: return eb_row_stride(row_bytes);
-    default: return row_bytes + draw(GAP_BYTES_MAX + 1);
-    }
-}
-
-/* Scales in an array of their own, or in front of each row, which has room for them there. */
-static void draw_table_scales(struct trial *trial, bool is_with_row)
-{
-    struct eb_table *table = &trial->table;
-    struct eb_row_scale scales[ROW_COUNT_MAX];
-    draw_scales(scales, table->row_count, table->storage);
-    table->scale_stride_bytes = is_with_row ? table->row_stride_bytes : sizeof scales[0];
-    uint8_t *place = (uint8_t *)(uintptr_t)table->rows - sizeof scales[0];
-    if (!is_with_row) {
-        place = place_rows(&trial->scales, table->row_count * sizeof scales[0]);
-    }
-    for (uint64_t row = 0; row < table->row_count; row++) {
-        memcpy(place + row * table->scale_stride_bytes, &scales[row], sizeof scales[row]);
-    }
-    table->scales = place;
-}
-
-/* The last row, and its scale, are followed by nothing. */
-static void draw_table(struct trial *trial, const struct plan *plan)
-{
-    bool has_scale_in_row = eb_storage_is_code(plan->storage) && draw(2);
-    size_t front_bytes = has_scale_in_row ? sizeof(struct eb_row_scale) : 0;
-    size_t row_bytes = eb_storage_row_bytes(plan->storage, plan->dim);
-    size_t stride = draw_stride(row_bytes) + front_bytes;
-    uint64_t row_count = 1 + draw(ROW_COUNT_MAX);
-    size_t bytes = (row_count - 1) * stride + row_bytes;
-    uint8_t *rows = place_rows(&trial->rows, front_bytes + bytes) + front_bytes;
-    draw_values(rows, bytes, plan->storage);
-    trial->table = (struct eb_table){
-        .rows = rows,
-        .row_count = row_count,
-        .row_stride_bytes = stride,
-        .row_elements = plan->dim,
-        .storage = plan->storage,
-        .type = plan->type ? plan->type : eb_storage_type(plan->storage),
-        .unknown_row = draw(2) ? (int64_t)draw((uint32_t)row_count) : -1,
-    };
-    if (eb_storage_is_code(plan->storage)) {
-        draw_table_scales(trial, has_scale_in_row);
-    }
 }
 
 static uint32_t draw_bag_count(enum shape shape)
@@ -281,7 +188,8 @@ static void pool_reference(struct trial *trial)
 
 void trial_draw(struct trial *trial, const struct plan *plan, enum shape shape)
 {
-    draw_table(trial, plan);
+    enum eb_type type = plan->type ? plan->type : eb_storage_type(plan->storage);
+    trial->table = table_draw(&trial->tables, plan->storage, type, plan->dim);
     draw_query(trial, plan, shape);
     struct eb_bag_fault fault;
     trial->job.scratch = trial->scratch;

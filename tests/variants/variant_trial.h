@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/bag_parallel.h"
-#include "tests/variants/variant_draw.h"
+#include "tests/variants/variant_table.h"
 
 /* How the bags of a trial lie. */
 enum shape { SHAPE_RAGGED, SHAPE_LONG, SHAPE_EMPTY, SHAPE_SINGLE, SHAPE_NO_BAGS, SHAPE_COUNT };
@@ -19,15 +19,8 @@ struct plan {
     bool is_weighted;
 };
 
-/* Memory with pages before and behind it that cannot be touched. */
-struct guarded {
-    uint8_t *begin;
-    uint8_t *end;
-};
-
 struct trial {
-    struct guarded rows;
-    struct guarded scales;
+    struct table_memory tables;
     struct guarded indices;
     struct guarded offsets;
     struct guarded weights;

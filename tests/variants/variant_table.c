@@ -1,0 +1,96 @@
+#include "tests/variants/variant_table.h"
+
+#include "kernels/row_format.h"
+
+#include <string.h>
+
+#define GAP_BYTES_MAX 64
+#define SCALE_BYTES sizeof(struct eb_row_scale)
+#define ROW_BYTES_MAX (TABLE_DIM_MAX * 8 + GAP_BYTES_MAX + SCALE_BYTES)
+#define FAR_STRIDE_BYTES (UINT64_C(1) << 28)
+
+/* Where the scale and bias of a row lie. */
+enum scale_place { SCALE_NONE, SCALE_APART, SCALE_BEFORE, SCALE_BEHIND };
+
+void table_memory_init(struct table_memory *memory)
+{
+    assert_true(guarded_map(&memory->rows, TABLE_ROWS_MAX * ROW_BYTES_MAX));
+    assert_true(guarded_map(&memory->scales, TABLE_ROWS_MAX * SCALE_BYTES));
+    if (!guarded_map(
+            &memory->far_rows, TABLE_ROWS_MAX * (size_t)(FAR_STRIDE_BYTES + ROW_BYTES_MAX))) {
+        print_message("No table past 4 GiB: the system refuses its addresses\n");
+    }
+}
+
+void table_memory_deinit(struct table_memory *memory)
+{
+    guarded_unmap(&memory->rows);
+    guarded_unmap(&memory->far_rows);
+    guarded_unmap(&memory->scales);
+}
+
+/* Rows as close as they can be, with a small gap, as our own tables have them, with a wide gap. */
+static size_t draw_stride(size_t row_bytes)
+{
+    switch (draw(4)) {
+    case 0: return row_bytes;
+    case 1: return row_bytes + draw(9);
+    case 2: return eb_row_stride(row_bytes);
+    default: return row_bytes + draw(GAP_BYTES_MAX + 1);
+    }
+}
+
+static void place_scales(
+    const struct table_memory *memory, struct eb_table *table, enum scale_place place)
+{
+    struct eb_row_scale scales[TABLE_ROWS_MAX];
+    uint8_t *rows = (uint8_t *)(uintptr_t)table->rows;
+    uint8_t *first = NULL;
+    switch (place) {
+    case SCALE_NONE: return;
+    case SCALE_APART: first = guarded_place(&memory->scales, table->row_count * SCALE_BYTES); break;
+    case SCALE_BEFORE: first = rows - SCALE_BYTES; break;
+    case SCALE_BEHIND:
+        first = rows + eb_storage_row_bytes(table->storage, table->row_elements);
+        break;
+    }
+    table->scales = first;
+    table->scale_stride_bytes = place == SCALE_APART ? SCALE_BYTES : table->row_stride_bytes;
+    draw_scales(scales, table->row_count, table->storage);
+    for (uint64_t row = 0; row < table->row_count; row++) {
+        memcpy(first + row * table->scale_stride_bytes, &scales[row], SCALE_BYTES);
+    }
+}
+
+struct eb_table table_draw(
+    const struct table_memory *memory, enum eb_storage storage, enum eb_type type, uint32_t dim)
+{
+    const enum scale_place place =
+        eb_storage_is_code(storage) ? (enum scale_place)(SCALE_APART + draw(3)) : SCALE_NONE;
+    const size_t codes_bytes = eb_storage_row_bytes(storage, dim);
+    const size_t row_bytes = codes_bytes + (place > SCALE_APART ? SCALE_BYTES : 0);
+    const bool is_far = memory->far_rows.begin && draw(16) == 0;
+    const uint64_t row_count = 1 + draw(TABLE_ROWS_MAX);
+    const size_t stride = draw_stride(row_bytes) + (is_far ? FAR_STRIDE_BYTES : 0);
+    /* The last row, and its scale, are followed by nothing. */
+    uint8_t *rows = guarded_place(
+        is_far ? &memory->far_rows : &memory->rows, (row_count - 1) * stride + row_bytes);
+    if (is_far) {
+        for (uint64_t row = 0; row < row_count; row++) {
+            draw_values(rows + row * stride, row_bytes, storage);
+        }
+    } else {
+        draw_values(rows, (row_count - 1) * stride + row_bytes, storage);
+    }
+    struct eb_table table = {
+        .rows = rows + (place == SCALE_BEFORE ? SCALE_BYTES : 0),
+        .row_count = row_count,
+        .row_stride_bytes = stride,
+        .row_elements = dim,
+        .storage = storage,
+        .type = type,
+        .unknown_row = draw(2) ? (int64_t)draw((uint32_t)row_count) : -1,
+    };
+    place_scales(memory, &table, place);
+    return table;
+}
