@@ -14,7 +14,7 @@ struct eb_bag_ref_bag {
 };
 
 /* Write those columns of the bag's row of the result, which begins at `out`. One for each type that
- * sums are kept in: float (f32, f16, bf16, fp8 tables), double (f64) and 64-bit integers (all
+ * sums are kept in: float (f32, f16, bf16, fp8 and codes), double (f64) and 64-bit integers (all
  * integer tables). */
 void eb_bag_ref_row_f32(const struct eb_bag_ref_bag *bag, uint8_t *out);
 void eb_bag_ref_row_f64(const struct eb_bag_ref_bag *bag, uint8_t *out);
