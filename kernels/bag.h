@@ -117,9 +117,13 @@ struct eb_bag_extent {
     uint64_t result_rows; /* bags; NONE: index_count */
     uint64_t result_row_bytes;
     enum eb_type output_type; /* never unspecified */
+    /* What reading a row of the table touches: its bytes, and its scale's. */
+    uint64_t gather_row_bytes;
     /* For eb_bag_check, a multiple of 64: 8 per index, 4 more with weights (8 for f64 and
-     * integers), 4 per bag. */
+     * integers), 4 per bag; row numbers, then weights, then bag starts. */
     uint64_t scratch_bytes;
+    uint64_t weights_offset; /* in the scratch; 0: no weights */
+    uint64_t starts_offset;
 };
 
 /* What kind of error a fault is. */

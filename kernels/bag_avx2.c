@@ -8,6 +8,7 @@
 
 const struct eb_bag_variant eb_bag_avx2 = {
     .name = "avx2",
+    .index = &eb_bag_avx2_index,
     .pool =
         {
             [EB_STORAGE_F32] = eb_bag_avx2_f32,

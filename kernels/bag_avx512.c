@@ -8,6 +8,7 @@
 
 const struct eb_bag_variant eb_bag_avx512 = {
     .name = "avx512",
+    .index = &eb_bag_avx512_index,
     .pool =
         {
             [EB_STORAGE_F32] = eb_bag_avx512_f32,

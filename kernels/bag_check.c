@@ -1,40 +1,35 @@
 #include "kernels/bag.h"
 #include "kernels/bag_fault.h"
-#include "kernels/bag_scratch.h"
-#include "kernels/element.h"
+#include "kernels/bag_index_plain.h"
+#include "kernels/bag_variant.h"
+#include "kernels/bag_weights.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* What becomes of a missing index under SKIP, until it is left out. */
+/* Stands in the row list for a skipped index until it is left out. */
 #define ROW_SKIPPED (EB_ROW_ZERO - 1)
 
 /* One run of the check pass: the query and the job as far as it is built. */
 struct pass {
     const struct eb_bag_query *query;
+    const struct eb_bag_index_fns *index;
     struct eb_bag_fault *fault;
     int64_t *rows;
     void *weights; /* NULL: none */
     uint32_t *starts;
     uint32_t index_count;
     uint32_t bag_count;
-    bool is_unsorted; /* segment ids that are not ascending: starts says nothing yet */
+    bool is_unsorted;    /* segment ids that are not ascending: starts says nothing yet */
+    int64_t missing_row; /* stands in rows for an index that has none */
     uint64_t missing_count;
-    uint64_t zero_count; /* EB_ROW_ZERO in rows */
 };
 
 static int64_t load_entry(const struct eb_int_array *array, uint64_t position)
 {
-    const uint8_t *data = array->data;
-    if (array->width == 4) {
-        int32_t narrow;
-        memcpy(&narrow, data + position * sizeof narrow, sizeof narrow);
-        return narrow;
-    }
-    int64_t wide;
-    memcpy(&wide, data + position * sizeof wide, sizeof wide);
-    return wide;
+    return array->width == 4 ? plain_load(array->data, 4, position)
+                             : plain_load(array->data, 8, position);
 }
 
 /* Layouts: every function fills starts with positions in indices. */
@@ -46,87 +41,122 @@ static void start_evenly(struct pass *pass, uint64_t indices_per_bag)
     }
 }
 
-static bool fail_offset(struct pass *pass, uint64_t position, int64_t offset, int64_t previous)
+/* The first offset that is wrong, of which there is one. */
+static bool fail_offsets(struct pass *pass)
 {
+    uint64_t i = 0;
+    int64_t previous = 0;
+    int64_t offset = load_entry(&pass->query->bounds, 0);
+    while (offset >= previous && offset <= pass->index_count) {
+        previous = offset;
+        offset = load_entry(&pass->query->bounds, ++i);
+    }
     if (offset < 0) {
         return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
-            "offsets[%" PRIu64 "] = %" PRId64 " is negative", position, offset);
+            "offsets[%" PRIu64 "] = %" PRId64 " is negative", i, offset);
     }
     if (offset < previous) {
         return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
-            "offsets[%" PRIu64 "] = %" PRId64 " is less than offsets[%" PRIu64 "] = %" PRId64,
-            position, offset, position - 1, previous);
+            "offsets[%" PRIu64 "] = %" PRId64 " is less than offsets[%" PRIu64 "] = %" PRId64, i,
+            offset, i - 1, previous);
     }
     return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
-        "offsets[%" PRIu64 "] = %" PRId64 " is past the %" PRIu32 " indices", position, offset,
+        "offsets[%" PRIu64 "] = %" PRId64 " is past the %" PRIu32 " indices", i, offset,
         pass->index_count);
 }
 
 static bool start_at_offsets(struct pass *pass)
 {
     const struct eb_int_array *offsets = &pass->query->bounds;
-    uint64_t entries = (uint64_t)pass->bag_count + pass->query->include_last_offset;
-    int64_t previous = 0;
-    for (uint64_t i = 0; i < entries; i++) {
-        int64_t offset = load_entry(offsets, i);
-        if (offset < previous || offset > pass->index_count) {
-            return fail_offset(pass, i, offset, previous);
-        }
-        pass->starts[i] = (uint32_t)offset;
-        previous = offset;
+    if (pass->index->take_bounds(offsets, pass->index_count, pass->starts) !=
+        EB_BAG_ORDER_ASCENDING) {
+        return fail_offsets(pass);
     }
     if (!pass->query->include_last_offset) {
-        pass->starts[entries] = pass->index_count;
+        pass->starts[pass->bag_count] = pass->index_count;
     }
     return true;
 }
 
-static bool start_after_lengths(struct pass *pass)
+/* The first length that is wrong, or their sum, which then is. */
+static bool fail_lengths(struct pass *pass)
 {
-    uint32_t end = 0;
-    pass->starts[0] = 0;
+    int64_t left = pass->index_count;
     for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
         int64_t length = load_entry(&pass->query->bounds, bag);
         if (length < 0) {
             return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
                 "lengths[%" PRIu32 "] = %" PRId64 " is negative", bag, length);
         }
-        if (length > pass->index_count - end) {
+        if (length > left) {
             return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
                 "lengths[%" PRIu32 "] = %" PRId64 " takes the sum past the %" PRIu32 " indices",
                 bag, length, pass->index_count);
         }
-        end += (uint32_t)length;
-        pass->starts[bag + 1] = end;
+        left -= length;
     }
-    if (end != pass->index_count) {
-        return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
-            "the sum of lengths is %" PRIu32 ", but there are %" PRIu32 " indices", end,
-            pass->index_count);
-    }
-    return true;
+    return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+        "the sum of lengths is %" PRId64 ", but there are %" PRIu32 " indices",
+        pass->index_count - left, pass->index_count);
 }
 
-/* Sorted ids say where bags start; the first that descends ends that. */
+static bool start_after_lengths(struct pass *pass)
+{
+    return pass->index->take_lengths(&pass->query->bounds, pass->index_count, pass->starts) ||
+           fail_lengths(pass);
+}
+
+/* The first segment id outside the segments, of which there is one. */
+static bool fail_segments(struct pass *pass)
+{
+    uint32_t i = 0;
+    int64_t id = load_entry(&pass->query->bounds, 0);
+    while (id >= 0 && id < pass->bag_count) {
+        id = load_entry(&pass->query->bounds, ++i);
+    }
+    return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
+        "segment_ids[%" PRIu32 "] = %" PRId64 " is outside the %" PRIu32 " segments", i, id,
+        pass->bag_count);
+}
+
+/* Every index moves the end of its bag behind itself. */
+static inline __attribute__((always_inline)) void end_bags(
+    const unsigned width, const struct eb_int_array *ids, uint32_t *ends)
+{
+    const uint8_t *data = ids->data;
+    uint64_t count = ids->bytes / width;
+    for (uint32_t i = 0; i < count; i++) {
+        ends[plain_load(data, width, i)] = i + 1;
+    }
+}
+
+/* Where sorted ids start their bags: where the one before ends, which is moved on past the empty
+ * ones. */
+static void start_in_order(const struct eb_int_array *ids, uint32_t bag_count, uint32_t *starts)
+{
+    if (ids->width == 4) {
+        end_bags(4, ids, starts + 1);
+    } else {
+        end_bags(8, ids, starts + 1);
+    }
+    uint32_t end = 0;
+    for (uint32_t bag = 1; bag <= bag_count; bag++) {
+        end = starts[bag] > end ? starts[bag] : end;
+        starts[bag] = end;
+    }
+}
+
 static bool start_by_segments(struct pass *pass)
 {
-    uint32_t started = 0;
-    int64_t previous = 0;
-    for (uint32_t i = 0; i < pass->index_count; i++) {
-        int64_t id = load_entry(&pass->query->bounds, i);
-        if (id < 0 || id >= pass->bag_count) {
-            return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
-                "segment_ids[%" PRIu32 "] = %" PRId64 " is outside the %" PRIu32 " segments", i, id,
-                pass->bag_count);
-        }
-        pass->is_unsorted |= id < previous;
-        previous = id;
-        while (started <= id) {
-            pass->starts[started++] = i;
-        }
+    const struct eb_int_array *ids = &pass->query->bounds;
+    enum eb_bag_order order = pass->index->take_bounds(ids, (int64_t)pass->bag_count - 1, NULL);
+    if (order == EB_BAG_ORDER_OUTSIDE) {
+        return fail_segments(pass);
     }
-    while (started <= pass->bag_count) {
-        pass->starts[started++] = pass->index_count;
+    memset(pass->starts, 0, ((size_t)pass->bag_count + 1) * sizeof pass->starts[0]);
+    pass->is_unsorted = order == EB_BAG_ORDER_DESCENDING;
+    if (!pass->is_unsorted) {
+        start_in_order(ids, pass->bag_count, pass->starts);
     }
     return true;
 }
@@ -156,7 +186,7 @@ static bool find_starts(struct pass *pass)
 
 static bool has_row(const struct eb_table *table, int64_t index)
 {
-    return (uint64_t)index < table->row_count;
+    return index >= 0 && (uint64_t)index < table->row_count;
 }
 
 static bool check_default(struct pass *pass)
@@ -171,190 +201,155 @@ static bool check_default(struct pass *pass)
         query->table->row_count);
 }
 
-/* The row that an index stands for, ROW_SKIPPED, or false where it must not be missing. */
-static bool resolve(struct pass *pass, uint32_t position, int64_t *row)
-{
-    const struct eb_table *table = pass->query->table;
-    *row = load_entry(&pass->query->indices, position);
-    if (has_row(table, *row)) {
-        return true;
-    }
-    pass->missing_count++;
-    switch (pass->query->missing) {
-    case EB_MISSING_SKIP: *row = ROW_SKIPPED; return true;
-    case EB_MISSING_ZERO: *row = EB_ROW_ZERO; return true;
-    case EB_MISSING_UNKNOWN_ROW: *row = table->unknown_row; return true;
-    default:
-        return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
-            "indices[%" PRIu32 "] = %" PRId64 " is outside the table's %" PRIu64 " rows", position,
-            *row, table->row_count);
-    }
-}
-
-static void put_weight(struct pass *pass, uint32_t slot, uint32_t position)
+/* The first index from `position` on that has no row, of which there is one. */
+static bool fail_index(struct pass *pass, uint32_t position)
 {
     const struct eb_bag_query *query = pass->query;
-    enum eb_type type = query->weights_type;
-    const uint8_t *weight = (const uint8_t *)query->weights + position * eb_type_bytes(type);
-    if (!eb_type_is_float(type)) {
-        ((uint64_t *)pass->weights)[slot] = eb_element_load_int(type, weight);
-        return;
+    int64_t index = load_entry(&query->indices, position);
+    while (has_row(query->table, index)) {
+        index = load_entry(&query->indices, ++position);
     }
-    double value = eb_element_load_float((enum eb_storage)type, weight);
-    if (query->table->type == EB_F64) {
-        ((double *)pass->weights)[slot] = value;
-    } else {
-        ((float *)pass->weights)[slot] = (float)value;
+    return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
+        "indices[%" PRIu32 "] = %" PRId64 " is outside the table's %" PRIu64 " rows", position,
+        index, query->table->row_count);
+}
+
+static int64_t choose_missing_row(const struct eb_bag_query *query)
+{
+    switch (query->missing) {
+    case EB_MISSING_SKIP: return query->reduction == EB_REDUCTION_NONE ? EB_ROW_ZERO : ROW_SKIPPED;
+    case EB_MISSING_UNKNOWN_ROW: return query->table->unknown_row;
+    default: return EB_ROW_ZERO;
     }
 }
 
-static void put(struct pass *pass, uint32_t slot, uint32_t position, int64_t row)
+/* Closes the gaps that skipped indices have left in weights, which lie beside `rows`. */
+static void close_up_weights(const struct pass *pass, uint32_t count)
 {
-    pass->rows[slot] = row;
-    pass->zero_count += row == EB_ROW_ZERO;
+    uint32_t *narrow = pass->weights;
+    uint64_t *wide = pass->weights;
+    bool is_narrow = eb_bag_weights_bytes(pass->query->table->type) == sizeof narrow[0];
+    const int64_t *rows = pass->rows;
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_narrow) {
+            narrow[taken] = narrow[i];
+        } else {
+            wide[taken] = wide[i];
+        }
+        taken += rows[i] != ROW_SKIPPED;
+    }
+}
+
+/* Closes the gaps that skipped indices have left in the row list. */
+static void close_up_rows(const struct pass *pass)
+{
+    uint32_t *starts = pass->starts;
+    int64_t *rows = pass->rows;
+    uint32_t taken = 0;
+    uint32_t i = 0;
+    for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
+        uint32_t end = starts[bag + 1];
+        starts[bag] = taken;
+        for (; i < end; i++) {
+            int64_t row = rows[i];
+            rows[taken] = row;
+            taken += row != ROW_SKIPPED;
+        }
+    }
+    starts[pass->bag_count] = taken;
+}
+
+/* Brings indices first .. end - 1 to the head of the row list. false: one must not be missing. */
+static bool take_rows(struct pass *pass, uint32_t first, uint32_t end)
+{
+    const struct eb_bag_query *query = pass->query;
+    const struct eb_int_array taken = {
+        .data = (const uint8_t *)query->indices.data + (uint64_t)first * query->indices.width,
+        .bytes = (uint64_t)(end - first) * query->indices.width,
+        .width = query->indices.width,
+    };
+    pass->missing_count =
+        pass->index->take_rows(&taken, query->table->row_count, pass->missing_row, pass->rows);
+    if (pass->missing_count > 0 && query->missing == EB_MISSING_ERROR) {
+        return fail_index(pass, first);
+    }
     if (pass->weights) {
-        put_weight(pass, slot, position);
+        eb_bag_weights_copy(query, first, end - first, pass->weights);
     }
+    return true;
 }
 
-/* Copies indices [first, end) to the head of rows. false: one of them is missing. */
-static bool copy_rows(struct pass *pass, uint32_t first, uint32_t end)
+/* Bags in order of their indices. */
+static bool take_sorted(struct pass *pass)
 {
-    const struct eb_int_array *indices = &pass->query->indices;
-    const struct eb_table *table = pass->query->table;
-    bool is_missing = false;
-    if (indices->width == 4) {
-        for (uint32_t i = first; i < end; i++) {
-            int32_t row;
-            memcpy(&row, (const uint8_t *)indices->data + i * sizeof row, sizeof row);
-            pass->rows[i - first] = row;
-            is_missing |= !has_row(table, row);
-        }
-    } else {
-        size_t row_bytes = sizeof pass->rows[0];
-        memcpy(pass->rows, (const uint8_t *)indices->data + first * row_bytes,
-            (end - first) * row_bytes);
-        for (uint32_t i = 0; i < end - first; i++) {
-            is_missing |= !has_row(table, pass->rows[i]);
-        }
-    }
-    return !is_missing;
-}
-
-static void copy_weights(struct pass *pass, uint32_t first, uint32_t end)
-{
-    const struct eb_bag_query *query = pass->query;
-    size_t bytes = eb_type_bytes(query->weights_type);
-    if (query->weights_type == query->table->type &&
-        (bytes == 8 || query->weights_type == EB_F32)) {
-        memcpy(
-            pass->weights, (const uint8_t *)query->weights + first * bytes, (end - first) * bytes);
-        return;
-    }
-    for (uint32_t i = first; i < end; i++) {
-        put_weight(pass, i - first, i);
-    }
-}
-
-/* The common case, no index missing and bags in order of their indices: a copy. */
-static bool take_copies(struct pass *pass)
-{
-    uint32_t first = pass->starts ? pass->starts[0] : 0;
-    uint32_t end = pass->starts ? pass->starts[pass->bag_count] : pass->index_count;
-    if (first < end && !copy_rows(pass, first, end)) {
+    uint32_t first = pass->starts[0];
+    uint32_t end = pass->starts[pass->bag_count];
+    if (first < end && !take_rows(pass, first, end)) {
         return false;
     }
-    if (first < end && pass->weights) {
-        copy_weights(pass, first, end);
-    }
-    for (uint32_t bag = 0; pass->starts && bag <= pass->bag_count; bag++) {
+    for (uint32_t bag = 0; first > 0 && bag <= pass->bag_count; bag++) {
         pass->starts[bag] -= first;
     }
-    return true;
-}
-
-/* NONE: every index has its row of the result. */
-static bool take_all(struct pass *pass)
-{
-    for (uint32_t i = 0; i < pass->index_count; i++) {
-        int64_t row;
-        if (!resolve(pass, i, &row)) {
-            return false;
+    if (pass->missing_count > 0 && pass->missing_row == ROW_SKIPPED) {
+        if (pass->weights) {
+            close_up_weights(pass, end - first);
         }
-        put(pass, i, i, row == ROW_SKIPPED ? EB_ROW_ZERO : row);
+        close_up_rows(pass);
     }
     return true;
 }
 
-/* Bags in order of their indices, of which some are missing. */
-static bool take_bags(struct pass *pass)
+/* Whether an index has a row; *row is what stands for it in the row list. */
+static bool resolve(const struct pass *pass, uint32_t position, int64_t *row)
 {
-    uint32_t taken = 0;
-    uint32_t i = pass->starts[0];
-    for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
-        uint32_t end = pass->starts[bag + 1];
-        pass->starts[bag] = taken;
-        for (; i < end; i++) {
-            int64_t row;
-            if (!resolve(pass, i, &row)) {
-                return false;
-            }
-            if (row != ROW_SKIPPED) {
-                put(pass, taken++, i, row);
-            }
-        }
-    }
-    pass->starts[pass->bag_count] = taken;
-    return true;
+    int64_t index = load_entry(&pass->query->indices, position);
+    bool is_there = has_row(pass->query->table, index);
+    *row = is_there ? index : pass->missing_row;
+    return is_there;
 }
 
 /* Segment ids in any order: a stable counting sort, so indices are read twice. */
 static bool take_unsorted(struct pass *pass)
 {
     uint32_t *starts = pass->starts;
-    memset(starts, 0, ((size_t)pass->bag_count + 1) * sizeof starts[0]);
+    int64_t row;
     for (uint32_t i = 0; i < pass->index_count; i++) {
-        int64_t row;
-        if (!resolve(pass, i, &row)) {
-            return false;
+        bool is_missing = !resolve(pass, i, &row);
+        if (is_missing && pass->query->missing == EB_MISSING_ERROR) {
+            return fail_index(pass, i);
         }
+        pass->missing_count += is_missing;
         starts[load_entry(&pass->query->bounds, i) + 1] += row != ROW_SKIPPED;
     }
     for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
         starts[bag + 1] += starts[bag];
     }
-    uint64_t missing_count = pass->missing_count;
     for (uint32_t i = 0; i < pass->index_count; i++) {
-        int64_t row = ROW_SKIPPED;
-        if (resolve(pass, i, &row) && row != ROW_SKIPPED) {
-            put(pass, starts[load_entry(&pass->query->bounds, i)]++, i, row);
+        resolve(pass, i, &row);
+        if (row == ROW_SKIPPED) {
+            continue;
+        }
+        uint32_t slot = starts[load_entry(&pass->query->bounds, i)]++;
+        pass->rows[slot] = row;
+        if (pass->weights) {
+            eb_bag_weights_put(pass->query, i, pass->weights, slot);
         }
     }
-    pass->missing_count = missing_count;
     /* Every start has moved to its bag's end, which is the next one's start. */
     memmove(starts + 1, starts, pass->bag_count * sizeof starts[0]);
     starts[0] = 0;
     return true;
 }
 
-static bool take_rows(struct pass *pass)
-{
-    if (pass->is_unsorted) {
-        return take_unsorted(pass);
-    }
-    if (take_copies(pass)) {
-        return true;
-    }
-    return pass->starts ? take_bags(pass) : take_all(pass);
-}
-
 /* Rows of the table that pooling will read, default rows included. */
 static uint64_t count_gathered(const struct pass *pass, int64_t default_row)
 {
+    uint64_t zero_count = pass->missing_row == EB_ROW_ZERO ? pass->missing_count : 0;
     if (!pass->starts) {
-        return pass->index_count - pass->zero_count;
+        return pass->index_count - zero_count;
     }
-    uint64_t count = pass->starts[pass->bag_count] - pass->zero_count;
+    uint64_t count = pass->starts[pass->bag_count] - zero_count;
     for (uint32_t bag = 0; default_row >= 0 && bag < pass->bag_count; bag++) {
         count += pass->starts[bag] == pass->starts[bag + 1];
     }
@@ -365,13 +360,10 @@ static void fill_job(
     const struct pass *pass, const struct eb_bag_extent *extent, struct eb_bag_job *job)
 {
     const struct eb_bag_query *query = pass->query;
-    const struct eb_table *table = query->table;
-    uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements) +
-                         (table->scales ? sizeof(struct eb_row_scale) : 0);
     int64_t default_row = query->has_default ? query->default_index : -1;
     *job = (struct eb_bag_job){
         .scratch = pass->rows,
-        .table = table,
+        .table = query->table,
         .rows = pass->rows,
         .weights = pass->weights,
         .starts = pass->starts,
@@ -380,34 +372,42 @@ static void fill_job(
         .output_type = extent->output_type,
         .default_row = default_row,
         .missing_count = pass->missing_count,
-        .gather_bytes = count_gathered(pass, default_row) * row_bytes,
+        .gather_bytes = count_gathered(pass, default_row) * extent->gather_row_bytes,
     };
+}
+
+/* Indices in the way that bags are given. */
+static bool take_indices(struct pass *pass)
+{
+    if (!pass->starts) {
+        return pass->index_count == 0 || take_rows(pass, 0, pass->index_count);
+    }
+    return pass->is_unsorted ? take_unsorted(pass) : take_sorted(pass);
 }
 
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
     const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_fault *fault)
 {
     void *scratch = job->scratch;
-    (void)ops;
     assert((uintptr_t)scratch % 64 == 0 && (scratch || extent->scratch_bytes == 0));
-    struct eb_bag_scratch layout = eb_bag_scratch_lay_out(query, extent);
+    uint8_t *bytes = scratch;
     struct pass pass = {
         .query = query,
+        .index = eb_bag_ops_variant(ops)->index,
         .fault = fault,
         .rows = scratch,
+        .weights = extent->weights_offset > 0 ? bytes + extent->weights_offset : NULL,
         .index_count = (uint32_t)extent->index_count,
         .bag_count = (uint32_t)extent->result_rows,
+        .missing_row = choose_missing_row(query),
     };
-    if (eb_bag_scratch_has_weights(query) && pass.index_count > 0) {
-        pass.weights = (uint8_t *)scratch + layout.weights_offset;
-    }
     if (query->reduction != EB_REDUCTION_NONE) {
-        pass.starts = (uint32_t *)(void *)((uint8_t *)scratch + layout.starts_offset);
+        pass.starts = (uint32_t *)(void *)(bytes + extent->starts_offset);
         if (!find_starts(&pass)) {
             return false;
         }
     }
-    if (!check_default(&pass) || !take_rows(&pass)) {
+    if (!check_default(&pass) || !take_indices(&pass)) {
         return false;
     }
     fill_job(&pass, extent, job);

@@ -1,9 +1,11 @@
 #include "kernels/bag.h"
 #include "kernels/bag_fault.h"
-#include "kernels/bag_scratch.h"
+#include "kernels/bag_weights.h"
 
 #include <assert.h>
 #include <inttypes.h>
+
+#define SCRATCH_ALIGNMENT 64
 
 const char *eb_reduction_name(enum eb_reduction reduction)
 {
@@ -33,12 +35,12 @@ static bool count_entries(
         return true;
     }
     assert(array->data && (array->width == 4 || array->width == 8));
-    if (array->bytes % array->width != 0) {
+    *count = array->width == 4 ? array->bytes / 4 : array->bytes / 8;
+    if (*count * array->width != array->bytes) {
         return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
             "%s has %" PRIu64 " bytes, which is no multiple of %" PRIu32, name, array->bytes,
             array->width);
     }
-    *count = array->bytes / array->width;
     return true;
 }
 
@@ -66,7 +68,7 @@ static bool check_weights(const struct eb_bag_query *query, const struct eb_bag_
     struct eb_bag_fault *fault)
 {
     enum eb_reduction reduction = query->reduction;
-    if (!eb_bag_scratch_has_weights(query)) {
+    if (!eb_bag_weights_are_given(query)) {
         return true;
     }
     assert(query->weights || query->weights_bytes == 0);
@@ -263,6 +265,22 @@ static bool is_table_sound(const struct eb_table *table)
            (table->unknown_row < 0 || (uint64_t)table->unknown_row < table->row_count);
 }
 
+/* No sum can wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
+static void lay_out_scratch(const struct eb_bag_query *query, struct eb_bag_extent *extent)
+{
+    extent->starts_offset = extent->index_count * sizeof(int64_t);
+    if (eb_bag_weights_are_given(query) && extent->index_count > 0) {
+        extent->weights_offset = extent->starts_offset;
+        extent->starts_offset += extent->index_count * eb_bag_weights_bytes(query->table->type);
+    }
+    uint64_t bytes = extent->starts_offset;
+    if (query->reduction != EB_REDUCTION_NONE) {
+        bytes += (extent->result_rows + 1) * sizeof(uint32_t);
+    }
+    /* So that the scratch of the next query, laid behind it, is aligned too. */
+    extent->scratch_bytes = (bytes + SCRATCH_ALIGNMENT - 1) / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT;
+}
+
 bool eb_bag_measure(
     const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
 {
@@ -277,7 +295,10 @@ bool eb_bag_measure(
         return false;
     }
     sizes.result_row_bytes = query->table->row_elements * eb_type_bytes(sizes.output_type);
-    sizes.scratch_bytes = eb_bag_scratch_lay_out(query, &sizes).bytes;
+    sizes.gather_row_bytes =
+        eb_storage_row_bytes(query->table->storage, query->table->row_elements) +
+        (query->table->scales ? sizeof(struct eb_row_scale) : 0);
+    lay_out_scratch(query, &sizes);
     *extent = sizes;
     return true;
 }

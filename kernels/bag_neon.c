@@ -8,6 +8,7 @@
 
 const struct eb_bag_variant eb_bag_neon = {
     .name = "neon",
+    .index = &eb_bag_neon_index,
     .pool =
         {
             [EB_STORAGE_F32] = eb_bag_neon_f32,

@@ -57,6 +57,7 @@ static void pool(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetc
 
 const struct eb_bag_variant eb_bag_ref = {
     .name = "ref",
+    .index = &eb_bag_ref_index,
     .pool =
         {
 #define X(name, number, bytes, text) [number] = pool,

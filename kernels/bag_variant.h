@@ -1,8 +1,9 @@
-/* What one instruction set offers: a pool function for every way in which rows are stored. Only the
- * files that define a variant, and bag_ops.c, which chooses, include this.
+/* What one instruction set offers: an index pass, and a pool function for every way in which rows
+ * are stored. Only the files that define a variant, choose one or call into one include this.
  * Thread: the tables are const. Memory: none. */
 #pragma once
 
+#include "kernels/bag_index.h"
 #include "kernels/bag_ops.h"
 #include "kernels/bag_prefetch.h"
 
@@ -12,6 +13,7 @@ typedef void (*eb_bag_pool_fn)(const struct eb_bag_part *part, struct eb_bag_pre
 
 struct eb_bag_variant {
     const char *name;
+    const struct eb_bag_index_fns *index;
     eb_bag_pool_fn pool[EB_STORAGE_COUNT];
     /* Columns that are pooled in one pass over a bag's rows; 0: no steps are taken. */
     uint32_t block_elements[EB_STORAGE_COUNT];

@@ -36,7 +36,8 @@ struct eb_table table_of_codes(enum eb_storage storage, const void *rows,
 /* SUM with missing indices as errors; everything else is for the test to say. */
 struct eb_bag_query query_of(const struct eb_table *table);
 
-/* Measures and checks. false: fixture->fault says why. Either way it must be released. */
+/* Measures and checks, the same with every table of functions that runs here. false: fixture->fault
+ * says why. Either way it must be released. */
 bool bag_fixture_check(struct bag_fixture *fixture, const struct eb_bag_query *query);
 /* Pools a checked job from end to end into fixture->out, filled with 0xa5 before. */
 void bag_fixture_pool(struct bag_fixture *fixture, const struct eb_bag_ops *ops);

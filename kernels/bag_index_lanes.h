@@ -1,0 +1,188 @@
+/* The index pass in vectors, the same for every instruction set. The including file first defines
+ * VECTOR_BYTES, the size of its vectors of 64-bit lanes, and WIDEN(v) and NARROW(v), which make
+ * lanes of int32_lanes and the reverse; DEFINE_INDEX_FNS(name) then defines its table.
+ *
+ * Numbers are 64 bits wide here, whatever they came as. One lies in 0 .. last where neither it nor
+ * last less it is negative: signs, which are gathered without a comparison of unsigned numbers,
+ * which not every instruction set has. What is left of an array is read by a vector that ends where
+ * the array does.
+ * Thread: pure. Memory: none. */
+#pragma once
+
+#include "kernels/bag_index_plain.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define LANES (VECTOR_BYTES / 8)
+
+typedef uint64_t lanes __attribute__((vector_size(VECTOR_BYTES)));
+typedef int64_t signed_lanes __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t int32_lanes __attribute__((vector_size(VECTOR_BYTES / 2)));
+
+INLINE lanes load_lanes(const uint8_t *data, const unsigned width, uint64_t i)
+{
+    const uint8_t *from = data + i * width;
+    int32_lanes narrow;
+    lanes wide;
+    if (width == sizeof(int32_t)) {
+        memcpy(&narrow, from, sizeof narrow);
+        return WIDEN(narrow);
+    }
+    memcpy(&wide, from, sizeof wide);
+    return wide;
+}
+
+INLINE void store_starts(lanes v, uint32_t *starts)
+{
+    int32_lanes narrow = NARROW(v);
+    memcpy(starts, &narrow, sizeof narrow);
+}
+
+INLINE lanes fill_lanes(int64_t number)
+{
+    return (lanes){0} + (uint64_t)number;
+}
+
+INLINE lanes number_lanes(void)
+{
+    lanes numbers = {0};
+    for (unsigned k = 0; k < LANES; k++) {
+        numbers[k] = k;
+    }
+    return numbers;
+}
+
+INLINE lanes sign_lanes(lanes v)
+{
+    return (lanes)((signed_lanes)v >> 63);
+}
+
+INLINE uint64_t add_up_lanes(lanes v)
+{
+    uint64_t sum = 0;
+    for (unsigned k = 0; k < LANES; k++) {
+        sum += v[k];
+    }
+    return sum;
+}
+
+INLINE bool is_any_negative(lanes v)
+{
+    return add_up_lanes(sign_lanes(v)) != 0;
+}
+
+/* Lane k becomes the sum of lanes 0 .. k. */
+INLINE lanes sum_lanes_before(lanes v)
+{
+    const lanes zero = {0};
+    for (unsigned step = 1; step < LANES; step *= 2) {
+        v += __builtin_shuffle(zero, v, number_lanes() + (LANES - step));
+    }
+    return v;
+}
+
+/* Where indices lead. */
+struct row_rule {
+    lanes last;
+    lanes missing_row;
+};
+
+/* All ones in the lanes of indices that have no row. */
+INLINE lanes put_rows(const struct row_rule *rule, lanes index, int64_t *rows)
+{
+    lanes is_missing = sign_lanes(index | (rule->last - index));
+    lanes row = (index & ~is_missing) | (rule->missing_row & is_missing);
+    memcpy(rows, &row, sizeof row);
+    return is_missing;
+}
+
+INLINE uint64_t vector_take_rows(const unsigned width, const struct eb_int_array *indices,
+    uint64_t row_count, int64_t missing_row, int64_t *rows)
+{
+    const uint8_t *data = indices->data;
+    uint64_t count = indices->bytes / width;
+    if (count < LANES) {
+        return plain_take_rows(width, indices, row_count, missing_row, rows);
+    }
+    int64_t last = row_count <= INT64_MAX ? (int64_t)row_count - 1 : INT64_MAX;
+    const struct row_rule rule = {fill_lanes(last), fill_lanes(missing_row)};
+    lanes found_missing = {0};
+    uint64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        found_missing -= put_rows(&rule, load_lanes(data, width, i), rows + i);
+    }
+    if (i < count) {
+        uint64_t at = count - LANES;
+        lanes is_new = (lanes)(number_lanes() >= i - at);
+        found_missing -= put_rows(&rule, load_lanes(data, width, at), rows + at) & is_new;
+    }
+    return add_up_lanes(found_missing);
+}
+
+INLINE enum eb_bag_order vector_take_bounds(
+    const unsigned width, const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
+{
+    const uint8_t *data = bounds->data;
+    uint64_t count = bounds->bytes / width;
+    if (count <= LANES) {
+        return plain_take_bounds(width, bounds, last, starts);
+    }
+    lanes first = load_lanes(data, width, 0);
+    lanes outside = first | (fill_lanes(last) - first);
+    lanes descent = {0};
+    if (starts) {
+        store_starts(first, starts);
+    }
+    for (uint64_t i = 1; i < count; i += LANES) {
+        uint64_t at = i < count - LANES ? i : count - LANES;
+        lanes bound = load_lanes(data, width, at);
+        outside |= bound | (fill_lanes(last) - bound);
+        descent |= bound - load_lanes(data, width, at - 1);
+        if (starts) {
+            store_starts(bound, starts + at);
+        }
+    }
+    if (is_any_negative(outside)) {
+        return EB_BAG_ORDER_OUTSIDE;
+    }
+    return is_any_negative(descent) ? EB_BAG_ORDER_DESCENDING : EB_BAG_ORDER_ASCENDING;
+}
+
+INLINE bool vector_take_lengths(const unsigned width, const struct eb_int_array *lengths,
+    uint32_t index_count, uint32_t *starts)
+{
+    const uint8_t *data = lengths->data;
+    uint64_t count = lengths->bytes / width;
+    lanes outside = {0};
+    lanes sums = {0};
+    uint64_t i = 0;
+    starts[0] = 0;
+    for (; i + LANES <= count; i += LANES) {
+        lanes length = load_lanes(data, width, i);
+        outside |= length | (fill_lanes(index_count) - length);
+        sums = sum_lanes_before(length) + sums[LANES - 1];
+        store_starts(sums, starts + i + 1);
+    }
+    bool is_within = !is_any_negative(outside) && sums[LANES - 1] <= index_count;
+    return is_within && plain_take_lengths(width, lengths, i, index_count, starts);
+}
+
+#define DEFINE_INDEX_FNS(name)                                                                     \
+    static uint64_t take_rows(const struct eb_int_array *indices, uint64_t row_count,              \
+        int64_t missing_row, int64_t *rows)                                                        \
+    {                                                                                              \
+        return indices->width == 4 ? vector_take_rows(4, indices, row_count, missing_row, rows)    \
+                                   : vector_take_rows(8, indices, row_count, missing_row, rows);   \
+    }                                                                                              \
+    static enum eb_bag_order take_bounds(                                                          \
+        const struct eb_int_array *bounds, int64_t last, uint32_t *starts)                         \
+    {                                                                                              \
+        return bounds->width == 4 ? vector_take_bounds(4, bounds, last, starts)                    \
+                                  : vector_take_bounds(8, bounds, last, starts);                   \
+    }                                                                                              \
+    static bool take_lengths(                                                                      \
+        const struct eb_int_array *lengths, uint32_t index_count, uint32_t *starts)                \
+    {                                                                                              \
+        return lengths->width == 4 ? vector_take_lengths(4, lengths, index_count, starts)          \
+                                   : vector_take_lengths(8, lengths, index_count, starts);         \
+    }                                                                                              \
+    const struct eb_bag_index_fns name = {take_rows, take_bounds, take_lengths};
