@@ -85,6 +85,7 @@ static bool measure_distributions(
     struct eb_bench_session *session, const struct eb_bench_table *table)
 {
     bool good = true;
+    eb_bench_session_adopt(session, &table->table);
     session->pages = table->pages;
     session->peer_pages = table->peer_pages;
     for (unsigned i = 0; i < session->options->distribution_count && good; i++) {

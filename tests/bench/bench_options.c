@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFETCH_ROWS_MAX 4096
-
 static const char usage[] =
     "Usage: embag-bench [OPTION]...\n"
     "Measures the kernels alone: looking up bags of rows, without a network. Where the build was\n"
@@ -38,9 +36,8 @@ static const char usage[] =
     "  --peer-pages P             of the peer's tables; as --pages unless given\n"
     "  --scales-in-row            scale and bias of codes with each row, not in an array apart\n"
     "  --isa NAME                 ref, avx2, avx512 ...; the fastest unless given\n"
-    "  --prefetch FAR/NEAR        rows called ahead: FAR the first line (64w: the whole row), "
-    "NEAR\n"
-    "                             the whole row (4l1: into the first cache); 0/0 none\n"
+    "  --prefetch SCHEDULE        auto (measured on each table, as the server does), off, or\n"
+    "                             FAR:NEAR:l1|l2, such as 128:64:l2 or 64w:4:l1\n"
     "  --ahead                    the next call is known while one is computed\n"
     "  --seed N                   of the indices; 1 unless given\n"
     "  --repeats N                pairs of turns, 15 unless given; medians are shown\n"
@@ -342,32 +339,13 @@ static bool read_distributions(const char *text, struct eb_bench_options *out)
     }
 }
 
-static bool read_rows_ahead(const char **at, uint16_t *out)
+/* "auto" unless given. */
+static bool read_prefetch(const char *text, struct eb_bench_options *out)
 {
-    char *end = NULL;
-    if (**at < '0' || **at > '9') {
-        return false;
-    }
-    unsigned long rows = strtoul(*at, &end, 10);
-    *at = end;
-    *out = (uint16_t)(rows <= PREFETCH_ROWS_MAX ? rows : 0);
-    return rows <= PREFETCH_ROWS_MAX;
-}
-
-/* "64/32", "64w/4l1". */
-static bool read_schedule(const char *text, struct eb_bag_schedule *out)
-{
-    const char *at = text;
-    if (!read_rows_ahead(&at, &out->far_rows)) {
-        return refuse("prefetch", text, "not FAR/NEAR");
-    }
-    out->far_is_whole = *at == 'w';
-    at += *at == 'w';
-    if (*at++ != '/' || !read_rows_ahead(&at, &out->near_rows)) {
-        return refuse("prefetch", text, "not FAR/NEAR");
-    }
-    out->near_is_l1 = strcmp(at, "l1") == 0;
-    return *at == '\0' || out->near_is_l1 || refuse("prefetch", text, "not FAR/NEAR");
+    out->is_prefetch_measured = !text || strcmp(text, "auto") == 0;
+    const char *why =
+        out->is_prefetch_measured ? NULL : eb_bag_schedule_parse(text, &out->schedule);
+    return !why || refuse("prefetch", text, why);
 }
 
 static bool read_others(const struct texts *texts, struct eb_bench_options *out)
@@ -387,14 +365,13 @@ static bool read_others(const struct texts *texts, struct eb_bench_options *out)
                 "says dim, rows, bags and indices per bag itself: --samples and --scale change it");
         }
     }
-    out->has_schedule = texts->prefetch != NULL;
     out->has_scales_in_row = texts->scales_in_row;
     out->is_weighted = texts->weighted;
     out->is_ahead = texts->ahead;
     out->is_json = texts->json;
     out->has_no_peer = texts->no_peer;
     out->has_no_roofline = texts->no_roofline;
-    return (!texts->prefetch || read_schedule(texts->prefetch, &out->schedule)) &&
+    return read_prefetch(texts->prefetch, out) &&
            read_distributions(texts->distribution ? texts->distribution : "uniform", out);
 }
 

@@ -5,7 +5,7 @@
 
 #include "client/cli/arguments.h"
 #include "client/cli/workload.h"
-#include "kernels/bag_prefetch.h"
+#include "kernels/bag_schedule.h"
 #include "server/models/page_size.h"
 #include "tests/bench/bench_case.h"
 
@@ -38,8 +38,8 @@ struct eb_bench_options {
     enum eb_page_size pages;
     enum eb_page_size peer_pages;
     const struct eb_bag_ops *ops;
-    bool has_schedule;               /* else as the kernels choose */
-    struct eb_bag_schedule schedule; /* of all rows */
+    bool is_prefetch_measured; /* on each table; else `schedule` for all rows */
+    struct eb_bag_schedule schedule;
     uint64_t seed;
     uint64_t pairs;
     uint64_t reading_us; /* 0: as suits the number of threads */

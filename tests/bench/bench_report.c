@@ -24,6 +24,13 @@ static const char *name_storage(const struct eb_bench_case *bench)
     return eb_storage_name(bench->feeds[0].table->table.storage);
 }
 
+static const struct eb_bag_schedule *find_schedule(const struct eb_bench_case *bench)
+{
+    const struct eb_table *table = &bench->feeds[0].table->table;
+    uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
+    return &bench->schedules->of_class[eb_bag_row_class(row_bytes)];
+}
+
 static uint64_t count_table_rows(const struct eb_bench_case *bench)
 {
     uint64_t rows = 0;
@@ -78,6 +85,9 @@ static void set_shape(json_t *object, const struct eb_bench_report *report)
     set_text(object, "reduction", eb_reduction_name(bench->reduction));
     set(object, "weighted", json_boolean(bench->feeds[0].weights != NULL));
     set_text(object, "output_type", eb_type_name(bench->output_type));
+    char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
+    eb_bag_schedule_format(find_schedule(bench), schedule);
+    set_text(object, "prefetch", schedule);
     set_text(object, "isa", eb_bag_ops_name(bench->ops));
     set_integer(object, "seed", options->seed);
 }
@@ -153,21 +163,24 @@ void eb_bench_report_print_head(FILE *out, const struct eb_bench_options *option
         options->is_weighted ? ", weighted" : "", (unsigned long long)options->seed,
         (unsigned long long)options->pairs);
     (void)fprintf(out,
-        "%-8s %4s %10s %-5s %5s %5s %-12s %-7s %3s %8s %7s %8s %9s %5s %8s %-18s %s\n", "type",
-        "dim", "rows", "pages", "bags", "L", "indices", "state", "thr", "ns/row", "GB/s", "check",
-        "us/call", "roof", "FBGEMM", "ratio", "+check");
+        "%-8s %4s %10s %-5s %5s %5s %-12s %-7s %-10s %3s %8s %7s %8s %9s %5s %8s %-18s %s\n",
+        "type", "dim", "rows", "pages", "bags", "L", "indices", "state", "prefetch", "thr",
+        "ns/row", "GB/s", "check", "us/call", "roof", "FBGEMM", "ratio", "+check");
 }
 
 static void print_line(FILE *out, const struct eb_bench_report *report)
 {
     const struct eb_bench_case *bench = report->bench;
     const struct eb_bench_figures *figures = &report->figures;
-    (void)fprintf(out, "%-8s %4u %10llu %-5s %5u %5.4g %-12s %-7s %3u %8.2f %7.2f %8.2f %9.1f",
+    char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
+    eb_bag_schedule_format(find_schedule(bench), schedule);
+    (void)fprintf(out,
+        "%-8s %4u %10llu %-5s %5u %5.4g %-12s %-7s %-10s %3u %8.2f %7.2f %8.2f %9.1f",
         name_storage(bench), bench->feeds[0].table->table.row_elements,
         (unsigned long long)count_table_rows(bench), eb_bench_table_page_name(&report->pages),
         bench->bag_count, (double)eb_bench_case_rows(bench) / bench->feed_count / bench->bag_count,
-        report->distribution->text, eb_bench_options_state_name(bench->state), bench->thread_count,
-        figures->ns_per_row, count_row_bytes(bench) / figures->ns_per_row,
+        report->distribution->text, eb_bench_options_state_name(bench->state), schedule,
+        bench->thread_count, figures->ns_per_row, count_row_bytes(bench) / figures->ns_per_row,
         figures->check_ns_per_row, count_call_us(report, figures->ns_per_row));
     if (report->roofline_ns_per_row > 0) {
         (void)fprintf(out, " %5.2f", report->roofline_ns_per_row / figures->ns_per_row);

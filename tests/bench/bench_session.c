@@ -1,30 +1,42 @@
 #include "tests/bench/bench_session.h"
 
+#include "kernels/bag_tune.h"
+#include "tests/bench/bench_memory.h"
 #include "tests/bench/bench_report.h"
 #include "tests/bench/bench_theirs.h"
 #include "tests/bench/bench_verify.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* How long a look at the clock covers: with several threads, longer than they take to meet. */
 #define READING_US 200
 #define READING_US_TEAM 1000
 #define READINGS_PER_TURN 6
 
-static struct eb_bag_schedules choose_schedules(const struct eb_bench_options *options)
+void eb_bench_session_adopt(struct eb_bench_session *session, const struct eb_table *table)
 {
-    struct eb_bag_schedules schedules = eb_bag_schedules_default;
-    for (unsigned i = 0; i < EB_BAG_ROW_CLASS_COUNT && options->has_schedule; i++) {
-        schedules.of_class[i] = options->schedule;
+    const struct eb_bench_options *options = session->options;
+    session->schedules = eb_bag_schedules_default;
+    if (!options->is_prefetch_measured) {
+        eb_bag_schedule_spread(&options->schedule, &session->schedules);
+        return;
     }
-    return schedules;
+    struct eb_bag_tune_report report;
+    const struct eb_bag_tune_task task = {
+        .ops = options->ops,
+        .base = table->rows,
+        .bytes = table->row_count * table->row_stride_bytes,
+        .scratch = eb_bench_memory_take(sizeof(struct eb_bag_tune_scratch)),
+    };
+    eb_bag_tune(&task, &session->schedules, &report);
+    free(task.scratch);
 }
 
 void eb_bench_session_init(struct eb_bench_session *session, const struct eb_bench_options *options)
 {
     *session = (struct eb_bench_session){
         .options = options,
-        .schedules = choose_schedules(options),
         .plan = {.pair_count = (unsigned)options->pairs, .reading_count = READINGS_PER_TURN},
     };
 }

@@ -1,6 +1,7 @@
 #include "tests/bench/bench_theirs.h"
 
 #include "tests/bench/bench_memory.h"
+#include "tests/bench/bench_stock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,6 @@ bool eb_bench_theirs_shape(const struct eb_bench_case *bench, struct eb_fbgemm_s
         .output_type = bench->output_type,
         .is_weighted = feed->weights != NULL,
         .is_mean = is_mean,
-        .is_pooled = !is_none,
     };
     return feed->table->peer_rows && (is_mean || is_none || bench->reduction == EB_REDUCTION_SUM);
 }
@@ -33,8 +33,8 @@ static void prepare_call(struct eb_bench_theirs *theirs, uint32_t call, uint64_t
             .row_count = from->table->table.row_count,
             .indices = eb_bench_case_indices(bench, feed, batch),
             .index_count = eb_bench_case_feed_rows(bench, feed),
-            .offsets = from->offsets,
-            .bag_count = bench->bag_count,
+            .offsets = theirs->single_offsets ? theirs->single_offsets : from->offsets,
+            .bag_count = (uint32_t)eb_bench_case_result_rows(bench, feed),
             .weights = eb_bench_case_weights(bench, feed, batch),
             .out = out,
         };
@@ -66,6 +66,16 @@ static void run(void *self)
     }
 }
 
+static uint32_t count_largest_feed(const struct eb_bench_case *bench)
+{
+    uint64_t largest = 0;
+    for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
+        uint64_t rows = eb_bench_case_feed_rows(bench, feed);
+        largest = rows > largest ? rows : largest;
+    }
+    return (uint32_t)largest;
+}
+
 void eb_bench_theirs_init(struct eb_bench_theirs *theirs, const struct eb_bench_case *bench,
     const struct eb_fbgemm_kernel *kernel, unsigned thread, uint32_t call_count)
 {
@@ -74,6 +84,9 @@ void eb_bench_theirs_init(struct eb_bench_theirs *theirs, const struct eb_bench_
     theirs->calls =
         eb_bench_memory_take((uint64_t)call_count * bench->feed_count * sizeof *theirs->calls);
     theirs->out = eb_bench_memory_take(eb_bench_case_result_offset(bench, bench->feed_count));
+    if (bench->reduction == EB_REDUCTION_NONE) {
+        theirs->single_offsets = eb_bench_stock_make_offsets(count_largest_feed(bench), 1);
+    }
     if (bench->state == EB_BENCH_FLUSHED) {
         eb_bench_rows_init(&theirs->rows, bench, call_count);
     }
@@ -82,6 +95,7 @@ void eb_bench_theirs_init(struct eb_bench_theirs *theirs, const struct eb_bench_
 void eb_bench_theirs_deinit(struct eb_bench_theirs *theirs)
 {
     free(theirs->calls);
+    free(theirs->single_offsets);
     free(theirs->out);
     eb_bench_rows_deinit(&theirs->rows);
     *theirs = (struct eb_bench_theirs){0};

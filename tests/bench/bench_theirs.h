@@ -1,6 +1,7 @@
 /* The peer at work on a case, in one thread: called once for each feed of a batch, on the same
- * indices, and on the same rows or its own form of them.
- * Thread: one each. Memory: heap, until destroyed; borrows case and kernel. */
+ * indices, and on the same rows or its own form of them. Where nothing is pooled it gets bags of
+ * one row, for which its code is faster than its own way not to pool. Thread: one each. Memory:
+ * heap, until destroyed; borrows case and kernel. */
 #pragma once
 
 #include "tests/bench/bench_crew.h"
@@ -13,6 +14,7 @@ struct eb_bench_theirs {
     unsigned thread;
     uint32_t call_count;
     struct eb_fbgemm_call *calls; /* [call_count * feed_count] */
+    int32_t *single_offsets;      /* NONE: of bags of one row; else NULL */
     uint8_t *out;                 /* one batch's results */
     struct eb_bench_rows rows;    /* FLUSHED */
 };

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Calls at least for which indices are drawn. */
-#define CALLS_MIN 64
+/* Calls at least for which indices are drawn: enough for a few in every thread. */
+#define CALLS_MIN 1024
 
 /* The workload as it lies in memory. */
 struct model {
@@ -33,17 +33,25 @@ static uint32_t count_indices(const struct model *model, uint32_t table)
     return eb_workload_indices_per_bag(model->options->workload, table);
 }
 
+static const struct eb_table *find_largest(const struct model *model)
+{
+    const struct eb_table *largest = &model->tables[0].table;
+    for (uint32_t i = 1; i < model->table_count; i++) {
+        const struct eb_table *table = &model->tables[i].table;
+        largest = table->row_count > largest->row_count ? table : largest;
+    }
+    return largest;
+}
+
 /* Batches whose rows do not fit the caches by half. */
 static uint64_t count_batches(const struct model *model)
 {
-    const struct eb_table *largest = &model->tables[0].table;
     uint64_t indices = 0;
     for (uint32_t i = 0; i < model->table_count; i++) {
-        const struct eb_table *table = &model->tables[i].table;
-        largest = table->row_count > largest->row_count ? table : largest;
         indices += count_indices(model, i) * model->options->samples;
     }
-    return eb_bench_stock_size(largest, CALLS_MIN * EB_BENCH_LIST_MAX * indices) / indices;
+    uint64_t least = CALLS_MIN * indices;
+    return eb_bench_stock_size(find_largest(model), least) / indices;
 }
 
 static bool make_tables(struct model *model, struct eb_bench_session *session)
@@ -68,6 +76,7 @@ static bool make_tables(struct model *model, struct eb_bench_session *session)
         add_pages(&session->peer_pages, &model->tables[i].peer_pages);
     }
     model->batch_count = count_batches(model);
+    eb_bench_session_adopt(session, find_largest(model));
     return true;
 }
 

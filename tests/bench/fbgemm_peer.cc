@@ -44,7 +44,7 @@ template <typename Row, typename Out> Run MakeDense(const eb_fbgemm_shape &shape
 {
     auto kernel = fbgemm::GenerateEmbeddingSpMDMWithStrides<Row, std::int64_t, std::int32_t, Out>(
         shape.dim, shape.is_weighted, shape.is_mean, kPrefetchRows, false, true, -1,
-        static_cast<std::int64_t>(shape.row_stride_bytes / sizeof(Row)), true, !shape.is_pooled,
+        static_cast<std::int64_t>(shape.row_stride_bytes / sizeof(Row)), true, false,
         shape.output_type == EB_BF16, shape.storage == EB_STORAGE_BF16);
     return Bind<decltype(kernel), Row, Out>(kernel);
 }
@@ -53,15 +53,14 @@ template <typename Out> Run MakeCodes(const eb_fbgemm_shape &shape, int bits)
 {
     auto kernel = fbgemm::GenerateEmbeddingSpMDMNBitWithStrides<std::int64_t, std::int32_t, Out>(
         bits, shape.dim, shape.is_weighted, shape.is_mean, kPrefetchRows, false, true, -1,
-        static_cast<std::int64_t>(shape.row_stride_bytes), true, shape.output_type == EB_BF16,
-        !shape.is_pooled);
+        static_cast<std::int64_t>(shape.row_stride_bytes), true, shape.output_type == EB_BF16);
     return Bind<decltype(kernel), std::uint8_t, Out>(kernel);
 }
 
 template <typename Out>
 Run MakeFp8(const eb_fbgemm_shape &shape, int exponent_bits, int exponent_bias)
 {
-    if (!shape.is_pooled || shape.is_weighted) {
+    if (shape.is_weighted) {
         return {};
     }
     auto kernel =
@@ -95,9 +94,6 @@ bool eb_fbgemm_is_built(void)
 eb_fbgemm_kernel *eb_fbgemm_create(const eb_fbgemm_shape *shape)
 {
     Run run;
-    if (!shape->is_pooled && shape->is_mean) {
-        return nullptr;
-    }
     if (shape->output_type == EB_F32) {
         run = Make<float>(*shape);
     } else if (shape->output_type == EB_F16 || shape->output_type == EB_BF16) {
@@ -116,8 +112,8 @@ bool eb_fbgemm_is_tuned(const eb_fbgemm_shape *shape)
     switch (shape->storage) {
     case EB_STORAGE_F8_E4M3:
     case EB_STORAGE_F8_E5M2: return false;
-    case EB_STORAGE_BF16: return shape->is_pooled && shape->output_type == EB_BF16;
-    default: return shape->is_pooled;
+    case EB_STORAGE_BF16: return shape->output_type != EB_F32;
+    default: return true;
     }
 }
 

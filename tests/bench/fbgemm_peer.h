@@ -20,8 +20,7 @@ struct eb_fbgemm_shape {
     uint64_t row_stride_bytes; /* of its rows: codes are fused */
     enum eb_type output_type;
     bool is_weighted;
-    bool is_mean;   /* else a sum */
-    bool is_pooled; /* else a row for every index */
+    bool is_mean; /* else a sum */
 };
 
 struct eb_fbgemm_call {
@@ -32,7 +31,7 @@ struct eb_fbgemm_call {
     const int32_t *offsets; /* [bag_count + 1] */
     uint32_t bag_count;
     const float *weights; /* [index_count]; NULL: none */
-    void *out;            /* [bag_count, dim], or [index_count, dim] */
+    void *out;            /* [bag_count, dim] */
 };
 
 bool eb_fbgemm_is_built(void);

@@ -73,6 +73,29 @@ static void finds_wrong_results_wrong(void **state)
     bench_fixture_deinit(&fixture);
 }
 
+/* The peer's results of rows of one storage. */
+static void assert_peer_right(
+    enum eb_storage storage, enum eb_reduction reduction, bool is_weighted)
+{
+    static const enum eb_type types[] = {EB_F32, EB_F16, EB_BF16};
+    struct bench_fixture fixture;
+    bench_fixture_init(&fixture, storage, is_weighted);
+    fixture.bench.reduction = reduction;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        struct eb_fbgemm_shape shape;
+        fixture.bench.output_type = types[i];
+        assert_true(eb_bench_theirs_shape(&fixture.bench, &shape));
+        struct eb_fbgemm_kernel *kernel = eb_fbgemm_create(&shape);
+        bool is_fp8 = storage == EB_STORAGE_F8_E4M3 || storage == EB_STORAGE_F8_E5M2;
+        assert_true((kernel == NULL) == (storage == EB_STORAGE_F64 || (is_fp8 && is_weighted)));
+        if (kernel) {
+            assert_true(eb_bench_verify_theirs(&fixture.bench, kernel) <= 1);
+        }
+        eb_fbgemm_destroy(kernel);
+    }
+    bench_fixture_deinit(&fixture);
+}
+
 static void finds_the_peer_right(void **state)
 {
     (void)state;
@@ -80,17 +103,11 @@ static void finds_the_peer_right(void **state)
         skip();
     }
     for (size_t n = 0; n < sizeof floats / sizeof floats[0]; n++) {
-        struct bench_fixture fixture;
-        struct eb_fbgemm_shape shape;
-        bench_fixture_init(&fixture, floats[n], false);
-        assert_true(eb_bench_theirs_shape(&fixture.bench, &shape));
-        struct eb_fbgemm_kernel *kernel = eb_fbgemm_create(&shape);
-        assert_true(kernel != NULL || floats[n] == EB_STORAGE_F64);
-        if (kernel) {
-            assert_true(eb_bench_verify_theirs(&fixture.bench, kernel) <= 1);
-        }
-        eb_fbgemm_destroy(kernel);
-        bench_fixture_deinit(&fixture);
+        assert_peer_right(floats[n], EB_REDUCTION_SUM, false);
+        assert_peer_right(floats[n], EB_REDUCTION_SUM, true);
+        assert_peer_right(floats[n], EB_REDUCTION_MEAN, false);
+        assert_peer_right(floats[n], EB_REDUCTION_NONE, false);
+        assert_peer_right(floats[n], EB_REDUCTION_NONE, true);
     }
 }
 

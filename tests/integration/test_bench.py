@@ -1,0 +1,114 @@
+"""embag-bench: small runs, whose figures must be there and make sense."""
+
+import json
+import os
+import subprocess
+import unittest
+
+import served
+
+POSITIVE = ('ns_per_row', 'gb_per_s', 'check_ns_per_row', 'us_per_call', 'roofline_ns_per_row',
+            'roofline_fraction', 'calls_per_reading')
+PEER = ('peer_ns_per_row', 'ratio', 'ratio_low', 'ratio_high', 'ratio_checked')
+SMALL = ('--rows', '500', '--repeats', '2', '--reading-us', '20')
+
+
+def bench(*arguments):
+    """Runs embag-bench; its exit status, output and messages."""
+    done = subprocess.run([os.path.join(served.BUILD, 'embag-bench'), *arguments],
+                          capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def cells(*arguments):
+    """The objects that it prints."""
+    status, out, messages = bench('--json', *arguments)
+    if status != 0:
+        raise AssertionError(messages)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+class Bench(unittest.TestCase):
+    """The benchmark as people run it."""
+
+    def check_figures(self, cell):
+        """They are positive, and agree with each other."""
+        for key in POSITIVE + (PEER if 'peer' in cell else ()):
+            self.assertGreater(cell[key], 0, key)
+        us = cell['ns_per_row'] * cell['rows_per_call'] * cell['threads'] / 1e3
+        self.assertAlmostEqual(cell['us_per_call'] / us, 1, delta=1e-3)
+        if 'peer' in cell:
+            self.assertLessEqual(cell['ratio_low'], cell['ratio'])
+            self.assertLessEqual(cell['ratio'], cell['ratio_high'])
+
+    def test_measures_each_combination(self):
+        found = cells(*SMALL, '--row-type', 'f32,int4', '--dim', '16,33', '--bags', '1,8',
+                      '--indices-per-bag', '3', '--state', 'hot,steady,flushed')
+        self.assertEqual(
+            [(c['row_type'], c['dim'], c['state'], c['bags']) for c in found],
+            [(row_type, dim, state, bags) for row_type in ('f32', 'int4') for dim in (16, 33)
+             for state in ('hot', 'steady', 'flushed') for bags in (1, 8)])
+        for cell in found:
+            self.assertEqual((cell['rows'], cell['indices_per_bag']), (500, 3))
+            self.check_figures(cell)
+
+    def test_measures_every_type(self):
+        for row_types in ('f32,f64,f16,bf16,f8_e4m3,f8_e5m2,int8,int4,int2',
+                          'i8,u8,i16,u16,i32,u32,i64,u64'):
+            found = cells(*SMALL, '--weighted', '--row-type', row_types, '--dim', '5',
+                          '--bags', '4')
+            self.assertEqual([c['row_type'] for c in found], row_types.split(','))
+            for cell in found:
+                self.check_figures(cell)
+
+    def test_measures_distributions_threads_and_reductions(self):
+        for reduction in ('mean', 'weighted_mean', 'sqrtn', 'max', 'min', 'none'):
+            found = cells(*SMALL, '--distribution', 'uniform,zipf:1.05,meta2021', '--threads',
+                          '1,2', '--reduction', reduction, '--output-type', 'bf16', '--ahead',
+                          '--bags', '3')
+            self.assertEqual([(c['distribution'], c['threads']) for c in found],
+                             [(d, t) for d in ('uniform', 'zipf:1.05', 'meta2021')
+                              for t in (1, 2)])
+            for cell in found:
+                self.assertEqual((cell['reduction'], cell['output_type']),
+                                 (reduction.upper(), 'bf16'))
+                self.check_figures(cell)
+
+    def test_measures_a_workload_in_one_call(self):
+        found = cells('--workload', 'dlrm-v2', '--scale', '100000', '--samples', '2',
+                      '--repeats', '2', '--reading-us', '20')
+        self.assertEqual(len(found), 1)
+        cell = found[0]
+        self.assertEqual((cell['workload'], cell['tables'], cell['bags'], cell['rows_per_call']),
+                         ('dlrm-v2', 26, 2, 428))
+        self.check_figures(cell)
+
+    def test_tells_which_pages_it_asked_for_and_got(self):
+        cell, = cells('--table-bytes', '4m', '--dim', '64', '--pages', '4k', '--repeats', '1',
+                      '--reading-us', '20')
+        self.assertEqual((cell['pages'], cell['pages_got'], cell['rows']), ('4k', '4k', 16384))
+
+    def test_prints_a_table_for_people(self):
+        status, out, _ = bench(*SMALL, '--dim', '16,32', '--no-roofline')
+        self.assertEqual(status, 0)
+        lines = [line.split() for line in out.splitlines()]
+        self.assertEqual([line[:2] for line in lines[-2:]], [['f32', '16'], ['f32', '32']])
+        self.assertIn('seed 1', out)
+
+    def test_refuses_what_it_cannot_measure(self):
+        for arguments, status in ((('--dim', '0'), 2), (('--reduction', 'mode'), 2),
+                                  (('--row-type', 'i8', '--reduction', 'sqrtn'), 1),
+                                  (('--table-bytes', '1', '--dim', '16'), 1)):
+            got, out, messages = bench('--json', *SMALL[2:], *arguments)
+            self.assertEqual((got, out), (status, ''), arguments)
+            self.assertIn('embag', messages)
+
+    def test_names_all_its_flags(self):
+        status, out, _ = bench('--help')
+        self.assertEqual(status, 0)
+        for flag in ('--row-type', '--workload', '--distribution', '--json', '--prefetch'):
+            self.assertIn(flag, out)
+
+
+if __name__ == '__main__':
+    unittest.main()
