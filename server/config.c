@@ -6,6 +6,7 @@
 #include "server/config_setting.h"
 #include "server/cpu.h"
 #include "server/net/address.h"
+#include "server/prefetch.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -222,6 +223,7 @@ void eb_config_deinit(struct eb_config *config)
     free(config->config_file);
     free(config->model_repository);
     free(config->isa);
+    free(config->prefetch);
     for (size_t i = 0; i < config->listen_count; i++) {
         free(config->listen[i]);
     }
@@ -260,6 +262,9 @@ static struct eb_log_field field_of(
     case EB_CONFIG_TEXT:
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
         return text ? eb_log_text(setting->name, text) : (struct eb_log_field){0};
+    case EB_CONFIG_PREFETCH:
+        text = config->prefetch ? config->prefetch : EB_PREFETCH_AUTO;
+        return eb_log_text(setting->name, text);
     case EB_CONFIG_LISTEN: return eb_log_text(setting->name, listen);
     case EB_CONFIG_LEVEL:
         text = eb_log_level_name((enum eb_log_level)config->log_level);

@@ -14,7 +14,7 @@
 #define EB_CONFIG_THREADS_MAX 1024
 
 /* Settings that are no limits (see config_setting.c), and all of them. */
-#define EB_CONFIG_GENERAL_COUNT 9
+#define EB_CONFIG_GENERAL_COUNT 10
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
 
@@ -40,6 +40,7 @@ struct eb_config {
     uint32_t loops;              /* resolved: at least 1 */
     uint32_t threads;            /* executor threads, resolved: at least 1 */
     char *isa;                   /* forced instruction set; NULL: the best */
+    char *prefetch;              /* as eb_prefetch_check wants it; NULL: auto */
     int log_level;               /* one of eb_log_level */
     uint32_t huge_pages;         /* one of eb_page_size */
     uint32_t numa;               /* one of eb_numa */

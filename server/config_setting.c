@@ -1,9 +1,11 @@
 #include "server/config_setting.h"
 
+#include "kernels/bag_schedule.h"
 #include "server/admin/log.h"
 #include "server/models/numa_policy.h"
 #include "server/models/page_size.h"
 #include "server/net/address.h"
+#include "server/prefetch.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -33,6 +35,13 @@ const struct eb_config_setting eb_config_settings[] = {
         "executor threads; default: one for each CPU that affinity and cgroup quota grant", NULL},
     {"isa", EB_CONFIG_TEXT, AT(isa), 0, 1, 31, "NAME",
         "instruction set to compute with, such as avx2; default: the fastest that runs here", NULL},
+    {"prefetch", EB_CONFIG_PREFETCH, AT(prefetch), 0, 1, EB_BAG_SCHEDULE_TEXT_BYTES - 1,
+        "auto|off|FAR:NEAR:l1|l2",
+        "how far ahead rows are called into the caches: auto (default), measured at start; off; or "
+        "a row's first line FAR rows ahead (FARw: all its lines) into the second-level cache, and "
+        "all its lines NEAR rows ahead into the first or the second; 0..4096 rows each, 0: not at "
+        "all",
+        NULL},
     {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "LEVEL",
         "least level that is logged: debug, info, warn or error; default: info", NULL},
     {"huge_pages", EB_CONFIG_CHOICE, AT(huge_pages), 0, 0, 0, "2m|1g|off",
@@ -158,6 +167,12 @@ static bool apply_text(const struct attempt *attempt)
         free(copy);
     }
     return true;
+}
+
+static bool apply_prefetch(const struct attempt *attempt)
+{
+    const char *why = eb_prefetch_check(attempt->text);
+    return why ? refuse(attempt, why) : apply_text(attempt);
 }
 
 static void clear_listen(struct eb_config *config)
@@ -309,6 +324,7 @@ bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_se
     struct attempt attempt = {config, setting, source, text, fault};
     switch (setting->kind) {
     case EB_CONFIG_TEXT: return apply_text(&attempt);
+    case EB_CONFIG_PREFETCH: return apply_prefetch(&attempt);
     case EB_CONFIG_LISTEN: return apply_listen(&attempt);
     case EB_CONFIG_LEVEL: return apply_level(&attempt);
     case EB_CONFIG_CHOICE: return apply_choice(&attempt);

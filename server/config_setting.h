@@ -7,12 +7,13 @@
 #include <stdbool.h>
 
 enum eb_config_kind {
-    EB_CONFIG_TEXT,   /* char * */
-    EB_CONFIG_LISTEN, /* listen[] and listen_count */
-    EB_CONFIG_LEVEL,  /* int, one of eb_log_level */
-    EB_CONFIG_CHOICE, /* uint32_t, a number in choices; default: the first */
-    EB_CONFIG_COUNT,  /* uint32_t; 0: not set, chosen from the CPUs */
-    EB_CONFIG_LIMIT,  /* uint64_t */
+    EB_CONFIG_TEXT,     /* char * */
+    EB_CONFIG_PREFETCH, /* char *, as eb_prefetch_check wants it */
+    EB_CONFIG_LISTEN,   /* listen[] and listen_count */
+    EB_CONFIG_LEVEL,    /* int, one of eb_log_level */
+    EB_CONFIG_CHOICE,   /* uint32_t, a number in choices; default: the first */
+    EB_CONFIG_COUNT,    /* uint32_t; 0: not set, chosen from the CPUs */
+    EB_CONFIG_LIMIT,    /* uint64_t */
 };
 
 struct eb_config_setting {

@@ -3,6 +3,7 @@
 #include "server/admin/log.h"
 #include "server/config_help.h"
 #include "server/load_log.h"
+#include "server/prefetch.h"
 #include "server/rpc/service.h"
 
 #include <assert.h>
@@ -144,7 +145,8 @@ static bool open_executor(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
     const struct eb_bag_ops *ops = process->ops;
-    process->schedules = eb_bag_schedules_default;
+    /* Before there are threads that would disturb what is measured. */
+    eb_prefetch_choose(config->prefetch, ops, &process->repository, &process->schedules);
     process->executor = eb_executor_create(
         ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {

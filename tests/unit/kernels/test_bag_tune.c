@@ -65,7 +65,9 @@ static void tune(struct ground *ground)
 /* Whether rows are called at all by what is measured with. */
 static bool has_vector_functions(const struct eb_bag_ops *ops)
 {
-    return eb_bag_ops_slowness(ops, EB_STORAGE_F32) == 1;
+    struct eb_bag_stream stream;
+    eb_bag_stream_init(&stream, ops, &eb_bag_schedules_default);
+    return stream.prefetch.block_elements[EB_STORAGE_F32] > 0;
 }
 
 static void assert_same_schedule(

@@ -26,6 +26,7 @@ static void takes_defaults(void **state)
     assert_true(trial.config.loops >= 1 && trial.config.loops <= 16);
     assert_true(trial.config.threads >= 1);
     assert_null(trial.config.isa);
+    assert_null(trial.config.prefetch);
     assert_null(trial.config.config_file);
     assert_int_equal(trial.config.log_level, EB_LOG_INFO);
     assert_int_equal(trial.config.huge_pages, EB_PAGE_2M);
@@ -41,7 +42,8 @@ static void takes_every_flag_in_both_forms(void **state)
     config_trial_expect_run(
         "--model-repository=/m|--listen|localhost:1|--listen=[::1]:65535|"
         "--listen=unix:/run/e.sock|--loops=3|--threads|5|--isa|ref|--log-level=debug|"
-        "--request-bytes-max|2MiB|--inline-below-us=0|--huge-pages|1g|--numa=local",
+        "--request-bytes-max|2MiB|--inline-below-us=0|--huge-pages|1g|--numa=local|"
+        "--prefetch=64w:4:l1",
         "");
     assert_string_equal(trial.config.model_repository, "/m");
     assert_int_equal(trial.config.listen_count, 3);
@@ -56,6 +58,7 @@ static void takes_every_flag_in_both_forms(void **state)
     assert_int_equal(trial.config.limits.inline_below_us, 0);
     assert_int_equal(trial.config.huge_pages, EB_PAGE_1G);
     assert_int_equal(trial.config.numa, EB_NUMA_LOCAL);
+    assert_string_equal(trial.config.prefetch, "64w:4:l1");
 }
 
 static void takes_every_variable(void **state)
@@ -64,7 +67,7 @@ static void takes_every_variable(void **state)
     config_trial_expect_run("",
         "EMBAG_MODEL_REPOSITORY=/m|EMBAG_LISTEN=a:1,b:2|EMBAG_LOOPS=2|EMBAG_THREADS=4|"
         "EMBAG_ISA=avx2|EMBAG_LOG_LEVEL=error|EMBAG_REQUEST_BYTES_MAX=16KiB|"
-        "EMBAG_DRAIN_TIMEOUT_MS=0|EMBAG_HUGE_PAGES=off|EMBAG_NUMA=off");
+        "EMBAG_DRAIN_TIMEOUT_MS=0|EMBAG_HUGE_PAGES=off|EMBAG_NUMA=off|EMBAG_PREFETCH=off");
     assert_string_equal(trial.config.model_repository, "/m");
     assert_int_equal(trial.config.listen_count, 2);
     assert_string_equal(trial.config.listen[1], "b:2");
@@ -76,6 +79,7 @@ static void takes_every_variable(void **state)
     assert_int_equal(trial.config.limits.drain_timeout_ms, 0);
     assert_int_equal(trial.config.huge_pages, EB_PAGE_SMALL);
     assert_int_equal(trial.config.numa, EB_NUMA_OFF);
+    assert_string_equal(trial.config.prefetch, "off");
 }
 
 /* Every subset of the layers gives the value of its highest. */
@@ -166,6 +170,11 @@ static void refuses_faulty_flags(void **state)
         {"--drain-timeout-ms|3600001", "not in 0..3600000 ms (time for open calls"},
         {"--inline-below-us|1001", "not in 0..1000 us"},
         {"--log-level|verbose", "--log-level verbose: no such level (least level that is logged"},
+        {"--prefetch|", "--prefetch : not off or FAR:NEAR:LEVEL, such as 128:64:l2, 64w:4:l1 or "},
+        {"--prefetch|128:64",
+            "(how far ahead rows are called into the caches: auto (default), measured at start)"},
+        {"--prefetch|0:4097:l2", "--prefetch 0:4097:l2: more than 4096 rows ahead (how far"},
+        {"--prefetch|32:64:l1", "--prefetch 32:64:l1: FAR is not beyond NEAR: give 0 for one"},
         {"--huge-pages|4m", "--huge-pages 4m: not one of 2m|1g|off (pages that tables are kept in"},
         {"--huge-pages|", "--huge-pages : not one of 2m|1g|off"},
         {"--huge-pages|2M", "--huge-pages 2M: not one of 2m|1g|off"},
@@ -293,7 +302,8 @@ static void helps_with_every_setting(void **state)
         EB_LIMIT_LIST(X)
 #undef X
             "model_repository",
-        "listen", "config", "loops", "threads", "isa", "log_level", "huge_pages", "numa"};
+        "listen", "config", "loops", "threads", "isa", "prefetch", "log_level", "huge_pages",
+        "numa"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char wanted[80];
         int length = snprintf(wanted, sizeof wanted, "\n  --%s ", flags[i]);
@@ -364,7 +374,8 @@ static void logs_every_setting_with_its_source(void **state)
     const char *defaults = strstr(trial.said_stderr, " event=config source=default ");
     assert_non_null(defaults);
     assert_non_null(strstr(defaults, " request_bytes_max=16777216 "));
-    assert_non_null(strstr(defaults, " numa=interleave huge_pages=2m log_level=info\n"));
+    assert_non_null(
+        strstr(defaults, " numa=interleave huge_pages=2m log_level=info prefetch=auto\n"));
 }
 
 #define TEST(name)                                                                                 \

@@ -22,7 +22,7 @@ static void reads_file_named_by_flag_or_variable(void **state)
     config_trial_write_yaml(
         "# comment\nmodel_repository: /m\nlisten:\n  - a:1\n  - unix:/x\nloops: 2\n"
         "threads: 4\nisa: avx512\nlog_level: warn\nanswer_memory_bytes: 1GiB\n"
-        "streams_max: 7\nhuge_pages: off\nnuma: local\n");
+        "streams_max: 7\nhuge_pages: off\nnuma: local\nprefetch: 128:64:l2\n");
     char variable[128];
     snprintf(variable, sizeof variable, "EMBAG_CONFIG=%s", trial.file_path);
     for (int by_flag = 0; by_flag < 2; by_flag++) {
@@ -40,6 +40,7 @@ static void reads_file_named_by_flag_or_variable(void **state)
         assert_int_equal(trial.config.limits.streams_max, 7);
         assert_int_equal(trial.config.huge_pages, EB_PAGE_SMALL);
         assert_int_equal(trial.config.numa, EB_NUMA_LOCAL);
+        assert_string_equal(trial.config.prefetch, "128:64:l2");
         eb_config_deinit(&trial.config);
     }
 }
@@ -87,6 +88,7 @@ static void refuses_faulty_files(void **state)
         {"model_repository: ''\n", ": model_repository: : is empty"},
         {"log_level: loud\n", ": log_level: loud: no such level"},
         {"huge_pages: no\n", ": huge_pages: no: not one of 2m|1g|off"},
+        {"prefetch: 128:64\n", ": prefetch: 128:64: not off or FAR:NEAR:LEVEL, such as"},
         {"request_bytes_max: 1TiB\n", ": request_bytes_max: 1TiB: not a whole number"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -1,0 +1,170 @@
+#include "server/prefetch.h"
+
+#include "kernels/bag_schedule.h"
+#include "kernels/bag_tune.h"
+#include "server/admin/log.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "128:64:l2 12.8" for each candidate. */
+#define FIGURES_BYTES (EB_BAG_TUNE_CANDIDATE_COUNT * (EB_BAG_SCHEDULE_TEXT_BYTES + 16))
+
+/* The table that is measured on. */
+struct subject {
+    const struct eb_model_version *version;
+    const struct eb_named_table *table; /* NULL: there is none */
+};
+
+const char *eb_prefetch_check(const char *setting)
+{
+    struct eb_bag_schedule schedule;
+    return strcmp(setting, EB_PREFETCH_AUTO) == 0 ? NULL
+                                                  : eb_bag_schedule_parse(setting, &schedule);
+}
+
+static struct subject find_largest(const struct eb_repository *repository)
+{
+    struct subject largest = {0};
+    for (size_t i = 0; i < repository->count; i++) {
+        const struct eb_model_version *version = repository->models[i].served;
+        for (size_t n = 0; n < version->tables.count; n++) {
+            const struct eb_named_table *table = &version->tables.tables[n];
+            if (!largest.table || table->resident_bytes > largest.table->resident_bytes) {
+                largest = (struct subject){version, table};
+            }
+        }
+    }
+    return largest;
+}
+
+/* The sizes of a class's rows: "65..128"; the last class has no largest. */
+static void format_row_bytes(unsigned class, char *out, size_t out_bytes)
+{
+    unsigned largest = (unsigned)EB_LINE_BYTES << class;
+    unsigned least = class == 0 ? 1 : largest / 2 + 1;
+    if (class + 1 < EB_BAG_ROW_CLASS_COUNT) {
+        snprintf(out, out_bytes, "%u..%u", least, largest);
+    } else {
+        snprintf(out, out_bytes, "%u..", least);
+    }
+}
+
+/* "128:64:l2 12.8, off 26.3". */
+static void format_figures(const struct eb_bag_tune_class *figures, char out[FIGURES_BYTES])
+{
+    size_t used = 0;
+    for (unsigned i = 0; i < EB_BAG_TUNE_CANDIDATE_COUNT; i++) {
+        char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
+        eb_bag_schedule_format(&eb_bag_tune_candidates[i], schedule);
+        int length = snprintf(out + used, FIGURES_BYTES - used, "%s%s %.1f", i > 0 ? ", " : "",
+            schedule, figures->ns_per_row[i]);
+        used += (size_t)length;
+        if (used >= FIGURES_BYTES) {
+            return;
+        }
+    }
+}
+
+/* Of all classes. */
+static void log_unmeasured(const struct eb_bag_schedule *schedule, const char *reason)
+{
+    char text[EB_BAG_SCHEDULE_TEXT_BYTES];
+    eb_bag_schedule_format(schedule, text);
+    eb_log(EB_LOG_INFO, "prefetch", eb_log_text("row_bytes", "1.."), eb_log_text("schedule", text),
+        eb_log_text("measured", "no"), eb_log_text("reason", reason));
+}
+
+static void log_class(
+    unsigned class, const struct eb_bag_schedule *schedule, const struct eb_bag_tune_class *figures)
+{
+    char row_bytes[32];
+    char text[EB_BAG_SCHEDULE_TEXT_BYTES];
+    char ns_per_row[32];
+    char all[FIGURES_BYTES];
+    format_row_bytes(class, row_bytes, sizeof row_bytes);
+    eb_bag_schedule_format(schedule, text);
+    if (!figures->is_measured) {
+        eb_log(EB_LOG_INFO, "prefetch", eb_log_text("row_bytes", row_bytes),
+            eb_log_text("schedule", text), eb_log_text("measured", "no"),
+            eb_log_text("reason", "the machine was too busy to measure in time"));
+        return;
+    }
+    snprintf(ns_per_row, sizeof ns_per_row, "%.1f", figures->ns_per_row[figures->chosen]);
+    format_figures(figures, all);
+    eb_log(EB_LOG_INFO, "prefetch", eb_log_text("row_bytes", row_bytes),
+        eb_log_text("schedule", text), eb_log_text("measured", "yes"),
+        eb_log_text("ns_per_row", ns_per_row), eb_log_text("candidates", all));
+}
+
+static void log_measured(const struct subject *subject, const struct eb_bag_schedules *schedules,
+    const struct eb_bag_tune_report *report)
+{
+    eb_log(EB_LOG_INFO, "prefetch_measured", eb_log_text("model", subject->version->model),
+        eb_log_number("version", (int64_t)subject->version->version),
+        eb_log_text("table", subject->table->name),
+        eb_log_number("bytes", (int64_t)subject->table->resident_bytes),
+        eb_log_number("cached_bytes", (int64_t)schedules->cached_bytes),
+        eb_log_number("elapsed_ms", (int64_t)(report->elapsed_ns / 1000000)));
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
+        log_class(class, &schedules->of_class[class], &report->of_class[class]);
+    }
+}
+
+static void measure(
+    const struct subject *subject, const struct eb_bag_ops *ops, struct eb_bag_schedules *out)
+{
+    struct eb_bag_tune_report report;
+    const struct eb_bag_tune_task task = {
+        .ops = ops,
+        .base = subject->table->table.rows,
+        .bytes = subject->table->resident_bytes,
+        .scratch = malloc(sizeof *task.scratch),
+    };
+    if (!task.scratch) {
+        log_unmeasured(&out->of_class[0], "out of memory");
+        return;
+    }
+    eb_bag_tune(&task, out, &report);
+    free(task.scratch);
+    if (report.elapsed_ns == 0) {
+        log_unmeasured(&out->of_class[0], "the instruction set calls no rows");
+    } else {
+        log_measured(subject, out, &report);
+    }
+}
+
+/* Where there is a table that is worth it. */
+static void measure_largest(const struct eb_bag_ops *ops, const struct eb_repository *repository,
+    struct eb_bag_schedules *out)
+{
+    const struct subject subject = find_largest(repository);
+    uint64_t bytes_min = eb_bag_tune_bytes_min();
+    char reason[64];
+    if (subject.table && subject.table->resident_bytes >= bytes_min) {
+        measure(&subject, ops, out);
+        return;
+    }
+    snprintf(reason, sizeof reason, "no table has %" PRIu64 " bytes", bytes_min);
+    log_unmeasured(&out->of_class[0], reason);
+}
+
+void eb_prefetch_choose(const char *setting, const struct eb_bag_ops *ops,
+    const struct eb_repository *repository, struct eb_bag_schedules *out)
+{
+    *out = eb_bag_schedules_default;
+    out->cached_bytes = eb_bag_tune_cache_bytes();
+    if (!setting || strcmp(setting, EB_PREFETCH_AUTO) == 0) {
+        measure_largest(ops, repository, out);
+        return;
+    }
+    struct eb_bag_schedule schedule;
+    const char *why = eb_bag_schedule_parse(setting, &schedule);
+    assert(!why);
+    (void)why;
+    eb_bag_schedule_spread(&schedule, out);
+    log_unmeasured(&schedule, "the setting prefetch says so");
+}

@@ -1,0 +1,87 @@
+"""How far ahead rows are called: as is measured or as is told, and no answer depends on it."""
+
+import re
+import unittest
+
+import numpy as np
+
+import bag_model
+from bag_query import Query, to_message
+from embag.v1 import embedding_bag_pb2 as pb
+from embagd_process import Embagd
+from served import SEED, OwnServerTest, spec_table
+from table_files import Table
+
+ROWS = 300000
+
+
+class Prefetch(OwnServerTest):
+    """A table of 74 MiB, about as small as is measured on, or the specification's."""
+
+    def large_table(self):
+        """Rows of 256 bytes."""
+        rng = np.random.default_rng([SEED, 47])
+        return Table.of_values('large', 'f32', rng.normal(size=(ROWS, 64)))
+
+    def lines(self, server):
+        """What was chosen: the fields of each line."""
+        return [dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line))
+                for line in server.log.splitlines() if ' event=prefetch ' in line]
+
+    def check_answers(self, server, table):
+        """A lookup of rows all over the table."""
+        rng = np.random.default_rng([SEED, 48])
+        query = Query('large', rng.integers(0, ROWS, 5000), layout='packed', indices_per_bag=20)
+        answer = self.connect(server).lookup(
+            pb.LookupRequest(model='spec', queries=[to_message(query)]))
+        bag_model.check_result(bag_model.expect(query, table), table, answer.results[0], 0)
+
+    def test_measures_on_a_large_table(self):
+        table = self.large_table()
+        server = self.serve(tables=[table, spec_table()])
+        self.assertRegex(server.log, r'event=config source=default .*\bprefetch=auto\b')
+        lines = self.lines(server)
+        if len(lines) > 1:
+            said = server.find('prefetch_measured')
+            self.assertIn(' model=spec version=1 table=large bytes=%d ' % (ROWS * 256), said)
+            self.assertEqual([line['row_bytes'] for line in lines],
+                             ['1..64', '65..128', '129..256', '257..512', '513..'])
+        else:
+            # A processor without vector functions, or with a cache that is very large.
+            self.assertRegex(lines[0]['reason'], 'calls no rows|no table has')
+        self.check_answers(server, table)
+
+    def test_does_not_measure_on_small_tables(self):
+        line, = self.lines(self.serve(tables=[spec_table()]))
+        self.assertEqual((line['schedule'], line['measured']), ('128:64:l2', 'no'))
+        self.assertRegex(line['reason'], 'no table has [0-9]+ bytes')
+
+    def takes(self, setting):
+        """A start with the schedule, which nothing measured may override, and a lookup."""
+        table = self.large_table()
+        server = self.serve('--prefetch', setting, tables=[table])
+        line, = self.lines(server)
+        self.assertEqual((line['schedule'], line['measured']), (setting, 'no'))
+        self.assertRegex(server.log, r'event=config source=flag .*\bprefetch=%s ' % setting)
+        self.check_answers(server, table)
+
+    def test_calls_nothing_where_told(self):
+        self.takes('off')
+
+    def test_calls_into_the_first_cache_where_told(self):
+        self.takes('64w:4:l1')
+
+    def test_calls_into_the_second_cache_where_told(self):
+        self.takes('0:32:l2')
+
+    def test_refuses_what_is_no_schedule(self):
+        for setting in ('fast', '128', '64:128:l2', '0:4097:l2'):
+            with self.subTest(setting):
+                log = Embagd(self.repository.path, '--prefetch', setting).start_fails()
+                self.assertIn('event=bad_configuration', log)
+                self.assertIn('--prefetch %s: ' % setting, log)
+                self.assertIn('auto (default)', log)
+
+
+if __name__ == '__main__':
+    unittest.main()

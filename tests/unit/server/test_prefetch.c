@@ -1,0 +1,176 @@
+#include "server/prefetch.h"
+
+#include "kernels/bag_schedule.h"
+#include "kernels/bag_tune.h"
+#include "server/admin/log.h"
+#include "tests/unit/server/capture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Two models; the second one's large table lies in read-only memory that nobody has written. */
+static struct eb_named_table small_tables[] = {{.name = "small", .resident_bytes = 1000}};
+static struct eb_named_table large_tables[] = {
+    {.name = "little", .resident_bytes = 2000}, {.name = "large"}, {.name = "tiny"}};
+static struct eb_model_version versions[] = {
+    {.model = "a", .version = 1, .tables = {.count = 1, .tables = small_tables}},
+    {.model = "b", .version = 7, .tables = {.count = 3, .tables = large_tables}},
+};
+static struct eb_model models[] = {{.served = &versions[0]}, {.served = &versions[1]}};
+static struct eb_repository repository = {.count = 2, .models = models};
+static void *rows;
+static struct eb_bag_schedules schedules;
+static char said[16384];
+
+static int map_rows(void **state)
+{
+    (void)state;
+    rows = mmap(NULL, eb_bag_tune_bytes_min(), PROT_READ,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    large_tables[1].table.rows = rows;
+    return rows == MAP_FAILED ? -1 : 0;
+}
+
+static int unmap_rows(void **state)
+{
+    (void)state;
+    return munmap(rows, eb_bag_tune_bytes_min());
+}
+
+static void choose(const char *setting, const char *isa)
+{
+    struct eb_capture capture;
+    eb_capture_start(&capture, STDERR_FILENO);
+    eb_prefetch_choose(setting, eb_bag_ops_find(isa), &repository, &schedules);
+    eb_capture_stop(&capture, said, sizeof said);
+}
+
+static void expect_said(const char *part)
+{
+    if (!strstr(said, part)) {
+        fail_msg("wanted '%s' in: %s", part, said);
+    }
+}
+
+static size_t count_said(const char *part)
+{
+    size_t count = 0;
+    for (const char *at = said; (at = strstr(at, part)); at++) {
+        count++;
+    }
+    return count;
+}
+
+/* That all classes are called as `text` says. */
+static void expect_chosen(const char *text)
+{
+    for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
+        char chosen[EB_BAG_SCHEDULE_TEXT_BYTES];
+        eb_bag_schedule_format(&schedules.of_class[class], chosen);
+        assert_string_equal(chosen, text);
+    }
+}
+
+static void checks_the_setting(void **state)
+{
+    (void)state;
+    assert_null(eb_prefetch_check("auto"));
+    assert_null(eb_prefetch_check("off"));
+    assert_null(eb_prefetch_check("128:64:l2"));
+    assert_non_null(eb_prefetch_check("Auto"));
+    assert_non_null(eb_prefetch_check(""));
+}
+
+static void takes_what_the_setting_says(void **state)
+{
+    (void)state;
+    large_tables[1].resident_bytes = eb_bag_tune_bytes_min();
+    choose("64w:4:l1", NULL);
+    expect_chosen("64w:4:l1");
+    assert_int_equal(schedules.cached_bytes, eb_bag_tune_cache_bytes());
+    expect_said(" level=info event=prefetch row_bytes=1.. schedule=64w:4:l1 measured=no "
+                "reason=\"the setting prefetch says so\"\n");
+    choose("off", NULL);
+    expect_chosen("off");
+    assert_true(schedules.cached_bytes == UINT64_MAX);
+    expect_said(" event=prefetch row_bytes=1.. schedule=off measured=no ");
+    assert_int_equal(count_said("\n"), 1);
+}
+
+static void keeps_the_default_where_no_table_is_large(void **state)
+{
+    (void)state;
+    char wanted[256];
+    snprintf(wanted, sizeof wanted,
+        " event=prefetch row_bytes=1.. schedule=128:64:l2 measured=no "
+        "reason=\"no table has %llu bytes\"\n",
+        (unsigned long long)eb_bag_tune_bytes_min());
+    large_tables[1].resident_bytes = eb_bag_tune_bytes_min() - 1;
+    choose(NULL, NULL);
+    expect_chosen("128:64:l2");
+    expect_said(wanted);
+    /* Not even one. */
+    repository.count = 0;
+    choose("auto", NULL);
+    repository.count = 2;
+    expect_chosen("128:64:l2");
+    expect_said(wanted);
+    assert_int_equal(count_said("\n"), 1);
+}
+
+static void keeps_the_default_where_nothing_calls_rows(void **state)
+{
+    (void)state;
+    large_tables[1].resident_bytes = eb_bag_tune_bytes_min();
+    choose(NULL, "ref");
+    expect_chosen("128:64:l2");
+    expect_said(" measured=no reason=\"the instruction set calls no rows\"\n");
+    assert_int_equal(count_said("\n"), 1);
+}
+
+/* A machine that is busy may leave a class unmeasured; its line says so. */
+static void measures_on_the_largest_table(void **state)
+{
+    (void)state;
+    static const char *const classes[] = {"1..64", "65..128", "129..256", "257..512", "513.."};
+    large_tables[1].resident_bytes = eb_bag_tune_bytes_min();
+    choose(NULL, NULL);
+    if (strstr(said, "the instruction set calls no rows")) {
+        skip();
+    }
+    expect_said(" event=prefetch_measured model=b version=7 table=large bytes=");
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        char chosen[EB_BAG_SCHEDULE_TEXT_BYTES];
+        char wanted[128];
+        eb_bag_schedule_format(&schedules.of_class[i], chosen);
+        snprintf(wanted, sizeof wanted,
+            " level=info event=prefetch row_bytes=%s schedule=%s measured=", classes[i], chosen);
+        expect_said(wanted);
+    }
+    assert_int_equal(
+        count_said(" measured=yes ns_per_row="), count_said(" candidates=\"128:64:l2 "));
+    assert_int_equal(count_said(" measured=yes ns_per_row=") +
+                         count_said(" measured=no reason=\"the machine was too busy"),
+        EB_BAG_ROW_CLASS_COUNT);
+}
+
+int main(void)
+{
+    eb_log_set_level(EB_LOG_INFO);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checks_the_setting),
+        cmocka_unit_test(takes_what_the_setting_says),
+        cmocka_unit_test(keeps_the_default_where_no_table_is_large),
+        cmocka_unit_test(keeps_the_default_where_nothing_calls_rows),
+        cmocka_unit_test(measures_on_the_largest_table),
+    };
+    return cmocka_run_group_tests(tests, map_rows, unmap_rows);
+}
