@@ -106,22 +106,26 @@ static void sums_wrap(void **state)
 static void products_wrap(void **state)
 {
     (void)state;
-    static const int64_t indices[] = {0, 1, 2, 1};
+    enum { COUNT = 35 };
     for (size_t t = 0; t < TYPE_COUNT; t++) {
-        const uint64_t weights[] = {greatest(types[t]), least(types[t]), 7, UINT64_MAX};
-        uint8_t bytes[sizeof weights];
-        for (size_t i = 0; i < 4; i++) {
-            memcpy(bytes + i * eb_type_bytes(types[t]), &weights[i], eb_type_bytes(types[t]));
-        }
-        const struct bag bag = {
+        int64_t indices[COUNT];
+        uint8_t weights[COUNT * sizeof(uint64_t)];
+        struct bag bag = {
             .type = types[t],
             .rows = {greatest(types[t]), least(types[t]) + 3},
             .indices = indices,
-            .index_count = 4,
-            .weights = bytes,
+            .index_count = COUNT,
+            .weights = weights,
             .reduction = EB_REDUCTION_SUM,
         };
-        expect(&bag, weights[0] * bag.rows[0] + (weights[1] + weights[3]) * bag.rows[1]);
+        uint64_t sum = 0;
+        for (uint64_t i = 0; i < COUNT; i++) {
+            uint64_t weight = i % 5 ? i * UINT64_C(0x9e3779b97f4a7c15) : least(types[t]);
+            indices[i] = (int64_t)(i % 3);
+            memcpy(weights + i * eb_type_bytes(types[t]), &weight, eb_type_bytes(types[t]));
+            sum += indices[i] == 2 ? 0 : weight * bag.rows[indices[i]];
+        }
+        expect(&bag, sum);
     }
 }
 
@@ -140,9 +144,16 @@ static void extremes_know_the_sign(void **state)
         expect(&bag, greatest(types[t]));
         bag.reduction = EB_REDUCTION_MIN;
         expect(&bag, least(types[t]));
-        /* The zero row takes part. */
-        bag.index_count = 2;
+        const uint64_t neighbours[2] = {UINT64_MAX, UINT64_MAX - 1};
+        memcpy(bag.rows, neighbours, sizeof neighbours);
+        bag.indices = (int64_t[]){0, 1, 1};
+        expect(&bag, UINT64_MAX - 1);
         bag.reduction = EB_REDUCTION_MAX;
+        expect(&bag, UINT64_MAX);
+        /* The zero row takes part. */
+        bag.rows[0] = least(types[t]);
+        bag.indices = indices;
+        bag.index_count = 2;
         expect(&bag, 0);
     }
 }
