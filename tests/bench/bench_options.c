@@ -34,7 +34,7 @@ static const char usage[] =
     "  --output-type TYPE         f32, f16 or bf16; the table's type unless given\n"
     "  --pages P                  2m, 1g or 4k; 2m unless given\n"
     "  --peer-pages P             of the peer's tables; as --pages unless given\n"
-    "  --scales-in-row            scale and bias of codes with each row, not in an array apart\n"
+    "  --scales-apart             scale and bias of codes in an array apart, not with each row\n"
     "  --isa NAME                 ref, avx2, avx512 ...; the fastest unless given\n"
     "  --prefetch SCHEDULE        auto (measured on each table, as the server does), off, or\n"
     "                             FAR:NEAR:l1|l2, such as 128:64:l2 or 64w:4:l1\n"
@@ -51,7 +51,7 @@ struct texts {
     const char *rows, *table_bytes, *workload, *samples, *scale;
     const char *reduction, *output_type, *pages, *peer_pages, *isa, *prefetch;
     const char *seed, *repeats, *reading_us;
-    bool scales_in_row, weighted, ahead, json, no_peer, no_roofline;
+    bool scales_apart, weighted, ahead, json, no_peer, no_roofline;
 };
 
 #define TEXT(name, field)                                                                          \
@@ -85,7 +85,7 @@ static const struct eb_flag flags[] = {
     TEXT("seed", seed),
     TEXT("repeats", repeats),
     TEXT("reading-us", reading_us),
-    SWITCH("scales-in-row", scales_in_row),
+    SWITCH("scales-apart", scales_apart),
     SWITCH("weighted", weighted),
     SWITCH("ahead", ahead),
     SWITCH("json", json),
@@ -157,7 +157,7 @@ struct eb_bench_table_spec eb_bench_options_table(
     return (struct eb_bench_table_spec){
         .storage = storage,
         .dim = dim,
-        .has_scales_in_row = options->has_scales_in_row,
+        .has_scales_apart = options->has_scales_apart,
         .pages = options->pages,
         .has_peer = eb_fbgemm_is_built() && !options->has_no_peer,
         .peer_pages = options->peer_pages,
@@ -365,7 +365,7 @@ static bool read_others(const struct texts *texts, struct eb_bench_options *out)
                 "says dim, rows, bags and indices per bag itself: --samples and --scale change it");
         }
     }
-    out->has_scales_in_row = texts->scales_in_row;
+    out->has_scales_apart = texts->scales_apart;
     out->is_weighted = texts->weighted;
     out->is_ahead = texts->ahead;
     out->is_json = texts->json;

@@ -43,7 +43,7 @@ struct eb_bench_options {
     uint64_t seed;
     uint64_t pairs;
     uint64_t reading_us; /* 0: as suits the number of threads */
-    bool has_scales_in_row;
+    bool has_scales_apart;
     bool is_weighted;
     bool is_ahead;
     bool is_json;

@@ -24,11 +24,16 @@ static const char *name_storage(const struct eb_bench_case *bench)
     return eb_storage_name(bench->feeds[0].table->table.storage);
 }
 
-static const struct eb_bag_schedule *find_schedule(const struct eb_bench_case *bench)
+/* How far ahead the first table's rows are called. */
+static void format_schedule(const struct eb_bench_case *bench, char out[EB_BAG_SCHEDULE_TEXT_BYTES])
 {
     const struct eb_table *table = &bench->feeds[0].table->table;
     uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
-    return &bench->schedules->of_class[eb_bag_row_class(row_bytes)];
+    struct eb_bag_schedule schedule = bench->schedules->of_class[eb_bag_row_class(row_bytes)];
+    if (table->row_count * table->row_stride_bytes <= bench->schedules->cached_bytes) {
+        schedule = (struct eb_bag_schedule){0};
+    }
+    eb_bag_schedule_format(&schedule, out);
 }
 
 static uint64_t count_table_rows(const struct eb_bench_case *bench)
@@ -86,7 +91,7 @@ static void set_shape(json_t *object, const struct eb_bench_report *report)
     set(object, "weighted", json_boolean(bench->feeds[0].weights != NULL));
     set_text(object, "output_type", eb_type_name(bench->output_type));
     char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
-    eb_bag_schedule_format(find_schedule(bench), schedule);
+    format_schedule(bench, schedule);
     set_text(object, "prefetch", schedule);
     set_text(object, "isa", eb_bag_ops_name(bench->ops));
     set_integer(object, "seed", options->seed);
@@ -173,7 +178,7 @@ static void print_line(FILE *out, const struct eb_bench_report *report)
     const struct eb_bench_case *bench = report->bench;
     const struct eb_bench_figures *figures = &report->figures;
     char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
-    eb_bag_schedule_format(find_schedule(bench), schedule);
+    format_schedule(bench, schedule);
     (void)fprintf(out,
         "%-8s %4u %10llu %-5s %5u %5.4g %-12s %-7s %-10s %3u %8.2f %7.2f %8.2f %9.1f",
         name_storage(bench), bench->feeds[0].table->table.row_elements,

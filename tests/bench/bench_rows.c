@@ -5,16 +5,29 @@
 #include <assert.h>
 #include <stdlib.h>
 
+/* Whether scale and bias lie in front of each row: then they are a part of it here. */
+static bool has_scales_in_front(const struct eb_table *table)
+{
+    return table->scales && table->scale_stride_bytes == table->row_stride_bytes;
+}
+
+static const uint8_t *find_start(const struct eb_table *table)
+{
+    return has_scales_in_front(table) ? table->scales : table->rows;
+}
+
 void eb_bench_rows_init(
     struct eb_bench_rows *out, const struct eb_bench_case *bench, uint64_t batch_count)
 {
     const struct eb_table *table = &bench->feeds[0].table->table;
+    uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
+    row_bytes += (uint64_t)((const uint8_t *)table->rows - find_start(table));
     *out = (struct eb_bench_rows){
         .room = batch_count * eb_bench_case_rows(bench),
-        .row_bytes = (uint32_t)eb_storage_row_bytes(table->storage, table->row_elements),
+        .row_bytes = (uint32_t)row_bytes,
     };
     out->rows = eb_bench_memory_take(out->room * sizeof *out->rows);
-    if (table->scales) {
+    if (table->scales && !has_scales_in_front(table)) {
         out->scales = eb_bench_memory_take(out->room * sizeof *out->scales);
     }
 }
@@ -34,7 +47,7 @@ static void list_feed(
     uint64_t count = eb_bench_case_feed_rows(bench, feed);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t row = (uint64_t)indices[i];
-        rows->rows[rows->count] = (const uint8_t *)table->rows + row * table->row_stride_bytes;
+        rows->rows[rows->count] = find_start(table) + row * table->row_stride_bytes;
         if (rows->scales) {
             rows->scales[rows->count] =
                 (const uint8_t *)table->scales + row * table->scale_stride_bytes;

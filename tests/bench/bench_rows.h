@@ -5,8 +5,8 @@
 #include "tests/bench/bench_case.h"
 
 struct eb_bench_rows {
-    const uint8_t **rows;   /* [room] */
-    const uint8_t **scales; /* beside rows; NULL: none */
+    const uint8_t **rows;   /* [room], with scale and bias where they lie in front */
+    const uint8_t **scales; /* beside rows; NULL: none apart */
     uint64_t room;
     uint64_t count;
     uint32_t row_bytes;

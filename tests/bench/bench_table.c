@@ -122,20 +122,25 @@ static void fill_own(void *context, uint64_t row)
 static bool lay_out(struct eb_bench_table *out, const struct eb_bench_table_spec *spec,
     struct filling *filling, struct eb_file_fault *fault)
 {
-    uint64_t row_bytes = eb_storage_row_bytes(spec->storage, spec->dim);
     bool is_code = eb_storage_is_code(spec->storage);
-    bool is_in_row = is_code && spec->has_scales_in_row;
-    filling->stride_bytes =
-        eb_row_stride(row_bytes + (is_in_row ? sizeof(struct eb_row_scale) : 0));
-    filling->scale_stride_bytes = is_in_row ? filling->stride_bytes : sizeof(struct eb_row_scale);
-    filling->rows =
-        eb_table_memory_take(&out->memory, spec->row_count * filling->stride_bytes, fault);
-    if (!filling->rows) {
+    bool is_apart = is_code && spec->has_scales_apart;
+    struct eb_row_format format = eb_row_format_of(spec->storage, spec->dim);
+    if (is_apart) {
+        format.row_offset_bytes = 0;
+        format.bytes_max = eb_storage_row_bytes(spec->storage, spec->dim);
+        format.stride_bytes = eb_row_stride(format.bytes_max);
+    }
+    uint64_t bytes = spec->row_count * format.stride_bytes + format.bytes_max;
+    uint8_t *base = eb_table_memory_take(&out->memory, bytes, fault);
+    if (!base) {
         return false;
     }
-    if (is_in_row) {
-        filling->scales = filling->rows + row_bytes;
-    } else if (is_code) {
+    filling->rows = base + format.row_offset_bytes;
+    filling->stride_bytes = format.stride_bytes;
+    filling->scales = is_code ? base : NULL;
+    filling->scale_stride_bytes = format.stride_bytes;
+    if (is_apart) {
+        filling->scale_stride_bytes = sizeof(struct eb_row_scale);
         filling->scales = eb_table_memory_take(
             &out->memory, spec->row_count * sizeof(struct eb_row_scale), fault);
     }

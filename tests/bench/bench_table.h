@@ -14,8 +14,8 @@ struct eb_bench_table_spec {
     enum eb_storage storage;
     uint32_t dim;
     uint64_t row_count;
-    uint64_t seed;          /* of its values */
-    bool has_scales_in_row; /* codes: with each row, not in an array of their own */
+    uint64_t seed;         /* of its values */
+    bool has_scales_apart; /* codes: in an array of their own, not as our tables have them */
     enum eb_page_size pages;
     bool has_peer; /* the peer's rows are wanted too */
     enum eb_page_size peer_pages;

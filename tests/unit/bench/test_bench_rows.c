@@ -15,7 +15,9 @@ static void lists_rows_in_the_order_of_pooling(void **state)
     struct bench_fixture fixture;
     struct eb_bench_rows rows;
     bench_fixture_init(&fixture, EB_STORAGE_INT8, false);
-    const struct eb_table *table = &fixture.table.table;
+    struct eb_table *table = &fixture.table.table;
+    /* As if they lay apart. */
+    table->scale_stride_bytes = sizeof(struct eb_row_scale);
     eb_bench_rows_init(&rows, &fixture.bench, 2);
     eb_bench_rows_list(&rows, &fixture.bench, 0, 3);
     assert_int_equal(rows.count, 30);
@@ -32,6 +34,24 @@ static void lists_rows_in_the_order_of_pooling(void **state)
     assert_ptr_equal(
         rows.rows[0], (const uint8_t *)fixture.table.peer_rows +
                           (uint64_t)fixture.stock.indices[45] * fixture.table.peer_stride_bytes);
+    eb_bench_rows_deinit(&rows);
+    bench_fixture_deinit(&fixture);
+}
+
+static void takes_scales_in_front_for_a_part_of_the_row(void **state)
+{
+    (void)state;
+    struct bench_fixture fixture;
+    struct eb_bench_rows rows;
+    bench_fixture_init(&fixture, EB_STORAGE_INT8, false);
+    const struct eb_table *table = &fixture.table.table;
+    eb_bench_rows_init(&rows, &fixture.bench, 1);
+    eb_bench_rows_list(&rows, &fixture.bench, 0, 0);
+    assert_null(rows.scales);
+    assert_int_equal(rows.row_bytes, sizeof(struct eb_row_scale) + 24);
+    assert_ptr_equal(
+        rows.rows[0], (const uint8_t *)table->scales +
+                          (uint64_t)fixture.stock.indices[0] * table->scale_stride_bytes);
     eb_bench_rows_deinit(&rows);
     bench_fixture_deinit(&fixture);
 }
@@ -75,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_rows_in_the_order_of_pooling),
+        cmocka_unit_test(takes_scales_in_front_for_a_part_of_the_row),
         cmocka_unit_test(reads_the_same_words_whatever_the_way),
         cmocka_unit_test(leaves_flushed_rows_as_they_are),
     };

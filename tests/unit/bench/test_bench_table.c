@@ -1,5 +1,6 @@
 #include "kernels/element.h"
 #include "kernels/fused_row.h"
+#include "kernels/row_format.h"
 #include "tests/unit/bench/bench_fixture.h"
 
 #include <math.h>
@@ -14,13 +15,13 @@
 #define ROWS 300
 #define DIM 20
 
-static struct eb_bench_table make(enum eb_storage storage, bool has_scales_in_row)
+static struct eb_bench_table make(enum eb_storage storage, bool has_scales_apart)
 {
     const struct eb_bench_table_spec spec = {.storage = storage,
         .dim = DIM,
         .row_count = ROWS,
         .seed = 3,
-        .has_scales_in_row = has_scales_in_row,
+        .has_scales_apart = has_scales_apart,
         .pages = EB_PAGE_2M,
         .has_peer = true,
         .peer_pages = EB_PAGE_2M};
@@ -110,14 +111,15 @@ static void tells_the_peer_the_same_codes_and_scales(void **state)
 static void puts_scales_where_they_are_wanted(void **state)
 {
     (void)state;
-    struct eb_bench_table apart = make(EB_STORAGE_INT8, false);
-    struct eb_bench_table in_row = make(EB_STORAGE_INT8, true);
+    struct eb_bench_table apart = make(EB_STORAGE_INT8, true);
+    struct eb_bench_table own = make(EB_STORAGE_INT8, false);
+    const struct eb_row_format format = eb_row_format_of(EB_STORAGE_INT8, DIM);
     assert_int_equal(apart.table.scale_stride_bytes, sizeof(struct eb_row_scale));
-    assert_ptr_equal(in_row.table.scales, (const uint8_t *)in_row.table.rows + DIM);
-    assert_int_equal(in_row.table.scale_stride_bytes, in_row.table.row_stride_bytes);
-    assert_true(in_row.table.row_stride_bytes >= DIM + sizeof(struct eb_row_scale));
+    assert_int_equal(own.table.row_stride_bytes, format.stride_bytes);
+    assert_int_equal(own.table.scale_stride_bytes, format.stride_bytes);
+    assert_ptr_equal((const uint8_t *)own.table.scales + format.row_offset_bytes, own.table.rows);
     eb_bench_table_deinit(&apart);
-    eb_bench_table_deinit(&in_row);
+    eb_bench_table_deinit(&own);
 }
 
 static void refuses_more_than_there_is_memory(void **state)
