@@ -36,8 +36,8 @@ static const char usage[] =
     "  --peer-pages P             of the peer's tables; as --pages unless given\n"
     "  --scales-apart             scale and bias of codes in an array apart, not with each row\n"
     "  --isa NAME                 ref, avx2, avx512 ...; the fastest unless given\n"
-    "  --prefetch SCHEDULE        auto (measured on each table, as the server does), off, or\n"
-    "                             FAR:NEAR:l1|l2, such as 128:64:l2 or 64w:4:l1\n"
+    "  --prefetch SCHEDULE        auto (measured on each table, as the server does), default,\n"
+    "                             off, or FAR:NEAR:l1|l2, such as 128:64:l2 or 64w:4:l1\n"
     "  --ahead                    the next call is known while one is computed\n"
     "  --seed N                   of the indices; 1 unless given\n"
     "  --repeats N                pairs of turns, 15 unless given; medians are shown\n"
@@ -343,8 +343,11 @@ static bool read_distributions(const char *text, struct eb_bench_options *out)
 static bool read_prefetch(const char *text, struct eb_bench_options *out)
 {
     out->is_prefetch_measured = !text || strcmp(text, "auto") == 0;
-    const char *why =
-        out->is_prefetch_measured ? NULL : eb_bag_schedule_parse(text, &out->schedule);
+    out->schedule = eb_bag_schedules_default.of_class[0];
+    if (out->is_prefetch_measured || strcmp(text, "default") == 0) {
+        return true;
+    }
+    const char *why = eb_bag_schedule_parse(text, &out->schedule);
     return !why || refuse("prefetch", text, why);
 }
 

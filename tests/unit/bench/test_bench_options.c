@@ -113,6 +113,25 @@ static void gives_the_peer_the_same_pages(void **state)
     assert_int_equal(options.peer_pages, EB_PAGE_SMALL);
 }
 
+static void expect_prefetch(const char *line, bool is_measured, const char *schedule)
+{
+    char text[EB_BAG_SCHEDULE_TEXT_BYTES];
+    assert_int_equal(read_line(line), EB_ARGUMENTS_READ);
+    assert_int_equal(options.is_prefetch_measured, is_measured);
+    eb_bag_schedule_format(&options.schedule, text);
+    assert_string_equal(text, schedule);
+}
+
+static void reads_how_far_ahead_rows_are_called(void **state)
+{
+    (void)state;
+    expect_prefetch("", true, "128:64:l2");
+    expect_prefetch("--prefetch auto", true, "128:64:l2");
+    expect_prefetch("--prefetch default", false, "128:64:l2");
+    expect_prefetch("--prefetch off", false, "off");
+    expect_prefetch("--prefetch 64w:4:l1", false, "64w:4:l1");
+}
+
 static void reads_workloads(void **state)
 {
     (void)state;
@@ -158,6 +177,7 @@ int main(void)
         cmocka_unit_test(reads_every_type),
         cmocka_unit_test(reads_single_values),
         cmocka_unit_test(gives_the_peer_the_same_pages),
+        cmocka_unit_test(reads_how_far_ahead_rows_are_called),
         cmocka_unit_test(reads_workloads),
         cmocka_unit_test(refuses_what_a_flag_does_not_take),
         cmocka_unit_test(refuses_what_does_not_go_together),
