@@ -13,7 +13,7 @@ processors=(
     Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid avx2
 )
 # Emulation is slow, and QEMU 7.2 reads all of what vmaskmovps masks.
-export EMBAG_TEST_WIDTHS=${EMBAG_TEST_WIDTHS:-5} EMBAG_TEST_SLACK_BYTES=32
+export EMBAG_TEST_WIDTHS=${EMBAG_TEST_WIDTHS:-7} EMBAG_TEST_SLACK_BYTES=32
 
 results=$(mktemp -d) || exit 1
 trap 'rm -rf "$results"' EXIT
