@@ -125,8 +125,8 @@ static inline __attribute__((always_inline)) void end_bags(
 {
     const uint8_t *data = ids->data;
     uint64_t count = ids->bytes / width;
-    for (uint32_t i = 0; i < count; i++) {
-        ends[plain_load(data, width, i)] = i + 1;
+    for (uint64_t i = 0; i < count; i++) {
+        ends[plain_load(data, width, i)] = (uint32_t)(i + 1);
     }
 }
 
@@ -373,6 +373,9 @@ static void fill_job(
         .default_row = default_row,
         .missing_count = pass->missing_count,
         .gather_bytes = count_gathered(pass, default_row) * extent->gather_row_bytes,
+        /* The caller's; but what names every member is stored, what does not is cleared first. */
+        .out = NULL,
+        .out_stride_bytes = 0,
     };
 }
 

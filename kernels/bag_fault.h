@@ -7,4 +7,4 @@
 /* Fills *fault; the text is cut at its field's size. Always returns false, what a failed check
  * returns. */
 bool eb_bag_fault_set(struct eb_bag_fault *fault, enum eb_fault_class class, const char *format,
-    ...) __attribute__((format(printf, 3, 4)));
+    ...) __attribute__((cold, format(printf, 3, 4)));

@@ -5,11 +5,6 @@
 
 #include <string.h>
 
-bool eb_bag_weights_are_given(const struct eb_bag_query *query)
-{
-    return query->weights || query->weights_bytes > 0;
-}
-
 uint64_t eb_bag_weights_bytes(enum eb_type type)
 {
     return eb_type_is_float(type) && type != EB_F64 ? sizeof(float) : sizeof(uint64_t);

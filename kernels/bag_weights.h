@@ -5,7 +5,11 @@
 
 #include "kernels/bag.h"
 
-bool eb_bag_weights_are_given(const struct eb_bag_query *query);
+static inline bool eb_bag_weights_are_given(const struct eb_bag_query *query)
+{
+    return query->weights || query->weights_bytes > 0;
+}
+
 /* Of a weight in a job for a table of this T: 4 or 8. */
 uint64_t eb_bag_weights_bytes(enum eb_type type);
 

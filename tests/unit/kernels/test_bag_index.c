@@ -297,6 +297,10 @@ static void lengths_do_not_wrap_around(void **state)
         compare_with_reference(compare_lengths, values, count, 2);
         values[0] = -1;
         compare_with_reference(compare_lengths, values, count, 2);
+        const int64_t half = INT64_C(1) << 31;
+        values[0] = values[1] = values[count - 1] = half;
+        values[count - 2] = 0;
+        compare_with_reference(compare_lengths, values, count, (uint64_t)half);
     }
 }
 
