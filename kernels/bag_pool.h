@@ -1,0 +1,135 @@
+/* The pool function of a storage: a part's bags in groups and blocks of columns, each by the
+ * function that is made for it. bag_rows.h says what the including file must define. Then
+ * DEFINE_POOL(storage, name, function) defines `function`; `name` begins the names of what it
+ * consists of.
+ * Thread: pure. Memory: none. */
+#pragma once
+
+#include "kernels/bag_columns.h"
+
+static bool has_one_row_each(const struct eb_bag_part *part)
+{
+    const uint32_t *starts = part->job->starts;
+    uint32_t b = part->bag_first;
+    while (b < part->bag_end && starts[b + 1] - starts[b] == 1) {
+        b++;
+    }
+    return b == part->bag_end;
+}
+
+static enum fold choose_fold(const struct eb_bag_part *part)
+{
+    switch (part->job->reduction) {
+    case EB_REDUCTION_MAX: return FOLD_MAX;
+    case EB_REDUCTION_MIN: return FOLD_MIN;
+    case EB_REDUCTION_NONE: return FOLD_VALUE;
+    case EB_REDUCTION_SUM:
+        if (!part->job->weights && has_one_row_each(part)) {
+            return FOLD_SINGLE;
+        }
+        break;
+    default: break;
+    }
+    return part->job->weights ? FOLD_WEIGHTED : FOLD_SUM;
+}
+
+/* Group by group, block by block: the order of bag_prefetch.h. */
+static void pool_groups(struct pass *pass, const struct eb_bag_part *part, enum fold fold)
+{
+    pass->bag_end = part->bag_first;
+    while (pass->bag_end < part->bag_end) {
+        pass->bag_first = pass->bag_end;
+        pass->bag_end = eb_bag_group_end(part->job, pass->bag_first, part->bag_end);
+        pass->column = part->element_first;
+        while (pass->column < part->element_end) {
+            uint32_t columns = part->element_end - pass->column;
+            columns = columns < BLOCK_ELEMENTS ? columns : BLOCK_ELEMENTS;
+            pass->column_end = pass->column + columns;
+            pool_block(pass, fold);
+            pass->column = pass->column_end;
+        }
+    }
+}
+
+static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch,
+    pool_functions functions[FOLD_COUNT])
+{
+    const struct eb_bag_job *job = part->job;
+    const uint32_t columns = part->element_end - part->element_first;
+    const enum fold fold = choose_fold(part);
+    struct pass pass = {
+        .job = job,
+        .part_first = part->bag_first,
+        .bag_first = part->bag_first,
+        .bag_end = part->bag_end,
+        .column = part->element_first,
+        .column_end = part->element_end,
+        .out_element_bytes = (uint32_t)eb_type_bytes(job->output_type),
+        .functions = functions,
+        .prefetch = prefetch,
+    };
+    const bool is_one_function =
+        columns < LANES ||
+        (columns % LANES == 0 && columns <= BLOCK_ELEMENTS && functions[fold][columns / LANES]);
+    if (is_one_function) {
+        functions[fold][columns / LANES](&pass);
+    } else {
+        pool_groups(&pass, part, fold);
+    }
+}
+
+#define DEFINE_COLUMNS(name, storage, fold, vectors)                                               \
+    static void name##_##vectors(const struct pass *pass)                                          \
+    {                                                                                              \
+        const struct shape shape = {storage, fold, vectors};                                       \
+        if (!pass->prefetch && !is_rare(shape)) {                                                  \
+            pool_columns(shape, pass, NULL);                                                       \
+        } else {                                                                                   \
+            pool_columns(shape, pass, pass->prefetch);                                             \
+        }                                                                                          \
+    }
+
+/* A whole block of sums at a time where registers allow more than eight vectors. */
+#if BLOCK_VECTORS == 16
+#define DEFINE_BLOCK(name, storage, fold) DEFINE_COLUMNS(name, storage, fold, 16)
+#define LIST_BLOCK(name) [16] = name##_16,
+#else
+#define DEFINE_BLOCK(name, storage, fold)
+#define LIST_BLOCK(name)
+#endif
+
+/* Sums have functions for most numbers of vectors, what is rare for few. */
+#define DEFINE_FEW(name, storage, fold)                                                            \
+    DEFINE_COLUMNS(name, storage, fold, 0)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 1)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 2)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 4)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 8)
+#define DEFINE_MOST(name, storage, fold)                                                           \
+    DEFINE_FEW(name, storage, fold)                                                                \
+    DEFINE_COLUMNS(name, storage, fold, 3)                                                         \
+    DEFINE_COLUMNS(name, storage, fold, 6)                                                         \
+    DEFINE_BLOCK(name, storage, fold)
+#define LIST_FEW(name)                                                                             \
+    [0] = name##_0, [1] = name##_1, [2] = name##_2, [4] = name##_4, [8] = name##_8
+#define LIST_MOST(name) LIST_BLOCK(name) LIST_FEW(name), [3] = name##_3, [6] = name##_6
+
+#define DEFINE_POOL(storage, name, function)                                                       \
+    DEFINE_MOST(name##_sum, storage, FOLD_SUM)                                                     \
+    DEFINE_MOST(name##_single, storage, FOLD_SINGLE)                                               \
+    DEFINE_MOST(name##_weighted, storage, FOLD_WEIGHTED)                                           \
+    DEFINE_FEW(name##_max, storage, FOLD_MAX)                                                      \
+    DEFINE_FEW(name##_min, storage, FOLD_MIN)                                                      \
+    DEFINE_FEW(name##_value, storage, FOLD_VALUE)                                                  \
+    static pool_functions name##_functions[FOLD_COUNT] = {                                         \
+        [FOLD_SUM] = {LIST_MOST(name##_sum)},                                                      \
+        [FOLD_SINGLE] = {LIST_MOST(name##_single)},                                                \
+        [FOLD_WEIGHTED] = {LIST_MOST(name##_weighted)},                                            \
+        [FOLD_MAX] = {LIST_FEW(name##_max)},                                                       \
+        [FOLD_MIN] = {LIST_FEW(name##_min)},                                                       \
+        [FOLD_VALUE] = {LIST_FEW(name##_value)},                                                   \
+    };                                                                                             \
+    void function(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)                \
+    {                                                                                              \
+        pool_part(part, prefetch, name##_functions);                                               \
+    }
