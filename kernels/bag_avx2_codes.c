@@ -7,7 +7,7 @@
 #define ACC_TYPE EB_F32
 #define ACC_FMA fmaf
 #define ACC_SQRT sqrtf
-#include "kernels/bag_columns.h"
+#include "kernels/bag_pool.h"
 
 DEFINE_POOL(EB_STORAGE_INT8, int8, eb_bag_avx2_int8)
 DEFINE_POOL(EB_STORAGE_INT4, int4, eb_bag_avx2_int4)

@@ -7,6 +7,6 @@
 #define ACC_TYPE EB_F64
 #define ACC_FMA fma
 #define ACC_SQRT sqrt
-#include "kernels/bag_columns.h"
+#include "kernels/bag_pool.h"
 
 DEFINE_POOL(EB_STORAGE_F64, f64, eb_bag_avx2_f64)

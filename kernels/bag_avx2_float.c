@@ -7,7 +7,7 @@
 #define ACC_TYPE EB_F32
 #define ACC_FMA fmaf
 #define ACC_SQRT sqrtf
-#include "kernels/bag_columns.h"
+#include "kernels/bag_pool.h"
 
 DEFINE_POOL(EB_STORAGE_F32, f32, eb_bag_avx2_f32)
 DEFINE_POOL(EB_STORAGE_F16, f16, eb_bag_avx2_f16)

@@ -11,14 +11,14 @@
 
 #include "kernels/bag_index_plain.h"
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 #define LANES (VECTOR_BYTES / 8)
 
 typedef uint64_t lanes __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t signed_lanes __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t int32_lanes __attribute__((vector_size(VECTOR_BYTES / 2)));
 
-INLINE lanes load_lanes(const uint8_t *data, const unsigned width, uint64_t i)
+static INLINE lanes load_lanes(const uint8_t *data, const unsigned width, uint64_t i)
 {
     const uint8_t *from = data + i * width;
     int32_lanes narrow;
@@ -31,18 +31,18 @@ INLINE lanes load_lanes(const uint8_t *data, const unsigned width, uint64_t i)
     return wide;
 }
 
-INLINE void store_starts(lanes v, uint32_t *starts)
+static INLINE void store_starts(lanes v, uint32_t *starts)
 {
     int32_lanes narrow = NARROW(v);
     memcpy(starts, &narrow, sizeof narrow);
 }
 
-INLINE lanes fill_lanes(int64_t number)
+static INLINE lanes fill_lanes(int64_t number)
 {
     return (lanes){0} + (uint64_t)number;
 }
 
-INLINE lanes number_lanes(void)
+static INLINE lanes number_lanes(void)
 {
     lanes numbers = {0};
     for (unsigned k = 0; k < LANES; k++) {
@@ -51,12 +51,12 @@ INLINE lanes number_lanes(void)
     return numbers;
 }
 
-INLINE lanes sign_lanes(lanes v)
+static INLINE lanes sign_lanes(lanes v)
 {
     return (lanes)((signed_lanes)v >> 63);
 }
 
-INLINE uint64_t add_up_lanes(lanes v)
+static INLINE uint64_t add_up_lanes(lanes v)
 {
     uint64_t sum = 0;
     for (unsigned k = 0; k < LANES; k++) {
@@ -65,13 +65,13 @@ INLINE uint64_t add_up_lanes(lanes v)
     return sum;
 }
 
-INLINE bool is_any_negative(lanes v)
+static INLINE bool is_any_negative(lanes v)
 {
     return add_up_lanes(sign_lanes(v)) != 0;
 }
 
 /* Lane k becomes the sum of lanes 0 .. k. */
-INLINE lanes sum_lanes_before(lanes v)
+static INLINE lanes sum_lanes_before(lanes v)
 {
     const lanes zero = {0};
     for (unsigned step = 1; step < LANES; step *= 2) {
@@ -87,7 +87,7 @@ struct row_rule {
 };
 
 /* All ones in the lanes of indices that have no row. */
-INLINE lanes put_rows(const struct row_rule *rule, lanes index, int64_t *rows)
+static INLINE lanes put_rows(const struct row_rule *rule, lanes index, int64_t *rows)
 {
     lanes is_missing = sign_lanes(index | (rule->last - index));
     lanes row = (index & ~is_missing) | (rule->missing_row & is_missing);
@@ -95,7 +95,7 @@ INLINE lanes put_rows(const struct row_rule *rule, lanes index, int64_t *rows)
     return is_missing;
 }
 
-INLINE uint64_t vector_take_rows(const unsigned width, const struct eb_int_array *indices,
+static INLINE uint64_t vector_take_rows(const unsigned width, const struct eb_int_array *indices,
     uint64_t row_count, int64_t missing_row, int64_t *rows)
 {
     const uint8_t *data = indices->data;
@@ -118,7 +118,7 @@ INLINE uint64_t vector_take_rows(const unsigned width, const struct eb_int_array
     return add_up_lanes(found_missing);
 }
 
-INLINE enum eb_bag_order vector_take_bounds(
+static INLINE enum eb_bag_order vector_take_bounds(
     const unsigned width, const struct eb_int_array *bounds, int64_t last, uint32_t *starts)
 {
     const uint8_t *data = bounds->data;
@@ -147,7 +147,7 @@ INLINE enum eb_bag_order vector_take_bounds(
     return is_any_negative(descent) ? EB_BAG_ORDER_DESCENDING : EB_BAG_ORDER_ASCENDING;
 }
 
-INLINE bool vector_take_lengths(const unsigned width, const struct eb_int_array *lengths,
+static INLINE bool vector_take_lengths(const unsigned width, const struct eb_int_array *lengths,
     uint32_t index_count, uint32_t *starts)
 {
     const uint8_t *data = lengths->data;

@@ -23,8 +23,8 @@
  * row of 128, 256, 512 and 1024 bytes. On Zen 4 the last was best for tables of 12 GB. Rows of 64
  * bytes are bound by page walks: 10.9 with all but 0:16:l1, 12.4 with that. */
 const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT] = {
-    {128, false, 64, false}, /* 12.8 17.4 32.6 64.7 */
     {64, false, 32, false},  /* 12.8 18.4 32.4 64.6 */
+    {128, false, 64, false}, /* 12.8 17.4 32.6 64.7 */
     {64, false, 16, false},  /* 12.7 18.0 34.6 68.2 */
     {0, false, 64, false},   /* 13.9 20.4 32.9 66.2 */
     {0, false, 32, false},   /* best on Zen 4 for tables of 2 GB */

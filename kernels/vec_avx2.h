@@ -1,4 +1,4 @@
-/* Vectors of 8 floats with AVX2, FMA and F16C: what bag_columns.h computes with.
+/* Vectors of 8 floats with AVX2, FMA and F16C: what bag_rows.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -11,47 +11,47 @@
 #define LANES 8
 #define BLOCK_VECTORS 8
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
 /* All ones in the first `count` lanes. */
-INLINE __m256i mask_of(unsigned count)
+static INLINE __m256i mask_of(unsigned count)
 {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes);
 }
 
-INLINE VEC vec_set(float value)
+static INLINE VEC vec_set(float value)
 {
     return _mm256_set1_ps(value);
 }
 
-INLINE VEC vec_add(VEC a, VEC b)
+static INLINE VEC vec_add(VEC a, VEC b)
 {
     return _mm256_add_ps(a, b);
 }
 
-INLINE VEC vec_fma(VEC a, VEC b, VEC c)
+static INLINE VEC vec_fma(VEC a, VEC b, VEC c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
 
-INLINE VEC vec_divide(VEC a, VEC b)
+static INLINE VEC vec_divide(VEC a, VEC b)
 {
     return _mm256_div_ps(a, b);
 }
 
 /* The instruction gives its second operand for a tie or a NaN on either side. */
-INLINE VEC vec_max(VEC x, VEC acc)
+static INLINE VEC vec_max(VEC x, VEC acc)
 {
     return _mm256_blendv_ps(_mm256_max_ps(x, acc), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-INLINE VEC vec_min(VEC x, VEC acc)
+static INLINE VEC vec_min(VEC x, VEC acc)
 {
     return _mm256_blendv_ps(_mm256_min_ps(x, acc), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-INLINE VEC vec_canonical(VEC v)
+static INLINE VEC vec_canonical(VEC v)
 {
     const __m256 quiet = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
     return _mm256_blendv_ps(v, quiet, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
@@ -60,7 +60,7 @@ INLINE VEC vec_canonical(VEC v)
 /* Loading: 8 elements of a storage, or fewer, the other lanes then being of no account. */
 
 /* `whole` bytes for 8 elements, at most 16, of which `count` are read. */
-INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
+static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
 {
     uint8_t some[16] = {0};
     if (count < whole) {
@@ -75,20 +75,20 @@ INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count, const unsigned w
     }
 }
 
-INLINE VEC widen_bf16(__m128i words)
+static INLINE VEC widen_bf16(__m128i words)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
 }
 
 /* An e5m2 is the upper byte of an f16. */
-INLINE VEC widen_e5m2(__m128i bytes)
+static INLINE VEC widen_e5m2(__m128i bytes)
 {
     return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 8));
 }
 
 /* As the bits of an f16 with the same exponent field an e4m3 is 2^8 too small. Its one NaN would
  * be a number. */
-INLINE VEC widen_e4m3(__m128i bytes)
+static INLINE VEC widen_e4m3(__m128i bytes)
 {
     const __m128i magnitude = _mm_set1_epi16(0x7f);
     __m128i words = _mm_cvtepu8_epi16(bytes);
@@ -100,12 +100,12 @@ INLINE VEC widen_e4m3(__m128i bytes)
     return _mm256_mul_ps(_mm256_cvtph_ps(bits), _mm256_set1_ps(256));
 }
 
-INLINE VEC widen_int8(__m128i codes)
+static INLINE VEC widen_int8(__m128i codes)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes));
 }
 
-INLINE VEC widen_int4(__m128i codes)
+static INLINE VEC widen_int4(__m128i codes)
 {
     const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     __m256i shifted = _mm256_srlv_epi32(_mm256_broadcastd_epi32(codes), shifts);
@@ -114,7 +114,7 @@ INLINE VEC widen_int4(__m128i codes)
 
 /* The table is looked up by the low three bits of a lane: each value twice, so that the lowest bit
  * of the code above does not matter. */
-INLINE VEC widen_int2(__m128i codes)
+static INLINE VEC widen_int2(__m128i codes)
 {
     const __m256i shifts = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
     const __m256 values = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3);
@@ -123,7 +123,7 @@ INLINE VEC widen_int2(__m128i codes)
 }
 
 /* The first `count` elements at `from`; reads no byte past them. Of codes, the codes. */
-INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
+static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
     case EB_STORAGE_F16: return _mm256_cvtph_ps(load_bytes(from, 2 * count, 16));
@@ -140,7 +140,7 @@ INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count
 }
 
 /* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
-INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
+static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
@@ -148,7 +148,7 @@ INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 
 /* By integers: half of the lowest kept bit, less one where that bit is even, carries where it must.
  * A canonical NaN stays one. */
-INLINE __m128i narrow_bf16(VEC v)
+static INLINE __m128i narrow_bf16(VEC v)
 {
     __m256i bits = _mm256_castps_si256(v);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -157,7 +157,7 @@ INLINE __m128i narrow_bf16(VEC v)
     return _mm_packus_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
 }
 
-INLINE void store_words(__m128i words, uint8_t *out, unsigned count)
+static INLINE void store_words(__m128i words, uint8_t *out, unsigned count)
 {
     if (count == LANES) {
         _mm_storeu_si128((__m128i *)(void *)out, words);
@@ -169,7 +169,7 @@ INLINE void store_words(__m128i words, uint8_t *out, unsigned count)
 }
 
 /* The first `count` lanes as `type`: f32, f16 or bf16. Touches no byte past them. */
-INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
+static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     float *floats = (float *)(void *)out;
     if (type == EB_F16) {

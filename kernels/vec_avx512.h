@@ -1,4 +1,4 @@
-/* Vectors of 16 floats with AVX-512 F, BW, VL and DQ: what bag_columns.h computes with.
+/* Vectors of 16 floats with AVX-512 F, BW, VL and DQ: what bag_rows.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -10,47 +10,47 @@
 #define LANES 16
 #define BLOCK_VECTORS 16
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
-INLINE __mmask16 mask_of(unsigned count)
+static INLINE __mmask16 mask_of(unsigned count)
 {
     return (__mmask16)((1u << count) - 1);
 }
 
-INLINE VEC vec_set(float value)
+static INLINE VEC vec_set(float value)
 {
     return _mm512_set1_ps(value);
 }
 
-INLINE VEC vec_add(VEC a, VEC b)
+static INLINE VEC vec_add(VEC a, VEC b)
 {
     return _mm512_add_ps(a, b);
 }
 
-INLINE VEC vec_fma(VEC a, VEC b, VEC c)
+static INLINE VEC vec_fma(VEC a, VEC b, VEC c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
 
-INLINE VEC vec_divide(VEC a, VEC b)
+static INLINE VEC vec_divide(VEC a, VEC b)
 {
     return _mm512_div_ps(a, b);
 }
 
 /* The instruction gives its second operand for a tie or a NaN on either side. */
-INLINE VEC vec_max(VEC x, VEC acc)
+static INLINE VEC vec_max(VEC x, VEC acc)
 {
     __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_mov_ps(_mm512_max_ps(x, acc), is_nan, x);
 }
 
-INLINE VEC vec_min(VEC x, VEC acc)
+static INLINE VEC vec_min(VEC x, VEC acc)
 {
     __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_mov_ps(_mm512_min_ps(x, acc), is_nan, x);
 }
 
-INLINE VEC vec_canonical(VEC v)
+static INLINE VEC vec_canonical(VEC v)
 {
     const __m512 quiet = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
@@ -58,32 +58,32 @@ INLINE VEC vec_canonical(VEC v)
 
 /* Loading: 16 elements of a storage, or fewer, the other lanes then being of no account. */
 
-INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count)
+static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count)
 {
     return count == 16 ? _mm_loadu_si128((const void *)bytes)
                        : _mm_maskz_loadu_epi8(mask_of(count), bytes);
 }
 
-INLINE __m256i load_words(const uint8_t *words, unsigned count)
+static INLINE __m256i load_words(const uint8_t *words, unsigned count)
 {
     return count == LANES ? _mm256_loadu_si256((const void *)words)
                           : _mm256_maskz_loadu_epi16(mask_of(count), words);
 }
 
-INLINE VEC widen_bf16(__m256i words)
+static INLINE VEC widen_bf16(__m256i words)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
 }
 
 /* An e5m2 is the upper byte of an f16. */
-INLINE VEC widen_e5m2(__m128i bytes)
+static INLINE VEC widen_e5m2(__m128i bytes)
 {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
 }
 
 /* As the bits of an f16 with the same exponent field an e4m3 is 2^8 too small. Its one NaN would
  * be a number. */
-INLINE VEC widen_e4m3(__m128i bytes)
+static INLINE VEC widen_e4m3(__m128i bytes)
 {
     const __m256i magnitude = _mm256_set1_epi16(0x7f);
     __m256i words = _mm256_cvtepu8_epi16(bytes);
@@ -95,14 +95,14 @@ INLINE VEC widen_e4m3(__m128i bytes)
     return _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(256));
 }
 
-INLINE VEC widen_int8(__m128i codes)
+static INLINE VEC widen_int8(__m128i codes)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
 }
 
 /* Of 16 codes of 4 bits, in the order that vec_in_order undoes: lane 2j has code j, lane 2j + 1
  * code 8 + j. The table is looked up by the low four bits of a lane, whatever is above them. */
-INLINE VEC widen_int4(__m128i codes)
+static INLINE VEC widen_int4(__m128i codes)
 {
     const __m512i shifts =
         _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
@@ -111,7 +111,7 @@ INLINE VEC widen_int4(__m128i codes)
 }
 
 /* Each value four times, so that the code above in the same four bits does not matter. */
-INLINE VEC widen_int2(__m128i codes)
+static INLINE VEC widen_int2(__m128i codes)
 {
     const __m512i shifts =
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -121,7 +121,7 @@ INLINE VEC widen_int2(__m128i codes)
 
 /* The first `count` elements at `from`; reads no byte past them. Of storages below f32 that are
  * codes, the codes. */
-INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
+static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
     case EB_STORAGE_F16: return _mm512_cvtph_ps(load_words(from, count));
@@ -141,7 +141,7 @@ INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count
 }
 
 /* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
-INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
+static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     const __m512i lanes = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     return storage == EB_STORAGE_INT4 ? _mm512_permutexvar_ps(lanes, v) : v;
@@ -149,7 +149,7 @@ INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 
 /* By integers, since the processor's own conversion flushes subnormals: half of the lowest kept
  * bit, less one where that bit is even, carries where it must. A canonical NaN stays one. */
-INLINE __m256i narrow_bf16(VEC v)
+static INLINE __m256i narrow_bf16(VEC v)
 {
     __m512i bits = _mm512_castps_si512(v);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -158,7 +158,7 @@ INLINE __m256i narrow_bf16(VEC v)
 }
 
 /* The first `count` lanes as `type`: f32, f16 or bf16. Touches no byte past them. */
-INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
+static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     if (type == EB_F32 && count == LANES) {
         _mm512_storeu_ps(out, v);

@@ -1,4 +1,4 @@
-/* Vectors of 4 doubles with AVX2, FMA and F16C: what bag_columns.h computes with.
+/* Vectors of 4 doubles with AVX2, FMA and F16C: what bag_rows.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -11,46 +11,46 @@
 #define LANES 4
 #define BLOCK_VECTORS 8
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
 /* All ones in the first `count` lanes. */
-INLINE __m256i mask_of(unsigned count)
+static INLINE __m256i mask_of(unsigned count)
 {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x((int)count), _mm256_setr_epi64x(0, 1, 2, 3));
 }
 
-INLINE VEC vec_set(double value)
+static INLINE VEC vec_set(double value)
 {
     return _mm256_set1_pd(value);
 }
 
-INLINE VEC vec_add(VEC a, VEC b)
+static INLINE VEC vec_add(VEC a, VEC b)
 {
     return _mm256_add_pd(a, b);
 }
 
-INLINE VEC vec_fma(VEC a, VEC b, VEC c)
+static INLINE VEC vec_fma(VEC a, VEC b, VEC c)
 {
     return _mm256_fmadd_pd(a, b, c);
 }
 
-INLINE VEC vec_divide(VEC a, VEC b)
+static INLINE VEC vec_divide(VEC a, VEC b)
 {
     return _mm256_div_pd(a, b);
 }
 
 /* The instruction gives its second operand for a tie or a NaN on either side. */
-INLINE VEC vec_max(VEC x, VEC acc)
+static INLINE VEC vec_max(VEC x, VEC acc)
 {
     return _mm256_blendv_pd(_mm256_max_pd(x, acc), x, _mm256_cmp_pd(x, x, _CMP_UNORD_Q));
 }
 
-INLINE VEC vec_min(VEC x, VEC acc)
+static INLINE VEC vec_min(VEC x, VEC acc)
 {
     return _mm256_blendv_pd(_mm256_min_pd(x, acc), x, _mm256_cmp_pd(x, x, _CMP_UNORD_Q));
 }
 
-INLINE VEC vec_canonical(VEC v)
+static INLINE VEC vec_canonical(VEC v)
 {
     const __m256d quiet = _mm256_castsi256_pd(_mm256_set1_epi64x(0x7ff8000000000000));
     return _mm256_blendv_pd(v, quiet, _mm256_cmp_pd(v, v, _CMP_UNORD_Q));
@@ -58,7 +58,7 @@ INLINE VEC vec_canonical(VEC v)
 
 /* The first `count` elements at `from`, the other lanes being of no account; reads no byte past
  * them. */
-INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
+static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     (void)storage;
     const double *doubles = (const void *)from;
@@ -66,14 +66,14 @@ INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count
 }
 
 /* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
-INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
+static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
 }
 
 /* The lower half of each lane. */
-INLINE __m128i take_lower(__m256d v)
+static INLINE __m128i take_lower(__m256d v)
 {
     __m128 low = _mm_castpd_ps(_mm256_castpd256_pd128(v));
     __m128 high = _mm_castpd_ps(_mm256_extractf128_pd(v, 1));
@@ -82,7 +82,7 @@ INLINE __m128i take_lower(__m256d v)
 
 /* Cut off, the last bit set where anything was: from there a rounding to at least two bits less
  * gives what it would have given of `v`. */
-INLINE __m128i round_to_odd(VEC v)
+static INLINE __m128i round_to_odd(VEC v)
 {
     const __m256d sign = _mm256_set1_pd(-0.0);
     __m128 nearest = _mm256_cvtpd_ps(v);
@@ -96,7 +96,7 @@ INLINE __m128i round_to_odd(VEC v)
 
 /* By integers: half of the lowest kept bit, less one where that bit is even, carries where it must.
  * A canonical NaN stays one. */
-INLINE __m128i narrow_bf16(__m128i bits)
+static INLINE __m128i narrow_bf16(__m128i bits)
 {
     __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
     __m128i rounded = _mm_add_epi32(bits, _mm_add_epi32(odd, _mm_set1_epi32(0x7fff)));
@@ -104,7 +104,7 @@ INLINE __m128i narrow_bf16(__m128i bits)
     return _mm_packus_epi32(codes, codes);
 }
 
-INLINE void store_words(enum eb_type type, VEC v, uint8_t *out, unsigned count)
+static INLINE void store_words(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     __m128i bits = round_to_odd(v);
     __m128i words = type == EB_F16 ? _mm_cvtps_ph(_mm_castsi128_ps(bits), _MM_FROUND_TO_NEAREST_INT)
@@ -115,7 +115,7 @@ INLINE void store_words(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 }
 
 /* The first `count` lanes as `type`: f64, f32, f16 or bf16. Touches no byte past them. */
-INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
+static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     void *at = out;
     if (type == EB_F64 && count == LANES) {

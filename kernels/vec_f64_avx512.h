@@ -1,4 +1,4 @@
-/* Vectors of 8 doubles with AVX-512 F, BW, VL and DQ: what bag_columns.h computes with.
+/* Vectors of 8 doubles with AVX-512 F, BW, VL and DQ: what bag_rows.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -10,47 +10,47 @@
 #define LANES 8
 #define BLOCK_VECTORS 16
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
-INLINE __mmask8 mask_of(unsigned count)
+static INLINE __mmask8 mask_of(unsigned count)
 {
     return (__mmask8)((1u << count) - 1);
 }
 
-INLINE VEC vec_set(double value)
+static INLINE VEC vec_set(double value)
 {
     return _mm512_set1_pd(value);
 }
 
-INLINE VEC vec_add(VEC a, VEC b)
+static INLINE VEC vec_add(VEC a, VEC b)
 {
     return _mm512_add_pd(a, b);
 }
 
-INLINE VEC vec_fma(VEC a, VEC b, VEC c)
+static INLINE VEC vec_fma(VEC a, VEC b, VEC c)
 {
     return _mm512_fmadd_pd(a, b, c);
 }
 
-INLINE VEC vec_divide(VEC a, VEC b)
+static INLINE VEC vec_divide(VEC a, VEC b)
 {
     return _mm512_div_pd(a, b);
 }
 
 /* The instruction gives its second operand for a tie or a NaN on either side. */
-INLINE VEC vec_max(VEC x, VEC acc)
+static INLINE VEC vec_max(VEC x, VEC acc)
 {
     __mmask8 is_nan = _mm512_cmp_pd_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_mov_pd(_mm512_max_pd(x, acc), is_nan, x);
 }
 
-INLINE VEC vec_min(VEC x, VEC acc)
+static INLINE VEC vec_min(VEC x, VEC acc)
 {
     __mmask8 is_nan = _mm512_cmp_pd_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_mov_pd(_mm512_min_pd(x, acc), is_nan, x);
 }
 
-INLINE VEC vec_canonical(VEC v)
+static INLINE VEC vec_canonical(VEC v)
 {
     const __m512d quiet = _mm512_castsi512_pd(_mm512_set1_epi64(0x7ff8000000000000));
     return _mm512_mask_mov_pd(v, _mm512_cmp_pd_mask(v, v, _CMP_UNORD_Q), quiet);
@@ -58,14 +58,14 @@ INLINE VEC vec_canonical(VEC v)
 
 /* The first `count` elements at `from`, the other lanes being of no account; reads no byte past
  * them. */
-INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
+static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     (void)storage;
     return count == LANES ? _mm512_loadu_pd(from) : _mm512_maskz_loadu_pd(mask_of(count), from);
 }
 
 /* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
-INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
+static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
@@ -73,7 +73,7 @@ INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 
 /* Cut off, the last bit set where anything was: from there a rounding to at least two bits less
  * gives what it would have given of `v`. */
-INLINE __m256 round_to_odd(VEC v)
+static INLINE __m256 round_to_odd(VEC v)
 {
     __m256 cut = _mm512_cvt_roundpd_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
     __mmask8 is_inexact = _mm512_cmp_pd_mask(_mm512_cvtps_pd(cut), v, _CMP_NEQ_OQ);
@@ -83,7 +83,7 @@ INLINE __m256 round_to_odd(VEC v)
 
 /* By integers, since the processor's own conversion flushes subnormals: half of the lowest kept
  * bit, less one where that bit is even, carries where it must. A canonical NaN stays one. */
-INLINE __m128i narrow_bf16(__m256 v)
+static INLINE __m128i narrow_bf16(__m256 v)
 {
     __m256i bits = _mm256_castps_si256(v);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -91,7 +91,7 @@ INLINE __m128i narrow_bf16(__m256 v)
     return _mm256_cvtepi32_epi16(_mm256_srli_epi32(rounded, 16));
 }
 
-INLINE void store_words(enum eb_type type, VEC v, uint8_t *out, unsigned count)
+static INLINE void store_words(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     __m256 single = round_to_odd(v);
     __m128i words =
@@ -100,7 +100,7 @@ INLINE void store_words(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 }
 
 /* The first `count` lanes as `type`: f64, f32, f16 or bf16. Touches no byte past them. */
-INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
+static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     if (type == EB_F64 && count == LANES) {
         _mm512_storeu_pd(out, v);

@@ -1,4 +1,4 @@
-/* Vectors of 2 doubles with Advanced SIMD: what bag_columns.h computes with.
+/* Vectors of 2 doubles with Advanced SIMD: what bag_rows.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -11,45 +11,45 @@
 #define LANES 2
 #define BLOCK_VECTORS 8
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
-INLINE VEC vec_set(double value)
+static INLINE VEC vec_set(double value)
 {
     return vdupq_n_f64(value);
 }
 
-INLINE VEC vec_add(VEC a, VEC b)
+static INLINE VEC vec_add(VEC a, VEC b)
 {
     return vaddq_f64(a, b);
 }
 
-INLINE VEC vec_fma(VEC a, VEC b, VEC c)
+static INLINE VEC vec_fma(VEC a, VEC b, VEC c)
 {
     return vfmaq_f64(c, a, b);
 }
 
-INLINE VEC vec_divide(VEC a, VEC b)
+static INLINE VEC vec_divide(VEC a, VEC b)
 {
     return vdivq_f64(a, b);
 }
 
-INLINE uint64x2_t is_number(VEC v)
+static INLINE uint64x2_t is_number(VEC v)
 {
     return vceqq_f64(v, v);
 }
 
 /* The processor's own maximum tells the zeros apart and gives a NaN of either side. */
-INLINE VEC vec_max(VEC x, VEC acc)
+static INLINE VEC vec_max(VEC x, VEC acc)
 {
     return vbslq_f64(is_number(x), vbslq_f64(vcgtq_f64(x, acc), x, acc), x);
 }
 
-INLINE VEC vec_min(VEC x, VEC acc)
+static INLINE VEC vec_min(VEC x, VEC acc)
 {
     return vbslq_f64(is_number(x), vbslq_f64(vcltq_f64(x, acc), x, acc), x);
 }
 
-INLINE VEC vec_canonical(VEC v)
+static INLINE VEC vec_canonical(VEC v)
 {
     const float64x2_t quiet = vreinterpretq_f64_u64(vdupq_n_u64(0x7ff8000000000000));
     return vbslq_f64(is_number(v), v, quiet);
@@ -57,7 +57,7 @@ INLINE VEC vec_canonical(VEC v)
 
 /* The first `count` elements at `from`, the other lanes being of no account; reads no byte past
  * them. */
-INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
+static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     (void)storage;
     double some[LANES] = {0};
@@ -66,7 +66,7 @@ INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count
 }
 
 /* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
-INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
+static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
@@ -74,14 +74,14 @@ INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 
 /* Cut off, the last bit set where anything was: from there a rounding to at least two bits less
  * gives what it would have given of `v`. */
-INLINE float32x4_t round_to_odd(VEC v)
+static INLINE float32x4_t round_to_odd(VEC v)
 {
     return vcombine_f32(vcvtx_f32_f64(v), vdup_n_f32(0));
 }
 
 /* By integers: half of the lowest kept bit, less one where that bit is even, carries where it must.
  * A canonical NaN stays one. */
-INLINE uint16x4_t narrow_bf16(float32x4_t v)
+static INLINE uint16x4_t narrow_bf16(float32x4_t v)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(v);
     uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -90,7 +90,7 @@ INLINE uint16x4_t narrow_bf16(float32x4_t v)
 }
 
 /* The first `count` lanes as `type`: f64, f32, f16 or bf16. Touches no byte past them. */
-INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
+static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     if (type == EB_F64) {
         memcpy(out, &v, count * sizeof(double));

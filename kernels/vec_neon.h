@@ -13,45 +13,45 @@
 #define LANES 4
 #define BLOCK_VECTORS 8
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
-INLINE VEC vec_set(float value)
+static INLINE VEC vec_set(float value)
 {
     return vdupq_n_f32(value);
 }
 
-INLINE VEC vec_add(VEC a, VEC b)
+static INLINE VEC vec_add(VEC a, VEC b)
 {
     return vaddq_f32(a, b);
 }
 
-INLINE VEC vec_fma(VEC a, VEC b, VEC c)
+static INLINE VEC vec_fma(VEC a, VEC b, VEC c)
 {
     return vfmaq_f32(c, a, b);
 }
 
-INLINE VEC vec_divide(VEC a, VEC b)
+static INLINE VEC vec_divide(VEC a, VEC b)
 {
     return vdivq_f32(a, b);
 }
 
-INLINE uint32x4_t is_nan(VEC v)
+static INLINE uint32x4_t is_nan(VEC v)
 {
     return vmvnq_u32(vceqq_f32(v, v));
 }
 
 /* The processor's own maximum tells the zeros apart and gives a NaN of either side. */
-INLINE VEC vec_max(VEC x, VEC acc)
+static INLINE VEC vec_max(VEC x, VEC acc)
 {
     return vbslq_f32(vorrq_u32(vcgtq_f32(x, acc), is_nan(x)), x, acc);
 }
 
-INLINE VEC vec_min(VEC x, VEC acc)
+static INLINE VEC vec_min(VEC x, VEC acc)
 {
     return vbslq_f32(vorrq_u32(vcltq_f32(x, acc), is_nan(x)), x, acc);
 }
 
-INLINE VEC vec_canonical(VEC v)
+static INLINE VEC vec_canonical(VEC v)
 {
     const float32x4_t quiet = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));
     return vbslq_f32(is_nan(v), quiet, v);
@@ -60,7 +60,7 @@ INLINE VEC vec_canonical(VEC v)
 /* Loading: 4 elements of a storage, or fewer, the other lanes then being of no account. */
 
 /* `whole` bytes for 4 elements, at most 8, of which `count` are read. */
-INLINE uint8x8_t load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
+static INLINE uint8x8_t load_bytes(const uint8_t *bytes, unsigned count, const unsigned whole)
 {
     uint8_t some[8] = {0};
     if (count < whole) {
@@ -72,36 +72,36 @@ INLINE uint8x8_t load_bytes(const uint8_t *bytes, unsigned count, const unsigned
     return vcreate_u8(bits);
 }
 
-INLINE uint16x4_t load_words(const uint8_t *words, unsigned count)
+static INLINE uint16x4_t load_words(const uint8_t *words, unsigned count)
 {
     return vreinterpret_u16_u8(load_bytes(words, 2 * count, 8));
 }
 
 /* The lowest four bytes. */
-INLINE uint16x4_t widen_bytes(uint8x8_t bytes)
+static INLINE uint16x4_t widen_bytes(uint8x8_t bytes)
 {
     return vget_low_u16(vmovl_u8(bytes));
 }
 
-INLINE VEC widen_f16(uint16x4_t words)
+static INLINE VEC widen_f16(uint16x4_t words)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(words));
 }
 
-INLINE VEC widen_bf16(uint16x4_t words)
+static INLINE VEC widen_bf16(uint16x4_t words)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(words, 16));
 }
 
 /* An e5m2 is the upper byte of an f16. */
-INLINE VEC widen_e5m2(uint8x8_t bytes)
+static INLINE VEC widen_e5m2(uint8x8_t bytes)
 {
     return widen_f16(vshl_n_u16(widen_bytes(bytes), 8));
 }
 
 /* As the bits of an f16 with the same exponent field an e4m3 is 2^8 too small. Its one NaN would
  * be a number. */
-INLINE VEC widen_e4m3(uint8x8_t bytes)
+static INLINE VEC widen_e4m3(uint8x8_t bytes)
 {
     const uint16x4_t magnitude = vdup_n_u16(0x7f);
     uint16x4_t words = widen_bytes(bytes);
@@ -112,31 +112,31 @@ INLINE VEC widen_e4m3(uint8x8_t bytes)
     return vmulq_n_f32(widen_f16(bits), 256);
 }
 
-INLINE VEC widen_int8(uint8x8_t codes)
+static INLINE VEC widen_int8(uint8x8_t codes)
 {
     return vcvtq_f32_u32(vmovl_u16(widen_bytes(codes)));
 }
 
 /* Codes of a few bits, all in the lowest two bytes; `right` has minus what each is shifted by. */
-INLINE VEC widen_bits(uint8x8_t codes, int32x4_t right, uint32_t mask)
+static INLINE VEC widen_bits(uint8x8_t codes, int32x4_t right, uint32_t mask)
 {
     uint32x4_t all = vdupq_lane_u32(vreinterpret_u32_u8(codes), 0);
     return vcvtq_f32_u32(vandq_u32(vshlq_u32(all, right), vdupq_n_u32(mask)));
 }
 
-INLINE VEC widen_int4(uint8x8_t codes)
+static INLINE VEC widen_int4(uint8x8_t codes)
 {
     const int32x4_t right = {0, -4, -8, -12};
     return widen_bits(codes, right, 0xf);
 }
 
-INLINE VEC widen_int2(uint8x8_t codes)
+static INLINE VEC widen_int2(uint8x8_t codes)
 {
     const int32x4_t right = {0, -2, -4, -6};
     return widen_bits(codes, right, 0x3);
 }
 
-INLINE VEC load_floats(const uint8_t *from, unsigned count)
+static INLINE VEC load_floats(const uint8_t *from, unsigned count)
 {
     float some[LANES] = {0};
     memcpy(some, from, count * sizeof some[0]);
@@ -144,7 +144,7 @@ INLINE VEC load_floats(const uint8_t *from, unsigned count)
 }
 
 /* The first `count` elements at `from`; reads no byte past them. Of codes, the codes. */
-INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
+static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {
     case EB_STORAGE_F16: return widen_f16(load_words(from, count));
@@ -159,7 +159,7 @@ INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count
 }
 
 /* Lanes as the columns lie, of a vector that vec_load of that storage had a part in. */
-INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
+static INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 {
     (void)storage;
     return v;
@@ -167,7 +167,7 @@ INLINE VEC vec_in_order(enum eb_storage storage, VEC v)
 
 /* By integers: half of the lowest kept bit, less one where that bit is even, carries where it must.
  * A canonical NaN stays one. */
-INLINE uint16x4_t narrow_bf16(VEC v)
+static INLINE uint16x4_t narrow_bf16(VEC v)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(v);
     uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -176,7 +176,7 @@ INLINE uint16x4_t narrow_bf16(VEC v)
 }
 
 /* The first `count` lanes as `type`: f32, f16 or bf16. Touches no byte past them. */
-INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
+static INLINE void vec_store(enum eb_type type, VEC v, uint8_t *out, unsigned count)
 {
     if (type == EB_F32) {
         memcpy(out, &v, count * sizeof(float));

@@ -4,8 +4,8 @@
 
 EMBAG_BENCH is the program that the build made; its figure for the same shape comes from its JSON.
 Prints ns per row of both and their ratio: OpenVINO's is processor time, which other programs on
-the machine do not lengthen; embag-bench leaves out readings during which it was interrupted. Where OpenVINO's Python package is not installed it says
-so and ends with status 77.
+the machine do not lengthen; embag-bench leaves out readings during which it was interrupted.
+Where OpenVINO's Python package is not installed it says so and ends with status 77.
 """
 
 import argparse

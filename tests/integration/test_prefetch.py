@@ -53,7 +53,7 @@ class Prefetch(OwnServerTest):
 
     def test_does_not_measure_on_small_tables(self):
         line, = self.lines(self.serve(tables=[spec_table()]))
-        self.assertEqual((line['schedule'], line['measured']), ('128:64:l2', 'no'))
+        self.assertEqual((line['schedule'], line['measured']), ('64:32:l2', 'no'))
         self.assertRegex(line['reason'], 'no table has [0-9]+ bytes')
 
     def takes(self, setting):

@@ -125,9 +125,9 @@ static void expect_prefetch(const char *line, bool is_measured, const char *sche
 static void reads_how_far_ahead_rows_are_called(void **state)
 {
     (void)state;
-    expect_prefetch("", true, "128:64:l2");
-    expect_prefetch("--prefetch auto", true, "128:64:l2");
-    expect_prefetch("--prefetch default", false, "128:64:l2");
+    expect_prefetch("", true, "64:32:l2");
+    expect_prefetch("--prefetch auto", true, "64:32:l2");
+    expect_prefetch("--prefetch default", false, "64:32:l2");
     expect_prefetch("--prefetch off", false, "off");
     expect_prefetch("--prefetch 64w:4:l1", false, "64w:4:l1");
 }

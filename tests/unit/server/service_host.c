@@ -46,9 +46,8 @@ void service_host_init(struct service_host *host)
 
 void service_host_start(struct service_host *host)
 {
-    host->executor =
-        eb_executor_create(eb_bag_ops_find("ref"), &eb_bag_schedules_default, 1,
-            host->config.limits.queue_bytes_max);
+    host->executor = eb_executor_create(
+        eb_bag_ops_find("ref"), &eb_bag_schedules_default, 1, host->config.limits.queue_bytes_max);
     assert_non_null(host->executor);
     assert_int_equal(uv_sem_init(&host->released, 0), 0);
     host->service = (struct eb_service){

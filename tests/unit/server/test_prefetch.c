@@ -110,18 +110,18 @@ static void keeps_the_default_where_no_table_is_large(void **state)
     (void)state;
     char wanted[256];
     snprintf(wanted, sizeof wanted,
-        " event=prefetch row_bytes=1.. schedule=128:64:l2 measured=no "
+        " event=prefetch row_bytes=1.. schedule=64:32:l2 measured=no "
         "reason=\"no table has %llu bytes\"\n",
         (unsigned long long)eb_bag_tune_bytes_min());
     large_tables[1].resident_bytes = eb_bag_tune_bytes_min() - 1;
     choose(NULL, NULL);
-    expect_chosen("128:64:l2");
+    expect_chosen("64:32:l2");
     expect_said(wanted);
     /* Not even one. */
     repository.count = 0;
     choose("auto", NULL);
     repository.count = 2;
-    expect_chosen("128:64:l2");
+    expect_chosen("64:32:l2");
     expect_said(wanted);
     assert_int_equal(count_said("\n"), 1);
 }
@@ -131,7 +131,7 @@ static void keeps_the_default_where_nothing_calls_rows(void **state)
     (void)state;
     large_tables[1].resident_bytes = eb_bag_tune_bytes_min();
     choose(NULL, "ref");
-    expect_chosen("128:64:l2");
+    expect_chosen("64:32:l2");
     expect_said(" measured=no reason=\"the instruction set calls no rows\"\n");
     assert_int_equal(count_said("\n"), 1);
 }
@@ -156,7 +156,7 @@ static void measures_on_the_largest_table(void **state)
         expect_said(wanted);
     }
     assert_int_equal(
-        count_said(" measured=yes ns_per_row="), count_said(" candidates=\"128:64:l2 "));
+        count_said(" measured=yes ns_per_row="), count_said(" candidates=\"64:32:l2 "));
     assert_int_equal(count_said(" measured=yes ns_per_row=") +
                          count_said(" measured=no reason=\"the machine was too busy"),
         EB_BAG_ROW_CLASS_COUNT);
