@@ -1,6 +1,7 @@
 /* The index pass in vectors, the same for every instruction set. The including file first defines
- * VECTOR_BYTES, the size of its vectors of 64-bit lanes, and WIDEN(v) and NARROW(v), which make
- * lanes of int32_lanes and the reverse; DEFINE_INDEX_FNS(name) then defines its table.
+ * VECTOR_BYTES, the size of its vectors of 64-bit lanes, WIDEN(v) and NARROW(v), which make lanes
+ * of int32_lanes and the reverse, and SUM_UP(v), lane k of which is the sum of lanes 0 .. k of v;
+ * DEFINE_INDEX_FNS(name) then defines its table.
  *
  * Numbers are 64 bits wide here, whatever they came as. One lies in 0 .. last where neither it nor
  * last less it is negative: signs, which are gathered without a comparison of unsigned numbers,
@@ -68,16 +69,6 @@ static INLINE uint64_t add_up_lanes(lanes v)
 static INLINE bool is_any_negative(lanes v)
 {
     return add_up_lanes(sign_lanes(v)) != 0;
-}
-
-/* Lane k becomes the sum of lanes 0 .. k. */
-static INLINE lanes sum_lanes_before(lanes v)
-{
-    const lanes zero = {0};
-    for (unsigned step = 1; step < LANES; step *= 2) {
-        v += __builtin_shuffle(zero, v, number_lanes() + (LANES - step));
-    }
-    return v;
 }
 
 /* Where indices lead. */
@@ -159,7 +150,7 @@ static INLINE bool vector_take_lengths(const unsigned width, const struct eb_int
     for (; i + LANES <= count; i += LANES) {
         lanes length = load_lanes(data, width, i);
         outside |= length | (fill_lanes(index_count) - length);
-        sums = sum_lanes_before(length) + sums[LANES - 1];
+        sums = SUM_UP(length) + sums[LANES - 1];
         store_starts(sums, starts + i + 1);
     }
     bool is_within = !is_any_negative(outside) && sums[LANES - 1] <= index_count;
