@@ -9,7 +9,7 @@
 const struct eb_bag_schedules eb_bag_schedules_default = {
     .of_class = {{64, false, 32, false}, {64, false, 32, false}, {64, false, 32, false},
         {64, false, 32, false}, {64, false, 32, false}},
-    .cached_bytes = 1 << 20,
+    .cached_bytes = 8 << 20,
 };
 
 unsigned eb_bag_row_class(uint64_t row_bytes)

@@ -15,6 +15,11 @@
 /* Memory so many times as large as the second-level cache, and no smaller than this. */
 #define BYTES_PER_CACHE 32
 #define BYTES_MIN (UINT64_C(64) << 20)
+/* Tables so many times as large as that cache are left to the processor's own reordering, which
+ * hides what the next cache takes: with 2 MiB of L2, 8 MiB of f32 with 32 columns 3.3 ns a row
+ * against 4.4 with calls, 16 MiB 3.7 against 5.4, 32 MiB 4.9 against 5.2, 64 MiB 7.5 against 5.6;
+ * with 128 columns the same at 16 MiB, and a quarter more than with calls at 32. */
+#define CACHES_UNCALLED 8
 #define CACHE_BYTES_UNKNOWN (UINT64_C(1) << 20)
 /* As many rows as 32 random bits choose from. */
 #define ROWS_MAX UINT32_MAX
@@ -54,12 +59,12 @@ static uint64_t read_clock(void)
 uint64_t eb_bag_tune_cache_bytes(void)
 {
     long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return bytes > 0 ? (uint64_t)bytes : CACHE_BYTES_UNKNOWN;
+    return CACHES_UNCALLED * (bytes > 0 ? (uint64_t)bytes : CACHE_BYTES_UNKNOWN);
 }
 
 uint64_t eb_bag_tune_bytes_min(void)
 {
-    uint64_t bytes = eb_bag_tune_cache_bytes() * BYTES_PER_CACHE;
+    uint64_t bytes = eb_bag_tune_cache_bytes() / CACHES_UNCALLED * BYTES_PER_CACHE;
     return bytes > BYTES_MIN ? bytes : BYTES_MIN;
 }
 
