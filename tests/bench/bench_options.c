@@ -1,6 +1,7 @@
 #include "tests/bench/bench_options.h"
 
 #include "tests/bench/bench_crew.h"
+#include "tests/bench/bench_rows.h"
 #include "tests/bench/fbgemm_peer.h"
 
 #include <errno.h>
@@ -265,6 +266,16 @@ static bool read_single(struct listing listing, uint64_t initial, uint64_t *out)
     return good;
 }
 
+static bool check_states(const struct eb_bench_list *states_wanted)
+{
+    for (unsigned i = 0; i < states_wanted->count; i++) {
+        if (states_wanted->values[i] == EB_BENCH_FLUSHED && !eb_bench_rows_can_flush()) {
+            return refuse("state", "flushed", "this machine flushes nothing for a program");
+        }
+    }
+    return true;
+}
+
 static bool read_numbers(const struct texts *texts, struct eb_bench_options *out)
 {
     const struct range any = {0, UINT64_MAX};
@@ -395,8 +406,8 @@ enum eb_arguments_outcome eb_bench_options_read(
         .states = {{EB_BENCH_STEADY}, 1},
         .thread_counts = {{1}, 1},
     };
-    return read_lists(&texts, out) && read_numbers(&texts, out) && read_choices(&texts, out) &&
-                   read_others(&texts, out)
+    return read_lists(&texts, out) && check_states(&out->states) && read_numbers(&texts, out) &&
+                   read_choices(&texts, out) && read_others(&texts, out)
                ? EB_ARGUMENTS_READ
                : EB_ARGUMENTS_WRONG;
 }
