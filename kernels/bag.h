@@ -176,7 +176,3 @@ bool eb_bag_measure(
  * does not depend on the ops. */
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
     const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_fault *fault);
-
-/* Where a tile that starts at `bag_first` should end so that it gathers about `bytes_target` (or
- * writes as many rows, where bags are empty): at least one bag, at most to bag_count. */
-uint32_t eb_bag_tile_end(const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target);

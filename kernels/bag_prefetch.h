@@ -114,12 +114,21 @@ __attribute__((cold, noinline)) bool eb_bag_cursor_enter(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor);
 
 /* The level of __builtin_prefetch must be a constant. */
+#define EB_CALL_LINE(address, level) __builtin_prefetch((const void *)(address), 0, level)
 #define EB_CALL_LINES(cursor, first, level)                                                        \
     do {                                                                                           \
-        for (uint32_t line = 1; line < (cursor)->line_count; line++) {                             \
-            __builtin_prefetch((const void *)((first) + (line - 1) * EB_LINE_BYTES), 0, level);    \
+        uintptr_t line = (first);                                                                  \
+        uint32_t left = (cursor)->line_count - 1;                                                  \
+        for (; left >= 4; left -= 4, line += 4 * EB_LINE_BYTES) {                                  \
+            EB_CALL_LINE(line, level);                                                             \
+            EB_CALL_LINE(line + EB_LINE_BYTES, level);                                             \
+            EB_CALL_LINE(line + 2 * EB_LINE_BYTES, level);                                         \
+            EB_CALL_LINE(line + 3 * EB_LINE_BYTES, level);                                         \
         }                                                                                          \
-        __builtin_prefetch((const void *)((first) + (cursor)->last_byte), 0, level);               \
+        for (; left > 0; left--, line += EB_LINE_BYTES) {                                          \
+            EB_CALL_LINE(line, level);                                                             \
+        }                                                                                          \
+        EB_CALL_LINE((first) + (cursor)->last_byte, level);                                        \
     } while (0)
 
 static inline __attribute__((always_inline)) void eb_bag_cursor_step(

@@ -99,7 +99,8 @@ void eb_bag_cut_tile(const struct eb_bag_job *jobs, uint32_t job_count, uint64_t
     tile->bag_first = cut->bag;
     tile->element_first = 0;
     tile->element_end = UINT32_MAX;
-    if (is_giant(tile->jobs, cut->bag, bytes_target)) {
+    /* A bag that was begun in columns is ended so, whatever the target has become. */
+    if (cut->element > 0 || is_giant(tile->jobs, cut->bag, bytes_target)) {
         tile->job_count = 1;
         cut_columns(tile->jobs, bytes_target, cut, tile);
         return;

@@ -40,6 +40,14 @@ static inline struct eb_bag_part eb_bag_tile_part(const struct eb_bag_tile *tile
     };
 }
 
+/* Rows that a part gathers. */
+static inline uint64_t eb_bag_part_rows(const struct eb_bag_part *part)
+{
+    const uint32_t *starts = part->job->starts;
+    return starts ? starts[part->bag_end] - starts[part->bag_first]
+                  : part->bag_end - part->bag_first;
+}
+
 /* Where the next tile of a sequence of jobs begins; all zero at the start. */
 struct eb_bag_cut {
     uint32_t job;

@@ -119,8 +119,8 @@ static INLINE VEC widen_int2(__m128i codes)
     return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_broadcastd_epi32(codes), shifts), values);
 }
 
-/* The first `count` elements at `from`; reads no byte past them. Of storages below f32 that are
- * codes, the codes. */
+/* The first `count` elements at `from`; reads no byte past them. Of codes, the
+ * codes, which vec_in_order still has to put in order. */
 static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigned count)
 {
     switch (storage) {

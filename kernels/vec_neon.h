@@ -1,4 +1,4 @@
-/* Vectors of 4 floats with Advanced SIMD, which every aarch64 processor has: what bag_columns.h
+/* Vectors of 4 floats with Advanced SIMD, which every aarch64 processor has: what bag_rows.h
  * computes with. The floating-point control register is as a process starts with it: nearest, ties
  * to even, no flushing of subnormals.
  * Thread: pure. Memory: none. */

@@ -82,10 +82,31 @@ static bool wait_for_work(struct eb_executor *executor)
     return executor->first;
 }
 
-/* A tile is given ahead of its turn only where no thread is idle: that one would begin it now. */
+/* Whether the queue holds one more tile and no other. */
+static bool is_last_tile(const struct eb_executor *executor)
+{
+    const struct eb_work *work = executor->first;
+    struct eb_bag_cut cut = work->cut;
+    struct eb_bag_tile tile;
+    if (work->next || eb_bag_cut_is_over(work->jobs, work->job_count, &cut)) {
+        return false;
+    }
+    eb_bag_cut_tile(work->jobs, work->job_count, TILE_BYTES, &cut, &tile);
+    return eb_bag_cut_is_over(work->jobs, work->job_count, &cut);
+}
+
+/* A tile is given ahead of its turn only where no thread is idle or will be before it: that one
+ * would begin it sooner. What has expired is left to who has the time to say so. */
+static bool may_give_ahead(struct eb_executor *executor)
+{
+    return executor->first && executor->idle_threads == 0 && !is_expired(executor->first) &&
+           !is_all_given(executor->first) &&
+           (executor->team.thread_count == 1 || !is_last_tile(executor));
+}
+
 static bool has_work(struct eb_executor *executor, bool may_wait)
 {
-    return may_wait ? wait_for_work(executor) : executor->first && executor->idle_threads == 0;
+    return may_wait ? wait_for_work(executor) : may_give_ahead(executor);
 }
 
 static bool next_tile(void *context, unsigned thread, bool may_wait, struct eb_bag_tile *tile)

@@ -10,7 +10,8 @@
 
 enum eb_work_outcome {
     EB_WORK_DONE,    /* every job is computed */
-    EB_WORK_EXPIRED, /* its deadline passed, or it was cancelled, before the last tile was begun */
+    EB_WORK_EXPIRED, /* its deadline passed, or it was cancelled, before the last tile was given out
+                      */
 };
 
 /* Checked jobs that are done together. */

@@ -132,6 +132,22 @@ static void splits_a_giant_bag_by_columns(void **state)
     assert_true(eb_bag_cut_is_over(jobs, 1, &position));
 }
 
+static void ends_a_bag_in_columns_whatever_the_target_becomes(void **state)
+{
+    (void)state;
+    static const uint32_t starts[] = {0, 1000, 1001};
+    use_starts(&jobs[0], starts, 2);
+    struct eb_bag_cut position = {0};
+    struct eb_bag_tile tile = cut(1, 100, &position);
+    assert_int_equal(tile.element_end, DIM / 2);
+    tile = cut(1, 5000, &position);
+    assert_int_equal(tile.bag_end, 1);
+    assert_int_equal(tile.element_first, DIM / 2);
+    assert_int_equal(tile.element_end, DIM);
+    tile = cut(1, 100, &position);
+    assert_tile(&tile, 1, 2);
+}
+
 static void keeps_a_giant_bag_whole_where_rows_are_short(void **state)
 {
     (void)state;
@@ -152,6 +168,7 @@ int main(void)
         cmocka_unit_test(cuts_rows_of_none),
         cmocka_unit_test(goes_on_into_the_next_jobs),
         cmocka_unit_test(splits_a_giant_bag_by_columns),
+        cmocka_unit_test(ends_a_bag_in_columns_whatever_the_target_becomes),
         cmocka_unit_test(keeps_a_giant_bag_whole_where_rows_are_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
