@@ -72,6 +72,22 @@ DEFINE_WAY(read_l2_64, 64, LEVEL_L2, 0)
 DEFINE_WAY(read_l2_32_far_64, 32, LEVEL_L2, 64)
 DEFINE_WAY(read_l2_64_far_128, 64, LEVEL_L2, 128)
 
+/* Whole rows into the second cache, and shortly before they are read into the first. */
+static uint64_t read_l2_64_l1_4(const struct eb_bench_rows *rows)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < rows->count; i++) {
+        if (i + 64 < rows->count) {
+            CALL_ROW(rows, i + 64, LEVEL_L2);
+        }
+        if (i + 4 < rows->count) {
+            CALL_ROW(rows, i + 4, LEVEL_L1);
+        }
+        sum += read_row(rows, i);
+    }
+    return sum;
+}
+
 static const struct way ways[] = {
     {"no prefetch", read_plainly},
     {"l1:16", read_l1_16},
@@ -80,6 +96,7 @@ static const struct way ways[] = {
     {"l2:64", read_l2_64},
     {"first line 64, l2:32", read_l2_32_far_64},
     {"first line 128, l2:64", read_l2_64_far_128},
+    {"l2:64, l1:4", read_l2_64_l1_4},
 };
 
 #define WAY_COUNT (sizeof ways / sizeof ways[0])
