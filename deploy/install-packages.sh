@@ -14,7 +14,7 @@ packages=(
 tests=(
     libcmocka-dev clang-format protobuf-compiler
     python3 python3-grpcio python3-protobuf python3-numpy
-    gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+    qemu-user
 )
 # Of arm64's packages the tests need these two, unpacked below a directory of their own: arm64 does
 # not become an architecture of this machine. tests/variants/arm64.cmake looks there.
@@ -23,13 +23,13 @@ arm64_tests=(libcmocka0 libcmocka-dev)
 arm64_root=/usr/local/aarch64-linux-gnu
 all=(
     clang libclang-rt-14-dev g++ libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc nghttp2-client
+    gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 )
 
 case ${1:-} in
 '') ;;
 --tests)
     packages+=("${tests[@]}")
-    arm64+=("${arm64_tests[@]}")
     ;;
 --all)
     packages+=("${tests[@]}" "${all[@]}")

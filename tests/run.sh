@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All tests, from a clean checkout: installs what is missing, builds, runs every suite.
 #   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
-#   tests/run.sh --all    also fuzzing, other clients, the comparison with grpc++: at most 20
+#   tests/run.sh --all    also other processors (emulated), fuzzing, other clients, the comparison
+#                         with grpc++: at most 20
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
 # counting single tests.
 set -uo pipefail
@@ -144,10 +145,6 @@ if section 600 "build" build release "${release_options[@]}"; then
     section 300 "unit tests and variants" unit_tests release
     section 300 "network tests" network_tests release
     section 300 "quickstart" quickstart
-    section 300 "variants on older processors, emulated" old_processor_tests
-fi
-if section 300 "build of kernels for arm64" build arm64; then
-    section 300 "unit tests and variants on arm64, emulated" arm64_tests
 fi
 if section 600 "build with address and undefined sanitizers" build asan; then
     section 400 "unit tests, sanitized" unit_tests asan
@@ -159,6 +156,10 @@ if section 600 "build with thread sanitizer" build tsan; then
     section 400 "network tests, threads" network_tests tsan --quick
 fi
 if $all; then
+    section 300 "variants on older processors, emulated" old_processor_tests
+    if section 300 "build of kernels for arm64" build arm64; then
+        section 300 "unit tests and variants on arm64, emulated" arm64_tests
+    fi
     section 300 "clients: grpc-js" node_tests
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 600 "build of fuzz targets" build_fuzz; then
