@@ -165,7 +165,9 @@ static void takes_rows_of_one_block_in_order(void **state)
     use_job(0, starts, 3);
     rows[0][3] = EB_ROW_ZERO;
     begin_first_jobs(1);
-    expect_run(&prefetch.near, 0, BOUNDS(0, 75), 128);
+    expect_run(&prefetch.near, 0, BOUNDS(0, 1), 128);
+    assert_ptr_equal(prefetch.near.end, &rows[0][75]);
+    expect_run(&prefetch.near, 0, BOUNDS(1, 75), 128);
     expect_over(&prefetch.near);
     expect_run(&prefetch.far, 0, BOUNDS(0, 75), 128);
     expect_over(&prefetch.far);
@@ -370,6 +372,22 @@ static void calls_scales_in_front_with_their_rows(void **state)
     assert_int_equal(prefetch.far.scales, 0);
 }
 
+static void steps_over_jobs_without_bags(void **state)
+{
+    (void)state;
+    static const uint32_t bag_counts[JOBS] = {2, 0, 2};
+    for (unsigned n = 0; n < JOBS; n++) {
+        use_f32(n, 32, 128, 0);
+        use_job(n, NULL, bag_counts[n]);
+    }
+    begin_first_jobs(JOBS);
+    for (unsigned n = 0; n < JOBS; n += 2) {
+        expect_run(&prefetch.near, n, BOUNDS(0, 2), 0);
+        expect_run(&prefetch.near, n, BOUNDS(0, 2), 64);
+    }
+    expect_over(&prefetch.near);
+}
+
 static void steps_over_tables_that_are_not_called(void **state)
 {
     (void)state;
@@ -468,9 +486,11 @@ static void begins_the_next_tile_where_nothing_of_it_has_been_called(void **stat
     begin(&tiles[0], &tiles[1]);
     pool_part(&tiles[0], 10);
     assert_ptr_equal(prefetch.near.at, &rows[0][10]);
+    use_schedule((struct eb_bag_schedule){16, false, 8, false});
     begin(&tiles[1], NULL);
-    expect_run(&prefetch.near, 1, BOUNDS(0, 1), 64);
-    expect_run(&prefetch.far, 1, BOUNDS(16, 17), 64);
+    pool_part(&tiles[1], 0);
+    assert_ptr_equal(prefetch.near.at, &rows[1][8]);
+    assert_ptr_equal(prefetch.far.at, &rows[1][16]);
 }
 
 static void starts_again_with_another_tile(void **state)
@@ -544,6 +564,7 @@ int main(void)
         TEST(calls_scales_apart_once),
         TEST(leaves_scales_to_the_near_cursor_where_no_far_one_calls),
         TEST(calls_scales_in_front_with_their_rows),
+        TEST(steps_over_jobs_without_bags),
         TEST(steps_over_tables_that_are_not_called),
         TEST(runs_ahead_as_far_as_the_schedule_says),
         TEST(keeps_what_has_been_called_for_the_next_tile),
