@@ -113,10 +113,12 @@ static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cu
     return true;
 }
 
-/* Whether scales lie so close to their rows that the same calls are for both. */
-static bool has_scales_with_rows(const struct eb_table *table)
+/* Whether scales lie so close before their rows' columns that the same calls are for both. */
+static bool has_scales_with_rows(const struct eb_bag_part *part)
 {
-    return table->scales && table->scale_stride_bytes == table->row_stride_bytes &&
+    const struct eb_table *table = part->job->table;
+    return part->element_first == 0 && table->scales &&
+           table->scale_stride_bytes == table->row_stride_bytes &&
            (uintptr_t)table->rows - (uintptr_t)table->scales < table->row_stride_bytes;
 }
 
@@ -135,7 +137,7 @@ static struct range find_range(
         .first = rows + (uint64_t)element * eb_storage_bits(table->storage) / 8,
         .end = rows + eb_storage_row_bytes(table->storage, element_end),
     };
-    if (has_scales_with_rows(table) && element == part->element_first) {
+    if (has_scales_with_rows(part) && element == part->element_first) {
         range.first = (uintptr_t)table->scales;
     }
     return range;
@@ -165,7 +167,7 @@ static void aim(
         cursor->last_byte = 0;
     }
     cursor->scales = 0;
-    if (table->scales && !has_scales_with_rows(table) && cursor->line_count > 0 &&
+    if (table->scales && !has_scales_with_rows(&cursor->part) && cursor->line_count > 0 &&
         cursor->element == cursor->part.element_first &&
         cursor->is_far == (schedule->far_rows > 0)) {
         cursor->scales = (uintptr_t)table->scales;
@@ -271,7 +273,7 @@ bool eb_bag_prefetch_short(const struct eb_bag_part *part)
     }
     const int64_t *rows =
         job->rows + (job->starts ? job->starts[part->bag_first] : part->bag_first);
-    const uintptr_t scales = has_scales_with_rows(table) ? 0 : (uintptr_t)table->scales;
+    const uintptr_t scales = has_scales_with_rows(part) ? 0 : (uintptr_t)table->scales;
     for (uint64_t i = 0; row_count > 1 && i < row_count; i++) {
         uintptr_t offset = (uintptr_t)rows[i] * table->row_stride_bytes;
         for (uintptr_t at = range.first; at < range.end; at += EB_LINE_BYTES) {
