@@ -7,6 +7,8 @@
 
 #include "kernels/bag_columns.h"
 
+#include <assert.h>
+
 static bool has_one_row_each(const struct eb_bag_part *part)
 {
     const uint32_t *starts = part->job->starts;
@@ -56,6 +58,7 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
 {
     const struct eb_bag_job *job = part->job;
     const uint32_t columns = part->element_end - part->element_first;
+    assert(!prefetch || prefetch->block_elements[job->table->storage] == BLOCK_ELEMENTS);
     const enum fold fold = choose_fold(part);
     struct pass pass = {
         .job = job,
