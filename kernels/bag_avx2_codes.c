@@ -7,6 +7,7 @@
 #define ACC_TYPE EB_F32
 #define ACC_FMA fmaf
 #define ACC_SQRT sqrtf
+#define ACC_ZERO_ROW_WEIGHT eb_zero_row_weight_f32
 #include "kernels/bag_pool.h"
 
 DEFINE_POOL(EB_STORAGE_INT8, int8, eb_bag_avx2_int8)

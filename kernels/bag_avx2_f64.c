@@ -7,6 +7,7 @@
 #define ACC_TYPE EB_F64
 #define ACC_FMA fma
 #define ACC_SQRT sqrt
+#define ACC_ZERO_ROW_WEIGHT eb_zero_row_weight_f64
 #include "kernels/bag_pool.h"
 
 DEFINE_POOL(EB_STORAGE_F64, f64, eb_bag_avx2_f64)

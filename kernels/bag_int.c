@@ -1,6 +1,7 @@
 #include "kernels/bag_int.h"
 
 #include "kernels/bag_copy.h"
+#include "kernels/zero_row.h"
 
 #include <assert.h>
 #include <string.h>
@@ -58,8 +59,7 @@ struct block {
     uint64_t sums[BLOCK_BYTES_MAX]; /* of all pieces one after the other; wide ones fill it */
 };
 
-/* Stand in for rows that are EB_ROW_ZERO. */
-static const uint8_t zeros[BLOCK_BYTES_MAX];
+_Static_assert(BLOCK_BYTES_MAX <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
 
 static struct bag find_bag(const struct eb_bag_job *job, uint32_t b)
 {
@@ -83,7 +83,7 @@ static void find_rows(const struct pass *pass, uint32_t column, const int64_t *n
             eb_bag_prefetch_step(pass->prefetch);
         }
         int64_t number = numbers[i];
-        chunk->rows[i] = number < 0 ? zeros : columns + (uint64_t)number * table->row_stride_bytes;
+        chunk->rows[i] = number < 0 ? eb_zero_row : columns + (uint64_t)number * table->row_stride_bytes;
     }
 }
 

@@ -166,6 +166,7 @@ static void aim(
         cursor->line_count = 1;
         cursor->last_byte = 0;
     }
+    cursor->more_bytes = cursor->line_count > 0 ? (cursor->line_count - 1) * EB_LINE_BYTES : 0;
     cursor->scales = 0;
     if (table->scales && !has_scales_with_rows(&cursor->part) && cursor->line_count > 0 &&
         cursor->element == cursor->part.element_first &&
@@ -173,6 +174,7 @@ static void aim(
         cursor->scales = (uintptr_t)table->scales;
         cursor->scale_stride_bytes = table->scale_stride_bytes;
     }
+    cursor->is_plain = cursor->line_count > 0 && !cursor->is_l1 && !cursor->scales;
 }
 
 /* The rows of bags [bag_first, bag_end) of the cursor's part. */
@@ -192,6 +194,8 @@ bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor 
         struct eb_bag_part *part = &cursor->part;
         if (part->bag_first == part->bag_end && !find_part(prefetch, cursor)) {
             cursor->is_over = true;
+            cursor->is_plain = false;
+            cursor->line_count = 0;
             return false;
         }
         uint32_t block = prefetch->block_elements[part->job->table->storage];
@@ -211,6 +215,13 @@ bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor 
         }
     } while (cursor->at == cursor->end);
     return true;
+}
+
+void eb_bag_cursor_step(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
+{
+    if (cursor->at != cursor->end || (!cursor->is_over && eb_bag_cursor_enter(prefetch, cursor))) {
+        eb_bag_cursor_call(cursor, cursor->at++);
+    }
 }
 
 /* Rows that the cursor is ahead of what is pooled. */
@@ -240,7 +251,8 @@ static void run_ahead(struct eb_bag_prefetch *prefetch, const struct eb_bag_sche
         skip(prefetch, &prefetch->far, schedule->near_rows - far_ahead);
         far_ahead = schedule->near_rows;
     }
-    while (near_ahead < schedule->near_rows || far_ahead < schedule->far_rows) {
+    while ((near_ahead < schedule->near_rows && !prefetch->near.is_over) ||
+           (far_ahead < schedule->far_rows && !prefetch->far.is_over)) {
         if (near_ahead < schedule->near_rows) {
             eb_bag_cursor_step(prefetch, &prefetch->near);
             near_ahead++;
@@ -277,11 +289,12 @@ bool eb_bag_prefetch_short(const struct eb_bag_part *part)
     for (uint64_t i = 0; row_count > 1 && i < row_count; i++) {
         uintptr_t offset = (uintptr_t)rows[i] * table->row_stride_bytes;
         for (uintptr_t at = range.first; at < range.end; at += EB_LINE_BYTES) {
-            EB_CALL_LINE(at + offset, 2);
+            __builtin_prefetch((const void *)(at + offset), 0, 2);
         }
-        EB_CALL_LINE(range.end - 1 + offset, 2);
+        __builtin_prefetch((const void *)(range.end - 1 + offset), 0, 2);
         if (scales) {
-            EB_CALL_LINE(scales + (uintptr_t)rows[i] * table->scale_stride_bytes, 2);
+            uintptr_t scale = scales + (uintptr_t)rows[i] * table->scale_stride_bytes;
+            __builtin_prefetch((const void *)scale, 0, 2);
         }
     }
     return true;

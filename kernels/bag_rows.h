@@ -4,7 +4,7 @@
  * INLINE and the functions vec_set, vec_load(storage, from, count), vec_add, vec_fma(a, b, c) =
  * a * b + c rounded once, vec_divide, vec_max(x, acc) = x > acc or x is NaN ? x : acc, vec_min,
  * vec_in_order(storage, v), vec_canonical and vec_store(type, v, out, count); and defines ACC (a
- * lane: float or double), ACC_TYPE, ACC_FMA and ACC_SQRT.
+ * lane: float or double), ACC_TYPE, ACC_FMA, ACC_SQRT and ACC_ZERO_ROW_WEIGHT.
  *
  * Vectors run across a row, never across the rows of a bag, so every element sees the reference's
  * operations in the reference's order.
@@ -13,6 +13,7 @@
 
 #include "kernels/bag_prefetch.h"
 #include "kernels/bag_shape.h"
+#include "kernels/zero_row.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,8 +21,7 @@
 /* Columns of a block. */
 #define BLOCK_ELEMENTS (BLOCK_VECTORS * LANES)
 
-/* Stand in for rows that are EB_ROW_ZERO, whatever the column. */
-static const uint8_t zeros[BLOCK_ELEMENTS * sizeof(ACC)];
+_Static_assert(BLOCK_ELEMENTS * sizeof(ACC) <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
 
 /* One bag. */
 struct bag {
@@ -53,15 +53,11 @@ struct row {
     const uint8_t *scale; /* of codes: an eb_row_scale at any alignment */
 };
 
-/* For rows that are EB_ROW_ZERO: they are added, not weighted, and 1 * 0 + acc is acc + 0. */
-static const ACC one = 1;
-static const struct eb_row_scale no_scale = {1, 0};
-
 static INLINE struct row find_row(
     struct shape shape, const struct source *source, const struct bag *bag, uint32_t i)
 {
     const int64_t number = bag->rows[i];
-    struct row row = {zeros, &one, (const uint8_t *)&no_scale};
+    struct row row = {eb_zero_row, &ACC_ZERO_ROW_WEIGHT, (const uint8_t *)&eb_zero_row_scale};
     if (__builtin_expect(number < 0, 0)) {
         return row;
     }
@@ -150,14 +146,18 @@ static INLINE struct sums sum_rows(struct shape shape, const struct source *sour
     for (unsigned v = 0; v < BLOCK_VECTORS; v++) {
         sums.acc[v] = start_fold(shape.fold);
     }
-    if (prefetch) {
+    if (!prefetch) {
         for (uint32_t i = 0; i < bag->count; i++) {
-            eb_bag_prefetch_step(prefetch);
             const struct row row = find_row(shape, source, bag, i);
             fold_row(shape, &row, source->rest, &sums);
         }
-    } else {
-        for (uint32_t i = 0; i < bag->count; i++) {
+        return sums;
+    }
+    for (uint32_t i = 0; i < bag->count;) {
+        const struct eb_bag_span span = eb_bag_prefetch_span(prefetch, bag->count - i);
+        for (uint32_t k = 0; k < span.count; k++, i++) {
+            eb_bag_cursor_call(&prefetch->far, span.far + k);
+            eb_bag_cursor_call(&prefetch->near, span.near + k);
             const struct row row = find_row(shape, source, bag, i);
             fold_row(shape, &row, source->rest, &sums);
         }

@@ -48,6 +48,22 @@ static inline uint64_t eb_bag_part_rows(const struct eb_bag_part *part)
                   : part->bag_end - part->bag_first;
 }
 
+#define EB_BAG_GROUP_ROWS 64
+
+/* Where the group of bags that begins with `bag` ends, at `bag_end` at the latest. Rows of more
+ * than one block are pooled a group at a time: enough of them to make a block worth beginning, so
+ * few that what is called for one block is still cached for the next. */
+static inline uint32_t eb_bag_group_end(
+    const struct eb_bag_job *job, uint32_t bag, uint32_t bag_end)
+{
+    uint32_t end = bag + 1;
+    while (end < bag_end &&
+           (job->starts ? job->starts[end] - job->starts[bag] : end - bag) < EB_BAG_GROUP_ROWS) {
+        end++;
+    }
+    return end;
+}
+
 /* Where the next tile of a sequence of jobs begins; all zero at the start. */
 struct eb_bag_cut {
     uint32_t job;

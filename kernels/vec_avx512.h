@@ -5,6 +5,7 @@
 #include "kernels/types.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 #define VEC __m512
 #define LANES 16
@@ -64,6 +65,15 @@ static INLINE __m128i load_bytes(const uint8_t *bytes, unsigned count)
                        : _mm_maskz_loadu_epi8(mask_of(count), bytes);
 }
 
+/* `whole` bytes for 16 codes, at most 8, of which `count` are read. An integer, because that is
+ * what compilers broadcast from memory, where it costs the ports of vectors nothing. */
+static INLINE int64_t load_codes(const uint8_t *codes, unsigned count, const unsigned whole)
+{
+    int64_t some = 0;
+    memcpy(&some, codes, count == LANES ? whole : (count * whole + LANES - 1) / LANES);
+    return some;
+}
+
 static INLINE __m256i load_words(const uint8_t *words, unsigned count)
 {
     return count == LANES ? _mm256_loadu_si256((const void *)words)
@@ -102,21 +112,22 @@ static INLINE VEC widen_int8(__m128i codes)
 
 /* Of 16 codes of 4 bits, in the order that vec_in_order undoes: lane 2j has code j, lane 2j + 1
  * code 8 + j. The table is looked up by the low four bits of a lane, whatever is above them. */
-static INLINE VEC widen_int4(__m128i codes)
+static INLINE VEC widen_int4(int64_t codes)
 {
     const __m512i shifts =
         _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
     const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_broadcastq_epi64(codes), shifts), values);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(codes), shifts), values);
 }
 
 /* Each value four times, so that the code above in the same four bits does not matter. */
-static INLINE VEC widen_int2(__m128i codes)
+static INLINE VEC widen_int2(int64_t codes)
 {
     const __m512i shifts =
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
-    return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_broadcastd_epi32(codes), shifts), values);
+    return _mm512_permutexvar_ps(
+        _mm512_srlv_epi32(_mm512_set1_epi32((int32_t)codes), shifts), values);
 }
 
 /* The first `count` elements at `from`; reads no byte past them. Of codes, the
@@ -129,12 +140,8 @@ static INLINE VEC vec_load(enum eb_storage storage, const uint8_t *from, unsigne
     case EB_STORAGE_F8_E4M3: return widen_e4m3(load_bytes(from, count));
     case EB_STORAGE_F8_E5M2: return widen_e5m2(load_bytes(from, count));
     case EB_STORAGE_INT8: return widen_int8(load_bytes(from, count));
-    case EB_STORAGE_INT4:
-        return widen_int4(count == LANES ? _mm_loadl_epi64((const void *)from)
-                                         : load_bytes(from, (count + 1) / 2));
-    case EB_STORAGE_INT2:
-        return widen_int2(
-            count == LANES ? _mm_loadu_si32(from) : load_bytes(from, (count + 3) / 4));
+    case EB_STORAGE_INT4: return widen_int4(load_codes(from, count, 8));
+    case EB_STORAGE_INT2: return widen_int2(load_codes(from, count, 4));
     default:
         return count == LANES ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps(mask_of(count), from);
     }
