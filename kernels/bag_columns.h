@@ -26,7 +26,6 @@ struct pass {
     uint32_t column;
     uint32_t column_end; /* of the block */
     uint32_t out_element_bytes;
-    bool divides;                     /* its sums, in the end */
     pool_functions *functions;        /* [FOLD_COUNT] of the storage */
     struct eb_bag_prefetch *prefetch; /* NULL: no steps to take */
 };
@@ -142,29 +141,29 @@ static INLINE struct bag find_bag(
 static INLINE void pool_columns(
     struct shape shape, const struct pass *pass, struct eb_bag_prefetch *prefetch)
 {
-    const struct eb_bag_job job = *pass->job;
+    const struct eb_bag_job *job = pass->job;
     const struct source source = find_source(shape, pass);
     const uint32_t columns = shape.vectors > 0 ? shape.vectors * LANES : source.rest;
     const bool is_single = has_single_rows(shape);
     const uint32_t bag_first = pass->bag_first;
     const uint32_t bag_end = pass->bag_end;
-    uint8_t *out = job.out + bag_first * job.out_stride_bytes +
+    uint8_t *out = job->out + bag_first * job->out_stride_bytes +
                    (uint64_t)pass->column * pass->out_element_bytes;
-    uint32_t first = shape.fold == FOLD_VALUE ? bag_first : job.starts[bag_first];
+    uint32_t first = shape.fold == FOLD_VALUE ? bag_first : job->starts[bag_first];
     uint32_t count_before =
-        !is_single && bag_first > pass->part_first ? first - job.starts[bag_first - 1] : 0;
+        !is_single && bag_first > pass->part_first ? first - job->starts[bag_first - 1] : 0;
     for (uint32_t b = bag_first; b < bag_end; b++) {
-        const struct bag bag = find_bag(shape, &job, first, b);
+        const struct bag bag = find_bag(shape, job, first, b);
         if (!is_single && __builtin_expect(bag.count == 0, 0)) {
             fill(pass, b, columns);
         } else if (is_single || !may_repeat(bag.rows, bag.count, count_before) ||
                    !repeat(pass, b, columns)) {
             struct sums sums = sum_rows(shape, &source, &bag, prefetch);
-            finish(shape, &job, b, &sums);
-            store_sums(shape, job.output_type, source.rest, &sums, out);
+            finish(shape, job, b, &sums);
+            store_sums(shape, job->output_type, source.rest, &sums, out);
         }
         first += bag.count;
         count_before = bag.count;
-        out += job.out_stride_bytes;
+        out += job->out_stride_bytes;
     }
 }

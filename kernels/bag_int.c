@@ -83,7 +83,8 @@ static void find_rows(const struct pass *pass, uint32_t column, const int64_t *n
             eb_bag_prefetch_step(pass->prefetch);
         }
         int64_t number = numbers[i];
-        chunk->rows[i] = number < 0 ? eb_zero_row : columns + (uint64_t)number * table->row_stride_bytes;
+        chunk->rows[i] =
+            number < 0 ? eb_zero_row : columns + (uint64_t)number * table->row_stride_bytes;
     }
 }
 

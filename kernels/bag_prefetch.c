@@ -15,11 +15,10 @@ const struct eb_bag_schedules eb_bag_schedules_default = {
 
 unsigned eb_bag_row_class(uint64_t row_bytes)
 {
-    unsigned class = 0;
-    while (class + 1 < EB_BAG_ROW_CLASS_COUNT && row_bytes > (uint64_t)EB_LINE_BYTES << class) {
-        class ++;
-    }
-    return class;
+    const uint64_t more_lines = row_bytes > 0 ? (row_bytes - 1) / EB_LINE_BYTES : 0;
+    /* The logarithm of the lines, rounded up. */
+    unsigned class = more_lines > 0 ? 64 - (unsigned)__builtin_clzll(more_lines) : 0;
+    return class < EB_BAG_ROW_CLASS_COUNT ? class : EB_BAG_ROW_CLASS_COUNT - 1;
 }
 
 static const struct eb_bag_schedule *find_schedule(
@@ -271,7 +270,8 @@ void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_
     /* From here on a step for each row of each block keeps the distance. */
     uint32_t block = prefetch->block_elements[job->table->storage];
     uint32_t columns = part->element_end - part->element_first;
-    prefetch->pooled += eb_bag_part_rows(part) * ((columns + block - 1) / block);
+    uint32_t blocks = columns <= block ? 1 : (columns + block - 1) / block;
+    prefetch->pooled += eb_bag_part_rows(part) * blocks;
 }
 
 bool eb_bag_prefetch_short(const struct eb_bag_part *part)
@@ -279,6 +279,9 @@ bool eb_bag_prefetch_short(const struct eb_bag_part *part)
     const struct eb_bag_job *job = part->job;
     const struct eb_table *table = job->table;
     const uint64_t row_count = eb_bag_part_rows(part);
+    if (row_count <= 1) {
+        return true;
+    }
     const struct range range = find_range(part, part->element_first, part->element_end);
     if (row_count > EB_BAG_SHORT_ROWS || row_count * (range.end - range.first) > SHORT_BYTES) {
         return false;
@@ -286,7 +289,7 @@ bool eb_bag_prefetch_short(const struct eb_bag_part *part)
     const int64_t *rows =
         job->rows + (job->starts ? job->starts[part->bag_first] : part->bag_first);
     const uintptr_t scales = has_scales_with_rows(part) ? 0 : (uintptr_t)table->scales;
-    for (uint64_t i = 0; row_count > 1 && i < row_count; i++) {
+    for (uint64_t i = 0; i < row_count; i++) {
         uintptr_t offset = (uintptr_t)rows[i] * table->row_stride_bytes;
         for (uintptr_t at = range.first; at < range.end; at += EB_LINE_BYTES) {
             __builtin_prefetch((const void *)(at + offset), 0, 2);

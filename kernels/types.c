@@ -2,17 +2,6 @@
 
 #include <assert.h>
 
-size_t eb_type_bytes(enum eb_type type)
-{
-    static const size_t bytes[EB_TYPE_COUNT] = {
-#define X(name, number, size, text) [number] = (size),
-        EB_TYPE_LIST(X)
-#undef X
-    };
-    assert(eb_type_is_valid((int)type));
-    return bytes[type];
-}
-
 const char *eb_type_name(enum eb_type type)
 {
     static const char *const names[EB_TYPE_COUNT] = {
@@ -38,29 +27,10 @@ bool eb_type_is_signed(enum eb_type type)
     return type == EB_I8 || type == EB_I16 || type == EB_I32 || type == EB_I64;
 }
 
-unsigned eb_storage_bits(enum eb_storage storage)
-{
-    static const unsigned bits[EB_STORAGE_COUNT] = {
-#define X(name, number, size, text) [number] = 8 * (size),
-        EB_TYPE_LIST(X)
-#undef X
-#define X(name, number, size, text) [number] = (size),
-            EB_STORAGE_FP8_LIST(X) EB_STORAGE_CODE_LIST(X)
-#undef X
-    };
-    assert(storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT);
-    return bits[storage];
-}
-
 size_t eb_storage_bytes(enum eb_storage storage)
 {
     assert(eb_storage_bits(storage) >= 8);
     return eb_storage_bits(storage) / 8;
-}
-
-uint64_t eb_storage_row_bytes(enum eb_storage storage, uint64_t elements)
-{
-    return (elements * eb_storage_bits(storage) + 7) / 8;
 }
 
 bool eb_storage_is_code(enum eb_storage storage)

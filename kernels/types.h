@@ -2,6 +2,7 @@
  * Thread: pure functions. Memory: none. */
 #pragma once
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -53,7 +54,17 @@ enum eb_storage {
 };
 
 /* Bytes of one element; `type` must be one of EB_TYPE_LIST. */
-size_t eb_type_bytes(enum eb_type type);
+static inline size_t eb_type_bytes(enum eb_type type)
+{
+    switch (type) {
+#define X(name, number, size, text)                                                                \
+    case EB_##name: return (size);
+        EB_TYPE_LIST(X)
+#undef X
+    default: assert(!"a type"); return 0;
+    }
+}
+
 /* "f32" and so on; "unspecified" for anything that is not a type. */
 const char *eb_type_name(enum eb_type type);
 bool eb_type_is_valid(int number);
@@ -62,11 +73,30 @@ bool eb_type_is_float(enum eb_type type);
 bool eb_type_is_signed(enum eb_type type);
 
 /* Bits of one element. */
-unsigned eb_storage_bits(enum eb_storage storage);
+static inline unsigned eb_storage_bits(enum eb_storage storage)
+{
+    switch (storage) {
+#define X(name, number, size, text)                                                                \
+    case EB_STORAGE_##name: return 8 * (size);
+        EB_TYPE_LIST(X)
+#undef X
+#define X(name, number, size, text)                                                                \
+    case EB_STORAGE_##name: return (size);
+        EB_STORAGE_FP8_LIST(X)
+        EB_STORAGE_CODE_LIST(X)
+#undef X
+    default: assert(!"a storage"); return 0;
+    }
+}
+
 /* Bytes of one element; not of INT4 and INT2. */
 size_t eb_storage_bytes(enum eb_storage storage);
 /* Bytes of a row of that many elements; a scale and a bias lie elsewhere. */
-uint64_t eb_storage_row_bytes(enum eb_storage storage, uint64_t elements);
+static inline uint64_t eb_storage_row_bytes(enum eb_storage storage, uint64_t elements)
+{
+    return (elements * eb_storage_bits(storage) + 7) / 8;
+}
+
 /* Whether rows are codes with a scale and a bias. */
 bool eb_storage_is_code(enum eb_storage storage);
 const char *eb_storage_name(enum eb_storage storage);
