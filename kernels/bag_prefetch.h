@@ -155,6 +155,7 @@ EB_CALL_INLINE const int64_t *eb_bag_cursor_pass(struct eb_bag_cursor *cursor, u
 
 /* The rows that are to be called while the next `count` are pooled, one of each cursor for each. */
 struct eb_bag_span {
+    const struct eb_bag_prefetch *prefetch; /* its cursors say what is called of a row */
     const int64_t *far;
     const int64_t *near;
     uint32_t count;
@@ -168,6 +169,7 @@ EB_CALL_INLINE struct eb_bag_span eb_bag_prefetch_span(
     count = eb_bag_cursor_reach(prefetch, &prefetch->far, count);
     count = eb_bag_cursor_reach(prefetch, &prefetch->near, count);
     return (struct eb_bag_span){
+        .prefetch = prefetch,
         .far = eb_bag_cursor_pass(&prefetch->far, count),
         .near = eb_bag_cursor_pass(&prefetch->near, count),
         .count = count,

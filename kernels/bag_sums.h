@@ -2,7 +2,7 @@
  * Thread: pure. Memory: none. */
 #pragma once
 
-#include "kernels/bag_rows.h"
+#include "kernels/bag_fold.h"
 
 /* Of functions that are called from the loops: what they need is not kept in registers for them. */
 #define COLD __attribute__((cold, noinline))
@@ -38,7 +38,18 @@ static INLINE void finish(
         if (divides) {
             sum = divisor == 0 ? vec_set(0) : vec_divide(sum, vec_set(divisor));
         }
-        sums->acc[v] = vec_canonical(sum);
+        sums->acc[v] = sum;
+    }
+    unsigned nans = 0;
+#pragma GCC unroll 8
+    for (unsigned v = 0; v < vectors; v += 2) {
+        nans |= vec_nans(sums->acc[v], sums->acc[v + 1 < vectors ? v + 1 : v]);
+    }
+    if (__builtin_expect(nans != 0, 0)) {
+#pragma GCC unroll 16
+        for (unsigned v = 0; v < vectors; v++) {
+            sums->acc[v] = vec_canonical(sums->acc[v]);
+        }
     }
 }
 

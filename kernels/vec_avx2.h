@@ -1,4 +1,4 @@
-/* Vectors of 8 floats with AVX2, FMA and F16C: what bag_rows.h computes with.
+/* Vectors of 8 floats with AVX2, FMA and F16C: what bag_fold.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -49,6 +49,12 @@ static INLINE VEC vec_max(VEC x, VEC acc)
 static INLINE VEC vec_min(VEC x, VEC acc)
 {
     return _mm256_blendv_ps(_mm256_min_ps(x, acc), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+/* Not 0 where a lane of either is a NaN. */
+static INLINE unsigned vec_nans(VEC a, VEC b)
+{
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
 }
 
 static INLINE VEC vec_canonical(VEC v)

@@ -1,4 +1,4 @@
-/* Vectors of 16 floats with AVX-512 F, BW, VL and DQ: what bag_rows.h computes with.
+/* Vectors of 16 floats with AVX-512 F, BW, VL and DQ: what bag_fold.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -49,6 +49,12 @@ static INLINE VEC vec_min(VEC x, VEC acc)
 {
     __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_mov_ps(_mm512_min_ps(x, acc), is_nan, x);
+}
+
+/* Not 0 where a lane of either is a NaN. */
+static INLINE unsigned vec_nans(VEC a, VEC b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
 }
 
 static INLINE VEC vec_canonical(VEC v)

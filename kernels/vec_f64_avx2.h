@@ -1,4 +1,4 @@
-/* Vectors of 4 doubles with AVX2, FMA and F16C: what bag_rows.h computes with.
+/* Vectors of 4 doubles with AVX2, FMA and F16C: what bag_fold.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -48,6 +48,12 @@ static INLINE VEC vec_max(VEC x, VEC acc)
 static INLINE VEC vec_min(VEC x, VEC acc)
 {
     return _mm256_blendv_pd(_mm256_min_pd(x, acc), x, _mm256_cmp_pd(x, x, _CMP_UNORD_Q));
+}
+
+/* Not 0 where a lane of either is a NaN. */
+static INLINE unsigned vec_nans(VEC a, VEC b)
+{
+    return (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
 }
 
 static INLINE VEC vec_canonical(VEC v)

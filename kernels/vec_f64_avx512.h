@@ -1,4 +1,4 @@
-/* Vectors of 8 doubles with AVX-512 F, BW, VL and DQ: what bag_rows.h computes with.
+/* Vectors of 8 doubles with AVX-512 F, BW, VL and DQ: what bag_fold.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -48,6 +48,12 @@ static INLINE VEC vec_min(VEC x, VEC acc)
 {
     __mmask8 is_nan = _mm512_cmp_pd_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_mov_pd(_mm512_min_pd(x, acc), is_nan, x);
+}
+
+/* Not 0 where a lane of either is a NaN. */
+static INLINE unsigned vec_nans(VEC a, VEC b)
+{
+    return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q);
 }
 
 static INLINE VEC vec_canonical(VEC v)

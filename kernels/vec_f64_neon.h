@@ -1,4 +1,4 @@
-/* Vectors of 2 doubles with Advanced SIMD: what bag_rows.h computes with.
+/* Vectors of 2 doubles with Advanced SIMD: what bag_fold.h computes with.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -47,6 +47,13 @@ static INLINE VEC vec_max(VEC x, VEC acc)
 static INLINE VEC vec_min(VEC x, VEC acc)
 {
     return vbslq_f64(is_number(x), vbslq_f64(vcltq_f64(x, acc), x, acc), x);
+}
+
+/* Not 0 where a lane of either is a NaN. */
+static INLINE unsigned vec_nans(VEC a, VEC b)
+{
+    uint64x2_t are_numbers = vandq_u64(is_number(a), is_number(b));
+    return vminvq_u32(vreinterpretq_u32_u64(are_numbers)) == 0;
 }
 
 static INLINE VEC vec_canonical(VEC v)

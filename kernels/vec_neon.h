@@ -1,4 +1,4 @@
-/* Vectors of 4 floats with Advanced SIMD, which every aarch64 processor has: what bag_rows.h
+/* Vectors of 4 floats with Advanced SIMD, which every aarch64 processor has: what bag_fold.h
  * computes with. The floating-point control register is as a process starts with it: nearest, ties
  * to even, no flushing of subnormals.
  * Thread: pure. Memory: none. */
@@ -49,6 +49,12 @@ static INLINE VEC vec_max(VEC x, VEC acc)
 static INLINE VEC vec_min(VEC x, VEC acc)
 {
     return vbslq_f32(vorrq_u32(vcltq_f32(x, acc), is_nan(x)), x, acc);
+}
+
+/* Not 0 where a lane of either is a NaN. */
+static INLINE unsigned vec_nans(VEC a, VEC b)
+{
+    return vmaxvq_u32(vorrq_u32(is_nan(a), is_nan(b)));
 }
 
 static INLINE VEC vec_canonical(VEC v)

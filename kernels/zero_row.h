@@ -2,7 +2,7 @@
  * weighted, and 1 * 0 + acc is acc + 0. The values stand in a file of their own because a compiler
  * that sees them makes a second way through each loop for them, and then no longer reads other rows
  * within the instructions that compute: 36 instead of 24 cycles for 256 codes of 4 bits.
- * Thread: constants. */
+ * Thread: constants. Memory: static. */
 #pragma once
 
 #include "kernels/table.h"

@@ -1,0 +1,168 @@
+/* Sums of a bag's rows in registers, a number of vectors of columns at a time. Vectors run across a
+ * row, never across the rows of a bag, so every element sees the reference's operations in the
+ * reference's order.
+ * Thread: pure. Memory: none. */
+#pragma once
+
+#include "kernels/bag_rows.h"
+
+#include <math.h>
+
+/* A bag in work. */
+struct sums {
+    VEC acc[BLOCK_VECTORS];
+    ACC bias; /* of codes that are summed */
+};
+
+static INLINE VEC start_fold(enum fold fold)
+{
+    /* Below and above every number: the first row takes their place, also an infinite one. */
+    if (fold == FOLD_MAX || fold == FOLD_MIN) {
+        return vec_set(fold == FOLD_MAX ? (ACC)-INFINITY : (ACC)INFINITY);
+    }
+    return vec_set((ACC)-0.0);
+}
+
+/* The vector x of a row, values or codes, into acc. */
+static INLINE VEC fold_vector(struct shape shape, const struct row *row, VEC acc, VEC x)
+{
+    if (is_code(shape) && is_sum(shape)) {
+        ACC scale = load_scale(row);
+        ACC factor = shape.fold == FOLD_WEIGHTED ? *row->weight * scale : scale;
+        return vec_fma(vec_set(factor), x, acc);
+    }
+    if (is_code(shape)) {
+        x = vec_fma(vec_set(load_scale(row)), x, vec_set(load_bias(row)));
+    }
+    switch (shape.fold) {
+    case FOLD_SUM:
+    case FOLD_SINGLE: return vec_add(acc, x);
+    case FOLD_MAX: return vec_max(x, acc);
+    case FOLD_MIN: return vec_min(x, acc);
+    default: return vec_fma(vec_set(*row->weight), x, acc);
+    }
+}
+
+static INLINE void fold_row(
+    struct shape shape, const struct row *row, unsigned rest, struct sums *sums)
+{
+    const size_t vector_bytes = LANES * element_bits(shape) / 8;
+    if (shape.vectors == 0) {
+        VEC x = vec_load(shape.storage, row->columns, rest);
+        sums->acc[0] = fold_vector(shape, row, sums->acc[0], x);
+    }
+#pragma GCC unroll 16
+    for (unsigned v = 0; v < shape.vectors; v++) {
+        VEC x = vec_load(shape.storage, row->columns + v * vector_bytes, LANES);
+        sums->acc[v] = fold_vector(shape, row, sums->acc[v], x);
+    }
+    if (is_code(shape) && (shape.fold == FOLD_SUM || shape.fold == FOLD_SINGLE)) {
+        sums->bias = sums->bias + load_bias(row);
+    } else if (is_code(shape) && shape.fold == FOLD_WEIGHTED) {
+        sums->bias = ACC_FMA(*row->weight, load_bias(row), sums->bias);
+    }
+}
+
+/* Makes a compiler hold a value where the next loop has it at hand, not where it was made. */
+#define KEEP_AT_HAND(value) __asm__("" : "+r"(value))
+
+/* Lines that a row of the shape takes at least. */
+static INLINE uint32_t line_count_of(struct shape shape)
+{
+    size_t bytes = (size_t)shape.vectors * LANES * element_bits(shape) / 8;
+    return (uint32_t)((bytes + EB_LINE_BYTES - 1) / EB_LINE_BYTES);
+}
+
+/* What sum_lean calls: of row 0, from which `stride_bytes` lead to others. */
+struct lines {
+    uintptr_t first;
+    uintptr_t last;
+    uint64_t stride_bytes;
+};
+
+static INLINE struct lines find_lines(const struct eb_bag_cursor *cursor)
+{
+    struct lines lines = {cursor->base, cursor->base + cursor->last_byte, cursor->row_stride_bytes};
+    KEEP_AT_HAND(lines.first);
+    KEEP_AT_HAND(lines.last);
+    KEEP_AT_HAND(lines.stride_bytes);
+    return lines;
+}
+
+/* Whether the span's calls are those of most rows: the first line far ahead, and near by as many
+ * as a row of the shape takes, or one more. */
+static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
+{
+    const struct eb_bag_cursor *far = &span->prefetch->far;
+    const struct eb_bag_cursor *near = &span->prefetch->near;
+    return shape.vectors > 0 && far->is_plain && near->is_plain && far->line_count == 1 &&
+           near->line_count - line_count_of(shape) <= 1;
+}
+
+static INLINE void call_line(uintptr_t address)
+{
+    __builtin_prefetch((const void *)address, 0, 2);
+}
+
+/* Rows of a lean span: the number of calls is known, so that no loop makes them. */
+static INLINE void sum_lean(struct shape shape, const struct source *source, const struct bag *bag,
+    const struct eb_bag_span *span, struct sums *sums)
+{
+    const uint32_t line_count = line_count_of(shape);
+    const struct lines far = find_lines(&span->prefetch->far);
+    const struct lines near = find_lines(&span->prefetch->near);
+    const bool has_one_more = span->prefetch->near.line_count > line_count;
+    for (uint32_t i = 0; i < span->count; i++) {
+        call_line(far.first + (uintptr_t)span->far[i] * far.stride_bytes);
+        const uintptr_t offset = (uintptr_t)span->near[i] * near.stride_bytes;
+#pragma GCC unroll 16
+        for (uint32_t line = 0; line + 1 < line_count; line++) {
+            call_line(near.first + offset + line * EB_LINE_BYTES);
+        }
+        if (has_one_more) {
+            call_line(near.first + offset + (line_count - 1) * EB_LINE_BYTES);
+        }
+        call_line(near.last + offset);
+        const struct row row = find_row(shape, source, bag, i);
+        fold_row(shape, &row, source->rest, sums);
+    }
+}
+
+/* The sums of a bag of at least one row. */
+static INLINE struct sums sum_rows(struct shape shape, const struct source *of_pass,
+    const struct bag *of_job, struct eb_bag_prefetch *prefetch)
+{
+    struct sums sums = {.bias = (ACC)-0.0};
+    struct source source = *of_pass;
+    struct bag bag = *of_job;
+    KEEP_AT_HAND(source.columns);
+    KEEP_AT_HAND(source.row_stride_bytes);
+#pragma GCC unroll 16
+    for (unsigned v = 0; v < BLOCK_VECTORS; v++) {
+        sums.acc[v] = start_fold(shape.fold);
+    }
+    if (!prefetch) {
+        for (uint32_t i = 0; i < bag.count; i++) {
+            const struct row row = find_row(shape, &source, &bag, i);
+            fold_row(shape, &row, source.rest, &sums);
+        }
+        return sums;
+    }
+    while (bag.count > 0) {
+        const struct eb_bag_span span = eb_bag_prefetch_span(prefetch, bag.count);
+        if (is_lean(shape, &span)) {
+            sum_lean(shape, &source, &bag, &span, &sums);
+        } else {
+            for (uint32_t i = 0; i < span.count; i++) {
+                eb_bag_cursor_call(&prefetch->far, span.far + i);
+                eb_bag_cursor_call(&prefetch->near, span.near + i);
+                const struct row row = find_row(shape, &source, &bag, i);
+                fold_row(shape, &row, source.rest, &sums);
+            }
+        }
+        bag.rows += span.count;
+        bag.weights = bag.weights ? bag.weights + span.count : NULL;
+        bag.count -= span.count;
+    }
+    return sums;
+}
