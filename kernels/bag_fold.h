@@ -89,13 +89,14 @@ static INLINE struct lines find_lines(const struct eb_bag_cursor *cursor)
     return lines;
 }
 
-/* Whether the span's calls are those of most rows: the first line far ahead, and near by as many
- * as a row of the shape takes, or one more. */
+/* Whether the span's calls are those of most rows: the first line far ahead, or nothing, and near
+ * by as many as a row of the shape takes, or one more. */
 static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
 {
     const struct eb_bag_cursor *far = &span->prefetch->far;
     const struct eb_bag_cursor *near = &span->prefetch->near;
-    return shape.vectors > 0 && far->is_plain && near->is_plain && far->line_count == 1 &&
+    const bool is_far_lean = far->line_count == 0 || (far->is_plain && far->line_count == 1);
+    return shape.vectors > 0 && is_far_lean && near->is_plain &&
            near->line_count - line_count_of(shape) <= 1;
 }
 
@@ -111,9 +112,12 @@ static INLINE void sum_lean(struct shape shape, const struct source *source, con
     const uint32_t line_count = line_count_of(shape);
     const struct lines far = find_lines(&span->prefetch->far);
     const struct lines near = find_lines(&span->prefetch->near);
+    const bool has_far = span->prefetch->far.line_count > 0;
     const bool has_one_more = span->prefetch->near.line_count > line_count;
     for (uint32_t i = 0; i < span->count; i++) {
-        call_line(far.first + (uintptr_t)span->far[i] * far.stride_bytes);
+        if (has_far) {
+            call_line(far.first + (uintptr_t)span->far[i] * far.stride_bytes);
+        }
         const uintptr_t offset = (uintptr_t)span->near[i] * near.stride_bytes;
 #pragma GCC unroll 16
         for (uint32_t line = 0; line + 1 < line_count; line++) {
