@@ -78,11 +78,17 @@ struct lines {
     uintptr_t first;
     uintptr_t last;
     uint64_t stride_bytes;
+    bool has_one_more; /* than a row of the shape takes at least */
 };
 
-static INLINE struct lines find_lines(const struct eb_bag_cursor *cursor)
+static INLINE struct lines find_lines(struct shape shape, const struct eb_bag_cursor *cursor)
 {
-    struct lines lines = {cursor->base, cursor->base + cursor->last_byte, cursor->row_stride_bytes};
+    struct lines lines = {
+        .first = cursor->base,
+        .last = cursor->base + cursor->last_byte,
+        .stride_bytes = cursor->row_stride_bytes,
+        .has_one_more = cursor->line_count > line_count_of(shape),
+    };
     KEEP_AT_HAND(lines.first);
     KEEP_AT_HAND(lines.last);
     KEEP_AT_HAND(lines.stride_bytes);
@@ -96,37 +102,52 @@ static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
     const struct eb_bag_cursor *far = &span->prefetch->far;
     const struct eb_bag_cursor *near = &span->prefetch->near;
     const bool is_far_lean = far->line_count == 0 || (far->is_plain && far->line_count == 1);
-    return shape.vectors > 0 && is_far_lean && near->is_plain &&
+    return shape.vectors > 0 && is_far_lean && !near->scales &&
            near->line_count - line_count_of(shape) <= 1;
 }
 
-static INLINE void call_line(uintptr_t address)
+static INLINE void call_line(uintptr_t address, bool is_l1)
 {
-    __builtin_prefetch((const void *)address, 0, 2);
+    if (is_l1) {
+        __builtin_prefetch((const void *)address, 0, 3);
+    } else {
+        __builtin_prefetch((const void *)address, 0, 2);
+    }
 }
 
-/* Rows of a lean span: the number of calls is known, so that no loop makes them. */
+/* Calls a row near by. The number of lines is known, so that no loop makes the calls. */
+static INLINE void call_near(
+    struct shape shape, const struct lines *near, const int64_t *number, bool is_l1)
+{
+    const uint32_t line_count = line_count_of(shape);
+    const uintptr_t offset = (uintptr_t)*number * near->stride_bytes;
+#pragma GCC unroll 16
+    for (uint32_t line = 0; line + 1 < line_count; line++) {
+        call_line(near->first + offset + line * EB_LINE_BYTES, is_l1);
+    }
+    if (near->has_one_more) {
+        call_line(near->first + offset + (line_count - 1) * EB_LINE_BYTES, is_l1);
+    }
+    call_line(near->last + offset, is_l1);
+}
+
+/* Rows of a lean span. */
 static INLINE void sum_lean(struct shape shape, const struct source *source, const struct bag *bag,
     const struct eb_bag_span *span, struct sums *sums)
 {
-    const uint32_t line_count = line_count_of(shape);
-    const struct lines far = find_lines(&span->prefetch->far);
-    const struct lines near = find_lines(&span->prefetch->near);
     const bool has_far = span->prefetch->far.line_count > 0;
-    const bool has_one_more = span->prefetch->near.line_count > line_count;
+    const bool is_l1 = span->prefetch->near.is_l1;
+    const struct lines far = find_lines(shape, &span->prefetch->far);
+    const struct lines near = find_lines(shape, &span->prefetch->near);
     for (uint32_t i = 0; i < span->count; i++) {
         if (has_far) {
-            call_line(far.first + (uintptr_t)span->far[i] * far.stride_bytes);
+            call_line(far.first + (uintptr_t)span->far[i] * far.stride_bytes, false);
         }
-        const uintptr_t offset = (uintptr_t)span->near[i] * near.stride_bytes;
-#pragma GCC unroll 16
-        for (uint32_t line = 0; line + 1 < line_count; line++) {
-            call_line(near.first + offset + line * EB_LINE_BYTES);
+        if (is_l1) {
+            call_near(shape, &near, span->near + i, true);
+        } else {
+            call_near(shape, &near, span->near + i, false);
         }
-        if (has_one_more) {
-            call_line(near.first + offset + (line_count - 1) * EB_LINE_BYTES);
-        }
-        call_line(near.last + offset);
         const struct row row = find_row(shape, source, bag, i);
         fold_row(shape, &row, source->rest, sums);
     }

@@ -10,7 +10,10 @@
 const struct eb_bag_schedules eb_bag_schedules_default = {
     .of_class = {{64, false, 32, false}, {64, false, 32, false}, {64, false, 32, false},
         {64, false, 32, false}, {64, false, 32, false}},
-    .cached_bytes = 8 << 20, /* as eb_bag_tune_cache_bytes has it of a cache of 1 MiB */
+    /* As eb_bag_tune_caches has it of a second cache of 1 MiB. */
+    .cached_bytes = 1 << 20,
+    .nearby_bytes = 8 << 20,
+    .nearby = {0, false, 16, true},
 };
 
 unsigned eb_bag_row_class(uint64_t row_bytes)
@@ -21,11 +24,14 @@ unsigned eb_bag_row_class(uint64_t row_bytes)
     return class < EB_BAG_ROW_CLASS_COUNT ? class : EB_BAG_ROW_CLASS_COUNT - 1;
 }
 
-static const struct eb_bag_schedule *find_schedule(
-    const struct eb_bag_prefetch *prefetch, const struct eb_table *table)
+const struct eb_bag_schedule *eb_bag_schedules_find(
+    const struct eb_bag_schedules *schedules, const struct eb_table *table)
 {
+    if (table->row_count * table->row_stride_bytes <= schedules->nearby_bytes) {
+        return &schedules->nearby;
+    }
     uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
-    return &prefetch->schedules->of_class[eb_bag_row_class(row_bytes)];
+    return &schedules->of_class[eb_bag_row_class(row_bytes)];
 }
 
 static bool is_same(const struct eb_bag_tile *a, const struct eb_bag_tile *b)
@@ -147,7 +153,7 @@ static void aim(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint32_t element_end)
 {
     const struct eb_table *table = cursor->part.job->table;
-    const struct eb_bag_schedule *schedule = find_schedule(prefetch, table);
+    const struct eb_bag_schedule *schedule = eb_bag_schedules_find(prefetch->schedules, table);
     const struct range range = find_range(&cursor->part, cursor->element, element_end);
     uint64_t bytes = range.end - range.first;
     cursor->base = range.first;
@@ -266,7 +272,7 @@ static void run_ahead(struct eb_bag_prefetch *prefetch, const struct eb_bag_sche
 void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part)
 {
     const struct eb_bag_job *job = part->job;
-    run_ahead(prefetch, find_schedule(prefetch, job->table));
+    run_ahead(prefetch, eb_bag_schedules_find(prefetch->schedules, job->table));
     /* From here on a step for each row of each block keeps the distance. */
     uint32_t block = prefetch->block_elements[job->table->storage];
     uint32_t columns = part->element_end - part->element_first;

@@ -23,7 +23,11 @@ struct eb_bag_schedule {
 
 struct eb_bag_schedules {
     struct eb_bag_schedule of_class[EB_BAG_ROW_CLASS_COUNT];
-    uint64_t cached_bytes; /* rows of tables of at most so many are not called */
+    /* Rows of tables of at most so many bytes are in the second cache, and not called. */
+    uint64_t cached_bytes;
+    /* Rows of other tables of at most so many are in the third, and called as `nearby` says. */
+    uint64_t nearby_bytes;
+    struct eb_bag_schedule nearby;
 };
 
 /* For a start, and where nothing is measured. */
@@ -31,6 +35,10 @@ extern const struct eb_bag_schedules eb_bag_schedules_default;
 
 /* The class of rows of that many bytes. */
 unsigned eb_bag_row_class(uint64_t row_bytes);
+
+/* How a table's rows are called, if they are. */
+const struct eb_bag_schedule *eb_bag_schedules_find(
+    const struct eb_bag_schedules *schedules, const struct eb_table *table);
 
 struct eb_bag_cursor {
     const int64_t *at; /* the next row to call; at end: enter the next run */

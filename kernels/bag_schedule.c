@@ -76,5 +76,6 @@ void eb_bag_schedule_spread(const struct eb_bag_schedule *schedule, struct eb_ba
     for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
         out->of_class[class] = *schedule;
     }
+    out->nearby = *schedule;
     out->cached_bytes = eb_bag_schedule_is_off(schedule) ? UINT64_MAX : out->cached_bytes;
 }

@@ -51,14 +51,15 @@ struct eb_bag_tune_report {
 
 /* Fills *out and the report. Classes keep the default where there was no time to measure them, all
  * of them where the memory is less than eb_bag_tune_bytes_min or the ops have no function that
- * calls rows of f32. Tables of at most eb_bag_tune_cache_bytes are not called. */
+ * calls rows of f32. Caches are as eb_bag_tune_caches has them. */
 void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *out,
     struct eb_bag_tune_report *report);
 
 /* Less memory than this is measured in vain: too much of it is cached. */
 uint64_t eb_bag_tune_bytes_min(void);
-/* Tables up to this size gain nothing from calls: some times the second-level cache of one core, as
- * far as the system says. */
+/* The second-level cache of one core, as far as the system says. */
 uint64_t eb_bag_tune_cache_bytes(void);
+/* Which tables are cached, and which are nearby. */
+void eb_bag_tune_caches(struct eb_bag_schedules *out);
 /* The fastest candidate; the first, unless it is slower by more than what may be noise. */
 unsigned eb_bag_tune_choose(const double ns_per_row[EB_BAG_TUNE_CANDIDATE_COUNT]);

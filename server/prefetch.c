@@ -108,6 +108,7 @@ static void log_measured(const struct subject *subject, const struct eb_bag_sche
         eb_log_text("table", subject->table->name),
         eb_log_number("bytes", (int64_t)subject->table->resident_bytes),
         eb_log_number("cached_bytes", (int64_t)schedules->cached_bytes),
+        eb_log_number("nearby_bytes", (int64_t)schedules->nearby_bytes),
         eb_log_number("elapsed_ms", (int64_t)(report->elapsed_ns / 1000000)));
     for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
         log_class(class, &schedules->of_class[class], &report->of_class[class]);
@@ -156,7 +157,7 @@ void eb_prefetch_choose(const char *setting, const struct eb_bag_ops *ops,
     const struct eb_repository *repository, struct eb_bag_schedules *out)
 {
     *out = eb_bag_schedules_default;
-    out->cached_bytes = eb_bag_tune_cache_bytes();
+    eb_bag_tune_caches(out);
     if (!setting || strcmp(setting, EB_PREFETCH_AUTO) == 0) {
         measure_largest(ops, repository, out);
         return;

@@ -28,8 +28,7 @@ static const char *name_storage(const struct eb_bench_case *bench)
 static void format_schedule(const struct eb_bench_case *bench, char out[EB_BAG_SCHEDULE_TEXT_BYTES])
 {
     const struct eb_table *table = &bench->feeds[0].table->table;
-    uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
-    struct eb_bag_schedule schedule = bench->schedules->of_class[eb_bag_row_class(row_bytes)];
+    struct eb_bag_schedule schedule = *eb_bag_schedules_find(bench->schedules, table);
     if (table->row_count * table->row_stride_bytes <= bench->schedules->cached_bytes) {
         schedule = (struct eb_bag_schedule){0};
     }

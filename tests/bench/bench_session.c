@@ -18,7 +18,7 @@ void eb_bench_session_adopt(struct eb_bench_session *session, const struct eb_ta
 {
     const struct eb_bench_options *options = session->options;
     session->schedules = eb_bag_schedules_default;
-    session->schedules.cached_bytes = eb_bag_tune_cache_bytes();
+    eb_bag_tune_caches(&session->schedules);
     if (!options->is_prefetch_measured) {
         eb_bag_schedule_spread(&options->schedule, &session->schedules);
         return;

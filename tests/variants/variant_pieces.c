@@ -5,18 +5,25 @@
 #define JOB_COUNT 3
 #define AHEAD_MAX 80
 
+static struct eb_bag_schedule draw_schedule(void)
+{
+    uint32_t limit = draw(2) ? AHEAD_MAX : 4;
+    return (struct eb_bag_schedule){
+        .far_rows = (uint16_t)draw(limit + 1),
+        .far_is_whole = draw(2),
+        .near_rows = (uint16_t)draw(limit + 1),
+        .near_is_l1 = draw(2),
+    };
+}
+
 /* Tables however small are called. */
 static void draw_schedules(struct eb_bag_schedules *schedules)
 {
     schedules->cached_bytes = 0;
+    schedules->nearby_bytes = draw(4096);
+    schedules->nearby = draw_schedule();
     for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
-        uint32_t limit = draw(2) ? AHEAD_MAX : 4;
-        schedules->of_class[class] = (struct eb_bag_schedule){
-            .far_rows = (uint16_t)draw(limit + 1),
-            .far_is_whole = draw(2),
-            .near_rows = (uint16_t)draw(limit + 1),
-            .near_is_l1 = draw(2),
-        };
+        schedules->of_class[class] = draw_schedule();
     }
 }
 

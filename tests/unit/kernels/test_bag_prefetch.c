@@ -138,6 +138,7 @@ static int set_up(void **state)
         }
     }
     schedules.cached_bytes = 0;
+    schedules.nearby_bytes = 0;
     use_schedule((struct eb_bag_schedule){64, false, 32, false});
     block_elements[EB_STORAGE_F32] = F32_BLOCK;
     block_elements[EB_STORAGE_INT8] = INT8_BLOCK;
@@ -388,6 +389,23 @@ static void steps_over_jobs_without_bags(void **state)
     expect_over(&prefetch.near);
 }
 
+static void calls_nearby_tables_as_is_said_for_them(void **state)
+{
+    (void)state;
+    use_f32(0, 16, 64, 0);
+    schedules.nearby = (struct eb_bag_schedule){0, false, 16, true};
+    schedules.nearby_bytes = tables[0].row_count * 64 - 1;
+    assert_ptr_equal(eb_bag_schedules_find(&schedules, &tables[0]), &schedules.of_class[0]);
+    schedules.nearby_bytes++;
+    assert_ptr_equal(eb_bag_schedules_find(&schedules, &tables[0]), &schedules.nearby);
+    use_job(0, NULL, 5);
+    begin_first_jobs(1);
+    expect_run(&prefetch.near, 0, BOUNDS(0, 5), 0);
+    assert_true(prefetch.near.is_l1);
+    expect_run(&prefetch.far, 0, BOUNDS(0, 5), 0);
+    assert_int_equal(prefetch.far.line_count, 0);
+}
+
 static void steps_over_tables_that_are_not_called(void **state)
 {
     (void)state;
@@ -565,6 +583,7 @@ int main(void)
         TEST(leaves_scales_to_the_near_cursor_where_no_far_one_calls),
         TEST(calls_scales_in_front_with_their_rows),
         TEST(steps_over_jobs_without_bags),
+        TEST(calls_nearby_tables_as_is_said_for_them),
         TEST(steps_over_tables_that_are_not_called),
         TEST(runs_ahead_as_far_as_the_schedule_says),
         TEST(keeps_what_has_been_called_for_the_next_tile),

@@ -107,6 +107,7 @@ static void spreads_over_all_classes(void **state)
         assert_int_equal(schedules.of_class[class].far_rows, 64);
         assert_true(schedules.of_class[class].near_is_l1);
     }
+    assert_int_equal(schedules.nearby.far_rows, 64);
     assert_int_equal(schedules.cached_bytes, 12345);
     schedule = (struct eb_bag_schedule){0};
     eb_bag_schedule_spread(&schedule, &schedules);

@@ -165,6 +165,7 @@ static void chooses_among_its_candidates(void **state)
         }
     }
     assert_int_equal(ground.schedules.cached_bytes, eb_bag_tune_cache_bytes());
+    assert_int_equal(ground.schedules.nearby_bytes, 8 * eb_bag_tune_cache_bytes());
     drop_ground(&ground);
 }
 
