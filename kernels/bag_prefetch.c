@@ -3,37 +3,6 @@
 /* What is called at once must not push itself out of the second-level cache. */
 #define SHORT_BYTES 65536
 
-/* Within 3 % of the best for every class on a Sapphire Rapids virtual machine: 2 GB of f32, ns per
- * row of 128, 256, 512 and 1024 bytes 12.8, 18.4, 32.4 and 64.6, without the far calls 13.9, 20.4,
- * 32.9 and 66.2, with 16 rows into the first cache instead 18.2, 27.4, 44.1 and 86.6. Twice as far
- * gains nothing more and costs a call of a hundred rows a tenth: it begins later. */
-const struct eb_bag_schedules eb_bag_schedules_default = {
-    .of_class = {{64, false, 32, false}, {64, false, 32, false}, {64, false, 32, false},
-        {64, false, 32, false}, {64, false, 32, false}},
-    /* As eb_bag_tune_caches has it of a second cache of 1 MiB. */
-    .cached_bytes = 1 << 20,
-    .nearby_bytes = 8 << 20,
-    .nearby = {0, false, 16, true},
-};
-
-unsigned eb_bag_row_class(uint64_t row_bytes)
-{
-    const uint64_t more_lines = row_bytes > 0 ? (row_bytes - 1) / EB_LINE_BYTES : 0;
-    /* The logarithm of the lines, rounded up. */
-    unsigned class = more_lines > 0 ? 64 - (unsigned)__builtin_clzll(more_lines) : 0;
-    return class < EB_BAG_ROW_CLASS_COUNT ? class : EB_BAG_ROW_CLASS_COUNT - 1;
-}
-
-const struct eb_bag_schedule *eb_bag_schedules_find(
-    const struct eb_bag_schedules *schedules, const struct eb_table *table)
-{
-    if (table->row_count * table->row_stride_bytes <= schedules->nearby_bytes) {
-        return &schedules->nearby;
-    }
-    uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
-    return &schedules->of_class[eb_bag_row_class(row_bytes)];
-}
-
 static bool is_same(const struct eb_bag_tile *a, const struct eb_bag_tile *b)
 {
     return a->jobs == b->jobs && a->bag_first == b->bag_first && a->bag_end == b->bag_end &&

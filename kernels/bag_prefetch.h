@@ -5,40 +5,10 @@
  * depends on it. Thread: one each. Memory: borrows the jobs of its tiles. */
 #pragma once
 
+#include "kernels/bag_schedule.h"
 #include "kernels/bag_tile.h"
 
-#define EB_LINE_BYTES 64
 #define EB_BAG_SHORT_ROWS 64
-
-/* How far ahead, in rows, and what is called for rows of one size class. */
-struct eb_bag_schedule {
-    uint16_t far_rows;  /* 0: not at all */
-    bool far_is_whole;  /* all lines of the row, not only the first */
-    uint16_t near_rows; /* 0: not at all */
-    bool near_is_l1;    /* into the first cache, not only the second */
-};
-
-/* Rows of at most 1, 2, 4, 8 lines, and longer ones. */
-#define EB_BAG_ROW_CLASS_COUNT 5
-
-struct eb_bag_schedules {
-    struct eb_bag_schedule of_class[EB_BAG_ROW_CLASS_COUNT];
-    /* Rows of tables of at most so many bytes are in the second cache, and not called. */
-    uint64_t cached_bytes;
-    /* Rows of other tables of at most so many are in the third, and called as `nearby` says. */
-    uint64_t nearby_bytes;
-    struct eb_bag_schedule nearby;
-};
-
-/* For a start, and where nothing is measured. */
-extern const struct eb_bag_schedules eb_bag_schedules_default;
-
-/* The class of rows of that many bytes. */
-unsigned eb_bag_row_class(uint64_t row_bytes);
-
-/* How a table's rows are called, if they are. */
-const struct eb_bag_schedule *eb_bag_schedules_find(
-    const struct eb_bag_schedules *schedules, const struct eb_table *table);
 
 struct eb_bag_cursor {
     const int64_t *at; /* the next row to call; at end: enter the next run */
@@ -81,7 +51,7 @@ void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
 static inline bool eb_bag_prefetch_calls(
     const struct eb_bag_prefetch *prefetch, const struct eb_table *table)
 {
-    return table->row_count * table->row_stride_bytes > prefetch->schedules->cached_bytes &&
+    return eb_bag_schedules_call(prefetch->schedules, table) &&
            prefetch->block_elements[table->storage] > 0;
 }
 

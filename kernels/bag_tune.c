@@ -18,8 +18,8 @@
 /* Tables so many times as large as that cache are nearby. What the next cache takes a processor's
  * own reordering hides for f32, but not for rows that are converted: with 2 MiB of L2, tables of
  * 40 000 rows of 256 codes of 8 bits 21.6 ns a row without calls, 13.1 with them, 4 bits 17.3 and
- * 11.6, 128 of f16 10.6 and 8.0, f32 18.9 and 18.8 (32 columns 3.2 and 3.4). In tables that the
- * second cache holds calls cost f32 up to a fifth. */
+ * 11.6, 128 of f16 10.6 and 8.0, of f32 18.9 and 18.8 (a quarter more for a hot part of a table).
+ */
 #define CACHES_NEARBY 8
 #define CACHE_BYTES_UNKNOWN (UINT64_C(1) << 20)
 /* As many rows as 32 random bits choose from. */

@@ -97,6 +97,12 @@ static inline uint64_t eb_storage_row_bytes(enum eb_storage storage, uint64_t el
     return (elements * eb_storage_bits(storage) + 7) / 8;
 }
 
+/* Whether values are converted before they are summed. */
+static inline bool eb_storage_is_converted(enum eb_storage storage)
+{
+    return storage == EB_STORAGE_F16 || storage == EB_STORAGE_BF16 || (int)storage >= EB_TYPE_COUNT;
+}
+
 /* Whether rows are codes with a scale and a bias. */
 bool eb_storage_is_code(enum eb_storage storage);
 const char *eb_storage_name(enum eb_storage storage);

@@ -146,18 +146,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static void classes_rows_by_lines(void **state)
-{
-    (void)state;
-    static const uint64_t most[] = {64, 128, 256, 512};
-    assert_int_equal(eb_bag_row_class(1), 0);
-    for (unsigned i = 0; i < 4; i++) {
-        assert_int_equal(eb_bag_row_class(most[i]), i);
-        assert_int_equal(eb_bag_row_class(most[i] + 1), i + 1);
-    }
-    assert_int_equal(eb_bag_row_class(UINT64_MAX), 4);
-}
-
 static void takes_rows_of_one_block_in_order(void **state)
 {
     (void)state;
@@ -392,12 +380,15 @@ static void steps_over_jobs_without_bags(void **state)
 static void calls_nearby_tables_as_is_said_for_them(void **state)
 {
     (void)state;
-    use_f32(0, 16, 64, 0);
+    use_int8(64, 64, 0);
     schedules.nearby = (struct eb_bag_schedule){0, false, 16, true};
     schedules.nearby_bytes = tables[0].row_count * 64 - 1;
     assert_ptr_equal(eb_bag_schedules_find(&schedules, &tables[0]), &schedules.of_class[0]);
     schedules.nearby_bytes++;
     assert_ptr_equal(eb_bag_schedules_find(&schedules, &tables[0]), &schedules.nearby);
+    assert_true(eb_bag_prefetch_calls(&prefetch, &tables[0]));
+    use_f32(1, 16, 64, 0);
+    assert_false(eb_bag_prefetch_calls(&prefetch, &tables[1]));
     use_job(0, NULL, 5);
     begin_first_jobs(1);
     expect_run(&prefetch.near, 0, BOUNDS(0, 5), 0);
@@ -414,7 +405,7 @@ static void steps_over_tables_that_are_not_called(void **state)
     use_f32(1, 16, 64, 64);
     use_f32(2, 16, 64, 128);
     tables[1].row_count = 4;
-    schedules.cached_bytes = 4 * 64;
+    schedules.nearby_bytes = 4 * 64;
     assert_true(eb_bag_prefetch_calls(&prefetch, &tables[0]));
     assert_false(eb_bag_prefetch_calls(&prefetch, &tables[1]));
     for (unsigned n = 0; n < JOBS; n++) {
@@ -568,7 +559,6 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, set_up)
     const struct CMUnitTest tests[] = {
-        TEST(classes_rows_by_lines),
         TEST(takes_rows_of_one_block_in_order),
         TEST(takes_the_bags_of_a_tile_only),
         TEST(takes_blocks_group_by_group),

@@ -108,6 +108,73 @@ static struct eb_executor *create(uint64_t queue_bytes_max)
     return executor;
 }
 
+/* Holds the only thread of an executor until the gate is opened. */
+static uv_sem_t gate;
+
+static void pass_gate(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    uv_sem_wait(&gate);
+    on_done(work, outcome);
+}
+
+/* Tiles that were open of the work that came after one, when that was done. */
+static const struct eb_work *watched;
+static size_t watched_tiles;
+
+static void watch(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    watched_tiles = watched->open_tiles;
+    on_done(work, outcome);
+}
+
+/* Two works that wait behind a gate for one thread. Returns how many tiles of the second that
+ * thread had been given when the first was done. */
+static size_t count_given_ahead(struct counted_work *first, struct counted_work *second)
+{
+    struct counted_work *held = make_work();
+    struct counted_work *works[] = {held, first, second};
+    struct eb_executor *executor =
+        eb_executor_create(eb_bag_ops_find(NULL), &eb_bag_schedules_default, 1, UINT64_MAX / 2);
+    assert_non_null(executor);
+    assert_int_equal(uv_sem_init(&gate, 0), 0);
+    held->work.on_done = pass_gate;
+    first->work.on_done = watch;
+    watched = &second->work;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(eb_executor_submit(executor, &works[i]->work));
+    }
+    uv_sem_post(&gate);
+    assert_true(wait_for_all(works, 3));
+    eb_executor_destroy(executor);
+    uv_sem_destroy(&gate);
+    free_work(held);
+    return watched_tiles;
+}
+
+static void gives_a_tile_of_the_next_work_ahead(void **state)
+{
+    (void)state;
+    struct counted_work *first = make_work();
+    struct counted_work *second = make_work();
+    assert_int_equal(count_given_ahead(first, second), 1);
+    assert_int_equal(second->outcome, EB_WORK_DONE);
+    free_work(first);
+    free_work(second);
+}
+
+static void gives_nothing_ahead_of_a_work_that_is_cancelled(void **state)
+{
+    (void)state;
+    const atomic_bool is_cancelled = true;
+    struct counted_work *first = make_work();
+    struct counted_work *second = make_work();
+    second->work.cancelled = &is_cancelled;
+    assert_int_equal(count_given_ahead(first, second), 0);
+    assert_int_equal(second->outcome, EB_WORK_EXPIRED);
+    free_work(first);
+    free_work(second);
+}
+
 static void computes_every_bag_of_every_work_once(void **state)
 {
     (void)state;
@@ -262,6 +329,8 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(computes_every_bag_of_every_work_once),
+        cmocka_unit_test(gives_a_tile_of_the_next_work_ahead),
+        cmocka_unit_test(gives_nothing_ahead_of_a_work_that_is_cancelled),
         cmocka_unit_test(ends_an_expired_work_without_computing),
         cmocka_unit_test(ends_a_cancelled_work_without_computing),
         cmocka_unit_test(ends_a_work_of_no_bags),
