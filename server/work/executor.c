@@ -1,14 +1,11 @@
 #include "server/work/executor.h"
 
 #include "kernels/bag_parallel.h"
+#include "server/work/rate.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <uv.h>
-
-/* Bytes of rows per tile: some 15 us of gathering, so that the lock around the queue and the end of
- * a request cost little beside it. */
-#define TILE_BYTES 131072
 
 struct eb_executor {
     struct eb_bag_team team;
@@ -16,56 +13,43 @@ struct eb_executor {
     uv_thread_t leader; /* the team's first thread, which brings up the others */
     uv_mutex_t lock;
     uv_cond_t filled;
-    struct eb_work *first; /* guarded by lock, as are all below */
-    struct eb_work *last;
-    uint64_t queue_bytes;  /* of works whose last tile has not been given out */
+    struct eb_queue queue; /* guarded by lock, as are all below */
+    struct eb_rate rate;
     unsigned idle_threads; /* that wait for a work */
     bool stopping;
+    uint64_t free_ns[]; /* [thread_count] since when each has had its tile to compute */
 };
 
-static void drop_first(struct eb_executor *executor)
+static void take_out(struct eb_executor *executor, struct eb_work *work)
 {
-    struct eb_work *work = executor->first;
-    executor->first = work->next;
-    if (!executor->first) {
-        executor->last = NULL;
-    }
-    executor->queue_bytes -= work->weight_bytes;
+    eb_queue_remove(&executor->queue, work);
     work->whole = true;
 }
 
-static bool is_expired(const struct eb_work *work)
+/* Gives out a tile of the next work. */
+static void give_tile(struct eb_executor *executor, uint64_t now_ns, struct eb_bag_tile *tile)
 {
-    return (work->cancelled && atomic_load_explicit(work->cancelled, memory_order_relaxed)) ||
-           (work->deadline_ns != 0 && uv_hrtime() >= work->deadline_ns);
-}
-
-static bool is_all_given(struct eb_work *work)
-{
-    return eb_bag_cut_is_over(work->jobs, work->job_count, &work->cut);
-}
-
-static void cut_tile(struct eb_executor *executor, struct eb_bag_tile *tile)
-{
-    struct eb_work *work = executor->first;
-    eb_bag_cut_tile(work->jobs, work->job_count, TILE_BYTES, &work->cut, tile);
-    tile->owner = work;
-    work->open_tiles++;
-    if (is_all_given(work)) {
-        drop_first(executor);
+    struct eb_work *work = eb_queue_next(&executor->queue);
+    eb_work_cut_tile(work, tile);
+    eb_queue_charge(&executor->queue, work, eb_work_tile_bytes(tile));
+    if (work->begun_ns == 0) {
+        work->begun_ns = now_ns;
+    }
+    if (eb_work_is_all_given(work)) {
+        take_out(executor, work);
     }
 }
 
-/* Ends the first work without computing more of it: outside the lock, or with its last open tile.
- */
-static void end_first(struct eb_executor *executor, enum eb_work_outcome outcome)
+/* Ends a work without computing more of it: outside the lock, or with its last open tile. */
+static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_t now_ns,
+    enum eb_work_outcome outcome)
 {
-    struct eb_work *work = executor->first;
-    drop_first(executor);
+    take_out(executor, work);
     work->outcome = outcome;
     if (work->open_tiles > 0) {
         return;
     }
+    work->ended_ns = now_ns;
     uv_mutex_unlock(&executor->lock);
     work->on_done(work, work->outcome);
     uv_mutex_lock(&executor->lock);
@@ -75,57 +59,68 @@ static void end_first(struct eb_executor *executor, enum eb_work_outcome outcome
 static bool wait_for_work(struct eb_executor *executor)
 {
     executor->idle_threads++;
-    while (!executor->first && !executor->stopping) {
+    while (executor->queue.work_count == 0 && !executor->stopping) {
         uv_cond_wait(&executor->filled, &executor->lock);
     }
     executor->idle_threads--;
-    return executor->first;
+    return executor->queue.work_count > 0;
 }
 
-/* Whether the queue holds one more tile and no other. */
+/* The next work where that has expired, else another one that has. NULL: none is known. */
+static struct eb_work *find_expired(struct eb_executor *executor, uint64_t now_ns)
+{
+    struct eb_work *next = eb_queue_next(&executor->queue);
+    return eb_work_is_expired(next, now_ns) ? next : eb_queue_sweep(&executor->queue, now_ns);
+}
+
+/* For a thread that has nothing to do: ends what is over already, and blocks until there is a tile.
+ * false: the team is to end. */
+static bool take_tile(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
+{
+    while (wait_for_work(executor)) {
+        uint64_t now_ns = uv_hrtime();
+        struct eb_work *next = eb_queue_next(&executor->queue);
+        struct eb_work *expired = find_expired(executor, now_ns);
+        if (expired) {
+            end_work(executor, expired, now_ns, EB_WORK_EXPIRED);
+        } else if (eb_work_is_all_given(next)) {
+            end_work(executor, next, now_ns, EB_WORK_DONE);
+        } else {
+            give_tile(executor, now_ns, tile);
+            executor->free_ns[thread] = now_ns;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_last_tile(const struct eb_executor *executor)
 {
-    const struct eb_work *work = executor->first;
-    struct eb_bag_cut cut = work->cut;
-    struct eb_bag_tile tile;
-    if (work->next || eb_bag_cut_is_over(work->jobs, work->job_count, &cut)) {
-        return false;
-    }
-    eb_bag_cut_tile(work->jobs, work->job_count, TILE_BYTES, &cut, &tile);
-    return eb_bag_cut_is_over(work->jobs, work->job_count, &cut);
+    return executor->queue.work_count == 1 && eb_work_is_last_tile(eb_queue_next(&executor->queue));
 }
 
 /* A tile is given ahead of its turn only where no thread is idle or will be before it: that one
  * would begin it sooner. What has expired is left to who has the time to say so. */
-static bool may_give_ahead(struct eb_executor *executor)
+static bool take_ahead(struct eb_executor *executor, struct eb_bag_tile *tile)
 {
-    return executor->first && executor->idle_threads == 0 && !is_expired(executor->first) &&
-           !is_all_given(executor->first) &&
-           (executor->team.thread_count == 1 || !is_last_tile(executor));
-}
-
-static bool has_work(struct eb_executor *executor, bool may_wait)
-{
-    return may_wait ? wait_for_work(executor) : may_give_ahead(executor);
+    if (executor->queue.work_count == 0 || executor->idle_threads > 0) {
+        return false;
+    }
+    uint64_t now_ns = uv_hrtime();
+    if (find_expired(executor, now_ns) || eb_work_is_all_given(eb_queue_next(&executor->queue)) ||
+        (executor->team.thread_count > 1 && is_last_tile(executor))) {
+        return false;
+    }
+    give_tile(executor, now_ns, tile);
+    return true;
 }
 
 static bool next_tile(void *context, unsigned thread, bool may_wait, struct eb_bag_tile *tile)
 {
     struct eb_executor *executor = context;
-    bool found = false;
-    (void)thread;
     uv_mutex_lock(&executor->lock);
-    while (!found && has_work(executor, may_wait)) {
-        if (is_expired(executor->first)) {
-            end_first(executor, EB_WORK_EXPIRED);
-        } else if (is_all_given(executor->first)) {
-            end_first(executor, EB_WORK_DONE);
-        } else {
-            cut_tile(executor, tile);
-            found = true;
-        }
-    }
-    if (found && executor->first) {
+    bool found = may_wait ? take_tile(executor, thread, tile) : take_ahead(executor, tile);
+    if (found && executor->queue.work_count > 0) {
         /* One waker at a time: each thread that finds more than it takes calls the next. */
         uv_cond_signal(&executor->filled);
     }
@@ -137,12 +132,16 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
 {
     struct eb_executor *executor = context;
     struct eb_work *work = tile->owner;
-    (void)thread;
+    uint64_t tile_bytes = eb_work_tile_bytes(tile);
+    uint64_t now_ns = uv_hrtime();
     uv_mutex_lock(&executor->lock);
+    eb_rate_add(&executor->rate, tile_bytes, now_ns - executor->free_ns[thread]);
+    executor->free_ns[thread] = now_ns;
     work->open_tiles--;
     bool over = work->whole && work->open_tiles == 0;
     uv_mutex_unlock(&executor->lock);
     if (over) {
+        work->ended_ns = now_ns;
         work->on_done(work, work->outcome);
     }
 }
@@ -164,7 +163,9 @@ struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
     const struct eb_bag_schedules *schedules, unsigned thread_count, uint64_t queue_bytes_max)
 {
     struct eb_executor *executor =
-        thread_count <= eb_bag_parallel_limit() ? calloc(1, sizeof *executor) : NULL;
+        thread_count <= eb_bag_parallel_limit()
+            ? calloc(1, sizeof *executor + thread_count * sizeof executor->free_ns[0])
+            : NULL;
     if (!executor) {
         return NULL;
     }
@@ -177,6 +178,7 @@ struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
         .context = executor,
     };
     executor->queue_bytes_max = queue_bytes_max;
+    eb_rate_init(&executor->rate);
     if (uv_mutex_init(&executor->lock) < 0) {
         free(executor);
         return NULL;
@@ -199,7 +201,7 @@ void eb_executor_destroy(struct eb_executor *executor)
         return;
     }
     uv_mutex_lock(&executor->lock);
-    assert(!executor->first);
+    assert(executor->queue.work_count == 0);
     executor->stopping = true;
     uv_cond_broadcast(&executor->filled);
     uv_mutex_unlock(&executor->lock);
@@ -207,26 +209,42 @@ void eb_executor_destroy(struct eb_executor *executor)
     free_executor(executor);
 }
 
-bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)
+static enum eb_admit admit(
+    struct eb_executor *executor, struct eb_work *work, bool may_be_late, struct eb_admission *out)
 {
-    work->next = NULL;
+    work->queued_ns = uv_hrtime();
+    work->begun_ns = 0;
+    work->ended_ns = 0;
     work->cut = (struct eb_bag_cut){0};
     work->open_tiles = 0;
     work->outcome = EB_WORK_DONE;
     work->whole = false;
     uv_mutex_lock(&executor->lock);
-    bool fits = executor->queue_bytes == 0 ||
-                executor->queue_bytes + work->weight_bytes <= executor->queue_bytes_max;
-    if (fits) {
-        if (executor->last) {
-            executor->last->next = work;
-        } else {
-            executor->first = work;
-        }
-        executor->last = work;
-        executor->queue_bytes += work->weight_bytes;
+    const struct eb_admission_terms terms = {
+        .queue_bytes_max = executor->queue_bytes_max,
+        .bytes_per_us = eb_rate_bytes_per_us(&executor->rate) * executor->team.thread_count,
+        .now_ns = work->queued_ns,
+    };
+    enum eb_admit verdict = eb_admission_judge(&executor->queue, &terms, work, out);
+    if (verdict == EB_ADMIT_LATE && may_be_late) {
+        verdict = EB_ADMIT_TAKEN;
+    }
+    if (verdict == EB_ADMIT_TAKEN) {
+        eb_queue_push(&executor->queue, work);
         uv_cond_signal(&executor->filled);
     }
     uv_mutex_unlock(&executor->lock);
-    return fits;
+    return verdict;
+}
+
+enum eb_admit eb_executor_admit(
+    struct eb_executor *executor, struct eb_work *work, struct eb_admission *out)
+{
+    return admit(executor, work, false, out);
+}
+
+bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)
+{
+    struct eb_admission unused;
+    return admit(executor, work, true, &unused) == EB_ADMIT_TAKEN;
 }
