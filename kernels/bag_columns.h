@@ -96,7 +96,8 @@ static INLINE struct source find_source(struct shape shape, const struct pass *p
 {
     const struct eb_table *table = pass->job->table;
     return (struct source){
-        .columns = (const uint8_t *)table->rows + (uint64_t)pass->column * element_bits(shape) / 8,
+        .columns = (const uint8_t *)table->rows +
+                   (uint64_t)pass->column * eb_storage_bits(shape.storage) / 8,
         .scales = table->scales,
         .row_stride_bytes = table->row_stride_bytes,
         .scale_stride_bytes = table->scale_stride_bytes,

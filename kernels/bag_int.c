@@ -59,7 +59,7 @@ struct block {
     uint64_t sums[BLOCK_BYTES_MAX]; /* of all pieces one after the other; wide ones fill it */
 };
 
-_Static_assert(BLOCK_BYTES_MAX <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
+static_assert(BLOCK_BYTES_MAX <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
 
 static struct bag find_bag(const struct eb_bag_job *job, uint32_t b)
 {

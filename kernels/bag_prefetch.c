@@ -122,7 +122,7 @@ static void aim(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint32_t element_end)
 {
     const struct eb_table *table = cursor->part.job->table;
-    const struct eb_bag_schedule *schedule = eb_bag_schedules_find(prefetch->schedules, table);
+    const struct eb_bag_schedule *schedule = eb_bag_schedule_find(prefetch->schedules, table);
     const struct range range = find_range(&cursor->part, cursor->element, element_end);
     uint64_t bytes = range.end - range.first;
     cursor->base = range.first;
@@ -241,7 +241,7 @@ static void run_ahead(struct eb_bag_prefetch *prefetch, const struct eb_bag_sche
 void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part)
 {
     const struct eb_bag_job *job = part->job;
-    run_ahead(prefetch, eb_bag_schedules_find(prefetch->schedules, job->table));
+    run_ahead(prefetch, eb_bag_schedule_find(prefetch->schedules, job->table));
     /* From here on a step for each row of each block keeps the distance. */
     uint32_t block = prefetch->block_elements[job->table->storage];
     uint32_t columns = part->element_end - part->element_first;
@@ -249,31 +249,40 @@ void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_
     prefetch->pooled += eb_bag_part_rows(part) * blocks;
 }
 
-bool eb_bag_prefetch_short(const struct eb_bag_part *part)
+/* Lines of range in a row, and the scale of a row where it lies apart. */
+static void call_row(const struct range *range, uintptr_t scale, bool is_l1)
+{
+    for (uintptr_t at = range->first; at < range->end; at += EB_LINE_BYTES) {
+        eb_bag_call_line(at, is_l1);
+    }
+    eb_bag_call_line(range->end - 1, is_l1);
+    if (scale) {
+        eb_bag_call_line(scale, false);
+    }
+}
+
+bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part)
 {
     const struct eb_bag_job *job = part->job;
     const struct eb_table *table = job->table;
     const uint64_t row_count = eb_bag_part_rows(part);
-    if (row_count <= 1) {
+    const struct eb_bag_schedule *schedule = eb_bag_schedule_find(prefetch->schedules, table);
+    if (row_count <= 1 || eb_bag_schedule_is_off(schedule)) {
         return true;
     }
     const struct range range = find_range(part, part->element_first, part->element_end);
     if (row_count > EB_BAG_SHORT_ROWS || row_count * (range.end - range.first) > SHORT_BYTES) {
         return false;
     }
+    const bool is_l1 = schedule->near_rows > 0 && schedule->near_is_l1;
     const int64_t *rows =
         job->rows + (job->starts ? job->starts[part->bag_first] : part->bag_first);
     const uintptr_t scales = has_scales_with_rows(part) ? 0 : (uintptr_t)table->scales;
     for (uint64_t i = 0; i < row_count; i++) {
-        uintptr_t offset = (uintptr_t)rows[i] * table->row_stride_bytes;
-        for (uintptr_t at = range.first; at < range.end; at += EB_LINE_BYTES) {
-            __builtin_prefetch((const void *)(at + offset), 0, 2);
-        }
-        __builtin_prefetch((const void *)(range.end - 1 + offset), 0, 2);
-        if (scales) {
-            uintptr_t scale = scales + (uintptr_t)rows[i] * table->scale_stride_bytes;
-            __builtin_prefetch((const void *)scale, 0, 2);
-        }
+        const uintptr_t row = (uintptr_t)rows[i];
+        const uintptr_t offset = row * table->row_stride_bytes;
+        const struct range of_row = {range.first + offset, range.end + offset};
+        call_row(&of_row, scales ? scales + row * table->scale_stride_bytes : 0, is_l1);
     }
     return true;
 }

@@ -51,7 +51,7 @@ void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
 static inline bool eb_bag_prefetch_calls(
     const struct eb_bag_prefetch *prefetch, const struct eb_table *table)
 {
-    return eb_bag_schedules_call(prefetch->schedules, table) &&
+    return eb_bag_schedule_calls(prefetch->schedules, table) &&
            prefetch->block_elements[table->storage] > 0;
 }
 
@@ -65,8 +65,9 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
 void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
 
 /* Calls all rows of a part at once, where they are so few that cursors would cost more than they
- * bring. false: they are more. */
-bool eb_bag_prefetch_short(const struct eb_bag_part *part);
+ * bring, and into the cache that their schedule says, if it calls any. A single row is not called:
+ * it is read next. false: they are more. */
+bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
 
 /* A tile has been pooled of which no row is called. */
 static inline void eb_bag_prefetch_forget(struct eb_bag_prefetch *prefetch)
@@ -80,36 +81,31 @@ __attribute__((cold, noinline)) bool eb_bag_cursor_enter(
 
 #define EB_CALL_INLINE static inline __attribute__((always_inline))
 
-/* The level of __builtin_prefetch must be a constant. */
-#define EB_CALL_LINES(cursor, first, level)                                                        \
-    do {                                                                                           \
-        const uintptr_t line_first = (first);                                                      \
-        const uintptr_t line_end = line_first + (cursor)->more_bytes;                              \
-        for (uintptr_t line = line_first; line != line_end; line += EB_LINE_BYTES) {               \
-            __builtin_prefetch((const void *)line, 0, level);                                      \
-        }                                                                                          \
-        __builtin_prefetch((const void *)(line_first + (cursor)->last_byte), 0, level);            \
-    } while (0)
+/* Calls what lies at an address, whatever that is. The level of the hint must be a constant. */
+EB_CALL_INLINE void eb_bag_call_line(uintptr_t address, bool is_l1)
+{
+    if (is_l1) {
+        __builtin_prefetch((const void *)address, 0, 3);
+    } else {
+        __builtin_prefetch((const void *)address, 0, 2);
+    }
+}
 
 /* Calls a row of the cursor's run. The address for EB_ROW_ZERO lies before the table; calling it
- * does nothing. Few instructions, because what a processor has under way at once is bounded by
- * them: 80 more a row cost codes of 128 columns a quarter of their rate. */
+ * does nothing. */
 EB_CALL_INLINE void eb_bag_cursor_call(const struct eb_bag_cursor *cursor, const int64_t *number)
 {
-    if (__builtin_expect(cursor->is_plain, 1)) {
-        uintptr_t row = (uintptr_t)*number;
-        EB_CALL_LINES(cursor, cursor->base + row * cursor->row_stride_bytes, 2);
-    } else if (cursor->line_count > 0) {
-        uintptr_t row = (uintptr_t)*number;
-        if (cursor->is_l1) {
-            EB_CALL_LINES(cursor, cursor->base + row * cursor->row_stride_bytes, 3);
-        } else {
-            EB_CALL_LINES(cursor, cursor->base + row * cursor->row_stride_bytes, 2);
-        }
-        if (cursor->scales) {
-            uintptr_t scale = cursor->scales + row * cursor->scale_stride_bytes;
-            __builtin_prefetch((const void *)scale, 0, 2);
-        }
+    if (cursor->line_count == 0) {
+        return;
+    }
+    const uintptr_t row = (uintptr_t)*number;
+    const uintptr_t first = cursor->base + row * cursor->row_stride_bytes;
+    for (uintptr_t line = first; line != first + cursor->more_bytes; line += EB_LINE_BYTES) {
+        eb_bag_call_line(line, cursor->is_l1);
+    }
+    eb_bag_call_line(first + cursor->last_byte, cursor->is_l1);
+    if (cursor->scales) {
+        eb_bag_call_line(cursor->scales + row * cursor->scale_stride_bytes, false);
     }
 }
 
@@ -124,6 +120,7 @@ EB_CALL_INLINE uint32_t eb_bag_cursor_reach(
     return left < count ? (uint32_t)left : count;
 }
 
+/* The next `count` rows, behind which the cursor goes; where it is over, it stays. */
 EB_CALL_INLINE const int64_t *eb_bag_cursor_pass(struct eb_bag_cursor *cursor, uint32_t count)
 {
     const int64_t *at = cursor->at;
@@ -134,9 +131,9 @@ EB_CALL_INLINE const int64_t *eb_bag_cursor_pass(struct eb_bag_cursor *cursor, u
 /* The rows that are to be called while the next `count` are pooled, one of each cursor for each. */
 struct eb_bag_span {
     const struct eb_bag_prefetch *prefetch; /* its cursors say what is called of a row */
-    const int64_t *far;
-    const int64_t *near;
-    uint32_t count;
+    const int64_t *far;  /* [count]; not to be read where the cursor's line_count is 0 */
+    const int64_t *near; /* likewise */
+    uint32_t count;      /* at least 1 */
 };
 
 /* Takes steps for at most `count` rows of a block, at least one. The calls are the caller's, who
@@ -157,10 +154,18 @@ EB_CALL_INLINE struct eb_bag_span eb_bag_prefetch_span(
 /* Calls the next row, if the cursor is not over. */
 void eb_bag_cursor_step(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor);
 
+/* The calls for row i of a span. */
+EB_CALL_INLINE void eb_bag_span_call(const struct eb_bag_span *span, uint32_t i)
+{
+    const struct eb_bag_cursor *far = &span->prefetch->far;
+    const struct eb_bag_cursor *near = &span->prefetch->near;
+    eb_bag_cursor_call(far, far->line_count > 0 ? span->far + i : span->far);
+    eb_bag_cursor_call(near, near->line_count > 0 ? span->near + i : span->near);
+}
+
 /* To be taken once for each row of each block that is pooled. */
 EB_CALL_INLINE void eb_bag_prefetch_step(struct eb_bag_prefetch *prefetch)
 {
     const struct eb_bag_span span = eb_bag_prefetch_span(prefetch, 1);
-    eb_bag_cursor_call(&prefetch->far, span.far);
-    eb_bag_cursor_call(&prefetch->near, span.near);
+    eb_bag_span_call(&span, 0);
 }

@@ -7,16 +7,17 @@
  * ACC_TYPE, ACC_FMA, ACC_SQRT and ACC_ZERO_ROW_WEIGHT. Thread: pure. Memory: none. */
 #pragma once
 
-#include "kernels/bag_prefetch.h"
+#include "kernels/bag.h"
 #include "kernels/bag_shape.h"
 #include "kernels/zero_row.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Columns of a block. */
 #define BLOCK_ELEMENTS (BLOCK_VECTORS * LANES)
 
-_Static_assert(BLOCK_ELEMENTS * sizeof(ACC) <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
+static_assert(BLOCK_ELEMENTS * sizeof(ACC) <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
 
 /* One bag. */
 struct bag {

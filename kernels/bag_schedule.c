@@ -11,13 +11,15 @@
 const struct eb_bag_schedules eb_bag_schedules_default = {
     .of_class = {{64, false, 32, false}, {64, false, 32, false}, {64, false, 32, false},
         {64, false, 32, false}, {64, false, 32, false}},
-    /* As eb_bag_tune_caches has it of a second cache of 1 MiB. */
+    /* As eb_bag_tune_find_caches has it of a second cache of 1 MiB. */
     .cached_bytes = 1 << 20,
     .nearby_bytes = 8 << 20,
+    /* With 64:32:l2 instead, 16 000 rows of 256 columns: int8 14.0 ns instead of 11.6, int4 12.1
+     * instead of 10.0, f16 26.0 instead of 17.5. */
     .nearby = {0, false, 16, true},
 };
 
-unsigned eb_bag_row_class(uint64_t row_bytes)
+unsigned eb_bag_schedule_row_class(uint64_t row_bytes)
 {
     const uint64_t more_lines = row_bytes > 0 ? (row_bytes - 1) / EB_LINE_BYTES : 0;
     /* The logarithm of the lines, rounded up. */
@@ -25,14 +27,14 @@ unsigned eb_bag_row_class(uint64_t row_bytes)
     return class < EB_BAG_ROW_CLASS_COUNT ? class : EB_BAG_ROW_CLASS_COUNT - 1;
 }
 
-const struct eb_bag_schedule *eb_bag_schedules_find(
+const struct eb_bag_schedule *eb_bag_schedule_find(
     const struct eb_bag_schedules *schedules, const struct eb_table *table)
 {
     if (table->row_count * table->row_stride_bytes <= schedules->nearby_bytes) {
         return &schedules->nearby;
     }
     uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
-    return &schedules->of_class[eb_bag_row_class(row_bytes)];
+    return &schedules->of_class[eb_bag_schedule_row_class(row_bytes)];
 }
 
 /* Digits at *at, which is moved behind them. A number past the limit becomes one past it. */
@@ -109,4 +111,5 @@ void eb_bag_schedule_spread(const struct eb_bag_schedule *schedule, struct eb_ba
     }
     out->cached_bytes = eb_bag_schedule_is_off(schedule) ? UINT64_MAX : out->cached_bytes;
     out->nearby_bytes = out->cached_bytes;
+    out->nearby = *schedule;
 }

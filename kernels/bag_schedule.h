@@ -37,10 +37,10 @@ struct eb_bag_schedules {
 extern const struct eb_bag_schedules eb_bag_schedules_default;
 
 /* The class of rows of that many bytes. */
-unsigned eb_bag_row_class(uint64_t row_bytes);
+unsigned eb_bag_schedule_row_class(uint64_t row_bytes);
 
 /* Whether a table's rows are to be called. */
-static inline bool eb_bag_schedules_call(
+static inline bool eb_bag_schedule_calls(
     const struct eb_bag_schedules *schedules, const struct eb_table *table)
 {
     uint64_t uncalled_bytes =
@@ -49,8 +49,9 @@ static inline bool eb_bag_schedules_call(
 }
 
 /* How a table's rows are called, if they are. */
-const struct eb_bag_schedule *eb_bag_schedules_find(
+const struct eb_bag_schedule *eb_bag_schedule_find(
     const struct eb_bag_schedules *schedules, const struct eb_table *table);
+
 /* Most rows ahead: as many lines fill a first-level cache several times. */
 #define EB_BAG_SCHEDULE_ROWS_MAX 4096
 /* Room for a schedule's text, NUL included. */
@@ -64,5 +65,7 @@ void eb_bag_schedule_format(
 /* Whether no row is called. */
 bool eb_bag_schedule_is_off(const struct eb_bag_schedule *schedule);
 
-/* The same schedule for rows of all classes; where it calls none, no step is taken either. */
+/* The same schedule for rows of all classes, nearby ones too; where it calls none, no step is taken
+ * either. What is said of caches is to be there before: of it cached_bytes stays, unless nothing is
+ * called. */
 void eb_bag_schedule_spread(const struct eb_bag_schedule *schedule, struct eb_bag_schedules *out);

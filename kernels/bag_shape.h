@@ -33,17 +33,3 @@ static INLINE bool is_sum(struct shape shape)
 {
     return shape.fold == FOLD_SUM || shape.fold == FOLD_SINGLE || shape.fold == FOLD_WEIGHTED;
 }
-
-/* Bits of an element. */
-static INLINE unsigned element_bits(struct shape shape)
-{
-    switch (shape.storage) {
-    case EB_STORAGE_F64: return 64;
-    case EB_STORAGE_F32: return 32;
-    case EB_STORAGE_F16:
-    case EB_STORAGE_BF16: return 16;
-    case EB_STORAGE_INT4: return 4;
-    case EB_STORAGE_INT2: return 2;
-    default: return 8;
-    }
-}

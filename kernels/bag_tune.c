@@ -19,7 +19,8 @@
  * own reordering hides for f32, but not for rows that are converted: with 2 MiB of L2, tables of
  * 40 000 rows of 256 codes of 8 bits 21.6 ns a row without calls, 13.1 with them, 4 bits 17.3 and
  * 11.6, 128 of f16 10.6 and 8.0, of f32 18.9 and 18.8 (a quarter more for a hot part of a table).
- */
+ * For f32 of 32 columns calls begin to pay between 32 and 64 MiB: 16 MiB 3.7 ns a row without
+ * them, 5.4 with them, 32 MiB 4.9 and 5.2, 64 MiB 7.5 and 5.6. */
 #define CACHES_NEARBY 8
 #define CACHE_BYTES_UNKNOWN (UINT64_C(1) << 20)
 /* As many rows as 32 random bits choose from. */
@@ -63,7 +64,7 @@ uint64_t eb_bag_tune_cache_bytes(void)
     return bytes > 0 ? (uint64_t)bytes : CACHE_BYTES_UNKNOWN;
 }
 
-void eb_bag_tune_caches(struct eb_bag_schedules *out)
+void eb_bag_tune_find_caches(struct eb_bag_schedules *out)
 {
     out->cached_bytes = eb_bag_tune_cache_bytes();
     out->nearby_bytes = CACHES_NEARBY * eb_bag_tune_cache_bytes();
@@ -192,7 +193,7 @@ void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *o
 {
     struct trial trial;
     *out = eb_bag_schedules_default;
-    eb_bag_tune_caches(out);
+    eb_bag_tune_find_caches(out);
     *report = (struct eb_bag_tune_report){0};
     if (task->bytes < eb_bag_tune_bytes_min()) {
         return;

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "kernels/bag_ops.h"
-#include "kernels/bag_prefetch.h"
+#include "kernels/bag_schedule.h"
 
 /* The first is the default, which another must beat. */
 #define EB_BAG_TUNE_CANDIDATE_COUNT 9
@@ -51,7 +51,7 @@ struct eb_bag_tune_report {
 
 /* Fills *out and the report. Classes keep the default where there was no time to measure them, all
  * of them where the memory is less than eb_bag_tune_bytes_min or the ops have no function that
- * calls rows of f32. Caches are as eb_bag_tune_caches has them. */
+ * calls rows of f32. Caches are as eb_bag_tune_find_caches has them. */
 void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *out,
     struct eb_bag_tune_report *report);
 
@@ -59,7 +59,8 @@ void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *o
 uint64_t eb_bag_tune_bytes_min(void);
 /* The second-level cache of one core, as far as the system says. */
 uint64_t eb_bag_tune_cache_bytes(void);
-/* Which tables are cached, and which are nearby. */
-void eb_bag_tune_caches(struct eb_bag_schedules *out);
+/* Sets which tables are cached, and which are nearby, and nothing else: to be called before
+ * eb_bag_schedule_spread. */
+void eb_bag_tune_find_caches(struct eb_bag_schedules *out);
 /* The fastest candidate; the first, unless it is slower by more than what may be noise. */
 unsigned eb_bag_tune_choose(const double ns_per_row[EB_BAG_TUNE_CANDIDATE_COUNT]);

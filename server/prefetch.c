@@ -69,6 +69,17 @@ static void format_figures(const struct eb_bag_tune_class *figures, char out[FIG
     }
 }
 
+/* What holds beside the classes. */
+static void log_caches(const struct eb_bag_schedules *schedules)
+{
+    char nearby[EB_BAG_SCHEDULE_TEXT_BYTES];
+    eb_bag_schedule_format(&schedules->nearby, nearby);
+    eb_log(EB_LOG_INFO, "prefetch_caches",
+        eb_log_number("cached_bytes", (int64_t)schedules->cached_bytes),
+        eb_log_number("nearby_bytes", (int64_t)schedules->nearby_bytes),
+        eb_log_text("nearby", nearby));
+}
+
 /* Of all classes. */
 static void log_unmeasured(const struct eb_bag_schedule *schedule, const char *reason)
 {
@@ -107,8 +118,6 @@ static void log_measured(const struct subject *subject, const struct eb_bag_sche
         eb_log_number("version", (int64_t)subject->version->version),
         eb_log_text("table", subject->table->name),
         eb_log_number("bytes", (int64_t)subject->table->resident_bytes),
-        eb_log_number("cached_bytes", (int64_t)schedules->cached_bytes),
-        eb_log_number("nearby_bytes", (int64_t)schedules->nearby_bytes),
         eb_log_number("elapsed_ms", (int64_t)(report->elapsed_ns / 1000000)));
     for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
         log_class(class, &schedules->of_class[class], &report->of_class[class]);
@@ -157,9 +166,10 @@ void eb_prefetch_choose(const char *setting, const struct eb_bag_ops *ops,
     const struct eb_repository *repository, struct eb_bag_schedules *out)
 {
     *out = eb_bag_schedules_default;
-    eb_bag_tune_caches(out);
+    eb_bag_tune_find_caches(out);
     if (!setting || strcmp(setting, EB_PREFETCH_AUTO) == 0) {
         measure_largest(ops, repository, out);
+        log_caches(out);
         return;
     }
     struct eb_bag_schedule schedule;

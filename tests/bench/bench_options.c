@@ -354,8 +354,8 @@ static bool read_distributions(const char *text, struct eb_bench_options *out)
 static bool read_prefetch(const char *text, struct eb_bench_options *out)
 {
     out->is_prefetch_measured = !text || strcmp(text, "auto") == 0;
-    out->schedule = eb_bag_schedules_default.of_class[0];
-    if (out->is_prefetch_measured || strcmp(text, "default") == 0) {
+    out->is_prefetch_set = !out->is_prefetch_measured && strcmp(text, "default") != 0;
+    if (!out->is_prefetch_set) {
         return true;
     }
     const char *why = eb_bag_schedule_parse(text, &out->schedule);

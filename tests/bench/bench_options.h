@@ -38,7 +38,8 @@ struct eb_bench_options {
     enum eb_page_size pages;
     enum eb_page_size peer_pages;
     const struct eb_bag_ops *ops;
-    bool is_prefetch_measured; /* on each table; else `schedule` for all rows */
+    bool is_prefetch_measured; /* on each table */
+    bool is_prefetch_set;      /* `schedule` for all rows; neither: what is built in */
     struct eb_bag_schedule schedule;
     uint64_t seed;
     uint64_t pairs;

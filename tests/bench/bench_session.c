@@ -18,9 +18,11 @@ void eb_bench_session_adopt(struct eb_bench_session *session, const struct eb_ta
 {
     const struct eb_bench_options *options = session->options;
     session->schedules = eb_bag_schedules_default;
-    eb_bag_tune_caches(&session->schedules);
-    if (!options->is_prefetch_measured) {
+    eb_bag_tune_find_caches(&session->schedules);
+    if (options->is_prefetch_set) {
         eb_bag_schedule_spread(&options->schedule, &session->schedules);
+    }
+    if (!options->is_prefetch_measured) {
         return;
     }
     struct eb_bag_tune_report report;

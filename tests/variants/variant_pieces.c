@@ -16,11 +16,11 @@ static struct eb_bag_schedule draw_schedule(void)
     };
 }
 
-/* Tables however small are called. */
+/* Tables however small are called; half of the time, of the small ones only those of codes. */
 static void draw_schedules(struct eb_bag_schedules *schedules)
 {
     schedules->cached_bytes = 0;
-    schedules->nearby_bytes = draw(4096);
+    schedules->nearby_bytes = draw(2) ? 0 : draw(4096);
     schedules->nearby = draw_schedule();
     for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
         schedules->of_class[class] = draw_schedule();

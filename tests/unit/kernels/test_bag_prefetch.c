@@ -110,6 +110,8 @@ static void expect_over(struct eb_bag_cursor *cursor)
     const int64_t *at = cursor->at;
     eb_bag_cursor_step(&prefetch, cursor);
     assert_true(cursor->is_over);
+    assert_int_equal(cursor->line_count, 0);
+    assert_false(cursor->is_plain);
     assert_ptr_equal(cursor->at, at);
 }
 
@@ -206,20 +208,6 @@ static void takes_blocks_of_rows_without_starts(void **state)
     expect_run(&prefetch.far, 0, BOUNDS(64, 70), 0);
     expect_run(&prefetch.far, 0, BOUNDS(64, 70), 64);
     expect_over(&prefetch.far);
-}
-
-static void ends_groups_at_enough_rows(void **state)
-{
-    (void)state;
-    static const uint32_t starts[] = {0, 100, 163, 164, 170};
-    use_job(0, starts, 4);
-    assert_int_equal(eb_bag_group_end(&jobs[0], 0, 4), 1);
-    assert_int_equal(eb_bag_group_end(&jobs[0], 1, 4), 3);
-    assert_int_equal(eb_bag_group_end(&jobs[0], 1, 2), 2);
-    assert_int_equal(eb_bag_group_end(&jobs[0], 3, 4), 4);
-    use_job(0, NULL, 100);
-    assert_int_equal(eb_bag_group_end(&jobs[0], 0, 100), 64);
-    assert_int_equal(eb_bag_group_end(&jobs[0], 64, 100), 100);
 }
 
 static void counts_a_line_more_where_rows_may_straddle(void **state)
@@ -383,9 +371,9 @@ static void calls_nearby_tables_as_is_said_for_them(void **state)
     use_int8(64, 64, 0);
     schedules.nearby = (struct eb_bag_schedule){0, false, 16, true};
     schedules.nearby_bytes = tables[0].row_count * 64 - 1;
-    assert_ptr_equal(eb_bag_schedules_find(&schedules, &tables[0]), &schedules.of_class[0]);
+    assert_ptr_equal(eb_bag_schedule_find(&schedules, &tables[0]), &schedules.of_class[0]);
     schedules.nearby_bytes++;
-    assert_ptr_equal(eb_bag_schedules_find(&schedules, &tables[0]), &schedules.nearby);
+    assert_ptr_equal(eb_bag_schedule_find(&schedules, &tables[0]), &schedules.nearby);
     assert_true(eb_bag_prefetch_calls(&prefetch, &tables[0]));
     use_f32(1, 16, 64, 0);
     assert_false(eb_bag_prefetch_calls(&prefetch, &tables[1]));
@@ -451,6 +439,30 @@ static void runs_ahead_as_far_as_the_schedule_says(void **state)
     eb_bag_prefetch_step(&prefetch);
     assert_ptr_equal(prefetch.near.at, &rows[1][33]);
     assert_ptr_equal(prefetch.far.at, &rows[1][65]);
+}
+
+static void takes_spans_up_to_the_next_run_of_either_cursor(void **state)
+{
+    (void)state;
+    struct eb_bag_tile tiles[2];
+    use_two_tiles(tiles);
+    begin(&tiles[0], &tiles[1]);
+    pool_part(&tiles[0], 0);
+    /* Of the second tile's hundred rows, the far one has 46 to go, the near one 78. */
+    struct eb_bag_span span = eb_bag_prefetch_span(&prefetch, 1000);
+    assert_ptr_equal(span.prefetch, &prefetch);
+    assert_ptr_equal(span.far, &rows[1][54]);
+    assert_ptr_equal(span.near, &rows[1][22]);
+    assert_int_equal(span.count, 46);
+    /* The far one is over: it holds nothing up and goes nowhere. */
+    span = eb_bag_prefetch_span(&prefetch, 1000);
+    assert_true(prefetch.far.is_over);
+    assert_int_equal(prefetch.far.line_count, 0);
+    assert_ptr_equal(prefetch.far.at, &rows[1][100]);
+    assert_ptr_equal(span.near, &rows[1][68]);
+    assert_int_equal(span.count, 32);
+    assert_int_equal(eb_bag_prefetch_span(&prefetch, 1000).count, 1000);
+    assert_true(prefetch.near.is_over);
 }
 
 static void keeps_what_has_been_called_for_the_next_tile(void **state)
@@ -535,7 +547,7 @@ static bool is_short(uint32_t row_count, uint32_t elements)
     use_job(0, NULL, row_count);
     struct eb_bag_tile tile = tile_of(0, 1);
     struct eb_bag_part part = eb_bag_tile_part(&tile, 0);
-    return eb_bag_prefetch_short(&part);
+    return eb_bag_prefetch_short(&prefetch, &part);
 }
 
 static void calls_few_rows_at_once(void **state)
@@ -563,7 +575,6 @@ int main(void)
         TEST(takes_the_bags_of_a_tile_only),
         TEST(takes_blocks_group_by_group),
         TEST(takes_blocks_of_rows_without_starts),
-        TEST(ends_groups_at_enough_rows),
         TEST(counts_a_line_more_where_rows_may_straddle),
         TEST(counts_the_lines_of_a_long_block),
         TEST(calls_far_what_the_schedule_says),
@@ -576,6 +587,7 @@ int main(void)
         TEST(calls_nearby_tables_as_is_said_for_them),
         TEST(steps_over_tables_that_are_not_called),
         TEST(runs_ahead_as_far_as_the_schedule_says),
+        TEST(takes_spans_up_to_the_next_run_of_either_cursor),
         TEST(keeps_what_has_been_called_for_the_next_tile),
         TEST(goes_on_after_a_cursor_was_over),
         TEST(begins_the_next_tile_where_nothing_of_it_has_been_called),

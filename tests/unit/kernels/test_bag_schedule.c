@@ -108,23 +108,25 @@ static void spreads_over_all_classes(void **state)
         assert_true(schedules.of_class[class].near_is_l1);
     }
     assert_int_equal(schedules.nearby_bytes, 12345);
+    assert_int_equal(schedules.nearby.far_rows, 64);
     assert_int_equal(schedules.cached_bytes, 12345);
     schedule = (struct eb_bag_schedule){0};
     eb_bag_schedule_spread(&schedule, &schedules);
     assert_int_equal(schedules.of_class[0].near_rows, 0);
     assert_true(schedules.cached_bytes == UINT64_MAX);
+    assert_true(schedules.nearby_bytes == UINT64_MAX);
 }
 
 static void classes_rows_by_lines(void **state)
 {
     (void)state;
     static const uint64_t most[] = {64, 128, 256, 512};
-    assert_int_equal(eb_bag_row_class(1), 0);
+    assert_int_equal(eb_bag_schedule_row_class(1), 0);
     for (unsigned i = 0; i < 4; i++) {
-        assert_int_equal(eb_bag_row_class(most[i]), i);
-        assert_int_equal(eb_bag_row_class(most[i] + 1), i + 1);
+        assert_int_equal(eb_bag_schedule_row_class(most[i]), i);
+        assert_int_equal(eb_bag_schedule_row_class(most[i] + 1), i + 1);
     }
-    assert_int_equal(eb_bag_row_class(UINT64_MAX), 4);
+    assert_int_equal(eb_bag_schedule_row_class(UINT64_MAX), 4);
 }
 
 int main(void)

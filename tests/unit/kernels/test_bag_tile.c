@@ -159,9 +159,24 @@ static void keeps_a_giant_bag_whole_where_rows_are_short(void **state)
     assert_tile(&tile, 0, 1);
 }
 
+static void ends_groups_at_enough_rows(void **state)
+{
+    (void)state;
+    static const uint32_t starts[] = {0, 100, 163, 164, 170};
+    use_starts(&jobs[0], starts, 4);
+    assert_int_equal(eb_bag_group_end(&jobs[0], 0, 4), 1);
+    assert_int_equal(eb_bag_group_end(&jobs[0], 1, 4), 3);
+    assert_int_equal(eb_bag_group_end(&jobs[0], 1, 2), 2);
+    assert_int_equal(eb_bag_group_end(&jobs[0], 3, 4), 4);
+    use_starts(&jobs[0], NULL, 100);
+    assert_int_equal(eb_bag_group_end(&jobs[0], 0, 100), 64);
+    assert_int_equal(eb_bag_group_end(&jobs[0], 64, 100), 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ends_groups_at_enough_rows),
         cmocka_unit_test(cuts_where_enough_rows_are_gathered),
         cmocka_unit_test(takes_one_bag_at_least),
         cmocka_unit_test(counts_empty_bags_as_rows),

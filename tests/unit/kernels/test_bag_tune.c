@@ -88,6 +88,7 @@ static void assert_defaults(const struct ground *ground)
             &ground->schedules.of_class[class], &eb_bag_schedules_default.of_class[class]);
     }
     assert_int_equal(ground->schedules.cached_bytes, eb_bag_tune_cache_bytes());
+    assert_int_equal(ground->schedules.nearby_bytes, 8 * eb_bag_tune_cache_bytes());
 }
 
 static void has_the_default_as_its_first_candidate(void **state)
