@@ -36,13 +36,17 @@ struct counted_work {
     uint32_t starts[BAGS + 1];
     float *out;
     atomic_int ended;
+    int place; /* of all that have ended */
     enum eb_work_outcome outcome;
 };
+
+static atomic_int places;
 
 static void on_done(struct eb_work *work, enum eb_work_outcome outcome)
 {
     struct counted_work *counted = (struct counted_work *)work;
     counted->outcome = outcome;
+    counted->place = atomic_fetch_add(&places, 1);
     atomic_fetch_add(&counted->ended, 1);
 }
 
@@ -320,6 +324,168 @@ static void takes_a_work_that_is_too_large_alone(void **state)
     eb_executor_destroy(executor);
 }
 
+/* ---- one thread that is held until all works wait ---- */
+
+struct held_team {
+    struct counted_work *held;
+    struct eb_executor *executor;
+};
+
+static void hold_team(struct held_team *team)
+{
+    assert_int_equal(uv_sem_init(&gate, 0), 0);
+    atomic_store(&places, -1);
+    team->held = make_work();
+    team->held->work.on_done = pass_gate;
+    team->held->work.job_count = 0;
+    team->held->work.weight_bytes = 0;
+    team->executor =
+        eb_executor_create(eb_bag_ops_find(NULL), &eb_bag_schedules_default, 1, UINT64_MAX / 2);
+    assert_non_null(team->executor);
+    assert_true(eb_executor_submit(team->executor, &team->held->work));
+}
+
+static void release_team(struct held_team *team, struct counted_work **works, int count)
+{
+    uv_sem_post(&gate);
+    assert_true(wait_for_all(works, count));
+    eb_executor_destroy(team->executor);
+    uv_sem_destroy(&gate);
+    free_work(team->held);
+}
+
+static struct counted_work *submit_work(
+    struct held_team *team, const void *source, unsigned priority)
+{
+    struct counted_work *counted = make_work();
+    counted->work.source = source;
+    counted->work.priority = priority;
+    assert_true(eb_executor_submit(team->executor, &counted->work));
+    return counted;
+}
+
+static void runs_batch_works_after_interactive_ones(void **state)
+{
+    (void)state;
+    struct held_team team;
+    struct counted_work *works[6];
+    hold_team(&team);
+    for (unsigned i = 0; i < 6; i++) {
+        works[i] = submit_work(&team, NULL, i % 2 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE);
+    }
+    release_team(&team, works, 6);
+    const int places_due[] = {3, 0, 4, 1, 5, 2};
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(works[i]->place, places_due[i]);
+        assert_int_equal(works[i]->outcome, EB_WORK_DONE);
+        free_work(works[i]);
+    }
+}
+
+static void serves_others_beside_a_source_that_floods(void **state)
+{
+    (void)state;
+    static const char sources[2];
+    struct held_team team;
+    struct counted_work *works[12];
+    hold_team(&team);
+    for (int i = 0; i < 12; i++) {
+        works[i] = submit_work(&team, &sources[i < 10 ? 0 : 1], EB_WORK_INTERACTIVE);
+    }
+    /* In turns that are shorter than a work: one of either has begun when the other ends. */
+    assert_true(works[0]->work.weight_bytes > EB_QUEUE_TURN_BYTES);
+    release_team(&team, works, 12);
+    assert_int_equal(works[0]->place, 0);
+    assert_int_equal(works[10]->place, 1);
+    assert_in_range(works[11]->place, 2, 4);
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(works[i]->outcome, EB_WORK_DONE);
+        free_work(works[i]);
+    }
+}
+
+static void ends_what_is_cancelled_before_its_turn(void **state)
+{
+    (void)state;
+    const atomic_bool is_cancelled = true;
+    struct held_team team;
+    struct counted_work *works[WORKS];
+    hold_team(&team);
+    for (int i = 0; i < WORKS; i++) {
+        works[i] = make_work();
+        works[i]->work.cancelled = i == WORKS - 1 ? &is_cancelled : NULL;
+        assert_true(eb_executor_submit(team.executor, &works[i]->work));
+    }
+    release_team(&team, works, WORKS);
+    /* Every work is of several tiles, and each is preceded by a look at some works. */
+    assert_int_equal(works[WORKS - 1]->outcome, EB_WORK_EXPIRED);
+    assert_true(works[WORKS - 1]->place < WORKS / EB_QUEUE_SWEEP_WORKS);
+    for (int i = 0; i < WORKS; i++) {
+        free_work(works[i]);
+    }
+}
+
+static void refuses_what_cannot_meet_its_deadline(void **state)
+{
+    (void)state;
+    struct held_team team;
+    struct eb_admission told = {0};
+    hold_team(&team);
+    struct counted_work *works[] = {make_work(), make_work(), make_work()};
+    struct counted_work *late = make_work();
+    /* Minutes at any speed that is assumed. */
+    works[0]->work.weight_bytes = UINT64_C(1) << 42;
+    assert_int_equal(eb_executor_admit(team.executor, &works[0]->work, &told), EB_ADMIT_TAKEN);
+    assert_int_equal(told.retry_after_ms, 0);
+    late->work.deadline_ns = uv_hrtime() + 1000000000;
+    enum eb_admit verdict = eb_executor_admit(team.executor, &late->work, &told);
+    uint32_t retry_after_ms = told.retry_after_ms;
+    /* A batch work would be later still, one without a deadline never is. */
+    late->work.priority = EB_WORK_BATCH;
+    enum eb_admit batch_verdict = eb_executor_admit(team.executor, &late->work, &told);
+    enum eb_admit endless_verdict = eb_executor_admit(team.executor, &works[1]->work, &told);
+    works[2]->work.deadline_ns = 1;
+    bool is_submitted = eb_executor_submit(team.executor, &works[2]->work);
+    release_team(&team, works, 3);
+    assert_int_equal(verdict, EB_ADMIT_LATE);
+    assert_true(retry_after_ms > 1000);
+    assert_int_equal(batch_verdict, EB_ADMIT_LATE);
+    assert_int_equal(endless_verdict, EB_ADMIT_TAKEN);
+    assert_true(is_submitted);
+    assert_int_equal(works[2]->outcome, EB_WORK_EXPIRED);
+    assert_int_equal(atomic_load(&late->ended), 0);
+    for (int i = 0; i < 3; i++) {
+        free_work(works[i]);
+    }
+    free_work(late);
+}
+
+static void says_when_a_work_was_queued_begun_and_ended(void **state)
+{
+    (void)state;
+    struct held_team team;
+    uint64_t start_ns = uv_hrtime();
+    hold_team(&team);
+    struct counted_work *works[] = {make_work(), make_work()};
+    works[1]->work.deadline_ns = 1;
+    for (int i = 0; i < 2; i++) {
+        /* As left by an earlier run. */
+        works[i]->work.begun_ns = 1;
+        assert_true(eb_executor_submit(team.executor, &works[i]->work));
+    }
+    uint64_t released_ns = uv_hrtime();
+    release_team(&team, works, 2);
+    const struct eb_work *done = &works[0]->work;
+    const struct eb_work *expired = &works[1]->work;
+    assert_true(start_ns <= done->queued_ns && done->queued_ns <= released_ns);
+    assert_true(released_ns <= done->begun_ns && done->begun_ns <= done->ended_ns);
+    assert_true(done->ended_ns <= uv_hrtime());
+    assert_int_equal(expired->begun_ns, 0);
+    assert_true(expired->queued_ns <= expired->ended_ns);
+    free_work(works[0]);
+    free_work(works[1]);
+}
+
 int main(void)
 {
     for (int r = 0; r < ROWS; r++) {
@@ -336,6 +502,11 @@ int main(void)
         cmocka_unit_test(ends_a_work_of_no_bags),
         cmocka_unit_test(refuses_what_does_not_fit_the_queue),
         cmocka_unit_test(takes_a_work_that_is_too_large_alone),
+        cmocka_unit_test(runs_batch_works_after_interactive_ones),
+        cmocka_unit_test(serves_others_beside_a_source_that_floods),
+        cmocka_unit_test(ends_what_is_cancelled_before_its_turn),
+        cmocka_unit_test(refuses_what_cannot_meet_its_deadline),
+        cmocka_unit_test(says_when_a_work_was_queued_begun_and_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
