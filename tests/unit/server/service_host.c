@@ -49,6 +49,7 @@ void service_host_start(struct service_host *host)
     host->executor = eb_executor_create(
         eb_bag_ops_find("ref"), &eb_bag_schedules_default, 1, host->config.limits.queue_bytes_max);
     assert_non_null(host->executor);
+    assert_int_equal(uv_sem_init(&host->holds, 0), 0);
     assert_int_equal(uv_sem_init(&host->released, 0), 0);
     host->service = (struct eb_service){
         .lookups = {.repository = &host->repository,
@@ -70,6 +71,7 @@ void service_host_stop(struct service_host *host)
     service_host_release(host);
     loop_host_stop(&host->loops);
     eb_executor_destroy(host->executor);
+    uv_sem_destroy(&host->holds);
     uv_sem_destroy(&host->released);
     eb_repository_close(&host->repository);
 }
@@ -81,6 +83,7 @@ static void wait_for_release(struct eb_work *work, enum eb_work_outcome outcome)
     struct service_host *host =
         (struct service_host *)((char *)work - offsetof(struct service_host, holding));
     (void)outcome;
+    uv_sem_post(&host->holds);
     uv_sem_wait(&host->released);
 }
 
@@ -89,6 +92,7 @@ void service_host_hold(struct service_host *host)
     host->holding = (struct eb_work){.on_done = wait_for_release};
     host->is_held = true;
     assert_true(eb_executor_submit(host->executor, &host->holding));
+    uv_sem_wait(&host->holds);
 }
 
 void service_host_release(struct service_host *host)

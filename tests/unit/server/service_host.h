@@ -22,6 +22,7 @@ struct service_host {
     struct eb_executor *executor;
     struct eb_address address;
     struct eb_work holding;
+    uv_sem_t holds; /* the executor's thread has come to `holding` */
     uv_sem_t released;
     bool is_held;
 };
