@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <uv.h>
 
+/* What the speed of tiles is measured by. */
+struct executor_thread {
+    uint64_t since_ns;    /* when its tile became the one to compute */
+    uint64_t tile_bytes;  /* of that tile */
+    uint64_t ahead_bytes; /* of the one that was given ahead of its turn */
+};
+
 struct eb_executor {
     struct eb_bag_team team;
     uint64_t queue_bytes_max;
@@ -17,7 +24,7 @@ struct eb_executor {
     struct eb_rate rate;
     unsigned idle_threads; /* that wait for a work */
     bool stopping;
-    uint64_t free_ns[]; /* [thread_count] since when each has had its tile to compute */
+    struct executor_thread threads[]; /* [thread_count] */
 };
 
 static void take_out(struct eb_executor *executor, struct eb_work *work)
@@ -26,18 +33,22 @@ static void take_out(struct eb_executor *executor, struct eb_work *work)
     work->whole = true;
 }
 
-/* Gives out a tile of the next work. */
-static void give_tile(struct eb_executor *executor, uint64_t now_ns, struct eb_bag_tile *tile)
+/* Gives out a tile of the next work. Returns its bytes. */
+static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct eb_bag_tile *tile)
 {
     struct eb_work *work = eb_queue_next(&executor->queue);
     eb_work_cut_tile(work, tile);
-    eb_queue_charge(&executor->queue, work, eb_work_tile_bytes(tile));
+    bool is_last = eb_work_is_all_given(work);
+    /* To count a tile takes time by the number of its jobs: the last one is what is left. */
+    uint64_t bytes = is_last ? work->left_bytes : eb_work_tile_bytes(tile);
+    eb_queue_charge(&executor->queue, work, bytes);
     if (work->begun_ns == 0) {
         work->begun_ns = now_ns;
     }
-    if (eb_work_is_all_given(work)) {
+    if (is_last) {
         take_out(executor, work);
     }
+    return bytes;
 }
 
 /* Ends a work without computing more of it: outside the lock, or with its last open tile. */
@@ -86,8 +97,9 @@ static bool take_tile(struct eb_executor *executor, unsigned thread, struct eb_b
         } else if (eb_work_is_all_given(next)) {
             end_work(executor, next, now_ns, EB_WORK_DONE);
         } else {
-            give_tile(executor, now_ns, tile);
-            executor->free_ns[thread] = now_ns;
+            struct executor_thread *taker = &executor->threads[thread];
+            taker->tile_bytes = give_tile(executor, now_ns, tile);
+            taker->since_ns = now_ns;
             return true;
         }
     }
@@ -101,7 +113,7 @@ static bool is_last_tile(const struct eb_executor *executor)
 
 /* A tile is given ahead of its turn only where no thread is idle or will be before it: that one
  * would begin it sooner. What has expired is left to who has the time to say so. */
-static bool take_ahead(struct eb_executor *executor, struct eb_bag_tile *tile)
+static bool take_ahead(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
     if (executor->queue.work_count == 0 || executor->idle_threads > 0) {
         return false;
@@ -111,7 +123,7 @@ static bool take_ahead(struct eb_executor *executor, struct eb_bag_tile *tile)
         (executor->team.thread_count > 1 && is_last_tile(executor))) {
         return false;
     }
-    give_tile(executor, now_ns, tile);
+    executor->threads[thread].ahead_bytes = give_tile(executor, now_ns, tile);
     return true;
 }
 
@@ -119,7 +131,7 @@ static bool next_tile(void *context, unsigned thread, bool may_wait, struct eb_b
 {
     struct eb_executor *executor = context;
     uv_mutex_lock(&executor->lock);
-    bool found = may_wait ? take_tile(executor, thread, tile) : take_ahead(executor, tile);
+    bool found = may_wait ? take_tile(executor, thread, tile) : take_ahead(executor, thread, tile);
     if (found && executor->queue.work_count > 0) {
         /* One waker at a time: each thread that finds more than it takes calls the next. */
         uv_cond_signal(&executor->filled);
@@ -132,11 +144,12 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
 {
     struct eb_executor *executor = context;
     struct eb_work *work = tile->owner;
-    uint64_t tile_bytes = eb_work_tile_bytes(tile);
+    struct executor_thread *finisher = &executor->threads[thread];
     uint64_t now_ns = uv_hrtime();
     uv_mutex_lock(&executor->lock);
-    eb_rate_add(&executor->rate, tile_bytes, now_ns - executor->free_ns[thread]);
-    executor->free_ns[thread] = now_ns;
+    eb_rate_add(&executor->rate, finisher->tile_bytes, now_ns - finisher->since_ns);
+    finisher->tile_bytes = finisher->ahead_bytes; /* Where none was given, it will be set. */
+    finisher->since_ns = now_ns;
     work->open_tiles--;
     bool over = work->whole && work->open_tiles == 0;
     uv_mutex_unlock(&executor->lock);
@@ -164,7 +177,7 @@ struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
 {
     struct eb_executor *executor =
         thread_count <= eb_bag_parallel_limit()
-            ? calloc(1, sizeof *executor + thread_count * sizeof executor->free_ns[0])
+            ? calloc(1, sizeof *executor + thread_count * sizeof executor->threads[0])
             : NULL;
     if (!executor) {
         return NULL;

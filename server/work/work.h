@@ -73,5 +73,6 @@ bool eb_work_is_last_tile(const struct eb_work *work);
 
 /* Cuts its next tile, of which there must be one. */
 void eb_work_cut_tile(struct eb_work *work, struct eb_bag_tile *tile);
-/* What a tile reads and writes: its share of the work's weight. Any thread. */
+/* What a tile reads and writes: its share of the work's weight. Takes time by its number of jobs.
+ * Any thread. */
 uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile);

@@ -331,18 +331,28 @@ struct held_team {
     struct eb_executor *executor;
 };
 
+static uv_sem_t arrived; /* the thread has come to the gate */
+
+static void come_to_gate(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    uv_sem_post(&arrived);
+    pass_gate(work, outcome);
+}
+
 static void hold_team(struct held_team *team)
 {
     assert_int_equal(uv_sem_init(&gate, 0), 0);
+    assert_int_equal(uv_sem_init(&arrived, 0), 0);
     atomic_store(&places, -1);
     team->held = make_work();
-    team->held->work.on_done = pass_gate;
+    team->held->work.on_done = come_to_gate;
     team->held->work.job_count = 0;
     team->held->work.weight_bytes = 0;
     team->executor =
         eb_executor_create(eb_bag_ops_find(NULL), &eb_bag_schedules_default, 1, UINT64_MAX / 2);
     assert_non_null(team->executor);
     assert_true(eb_executor_submit(team->executor, &team->held->work));
+    uv_sem_wait(&arrived);
 }
 
 static void release_team(struct held_team *team, struct counted_work **works, int count)
@@ -350,6 +360,7 @@ static void release_team(struct held_team *team, struct counted_work **works, in
     uv_sem_post(&gate);
     assert_true(wait_for_all(works, count));
     eb_executor_destroy(team->executor);
+    uv_sem_destroy(&arrived);
     uv_sem_destroy(&gate);
     free_work(team->held);
 }
