@@ -72,11 +72,12 @@ static struct eb_work *find_source(const struct eb_queue *queue, const struct eb
     return at;
 }
 
-/* A source that has had more than its turn pays in the next one, but has always some. */
+/* A source that has had more than its turn pays in the next ones, each of which has a tile at
+ * least.
+ */
 static void begin_turn(const struct eb_queue_level *level)
 {
-    int64_t credit_bytes = level->turn->credit_bytes + EB_QUEUE_TURN_BYTES;
-    level->turn->credit_bytes = credit_bytes > 0 ? credit_bytes : 1;
+    level->turn->credit_bytes += EB_QUEUE_TURN_BYTES;
 }
 
 static void add_source(struct eb_queue *queue, struct eb_work *work)

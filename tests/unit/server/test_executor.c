@@ -186,6 +186,8 @@ static void computes_every_bag_of_every_work_once(void **state)
     struct eb_executor *executor = create(UINT64_MAX / 2);
     for (int i = 0; i < WORKS; i++) {
         works[i] = make_work();
+        works[i]->work.source = &rows[i % 5];
+        works[i]->work.priority = i % 3 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE;
         assert_true(eb_executor_submit(executor, &works[i]->work));
     }
     assert_true(wait_for_all(works, WORKS));
