@@ -9,7 +9,7 @@
 
 /* Caps on what one message may hold, over its size, which is capped before it is buffered. */
 struct eb_codec_limits {
-    uint32_t queries_max;    /* queries and features of one LookupRequest */
+    uint32_t queries_max;    /* queries and features of one LookupRequest, together */
     uint32_t name_bytes_max; /* longest name */
 };
 
@@ -21,15 +21,17 @@ struct eb_decode_failure {
 };
 
 /* The cap that an arena needs so that every LookupRequest of `size` bytes within the limits can be
- * decoded, if its arrays come as bytes: 4 times its size, 64 KiB, and 1 KiB for each query that it
- * can hold, since a query of a few bytes becomes a struct of hundreds. */
+ * decoded, if its arrays come as bytes: 4 times its size, 64 KiB, and 2 KiB for each query or
+ * feature that it can hold, since a query or group of a few bytes becomes a struct of hundreds and,
+ * with errors_per_query, the text of its fault. */
 size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *limits);
 
 /* All decoders: NULL with *error set where the bytes are no such message (INTERNAL), break a limit
- * (RESOURCE_EXHAUSTED, also when the arena's cap is reached), hold a name that is no name
- * (INVALID_ARGUMENT), or use a field that is not built (UNIMPLEMENTED, naming it). What is wrong
- * with one query alone (two forms of one array, two layouts, an unknown enum value) is left in that
- * query, which is then the last of the request: see eb_wire_query.fault. */
+ * (RESOURCE_EXHAUSTED, also when the arena's cap is reached), hold a name that is no name or a
+ * priority that is none (INVALID_ARGUMENT), or use a field that is not built (UNIMPLEMENTED, naming
+ * it). What is wrong with one query or group alone (two forms of one array, two layouts, an unknown
+ * enum value) is left in it: see eb_wire_query.fault. Unless errors_per_query is set, nothing
+ * behind the first fault is decoded, and no group where a query has one. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);
 
@@ -45,6 +47,11 @@ size_t eb_lookup_response_bytes(const struct eb_wire_response *response);
  * would where values_bytes is 0. */
 void eb_lookup_response_encode(
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
+/* Writes both times into `message`, which eb_lookup_response_encode has written with is_timed. Its
+ * size stays as it is; may be called again. */
+void eb_lookup_response_set_times(uint8_t *message, uint32_t queue_us, uint32_t compute_us);
+/* Of a message that was written with is_timed and `more`: makes it the last one. */
+void eb_lookup_response_set_last(uint8_t *message);
 
 /* The remaining encoders: bytes needed, then the bytes. */
 size_t eb_model_list_bytes(const struct eb_wire_model_list *list);

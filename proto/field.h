@@ -43,6 +43,30 @@ static inline void eb_field_put_present(
     eb_field_put_varint(writer, value);
 }
 
+/* Bytes of a 32-bit number in the longest form that is needed for any. */
+#define EB_FIELD_PADDED_BYTES 5
+
+/* Writes a number in that form, whatever its value, so that another can be written over it. A
+ * varint may have such a form: its upper bits are zeroes. */
+static inline void eb_field_set_padded(uint8_t at[EB_FIELD_PADDED_BYTES], uint32_t value)
+{
+    for (int i = 0; i < EB_FIELD_PADDED_BYTES - 1; i++) {
+        at[i] = (uint8_t)(value >> (7 * i) | 0x80);
+    }
+    at[EB_FIELD_PADDED_BYTES - 1] = (uint8_t)(value >> 28);
+}
+
+/* A field of that form. */
+static inline void eb_field_put_padded(
+    struct eb_field_writer *writer, uint32_t number, uint32_t value)
+{
+    eb_field_put_varint(writer, (uint64_t)number << 3 | EB_FIELD_WIRE_VARINT);
+    if (writer->out) {
+        eb_field_set_padded(writer->out + writer->bytes, value);
+    }
+    writer->bytes += EB_FIELD_PADDED_BYTES;
+}
+
 /* uint32, uint64, int64 and bool. */
 static inline void eb_field_put_number(
     struct eb_field_writer *writer, uint32_t number, uint64_t value)

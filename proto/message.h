@@ -42,8 +42,26 @@ struct eb_wire_query {
     const struct eb_error *fault;
 };
 
+/* FeatureGroup: many features' bags in one set of arrays, feature by feature. */
+struct eb_wire_group {
+    const char *name; /* of an ordered list of features in the model; empty: `features` says them */
+    size_t feature_count;
+    const char *const *features;
+    uint32_t bags;                /* of each feature */
+    struct eb_wire_array values;  /* values_i64 or values_i32 */
+    struct eb_wire_array lengths; /* [feature_count * bags] */
+    struct eb_wire_array offsets; /* [feature_count * bags + 1] */
+    const void *weights;
+    size_t weights_bytes;
+    int32_t weights_type; /* DataType; 0: not said */
+    int32_t reduction;
+    int32_t missing;
+    const struct eb_error *fault; /* as eb_wire_query.fault */
+};
+
 /* LookupRequest, without what is not built: those fields are refused by the codec. Decoded, the
- * first query with a fault is the last of the array. */
+ * first query, or else the first group, with a fault is the last of its array, unless
+ * errors_per_query is set: then all are there. */
 struct eb_wire_request {
     uint64_t request_id;
     const char *model;
@@ -51,8 +69,15 @@ struct eb_wire_request {
     uint64_t timeout_us;
     int32_t output_type;
     bool concat;
+    bool partial;
+    bool cancel;
+    bool errors_per_query;
+    bool report_missing;
+    uint32_t priority; /* 0: interactive; 1: batch; decoded: no other */
     size_t query_count;
     struct eb_wire_query *queries;
+    size_t group_count;
+    struct eb_wire_group *groups;
 };
 
 /* BagResult. When encoding, `values` may be NULL: room of values_bytes is left for them. */
@@ -64,7 +89,13 @@ struct eb_wire_result {
     uint64_t missing;
     size_t missing_by_query_count;
     const uint64_t *missing_by_query;
-    const uint8_t *values; /* decoded: borrowed from the message's bytes or the arena */
+    /* With report_missing: where in the query's indices those stand that named no row, ascending,
+     * uint32 in little-endian order; any alignment. */
+    const uint8_t *missing_positions;
+    size_t missing_positions_bytes;
+    uint32_t error_code;       /* not 0: the query failed, and values_bytes is 0 */
+    const char *error_message; /* encoding: NULL where there is none */
+    const uint8_t *values;     /* decoded: borrowed from the message's bytes or the arena */
     size_t values_bytes;
 };
 
@@ -76,6 +107,12 @@ struct eb_wire_response {
     uint32_t error_code;
     const char *error_message;
     uint32_t retry_after_ms;
+    bool more;           /* further answers to the same request follow */
+    uint32_t queue_us;   /* from arrival to the first tile */
+    uint32_t compute_us; /* from there to the last value */
+    /* Encoding: the message begins with room for both times, whatever they are, in which
+     * eb_lookup_response_set_times writes them when they are known. */
+    bool is_timed;
     size_t result_count;
     struct eb_wire_result *results;
 };

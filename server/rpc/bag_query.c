@@ -44,14 +44,20 @@ bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    eb_error_set(error, status, "queries[%zu] \"%s\": %s", place->number, place->wire->table, text);
+    if (!place->is_group) {
+        eb_error_set(error, status, "queries[%zu] \"%s\": %s", place->number, place->table, text);
+    } else if (place->feature == EB_NO_FEATURE) {
+        eb_error_set(error, status, "groups[%zu] \"%s\": %s", place->number, place->table, text);
+    } else {
+        eb_error_set(error, status, "groups[%zu].features[%zu] \"%s\": %s", place->number,
+            place->feature, place->table, text);
+    }
     return false;
 }
 
-bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_query *query,
-    const struct eb_named_table **table, struct eb_error *error)
+bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_wire_query *wire,
+    struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error)
 {
-    const struct eb_wire_query *wire = place->wire;
     *table = eb_table_set_find(&place->version->tables, wire->table);
     if (wire->fault && (*table || wire->table[0] == '\0')) {
         *error = *wire->fault;

@@ -9,14 +9,18 @@
 /* One query's place: what its errors name, and what is said of all queries of its request. */
 struct eb_bag_query_place {
     const struct eb_model_version *version;
-    const struct eb_wire_query *wire;
-    size_t number;            /* in the request */
+    const char *table;        /* its name, or a group's where no feature is meant */
+    bool is_group;            /* a group of the request, or a feature of one */
+    size_t number;            /* of the query among queries, or of the group among groups */
+    size_t feature;           /* of the group; EB_NO_FEATURE: all of it */
     enum eb_type output_type; /* unspecified: each table's own */
 };
 
+#define EB_NO_FEATURE SIZE_MAX
+
 /* Finds the table and fills *query and *table. false: *error, its text naming the query. */
-bool eb_bag_query_fill(const struct eb_bag_query_place *place, struct eb_bag_query *query,
-    const struct eb_named_table **table, struct eb_error *error);
+bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_wire_query *wire,
+    struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error);
 
 /* Sets the query's error: its place, then the text. Always false, so that a caller can refuse and
  * return in one line. */

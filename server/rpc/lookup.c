@@ -1,5 +1,7 @@
 #include "server/rpc/lookup.h"
 
+#include "server/rpc/reply.h"
+
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -8,12 +10,15 @@
 /* Idle lookups of a loop that are kept, each with its arena's first block. */
 #define IDLE_LOOKUPS_MAX 64
 
-/* What planning one query takes from the arena, beside what decoding takes. */
-#define PLAN_BYTES_PER_QUERY 768
+/* What planning one query takes from the arena, beside what decoding takes; and of the text of its
+ * error, where each query has its own, most of what such texts have. */
+#define PLAN_BYTES_PER_QUERY 2048
+#define ERROR_TEXT_BYTES 512
 
 static_assert(sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
+                      sizeof(struct eb_plan_result) + sizeof(struct eb_lookup_part) +
                       sizeof(struct eb_wire_result) + EB_TENSOR_RANK_MAX * sizeof(uint64_t) +
-                      sizeof(uint8_t *) + 64 <=
+                      sizeof(uint8_t *) + ERROR_TEXT_BYTES + 128 <=
                   PLAN_BYTES_PER_QUERY,
     "a query's share of the arena must hold its plan and the description of its result");
 
@@ -47,6 +52,20 @@ static void free_lookup(struct eb_lookup *lookup)
     free(lookup);
 }
 
+static void drop_answers(struct eb_lookup *lookup)
+{
+    for (size_t i = 0; i < lookup->part_count; i++) {
+        if (lookup->parts[i].answer) {
+            eb_outgoing_drop(lookup->parts[i].answer);
+            lookup->parts[i].answer = NULL;
+        }
+    }
+    if (lookup->answer) {
+        eb_outgoing_drop(lookup->answer);
+        lookup->answer = NULL;
+    }
+}
+
 /* What is needed only until the values are computed. */
 static void give_inputs(struct eb_lookup *lookup)
 {
@@ -64,9 +83,7 @@ void eb_lookup_give(struct eb_lookup *lookup)
     assert(lookup->state != EB_LOOKUP_QUEUED && lookup->state != EB_LOOKUP_IDLE);
     struct eb_lookup_home *home = lookup->home;
     give_inputs(lookup);
-    if (lookup->answer) {
-        eb_outgoing_drop(lookup->answer);
-    }
+    drop_answers(lookup);
     if (home->idle_count == IDLE_LOOKUPS_MAX) {
         free_lookup(lookup);
         return;
@@ -94,6 +111,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
         .name_bytes_max = (uint32_t)limits->name_bytes_max};
     struct eb_decode_failure failure;
     lookup->message = message;
+    lookup->arrival_ns = uv_hrtime();
     lookup->deadline_ns = deadline_ns;
     eb_arena_reset(&lookup->arena, eb_lookup_request_arena_bytes(message.size, &caps) +
                                        limits->queries_max * PLAN_BYTES_PER_QUERY);
@@ -108,7 +126,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     lookup->request_id = lookup->request->request_id;
     uint64_t timeout_us = lookup->request->timeout_us;
     if (timeout_us != 0 && timeout_us <= limits->deadline_max_ms * 1000) {
-        uint64_t own_ns = uv_hrtime() + timeout_us * 1000;
+        uint64_t own_ns = lookup->arrival_ns + timeout_us * 1000;
         lookup->deadline_ns = own_ns < deadline_ns ? own_ns : deadline_ns;
     }
     return true;
@@ -152,134 +170,249 @@ static bool check(struct eb_lookup *lookup)
         .arena = &lookup->arena,
         .pool = eb_loop_answer_pool(lookup->home->loop),
     };
-    if (!eb_plan_check(&lookup->plan, &lookup->error)) {
-        return false;
-    }
-    lookup->answer = eb_plan_answer(&lookup->plan, &lookup->error);
-    lookup->state = EB_LOOKUP_CHECKED;
-    return lookup->answer != NULL;
+    return eb_plan_check(&lookup->plan, &lookup->error);
 }
 
-static bool is_late(const struct eb_lookup *lookup)
+/* Lays out the answer of a part with results [first, first + count), whose jobs become its work. */
+static bool lay_out(
+    struct eb_lookup *lookup, struct eb_lookup_part *part, size_t first, size_t count)
 {
-    return uv_hrtime() >= lookup->deadline_ns;
+    struct eb_plan *plan = &lookup->plan;
+    const struct eb_plan_result *results = plan->results + first;
+    *part = (struct eb_lookup_part){.lookup = lookup};
+    for (size_t i = 0; i < count; i++) {
+        if (results[i].status == EB_STATUS_OK) {
+            part->work.jobs = part->work.jobs ? part->work.jobs : plan->jobs + results[i].job_first;
+            part->work.job_count += (uint32_t)results[i].query_count;
+        }
+    }
+    for (uint32_t i = 0; i < part->work.job_count; i++) {
+        const struct eb_bag_job *job = &part->work.jobs[i];
+        part->work.weight_bytes += job->gather_bytes;
+    }
+    part->answer = eb_plan_answer(plan, first, count, &lookup->error);
+    part->work.weight_bytes += part->answer ? part->answer->size : 0;
+    lookup->part_count++;
+    return part->answer != NULL;
+}
+
+/* Lays out the answer, in parts where that is asked for and has a point. */
+static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
+{
+    const struct eb_plan *plan = &lookup->plan;
+    const bool is_in_parts =
+        lookup->request->partial && lookup->may_be_in_parts && !is_small && plan->result_count > 1;
+    lookup->parts = &lookup->whole;
+    if (!is_in_parts) {
+        return lay_out(lookup, &lookup->whole, 0, plan->result_count);
+    }
+    lookup->parts = eb_arena_take(&lookup->arena, plan->result_count * sizeof *lookup->parts);
+    if (!lookup->parts) {
+        return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
+    }
+    bool is_good = true;
+    for (size_t i = 0; i < plan->result_count && is_good; i++) {
+        is_good = lay_out(lookup, &lookup->parts[i], i, 1);
+    }
+    return is_good;
+}
+
+static uint32_t in_us(uint64_t from_ns, uint64_t to_ns)
+{
+    uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;
+    return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+/* What a part's peer is told of its times. */
+static void note_times(const struct eb_lookup *lookup, struct eb_outgoing *answer, uint64_t now_ns)
+{
+    uint64_t begun_ns = lookup->begun_ns ? lookup->begun_ns : now_ns;
+    eb_lookup_response_set_times(
+        eb_reply_body(answer), in_us(lookup->arrival_ns, begun_ns), in_us(begun_ns, now_ns));
 }
 
 /* The last step of every lookup: error or answer, never both. */
 static void conclude(struct eb_lookup *lookup)
 {
-    bool failed = lookup->error.status != EB_STATUS_OK;
-    if (!failed && is_late(lookup)) {
+    const uint64_t now_ns = uv_hrtime();
+    if (lookup->error.status == EB_STATUS_OK && now_ns >= lookup->deadline_ns) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed before the answer was ready");
-        failed = true;
     }
-    if (failed && lookup->answer) {
-        eb_outgoing_drop(lookup->answer);
-        lookup->answer = NULL;
+    if (lookup->error.status != EB_STATUS_OK) {
+        drop_answers(lookup);
+    } else {
+        note_times(lookup, lookup->answer, now_ns);
     }
+    lookup->part_count = 0;
     give_inputs(lookup);
     lookup->state = EB_LOOKUP_REPLYING;
 }
 
+/* A part that is not the last. What comes after an error is of no use to its peer. */
+static void give_part(struct eb_lookup *lookup, struct eb_outgoing *answer)
+{
+    const uint64_t now_ns = uv_hrtime();
+    if (lookup->error.status != EB_STATUS_OK || now_ns >= lookup->deadline_ns) {
+        eb_outgoing_drop(answer);
+        return;
+    }
+    note_times(lookup, answer, now_ns);
+    lookup->home->on_part(lookup, answer);
+}
+
 static void on_back(struct eb_mail *mail)
 {
-    struct eb_lookup *lookup =
-        (struct eb_lookup *)((char *)mail - offsetof(struct eb_lookup, mail));
+    struct eb_lookup_part *part =
+        (struct eb_lookup_part *)((char *)mail - offsetof(struct eb_lookup_part, mail));
+    struct eb_lookup *lookup = part->lookup;
     struct eb_lookup_home *home = lookup->home;
+    struct eb_outgoing *answer = part->answer;
+    part->answer = NULL;
+    lookup->open_part_count--;
     home->queued_count--;
-    if (lookup->outcome == EB_WORK_EXPIRED) {
+    if (lookup->begun_ns == 0 || part->work.begun_ns < lookup->begun_ns) {
+        lookup->begun_ns = part->work.begun_ns;
+    }
+    if (part->outcome == EB_WORK_EXPIRED && lookup->error.status == EB_STATUS_OK) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed while the request was queued");
     }
-    conclude(lookup);
-    home->on_finish(lookup);
+    if (lookup->open_part_count > 0) {
+        give_part(lookup, answer);
+    } else {
+        if (lookup->part_count > 1) {
+            eb_lookup_response_set_last(eb_reply_body(answer));
+        }
+        lookup->answer = answer;
+        conclude(lookup);
+        home->on_finish(lookup);
+    }
     eb_loop_release(home->loop);
 }
 
 /* On a thread of the executor. */
 static void on_work_done(struct eb_work *work, enum eb_work_outcome outcome)
 {
-    struct eb_lookup *lookup =
-        (struct eb_lookup *)((char *)work - offsetof(struct eb_lookup, work));
-    lookup->outcome = outcome;
-    lookup->mail.deliver = on_back;
-    eb_mailbox_post(eb_loop_mailbox(lookup->home->loop), &lookup->mail);
+    struct eb_lookup_part *part =
+        (struct eb_lookup_part *)((char *)work - offsetof(struct eb_lookup_part, work));
+    part->outcome = outcome;
+    part->mail.deliver = on_back;
+    eb_mailbox_post(eb_loop_mailbox(part->lookup->home->loop), &part->mail);
 }
 
 static bool is_small(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
-    uint64_t gather_bytes = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        gather_bytes += plan->jobs[i].gather_bytes;
-    }
-    gather_bytes *= eb_bag_ops_slowness(lookup->home->context->ops);
+    uint64_t gather_bytes = plan->gather_bytes * eb_bag_ops_slowness(lookup->home->context->ops);
     uint64_t work_us = gather_bytes / GATHER_BYTES_PER_US +
                        plan->values_bytes / WRITE_BYTES_PER_US + plan->result_rows / BAGS_PER_US;
-    return lookup->home->queued_count == 0 &&
+    return lookup->home->queued_count == 0 && lookup->request->priority == 0 &&
            work_us < lookup->home->context->limits->inline_below_us;
 }
 
-/* Hands the work over. false: refused, with its error set. */
-static bool submit(struct eb_lookup *lookup)
+/* Hands a part's work over. false: refused, with the lookup's error set. */
+static bool submit(struct eb_lookup *lookup, struct eb_lookup_part *part)
 {
     struct eb_lookup_home *home = lookup->home;
-    lookup->work = (struct eb_work){
-        .jobs = lookup->plan.jobs,
-        .job_count = (uint32_t)lookup->plan.count,
-        .weight_bytes = lookup->plan.gather_bytes + lookup->plan.values_bytes,
-        .deadline_ns = lookup->deadline_ns,
-        .cancelled = &lookup->cancelled,
-        .on_done = on_work_done,
-    };
-    lookup->state = EB_LOOKUP_QUEUED;
+    struct eb_admission admission;
+    part->work.deadline_ns = lookup->deadline_ns;
+    part->work.cancelled = &lookup->cancelled;
+    part->work.priority = lookup->request->priority;
+    part->work.source = lookup->conn;
+    part->work.on_done = on_work_done;
+    lookup->open_part_count++;
     home->queued_count++;
     eb_loop_hold(home->loop);
-    if (eb_executor_submit(home->context->executor, &lookup->work)) {
+    const enum eb_admit admit = eb_executor_admit(home->context->executor, &part->work, &admission);
+    if (admit == EB_ADMIT_TAKEN) {
         return true;
     }
-    lookup->state = EB_LOOKUP_CHECKED;
+    lookup->open_part_count--;
     home->queued_count--;
     eb_loop_release(home->loop);
-    uint64_t queue_us = home->context->limits->queue_bytes_max / GATHER_BYTES_PER_US;
-    lookup->pushback_ms = (uint32_t)(queue_us / 1000 + 1);
-    eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "the queue is full (queue_bytes_max); come again in %u ms", lookup->pushback_ms);
+    lookup->pushback_ms = admission.retry_after_ms;
+    if (admit == EB_ADMIT_LATE) {
+        eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
+            "the deadline cannot be met: more is queued before it; come again in %u ms",
+            lookup->pushback_ms);
+    } else {
+        eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "the queue is full (queue_bytes_max); come again in %u ms", lookup->pushback_ms);
+    }
     return false;
 }
 
-static void compute(const struct eb_lookup *lookup)
+/* Hands everything over. false: all of it was refused. */
+static bool submit_all(struct eb_lookup *lookup)
+{
+    const size_t part_count = lookup->part_count;
+    bool is_taken = true;
+    lookup->state = EB_LOOKUP_QUEUED;
+    for (size_t i = 0; i < part_count && is_taken; i++) {
+        is_taken = submit(lookup, &lookup->parts[i]);
+    }
+    if (!is_taken) {
+        /* What was taken before is dropped as soon as a thread comes to it. */
+        eb_lookup_cancel(lookup);
+    }
+    if (lookup->open_part_count == 0) {
+        lookup->state = EB_LOOKUP_CHECKED;
+        return false;
+    }
+    return true;
+}
+
+/* All of it, here and now. */
+static void compute(struct eb_lookup *lookup, uint64_t now_ns)
 {
     const struct eb_lookup_context *context = lookup->home->context;
-    const struct eb_bag_tile all = {
-        .jobs = lookup->plan.jobs,
-        .job_count = (uint32_t)lookup->plan.count,
-        .bag_end = lookup->plan.count > 0 ? lookup->plan.jobs[lookup->plan.count - 1].bag_count : 0,
-        .element_end = UINT32_MAX,
-    };
+    const struct eb_work *work = &lookup->whole.work;
     struct eb_bag_stream stream;
-    eb_bag_stream_init(&stream, context->ops, context->schedules);
-    if (all.job_count > 0) {
+    lookup->begun_ns = now_ns;
+    if (work->job_count > 0) {
+        const struct eb_bag_tile all = {
+            .jobs = work->jobs,
+            .job_count = work->job_count,
+            .bag_end = work->jobs[work->job_count - 1].bag_count,
+            .element_end = UINT32_MAX,
+        };
+        eb_bag_stream_init(&stream, context->ops, context->schedules);
         eb_bag_stream_pool(&stream, &all, NULL);
     }
+    lookup->answer = lookup->whole.answer;
+    lookup->whole.answer = NULL;
 }
 
 bool eb_lookup_run(struct eb_lookup *lookup)
 {
-    if (is_late(lookup)) {
+    const uint64_t now_ns = uv_hrtime();
+    if (now_ns >= lookup->deadline_ns) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed before the request was read");
     } else if (check(lookup)) {
-        if (!is_small(lookup) && submit(lookup)) {
-            return false;
-        }
-        if (lookup->error.status == EB_STATUS_OK) {
-            compute(lookup);
+        const bool is_inline = is_small(lookup);
+        if (lay_out_all(lookup, is_inline)) {
+            lookup->state = EB_LOOKUP_CHECKED;
+            if (!is_inline && submit_all(lookup)) {
+                return false;
+            }
+            if (lookup->error.status == EB_STATUS_OK) {
+                compute(lookup, now_ns);
+            }
         }
     }
     conclude(lookup);
     return true;
+}
+
+uint64_t eb_lookup_answer_bytes(const struct eb_lookup *lookup)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < lookup->part_count; i++) {
+        bytes += lookup->parts[i].answer ? lookup->parts[i].answer->size : 0;
+    }
+    return bytes;
 }
 
 void eb_lookup_cancel(struct eb_lookup *lookup)

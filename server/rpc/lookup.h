@@ -11,7 +11,7 @@
 #include "server/config.h"
 #include "server/models/repository.h"
 #include "server/net/loop.h"
-#include "server/rpc/plan.h"
+#include "server/rpc/plan_answer.h"
 #include "server/work/executor.h"
 
 /* What all lookups of a process share; read-only while serving. */
@@ -33,8 +33,10 @@ struct eb_lookup_home {
     struct eb_lookup *idle;         /* kept for the next requests */
     size_t idle_count;
     uint64_t queued_count; /* with the executor */
-    /* Called on the loop's thread for a lookup that eb_lookup_run left QUEUED. */
+    /* Called on the loop's thread for a lookup that eb_lookup_run left QUEUED: it is over. */
     void (*on_finish)(struct eb_lookup *lookup);
+    /* Before that, for a lookup that is answered in parts: takes one that is not the last. */
+    void (*on_part)(struct eb_lookup *lookup, struct eb_outgoing *part);
 };
 
 enum eb_lookup_state {
@@ -45,17 +47,30 @@ enum eb_lookup_state {
     EB_LOOKUP_REPLYING
 };
 
-struct eb_lookup {
+/* What of a lookup is computed and answered together: all of it, or one result. */
+struct eb_lookup_part {
     struct eb_mail mail; /* the way back from the executor */
     struct eb_work work;
+    struct eb_lookup *lookup;
+    enum eb_work_outcome outcome;
+    struct eb_outgoing *answer;
+};
+
+struct eb_lookup {
     struct eb_lookup_home *home;
     enum eb_lookup_state state;
-    enum eb_work_outcome outcome;
+    size_t part_count;
+    size_t open_part_count;       /* with the executor */
+    struct eb_lookup_part *parts; /* &whole, or from the arena */
+    struct eb_lookup_part whole;
     atomic_bool cancelled;
-    bool undecodable; /* the message was none: it ends a stream */
+    bool undecodable;     /* the message was none: it ends a stream */
+    bool may_be_in_parts; /* the service's: its call takes several answers */
     uint64_t request_id;
-    uint64_t deadline_ns;       /* uv_hrtime */
-    struct eb_outgoing *answer; /* NULL: error says why */
+    uint64_t arrival_ns; /* uv_hrtime, as are all times */
+    uint64_t begun_ns;   /* the first value; 0: none yet */
+    uint64_t deadline_ns;
+    struct eb_outgoing *answer; /* the last one; NULL: error says why */
     struct eb_error error;
     uint32_t pushback_ms; /* with RESOURCE_EXHAUSTED: when to come again */
     struct eb_grpc_message message;
@@ -84,5 +99,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
 /* Checks and computes what was read. true: it is over, answer or error are set; false: QUEUED,
  * home->on_finish follows. */
 bool eb_lookup_run(struct eb_lookup *lookup);
+/* Bytes of what has been laid out of its answer and is not sent yet. */
+uint64_t eb_lookup_answer_bytes(const struct eb_lookup *lookup);
 /* Nobody waits for it any longer. */
 void eb_lookup_cancel(struct eb_lookup *lookup);

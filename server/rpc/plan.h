@@ -1,7 +1,7 @@
-/* What a request asks for, checked and laid out: its queries as jobs of the kernels, and the bytes
- * of its answer with everything written but the pooled values.
- * Thread: the loop's. Memory: the structs from the request's arena, scratch and answer from the
- * loop's answer pool. */
+/* What a request asks for, checked: its queries and features as jobs of the kernels, and the
+ * results that they make.
+ * Thread: the loop's. Memory: the structs from the request's arena, scratch from the loop's answer
+ * pool. */
 #pragma once
 
 #include "proto/arena.h"
@@ -9,12 +9,24 @@
 #include "server/net/buffer_pool.h"
 #include "server/rpc/bag_query.h"
 
-/* One query of a plan. */
+/* One query, or one feature of a group. */
 struct eb_plan_query {
     struct eb_bag_query_place place;
     struct eb_bag_query query;
     struct eb_bag_extent extent;
     const struct eb_named_table *table;
+    uint64_t first_index; /* of a feature in its group's values; else 0 */
+};
+
+/* One BagResult: a query's, a group's, or that of all queries side by side. */
+struct eb_plan_result {
+    size_t query_first; /* of plan->queries */
+    size_t query_count;
+    size_t job_first;      /* of plan->jobs, one for each of its queries */
+    uint32_t number;       /* queries first, then groups */
+    bool is_joined;        /* its queries' results lie side by side */
+    enum eb_status status; /* not OK: it failed, and has no job */
+    const char *text;      /* why */
 };
 
 struct eb_plan {
@@ -23,10 +35,13 @@ struct eb_plan {
     const struct eb_limits *limits;
     const struct eb_bag_ops *ops;
     struct eb_arena *arena;
-    struct eb_buffer_pool *pool; /* of scratch and answer */
-    size_t count;                /* queries measured */
+    struct eb_buffer_pool *pool; /* of scratch and answers */
+    size_t query_count;          /* measured */
     struct eb_plan_query *queries;
-    struct eb_bag_job *jobs; /* [count], outputs set by eb_plan_answer */
+    size_t job_count;        /* checked */
+    struct eb_bag_job *jobs; /* outputs set by eb_plan_answer */
+    size_t result_count;
+    struct eb_plan_result *results;
     void *scratch;
     size_t scratch_bytes;
     uint64_t index_count;
@@ -35,11 +50,12 @@ struct eb_plan {
     uint64_t gather_bytes;
 };
 
-/* Checks everything. The first seven members are set, the rest zeroed. false: *error holds the
- * first fault, query by query, sizes before values. eb_plan_deinit is due either way. */
+/* Checks everything. The first six members are set, the rest zeroed. false: *error holds the first
+ * fault, query by query, sizes before values; with errors_per_query a result holds its own, and
+ * false is for what concerns the whole request. eb_plan_deinit is due either way. */
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error);
 /* Gives the scratch back. */
 void eb_plan_deinit(struct eb_plan *plan);
 
-/* Lays out the answer of a checked plan and points the jobs into it. NULL: *error. */
-struct eb_outgoing *eb_plan_answer(struct eb_plan *plan, struct eb_error *error);
+/* "No memory left for WHAT": always false. */
+bool eb_plan_refuse_memory(struct eb_error *error, const char *what);

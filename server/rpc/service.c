@@ -1,99 +1,13 @@
 #include "server/rpc/service.h"
 
-#include "server/rpc/method.h"
 #include "server/rpc/reply.h"
+#include "server/rpc/rpc_conn.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 /* Times request_bytes_max: what one connection's kept messages may hold. */
 #define KEPT_MESSAGES_MAX 2
-
-/* The service's state of one loop. */
-struct service_loop {
-    struct eb_lookup_home home;
-    const struct eb_service *service;
-    struct eb_arena arena; /* of catalogue answers */
-};
-
-/* The service's state of one connection. */
-struct eb_rpc_conn {
-    struct eb_conn *conn;
-    struct service_loop *loop;
-    struct eb_lookup *lookups; /* being worked on */
-    uint64_t in_flight;
-    uint64_t queued_answer_bytes; /* of lookups that the executor has */
-    uint64_t parked_count;        /* unary calls that wait until answers have been taken */
-    bool resuming;
-    uint64_t paused_count;     /* streams that are not read further */
-    uint64_t kept_bytes;       /* messages of unary calls that are not ended, or parked */
-    struct eb_rpc_call *calls; /* in the order in which they are served */
-    struct eb_rpc_call *last_call;
-};
-
-/* The service's state of one call. */
-struct eb_rpc_call {
-    struct eb_grpc_call *call;
-    struct eb_rpc_conn *conn;
-    const struct eb_method *method;
-    struct eb_rpc_call *next;
-    struct eb_rpc_call *previous;
-    struct eb_grpc_message message; /* of a unary call, until its request has ended */
-    uint64_t in_flight;             /* lookups of this call being worked on */
-    uint64_t deadline_ns;           /* uv_hrtime; UINT64_MAX: none */
-    bool has_message;
-    bool request_ended;
-    bool draining; /* a stream: no more is read, what was read is answered */
-    bool finished; /* its status has been sent */
-    bool paused;   /* a stream: not read further */
-    bool parked;   /* a unary call: its whole message is there and waits */
-};
-
-static const struct eb_limits *limits_of(const struct eb_rpc_conn *conn)
-{
-    return conn->loop->home.context->limits;
-}
-
-static void give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *message)
-{
-    eb_grpc_message_give(eb_loop_receive_memory(conn->loop->home.loop), message);
-}
-
-static void drop_kept_message(struct eb_rpc_call *call)
-{
-    if (call->message.bytes) {
-        call->conn->kept_bytes -= call->message.size;
-        give_message(call->conn, &call->message);
-    }
-}
-
-static void append_call(struct eb_rpc_call *call)
-{
-    struct eb_rpc_conn *conn = call->conn;
-    call->next = NULL;
-    call->previous = conn->last_call;
-    if (call->previous) {
-        call->previous->next = call;
-    } else {
-        conn->calls = call;
-    }
-    conn->last_call = call;
-}
-
-static void unlink_call(struct eb_rpc_call *call)
-{
-    struct eb_rpc_conn *conn = call->conn;
-    if (call->previous) {
-        call->previous->next = call->next;
-    } else {
-        conn->calls = call->next;
-    }
-    if (call->next) {
-        call->next->previous = call->previous;
-    } else {
-        conn->last_call = call->previous;
-    }
-}
 
 /* ---- the end of calls ---- */
 
@@ -165,53 +79,6 @@ static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
     eb_conn_mark(call->conn->conn);
 }
 
-static void unlink_lookup(struct eb_lookup *lookup)
-{
-    struct eb_rpc_conn *conn = lookup->conn;
-    if (!conn) {
-        return;
-    }
-    conn->in_flight--;
-    conn->queued_answer_bytes -= lookup->queued_answer_bytes;
-    if (lookup->previous) {
-        lookup->previous->next = lookup->next;
-    } else {
-        conn->lookups = lookup->next;
-    }
-    if (lookup->next) {
-        lookup->next->previous = lookup->previous;
-    }
-}
-
-/* Whether answers fill what the connection may have of them, taken by the peer or not. */
-static bool is_full(const struct eb_rpc_conn *conn)
-{
-    uint64_t answer_bytes = conn->queued_answer_bytes + eb_conn_waiting_bytes(conn->conn);
-    return answer_bytes >= limits_of(conn)->outbound_bytes_max;
-}
-
-/* Whether the connection has as much going on as it may. */
-static bool is_busy(const struct eb_rpc_conn *conn)
-{
-    return conn->in_flight >= limits_of(conn)->in_flight_max || is_full(conn);
-}
-
-static void pause_stream(struct eb_rpc_call *call)
-{
-    if (call->method->kind == EB_METHOD_LOOKUP_STREAM && !call->paused && !call->finished) {
-        call->paused = true;
-        call->conn->paused_count++;
-        eb_grpc_call_pause(call->call);
-    }
-}
-
-static void pause_streams(struct eb_rpc_conn *conn)
-{
-    for (struct eb_rpc_call *call = conn->calls; call; call = call->next) {
-        pause_stream(call);
-    }
-}
-
 static void resume(struct eb_rpc_conn *conn);
 
 /* Answers what is over and gives everything back. */
@@ -219,7 +86,7 @@ static void end_lookup(struct eb_lookup *lookup)
 {
     struct eb_rpc_conn *conn = lookup->conn;
     struct eb_rpc_call *call = lookup->call;
-    unlink_lookup(lookup);
+    eb_rpc_conn_unlink(lookup);
     if (call) {
         call->in_flight--;
         answer(call, lookup);
@@ -231,64 +98,86 @@ static void end_lookup(struct eb_lookup *lookup)
     }
 }
 
-/* ---- requests ---- */
-
-/* Whether another lookup of the same stream in flight has this id. */
-static bool is_in_flight(const struct eb_lookup *lookup)
+/* A part of a lookup's answer, others of which are still to come. */
+static void answer_part(struct eb_lookup *lookup, struct eb_outgoing *part)
 {
-    for (const struct eb_lookup *other = lookup->conn->lookups; other; other = other->next) {
-        if (other != lookup && other->call == lookup->call &&
-            other->request_id == lookup->request_id) {
-            return true;
-        }
+    struct eb_rpc_call *call = lookup->call;
+    if (lookup->conn) {
+        lookup->conn->queued_answer_bytes -= part->size;
+        lookup->queued_answer_bytes -= part->size;
     }
-    return false;
+    if (!call || call->finished) {
+        eb_outgoing_drop(part);
+        return;
+    }
+    eb_grpc_call_answer(call->call, part);
+    eb_conn_mark(call->conn->conn);
 }
 
-static void link_lookup(struct eb_lookup *lookup, struct eb_rpc_call *call)
+/* ---- requests ---- */
+
+/* Drops the answer of what has this id, if that is still to come. */
+static void withdraw(struct eb_rpc_call *call, uint64_t request_id)
 {
-    struct eb_rpc_conn *conn = call->conn;
-    lookup->conn = conn;
-    lookup->call = call;
-    lookup->next = conn->lookups;
-    if (conn->lookups) {
-        conn->lookups->previous = lookup;
+    struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
+    if (lookup) {
+        eb_lookup_cancel(lookup);
+        lookup->call = NULL;
+        call->in_flight--;
+        finish_stream_if_over(call);
     }
-    conn->lookups = lookup;
-    conn->in_flight++;
-    call->in_flight++;
+}
+
+/* That a request can be told from others. */
+static bool check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
+{
+    if (call->method->kind != EB_METHOD_LOOKUP_STREAM) {
+        if (lookup->request->cancel) {
+            eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
+                "cancel is for streams; a unary call is cancelled by resetting it");
+        }
+    } else if (eb_rpc_call_find(call, lookup->request_id)) {
+        eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
+            "request_id %llu is in flight on this stream already",
+            (unsigned long long)lookup->request_id);
+    }
+    return lookup->error.status == EB_STATUS_OK;
 }
 
 static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
     struct eb_rpc_conn *conn = call->conn;
-    uint64_t longest_ns = uv_hrtime() + limits_of(conn)->deadline_max_ms * 1000000;
+    uint64_t longest_ns = uv_hrtime() + eb_rpc_conn_limits(conn)->deadline_max_ms * 1000000;
     struct eb_lookup *lookup = eb_lookup_take(&conn->loop->home);
     if (!lookup) {
-        give_message(conn, &message);
+        eb_rpc_conn_give_message(conn, &message);
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
         return;
     }
-    link_lookup(lookup, call);
+    const bool is_stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
+    lookup->may_be_in_parts = is_stream;
     bool over = !eb_lookup_read(
         lookup, message, call->deadline_ns < longest_ns ? call->deadline_ns : longest_ns);
-    if (!over && call->method->kind == EB_METHOD_LOOKUP_STREAM && is_in_flight(lookup)) {
-        over = true;
-        eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
-            "request_id %llu is in flight on this stream already",
-            (unsigned long long)lookup->request_id);
+    if (!over && is_stream && lookup->request->cancel) {
+        withdraw(call, lookup->request_id);
+        eb_lookup_give(lookup);
+        return;
     }
+    if (!over) {
+        over = !check_id(call, lookup);
+    }
+    eb_rpc_conn_link(lookup, call);
     if (over || eb_lookup_run(lookup)) {
         end_lookup(lookup);
     } else {
-        lookup->queued_answer_bytes = lookup->answer->size;
+        lookup->queued_answer_bytes = eb_lookup_answer_bytes(lookup);
         conn->queued_answer_bytes += lookup->queued_answer_bytes;
     }
 }
 
 static void answer_catalogue(struct eb_rpc_call *call)
 {
-    struct service_loop *loop = call->conn->loop;
+    struct eb_service_loop *loop = call->conn->loop;
     struct eb_error error;
     struct eb_catalogue_call asked = {
         .repository = loop->home.context->repository,
@@ -298,22 +187,16 @@ static void answer_catalogue(struct eb_rpc_call *call)
         .bytes = call->message.bytes,
         .size = call->message.size,
     };
-    eb_arena_reset(&loop->arena, limits_of(call->conn)->response_bytes_max);
+    eb_arena_reset(&loop->arena, eb_rpc_conn_limits(call->conn)->response_bytes_max);
     struct eb_outgoing *made = call->method->answer(&asked, &error);
     eb_arena_reset(&loop->arena, 0);
-    drop_kept_message(call);
+    eb_rpc_call_drop_message(call);
     if (!made) {
         finish(call, error.status, error.text);
         return;
     }
     eb_grpc_call_answer(call->call, made);
     finish(call, EB_STATUS_OK, NULL);
-}
-
-static void unpark(struct eb_rpc_call *call)
-{
-    call->conn->parked_count -= call->parked;
-    call->parked = false;
 }
 
 /* A unary call whose request is whole. */
@@ -336,13 +219,13 @@ static void start_unary(struct eb_rpc_call *call)
         finish(call, EB_STATUS_UNIMPLEMENTED, "a unary call needs one message; there was none");
         return;
     }
-    if (conn->in_flight >= limits_of(conn)->in_flight_max) {
-        drop_kept_message(call);
+    if (conn->in_flight >= eb_rpc_conn_limits(conn)->in_flight_max) {
+        eb_rpc_call_drop_message(call);
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "this connection has too many requests being worked on (in_flight_max)");
         return;
     }
-    if (is_full(conn)) {
+    if (eb_rpc_conn_is_full(conn)) {
         call->parked = true;
         conn->parked_count++;
         return;
@@ -361,19 +244,20 @@ static void resume(struct eb_rpc_conn *conn)
     }
     conn->resuming = true;
     struct eb_rpc_call *stream = NULL;
-    for (struct eb_rpc_call *call = conn->calls; call && !is_busy(conn); call = call->next) {
+    for (struct eb_rpc_call *call = conn->calls; call && !eb_rpc_conn_is_busy(conn);
+         call = call->next) {
         if (call->parked) {
-            unpark(call);
+            eb_rpc_call_unpark(call);
             start_ready(call);
         } else if (!stream && call->paused && !call->draining) {
             stream = call;
         }
     }
-    if (stream && !is_busy(conn)) {
+    if (stream && !eb_rpc_conn_is_busy(conn)) {
         stream->paused = false;
         conn->paused_count--;
-        unlink_call(stream);
-        append_call(stream);
+        eb_rpc_call_unlink(stream);
+        eb_rpc_call_append(stream);
         eb_grpc_call_resume(stream->call);
         eb_conn_mark(conn->conn);
     }
@@ -385,8 +269,8 @@ static void resume(struct eb_rpc_conn *conn)
 static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
 {
     uint64_t now_ns = uv_hrtime();
-    uint64_t timeout_us = eb_method_timeout_us(
-        call->method, call->call->timeout_us, limits_of(call->conn)->deadline_max_ms * 1000);
+    uint64_t timeout_us = eb_method_timeout_us(call->method, call->call->timeout_us,
+        eb_rpc_conn_limits(call->conn)->deadline_max_ms * 1000);
     bool endless = timeout_us == 0 || timeout_us > (UINT64_MAX - now_ns) / 1000;
     return endless ? UINT64_MAX : now_ns + timeout_us * 1000;
 }
@@ -410,14 +294,14 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     call->conn = conn;
     call->method = method;
     call->deadline_ns = call_deadline_ns(call);
-    append_call(call);
+    eb_rpc_call_append(call);
     grpc_call->user = call;
     if (method->kind == EB_METHOD_LOOKUP_STREAM && eb_loop_is_draining(conn->loop->home.loop)) {
         call->draining = true;
         finish_stream_if_over(call);
     }
-    if (is_busy(conn)) {
-        pause_stream(call);
+    if (eb_rpc_conn_is_busy(conn)) {
+        eb_rpc_call_pause(call);
     }
 }
 
@@ -428,10 +312,10 @@ static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message messag
     call->has_message = true;
     call->message = message;
     conn->kept_bytes += message.size;
-    if (conn->kept_bytes > KEPT_MESSAGES_MAX * limits_of(conn)->request_bytes_max) {
+    if (conn->kept_bytes > KEPT_MESSAGES_MAX * eb_rpc_conn_limits(conn)->request_bytes_max) {
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "too many bytes of calls that have a message and are not ended");
-        drop_kept_message(call);
+        eb_rpc_call_drop_message(call);
     }
 }
 
@@ -441,12 +325,12 @@ static void on_message(
     struct eb_rpc_call *call = grpc_call->user;
     struct eb_rpc_conn *conn = eb_conn_user(context);
     if (!call || call->finished || call->draining) {
-        give_message(conn, &message);
+        eb_rpc_conn_give_message(conn, &message);
         return;
     }
     if (call->method->kind != EB_METHOD_LOOKUP_STREAM) {
         if (call->has_message) {
-            give_message(conn, &message);
+            eb_rpc_conn_give_message(conn, &message);
             finish(
                 call, EB_STATUS_UNIMPLEMENTED, "a unary call takes one message; there were more");
             return;
@@ -455,8 +339,8 @@ static void on_message(
         return;
     }
     start_lookup(call, message);
-    if (is_busy(conn)) {
-        pause_streams(conn);
+    if (eb_rpc_conn_is_busy(conn)) {
+        eb_rpc_conn_pause(conn);
     }
 }
 
@@ -488,10 +372,10 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
             eb_lookup_cancel(lookup);
         }
     }
-    drop_kept_message(call);
+    eb_rpc_call_drop_message(call);
     conn->paused_count -= call->paused;
-    unpark(call);
-    unlink_call(call);
+    eb_rpc_call_unpark(call);
+    eb_rpc_call_unlink(call);
     free(call);
 }
 
@@ -517,8 +401,8 @@ static void on_conn_tick(struct eb_conn *conn)
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
         if (now_ns >= call->deadline_ns) {
             finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the call's deadline passed");
-            drop_kept_message(call);
-            unpark(call);
+            eb_rpc_call_drop_message(call);
+            eb_rpc_call_unpark(call);
         }
     }
 }
@@ -557,7 +441,7 @@ static void on_conn_close(struct eb_conn *conn)
 static void *on_loop_open(struct eb_loop *loop)
 {
     const struct eb_service *service = eb_loop_options(loop)->service;
-    struct service_loop *state = calloc(1, sizeof *state);
+    struct eb_service_loop *state = calloc(1, sizeof *state);
     if (!state) {
         return NULL;
     }
@@ -567,6 +451,7 @@ static void *on_loop_open(struct eb_loop *loop)
         .loop = loop,
         .answer_memory = eb_buffer_pool_memory(eb_loop_answer_pool(loop)),
         .on_finish = end_lookup,
+        .on_part = answer_part,
     };
     eb_arena_init(&state->arena, &state->home.answer_memory);
     return state;
@@ -574,7 +459,7 @@ static void *on_loop_open(struct eb_loop *loop)
 
 static void on_loop_close(struct eb_loop *loop)
 {
-    struct service_loop *state = eb_loop_user(loop);
+    struct eb_service_loop *state = eb_loop_user(loop);
     eb_lookup_home_deinit(&state->home);
     eb_arena_deinit(&state->arena);
     free(state);

@@ -28,12 +28,25 @@ static void check_guard(const uint8_t *data, size_t size)
     embag__v1__lookup_request__free_unpacked(message, NULL);
 }
 
+/* Counts the faults, which have a reason each. */
+static size_t count_faults(const struct eb_wire_request *request)
+{
+    size_t count = 0;
+    size_t queries = request->query_count;
+    for (size_t i = 0; i < queries + request->group_count; i++) {
+        const struct eb_error *fault =
+            i < queries ? request->queries[i].fault : request->groups[i - queries].fault;
+        assert(!fault || (fault->status == EB_STATUS_INVALID_ARGUMENT && fault->text[0] != 0));
+        count += fault != NULL;
+    }
+    return count;
+}
+
 static void check_round_trip(struct eb_arena *arena, const struct eb_wire_request *request)
 {
-    size_t count = request->query_count;
-    const struct eb_error *fault = count > 0 ? request->queries[count - 1].fault : NULL;
-    if (fault) {
-        assert(fault->status == EB_STATUS_INVALID_ARGUMENT && fault->text[0] != 0);
+    size_t faults = count_faults(request);
+    assert(faults <= 1 || request->errors_per_query);
+    if (faults > 0) {
         return;
     }
     size_t size = eb_lookup_request_bytes(request);
@@ -43,7 +56,9 @@ static void check_round_trip(struct eb_arena *arena, const struct eb_wire_reques
     struct eb_decode_failure failure;
     const struct eb_wire_request *again =
         eb_lookup_request_decode(arena, bytes, size, &limits, &failure);
-    assert(again && again->query_count == count);
+    assert(again && count_faults(again) == 0);
+    assert(again->query_count == request->query_count);
+    assert(again->group_count == request->group_count);
     assert(eb_lookup_request_bytes(again) == size);
     free(bytes);
 }

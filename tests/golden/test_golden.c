@@ -97,6 +97,28 @@ static struct eb_wire_query repeated_query[] = {{.table = "t",
     .weights_bytes = sizeof weights,
     .weights_type = 1}};
 
+static struct eb_wire_query one_bag_query[] = {
+    {.table = "t", .indices = {seven, sizeof seven, 4, ""}, .num_bags = 1}};
+static const char *const two_features[] = {"user", "item"};
+static const int32_t group_lengths[] = {1, 0, 2, 0};
+static const int32_t whole_offsets[] = {0, 1};
+static struct eb_wire_group two_groups[] = {
+    {.name = "",
+        .feature_count = 2,
+        .features = two_features,
+        .bags = 2,
+        .values = {even_indices, sizeof even_indices, 8, ""},
+        .lengths = {group_lengths, sizeof group_lengths, 4, ""},
+        .weights = weights,
+        .weights_bytes = sizeof weights,
+        .weights_type = 1,
+        .reduction = 2,
+        .missing = 2},
+    {.name = "sparse",
+        .bags = 1,
+        .values = {seven, sizeof seven, 4, ""},
+        .offsets = {whole_offsets, sizeof whole_offsets, 4, ""}}};
+
 /* What a request file says. */
 struct golden_request {
     const char *name;
@@ -120,6 +142,20 @@ static const struct golden_request requests[] = {
             .query_count = 2,
             .queries = no_layout_queries},
         false},
+    {"request_groups",
+        {.request_id = 5,
+            .model = "m",
+            .timeout_us = 1500,
+            .partial = true,
+            .errors_per_query = true,
+            .report_missing = true,
+            .priority = 1,
+            .query_count = 1,
+            .queries = one_bag_query,
+            .group_count = 2,
+            .groups = two_groups},
+        false},
+    {"request_cancel", {.request_id = 5, .model = "", .cancel = true}, false},
     {"request_repeated", {.model = "", .query_count = 1, .queries = repeated_query}, true},
 };
 #define REQUEST_COUNT (sizeof requests / sizeof *requests)
@@ -156,6 +192,27 @@ static void assert_same_query(const struct eb_wire_query *actual, const struct e
     }
 }
 
+static void assert_same_group(const struct eb_wire_group *actual, const struct eb_wire_group *said)
+{
+    assert_null(actual->fault);
+    assert_string_equal(actual->name, said->name);
+    assert_int_equal(actual->feature_count, said->feature_count);
+    for (size_t i = 0; i < said->feature_count; i++) {
+        assert_string_equal(actual->features[i], said->features[i]);
+    }
+    assert_int_equal(actual->bags, said->bags);
+    assert_same_array(&actual->values, &said->values);
+    assert_same_array(&actual->lengths, &said->lengths);
+    assert_same_array(&actual->offsets, &said->offsets);
+    assert_int_equal(actual->weights_type, said->weights_type);
+    assert_int_equal(actual->weights_bytes, said->weights_bytes);
+    if (said->weights_bytes > 0) {
+        assert_memory_equal(actual->weights, said->weights, said->weights_bytes);
+    }
+    assert_int_equal(actual->reduction, said->reduction);
+    assert_int_equal(actual->missing, said->missing);
+}
+
 static void reads_requests(void **state)
 {
     (void)state;
@@ -176,6 +233,15 @@ static void reads_requests(void **state)
         assert_int_equal(actual->timeout_us, said->timeout_us);
         assert_int_equal(actual->output_type, said->output_type);
         assert_int_equal(actual->concat, said->concat);
+        assert_int_equal(actual->partial, said->partial);
+        assert_int_equal(actual->cancel, said->cancel);
+        assert_int_equal(actual->errors_per_query, said->errors_per_query);
+        assert_int_equal(actual->report_missing, said->report_missing);
+        assert_int_equal(actual->priority, said->priority);
+        assert_int_equal(actual->group_count, said->group_count);
+        for (size_t g = 0; g < said->group_count; g++) {
+            assert_same_group(&actual->groups[g], &said->groups[g]);
+        }
         assert_int_equal(actual->query_count, said->query_count);
         for (size_t q = 0; q < said->query_count; q++) {
             assert_same_query(&actual->queries[q], &said->queries[q]);
@@ -280,6 +346,19 @@ static struct eb_wire_result concat_result[] = {
         .values = (const uint8_t *)two_values,
         .values_bytes = sizeof two_values},
 };
+static const uint8_t positions[] = {0, 0, 0, 0, 3, 1, 0, 0};
+static struct eb_wire_result partial_results[] = {
+    {.query = 1,
+        .type = 1,
+        .shape_count = 2,
+        .shape = one_by_two,
+        .missing = 2,
+        .missing_positions = positions,
+        .missing_positions_bytes = sizeof positions,
+        .values = (const uint8_t *)two_values,
+        .values_bytes = sizeof two_values},
+    {.query = 2, .error_code = 11, .error_message = "wrong"},
+};
 
 static const struct {
     const char *name;
@@ -296,6 +375,16 @@ static const struct {
                             .error_message = "",
                             .result_count = 1,
                             .results = concat_result}},
+    {"response_partial", {.request_id = 5,
+                             .model = "m",
+                             .version = 7,
+                             .error_message = "",
+                             .more = true,
+                             .queue_us = 300,
+                             .compute_us = 70000,
+                             .is_timed = true,
+                             .result_count = 2,
+                             .results = partial_results}},
     {"response_error", {.request_id = 9, .model = "", .error_code = 11, .error_message = "wrong"}},
 };
 #define RESPONSE_COUNT (sizeof responses / sizeof *responses)
@@ -319,12 +408,21 @@ static void assert_same_result(
     assert_int_equal(actual->query, said->query);
     assert_int_equal(actual->type, said->type);
     assert_int_equal(actual->shape_count, said->shape_count);
-    assert_memory_equal(actual->shape, said->shape, said->shape_count * sizeof *said->shape);
+    for (size_t i = 0; i < said->shape_count; i++) {
+        assert_int_equal(actual->shape[i], said->shape[i]);
+    }
     assert_int_equal(actual->missing, said->missing);
     assert_int_equal(actual->missing_by_query_count, said->missing_by_query_count);
     for (size_t i = 0; i < said->missing_by_query_count; i++) {
         assert_int_equal(actual->missing_by_query[i], said->missing_by_query[i]);
     }
+    assert_int_equal(actual->missing_positions_bytes, said->missing_positions_bytes);
+    if (said->missing_positions_bytes > 0) {
+        assert_memory_equal(
+            actual->missing_positions, said->missing_positions, said->missing_positions_bytes);
+    }
+    assert_int_equal(actual->error_code, said->error_code);
+    assert_string_equal(actual->error_message, said->error_message ? said->error_message : "");
     assert_int_equal(actual->values_bytes, said->values_bytes);
     if (said->values_bytes > 0) {
         assert_memory_equal(actual->values, said->values, said->values_bytes);
@@ -358,6 +456,9 @@ static void reads_responses_and_survives_them_cut_anywhere(void **state)
         assert_int_equal(actual->version, said->version);
         assert_int_equal(actual->error_code, said->error_code);
         assert_string_equal(actual->error_message, said->error_message);
+        assert_int_equal(actual->more, said->more);
+        assert_int_equal(actual->queue_us, said->queue_us);
+        assert_int_equal(actual->compute_us, said->compute_us);
         assert_int_equal(actual->result_count, said->result_count);
         for (size_t r = 0; r < said->result_count; r++) {
             assert_same_result(&actual->results[r], &said->results[r]);

@@ -302,10 +302,8 @@ class BadValues(BadRequest):
         self.refused(INVALID, r'queries\[0\].*weights', request(both))
 
     def test_refuses_what_is_not_built_by_name(self):
-        fields = {'partial': True, 'cancel': True, 'errors_per_query': True, 'report_missing': True,
-                  'unnormalized': True, 'min_sequence': 1, 'shard_epoch': 1, 'traceparent': 'x',
-                  'priority': 1, 'version_label': 'x', 'allow_incomplete': True,
-                  'groups': [pb.FeatureGroup(bags=1)]}
+        fields = {'unnormalized': True, 'min_sequence': 1, 'shard_epoch': 1, 'traceparent': 'x',
+                  'version_label': 'x', 'allow_incomplete': True}
         for name, value in fields.items():
             self.refused('UNIMPLEMENTED', r'\b%s\b' % name, request(**{name: value}))
 

@@ -55,7 +55,7 @@ class Streams(ServedTest):
     def test_errors_are_answers(self):
         requests = [one_row(1, request_id=1), one_row(9, request_id=2),
                     one_row(2, request_id=3), one_row(0, request_id=4, model='nowhere'),
-                    one_row(3, request_id=5), one_row(0, request_id=6, partial=True)]
+                    one_row(3, request_id=5), one_row(0, request_id=6, unnormalized=True)]
         answers = {a.request_id: a for a in self.client.stream(requests)}
         self.assertEqual([answers[n].error_code for n in range(1, 7)], [0, 11, 0, 5, 0, 12])
         self.assertRegex(answers[2].error_message, r'queries\[0\] "emb_table": indices\w*\[0\] = 9')

@@ -159,7 +159,8 @@ const TESTS = {
     request.queries[0].offsets_i64 = ints([0, 2, 1]);
     await fails(lookup(client, request), grpc.status.INVALID_ARGUMENT, /offsets\w*\[2\] = 1/);
     await fails(lookup(client, example({ model: 'nowhere' })), grpc.status.NOT_FOUND, /nowhere/);
-    await fails(lookup(client, example({ partial: true })), grpc.status.UNIMPLEMENTED, /partial/);
+    await fails(lookup(client, example({ unnormalized: true })), grpc.status.UNIMPLEMENTED,
+      /unnormalized/);
   },
 
   'refuses answers above 4 MiB by default': async (client) => {

@@ -148,27 +148,17 @@ static void refuses_a_query_without_a_table(void **state)
 static void refuses_each_field_that_is_not_built(void **state)
 {
     (void)state;
-    Embag__V1__FeatureGroup group = EMBAG__V1__FEATURE_GROUP__INIT;
-    Embag__V1__FeatureGroup *groups[] = {&group};
-    static const char *const names[] = {"partial", "groups", "cancel", "errors_per_query",
-        "report_missing", "unnormalized", "min_sequence", "shard_epoch", "traceparent", "priority",
-        "version_label", "allow_incomplete"};
+    static const char *const names[] = {"unnormalized", "min_sequence", "shard_epoch",
+        "traceparent", "version_label", "allow_incomplete"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
         message.request_id = 5;
-        message.partial = i == 0;
-        message.n_groups = i == 1;
-        message.groups = groups;
-        message.cancel = i == 2;
-        message.errors_per_query = i == 3;
-        message.report_missing = i == 4;
-        message.unnormalized = i == 5;
-        message.min_sequence = i == 6;
-        message.shard_epoch = i == 7;
-        message.traceparent = i == 8 ? "00-1-1-00" : "";
-        message.priority = i == 9;
-        message.version_label = i == 10 ? "stable" : "";
-        message.allow_incomplete = i == 11;
+        message.unnormalized = i == 0;
+        message.min_sequence = i == 1;
+        message.shard_epoch = i == 2;
+        message.traceparent = i == 3 ? "00-1-1-00" : "";
+        message.version_label = i == 4 ? "stable" : "";
+        message.allow_incomplete = i == 5;
         char text[64];
         snprintf(text, sizeof text, "%s is not implemented", names[i]);
         trial_refuse(&message, EB_STATUS_UNIMPLEMENTED, text);
@@ -189,8 +179,54 @@ static void reports_the_request_before_its_queries_and_the_first_of_these(void *
     message.n_queries = 4;
     message.queries = queries;
     assert_faulty(&message, 2, "queries[2] \"bad\": missing = 99 is no value of Missing");
-    message.cancel = true;
-    trial_refuse(&message, EB_STATUS_UNIMPLEMENTED, "cancel is not implemented");
+    message.unnormalized = true;
+    trial_refuse(&message, EB_STATUS_UNIMPLEMENTED, "unnormalized is not implemented");
+}
+
+static void goes_on_behind_a_fault_with_errors_per_query(void **state)
+{
+    (void)state;
+    Embag__V1__BagQuery good = EMBAG__V1__BAG_QUERY__INIT;
+    Embag__V1__BagQuery bad = EMBAG__V1__BAG_QUERY__INIT;
+    Embag__V1__BagQuery worse = EMBAG__V1__BAG_QUERY__INIT;
+    good.table = "good";
+    good.num_bags = 3;
+    bad.table = "bad";
+    bad.missing = (Embag__V1__Missing)99;
+    Embag__V1__BagQuery *queries[] = {&bad, &good, &worse, &good};
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.errors_per_query = true;
+    message.n_queries = 4;
+    message.queries = queries;
+    struct trial trial;
+    trial_accept(&trial, &message);
+    assert_int_equal(trial.request->query_count, 4);
+    const struct eb_wire_query *read = trial.request->queries;
+    assert_string_equal(
+        read[0].fault->text, "queries[0] \"bad\": missing = 99 is no value of Missing");
+    assert_string_equal(read[2].fault->text, "queries[2] \"\": table is empty");
+    for (size_t i = 1; i < 4; i += 2) {
+        assert_null(read[i].fault);
+        assert_string_equal(read[i].table, "good");
+        assert_int_equal(read[i].num_bags, 3);
+    }
+    trial_deinit(&trial);
+}
+
+static void limits_the_priority(void **state)
+{
+    (void)state;
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    for (uint32_t priority = 0; priority <= 1; priority++) {
+        message.priority = priority;
+        struct trial trial;
+        trial_accept(&trial, &message);
+        assert_int_equal(trial.request->priority, priority);
+        trial_deinit(&trial);
+    }
+    message.priority = 2;
+    trial_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
+        "priority = 2: priority is 0 (interactive) or 1 (batch)");
 }
 
 /* Requests of the most queries, which are as short as queries get, and of one more. */
@@ -318,6 +354,8 @@ int main(void)
         cmocka_unit_test(refuses_a_query_without_a_table),
         cmocka_unit_test(refuses_each_field_that_is_not_built),
         cmocka_unit_test(reports_the_request_before_its_queries_and_the_first_of_these),
+        cmocka_unit_test(goes_on_behind_a_fault_with_errors_per_query),
+        cmocka_unit_test(limits_the_priority),
         cmocka_unit_test(limits_the_number_of_queries),
         cmocka_unit_test(limits_names),
         cmocka_unit_test(names_the_request_that_it_cannot_decode),

@@ -112,6 +112,120 @@ static void encodes_an_error(void **state)
     free(bytes);
 }
 
+static void encodes_one_of_several_answers(void **state)
+{
+    (void)state;
+    struct eb_wire_response response = {
+        .model = "m", .error_message = "", .more = true, .queue_us = 17, .compute_us = UINT32_MAX};
+    size_t size = 0;
+    uint8_t *bytes = encode(&response, &size, NULL);
+    Embag__V1__LookupResponse *read = read_back(bytes, size);
+    assert_true(read->more);
+    assert_int_equal(read->queue_us, 17);
+    assert_true(read->compute_us == UINT32_MAX);
+    embag__v1__lookup_response__free_unpacked(read, NULL);
+    free(bytes);
+}
+
+static void encodes_what_became_of_each_query(void **state)
+{
+    (void)state;
+    static const uint8_t positions[] = {0, 0, 0, 0, 1, 1, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF};
+    struct eb_wire_result results[] = {
+        {.query = 1, .error_code = 11, .error_message = "no such row"},
+        {.query = 2,
+            .type = 1,
+            .missing = 3,
+            .missing_positions = positions,
+            .missing_positions_bytes = sizeof positions,
+            .values = (const uint8_t *)"1234",
+            .values_bytes = 4},
+    };
+    struct eb_wire_response response = {
+        .model = "m", .error_message = "", .result_count = 2, .results = results};
+    uint8_t *values_at[2];
+    size_t size = 0;
+    uint8_t *bytes = encode(&response, &size, values_at);
+    Embag__V1__LookupResponse *read = read_back(bytes, size);
+    assert_int_equal(read->results[0]->query, 1);
+    assert_int_equal(read->results[0]->error_code, 11);
+    assert_string_equal(read->results[0]->error_message, "no such row");
+    assert_int_equal(read->results[0]->values.len, 0);
+    const Embag__V1__BagResult *result = read->results[1];
+    assert_int_equal(result->error_code, 0);
+    assert_string_equal(result->error_message, "");
+    assert_int_equal(result->missing_positions.len, sizeof positions);
+    assert_memory_equal(result->missing_positions.data, positions, sizeof positions);
+    assert_memory_equal(result->values.data, "1234", 4);
+    /* Values are the message's last bytes. */
+    assert_ptr_equal(values_at[1] + 4, bytes + size);
+    embag__v1__lookup_response__free_unpacked(read, NULL);
+    free(bytes);
+}
+
+static void makes_a_part_the_last_one(void **state)
+{
+    (void)state;
+    struct eb_wire_response response = {
+        .request_id = 7, .model = "m", .error_message = "", .more = true, .is_timed = true};
+    size_t size = 0;
+    uint8_t *values_at = NULL;
+    uint8_t *bytes = encode(&response, &size, &values_at);
+    for (unsigned i = 0; i < 2; i++) {
+        Embag__V1__LookupResponse *read = embag__v1__lookup_response__unpack(NULL, size, bytes);
+        assert_non_null(read);
+        assert_int_equal(read->more, i == 0);
+        assert_int_equal(read->request_id, 7);
+        embag__v1__lookup_response__free_unpacked(read, NULL);
+        eb_lookup_response_set_last(bytes);
+    }
+    free(bytes);
+}
+
+/* Times are written over each other in place; numbers of one byte, of many, and of none. */
+static void writes_times_into_an_answer_that_is_laid_out(void **state)
+{
+    (void)state;
+    struct eb_wire_result result = {.query = 3,
+        .type = 1,
+        .shape_count = 4,
+        .shape = shape,
+        .values = (const uint8_t *)"12345678",
+        .values_bytes = 8};
+    struct eb_wire_response response = {.request_id = 7,
+        .model = "m",
+        .version = 5,
+        .error_message = "",
+        .is_timed = true,
+        .queue_us = 5,
+        .compute_us = 6,
+        .result_count = 1,
+        .results = &result};
+    static const uint32_t times[][2] = {
+        {5, 6}, {0, 0}, {1, 127}, {128, 16384}, {UINT32_MAX, 1 << 28}, {0, UINT32_MAX}, {9, 0}};
+    uint8_t *values_at = NULL;
+    size_t size = 0;
+    uint8_t *bytes = encode(&response, &size, &values_at);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        if (i > 0) {
+            eb_lookup_response_set_times(bytes, times[i][0], times[i][1]);
+        }
+        Embag__V1__LookupResponse *read = embag__v1__lookup_response__unpack(NULL, size, bytes);
+        assert_non_null(read);
+        assert_true(read->queue_us == times[i][0]);
+        assert_true(read->compute_us == times[i][1]);
+        assert_int_equal(read->request_id, 7);
+        assert_string_equal(read->model, "m");
+        assert_int_equal(read->version, 5);
+        assert_int_equal(read->n_results, 1);
+        assert_int_equal(read->results[0]->query, 3);
+        assert_memory_equal(read->results[0]->values.data, "12345678", 8);
+        embag__v1__lookup_response__free_unpacked(read, NULL);
+    }
+    assert_ptr_equal(values_at + 8, bytes + size);
+    free(bytes);
+}
+
 /* Sizes at which the lengths in front of values and results grow by a byte. */
 static void leaves_gaps_for_values(void **state)
 {
@@ -161,7 +275,10 @@ static bool decodes_back(const uint8_t *bytes, size_t size, size_t fail_at)
         assert_int_equal(read->error_code, 8);
         assert_string_equal(read->error_message, "full");
         assert_int_equal(read->retry_after_ms, 20);
-        assert_int_equal(read->result_count, 1);
+        assert_true(read->more);
+        assert_int_equal(read->queue_us, 300);
+        assert_int_equal(read->compute_us, 70000);
+        assert_int_equal(read->result_count, 2);
         const struct eb_wire_result *result = read->results;
         assert_int_equal(result->query, 4);
         assert_int_equal(result->type, 2);
@@ -170,7 +287,14 @@ static bool decodes_back(const uint8_t *bytes, size_t size, size_t fail_at)
         assert_int_equal(result->missing, 6);
         assert_int_equal(result->missing_by_query_count, 3);
         assert_memory_equal(result->missing_by_query, missing, sizeof missing);
+        assert_int_equal(result->missing_positions_bytes, 8);
+        assert_memory_equal(result->missing_positions, "\1\0\0\0\2\0\0\0", 8);
         assert_int_equal(result->values_bytes, 60000);
+        assert_int_equal(result->error_code, 0);
+        assert_string_equal(result->error_message, "");
+        assert_int_equal(result[1].error_code, 5);
+        assert_string_equal(result[1].error_message, "no such table");
+        assert_int_equal(result[1].values_bytes, 0);
     } else {
         assert_int_equal(error.status, EB_STATUS_RESOURCE_EXHAUSTED);
     }
@@ -182,25 +306,34 @@ static bool decodes_back(const uint8_t *bytes, size_t size, size_t fail_at)
 static void decodes_what_it_encodes_whatever_allocation_fails(void **state)
 {
     (void)state;
-    struct eb_wire_result result = {.query = 4,
-        .type = 2,
-        .shape_count = 4,
-        .shape = shape,
-        .missing = 6,
-        .missing_by_query_count = 3,
-        .missing_by_query = missing,
-        .values_bytes = 60000};
+    struct eb_wire_result results[] = {
+        {.query = 4,
+            .type = 2,
+            .shape_count = 4,
+            .shape = shape,
+            .missing = 6,
+            .missing_by_query_count = 3,
+            .missing_by_query = missing,
+            .missing_positions = (const uint8_t *)"\1\0\0\0\2\0\0\0",
+            .missing_positions_bytes = 8,
+            .values_bytes = 60000},
+        {.query = 5, .error_code = 5, .error_message = "no such table"},
+    };
     struct eb_wire_response response = {.request_id = 3,
         .model = "m",
         .version = 5,
         .error_code = 8,
         .retry_after_ms = 20,
         .error_message = "full",
-        .result_count = 1,
-        .results = &result};
-    uint8_t *values_at = NULL;
+        .more = true,
+        .queue_us = 300,
+        .compute_us = 70000,
+        .is_timed = true,
+        .result_count = 2,
+        .results = results};
+    uint8_t *values_at[2];
     size_t size = 0;
-    uint8_t *bytes = encode(&response, &size, &values_at);
+    uint8_t *bytes = encode(&response, &size, values_at);
     assert_true(decodes_back(bytes, size, 0));
     size_t fail_at = 1;
     while (!decodes_back(bytes, size, fail_at)) {
@@ -208,6 +341,24 @@ static void decodes_what_it_encodes_whatever_allocation_fails(void **state)
     }
     assert_in_range(fail_at, 2, 8);
     free(bytes);
+}
+
+/* As a server might send it that is not ours. */
+static void leaves_out_values_of_a_query_that_failed(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[] = {0x22, 6, 0x48, 3, 0x7A, 2, 'x', 'y'};
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 4096);
+    const struct eb_wire_response *read =
+        eb_lookup_response_decode(&arena, bytes, sizeof bytes, &error);
+    assert_non_null(read);
+    assert_int_equal(read->results[0].error_code, 3);
+    assert_null(read->results[0].values);
+    assert_int_equal(read->results[0].values_bytes, 0);
+    eb_arena_deinit(&arena);
 }
 
 static void refuses_answers_that_are_none(void **state)
@@ -228,8 +379,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encodes_an_answer_that_protobuf_reads),
         cmocka_unit_test(encodes_an_error),
+        cmocka_unit_test(encodes_one_of_several_answers),
+        cmocka_unit_test(encodes_what_became_of_each_query),
+        cmocka_unit_test(makes_a_part_the_last_one),
+        cmocka_unit_test(writes_times_into_an_answer_that_is_laid_out),
         cmocka_unit_test(leaves_gaps_for_values),
         cmocka_unit_test(decodes_what_it_encodes_whatever_allocation_fails),
+        cmocka_unit_test(leaves_out_values_of_a_query_that_failed),
         cmocka_unit_test(refuses_answers_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

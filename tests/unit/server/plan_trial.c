@@ -160,11 +160,11 @@ bool plan_trial_run(struct plan_trial *trial)
     if (!plan_trial_check(trial)) {
         return false;
     }
-    trial->answer = eb_plan_answer(&trial->plan, &trial->error);
+    trial->answer = eb_plan_answer(&trial->plan, 0, trial->plan.result_count, &trial->error);
     if (!trial->answer) {
         return false;
     }
-    for (size_t i = 0; i < trial->plan.count; i++) {
+    for (size_t i = 0; i < trial->plan.job_count; i++) {
         const struct eb_bag_job *job = &trial->plan.jobs[i];
         eb_bag_pool(eb_bag_ops_find("ref"), job, 0, job->bag_count);
     }

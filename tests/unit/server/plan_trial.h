@@ -9,7 +9,7 @@
 
 #include "proto/codec.h"
 #include "proto/send_queue.h"
-#include "server/rpc/plan.h"
+#include "server/rpc/plan_answer.h"
 
 #define PLAN_TRIAL_QUERIES_MAX 4
 

@@ -63,7 +63,7 @@ static void weighs_what_it_will_touch(void **state)
     plan_trial_init(&trial, 2);
     trial.queries[1].table = "line";
     assert_true(plan_trial_check(&trial));
-    assert_int_equal(trial.plan.count, 2);
+    assert_int_equal(trial.plan.query_count, 2);
     assert_int_equal(trial.plan.index_count, 6);
     assert_int_equal(trial.plan.result_rows, 4);
     assert_int_equal(trial.plan.gather_bytes, 3 * 2 * sizeof(float) + 3 * sizeof(float));

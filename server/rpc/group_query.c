@@ -1,0 +1,200 @@
+#include "server/rpc/group_query.h"
+
+#include <string.h>
+
+static int64_t read_integer(const struct eb_wire_array *array, uint64_t i)
+{
+    if (array->width == 4) {
+        int32_t value;
+        memcpy(&value, (const uint8_t *)array->data + i * sizeof value, sizeof value);
+        return value;
+    }
+    int64_t value;
+    memcpy(&value, (const uint8_t *)array->data + i * sizeof value, sizeof value);
+    return value;
+}
+
+static uint64_t count_of(const struct eb_wire_array *array)
+{
+    return array->width == 0 ? 0 : array->bytes / array->width;
+}
+
+static bool refuse(const struct eb_bag_query_place *place, struct eb_error *error, const char *text)
+{
+    return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
+}
+
+/* That the arrays are there, and whole. */
+static bool check_form(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
+    struct eb_error *error)
+{
+    const struct eb_wire_array *arrays[] = {&wire->values, &wire->lengths, &wire->offsets};
+    if (wire->name[0] != '\0') {
+        return eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" has no group of that name; list its features", place->version->model);
+    }
+    if (wire->feature_count == 0) {
+        return refuse(place, error, "it has no features");
+    }
+    if (wire->reduction == EB_REDUCTION_NONE) {
+        return refuse(place, error, "a group cannot have the reduction NONE");
+    }
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        if (arrays[i]->width > 0 && arrays[i]->bytes % arrays[i]->width != 0) {
+            return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+                "%s has %zu bytes, which is no multiple of %u", arrays[i]->field, arrays[i]->bytes,
+                arrays[i]->width);
+        }
+    }
+    if (wire->lengths.width == 0 && wire->offsets.width == 0 && wire->bags > 0) {
+        return refuse(place, error, "it has neither lengths nor offsets");
+    }
+    return true;
+}
+
+/* That there are as many entries as `bags` of each feature want. */
+static bool check_counts(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
+    struct eb_error *error)
+{
+    const bool has_offsets = wire->offsets.width != 0;
+    const struct eb_wire_array *array = has_offsets ? &wire->offsets : &wire->lengths;
+    uint64_t wanted = (uint64_t)wire->feature_count * wire->bags + has_offsets;
+    if (array->width != 0 && count_of(array) != wanted) {
+        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+            "%s has %llu entries; %zu features of %u bags want %llu", array->field,
+            (unsigned long long)count_of(array), wire->feature_count, wire->bags,
+            (unsigned long long)wanted);
+    }
+    return true;
+}
+
+/* Offsets as lengths. */
+static bool make_lengths(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
+    struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
+{
+    const uint64_t count = (uint64_t)wire->feature_count * wire->bags;
+    const int64_t value_count = (int64_t)count_of(&wire->values);
+    int32_t *lengths = eb_arena_take(arena, (count + 1) * sizeof *lengths);
+    if (!lengths) {
+        return eb_bag_query_refuse(
+            place, error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left for its lengths");
+    }
+    int64_t before = read_integer(&wire->offsets, 0);
+    if (before != 0) {
+        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+            "%s[0] = %lld is not 0", wire->offsets.field, (long long)before);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        int64_t offset = read_integer(&wire->offsets, i + 1);
+        if (offset < before || offset > value_count || offset - before > INT32_MAX) {
+            return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+                "%s[%llu] = %lld does not follow %lld within %lld values", wire->offsets.field,
+                (unsigned long long)(i + 1), (long long)offset, (long long)before,
+                (long long)value_count);
+        }
+        lengths[i] = (int32_t)(offset - before);
+        before = offset;
+    }
+    group->lengths = (struct eb_wire_array){.data = lengths,
+        .bytes = (size_t)count * sizeof *lengths,
+        .width = sizeof *lengths,
+        .field = wire->offsets.field};
+    return true;
+}
+
+/* Where each feature's values begin; together they are all. */
+static bool find_starts(const struct eb_bag_query_place *place, struct eb_arena *arena,
+    struct eb_group_query *group, struct eb_error *error)
+{
+    const struct eb_wire_group *wire = group->wire;
+    const uint64_t value_count = count_of(&wire->values);
+    uint64_t *starts = eb_arena_take(arena, (wire->feature_count + 1) * sizeof *starts);
+    if (!starts) {
+        return eb_bag_query_refuse(
+            place, error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left for its features");
+    }
+    uint64_t start = 0;
+    for (size_t f = 0; f < wire->feature_count; f++) {
+        starts[f] = start;
+        for (uint64_t b = 0; b < wire->bags; b++) {
+            int64_t length = read_integer(&group->lengths, f * (uint64_t)wire->bags + b);
+            if (length < 0 || (uint64_t)length > value_count - start) {
+                return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+                    "%s: bag %llu of features[%zu] would have %lld of the %llu values left",
+                    group->lengths.field, (unsigned long long)b, f, (long long)length,
+                    (unsigned long long)(value_count - start));
+            }
+            start += (uint64_t)length;
+        }
+    }
+    starts[wire->feature_count] = start;
+    group->starts = starts;
+    if (start != value_count) {
+        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+            "%s sums up to %llu values; there are %llu", group->lengths.field,
+            (unsigned long long)start, (unsigned long long)value_count);
+    }
+    return true;
+}
+
+static bool check_weights(
+    const struct eb_bag_query_place *place, struct eb_group_query *group, struct eb_error *error)
+{
+    const struct eb_wire_group *wire = group->wire;
+    const uint64_t value_count = count_of(&wire->values);
+    if (wire->weights_bytes == 0) {
+        return true;
+    }
+    group->weight_bytes = value_count > 0 ? wire->weights_bytes / value_count : 0;
+    if (group->weight_bytes * value_count != wire->weights_bytes || group->weight_bytes == 0) {
+        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+            "weights has %zu bytes, which is not one weight for each of %llu values",
+            wire->weights_bytes, (unsigned long long)value_count);
+    }
+    return true;
+}
+
+bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
+    struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
+{
+    *group = (struct eb_group_query){.wire = wire, .lengths = wire->lengths};
+    if (wire->fault) {
+        *error = *wire->fault;
+        return false;
+    }
+    if (!check_form(place, wire, error) || !check_counts(place, wire, error)) {
+        return false;
+    }
+    if (wire->offsets.width != 0 && !make_lengths(place, wire, arena, group, error)) {
+        return false;
+    }
+    return find_starts(place, arena, group, error) && check_weights(place, group, error);
+}
+
+bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
+    struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error)
+{
+    const struct eb_wire_group *wire = group->wire;
+    const uint64_t first = group->starts[place->feature];
+    const uint64_t count = group->starts[place->feature + 1] - first;
+    const uint64_t bag_first = place->feature * (uint64_t)wire->bags;
+    struct eb_wire_query slice = {
+        .table = place->table,
+        .reduction = wire->reduction,
+        .missing = wire->missing,
+        .layout = EB_LAYOUT_LENGTHS,
+        .indices = wire->values,
+        .lengths = group->lengths,
+        .num_bags = wire->bags,
+        .weights_bytes = (size_t)(count * group->weight_bytes),
+        .weights_type = count > 0 ? wire->weights_type : 0,
+    };
+    slice.indices.data = (const uint8_t *)wire->values.data + first * wire->values.width;
+    slice.indices.bytes = (size_t)(count * wire->values.width);
+    slice.lengths.data = (const uint8_t *)group->lengths.data + bag_first * group->lengths.width;
+    slice.lengths.bytes = (size_t)wire->bags * group->lengths.width;
+    if (slice.weights_bytes > 0) {
+        slice.weights = (const uint8_t *)wire->weights + first * group->weight_bytes;
+    }
+    return eb_bag_query_fill(place, &slice, query, table, error);
+}

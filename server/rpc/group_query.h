@@ -1,0 +1,24 @@
+/* From a FeatureGroup as the wire says it to queries as the kernels take them, feature by feature:
+ * each is a slice of the group's arrays, which are not copied.
+ * Thread: pure. Memory: what is made comes from the arena given; the rest is borrowed from the
+ * request and the version. */
+#pragma once
+
+#include "proto/arena.h"
+#include "server/rpc/bag_query.h"
+
+/* A group whose arrays fit each other. */
+struct eb_group_query {
+    const struct eb_wire_group *wire;
+    struct eb_wire_array lengths; /* [features * bags], as sent or made of the offsets */
+    const uint64_t *starts;       /* [features + 1] where each feature's values begin */
+    uint64_t weight_bytes;        /* of one weight; 0: none */
+};
+
+/* Checks sizes, and where features begin. `place` names the group. false: *error. */
+bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
+    struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error);
+
+/* Finds a feature's table and fills its query. false: *error, its text naming the feature. */
+bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
+    struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error);

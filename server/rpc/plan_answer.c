@@ -1,0 +1,170 @@
+#include "server/rpc/plan_answer.h"
+
+#include "kernels/bag_missing.h"
+#include "proto/codec.h"
+#include "server/rpc/reply.h"
+
+/* An answer that is being described. */
+struct description {
+    struct eb_plan *plan;
+    const struct eb_plan_result *results; /* [response.result_count] */
+    struct eb_wire_response response;
+};
+
+/* Positions of the indices that named no row, of all queries of a result. false: no memory. */
+static bool describe_missing(
+    struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
+{
+    if (!plan->request->report_missing || result->missing == 0) {
+        return true;
+    }
+    uint32_t *positions = eb_arena_take(plan->arena, result->missing * sizeof *positions);
+    if (!positions) {
+        return false;
+    }
+    result->missing_positions = (const uint8_t *)positions;
+    result->missing_positions_bytes = (size_t)result->missing * sizeof *positions;
+    for (size_t i = 0; i < from->query_count; i++) {
+        const struct eb_plan_query *query = &plan->queries[from->query_first + i];
+        uint64_t count = plan->jobs[from->job_first + i].missing_count;
+        eb_bag_list_missing(&query->query, (uint32_t)query->first_index, count, positions);
+        positions += count;
+    }
+    return true;
+}
+
+/* One result of one query: [bags, trailing dims]. */
+static bool describe_single(
+    struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
+{
+    const struct eb_plan_query *query = &plan->queries[from->query_first];
+    uint64_t *shape = eb_arena_take(plan->arena, EB_TENSOR_RANK_MAX * sizeof *shape);
+    if (!shape) {
+        return false;
+    }
+    shape[0] = query->extent.result_rows;
+    for (uint32_t k = 1; k < query->table->rank; k++) {
+        shape[k] = query->table->dims[k];
+    }
+    result->type = (int32_t)query->extent.output_type;
+    result->shape_count = query->table->rank;
+    result->shape = shape;
+    result->missing = plan->jobs[from->job_first].missing_count;
+    result->values_bytes = (size_t)(query->extent.result_rows * query->extent.result_row_bytes);
+    return true;
+}
+
+static uint64_t count_row_bytes(const struct eb_plan *plan, const struct eb_plan_result *from)
+{
+    uint64_t row_bytes = 0;
+    for (size_t i = 0; i < from->query_count; i++) {
+        row_bytes += plan->queries[from->query_first + i].extent.result_row_bytes;
+    }
+    return row_bytes;
+}
+
+/* Results side by side: [bags, sum of row sizes]. */
+static bool describe_joined(
+    struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
+{
+    const struct eb_bag_extent *first = &plan->queries[from->query_first].extent;
+    uint64_t *numbers = eb_arena_take(plan->arena, (from->query_count + 2) * sizeof *numbers);
+    if (!numbers) {
+        return false;
+    }
+    uint64_t row_bytes = count_row_bytes(plan, from);
+    uint64_t *missing_by_query = numbers + 2;
+    for (size_t i = 0; i < from->query_count; i++) {
+        missing_by_query[i] = plan->jobs[from->job_first + i].missing_count;
+        result->missing += missing_by_query[i];
+    }
+    numbers[0] = first->result_rows;
+    numbers[1] = row_bytes / eb_type_bytes(first->output_type);
+    result->type = (int32_t)first->output_type;
+    result->shape_count = 2;
+    result->shape = numbers;
+    result->missing_by_query_count = from->query_count;
+    result->missing_by_query = missing_by_query;
+    result->values_bytes = (size_t)(first->result_rows * row_bytes);
+    return true;
+}
+
+static bool describe_result(
+    struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
+{
+    *result = (struct eb_wire_result){.query = from->number, .error_message = ""};
+    if (from->status != EB_STATUS_OK) {
+        result->error_code = (uint32_t)from->status;
+        result->error_message = from->text;
+        return true;
+    }
+    bool is_described =
+        from->is_joined ? describe_joined(plan, from, result) : describe_single(plan, from, result);
+    return is_described && describe_missing(plan, from, result);
+}
+
+/* The response without its bytes; false: the arena is full. */
+static bool describe(struct description *out)
+{
+    struct eb_wire_response *response = &out->response;
+    response->results =
+        eb_arena_take(out->plan->arena, (response->result_count + 1) * sizeof *response->results);
+    bool is_good = response->results != NULL;
+    for (size_t i = 0; i < response->result_count && is_good; i++) {
+        is_good = describe_result(out->plan, &out->results[i], &response->results[i]);
+    }
+    return is_good;
+}
+
+static void aim_jobs(struct eb_plan *plan, const struct eb_plan_result *result, uint8_t *values)
+{
+    uint64_t row_bytes = count_row_bytes(plan, result);
+    uint64_t column = 0;
+    for (size_t i = 0; result->status == EB_STATUS_OK && i < result->query_count; i++) {
+        struct eb_bag_job *job = &plan->jobs[result->job_first + i];
+        job->out = values + column;
+        job->out_stride_bytes = row_bytes;
+        column += plan->queries[result->query_first + i].extent.result_row_bytes;
+    }
+}
+
+struct eb_outgoing *eb_plan_answer(
+    struct eb_plan *plan, size_t first, size_t count, struct eb_error *error)
+{
+    struct description out = {
+        .plan = plan,
+        .results = plan->results + first,
+        .response =
+            {
+                .request_id = plan->request->request_id,
+                .model = plan->version->model,
+                .version = plan->version->version,
+                .error_message = "",
+                .more = count < plan->result_count,
+                .is_timed = true,
+                .result_count = count,
+            },
+    };
+    uint8_t **values_at = eb_arena_take(plan->arena, (count + 1) * sizeof *values_at);
+    if (!describe(&out) || !values_at) {
+        eb_plan_refuse_memory(error, "the answer's description");
+        return NULL;
+    }
+    size_t bytes = eb_lookup_response_bytes(&out.response);
+    if (bytes > plan->limits->response_bytes_max) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "the answer would have %zu bytes; at most %llu are sent (response_bytes_max)", bytes,
+            (unsigned long long)plan->limits->response_bytes_max);
+        return NULL;
+    }
+    struct eb_outgoing *answer = eb_reply_take(plan->pool, bytes);
+    if (!answer) {
+        eb_plan_refuse_memory(error, "the answer (answer_memory_bytes)");
+        return NULL;
+    }
+    eb_lookup_response_encode(&out.response, eb_reply_body(answer), values_at);
+    for (size_t i = 0; i < count; i++) {
+        aim_jobs(plan, &out.results[i], values_at[i]);
+    }
+    return answer;
+}

@@ -1,0 +1,76 @@
+/* The service's states of a loop, a connection and a call: what is being worked on, what waits, and
+ * how much of both there may be.
+ * Thread: the loop's. Memory: states are on the heap, bounded by the limits of connections and
+ * calls; each is freed by service.c, which made it. */
+#pragma once
+
+#include "server/rpc/lookup.h"
+#include "server/rpc/method.h"
+
+/* The service's state of one loop. */
+struct eb_service_loop {
+    struct eb_lookup_home home;
+    const struct eb_service *service;
+    struct eb_arena arena; /* of catalogue answers */
+};
+
+/* The service's state of one connection. */
+struct eb_rpc_conn {
+    struct eb_conn *conn;
+    struct eb_service_loop *loop;
+    struct eb_lookup *lookups; /* being worked on */
+    uint64_t in_flight;
+    uint64_t queued_answer_bytes; /* of lookups that the executor has */
+    uint64_t parked_count;        /* unary calls that wait until answers have been taken */
+    bool resuming;
+    uint64_t paused_count;     /* streams that are not read further */
+    uint64_t kept_bytes;       /* messages of unary calls that are not ended, or parked */
+    struct eb_rpc_call *calls; /* in the order in which they are served */
+    struct eb_rpc_call *last_call;
+};
+
+/* The service's state of one call. */
+struct eb_rpc_call {
+    struct eb_grpc_call *call;
+    struct eb_rpc_conn *conn;
+    const struct eb_method *method;
+    struct eb_rpc_call *next;
+    struct eb_rpc_call *previous;
+    struct eb_grpc_message message; /* of a unary call, until its request has ended */
+    uint64_t in_flight;             /* lookups of this call being worked on */
+    uint64_t deadline_ns;           /* uv_hrtime; UINT64_MAX: none */
+    bool has_message;
+    bool request_ended;
+    bool draining; /* a stream: no more is read, what was read is answered */
+    bool finished; /* its status has been sent */
+    bool paused;   /* a stream: not read further */
+    bool parked;   /* a unary call: its whole message is there and waits */
+};
+
+const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn);
+/* Gives a message's bytes back. */
+void eb_rpc_conn_give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *message);
+
+/* A lookup and its call are the connection's until it is over. */
+void eb_rpc_conn_link(struct eb_lookup *lookup, struct eb_rpc_call *call);
+/* Does nothing where the connection is gone. */
+void eb_rpc_conn_unlink(struct eb_lookup *lookup);
+
+/* Whether answers fill what the connection may have of them, taken by the peer or not. */
+bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn);
+/* Whether the connection has as much going on as it may. */
+bool eb_rpc_conn_is_busy(const struct eb_rpc_conn *conn);
+/* Reads no stream further. */
+void eb_rpc_conn_pause(struct eb_rpc_conn *conn);
+
+/* At the end of the line of the connection's calls, and out of it. */
+void eb_rpc_call_append(struct eb_rpc_call *call);
+void eb_rpc_call_unlink(struct eb_rpc_call *call);
+/* Reads a stream no further; other calls do not care. */
+void eb_rpc_call_pause(struct eb_rpc_call *call);
+/* A unary call waits no longer. */
+void eb_rpc_call_unpark(struct eb_rpc_call *call);
+/* Gives back the message that a unary call keeps, if it does. */
+void eb_rpc_call_drop_message(struct eb_rpc_call *call);
+/* The call's lookup of that id that was linked last; NULL: none. */
+struct eb_lookup *eb_rpc_call_find(const struct eb_rpc_call *call, uint64_t request_id);

@@ -1,0 +1,190 @@
+"""`cancel` on a stream: what is withdrawn is not answered, and nothing else is touched."""
+
+import unittest
+
+import numpy as np
+
+from bag_query import Query, to_message
+from embag.v1 import embedding_bag_pb2 as pb
+from h2raw import LOOKUP_STREAM, Connection, call_fields, message
+from rpc import Requests, as_bytes, error_of
+from served import SEED, OwnServerTest, scaled
+from table_files import Table
+
+ROUNDS = 8
+
+
+def cancel(request_id, **fields):
+    """Withdraws a request."""
+    return pb.LookupRequest(request_id=request_id, cancel=True, **fields)
+
+
+class Cancel(OwnServerTest):
+    """One thread computes all requests in order, the first of which takes long. Where the threads
+    are quicker than the loop all the same, a request is over before it is withdrawn and so is
+    answered: such a round counts for what must hold in any case only."""
+
+    def setUp(self):
+        super().setUp()
+        self.rng = np.random.default_rng([SEED, 43])
+        self.table = Table.of_values('emb_table', 'f32', self.rng.normal(size=(500, 4096)))
+        self.server = self.serve('--inline-below-us', '0', '--threads', '1', tables=[self.table])
+        self.client = self.connect(self.server)
+
+    def slow(self, request_id, **fields):
+        """30 MB of rows."""
+        query = to_message(Query('emb_table', self.rng.integers(0, 500, scaled(2000)),
+                                 num_bags=1, index_form='i32'))
+        return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
+
+    def row(self, request_id, row, **fields):
+        """One row."""
+        query = to_message(Query('emb_table', np.array([row]), num_bags=1))
+        return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
+
+    def check_row(self, answer, row):
+        """The answer to it."""
+        self.assertEqual(answer.error_code, 0, answer.error_message)
+        self.assertEqual(answer.results[0].values, self.table.raw[row].tobytes())
+
+    def send(self, requests):
+        """All in one piece on a stream that then ends; the answers."""
+        with Connection(self.server.port, window=1 << 24) as peer:
+            stream = peer.open(call_fields(LOOKUP_STREAM))
+            peer.data(stream, b''.join(message(as_bytes(request)) for request in requests))
+            fields, body = peer.finish(stream)
+        self.assertEqual(fields['grpc-status'], '0', fields)
+        answers, at = [], 0
+        while at < len(body):
+            size = int.from_bytes(body[at + 1:at + 5], 'big')
+            answers.append(pb.LookupResponse.FromString(body[at + 5:at + 5 + size]))
+            at += 5 + size
+        return answers
+
+    def rounds(self, attempt):
+        """Until what is attempted came about once."""
+        for _ in range(ROUNDS):
+            if attempt():
+                return
+        self.fail('not in %d rounds' % ROUNDS)
+
+    def test_what_is_withdrawn_is_not_answered(self):
+        def attempt():
+            answers = self.send([self.slow(1), self.slow(2), self.slow(3), cancel(2),
+                                 self.row(4, 7)])
+            ids = [answer.request_id for answer in answers]
+            self.assertEqual(len(set(ids)), len(ids))
+            self.assertLessEqual({1, 3, 4}, set(ids))
+            self.check_row(answers[ids.index(4)], 7)
+            return 2 not in ids
+        self.rounds(attempt)
+
+    def test_the_one_that_is_being_computed(self):
+        self.rounds(lambda: self.send([self.slow(1), cancel(1)]) == [])
+
+    def test_the_id_may_be_used_again_at_once(self):
+        def attempt():
+            answers = self.send([self.slow(1), self.slow(2), cancel(2), self.row(2, 5)])
+            ids = [answer.request_id for answer in answers]
+            self.assertEqual(ids.count(1), 1)
+            self.assertIn(ids.count(2), (1, 2))
+            self.check_row(answers[-1], 5)
+            return ids.count(2) == 1
+        self.rounds(attempt)
+
+    def test_all_of_many(self):
+        def attempt():
+            count = 20
+            answers = self.send([self.slow(n + 1) for n in range(count)]
+                                + [cancel(n + 1) for n in range(count)] + [self.row(1000, 3)])
+            self.check_row(answers[-1], 3)
+            return len(answers) < count
+        self.rounds(attempt)
+
+    def test_parts_that_are_still_to_come(self):
+        def attempt():
+            parts = self.slow(1, partial=True)
+            parts.queries.extend([parts.queries[0]] * 19)
+            answers = self.send([parts, cancel(1), self.row(2, 9)])
+            self.check_row(next(a for a in answers if a.request_id == 2), 9)
+            own = [answer for answer in answers if answer.request_id == 1]
+            self.assertTrue(all(answer.more for answer in own[:-1]))
+            return len(own) < 20 and all(answer.more for answer in own)
+        self.rounds(attempt)
+
+    def test_an_id_that_is_not_in_flight(self):
+        answers = self.send([cancel(7), self.row(1, 2), cancel(7), cancel(0), cancel(2**64 - 1)])
+        self.assertEqual([answer.request_id for answer in answers], [1])
+        self.check_row(answers[0], 2)
+        self.assertEqual(self.send([cancel(7)]), [])
+
+    def test_twice(self):
+        def attempt():
+            answers = self.send([self.slow(1), cancel(1), cancel(1), self.row(2, 1)])
+            self.check_row(answers[-1], 1)
+            return len(answers) == 1
+        self.rounds(attempt)
+
+    def test_the_rest_of_the_message_does_not_matter(self):
+        def attempt():
+            answers = self.send([self.slow(1), cancel(1, model='nowhere', queries=[
+                pb.BagQuery(table='nowhere')]), self.row(2, 1)])
+            self.check_row(answers[-1], 1)
+            return len(answers) == 1
+        self.rounds(attempt)
+
+    def test_what_is_answered_already(self):
+        requests = Requests()
+        answers = self.client.stream(requests)
+        for row in range(20):
+            requests.put(self.row(1, row))
+            self.check_row(next(answers), row)
+            requests.put(cancel(1))
+        requests.end()
+        self.assertEqual(list(answers), [])
+        self.assertEqual(answers.code().name, 'OK')
+
+    def test_another_streams_request_of_that_id(self):
+        """Each stream has its own ids, also those of one connection."""
+        slow, quick = Requests(), Requests()
+        answers = [self.client.stream(slow), self.client.stream(quick)]
+        for number in range(10):
+            slow.put(self.slow(1))
+            quick.put(cancel(1))
+            quick.put(self.row(2, number))
+            self.check_row(next(answers[1]), number)
+            self.assertEqual(next(answers[0]).error_code, 0)
+        for requests in (slow, quick):
+            requests.end()
+        self.assertEqual([list(answer) for answer in answers], [[], []])
+
+    def test_the_stream_lives_on(self):
+        requests = Requests()
+        answers = self.client.stream(requests)
+        for number in range(scaled(100)):
+            requests.put(self.slow(1))
+            requests.put(cancel(1))
+            requests.put(self.row(2, number % 500))
+            answer = next(answers)
+            while answer.request_id != 2:
+                answer = next(answers)
+            self.check_row(answer, number % 500)
+        requests.end()
+        self.assertLessEqual({answer.request_id for answer in answers}, {1})
+        self.assertEqual(answers.code().name, 'OK')
+
+    def test_a_unary_call(self):
+        for request in (cancel(1), self.row(1, 2, cancel=True)):
+            code, text = error_of(self.client.lookup, request)
+            self.assertEqual(code.name, 'INVALID_ARGUMENT', text)
+            self.assertRegex(text, 'cancel')
+
+    def test_it_must_be_a_request_all_the_same(self):
+        faulty = cancel(5)
+        faulty.unnormalized = True
+        answer, = self.send([faulty])
+        self.assertEqual((answer.request_id, answer.error_code), (5, 12))
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,556 @@
+#include "tests/unit/proto/request_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int64_t wide[] = {1, 2, -3, INT64_MAX};
+static const int32_t narrow[] = {1, 2, -3, INT32_MAX};
+static char *two_features[] = {"user", "item"};
+
+/* A group of two features with two bags each, alone in a request of id 77. */
+struct lone_group {
+    Embag__V1__FeatureGroup group;
+    Embag__V1__FeatureGroup *groups[1];
+    Embag__V1__LookupRequest request;
+};
+
+static void lone_group_init(struct lone_group *lone)
+{
+    embag__v1__feature_group__init(&lone->group);
+    embag__v1__lookup_request__init(&lone->request);
+    lone->group.n_features = 2;
+    lone->group.features = two_features;
+    lone->group.bags = 2;
+    lone->groups[0] = &lone->group;
+    lone->request.request_id = 77;
+    lone->request.n_groups = 1;
+    lone->request.groups = lone->groups;
+}
+
+static void assert_array(const struct eb_wire_array *array, uint32_t width, const char *field)
+{
+    assert_int_equal(array->width, width);
+    assert_string_equal(array->field, field);
+    assert_int_equal(array->bytes, 4 * width);
+    assert_memory_equal(array->data, width == 8 ? (const void *)wide : narrow, array->bytes);
+}
+
+static void assert_absent(const struct eb_wire_array *array)
+{
+    assert_int_equal(array->width, 0);
+    assert_int_equal(array->bytes, 0);
+    assert_null(array->data);
+    assert_null(array->field);
+}
+
+static void decodes_the_fields_of_a_group(void **state)
+{
+    (void)state;
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.bags = UINT32_MAX;
+    lone.group.weights = lone_query_binary("12345", 5);
+    lone.group.weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_F16;
+    lone.group.reduction = EMBAG__V1__REDUCTION__REDUCTION_SQRTN;
+    lone.group.missing = EMBAG__V1__MISSING__MISSING_ZERO;
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    assert_int_equal(trial.request->group_count, 1);
+    const struct eb_wire_group *group = trial.request->groups;
+    assert_null(group->fault);
+    assert_string_equal(group->name, "");
+    assert_int_equal(group->feature_count, 2);
+    assert_string_equal(group->features[0], "user");
+    assert_string_equal(group->features[1], "item");
+    assert_true(group->bags == UINT32_MAX);
+    assert_int_equal(group->weights_bytes, 5);
+    assert_memory_equal(group->weights, "12345", 5);
+    assert_int_equal(group->weights_type, 3);
+    assert_int_equal(group->reduction, 4);
+    assert_int_equal(group->missing, 3);
+    assert_absent(&group->values);
+    assert_absent(&group->lengths);
+    assert_absent(&group->offsets);
+    trial_deinit(&trial);
+}
+
+static void decodes_the_name_of_a_list(void **state)
+{
+    (void)state;
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.n_features = 0;
+    lone.group.name = "sparse";
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    assert_null(trial.request->groups[0].fault);
+    assert_string_equal(trial.request->groups[0].name, "sparse");
+    assert_int_equal(trial.request->groups[0].feature_count, 0);
+    trial_deinit(&trial);
+}
+
+static void takes_values_and_bounds_in_every_form(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 6; form++) {
+        struct lone_group lone;
+        lone_group_init(&lone);
+        if (form % 2 == 0) {
+            lone.group.values_i64 = lone_query_binary(wide, sizeof wide);
+        } else {
+            lone.group.values_i32 = lone_query_binary(narrow, sizeof narrow);
+        }
+        if (form / 2 == 0) {
+            lone.group.lengths_i32 = lone_query_binary(narrow, sizeof narrow);
+        } else if (form / 2 == 1) {
+            lone.group.offsets_i64 = lone_query_binary(wide, sizeof wide);
+        } else {
+            lone.group.offsets_i32 = lone_query_binary(narrow, sizeof narrow);
+        }
+        struct trial trial;
+        trial_accept(&trial, &lone.request);
+        const struct eb_wire_group *group = trial.request->groups;
+        assert_null(group->fault);
+        assert_array(&group->values, form % 2 ? 4 : 8, form % 2 ? "values_i32" : "values_i64");
+        if (form / 2 == 0) {
+            assert_array(&group->lengths, 4, "lengths_i32");
+            assert_absent(&group->offsets);
+        } else {
+            bool is_wide = form / 2 == 1;
+            assert_array(&group->offsets, is_wide ? 8 : 4, is_wide ? "offsets_i64" : "offsets_i32");
+            assert_absent(&group->lengths);
+        }
+        trial_deinit(&trial);
+    }
+}
+
+/* Decodes it, and checks that its fault is this one. */
+static void assert_group_refused(const struct lone_group *lone, const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof text, "groups[0] \"%s\": %s", lone->group.name, what);
+    struct trial trial;
+    trial_accept(&trial, &lone->request);
+    assert_int_equal(trial.request->group_count, 1);
+    const struct eb_error *fault = trial.request->groups[0].fault;
+    assert_non_null(fault);
+    assert_string_equal(fault->text, text);
+    assert_int_equal(fault->status, EB_STATUS_INVALID_ARGUMENT);
+    trial_deinit(&trial);
+}
+
+static void refuses_two_forms_of_one_array(void **state)
+{
+    (void)state;
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.values_i64 = lone_query_binary(wide, 8);
+    lone.group.values_i32 = lone_query_binary(narrow, 4);
+    assert_group_refused(&lone, "values_i64 and values_i32 are two forms of one array");
+    lone_group_init(&lone);
+    lone.group.offsets_i64 = lone_query_binary(wide, 8);
+    lone.group.offsets_i32 = lone_query_binary(narrow, 4);
+    assert_group_refused(&lone, "offsets_i64 and offsets_i32 are two forms of one array");
+    lone_group_init(&lone);
+    lone.group.name = "sparse";
+    assert_group_refused(&lone, "name and features are two forms of one list");
+}
+
+static void refuses_two_layouts(void **state)
+{
+    (void)state;
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.lengths_i32 = lone_query_binary(narrow, 4);
+    lone.group.offsets_i64 = lone_query_binary(wide, 8);
+    assert_group_refused(&lone, "lengths_i32 and offsets_i64 say two layouts");
+    lone_group_init(&lone);
+    lone.group.lengths_i32 = lone_query_binary(narrow, 4);
+    lone.group.offsets_i32 = lone_query_binary(narrow, 4);
+    assert_group_refused(&lone, "lengths_i32 and offsets_i32 say two layouts");
+}
+
+static void refuses_unknown_enum_values(void **state)
+{
+    (void)state;
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.reduction = (Embag__V1__Reduction)8;
+    assert_group_refused(&lone, "reduction = 8 is no value of Reduction");
+    lone_group_init(&lone);
+    lone.group.missing = (Embag__V1__Missing)-1;
+    assert_group_refused(&lone, "missing = -1 is no value of Missing");
+    lone_group_init(&lone);
+    lone.group.weights_type = (Embag__V1__DataType)13;
+    assert_group_refused(&lone, "weights_type = 13 is no value of DataType");
+}
+
+static void refuses_a_feature_without_a_name(void **state)
+{
+    (void)state;
+    static char *features[] = {"user", ""};
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.features = features;
+    assert_group_refused(&lone, "features[1] is empty");
+}
+
+/* Three queries and three groups of which the second ones are faulty where that is said. */
+static void decode_three_of_each(
+    struct trial *trial, bool query_fails, bool group_fails, bool errors_per_query)
+{
+    Embag__V1__BagQuery query = EMBAG__V1__BAG_QUERY__INIT;
+    Embag__V1__BagQuery bad_query = EMBAG__V1__BAG_QUERY__INIT;
+    Embag__V1__FeatureGroup group = EMBAG__V1__FEATURE_GROUP__INIT;
+    Embag__V1__FeatureGroup bad_group = EMBAG__V1__FEATURE_GROUP__INIT;
+    query.table = bad_query.table = "t";
+    bad_query.reduction = (Embag__V1__Reduction)99;
+    group.bags = 5;
+    bad_group.reduction = (Embag__V1__Reduction)99;
+    Embag__V1__BagQuery *queries[] = {&query, query_fails ? &bad_query : &query, &query};
+    Embag__V1__FeatureGroup *groups[] = {&group, group_fails ? &bad_group : &group, &group};
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.n_queries = message.n_groups = 3;
+    message.queries = queries;
+    message.groups = groups;
+    message.errors_per_query = errors_per_query;
+    trial_accept(trial, &message);
+    assert_int_equal(trial->request->errors_per_query, errors_per_query);
+}
+
+static void ends_a_request_at_its_first_fault(void **state)
+{
+    (void)state;
+    struct trial trial;
+    decode_three_of_each(&trial, true, true, false);
+    assert_int_equal(trial.request->query_count, 2);
+    assert_non_null(trial.request->queries[1].fault);
+    assert_int_equal(trial.request->group_count, 0);
+    trial_deinit(&trial);
+    decode_three_of_each(&trial, false, true, false);
+    assert_int_equal(trial.request->query_count, 3);
+    assert_int_equal(trial.request->group_count, 2);
+    assert_null(trial.request->groups[0].fault);
+    assert_string_equal(trial.request->groups[1].fault->text,
+        "groups[1] \"\": reduction = 99 is no value of Reduction");
+    trial_deinit(&trial);
+}
+
+static void goes_on_behind_faults_with_errors_per_query(void **state)
+{
+    (void)state;
+    struct trial trial;
+    decode_three_of_each(&trial, true, true, true);
+    assert_int_equal(trial.request->query_count, 3);
+    assert_int_equal(trial.request->group_count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(trial.request->queries[i].fault != NULL, i == 1);
+        assert_int_equal(trial.request->groups[i].fault != NULL, i == 1);
+        assert_int_equal(trial.request->groups[i].bags, i == 1 ? 0 : 5);
+    }
+    trial_deinit(&trial);
+}
+
+/* Ten queries and 30 features in two groups are as many as there may be. */
+static void counts_queries_and_features_together(void **state)
+{
+    (void)state;
+    Embag__V1__BagQuery query = EMBAG__V1__BAG_QUERY__INIT;
+    query.table = "t";
+    Embag__V1__BagQuery *queries[10];
+    char *features[20];
+    for (size_t i = 0; i < 20; i++) {
+        queries[i % 10] = &query;
+        features[i] = "feature";
+    }
+    Embag__V1__FeatureGroup twenty = EMBAG__V1__FEATURE_GROUP__INIT;
+    Embag__V1__FeatureGroup ten = EMBAG__V1__FEATURE_GROUP__INIT;
+    twenty.n_features = 20;
+    ten.n_features = 10;
+    twenty.features = ten.features = features;
+    Embag__V1__FeatureGroup *groups[] = {&twenty, &ten};
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.n_queries = 10;
+    message.queries = queries;
+    message.n_groups = 2;
+    message.groups = groups;
+    struct trial trial;
+    trial_accept(&trial, &message);
+    assert_int_equal(trial.request->query_count, 10);
+    assert_int_equal(trial.request->group_count, 2);
+    assert_int_equal(trial.request->groups[1].feature_count, 10);
+    trial_deinit(&trial);
+    ten.n_features = 11;
+    trial_refuse(&message, EB_STATUS_RESOURCE_EXHAUSTED,
+        "41 queries and features of groups are more than a request may have, 40");
+}
+
+static void limits_names_of_features(void **state)
+{
+    (void)state;
+    char name[257];
+    memset(name, 'n', sizeof name);
+    name[255] = 0;
+    char *features[] = {"user", name};
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.features = features;
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    assert_string_equal(trial.request->groups[0].features[1], name);
+    trial_deinit(&trial);
+    name[255] = 'n';
+    name[256] = 0;
+    trial_refuse(&lone.request, EB_STATUS_RESOURCE_EXHAUSTED,
+        "LookupRequest.groups[0].features is longer than a name may be (byte 14)");
+    features[1] = "\xFF";
+    trial_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
+        "LookupRequest.groups[0].features is not UTF-8 (byte 12)");
+}
+
+/* Decodes within the cap that the codec names for the size, and says what of it is left. */
+static size_t decode_within_the_cap(struct trial *trial, uint32_t queries_max)
+{
+    const struct eb_codec_limits many = {.queries_max = queries_max, .name_bytes_max = 255};
+    eb_arena_reset(&trial->arena, eb_lookup_request_arena_bytes(trial->size, &many));
+    trial->request =
+        eb_lookup_request_decode(&trial->arena, trial->bytes, trial->size, &many, &trial->failure);
+    if (!trial->request) {
+        fail_msg("refused: %s", trial->failure.error.text);
+    }
+    return trial->arena.used_bytes;
+}
+
+enum { FEATURES = 856, QUERIES_MAX = 4096 };
+
+/* Values and their number do not change how often memory is taken: one array, one piece. */
+static void takes_no_memory_for_single_values(void **state)
+{
+    (void)state;
+    static char names[FEATURES][8];
+    static char *features[FEATURES];
+    static const int32_t values[100 * FEATURES];
+    for (size_t i = 0; i < FEATURES; i++) {
+        snprintf(names[i], sizeof names[i], "t%zu", i);
+        features[i] = names[i];
+    }
+    size_t used[2];
+    for (size_t many = 0; many < 2; many++) {
+        struct lone_group lone;
+        lone_group_init(&lone);
+        lone.group.n_features = FEATURES;
+        lone.group.features = features;
+        lone.group.values_i32 = lone_query_binary(values, many ? sizeof values : 16);
+        lone.group.lengths_i32 = lone_query_binary(values, 8 * FEATURES);
+        struct trial trial;
+        trial_init(&trial, &lone.request);
+        used[many] = decode_within_the_cap(&trial, QUERIES_MAX);
+        assert_int_equal(trial.request->groups[0].feature_count, FEATURES);
+        assert_string_equal(trial.request->groups[0].features[855], "t855");
+        trial_deinit(&trial);
+    }
+    assert_int_equal(used[1] - used[0], sizeof values - 16);
+}
+
+/* As many elements as the limit lets in, each as short as can be, all with a fault. */
+static void decodes_the_most_faults_within_the_cap_that_it_names(void **state)
+{
+    (void)state;
+    static Embag__V1__BagQuery *queries[QUERIES_MAX];
+    static Embag__V1__FeatureGroup *groups[QUERIES_MAX];
+    Embag__V1__BagQuery query = EMBAG__V1__BAG_QUERY__INIT;
+    Embag__V1__FeatureGroup group = EMBAG__V1__FEATURE_GROUP__INIT;
+    char *features[] = {""};
+    group.n_features = 1;
+    group.features = features;
+    for (size_t i = 0; i < QUERIES_MAX; i++) {
+        queries[i] = &query;
+        groups[i] = &group;
+    }
+    for (size_t query_count = 0; query_count <= QUERIES_MAX; query_count += QUERIES_MAX / 2) {
+        Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+        message.errors_per_query = true;
+        message.n_queries = query_count;
+        message.queries = queries;
+        message.n_groups = QUERIES_MAX - query_count;
+        message.groups = groups;
+        struct trial trial;
+        trial_init(&trial, &message);
+        decode_within_the_cap(&trial, QUERIES_MAX);
+        assert_int_equal(trial.request->query_count, query_count);
+        assert_int_equal(trial.request->group_count, QUERIES_MAX - query_count);
+        for (size_t i = 0; i < query_count; i++) {
+            assert_non_null(trial.request->queries[i].fault);
+        }
+        for (size_t i = 0; i < QUERIES_MAX - query_count; i++) {
+            assert_non_null(trial.request->groups[i].fault);
+        }
+        trial_deinit(&trial);
+    }
+}
+
+static void survives_each_failing_allocation(void **state)
+{
+    (void)state;
+    static const uint8_t zeroes[300000];
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.values_i64 = lone_query_binary(zeroes, sizeof zeroes);
+    lone.group.offsets_i64 = lone_query_binary(zeroes, sizeof zeroes);
+    struct trial trial;
+    size_t fail_at = 0;
+    do {
+        trial_init(&trial, &lone.request);
+        trial.lender.fail_at = ++fail_at;
+        trial_decode(&trial);
+        assert_true(trial.request || trial.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
+        trial_deinit(&trial);
+    } while (trial.request == NULL);
+    assert_in_range(fail_at, 3, 8);
+}
+
+/* What an arena lacks, whatever it is lacking for, is said to be the arena's. */
+static void refuses_groups_that_outgrow_their_arena(void **state)
+{
+    (void)state;
+    for (int faulty = 0; faulty < 2; faulty++) {
+        struct lone_group lone;
+        lone_group_init(&lone);
+        lone.group.reduction = (Embag__V1__Reduction)(faulty ? 99 : 0);
+        struct trial trial;
+        trial_init(&trial, &lone.request);
+        size_t cap = 0;
+        eb_arena_reset(&trial.arena, cap);
+        while (!eb_lookup_request_decode(
+            &trial.arena, trial.bytes, trial.size, &trial_limits, &trial.failure)) {
+            assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+            assert_int_equal(trial.failure.request_id, 77);
+            cap += 16;
+            eb_arena_reset(&trial.arena, cap);
+        }
+        assert_in_range(cap, faulty ? 1400 : 400, faulty ? 4096 : 2048);
+        trial_deinit(&trial);
+    }
+}
+
+static Embag__V1__LookupRequest *encode_and_unpack(const struct eb_wire_request *request)
+{
+    size_t size = eb_lookup_request_bytes(request);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    eb_lookup_request_encode(request, bytes);
+    Embag__V1__LookupRequest *read = embag__v1__lookup_request__unpack(NULL, size, bytes);
+    assert_non_null(read);
+    assert_int_equal(embag__v1__lookup_request__get_packed_size(read), size);
+    free(bytes);
+    return read;
+}
+
+static void encodes_groups_that_protobuf_reads(void **state)
+{
+    (void)state;
+    static const char *const features[] = {"user", "item"};
+    struct eb_wire_group groups[] = {
+        {.name = "",
+            .feature_count = 2,
+            .features = features,
+            .bags = 300,
+            .values = {wide, 32, 8, ""},
+            .lengths = {narrow, 16, 4, ""},
+            .weights = "1234",
+            .weights_bytes = 4,
+            .weights_type = 1,
+            .reduction = 2,
+            .missing = 3},
+        {.name = "sparse", .values = {narrow, 16, 4, ""}, .offsets = {wide, 32, 8, ""}},
+        {.name = "dense", .offsets = {narrow, 16, 4, ""}, .reduction = -1},
+    };
+    struct eb_wire_request request = {.model = "", .group_count = 3, .groups = groups};
+    Embag__V1__LookupRequest *read = encode_and_unpack(&request);
+    assert_int_equal(read->n_groups, 3);
+    const Embag__V1__FeatureGroup *group = read->groups[0];
+    assert_string_equal(group->name, "");
+    assert_int_equal(group->n_features, 2);
+    assert_string_equal(group->features[0], "user");
+    assert_string_equal(group->features[1], "item");
+    assert_int_equal(group->bags, 300);
+    assert_int_equal(group->values_i64.len, 32);
+    assert_memory_equal(group->values_i64.data, wide, 32);
+    assert_int_equal(group->lengths_i32.len, 16);
+    assert_memory_equal(group->lengths_i32.data, narrow, 16);
+    assert_memory_equal(group->weights.data, "1234", 4);
+    assert_int_equal(group->weights_type, 1);
+    assert_int_equal(group->reduction, 2);
+    assert_int_equal(group->missing, 3);
+    group = read->groups[1];
+    assert_string_equal(group->name, "sparse");
+    assert_int_equal(group->n_features, 0);
+    assert_int_equal(group->values_i32.len, 16);
+    assert_memory_equal(group->values_i32.data, narrow, 16);
+    assert_int_equal(group->offsets_i64.len, 32);
+    assert_memory_equal(group->offsets_i64.data, wide, 32);
+    group = read->groups[2];
+    assert_int_equal(group->values_i64.len, 0);
+    assert_int_equal(group->values_i32.len, 0);
+    assert_memory_equal(group->offsets_i32.data, narrow, 16);
+    assert_int_equal((int32_t)group->reduction, -1);
+    embag__v1__lookup_request__free_unpacked(read, NULL);
+}
+
+static void encodes_options_that_protobuf_reads(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct eb_wire_request request = {.model = "",
+            .request_id = 1,
+            .partial = i == 0,
+            .cancel = i == 1,
+            .errors_per_query = i == 2,
+            .report_missing = i == 3,
+            .priority = i == 4};
+        Embag__V1__LookupRequest *read = encode_and_unpack(&request);
+        assert_int_equal(read->partial, i == 0);
+        assert_int_equal(read->cancel, i == 1);
+        assert_int_equal(read->errors_per_query, i == 2);
+        assert_int_equal(read->report_missing, i == 3);
+        assert_int_equal(read->priority, i == 4);
+        struct trial trial;
+        trial_accept(&trial, read);
+        assert_int_equal(trial.request->partial, i == 0);
+        assert_int_equal(trial.request->cancel, i == 1);
+        assert_int_equal(trial.request->errors_per_query, i == 2);
+        assert_int_equal(trial.request->report_missing, i == 3);
+        assert_int_equal(trial.request->priority, i == 4);
+        trial_deinit(&trial);
+        embag__v1__lookup_request__free_unpacked(read, NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decodes_the_fields_of_a_group),
+        cmocka_unit_test(decodes_the_name_of_a_list),
+        cmocka_unit_test(takes_values_and_bounds_in_every_form),
+        cmocka_unit_test(refuses_two_forms_of_one_array),
+        cmocka_unit_test(refuses_two_layouts),
+        cmocka_unit_test(refuses_unknown_enum_values),
+        cmocka_unit_test(refuses_a_feature_without_a_name),
+        cmocka_unit_test(ends_a_request_at_its_first_fault),
+        cmocka_unit_test(goes_on_behind_faults_with_errors_per_query),
+        cmocka_unit_test(counts_queries_and_features_together),
+        cmocka_unit_test(limits_names_of_features),
+        cmocka_unit_test(takes_no_memory_for_single_values),
+        cmocka_unit_test(decodes_the_most_faults_within_the_cap_that_it_names),
+        cmocka_unit_test(survives_each_failing_allocation),
+        cmocka_unit_test(refuses_groups_that_outgrow_their_arena),
+        cmocka_unit_test(encodes_groups_that_protobuf_reads),
+        cmocka_unit_test(encodes_options_that_protobuf_reads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
