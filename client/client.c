@@ -1,8 +1,7 @@
-#include "client/channel.h"
-#include "client/embag.h"
-#include "client/lookup_call.h"
+#include "client/completion_queue.h"
+#include "client/embag_async.h"
+#include "client/engine.h"
 #include "client/models_call.h"
-#include "client/sigpipe.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -12,28 +11,38 @@
 #define TIMEOUT_US_DEFAULT 1000000
 #define TIMEOUT_US_MAX UINT64_C(31536000000000) /* a year: keeps times far from overflow */
 #define ANSWER_BYTES_MAX_DEFAULT (64 * 1024 * 1024)
+#define CONNECTIONS_MAX 64
+#define IN_FLIGHT_DEFAULT 1024
+#define IN_FLIGHT_MAX 65536
+#define RETRIES_DEFAULT 2
+#define RETRIES_MAX 100
 #define NS_PER_US 1000
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays go to the wire as they are");
 static_assert(sizeof(((struct embag_error *)0)->text) == EB_ERROR_TEXT_BYTES, "texts are copied");
 
 struct embag_client {
-    uv_mutex_t lock; /* of busy */
-    uv_cond_t turn;  /* busy has become false */
-    bool busy;       /* a thread's call is under way */
+    struct eb_engine engine;
+    struct eb_completion_queue queue;
     uint64_t timeout_us;
-    struct eb_channel channel;
     char address[]; /* as it was given: also the authority of calls */
 };
 
+/* The text of no error is not copied. */
 static enum embag_status report(const struct eb_error *from, struct embag_error *to)
 {
     if (to != NULL) {
         to->status = (enum embag_status)from->status;
-        memcpy(to->text, from->text, sizeof to->text);
+        if (from->status == EB_STATUS_OK) {
+            to->text[0] = '\0';
+        } else {
+            memcpy(to->text, from->text, sizeof to->text);
+        }
     }
     return (enum embag_status)from->status;
 }
+
+/* ---- opening and closing ---- */
 
 static uint64_t pick(uint64_t value_us, uint64_t default_us)
 {
@@ -41,47 +50,40 @@ static uint64_t pick(uint64_t value_us, uint64_t default_us)
     return picked_us < TIMEOUT_US_MAX ? picked_us : TIMEOUT_US_MAX;
 }
 
-static struct embag_client *create(const char *address, const struct embag_options *options)
+static uint32_t pick_count(uint32_t value, uint32_t default_value, uint32_t max)
 {
-    size_t address_bytes = strlen(address) + 1;
-    struct embag_client *client = calloc(1, sizeof *client + address_bytes);
-    if (client == NULL) {
-        return NULL;
-    }
-    memcpy(client->address, address, address_bytes);
-    client->timeout_us = pick(options->timeout_us, TIMEOUT_US_DEFAULT);
-    client->channel.connect_timeout_ns =
-        pick(options->connect_timeout_us, CONNECT_TIMEOUT_US_DEFAULT) * NS_PER_US;
-    client->channel.limits.response_bytes_max =
-        options->answer_bytes_max != 0 ? options->answer_bytes_max : ANSWER_BYTES_MAX_DEFAULT;
-    int rc = uv_mutex_init(&client->lock);
-    assert(rc == 0);
-    rc = uv_cond_init(&client->turn);
-    assert(rc == 0);
-    return client;
+    uint32_t picked = value != 0 ? value : default_value;
+    return picked < max ? picked : max;
 }
 
-static void destroy(struct embag_client *client)
+static uint32_t pick_retries(int32_t value)
 {
-    uv_cond_destroy(&client->turn);
-    uv_mutex_destroy(&client->lock);
-    free(client);
+    return value < 0 ? 0 : pick_count((uint32_t)value, RETRIES_DEFAULT, RETRIES_MAX);
 }
 
-static bool connect_client(struct embag_client *client, struct eb_error *error)
+static bool start_engine(
+    struct embag_client *client, const struct embag_options *options, struct eb_error *error)
 {
-    struct eb_channel *channel = &client->channel;
-    if (!eb_endpoint_parse(client->address, &channel->endpoint)) {
+    struct eb_dispatcher_options wanted = {
+        .authority = client->address,
+        .connect_timeout_ns =
+            pick(options->connect_timeout_us, CONNECT_TIMEOUT_US_DEFAULT) * NS_PER_US,
+        .connections = pick_count(options->connections, 1, CONNECTIONS_MAX),
+        .retries_max = pick_retries(options->retries_max),
+        .answer_bytes_max =
+            options->answer_bytes_max != 0 ? options->answer_bytes_max : ANSWER_BYTES_MAX_DEFAULT,
+        .mode = options->mode,
+    };
+    if (!eb_endpoint_parse(client->address, &wanted.endpoint)) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "\"%s\" is no address: HOST:PORT, [V6]:PORT or unix:PATH", client->address);
         return false;
     }
-    channel->authority = channel->endpoint.is_unix ? "localhost" : client->address;
-    struct eb_sigpipe sigpipe;
-    eb_sigpipe_block(&sigpipe);
-    bool opened = eb_channel_open(channel, error);
-    eb_sigpipe_restore(&sigpipe);
-    return opened;
+    if (wanted.endpoint.is_unix) {
+        wanted.authority = "localhost";
+    }
+    return eb_engine_open(&client->engine, &wanted,
+        pick_count(options->in_flight_max, IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX), error);
 }
 
 enum embag_status embag_open(const char *address, const struct embag_options *options,
@@ -89,12 +91,22 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
 {
     static const struct embag_options defaults = {0};
     struct eb_error failure = {.status = EB_STATUS_OK};
-    *client = create(address, options != NULL ? options : &defaults);
-    if (*client == NULL) {
+    const struct embag_options *chosen = options != NULL ? options : &defaults;
+    size_t address_bytes = strlen(address) + 1;
+    struct embag_client *opened = calloc(1, sizeof *opened + address_bytes);
+    *client = NULL;
+    if (opened == NULL) {
         eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a client");
-    } else if (!connect_client(*client, &failure)) {
-        destroy(*client);
-        *client = NULL;
+        return report(&failure, error);
+    }
+    memcpy(opened->address, address, address_bytes);
+    opened->timeout_us = pick(chosen->timeout_us, TIMEOUT_US_DEFAULT);
+    eb_completion_queue_init(&opened->queue);
+    if (start_engine(opened, chosen, &failure)) {
+        *client = opened;
+    } else {
+        eb_completion_queue_deinit(&opened->queue);
+        free(opened);
     }
     return report(&failure, error);
 }
@@ -104,87 +116,192 @@ void embag_close(struct embag_client *client)
     if (client == NULL) {
         return;
     }
-    struct eb_sigpipe sigpipe;
-    eb_sigpipe_block(&sigpipe);
-    eb_channel_close(&client->channel);
-    eb_sigpipe_restore(&sigpipe);
-    destroy(client);
-}
-
-/* Waits until no other thread's call is under way. false: the deadline has passed before. */
-static bool take_turn(struct embag_client *client, uint64_t deadline_ns)
-{
-    uv_mutex_lock(&client->lock);
-    for (uint64_t now_ns = uv_hrtime(); client->busy && now_ns < deadline_ns;
-         now_ns = uv_hrtime()) {
-        (void)uv_cond_timedwait(&client->turn, &client->lock, deadline_ns - now_ns);
+    assert(!eb_engine_is_here(&client->engine));
+    eb_completion_queue_close(&client->queue);
+    eb_engine_close(&client->engine);
+    eb_calls_await_leaving(&client->engine.calls);
+    struct eb_call *call = NULL;
+    while ((call = eb_completion_queue_drain(&client->queue)) != NULL) {
+        eb_lookup_call_free(call->answer);
+        eb_calls_give(&client->engine.calls, call);
     }
-    bool taken = !client->busy;
-    client->busy = true;
-    uv_mutex_unlock(&client->lock);
-    return taken;
+    eb_completion_queue_deinit(&client->queue);
+    eb_engine_deinit(&client->engine);
+    free(client);
 }
 
-static void give_turn(struct embag_client *client)
-{
-    uv_mutex_lock(&client->lock);
-    client->busy = false;
-    uv_cond_signal(&client->turn);
-    uv_mutex_unlock(&client->lock);
-}
+/* ---- beginning calls ---- */
 
-/* Makes a call when the client's turn comes. */
-static enum eb_status call(
-    struct embag_client *client, const struct eb_channel_call *call, struct eb_error *error)
+static void give_up(struct embag_client *client, struct eb_call *call)
 {
-    if (!take_turn(client, call->deadline_ns)) {
+    if (call->request != NULL) {
         eb_outgoing_drop(call->request);
-        return eb_error_set(error, EB_STATUS_DEADLINE_EXCEEDED,
-            "other threads' calls have used the client up to the deadline");
     }
-    struct eb_sigpipe sigpipe;
-    eb_sigpipe_block(&sigpipe);
-    enum eb_status status = eb_channel_call(&client->channel, call, error);
-    eb_sigpipe_restore(&sigpipe);
-    give_turn(client);
-    return status;
+    eb_calls_give(&client->engine.calls, call);
 }
 
-struct lookup {
-    const struct embag_request *request;
-    struct eb_lookup_answer *answer;
+/* Posts a call whose request is set, or is NULL for *error. false: the record has been given back
+ * and *error is set. */
+static bool post(struct embag_client *client, struct eb_call *call, struct eb_error *error)
+{
+    if (call->request != NULL && eb_engine_post(&client->engine, call)) {
+        return true;
+    }
+    if (call->request != NULL) {
+        eb_error_set(error, EB_STATUS_CANCELLED, "the client is being closed");
+    }
+    give_up(client, call);
+    return false;
+}
+
+static void fill_lookup(struct embag_client *client, const struct embag_request *request,
+    struct eb_call *call, uint64_t deadline_ns, struct eb_error *error)
+{
+    const struct eb_lookup_label label = {
+        .request_id = call->id,
+        .timeout_us = pick(request->timeout_us, client->timeout_us),
+    };
+    call->kind = EB_CALL_LOOKUP;
+    call->deadline_ns = deadline_ns;
+    call->expected.query_count = request->query_count;
+    call->expected.concat = request->concat;
+    call->request = eb_lookup_call_encode(request, &label, &client->engine.requests.memory, error);
+}
+
+/* ---- calls that do not block ---- */
+
+static void fill_completion(const struct eb_call *call, struct embag_completion *completion)
+{
+    completion->id = call->id;
+    completion->context = call->context;
+    completion->answer = call->answer;
+    completion->attempts = call->attempts;
+    completion->retry_after_ms = call->retry_after_ms;
+    report(&call->error, &completion->error);
+}
+
+/* The record goes back first, so that the callback finds room for the next call. */
+static void tell(struct eb_call *call)
+{
+    struct embag_completion completion;
+    embag_done_fn on_done = call->on_done;
+    fill_completion(call, &completion);
+    eb_calls_give(call->dispatcher->calls, call);
+    on_done(&completion);
+}
+
+static void put_in_queue(struct eb_call *call)
+{
+    eb_completion_queue_push(call->queue, call);
+}
+
+enum embag_status embag_submit(struct embag_client *client, const struct embag_request *request,
+    const struct embag_call *how, uint64_t *id, struct embag_error *error)
+{
+    struct eb_error failure = {.status = EB_STATUS_OK};
+    uint64_t deadline_ns = uv_hrtime() + pick(request->timeout_us, client->timeout_us) * NS_PER_US;
+    struct eb_call *call = eb_calls_take(&client->engine.calls, 0, &failure);
+    if (call == NULL) {
+        return report(&failure, error);
+    }
+    if (how != NULL) {
+        call->on_done = how->on_done;
+        call->context = how->context;
+    }
+    call->queue = &client->queue;
+    call->on_over = call->on_done != NULL ? tell : put_in_queue;
+    fill_lookup(client, request, call, deadline_ns, &failure);
+    if (id != NULL) {
+        *id = call->id;
+    }
+    (void)post(client, call, &failure);
+    return report(&failure, error);
+}
+
+void embag_cancel(struct embag_client *client, uint64_t id)
+{
+    eb_engine_post_cancel(&client->engine, id);
+}
+
+bool embag_next(
+    struct embag_client *client, uint64_t timeout_us, struct embag_completion *completion)
+{
+    eb_calls_enter(&client->engine.calls);
+    struct eb_call *call = eb_completion_queue_pop(&client->queue, timeout_us);
+    if (call != NULL) {
+        fill_completion(call, completion);
+        eb_calls_give(&client->engine.calls, call);
+    }
+    eb_calls_leave(&client->engine.calls);
+    return call != NULL;
+}
+
+int embag_completion_fd(struct embag_client *client)
+{
+    return eb_completion_queue_fd(&client->queue);
+}
+
+/* ---- calls that block ---- */
+
+/* On the stack of the thread that waits. */
+struct waiter {
+    uv_sem_t over;
+    void *answer;
+    struct eb_error error;
 };
 
-static bool on_lookup_answer(
-    void *context, const uint8_t *bytes, size_t size, struct eb_error *error)
+static void wake(struct eb_call *call)
 {
-    struct lookup *lookup = context;
-    lookup->answer = eb_lookup_call_decode(lookup->request, bytes, size, error);
-    return lookup->answer != NULL;
+    struct waiter *waiter = call->context;
+    waiter->answer = call->answer;
+    waiter->error.status = call->error.status;
+    memcpy(waiter->error.text, call->error.text, strlen(call->error.text) + 1);
+    eb_calls_give(call->dispatcher->calls, call);
+    uv_sem_post(&waiter->over);
+}
+
+/* Takes a record for a call that this thread is going to wait for. NULL: *error is set. */
+static struct eb_call *take_blocking(
+    struct embag_client *client, uint64_t deadline_ns, struct eb_error *error)
+{
+    if (eb_engine_is_here(&client->engine)) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+            "a callback of the client cannot wait for another call of it");
+        return NULL;
+    }
+    return eb_calls_take(&client->engine.calls, deadline_ns, error);
+}
+
+/* Makes a call and waits for its end. NULL: *error is set. */
+static void *call_and_wait(
+    struct embag_client *client, struct eb_call *call, struct eb_error *error)
+{
+    struct waiter waiter = {.answer = NULL};
+    int rc = uv_sem_init(&waiter.over, 0);
+    assert(rc == 0);
+    call->context = &waiter;
+    call->on_over = wake;
+    if (post(client, call, error)) {
+        uv_sem_wait(&waiter.over);
+        *error = waiter.error;
+    }
+    uv_sem_destroy(&waiter.over);
+    return waiter.answer;
 }
 
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
     struct embag_answer **answer, struct embag_error *error)
 {
     struct eb_error failure = {.status = EB_STATUS_OK};
-    struct lookup lookup = {.request = request};
-    struct eb_channel_call lookup_call = {
-        .path = "/embag.v1.EmbeddingBag/Lookup",
-        .deadline_ns = uv_hrtime() + pick(request->timeout_us, client->timeout_us) * NS_PER_US,
-        .on_answer = on_lookup_answer,
-        .context = &lookup,
-    };
+    uint64_t deadline_ns = uv_hrtime() + pick(request->timeout_us, client->timeout_us) * NS_PER_US;
     *answer = NULL;
-    lookup_call.request = eb_lookup_call_encode(request, &failure);
-    if (lookup_call.request == NULL) {
-        return report(&failure, error);
+    eb_calls_enter(&client->engine.calls);
+    struct eb_call *call = take_blocking(client, deadline_ns, &failure);
+    if (call != NULL) {
+        fill_lookup(client, request, call, deadline_ns, &failure);
+        *answer = call_and_wait(client, call, &failure);
     }
-    if (call(client, &lookup_call, &failure) == EB_STATUS_OK) {
-        *answer = &lookup.answer->answer;
-    } else {
-        /* An answer may have come before what ended the call. */
-        eb_lookup_call_free(lookup.answer);
-    }
+    eb_calls_leave(&client->engine.calls);
     return report(&failure, error);
 }
 
@@ -193,34 +310,24 @@ void embag_answer_free(struct embag_answer *answer)
     eb_lookup_call_free((struct eb_lookup_answer *)answer);
 }
 
-static bool on_models_answer(
-    void *context, const uint8_t *bytes, size_t size, struct eb_error *error)
-{
-    struct eb_models_list **list = context;
-    *list = eb_models_call_decode(bytes, size, error);
-    return *list != NULL;
-}
-
 enum embag_status embag_list_models(
     struct embag_client *client, struct embag_model_list **list, struct embag_error *error)
 {
     struct eb_error failure = {.status = EB_STATUS_OK};
-    struct eb_models_list *models = NULL;
-    const struct eb_channel_call list_call = {
-        .path = "/embag.v1.EmbeddingBag/ListModels",
-        .request = eb_channel_request_create(0),
-        .deadline_ns = uv_hrtime() + client->timeout_us * NS_PER_US,
-        .on_answer = on_models_answer,
-        .context = &models,
-    };
+    uint64_t deadline_ns = uv_hrtime() + client->timeout_us * NS_PER_US;
     *list = NULL;
-    if (list_call.request == NULL) {
-        eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
-    } else if (call(client, &list_call, &failure) == EB_STATUS_OK) {
-        *list = &models->list;
-    } else {
-        eb_models_call_free(models);
+    eb_calls_enter(&client->engine.calls);
+    struct eb_call *call = take_blocking(client, deadline_ns, &failure);
+    if (call != NULL) {
+        call->kind = EB_CALL_LIST_MODELS;
+        call->deadline_ns = deadline_ns;
+        call->request = eb_lookup_call_outgoing(&client->engine.requests.memory, 0);
+        if (call->request == NULL) {
+            eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
+        }
+        *list = call_and_wait(client, call, &failure);
     }
+    eb_calls_leave(&client->engine.calls);
     return report(&failure, error);
 }
 

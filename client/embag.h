@@ -1,10 +1,14 @@
-/* embag: C client of an embag server. client/examples/lookup_example.c is a whole program.
+/* embag: C client of an embag server. client/examples/lookup_example.c is a whole program. The
+ * calls here block; embag_async.h has those that do not, on the same client.
  *
- * A client is one connection. Calls block until they are answered or their deadline has passed;
- * between calls nothing runs. No call raises SIGPIPE. Thread: any; a client's lock lets one call
- * through at a time, so threads that want to work at once open one client each. Memory: arrays
- * given are borrowed for the call; answers are the caller's. What closes or frees accepts NULL. */
+ * A client keeps connections to one server and a thread that serves them, blocks all signals and
+ * sleeps while there is nothing to do. No call raises SIGPIPE. Thread: any, at the same time; calls
+ * of several threads are under way together. A client does not survive fork: a child may neither
+ * use nor close it. Memory: arrays given are borrowed for the call; answers are the caller's. What
+ * closes or frees accepts NULL. */
 #pragma once
+
+#include "embag_types.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,64 +17,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* gRPC status codes, those that embag sends. */
-enum embag_status {
-    EMBAG_OK = 0,
-    EMBAG_CANCELLED = 1,
-    EMBAG_UNKNOWN = 2,
-    EMBAG_INVALID_ARGUMENT = 3,
-    EMBAG_DEADLINE_EXCEEDED = 4,
-    EMBAG_NOT_FOUND = 5,
-    EMBAG_PERMISSION_DENIED = 7,
-    EMBAG_RESOURCE_EXHAUSTED = 8,
-    EMBAG_OUT_OF_RANGE = 11,
-    EMBAG_UNIMPLEMENTED = 12,
-    EMBAG_INTERNAL = 13,
-    EMBAG_UNAVAILABLE = 14,
-    EMBAG_UNAUTHENTICATED = 16
-};
-
-struct embag_error {
-    enum embag_status status;
-    char text[1024]; /* what was wrong and where; UTF-8 */
-};
-
-/* Element types; numbers are those of embag.v1.DataType. */
-enum embag_type {
-    EMBAG_TYPE_UNSPECIFIED = 0,
-    EMBAG_F32 = 1,
-    EMBAG_F64 = 2,
-    EMBAG_F16 = 3,
-    EMBAG_BF16 = 4,
-    EMBAG_I8 = 5,
-    EMBAG_U8 = 6,
-    EMBAG_I16 = 7,
-    EMBAG_U16 = 8,
-    EMBAG_I32 = 9,
-    EMBAG_U32 = 10,
-    EMBAG_I64 = 11,
-    EMBAG_U64 = 12
-};
-
-enum embag_reduction {
-    EMBAG_REDUCTION_UNSPECIFIED = 0, /* the table's default: SUM */
-    EMBAG_SUM = 1,
-    EMBAG_MEAN = 2,
-    EMBAG_WEIGHTED_MEAN = 3,
-    EMBAG_SQRTN = 4,
-    EMBAG_MAX = 5,
-    EMBAG_MIN = 6,
-    EMBAG_NONE = 7
-};
-
-enum embag_missing {
-    EMBAG_MISSING_UNSPECIFIED = 0, /* the table's default: ERROR */
-    EMBAG_MISSING_ERROR = 1,
-    EMBAG_MISSING_SKIP = 2,
-    EMBAG_MISSING_ZERO = 3,
-    EMBAG_MISSING_UNKNOWN_ROW = 4
-};
 
 /* An array of integers: int64_t where width is 8, int32_t where it is 4, absent where it is 0. Host
  * order (little-endian hosts only), any alignment. */
@@ -131,10 +77,18 @@ struct embag_answer {
     const struct embag_result *results; /* in the order of the queries */
 };
 
+/* How lookups travel. A stream costs both ends the least; a unary call each is for servers and
+ * proxies that want it so. A lookup that ended its stream is sent again as a unary call. */
+enum embag_mode { EMBAG_MODE_STREAM = 0, EMBAG_MODE_UNARY = 1 };
+
 struct embag_options {
     uint64_t connect_timeout_us; /* 0: 5 s; the resolver's own time for a name comes on top */
-    uint64_t timeout_us; /* of a call that names none, waiting for the lock included; 0: 1 s */
-    uint32_t answer_bytes_max; /* a larger answer ends its call: RESOURCE_EXHAUSTED; 0: 64 MiB */
+    uint64_t timeout_us;         /* of a call that names none; 0: 1 s */
+    uint32_t answer_bytes_max;   /* a larger answer ends its call: RESOURCE_EXHAUSTED; 0: 64 MiB */
+    uint32_t connections;   /* to the server, the least busy takes the next call; 0: 1, max 64 */
+    uint32_t in_flight_max; /* calls under way or done and not taken; 0: 1024, max 65536 */
+    int32_t retries_max; /* times a call is sent again, see embag_async.h; 0: 2; below 0: never */
+    enum embag_mode mode;
 };
 
 struct embag_client; /* opaque */
@@ -144,12 +98,14 @@ struct embag_client; /* opaque */
  * nobody answers there). error may be NULL, here and below. */
 enum embag_status embag_open(const char *address, const struct embag_options *options,
     struct embag_client **client, struct embag_error *error);
-/* Closes the connection. No call may be under way. */
+/* Ends what is under way with CANCELLED and returns once nothing of the client is left: threads
+ * that wait in a call of it have returned. None may begin another. Not from a callback of the
+ * client. */
 void embag_close(struct embag_client *client);
 
-/* Sends one Lookup and waits for its answer. A connection that has been lost is opened once more
- * first; one lost before the answer is there gives UNAVAILABLE, and the request may be sent again.
- * Anything but EMBAG_OK: *answer is NULL. */
+/* Sends one Lookup and waits for its answer: at in_flight_max first for other calls to end. What is
+ * safe to send again is, as embag_async.h says; then a lost connection, or none, is UNAVAILABLE.
+ * Anything but EMBAG_OK: *answer is NULL. Not from a callback of the client: INVALID_ARGUMENT. */
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
     struct embag_answer **answer, struct embag_error *error);
 void embag_answer_free(struct embag_answer *answer);
@@ -189,11 +145,6 @@ struct embag_model_list {
 enum embag_status embag_list_models(
     struct embag_client *client, struct embag_model_list **list, struct embag_error *error);
 void embag_model_list_free(struct embag_model_list *list);
-
-/* "OUT_OF_RANGE" and so on; "UNKNOWN" for a number that is none of them. */
-const char *embag_status_name(enum embag_status status);
-/* Bytes of one element; 0 for a number that is no type. */
-size_t embag_type_bytes(enum embag_type type);
 
 #ifdef __cplusplus
 }

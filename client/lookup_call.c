@@ -1,6 +1,5 @@
 #include "client/lookup_call.h"
 
-#include "client/channel.h"
 #include "proto/codec.h"
 #include "proto/grpc_text.h"
 
@@ -72,7 +71,38 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
     return NULL;
 }
 
-static struct eb_outgoing *encode(const struct eb_wire_request *wire, struct eb_error *error)
+/* A request and where it came from. */
+struct request_block {
+    struct eb_outgoing outgoing;
+    const struct eb_memory *memory;
+    size_t taken_bytes;
+    uint8_t bytes[];
+};
+
+static void release_request(struct eb_outgoing *request)
+{
+    struct request_block *block = (struct request_block *)request;
+    block->memory->give(block->memory->context, block, block->taken_bytes);
+}
+
+struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size)
+{
+    size_t bytes = size + EB_GRPC_PREFIX_BYTES;
+    size_t taken_bytes = sizeof(struct request_block) + bytes;
+    struct request_block *block = memory->take(memory->context, taken_bytes);
+    if (block == NULL) {
+        return NULL;
+    }
+    block->outgoing = (struct eb_outgoing){
+        .bytes = block->bytes, .size = bytes, .holds = 1, .release = release_request};
+    block->memory = memory;
+    block->taken_bytes = taken_bytes;
+    eb_grpc_prefix_write(block->bytes, (uint32_t)size);
+    return &block->outgoing;
+}
+
+static struct eb_outgoing *encode(
+    const struct eb_wire_request *wire, const struct eb_memory *memory, struct eb_error *error)
 {
     size_t size = eb_lookup_request_bytes(wire);
     if (size > UINT32_MAX) {
@@ -80,7 +110,7 @@ static struct eb_outgoing *encode(const struct eb_wire_request *wire, struct eb_
             "the request has %zu bytes, more than a gRPC message can", size);
         return NULL;
     }
-    struct eb_outgoing *outgoing = eb_channel_request_create((uint32_t)size);
+    struct eb_outgoing *outgoing = eb_lookup_call_outgoing(memory, size);
     if (outgoing == NULL) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
@@ -89,43 +119,59 @@ static struct eb_outgoing *encode(const struct eb_wire_request *wire, struct eb_
     return outgoing;
 }
 
-struct eb_outgoing *eb_lookup_call_encode(
-    const struct embag_request *request, struct eb_error *error)
+/* false: *error says which query is none. */
+static bool fill_queries(
+    const struct embag_request *request, struct eb_wire_query *queries, struct eb_error *error)
 {
-    struct eb_wire_query *queries = calloc(request->query_count + 1, sizeof *queries);
+    memset(queries, 0, request->query_count * sizeof *queries);
+    for (size_t i = 0; i < request->query_count; i++) {
+        const char *fault = fill_query(&request->queries[i], &queries[i]);
+        if (fault != NULL) {
+            eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries[%zu]: %s", i, fault);
+            return false;
+        }
+    }
+    return true;
+}
+
+struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
+    const struct eb_lookup_label *label, const struct eb_memory *memory, struct eb_error *error)
+{
+    size_t bytes = 0;
+    struct eb_wire_query *queries = NULL;
+    if (!__builtin_mul_overflow(request->query_count + 1, sizeof *queries, &bytes)) {
+        queries = memory->take(memory->context, bytes);
+    }
     if (queries == NULL) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
     struct eb_outgoing *outgoing = NULL;
-    for (size_t i = 0; i < request->query_count; i++) {
-        const char *fault = fill_query(&request->queries[i], &queries[i]);
-        if (fault != NULL) {
-            eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries[%zu]: %s", i, fault);
-            goto done;
-        }
+    if (fill_queries(request, queries, error)) {
+        const struct eb_wire_request wire = {
+            .request_id = label->request_id,
+            .model = request->model != NULL ? request->model : "",
+            .version = request->version,
+            .timeout_us = label->timeout_us,
+            .output_type = (int32_t)request->output_type,
+            .concat = request->concat,
+            .query_count = request->query_count,
+            .queries = queries,
+        };
+        outgoing = encode(&wire, memory, error);
     }
-    const struct eb_wire_request wire = {
-        .model = request->model != NULL ? request->model : "",
-        .version = request->version,
-        .output_type = (int32_t)request->output_type,
-        .concat = request->concat,
-        .query_count = request->query_count,
-        .queries = queries,
-    };
-    outgoing = encode(&wire, error);
-done:
-    free(queries);
+    memory->give(memory->context, queries, bytes);
     return outgoing;
 }
 
 /* Whether a result's values are as many as its shape says, and its counts as many as the request
  * makes them. */
-static bool is_consistent(const struct embag_request *request, const struct eb_wire_result *result)
+static bool is_consistent(
+    const struct eb_lookup_expected *expected, const struct eb_wire_result *result)
 {
     uint64_t bytes = embag_type_bytes((enum embag_type)result->type);
     if (bytes == 0 || result->shape_count > EMBAG_RANK_MAX ||
-        result->missing_by_query_count != (request->concat ? request->query_count : 0)) {
+        result->missing_by_query_count != (expected->concat ? expected->query_count : 0)) {
         return false;
     }
     for (uint32_t i = 0; i < result->shape_count; i++) {
@@ -167,17 +213,17 @@ static bool copy_result(
 }
 
 /* Whether the response answers the request: a result per query in order, or one for all. */
-static bool check_response(const struct embag_request *request,
+static bool check_response(const struct eb_lookup_expected *expected,
     const struct eb_wire_response *response, struct eb_error *error)
 {
     if (response->error_code != 0) {
         eb_error_set(error, (enum eb_status)response->error_code, "%s", response->error_message);
         return false;
     }
-    bool matches = request->concat ? response->result_count <= 1
-                                   : response->result_count == request->query_count;
+    bool matches = expected->concat ? response->result_count <= 1
+                                    : response->result_count == expected->query_count;
     for (size_t i = 0; matches && i < response->result_count; i++) {
-        matches = response->results[i].query == i && is_consistent(request, &response->results[i]);
+        matches = response->results[i].query == i && is_consistent(expected, &response->results[i]);
     }
     if (!matches) {
         eb_error_set(error, EB_STATUS_INTERNAL, "the server's results do not fit the request");
@@ -211,7 +257,7 @@ static bool copy_response(struct eb_lookup_answer *answer, const struct eb_wire_
 }
 
 struct eb_lookup_answer *eb_lookup_call_decode(
-    const struct embag_request *request, const uint8_t *bytes, size_t size, struct eb_error *error)
+    const uint8_t *bytes, size_t size, struct eb_error *error)
 {
     struct eb_lookup_answer *answer = calloc(1, sizeof *answer);
     if (answer == NULL) {
@@ -220,18 +266,27 @@ struct eb_lookup_answer *eb_lookup_call_decode(
     }
     eb_arena_init(&answer->arena, &eb_memory_heap);
     eb_arena_reset(&answer->arena, 4 * size + ARENA_BYTES_SPARE);
-    const struct eb_wire_response *response =
-        eb_lookup_response_decode(&answer->arena, bytes, size, error);
-    if (response == NULL || !check_response(request, response, error)) {
-        eb_lookup_call_free(answer);
-        return NULL;
-    }
-    if (!copy_response(answer, response)) {
-        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+    answer->response = eb_lookup_response_decode(&answer->arena, bytes, size, error);
+    if (answer->response == NULL) {
         eb_lookup_call_free(answer);
         return NULL;
     }
     return answer;
+}
+
+bool eb_lookup_call_check(struct eb_lookup_answer *answer,
+    const struct eb_lookup_expected *expected, struct eb_error *error)
+{
+    const struct eb_wire_response *response = answer->response;
+    answer->response = NULL;
+    if (!check_response(expected, response, error)) {
+        return false;
+    }
+    if (!copy_response(answer, response)) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
+        return false;
+    }
+    return true;
 }
 
 void eb_lookup_call_free(struct eb_lookup_answer *answer)

@@ -1,10 +1,11 @@
 /* A Lookup between the public structs of embag.h and the wire: a request's bytes, an answer's
  * structs.
- * Thread: pure. Memory: requests and answers on the heap. */
+ * Thread: pure. Memory: requests from the eb_memory given, answers on the heap. */
 #pragma once
 
 #include "client/embag.h"
 #include "proto/arena.h"
+#include "proto/message.h"
 #include "proto/send_queue.h"
 #include "proto/status.h"
 
@@ -12,15 +13,35 @@
 struct eb_lookup_answer {
     struct embag_answer answer; /* first: what the caller gets points here */
     struct eb_arena arena;
+    const struct eb_wire_response *response; /* as decoded, until it is checked */
 };
 
-/* Serialises a request behind its gRPC prefix. NULL: *error says why. */
-struct eb_outgoing *eb_lookup_call_encode(
-    const struct embag_request *request, struct eb_error *error);
+/* What the client adds to a request. */
+struct eb_lookup_label {
+    uint64_t request_id; /* by which a stream's answers are told apart */
+    uint64_t timeout_us; /* of the call as a whole */
+};
 
-/* Reads a serialised LookupResponse to `request`. NULL: *error is set, INTERNAL where the bytes are
- * no answer to that request. */
+/* What an answer must fit: all that is kept of a request. */
+struct eb_lookup_expected {
+    size_t query_count;
+    bool concat;
+};
+
+/* A request of `size` bytes from `memory`, which must outlive it, its gRPC prefix written; the
+ * message goes to its bytes + EB_GRPC_PREFIX_BYTES. NULL: no memory. */
+struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size);
+/* Serialises a request behind its gRPC prefix. NULL: *error says why. */
+struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
+    const struct eb_lookup_label *label, const struct eb_memory *memory, struct eb_error *error);
+
+/* Reads a serialised LookupResponse, which is an answer once it is checked: until then it borrows
+ * the bytes. NULL: *error is set, INTERNAL where the bytes are no LookupResponse. */
 struct eb_lookup_answer *eb_lookup_call_decode(
-    const struct embag_request *request, const uint8_t *bytes, size_t size, struct eb_error *error);
+    const uint8_t *bytes, size_t size, struct eb_error *error);
+/* Whether it answers a request; its memory is then all its own. false: *error says what the server
+ * reports, or is INTERNAL where the answer does not fit the request. */
+bool eb_lookup_call_check(struct eb_lookup_answer *answer,
+    const struct eb_lookup_expected *expected, struct eb_error *error);
 /* Accepts NULL. */
 void eb_lookup_call_free(struct eb_lookup_answer *answer);

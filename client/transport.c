@@ -1,32 +1,89 @@
 #include "client/transport.h"
 
 #include <assert.h>
-#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
+#include <sys/socket.h>
 
-#define BUFFERS_MAX 16     /* of one gathered write */
-#define DRAIN_TURNS_MAX 64 /* a peer that never stops sending must not hold a call back */
-#define NS_PER_MS 1000000
+#define BUFFERS_MAX 64 /* of one gathered write */
+#define NS_PER_S UINT64_C(1000000000)
+/* A peer that vanished without a word is found out after so long: probes while nothing is said,
+ * time without acknowledgement while something is. */
+#define KEEPALIVE_S 30
+#define UNACKNOWLEDGED_MS_MAX 20000
 
-static void lose(struct eb_transport *transport, int status)
+static void finish(struct eb_transport *transport)
 {
-    if (transport->state == EB_TRANSPORT_OPEN) {
-        transport->state = EB_TRANSPORT_LOST;
-        transport->status = status;
-        transport->queue = NULL;
+    uv_freeaddrinfo(transport->addresses);
+    transport->addresses = NULL;
+    transport->next_address = NULL;
+    transport->queue = NULL;
+    transport->writing_bytes = 0;
+    transport->state = EB_TRANSPORT_CLOSED;
+    eb_alarms_clear(transport->alarms, &transport->alarm);
+    transport->handler->on_close(transport->context);
+}
+
+static void try_address(struct eb_transport *transport);
+
+static void on_socket_close(uv_handle_t *handle)
+{
+    struct eb_transport *transport = handle->data;
+    transport->has_socket = false;
+    if (transport->state == EB_TRANSPORT_OPENING && transport->next_address != NULL) {
+        try_address(transport);
+    } else {
+        finish(transport);
     }
 }
 
-static void on_timer(uv_timer_t *timer)
+static void close_socket(struct eb_transport *transport)
 {
-    (void)timer; /* It has woken the loop: that is all. */
+    if (transport->has_socket && !uv_is_closing(&transport->socket.handle)) {
+        uv_close(&transport->socket.handle, on_socket_close);
+    }
+}
+
+/* Ends what was open or tries what is left to be tried. */
+static void lose(struct eb_transport *transport, int status)
+{
+    const struct eb_endpoint *endpoint = transport->endpoint;
+    const char *why = uv_strerror(status);
+    if (transport->state == EB_TRANSPORT_OPEN) {
+        eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "%s", why);
+        transport->state = EB_TRANSPORT_CLOSING;
+    } else if (endpoint->is_unix) {
+        eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "cannot connect to %s: %s",
+            endpoint->path, why);
+    } else {
+        eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "cannot connect to %s port %s: %s",
+            endpoint->host, endpoint->port, why);
+    }
+    close_socket(transport);
+}
+
+void eb_transport_close(struct eb_transport *transport)
+{
+    if (transport->state == EB_TRANSPORT_CLOSING) {
+        return;
+    }
+    assert(transport->state != EB_TRANSPORT_CLOSED);
+    transport->state = EB_TRANSPORT_CLOSING;
+    eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "it was closed on this side");
+    if (transport->is_resolving) {
+        /* Where it cannot be withdrawn any more its callback will come all the same. */
+        (void)uv_cancel((uv_req_t *)&transport->resolve);
+    } else {
+        close_socket(transport);
+    }
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer)
 {
     (void)suggested_bytes;
-    struct eb_transport *transport = handle->data;
-    *buffer = uv_buf_init(transport->read_buffer, sizeof transport->read_buffer);
+    const struct eb_transport *transport = handle->data;
+    *buffer = transport->read_buffer;
 }
 
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
@@ -37,205 +94,167 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     }
     if (count < 0) {
         lose(transport, (int)count);
+    } else if (!transport->handler->on_bytes(
+                   transport->context, (const uint8_t *)buffer->base, (size_t)count) &&
+               transport->state == EB_TRANSPORT_OPEN) {
+        lose(transport, UV_EPROTO);
+    }
+}
+
+static void watch_peer(struct eb_transport *transport)
+{
+    uv_os_fd_t fd;
+    unsigned int unacknowledged_ms = UNACKNOWLEDGED_MS_MAX;
+    if (transport->endpoint->is_unix) {
         return;
     }
-    transport->read_count++;
-    if (!transport->on_bytes(transport->context, (const uint8_t *)buffer->base, (size_t)count)) {
-        lose(transport, UV_EPROTO);
+    /* Without the first a call is slower, without the others a loss is noticed later: not wrong. */
+    (void)uv_tcp_nodelay(&transport->socket.tcp, 1);
+    (void)uv_tcp_keepalive(&transport->socket.tcp, 1, KEEPALIVE_S);
+    if (uv_fileno(&transport->socket.handle, &fd) == 0) {
+        (void)setsockopt(
+            fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
     }
 }
 
 static void on_connect(uv_connect_t *request, int status)
 {
     struct eb_transport *transport = request->data;
-    if (transport->state == EB_TRANSPORT_CONNECTING) {
-        transport->state = status == 0 ? EB_TRANSPORT_OPEN : EB_TRANSPORT_LOST;
-        transport->status = status;
-    }
-}
-
-static void on_close(uv_handle_t *handle)
-{
-    bool *closed = handle->data;
-    *closed = true;
-}
-
-int eb_transport_init(struct eb_transport *transport, eb_transport_bytes_fn on_bytes, void *context)
-{
-    memset(transport, 0, sizeof *transport);
-    transport->on_bytes = on_bytes;
-    transport->context = context;
-    int rc = uv_loop_init(&transport->loop);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = uv_timer_init(&transport->loop, &transport->timer);
-    assert(rc == 0);
-    return 0;
-}
-
-/* Closes one handle and runs the loop until it is gone. */
-static void close_handle(struct eb_transport *transport, uv_handle_t *handle)
-{
-    bool closed = false;
-    handle->data = &closed;
-    uv_close(handle, on_close);
-    while (!closed) {
-        uv_run(&transport->loop, UV_RUN_ONCE);
-    }
-}
-
-void eb_transport_close(struct eb_transport *transport)
-{
-    if (transport->state == EB_TRANSPORT_CLOSED) {
+    if (uv_is_closing(&transport->socket.handle)) {
         return;
     }
-    transport->state = EB_TRANSPORT_CLOSED;
-    transport->queue = NULL;
-    close_handle(transport, &transport->socket.handle);
-}
-
-void eb_transport_deinit(struct eb_transport *transport)
-{
-    eb_transport_close(transport);
-    close_handle(transport, (uv_handle_t *)&transport->timer);
-    int rc = uv_loop_close(&transport->loop);
-    assert(rc == 0);
-}
-
-void eb_transport_wait(struct eb_transport *transport, uint64_t deadline_ns)
-{
-    uint64_t now_ns = uv_hrtime();
-    if (now_ns >= deadline_ns) {
-        uv_run(&transport->loop, UV_RUN_NOWAIT);
-        return;
-    }
-    uint64_t wait_ms = (deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
-    uv_update_time(&transport->loop);
-    int rc = uv_timer_start(&transport->timer, on_timer, wait_ms, 0);
-    assert(rc == 0);
-    uv_run(&transport->loop, UV_RUN_ONCE);
-    rc = uv_timer_stop(&transport->timer);
-    assert(rc == 0);
-}
-
-void eb_transport_drain(struct eb_transport *transport)
-{
-    uint64_t read_count = 0;
-    int turns = 0;
-    do {
-        read_count = transport->read_count;
-        uv_run(&transport->loop, UV_RUN_NOWAIT);
-    } while (transport->state == EB_TRANSPORT_OPEN && transport->read_count != read_count &&
-             ++turns < DRAIN_TURNS_MAX);
-}
-
-/* Finishes a connect that has been started, or could not be (`status` below 0): true where the
- * stream is open; false where it is closed, with the reason in transport->status. */
-static bool await_connect(struct eb_transport *transport, int status, uint64_t deadline_ns)
-{
-    while (status == 0 && transport->state == EB_TRANSPORT_CONNECTING) {
-        eb_transport_wait(transport, deadline_ns);
-        if (transport->state == EB_TRANSPORT_CONNECTING && uv_hrtime() >= deadline_ns) {
-            status = UV_ETIMEDOUT;
-        }
-    }
+    eb_alarms_clear(transport->alarms, &transport->alarm);
     if (status == 0) {
-        status = transport->status;
-    }
-    if (status == 0) {
-        transport->socket.handle.data = transport;
         status = uv_read_start(&transport->socket.stream, on_alloc, on_read);
     }
-    transport->status = status;
     if (status != 0) {
-        eb_transport_close(transport);
+        lose(transport, status);
+        return;
     }
-    return status == 0;
+    watch_peer(transport);
+    transport->state = EB_TRANSPORT_OPEN;
+    transport->was_open = true;
+    transport->handler->on_open(transport->context);
 }
 
-static bool connect_address(
-    struct eb_transport *transport, const struct sockaddr *address, uint64_t deadline_ns)
+static void on_alarm(struct eb_alarm *alarm)
 {
-    transport->status = uv_tcp_init(&transport->loop, &transport->socket.tcp);
-    if (transport->status != 0) {
-        return false;
-    }
-    transport->state = EB_TRANSPORT_CONNECTING;
-    transport->connect.data = transport;
-    int rc = uv_tcp_connect(&transport->connect, &transport->socket.tcp, address, on_connect);
-    if (!await_connect(transport, rc, deadline_ns)) {
-        return false;
-    }
-    /* Without it a call is slower, not wrong. */
-    (void)uv_tcp_nodelay(&transport->socket.tcp, 1);
-    return true;
-}
-
-static bool connect_unix(struct eb_transport *transport, const char *path, uint64_t deadline_ns)
-{
-    transport->status = uv_pipe_init(&transport->loop, &transport->socket.pipe, 0);
-    if (transport->status != 0) {
-        return false;
-    }
-    transport->state = EB_TRANSPORT_CONNECTING;
-    transport->connect.data = transport;
-    uv_pipe_connect(&transport->connect, &transport->socket.pipe, path, on_connect);
-    return await_connect(transport, 0, deadline_ns);
+    lose((struct eb_transport *)((char *)alarm - offsetof(struct eb_transport, alarm)),
+        UV_ETIMEDOUT);
 }
 
 /* Every address gets an even share of the time that is left. */
-static bool connect_any(
-    struct eb_transport *transport, const struct addrinfo *addresses, uint64_t deadline_ns)
+static uint64_t share_until_ns(const struct eb_transport *transport)
 {
-    uint64_t left = 0;
-    for (const struct addrinfo *a = addresses; a != NULL; a = a->ai_next) {
+    uint64_t left = 1;
+    for (const struct addrinfo *a = transport->next_address; a != NULL; a = a->ai_next) {
         left++;
     }
-    for (const struct addrinfo *a = addresses; a != NULL; a = a->ai_next) {
-        uint64_t now_ns = uv_hrtime();
-        uint64_t share_ns = deadline_ns > now_ns ? (deadline_ns - now_ns) / left : 0;
-        if (connect_address(transport, a->ai_addr, now_ns + share_ns)) {
-            return true;
-        }
-        left--;
-    }
-    return false;
+    uint64_t now_ns = uv_hrtime();
+    uint64_t time_ns = transport->deadline_ns > now_ns ? transport->deadline_ns - now_ns : 0;
+    return now_ns + time_ns / left;
 }
 
-static bool connect_name(struct eb_transport *transport, const struct eb_endpoint *endpoint,
-    uint64_t deadline_ns, struct eb_error *error)
+static void connect_tcp(struct eb_transport *transport, const struct sockaddr *address)
+{
+    int rc = uv_tcp_init(transport->loop, &transport->socket.tcp);
+    assert(rc == 0);
+    transport->has_socket = true;
+    transport->socket.handle.data = transport;
+    transport->connect.data = transport;
+    eb_alarms_set(transport->alarms, &transport->alarm, share_until_ns(transport));
+    rc = uv_tcp_connect(&transport->connect, &transport->socket.tcp, address, on_connect);
+    if (rc != 0) {
+        lose(transport, rc);
+    }
+}
+
+static void connect_unix(struct eb_transport *transport)
+{
+    int rc = uv_pipe_init(transport->loop, &transport->socket.pipe, 0);
+    assert(rc == 0);
+    transport->has_socket = true;
+    transport->socket.handle.data = transport;
+    transport->connect.data = transport;
+    eb_alarms_set(transport->alarms, &transport->alarm, transport->deadline_ns);
+    uv_pipe_connect(
+        &transport->connect, &transport->socket.pipe, transport->endpoint->path, on_connect);
+}
+
+static void try_address(struct eb_transport *transport)
+{
+    const struct addrinfo *address = transport->next_address;
+    transport->next_address = address->ai_next;
+    connect_tcp(transport, address->ai_addr);
+}
+
+static void on_resolve(uv_getaddrinfo_t *request, int status, struct addrinfo *addresses)
+{
+    struct eb_transport *transport = request->data;
+    transport->is_resolving = false;
+    transport->addresses = addresses;
+    if (transport->state == EB_TRANSPORT_OPENING && status == 0) {
+        transport->next_address = addresses;
+        try_address(transport);
+        return;
+    }
+    if (transport->state == EB_TRANSPORT_OPENING) {
+        eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "cannot find the host \"%s\": %s",
+            transport->endpoint->host, uv_strerror(status));
+    }
+    finish(transport);
+}
+
+/* Names that libuv turns away at once end as those that are not found. */
+static void on_no_name(struct eb_alarm *alarm)
+{
+    struct eb_transport *transport =
+        (struct eb_transport *)((char *)alarm - offsetof(struct eb_transport, alarm));
+    finish(transport);
+}
+
+static void resolve(struct eb_transport *transport)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    struct addrinfo *addresses = NULL;
-    int rc = getaddrinfo(endpoint->host, endpoint->port, &hints, &addresses);
+    const struct eb_endpoint *endpoint = transport->endpoint;
+    transport->resolve.data = transport;
+    int rc = uv_getaddrinfo(
+        transport->loop, &transport->resolve, on_resolve, endpoint->host, endpoint->port, &hints);
+    transport->is_resolving = rc == 0;
     if (rc != 0) {
-        eb_error_set(error, EB_STATUS_UNAVAILABLE, "cannot find the host \"%s\": %s",
-            endpoint->host, gai_strerror(rc));
-        return false;
+        eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "cannot find the host \"%s\": %s",
+            endpoint->host, uv_strerror(rc));
+        transport->alarm.ring = on_no_name;
+        eb_alarms_set(transport->alarms, &transport->alarm, 0);
     }
-    bool connected = connect_any(transport, addresses, deadline_ns);
-    freeaddrinfo(addresses);
-    if (!connected) {
-        eb_error_set(error, EB_STATUS_UNAVAILABLE, "cannot connect to %s port %s: %s",
-            endpoint->host, endpoint->port, uv_strerror(transport->status));
-    }
-    return connected;
 }
 
-bool eb_transport_open(struct eb_transport *transport, const struct eb_endpoint *endpoint,
-    uint64_t deadline_ns, struct eb_error *error)
+/* Addresses in numbers need no resolver, and so no thread of libuv's pool. */
+static bool read_numbers(const struct eb_endpoint *endpoint, struct sockaddr_storage *address)
+{
+    int port = 0;
+    for (const char *c = endpoint->port; *c != '\0'; c++) {
+        port = port * 10 + (*c - '0');
+    }
+    return uv_ip4_addr(endpoint->host, port, (struct sockaddr_in *)address) == 0 ||
+           uv_ip6_addr(endpoint->host, port, (struct sockaddr_in6 *)address) == 0;
+}
+
+void eb_transport_open(struct eb_transport *transport, uint64_t deadline_ns)
 {
     assert(transport->state == EB_TRANSPORT_CLOSED);
-    if (!endpoint->is_unix) {
-        return connect_name(transport, endpoint, deadline_ns, error);
+    struct sockaddr_storage address;
+    transport->state = EB_TRANSPORT_OPENING;
+    transport->was_open = false;
+    transport->deadline_ns = deadline_ns;
+    transport->alarm.ring = on_alarm;
+    if (transport->endpoint->is_unix) {
+        connect_unix(transport);
+    } else if (read_numbers(transport->endpoint, &address)) {
+        connect_tcp(transport, (struct sockaddr *)&address);
+    } else {
+        resolve(transport);
     }
-    if (!connect_unix(transport, endpoint->path, deadline_ns)) {
-        eb_error_set(error, EB_STATUS_UNAVAILABLE, "cannot connect to %s: %s", endpoint->path,
-            uv_strerror(transport->status));
-        return false;
-    }
-    return true;
 }
 
 static void write_more(struct eb_transport *transport);
@@ -254,6 +273,9 @@ static void on_write(uv_write_t *request, int status)
     }
     eb_send_queue_drop(transport->queue, written);
     write_more(transport);
+    if (transport->state == EB_TRANSPORT_OPEN && transport->writing_bytes == 0) {
+        transport->handler->on_written(transport->context);
+    }
 }
 
 /* Hands what the socket did not take to libuv, which writes it as the socket drains. */

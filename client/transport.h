@@ -1,34 +1,54 @@
-/* A byte stream to a server, for callers that block: a libuv loop of its own, run only while its
- * owner connects or waits.
- * Thread: one at a time, any. Memory: everything inside the struct, which does not move; the bytes
- * of a queue that is being written stay in the queue. Deadlines are times of uv_hrtime(). */
+/* A byte stream to a server on somebody's libuv loop: names resolved, addresses tried in turn,
+ * bytes read and written. Thread: the loop's. Memory: everything inside the struct, which does not
+ * move while the transport is not closed; the bytes of a queue that is being written stay in the
+ * queue. */
 #pragma once
 
+#include "client/alarms.h"
 #include "client/endpoint.h"
 #include "proto/send_queue.h"
 #include "proto/status.h"
 
 #include <uv.h>
 
-#define EB_TRANSPORT_READ_BYTES (256 * 1024) /* taken from the socket at once */
-
-/* Bytes that have arrived, borrowed for the call. false: they make no sense; the stream is lost. */
-typedef bool (*eb_transport_bytes_fn)(void *context, const uint8_t *bytes, size_t count);
+struct eb_transport_handler {
+    void (*on_open)(void *context);
+    /* Bytes that have arrived, borrowed for the call. false: they make no sense; the stream is
+     * lost. */
+    bool (*on_bytes)(void *context, const uint8_t *bytes, size_t count);
+    /* Bytes have been written later than they were handed in: there is room for more. */
+    void (*on_written)(void *context);
+    /* Nothing is open any more and nothing of the queue in use: closed by its owner, or lost, or it
+     * could not be opened; transport->failure says which. */
+    void (*on_close)(void *context);
+};
 
 enum eb_transport_state {
-    EB_TRANSPORT_CLOSED, /* no handle is open */
-    EB_TRANSPORT_CONNECTING,
+    EB_TRANSPORT_CLOSED,
+    EB_TRANSPORT_OPENING,
     EB_TRANSPORT_OPEN,
-    EB_TRANSPORT_LOST /* ended by the peer or an error; to be closed */
+    EB_TRANSPORT_CLOSING
 };
 
 struct eb_transport {
-    eb_transport_bytes_fn on_bytes;
-    void *context; /* of on_bytes */
+    /* Set by the owner, kept. */
+    const struct eb_transport_handler *handler;
+    void *context;
+    uv_loop_t *loop;
+    struct eb_alarms *alarms;
+    const struct eb_endpoint *endpoint;
+    uv_buf_t read_buffer; /* may be shared by all transports of the loop */
+
     enum eb_transport_state state;
-    int status; /* why it is lost, or does not connect: a negative libuv code */
-    uv_loop_t loop;
-    uv_timer_t timer; /* wakes the loop at a deadline */
+    bool was_open;
+    struct eb_error failure; /* UNAVAILABLE; where it was open only why, without of what */
+    uint64_t deadline_ns;    /* of opening */
+    struct eb_alarm alarm;
+    uv_getaddrinfo_t resolve;
+    bool is_resolving;
+    struct addrinfo *addresses;
+    struct addrinfo *next_address;
+    bool has_socket;
     union {
         uv_handle_t handle;
         uv_stream_t stream;
@@ -39,28 +59,13 @@ struct eb_transport {
     uv_write_t write;
     struct eb_send_queue *queue; /* what is being written; NULL: nothing */
     size_t writing_bytes;        /* of the queue, by the write under way */
-    uint64_t read_count;         /* reads that brought something */
-    char read_buffer[EB_TRANSPORT_READ_BYTES];
 };
 
-/* Makes the loop. A negative libuv code: nothing is left to undo. on_bytes and context are kept. */
-int eb_transport_init(
-    struct eb_transport *transport, eb_transport_bytes_fn on_bytes, void *context);
-/* Closes the stream and the loop. */
-void eb_transport_deinit(struct eb_transport *transport);
-
-/* Connects a closed transport, trying every address of a name in turn. false: it is closed, and
- * *error is UNAVAILABLE with what the last address said. */
-bool eb_transport_open(struct eb_transport *transport, const struct eb_endpoint *endpoint,
-    uint64_t deadline_ns, struct eb_error *error);
-/* Ends the stream at once; bytes not yet written are not. May be called in any state. Not from
- * on_bytes. */
+/* Opens a closed transport: on_open or on_close follows, neither from within the call. */
+void eb_transport_open(struct eb_transport *transport, uint64_t deadline_ns);
+/* Ends the stream at once; bytes not yet written are not. on_close follows, not from within the
+ * call. May be called in any state but closed, also by a handler. */
 void eb_transport_close(struct eb_transport *transport);
-
-/* Begins to write all that is in the queue; what the socket does not take now is written during
- * eb_transport_wait. The queue is kept until it is empty or the transport is closed. */
+/* Writes all that is in the queue of an open transport, now or as the socket takes it. The queue is
+ * kept until it is empty or on_close is called. */
 void eb_transport_write(struct eb_transport *transport, struct eb_send_queue *queue);
-/* Waits until something has happened or the deadline has passed. */
-void eb_transport_wait(struct eb_transport *transport, uint64_t deadline_ns);
-/* Takes in what has arrived already, without waiting. */
-void eb_transport_drain(struct eb_transport *transport);

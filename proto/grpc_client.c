@@ -23,6 +23,7 @@ struct eb_grpc_client_call {
     int32_t stream_id;
     int http_status;
     int grpc_status; /* STATUS_NONE: not said yet */
+    uint32_t pushback_ms;
     bool is_grpc;    /* content-type */
     bool is_decided; /* by us, in error */
     bool is_write_ended;
@@ -165,6 +166,19 @@ static int parse_number(const uint8_t *text, size_t size, int otherwise)
     return size > 0 ? value : otherwise;
 }
 
+/* Times of up to eleven days, as good as for ever. */
+static uint32_t parse_pushback(const uint8_t *text, size_t size)
+{
+    uint32_t value = 0;
+    for (size_t i = 0; i < size; ++i) {
+        if (text[i] < '0' || text[i] > '9' || i == 9) {
+            return UINT32_MAX;
+        }
+        value = value * 10 + (uint32_t)(text[i] - '0');
+    }
+    return size > 0 ? value : UINT32_MAX;
+}
+
 static bool is_name(const uint8_t *name, size_t size, const char *expected)
 {
     return size == strlen(expected) && memcmp(name, expected, size) == 0;
@@ -187,6 +201,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     } else if (is_name(name, name_size, "grpc-status")) {
         int status = parse_number(value, value_size, EB_STATUS_UNKNOWN);
         call->grpc_status = status <= EB_STATUS_UNAUTHENTICATED ? status : EB_STATUS_UNKNOWN;
+    } else if (is_name(name, name_size, "grpc-retry-pushback-ms")) {
+        call->pushback_ms = parse_pushback(value, value_size);
     } else if (is_name(name, name_size, "grpc-message")) {
         eb_grpc_message_decode(
             (const char *)value, value_size, call->error.text, sizeof(call->error.text));
@@ -444,6 +460,11 @@ void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *
 void eb_grpc_client_cancel(struct eb_grpc_client_call *call)
 {
     decide(call, EB_STATUS_CANCELLED, "the call was cancelled");
+}
+
+uint32_t eb_grpc_client_pushback_ms(const struct eb_grpc_client_call *call)
+{
+    return call->pushback_ms;
 }
 
 bool eb_grpc_client_receive(struct eb_grpc_client *client, const uint8_t *bytes, size_t count)

@@ -41,6 +41,10 @@ void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *
 /* Withdraws the call; on_finish follows with CANCELLED at the next send. */
 void eb_grpc_client_cancel(struct eb_grpc_client_call *call);
 
+/* What the server has asked for in grpc-retry-pushback-ms, for on_finish: 0: nothing; UINT32_MAX:
+ * not to try again, or something that is no number. */
+uint32_t eb_grpc_client_pushback_ms(const struct eb_grpc_client_call *call);
+
 /* As in grpc_server.h. */
 bool eb_grpc_client_receive(struct eb_grpc_client *client, const uint8_t *bytes, size_t count);
 bool eb_grpc_client_send(struct eb_grpc_client *client);

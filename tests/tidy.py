@@ -35,9 +35,12 @@ PROJECT_INCLUDES = {
     "server/": ("proto/", "kernels/", "server/"),
     "server/models/": ("kernels/", "server/models/"),
     "client/": ("proto/", "client/"),
-    "client/embag.h": (),
+    # The public headers stand side by side wherever they are installed.
+    "client/embag.h": ("embag_types.h",),
+    "client/embag_types.h": (),
+    "client/embag_async.h": ("embag.h",),
     "client/cli/": ("proto/", "client/", "kernels/", "server/models/"),
-    "client/examples/": ("client/embag.h",),
+    "client/examples/": ("client/embag.h", "client/embag_async.h"),
     "tests/": ("proto/", "kernels/", "server/", "client/", "tests/"),
 }
 

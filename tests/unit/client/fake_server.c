@@ -11,6 +11,7 @@
 
 #define READ_BYTES 65536
 #define ARENA_BYTES (64 * 1024 * 1024)
+#define CUT_BYTES 5 /* the end of an answer, as "cut" leaves it out */
 
 struct fake_conn {
     struct fake_server *server;
@@ -23,7 +24,10 @@ struct fake_conn {
     } socket;
     struct eb_grpc_server *session;
     bool hang_up; /* once all is written */
+    bool is_cut;  /* before the last bytes of what is written next */
     size_t writes_under_way;
+    struct eb_grpc_call *later; /* the call that has an answer coming; NULL: none */
+    uint64_t later_id;
     char read_buffer[READ_BYTES];
 };
 
@@ -88,11 +92,15 @@ static void flush(struct fake_conn *conn)
         alive = eb_grpc_server_send(conn->session);
         waiting_bytes = eb_send_queue_bytes(queue);
         while (eb_send_queue_peek(queue, &piece, 1) == 1) {
+            size_t whole_bytes = piece.iov_len;
+            if (conn->is_cut && eb_send_queue_bytes(queue) == whole_bytes) {
+                piece.iov_len -= CUT_BYTES;
+            }
             write_bytes(conn, &piece);
-            eb_send_queue_drop(queue, piece.iov_len);
+            eb_send_queue_drop(queue, whole_bytes);
         }
     } while (waiting_bytes > 0);
-    conn->hang_up |= !alive;
+    conn->hang_up |= !alive || conn->is_cut;
     if (conn->hang_up && conn->writes_under_way == 0) {
         close_conn(conn);
     }
@@ -154,7 +162,8 @@ static void answer_echo(struct eb_grpc_call *call, const struct eb_wire_request 
             .values = indices->data,
             .values_bytes = indices->bytes};
     }
-    const struct eb_wire_response response = {.model = "echo",
+    const struct eb_wire_response response = {.request_id = request->request_id,
+        .model = "echo",
         .version = 7,
         .error_message = "",
         .result_count = request->query_count,
@@ -174,33 +183,113 @@ static void answer_garbage(struct eb_grpc_call *call)
     eb_grpc_call_answer(call, message);
 }
 
+static bool is_stream(const struct eb_grpc_call *call)
+{
+    return strcmp(call->path, "/embag.v1.EmbeddingBag/LookupStream") == 0;
+}
+
+/* Refuses a lookup: with trailers, or in an answer where the stream must go on. */
+static void refuse(struct eb_grpc_call *call, uint64_t request_id, enum eb_status status,
+    const char *text, uint32_t retry_after_ms)
+{
+    if (!is_stream(call)) {
+        eb_grpc_call_finish(call, status, text, retry_after_ms);
+        return;
+    }
+    const struct eb_wire_response response = {.request_id = request_id,
+        .model = "",
+        .error_code = status,
+        .error_message = text,
+        .retry_after_ms = retry_after_ms};
+    struct eb_outgoing *message = make_message(eb_lookup_response_bytes(&response));
+    eb_lookup_response_encode(&response, message->bytes + EB_GRPC_PREFIX_BYTES, NULL);
+    eb_grpc_call_answer(call, message);
+}
+
+static void end_unary(struct eb_grpc_call *call)
+{
+    if (!is_stream(call)) {
+        eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    }
+}
+
+/* Answers with one result of no values. */
+static void answer_empty(struct eb_grpc_call *call, uint64_t request_id)
+{
+    const struct eb_wire_request request = {.request_id = request_id};
+    answer_echo(call, &request);
+    end_unary(call);
+}
+
+/* Whether the model is one that is refused. */
+static bool refuse_lookup(
+    struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
+{
+    const char *model = request->model;
+    uint64_t id = request->request_id;
+    if (strcmp(model, "refuse") == 0) {
+        refuse(call, id, EB_STATUS_NOT_FOUND, "no such thing", 0);
+    } else if (strcmp(model, "full") == 0) {
+        refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "too much", 0);
+    } else if (strcmp(model, "busy") == 0 && conn->server->turn++ % 2 == 0) {
+        refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "not now", 20);
+    } else if (strcmp(model, "poison") == 0 && is_stream(call)) {
+        eb_grpc_call_finish(call, EB_STATUS_INTERNAL, "poisoned", 0);
+    } else if (strcmp(model, "poison") == 0) {
+        refuse(call, id, EB_STATUS_NOT_FOUND, "poison", 0);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Whether the model is one that gets no answer, or none yet. */
+static bool hold_back(
+    struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
+{
+    const char *model = request->model;
+    if (strcmp(model, "hang-up") == 0) {
+        close_conn(conn);
+    } else if (strcmp(model, "later") == 0) {
+        conn->later = call;
+        conn->later_id = request->request_id;
+    } else if (strcmp(model, "nothing") == 0) {
+        eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    } else {
+        return strcmp(model, "silent") == 0;
+    }
+    return true;
+}
+
 static void answer_lookup(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
 {
     const char *model = request->model;
-    if (strcmp(model, "silent") == 0) {
-        return;
-    }
-    if (strcmp(model, "hang-up") == 0) {
-        close_conn(conn);
-        return;
-    }
-    if (strcmp(model, "refuse") == 0) {
-        eb_grpc_call_finish(call, EB_STATUS_NOT_FOUND, "no such thing", 0);
+    if (refuse_lookup(conn, call, request) || hold_back(conn, call, request)) {
         return;
     }
     if (strcmp(model, "garbage") == 0) {
         answer_garbage(call);
-    } else if (strcmp(model, "nothing") != 0) {
+    } else {
         answer_echo(call, request);
     }
     if (strcmp(model, "twice") == 0) {
         answer_echo(call, request);
     }
-    eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    end_unary(call);
     conn->hang_up = strcmp(model, "last") == 0;
+    conn->is_cut = strcmp(model, "cut") == 0 && conn->server->turn++ % 2 == 0;
     if (strcmp(model, "drain") == 0) {
         eb_grpc_server_drain(conn->session);
+    }
+}
+
+static void answer_late(struct fake_conn *conn)
+{
+    if (conn->later != NULL) {
+        struct eb_grpc_call *call = conn->later;
+        conn->later = NULL;
+        answer_empty(call, conn->later_id);
     }
 }
 
@@ -238,6 +327,7 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
     struct eb_arena arena = {0};
     struct eb_decode_failure failure;
     atomic_fetch_add(&conn->server->call_count, 1);
+    answer_late(conn);
     if (strcmp(call->path, "/embag.v1.EmbeddingBag/ListModels") == 0) {
         answer_models(call);
     } else {
@@ -261,8 +351,17 @@ static void on_call(void *context, struct eb_grpc_call *call)
     (void)call;
 }
 
+static void on_close(void *context, struct eb_grpc_call *call)
+{
+    struct fake_conn *conn = context;
+    if (conn->later == call) {
+        conn->later = NULL;
+    }
+    atomic_fetch_add(&conn->server->done_count, 1);
+}
+
 static const struct eb_grpc_server_handler handler = {
-    .on_call = on_call, .on_message = on_message, .on_request_end = on_call, .on_close = on_call};
+    .on_call = on_call, .on_message = on_message, .on_request_end = on_call, .on_close = on_close};
 
 static const struct eb_grpc_server_limits limits = {
     .request_bytes_max = 16 * 1024 * 1024,
@@ -271,7 +370,7 @@ static const struct eb_grpc_server_limits limits = {
     .header_bytes_max = 16384,
     .outbound_bytes_max = 64 * 1024 * 1024,
     .message_stall_ms_max = 15000,
-    .reset_budget = 100,
+    .reset_budget = 10000,
 };
 
 static void on_connection(uv_stream_t *listener, int status)

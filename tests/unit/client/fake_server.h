@@ -9,6 +9,13 @@
  *   "hang-up" the connection is closed instead of an answer
  *   "last"    an answer, then the connection is closed
  *   "drain"   an answer, then the connection is drained
+ *   "busy"    RESOURCE_EXHAUSTED with a push-back of 20 ms, every other time an answer
+ *   "full"    RESOURCE_EXHAUSTED without one
+ *   "later"   an answer once the next request of the connection has arrived
+ *   "poison"  on a stream its end with INTERNAL, by itself NOT_FOUND
+ *   "cut"     the connection is closed amid an answer, every other time a whole one
+ * Lookup and LookupStream are served alike, but that errors on a stream are answers, and "nothing"
+ * ends it.
  * Thread: started, asked and stopped on the test's thread. Memory: freed by stop. */
 #pragma once
 
@@ -38,7 +45,9 @@ struct fake_server {
     bool is_unix;
     struct fake_conn *conns; /* open ones, singly linked */
     atomic_uint conn_count;  /* accepted so far */
-    atomic_uint call_count;  /* whose request has arrived, so far */
+    atomic_uint call_count;  /* requests that have arrived so far */
+    atomic_uint done_count;  /* calls that are over, for whatever reason */
+    unsigned turn;           /* of "busy" and "cut" */
     char address[128];       /* as embag_open takes it */
 };
 

@@ -26,7 +26,12 @@ static struct eb_lookup_answer *read_back(const struct embag_request *request,
     uint8_t *bytes = malloc(size + 1);
     assert_non_null(bytes);
     eb_lookup_response_encode(&response, bytes, values_at);
-    struct eb_lookup_answer *answer = eb_lookup_call_decode(request, bytes, size, error);
+    const struct eb_lookup_expected expected = {request->query_count, request->concat};
+    struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, error);
+    if (answer != NULL && !eb_lookup_call_check(answer, &expected, error)) {
+        eb_lookup_call_free(answer);
+        answer = NULL;
+    }
     free(bytes);
     return answer;
 }
@@ -109,7 +114,8 @@ static struct eb_wire_request *decode_request(
     static const struct eb_codec_limits limits = {.queries_max = 10, .name_bytes_max = 255};
     struct eb_error error;
     struct eb_decode_failure failure;
-    *outgoing = eb_lookup_call_encode(request, &error);
+    const struct eb_lookup_label label = {.request_id = 70000, .timeout_us = 2500};
+    *outgoing = eb_lookup_call_encode(request, &label, &eb_memory_heap, &error);
     assert_non_null(*outgoing);
     struct eb_wire_request *wire =
         eb_lookup_request_decode(arena, (*outgoing)->bytes + EB_GRPC_PREFIX_BYTES,

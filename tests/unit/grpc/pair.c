@@ -19,11 +19,11 @@ static void on_finish(
     void *context, struct eb_grpc_client_call *call, void *user, const struct eb_error *error)
 {
     (void)context;
-    (void)call;
     struct talk *talk = user;
     talk->finished = true;
     talk->call = NULL;
     talk->error = *error;
+    talk->pushback_ms = eb_grpc_client_pushback_ms(call);
 }
 
 const struct eb_grpc_client_handler pair_handler = {

@@ -101,6 +101,26 @@ static void translates_http_errors(void **state)
     }
 }
 
+static void hands_on_what_the_server_asks_to_wait(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t pushback_ms;
+    } cases[] = {{"250", 250}, {"999999999", 999999999}, {"1000000000", UINT32_MAX},
+        {"-1", UINT32_MAX}, {"", UINT32_MAX}, {"soon", UINT32_MAX}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        void *trial = NULL;
+        assert_int_equal(set_up(&trial), 0);
+        const char *const texts[] = {":status", "200", "content-type", "application/grpc",
+            "grpc-status", "8", "grpc-retry-pushback-ms", cases[i].text, NULL};
+        put_headers(trial, texts, true);
+        assert_end(trial, EB_STATUS_RESOURCE_EXHAUSTED, 0);
+        assert_int_equal(((struct trial *)trial)->talk->pushback_ms, cases[i].pushback_ms);
+        assert_int_equal(tear_down(&trial), 0);
+    }
+}
+
 static void translates_resets(void **state)
 {
     (void)state;
@@ -239,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(translates_http_errors),
+        cmocka_unit_test(hands_on_what_the_server_asks_to_wait),
         cmocka_unit_test(translates_resets),
         WITH_TRIAL(misses_the_status),
         WITH_TRIAL(prefers_the_status_to_a_reset),

@@ -1,0 +1,89 @@
+#include "client/alarms.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+bool eb_alarms_init(struct eb_alarms *alarms, uint32_t count_max)
+{
+    *alarms = (struct eb_alarms){.count_max = count_max};
+    alarms->heap = malloc(((size_t)count_max + 1) * sizeof(struct eb_alarm *));
+    return alarms->heap != NULL;
+}
+
+void eb_alarms_deinit(struct eb_alarms *alarms)
+{
+    free(alarms->heap);
+    *alarms = (struct eb_alarms){0};
+}
+
+static void put(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t place)
+{
+    alarms->heap[place] = alarm;
+    alarm->place = place;
+}
+
+static void rise(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t place)
+{
+    while (place > 1 && alarms->heap[place / 2]->at_ns > alarm->at_ns) {
+        put(alarms, alarms->heap[place / 2], place);
+        place /= 2;
+    }
+    put(alarms, alarm, place);
+}
+
+static void sink(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t place)
+{
+    while (2 * place <= alarms->count) {
+        uint32_t child = 2 * place;
+        if (child < alarms->count && alarms->heap[child + 1]->at_ns < alarms->heap[child]->at_ns) {
+            child++;
+        }
+        if (alarms->heap[child]->at_ns >= alarm->at_ns) {
+            break;
+        }
+        put(alarms, alarms->heap[child], place);
+        place = child;
+    }
+    put(alarms, alarm, place);
+}
+
+void eb_alarms_set(struct eb_alarms *alarms, struct eb_alarm *alarm, uint64_t at_ns)
+{
+    eb_alarms_clear(alarms, alarm);
+    assert(alarms->count < alarms->count_max);
+    alarm->at_ns = at_ns;
+    rise(alarms, alarm, ++alarms->count);
+}
+
+void eb_alarms_clear(struct eb_alarms *alarms, struct eb_alarm *alarm)
+{
+    uint32_t place = alarm->place;
+    if (place == 0) {
+        return;
+    }
+    assert(alarms->heap[place] == alarm);
+    struct eb_alarm *last = alarms->heap[alarms->count--];
+    alarm->place = 0;
+    if (last == alarm) {
+        return;
+    }
+    if (last->at_ns < alarm->at_ns) {
+        rise(alarms, last, place);
+    } else {
+        sink(alarms, last, place);
+    }
+}
+
+uint64_t eb_alarms_next_ns(const struct eb_alarms *alarms)
+{
+    return alarms->count > 0 ? alarms->heap[1]->at_ns : UINT64_MAX;
+}
+
+void eb_alarms_ring(struct eb_alarms *alarms, uint64_t now_ns)
+{
+    while (eb_alarms_next_ns(alarms) <= now_ns) {
+        struct eb_alarm *alarm = alarms->heap[1];
+        eb_alarms_clear(alarms, alarm);
+        alarm->ring(alarm);
+    }
+}

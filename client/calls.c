@@ -1,0 +1,213 @@
+#include "client/calls.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A number is its record's index below its generation. */
+#define INDEX_BITS 16
+#define INDEX_MASK ((UINT64_C(1) << INDEX_BITS) - 1)
+
+bool eb_calls_init(struct eb_calls *calls, uint32_t count)
+{
+    assert(count > 0 && count - 1 <= INDEX_MASK);
+    *calls = (struct eb_calls){.count = count, .generation = 1};
+    calls->records = calloc(count, sizeof *calls->records);
+    if (calls->records == NULL) {
+        return false;
+    }
+    for (uint32_t i = count; i > 0; i--) {
+        calls->records[i - 1].next = calls->free;
+        calls->free = &calls->records[i - 1];
+    }
+    int rc = uv_mutex_init(&calls->lock);
+    assert(rc == 0);
+    rc = uv_cond_init(&calls->changed);
+    assert(rc == 0);
+    return true;
+}
+
+void eb_calls_deinit(struct eb_calls *calls)
+{
+    if (calls->records == NULL) {
+        return;
+    }
+    uv_cond_destroy(&calls->changed);
+    uv_mutex_destroy(&calls->lock);
+    free(calls->records);
+}
+
+/* Waits until there is a free record, the table is closed, or the deadline has passed. */
+static void await_free(struct eb_calls *calls, uint64_t deadline_ns)
+{
+    for (uint64_t now_ns = uv_hrtime();
+         calls->free == NULL && !calls->closed && now_ns < deadline_ns; now_ns = uv_hrtime()) {
+        (void)uv_cond_timedwait(&calls->changed, &calls->lock, deadline_ns - now_ns);
+    }
+}
+
+static void explain(const struct eb_calls *calls, bool waited, struct eb_error *error)
+{
+    if (calls->closed) {
+        eb_error_set(error, EB_STATUS_CANCELLED, "the client is being closed");
+    } else if (waited) {
+        eb_error_set(error, EB_STATUS_DEADLINE_EXCEEDED,
+            "other threads' calls have used the client up to the deadline");
+    } else {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "%u calls are in flight or done and not taken, and no more may be", calls->count);
+    }
+}
+
+struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, struct eb_error *error)
+{
+    uv_mutex_lock(&calls->lock);
+    if (calls->free == NULL && deadline_ns > 0) {
+        await_free(calls, deadline_ns);
+    }
+    struct eb_call *call = calls->closed ? NULL : calls->free;
+    if (call == NULL) {
+        explain(calls, deadline_ns > 0, error);
+    } else {
+        calls->free = call->next;
+        calls->taken_count++;
+        /* The error's text is large, and its status says that there is none. */
+        memset(call, 0, offsetof(struct eb_call, error));
+        call->error.status = EB_STATUS_OK;
+        call->error.text[0] = '\0';
+        call->id = calls->generation++ << INDEX_BITS | (uint64_t)(call - calls->records);
+    }
+    uv_mutex_unlock(&calls->lock);
+    return call;
+}
+
+static void put_free(struct eb_calls *calls, struct eb_call *call)
+{
+    call->next = calls->free;
+    calls->free = call;
+    calls->taken_count--;
+    uv_cond_signal(&calls->changed);
+}
+
+void eb_calls_give(struct eb_calls *calls, struct eb_call *call)
+{
+    uv_mutex_lock(&calls->lock);
+    assert(call->id != 0);
+    call->id = 0;
+    call->given_back = call->cancel_posted;
+    if (!call->cancel_posted) {
+        put_free(calls, call);
+    }
+    uv_mutex_unlock(&calls->lock);
+}
+
+bool eb_calls_post(struct eb_calls *calls, struct eb_inbox *inbox, struct eb_call *call)
+{
+    uv_mutex_lock(&calls->lock);
+    bool open = !calls->closed;
+    if (open) {
+        eb_inbox_post(inbox, &call->submit);
+    }
+    uv_mutex_unlock(&calls->lock);
+    return open;
+}
+
+static struct eb_call *find(const struct eb_calls *calls, uint64_t id)
+{
+    uint64_t index = id & INDEX_MASK;
+    bool found = id != 0 && index < calls->count && calls->records[index].id == id;
+    return found ? &calls->records[index] : NULL;
+}
+
+void eb_calls_post_cancel(struct eb_calls *calls, struct eb_inbox *inbox, uint64_t id)
+{
+    uv_mutex_lock(&calls->lock);
+    struct eb_call *call = find(calls, id);
+    if (call != NULL && !call->cancel_posted && !calls->closed) {
+        call->cancel_posted = true;
+        eb_inbox_post(inbox, &call->cancel);
+    }
+    uv_mutex_unlock(&calls->lock);
+}
+
+bool eb_calls_cancel_read(struct eb_calls *calls, struct eb_call *call)
+{
+    uv_mutex_lock(&calls->lock);
+    bool meant = !call->given_back;
+    call->cancel_posted = false;
+    if (!meant) {
+        put_free(calls, call);
+    }
+    uv_mutex_unlock(&calls->lock);
+    return meant;
+}
+
+struct eb_call *eb_calls_find(struct eb_calls *calls, uint64_t id)
+{
+    uv_mutex_lock(&calls->lock);
+    struct eb_call *call = find(calls, id);
+    uv_mutex_unlock(&calls->lock);
+    return call;
+}
+
+void eb_calls_enter(struct eb_calls *calls)
+{
+    uv_mutex_lock(&calls->lock);
+    calls->inside_count++;
+    uv_mutex_unlock(&calls->lock);
+}
+
+void eb_calls_leave(struct eb_calls *calls)
+{
+    uv_mutex_lock(&calls->lock);
+    calls->inside_count--;
+    if (calls->closed) {
+        uv_cond_broadcast(&calls->changed);
+    }
+    uv_mutex_unlock(&calls->lock);
+}
+
+void eb_calls_close(struct eb_calls *calls)
+{
+    uv_mutex_lock(&calls->lock);
+    calls->closed = true;
+    uv_cond_broadcast(&calls->changed);
+    uv_mutex_unlock(&calls->lock);
+}
+
+void eb_calls_await_leaving(struct eb_calls *calls)
+{
+    uv_mutex_lock(&calls->lock);
+    while (calls->inside_count > 0) {
+        uv_cond_wait(&calls->changed, &calls->lock);
+    }
+    uv_mutex_unlock(&calls->lock);
+}
+
+void eb_calls_append(struct eb_call_list *list, struct eb_call *call)
+{
+    call->after = NULL;
+    call->before = list->last;
+    if (list->last != NULL) {
+        list->last->after = call;
+    } else {
+        list->first = call;
+    }
+    list->last = call;
+    list->count++;
+}
+
+void eb_calls_remove(struct eb_call_list *list, struct eb_call *call)
+{
+    if (call->before != NULL) {
+        call->before->after = call->after;
+    } else {
+        list->first = call->after;
+    }
+    if (call->after != NULL) {
+        call->after->before = call->before;
+    } else {
+        list->last = call->before;
+    }
+    list->count--;
+}

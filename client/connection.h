@@ -1,0 +1,69 @@
+/* One connection to the server: a transport with an HTTP/2 session on it, and the calls that were
+ * sent over it, on one LookupStream or each by itself.
+ * Thread: the loop's. Memory: a closed connection holds none. Calls are linked while they are sent;
+ * they and their requests are their owner's. */
+#pragma once
+
+#include "client/calls.h"
+#include "client/transport.h"
+#include "proto/grpc_client.h"
+
+struct eb_connection_handler {
+    void (*on_open)(void *context, struct eb_connection *connection);
+    /* Nothing of it is left; *why is UNAVAILABLE, or RESOURCE_EXHAUSTED without memory. */
+    void (*on_close)(void *context, struct eb_connection *connection, const struct eb_error *why);
+    /* A message of the stream. false: it makes no sense and the stream must end; *error is set. */
+    bool (*on_stream_message)(struct eb_connection *connection, const uint8_t *bytes, size_t size,
+        struct eb_error *error);
+    /* A message of a unary call, which has not ended yet. */
+    void (*on_message)(struct eb_call *call, const uint8_t *bytes, size_t size);
+    /* The end of a unary call, which is no longer the connection's. */
+    void (*on_end)(struct eb_call *call, const struct eb_error *error, uint32_t pushback_ms);
+    /* A call that has not been answered is no longer the connection's: that is lost, or its stream
+     * has ended. Its request may be sent again. */
+    void (*on_drop)(struct eb_call *call, const struct eb_error *why);
+};
+
+/* What all connections of a client have in common. */
+struct eb_connection_config {
+    const struct eb_connection_handler *handler;
+    void *context; /* of on_open and on_close */
+    const char *authority;
+    struct eb_grpc_client_limits limits;
+    const struct eb_memory *memory;
+};
+
+struct eb_connection {
+    const struct eb_connection_config *config; /* set by the owner, as are transport's first ones */
+    void *context;                             /* the owner's */
+    struct eb_transport transport;
+    struct eb_grpc_client *session;     /* NULL: closed */
+    struct eb_grpc_client_call *stream; /* NULL: none, or it has ended */
+    struct eb_call_list calls;
+    bool is_dirty;         /* has something to write */
+    bool is_stream_over;   /* and its calls have not been told; stream_end says how */
+    bool is_ending;        /* the session is being destroyed */
+    bool is_unsound;       /* the stream was ended by us, as stream_end says */
+    bool has_spoken;       /* the server, in HTTP/2 */
+    uint32_t answer_count; /* saturating is not needed: only whether it is 0 matters */
+    uint64_t last_read_ns;
+    struct eb_error stream_end;
+};
+
+/* Opens a closed connection: on_open or on_close follows. false: no memory, and neither does. */
+bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns);
+/* Closes it; on_drop for each of its calls, then on_close follow. Accepts a closed one. */
+void eb_connection_close(struct eb_connection *connection);
+
+/* Whether it takes calls. */
+bool eb_connection_is_usable(const struct eb_connection *connection);
+/* Sends a call, on the stream or, where call->is_unary, by itself. false: it cannot; the call is
+ * not the connection's. */
+bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns);
+/* Takes a sent call away: it has been answered on the stream, or is of no use any more. */
+void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call);
+/* Tells the calls of a stream that has ended, and closes a connection that takes no more calls and
+ * has none. */
+void eb_connection_settle(struct eb_connection *connection);
+/* Writes what there is to write. */
+void eb_connection_flush(struct eb_connection *connection);

@@ -1,0 +1,462 @@
+#include "client/dispatcher.h"
+
+#include "client/models_call.h"
+#include "client/retry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- how calls end ---- */
+
+static void end_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
+{
+    eb_alarms_clear(dispatcher->alarms, &call->alarm);
+    call->state = EB_CALL_OVER;
+    call->connection = NULL;
+    eb_outgoing_drop(call->request);
+    call->request = NULL;
+    call->on_over(call);
+}
+
+static void discard_answer(struct eb_call *call)
+{
+    if (call->kind == EB_CALL_LOOKUP) {
+        eb_lookup_call_free(call->answer);
+    } else {
+        eb_models_call_free(call->answer);
+    }
+    call->answer = NULL;
+}
+
+static void fail_call(struct eb_call *call, const struct eb_error *why)
+{
+    discard_answer(call);
+    call->error.status = why->status;
+    (void)strcpy(call->error.text, why->text);
+    end_call(call->dispatcher, call);
+}
+
+/* Takes a call from wherever it is, so that it can be ended. */
+static void detach(struct eb_dispatcher *dispatcher, struct eb_call *call)
+{
+    if (call->state == EB_CALL_WAITING) {
+        eb_calls_remove(&dispatcher->waiting, call);
+    } else if (call->state == EB_CALL_SENT) {
+        eb_connection_withdraw(call->connection, call);
+    }
+}
+
+void eb_dispatcher_abandon(struct eb_call *call, enum eb_status status, const char *text)
+{
+    struct eb_error why;
+    eb_error_set(&why, status, "%s", text);
+    detach(call->dispatcher, call);
+    fail_call(call, &why);
+}
+
+static void on_call_alarm(struct eb_alarm *alarm);
+
+void eb_dispatcher_enqueue(struct eb_dispatcher *dispatcher, struct eb_call *call)
+{
+    call->state = EB_CALL_WAITING;
+    call->connection = NULL;
+    call->alarm.ring = on_call_alarm;
+    eb_calls_append(&dispatcher->waiting, call);
+    eb_alarms_set(dispatcher->alarms, &call->alarm, call->deadline_ns);
+}
+
+/* A call's deadline, or the time of its next attempt. */
+static void on_call_alarm(struct eb_alarm *alarm)
+{
+    struct eb_call *call = (struct eb_call *)((char *)alarm - offsetof(struct eb_call, alarm));
+    if (alarm->at_ns >= call->deadline_ns) {
+        eb_dispatcher_abandon(call, EB_STATUS_DEADLINE_EXCEEDED, "no answer within the deadline");
+    } else {
+        eb_dispatcher_enqueue(call->dispatcher, call);
+    }
+}
+
+static uint32_t draw(struct eb_dispatcher *dispatcher)
+{
+    dispatcher->random = dispatcher->random * 1664525 + 1013904223;
+    return dispatcher->random;
+}
+
+/* Ends a call that has failed, or lets it pause before it is sent again. */
+static void judge(struct eb_call *call, const struct eb_error *why)
+{
+    struct eb_dispatcher *dispatcher = call->dispatcher;
+    const struct eb_retry_case failure = {
+        .status = why->status,
+        .retry_after_ms = call->retry_after_ms,
+        .attempts = call->attempts,
+        .retries_max = dispatcher->options.retries_max,
+        .now_ns = uv_hrtime(),
+        .deadline_ns = call->deadline_ns,
+    };
+    uint64_t at_ns = eb_retry_at_ns(&failure, draw(dispatcher));
+    if (at_ns == EB_RETRY_NEVER || dispatcher->is_ending) {
+        fail_call(call, why);
+        return;
+    }
+    call->state = EB_CALL_PAUSED;
+    call->connection = NULL;
+    eb_alarms_set(dispatcher->alarms, &call->alarm, at_ns);
+}
+
+/* ---- what connections tell ---- */
+
+/* The call that an answer of the stream is for; NULL: it is late, or nobody's. */
+static struct eb_call *find_sent(struct eb_connection *connection, uint64_t id)
+{
+    struct eb_dispatcher *dispatcher = connection->config->context;
+    struct eb_call *call = eb_calls_find(dispatcher->calls, id);
+    bool is_sent = call != NULL && call->state == EB_CALL_SENT && call->connection == connection &&
+                   call->unary == NULL;
+    return is_sent ? call : NULL;
+}
+
+static void settle_answer(struct eb_call *call, struct eb_lookup_answer *answer)
+{
+    struct eb_error why;
+    call->retry_after_ms = answer->response->retry_after_ms;
+    if (eb_lookup_call_check(answer, &call->expected, &why)) {
+        call->answer = answer;
+        end_call(call->dispatcher, call);
+        return;
+    }
+    eb_lookup_call_free(answer);
+    if (call->request->holds > 1) {
+        /* Refused before it has left: it cannot be put into two queues. */
+        fail_call(call, &why);
+    } else {
+        judge(call, &why);
+    }
+}
+
+static bool on_stream_message(
+    struct eb_connection *connection, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, error);
+    if (answer == NULL) {
+        return false;
+    }
+    struct eb_call *call = find_sent(connection, answer->response->request_id);
+    if (call == NULL) {
+        eb_lookup_call_free(answer);
+        return true;
+    }
+    connection->answer_count = 1;
+    eb_connection_withdraw(connection, call);
+    settle_answer(call, answer);
+    return true;
+}
+
+static void *decode(struct eb_call *call, const uint8_t *bytes, size_t size)
+{
+    if (call->kind == EB_CALL_LIST_MODELS) {
+        return eb_models_call_decode(bytes, size, &call->error);
+    }
+    struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, &call->error);
+    if (answer != NULL) {
+        call->retry_after_ms = answer->response->retry_after_ms;
+        if (!eb_lookup_call_check(answer, &call->expected, &call->error)) {
+            eb_lookup_call_free(answer);
+            answer = NULL;
+        }
+    }
+    return answer;
+}
+
+static void on_message(struct eb_call *call, const uint8_t *bytes, size_t size)
+{
+    if (call->answer != NULL) {
+        discard_answer(call);
+        eb_error_set(&call->error, EB_STATUS_INTERNAL, "the server answered more than once");
+    } else if (call->error.status == EB_STATUS_OK) {
+        call->answer = decode(call, bytes, size);
+    }
+}
+
+static void on_end(struct eb_call *call, const struct eb_error *error, uint32_t pushback_ms)
+{
+    if (call->error.status != EB_STATUS_OK) {
+        end_call(call->dispatcher, call);
+    } else if (error->status != EB_STATUS_OK) {
+        discard_answer(call);
+        call->retry_after_ms = pushback_ms;
+        judge(call, error);
+    } else {
+        if (call->answer == NULL) {
+            eb_error_set(&call->error, EB_STATUS_INTERNAL, "the server sent no answer");
+        }
+        end_call(call->dispatcher, call);
+    }
+}
+
+/* What ended a stream may have been one of its requests, and which cannot be told: each gets the
+ * server's verdict by itself. */
+static void on_drop(struct eb_call *call, const struct eb_error *why)
+{
+    struct eb_dispatcher *dispatcher = call->dispatcher;
+    discard_answer(call);
+    if (why->status == EB_STATUS_UNAVAILABLE) {
+        judge(call, why);
+        return;
+    }
+    if (why->status == EB_STATUS_UNIMPLEMENTED) {
+        dispatcher->options.mode = EMBAG_MODE_UNARY;
+    }
+    if (call->attempts > dispatcher->options.retries_max || dispatcher->is_ending) {
+        fail_call(call, why);
+        return;
+    }
+    call->is_unary = true;
+    eb_dispatcher_enqueue(dispatcher, call);
+}
+
+static void report_opening(struct eb_dispatcher *dispatcher, const struct eb_error *why)
+{
+    dispatcher->is_opening = false;
+    dispatcher->handler->on_opened(dispatcher->context, why);
+}
+
+static void on_open(void *context, struct eb_connection *connection)
+{
+    (void)connection;
+    struct eb_dispatcher *dispatcher = context;
+    if (dispatcher->is_opening) {
+        report_opening(dispatcher, NULL);
+    }
+}
+
+/* ---- connections ---- */
+
+/* Those that take calls or may soon. */
+static uint32_t count_live(const struct eb_dispatcher *dispatcher)
+{
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        const struct eb_connection *connection = &dispatcher->connections[i];
+        live += connection->transport.state == EB_TRANSPORT_OPENING ||
+                eb_connection_is_usable(connection);
+    }
+    return live;
+}
+
+static bool is_all_closed(const struct eb_dispatcher *dispatcher)
+{
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        if (dispatcher->connections[i].session != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* No connection can be had for the calls that wait: this was their attempt. */
+static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_error *why)
+{
+    uint32_t count = dispatcher->waiting.count;
+    for (uint32_t i = 0; i < count && dispatcher->waiting.first != NULL; i++) {
+        struct eb_call *call = dispatcher->waiting.first;
+        eb_calls_remove(&dispatcher->waiting, call);
+        call->attempts++;
+        judge(call, why);
+    }
+}
+
+static void on_connect_failure(struct eb_dispatcher *dispatcher, const struct eb_error *why)
+{
+    uint64_t now_ns = uv_hrtime();
+    dispatcher->connects_early = false;
+    if (dispatcher->connect_not_before_ns <= now_ns) {
+        dispatcher->connect_failures++;
+        dispatcher->connect_not_before_ns =
+            now_ns + eb_retry_pause_ns(dispatcher->connect_failures, draw(dispatcher));
+    }
+    if (count_live(dispatcher) > 0) {
+        return;
+    }
+    if (dispatcher->is_opening) {
+        report_opening(dispatcher, why);
+    }
+    refuse_waiting(dispatcher, why);
+}
+
+static void on_close(void *context, struct eb_connection *connection, const struct eb_error *why)
+{
+    struct eb_dispatcher *dispatcher = context;
+    if (dispatcher->is_ending) {
+        if (is_all_closed(dispatcher)) {
+            dispatcher->handler->on_ended(dispatcher->context);
+        }
+    } else if (!connection->has_spoken) {
+        on_connect_failure(dispatcher, why);
+    } else {
+        dispatcher->connect_failures = 0;
+        dispatcher->connects_early = connection->answer_count > 0;
+    }
+}
+
+static const struct eb_connection_handler connection_handler = {
+    on_open, on_close, on_stream_message, on_message, on_end, on_drop};
+
+static struct eb_connection *find_closed(struct eb_dispatcher *dispatcher)
+{
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        if (dispatcher->connections[i].session == NULL) {
+            return &dispatcher->connections[i];
+        }
+    }
+    return NULL;
+}
+
+static void open_connection(struct eb_dispatcher *dispatcher, struct eb_connection *connection)
+{
+    if (!eb_connection_open(connection, uv_hrtime() + dispatcher->options.connect_timeout_ns)) {
+        struct eb_error why;
+        eb_error_set(&why, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a connection");
+        on_connect_failure(dispatcher, &why);
+    }
+}
+
+/* Opens what is missing: all at first, later where it is asked for. */
+static void connect_missing(struct eb_dispatcher *dispatcher, uint64_t now_ns)
+{
+    bool asked =
+        dispatcher->waiting.count > 0 || dispatcher->connects_early || dispatcher->is_opening;
+    uint32_t live = count_live(dispatcher);
+    for (uint32_t i = live; asked && i < dispatcher->options.connections; i++) {
+        struct eb_connection *connection = find_closed(dispatcher);
+        if (connection == NULL) {
+            break;
+        }
+        if (now_ns < dispatcher->connect_not_before_ns) {
+            eb_alarms_set(dispatcher->alarms, &dispatcher->wake, dispatcher->connect_not_before_ns);
+            break;
+        }
+        open_connection(dispatcher, connection);
+    }
+    if (live >= dispatcher->options.connections) {
+        dispatcher->connects_early = false;
+    }
+}
+
+/* ---- turns ---- */
+
+static struct eb_connection *find_least_busy(struct eb_dispatcher *dispatcher)
+{
+    struct eb_connection *found = NULL;
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        struct eb_connection *connection = &dispatcher->connections[i];
+        if ((found == NULL || connection->calls.count < found->calls.count) &&
+            eb_connection_is_usable(connection)) {
+            found = connection;
+        }
+    }
+    return found;
+}
+
+static void send_waiting(struct eb_dispatcher *dispatcher, uint64_t now_ns)
+{
+    /* Each is tried once: those that fail may come back. */
+    for (uint32_t left = dispatcher->waiting.count; left > 0 && dispatcher->waiting.first != NULL;
+         left--) {
+        struct eb_connection *connection = find_least_busy(dispatcher);
+        if (connection == NULL) {
+            return;
+        }
+        struct eb_call *call = dispatcher->waiting.first;
+        eb_calls_remove(&dispatcher->waiting, call);
+        call->attempts++;
+        call->retry_after_ms = 0;
+        call->state = EB_CALL_SENT;
+        call->is_unary |= dispatcher->options.mode == EMBAG_MODE_UNARY;
+        if (!eb_connection_send(connection, call, now_ns)) {
+            struct eb_error why;
+            eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
+                dispatcher->options.authority);
+            judge(call, &why);
+        }
+    }
+}
+
+bool eb_dispatcher_turn(struct eb_dispatcher *dispatcher)
+{
+    bool again = false;
+    uint64_t now_ns = uv_hrtime();
+    eb_alarms_ring(dispatcher->alarms, now_ns);
+    if (dispatcher->is_ending) {
+        return false;
+    }
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        eb_connection_settle(&dispatcher->connections[i]);
+    }
+    send_waiting(dispatcher, now_ns);
+    connect_missing(dispatcher, now_ns);
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        eb_connection_flush(&dispatcher->connections[i]);
+        again |= dispatcher->connections[i].is_stream_over;
+    }
+    return again;
+}
+
+/* ---- life ---- */
+static void on_wake(struct eb_alarm *alarm)
+{
+    (void)alarm; /* The turn that rings it is all that is wanted. */
+}
+
+bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
+    const struct eb_memory *memory, uv_buf_t read_buffer)
+{
+    const struct eb_dispatcher_options *options = &dispatcher->options;
+    dispatcher->connection_count = 2 * options->connections;
+    dispatcher->connections = calloc(dispatcher->connection_count, sizeof *dispatcher->connections);
+    if (dispatcher->connections == NULL) {
+        return false;
+    }
+    dispatcher->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)dispatcher;
+    dispatcher->is_opening = true;
+    dispatcher->wake.ring = on_wake;
+    dispatcher->config = (struct eb_connection_config){
+        .handler = &connection_handler,
+        .context = dispatcher,
+        .authority = options->authority,
+        .limits = {.response_bytes_max = options->answer_bytes_max},
+        .memory = memory,
+    };
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        struct eb_connection *connection = &dispatcher->connections[i];
+        connection->config = &dispatcher->config;
+        connection->transport.loop = loop;
+        connection->transport.alarms = dispatcher->alarms;
+        connection->transport.endpoint = &options->endpoint;
+        connection->transport.read_buffer = read_buffer;
+    }
+    return true;
+}
+
+void eb_dispatcher_deinit(struct eb_dispatcher *dispatcher)
+{
+    free(dispatcher->connections);
+}
+
+void eb_dispatcher_end(struct eb_dispatcher *dispatcher)
+{
+    dispatcher->is_ending = true;
+    for (uint32_t i = 0; i < dispatcher->calls->count; i++) {
+        struct eb_call *call = &dispatcher->calls->records[i];
+        if (call->state != EB_CALL_OVER) {
+            eb_dispatcher_abandon(call, EB_STATUS_CANCELLED, "the client is being closed");
+        }
+    }
+    if (is_all_closed(dispatcher)) {
+        dispatcher->handler->on_ended(dispatcher->context);
+        return;
+    }
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        eb_connection_close(&dispatcher->connections[i]);
+    }
+}

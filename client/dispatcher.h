@@ -1,0 +1,60 @@
+/* Which call goes over which connection, when, and how often; and when connections are opened.
+ * Thread: the loop's. Memory: the connections, from init on; it must not move. */
+#pragma once
+
+#include "client/connection.h"
+
+struct eb_dispatcher_options {
+    struct eb_endpoint endpoint;
+    const char *authority; /* borrowed */
+    uint64_t connect_timeout_ns;
+    uint32_t connections;
+    uint32_t retries_max;
+    uint32_t answer_bytes_max;
+    enum embag_mode mode;
+};
+
+struct eb_dispatcher_handler {
+    /* Once: the first connection is open (why is NULL), or none can be had. */
+    void (*on_opened)(void *context, const struct eb_error *why);
+    /* After eb_dispatcher_end: nothing is left on the loop. */
+    void (*on_ended)(void *context);
+};
+
+struct eb_dispatcher {
+    /* Set by the owner before init. */
+    struct eb_dispatcher_options options;
+    const struct eb_dispatcher_handler *handler;
+    void *context;
+    struct eb_calls *calls;
+    struct eb_alarms *alarms; /* with room for one of each call, each connection, and one more */
+
+    struct eb_connection_config config;
+    struct eb_connection
+        *connections; /* twice as many as wanted: some drain, others replace them */
+    uint32_t connection_count;
+    struct eb_call_list waiting;
+    uint32_t connect_failures; /* in a row */
+    uint64_t connect_not_before_ns;
+    bool connects_early;  /* one that served well is gone: it is replaced before it is asked for */
+    struct eb_alarm wake; /* rings for the sake of the turn that rings it */
+    uint32_t random;
+    bool is_opening;
+    bool is_ending;
+};
+
+/* false: no memory. The first turn opens connections. */
+bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
+    const struct eb_memory *memory, uv_buf_t read_buffer);
+/* Accepts zeroes. */
+void eb_dispatcher_deinit(struct eb_dispatcher *dispatcher);
+
+/* Takes a call over until its on_over; it is sent in the next turn at the earliest. */
+void eb_dispatcher_enqueue(struct eb_dispatcher *dispatcher, struct eb_call *call);
+/* Ends a call that is the dispatcher's. */
+void eb_dispatcher_abandon(struct eb_call *call, enum eb_status status, const char *text);
+/* Does all that has become due, with one write per connection. Returns whether another turn must
+ * follow at once. */
+bool eb_dispatcher_turn(struct eb_dispatcher *dispatcher);
+/* Ends every call with CANCELLED and closes every connection; on_ended follows. */
+void eb_dispatcher_end(struct eb_dispatcher *dispatcher);

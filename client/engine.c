@@ -1,0 +1,257 @@
+#include "client/engine.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#define READ_BYTES ((size_t)256 << 10) /* taken from a socket at once */
+/* Requests that are under way, and those that were given up and still wait to leave. */
+#define REQUEST_BYTES_MAX ((size_t)1 << 30)
+#define KEPT_BYTES_MAX ((size_t)64 << 20) /* of free blocks, of either pool */
+#define NS_PER_MS 1000000
+#define TURNS_MAX 8 /* in a row, before the loop has its say */
+
+/* ---- turns ---- */
+
+static void on_timer(uv_timer_t *timer)
+{
+    (void)timer; /* The turn before the next sleep is all that is wanted. */
+}
+
+static void set_timer(struct eb_engine *engine)
+{
+    uint64_t next_ns = eb_alarms_next_ns(&engine->alarms);
+    if (next_ns == UINT64_MAX) {
+        int rc = uv_timer_stop(&engine->timer);
+        assert(rc == 0);
+        return;
+    }
+    uint64_t now_ns = uv_hrtime();
+    uint64_t wait_ms = next_ns > now_ns ? (next_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS : 0;
+    uv_update_time(&engine->loop);
+    int rc = uv_timer_start(&engine->timer, on_timer, wait_ms, 0);
+    assert(rc == 0);
+}
+
+/* All that has happened since the last sleep is answered here. */
+static void on_before_sleep(uv_prepare_t *prepare)
+{
+    struct eb_engine *engine = prepare->data;
+    bool again = true;
+    for (int i = 0; again && i < TURNS_MAX; i++) {
+        again = eb_dispatcher_turn(&engine->dispatcher);
+    }
+    if (again) {
+        eb_alarms_set(&engine->alarms, &engine->dispatcher.wake, 0);
+    }
+    if (!engine->has_ended) {
+        set_timer(engine);
+    }
+}
+
+/* ---- letters ---- */
+
+static void on_submit(struct eb_letter *letter)
+{
+    struct eb_call *call = (struct eb_call *)((char *)letter - offsetof(struct eb_call, submit));
+    call->is_unary = call->kind != EB_CALL_LOOKUP;
+    eb_dispatcher_enqueue(call->dispatcher, call);
+}
+
+static void on_cancel(struct eb_letter *letter)
+{
+    struct eb_call *call = (struct eb_call *)((char *)letter - offsetof(struct eb_call, cancel));
+    if (eb_calls_cancel_read(call->dispatcher->calls, call) && call->state != EB_CALL_OVER) {
+        eb_dispatcher_abandon(call, EB_STATUS_CANCELLED, "the call was cancelled");
+    }
+}
+
+static void on_end(struct eb_letter *letter)
+{
+    struct eb_engine *engine =
+        (struct eb_engine *)((char *)letter - offsetof(struct eb_engine, end));
+    eb_dispatcher_end(&engine->dispatcher);
+}
+
+/* ---- life ---- */
+
+static void on_opened(void *context, const struct eb_error *why)
+{
+    struct eb_engine *engine = context;
+    if (why != NULL) {
+        engine->open_error = *why;
+    }
+    uv_sem_post(&engine->opened);
+}
+
+static void close_handles(struct eb_engine *engine)
+{
+    engine->has_ended = true;
+    uv_close((uv_handle_t *)&engine->before_sleep, NULL);
+    uv_close((uv_handle_t *)&engine->timer, NULL);
+    eb_inbox_close(&engine->inbox);
+}
+
+static void on_ended(void *context)
+{
+    close_handles(context);
+}
+
+static const struct eb_dispatcher_handler dispatcher_handler = {on_opened, on_ended};
+
+static void run(void *context)
+{
+    struct eb_engine *engine = context;
+    int rc = uv_run(&engine->loop, UV_RUN_DEFAULT);
+    assert(rc == 0);
+}
+
+static void close_loop(struct eb_engine *engine)
+{
+    int rc = uv_loop_close(&engine->loop);
+    assert(rc == 0);
+}
+
+/* A negative libuv code: nothing of the loop is left. */
+static int open_loop(struct eb_engine *engine)
+{
+    int rc = uv_loop_init(&engine->loop);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = eb_inbox_open(&engine->inbox, &engine->loop);
+    if (rc != 0) {
+        close_loop(engine);
+        return rc;
+    }
+    rc = uv_timer_init(&engine->loop, &engine->timer);
+    assert(rc == 0);
+    rc = uv_prepare_init(&engine->loop, &engine->before_sleep);
+    assert(rc == 0);
+    rc = uv_prepare_start(&engine->before_sleep, on_before_sleep);
+    assert(rc == 0);
+    engine->before_sleep.data = engine;
+    return 0;
+}
+
+/* The thread blocks all signals but those of faults, so that a program's handlers run on its own
+ * threads and a write to a lost connection raises nothing. */
+static int start_thread(struct eb_engine *engine)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF};
+    sigset_t blocked;
+    sigset_t before;
+    int rc = sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        rc |= sigdelset(&blocked, faults[i]);
+    }
+    rc |= pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    assert(rc == 0);
+    int started = uv_thread_create(&engine->thread, run, engine);
+    rc = pthread_sigmask(SIG_SETMASK, &before, NULL);
+    assert(rc == 0);
+    return started;
+}
+
+/* false: *error is set, and nothing runs. */
+static bool start(struct eb_engine *engine, struct eb_error *error)
+{
+    int rc = open_loop(engine);
+    if (rc == 0) {
+        rc = start_thread(engine);
+        if (rc != 0) {
+            close_handles(engine);
+            run(engine);
+            close_loop(engine);
+        }
+    }
+    if (rc != 0) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "cannot start the client's thread: %s",
+            uv_strerror(rc));
+    }
+    return rc == 0;
+}
+
+/* false: no memory; eb_engine_deinit frees what there is of it. */
+static bool take_memory(struct eb_engine *engine, uint32_t in_flight_max)
+{
+    struct eb_dispatcher *dispatcher = &engine->dispatcher;
+    uint32_t alarms_max = in_flight_max + 2 * dispatcher->options.connections + 1;
+    dispatcher->handler = &dispatcher_handler;
+    dispatcher->context = engine;
+    dispatcher->calls = &engine->calls;
+    dispatcher->alarms = &engine->alarms;
+    engine->read_buffer = malloc(READ_BYTES);
+    return engine->read_buffer != NULL && eb_alarms_init(&engine->alarms, alarms_max) &&
+           eb_calls_init(&engine->calls, in_flight_max) &&
+           eb_dispatcher_init(dispatcher, &engine->loop, &engine->messages.memory,
+               uv_buf_init(engine->read_buffer, READ_BYTES));
+}
+
+bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options *options,
+    uint32_t in_flight_max, struct eb_error *error)
+{
+    *engine = (struct eb_engine){.dispatcher = {.options = *options}, .end = {.read = on_end}};
+    int rc = uv_sem_init(&engine->opened, 0);
+    assert(rc == 0);
+    rc = eb_block_pool_init(&engine->requests, REQUEST_BYTES_MAX, KEPT_BYTES_MAX);
+    assert(rc == 0);
+    rc = eb_block_pool_init(&engine->messages, SIZE_MAX / 2, KEPT_BYTES_MAX);
+    assert(rc == 0);
+    if (!take_memory(engine, in_flight_max)) {
+        eb_engine_deinit(engine);
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a client");
+        return false;
+    }
+    if (!start(engine, error)) {
+        eb_engine_deinit(engine);
+        return false;
+    }
+    uv_sem_wait(&engine->opened);
+    if (engine->open_error.status != EB_STATUS_OK) {
+        *error = engine->open_error;
+        eb_engine_close(engine);
+        eb_engine_deinit(engine);
+        return false;
+    }
+    return true;
+}
+
+void eb_engine_close(struct eb_engine *engine)
+{
+    eb_calls_close(&engine->calls);
+    eb_inbox_post(&engine->inbox, &engine->end);
+    int rc = uv_thread_join(&engine->thread);
+    assert(rc == 0);
+    close_loop(engine);
+}
+
+void eb_engine_deinit(struct eb_engine *engine)
+{
+    eb_dispatcher_deinit(&engine->dispatcher);
+    eb_alarms_deinit(&engine->alarms);
+    eb_calls_deinit(&engine->calls);
+    free(engine->read_buffer);
+    eb_block_pool_deinit(&engine->requests);
+    eb_block_pool_deinit(&engine->messages);
+    uv_sem_destroy(&engine->opened);
+}
+
+bool eb_engine_post(struct eb_engine *engine, struct eb_call *call)
+{
+    call->dispatcher = &engine->dispatcher;
+    call->submit.read = on_submit;
+    call->cancel.read = on_cancel;
+    return eb_calls_post(&engine->calls, &engine->inbox, call);
+}
+
+void eb_engine_post_cancel(struct eb_engine *engine, uint64_t id)
+{
+    eb_calls_post_cancel(&engine->calls, &engine->inbox, id);
+}
+
+bool eb_engine_is_here(const struct eb_engine *engine)
+{
+    uv_thread_t here = uv_thread_self();
+    return uv_thread_equal(&here, &engine->thread) != 0;
+}
