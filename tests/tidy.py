@@ -78,6 +78,8 @@ TARGET_LINKS = {
     "embag_client": ("embag_proto", "uv", "openssl"),
     "embag_cli_parts": ("embag_client", "embag_kernels", "embag_tables", "jansson"),
     "embag_cli": ("embag_cli_parts",),
+    "embag_load_parts": ("embag_cli_parts", "embag_kernels", "jansson"),
+    "embag_load": ("embag_load_parts",),
 }
 LINK_WORDS = ("embag_kernels", "embag_proto", "embag_tables", "embag_server", "embag_client",
               "nghttp2", "protobuf", "zlib", "uv", "openssl", "jansson", "cyaml", "numa", "openmp",

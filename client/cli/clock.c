@@ -3,10 +3,17 @@
 #include <assert.h>
 #include <time.h>
 
-double eb_clock_read_us(void)
+#define NS_PER_S UINT64_C(1000000000)
+
+uint64_t eb_clock_read_ns(void)
 {
     struct timespec now;
     int rc = clock_gettime(CLOCK_MONOTONIC, &now);
     assert(rc == 0);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+double eb_clock_read_us(void)
+{
+    return (double)eb_clock_read_ns() / 1e3;
 }

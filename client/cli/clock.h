@@ -1,6 +1,10 @@
-/* The time, for what the tool measures.
+/* The time, for what the tools measure.
  * Thread: any. Memory: none. */
 #pragma once
 
+#include <stdint.h>
+
 /* Microseconds of a clock that never goes back. */
 double eb_clock_read_us(void);
+/* The same clock in nanoseconds. */
+uint64_t eb_clock_read_ns(void);

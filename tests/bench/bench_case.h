@@ -7,9 +7,9 @@
  * Thread: read-only once made, pure. Memory: everything is borrowed. */
 #pragma once
 
+#include "client/cli/sampler.h"
 #include "kernels/bag_ops.h"
 #include "kernels/bag_prefetch.h"
-#include "tests/bench/bench_sampler.h"
 #include "tests/bench/bench_table.h"
 
 enum eb_bench_state { EB_BENCH_HOT, EB_BENCH_STEADY, EB_BENCH_FLUSHED };

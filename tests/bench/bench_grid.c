@@ -68,9 +68,9 @@ static bool measure_distribution(
     struct eb_bench_session *session, const struct eb_bench_table *table)
 {
     const struct eb_bench_options *options = session->options;
-    struct eb_bench_sampler sampler;
+    struct eb_sampler sampler;
     struct eb_bench_stock stock;
-    eb_bench_sampler_init(&sampler, session->distribution, table->table.row_count,
+    eb_sampler_init(&sampler, session->distribution, table->table.row_count,
         (uint32_t)options->indices_per_bag.values[0], options->seed);
     eb_bench_stock_init(&stock, &table->table, &sampler,
         eb_bench_stock_size(&table->table, count_least(options)), options->is_weighted);

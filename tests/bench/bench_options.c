@@ -333,13 +333,13 @@ static bool read_distributions(const char *text, struct eb_bench_options *out)
     const char *at = text;
     out->distribution_count = 0;
     for (;;) {
-        char one[EB_BENCH_DISTRIBUTION_BYTES] = "";
+        char one[EB_SAMPLER_TEXT_BYTES] = "";
         size_t bytes = strcspn(at, ",");
         if (bytes >= sizeof one || out->distribution_count == EB_BENCH_LIST_MAX) {
             return refuse("distribution", text, "too long");
         }
         memcpy(one, at, bytes);
-        if (!eb_bench_sampler_parse(one, &out->distributions[out->distribution_count])) {
+        if (!eb_sampler_parse(one, &out->distributions[out->distribution_count])) {
             return refuse("distribution", text, "not uniform, zipf:A or meta2021");
         }
         out->distribution_count++;

@@ -26,7 +26,7 @@ struct eb_bench_options {
     struct eb_bench_list indices_per_bag;
     struct eb_bench_list states; /* enum eb_bench_state */
     struct eb_bench_list thread_counts;
-    struct eb_bench_distribution distributions[EB_BENCH_LIST_MAX];
+    struct eb_sampler_distribution distributions[EB_BENCH_LIST_MAX];
     unsigned distribution_count;
     uint64_t rows;                      /* 0: as many as table_bytes hold */
     uint64_t table_bytes;               /* of elements, scales and biases */

@@ -10,7 +10,7 @@
 struct eb_bench_report {
     const struct eb_bench_options *options;
     const struct eb_bench_case *bench;
-    const struct eb_bench_distribution *distribution;
+    const struct eb_sampler_distribution *distribution;
     struct eb_bench_figures figures;
     double roofline_ns_per_row; /* 0: not measured */
     const char *roofline_way;

@@ -10,7 +10,7 @@ struct eb_bench_session {
     struct eb_bag_schedules schedules;
     struct eb_bench_plan plan;
     /* Of the cases to come. */
-    const struct eb_bench_distribution *distribution;
+    const struct eb_sampler_distribution *distribution;
     struct eb_page_count pages;
     struct eb_page_count peer_pages;
     /* Of the rows of these tables, this distribution, state and number of threads, however they

@@ -33,9 +33,9 @@ uint64_t eb_bench_stock_size(const struct eb_table *table, uint64_t least)
 }
 
 /* Small weights of either sign; powers of two away from 1. */
-static void draw_weight(struct eb_bench_sampler *sampler, enum eb_type type, void *out)
+static void draw_weight(struct eb_sampler *sampler, enum eb_type type, void *out)
 {
-    uint64_t bits = eb_bench_sampler_bits(sampler);
+    uint64_t bits = eb_sampler_bits(sampler);
     if (type == EB_F32) {
         float weight = (float)((int)(bits & 15) - 8) / 8;
         memcpy(out, &weight, sizeof weight);
@@ -46,12 +46,12 @@ static void draw_weight(struct eb_bench_sampler *sampler, enum eb_type type, voi
 }
 
 void eb_bench_stock_init(struct eb_bench_stock *stock, const struct eb_table *table,
-    struct eb_bench_sampler *sampler, uint64_t count, bool has_weights)
+    struct eb_sampler *sampler, uint64_t count, bool has_weights)
 {
     *stock = (struct eb_bench_stock){.count = count};
     stock->indices = eb_bench_memory_take(count * sizeof *stock->indices);
     for (uint64_t i = 0; i < count; i++) {
-        stock->indices[i] = (int64_t)eb_bench_sampler_draw(sampler);
+        stock->indices[i] = (int64_t)eb_sampler_draw(sampler);
     }
     if (!has_weights) {
         return;

@@ -3,7 +3,7 @@
  * Thread: one; read-only once made. Memory: heap, until deinit. */
 #pragma once
 
-#include "tests/bench/bench_sampler.h"
+#include "client/cli/sampler.h"
 #include "tests/bench/bench_table.h"
 
 struct eb_bench_stock {
@@ -13,7 +13,7 @@ struct eb_bench_stock {
 };
 
 void eb_bench_stock_init(struct eb_bench_stock *stock, const struct eb_table *table,
-    struct eb_bench_sampler *sampler, uint64_t count, bool has_weights);
+    struct eb_sampler *sampler, uint64_t count, bool has_weights);
 /* Accepts a zeroed stock. */
 void eb_bench_stock_deinit(struct eb_bench_stock *stock);
 

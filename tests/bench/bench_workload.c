@@ -80,16 +80,15 @@ static bool make_tables(struct model *model, struct eb_bench_session *session)
     return true;
 }
 
-static void draw_stocks(struct model *model, const struct eb_bench_distribution *distribution)
+static void draw_stocks(struct model *model, const struct eb_sampler_distribution *distribution)
 {
     const struct eb_bench_options *options = model->options;
     uint32_t samples = (uint32_t)options->samples;
     for (uint32_t i = 0; i < model->table_count; i++) {
         const struct eb_bench_table *table = &model->tables[i];
-        struct eb_bench_sampler sampler;
+        struct eb_sampler sampler;
         uint32_t indices = count_indices(model, i);
-        eb_bench_sampler_init(
-            &sampler, distribution, table->table.row_count, indices, options->seed + i);
+        eb_sampler_init(&sampler, distribution, table->table.row_count, indices, options->seed + i);
         eb_bench_stock_init(&model->stocks[i], &table->table, &sampler,
             model->batch_count * samples * indices, options->is_weighted);
         model->offsets[i] = eb_bench_stock_make_offsets(samples, indices);

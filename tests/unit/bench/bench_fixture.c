@@ -17,11 +17,11 @@ void bench_fixture_init(struct bench_fixture *fixture, enum eb_storage storage, 
         .pages = EB_PAGE_2M,
         .has_peer = true,
         .peer_pages = EB_PAGE_2M};
-    const struct eb_bench_distribution uniform = {.law = EB_BENCH_UNIFORM};
-    struct eb_bench_sampler sampler;
+    const struct eb_sampler_distribution uniform = {.law = EB_SAMPLER_UNIFORM};
+    struct eb_sampler sampler;
     struct eb_file_fault fault;
     assert_true(eb_bench_table_init(&fixture->table, &spec, &fault));
-    eb_bench_sampler_init(&sampler, &uniform, spec.row_count, BENCH_FIXTURE_INDICES, 1);
+    eb_sampler_init(&sampler, &uniform, spec.row_count, BENCH_FIXTURE_INDICES, 1);
     eb_bench_stock_init(&fixture->stock, &fixture->table.table, &sampler,
         BENCH_FIXTURE_BATCHES * BENCH_FIXTURE_BAGS * BENCH_FIXTURE_INDICES, has_weights);
     fixture->offsets = eb_bench_stock_make_offsets(BENCH_FIXTURE_BAGS, BENCH_FIXTURE_INDICES);

@@ -47,7 +47,7 @@ static void measures_one_f32_table_unless_told_otherwise(void **state)
     assert_list(&options.states, 1, (uint64_t[]){EB_BENCH_STEADY});
     assert_list(&options.thread_counts, 1, (uint64_t[]){1});
     assert_int_equal(options.distribution_count, 1);
-    assert_int_equal(options.distributions[0].law, EB_BENCH_UNIFORM);
+    assert_int_equal(options.distributions[0].law, EB_SAMPLER_UNIFORM);
     assert_int_equal(options.pages, EB_PAGE_2M);
     assert_int_equal(options.peer_pages, EB_PAGE_2M);
     assert_int_equal(options.reduction, EB_REDUCTION_SUM);
@@ -72,8 +72,8 @@ static void reads_lists(void **state)
     assert_list(&options.states, 3, (uint64_t[]){EB_BENCH_HOT, EB_BENCH_STEADY, EB_BENCH_FLUSHED});
     assert_list(&options.thread_counts, 2, (uint64_t[]){1, 2});
     assert_int_equal(options.distribution_count, 3);
-    assert_int_equal(options.distributions[1].law, EB_BENCH_ZIPF);
-    assert_int_equal(options.distributions[2].law, EB_BENCH_META2021);
+    assert_int_equal(options.distributions[1].law, EB_SAMPLER_ZIPF);
+    assert_int_equal(options.distributions[2].law, EB_SAMPLER_META2021);
 }
 
 static void reads_every_type(void **state)

@@ -14,7 +14,7 @@
 
 static struct bench_fixture fixture;
 static struct eb_bench_options options;
-static struct eb_bench_distribution distribution;
+static struct eb_sampler_distribution distribution;
 
 static int set_up(void **state)
 {
@@ -22,7 +22,7 @@ static int set_up(void **state)
     bench_fixture_init(&fixture, EB_STORAGE_INT8, true);
     options = (struct eb_bench_options){
         .seed = 11, .pairs = 9, .reduction = EB_REDUCTION_SUM, .ops = fixture.bench.ops};
-    return eb_bench_sampler_parse("zipf:1.05", &distribution) ? 0 : 1;
+    return eb_sampler_parse("zipf:1.05", &distribution) ? 0 : 1;
 }
 
 static int tear_down(void **state)

@@ -1,4 +1,4 @@
-#include "tests/bench/bench_sampler.h"
+#include "client/cli/sampler.h"
 
 #include <assert.h>
 #include <math.h>
@@ -11,12 +11,12 @@
 
 /* Shares of accesses whose row is used (0,1] (1,2] (2,4] ... (16384,32768] >32768 times per batch.
  */
-static const double shares[EB_BENCH_BIN_COUNT] = {.069, .044, .068, .101, .121, .104, .073, .058,
+static const double shares[EB_SAMPLER_BIN_COUNT] = {.069, .044, .068, .101, .121, .104, .073, .058,
     .052, .050, .049, .048, .048, .043, .031, .023, .019};
 
-bool eb_bench_sampler_parse(const char *text, struct eb_bench_distribution *out)
+bool eb_sampler_parse(const char *text, struct eb_sampler_distribution *out)
 {
-    *out = (struct eb_bench_distribution){.law = EB_BENCH_UNIFORM};
+    *out = (struct eb_sampler_distribution){.law = EB_SAMPLER_UNIFORM};
     if (strlen(text) >= sizeof out->text) {
         return false;
     }
@@ -25,19 +25,19 @@ bool eb_bench_sampler_parse(const char *text, struct eb_bench_distribution *out)
         return true;
     }
     if (strcmp(text, "meta2021") == 0) {
-        out->law = EB_BENCH_META2021;
+        out->law = EB_SAMPLER_META2021;
         return true;
     }
     if (strncmp(text, "zipf:", 5) != 0 || text[5] < '0' || text[5] > '9') {
         return false;
     }
     char *end = NULL;
-    out->law = EB_BENCH_ZIPF;
+    out->law = EB_SAMPLER_ZIPF;
     out->exponent = strtod(text + 5, &end);
     return *end == '\0' && out->exponent > 0 && out->exponent <= EXPONENT_MAX;
 }
 
-uint64_t eb_bench_sampler_bits(struct eb_bench_sampler *sampler)
+uint64_t eb_sampler_bits(struct eb_sampler *sampler)
 {
     /* splitmix64 */
     uint64_t x = sampler->state += UINT64_C(0x9E3779B97F4A7C15);
@@ -47,12 +47,12 @@ uint64_t eb_bench_sampler_bits(struct eb_bench_sampler *sampler)
 }
 
 /* In [0, 1). */
-static double draw_fraction(struct eb_bench_sampler *sampler)
+static double draw_fraction(struct eb_sampler *sampler)
 {
-    return (double)(eb_bench_sampler_bits(sampler) >> 11) * 0x1p-53;
+    return (double)(eb_sampler_bits(sampler) >> 11) * 0x1p-53;
 }
 
-static uint64_t draw_below(struct eb_bench_sampler *sampler, uint64_t end)
+static uint64_t draw_below(struct eb_sampler *sampler, uint64_t end)
 {
     uint64_t drawn = (uint64_t)(draw_fraction(sampler) * (double)end);
     return drawn < end ? drawn : end - 1;
@@ -74,7 +74,7 @@ static double invert(double a, double integral)
 /* Rank k takes the piece of the integral that ends at k + 1/2 and is k^-a long, the rest of the
  * piece up to there is refused. As the curve is convex, the piece lies within (k - 1/2, k + 1/2);
  * only the first rank's is cut to its length by where the integral begins. */
-static void init_zipf(struct eb_bench_sampler *sampler, double a)
+static void init_zipf(struct eb_sampler *sampler, double a)
 {
     sampler->exponent = a;
     sampler->integral_first = integrate(a, 1.5) - 1;
@@ -83,7 +83,7 @@ static void init_zipf(struct eb_bench_sampler *sampler, double a)
     sampler->shortcut = 2 - invert(a, integrate(a, 2.5) - pow(2, -a));
 }
 
-static uint64_t draw_zipf(struct eb_bench_sampler *sampler)
+static uint64_t draw_zipf(struct eb_sampler *sampler)
 {
     double a = sampler->exponent;
     double span = sampler->integral_first - sampler->integral_last;
@@ -108,17 +108,17 @@ static double count_bin_rows(unsigned bin, double accesses)
 }
 
 /* Hot bins first. In a small table all bins have proportionally fewer rows. */
-static void init_meta2021(struct eb_bench_sampler *sampler, uint32_t indices_per_bag)
+static void init_meta2021(struct eb_sampler *sampler, uint32_t indices_per_bag)
 {
     double accesses = (double)BATCH_SAMPLES * indices_per_bag;
     double wanted = 0;
-    for (unsigned bin = 1; bin < EB_BENCH_BIN_COUNT; bin++) {
+    for (unsigned bin = 1; bin < EB_SAMPLER_BIN_COUNT; bin++) {
         wanted += count_bin_rows(bin, accesses);
     }
     double half = (double)sampler->row_count / 2;
     double shrink = wanted > half ? half / wanted : 1;
     uint64_t first = 0;
-    for (unsigned bin = EB_BENCH_BIN_COUNT - 1; bin > 0; bin--) {
+    for (unsigned bin = EB_SAMPLER_BIN_COUNT - 1; bin > 0; bin--) {
         uint64_t rows = (uint64_t)(count_bin_rows(bin, accesses) * shrink);
         uint64_t rows_left = sampler->row_count - first;
         rows = rows > 0 ? rows : 1;
@@ -130,45 +130,43 @@ static void init_meta2021(struct eb_bench_sampler *sampler, uint32_t indices_per
     sampler->bin_first[0] = first;
     sampler->bin_rows[0] = sampler->row_count - first;
     double sum = 0;
-    for (unsigned bin = 0; bin < EB_BENCH_BIN_COUNT; bin++) {
+    for (unsigned bin = 0; bin < EB_SAMPLER_BIN_COUNT; bin++) {
         sampler->bin_end[bin] = sum += shares[bin];
     }
-    for (unsigned bin = 0; bin < EB_BENCH_BIN_COUNT; bin++) {
+    for (unsigned bin = 0; bin < EB_SAMPLER_BIN_COUNT; bin++) {
         sampler->bin_end[bin] /= sum;
     }
 }
 
-static uint64_t draw_meta2021(struct eb_bench_sampler *sampler)
+static uint64_t draw_meta2021(struct eb_sampler *sampler)
 {
     double at = draw_fraction(sampler);
     unsigned bin = 0;
-    while (bin + 1 < EB_BENCH_BIN_COUNT && at >= sampler->bin_end[bin]) {
+    while (bin + 1 < EB_SAMPLER_BIN_COUNT && at >= sampler->bin_end[bin]) {
         bin++;
     }
     return sampler->bin_first[bin] + draw_below(sampler, sampler->bin_rows[bin]);
 }
 
-void eb_bench_sampler_init(struct eb_bench_sampler *sampler,
-    const struct eb_bench_distribution *distribution, uint64_t row_count, uint32_t indices_per_bag,
-    uint64_t seed)
+void eb_sampler_init(struct eb_sampler *sampler, const struct eb_sampler_distribution *distribution,
+    uint64_t row_count, uint32_t indices_per_bag, uint64_t seed)
 {
     assert(row_count > 0);
-    *sampler =
-        (struct eb_bench_sampler){.law = distribution->law, .row_count = row_count, .state = seed};
+    *sampler = (struct eb_sampler){.law = distribution->law, .row_count = row_count, .state = seed};
     unsigned bits = 0;
     while (bits < 63 && UINT64_C(1) << bits < row_count) {
         bits++;
     }
     sampler->mask = (UINT64_C(1) << bits) - 1;
     sampler->half_bits = (bits + 1) / 2 > 0 ? (bits + 1) / 2 : 1;
-    if (distribution->law == EB_BENCH_ZIPF) {
+    if (distribution->law == EB_SAMPLER_ZIPF) {
         init_zipf(sampler, distribution->exponent);
-    } else if (distribution->law == EB_BENCH_META2021) {
+    } else if (distribution->law == EB_SAMPLER_META2021) {
         init_meta2021(sampler, indices_per_bag);
     }
 }
 
-uint64_t eb_bench_sampler_scatter(const struct eb_bench_sampler *sampler, uint64_t rank)
+uint64_t eb_sampler_scatter(const struct eb_sampler *sampler, uint64_t rank)
 {
     /* Each step is a bijection of numbers of so many bits; what falls outside the table goes
      * round again. */
@@ -184,12 +182,12 @@ uint64_t eb_bench_sampler_scatter(const struct eb_bench_sampler *sampler, uint64
     return x;
 }
 
-uint64_t eb_bench_sampler_draw(struct eb_bench_sampler *sampler)
+uint64_t eb_sampler_draw(struct eb_sampler *sampler)
 {
     switch (sampler->law) {
-    case EB_BENCH_UNIFORM: return draw_below(sampler, sampler->row_count);
-    case EB_BENCH_ZIPF: return eb_bench_sampler_scatter(sampler, draw_zipf(sampler));
-    case EB_BENCH_META2021: return eb_bench_sampler_scatter(sampler, draw_meta2021(sampler));
+    case EB_SAMPLER_UNIFORM: return draw_below(sampler, sampler->row_count);
+    case EB_SAMPLER_ZIPF: return eb_sampler_scatter(sampler, draw_zipf(sampler));
+    case EB_SAMPLER_META2021: return eb_sampler_scatter(sampler, draw_meta2021(sampler));
     }
     return 0;
 }

@@ -1,0 +1,308 @@
+#include "client/cli/load_options.h"
+
+#include "client/cli/output.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BAGS_MAX 1000000
+#define INDICES_MAX 1000000
+#define RATE_MAX 1e8
+#define SECONDS_MAX 86400
+#define TIMEOUT_US_MAX UINT64_C(60000000)
+#define TIMEOUT_US_DEFAULT 1000000
+#define POOL_MAX 1000000
+#define IN_FLIGHT_DEFAULT 32
+/* Of an open load: what is due beyond that waits, and its latency counts on. */
+#define OPEN_IN_FLIGHT_DEFAULT 8192
+#define SVG_DEFAULT "embag-load.svg"
+
+static const char usage[] =
+    "Usage: embag-load --server ADDRESS --workload NAME [OPTION]...\n"
+    "       embag-load --server ADDRESS --tables A,B --bags N --indices-per-bag L [OPTION]...\n"
+    "Asks an embag server for pooled rows, as often as it is told, and measures the answers.\n"
+    "\n"
+    "What is asked\n"
+    "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
+    "  --model NAME           the workload's, or the server's only one, unless given\n"
+    "  --workload NAME        dlrm-v2, rm1, rm2, rm3, tbe or rows: all its tables in one request\n"
+    "  --samples N            bags of each of the workload's tables; 1 unless given\n"
+    "  --tables A,B,...       these tables in one request, with\n"
+    "  --bags N               bags of each; 1 unless given\n"
+    "  --indices-per-bag L    rows of each bag; 1 unless given\n"
+    "  --distribution D       of rows: uniform (unless given), zipf:A or meta2021\n"
+    "  --output-type T        f32, f16 or bf16; each table's own unless given\n"
+    "  --requests N           different requests, made before the run and sent in turn\n"
+    "  --seed N               of rows and times; 1 unless given\n"
+    "How\n"
+    "  --mode MODE            stream (unless given): on one LookupStream per connection;\n"
+    "                         unary: a Lookup each\n"
+    "  --connections N        1 unless given\n"
+    "  --threads N            that send and receive, with their share of the connections; 1 "
+    "unless\n"
+    "                         given, and at least one for 64 connections\n"
+    "  --in-flight N          closed load: so many requests at any time, of all connections; 32\n"
+    "                         unless given. With --rate: the most there may be, 8192\n"
+    "  --rate R               open load: R requests per second at random times (Poisson).\n"
+    "                         Latency counts from when a request was due\n"
+    "  --sweep FROM:TO:STEPS  open loads of rates from FROM to TO; stops where the server is\n"
+    "                         saturated, prints a table and draws the curve\n"
+    "  --svg FILE             where to; " SVG_DEFAULT " unless given\n"
+    "  --duration S           seconds that are measured, 10 unless given (a sweep's: each step)\n"
+    "  --warmup S             seconds before that, which do not count; 1 unless given\n"
+    "  --timeout-us N         after which a request has failed; the deadline, else 1000000\n"
+    "  --deadline-us N        an answer within N is good; all of them unless given\n"
+    "What is told\n"
+    "  --verify               compare each answer with the published values (embag make-model)\n"
+    "  --json                 one object instead of a report for people\n"
+    "Ctrl-C ends the run and reports what has been measured.\n"
+    "Exit status: 0; 1 where all requests failed, an answer was wrong, or the server was not\n"
+    "reached; 2 for a usage error.\n";
+
+enum { MODE_STREAM = 1, MODE_UNARY = 2 };
+static const char *const modes[] = {"", "stream", "unary", NULL};
+static const char *const output_types[] = {"", "f32", "f16", "bf16", NULL};
+static const enum embag_type output_type_numbers[] = {
+    EMBAG_TYPE_UNSPECIFIED, EMBAG_F32, EMBAG_F16, EMBAG_BF16};
+
+/* What the command line says, before it is checked as a whole. */
+struct given {
+    const char *server, *model, *workload, *tables, *distribution;
+    const char *rate, *sweep, *svg, *duration, *warmup;
+    uint64_t samples, bags, indices_per_bag, requests, in_flight, connections, threads;
+    uint64_t timeout_us, deadline_us;
+    struct eb_flag_integer seed;
+    int mode, output_type;
+    bool is_verified, is_json;
+};
+
+#define AT(field) offsetof(struct given, field)
+static const struct eb_flag flags[] = {
+    {"server", EB_FLAG_TEXT, AT(server), 0, 0, NULL},
+    {"model", EB_FLAG_TEXT, AT(model), 0, 0, NULL},
+    {"workload", EB_FLAG_TEXT, AT(workload), 0, 0, NULL},
+    {"samples", EB_FLAG_NUMBER, AT(samples), 1, BAGS_MAX, NULL},
+    {"tables", EB_FLAG_TEXT, AT(tables), 0, 0, NULL},
+    {"bags", EB_FLAG_NUMBER, AT(bags), 1, BAGS_MAX, NULL},
+    {"indices-per-bag", EB_FLAG_NUMBER, AT(indices_per_bag), 1, INDICES_MAX, NULL},
+    {"distribution", EB_FLAG_TEXT, AT(distribution), 0, 0, NULL},
+    {"output-type", EB_FLAG_CHOICE, AT(output_type), 0, 0, output_types},
+    {"requests", EB_FLAG_NUMBER, AT(requests), 1, POOL_MAX, NULL},
+    {"seed", EB_FLAG_INTEGER, AT(seed), 0, 0, NULL},
+    {"mode", EB_FLAG_CHOICE, AT(mode), 0, 0, modes},
+    {"connections", EB_FLAG_NUMBER, AT(connections), 1, EB_LOAD_CONNECTIONS_MAX, NULL},
+    {"threads", EB_FLAG_NUMBER, AT(threads), 1, EB_LOAD_THREADS_MAX, NULL},
+    {"in-flight", EB_FLAG_NUMBER, AT(in_flight), 1, EB_LOAD_IN_FLIGHT_MAX, NULL},
+    {"rate", EB_FLAG_TEXT, AT(rate), 0, 0, NULL},
+    {"sweep", EB_FLAG_TEXT, AT(sweep), 0, 0, NULL},
+    {"svg", EB_FLAG_TEXT, AT(svg), 0, 0, NULL},
+    {"duration", EB_FLAG_TEXT, AT(duration), 0, 0, NULL},
+    {"warmup", EB_FLAG_TEXT, AT(warmup), 0, 0, NULL},
+    {"timeout-us", EB_FLAG_NUMBER, AT(timeout_us), 1, TIMEOUT_US_MAX, NULL},
+    {"deadline-us", EB_FLAG_NUMBER, AT(deadline_us), 1, TIMEOUT_US_MAX, NULL},
+    {"verify", EB_FLAG_SWITCH, AT(is_verified), 0, 0, NULL},
+    {"json", EB_FLAG_SWITCH, AT(is_json), 0, 0, NULL},
+};
+#undef AT
+
+static const struct eb_command command = {
+    "embag-load", usage, flags, sizeof flags / sizeof flags[0]};
+
+static bool refuse(const char *flag, const char *text, const char *why)
+{
+    (void)fprintf(
+        stderr, "embag-load: --%s%s%s: %s\n", flag, text ? " " : "", text ? text : "", why);
+    return false;
+}
+
+/* A decimal number at *text; moves *text behind it. NAN: there is none. */
+static double read_decimal(const char **text)
+{
+    char *end = NULL;
+    if ((**text < '0' || **text > '9') && **text != '.') {
+        return NAN;
+    }
+    double value = strtod(*text, &end);
+    if (end == *text) {
+        return NAN;
+    }
+    *text = end;
+    return value;
+}
+
+/* Whether a rate can be had: as a NaN cannot. */
+static bool is_rate(double rate)
+{
+    return rate > 0 && rate <= RATE_MAX;
+}
+
+static bool read_seconds(const char *flag, const char *text, double least, double *out)
+{
+    const char *end = text;
+    if (text == NULL) {
+        return true;
+    }
+    *out = read_decimal(&end);
+    return (*end == '\0' && *out >= least && *out <= SECONDS_MAX) ||
+           refuse(flag, text, "give seconds, such as 10 or 0.5; at most 86400");
+}
+
+static bool read_rate(const char *text, struct eb_load_options *out)
+{
+    const char *end = text;
+    if (text == NULL) {
+        return true;
+    }
+    out->is_open = true;
+    out->rate = read_decimal(&end);
+    return (*end == '\0' && is_rate(out->rate)) ||
+           refuse("rate", text, "give requests per second, above 0 and at most 1e8");
+}
+
+static bool read_sweep(const char *text, struct eb_load_sweep *out)
+{
+    const char *at = text;
+    char *end = NULL;
+    out->from = read_decimal(&at);
+    if (!is_rate(out->from) || *at != ':') {
+        return refuse("sweep", text, "give FROM:TO:STEPS, such as 1000:50000:10");
+    }
+    at++;
+    out->to = read_decimal(&at);
+    if (!is_rate(out->to) || *at != ':' || at[1] < '0' || at[1] > '9') {
+        return refuse("sweep", text, "give FROM:TO:STEPS, such as 1000:50000:10");
+    }
+    unsigned long steps = strtoul(at + 1, &end, 10);
+    if (*end != '\0' || steps < 2 || steps > EB_LOAD_STEPS_MAX) {
+        return refuse("sweep", text, "between 2 and 100 steps");
+    }
+    out->step_count = (unsigned)steps;
+    return out->from < out->to || refuse("sweep", text, "FROM must be below TO");
+}
+
+/* How requests in flight are shared by connections, and these by threads. */
+static bool read_sharing(const struct given *given, struct eb_load_options *out)
+{
+    const unsigned most = EB_LOAD_THREAD_CONNECTIONS_MAX;
+    uint64_t fallback = out->is_open ? OPEN_IN_FLIGHT_DEFAULT : IN_FLIGHT_DEFAULT;
+    out->in_flight = given->in_flight != 0 ? given->in_flight : fallback;
+    out->connection_count = given->connections != 0 ? (unsigned)given->connections : 1;
+    unsigned least = (out->connection_count + most - 1) / most;
+    out->thread_count = given->threads != 0 ? (unsigned)given->threads : 1;
+    out->thread_count = out->thread_count < least ? least : out->thread_count;
+    if (out->in_flight < out->connection_count) {
+        return refuse("connections", NULL,
+            "there are fewer requests in flight than connections: give a larger --in-flight");
+    }
+    return out->connection_count >= out->thread_count ||
+           refuse("threads", NULL, "each needs a connection: give more --connections");
+}
+
+static bool read_speed(const struct given *given, struct eb_load_options *out)
+{
+    out->duration_s = 10;
+    out->warmup_s = 1;
+    if (!read_seconds("duration", given->duration, 0.01, &out->duration_s) ||
+        !read_seconds("warmup", given->warmup, 0, &out->warmup_s) || !read_rate(given->rate, out)) {
+        return false;
+    }
+    if (given->sweep != NULL) {
+        if (given->rate != NULL) {
+            return refuse("sweep", given->sweep, "sets the rate itself; leave --rate out");
+        }
+        if (!read_sweep(given->sweep, &out->sweep)) {
+            return false;
+        }
+        out->is_open = true;
+    } else if (given->svg != NULL) {
+        return refuse("svg", given->svg, "only a sweep draws; add --sweep FROM:TO:STEPS");
+    }
+    return read_sharing(given, out);
+}
+
+static bool read_workload(const struct given *given, struct eb_load_options *out)
+{
+    out->workload = eb_workload_find(given->workload);
+    if (out->workload == NULL) {
+        (void)fprintf(stderr, "embag-load: --workload %s: not one of %s\n", given->workload,
+            eb_workload_names());
+        return false;
+    }
+    if (given->bags != 0 || given->indices_per_bag != 0) {
+        return refuse("workload", given->workload,
+            "says the indices per bag itself, and --samples the bags; --bags and "
+            "--indices-per-bag are for --tables");
+    }
+    out->model = given->model != NULL ? given->model : out->workload->name;
+    out->bag_count = given->samples != 0 ? (uint32_t)given->samples : 1;
+    return true;
+}
+
+static bool read_tables(const struct given *given, struct eb_load_options *out)
+{
+    unsigned count = 1;
+    for (const char *c = given->tables; *c != '\0'; c++) {
+        if (*c == ',' && (c == given->tables || c[1] == ',' || c[1] == '\0')) {
+            return refuse("tables", given->tables, "a name between commas is empty");
+        }
+        count += *c == ',';
+    }
+    if (*given->tables == '\0' || count > EB_LOAD_TABLES_MAX) {
+        return refuse("tables", given->tables, "give 1 to 1024 names, such as user,item");
+    }
+    if (given->samples != 0) {
+        return refuse("samples", NULL, "is for --workload; with --tables say --bags");
+    }
+    out->tables = given->tables;
+    out->model = given->model;
+    out->bag_count = given->bags != 0 ? (uint32_t)given->bags : 1;
+    out->indices_per_bag = given->indices_per_bag != 0 ? (uint32_t)given->indices_per_bag : 1;
+    return true;
+}
+
+static bool read_request(const struct given *given, struct eb_load_options *out)
+{
+    const char *distribution = given->distribution != NULL ? given->distribution : "uniform";
+    if (given->server == NULL) {
+        return refuse("server", NULL, "is missing; give HOST:PORT, [V6]:PORT or unix:PATH");
+    }
+    if ((given->workload == NULL) == (given->tables == NULL)) {
+        return refuse("workload", NULL, "give either --workload NAME or --tables A,B");
+    }
+    if (!eb_sampler_parse(distribution, &out->distribution)) {
+        return refuse("distribution", distribution, "not uniform, zipf:A (0 < A <= 4) or meta2021");
+    }
+    return given->workload != NULL ? read_workload(given, out) : read_tables(given, out);
+}
+
+static void read_rest(const struct given *given, struct eb_load_options *out)
+{
+    uint64_t fallback = given->deadline_us != 0 ? given->deadline_us : TIMEOUT_US_DEFAULT;
+    out->server = given->server;
+    out->output_type = output_type_numbers[given->output_type];
+    out->is_unary = given->mode == MODE_UNARY;
+    out->deadline_us = given->deadline_us;
+    out->timeout_us = given->timeout_us != 0 ? given->timeout_us : fallback;
+    out->pool_count = given->requests;
+    out->seed = given->seed.given ? (uint64_t)given->seed.value : 1;
+    out->svg = given->svg != NULL ? given->svg : SVG_DEFAULT;
+    out->is_verified = given->is_verified;
+    out->is_json = given->is_json;
+}
+
+enum eb_arguments_outcome eb_load_options_read(
+    struct eb_load_options *out, int argument_count, char **arguments)
+{
+    struct given given = {0};
+    enum eb_arguments_outcome outcome =
+        eb_arguments_read(&command, argument_count, arguments, &given);
+    *out = (struct eb_load_options){0};
+    if (outcome != EB_ARGUMENTS_READ) {
+        return outcome;
+    }
+    read_rest(&given, out);
+    return read_request(&given, out) && read_speed(&given, out) ? EB_ARGUMENTS_READ
+                                                                : EB_ARGUMENTS_WRONG;
+}

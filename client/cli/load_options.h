@@ -1,0 +1,53 @@
+/* The command line of embag-load: what is asked, of whom, how fast and how long.
+ * Thread: main. Memory: texts are borrowed from the arguments; nothing is on the heap. */
+#pragma once
+
+#include "client/cli/arguments.h"
+#include "client/cli/sampler.h"
+#include "client/cli/workload.h"
+
+#define EB_LOAD_TABLES_MAX 1024
+#define EB_LOAD_THREADS_MAX 64
+#define EB_LOAD_CONNECTIONS_MAX 4096
+#define EB_LOAD_THREAD_CONNECTIONS_MAX 64 /* as many as a client can have */
+#define EB_LOAD_IN_FLIGHT_MAX 65000
+#define EB_LOAD_STEPS_MAX 100
+
+/* Rates of an open load, from the lowest to the highest; no steps: one run, no sweep. */
+struct eb_load_sweep {
+    double from;
+    double to;
+    unsigned step_count;
+};
+
+struct eb_load_options {
+    const char *server;
+    const char *model;                  /* NULL: the server's only one */
+    const struct eb_workload *workload; /* NULL: tables are given by name */
+    const char *tables;                 /* "a,b"; NULL: the workload's */
+    uint32_t bag_count;                 /* of each table */
+    uint32_t indices_per_bag;           /* of tables given by name */
+    struct eb_sampler_distribution distribution;
+    enum embag_type output_type; /* unspecified: each table's own */
+    bool is_unary;               /* else on streams */
+    bool is_open;                /* requests are due at `rate`, else `in_flight` at any time */
+    uint64_t in_flight;          /* of all connections; open: the most that may be */
+    double rate;                 /* requests per second */
+    unsigned connection_count;
+    unsigned thread_count; /* that send and receive, each with its share of the connections */
+    double duration_s;     /* that is measured */
+    double warmup_s;       /* before it */
+    uint64_t timeout_us;
+    uint64_t deadline_us; /* within which an answer is good; 0: any */
+    uint64_t pool_count;  /* different requests; 0: as many as fit a budget */
+    uint64_t seed;
+    struct eb_load_sweep sweep;
+    const char *svg; /* where a sweep draws its curve */
+    bool is_verified;
+    bool is_json;
+};
+
+/* Reads and checks the arguments, of which the first is the program. What is wrong is said on
+ * stderr, with what to do about it; then *out is not to be used. */
+enum eb_arguments_outcome eb_load_options_read(
+    struct eb_load_options *out, int argument_count, char **arguments);

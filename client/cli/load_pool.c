@@ -1,0 +1,112 @@
+#include "client/cli/load_pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Requests without --requests: so many that their rows do not fit a cache, in bounded memory. */
+#define COUNT_DEFAULT 4096
+#define INDICES_BUDGET (UINT64_C(16) * 1024 * 1024)
+/* What one query may ask for, as the kernels count. */
+#define INDICES_MAX (UINT64_C(1) << 24)
+
+static bool refuse(const char *why)
+{
+    (void)fprintf(stderr, "embag-load: %s\n", why);
+    return false;
+}
+
+static bool measure(struct eb_load_pool *pool, const struct eb_load_options *options)
+{
+    for (uint32_t i = 0; i < pool->target->table_count; i++) {
+        uint64_t indices = (uint64_t)pool->bag_count * pool->target->tables[i].indices_per_bag;
+        if (indices > INDICES_MAX) {
+            return refuse("a query would have more than 2^24 indices: give fewer bags, or fewer "
+                          "indices per bag");
+        }
+        pool->request_indices += indices;
+    }
+    uint64_t fitting = INDICES_BUDGET / pool->request_indices;
+    fitting = fitting > COUNT_DEFAULT ? COUNT_DEFAULT : fitting > 0 ? fitting : 1;
+    pool->count = options->pool_count != 0 ? options->pool_count : fitting;
+    return true;
+}
+
+static bool take_memory(struct eb_load_pool *pool)
+{
+    uint64_t tables = pool->target->table_count;
+    pool->requests = calloc(pool->count, sizeof *pool->requests);
+    pool->queries = calloc(pool->count * tables, sizeof *pool->queries);
+    pool->indices = calloc(pool->count * pool->request_indices, sizeof *pool->indices);
+    pool->offsets = calloc(pool->bag_count * tables, sizeof *pool->offsets);
+    return (pool->requests != NULL && pool->queries != NULL && pool->indices != NULL &&
+               pool->offsets != NULL) ||
+           refuse("no memory for the requests: give a smaller --requests");
+}
+
+/* The queries of all requests on one table. `skip` indices of each request are other tables'. */
+static void fill_table(struct eb_load_pool *pool, const struct eb_load_options *options,
+    uint32_t position, uint64_t skip)
+{
+    const struct eb_load_table *table = &pool->target->tables[position];
+    uint64_t count = (uint64_t)pool->bag_count * table->indices_per_bag;
+    int64_t *offsets = pool->offsets + (uint64_t)position * pool->bag_count;
+    struct eb_sampler sampler;
+    eb_sampler_init(&sampler, &options->distribution, table->row_count, table->indices_per_bag,
+        options->seed + position);
+    for (uint32_t bag = 0; bag < pool->bag_count; bag++) {
+        offsets[bag] = (int64_t)bag * table->indices_per_bag;
+    }
+    for (uint64_t i = 0; i < pool->count; i++) {
+        int64_t *indices = pool->indices + i * pool->request_indices + skip;
+        for (uint64_t k = 0; k < count; k++) {
+            indices[k] = (int64_t)eb_sampler_draw(&sampler);
+        }
+        pool->queries[i * pool->target->table_count + position] = (struct embag_query){
+            .table = table->name,
+            .reduction = EMBAG_SUM,
+            .indices = {indices, count, sizeof *indices},
+            .offsets = {offsets, pool->bag_count, sizeof *offsets},
+        };
+    }
+}
+
+static void fill(struct eb_load_pool *pool, const struct eb_load_options *options)
+{
+    const struct eb_load_target *target = pool->target;
+    uint64_t skip = 0;
+    for (uint32_t i = 0; i < target->table_count; i++) {
+        fill_table(pool, options, i, skip);
+        skip += (uint64_t)pool->bag_count * target->tables[i].indices_per_bag;
+    }
+    for (uint64_t i = 0; i < pool->count; i++) {
+        pool->requests[i] = (struct embag_request){
+            .model = target->model,
+            .queries = pool->queries + i * target->table_count,
+            .query_count = target->table_count,
+            .output_type = options->output_type,
+            .timeout_us = options->timeout_us,
+        };
+    }
+}
+
+bool eb_load_pool_init(struct eb_load_pool *pool, const struct eb_load_options *options,
+    const struct eb_load_target *target)
+{
+    *pool = (struct eb_load_pool){
+        .target = target, .bag_count = options->bag_count, .output_type = options->output_type};
+    if (!measure(pool, options) || !take_memory(pool)) {
+        eb_load_pool_deinit(pool);
+        return false;
+    }
+    fill(pool, options);
+    return true;
+}
+
+void eb_load_pool_deinit(struct eb_load_pool *pool)
+{
+    free(pool->requests);
+    free(pool->queries);
+    free(pool->indices);
+    free(pool->offsets);
+    *pool = (struct eb_load_pool){0};
+}

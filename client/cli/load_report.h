@@ -1,0 +1,31 @@
+/* What a run measured, told: to people, and as JSON.
+ * Thread: main. Memory: JSON objects are the caller's. */
+#pragma once
+
+#include "client/cli/load_run.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* What was run. */
+struct eb_load_subject {
+    const struct eb_load_options *options;
+    const struct eb_load_target *target;
+    const struct eb_load_pool *pool;
+};
+
+/* What was asked, as one line or two. */
+void eb_load_report_subject(FILE *out, const struct eb_load_subject *subject);
+/* The figures of one run; and why requests failed, where some did. */
+void eb_load_report_result(
+    FILE *out, const struct eb_load_subject *subject, const struct eb_load_result *result);
+
+/* One run as a line of a table, and the line above the first. */
+void eb_load_report_table_head(FILE *out);
+void eb_load_report_table_row(FILE *out, const struct eb_load_result *result);
+
+/* Settings and figures in one flat object. NULL: no memory. */
+json_t *eb_load_report_json(
+    const struct eb_load_subject *subject, const struct eb_load_result *result);
+/* The figures alone. */
+json_t *eb_load_report_result_json(const struct eb_load_result *result);

@@ -1,0 +1,214 @@
+#include "client/cli/load_run.h"
+
+#include "client/cli/clock.h"
+#include "client/cli/load_arrival.h"
+#include "client/cli/load_interrupt.h"
+#include "client/cli/load_progress.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+
+#define NS_PER_S UINT64_C(1000000000)
+#define NS_PER_US 1000
+/* How often the run looks at signals, progress and, if closed, failed requests' places. */
+#define TICK_NS (10 * UINT64_C(1000000))
+/* What answers may take beyond their timeout before they are given up. */
+#define DRAIN_SPARE_NS NS_PER_S
+#define INTERRUPTED_DRAIN_NS NS_PER_S
+#define TIMER_SLACK_NS 1000
+
+struct course {
+    const struct eb_load_run *run;
+    struct eb_load_window window;
+    struct eb_load_progress progress;
+    unsigned next_lane;
+    uint64_t next_tick_ns;
+    uint64_t unsent_count;
+    bool was_interrupted;
+};
+
+static void sleep_until(uint64_t ns)
+{
+    const struct timespec until = {
+        .tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
+static uint64_t find_earlier(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
+static unsigned count_lanes(const struct course *course)
+{
+    return course->run->options->thread_count;
+}
+
+/* A look around. Returns whether the run goes on. */
+static bool tick(struct course *course, uint64_t now_ns)
+{
+    if (eb_load_interrupt_has_come() && !course->was_interrupted) {
+        course->was_interrupted = true;
+        course->window.end_ns = find_earlier(now_ns, course->window.end_ns);
+        for (unsigned i = 0; i < count_lanes(course); i++) {
+            eb_load_lane_shorten(&course->run->lanes[i], course->window.end_ns);
+        }
+    }
+    course->next_tick_ns = now_ns + TICK_NS;
+    eb_load_progress_show(&course->progress, now_ns);
+    return now_ns < course->window.end_ns;
+}
+
+/* Sends on the next lane that has room. false: none has. */
+static bool send_next(struct course *course, uint64_t due_ns)
+{
+    for (unsigned i = 0; i < count_lanes(course); i++) {
+        unsigned lane = (course->next_lane + i) % count_lanes(course);
+        if (eb_load_lane_send(&course->run->lanes[lane], due_ns)) {
+            course->next_lane = lane + 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* At most as many as there are places: what fails at once waits for the next tick. */
+static void fill_lane(struct eb_load_lane *lane)
+{
+    unsigned sent_count = 0;
+    while (sent_count < lane->slot_count && eb_load_lane_send(lane, eb_clock_read_ns())) {
+        sent_count++;
+    }
+}
+
+/* Every answer is followed by the next request on the client's own thread; what is sent here are
+ * the first ones, and those after a failure. */
+static void run_closed(struct course *course)
+{
+    uint64_t now_ns = eb_clock_read_ns();
+    while (tick(course, now_ns)) {
+        for (unsigned i = 0; i < count_lanes(course); i++) {
+            fill_lane(&course->run->lanes[i]);
+        }
+        sleep_until(find_earlier(now_ns + TICK_NS, course->window.end_ns));
+        now_ns = eb_clock_read_ns();
+    }
+}
+
+/* Nobody would wait any longer for what was due so long ago. */
+static bool has_expired(const struct course *course, uint64_t due_ns, uint64_t now_ns)
+{
+    return now_ns > due_ns + course->run->options->timeout_us * NS_PER_US;
+}
+
+/* Sleeps until the request is due, then waits until there is room for it. false: the run is over.
+ */
+static bool send_when_due(struct course *course, uint64_t due_ns)
+{
+    for (;;) {
+        uint64_t now_ns = eb_clock_read_ns();
+        unsigned lane = course->next_lane % count_lanes(course);
+        if (now_ns >= course->next_tick_ns && !tick(course, now_ns)) {
+            return false;
+        }
+        if (has_expired(course, due_ns, now_ns)) {
+            course->unsent_count += due_ns >= course->window.begin_ns;
+            return true;
+        }
+        if (now_ns < due_ns) {
+            sleep_until(find_earlier(due_ns, now_ns + TICK_NS));
+        } else if (send_next(course, due_ns)) {
+            return true;
+        } else {
+            (void)eb_load_lane_wait(&course->run->lanes[lane], now_ns + TICK_NS);
+        }
+    }
+}
+
+/* Requests that were due before the end and never sent count as such. */
+static void run_open(struct course *course, uint64_t start_ns)
+{
+    struct eb_load_arrival arrival;
+    eb_load_arrival_init(&arrival, course->run->rate, course->run->seed);
+    uint64_t due_ns = start_ns + eb_load_arrival_next_ns(&arrival);
+    while (due_ns < course->window.end_ns && send_when_due(course, due_ns)) {
+        due_ns = start_ns + eb_load_arrival_next_ns(&arrival);
+    }
+    while (due_ns < course->window.end_ns) {
+        course->unsent_count += due_ns >= course->window.begin_ns;
+        due_ns = start_ns + eb_load_arrival_next_ns(&arrival);
+    }
+}
+
+static void drain(struct course *course)
+{
+    uint64_t now_ns = eb_clock_read_ns();
+    uint64_t wait_ns = course->run->options->timeout_us * NS_PER_US + DRAIN_SPARE_NS;
+    uint64_t until_ns =
+        now_ns + (course->was_interrupted ? find_earlier(wait_ns, INTERRUPTED_DRAIN_NS) : wait_ns);
+    for (unsigned i = 0; i < count_lanes(course); i++) {
+        (void)eb_load_lane_drain(&course->run->lanes[i], until_ns);
+    }
+}
+
+static void collect(const struct course *course, struct eb_load_result *result)
+{
+    uint64_t begin_ns = course->window.begin_ns;
+    uint64_t end_ns = course->window.end_ns;
+    *result = (struct eb_load_result){
+        .rate = course->run->rate,
+        .seconds = end_ns > begin_ns ? (double)(end_ns - begin_ns) / (double)NS_PER_S : 0,
+        .was_interrupted = course->was_interrupted,
+    };
+    result->stats.unsent_count = course->unsent_count;
+    for (unsigned i = 0; i < count_lanes(course); i++) {
+        unsigned lost = eb_load_lane_report(&course->run->lanes[i], &result->stats);
+        result->lost_count += lost;
+    }
+}
+
+void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
+{
+    const struct eb_load_options *options = run->options;
+    uint64_t start_ns = eb_clock_read_ns();
+    uint64_t begin_ns = start_ns + (uint64_t)(options->warmup_s * (double)NS_PER_S);
+    struct course course = {
+        .run = run,
+        .window =
+            {
+                .begin_ns = begin_ns,
+                .end_ns = begin_ns + (uint64_t)(options->duration_s * (double)NS_PER_S),
+                .deadline_ns =
+                    options->deadline_us != 0 ? options->deadline_us * NS_PER_US : UINT64_MAX,
+                .is_closed = run->rate <= 0,
+            },
+    };
+    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
+    for (unsigned i = 0; i < count_lanes(&course); i++) {
+        eb_load_lane_begin(&run->lanes[i], &course.window);
+    }
+    eb_load_progress_init(&course.progress, run->lanes, count_lanes(&course), &course.window);
+    if (course.window.is_closed) {
+        run_closed(&course);
+    } else {
+        run_open(&course, start_ns);
+    }
+    drain(&course);
+    eb_load_progress_end(&course.progress);
+    collect(&course, result);
+}
+
+static double per_second(uint64_t count, double seconds)
+{
+    return seconds > 0 ? (double)count / seconds : 0;
+}
+
+double eb_load_run_answers_per_s(const struct eb_load_result *result)
+{
+    return per_second(result->stats.window_answers, result->seconds);
+}
+
+double eb_load_run_good_per_s(const struct eb_load_result *result)
+{
+    return per_second(result->stats.window_good, result->seconds);
+}

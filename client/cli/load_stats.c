@@ -1,0 +1,79 @@
+#include "client/cli/load_stats.h"
+
+static unsigned find_code(enum embag_status status)
+{
+    return (unsigned)status < EB_LOAD_STATUS_COUNT ? (unsigned)status : EMBAG_UNKNOWN;
+}
+
+static bool is_good(const struct eb_load_window *window, const struct eb_load_outcome *outcome)
+{
+    return outcome->done_ns - outcome->due_ns <= window->deadline_ns && !outcome->is_wrong;
+}
+
+static void add_due(struct eb_load_stats *stats, const struct eb_load_window *window,
+    const struct eb_load_outcome *outcome)
+{
+    stats->by_status[find_code(outcome->error->status)]++;
+    eb_load_histogram_add(&stats->late, outcome->sent_ns - outcome->due_ns);
+    if (outcome->error->status != EMBAG_OK) {
+        if (stats->first_error.status == EMBAG_OK) {
+            stats->first_error = *outcome->error;
+        }
+        return;
+    }
+    eb_load_histogram_add(&stats->latency, outcome->done_ns - outcome->due_ns);
+    stats->answer_bytes += outcome->answer_bytes;
+    stats->good_count += is_good(window, outcome);
+}
+
+void eb_load_stats_add(struct eb_load_stats *stats, const struct eb_load_window *window,
+    const struct eb_load_outcome *outcome)
+{
+    uint64_t end_ns = window->end_ns;
+    if (outcome->due_ns >= window->begin_ns && outcome->due_ns < end_ns) {
+        add_due(stats, window, outcome);
+    }
+    if (outcome->error->status == EMBAG_OK && outcome->done_ns >= window->begin_ns &&
+        outcome->done_ns < end_ns) {
+        stats->window_answers++;
+        stats->window_good += is_good(window, outcome);
+    }
+    stats->wrong_count += outcome->is_wrong;
+}
+
+void eb_load_stats_merge(struct eb_load_stats *stats, const struct eb_load_stats *other)
+{
+    eb_load_histogram_merge(&stats->latency, &other->latency);
+    eb_load_histogram_merge(&stats->late, &other->late);
+    for (unsigned i = 0; i < EB_LOAD_STATUS_COUNT; i++) {
+        stats->by_status[i] += other->by_status[i];
+    }
+    stats->good_count += other->good_count;
+    stats->unsent_count += other->unsent_count;
+    stats->wrong_count += other->wrong_count;
+    stats->answer_bytes += other->answer_bytes;
+    stats->window_answers += other->window_answers;
+    stats->window_good += other->window_good;
+    if (stats->first_error.status == EMBAG_OK) {
+        stats->first_error = other->first_error;
+    }
+}
+
+uint64_t eb_load_stats_errors(const struct eb_load_stats *stats)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 1; i < EB_LOAD_STATUS_COUNT; i++) {
+        sum += stats->by_status[i];
+    }
+    return sum;
+}
+
+uint64_t eb_load_stats_requests(const struct eb_load_stats *stats)
+{
+    return stats->by_status[0] + eb_load_stats_errors(stats) + stats->unsent_count;
+}
+
+bool eb_load_stats_has_answers(const struct eb_load_stats *stats)
+{
+    return stats->by_status[0] > 0 || stats->window_answers > 0;
+}

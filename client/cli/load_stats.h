@@ -1,0 +1,52 @@
+/* What was counted in a run: latencies, answers, errors.
+ * Thread: one at a time. Memory: none beyond the struct, some 70 KiB. */
+#pragma once
+
+#include "client/cli/load_histogram.h"
+#include "client/embag.h"
+
+#define EB_LOAD_STATUS_COUNT 17 /* gRPC's status numbers are below */
+
+/* The time in which requests and answers count, and how they are judged. */
+struct eb_load_window {
+    uint64_t begin_ns;
+    uint64_t end_ns;
+    uint64_t deadline_ns; /* of a good answer, from when it was due; UINT64_MAX: none */
+    bool is_closed;       /* load: an answered request is followed by the next at once */
+};
+
+/* All zero is an empty one. Of requests that were due within the window, unless said otherwise. */
+struct eb_load_stats {
+    struct eb_load_histogram latency;         /* of answers, from when they were due */
+    struct eb_load_histogram late;            /* how long after that requests were sent */
+    uint64_t good_count;                      /* answers within the deadline */
+    uint64_t by_status[EB_LOAD_STATUS_COUNT]; /* [0] are answers */
+    uint64_t unsent_count;                    /* due, but never sent */
+    uint64_t wrong_count;                     /* answers that --verify found wrong, of any time */
+    uint64_t answer_bytes;                    /* values of all answers */
+    uint64_t window_answers;                  /* that came within the window, whenever due */
+    uint64_t window_good;                     /* those within the deadline */
+    struct embag_error first_error;           /* status EMBAG_OK: none */
+};
+
+/* How one request ended. */
+struct eb_load_outcome {
+    uint64_t due_ns;
+    uint64_t sent_ns;
+    uint64_t done_ns;
+    const struct embag_error *error; /* status EMBAG_OK: it was answered */
+    uint64_t answer_bytes;
+    bool is_wrong;
+};
+
+void eb_load_stats_add(struct eb_load_stats *stats, const struct eb_load_window *window,
+    const struct eb_load_outcome *outcome);
+/* Adds all that `other` has counted. */
+void eb_load_stats_merge(struct eb_load_stats *stats, const struct eb_load_stats *other);
+
+/* Errors of all codes. */
+uint64_t eb_load_stats_errors(const struct eb_load_stats *stats);
+/* All requests that were due. */
+uint64_t eb_load_stats_requests(const struct eb_load_stats *stats);
+/* Whether any request was answered: of those due within the window, or within the window. */
+bool eb_load_stats_has_answers(const struct eb_load_stats *stats);

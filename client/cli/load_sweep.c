@@ -1,0 +1,195 @@
+#include "client/cli/load_sweep.h"
+
+#include "client/cli/load_chart.h"
+#include "client/cli/output.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEPING_UP 0.95
+
+static const double quantiles[EB_LOAD_CHART_LINES] = {0.5, 0.99, 0.999};
+
+struct sweep {
+    const struct eb_load_subject *subject;
+    struct eb_load_result result; /* of the step under way */
+    unsigned step_count;          /* that were run */
+    double rates[EB_LOAD_STEPS_MAX];
+    double latencies_us[EB_LOAD_CHART_LINES][EB_LOAD_STEPS_MAX];
+    double kept_rate; /* the highest that the server kept up with; 0: none */
+    double best_per_s;
+    bool is_saturated;
+    bool was_interrupted;
+    bool has_answers;
+    uint64_t wrong_count;
+    struct embag_error first_error; /* status EMBAG_OK: none */
+    json_t *steps;
+};
+
+bool eb_load_sweep_is_saturated(const struct eb_load_result *result)
+{
+    const struct eb_load_stats *stats = &result->stats;
+    double due = (double)eb_load_stats_requests(stats);
+    double answered = (double)stats->window_answers;
+    answered = answered < (double)stats->by_status[0] ? answered : (double)stats->by_status[0];
+    /* What is on its way when the window ends does not count against the server. */
+    double on_its_way =
+        eb_load_histogram_mean_us(&stats->latency) / 1e6 * due / fmax(result->seconds, 1e-9);
+    return due > 0 && answered + fmin(on_its_way, due * KEEPING_UP / 10) < due * KEEPING_UP;
+}
+
+static void note_step(struct sweep *sweep)
+{
+    const struct eb_load_result *result = &sweep->result;
+    unsigned step = sweep->step_count++;
+    sweep->rates[step] = result->rate;
+    for (unsigned i = 0; i < EB_LOAD_CHART_LINES; i++) {
+        sweep->latencies_us[i][step] =
+            eb_load_histogram_quantile_us(&result->stats.latency, quantiles[i]);
+    }
+    sweep->has_answers = sweep->has_answers || eb_load_stats_has_answers(&result->stats);
+    sweep->wrong_count += result->stats.wrong_count;
+    if (sweep->first_error.status == EMBAG_OK) {
+        sweep->first_error = result->stats.first_error;
+    }
+    sweep->best_per_s = fmax(sweep->best_per_s, eb_load_run_answers_per_s(result));
+    sweep->was_interrupted = result->was_interrupted;
+    sweep->is_saturated = eb_load_sweep_is_saturated(result);
+    if (!sweep->is_saturated) {
+        sweep->kept_rate = result->rate;
+    }
+    if (!sweep->subject->options->is_json) {
+        eb_load_report_table_row(stdout, result);
+        (void)fflush(stdout);
+    }
+    json_t *figures = eb_load_report_result_json(result);
+    if (figures != NULL) {
+        (void)json_object_set_new(figures, "rate", json_real(result->rate));
+    }
+    (void)json_array_append_new(sweep->steps, figures);
+}
+
+static void run_steps(struct sweep *sweep, const struct eb_load_run *run)
+{
+    const struct eb_load_sweep *wanted = &run->options->sweep;
+    double step = (wanted->to - wanted->from) / (wanted->step_count - 1);
+    bool goes_on = true;
+    for (unsigned i = 0; i < wanted->step_count && goes_on; i++) {
+        struct eb_load_run one = *run;
+        one.rate = wanted->from + step * i;
+        one.seed = run->seed + i;
+        eb_load_run(&one, &sweep->result);
+        note_step(sweep);
+        goes_on = !sweep->is_saturated && !sweep->was_interrupted && sweep->result.lost_count == 0;
+    }
+}
+
+/* false: said on stderr. */
+static bool draw(const struct sweep *sweep)
+{
+    const struct eb_load_options *options = sweep->subject->options;
+    char title[160];
+    char subtitle[160];
+    (void)snprintf(title, sizeof title, "%.80s: latency against rate",
+        eb_output_printable(sweep->subject->target->model).bytes);
+    (void)snprintf(subtitle, sizeof subtitle, "%s, %u connection%s, %u bag%s of each of %u tables",
+        options->is_unary ? "unary" : "stream", options->connection_count,
+        options->connection_count == 1 ? "" : "s", options->bag_count,
+        options->bag_count == 1 ? "" : "s", sweep->subject->target->table_count);
+    const struct eb_load_chart chart = {
+        .title = title,
+        .subtitle = subtitle,
+        .x_label = "requests per second",
+        .y_label = "latency, microseconds",
+        .names = {"p50", "p99", "p99.9"},
+        .point_count = sweep->step_count,
+        .x = sweep->rates,
+        .y = {sweep->latencies_us[0], sweep->latencies_us[1], sweep->latencies_us[2]},
+        .limit_x = sweep->is_saturated ? sweep->rates[sweep->step_count - 1] : 0,
+        .limit_label = "saturated",
+    };
+    FILE *file = fopen(options->svg, "w");
+    if (file != NULL) {
+        eb_load_chart_write(file, &chart);
+    }
+    if (file == NULL || fclose(file) != 0) {
+        (void)fprintf(stderr, "embag-load: cannot write %s: %s; name another with --svg\n",
+            options->svg, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+static void print_end(const struct sweep *sweep)
+{
+    if (sweep->is_saturated && sweep->kept_rate > 0) {
+        (void)printf("saturated: the server kept up with %.0f requests/s, not with %.0f; it gave "
+                     "%.0f answers/s at most\n",
+            sweep->kept_rate, sweep->rates[sweep->step_count - 1], sweep->best_per_s);
+    } else if (sweep->is_saturated) {
+        (void)printf("saturated at the first step: begin with a lower rate\n");
+    } else if (!sweep->was_interrupted) {
+        (void)printf("not saturated: the server kept up with %.0f requests/s; raise the rate to "
+                     "find its limit\n",
+            sweep->kept_rate);
+    } else {
+        (void)printf("interrupted: these are the figures up to then\n");
+    }
+    (void)printf("the curve is in %s\n", sweep->subject->options->svg);
+}
+
+/* Settings, then what was found. */
+static void print_json(struct sweep *sweep)
+{
+    json_t *object = eb_load_report_json(sweep->subject, &sweep->result);
+    json_t *summary = json_pack("{s:O, s:b, s:f, s:f, s:s}", "steps", sweep->steps, "saturated",
+        (int)sweep->is_saturated, "kept_up_per_s", sweep->kept_rate, "best_per_s",
+        sweep->best_per_s, "svg", sweep->subject->options->svg);
+    if (object != NULL && summary != NULL && json_object_update(object, summary) == 0) {
+        (void)json_dumpf(object, stdout, JSON_REAL_PRECISION(9));
+        (void)printf("\n");
+    }
+    json_decref(object);
+    json_decref(summary);
+}
+
+static int conclude(struct sweep *sweep)
+{
+    bool is_drawn = draw(sweep);
+    if (sweep->subject->options->is_json) {
+        print_json(sweep);
+    } else {
+        print_end(sweep);
+    }
+    if (sweep->first_error.status != EMBAG_OK) {
+        (void)fprintf(stderr, "embag-load: requests failed, the first with %s: %s\n",
+            embag_status_name(sweep->first_error.status),
+            eb_output_printable(sweep->first_error.text).bytes);
+    }
+    if (sweep->wrong_count > 0) {
+        (void)fprintf(stderr, "embag-load: %llu answers were wrong\n",
+            (unsigned long long)sweep->wrong_count);
+    }
+    return is_drawn && sweep->has_answers && sweep->wrong_count == 0 ? 0 : 1;
+}
+
+int eb_load_sweep_run(const struct eb_load_run *run, const struct eb_load_subject *subject)
+{
+    struct sweep *sweep = calloc(1, sizeof *sweep);
+    if (sweep == NULL) {
+        (void)fprintf(stderr, "embag-load: no memory for a sweep\n");
+        return 1;
+    }
+    sweep->subject = subject;
+    sweep->steps = json_array();
+    if (!subject->options->is_json) {
+        eb_load_report_table_head(stdout);
+    }
+    run_steps(sweep, run);
+    int status = conclude(sweep);
+    json_decref(sweep->steps);
+    free(sweep);
+    return status;
+}

@@ -1,0 +1,196 @@
+#include "client/cli/load_verify.h"
+
+#include "kernels/bag_ops.h"
+#include "kernels/bag_stream.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEPT_BYTES_MAX (UINT64_C(256) * 1024 * 1024)
+
+static enum eb_type find_output_type(const struct eb_load_pool *pool)
+{
+    return pool->output_type == EMBAG_TYPE_UNSPECIFIED ? EB_F32 : (enum eb_type)pool->output_type;
+}
+
+static uint64_t result_bytes(const struct eb_load_pool *pool, uint32_t table)
+{
+    return (uint64_t)pool->bag_count * pool->target->tables[table].column_count *
+           eb_type_bytes(find_output_type(pool));
+}
+
+/* One query to be computed: its rows side by side in a table of their own, in its order. */
+struct gathering {
+    const struct embag_query *query;
+    const struct eb_load_pool *pool;
+    uint64_t seed;
+    uint32_t column_count;
+    float *rows;
+    int64_t *positions;
+    void *scratch;
+};
+
+static void gather_rows(struct gathering *gathering)
+{
+    const int64_t *indices = gathering->query->indices.data;
+    for (uint64_t i = 0; i < gathering->query->indices.count; i++) {
+        eb_workload_fill_row(gathering->seed, (uint64_t)indices[i],
+            gathering->rows + i * gathering->column_count, gathering->column_count);
+        gathering->positions[i] = (int64_t)i;
+    }
+}
+
+static bool pool_rows(struct gathering *gathering, const struct eb_table *table, uint8_t *out)
+{
+    const struct eb_bag_ops *ops = eb_bag_ops_find("ref");
+    const struct embag_integers *offsets = &gathering->query->offsets;
+    const struct eb_bag_query query = {
+        .table = table,
+        .reduction = EB_REDUCTION_SUM,
+        .missing = EB_MISSING_ERROR,
+        .output_type = find_output_type(gathering->pool),
+        .layout = EB_LAYOUT_OFFSETS,
+        .indices = {gathering->positions, table->row_count * 8, 8},
+        .bounds = {offsets->data, offsets->count * offsets->width, offsets->width},
+    };
+    struct eb_bag_extent extent;
+    struct eb_bag_job job = {0};
+    struct eb_bag_fault fault;
+    bool is_good = eb_bag_measure(&query, &extent, &fault);
+    assert(ops != NULL && is_good);
+    gathering->scratch = aligned_alloc(64, extent.scratch_bytes + 64);
+    if (gathering->scratch == NULL) {
+        return false;
+    }
+    job.scratch = gathering->scratch;
+    is_good = eb_bag_check(ops, &query, &extent, &job, &fault);
+    assert(is_good);
+    job.out = out;
+    job.out_stride_bytes = extent.result_row_bytes;
+    eb_bag_pool(ops, &job, 0, job.bag_count);
+    return true;
+}
+
+/* What the query's answer should be. false: no memory. */
+static bool compute_query(
+    const struct eb_load_pool *pool, const struct embag_query *query, uint64_t version, void *out)
+{
+    uint32_t position = (uint32_t)((size_t)(query - pool->queries) % pool->target->table_count);
+    const struct eb_load_table *target = &pool->target->tables[position];
+    uint64_t count = query->indices.count;
+    struct gathering gathering = {
+        .query = query,
+        .pool = pool,
+        .seed = eb_workload_seed(target->name, version),
+        .column_count = target->column_count,
+        .rows = calloc(count * target->column_count, sizeof(float)),
+        .positions = calloc(count, sizeof(int64_t)),
+    };
+    bool is_done = false;
+    if (gathering.rows != NULL && gathering.positions != NULL) {
+        const struct eb_table table = {
+            .rows = gathering.rows,
+            .row_count = count,
+            .row_stride_bytes = target->column_count * sizeof(float),
+            .row_elements = target->column_count,
+            .storage = EB_STORAGE_F32,
+            .type = EB_F32,
+            .unknown_row = -1,
+        };
+        gather_rows(&gathering);
+        is_done = pool_rows(&gathering, &table, out);
+    }
+    free(gathering.rows);
+    free(gathering.positions);
+    free(gathering.scratch);
+    return is_done;
+}
+
+static bool compute_answer(
+    const struct eb_load_pool *pool, uint64_t position, uint64_t version, uint8_t *out)
+{
+    const struct embag_request *request = &pool->requests[position];
+    for (uint32_t i = 0; i < request->query_count; i++) {
+        if (!compute_query(pool, &request->queries[i], version, out)) {
+            return false;
+        }
+        out += result_bytes(pool, i);
+    }
+    return true;
+}
+
+static bool keep_answers(struct eb_load_verify *verify)
+{
+    verify->scratch = malloc(verify->answer_bytes);
+    verify->kept = malloc(verify->kept_count * verify->answer_bytes + 1);
+    bool is_done = verify->scratch != NULL && verify->kept != NULL;
+    for (uint64_t i = 0; i < verify->kept_count && is_done; i++) {
+        is_done = compute_answer(
+            verify->pool, i, verify->version, verify->kept + i * verify->answer_bytes);
+    }
+    return is_done;
+}
+
+bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_pool *pool)
+{
+    *verify = (struct eb_load_verify){.pool = pool, .version = pool->target->version};
+    for (uint32_t i = 0; i < pool->target->table_count; i++) {
+        verify->answer_bytes += result_bytes(pool, i);
+    }
+    uint64_t fitting = KEPT_BYTES_MAX / verify->answer_bytes;
+    verify->kept_count = pool->count < fitting ? pool->count : fitting;
+    int rc = pthread_mutex_init(&verify->lock, NULL);
+    assert(rc == 0);
+    if (!keep_answers(verify)) {
+        (void)fprintf(stderr, "embag-load: no memory for --verify: give a smaller --requests\n");
+        eb_load_verify_deinit(verify);
+        return false;
+    }
+    return true;
+}
+
+void eb_load_verify_deinit(struct eb_load_verify *verify)
+{
+    if (verify->pool != NULL) {
+        (void)pthread_mutex_destroy(&verify->lock);
+    }
+    free(verify->kept);
+    free(verify->scratch);
+    *verify = (struct eb_load_verify){0};
+}
+
+/* Values and their shape: [bags, columns]. */
+static bool equals(
+    const struct eb_load_verify *verify, const struct embag_answer *answer, const uint8_t *expected)
+{
+    const struct eb_load_pool *pool = verify->pool;
+    if (answer->result_count != pool->target->table_count) {
+        return false;
+    }
+    for (uint32_t i = 0; i < pool->target->table_count; i++) {
+        const struct embag_result *result = &answer->results[i];
+        uint64_t bytes = result_bytes(pool, i);
+        if (result->query != i || (enum eb_type)result->type != find_output_type(pool) ||
+            result->missing != 0 || result->rank == 0 || result->shape[0] != pool->bag_count ||
+            result->values_bytes != bytes || memcmp(result->values, expected, bytes) != 0) {
+            return false;
+        }
+        expected += bytes;
+    }
+    return true;
+}
+
+bool eb_load_verify_answer(
+    struct eb_load_verify *verify, uint64_t position, const struct embag_answer *answer)
+{
+    if (position < verify->kept_count && answer->version == verify->version) {
+        return equals(verify, answer, verify->kept + position * verify->answer_bytes);
+    }
+    pthread_mutex_lock(&verify->lock);
+    bool is_right = compute_answer(verify->pool, position, answer->version, verify->scratch) &&
+                    equals(verify, answer, verify->scratch);
+    pthread_mutex_unlock(&verify->lock);
+    return is_right;
+}

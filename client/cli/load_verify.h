@@ -1,0 +1,29 @@
+/* Whether answers are right, to the bit: the rows of a request are made from the published hash
+ * (client/cli/workload.h) and pooled by the reference of the kernels.
+ * Thread: any number may compare answers at once. Memory: what a version's answers should be is
+ * computed once per request and kept, within a budget; else it is computed again each time. */
+#pragma once
+
+#include "client/cli/load_pool.h"
+
+#include <pthread.h>
+
+/* All zero is one that cannot compare. */
+struct eb_load_verify {
+    const struct eb_load_pool *pool; /* NULL: it was not initialised */
+    uint64_t version;                /* whose answers are kept */
+    uint64_t answer_bytes;           /* values of one answer */
+    uint64_t kept_count;             /* of requests, from the first */
+    uint8_t *kept;                   /* [kept_count][answer_bytes] */
+    pthread_mutex_t lock;            /* of the scratch, for what is not kept */
+    uint8_t *scratch;                /* [answer_bytes] */
+};
+
+/* Computes the answers of the version that is being served. false: no memory, said on stderr. */
+bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_pool *pool);
+void eb_load_verify_deinit(struct eb_load_verify *verify);
+
+/* Whether it is the right answer to the request at `position` of the pool, of whatever version it
+ * says it is. */
+bool eb_load_verify_answer(
+    struct eb_load_verify *verify, uint64_t position, const struct embag_answer *answer);

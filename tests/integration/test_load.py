@@ -1,0 +1,254 @@
+"""embag-load: short runs against a real server, whose figures must be there and make sense."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import unittest
+import xml.dom.minidom
+
+import numpy as np
+
+import served
+from embagd_process import Embagd, Repository, wait_until
+from table_files import Table, write_model
+
+FIGURES = ('requests', 'answers', 'requests_per_s', 'goodput_per_s', 'mean_us', 'p50_us', 'p90_us',
+           'p99_us', 'p999_us', 'max_us', 'answer_bytes', 'seconds')
+COUNTS = ('errors', 'unsent', 'lost', 'wrong', 'late_p99_us')
+SHORT = ('--duration', '0.4', '--warmup', '0.1')
+SECONDS = 120
+
+
+def program():
+    """Path of embag-load."""
+    return os.path.join(served.BUILD, 'embag-load')
+
+
+def load(address, *arguments):
+    """Runs it; its exit status, output and messages."""
+    done = subprocess.run([program(), '--server', address, *arguments], capture_output=True,
+                          text=True, timeout=SECONDS, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+class LoadTest(unittest.TestCase):
+    """A server of two workloads, made small, and of a table of another type."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.repository = Repository()
+        cls.addClassCleanup(cls.repository.remove)
+        for workload, scale in (('dlrm-v2', '1000000'), ('rows', '10000')):
+            subprocess.run([served.EMBAG, 'make-model', '--workload', workload, '--scale', scale,
+                            cls.repository.path], check=True, capture_output=True, timeout=60)
+        write_model(cls.repository.path, 'small', 1,
+                    [Table.of_values('half', 'f16', np.zeros((10, 8)))])
+        cls.server = Embagd(cls.repository.path).wait_ready()
+        cls.addClassCleanup(cls.server.stop)
+
+    def measure(self, *arguments, status=0):
+        """The object that a run prints."""
+        got, out, messages = load(self.server.address, '--json', *SHORT, *arguments)
+        self.assertEqual(got, status, messages + out)
+        self.assertEqual(out.count('\n'), 1)
+        figures = json.loads(out)
+        # It must not call a stream what was none.
+        self.assertEqual('has no LookupStream' in messages,
+                         figures['mode'] == 'unary' and 'unary' not in arguments)
+        return figures
+
+    def check(self, figures):
+        """A run in which every request was answered."""
+        for key in FIGURES:
+            self.assertGreater(figures[key], 0, key)
+        for key in COUNTS:
+            self.assertGreaterEqual(figures[key], 0, key)
+        self.assertEqual((figures['errors'], figures['errors_by_code'], figures['wrong']),
+                         (0, {}, 0))
+        self.assertEqual(figures['requests'], figures['answers'] + figures['unsent'])
+        times = [figures[key] for key in ('p50_us', 'p90_us', 'p99_us', 'p999_us', 'max_us')]
+        self.assertEqual(times, sorted(times))
+
+
+class Runs(LoadTest):
+    """What is measured."""
+
+    def test_measures_and_verifies_a_closed_load_in_either_mode(self):
+        for mode in ('stream', 'unary'):
+            for connections in ('1', '4'):
+                with self.subTest(mode=mode, connections=connections):
+                    figures = self.measure(
+                        '--workload', 'dlrm-v2', '--mode', mode, '--in-flight', '8',
+                        '--connections', connections, '--requests', '64', '--verify')
+                    self.check(figures)
+                    self.assertIn(figures['mode'], (mode, 'unary'))
+                    self.assertEqual((figures['arrival'], figures['in_flight']), ('closed', 8))
+                    self.assertEqual(figures['answer_bytes'], 26 * 128 * 4)
+                    self.assertEqual(figures['rows_per_request'], 214)
+
+    def test_measures_several_samples_in_other_types(self):
+        figures = self.measure('--workload', 'dlrm-v2', '--samples', '5', '--output-type', 'bf16',
+                               '--verify', '--in-flight', '2', '--requests', '16', '--distribution',
+                               'zipf:1.05')
+        self.check(figures)
+        self.assertEqual(figures['answer_bytes'], 5 * 26 * 128 * 2)
+
+    def test_measures_tables_by_name(self):
+        figures = self.measure('--model', 'small', '--tables', 'half', '--bags', '3',
+                               '--indices-per-bag', '7')
+        self.check(figures)
+        self.assertEqual((figures['rows_per_request'], figures['answer_bytes']), (21, 3 * 8 * 2))
+
+    def test_sends_as_often_as_the_rate_says(self):
+        figures = self.measure('--workload', 'rows', '--rate', '500', '--connections', '2',
+                               '--threads', '2', '--deadline-us', '60000000')
+        self.check(figures)
+        # 200 are due, give or take six times what chance makes of it.
+        self.assertLess(abs(figures['requests'] - 200), 6 * 200 ** 0.5)
+        self.assertEqual((figures['rate'], figures['arrival']), (500, 'open'))
+        self.assertEqual(figures['unsent'], 0)
+
+    def test_asks_the_same_again_from_the_same_seed(self):
+        first, again = (self.measure('--workload', 'rows', '--rate', '300', '--seed', '5')
+                        for _ in range(2))
+        self.assertEqual(first['requests'], again['requests'])
+
+    def test_counts_errors_by_code_and_fails_where_all_fail(self):
+        figures = self.measure('--workload', 'dlrm-v2', '--timeout-us', '1', status=1)
+        self.assertEqual(figures['answers'], 0)
+        self.assertGreater(figures['errors'], 0)
+        self.assertEqual(figures['errors_by_code'], {'DEADLINE_EXCEEDED': figures['errors']})
+
+    def test_tells_people(self):
+        status, out, messages = load(self.server.address, '--workload', 'rows', '--verify',
+                                     '--requests', '64', '--duration', '1.5', '--warmup', '0.2')
+        self.assertEqual(status, 0, messages)
+        for pattern in (r'model rows, version 1: 1 table', r'closed load, 32 in flight',
+                        r'\d answers/s in 1.50 s', r'p99.9 \d+', r'every value as published'):
+            self.assertRegex(out, pattern)
+        # Once a second, as a line of its own where there is no terminal.
+        self.assertRegex(messages, r'of 1.5 s: \d+/s, p50 \d+ us(.*)in flight\n')
+
+    def test_sweeps_and_draws(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'curve.svg')
+            figures = self.measure('--workload', 'rows', '--sweep', '100:300:3', '--svg', path)
+            drawing = xml.dom.minidom.parse(path)
+        # A slow machine may be saturated early.
+        rates = [step['rate'] for step in figures['steps']]
+        self.assertEqual(rates, [100, 200, 300][:len(rates)])
+        self.assertTrue(len(rates) == 3 or figures['saturated'])
+        self.assertGreater(figures['best_per_s'], 0)
+        self.assertEqual(len(drawing.getElementsByTagName('polyline')), 3)
+        self.assertIn('rows: latency against rate', drawing.toxml())
+
+    def test_stops_a_sweep_where_the_server_is_saturated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'curve.svg')
+            status, out, messages = load(
+                self.server.address, '--workload', 'dlrm-v2', '--samples', '64', '--sweep',
+                '1000000:3000000:3', '--svg', path, '--in-flight', '4', *SHORT)
+        self.assertEqual(status, 0, messages)
+        self.assertIn('saturated at the first step', out)
+        self.assertEqual(len(re.findall(r'^ *\d+\.\d ', out, re.M)), 1, out)
+
+
+class Ends(LoadTest):
+    """How a run ends when something happens."""
+
+    def start(self, *arguments):
+        """A run of a minute; it has begun to measure once this returns."""
+        process = subprocess.Popen(
+            [program(), '--server', self.server.address, '--json', '--duration', '60', '--warmup',
+             '0', *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(process.stderr), daemon=True)
+        reader.start()
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(reader.join)
+        self.addCleanup(process.kill)
+        wait_until(lambda: any(' of 60 s' in line for line in lines) or process.poll() is not None,
+                   30, 'a line of progress')
+        return process
+
+    def test_reports_what_was_measured_when_interrupted(self):
+        for arguments in (('--in-flight', '4'), ('--rate', '200')):
+            with self.subTest(arguments=arguments):
+                process = self.start('--workload', 'rows', *arguments)
+                process.send_signal(signal.SIGINT)
+                out, _ = process.stdout.read(), process.wait(30)
+                process.stdout.close()
+                figures = json.loads(out)
+                self.assertEqual((process.returncode, figures['interrupted']), (0, True))
+                self.assertLess(figures['seconds'], 50)
+                self.check(figures)
+
+    def test_goes_on_when_the_server_is_gone(self):
+        server = Embagd(self.repository.path).wait_ready()
+        self.addCleanup(server.stop)
+        ended = threading.Timer(0.5, server.kill)
+        ended.start()
+        self.addCleanup(ended.join)
+        status, out, messages = load(server.address, '--json', '--workload', 'rows', '--duration',
+                                     '1.5', '--warmup', '0', '--timeout-us', '200000')
+        self.assertEqual(status, 0, messages)
+        figures = json.loads(out)
+        self.assertGreater(figures['answers'], 0)
+        self.assertGreater(figures['errors'], 0)
+
+    def test_sees_a_wrong_value(self):
+        repository = Repository()
+        self.addCleanup(repository.remove)
+        subprocess.run([served.EMBAG, 'make-model', '--workload', 'rows', '--scale', '1000000',
+                        repository.path], check=True, capture_output=True, timeout=60)
+        path = repository.join('rows', '1', 't00.npy')
+        table = np.load(path)
+        table[:, 63] += 1
+        np.save(path, table)
+        server = Embagd(repository.path).wait_ready()
+        self.addCleanup(server.stop)
+        for verify, expected in ((('--verify',), 1), ((), 0)):
+            status, out, messages = load(
+                server.address, '--json', '--workload', 'rows', '--requests', '64', *SHORT, *verify)
+            self.assertEqual(status, expected, messages)
+            figures = json.loads(out)
+            self.assertEqual(figures['wrong'] > 0, bool(verify))
+
+
+class Refusals(LoadTest):
+    """What it does not run, and what it says."""
+
+    def test_says_what_is_wrong_and_what_to_do(self):
+        for status, remedy, arguments in (
+                (2, '--workload NAME', ()),
+                (2, 'dlrm-v2', ('--workload', 'x')),
+                (2, 'FROM:TO:STEPS', ('--workload', 'rows', '--sweep', '1:2')),
+                (1, 'make-model', ('--workload', 'rm1')),
+                (1, '--model', ('--tables', 'half')),
+                (1, 'embag models', ('--model', 'small', '--tables', 'x')),
+                (1, '--verify', ('--model', 'small', '--tables', 'half', '--verify'))):
+            with self.subTest(arguments=arguments):
+                got, out, messages = load(self.server.address, *arguments)
+                self.assertEqual((got, out), (status, ''))
+                self.assertIn(remedy, messages)
+
+    def test_fails_where_nobody_listens(self):
+        status, out, messages = load('127.0.0.1:1', '--workload', 'rows')
+        self.assertEqual((status, out), (1, ''))
+        self.assertIn('UNAVAILABLE', messages)
+
+    def test_names_all_its_flags(self):
+        status, out, _ = load('x', '--help')
+        self.assertEqual(status, 0)
+        for flag in ('--workload', '--in-flight', '--rate', '--sweep', '--verify', '--deadline-us'):
+            self.assertIn(flag, out)
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,52 @@
+#include "tests/unit/load/load_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define WORDS_MAX 64
+
+static char text[1024];
+
+enum eb_arguments_outcome load_fixture_read(struct eb_load_options *options, const char *words)
+{
+    static char program[] = "embag-load";
+    static char flag[] = "--server";
+    static char server[] = "x:1";
+    char *arguments[WORDS_MAX] = {program, flag, server};
+    int count = 3;
+    assert_true(strlen(words) < sizeof text);
+    memcpy(text, words, strlen(words) + 1);
+    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
+        assert_true(count < WORDS_MAX - 1);
+        arguments[count++] = word;
+    }
+    return eb_load_options_read(options, count, arguments);
+}
+
+const struct embag_model_list *load_fixture_models(void)
+{
+    static const struct embag_table tables[] = {
+        {.name = "a", .rows = 100, .rank = 1, .shape = {4}, .type = EMBAG_F32, .storage = "f32"},
+        {.name = "b", .rows = 7, .rank = 1, .shape = {3}, .type = EMBAG_F32, .storage = "f32"},
+        {.name = "c", .rows = 5, .rank = 1, .shape = {2}, .type = EMBAG_BF16, .storage = "bf16"},
+    };
+    static const struct embag_model_version versions[] = {
+        {.version = 8, .error = "", .table_count = 0},
+        {.version = 9, .serving = true, .error = "", .table_count = 3, .tables = tables},
+    };
+    static const struct embag_model model = {
+        .name = "m", .served_version = 9, .version_count = 2, .versions = versions};
+    static const struct embag_model_list list = {.count = 1, .models = &model};
+    return &list;
+}
+
+void load_fixture_make(struct eb_load_options *options, struct eb_load_target *target,
+    struct eb_load_pool *pool, const char *words)
+{
+    assert_int_equal(load_fixture_read(options, words), EB_ARGUMENTS_READ);
+    assert_true(eb_load_target_init(target, options, load_fixture_models()));
+    assert_true(eb_load_pool_init(pool, options, target));
+}

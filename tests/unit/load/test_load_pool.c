@@ -1,0 +1,124 @@
+#include "tests/unit/load/load_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct embag_query *find_query(
+    const struct eb_load_pool *pool, uint64_t request, unsigned table)
+{
+    return &pool->requests[request].queries[table];
+}
+
+static void asks_all_tables_in_each_request(void **state)
+{
+    (void)state;
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    load_fixture_make(&options, &target, &pool,
+        "--tables b,a --bags 3 --indices-per-bag 5 --requests 10 --output-type f16 --timeout-us 7");
+    assert_int_equal(pool.count, 10);
+    assert_int_equal(pool.request_indices, 2 * 3 * 5);
+    assert_int_equal(target.version, 9);
+    for (uint64_t i = 0; i < pool.count; i++) {
+        const struct embag_request *request = &pool.requests[i];
+        assert_string_equal(request->model, "m");
+        assert_int_equal(request->query_count, 2);
+        assert_int_equal(request->output_type, EMBAG_F16);
+        assert_int_equal(request->timeout_us, 7);
+        assert_string_equal(request->queries[0].table, "b");
+        assert_string_equal(request->queries[1].table, "a");
+        for (unsigned k = 0; k < 2; k++) {
+            const struct embag_query *query = &request->queries[k];
+            static const int64_t offsets[] = {0, 5, 10};
+            assert_int_equal(query->indices.count, 15);
+            assert_int_equal(query->offsets.count, 3);
+            assert_memory_equal(query->offsets.data, offsets, sizeof offsets);
+            for (unsigned n = 0; n < 15; n++) {
+                assert_in_range(((const int64_t *)query->indices.data)[n], 0, k == 0 ? 6 : 99);
+            }
+        }
+    }
+    eb_load_pool_deinit(&pool);
+    eb_load_target_deinit(&target);
+}
+
+static void draws_other_rows_for_each_request_and_seed(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "--tables a --indices-per-bag 50", "--tables a --indices-per-bag 50 --seed 2"};
+    int64_t first[2][50];
+    for (unsigned i = 0; i < 2; i++) {
+        struct eb_load_options options;
+        struct eb_load_target target;
+        struct eb_load_pool pool;
+        load_fixture_make(&options, &target, &pool, words[i]);
+        memcpy(first[i], find_query(&pool, 0, 0)->indices.data, sizeof first[i]);
+        assert_memory_not_equal(first[i], find_query(&pool, 1, 0)->indices.data, sizeof first[i]);
+        eb_load_pool_deinit(&pool);
+        eb_load_target_deinit(&target);
+    }
+    assert_memory_not_equal(first[0], first[1], sizeof first[0]);
+}
+
+static void keeps_to_its_memory_unless_told(void **state)
+{
+    (void)state;
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    load_fixture_make(&options, &target, &pool, "--tables a --bags 1000 --indices-per-bag 4000");
+    assert_int_equal(pool.count, 4);
+    eb_load_pool_deinit(&pool);
+    eb_load_target_deinit(&target);
+    load_fixture_make(&options, &target, &pool, "--tables a");
+    assert_int_equal(pool.count, 4096);
+    eb_load_pool_deinit(&pool);
+    eb_load_target_deinit(&target);
+}
+
+static void refuses_what_the_server_lacks(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "--tables a,d", "--tables a --model n", "--workload rows", "--tables a,c --verify"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct eb_load_options options;
+        struct eb_load_target target;
+        assert_int_equal(load_fixture_read(&options, wrong[i]), EB_ARGUMENTS_READ);
+        assert_false(eb_load_target_init(&target, &options, load_fixture_models()));
+        assert_null(target.tables);
+    }
+}
+
+static void refuses_queries_that_no_server_takes(void **state)
+{
+    (void)state;
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    assert_int_equal(load_fixture_read(&options, "--tables a --bags 5000 --indices-per-bag 5000"),
+        EB_ARGUMENTS_READ);
+    assert_true(eb_load_target_init(&target, &options, load_fixture_models()));
+    assert_false(eb_load_pool_init(&pool, &options, &target));
+    assert_null(pool.requests);
+    eb_load_target_deinit(&target);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(asks_all_tables_in_each_request),
+        cmocka_unit_test(draws_other_rows_for_each_request_and_seed),
+        cmocka_unit_test(keeps_to_its_memory_unless_told),
+        cmocka_unit_test(refuses_what_the_server_lacks),
+        cmocka_unit_test(refuses_queries_that_no_server_takes),
+    };
+    return cmocka_run_group_tests_name("load_pool", tests, NULL, NULL);
+}

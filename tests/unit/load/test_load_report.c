@@ -1,0 +1,162 @@
+#include "client/cli/load_report.h"
+
+#include "tests/unit/load/load_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct told {
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    struct eb_load_subject subject;
+    struct eb_load_result result;
+};
+
+/* Ten answers of 1 to 10 ms in two seconds, and an error. */
+static struct told *make(const char *words)
+{
+    struct told *told = calloc(1, sizeof *told);
+    assert_non_null(told);
+    load_fixture_make(&told->options, &told->target, &told->pool, words);
+    told->subject = (struct eb_load_subject){&told->options, &told->target, &told->pool};
+    told->result.seconds = 2;
+    told->result.rate = told->options.rate;
+    struct eb_load_stats *stats = &told->result.stats;
+    for (uint64_t ms = 1; ms <= 10; ms++) {
+        eb_load_histogram_add(&stats->latency, ms * 1000000);
+    }
+    stats->by_status[0] = 10;
+    stats->by_status[EMBAG_UNAVAILABLE] = 1;
+    stats->answer_bytes = 480;
+    stats->window_answers = 8;
+    stats->window_good = 4;
+    stats->first_error = (struct embag_error){.status = EMBAG_UNAVAILABLE, .text = "gone \033[m"};
+    return told;
+}
+
+static void drop(struct told *told)
+{
+    eb_load_pool_deinit(&told->pool);
+    eb_load_target_deinit(&told->target);
+    free(told);
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) {
+        fail_msg("%s is not there", key);
+    }
+    return json_number_value(value);
+}
+
+static void gives_figures_and_settings_as_json(void **state)
+{
+    (void)state;
+    struct told *told = make("--tables a,b --rate 100 --deadline-us 5000");
+    json_t *object = eb_load_report_json(&told->subject, &told->result);
+    assert_non_null(object);
+    assert_true(number(object, "requests_per_s") == 4);
+    assert_true(number(object, "goodput_per_s") == 2);
+    assert_true(number(object, "errors") == 1);
+    assert_true(number(object, "requests") == 11);
+    assert_true(number(object, "answers") == 10);
+    assert_in_range((unsigned)number(object, "p50_us"), 4950, 5050);
+    assert_in_range((unsigned)number(object, "p99_us"), 9900, 10000);
+    assert_true(number(object, "max_us") == 10000);
+    assert_true(number(object, "answer_bytes") == 48);
+    assert_true(number(object, "rate") == 100);
+    assert_true(number(object, "deadline_us") == 5000);
+    assert_true(number(json_object_get(object, "errors_by_code"), "UNAVAILABLE") == 1);
+    assert_string_equal(json_string_value(json_object_get(object, "arrival")), "open");
+    assert_string_equal(json_string_value(json_object_get(object, "mode")), "stream");
+    assert_true(json_is_null(json_object_get(object, "workload")));
+    json_decref(object);
+    drop(told);
+}
+
+static char *print(const struct told *told)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    eb_load_report_subject(out, &told->subject);
+    eb_load_report_result(out, &told->subject, &told->result);
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+static void assert_contains(const char *text, const char *what)
+{
+    if (strstr(text, what) == NULL) {
+        fail_msg("no \"%s\" in:\n%s", what, text);
+    }
+}
+
+static void tells_people_what_was_measured(void **state)
+{
+    (void)state;
+    struct told *told = make("--tables a,b --in-flight 3");
+    char *text = print(told);
+    assert_contains(text, "model m, version 9: 2 tables, 1 bag of each");
+    assert_contains(text, "closed load, 3 in flight");
+    assert_contains(text, "4.0 answers/s in 2.00 s; 11 requests, 1 errors");
+    assert_contains(text, "UNAVAILABLE: 1");
+    assert_contains(text, "the first: gone \\x1b[m");
+    assert_contains(text, "48 bytes of values per answer");
+    assert_null(strstr(text, "WRONG"));
+    assert_null(strstr(text, "interrupted"));
+    free(text);
+    drop(told);
+}
+
+static void tells_people_what_went_wrong(void **state)
+{
+    (void)state;
+    struct told *told = make("--tables a,b --verify --rate 10 --deadline-us 7");
+    told->result.stats.wrong_count = 3;
+    told->result.stats.unsent_count = 6;
+    told->result.was_interrupted = true;
+    char *text = print(told);
+    assert_contains(text, "3 answers were WRONG");
+    assert_contains(text, "6 requests were due and never sent");
+    assert_contains(text, "interrupted");
+    assert_contains(text, "within 7 us: 2.0 answers/s");
+    free(text);
+    drop(told);
+}
+
+static void tells_people_when_requests_were_sent_late(void **state)
+{
+    (void)state;
+    struct told *told = make("--tables a,b --rate 10");
+    eb_load_histogram_add(&told->result.stats.late, 900000);
+    char *text = print(told);
+    assert_null(strstr(text, "this side is too slow"));
+    free(text);
+    eb_load_histogram_add(&told->result.stats.late, 5000000);
+    eb_load_histogram_add(&told->result.stats.late, 5000000);
+    text = print(told);
+    assert_contains(text, "this side is too slow");
+    free(text);
+    drop(told);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gives_figures_and_settings_as_json),
+        cmocka_unit_test(tells_people_what_was_measured),
+        cmocka_unit_test(tells_people_what_went_wrong),
+        cmocka_unit_test(tells_people_when_requests_were_sent_late),
+    };
+    return cmocka_run_group_tests_name("load_report", tests, NULL, NULL);
+}

@@ -1,0 +1,283 @@
+#include "client/cli/load_run.h"
+
+#include "client/cli/clock.h"
+#include "client/embag_async.h"
+#include "tests/unit/load/load_fixture.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define JOBS_MAX 65536
+#define NS_PER_MS UINT64_C(1000000)
+
+/* In the client's place: a thread that answers one lookup after the other, but for a time in which
+ * it stands still. Times are from when it was started. */
+static struct {
+    uint64_t stall_from_ms, stall_until_ms; /* answers nothing */
+    uint64_t fail_until_ms;                 /* fails at once */
+    bool refuses;                           /* takes nothing */
+    uint64_t start_ns;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_ending;
+    struct embag_call jobs[JOBS_MAX];
+    unsigned first, count, count_max;
+    uint64_t submitted;
+    uint64_t timeout_us_min, timeout_us_max; /* of requests */
+} fake;
+
+enum embag_status __wrap_embag_open(const char *address, const struct embag_options *options,
+    struct embag_client **client, struct embag_error *error);
+void __wrap_embag_close(struct embag_client *client);
+enum embag_status __wrap_embag_submit(struct embag_client *client,
+    const struct embag_request *request, const struct embag_call *call, uint64_t *id,
+    struct embag_error *error);
+
+static uint64_t now_ms(void)
+{
+    return (eb_clock_read_ns() - fake.start_ns) / NS_PER_MS;
+}
+
+static void sleep_ms(uint64_t ms)
+{
+    const struct timespec time = {
+        .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * NS_PER_MS)};
+    (void)nanosleep(&time, NULL);
+}
+
+static void answer(const struct embag_call *call)
+{
+    struct embag_completion completion = {.context = call->context};
+    while (now_ms() >= fake.stall_from_ms && now_ms() < fake.stall_until_ms) {
+        sleep_ms(1);
+    }
+    if (now_ms() < fake.fail_until_ms) {
+        completion.error.status = EMBAG_UNAVAILABLE;
+    }
+    call->on_done(&completion);
+}
+
+static void *serve(void *context)
+{
+    (void)context;
+    pthread_mutex_lock(&fake.lock);
+    while (!fake.is_ending || fake.count > 0) {
+        if (fake.count == 0) {
+            pthread_cond_wait(&fake.changed, &fake.lock);
+            continue;
+        }
+        struct embag_call call = fake.jobs[fake.first];
+        pthread_mutex_unlock(&fake.lock);
+        answer(&call);
+        pthread_mutex_lock(&fake.lock);
+        fake.first = (fake.first + 1) % JOBS_MAX;
+        fake.count--;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return NULL;
+}
+
+enum embag_status __wrap_embag_open(const char *address, const struct embag_options *options,
+    struct embag_client **client, struct embag_error *error)
+{
+    static char place;
+    (void)address;
+    (void)options;
+    (void)error;
+    *client = (struct embag_client *)(void *)&place;
+    return EMBAG_OK;
+}
+
+void __wrap_embag_close(struct embag_client *client)
+{
+    (void)client;
+}
+
+enum embag_status __wrap_embag_submit(struct embag_client *client,
+    const struct embag_request *request, const struct embag_call *call, uint64_t *id,
+    struct embag_error *error)
+{
+    uint64_t timeout_us = request->timeout_us;
+    (void)client;
+    (void)id;
+    pthread_mutex_lock(&fake.lock);
+    if (fake.submitted == 0 || timeout_us < fake.timeout_us_min) {
+        fake.timeout_us_min = timeout_us;
+    }
+    fake.timeout_us_max = timeout_us > fake.timeout_us_max ? timeout_us : fake.timeout_us_max;
+    fake.submitted++;
+    error->status = fake.refuses ? EMBAG_RESOURCE_EXHAUSTED : EMBAG_OK;
+    error->text[0] = '\0';
+    if (!fake.refuses) {
+        fake.jobs[(fake.first + fake.count++) % JOBS_MAX] = *call;
+        fake.count_max = fake.count > fake.count_max ? fake.count : fake.count_max;
+        pthread_cond_signal(&fake.changed);
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return error->status;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    return pthread_mutex_init(&fake.lock, NULL) + pthread_cond_init(&fake.changed, NULL);
+}
+
+/* Runs what the words say; the result is on the heap. */
+static struct eb_load_result *run(const char *words)
+{
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    struct eb_load_lane lanes[2];
+    struct eb_load_result *result = malloc(sizeof *result);
+    assert_non_null(result);
+    load_fixture_make(&options, &target, &pool, words);
+    fake.start_ns = eb_clock_read_ns();
+    assert_int_equal(pthread_create(&fake.thread, NULL, serve, NULL), 0);
+    assert_in_range(options.thread_count, 1, 2);
+    for (unsigned i = 0; i < options.thread_count; i++) {
+        assert_true(eb_load_lane_open(&lanes[i], &options, i, options.thread_count));
+        eb_load_lane_supply(&lanes[i], &pool, NULL);
+    }
+    const struct eb_load_run load = {
+        .options = &options, .rate = options.rate, .seed = options.seed, .lanes = lanes};
+    eb_load_run(&load, result);
+    pthread_mutex_lock(&fake.lock);
+    fake.is_ending = true;
+    pthread_cond_signal(&fake.changed);
+    pthread_mutex_unlock(&fake.lock);
+    assert_int_equal(pthread_join(fake.thread, NULL), 0);
+    for (unsigned i = 0; i < options.thread_count; i++) {
+        eb_load_lane_close(&lanes[i]);
+    }
+    eb_load_pool_deinit(&pool);
+    eb_load_target_deinit(&target);
+    return result;
+}
+
+static double quantile_ms(const struct eb_load_result *result, double quantile)
+{
+    return eb_load_histogram_quantile_us(&result->stats.latency, quantile) / 1000;
+}
+
+static void keeps_so_many_in_flight_when_closed(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"--tables a --in-flight 5 --duration 0.1 --warmup 0",
+        "--tables a --in-flight 5 --duration 0.1 --warmup 0 --connections 2 --threads 2"};
+    for (unsigned i = 0; i < 2; i++) {
+        (void)setup(NULL);
+        struct eb_load_result *result = run(words[i]);
+        assert_true(result->stats.by_status[0] > 0);
+        assert_true(eb_load_run_answers_per_s(result) > 0);
+        /* The one whose callback submits the next counts twice meanwhile. */
+        assert_in_range(fake.count_max, 5, 6);
+        assert_int_equal(eb_load_stats_errors(&result->stats), 0);
+        free(result);
+    }
+}
+
+/* 2000 requests a second for 0.4 s, of which the server stands still from 0.1 s to 0.3 s: some 300
+ * of 800 requests fall due so early in that time that they wait for more than 50 ms. A load that
+ * waited for the server would have measured a few. */
+static void charges_a_stall_to_all_that_were_due_in_it(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"--tables a --rate 2000 --duration 0.4 --warmup 0",
+        "--tables a --rate 2000 --duration 0.4 --warmup 0 --in-flight 1"};
+    for (unsigned i = 0; i < 2; i++) {
+        (void)setup(NULL);
+        fake.stall_from_ms = 100;
+        fake.stall_until_ms = 300;
+        struct eb_load_result *result = run(words[i]);
+        assert_true(quantile_ms(result, 0.7) > 45);
+        assert_true(quantile_ms(result, 1) > 180);
+        assert_true(eb_load_stats_requests(&result->stats) > 600);
+        free(result);
+    }
+}
+
+static void counts_what_was_due_and_never_sent(void **state)
+{
+    (void)state;
+    fake.stall_until_ms = 400;
+    struct eb_load_result *result =
+        run("--tables a --rate 1000 --duration 0.2 --warmup 0 --in-flight 2");
+    assert_int_equal(result->stats.by_status[0], 2);
+    assert_true(result->stats.unsent_count > 100);
+    assert_int_equal(result->lost_count, 0);
+    /* They came after the window. */
+    assert_true(eb_load_run_answers_per_s(result) == 0);
+    free(result);
+}
+
+/* What was due while the server stood still for longer than the timeout is not sent afterwards, and
+ * what is sent late has less time left. */
+static void sends_nothing_whose_time_is_over(void **state)
+{
+    (void)state;
+    fake.stall_until_ms = 250;
+    struct eb_load_result *result =
+        run("--tables a --rate 1000 --duration 0.4 --warmup 0 --in-flight 1 --timeout-us 50000");
+    /* All that was due in the first 200 ms but the first. */
+    assert_true(result->stats.unsent_count > 100);
+    assert_true(fake.timeout_us_max <= 50000);
+    assert_true(fake.timeout_us_min < 50000);
+    free(result);
+}
+
+static void waits_between_failures_when_closed(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        (void)setup(NULL);
+        fake.refuses = i == 1;
+        fake.fail_until_ms = 1000000;
+        struct eb_load_result *result = run("--tables a --in-flight 2 --duration 0.2 --warmup 0");
+        assert_int_equal(result->stats.by_status[0], 0);
+        assert_true(eb_load_stats_errors(&result->stats) > 0);
+        /* Two every 10 ms. */
+        assert_in_range(fake.submitted, 2, 2 * 23);
+        free(result);
+    }
+}
+
+static void forgets_what_was_due_in_the_warmup(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"--tables a --in-flight 2 --duration 0.1 --warmup 0.1",
+        "--tables a --rate 2000 --duration 0.1 --warmup 0.1"};
+    for (unsigned i = 0; i < 2; i++) {
+        (void)setup(NULL);
+        fake.fail_until_ms = 50;
+        struct eb_load_result *result = run(words[i]);
+        assert_int_equal(eb_load_stats_errors(&result->stats), 0);
+        assert_true(result->stats.by_status[0] > 0);
+        assert_true(fake.submitted > result->stats.by_status[0]);
+        free(result);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(keeps_so_many_in_flight_when_closed, setup),
+        cmocka_unit_test_setup(charges_a_stall_to_all_that_were_due_in_it, setup),
+        cmocka_unit_test_setup(counts_what_was_due_and_never_sent, setup),
+        cmocka_unit_test_setup(sends_nothing_whose_time_is_over, setup),
+        cmocka_unit_test_setup(waits_between_failures_when_closed, setup),
+        cmocka_unit_test_setup(forgets_what_was_due_in_the_warmup, setup),
+    };
+    return cmocka_run_group_tests_name("load_run", tests, NULL, NULL);
+}
