@@ -120,10 +120,10 @@ class EdgeRequest(ServedTest):
         message = pb.LookupRequest(model='spec', queries=[to_message(query)]).SerializeToString()
         unknown = [b'\xf8\x06\x01', b'\xf9\x06' + b'\0' * 8, b'\xfa\x06\x03abc',
                    b'\xfd\x06\0\0\0\0', b'\xfa\x06\x02\xff\x00', b'\xf8\xff\xff\xff\x0f\x01']
-        want = self.client.lookup(message)
+        want = self.client.lookup(message).results
         for data in unknown:
-            self.assertEqual(self.client.lookup(data + message), want)
-            self.assertEqual(self.client.lookup(message + data), want)
+            self.assertEqual(self.client.lookup(data + message).results, want)
+            self.assertEqual(self.client.lookup(message + data).results, want)
 
     def test_unknown_fields_inside_a_query_are_skipped(self):
         query = to_message(Query('emb_table', np.array([0, 2]), num_bags=1)).SerializeToString()
