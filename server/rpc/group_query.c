@@ -189,9 +189,14 @@ bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag
         .weights_bytes = (size_t)(count * group->weight_bytes),
         .weights_type = count > 0 ? wire->weights_type : 0,
     };
-    slice.indices.data = (const uint8_t *)wire->values.data + first * wire->values.width;
+    if (count > 0) {
+        slice.indices.data = (const uint8_t *)wire->values.data + first * wire->values.width;
+    }
     slice.indices.bytes = (size_t)(count * wire->values.width);
-    slice.lengths.data = (const uint8_t *)group->lengths.data + bag_first * group->lengths.width;
+    if (wire->bags > 0) {
+        slice.lengths.data =
+            (const uint8_t *)group->lengths.data + bag_first * group->lengths.width;
+    }
     slice.lengths.bytes = (size_t)wire->bags * group->lengths.width;
     if (slice.weights_bytes > 0) {
         slice.weights = (const uint8_t *)wire->weights + first * group->weight_bytes;

@@ -173,6 +173,18 @@ static bool check(struct eb_lookup *lookup)
     return eb_plan_check(&lookup->plan, &lookup->error);
 }
 
+/* What a result's jobs read and write. */
+static uint64_t weigh_result(const struct eb_plan *plan, const struct eb_plan_result *result)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; result->status == EB_STATUS_OK && i < result->query_count; i++) {
+        const struct eb_bag_extent *extent = &plan->queries[result->query_first + i].extent;
+        bytes += plan->jobs[result->job_first + i].gather_bytes +
+                 extent->result_rows * extent->result_row_bytes;
+    }
+    return bytes;
+}
+
 /* Lays out the answer of a part with results [first, first + count), whose jobs become its work. */
 static bool lay_out(
     struct eb_lookup *lookup, struct eb_lookup_part *part, size_t first, size_t count)
@@ -185,23 +197,32 @@ static bool lay_out(
             part->work.jobs = part->work.jobs ? part->work.jobs : plan->jobs + results[i].job_first;
             part->work.job_count += (uint32_t)results[i].query_count;
         }
-    }
-    for (uint32_t i = 0; i < part->work.job_count; i++) {
-        const struct eb_bag_job *job = &part->work.jobs[i];
-        part->work.weight_bytes += job->gather_bytes;
+        part->work.weight_bytes += weigh_result(plan, &results[i]);
     }
     part->answer = eb_plan_answer(plan, first, count, &lookup->error);
-    part->work.weight_bytes += part->answer ? part->answer->size : 0;
     lookup->part_count++;
     return part->answer != NULL;
+}
+
+/* How many results from `first` on make a part: as many as are worth a tile, since each part costs
+ * its passage through the queue and a message. */
+static size_t count_together(const struct eb_plan *plan, size_t first)
+{
+    size_t end = first;
+    uint64_t bytes = 0;
+    while (end < plan->result_count && bytes < EB_WORK_TILE_BYTES) {
+        bytes += weigh_result(plan, &plan->results[end]);
+        end++;
+    }
+    return end - first;
 }
 
 /* Lays out the answer, in parts where that is asked for and has a point. */
 static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
 {
     const struct eb_plan *plan = &lookup->plan;
-    const bool is_in_parts =
-        lookup->request->partial && lookup->may_be_in_parts && !is_small && plan->result_count > 1;
+    const bool is_in_parts = lookup->request->partial && lookup->may_be_in_parts && !is_small &&
+                             count_together(plan, 0) < plan->result_count;
     lookup->parts = &lookup->whole;
     if (!is_in_parts) {
         return lay_out(lookup, &lookup->whole, 0, plan->result_count);
@@ -211,8 +232,10 @@ static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
         return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
     }
     bool is_good = true;
-    for (size_t i = 0; i < plan->result_count && is_good; i++) {
-        is_good = lay_out(lookup, &lookup->parts[i], i, 1);
+    for (size_t first = 0; first < plan->result_count && is_good;) {
+        size_t count = count_together(plan, first);
+        is_good = lay_out(lookup, &lookup->parts[lookup->part_count], first, count);
+        first += count;
     }
     return is_good;
 }
@@ -271,8 +294,9 @@ static void on_back(struct eb_mail *mail)
     part->answer = NULL;
     lookup->open_part_count--;
     home->queued_count--;
-    if (lookup->begun_ns == 0 || part->work.begun_ns < lookup->begun_ns) {
-        lookup->begun_ns = part->work.begun_ns;
+    const uint64_t begun_ns = part->work.begun_ns;
+    if (begun_ns != 0 && (lookup->begun_ns == 0 || begun_ns < lookup->begun_ns)) {
+        lookup->begun_ns = begun_ns;
     }
     if (part->outcome == EB_WORK_EXPIRED && lookup->error.status == EB_STATUS_OK) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
@@ -311,27 +335,10 @@ static bool is_small(const struct eb_lookup *lookup)
            work_us < lookup->home->context->limits->inline_below_us;
 }
 
-/* Hands a part's work over. false: refused, with the lookup's error set. */
-static bool submit(struct eb_lookup *lookup, struct eb_lookup_part *part)
+static bool refuse(
+    struct eb_lookup *lookup, enum eb_admit admit, const struct eb_admission *admission)
 {
-    struct eb_lookup_home *home = lookup->home;
-    struct eb_admission admission;
-    part->work.deadline_ns = lookup->deadline_ns;
-    part->work.cancelled = &lookup->cancelled;
-    part->work.priority = lookup->request->priority;
-    part->work.source = lookup->conn;
-    part->work.on_done = on_work_done;
-    lookup->open_part_count++;
-    home->queued_count++;
-    eb_loop_hold(home->loop);
-    const enum eb_admit admit = eb_executor_admit(home->context->executor, &part->work, &admission);
-    if (admit == EB_ADMIT_TAKEN) {
-        return true;
-    }
-    lookup->open_part_count--;
-    home->queued_count--;
-    eb_loop_release(home->loop);
-    lookup->pushback_ms = admission.retry_after_ms;
+    lookup->pushback_ms = admission->retry_after_ms;
     if (admit == EB_ADMIT_LATE) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline cannot be met: more is queued before it; come again in %u ms",
@@ -343,22 +350,35 @@ static bool submit(struct eb_lookup *lookup, struct eb_lookup_part *part)
     return false;
 }
 
-/* Hands everything over. false: all of it was refused. */
-static bool submit_all(struct eb_lookup *lookup)
+/* Hands everything over. false: refused, with its error set. */
+static bool submit(struct eb_lookup *lookup)
 {
-    const size_t part_count = lookup->part_count;
-    bool is_taken = true;
+    struct eb_lookup_home *home = lookup->home;
+    const size_t count = lookup->part_count;
+    struct eb_admission admission;
+    struct eb_work **works = eb_arena_take(&lookup->arena, count * sizeof(struct eb_work *));
+    if (!works) {
+        return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
+    }
+    for (size_t i = 0; i < count; i++) {
+        works[i] = &lookup->parts[i].work;
+        works[i]->deadline_ns = lookup->deadline_ns;
+        works[i]->cancelled = &lookup->cancelled;
+        works[i]->priority = lookup->request->priority;
+        works[i]->source = lookup->conn;
+        works[i]->on_done = on_work_done;
+    }
+    const enum eb_admit admit =
+        eb_executor_admit(home->context->executor, works, count, &admission);
+    if (admit != EB_ADMIT_TAKEN) {
+        return refuse(lookup, admit, &admission);
+    }
+    /* The mails that end them come to this thread, later. */
     lookup->state = EB_LOOKUP_QUEUED;
-    for (size_t i = 0; i < part_count && is_taken; i++) {
-        is_taken = submit(lookup, &lookup->parts[i]);
-    }
-    if (!is_taken) {
-        /* What was taken before is dropped as soon as a thread comes to it. */
-        eb_lookup_cancel(lookup);
-    }
-    if (lookup->open_part_count == 0) {
-        lookup->state = EB_LOOKUP_CHECKED;
-        return false;
+    lookup->open_part_count = count;
+    home->queued_count += count;
+    for (size_t i = 0; i < count; i++) {
+        eb_loop_hold(home->loop);
     }
     return true;
 }
@@ -394,7 +414,7 @@ bool eb_lookup_run(struct eb_lookup *lookup)
         const bool is_inline = is_small(lookup);
         if (lay_out_all(lookup, is_inline)) {
             lookup->state = EB_LOOKUP_CHECKED;
-            if (!is_inline && submit_all(lookup)) {
+            if (!is_inline && submit(lookup)) {
                 return false;
             }
             if (lookup->error.status == EB_STATUS_OK) {

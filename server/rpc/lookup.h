@@ -72,7 +72,7 @@ struct eb_lookup {
     uint64_t deadline_ns;
     struct eb_outgoing *answer; /* the last one; NULL: error says why */
     struct eb_error error;
-    uint32_t pushback_ms; /* with RESOURCE_EXHAUSTED: when to come again */
+    uint32_t pushback_ms; /* of what the queue refused: when to come again */
     struct eb_grpc_message message;
     struct eb_arena arena;
     struct eb_wire_request *request;

@@ -152,13 +152,13 @@ static bool measure_result(struct eb_plan *plan, struct eb_plan_result result,
     size_t number, struct eb_error *error)
 {
     result.query_first = plan->query_count;
-    const size_t scratch_bytes = plan->scratch_bytes;
+    const struct eb_plan before = *plan;
     if (!measure(plan, number, &result, error)) {
         if (!keep_error(plan, &result, error)) {
             return false;
         }
-        plan->query_count = result.query_first;
-        plan->scratch_bytes = scratch_bytes;
+        /* What fails takes nothing of the caps. */
+        *plan = before;
     }
     result.query_count = plan->query_count - result.query_first;
     plan->results[plan->result_count++] = result;

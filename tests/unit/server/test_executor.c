@@ -112,6 +112,13 @@ static struct eb_executor *create(uint64_t queue_bytes_max)
     return executor;
 }
 
+static enum eb_admit admit_one(
+    struct eb_executor *executor, struct counted_work *counted, struct eb_admission *told)
+{
+    struct eb_work *work = &counted->work;
+    return eb_executor_admit(executor, &work, 1, told);
+}
+
 /* Holds the only thread of an executor until the gate is opened. */
 static uv_sem_t gate;
 
@@ -448,15 +455,15 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     struct counted_work *late = make_work();
     /* Minutes at any speed that is assumed. */
     works[0]->work.weight_bytes = UINT64_C(1) << 42;
-    assert_int_equal(eb_executor_admit(team.executor, &works[0]->work, &told), EB_ADMIT_TAKEN);
+    assert_int_equal(admit_one(team.executor, works[0], &told), EB_ADMIT_TAKEN);
     assert_int_equal(told.retry_after_ms, 0);
     late->work.deadline_ns = uv_hrtime() + 1000000000;
-    enum eb_admit verdict = eb_executor_admit(team.executor, &late->work, &told);
+    enum eb_admit verdict = admit_one(team.executor, late, &told);
     uint32_t retry_after_ms = told.retry_after_ms;
     /* A batch work would be later still, one without a deadline never is. */
     late->work.priority = EB_WORK_BATCH;
-    enum eb_admit batch_verdict = eb_executor_admit(team.executor, &late->work, &told);
-    enum eb_admit endless_verdict = eb_executor_admit(team.executor, &works[1]->work, &told);
+    enum eb_admit batch_verdict = admit_one(team.executor, late, &told);
+    enum eb_admit endless_verdict = admit_one(team.executor, works[1], &told);
     works[2]->work.deadline_ns = 1;
     bool is_submitted = eb_executor_submit(team.executor, &works[2]->work);
     release_team(&team, works, 3);
@@ -499,6 +506,26 @@ static void says_when_a_work_was_queued_begun_and_ended(void **state)
     free_work(works[1]);
 }
 
+static void judges_works_that_come_together_as_one(void **state)
+{
+    (void)state;
+    struct eb_admission told;
+    struct eb_executor *executor = create(1);
+    struct counted_work *together[] = {make_work(), make_work(), make_work()};
+    struct eb_work *works[] = {&together[0]->work, &together[1]->work, &together[2]->work};
+    for (int i = 0; i < 3; i++) {
+        works[i]->source = executor;
+    }
+    /* One by one the second would find the first in a queue that is too small for both. */
+    assert_int_equal(eb_executor_admit(executor, works, 3, &told), EB_ADMIT_TAKEN);
+    assert_true(wait_for_all(together, 3));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(together[i]->outcome, EB_WORK_DONE);
+        free_work(together[i]);
+    }
+    eb_executor_destroy(executor);
+}
+
 int main(void)
 {
     for (int r = 0; r < ROWS; r++) {
@@ -507,6 +534,7 @@ int main(void)
         }
     }
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(judges_works_that_come_together_as_one),
         cmocka_unit_test(computes_every_bag_of_every_work_once),
         cmocka_unit_test(gives_a_tile_of_the_next_work_ahead),
         cmocka_unit_test(gives_nothing_ahead_of_a_work_that_is_cancelled),
