@@ -6,8 +6,8 @@ import numpy as np
 
 from bag_query import Query, to_message
 from embag.v1 import embedding_bag_pb2 as pb
-from h2raw import LOOKUP_STREAM, Connection, call_fields, message
-from rpc import Requests, as_bytes, error_of
+from raw_stream import ask_at_once
+from rpc import Requests, error_of
 from served import SEED, OwnServerTest, scaled
 from table_files import Table
 
@@ -49,16 +49,8 @@ class Cancel(OwnServerTest):
 
     def send(self, requests):
         """All in one piece on a stream that then ends; the answers."""
-        with Connection(self.server.port, window=1 << 24) as peer:
-            stream = peer.open(call_fields(LOOKUP_STREAM))
-            peer.data(stream, b''.join(message(as_bytes(request)) for request in requests))
-            fields, body = peer.finish(stream)
+        fields, answers = ask_at_once(self.server.port, requests)
         self.assertEqual(fields['grpc-status'], '0', fields)
-        answers, at = [], 0
-        while at < len(body):
-            size = int.from_bytes(body[at + 1:at + 5], 'big')
-            answers.append(pb.LookupResponse.FromString(body[at + 5:at + 5 + size]))
-            at += 5 + size
         return answers
 
     def rounds(self, attempt):

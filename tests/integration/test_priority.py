@@ -8,7 +8,8 @@ import numpy as np
 
 from bag_query import Query, to_message
 from embag.v1 import embedding_bag_pb2 as pb
-from h2raw import LOOKUP_STREAM, Connection, call_fields, message
+from h2raw import Connection, call_fields, message
+from raw_stream import ask_at_once
 from rpc import as_bytes, error_of
 from served import SEED, OwnServerTest, scaled
 from table_files import Table
@@ -52,16 +53,8 @@ class LoadTest(OwnServerTest):
 
     def send(self, requests):
         """All in one piece on a stream that then ends; the answers in order."""
-        with Connection(self.server.port, window=1 << 24) as peer:
-            stream = peer.open(call_fields(LOOKUP_STREAM))
-            peer.data(stream, b''.join(message(as_bytes(request)) for request in requests))
-            fields, body = peer.finish(stream)
+        fields, answers = ask_at_once(self.server.port, requests)
         self.assertEqual(fields['grpc-status'], '0', fields)
-        answers, at = [], 0
-        while at < len(body):
-            size = int.from_bytes(body[at + 1:at + 5], 'big')
-            answers.append(pb.LookupResponse.FromString(body[at + 5:at + 5 + size]))
-            at += 5 + size
         self.assertEqual(sorted(a.request_id for a in answers),
                          sorted(request.request_id for request in requests))
         return answers
@@ -172,10 +165,17 @@ class Refusal(LoadTest):
 class Late(LoadTest):
     """Deadlines that cannot be met are not waited for."""
 
+    def slow(self):
+        """A request, and a quarter of what this machine takes for it, in microseconds."""
+        request = self.heavy(1, 40000)
+        answer, = self.client.stream([request])
+        return request, max(answer.compute_us // 4, 1)
+
     def test_on_a_stream(self):
         """It is refused at once, and says when to come again."""
         def attempt():
-            answers = self.send([self.heavy(1, 40000), self.row(2, timeout_us=scaled(10000)),
+            slow, too_short_us = self.slow()
+            answers = self.send([slow, self.row(2, timeout_us=too_short_us),
                                  self.row(3, timeout_us=59000000)])
             answers = {answer.request_id: answer for answer in answers}
             late = answers[2]
@@ -188,10 +188,11 @@ class Late(LoadTest):
     def test_of_a_unary_call(self):
         """The trailer says when to come again."""
         def attempt():
+            request, too_short_us = self.slow()
             with Connection(self.server.port, window=1 << 24) as peer:
-                slow = peer.call(message(as_bytes(self.heavy(1, 40000))))
+                slow = peer.call(message(as_bytes(request)))
                 late = peer.call(message(as_bytes(self.row(2))), call_fields(
-                    grpc_timeout='%dm' % scaled(10)))
+                    grpc_timeout='%du' % too_short_us))
                 fields, _ = peer.finish(late)
                 self.assertIn(fields['grpc-status'], ('0', '4'), fields)
                 self.assertEqual(peer.status(slow)[1], 0)
