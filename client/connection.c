@@ -4,6 +4,9 @@
 #include <stdio.h>
 
 #define NS_PER_US 1000
+/* Calls are not sent while so many bytes wait to leave: kept by the dispatcher, one whose time is
+ * over costs neither side anything. */
+#define UNWRITTEN_BYTES_MAX ((size_t)64 << 10)
 /* A server from which nothing has come for so long, while what is sent does not leave, is taken for
  * dead when a call's time is over. */
 #define SILENCE_NS_MAX UINT64_C(1000000000)
@@ -13,6 +16,21 @@ static const char stream_path[] = "/embag.v1.EmbeddingBag/LookupStream";
 static const char models_path[] = "/embag.v1.EmbeddingBag/ListModels";
 
 /* ---- the session's calls ---- */
+
+/* Calls that the server has before it, as far as is known. */
+static uint32_t count_sent(const struct eb_connection *connection)
+{
+    return connection->calls.count + connection->late_count;
+}
+
+/* Refusals are quick, and say nothing of how long an answer takes. */
+static void count_answer(struct eb_connection *connection, bool was_served)
+{
+    if (was_served) {
+        connection->has_answered = true;
+        eb_pace_answer(&connection->pace, count_sent(connection), connection->last_read_ns);
+    }
+}
 
 static void on_message(void *context, struct eb_grpc_client_call *stream, void *user,
     const uint8_t *bytes, size_t size)
@@ -36,6 +54,7 @@ static void on_message(void *context, struct eb_grpc_client_call *stream, void *
 static void end_stream(struct eb_connection *connection, const struct eb_error *error)
 {
     connection->stream = NULL;
+    connection->late_count = 0;
     connection->is_stream_over = true;
     if (connection->is_unsound) {
         return;
@@ -59,7 +78,7 @@ static void on_finish(
     } else if (call->unary == stream) {
         call->unary = NULL;
         eb_calls_remove(&connection->calls, call);
-        connection->answer_count += error->status == EB_STATUS_OK;
+        count_answer(connection, error->status == EB_STATUS_OK);
         connection->config->handler->on_end(call, error, eb_grpc_client_pushback_ms(stream));
     }
 }
@@ -149,7 +168,9 @@ bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
     connection->is_ending = false;
     connection->is_unsound = false;
     connection->has_spoken = false;
-    connection->answer_count = 0;
+    connection->has_answered = false;
+    connection->late_count = 0;
+    connection->pace = (struct eb_pace){0};
     connection->transport.handler = &transport_handler;
     connection->transport.context = connection;
     eb_transport_open(&connection->transport, deadline_ns);
@@ -171,12 +192,28 @@ bool eb_connection_is_usable(const struct eb_connection *connection)
            !connection->is_stream_over && eb_grpc_client_is_usable(connection->session);
 }
 
+static uint64_t find_left_ns(const struct eb_call *call, uint64_t now_ns)
+{
+    return call->deadline_ns > now_ns ? call->deadline_ns - now_ns : 0;
+}
+
+bool eb_connection_has_room(const struct eb_connection *connection)
+{
+    return eb_grpc_client_unwritten_bytes(connection->session) < UNWRITTEN_BYTES_MAX;
+}
+
+bool eb_connection_is_in_time(
+    const struct eb_connection *connection, const struct eb_call *call, uint64_t now_ns)
+{
+    return eb_pace_is_in_time(
+        &connection->pace, count_sent(connection), find_left_ns(call, now_ns));
+}
+
 static struct eb_grpc_client_call *start_unary(
-    struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
+    struct eb_connection *connection, struct eb_call *call, uint64_t timeout_us)
 {
     const char *path = call->kind == EB_CALL_LOOKUP ? lookup_path : models_path;
-    uint64_t left_ns = call->deadline_ns > now_ns ? call->deadline_ns - now_ns : 0;
-    call->unary = eb_grpc_client_start(connection->session, path, left_ns / NS_PER_US + 1, call);
+    call->unary = eb_grpc_client_start(connection->session, path, timeout_us, call);
     return call->unary;
 }
 
@@ -191,11 +228,18 @@ static struct eb_grpc_client_call *start_stream(struct eb_connection *connection
 
 bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
+    uint64_t timeout_us = find_left_ns(call, now_ns) / NS_PER_US + 1;
     call->unary = NULL;
     struct eb_grpc_client_call *stream =
-        call->is_unary ? start_unary(connection, call, now_ns) : start_stream(connection);
+        call->is_unary ? start_unary(connection, call, timeout_us) : start_stream(connection);
     if (stream == NULL) {
         return false;
+    }
+    if (call->kind == EB_CALL_LOOKUP) {
+        eb_lookup_call_set_timeout(call->request, timeout_us);
+    }
+    if (count_sent(connection) == 0) {
+        eb_pace_begin(&connection->pace, now_ns);
     }
     call->connection = connection;
     eb_calls_append(&connection->calls, call);
@@ -211,7 +255,29 @@ static bool is_stuck(const struct eb_connection *connection, const struct eb_cal
     return call->request->holds > 1 && uv_hrtime() - connection->last_read_ns > SILENCE_NS_MAX;
 }
 
-/* A call on the stream is only forgotten: its answer is known as late by its number. */
+void eb_connection_answered(struct eb_connection *connection, struct eb_call *call, bool was_served)
+{
+    if (call != NULL) {
+        eb_calls_remove(&connection->calls, call);
+    } else if (connection->late_count > 0) {
+        connection->late_count--;
+    }
+    count_answer(connection, was_served);
+}
+
+/* Without memory the server computes an answer that nobody waits for. */
+static void ask_to_forget(struct eb_connection *connection, const struct eb_call *call)
+{
+    struct eb_outgoing *request =
+        eb_lookup_call_encode_cancel(call->id, connection->config->memory);
+    if (request != NULL) {
+        eb_grpc_client_write(connection->stream, request, false);
+        connection->is_dirty = true;
+    }
+}
+
+/* An answer that comes all the same is known as late by its number. The server still has the call
+ * before it when it does not know, or is about to find out, that its time is over. */
 void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call)
 {
     eb_calls_remove(&connection->calls, call);
@@ -219,6 +285,10 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
         eb_grpc_client_cancel(call->unary);
         call->unary = NULL;
         connection->is_dirty = true;
+    } else if (uv_hrtime() >= call->deadline_ns) {
+        connection->late_count++;
+    } else if (connection->stream != NULL) {
+        ask_to_forget(connection, call);
     }
     if (is_stuck(connection, call)) {
         eb_connection_close(connection);

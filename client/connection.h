@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/calls.h"
+#include "client/pace.h"
 #include "client/transport.h"
 #include "proto/grpc_client.h"
 
@@ -40,12 +41,14 @@ struct eb_connection {
     struct eb_grpc_client *session;     /* NULL: closed */
     struct eb_grpc_client_call *stream; /* NULL: none, or it has ended */
     struct eb_call_list calls;
-    bool is_dirty;         /* has something to write */
-    bool is_stream_over;   /* and its calls have not been told; stream_end says how */
-    bool is_ending;        /* the session is being destroyed */
-    bool is_unsound;       /* the stream was ended by us, as stream_end says */
-    bool has_spoken;       /* the server, in HTTP/2 */
-    uint32_t answer_count; /* saturating is not needed: only whether it is 0 matters */
+    bool is_dirty;       /* has something to write */
+    bool is_stream_over; /* and its calls have not been told; stream_end says how */
+    bool is_ending;      /* the session is being destroyed */
+    bool is_unsound;     /* the stream was ended by us, as stream_end says */
+    bool has_spoken;     /* the server, in HTTP/2 */
+    bool has_answered;   /* a call, not refused it */
+    uint32_t late_count; /* calls of the stream that were over before their answer came */
+    struct eb_pace pace;
     uint64_t last_read_ns;
     struct eb_error stream_end;
 };
@@ -57,10 +60,20 @@ void eb_connection_close(struct eb_connection *connection);
 
 /* Whether it takes calls. */
 bool eb_connection_is_usable(const struct eb_connection *connection);
+/* Of a usable one: whether so little waits to leave that a call should be sent. */
+bool eb_connection_has_room(const struct eb_connection *connection);
+/* Whether a call that were sent now would be answered in time, as far as is known. */
+bool eb_connection_is_in_time(
+    const struct eb_connection *connection, const struct eb_call *call, uint64_t now_ns);
 /* Sends a call, on the stream or, where call->is_unary, by itself. false: it cannot; the call is
  * not the connection's. */
 bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns);
-/* Takes a sent call away: it has been answered on the stream, or is of no use any more. */
+/* The message that has just been read answers a call that was sent on the stream, or refuses it:
+ * the call is no longer the connection's. NULL: one that was withdrawn before. */
+void eb_connection_answered(
+    struct eb_connection *connection, struct eb_call *call, bool was_served);
+/* Takes a sent call away that is of no use any more; the server is told, unless it knows by the
+ * deadline. */
 void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call);
 /* Tells the calls of a stream that has ended, and closes a connection that takes no more calls and
  * has none. */

@@ -70,7 +70,10 @@ static void on_call_alarm(struct eb_alarm *alarm)
 {
     struct eb_call *call = (struct eb_call *)((char *)alarm - offsetof(struct eb_call, alarm));
     if (alarm->at_ns >= call->deadline_ns) {
-        eb_dispatcher_abandon(call, EB_STATUS_DEADLINE_EXCEEDED, "no answer within the deadline");
+        bool was_sent = call->attempts > 0;
+        eb_dispatcher_abandon(call, EB_STATUS_DEADLINE_EXCEEDED,
+            was_sent ? "no answer within the deadline"
+                     : "not sent within the deadline: others wait for their answers before it");
     } else {
         eb_dispatcher_enqueue(call->dispatcher, call);
     }
@@ -142,12 +145,11 @@ static bool on_stream_message(
         return false;
     }
     struct eb_call *call = find_sent(connection, answer->response->request_id);
+    eb_connection_answered(connection, call, answer->response->error_code == 0);
     if (call == NULL) {
         eb_lookup_call_free(answer);
         return true;
     }
-    connection->answer_count = 1;
-    eb_connection_withdraw(connection, call);
     settle_answer(call, answer);
     return true;
 }
@@ -295,7 +297,7 @@ static void on_close(void *context, struct eb_connection *connection, const stru
         on_connect_failure(dispatcher, why);
     } else {
         dispatcher->connect_failures = 0;
-        dispatcher->connects_early = connection->answer_count > 0;
+        dispatcher->connects_early = connection->has_answered;
     }
 }
 
@@ -358,27 +360,53 @@ static struct eb_connection *find_least_busy(struct eb_dispatcher *dispatcher)
     return found;
 }
 
+/* The call to send over a connection: the oldest, or the newest where the oldest would be answered
+ * too late. A server that is asked for more than it can do then answers as many in time as it can,
+ * where in order of age it would answer all of them late. NULL: each would be, or none waits. */
+static struct eb_call *find_next(
+    const struct eb_dispatcher *dispatcher, const struct eb_connection *connection, uint64_t now_ns)
+{
+    struct eb_call *first = dispatcher->waiting.first;
+    struct eb_call *last = dispatcher->waiting.last;
+    if (first == NULL || eb_connection_is_in_time(connection, first, now_ns)) {
+        return first;
+    }
+    return eb_connection_is_in_time(connection, last, now_ns) ? last : NULL;
+}
+
+static void send_call(struct eb_dispatcher *dispatcher, struct eb_connection *connection,
+    struct eb_call *call, uint64_t now_ns)
+{
+    eb_calls_remove(&dispatcher->waiting, call);
+    call->attempts++;
+    call->retry_after_ms = 0;
+    call->state = EB_CALL_SENT;
+    call->is_unary |= dispatcher->options.mode == EMBAG_MODE_UNARY;
+    if (!eb_connection_send(connection, call, now_ns)) {
+        struct eb_error why;
+        eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
+            dispatcher->options.authority);
+        judge(call, &why);
+    }
+}
+
 static void send_waiting(struct eb_dispatcher *dispatcher, uint64_t now_ns)
 {
     /* Each is tried once: those that fail may come back. */
-    for (uint32_t left = dispatcher->waiting.count; left > 0 && dispatcher->waiting.first != NULL;
-         left--) {
+    for (uint32_t left = dispatcher->waiting.count; left > 0; left--) {
         struct eb_connection *connection = find_least_busy(dispatcher);
-        if (connection == NULL) {
+        struct eb_call *call =
+            connection != NULL ? find_next(dispatcher, connection, now_ns) : NULL;
+        if (call == NULL) {
             return;
         }
-        struct eb_call *call = dispatcher->waiting.first;
-        eb_calls_remove(&dispatcher->waiting, call);
-        call->attempts++;
-        call->retry_after_ms = 0;
-        call->state = EB_CALL_SENT;
-        call->is_unary |= dispatcher->options.mode == EMBAG_MODE_UNARY;
-        if (!eb_connection_send(connection, call, now_ns)) {
-            struct eb_error why;
-            eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
-                dispatcher->options.authority);
-            judge(call, &why);
+        if (!eb_connection_has_room(connection)) {
+            eb_connection_flush(connection);
         }
+        if (!eb_connection_is_usable(connection) || !eb_connection_has_room(connection)) {
+            return;
+        }
+        send_call(dispatcher, connection, call, now_ns);
     }
 }
 

@@ -18,6 +18,12 @@
  *   retry_after_ms), after that time. Without one it is final.
  * Lost connections are opened again in the same manner.
  *
+ * Overload. A lookup waits here while so much waits to leave that sending it would only make a
+ * queue longer, or while the answers under way come so slowly that its own would be too late.
+ * Those that wait are sent oldest first; where the oldest would be answered too late, newest
+ * first: of more lookups than the server can answer, as many as it can are answered in time, and
+ * the others end with DEADLINE_EXCEEDED without having cost it anything.
+ *
  * Thread: any. Memory: a request is copied before embag_submit returns; a completion's answer is
  * its taker's. Beyond answers and their bytes nothing is allocated once the client is warm. */
 #pragma once

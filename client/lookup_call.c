@@ -153,6 +153,7 @@ struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
             .model = request->model != NULL ? request->model : "",
             .version = request->version,
             .timeout_us = label->timeout_us,
+            .is_timed = true,
             .output_type = (int32_t)request->output_type,
             .concat = request->concat,
             .query_count = request->query_count,
@@ -162,6 +163,20 @@ struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
     }
     memory->give(memory->context, queries, bytes);
     return outgoing;
+}
+
+void eb_lookup_call_set_timeout(struct eb_outgoing *request, uint64_t timeout_us)
+{
+    eb_lookup_request_set_timeout(
+        request->bytes + EB_GRPC_PREFIX_BYTES, request->size - EB_GRPC_PREFIX_BYTES, timeout_us);
+}
+
+struct eb_outgoing *eb_lookup_call_encode_cancel(
+    uint64_t request_id, const struct eb_memory *memory)
+{
+    const struct eb_wire_request wire = {.request_id = request_id, .model = "", .cancel = true};
+    struct eb_error unused;
+    return encode(&wire, memory, &unused);
 }
 
 /* Whether a result's values are as many as its shape says, and its counts as many as the request

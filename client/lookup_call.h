@@ -35,6 +35,12 @@ struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size
 struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
     const struct eb_lookup_label *label, const struct eb_memory *memory, struct eb_error *error);
 
+/* What is left of a request's timeout, at least 1, as it is sent. */
+void eb_lookup_call_set_timeout(struct eb_outgoing *request, uint64_t timeout_us);
+/* A request to forget that of the same number on the same stream. NULL: no memory. */
+struct eb_outgoing *eb_lookup_call_encode_cancel(
+    uint64_t request_id, const struct eb_memory *memory);
+
 /* Reads a serialised LookupResponse, which is an answer once it is checked: until then it borrows
  * the bytes. NULL: *error is set, INTERNAL where the bytes are no LookupResponse. */
 struct eb_lookup_answer *eb_lookup_call_decode(

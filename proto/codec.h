@@ -65,6 +65,9 @@ void eb_server_encode(const struct eb_wire_server *server, uint8_t *out);
  * bytes are guarded all the same. */
 size_t eb_lookup_request_bytes(const struct eb_wire_request *request);
 void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *out);
+/* Writes another timeout into `message`, of `size` bytes, which eb_lookup_request_encode has
+ * written with is_timed. Its size stays as it is; may be called again. */
+void eb_lookup_request_set_timeout(uint8_t *message, size_t size, uint64_t timeout_us);
 struct eb_wire_response *eb_lookup_response_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error);
 struct eb_wire_model_list *eb_model_list_decode(

@@ -22,6 +22,7 @@
 #define QUERY_BYTES_MIN 2u /* on the wire: tag and length */
 
 #define PRIORITY_MAX 1u
+#define TIMEOUT_US_FIELD 9
 
 /* Pointers, and what protobuf-c notes of fields while it scans. */
 #define NOTES_BYTES 256u
@@ -392,6 +393,11 @@ static size_t group_bytes(const struct eb_wire_group *group)
     return counter.bytes;
 }
 
+static uint32_t clamp_timeout(uint64_t timeout_us)
+{
+    return timeout_us < UINT32_MAX ? (uint32_t)timeout_us : UINT32_MAX;
+}
+
 static void write_request(struct eb_field_writer *writer, const struct eb_wire_request *request)
 {
     eb_field_put_number(writer, 1, request->request_id);
@@ -408,11 +414,14 @@ static void write_request(struct eb_field_writer *writer, const struct eb_wire_r
         eb_field_put_length(writer, 8, group_bytes(&request->groups[i]));
         eb_codec_group_write(writer, &request->groups[i]);
     }
-    eb_field_put_number(writer, 9, request->timeout_us);
+    eb_field_put_number(writer, TIMEOUT_US_FIELD, request->is_timed ? 0 : request->timeout_us);
     eb_field_put_number(writer, 10, request->cancel);
     eb_field_put_number(writer, 11, request->errors_per_query);
     eb_field_put_number(writer, 12, request->report_missing);
     eb_field_put_number(writer, 17, request->priority);
+    if (request->is_timed) {
+        eb_field_put_padded(writer, TIMEOUT_US_FIELD, clamp_timeout(request->timeout_us));
+    }
 }
 
 size_t eb_lookup_request_bytes(const struct eb_wire_request *request)
@@ -426,4 +435,11 @@ void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *ou
 {
     struct eb_field_writer writer = {.out = out};
     write_request(&writer, request);
+}
+
+void eb_lookup_request_set_timeout(uint8_t *message, size_t size, uint64_t timeout_us)
+{
+    uint8_t *at = message + size - EB_FIELD_PADDED_BYTES;
+    assert(at[-1] == TIMEOUT_US_FIELD << 3);
+    eb_field_set_padded(at, clamp_timeout(timeout_us));
 }

@@ -492,6 +492,11 @@ struct eb_send_queue *eb_grpc_client_queue(struct eb_grpc_client *client)
     return client->queue;
 }
 
+size_t eb_grpc_client_unwritten_bytes(const struct eb_grpc_client *client)
+{
+    return client->output_bytes + eb_send_queue_bytes(client->queue);
+}
+
 bool eb_grpc_client_is_usable(const struct eb_grpc_client *client)
 {
     return !is_over(client) && !client->failed &&

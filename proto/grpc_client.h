@@ -49,6 +49,8 @@ uint32_t eb_grpc_client_pushback_ms(const struct eb_grpc_client_call *call);
 bool eb_grpc_client_receive(struct eb_grpc_client *client, const uint8_t *bytes, size_t count);
 bool eb_grpc_client_send(struct eb_grpc_client *client);
 struct eb_send_queue *eb_grpc_client_queue(struct eb_grpc_client *client);
+/* Bytes of messages, and of what is in the queue, that have not been written. */
+size_t eb_grpc_client_unwritten_bytes(const struct eb_grpc_client *client);
 /* Whether new calls may be started: no GOAWAY, no error. */
 bool eb_grpc_client_is_usable(const struct eb_grpc_client *client);
 const char *eb_grpc_client_reason(const struct eb_grpc_client *client);

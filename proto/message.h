@@ -73,6 +73,9 @@ struct eb_wire_request {
     bool cancel;
     bool errors_per_query;
     bool report_missing;
+    /* Encoder only: timeout_us, at most UINT32_MAX (71 minutes), is written last, in a form that
+     * eb_lookup_request_set_timeout can write over. */
+    bool is_timed;
     uint32_t priority; /* 0: interactive; 1: batch; decoded: no other */
     size_t query_count;
     struct eb_wire_query *queries;

@@ -176,6 +176,15 @@ static void answer_echo(struct eb_grpc_call *call, const struct eb_wire_request 
     free(values_at);
 }
 
+/* The timeout as the values of one query. */
+static void answer_timeout(struct eb_grpc_call *call, const struct eb_wire_request *request)
+{
+    struct eb_wire_query query = {.indices = {.data = &request->timeout_us, .bytes = 8}};
+    const struct eb_wire_request answered = {
+        .request_id = request->request_id, .query_count = 1, .queries = &query};
+    answer_echo(call, &answered);
+}
+
 static void answer_garbage(struct eb_grpc_call *call)
 {
     struct eb_outgoing *message = make_message(3);
@@ -231,8 +240,9 @@ static bool refuse_lookup(
         refuse(call, id, EB_STATUS_NOT_FOUND, "no such thing", 0);
     } else if (strcmp(model, "full") == 0) {
         refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "too much", 0);
-    } else if (strcmp(model, "busy") == 0 && conn->server->turn++ % 2 == 0) {
-        refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "not now", 20);
+    } else if ((strcmp(model, "busy") == 0 || strcmp(model, "busy-timeout") == 0) &&
+               conn->server->turn++ % 2 == 0) {
+        refuse(call, id, EB_STATUS_RESOURCE_EXHAUSTED, "not now", FAKE_SERVER_BUSY_MS);
     } else if (strcmp(model, "poison") == 0 && is_stream(call)) {
         eb_grpc_call_finish(call, EB_STATUS_INTERNAL, "poisoned", 0);
     } else if (strcmp(model, "poison") == 0) {
@@ -248,7 +258,9 @@ static bool hold_back(
     struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_request *request)
 {
     const char *model = request->model;
-    if (strcmp(model, "hang-up") == 0) {
+    if (request->cancel) {
+        atomic_fetch_add(&conn->server->cancel_count, 1);
+    } else if (strcmp(model, "hang-up") == 0) {
         close_conn(conn);
     } else if (strcmp(model, "later") == 0) {
         conn->later = call;
@@ -268,8 +280,13 @@ static void answer_lookup(
     if (refuse_lookup(conn, call, request) || hold_back(conn, call, request)) {
         return;
     }
+    if (strcmp(model, "slow") == 0) {
+        uv_sleep(FAKE_SERVER_SLOW_MS);
+    }
     if (strcmp(model, "garbage") == 0) {
         answer_garbage(call);
+    } else if (strcmp(model, "busy-timeout") == 0) {
+        answer_timeout(call, request);
     } else {
         answer_echo(call, request);
     }

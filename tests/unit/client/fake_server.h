@@ -10,7 +10,9 @@
  *   "last"    an answer, then the connection is closed
  *   "drain"   an answer, then the connection is drained
  *   "busy"    RESOURCE_EXHAUSTED with a push-back of 20 ms, every other time an answer
+ *   "busy-timeout"  the same, but that the answer's values are the request's timeout_us, i64 [1]
  *   "full"    RESOURCE_EXHAUSTED without one
+ *   "slow"    as "echo", after FAKE_SERVER_SLOW_MS in which nothing else is done
  *   "later"   an answer once the next request of the connection has arrived
  *   "poison"  on a stream its end with INTERNAL, by itself NOT_FOUND
  *   "cut"     the connection is closed amid an answer, every other time a whole one
@@ -22,6 +24,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <uv.h>
+
+#define FAKE_SERVER_SLOW_MS 20
+#define FAKE_SERVER_BUSY_MS 20 /* the push-back */
 
 enum fake_server_mode {
     FAKE_SERVER_SPEAKS_GRPC,
@@ -43,12 +48,13 @@ struct fake_server {
         uv_pipe_t pipe;
     } listener;
     bool is_unix;
-    struct fake_conn *conns; /* open ones, singly linked */
-    atomic_uint conn_count;  /* accepted so far */
-    atomic_uint call_count;  /* requests that have arrived so far */
-    atomic_uint done_count;  /* calls that are over, for whatever reason */
-    unsigned turn;           /* of "busy" and "cut" */
-    char address[128];       /* as embag_open takes it */
+    struct fake_conn *conns;  /* open ones, singly linked */
+    atomic_uint conn_count;   /* accepted so far */
+    atomic_uint call_count;   /* requests that have arrived so far */
+    atomic_uint cancel_count; /* requests to forget another that have arrived so far */
+    atomic_uint done_count;   /* calls that are over, for whatever reason */
+    unsigned turn;            /* of "busy" and "cut" */
+    char address[128];        /* as embag_open takes it */
 };
 
 /* Listens on a free port of 127.0.0.1, or on unix_path where it is not NULL. false: it does not. */

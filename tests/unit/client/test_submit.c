@@ -253,9 +253,8 @@ static void withdraws_a_call(void **state)
     assert_int_equal(completion.id, id);
     assert_int_equal(completion.error.status, EMBAG_CANCELLED);
     assert_null(completion.answer);
-    if (mode == EMBAG_MODE_UNARY) {
-        await(&fixture->server.done_count, 1);
-    }
+    await(
+        mode == EMBAG_MODE_UNARY ? &fixture->server.done_count : &fixture->server.cancel_count, 1);
     /* The late answer comes with the next request and is nobody's. */
     assert_int_equal(run_one(fixture, "echo").error.status, EMBAG_OK);
     assert_false(embag_next(fixture->client, 1000, &completion));
@@ -285,6 +284,31 @@ static void drops_an_answer_that_comes_after_the_deadline(void **state)
     close_fixture(fixture);
 }
 
+/* All at once more than a slow server answers in the time that they have. */
+static void does_not_send_what_would_be_answered_too_late(void **state)
+{
+    (void)state;
+    enum { KNOWN = 5, BURST = 40, IN_TIME = 5 };
+    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct embag_completion completion;
+    const struct embag_request request = {
+        .model = "slow", .timeout_us = IN_TIME * FAKE_SERVER_SLOW_MS * 1000};
+    for (int i = 0; i < KNOWN; i++) {
+        assert_int_equal(run_one(fixture, "slow").error.status, EMBAG_OK);
+    }
+    for (int i = 0; i < BURST; i++) {
+        assert_int_equal(embag_submit(fixture->client, &request, NULL, NULL, NULL), EMBAG_OK);
+    }
+    for (int i = 0; i < BURST; i++) {
+        assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+        assert_true(completion.error.status == EMBAG_OK ||
+                    completion.error.status == EMBAG_DEADLINE_EXCEEDED);
+        embag_answer_free(completion.answer);
+    }
+    assert_in_range(atomic_load(&fixture->server.call_count), KNOWN + 1, KNOWN + 2 * IN_TIME);
+    close_fixture(fixture);
+}
+
 static void tries_again_after_the_time_that_the_server_names(void **state)
 {
     (void)state;
@@ -298,6 +322,22 @@ static void tries_again_after_the_time_that_the_server_names(void **state)
     completion = run_one(fixture, "full");
     assert_int_equal(completion.error.status, EMBAG_RESOURCE_EXHAUSTED);
     assert_int_equal(completion.attempts, 1);
+    close_fixture(fixture);
+}
+
+static void sends_what_is_left_of_the_timeout(void **state)
+{
+    (void)state;
+    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct embag_completion completion;
+    assert_int_equal(submit(fixture, "busy-timeout", 0, NULL, NULL), EMBAG_OK);
+    assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+    assert_int_equal(completion.error.status, EMBAG_OK);
+    assert_int_equal(completion.attempts, 2);
+    uint64_t timeout_us = 0;
+    memcpy(&timeout_us, completion.answer->results[0].values, sizeof timeout_us);
+    assert_in_range(timeout_us, 1, LONG_US - FAKE_SERVER_BUSY_MS * 1000);
+    embag_answer_free(completion.answer);
     close_fixture(fixture);
 }
 
@@ -456,7 +496,9 @@ int main(void)
         cmocka_unit_test(refuses_a_call_too_many_at_once),
         cmocka_unit_test(withdraws_a_call),
         cmocka_unit_test(drops_an_answer_that_comes_after_the_deadline),
+        cmocka_unit_test(does_not_send_what_would_be_answered_too_late),
         cmocka_unit_test(tries_again_after_the_time_that_the_server_names),
+        cmocka_unit_test(sends_what_is_left_of_the_timeout),
         cmocka_unit_test(never_tries_again_where_told_so),
         cmocka_unit_test(tries_again_after_a_connection_lost_amid_the_answer),
         cmocka_unit_test(gives_up_after_the_retries),

@@ -329,6 +329,35 @@ static void encodes_what_protobuf_reads(void **state)
     free(bytes);
 }
 
+static uint64_t read_timeout(const uint8_t *bytes, size_t size)
+{
+    Embag__V1__LookupRequest *read = embag__v1__lookup_request__unpack(NULL, size, bytes);
+    assert_non_null(read);
+    assert_string_equal(read->model, "m");
+    uint64_t timeout_us = read->timeout_us;
+    embag__v1__lookup_request__free_unpacked(read, NULL);
+    return timeout_us;
+}
+
+static void writes_another_timeout_over_the_first(void **state)
+{
+    (void)state;
+    static const uint64_t timeouts_us[] = {1, 127, 128, 1000000, UINT32_MAX, 7};
+    const struct eb_wire_request request = {
+        .model = "m", .timeout_us = UINT64_MAX, .is_timed = true, .priority = 1};
+    uint8_t bytes[64];
+    size_t size = eb_lookup_request_bytes(&request);
+    assert_in_range(size, 1, sizeof bytes);
+    eb_lookup_request_encode(&request, bytes);
+    assert_int_equal(read_timeout(bytes, size), UINT32_MAX);
+    for (size_t i = 0; i < sizeof timeouts_us / sizeof timeouts_us[0]; i++) {
+        eb_lookup_request_set_timeout(bytes, size, timeouts_us[i]);
+        assert_int_equal(read_timeout(bytes, size), timeouts_us[i]);
+    }
+    eb_lookup_request_set_timeout(bytes, size, UINT64_C(1) << 32);
+    assert_int_equal(read_timeout(bytes, size), UINT32_MAX);
+}
+
 static void decodes_model_queries(void **state)
 {
     (void)state;
@@ -373,6 +402,7 @@ int main(void)
         cmocka_unit_test(takes_weights_in_both_forms),
         cmocka_unit_test(decodes_large_requests_within_the_cap_that_it_names),
         cmocka_unit_test(encodes_what_protobuf_reads),
+        cmocka_unit_test(writes_another_timeout_over_the_first),
         cmocka_unit_test(decodes_model_queries),
         cmocka_unit_test(takes_any_message_where_no_field_is_declared),
     };
