@@ -163,9 +163,8 @@ static void fill_lookup(struct embag_client *client, const struct embag_request 
     };
     call->kind = EB_CALL_LOOKUP;
     call->deadline_ns = deadline_ns;
-    call->expected.query_count = request->query_count;
-    call->expected.concat = request->concat;
     call->request = eb_lookup_call_encode(request, &label, &client->engine.requests.memory, error);
+    eb_lookup_call_expect(request, call->request, &call->expected);
 }
 
 /* ---- calls that do not block ---- */

@@ -47,7 +47,27 @@ struct embag_query {
     enum embag_type weights_type;
 };
 
-/* One call: any number of queries on one model. */
+/* TorchRec's jagged form: the bags of many features in one set of arrays. Its answer is one result,
+ * the features' vectors side by side; an empty bag is zeros. Cheaper than a query per feature.
+ * Give features, and lengths or offsets, which count feature by feature, bag by bag. */
+struct embag_group {
+    const char *name;            /* NULL; for lists of features that a model names: none does yet */
+    const char *const *features; /* [feature_count] tables, any of them as often as is wanted */
+    size_t feature_count;
+    uint32_t bags;                 /* of every feature */
+    struct embag_integers values;  /* [num_values] indices, feature by feature, bag by bag */
+    struct embag_integers lengths; /* [feature_count * bags] values of each bag; width 4 only */
+    struct embag_integers offsets; /* [feature_count * bags + 1] 0 first, num_values last */
+    const void *weights;           /* [num_values] of weights_type; NULL: none */
+    size_t weights_count;
+    enum embag_type weights_type;
+    enum embag_reduction reduction; /* of every feature */
+    enum embag_missing missing;     /* of every feature */
+};
+
+/* One call: any number of queries and groups on one model. It fails whole or is answered whole,
+ * unless errors_per_query is set. There is no `partial` here (proto/PROTOCOL.md): an answer is
+ * handed out when it is complete, and in parts would come to no one any sooner. */
 struct embag_request {
     const char *model; /* NULL or empty: the server's only one */
     uint64_t version;  /* 0: the one being served */
@@ -56,25 +76,40 @@ struct embag_request {
     enum embag_type output_type; /* unspecified: each table's own */
     bool concat;                 /* all results side by side, as one of shape [bags, sum of dims] */
     uint64_t timeout_us;         /* 0: the client's */
+    const struct embag_group *groups; /* none with concat */
+    size_t group_count;
+    enum embag_priority priority;
+    bool errors_per_query; /* a fault of one query or group is its result's, see embag_result */
+    bool report_missing;   /* results say where indices stand that named no row */
 };
 
 #define EMBAG_RANK_MAX 8
 struct embag_result {
-    uint32_t query; /* which query of the request */
+    uint32_t query; /* which one of the request: queries first, then groups */
     enum embag_type type;
     uint32_t rank;
-    uint64_t shape[EMBAG_RANK_MAX];   /* [bags, trailing dims of the table...] */
-    uint64_t missing;                 /* indices that named no row; with concat of all queries */
-    const uint64_t *missing_by_query; /* with concat: [query_count]; else NULL */
+    uint64_t shape[EMBAG_RANK_MAX]; /* [bags, trailing dims...]; group: [bags, sum of row sizes] */
+    uint64_t missing;               /* indices that named no row; with concat of all queries */
+    const uint64_t *missing_by_query; /* [missing_by_query_count] of missing; NULL: 0 of them */
     const void *values;               /* C order, little-endian, aligned to 16 bytes */
     size_t values_bytes;              /* product of shape times the type's bytes */
+    size_t missing_by_query_count;    /* with concat query_count, a group's feature_count, else 0 */
+    /* With report_missing: [missing] where in the query's indices, or in the group's values, those
+     * stand that named no row, ascending; with concat those of each query in turn. NULL: none. */
+    const uint32_t *missing_positions;
+    /* With errors_per_query, where it is not EMBAG_OK: what is wrong with the query or group, which
+     * has no values then: type, rank, missing and values_bytes are 0. */
+    enum embag_status status;
+    const char *message; /* UTF-8; empty where status is EMBAG_OK */
 };
 
 struct embag_answer {
     const char *model;
     uint64_t version; /* of the model, the same for all results */
     size_t result_count;
-    const struct embag_result *results; /* in the order of the queries */
+    const struct embag_result *results; /* in the order of the queries, then of the groups */
+    uint32_t queue_us;   /* the server's time from the request's arrival until pooling began */
+    uint32_t compute_us; /* and from there until the last value was there */
 };
 
 /* How lookups travel. A stream costs both ends the least; a unary call each is for servers and
@@ -123,10 +158,12 @@ struct embag_table {
 
 struct embag_model_version {
     uint64_t version;
-    bool serving;
+    bool serving;      /* answers where no version is named */
     const char *error; /* why it does not load; empty otherwise */
     size_t table_count;
     const struct embag_table *tables;
+    enum embag_version_state state;
+    uint64_t bytes; /* of memory that its tables take, in whole pages */
 };
 
 struct embag_model {

@@ -66,6 +66,22 @@ enum embag_missing {
     EMBAG_MISSING_UNKNOWN_ROW = 4
 };
 
+/* What a request gives way to. */
+enum embag_priority {
+    EMBAG_INTERACTIVE = 0,
+    EMBAG_BATCH = 1 /* runs when nothing interactive waits, and is refused first */
+};
+
+/* Of a version of a model; numbers are those of embag.v1.ModelVersion.State. */
+enum embag_version_state {
+    EMBAG_STATE_UNSPECIFIED = 0,
+    EMBAG_STATE_LOADING = 1,
+    EMBAG_STATE_READY = 2,   /* answers where it is named */
+    EMBAG_STATE_SERVING = 3, /* and where no version is */
+    EMBAG_STATE_RETIRED = 4, /* no longer answers */
+    EMBAG_STATE_FAILED = 5   /* does not load */
+};
+
 /* "OUT_OF_RANGE" and so on; "UNKNOWN" for a number that is none of them. */
 const char *embag_status_name(enum embag_status status);
 /* Bytes of one element; 0 for a number that is no type. */

@@ -9,6 +9,7 @@
 /* What decoding may take beside four times the message: many small results cost more than their
  * bytes. */
 #define ARENA_BYTES_SPARE (16 * 1024 * 1024)
+#define VALUES_ALIGNMENT 16 /* as embag.h says, and as an arena gives */
 
 static bool fill_array(const struct embag_integers *in, struct eb_wire_array *out)
 {
@@ -38,20 +39,24 @@ static int32_t find_layout(const struct embag_query *query)
     return query->indices_per_bag != 0 ? PACKED : UNSPECIFIED;
 }
 
-/* NULL: all is well; else what is not. What the server can judge is left to the server. */
+static const char array_fault[] = "an array's width is neither 4 nor 8, or its data is NULL";
+
+/* NULL: all is well; else what is not. */
+static const char *check_weights(const void *weights, size_t count, enum embag_type type)
+{
+    if (count > 0 && (weights == NULL || embag_type_bytes(type) == 0)) {
+        return "weights are NULL or of no type";
+    }
+    return count > SIZE_MAX / 8 ? "there are more weights than memory" : NULL;
+}
+
+/* As check_weights. What the server can judge is left to the server. */
 static const char *fill_query(const struct embag_query *in, struct eb_wire_query *out)
 {
-    size_t weight_bytes = embag_type_bytes(in->weights_type);
     if (!fill_array(&in->indices, &out->indices) || !fill_array(&in->offsets, &out->offsets) ||
         !fill_array(&in->lengths, &out->lengths) ||
         !fill_array(&in->segment_ids, &out->segment_ids)) {
-        return "an array's width is neither 4 nor 8, or its data is NULL";
-    }
-    if (in->weights_count > 0 && (in->weights == NULL || weight_bytes == 0)) {
-        return "weights are NULL or of no type";
-    }
-    if (in->weights_count > SIZE_MAX / 8) {
-        return "there are more weights than memory";
+        return array_fault;
     }
     out->table = in->table != NULL ? in->table : "";
     out->reduction = (int32_t)in->reduction;
@@ -65,18 +70,53 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
     out->default_index = in->default_index;
     if (in->weights_count > 0) {
         out->weights = in->weights;
-        out->weights_bytes = in->weights_count * weight_bytes;
+        out->weights_bytes = in->weights_count * embag_type_bytes(in->weights_type);
         out->weights_type = (int32_t)in->weights_type;
     }
-    return NULL;
+    return check_weights(in->weights, in->weights_count, in->weights_type);
 }
 
-/* A request and where it came from. */
+static bool check_features(const struct embag_group *group)
+{
+    bool is_whole = group->feature_count == 0 || group->features != NULL;
+    for (size_t i = 0; is_whole && i < group->feature_count; i++) {
+        is_whole = group->features[i] != NULL;
+    }
+    return is_whole;
+}
+
+static const char *fill_group(const struct embag_group *in, struct eb_wire_group *out)
+{
+    if (!check_features(in)) {
+        return "features, or one of them, is NULL";
+    }
+    if (!fill_array(&in->values, &out->values) || !fill_array(&in->lengths, &out->lengths) ||
+        !fill_array(&in->offsets, &out->offsets)) {
+        return array_fault;
+    }
+    if (in->lengths.width == 8) {
+        return "lengths are int32 in a group: their width is 4";
+    }
+    out->name = in->name != NULL ? in->name : "";
+    out->features = in->features;
+    out->feature_count = in->feature_count;
+    out->bags = in->bags;
+    out->reduction = (int32_t)in->reduction;
+    out->missing = (int32_t)in->missing;
+    if (in->weights_count > 0) {
+        out->weights = in->weights;
+        out->weights_bytes = in->weights_count * embag_type_bytes(in->weights_type);
+        out->weights_type = (int32_t)in->weights_type;
+    }
+    return check_weights(in->weights, in->weights_count, in->weights_type);
+}
+
+/* A request, where it came from, and what is kept to check its answer. */
 struct request_block {
     struct eb_outgoing outgoing;
     const struct eb_memory *memory;
     size_t taken_bytes;
-    uint8_t bytes[];
+    uint32_t feature_counts[]; /* [groups]; behind them the message */
 };
 
 static void release_request(struct eb_outgoing *request)
@@ -85,20 +125,30 @@ static void release_request(struct eb_outgoing *request)
     block->memory->give(block->memory->context, block, block->taken_bytes);
 }
 
-struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size)
+static struct request_block *take_block(
+    const struct eb_memory *memory, size_t group_count, size_t size)
 {
     size_t bytes = size + EB_GRPC_PREFIX_BYTES;
-    size_t taken_bytes = sizeof(struct request_block) + bytes;
+    size_t taken_bytes = sizeof(struct request_block) + group_count * sizeof(uint32_t) + bytes;
     struct request_block *block = memory->take(memory->context, taken_bytes);
     if (block == NULL) {
         return NULL;
     }
-    block->outgoing = (struct eb_outgoing){
-        .bytes = block->bytes, .size = bytes, .holds = 1, .release = release_request};
+    block->outgoing =
+        (struct eb_outgoing){.bytes = (uint8_t *)(block->feature_counts + group_count),
+            .size = bytes,
+            .holds = 1,
+            .release = release_request};
     block->memory = memory;
     block->taken_bytes = taken_bytes;
-    eb_grpc_prefix_write(block->bytes, (uint32_t)size);
-    return &block->outgoing;
+    eb_grpc_prefix_write(block->outgoing.bytes, (uint32_t)size);
+    return block;
+}
+
+struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size)
+{
+    struct request_block *block = take_block(memory, 0, size);
+    return block != NULL ? &block->outgoing : NULL;
 }
 
 static struct eb_outgoing *encode(
@@ -110,58 +160,98 @@ static struct eb_outgoing *encode(
             "the request has %zu bytes, more than a gRPC message can", size);
         return NULL;
     }
-    struct eb_outgoing *outgoing = eb_lookup_call_outgoing(memory, size);
-    if (outgoing == NULL) {
+    struct request_block *block = take_block(memory, wire->group_count, size);
+    if (block == NULL) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
-    eb_lookup_request_encode(wire, outgoing->bytes + EB_GRPC_PREFIX_BYTES);
-    return outgoing;
+    for (size_t i = 0; i < wire->group_count; i++) {
+        block->feature_counts[i] = (uint32_t)wire->groups[i].feature_count;
+    }
+    eb_lookup_request_encode(wire, block->outgoing.bytes + EB_GRPC_PREFIX_BYTES);
+    return &block->outgoing;
 }
 
-/* false: *error says which query is none. */
-static bool fill_queries(
-    const struct embag_request *request, struct eb_wire_query *queries, struct eb_error *error)
+/* false: *error says which query or group is none. */
+static bool fill_arrays(
+    const struct embag_request *request, struct eb_wire_request *wire, struct eb_error *error)
 {
-    memset(queries, 0, request->query_count * sizeof *queries);
-    for (size_t i = 0; i < request->query_count; i++) {
-        const char *fault = fill_query(&request->queries[i], &queries[i]);
+    memset(wire->queries, 0, wire->query_count * sizeof *wire->queries);
+    memset(wire->groups, 0, wire->group_count * sizeof *wire->groups);
+    for (size_t i = 0; i < wire->query_count; i++) {
+        const char *fault = fill_query(&request->queries[i], &wire->queries[i]);
         if (fault != NULL) {
             eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries[%zu]: %s", i, fault);
+            return false;
+        }
+    }
+    for (size_t i = 0; i < wire->group_count; i++) {
+        const char *fault = fill_group(&request->groups[i], &wire->groups[i]);
+        if (fault != NULL) {
+            eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "groups[%zu]: %s", i, fault);
             return false;
         }
     }
     return true;
 }
 
+/* Bytes of the structs in which the codec takes queries and groups. false: there are none so many.
+ */
+static bool measure_arrays(const struct embag_request *request, size_t *bytes)
+{
+    size_t query_bytes = 0;
+    size_t group_bytes = 0;
+    return !__builtin_mul_overflow(
+               request->query_count + 1, sizeof(struct eb_wire_query), &query_bytes) &&
+           !__builtin_mul_overflow(
+               request->group_count, sizeof(struct eb_wire_group), &group_bytes) &&
+           !__builtin_add_overflow(query_bytes, group_bytes, bytes);
+}
+
+static struct eb_wire_request translate(
+    const struct embag_request *request, const struct eb_lookup_label *label, void *arrays)
+{
+    return (struct eb_wire_request){
+        .request_id = label->request_id,
+        .model = request->model != NULL ? request->model : "",
+        .version = request->version,
+        .timeout_us = label->timeout_us,
+        .is_timed = true,
+        .output_type = (int32_t)request->output_type,
+        .concat = request->concat,
+        .errors_per_query = request->errors_per_query,
+        .report_missing = request->report_missing,
+        .priority = (uint32_t)request->priority,
+        .query_count = request->query_count,
+        .queries = arrays,
+        .group_count = request->group_count,
+        .groups = (struct eb_wire_group *)((struct eb_wire_query *)arrays + request->query_count),
+    };
+}
+
 struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
     const struct eb_lookup_label *label, const struct eb_memory *memory, struct eb_error *error)
 {
     size_t bytes = 0;
-    struct eb_wire_query *queries = NULL;
-    if (!__builtin_mul_overflow(request->query_count + 1, sizeof *queries, &bytes)) {
-        queries = memory->take(memory->context, bytes);
+    void *arrays = NULL;
+    if ((request->query_count > 0 && request->queries == NULL) ||
+        (request->group_count > 0 && request->groups == NULL)) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries or groups are NULL");
+        return NULL;
     }
-    if (queries == NULL) {
+    if (measure_arrays(request, &bytes)) {
+        arrays = memory->take(memory->context, bytes);
+    }
+    if (arrays == NULL) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
+    struct eb_wire_request wire = translate(request, label, arrays);
     struct eb_outgoing *outgoing = NULL;
-    if (fill_queries(request, queries, error)) {
-        const struct eb_wire_request wire = {
-            .request_id = label->request_id,
-            .model = request->model != NULL ? request->model : "",
-            .version = request->version,
-            .timeout_us = label->timeout_us,
-            .is_timed = true,
-            .output_type = (int32_t)request->output_type,
-            .concat = request->concat,
-            .query_count = request->query_count,
-            .queries = queries,
-        };
+    if (fill_arrays(request, &wire, error)) {
         outgoing = encode(&wire, memory, error);
     }
-    memory->give(memory->context, queries, bytes);
+    memory->give(memory->context, arrays, bytes);
     return outgoing;
 }
 
@@ -179,14 +269,56 @@ struct eb_outgoing *eb_lookup_call_encode_cancel(
     return encode(&wire, memory, &unused);
 }
 
+void eb_lookup_call_expect(const struct embag_request *request, const struct eb_outgoing *outgoing,
+    struct eb_lookup_expected *expected)
+{
+    const struct request_block *block = (const struct request_block *)outgoing;
+    *expected = (struct eb_lookup_expected){
+        .query_count = request->query_count,
+        .group_count = request->group_count,
+        .feature_counts = block != NULL ? block->feature_counts : NULL,
+        .concat = request->concat,
+        .errors_per_query = request->errors_per_query,
+        .report_missing = request->report_missing,
+    };
+}
+
+/* Whether the result at `position` has a count of missing indices for each query that it stands
+ * for, or each feature of a group, where the request says how many those are. */
+static bool has_counts(
+    const struct eb_lookup_expected *expected, size_t position, const struct eb_wire_result *result)
+{
+    if (expected->concat) {
+        return result->missing_by_query_count == expected->query_count;
+    }
+    if (position < expected->query_count) {
+        return result->missing_by_query_count == 0;
+    }
+    uint32_t feature_count = expected->feature_counts[position - expected->query_count];
+    return feature_count == 0 || result->missing_by_query_count == feature_count;
+}
+
+/* Whether the result has as many positions as missing indices, where they were asked for. */
+static bool has_positions(
+    const struct eb_lookup_expected *expected, const struct eb_wire_result *result)
+{
+    size_t bytes = result->missing_positions_bytes;
+    return expected->report_missing
+               ? bytes % sizeof(uint32_t) == 0 && bytes / sizeof(uint32_t) == result->missing
+               : bytes == 0;
+}
+
 /* Whether a result's values are as many as its shape says, and its counts as many as the request
  * makes them. */
 static bool is_consistent(
-    const struct eb_lookup_expected *expected, const struct eb_wire_result *result)
+    const struct eb_lookup_expected *expected, size_t position, const struct eb_wire_result *result)
 {
+    if (result->error_code != 0) {
+        return expected->errors_per_query && !expected->concat;
+    }
     uint64_t bytes = embag_type_bytes((enum embag_type)result->type);
     if (bytes == 0 || result->shape_count > EMBAG_RANK_MAX ||
-        result->missing_by_query_count != (expected->concat ? expected->query_count : 0)) {
+        !has_counts(expected, position, result) || !has_positions(expected, result)) {
         return false;
     }
     for (uint32_t i = 0; i < result->shape_count; i++) {
@@ -197,37 +329,8 @@ static bool is_consistent(
     return bytes == result->values_bytes;
 }
 
-static bool copy_result(
-    struct eb_arena *arena, const struct eb_wire_result *in, struct embag_result *out)
-{
-    size_t count = in->missing_by_query_count;
-    void *values = eb_arena_take(arena, in->values_bytes + 1);
-    uint64_t *missing = count > 0 ? eb_arena_take(arena, count * sizeof *missing) : NULL;
-    if (values == NULL || (count > 0 && missing == NULL)) {
-        return false;
-    }
-    if (in->values_bytes > 0) {
-        memcpy(values, in->values, in->values_bytes);
-    }
-    for (size_t i = 0; i < count; i++) {
-        missing[i] = in->missing_by_query[i];
-    }
-    *out = (struct embag_result){
-        .query = in->query,
-        .type = (enum embag_type)in->type,
-        .rank = in->shape_count,
-        .missing = in->missing,
-        .missing_by_query = missing,
-        .values = values,
-        .values_bytes = in->values_bytes,
-    };
-    for (uint32_t i = 0; i < in->shape_count; i++) {
-        out->shape[i] = in->shape[i];
-    }
-    return true;
-}
-
-/* Whether the response answers the request: a result per query in order, or one for all. */
+/* Whether the response answers the request: a result per query and group in order, or one for all.
+ */
 static bool check_response(const struct eb_lookup_expected *expected,
     const struct eb_wire_response *response, struct eb_error *error)
 {
@@ -235,10 +338,11 @@ static bool check_response(const struct eb_lookup_expected *expected,
         eb_error_set(error, (enum eb_status)response->error_code, "%s", response->error_message);
         return false;
     }
-    bool matches = expected->concat ? response->result_count <= 1
-                                    : response->result_count == expected->query_count;
+    size_t count = expected->query_count + expected->group_count;
+    bool matches = expected->concat ? response->result_count <= 1 : response->result_count == count;
     for (size_t i = 0; matches && i < response->result_count; i++) {
-        matches = response->results[i].query == i && is_consistent(expected, &response->results[i]);
+        matches =
+            response->results[i].query == i && is_consistent(expected, i, &response->results[i]);
     }
     if (!matches) {
         eb_error_set(error, EB_STATUS_INTERNAL, "the server's results do not fit the request");
@@ -247,26 +351,76 @@ static bool check_response(const struct eb_lookup_expected *expected,
     return true;
 }
 
+static size_t round_up(size_t bytes)
+{
+    return (bytes + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
+}
+
+/* What of the response still lies in the message that it came in. */
+static size_t count_borrowed(const struct eb_wire_response *response)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < response->result_count; i++) {
+        bytes += round_up(response->results[i].values_bytes) +
+                 round_up(response->results[i].missing_positions_bytes);
+    }
+    return bytes;
+}
+
+/* Copies a field to *room and moves that behind it. NULL: there is no field. */
+static const void *copy_borrowed(const uint8_t *bytes, size_t size, uint8_t **room)
+{
+    uint8_t *copy = *room;
+    if (size == 0) {
+        return NULL;
+    }
+    memcpy(copy, bytes, size);
+    *room += round_up(size);
+    return copy;
+}
+
+static void copy_result(const struct eb_wire_result *in, struct embag_result *out, uint8_t **room)
+{
+    bool has_failed = in->error_code != 0;
+    *out = (struct embag_result){
+        .query = in->query,
+        .status = (enum embag_status)in->error_code,
+        .message = in->error_message,
+    };
+    if (has_failed) {
+        return;
+    }
+    out->type = (enum embag_type)in->type;
+    out->rank = in->shape_count;
+    memcpy(out->shape, in->shape, in->shape_count * sizeof *in->shape);
+    out->missing = in->missing;
+    out->missing_by_query_count = in->missing_by_query_count;
+    out->missing_by_query = in->missing_by_query_count > 0 ? in->missing_by_query : NULL;
+    out->missing_positions =
+        copy_borrowed(in->missing_positions, in->missing_positions_bytes, room);
+    out->values_bytes = in->values_bytes;
+    out->values = in->values_bytes > 0 ? copy_borrowed(in->values, in->values_bytes, room) : *room;
+}
+
+/* Texts and numbers are in the answer's arena already. */
 static bool copy_response(struct eb_lookup_answer *answer, const struct eb_wire_response *response)
 {
-    size_t name_bytes = strlen(response->model) + 1;
-    char *model = eb_arena_take(&answer->arena, name_bytes);
     struct embag_result *results =
         eb_arena_take(&answer->arena, (response->result_count + 1) * sizeof *results);
-    if (model == NULL || results == NULL) {
+    uint8_t *room = eb_arena_take(&answer->arena, count_borrowed(response) + 1);
+    if (results == NULL || room == NULL) {
         return false;
     }
-    memcpy(model, response->model, name_bytes);
     for (size_t i = 0; i < response->result_count; i++) {
-        if (!copy_result(&answer->arena, &response->results[i], &results[i])) {
-            return false;
-        }
+        copy_result(&response->results[i], &results[i], &room);
     }
     answer->answer = (struct embag_answer){
-        .model = model,
+        .model = response->model,
         .version = response->version,
         .result_count = response->result_count,
         .results = results,
+        .queue_us = response->queue_us,
+        .compute_us = response->compute_us,
     };
     return true;
 }

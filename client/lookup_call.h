@@ -25,7 +25,11 @@ struct eb_lookup_label {
 /* What an answer must fit: all that is kept of a request. */
 struct eb_lookup_expected {
     size_t query_count;
+    size_t group_count;
+    const uint32_t *feature_counts; /* [group_count], the outgoing request's */
     bool concat;
+    bool errors_per_query;
+    bool report_missing;
 };
 
 /* A request of `size` bytes from `memory`, which must outlive it, its gRPC prefix written; the
@@ -34,6 +38,10 @@ struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size
 /* Serialises a request behind its gRPC prefix. NULL: *error says why. */
 struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
     const struct eb_lookup_label *label, const struct eb_memory *memory, struct eb_error *error);
+/* What the answer to a request must fit, which has become `outgoing` and is to outlive *expected;
+ * NULL: it has not, and there will be no answer. */
+void eb_lookup_call_expect(const struct embag_request *request, const struct eb_outgoing *outgoing,
+    struct eb_lookup_expected *expected);
 
 /* What is left of a request's timeout, at least 1, as it is sent. */
 void eb_lookup_call_set_timeout(struct eb_outgoing *request, uint64_t timeout_us);
@@ -45,7 +53,8 @@ struct eb_outgoing *eb_lookup_call_encode_cancel(
  * the bytes. NULL: *error is set, INTERNAL where the bytes are no LookupResponse. */
 struct eb_lookup_answer *eb_lookup_call_decode(
     const uint8_t *bytes, size_t size, struct eb_error *error);
-/* Whether it answers a request; its memory is then all its own. false: *error says what the server
+/* Whether it answers a request; its memory is then all its own, and its values have been copied
+ * once, together. false: *error says what the server
  * reports, or is INTERNAL where the answer does not fit the request. */
 bool eb_lookup_call_check(struct eb_lookup_answer *answer,
     const struct eb_lookup_expected *expected, struct eb_error *error);

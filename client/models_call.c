@@ -65,6 +65,8 @@ static bool copy_version(
         .error = in->error,
         .table_count = in->table_count,
         .tables = tables,
+        .state = (enum embag_version_state)in->state,
+        .bytes = in->bytes,
     };
     return true;
 }

@@ -62,7 +62,8 @@ size_t eb_server_bytes(const struct eb_wire_server *server);
 void eb_server_encode(const struct eb_wire_server *server, uint8_t *out);
 
 /* The client's side. Decoders are for answers of a server that is trusted to be one, but whose
- * bytes are guarded all the same. */
+ * bytes are guarded all the same. Values and positions of a lookup's answer stay where they are in
+ * the bytes. */
 size_t eb_lookup_request_bytes(const struct eb_wire_request *request);
 void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *out);
 /* Writes another timeout into `message`, of `size` bytes, which eb_lookup_request_encode has

@@ -1,12 +1,20 @@
 /* LookupResponse. */
 #include "proto/codec.h"
 #include "proto/field.h"
+#include "proto/field_reader.h"
 #include "proto/unpack.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
 #include <assert.h>
 
+#define REQUEST_ID_FIELD 1
+#define MODEL_FIELD 2
+#define VERSION_FIELD 3
+#define RESULTS_FIELD 4
+#define ERROR_CODE_OF_ALL_FIELD 6
+#define ERROR_MESSAGE_OF_ALL_FIELD 7
+#define RETRY_AFTER_MS_FIELD 9
 #define QUEUE_US_FIELD 13
 #define COMPUTE_US_FIELD 14
 
@@ -66,9 +74,9 @@ static void write_before_results(
         eb_field_put_padded(writer, COMPUTE_US_FIELD, response->compute_us);
         eb_field_put_number(writer, MORE_FIELD, response->more);
     }
-    eb_field_put_number(writer, 1, response->request_id);
-    eb_field_put_text(writer, 2, response->model);
-    eb_field_put_number(writer, 3, response->version);
+    eb_field_put_number(writer, REQUEST_ID_FIELD, response->request_id);
+    eb_field_put_text(writer, MODEL_FIELD, response->model);
+    eb_field_put_number(writer, VERSION_FIELD, response->version);
     if (!response->is_timed) {
         eb_field_put_number(writer, MORE_FIELD, response->more);
         eb_field_put_number(writer, QUEUE_US_FIELD, response->queue_us);
@@ -79,9 +87,9 @@ static void write_before_results(
 static void write_after_results(
     struct eb_field_writer *writer, const struct eb_wire_response *response)
 {
-    eb_field_put_number(writer, 6, response->error_code);
-    eb_field_put_text(writer, 7, response->error_message);
-    eb_field_put_number(writer, 9, response->retry_after_ms);
+    eb_field_put_number(writer, ERROR_CODE_OF_ALL_FIELD, response->error_code);
+    eb_field_put_text(writer, ERROR_MESSAGE_OF_ALL_FIELD, response->error_message);
+    eb_field_put_number(writer, RETRY_AFTER_MS_FIELD, response->retry_after_ms);
 }
 
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
@@ -90,7 +98,7 @@ size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
     write_before_results(&counter, response);
     for (size_t i = 0; i < response->result_count; i++) {
         size_t size = result_bytes(&response->results[i]);
-        eb_field_put_length(&counter, 4, size);
+        eb_field_put_length(&counter, RESULTS_FIELD, size);
         counter.bytes += size;
     }
     write_after_results(&counter, response);
@@ -104,7 +112,7 @@ void eb_lookup_response_encode(
     write_before_results(&writer, response);
     for (size_t i = 0; i < response->result_count; i++) {
         const struct eb_wire_result *result = &response->results[i];
-        eb_field_put_length(&writer, 4, result_bytes(result));
+        eb_field_put_length(&writer, RESULTS_FIELD, result_bytes(result));
         write_result_head(&writer, result);
         values_at[i] = out + writer.bytes;
         eb_field_put_content(&writer, result->values, result->values_bytes);
@@ -125,54 +133,157 @@ void eb_lookup_response_set_last(uint8_t *message)
     message[MORE_AT] = 0;
 }
 
-static struct eb_wire_result translate_result(const Embag__V1__BagResult *result)
+/* ---- decoding: by hand, for protobuf-c would copy the values ---- */
+
+/* A string, with the NUL that it lacks on the wire. NULL: the arena is exhausted. */
+static const char *keep_text(
+    struct eb_arena *arena, const struct eb_field_reader *text, struct eb_error *error)
 {
-    bool has_values = result->error_code == 0;
-    return (struct eb_wire_result){
-        .query = result->query,
-        .type = (int32_t)result->type,
-        .shape_count = (uint32_t)result->n_shape,
-        .shape = result->shape,
-        .missing = result->missing,
-        .missing_by_query_count = result->n_missing_by_query,
-        .missing_by_query = result->missing_by_query,
-        .missing_positions = result->missing_positions.data,
-        .missing_positions_bytes = result->missing_positions.len,
-        .error_code = result->error_code,
-        .error_message = result->error_message,
-        .values = has_values ? result->values.data : NULL,
-        .values_bytes = has_values ? result->values.len : 0,
-    };
+    size_t size = eb_field_reader_bytes(text);
+    char *kept = eb_unpack_take(arena, size + 1, 1, error);
+    if (kept) {
+        memcpy(kept, text->at, size);
+    }
+    return kept;
+}
+
+/* What a result holds of a variable number, as it is counted before it is kept. */
+struct result_counts {
+    size_t shape;
+    size_t missing_by_query;
+};
+
+/* All fields of a result but its lists of numbers, which are counted. */
+static bool read_result_field(struct eb_arena *arena, const struct eb_field_read *field,
+    struct eb_wire_result *result, struct result_counts *counts, struct eb_error *error)
+{
+    switch (field->number) {
+    case QUERY_FIELD: result->query = (uint32_t)field->value; break;
+    case TYPE_FIELD: result->type = (int32_t)field->value; break;
+    case SHAPE_FIELD: counts->shape += eb_field_reader_count(field); break;
+    case MISSING_FIELD: result->missing = field->value; break;
+    case MISSING_POSITIONS_FIELD:
+        result->missing_positions = field->data.at;
+        result->missing_positions_bytes = eb_field_reader_bytes(&field->data);
+        break;
+    case ERROR_CODE_FIELD: result->error_code = (uint32_t)field->value; break;
+    case ERROR_MESSAGE_FIELD:
+        result->error_message = keep_text(arena, &field->data, error);
+        return result->error_message != NULL;
+    case MISSING_BY_QUERY_FIELD: counts->missing_by_query += eb_field_reader_count(field); break;
+    case VALUES_FIELD:
+        result->values = field->data.at;
+        result->values_bytes = eb_field_reader_bytes(&field->data);
+        break;
+    default: break;
+    }
+    return true;
+}
+
+/* The result's lists, side by side in memory of their own. */
+static bool keep_numbers(struct eb_arena *arena, struct eb_field_reader reader,
+    const struct result_counts *counts, struct eb_wire_result *result, struct eb_error *error)
+{
+    uint64_t *shape =
+        eb_unpack_take(arena, counts->shape + counts->missing_by_query, sizeof *shape, error);
+    struct eb_field_read field;
+    if (!shape) {
+        return false;
+    }
+    uint64_t *missing = shape + counts->shape;
+    result->shape = shape;
+    result->shape_count = (uint32_t)counts->shape;
+    result->missing_by_query = missing;
+    result->missing_by_query_count = counts->missing_by_query;
+    while (eb_field_reader_next(&reader, &field)) {
+        if (field.number == SHAPE_FIELD) {
+            eb_field_reader_numbers(&field, shape);
+            shape += eb_field_reader_count(&field);
+        } else if (field.number == MISSING_BY_QUERY_FIELD) {
+            eb_field_reader_numbers(&field, missing);
+            missing += eb_field_reader_count(&field);
+        }
+    }
+    return true;
+}
+
+static bool read_result(struct eb_arena *arena, const struct eb_field_reader *bytes,
+    struct eb_wire_result *result, struct eb_error *error)
+{
+    struct eb_field_reader reader = *bytes;
+    struct eb_field_read field;
+    struct result_counts counts = {0};
+    *result = (struct eb_wire_result){.error_message = ""};
+    while (eb_field_reader_next(&reader, &field)) {
+        if (!read_result_field(arena, &field, result, &counts, error)) {
+            return false;
+        }
+    }
+    if (result->error_code != 0) {
+        result->values = NULL;
+        result->values_bytes = 0;
+    }
+    return keep_numbers(arena, *bytes, &counts, result, error);
+}
+
+/* All fields of a response but its results, which are counted. */
+static bool read_response_field(struct eb_arena *arena, const struct eb_field_read *field,
+    struct eb_wire_response *response, struct eb_error *error)
+{
+    switch (field->number) {
+    case REQUEST_ID_FIELD: response->request_id = field->value; break;
+    case MODEL_FIELD:
+        response->model = keep_text(arena, &field->data, error);
+        return response->model != NULL;
+    case VERSION_FIELD: response->version = field->value; break;
+    case RESULTS_FIELD: response->result_count++; break;
+    case MORE_FIELD: response->more = field->value != 0; break;
+    case ERROR_CODE_OF_ALL_FIELD: response->error_code = (uint32_t)field->value; break;
+    case ERROR_MESSAGE_OF_ALL_FIELD:
+        response->error_message = keep_text(arena, &field->data, error);
+        return response->error_message != NULL;
+    case RETRY_AFTER_MS_FIELD: response->retry_after_ms = (uint32_t)field->value; break;
+    case QUEUE_US_FIELD: response->queue_us = (uint32_t)field->value; break;
+    case COMPUTE_US_FIELD: response->compute_us = (uint32_t)field->value; break;
+    default: break;
+    }
+    return true;
+}
+
+static bool read_results(struct eb_arena *arena, struct eb_field_reader reader,
+    struct eb_wire_response *response, struct eb_error *error)
+{
+    struct eb_wire_result *result =
+        eb_unpack_take(arena, response->result_count, sizeof *result, error);
+    struct eb_field_read field;
+    response->results = result;
+    while (result && eb_field_reader_next(&reader, &field)) {
+        if (field.number == RESULTS_FIELD && !read_result(arena, &field.data, result++, error)) {
+            return false;
+        }
+    }
+    return result != NULL;
 }
 
 struct eb_wire_response *eb_lookup_response_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
-    const struct eb_unpack_input input = {
-        &embag__v1__lookup_response__descriptor, bytes, size, eb_unpack_answer_limits};
-    const Embag__V1__LookupResponse *message = eb_unpack_message(arena, &input, error);
-    struct eb_wire_response *response =
-        message ? eb_unpack_take(arena, 1, sizeof *response, error) : NULL;
-    struct eb_wire_result *results =
-        response ? eb_unpack_take(arena, message->n_results, sizeof *results, error) : NULL;
-    if (!results) {
+    if (!eb_guard_check(&embag__v1__lookup_response__descriptor, bytes, size,
+            &eb_unpack_answer_limits, error)) {
         return NULL;
     }
-    for (size_t i = 0; i < message->n_results; i++) {
-        results[i] = translate_result(message->results[i]);
+    struct eb_wire_response *response = eb_unpack_take(arena, 1, sizeof *response, error);
+    if (!response) {
+        return NULL;
     }
-    *response = (struct eb_wire_response){
-        .request_id = message->request_id,
-        .model = message->model,
-        .version = message->version,
-        .error_code = message->error_code,
-        .error_message = message->error_message,
-        .retry_after_ms = message->retry_after_ms,
-        .more = message->more,
-        .queue_us = message->queue_us,
-        .compute_us = message->compute_us,
-        .result_count = message->n_results,
-        .results = results,
-    };
-    return response;
+    struct eb_field_reader reader = eb_field_reader_of(bytes, size);
+    struct eb_field_read field;
+    *response = (struct eb_wire_response){.model = "", .error_message = ""};
+    while (eb_field_reader_next(&reader, &field)) {
+        if (!read_response_field(arena, &field, response, error)) {
+            return NULL;
+        }
+    }
+    reader = eb_field_reader_of(bytes, size);
+    return read_results(arena, reader, response, error) ? response : NULL;
 }

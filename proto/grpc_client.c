@@ -225,6 +225,29 @@ static void refuse_message(struct eb_grpc_client_call *call, enum eb_grpc_read w
     }
 }
 
+/* Reads up to the end of a message, or of the bytes. Returns how many it has read. */
+static size_t read_message(struct eb_grpc_client *client, struct eb_grpc_client_call *call,
+    const uint8_t *bytes, size_t count)
+{
+    const struct eb_grpc_client_handler *handler = client->handler;
+    size_t used = eb_grpc_message_peek(&call->reader, bytes, count);
+    if (used > 0) {
+        handler->on_message(client->context, call, call->user, bytes + EB_GRPC_PREFIX_BYTES,
+            used - EB_GRPC_PREFIX_BYTES);
+        return used;
+    }
+    struct eb_grpc_message message;
+    used = count;
+    enum eb_grpc_read read = eb_grpc_message_read(&call->reader, bytes, &used, &message);
+    if (read == EB_GRPC_READ_MESSAGE) {
+        handler->on_message(client->context, call, call->user, message.bytes, message.size);
+        eb_grpc_message_give(client->memory, &message);
+    } else if (read != EB_GRPC_READ_MORE) {
+        refuse_message(call, read);
+    }
+    return used;
+}
+
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
     const uint8_t *bytes, size_t count, void *context)
 {
@@ -236,17 +259,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
     }
     size_t used = 0;
     while (used < count && !call->is_decided) {
-        struct eb_grpc_message message;
-        size_t step = count - used;
-        enum eb_grpc_read read = eb_grpc_message_read(&call->reader, bytes + used, &step, &message);
-        used += step;
-        if (read == EB_GRPC_READ_MESSAGE) {
-            client->handler->on_message(
-                client->context, call, call->user, message.bytes, message.size);
-            eb_grpc_message_give(client->memory, &message);
-        } else if (read != EB_GRPC_READ_MORE) {
-            refuse_message(call, read);
-        }
+        used += read_message(client, call, bytes + used, count - used);
     }
     return 0;
 }

@@ -17,7 +17,8 @@ struct eb_grpc_client_call; /* opaque */
 struct eb_grpc_client;      /* opaque */
 
 struct eb_grpc_client_handler {
-    /* One whole message; bytes are borrowed for the call. */
+    /* One whole message; bytes are borrowed for the call, from those received where it lies in them
+     * as a whole. */
     void (*on_message)(void *context, struct eb_grpc_client_call *call, void *user,
         const uint8_t *bytes, size_t size);
     /* The call is over and `call` no longer valid. An answer that is no gRPC answer (HTTP error,

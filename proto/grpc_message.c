@@ -32,6 +32,13 @@ static bool grow(struct eb_grpc_reader *reader, size_t bytes)
     return true;
 }
 
+/* The size that a prefix announces. */
+static uint32_t read_size(const uint8_t *prefix)
+{
+    return (uint32_t)prefix[1] << 24 | (uint32_t)prefix[2] << 16 | (uint32_t)prefix[3] << 8 |
+           prefix[4];
+}
+
 /* Judges a complete prefix and takes the first buffer. EB_GRPC_READ_MORE where all is well. */
 static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
 {
@@ -42,8 +49,7 @@ static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
     if (prefix[0] == 1) {
         return EB_GRPC_READ_COMPRESSED;
     }
-    uint32_t size = (uint32_t)prefix[1] << 24 | (uint32_t)prefix[2] << 16 |
-                    (uint32_t)prefix[3] << 8 | prefix[4];
+    uint32_t size = read_size(prefix);
     if (size > reader->bytes_max) {
         return EB_GRPC_READ_TOO_LARGE;
     }
@@ -105,6 +111,16 @@ enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint
     reader->message = (struct eb_grpc_message){0};
     reader->prefix_count = 0;
     return EB_GRPC_READ_MESSAGE;
+}
+
+size_t eb_grpc_message_peek(const struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count)
+{
+    if (reader->prefix_count > 0 || count < EB_GRPC_PREFIX_BYTES || bytes[0] != 0) {
+        return 0;
+    }
+    uint32_t size = read_size(bytes);
+    bool is_whole = size <= count - EB_GRPC_PREFIX_BYTES && size <= reader->bytes_max;
+    return is_whole ? size + (size_t)EB_GRPC_PREFIX_BYTES : 0;
 }
 
 bool eb_grpc_message_is_partial(const struct eb_grpc_reader *reader)

@@ -39,6 +39,11 @@ enum eb_grpc_read {
 /* Reads until a message is complete, at most *count bytes; *count becomes the bytes used. */
 enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint8_t *bytes,
     size_t *count, struct eb_grpc_message *message);
+/* How many of `bytes` are one whole message and its prefix, where the reader is between two: it can
+ * be read where it lies, and the reader need not see it. 0: no such message is there, and
+ * eb_grpc_message_read says what is. */
+size_t eb_grpc_message_peek(
+    const struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count);
 /* Whether a message has begun and not ended. */
 bool eb_grpc_message_is_partial(const struct eb_grpc_reader *reader);
 /* Gives back what a partial message holds; the reader is as new. */

@@ -98,7 +98,7 @@ struct eb_wire_result {
     size_t missing_positions_bytes;
     uint32_t error_code;       /* not 0: the query failed, and values_bytes is 0 */
     const char *error_message; /* encoding: NULL where there is none */
-    const uint8_t *values;     /* decoded: borrowed from the message's bytes or the arena */
+    const uint8_t *values;     /* decoded: borrowed from the message's bytes */
     size_t values_bytes;
 };
 

@@ -204,6 +204,8 @@ static void on_done(const struct embag_completion *completion)
         .done_ns = eb_clock_read_ns(),
         .error = &completion->error,
         .answer_bytes = count_bytes(completion->answer),
+        .queue_us = completion->answer != NULL ? completion->answer->queue_us : 0,
+        .compute_us = completion->answer != NULL ? completion->answer->compute_us : 0,
     };
     if (lane->verify != NULL && completion->answer != NULL) {
         outcome.is_wrong = !eb_load_verify_answer(lane->verify, slot->position, completion->answer);

@@ -27,11 +27,16 @@ static const char usage[] =
     "What is asked\n"
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
     "  --model NAME           the workload's, or the server's only one, unless given\n"
-    "  --workload NAME        dlrm-v2, rm1, rm2, rm3, tbe or rows: all its tables in one request\n"
+    "  --workload NAME        dlrm-v2, rm1, rm2, rm3, tbe, rows, wide-26, wide-200 or wide-856: "
+    "all\n"
+    "                         its tables in one request\n"
     "  --samples N            bags of each of the workload's tables; 1 unless given\n"
     "  --tables A,B,...       these tables in one request, with\n"
     "  --bags N               bags of each; 1 unless given\n"
     "  --indices-per-bag L    rows of each bag; 1 unless given\n"
+    "  --groups               each request's tables as the features of one FeatureGroup, whose\n"
+    "                         answer is one result; else a query for each table\n"
+    "  --priority P           interactive (unless given) or batch, which waits for it\n"
     "  --distribution D       of rows: uniform (unless given), zipf:A or meta2021\n"
     "  --output-type T        f32, f16 or bf16; each table's own unless given\n"
     "  --requests N           different requests, made before the run and sent in turn\n"
@@ -63,6 +68,8 @@ static const char usage[] =
 
 enum { MODE_STREAM = 1, MODE_UNARY = 2 };
 static const char *const modes[] = {"", "stream", "unary", NULL};
+enum { PRIORITY_INTERACTIVE = 1, PRIORITY_BATCH = 2 };
+static const char *const priorities[] = {"", "interactive", "batch", NULL};
 static const char *const output_types[] = {"", "f32", "f16", "bf16", NULL};
 static const enum embag_type output_type_numbers[] = {
     EMBAG_TYPE_UNSPECIFIED, EMBAG_F32, EMBAG_F16, EMBAG_BF16};
@@ -74,8 +81,8 @@ struct given {
     uint64_t samples, bags, indices_per_bag, requests, in_flight, connections, threads;
     uint64_t timeout_us, deadline_us;
     struct eb_flag_integer seed;
-    int mode, output_type;
-    bool is_verified, is_json;
+    int mode, output_type, priority;
+    bool is_grouped, is_verified, is_json;
 };
 
 #define AT(field) offsetof(struct given, field)
@@ -88,6 +95,8 @@ static const struct eb_flag flags[] = {
     {"bags", EB_FLAG_NUMBER, AT(bags), 1, BAGS_MAX, NULL},
     {"indices-per-bag", EB_FLAG_NUMBER, AT(indices_per_bag), 1, INDICES_MAX, NULL},
     {"distribution", EB_FLAG_TEXT, AT(distribution), 0, 0, NULL},
+    {"groups", EB_FLAG_SWITCH, AT(is_grouped), 0, 0, NULL},
+    {"priority", EB_FLAG_CHOICE, AT(priority), 0, 0, priorities},
     {"output-type", EB_FLAG_CHOICE, AT(output_type), 0, 0, output_types},
     {"requests", EB_FLAG_NUMBER, AT(requests), 1, POOL_MAX, NULL},
     {"seed", EB_FLAG_INTEGER, AT(seed), 0, 0, NULL},
@@ -282,6 +291,8 @@ static void read_rest(const struct given *given, struct eb_load_options *out)
     uint64_t fallback = given->deadline_us != 0 ? given->deadline_us : TIMEOUT_US_DEFAULT;
     out->server = given->server;
     out->output_type = output_type_numbers[given->output_type];
+    out->is_grouped = given->is_grouped;
+    out->priority = given->priority == PRIORITY_BATCH ? EMBAG_BATCH : EMBAG_INTERACTIVE;
     out->is_unary = given->mode == MODE_UNARY;
     out->deadline_us = given->deadline_us;
     out->timeout_us = given->timeout_us != 0 ? given->timeout_us : fallback;

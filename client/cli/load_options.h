@@ -29,10 +29,12 @@ struct eb_load_options {
     uint32_t indices_per_bag;           /* of tables given by name */
     struct eb_sampler_distribution distribution;
     enum embag_type output_type; /* unspecified: each table's own */
-    bool is_unary;               /* else on streams */
-    bool is_open;                /* requests are due at `rate`, else `in_flight` at any time */
-    uint64_t in_flight;          /* of all connections; open: the most that may be */
-    double rate;                 /* requests per second */
+    bool is_grouped;             /* all tables in one group, else a query each */
+    enum embag_priority priority;
+    bool is_unary;      /* else on streams */
+    bool is_open;       /* requests are due at `rate`, else `in_flight` at any time */
+    uint64_t in_flight; /* of all connections; open: the most that may be */
+    double rate;        /* requests per second */
     unsigned connection_count;
     unsigned thread_count; /* that send and receive, each with its share of the connections */
     double duration_s;     /* that is measured */

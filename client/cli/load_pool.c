@@ -6,6 +6,7 @@
 /* Requests without --requests: so many that their rows do not fit a cache, in bounded memory. */
 #define COUNT_DEFAULT 4096
 #define INDICES_BUDGET (UINT64_C(16) * 1024 * 1024)
+#define QUERIES_BUDGET (UINT64_C(512) * 1024) /* of all requests, some 90 MiB */
 /* What one query may ask for, as the kernels count. */
 #define INDICES_MAX (UINT64_C(1) << 24)
 
@@ -13,6 +14,11 @@ static bool refuse(const char *why)
 {
     (void)fprintf(stderr, "embag-load: %s\n", why);
     return false;
+}
+
+static uint64_t find_least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
 static bool measure(struct eb_load_pool *pool, const struct eb_load_options *options)
@@ -25,8 +31,9 @@ static bool measure(struct eb_load_pool *pool, const struct eb_load_options *opt
         }
         pool->request_indices += indices;
     }
-    uint64_t fitting = INDICES_BUDGET / pool->request_indices;
-    fitting = fitting > COUNT_DEFAULT ? COUNT_DEFAULT : fitting > 0 ? fitting : 1;
+    uint64_t fitting = find_least(
+        INDICES_BUDGET / pool->request_indices, QUERIES_BUDGET / pool->target->table_count);
+    fitting = fitting > 0 ? find_least(fitting, COUNT_DEFAULT) : 1;
     pool->count = options->pool_count != 0 ? options->pool_count : fitting;
     return true;
 }
@@ -40,6 +47,16 @@ static bool take_memory(struct eb_load_pool *pool)
     pool->offsets = calloc(pool->bag_count * tables, sizeof *pool->offsets);
     return (pool->requests != NULL && pool->queries != NULL && pool->indices != NULL &&
                pool->offsets != NULL) ||
+           refuse("no memory for the requests: give a smaller --requests");
+}
+
+static bool take_group_memory(struct eb_load_pool *pool)
+{
+    uint64_t tables = pool->target->table_count;
+    pool->groups = calloc(pool->count, sizeof *pool->groups);
+    pool->features = calloc(tables, sizeof *pool->features);
+    pool->lengths = calloc(pool->bag_count * tables, sizeof *pool->lengths);
+    return (pool->groups != NULL && pool->features != NULL && pool->lengths != NULL) ||
            refuse("no memory for the requests: give a smaller --requests");
 }
 
@@ -85,7 +102,37 @@ static void fill(struct eb_load_pool *pool, const struct eb_load_options *option
             .query_count = target->table_count,
             .output_type = options->output_type,
             .timeout_us = options->timeout_us,
+            .priority = options->priority,
         };
+    }
+}
+
+/* Each request's queries as one group: their indices lie behind one another already. */
+static void group(struct eb_load_pool *pool)
+{
+    const struct eb_load_target *target = pool->target;
+    for (uint32_t i = 0; i < target->table_count; i++) {
+        pool->features[i] = target->tables[i].name;
+        for (uint32_t bag = 0; bag < pool->bag_count; bag++) {
+            pool->lengths[(uint64_t)i * pool->bag_count + bag] =
+                (int32_t)target->tables[i].indices_per_bag;
+        }
+    }
+    for (uint64_t i = 0; i < pool->count; i++) {
+        const int64_t *indices = pool->indices + i * pool->request_indices;
+        const uint64_t bags = (uint64_t)target->table_count * pool->bag_count;
+        pool->groups[i] = (struct embag_group){
+            .features = pool->features,
+            .feature_count = target->table_count,
+            .bags = pool->bag_count,
+            .values = {indices, pool->request_indices, sizeof *indices},
+            .lengths = {pool->lengths, bags, sizeof *pool->lengths},
+            .reduction = EMBAG_SUM,
+        };
+        pool->requests[i].queries = NULL;
+        pool->requests[i].query_count = 0;
+        pool->requests[i].groups = &pool->groups[i];
+        pool->requests[i].group_count = 1;
     }
 }
 
@@ -94,11 +141,15 @@ bool eb_load_pool_init(struct eb_load_pool *pool, const struct eb_load_options *
 {
     *pool = (struct eb_load_pool){
         .target = target, .bag_count = options->bag_count, .output_type = options->output_type};
-    if (!measure(pool, options) || !take_memory(pool)) {
+    if (!measure(pool, options) || !take_memory(pool) ||
+        (options->is_grouped && !take_group_memory(pool))) {
         eb_load_pool_deinit(pool);
         return false;
     }
     fill(pool, options);
+    if (options->is_grouped) {
+        group(pool);
+    }
     return true;
 }
 
@@ -106,6 +157,9 @@ void eb_load_pool_deinit(struct eb_load_pool *pool)
 {
     free(pool->requests);
     free(pool->queries);
+    free(pool->groups);
+    free(pool->features);
+    free(pool->lengths);
     free(pool->indices);
     free(pool->offsets);
     *pool = (struct eb_load_pool){0};

@@ -12,7 +12,10 @@ struct eb_load_pool {
     enum embag_type output_type;    /* unspecified: each table's own */
     uint64_t count;                 /* of requests */
     struct embag_request *requests; /* [count] */
-    struct embag_query *queries;    /* [count][tables] */
+    struct embag_query *queries;    /* [count][tables]; with groups what they mean */
+    struct embag_group *groups;     /* [count]; NULL where queries are sent */
+    const char **features;          /* [tables] of every group */
+    int32_t *lengths;               /* [tables][bag_count] of every group */
     int64_t *indices;               /* of all requests, one behind the other */
     int64_t *offsets;               /* of all tables: [tables][bag_count] */
     uint64_t request_indices;       /* of one request */

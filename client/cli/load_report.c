@@ -11,15 +11,17 @@ static double quantile_us(const struct eb_load_result *result, double quantile)
     return eb_load_histogram_quantile_us(&result->stats.latency, quantile);
 }
 
-static double mean_answer_bytes(const struct eb_load_stats *stats)
+/* Of what all answers together have. */
+static double per_answer(const struct eb_load_stats *stats, uint64_t sum)
 {
-    return stats->by_status[0] > 0 ? (double)stats->answer_bytes / (double)stats->by_status[0] : 0;
+    return stats->by_status[0] > 0 ? (double)sum / (double)stats->by_status[0] : 0;
 }
 
 static void print_load(FILE *out, const struct eb_load_options *options)
 {
-    (void)fprintf(out, "%s, %u connection%s, ", options->is_unary ? "unary" : "stream",
-        options->connection_count, options->connection_count == 1 ? "" : "s");
+    (void)fprintf(out, "%s, %s%u connection%s, ", options->is_unary ? "unary" : "stream",
+        options->priority == EMBAG_BATCH ? "batch priority, " : "", options->connection_count,
+        options->connection_count == 1 ? "" : "s");
     if (options->sweep.step_count > 0) {
         (void)fprintf(
             out, "open load of %g to %g requests/s", options->sweep.from, options->sweep.to);
@@ -35,11 +37,12 @@ void eb_load_report_subject(FILE *out, const struct eb_load_subject *subject)
 {
     const struct eb_load_options *options = subject->options;
     (void)fprintf(out,
-        "model %s, version %" PRIu64 ": %" PRIu32 " table%s, %" PRIu32 " bag%s of each, %" PRIu64
+        "model %s, version %" PRIu64 ": %" PRIu32 " table%s%s, %" PRIu32 " bag%s of each, %" PRIu64
         " rows per request, %s; %" PRIu64 " different requests\n",
         eb_output_printable(subject->target->model).bytes, subject->target->version,
         subject->target->table_count, subject->target->table_count == 1 ? "" : "s",
-        options->bag_count, options->bag_count == 1 ? "" : "s", subject->pool->request_indices,
+        options->is_grouped ? " as one group" : "", options->bag_count,
+        options->bag_count == 1 ? "" : "s", subject->pool->request_indices,
         options->distribution.text, subject->pool->count);
     print_load(out, options);
 }
@@ -118,7 +121,9 @@ void eb_load_report_result(
             eb_load_histogram_quantile_us(&stats->late, 0.5),
             eb_load_histogram_quantile_us(&stats->late, 0.99));
     }
-    (void)fprintf(out, "%.0f bytes of values per answer\n", mean_answer_bytes(stats));
+    (void)fprintf(out, "at the server, mean: %.0f us before pooling, %.0f us pooling\n",
+        per_answer(stats, stats->queue_us), per_answer(stats, stats->compute_us));
+    (void)fprintf(out, "%.0f bytes of values per answer\n", per_answer(stats, stats->answer_bytes));
     if (subject->options->deadline_us > 0) {
         (void)fprintf(out, "within %" PRIu64 " us: %.1f answers/s\n", subject->options->deadline_us,
             eb_load_run_good_per_s(result));
@@ -161,7 +166,7 @@ json_t *eb_load_report_result_json(const struct eb_load_result *result)
 {
     const struct eb_load_stats *stats = &result->stats;
     return json_pack("{s:f, s:I, s:I, s:f, s:f, s:I, s:o, s:I, s:I, s:I, s:b,"
-                     " s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                     " s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
         "seconds", result->seconds, "requests", (json_int_t)eb_load_stats_requests(stats),
         "answers", (json_int_t)stats->by_status[0], "requests_per_s",
         eb_load_run_answers_per_s(result), "goodput_per_s", eb_load_run_good_per_s(result),
@@ -172,7 +177,8 @@ json_t *eb_load_report_result_json(const struct eb_load_result *result)
         quantile_us(result, 0.9), "p99_us", quantile_us(result, 0.99), "p999_us",
         quantile_us(result, 0.999), "max_us", eb_load_histogram_max_us(&stats->latency),
         "late_p99_us", eb_load_histogram_quantile_us(&stats->late, 0.99), "answer_bytes",
-        mean_answer_bytes(stats));
+        per_answer(stats, stats->answer_bytes), "queue_us", per_answer(stats, stats->queue_us),
+        "compute_us", per_answer(stats, stats->compute_us));
 }
 
 /* null where there is none. */
@@ -185,7 +191,7 @@ static json_t *settings_json(const struct eb_load_subject *subject)
 {
     const struct eb_load_options *options = subject->options;
     return json_pack("{s:s, s:s, s:I, s:o, s:I, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f,"
-                     " s:I, s:I, s:I, s:I, s:b}",
+                     " s:I, s:I, s:I, s:I, s:b, s:b, s:s}",
         "server", options->server, "model", subject->target->model, "version",
         (json_int_t)subject->target->version, "workload",
         text_or_null(options->workload != NULL ? options->workload->name : NULL), "tables",
@@ -197,7 +203,8 @@ static json_t *settings_json(const struct eb_load_subject *subject)
         "duration_s", options->duration_s, "warmup_s", options->warmup_s, "timeout_us",
         (json_int_t)options->timeout_us, "deadline_us", (json_int_t)options->deadline_us, "seed",
         (json_int_t)options->seed, "pool", (json_int_t)subject->pool->count, "verified",
-        (int)options->is_verified);
+        (int)options->is_verified, "groups", (int)options->is_grouped, "priority",
+        options->priority == EMBAG_BATCH ? "batch" : "interactive");
 }
 
 json_t *eb_load_report_json(

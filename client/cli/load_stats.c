@@ -23,6 +23,8 @@ static void add_due(struct eb_load_stats *stats, const struct eb_load_window *wi
     }
     eb_load_histogram_add(&stats->latency, outcome->done_ns - outcome->due_ns);
     stats->answer_bytes += outcome->answer_bytes;
+    stats->queue_us += outcome->queue_us;
+    stats->compute_us += outcome->compute_us;
     stats->good_count += is_good(window, outcome);
 }
 
@@ -52,6 +54,8 @@ void eb_load_stats_merge(struct eb_load_stats *stats, const struct eb_load_stats
     stats->unsent_count += other->unsent_count;
     stats->wrong_count += other->wrong_count;
     stats->answer_bytes += other->answer_bytes;
+    stats->queue_us += other->queue_us;
+    stats->compute_us += other->compute_us;
     stats->window_answers += other->window_answers;
     stats->window_good += other->window_good;
     if (stats->first_error.status == EMBAG_OK) {

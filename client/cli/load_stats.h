@@ -24,9 +24,11 @@ struct eb_load_stats {
     uint64_t unsent_count;                    /* due, but never sent */
     uint64_t wrong_count;                     /* answers that --verify found wrong, of any time */
     uint64_t answer_bytes;                    /* values of all answers */
-    uint64_t window_answers;                  /* that came within the window, whenever due */
-    uint64_t window_good;                     /* those within the deadline */
-    struct embag_error first_error;           /* status EMBAG_OK: none */
+    uint64_t queue_us;                        /* of all answers, as the server says */
+    uint64_t compute_us;
+    uint64_t window_answers;        /* that came within the window, whenever due */
+    uint64_t window_good;           /* those within the deadline */
+    struct embag_error first_error; /* status EMBAG_OK: none */
 };
 
 /* How one request ended. */
@@ -36,6 +38,8 @@ struct eb_load_outcome {
     uint64_t done_ns;
     const struct embag_error *error; /* status EMBAG_OK: it was answered */
     uint64_t answer_bytes;
+    uint32_t queue_us;
+    uint32_t compute_us;
     bool is_wrong;
 };
 

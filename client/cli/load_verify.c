@@ -15,10 +15,27 @@ static enum eb_type find_output_type(const struct eb_load_pool *pool)
     return pool->output_type == EMBAG_TYPE_UNSPECIFIED ? EB_F32 : (enum eb_type)pool->output_type;
 }
 
-static uint64_t result_bytes(const struct eb_load_pool *pool, uint32_t table)
+static uint64_t table_row_bytes(const struct eb_load_pool *pool, uint32_t table)
 {
-    return (uint64_t)pool->bag_count * pool->target->tables[table].column_count *
-           eb_type_bytes(find_output_type(pool));
+    return pool->target->tables[table].column_count * eb_type_bytes(find_output_type(pool));
+}
+
+static uint32_t count_results(const struct eb_load_pool *pool)
+{
+    return pool->groups != NULL ? 1 : pool->target->table_count;
+}
+
+/* Of one bag of a result: a group's has all tables' rows side by side. */
+static uint64_t result_row_bytes(const struct eb_load_pool *pool, uint32_t result)
+{
+    if (pool->groups == NULL) {
+        return table_row_bytes(pool, result);
+    }
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < pool->target->table_count; i++) {
+        bytes += table_row_bytes(pool, i);
+    }
+    return bytes;
 }
 
 /* One query to be computed: its rows side by side in a table of their own, in its order. */
@@ -30,6 +47,8 @@ struct gathering {
     float *rows;
     int64_t *positions;
     void *scratch;
+    uint8_t *out;
+    uint64_t out_stride_bytes; /* from one bag's to the next one's */
 };
 
 static void gather_rows(struct gathering *gathering)
@@ -42,7 +61,7 @@ static void gather_rows(struct gathering *gathering)
     }
 }
 
-static bool pool_rows(struct gathering *gathering, const struct eb_table *table, uint8_t *out)
+static bool pool_rows(struct gathering *gathering, const struct eb_table *table)
 {
     const struct eb_bag_ops *ops = eb_bag_ops_find("ref");
     const struct embag_integers *offsets = &gathering->query->offsets;
@@ -67,15 +86,21 @@ static bool pool_rows(struct gathering *gathering, const struct eb_table *table,
     job.scratch = gathering->scratch;
     is_good = eb_bag_check(ops, &query, &extent, &job, &fault);
     assert(is_good);
-    job.out = out;
-    job.out_stride_bytes = extent.result_row_bytes;
+    job.out = gathering->out;
+    job.out_stride_bytes = gathering->out_stride_bytes;
     eb_bag_pool(ops, &job, 0, job.bag_count);
     return true;
 }
 
+/* The place of a query's answer. */
+struct place {
+    uint8_t *out;
+    uint64_t stride_bytes;
+};
+
 /* What the query's answer should be. false: no memory. */
-static bool compute_query(
-    const struct eb_load_pool *pool, const struct embag_query *query, uint64_t version, void *out)
+static bool compute_query(const struct eb_load_pool *pool, const struct embag_query *query,
+    uint64_t version, const struct place *place)
 {
     uint32_t position = (uint32_t)((size_t)(query - pool->queries) % pool->target->table_count);
     const struct eb_load_table *target = &pool->target->tables[position];
@@ -87,6 +112,8 @@ static bool compute_query(
         .column_count = target->column_count,
         .rows = calloc(count * target->column_count, sizeof(float)),
         .positions = calloc(count, sizeof(int64_t)),
+        .out = place->out,
+        .out_stride_bytes = place->stride_bytes,
     };
     bool is_done = false;
     if (gathering.rows != NULL && gathering.positions != NULL) {
@@ -100,7 +127,7 @@ static bool compute_query(
             .unknown_row = -1,
         };
         gather_rows(&gathering);
-        is_done = pool_rows(&gathering, &table, out);
+        is_done = pool_rows(&gathering, &table);
     }
     free(gathering.rows);
     free(gathering.positions);
@@ -111,12 +138,14 @@ static bool compute_query(
 static bool compute_answer(
     const struct eb_load_pool *pool, uint64_t position, uint64_t version, uint8_t *out)
 {
-    const struct embag_request *request = &pool->requests[position];
-    for (uint32_t i = 0; i < request->query_count; i++) {
-        if (!compute_query(pool, &request->queries[i], version, out)) {
+    const struct embag_query *queries = pool->queries + position * pool->target->table_count;
+    const bool is_grouped = pool->groups != NULL;
+    for (uint32_t i = 0; i < pool->target->table_count; i++) {
+        const struct place place = {out, result_row_bytes(pool, i)};
+        if (!compute_query(pool, &queries[i], version, &place)) {
             return false;
         }
-        out += result_bytes(pool, i);
+        out += is_grouped ? table_row_bytes(pool, i) : place.stride_bytes * pool->bag_count;
     }
     return true;
 }
@@ -137,7 +166,7 @@ bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_poo
 {
     *verify = (struct eb_load_verify){.pool = pool, .version = pool->target->version};
     for (uint32_t i = 0; i < pool->target->table_count; i++) {
-        verify->answer_bytes += result_bytes(pool, i);
+        verify->answer_bytes += table_row_bytes(pool, i) * pool->bag_count;
     }
     uint64_t fitting = KEPT_BYTES_MAX / verify->answer_bytes;
     verify->kept_count = pool->count < fitting ? pool->count : fitting;
@@ -166,12 +195,12 @@ static bool equals(
     const struct eb_load_verify *verify, const struct embag_answer *answer, const uint8_t *expected)
 {
     const struct eb_load_pool *pool = verify->pool;
-    if (answer->result_count != pool->target->table_count) {
+    if (answer->result_count != count_results(pool)) {
         return false;
     }
-    for (uint32_t i = 0; i < pool->target->table_count; i++) {
+    for (uint32_t i = 0; i < answer->result_count; i++) {
         const struct embag_result *result = &answer->results[i];
-        uint64_t bytes = result_bytes(pool, i);
+        uint64_t bytes = result_row_bytes(pool, i) * pool->bag_count;
         if (result->query != i || (enum eb_type)result->type != find_output_type(pool) ||
             result->missing != 0 || result->rank == 0 || result->shape[0] != pool->bag_count ||
             result->values_bytes != bytes || memcmp(result->values, expected, bytes) != 0) {

@@ -21,6 +21,9 @@ static const struct eb_workload workloads[] = {
     {"rm3", 10, 32, NULL, NULL, 2000000, 20},
     {"tbe", 32, 128, NULL, NULL, 100000, 20},
     {"rows", 1, 64, NULL, NULL, 16000000, 1},
+    {"wide-26", 26, 64, NULL, NULL, 1000, 3},
+    {"wide-200", 200, 64, NULL, NULL, 1000, 3},
+    {"wide-856", 856, 64, NULL, NULL, 1000, 3},
 };
 
 const struct eb_workload *eb_workload_find(const char *name)
@@ -35,7 +38,7 @@ const struct eb_workload *eb_workload_find(const char *name)
 
 const char *eb_workload_names(void)
 {
-    return "dlrm-v2, rm1, rm2, rm3, tbe, rows";
+    return "dlrm-v2, rm1, rm2, rm3, tbe, rows, wide-26, wide-200, wide-856";
 }
 
 uint64_t eb_workload_rows(const struct eb_workload *workload, uint32_t table, uint64_t scale)
@@ -54,11 +57,14 @@ uint32_t eb_workload_indices_per_bag(const struct eb_workload *workload, uint32_
 
 void eb_workload_table_name(uint32_t table, char out[EB_WORKLOAD_TABLE_NAME_BYTES])
 {
-    assert(table < 100);
-    out[0] = 't';
-    out[1] = (char)('0' + table / 10);
-    out[2] = (char)('0' + table % 10);
-    out[3] = '\0';
+    assert(table < EB_WORKLOAD_TABLES_MAX);
+    *out++ = 't';
+    if (table >= 100) {
+        *out++ = (char)('0' + table / 100);
+    }
+    *out++ = (char)('0' + table / 10 % 10);
+    *out++ = (char)('0' + table % 10);
+    *out = '\0';
 }
 
 /* The finaliser of splitmix64. */

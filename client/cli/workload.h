@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "t00" and its end. */
-#define EB_WORKLOAD_TABLE_NAME_BYTES 4
+/* "t00", or more digits, and its end. */
+#define EB_WORKLOAD_TABLE_NAME_BYTES 6
+#define EB_WORKLOAD_TABLES_MAX 1000
 
 /* A workload's tables, all f32 of one dim. Where an array is NULL all tables are alike. */
 struct eb_workload {
@@ -29,7 +30,7 @@ const char *eb_workload_names(void);
 /* Rows of a table when row counts are divided by `scale`, which is at least 1. */
 uint64_t eb_workload_rows(const struct eb_workload *workload, uint32_t table, uint64_t scale);
 uint32_t eb_workload_indices_per_bag(const struct eb_workload *workload, uint32_t table);
-/* "t00", "t01", ...; no workload has more than 100 tables. */
+/* "t00", "t01", ... "t100", ...; `table` is below EB_WORKLOAD_TABLES_MAX. */
 void eb_workload_table_name(uint32_t table, char out[EB_WORKLOAD_TABLE_NAME_BYTES]);
 
 /* What the values of one version of a table are derived from. */

@@ -18,7 +18,7 @@ from table_files import Table, write_model
 
 FIGURES = ('requests', 'answers', 'requests_per_s', 'goodput_per_s', 'mean_us', 'p50_us', 'p90_us',
            'p99_us', 'p999_us', 'max_us', 'answer_bytes', 'seconds')
-COUNTS = ('errors', 'unsent', 'lost', 'wrong', 'late_p99_us')
+COUNTS = ('errors', 'unsent', 'lost', 'wrong', 'late_p99_us', 'queue_us', 'compute_us')
 SHORT = ('--duration', '0.4', '--warmup', '0.1')
 SECONDS = 120
 
@@ -36,13 +36,13 @@ def load(address, *arguments):
 
 
 class LoadTest(unittest.TestCase):
-    """A server of two workloads, made small, and of a table of another type."""
+    """A server of three workloads, made small, and of a table of another type."""
 
     @classmethod
     def setUpClass(cls):
         cls.repository = Repository()
         cls.addClassCleanup(cls.repository.remove)
-        for workload, scale in (('dlrm-v2', '1000000'), ('rows', '10000')):
+        for workload, scale in (('dlrm-v2', '1000000'), ('rows', '10000'), ('wide-200', '100')):
             subprocess.run([served.EMBAG, 'make-model', '--workload', workload, '--scale', scale,
                             cls.repository.path], check=True, capture_output=True, timeout=60)
         write_model(cls.repository.path, 'small', 1,
@@ -70,6 +70,8 @@ class LoadTest(unittest.TestCase):
         self.assertEqual((figures['errors'], figures['errors_by_code'], figures['wrong']),
                          (0, {}, 0))
         self.assertEqual(figures['requests'], figures['answers'] + figures['unsent'])
+        # The server's time is a part of it.
+        self.assertLessEqual(figures['queue_us'] + figures['compute_us'], figures['mean_us'])
         times = [figures[key] for key in ('p50_us', 'p90_us', 'p99_us', 'p999_us', 'max_us')]
         self.assertEqual(times, sorted(times))
 
@@ -96,6 +98,24 @@ class Runs(LoadTest):
                                'zipf:1.05')
         self.check(figures)
         self.assertEqual(figures['answer_bytes'], 5 * 26 * 128 * 2)
+
+    def test_measures_and_verifies_all_tables_as_one_group(self):
+        for arguments, size in ((('dlrm-v2', '--samples', '3'), 3 * 26 * 128 * 4),
+                                (('dlrm-v2', '--samples', '3', '--output-type', 'bf16'),
+                                 3 * 26 * 128 * 2),
+                                (('wide-200', '--mode', 'unary'), 200 * 64 * 4)):
+            with self.subTest(arguments=arguments):
+                figures = self.measure('--workload', *arguments, '--groups', '--verify',
+                                       '--in-flight', '4', '--requests', '16')
+                self.check(figures)
+                self.assertIs(figures['groups'], True)
+                self.assertEqual(figures['answer_bytes'], size)
+
+    def test_sends_with_the_priority_that_was_asked_for(self):
+        for priority in ('interactive', 'batch'):
+            figures = self.measure('--workload', 'rows', '--priority', priority, '--in-flight', '2')
+            self.check(figures)
+            self.assertEqual((figures['priority'], figures['groups']), (priority, False))
 
     def test_measures_tables_by_name(self):
         figures = self.measure('--model', 'small', '--tables', 'half', '--bags', '3',
@@ -213,7 +233,7 @@ class Ends(LoadTest):
         np.save(path, table)
         server = Embagd(repository.path).wait_ready()
         self.addCleanup(server.stop)
-        for verify, expected in ((('--verify',), 1), ((), 0)):
+        for verify, expected in ((('--verify',), 1), (('--verify', '--groups'), 1), ((), 0)):
             status, out, messages = load(
                 server.address, '--json', '--workload', 'rows', '--requests', '64', *SHORT, *verify)
             self.assertEqual(status, expected, messages)
@@ -246,7 +266,8 @@ class Refusals(LoadTest):
     def test_names_all_its_flags(self):
         status, out, _ = load('x', '--help')
         self.assertEqual(status, 0)
-        for flag in ('--workload', '--in-flight', '--rate', '--sweep', '--verify', '--deadline-us'):
+        for flag in ('--workload', '--in-flight', '--rate', '--sweep', '--verify', '--deadline-us',
+                     '--groups', '--priority'):
             self.assertIn(flag, out)
 
 

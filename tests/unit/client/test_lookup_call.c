@@ -12,6 +12,17 @@
 
 #include <cmocka.h>
 
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+
+static unsigned allocation_count; /* of the memory that answers are made of */
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    allocation_count++;
+    return __real_aligned_alloc(alignment, bytes);
+}
+
 static const struct embag_query two_queries[2] = {{.table = "a"}, {.table = "b"}};
 static const struct embag_request two = {.model = "m", .queries = two_queries, .query_count = 2};
 
@@ -19,19 +30,29 @@ static const struct embag_request two = {.model = "m", .queries = two_queries, .
 static struct eb_lookup_answer *read_back(const struct embag_request *request,
     struct eb_wire_result *results, size_t count, struct eb_error *error)
 {
-    uint8_t *values_at[8];
-    const struct eb_wire_response response = {
-        .model = "m", .version = 3, .error_message = "", .result_count = count, .results = results};
+    uint8_t *values_at[16];
+    const struct eb_wire_response response = {.model = "m",
+        .version = 3,
+        .error_message = "",
+        .queue_us = 40,
+        .compute_us = 500,
+        .result_count = count,
+        .results = results};
     size_t size = eb_lookup_response_bytes(&response);
     uint8_t *bytes = malloc(size + 1);
     assert_non_null(bytes);
     eb_lookup_response_encode(&response, bytes, values_at);
-    const struct eb_lookup_expected expected = {request->query_count, request->concat};
+    struct eb_lookup_expected expected;
+    const struct eb_lookup_label label = {0};
+    struct eb_outgoing *outgoing = eb_lookup_call_encode(request, &label, &eb_memory_heap, error);
+    assert_non_null(outgoing);
+    eb_lookup_call_expect(request, outgoing, &expected);
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, error);
     if (answer != NULL && !eb_lookup_call_check(answer, &expected, error)) {
         eb_lookup_call_free(answer);
         answer = NULL;
     }
+    eb_outgoing_drop(outgoing);
     free(bytes);
     return answer;
 }
@@ -54,6 +75,8 @@ static void reads_results_that_fit_the_request(void **state)
     assert_non_null(answer);
     assert_string_equal(answer->answer.model, "m");
     assert_int_equal(answer->answer.version, 3);
+    assert_int_equal(answer->answer.queue_us, 40);
+    assert_int_equal(answer->answer.compute_us, 500);
     assert_int_equal(answer->answer.results[1].query, 1);
     assert_int_equal(answer->answer.results[1].missing, 4);
     assert_null(answer->answer.results[1].missing_by_query);
@@ -107,6 +130,150 @@ static void takes_one_result_for_all_when_concatenated(void **state)
     }
 }
 
+static const char *const features[] = {"a", "b"};
+static const struct embag_group two_features[1] = {{.features = features, .feature_count = 2}};
+static const struct embag_request mixed = {
+    .queries = two_queries, .query_count = 2, .groups = two_features, .group_count = 1};
+
+static void reads_the_result_of_a_group_behind_those_of_queries(void **state)
+{
+    (void)state;
+    static const uint64_t missing[] = {0, 3};
+    struct eb_wire_result results[] = {GOOD(0), GOOD(1), GOOD(2)};
+    struct eb_error error;
+    results[2].missing = 3;
+    results[2].missing_by_query = missing;
+    results[2].missing_by_query_count = 2;
+    struct eb_lookup_answer *answer = read_back(&mixed, results, 3, &error);
+    assert_non_null(answer);
+    const struct embag_result *last = &answer->answer.results[2];
+    assert_int_equal(last->query, 2);
+    assert_int_equal(last->missing_by_query_count, 2);
+    assert_memory_equal(last->missing_by_query, missing, sizeof missing);
+    assert_memory_equal(last->values, values, sizeof values);
+    eb_lookup_call_free(answer);
+    for (size_t count = 0; count < 2; count++) {
+        results[2].missing_by_query_count = count;
+        assert_null(read_back(&mixed, results, 3, &error));
+        assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    }
+    results[2].missing_by_query_count = 2;
+    assert_null(read_back(&mixed, results, 2, &error));
+}
+
+static void tells_what_is_wrong_with_one_query_where_that_was_wanted(void **state)
+{
+    (void)state;
+    struct eb_wire_result results[] = {
+        GOOD(0), {.query = 1, .error_code = 5, .error_message = "no such table"}};
+    struct embag_request request = two;
+    struct eb_error error;
+    assert_null(read_back(&request, results, 2, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    request.errors_per_query = true;
+    struct eb_lookup_answer *answer = read_back(&request, results, 2, &error);
+    assert_non_null(answer);
+    const struct embag_result *read = answer->answer.results;
+    assert_int_equal(read[0].status, EMBAG_OK);
+    assert_string_equal(read[0].message, "");
+    assert_int_equal(read[1].status, EMBAG_NOT_FOUND);
+    assert_string_equal(read[1].message, "no such table");
+    assert_true(read[1].type == EMBAG_TYPE_UNSPECIFIED && read[1].rank == 0);
+    assert_int_equal(read[1].values_bytes, 0);
+    eb_lookup_call_free(answer);
+}
+
+static void says_where_missing_indices_stand_where_that_was_wanted(void **state)
+{
+    (void)state;
+    static const uint32_t positions[] = {1, 70000};
+    struct eb_wire_result results[] = {GOOD(0), GOOD(1)};
+    struct embag_request request = two;
+    struct eb_error error;
+    results[1].missing = 2;
+    results[1].missing_positions = (const uint8_t *)positions;
+    results[1].missing_positions_bytes = sizeof positions;
+    assert_null(read_back(&request, results, 2, &error));
+    request.report_missing = true;
+    struct eb_lookup_answer *answer = read_back(&request, results, 2, &error);
+    assert_non_null(answer);
+    assert_null(answer->answer.results[0].missing_positions);
+    assert_memory_equal(answer->answer.results[1].missing_positions, positions, sizeof positions);
+    eb_lookup_call_free(answer);
+    for (size_t bytes = 0; bytes < sizeof positions; bytes++) {
+        results[1].missing_positions_bytes = bytes;
+        assert_null(read_back(&request, results, 2, &error));
+        assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    }
+}
+
+/* Results of 1, 3, 5, ... bytes, so that none would be aligned by chance. */
+static void aligns_the_values_of_every_result(void **state)
+{
+    (void)state;
+    enum { COUNT = 8 };
+    static const uint8_t bytes[] = "0123456789abcdef";
+    struct eb_wire_result results[COUNT];
+    struct embag_query queries[COUNT] = {{.table = "t"}};
+    uint64_t shapes[COUNT];
+    struct eb_error error;
+    for (unsigned i = 0; i < COUNT; i++) {
+        queries[i].table = "t";
+        shapes[i] = i == 4 ? 0 : 2 * i + 1;
+        results[i] = (struct eb_wire_result){.query = i,
+            .type = EMBAG_U8,
+            .shape_count = 1,
+            .shape = &shapes[i],
+            .values = bytes,
+            .values_bytes = shapes[i]};
+    }
+    const struct embag_request request = {.queries = queries, .query_count = COUNT};
+    struct eb_lookup_answer *answer = read_back(&request, results, COUNT, &error);
+    assert_non_null(answer);
+    for (unsigned i = 0; i < COUNT; i++) {
+        const struct embag_result *result = &answer->answer.results[i];
+        assert_non_null(result->values);
+        assert_int_equal((uintptr_t)result->values % 16, 0);
+        assert_int_equal(result->values_bytes, shapes[i]);
+        assert_memory_equal(result->values, bytes, shapes[i]);
+    }
+    eb_lookup_call_free(answer);
+}
+
+/* However many there are: their structs, which grow by doubling, and all values in one piece. */
+static void takes_memory_for_all_results_at_once(void **state)
+{
+    (void)state;
+    enum { COUNT = 400, BYTES = 4096 };
+    static struct eb_wire_result results[COUNT];
+    static uint8_t *values_at[COUNT];
+    static const uint8_t bytes[BYTES];
+    static const uint64_t bags[] = {BYTES};
+    const struct eb_wire_response response = {
+        .model = "m", .error_message = "", .result_count = COUNT, .results = results};
+    const struct eb_lookup_expected expected = {.query_count = COUNT};
+    struct eb_error error;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        results[i] = (struct eb_wire_result){.query = i,
+            .type = EMBAG_U8,
+            .shape_count = 1,
+            .shape = bags,
+            .values = bytes,
+            .values_bytes = BYTES};
+    }
+    size_t size = eb_lookup_response_bytes(&response);
+    uint8_t *message = malloc(size);
+    assert_non_null(message);
+    eb_lookup_response_encode(&response, message, values_at);
+    allocation_count = 0;
+    struct eb_lookup_answer *answer = eb_lookup_call_decode(message, size, &error);
+    assert_non_null(answer);
+    assert_true(eb_lookup_call_check(answer, &expected, &error));
+    assert_in_range(allocation_count, 1, 6);
+    eb_lookup_call_free(answer);
+    free(message);
+}
+
 /* What the server's side of the codec understands of a request. */
 static struct eb_wire_request *decode_request(
     struct eb_arena *arena, const struct embag_request *request, struct eb_outgoing **outgoing)
@@ -147,7 +314,10 @@ static void sends_every_field(void **state)
         .queries = &query,
         .query_count = 1,
         .output_type = EMBAG_F16,
-        .concat = true};
+        .concat = true,
+        .priority = EMBAG_BATCH,
+        .errors_per_query = true,
+        .report_missing = true};
     struct eb_arena arena;
     struct eb_outgoing *outgoing = NULL;
     eb_arena_init(&arena, &eb_memory_heap);
@@ -156,7 +326,10 @@ static void sends_every_field(void **state)
     assert_string_equal(wire->model, "m");
     assert_int_equal(wire->version, 9);
     assert_int_equal(wire->output_type, EMBAG_F16);
-    assert_true(wire->concat);
+    assert_true(wire->concat && wire->errors_per_query && wire->report_missing);
+    assert_int_equal(wire->priority, 1);
+    assert_int_equal(wire->request_id, 70000);
+    assert_int_equal(wire->timeout_us, 2500);
     const struct eb_wire_query *seen = &wire->queries[0];
     assert_int_equal(seen->reduction, EMBAG_SQRTN);
     assert_int_equal(seen->missing, EMBAG_MISSING_SKIP);
@@ -171,6 +344,87 @@ static void sends_every_field(void **state)
     assert_memory_equal(seen->weights, weights, sizeof weights);
     eb_outgoing_drop(outgoing);
     eb_arena_deinit(&arena);
+}
+
+static void sends_every_field_of_a_group(void **state)
+{
+    (void)state;
+    const int32_t indices[] = {1, 2, 3};
+    const int64_t offsets[] = {0, 1, 3};
+    const int32_t lengths[] = {1, 2};
+    const double weights[] = {0.5, 1, 2};
+    const struct embag_group groups[] = {
+        {.features = features,
+            .feature_count = 2,
+            .bags = 1,
+            .values = {indices, 3, 4},
+            .offsets = {offsets, 3, 8},
+            .weights = weights,
+            .weights_count = 3,
+            .weights_type = EMBAG_F64,
+            .reduction = EMBAG_SQRTN,
+            .missing = EMBAG_MISSING_ZERO},
+        {.name = "g", .bags = 2, .lengths = {lengths, 2, 4}},
+    };
+    const struct embag_request request = {
+        .queries = two_queries, .query_count = 2, .groups = groups, .group_count = 2};
+    struct eb_arena arena;
+    struct eb_outgoing *outgoing = NULL;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 100000);
+    const struct eb_wire_request *wire = decode_request(&arena, &request, &outgoing);
+    assert_int_equal(wire->query_count, 2);
+    assert_int_equal(wire->group_count, 2);
+    assert_int_equal(wire->priority, 0);
+    const struct eb_wire_group *seen = wire->groups;
+    assert_string_equal(seen->name, "");
+    assert_int_equal(seen->feature_count, 2);
+    assert_string_equal(seen->features[1], "b");
+    assert_int_equal(seen->bags, 1);
+    assert_int_equal(seen->values.width, 4);
+    assert_memory_equal(seen->values.data, indices, sizeof indices);
+    assert_int_equal(seen->offsets.width, 8);
+    assert_memory_equal(seen->offsets.data, offsets, sizeof offsets);
+    assert_memory_equal(seen->weights, weights, sizeof weights);
+    assert_int_equal(seen->weights_type, EMBAG_F64);
+    assert_int_equal(seen->reduction, EMBAG_SQRTN);
+    assert_int_equal(seen->missing, EMBAG_MISSING_ZERO);
+    assert_string_equal(seen[1].name, "g");
+    assert_int_equal(seen[1].lengths.width, 4);
+    assert_memory_equal(seen[1].lengths.data, lengths, sizeof lengths);
+    eb_outgoing_drop(outgoing);
+    eb_arena_deinit(&arena);
+}
+
+static void refuses_arrays_that_are_none(void **state)
+{
+    (void)state;
+    static const int64_t numbers[2];
+    static const char *const holes[] = {"a", NULL};
+    const struct embag_group groups[] = {
+        {.feature_count = 1},
+        {.features = holes, .feature_count = 2},
+        {.values = {NULL, 1, 8}},
+        {.values = {numbers, 1, 2}},
+        {.lengths = {numbers, 2, 8}},
+        {.offsets = {NULL, 1, 4}},
+        {.weights_count = 1, .weights_type = EMBAG_F32},
+        {.weights = numbers, .weights_count = 1},
+    };
+    const struct eb_lookup_label label = {0};
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        const struct embag_request request = {.groups = &groups[i], .group_count = 1};
+        struct eb_error error = {.status = EB_STATUS_OK};
+        assert_null(eb_lookup_call_encode(&request, &label, &eb_memory_heap, &error));
+        assert_int_equal(error.status, EB_STATUS_INVALID_ARGUMENT);
+        assert_memory_equal(error.text, "groups[0]: ", 11);
+    }
+    const struct embag_request absent[] = {{.query_count = 1}, {.group_count = 1}};
+    for (size_t i = 0; i < 2; i++) {
+        struct eb_error error = {.status = EB_STATUS_OK};
+        assert_null(eb_lookup_call_encode(&absent[i], &label, &eb_memory_heap, &error));
+        assert_int_equal(error.status, EB_STATUS_INVALID_ARGUMENT);
+    }
 }
 
 static void says_the_layout_of_empty_arrays(void **state)
@@ -204,7 +458,14 @@ int main(void)
         cmocka_unit_test(reads_results_that_fit_the_request),
         cmocka_unit_test(rejects_results_that_do_not_fit_the_request),
         cmocka_unit_test(takes_one_result_for_all_when_concatenated),
+        cmocka_unit_test(reads_the_result_of_a_group_behind_those_of_queries),
+        cmocka_unit_test(tells_what_is_wrong_with_one_query_where_that_was_wanted),
+        cmocka_unit_test(says_where_missing_indices_stand_where_that_was_wanted),
+        cmocka_unit_test(aligns_the_values_of_every_result),
+        cmocka_unit_test(takes_memory_for_all_results_at_once),
         cmocka_unit_test(sends_every_field),
+        cmocka_unit_test(sends_every_field_of_a_group),
+        cmocka_unit_test(refuses_arrays_that_are_none),
         cmocka_unit_test(says_the_layout_of_empty_arrays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

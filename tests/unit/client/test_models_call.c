@@ -31,6 +31,7 @@ static struct eb_models_list *read_back(size_t rank, size_t cut_bytes, struct eb
         {.version = 8,
             .state = EB_WIRE_STATE_SERVING,
             .error = "",
+            .bytes = 8192,
             .table_count = 2,
             .tables = tables},
     };
@@ -62,7 +63,10 @@ static void describes_versions_and_tables(void **state)
     assert_false(model->versions[0].serving);
     assert_string_equal(model->versions[0].error, "deep.npy: cut off");
     assert_int_equal(model->versions[0].table_count, 0);
+    assert_int_equal(model->versions[0].state, EMBAG_STATE_FAILED);
     assert_true(model->versions[1].serving);
+    assert_int_equal(model->versions[1].state, EMBAG_STATE_SERVING);
+    assert_int_equal(model->versions[1].bytes, 8192);
     assert_int_equal(model->versions[1].table_count, 2);
     const struct embag_table *tables = model->versions[1].tables;
     assert_string_equal(tables[0].name, "flat");

@@ -78,7 +78,22 @@ static void knows_the_workloads(void **state)
     assert_null(eb_workload_find("dlrm"));
 }
 
-static void names_tables_by_two_digits(void **state)
+static void has_models_of_so_many_tables(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t tables;
+    } wide[] = {{"wide-26", 26}, {"wide-200", 200}, {"wide-856", 856}};
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        const struct eb_workload *workload = eb_workload_find(wide[i].name);
+        assert_non_null(workload);
+        assert_int_equal(workload->table_count, wide[i].tables);
+        assert_non_null(strstr(eb_workload_names(), wide[i].name));
+    }
+}
+
+static void names_tables_by_two_digits_or_more(void **state)
 {
     (void)state;
     char name[EB_WORKLOAD_TABLE_NAME_BYTES];
@@ -86,6 +101,12 @@ static void names_tables_by_two_digits(void **state)
     assert_string_equal(name, "t00");
     eb_workload_table_name(25, name);
     assert_string_equal(name, "t25");
+    eb_workload_table_name(99, name);
+    assert_string_equal(name, "t99");
+    eb_workload_table_name(100, name);
+    assert_string_equal(name, "t100");
+    eb_workload_table_name(855, name);
+    assert_string_equal(name, "t855");
 }
 
 int main(void)
@@ -95,7 +116,8 @@ int main(void)
         cmocka_unit_test(gives_values_as_published),
         cmocka_unit_test(fills_a_row_of_any_length_with_its_values),
         cmocka_unit_test(knows_the_workloads),
-        cmocka_unit_test(names_tables_by_two_digits),
+        cmocka_unit_test(has_models_of_so_many_tables),
+        cmocka_unit_test(names_tables_by_two_digits_or_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

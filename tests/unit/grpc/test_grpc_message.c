@@ -56,6 +56,30 @@ static void reads_messages_cut_anywhere(void **state)
     frames_deinit(&wire);
 }
 
+static void sees_whole_messages_where_they_lie(void **state)
+{
+    (void)state;
+    struct lender lender;
+    struct eb_grpc_reader reader = make_reader(&lender, 7);
+    const uint8_t wire[] = {0, 0, 0, 0, 7, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0, 0, 8};
+    const uint8_t empty[] = {0, 0, 0, 0, 0, 9};
+    const uint8_t large[] = {0, 0, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8};
+    const uint8_t packed[] = {1, 0, 0, 0, 1, 9};
+    for (size_t count = 0; count < 12; ++count) {
+        assert_int_equal(eb_grpc_message_peek(&reader, wire, count), 0);
+    }
+    assert_int_equal(eb_grpc_message_peek(&reader, wire, 12), 12);
+    assert_int_equal(eb_grpc_message_peek(&reader, wire, sizeof wire), 12);
+    assert_int_equal(eb_grpc_message_peek(&reader, empty, sizeof empty), 5);
+    assert_int_equal(eb_grpc_message_peek(&reader, large, sizeof large), 0);
+    assert_int_equal(eb_grpc_message_peek(&reader, packed, sizeof packed), 0);
+    struct eb_grpc_message message;
+    size_t step = 1;
+    assert_int_equal(eb_grpc_message_read(&reader, wire, &step, &message), EB_GRPC_READ_MORE);
+    assert_int_equal(eb_grpc_message_peek(&reader, wire, sizeof wire), 0);
+    eb_grpc_message_discard(&reader);
+}
+
 static void takes_memory_as_bytes_arrive(void **state)
 {
     (void)state;
@@ -140,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_messages_cut_anywhere),
+        cmocka_unit_test(sees_whole_messages_where_they_lie),
         cmocka_unit_test(takes_memory_as_bytes_arrive),
         cmocka_unit_test(refuses_bad_prefixes),
         cmocka_unit_test(reports_every_failing_allocation),

@@ -31,6 +31,8 @@ static void has_defaults_for_all_but_what_is_asked(void **state)
     assert_int_equal(options.deadline_us, 0);
     assert_int_equal(options.distribution.law, EB_SAMPLER_UNIFORM);
     assert_false(options.is_unary || options.is_open || options.is_json || options.is_verified);
+    assert_false(options.is_grouped);
+    assert_int_equal(options.priority, EMBAG_INTERACTIVE);
     assert_true(options.duration_s == 10 && options.warmup_s == 1);
 }
 
@@ -57,6 +59,17 @@ static void reads_what_the_user_says(void **state)
     assert_true(options.is_unary && options.is_open && options.is_json && options.is_verified);
     assert_true(fabs(options.rate - 1500.5) < 1e-9);
     assert_true(options.duration_s == 0.5 && options.warmup_s == 0);
+}
+
+static void reads_how_tables_are_asked_for(void **state)
+{
+    (void)state;
+    struct eb_load_options options = read("--workload wide-856 --groups --priority batch");
+    assert_true(options.is_grouped);
+    assert_int_equal(options.priority, EMBAG_BATCH);
+    assert_int_equal(options.workload->table_count, 856);
+    assert_int_equal(read("--tables a --priority interactive").priority, EMBAG_INTERACTIVE);
+    assert_true(read("--tables a,b --groups").is_grouped);
 }
 
 static void reads_a_sweep(void **state)
@@ -98,7 +111,8 @@ static void refuses_what_makes_no_sense(void **state)
         "--workload rows --sweep 0:2:3", "--workload rows --sweep 1:2:3x",
         "--workload rows --sweep 1:2:-3", "--workload rows --sweep 1:2:3 --rate 5",
         "--workload rows --svg x.svg", "--workload rows --distribution zipf:0",
-        "--workload rows --output-type i8", "--workload rows --requests 0",
+        "--workload rows --output-type i8", "--workload rows --priority low",
+        "--workload rows --groups=yes", "--workload wide-27", "--workload rows --requests 0",
         "--workload rows --seed x", "--workload rows --timeout-us 0",
         "--workload rows --deadline-us 60000001", "--workload rows extra", "--workload"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -125,6 +139,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_defaults_for_all_but_what_is_asked),
         cmocka_unit_test(reads_what_the_user_says),
+        cmocka_unit_test(reads_how_tables_are_asked_for),
         cmocka_unit_test(reads_a_sweep),
         cmocka_unit_test(takes_a_thread_for_every_64_connections),
         cmocka_unit_test(refuses_what_makes_no_sense),

@@ -48,6 +48,38 @@ static void asks_all_tables_in_each_request(void **state)
     eb_load_target_deinit(&target);
 }
 
+static void asks_all_tables_as_one_group(void **state)
+{
+    (void)state;
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    static const int32_t lengths[] = {5, 5, 5, 5, 5, 5};
+    load_fixture_make(&options, &target, &pool,
+        "--tables b,a --bags 3 --indices-per-bag 5 --requests 10 --groups --priority batch");
+    for (uint64_t i = 0; i < pool.count; i++) {
+        const struct embag_request *request = &pool.requests[i];
+        const struct embag_group *group = request->groups;
+        assert_int_equal(request->query_count, 0);
+        assert_int_equal(request->group_count, 1);
+        assert_int_equal(request->priority, EMBAG_BATCH);
+        assert_int_equal(group->feature_count, 2);
+        assert_string_equal(group->features[0], "b");
+        assert_string_equal(group->features[1], "a");
+        assert_int_equal(group->bags, 3);
+        assert_int_equal(group->values.count, 30);
+        assert_int_equal(group->lengths.count, 6);
+        assert_memory_equal(group->lengths.data, lengths, sizeof lengths);
+        for (unsigned n = 0; n < 30; n++) {
+            assert_in_range(((const int64_t *)group->values.data)[n], 0, n < 15 ? 6 : 99);
+        }
+    }
+    assert_ptr_not_equal(
+        pool.requests[0].groups->values.data, pool.requests[1].groups->values.data);
+    eb_load_pool_deinit(&pool);
+    eb_load_target_deinit(&target);
+}
+
 static void draws_other_rows_for_each_request_and_seed(void **state)
 {
     (void)state;
@@ -79,6 +111,25 @@ static void keeps_to_its_memory_unless_told(void **state)
     eb_load_target_deinit(&target);
     load_fixture_make(&options, &target, &pool, "--tables a");
     assert_int_equal(pool.count, 4096);
+    eb_load_pool_deinit(&pool);
+    eb_load_target_deinit(&target);
+}
+
+/* A query takes memory too, however few its indices are. */
+static void keeps_to_its_memory_with_many_tables(void **state)
+{
+    (void)state;
+    enum { TABLES = 400 };
+    char words[2 * TABLES + 16] = "--tables a";
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    for (unsigned i = 1; i < TABLES; i++) {
+        memcpy(words + strlen(words), ",a", sizeof ",a");
+    }
+    load_fixture_make(&options, &target, &pool, words);
+    assert_int_equal(target.table_count, TABLES);
+    assert_int_equal(pool.count, 512 * 1024 / TABLES);
     eb_load_pool_deinit(&pool);
     eb_load_target_deinit(&target);
 }
@@ -115,8 +166,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asks_all_tables_in_each_request),
+        cmocka_unit_test(asks_all_tables_as_one_group),
         cmocka_unit_test(draws_other_rows_for_each_request_and_seed),
         cmocka_unit_test(keeps_to_its_memory_unless_told),
+        cmocka_unit_test(keeps_to_its_memory_with_many_tables),
         cmocka_unit_test(refuses_what_the_server_lacks),
         cmocka_unit_test(refuses_queries_that_no_server_takes),
     };

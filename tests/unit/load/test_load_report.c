@@ -35,6 +35,8 @@ static struct told *make(const char *words)
     stats->by_status[0] = 10;
     stats->by_status[EMBAG_UNAVAILABLE] = 1;
     stats->answer_bytes = 480;
+    stats->queue_us = 1250;
+    stats->compute_us = 30;
     stats->window_answers = 8;
     stats->window_good = 4;
     stats->first_error = (struct embag_error){.status = EMBAG_UNAVAILABLE, .text = "gone \033[m"};
@@ -72,6 +74,8 @@ static void gives_figures_and_settings_as_json(void **state)
     assert_in_range((unsigned)number(object, "p99_us"), 9900, 10000);
     assert_true(number(object, "max_us") == 10000);
     assert_true(number(object, "answer_bytes") == 48);
+    assert_true(number(object, "queue_us") == 125);
+    assert_true(number(object, "compute_us") == 3);
     assert_true(number(object, "rate") == 100);
     assert_true(number(object, "deadline_us") == 5000);
     assert_true(number(json_object_get(object, "errors_by_code"), "UNAVAILABLE") == 1);
@@ -112,10 +116,31 @@ static void tells_people_what_was_measured(void **state)
     assert_contains(text, "UNAVAILABLE: 1");
     assert_contains(text, "the first: gone \\x1b[m");
     assert_contains(text, "48 bytes of values per answer");
+    assert_contains(text, "at the server, mean: 125 us before pooling, 3 us pooling");
     assert_null(strstr(text, "WRONG"));
     assert_null(strstr(text, "interrupted"));
     free(text);
     drop(told);
+}
+
+static void tells_how_tables_were_asked_for(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"--tables a,b", "--tables a,b --groups --priority batch"};
+    for (unsigned i = 0; i < 2; i++) {
+        struct told *told = make(words[i]);
+        json_t *object = eb_load_report_json(&told->subject, &told->result);
+        assert_non_null(object);
+        assert_int_equal(json_is_true(json_object_get(object, "groups")), i);
+        assert_string_equal(json_string_value(json_object_get(object, "priority")),
+            i == 0 ? "interactive" : "batch");
+        json_decref(object);
+        char *text = print(told);
+        assert_contains(text, i == 0 ? "2 tables, 1 bag" : "2 tables as one group, 1 bag");
+        assert_contains(text, i == 0 ? "stream, 1 conn" : "stream, batch priority, 1 conn");
+        free(text);
+        drop(told);
+    }
 }
 
 static void tells_people_what_went_wrong(void **state)
@@ -155,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_figures_and_settings_as_json),
         cmocka_unit_test(tells_people_what_was_measured),
+        cmocka_unit_test(tells_how_tables_were_asked_for),
         cmocka_unit_test(tells_people_what_went_wrong),
         cmocka_unit_test(tells_people_when_requests_were_sent_late),
     };

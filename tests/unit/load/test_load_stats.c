@@ -28,6 +28,8 @@ static void add(
         .done_ns = done_ns,
         .error = &error,
         .answer_bytes = status == EMBAG_OK ? 100 : 0,
+        .queue_us = 3,
+        .compute_us = 40,
     };
     eb_load_stats_add(stats, &window, &outcome);
 }
@@ -44,6 +46,8 @@ static void counts_what_was_due_in_the_window(void **state)
     assert_int_equal(stats->by_status[0], 2);
     assert_int_equal(stats->latency.max_ns, 401);
     assert_int_equal(stats->answer_bytes, 200);
+    assert_int_equal(stats->queue_us, 6);
+    assert_int_equal(stats->compute_us, 80);
     /* By when they came: the first two. */
     assert_int_equal(stats->window_answers, 2);
     free(stats);
@@ -115,6 +119,8 @@ static void merges_all_counts(void **state)
     assert_int_equal(one->window_answers, 2);
     assert_int_equal(one->window_good, 2);
     assert_int_equal(one->answer_bytes, 200);
+    assert_int_equal(one->queue_us, 6);
+    assert_int_equal(one->compute_us, 80);
     assert_int_equal(one->first_error.status, EMBAG_INTERNAL);
     free(one);
     free(two);

@@ -23,6 +23,7 @@ struct case_of_two {
     struct eb_load_pool pool;
     struct eb_load_verify verify;
     uint8_t values[2][VALUES_A * sizeof(float)];
+    uint8_t grouped[(VALUES_A + VALUES_B) * sizeof(float)]; /* both tables', side by side */
     struct embag_result results[2];
     struct embag_answer answer;
 };
@@ -30,7 +31,7 @@ struct case_of_two {
 /* Sums of these few multiples of 1/128 are exact, in whatever order. */
 static void fill_result(struct case_of_two *one, uint64_t position, unsigned table)
 {
-    const struct embag_query *query = &one->pool.requests[position].queries[table];
+    const struct embag_query *query = &one->pool.queries[2 * position + table];
     struct embag_result *result = &one->results[table];
     const int64_t *indices = query->indices.data;
     unsigned columns = table == 0 ? 4 : 3;
@@ -62,6 +63,24 @@ static void answer(
         one->results[i] = (struct embag_result){.type = type};
         fill_result(one, position, i);
     }
+}
+
+/* The same answer as one group's. */
+static void answer_grouped(struct case_of_two *one, uint64_t position)
+{
+    const size_t row_bytes[] = {4 * sizeof(float), 3 * sizeof(float)};
+    uint8_t *at = one->grouped;
+    answer(one, position, 9, EMBAG_F32);
+    for (unsigned i = 0; i < BAGS; i++) {
+        for (unsigned table = 0; table < 2; table++) {
+            memcpy(at, one->values[table] + i * row_bytes[table], row_bytes[table]);
+            at += row_bytes[table];
+        }
+    }
+    one->answer.result_count = 1;
+    one->results[0].shape[1] = 7;
+    one->results[0].values = one->grouped;
+    one->results[0].values_bytes = sizeof one->grouped;
 }
 
 static struct case_of_two *make(const char *words)
@@ -137,6 +156,25 @@ static void sees_every_bit_that_is_wrong(void **state)
     drop(one);
 }
 
+static void compares_what_was_asked_as_one_group(void **state)
+{
+    (void)state;
+    struct case_of_two *one = make(WORDS " --groups");
+    for (uint64_t position = 0; position < 5; position++) {
+        answer_grouped(one, position);
+        assert_true(eb_load_verify_answer(&one->verify, position, &one->answer));
+        assert_false(eb_load_verify_answer(&one->verify, (position + 1) % 5, &one->answer));
+    }
+    for (size_t i = 0; i < sizeof one->grouped; i++) {
+        one->grouped[i] ^= 1;
+        assert_false(eb_load_verify_answer(&one->verify, 4, &one->answer));
+        one->grouped[i] ^= 1;
+    }
+    answer(one, 4, 9, EMBAG_F32);
+    assert_false(eb_load_verify_answer(&one->verify, 4, &one->answer));
+    drop(one);
+}
+
 static void sees_a_wrong_form(void **state)
 {
     (void)state;
@@ -163,6 +201,7 @@ int main(void)
         cmocka_unit_test(takes_the_answer_of_another_version),
         cmocka_unit_test(takes_other_types_rounded_as_the_kernels_do),
         cmocka_unit_test(sees_every_bit_that_is_wrong),
+        cmocka_unit_test(compares_what_was_asked_as_one_group),
         cmocka_unit_test(sees_a_wrong_form),
     };
     return cmocka_run_group_tests_name("load_verify", tests, NULL, NULL);

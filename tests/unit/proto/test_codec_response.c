@@ -361,6 +361,112 @@ static void leaves_out_values_of_a_query_that_failed(void **state)
     eb_arena_deinit(&arena);
 }
 
+/* Of values the fewer copies the better: the answer of a large lookup is megabytes. */
+static void leaves_values_where_they_lie(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[] = {0x22, 8, 0x3A, 4, 9, 0, 0, 0, 0x7A, 0, 0x22, 4, 0x7A, 2, 8, 7};
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 4096);
+    const struct eb_wire_response *read =
+        eb_lookup_response_decode(&arena, bytes, sizeof bytes, &error);
+    assert_non_null(read);
+    assert_ptr_equal(read->results[0].missing_positions, bytes + 4);
+    assert_int_equal(read->results[0].missing_positions_bytes, 4);
+    assert_int_equal(read->results[0].values_bytes, 0);
+    assert_ptr_equal(read->results[1].values, bytes + 14);
+    assert_int_equal(read->results[1].values_bytes, 2);
+    eb_arena_deinit(&arena);
+}
+
+/* A list may come packed, number by number, and in pieces; what is not known is skipped. */
+static void reads_lists_in_every_form(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[] = {0x22, 24, 0x18, 0x80, 0x01, 0x1A, 3, 1, 0xAC, 0x02, 0x58, 6,
+        0xA5, 0x06, 0, 0, 0, 0, 0x5A, 1, 7, 0x18, 0, 0x7A, 1, 'v'};
+    static const uint64_t expected[] = {128, 1, 300, 0};
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 4096);
+    const struct eb_wire_response *read =
+        eb_lookup_response_decode(&arena, bytes, sizeof bytes, &error);
+    assert_non_null(read);
+    assert_int_equal(read->result_count, 1);
+    assert_int_equal(read->results[0].shape_count, 4);
+    assert_memory_equal(read->results[0].shape, expected, sizeof expected);
+    assert_int_equal(read->results[0].missing_by_query_count, 2);
+    assert_int_equal(read->results[0].missing_by_query[0], 6);
+    assert_int_equal(read->results[0].missing_by_query[1], 7);
+    assert_int_equal(read->results[0].values_bytes, 1);
+    eb_arena_deinit(&arena);
+}
+
+static bool lies_within(const uint8_t *piece, size_t piece_size, const uint8_t *bytes, size_t size)
+{
+    return piece_size == 0 || (piece >= bytes && piece_size <= size - (size_t)(piece - bytes));
+}
+
+/* Reads what may be an answer; what it borrows must be of the bytes. */
+static bool reads_within(const uint8_t *bytes, size_t size)
+{
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, (size_t)1 << 20);
+    const struct eb_wire_response *read = eb_lookup_response_decode(&arena, bytes, size, &error);
+    for (size_t i = 0; read && i < read->result_count; ++i) {
+        const struct eb_wire_result *result = &read->results[i];
+        assert_true(lies_within(result->values, result->values_bytes, bytes, size));
+        assert_true(
+            lies_within(result->missing_positions, result->missing_positions_bytes, bytes, size));
+    }
+    eb_arena_deinit(&arena);
+    return read != NULL;
+}
+
+static void reads_or_refuses_whatever_a_byte_becomes(void **state)
+{
+    (void)state;
+    struct eb_wire_result results[] = {
+        {.query = 1,
+            .type = 1,
+            .shape_count = 4,
+            .shape = shape,
+            .missing = 2,
+            .missing_by_query_count = 3,
+            .missing_by_query = missing,
+            .missing_positions = (const uint8_t *)"\1\0\0\0\2\0\0\0",
+            .missing_positions_bytes = 8,
+            .values = (const uint8_t *)"01234567",
+            .values_bytes = 8},
+        {.query = 2, .error_code = 5, .error_message = "no"},
+    };
+    const struct eb_wire_response response = {.request_id = 3,
+        .model = "m",
+        .error_message = "x",
+        .is_timed = true,
+        .result_count = 2,
+        .results = results};
+    uint8_t *values_at[2];
+    size_t size = 0;
+    size_t read_count = 0;
+    uint8_t *bytes = encode(&response, &size, values_at);
+    for (size_t at = 0; at < size; ++at) {
+        const uint8_t was = bytes[at];
+        for (unsigned value = 0; value < 256; ++value) {
+            bytes[at] = (uint8_t)value;
+            read_count += reads_within(bytes, size);
+        }
+        bytes[at] = was;
+    }
+    assert_in_range(read_count, size, 256 * size - 1);
+    free(bytes);
+}
+
 static void refuses_answers_that_are_none(void **state)
 {
     (void)state;
@@ -386,6 +492,9 @@ int main(void)
         cmocka_unit_test(leaves_gaps_for_values),
         cmocka_unit_test(decodes_what_it_encodes_whatever_allocation_fails),
         cmocka_unit_test(leaves_out_values_of_a_query_that_failed),
+        cmocka_unit_test(leaves_values_where_they_lie),
+        cmocka_unit_test(reads_lists_in_every_form),
+        cmocka_unit_test(reads_or_refuses_whatever_a_byte_becomes),
         cmocka_unit_test(refuses_answers_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
