@@ -17,6 +17,7 @@ struct eb_codec_limits {
 struct eb_decode_failure {
     struct eb_error error;
     uint64_t request_id; /* of the request; 0 where it could not be told */
+    bool cancel;         /* the request's, likewise */
     bool undecodable;    /* the bytes are no message: a stream that carries them ends */
 };
 

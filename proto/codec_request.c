@@ -333,6 +333,7 @@ struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const u
         message ? translate_request(arena, message, limits, &failure->error) : NULL;
     if (!request) {
         failure->request_id = eb_guard_find_varint(bytes, size, 1);
+        failure->cancel = eb_guard_find_varint(bytes, size, 10) != 0;
         failure->undecodable = failure->error.status == EB_STATUS_INTERNAL;
     }
     return request;

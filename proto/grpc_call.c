@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BACKLOG_BYTES_MIN 4096
+/* Of a piece of a backlog, head included; each is twice as large as the one before. */
+#define PIECE_BYTES_MIN 4096
+#define PIECE_BYTES_MAX 131072
 #define ANSWER_PROGRESS_BYTES 65536 /* that must move within answer_stall_ms_max */
 #define STATIC_FIELD (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
@@ -27,6 +29,14 @@ static const nghttp2_nv response_fields[] = {
 };
 
 #define RESPONSE_FIELD_COUNT (sizeof(response_fields) / sizeof(response_fields[0]))
+
+struct eb_grpc_piece {
+    struct eb_grpc_piece *next;
+    size_t capacity;
+    size_t first; /* of the bytes that are left */
+    size_t end;
+    uint8_t room[];
+};
 
 /* The fields that end a call, and room for the texts that are not constant. */
 struct trailers {
@@ -93,19 +103,33 @@ static void credit(struct eb_grpc_call *call, size_t bytes)
     }
 }
 
-static void give_backlog(struct eb_grpc_call *call, struct eb_grpc_backlog *backlog)
+static void give_piece(struct eb_grpc_call *call, struct eb_grpc_piece *piece)
 {
-    if (backlog->bytes) {
-        const struct eb_memory *memory = call->connection->memory;
-        memory->give(memory->context, backlog->bytes, backlog->capacity);
+    const struct eb_memory *memory = call->connection->memory;
+    memory->give(memory->context, piece, sizeof(*piece) + piece->capacity);
+}
+
+static struct eb_grpc_piece *pop_piece(struct eb_grpc_backlog *backlog)
+{
+    struct eb_grpc_piece *piece = backlog->head;
+    backlog->head = piece->next;
+    if (!backlog->head) {
+        backlog->tail = NULL;
     }
-    *backlog = (struct eb_grpc_backlog){0};
+    return piece;
+}
+
+static void give_backlog(struct eb_grpc_call *call)
+{
+    while (call->backlog.head) {
+        give_piece(call, pop_piece(&call->backlog));
+    }
 }
 
 static void drop_input(struct eb_grpc_call *call)
 {
     eb_grpc_message_discard(&call->reader);
-    give_backlog(call, &call->backlog);
+    give_backlog(call);
     if (call->held_bytes > 0) {
         credit(call, call->held_bytes);
     }
@@ -338,29 +362,46 @@ static size_t parse(struct eb_grpc_call *call, const uint8_t *bytes, size_t coun
     return used;
 }
 
+/* Adds an empty piece. false: no memory. */
+static bool add_piece(struct eb_grpc_call *call)
+{
+    struct eb_grpc_backlog *backlog = &call->backlog;
+    const struct eb_memory *memory = call->connection->memory;
+    size_t bytes = PIECE_BYTES_MIN;
+    if (backlog->tail) {
+        bytes = 2 * (sizeof(*backlog->tail) + backlog->tail->capacity);
+        bytes = bytes < PIECE_BYTES_MAX ? bytes : PIECE_BYTES_MAX;
+    }
+    struct eb_grpc_piece *piece = memory->take(memory->context, bytes);
+    if (!piece) {
+        return false;
+    }
+    *piece = (struct eb_grpc_piece){.capacity = bytes - sizeof(*piece)};
+    if (backlog->tail) {
+        backlog->tail->next = piece;
+    } else {
+        backlog->head = piece;
+    }
+    backlog->tail = piece;
+    return true;
+}
+
 /* Appends to the backlog. false: no memory. */
 static bool keep(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
     struct eb_grpc_backlog *backlog = &call->backlog;
-    size_t kept = backlog->end - backlog->first;
-    if (backlog->capacity - backlog->end < count) {
-        const struct eb_memory *memory = call->connection->memory;
-        struct eb_grpc_backlog larger = {.capacity = 2 * (kept + count), .end = kept};
-        if (larger.capacity < BACKLOG_BYTES_MIN) {
-            larger.capacity = BACKLOG_BYTES_MIN;
-        }
-        larger.bytes = memory->take(memory->context, larger.capacity);
-        if (!larger.bytes) {
+    while (count > 0) {
+        size_t room = backlog->tail ? backlog->tail->capacity - backlog->tail->end : 0;
+        size_t step = room < count ? room : count;
+        if (room == 0 && !add_piece(call)) {
             return false;
         }
-        if (kept > 0) {
-            memcpy(larger.bytes, backlog->bytes + backlog->first, kept);
-        }
-        give_backlog(call, backlog);
-        *backlog = larger;
+        struct eb_grpc_piece *tail = backlog->tail;
+        memcpy(tail->room + tail->end, bytes, step);
+        tail->end += step;
+        bytes += step;
+        count -= step;
     }
-    memcpy(backlog->bytes + backlog->end, bytes, count);
-    backlog->end += count;
     return true;
 }
 
@@ -372,7 +413,7 @@ void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t c
         credit(call, count);
         return;
     }
-    size_t used = call->backlog.bytes ? 0 : parse(call, bytes, count);
+    size_t used = call->backlog.head ? 0 : parse(call, bytes, count);
     if (used < count && !call->finished && !keep(call, bytes + used, count - used)) {
         refuse_message(call, EB_GRPC_READ_NO_MEMORY);
     }
@@ -381,7 +422,7 @@ void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t c
 /* Delivers the end once all messages before it are delivered. */
 static void deliver_end(struct eb_grpc_call *call)
 {
-    if (!call->peer_ended || call->end_delivered || call->finished || call->backlog.bytes) {
+    if (!call->peer_ended || call->end_delivered || call->finished || call->backlog.head) {
         return;
     }
     if (eb_grpc_message_is_partial(&call->reader)) {
@@ -400,24 +441,24 @@ void eb_grpc_call_end(struct eb_grpc_call *call)
 
 void eb_grpc_call_advance(struct eb_grpc_call *call)
 {
-    if (call->paused || call->finished || !call->backlog.bytes) {
-        return;
-    }
-    /* Taken away for as long as it is read: a handler may finish the call in between. */
-    struct eb_grpc_backlog backlog = call->backlog;
-    call->backlog = (struct eb_grpc_backlog){0};
-    backlog.first += parse(call, backlog.bytes + backlog.first, backlog.end - backlog.first);
-    if (backlog.first < backlog.end && !call->finished) {
-        call->backlog = backlog;
-    } else {
-        give_backlog(call, &backlog);
+    while (call->backlog.head && !call->paused && !call->finished) {
+        /* Taken away for as long as it is read: a handler may finish the call in between. */
+        struct eb_grpc_piece *piece = pop_piece(&call->backlog);
+        piece->first += parse(call, piece->room + piece->first, piece->end - piece->first);
+        if (piece->first == piece->end || call->finished) {
+            give_piece(call, piece);
+            continue;
+        }
+        piece->next = call->backlog.head;
+        call->backlog.head = piece;
+        call->backlog.tail = call->backlog.tail ? call->backlog.tail : piece;
     }
     deliver_end(call);
 }
 
 bool eb_grpc_call_is_partial(const struct eb_grpc_call *call)
 {
-    return call->held_bytes > 0 && !call->backlog.bytes;
+    return call->held_bytes > 0 && !call->backlog.head;
 }
 
 /* Whether answers have waited for the peer's windows for too long. A few bytes now and then are no
@@ -465,7 +506,7 @@ void eb_grpc_call_relieve(struct eb_grpc_connection *connection)
            nghttp2_session_get_effective_local_window_size(session)) {
         struct eb_grpc_call *youngest = NULL;
         for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
-            if (call->backlog.bytes) {
+            if (call->backlog.head) {
                 return; /* It is paused, and opens the window when it goes on. */
             }
             if (!youngest && eb_grpc_call_is_partial(call)) {

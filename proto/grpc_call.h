@@ -11,12 +11,13 @@
 struct eb_grpc_server_limits;
 struct eb_grpc_server_handler;
 
-/* Bytes of a paused call, as they came. */
+struct eb_grpc_piece; /* grpc_call.c's */
+
+/* Bytes of a paused call, as they came, in pieces that are filled and emptied in order: they take
+ * little more memory than there are of them. */
 struct eb_grpc_backlog {
-    uint8_t *bytes; /* NULL: none */
-    size_t capacity;
-    size_t first;
-    size_t end;
+    struct eb_grpc_piece *head; /* NULL: none */
+    struct eb_grpc_piece *tail;
 };
 
 /* Valid from on_call until on_close has returned. */

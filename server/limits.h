@@ -20,8 +20,9 @@
     X(header_bytes_max, 16384, 1024, 65536, "bytes of one call's header fields together")          \
     X(streams_max, 256, 1, 65536, "open calls of one connection")                                  \
     X(in_flight_max, 256, 1, 65536,                                                                \
-        "requests of one connection being worked on; a unary call beyond gets "                    \
-        "RESOURCE_EXHAUSTED, a LookupStream is not read further")                                  \
+        "requests of one connection being worked on, half of them of batch priority; a unary "     \
+        "call beyond, or a batch request beyond that half, gets RESOURCE_EXHAUSTED, a "            \
+        "LookupStream is not read further")                                                        \
     X(connections_max, 10000, 1, 1000000, "open connections; a new one is closed at once")         \
     X(receive_memory_bytes, 1073741824, 33554432, 1099511627776,                                   \
         "bytes of all requests in memory, an equal part for each loop; a request beyond gets "     \
@@ -33,9 +34,8 @@
         "bytes of rows that queued requests will touch; a request beyond gets "                    \
         "RESOURCE_EXHAUSTED with a push-back")                                                     \
     X(outbound_bytes_max, 67108864, 1048576, 1073741824,                                           \
-        "bytes of answers that a connection does not take: at it its streams are not read "        \
-        "further "                                                                                 \
-        "and its unary calls wait")                                                                \
+        "bytes of memory of a connection's requests that wait and of its answers that are not "    \
+        "taken: at it its streams are not read further and its unary calls wait")                  \
     X(header_timeout_ms, 5000, 100, 600000, "time for a connection's preface and headers")         \
     X(message_timeout_ms, 15000, 100, 600000, "time without progress inside one message")          \
     X(write_timeout_ms, 30000, 100, 600000,                                                        \

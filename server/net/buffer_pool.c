@@ -29,6 +29,11 @@ static uint64_t rounded_bytes(unsigned bin, size_t bytes)
     return ((uint64_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+uint64_t eb_buffer_pool_rounded(size_t bytes)
+{
+    return rounded_bytes(find_bin(bytes), bytes);
+}
+
 void eb_buffer_pool_init(struct eb_buffer_pool *pool, uint64_t cap_bytes)
 {
     *pool = (struct eb_buffer_pool){.cap_bytes = cap_bytes};

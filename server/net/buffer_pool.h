@@ -22,6 +22,8 @@ void eb_buffer_pool_init(struct eb_buffer_pool *pool, uint64_t cap_bytes);
 /* Everything taken must have been given back. */
 void eb_buffer_pool_deinit(struct eb_buffer_pool *pool);
 
+/* What taking `bytes` counts for: they are rounded up. */
+uint64_t eb_buffer_pool_rounded(size_t bytes);
 /* 64-byte aligned, uninitialised. NULL: over the cap, or the system has no memory. */
 void *eb_buffer_pool_take(struct eb_buffer_pool *pool, size_t bytes);
 /* `bytes` as it was taken with. Accepts NULL. */

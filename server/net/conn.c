@@ -296,6 +296,9 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         reset(conn, "peer does not read");
         return;
     }
+    if (eb_grpc_server_call_count(conn->session) == 0) {
+        return; /* Thousands of idle connections are to cost a look each. */
+    }
     eb_grpc_server_tick(conn->session, now_ms);
     find_events(conn)->on_tick(conn);
     eb_conn_mark(conn);

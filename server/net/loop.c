@@ -47,6 +47,8 @@ struct eb_loop {
     char *read_buffer;
 };
 
+static void on_tick(uv_timer_t *timer);
+
 /* A connection on its way to another loop. */
 struct handed_socket {
     struct eb_mail mail;
@@ -54,6 +56,15 @@ struct handed_socket {
     int socket;
     bool is_unix;
 };
+
+/* A loop that has nothing to look after does not tick: idle it does not wake. */
+static void start_ticks(struct eb_loop *loop)
+{
+    if (!uv_is_active((uv_handle_t *)&loop->tick)) {
+        const uint64_t tick_ms = loop->options->tick_ms;
+        uv_timer_start(&loop->tick, on_tick, tick_ms, tick_ms);
+    }
+}
 
 /* ---- the loop's end ---- */
 
@@ -85,6 +96,7 @@ static void drain(struct eb_loop *loop)
     }
     loop->state = LOOP_DRAINING;
     loop->drain_started_ms = eb_loop_now_ms(loop);
+    start_ticks(loop);
     for (size_t i = 0; i < loop->listener_count; i++) {
         eb_listener_stop(&loop->listeners[i].listener);
     }
@@ -163,6 +175,9 @@ static void on_tick(uv_timer_t *timer)
     for (size_t i = 0; i < loop->listener_count; i++) {
         eb_listener_resume(&loop->listeners[i].listener);
     }
+    if (loop->state == LOOP_SERVING && !loop->conns) {
+        uv_timer_stop(&loop->tick);
+    }
     if (loop->state == LOOP_DRAINING &&
         now_ms - loop->drain_started_ms >= loop->options->drain_timeout_ms) {
         cut(loop, "drain_timeout_ms is over");
@@ -237,6 +252,7 @@ static void on_exhausted(struct eb_listener *listener, int error)
 {
     char address[EB_ADDRESS_TEXT_BYTES];
     eb_address_format(&listener->address, address);
+    start_ticks(listener->context);
     eb_log(EB_LOG_WARN, "accept_failed", eb_log_text("address", address),
         eb_log_text("reason", strerror(error)),
         eb_log_text("remedy", "raise the limit of open files, or lower connections_max"));
@@ -273,7 +289,6 @@ static int open_handles(struct eb_loop *loop)
     loop->tick.data = loop;
     loop->before_sleep.data = loop;
     uv_prepare_start(&loop->before_sleep, on_before_sleep);
-    uv_timer_start(&loop->tick, on_tick, loop->options->tick_ms, loop->options->tick_ms);
     return 0;
 }
 
@@ -368,6 +383,7 @@ void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
     }
     loop->conns = conn;
     atomic_fetch_add_explicit(&loop->conn_count, 1, memory_order_relaxed);
+    start_ticks(loop);
 }
 
 static void unmark(struct eb_loop *loop, struct eb_conn *conn)

@@ -120,10 +120,13 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     if (!lookup->request) {
         lookup->error = failure.error;
         lookup->request_id = failure.request_id;
+        lookup->withdraws = failure.cancel;
         lookup->undecodable = failure.undecodable;
         return false;
     }
     lookup->request_id = lookup->request->request_id;
+    lookup->withdraws = lookup->request->cancel;
+    lookup->is_batch = lookup->request->priority != 0;
     uint64_t timeout_us = lookup->request->timeout_us;
     if (timeout_us != 0 && timeout_us <= limits->deadline_max_ms * 1000) {
         uint64_t own_ns = lookup->arrival_ns + timeout_us * 1000;
@@ -426,13 +429,12 @@ bool eb_lookup_run(struct eb_lookup *lookup)
     return true;
 }
 
-uint64_t eb_lookup_answer_bytes(const struct eb_lookup *lookup)
+void eb_lookup_refuse_batch(struct eb_lookup *lookup)
 {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < lookup->part_count; i++) {
-        bytes += lookup->parts[i].answer ? lookup->parts[i].answer->size : 0;
-    }
-    return bytes;
+    lookup->pushback_ms = eb_executor_retry_after_ms(lookup->home->context->executor);
+    eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
+        "too much of batch priority waits on this connection; come again in %u ms",
+        lookup->pushback_ms);
 }
 
 void eb_lookup_cancel(struct eb_lookup *lookup)

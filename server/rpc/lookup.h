@@ -65,6 +65,9 @@ struct eb_lookup {
     struct eb_lookup_part whole;
     atomic_bool cancelled;
     bool undecodable;     /* the message was none: it ends a stream */
+    bool withdraws;       /* the message is a `cancel`, faulty or not */
+    bool is_repeated;     /* the service's: another lookup of its call has its id */
+    bool is_batch;        /* of batch priority */
     bool may_be_in_parts; /* the service's: its call takes several answers */
     uint64_t request_id;
     uint64_t arrival_ns; /* uv_hrtime, as are all times */
@@ -79,7 +82,7 @@ struct eb_lookup {
     struct eb_model_version *version;
     struct eb_plan plan;
     /* The service's. */
-    uint64_t queued_answer_bytes; /* counted against the connection; 0: not queued */
+    uint64_t held_bytes; /* counted against the connection; 0: not queued */
     struct eb_lookup *next;
     struct eb_lookup *previous;
     struct eb_rpc_conn *conn; /* NULL: gone */
@@ -94,12 +97,13 @@ void eb_lookup_give(struct eb_lookup *lookup);
 void eb_lookup_home_deinit(struct eb_lookup_home *home);
 
 /* Reads the request: takes `message`. `deadline_ns` is the call's; the request's own timeout_us,
- * where earlier, replaces it. false: lookup->error (and undecodable) say why. */
+ * where earlier, replaces it. false: lookup->error (and undecodable) say why; request_id and
+ * withdraws are set where they could be told. */
 bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t deadline_ns);
 /* Checks and computes what was read. true: it is over, answer or error are set; false: QUEUED,
  * home->on_finish follows. */
 bool eb_lookup_run(struct eb_lookup *lookup);
-/* Bytes of what has been laid out of its answer and is not sent yet. */
-uint64_t eb_lookup_answer_bytes(const struct eb_lookup *lookup);
+/* Refuses what was read and not run: more of its kind wait already. */
+void eb_lookup_refuse_batch(struct eb_lookup *lookup);
 /* Nobody waits for it any longer. */
 void eb_lookup_cancel(struct eb_lookup *lookup);

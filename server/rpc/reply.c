@@ -10,6 +10,7 @@
 struct reply {
     struct eb_outgoing outgoing;
     struct eb_buffer_pool *pool;
+    uint64_t *charged; /* a sum that counts it; NULL: none does */
 };
 
 static_assert(sizeof(struct reply) <= HEAD_BYTES, "a reply's head must fit in front of its bytes");
@@ -17,6 +18,9 @@ static_assert(sizeof(struct reply) <= HEAD_BYTES, "a reply's head must fit in fr
 static void release(struct eb_outgoing *outgoing)
 {
     struct reply *reply = (struct reply *)outgoing;
+    if (reply->charged) {
+        *reply->charged -= eb_reply_held_bytes(outgoing);
+    }
     eb_buffer_pool_give(reply->pool, reply, HEAD_BYTES + outgoing->size);
 }
 
@@ -37,6 +41,19 @@ struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size)
     };
     eb_grpc_prefix_write(reply->outgoing.bytes, (uint32_t)size);
     return &reply->outgoing;
+}
+
+uint64_t eb_reply_held_bytes(const struct eb_outgoing *reply)
+{
+    return eb_buffer_pool_rounded(HEAD_BYTES + reply->size);
+}
+
+void eb_reply_charge(struct eb_outgoing *outgoing, uint64_t *sum)
+{
+    struct reply *reply = (struct reply *)outgoing;
+    assert(!reply->charged);
+    reply->charged = sum;
+    *sum += eb_reply_held_bytes(outgoing);
 }
 
 uint8_t *eb_reply_body(struct eb_outgoing *reply)

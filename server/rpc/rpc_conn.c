@@ -52,6 +52,11 @@ void eb_rpc_call_unpark(struct eb_rpc_call *call)
     call->parked = false;
 }
 
+static struct eb_rpc_load *find_load(struct eb_rpc_conn *conn, const struct eb_lookup *lookup)
+{
+    return lookup->is_batch ? &conn->batch : &conn->interactive;
+}
+
 void eb_rpc_conn_link(struct eb_lookup *lookup, struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
@@ -62,7 +67,7 @@ void eb_rpc_conn_link(struct eb_lookup *lookup, struct eb_rpc_call *call)
         conn->lookups->previous = lookup;
     }
     conn->lookups = lookup;
-    conn->in_flight++;
+    find_load(conn, lookup)->count++;
     call->in_flight++;
 }
 
@@ -72,8 +77,8 @@ void eb_rpc_conn_unlink(struct eb_lookup *lookup)
     if (!conn) {
         return;
     }
-    conn->in_flight--;
-    conn->queued_answer_bytes -= lookup->queued_answer_bytes;
+    find_load(conn, lookup)->count--;
+    eb_rpc_conn_drop(lookup, lookup->held_bytes);
     if (lookup->previous) {
         lookup->previous->next = lookup->next;
     } else {
@@ -84,15 +89,47 @@ void eb_rpc_conn_unlink(struct eb_lookup *lookup)
     }
 }
 
+void eb_rpc_conn_hold(struct eb_lookup *lookup, uint64_t bytes)
+{
+    lookup->held_bytes = bytes;
+    find_load(lookup->conn, lookup)->held_bytes += bytes;
+}
+
+void eb_rpc_conn_drop(struct eb_lookup *lookup, uint64_t bytes)
+{
+    if (lookup->conn) {
+        find_load(lookup->conn, lookup)->held_bytes -= bytes;
+        lookup->held_bytes -= bytes;
+    }
+}
+
+bool eb_rpc_conn_is_crowded(const struct eb_rpc_conn *conn)
+{
+    return conn->interactive.count + conn->batch.count >= eb_rpc_conn_limits(conn)->in_flight_max;
+}
+
 bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn)
 {
-    uint64_t answer_bytes = conn->queued_answer_bytes + eb_conn_waiting_bytes(conn->conn);
-    return answer_bytes >= eb_rpc_conn_limits(conn)->outbound_bytes_max;
+    uint64_t bytes_max = eb_rpc_conn_limits(conn)->outbound_bytes_max;
+    uint64_t batch_max = bytes_max / EB_RPC_BATCH_PART;
+    /* Small answers are copied into what is to be written, and from then on count there only. */
+    uint64_t waiting_bytes = eb_conn_waiting_bytes(conn->conn);
+    uint64_t bytes = conn->answer_bytes > waiting_bytes ? conn->answer_bytes : waiting_bytes;
+    bytes += conn->interactive.held_bytes;
+    bytes += conn->batch.held_bytes < batch_max ? conn->batch.held_bytes : batch_max;
+    return bytes >= bytes_max;
 }
 
 bool eb_rpc_conn_is_busy(const struct eb_rpc_conn *conn)
 {
-    return conn->in_flight >= eb_rpc_conn_limits(conn)->in_flight_max || eb_rpc_conn_is_full(conn);
+    return eb_rpc_conn_is_crowded(conn) || eb_rpc_conn_is_full(conn);
+}
+
+bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn)
+{
+    const struct eb_limits *limits = eb_rpc_conn_limits(conn);
+    return conn->batch.count * EB_RPC_BATCH_PART >= limits->in_flight_max ||
+           conn->batch.held_bytes * EB_RPC_BATCH_PART >= limits->outbound_bytes_max;
 }
 
 void eb_rpc_call_pause(struct eb_rpc_call *call)

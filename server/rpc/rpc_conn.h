@@ -7,6 +7,10 @@
 #include "server/rpc/lookup.h"
 #include "server/rpc/method.h"
 
+/* Lookups of batch priority may be this part of in_flight_max, and hold this part of
+ * outbound_bytes_max: 1 / EB_RPC_BATCH_PART. */
+#define EB_RPC_BATCH_PART 2
+
 /* The service's state of one loop. */
 struct eb_service_loop {
     struct eb_lookup_home home;
@@ -14,14 +18,21 @@ struct eb_service_loop {
     struct eb_arena arena; /* of catalogue answers */
 };
 
+/* Lookups of one connection and priority that are being worked on. */
+struct eb_rpc_load {
+    uint64_t count;
+    uint64_t held_bytes; /* messages, working memory and answers of those the executor has */
+};
+
 /* The service's state of one connection. */
 struct eb_rpc_conn {
     struct eb_conn *conn;
     struct eb_service_loop *loop;
     struct eb_lookup *lookups; /* being worked on */
-    uint64_t in_flight;
-    uint64_t queued_answer_bytes; /* of lookups that the executor has */
-    uint64_t parked_count;        /* unary calls that wait until answers have been taken */
+    struct eb_rpc_load interactive;
+    struct eb_rpc_load batch;
+    uint64_t answer_bytes; /* that answers hold, from when they are given out until they are sent */
+    uint64_t parked_count; /* unary calls that wait until answers have been taken */
     bool resuming;
     uint64_t paused_count;     /* streams that are not read further */
     uint64_t kept_bytes;       /* messages of unary calls that are not ended, or parked */
@@ -55,11 +66,23 @@ void eb_rpc_conn_give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *
 void eb_rpc_conn_link(struct eb_lookup *lookup, struct eb_rpc_call *call);
 /* Does nothing where the connection is gone. */
 void eb_rpc_conn_unlink(struct eb_lookup *lookup);
+/* A linked lookup waits and holds so many bytes, to be counted until it is unlinked. */
+void eb_rpc_conn_hold(struct eb_lookup *lookup, uint64_t bytes);
+/* So many of these are given back, or counted elsewhere. Does nothing where the connection is gone.
+ */
+void eb_rpc_conn_drop(struct eb_lookup *lookup, uint64_t bytes);
 
-/* Whether answers fill what the connection may have of them, taken by the peer or not. */
+/* Whether as many requests are being worked on as may be, in_flight_max. */
+bool eb_rpc_conn_is_crowded(const struct eb_rpc_conn *conn);
+/* Whether lookups that wait and answers that are not taken hold what they may of memory,
+ * outbound_bytes_max. What one lookup will hold is not known before it is there: all together hold
+ * less than that and what one interactive and one batch lookup take. */
 bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn);
-/* Whether the connection has as much going on as it may. */
+/* Whether the connection has as much going on as it may. Batch lookups alone, for which nothing is
+ * done while others wait, do not make it so: it can still ask, and withdraw what it asked for. */
 bool eb_rpc_conn_is_busy(const struct eb_rpc_conn *conn);
+/* Whether batch lookups have their part of both. */
+bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn);
 /* Reads no stream further. */
 void eb_rpc_conn_pause(struct eb_rpc_conn *conn);
 

@@ -42,6 +42,12 @@ static void finish_stream_if_over(struct eb_rpc_call *call)
 
 /* ---- answers ---- */
 
+static void send_answer(struct eb_rpc_call *call, struct eb_outgoing *message)
+{
+    eb_reply_charge(message, &call->conn->answer_bytes);
+    eb_grpc_call_answer(call->call, message);
+}
+
 static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup *lookup)
 {
     struct eb_wire_response response = {
@@ -50,6 +56,7 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
         .error_code = (uint32_t)lookup->error.status,
         .error_message = lookup->error.text,
         .retry_after_ms = lookup->pushback_ms,
+        .more = lookup->is_repeated, /* The answer of the other one. */
     };
     struct eb_outgoing *answer =
         eb_reply_take(eb_loop_answer_pool(lookup->home->loop), eb_lookup_response_bytes(&response));
@@ -59,14 +66,14 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
         return;
     }
     eb_lookup_response_encode(&response, eb_reply_body(answer), NULL);
-    eb_grpc_call_answer(call->call, answer);
+    send_answer(call, answer);
 }
 
 static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
     bool stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
     if (lookup->answer) {
-        eb_grpc_call_answer(call->call, lookup->answer);
+        send_answer(call, lookup->answer);
         lookup->answer = NULL;
         if (!stream) {
             finish(call, EB_STATUS_OK, NULL);
@@ -102,15 +109,12 @@ static void end_lookup(struct eb_lookup *lookup)
 static void answer_part(struct eb_lookup *lookup, struct eb_outgoing *part)
 {
     struct eb_rpc_call *call = lookup->call;
-    if (lookup->conn) {
-        lookup->conn->queued_answer_bytes -= part->size;
-        lookup->queued_answer_bytes -= part->size;
-    }
+    eb_rpc_conn_drop(lookup, eb_reply_held_bytes(part));
     if (!call || call->finished) {
         eb_outgoing_drop(part);
         return;
     }
-    eb_grpc_call_answer(call->call, part);
+    send_answer(call, part);
     eb_conn_mark(call->conn->conn);
 }
 
@@ -128,18 +132,28 @@ static void withdraw(struct eb_rpc_call *call, uint64_t request_id)
     }
 }
 
-/* That a request can be told from others. */
-static bool check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
+/* What comes before all else that may be wrong with a request: that it can be told from others. */
+static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
     if (call->method->kind != EB_METHOD_LOOKUP_STREAM) {
-        if (lookup->request->cancel) {
+        if (lookup->withdraws) {
             eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
                 "cancel is for streams; a unary call is cancelled by resetting it");
         }
     } else if (eb_rpc_call_find(call, lookup->request_id)) {
+        lookup->is_repeated = true;
         eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
             "request_id %llu is in flight on this stream already",
             (unsigned long long)lookup->request_id);
+    }
+}
+
+/* Whether a request that was read may be run. */
+static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
+{
+    if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&
+        eb_rpc_conn_is_full_of_batch(conn)) {
+        eb_lookup_refuse_batch(lookup);
     }
     return lookup->error.status == EB_STATUS_OK;
 }
@@ -147,6 +161,10 @@ static bool check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
 static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
     struct eb_rpc_conn *conn = call->conn;
+    /* Until it is run nothing else takes from the pool or gives. */
+    const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->home.loop);
+    const uint64_t taken_bytes = pool->taken_bytes;
+    const uint64_t message_bytes = eb_buffer_pool_rounded(message.taken_bytes);
     uint64_t longest_ns = uv_hrtime() + eb_rpc_conn_limits(conn)->deadline_max_ms * 1000000;
     struct eb_lookup *lookup = eb_lookup_take(&conn->loop->home);
     if (!lookup) {
@@ -156,22 +174,23 @@ static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message messag
     }
     const bool is_stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
     lookup->may_be_in_parts = is_stream;
-    bool over = !eb_lookup_read(
-        lookup, message, call->deadline_ns < longest_ns ? call->deadline_ns : longest_ns);
-    if (!over && is_stream && lookup->request->cancel) {
+    const bool is_request = eb_lookup_read(lookup, message,
+                                call->deadline_ns < longest_ns ? call->deadline_ns : longest_ns) ||
+                            !lookup->undecodable;
+    if (is_request && is_stream && lookup->withdraws) {
         withdraw(call, lookup->request_id);
         eb_lookup_give(lookup);
         return;
     }
-    if (!over) {
-        over = !check_id(call, lookup);
+    if (is_request) {
+        check_id(call, lookup);
     }
+    const bool is_good = check_load(conn, lookup);
     eb_rpc_conn_link(lookup, call);
-    if (over || eb_lookup_run(lookup)) {
+    if (!is_good || eb_lookup_run(lookup)) {
         end_lookup(lookup);
     } else {
-        lookup->queued_answer_bytes = eb_lookup_answer_bytes(lookup);
-        conn->queued_answer_bytes += lookup->queued_answer_bytes;
+        eb_rpc_conn_hold(lookup, message_bytes + pool->taken_bytes - taken_bytes);
     }
 }
 
@@ -195,7 +214,7 @@ static void answer_catalogue(struct eb_rpc_call *call)
         finish(call, error.status, error.text);
         return;
     }
-    eb_grpc_call_answer(call->call, made);
+    send_answer(call, made);
     finish(call, EB_STATUS_OK, NULL);
 }
 
@@ -219,7 +238,7 @@ static void start_unary(struct eb_rpc_call *call)
         finish(call, EB_STATUS_UNIMPLEMENTED, "a unary call needs one message; there was none");
         return;
     }
-    if (conn->in_flight >= eb_rpc_conn_limits(conn)->in_flight_max) {
+    if (eb_rpc_conn_is_crowded(conn)) {
         eb_rpc_call_drop_message(call);
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "this connection has too many requests being worked on (in_flight_max)");

@@ -43,9 +43,10 @@ static bool is_late(const struct eb_queue *queue, const struct eb_admission_term
            ends_late(terms, work, eb_queue_bytes_before(queue, work));
 }
 
-static uint32_t retry_after_ms(uint64_t bytes, uint64_t bytes_per_us)
+uint32_t eb_admission_retry_after_ms(
+    const struct eb_queue *queue, const struct eb_admission_terms *terms, unsigned priority)
 {
-    uint64_t ms = bytes / bytes_per_us / 1000 + 1;
+    uint64_t ms = eb_queue_bytes(queue, priority) / terms->bytes_per_us / 1000 + 1;
     return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
@@ -60,8 +61,7 @@ enum eb_admit eb_admission_judge(const struct eb_queue *queue,
         verdict = EB_ADMIT_LATE;
     }
     if (verdict != EB_ADMIT_TAKEN) {
-        out->retry_after_ms =
-            retry_after_ms(eb_queue_bytes(queue, work->priority), terms->bytes_per_us);
+        out->retry_after_ms = eb_admission_retry_after_ms(queue, terms, work->priority);
     }
     return verdict;
 }

@@ -28,6 +28,10 @@ struct eb_admission_terms {
     uint64_t now_ns;
 };
 
+/* About when all that waits will be computed, at least 1 ms. */
+uint32_t eb_admission_retry_after_ms(
+    const struct eb_queue *queue, const struct eb_admission_terms *terms, unsigned priority);
+
 /* The queue's limits, in order of what is asked:
  * - A work is taken, however large, where nothing of its priority or above waits.
  * - It is FULL where with it more than queue_bytes_max waited; of batch works more than their part

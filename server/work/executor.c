@@ -240,6 +240,16 @@ struct applicants {
     bool may_be_late;
 };
 
+/* Under the lock. */
+static struct eb_admission_terms find_terms(const struct eb_executor *executor, uint64_t now_ns)
+{
+    return (struct eb_admission_terms){
+        .queue_bytes_max = executor->queue_bytes_max,
+        .bytes_per_us = eb_rate_bytes_per_us(&executor->rate) * executor->team.thread_count,
+        .now_ns = now_ns,
+    };
+}
+
 static enum eb_admit admit(
     struct eb_executor *executor, const struct applicants *applicants, struct eb_admission *out)
 {
@@ -251,11 +261,7 @@ static enum eb_admit admit(
         judged.weight_bytes += applicants->works[i]->weight_bytes;
     }
     uv_mutex_lock(&executor->lock);
-    const struct eb_admission_terms terms = {
-        .queue_bytes_max = executor->queue_bytes_max,
-        .bytes_per_us = eb_rate_bytes_per_us(&executor->rate) * executor->team.thread_count,
-        .now_ns = now_ns,
-    };
+    const struct eb_admission_terms terms = find_terms(executor, now_ns);
     enum eb_admit verdict = eb_admission_judge(&executor->queue, &terms, &judged, out);
     if (verdict == EB_ADMIT_LATE && applicants->may_be_late) {
         verdict = EB_ADMIT_TAKEN;
@@ -275,6 +281,15 @@ enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *co
 {
     const struct applicants applicants = {.works = works, .count = count};
     return admit(executor, &applicants, out);
+}
+
+uint32_t eb_executor_retry_after_ms(struct eb_executor *executor)
+{
+    uv_mutex_lock(&executor->lock);
+    const struct eb_admission_terms terms = find_terms(executor, 0);
+    uint32_t ms = eb_admission_retry_after_ms(&executor->queue, &terms, EB_WORK_BATCH);
+    uv_mutex_unlock(&executor->lock);
+    return ms;
 }
 
 bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)

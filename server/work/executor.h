@@ -25,5 +25,8 @@ void eb_executor_destroy(struct eb_executor *executor);
  * counts in the queue. */
 enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],
     size_t count, struct eb_admission *out);
-/* The same for one work, but that one that would be LATE is taken. false: FULL. */
+/* When a batch work that is refused elsewhere had best come again: about when all that waits now
+ * will be computed, at least 1. */
+uint32_t eb_executor_retry_after_ms(struct eb_executor *executor);
+/* As eb_executor_admit for one work, but that one that would be LATE is taken. false: FULL. */
 bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work);

@@ -7,7 +7,7 @@ import numpy as np
 from bag_query import Query, to_message
 from embag.v1 import embedding_bag_pb2 as pb
 from raw_stream import ask_at_once
-from rpc import Requests, error_of
+from rpc import Requests, as_bytes, error_of
 from served import SEED, OwnServerTest, scaled
 from table_files import Table
 
@@ -171,11 +171,18 @@ class Cancel(OwnServerTest):
             self.assertEqual(code.name, 'INVALID_ARGUMENT', text)
             self.assertRegex(text, 'cancel')
 
-    def test_it_must_be_a_request_all_the_same(self):
-        faulty = cancel(5)
-        faulty.unnormalized = True
-        answer, = self.send([faulty])
-        self.assertEqual((answer.request_id, answer.error_code), (5, 12))
+    def test_a_faulty_one(self):
+        """What it withdraws must not be answered in its place."""
+        faults = (cancel(1, unnormalized=True), cancel(1, priority=9), cancel(1, output_type=77),
+                  cancel(1, model='a\0b'),
+                  cancel(1, queries=[pb.BagQuery(table='t', num_bags=1)] * 5000))
+        for faulty in faults:
+            self.assertEqual(self.send([faulty]), [])
+            self.rounds(lambda faulty=faulty: self.send([self.slow(1), faulty]) == [])
+
+    def test_bytes_that_are_no_message_end_the_stream(self):
+        fields, answers = ask_at_once(self.server.port, [as_bytes(cancel(1)) + b'\xff'])
+        self.assertEqual((fields['grpc-status'], answers), ('13', []))
 
 
 if __name__ == '__main__':

@@ -144,7 +144,7 @@ class UnreadAnswers(OwnServerTest):
             while not any(got.type == RST_STREAM and got.stream == stream for got in peer.waiting):
                 self.assertLess(time.monotonic(), deadline, 'still held')
                 peer.send(frame(WINDOW_UPDATE, 0, stream, b'\x00\x00\x00\x01'))
-                peer._keep(peer.read_frame())
+                peer.keep(peer.read_frame())
                 time.sleep(0.05)  # the pace of the trickle
             self.assertEqual(peer.status(stream)[0], 'reset')
 

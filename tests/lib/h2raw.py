@@ -177,7 +177,7 @@ class Connection:
         at = 0
         while True:
             while at < len(payload) and not self.send_window:
-                self._keep(self.read_frame())
+                self.keep(self.read_frame())
             piece = payload[at:at + min(16384, self.send_window)]
             self.send_window -= len(piece)
             at += len(piece)
@@ -217,7 +217,7 @@ class Connection:
                       + (b'' if flags & END_STREAM else frame(WINDOW_UPDATE, 0, stream, credit)))
         return got
 
-    def _keep(self, got):
+    def keep(self, got):
         """Lets a frame of a stream wait for whoever reads that stream."""
         if got.stream:
             self.waiting.append(got)
@@ -227,7 +227,7 @@ class Connection:
         kept = [got for got in self.waiting if got.type == kind]
         while not kept:
             got = self.read_frame()
-            self._keep(got)
+            self.keep(got)
             kept = [got] if got.type == kind else []
         return kept[0]
 
@@ -236,7 +236,7 @@ class Connection:
         gives 'reset' with the code."""
         fields, body = {}, b''
         while True:
-            got = self._next_of(stream)
+            got = self.next_of(stream)
             if got.type == HEADERS:
                 fields.update(header_decode(got.payload))
             if got.type == DATA:
@@ -247,7 +247,7 @@ class Connection:
             if got.flags & END_STREAM and got.type in (HEADERS, DATA):
                 return fields, body
 
-    def _next_of(self, stream):
+    def next_of(self, stream):
         """The next frame of a stream; those of others wait."""
         for number, got in enumerate(self.waiting):
             if got.stream == stream:
@@ -256,7 +256,7 @@ class Connection:
             got = self.read_frame()
             if got.stream == stream:
                 return got
-            self._keep(got)
+            self.keep(got)
 
     def status(self, stream):
         """How a call ended: HTTP status, gRPC status, text; or 'reset', None, the code."""

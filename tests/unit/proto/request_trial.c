@@ -55,6 +55,7 @@ void trial_refuse(const Embag__V1__LookupRequest *message, enum eb_status status
         assert_non_null(error);
     } else {
         assert_int_equal(trial.failure.request_id, message->request_id);
+        assert_int_equal(trial.failure.cancel, message->cancel);
         assert_int_equal(trial.failure.undecodable, status == EB_STATUS_INTERNAL);
     }
     assert_string_equal(error->text, text);

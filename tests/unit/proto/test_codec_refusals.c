@@ -153,6 +153,7 @@ static void refuses_each_field_that_is_not_built(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
         message.request_id = 5;
+        message.cancel = i % 2 == 0;
         message.unnormalized = i == 0;
         message.min_sequence = i == 1;
         message.shard_epoch = i == 2;

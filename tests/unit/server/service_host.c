@@ -143,7 +143,10 @@ uint8_t *service_request_encode(const struct service_request *request, size_t *s
 {
     static const int32_t index = 2;
     bool is_one = request->bags == 1;
-    struct eb_wire_query query = {
+    uint32_t count = request->queries ? request->queries : 1;
+    struct eb_wire_query *queries = malloc(count * sizeof *queries);
+    assert_non_null(queries);
+    queries[0] = (struct eb_wire_query){
         .table = request->table ? request->table : "rows",
         .layout = EB_LAYOUT_PACKED,
         .indices = {.data = is_one ? &index : NULL,
@@ -153,15 +156,22 @@ uint8_t *service_request_encode(const struct service_request *request, size_t *s
         .indices_per_bag = is_one,
         .num_bags = request->bags,
     };
+    for (uint32_t i = 1; i < count; i++) {
+        queries[i] = queries[0];
+    }
     struct eb_wire_request wire = {.request_id = request->id,
         .model = "",
         .timeout_us = request->timeout_us,
-        .query_count = 1,
-        .queries = &query};
+        .output_type = request->is_faulty ? 99 : 0,
+        .cancel = request->cancel,
+        .priority = request->priority,
+        .query_count = count,
+        .queries = queries};
     *size = eb_lookup_request_bytes(&wire);
     uint8_t *bytes = malloc(*size);
     assert_non_null(bytes);
     eb_lookup_request_encode(&wire, bytes);
+    free(queries);
     return bytes;
 }
 
@@ -170,7 +180,8 @@ static void keep(struct service_call *call, const struct eb_wire_response *respo
     struct service_answer *answer = &call->answers[call->count++];
     *answer = (struct service_answer){.id = response->request_id,
         .error_code = response->error_code,
-        .retry_after_ms = response->retry_after_ms};
+        .retry_after_ms = response->retry_after_ms,
+        .more = response->more};
     if (response->result_count == 1) {
         answer->values_bytes = response->results[0].values_bytes;
         if (answer->values_bytes >= sizeof answer->row) {

@@ -50,6 +50,10 @@ bool service_host_wait_taken(struct service_host *host, uint64_t bytes);
 struct service_request {
     uint64_t id;
     uint32_t bags;
+    uint32_t queries; /* so many times; 0: once */
+    uint32_t priority;
+    bool cancel;
+    bool is_faulty; /* names an output type that there is none of: the codec refuses it */
     uint64_t timeout_us;
     const char *table; /* NULL: "rows" */
 };
@@ -62,6 +66,7 @@ struct service_answer {
     uint64_t id;
     uint32_t error_code;
     uint32_t retry_after_ms;
+    bool more;
     size_t values_bytes;
     uint8_t row[SERVICE_HOST_ROW_BYTES]; /* the first */
 };

@@ -24,6 +24,22 @@ static void gives_the_same_buffer_again(void **state)
     eb_buffer_pool_deinit(&pool);
 }
 
+static void says_what_taking_counts_for(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 1024, 1025, 40000, 1 << 20, (1 << 20) + 1};
+    static const uint64_t rounded[] = {1024, 1024, 2048, 65536, 1 << 20, (1 << 20) + 64};
+    struct eb_buffer_pool pool;
+    eb_buffer_pool_init(&pool, UINT64_C(1) << 30);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *buffer = eb_buffer_pool_take(&pool, sizes[i]);
+        assert_int_equal(pool.taken_bytes, rounded[i]);
+        assert_int_equal(eb_buffer_pool_rounded(sizes[i]), rounded[i]);
+        eb_buffer_pool_give(&pool, buffer, sizes[i]);
+    }
+    eb_buffer_pool_deinit(&pool);
+}
+
 static void refuses_what_is_over_the_cap_and_nothing_below(void **state)
 {
     (void)state;
@@ -76,6 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_the_same_buffer_again),
+        cmocka_unit_test(says_what_taking_counts_for),
         cmocka_unit_test(refuses_what_is_over_the_cap_and_nothing_below),
         cmocka_unit_test(does_not_keep_large_buffers),
         cmocka_unit_test(keeps_no_more_than_its_bound),

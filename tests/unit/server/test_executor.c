@@ -455,8 +455,10 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     struct counted_work *late = make_work();
     /* Minutes at any speed that is assumed. */
     works[0]->work.weight_bytes = UINT64_C(1) << 42;
+    assert_int_equal(eb_executor_retry_after_ms(team.executor), 1);
     assert_int_equal(admit_one(team.executor, works[0], &told), EB_ADMIT_TAKEN);
     assert_int_equal(told.retry_after_ms, 0);
+    assert_true(eb_executor_retry_after_ms(team.executor) > 60000);
     late->work.deadline_ns = uv_hrtime() + 1000000000;
     enum eb_admit verdict = admit_one(team.executor, late, &told);
     uint32_t retry_after_ms = told.retry_after_ms;

@@ -73,6 +73,28 @@ static void is_not_made_beyond_the_pools_cap(void **state)
     eb_buffer_pool_deinit(&pool);
 }
 
+static void is_counted_as_what_it_holds_until_its_last_hold_goes(void **state)
+{
+    (void)state;
+    struct eb_buffer_pool pool;
+    uint64_t sum = 7;
+    eb_buffer_pool_init(&pool, 1 << 20);
+    struct eb_outgoing *small = eb_reply_take(&pool, 1);
+    struct eb_outgoing *large = eb_reply_take(&pool, 5000);
+    assert_int_equal(eb_reply_held_bytes(small), 1024);
+    assert_int_equal(eb_reply_held_bytes(large), 8192);
+    eb_reply_charge(small, &sum);
+    eb_reply_charge(large, &sum);
+    assert_int_equal(sum, 7 + pool.taken_bytes);
+    eb_outgoing_hold(large);
+    eb_outgoing_drop(large);
+    eb_outgoing_drop(small);
+    assert_int_equal(sum, 7 + 8192);
+    eb_outgoing_drop(large);
+    assert_int_equal(sum, 7);
+    eb_buffer_pool_deinit(&pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -80,6 +102,7 @@ int main(void)
         cmocka_unit_test(goes_back_to_the_pool_with_the_last_hold),
         cmocka_unit_test(holds_a_message_of_no_bytes),
         cmocka_unit_test(is_not_made_beyond_the_pools_cap),
+        cmocka_unit_test(is_counted_as_what_it_holds_until_its_last_hold_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

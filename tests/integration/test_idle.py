@@ -1,0 +1,81 @@
+"""A server with nothing to do, and one with a single CPU."""
+
+import os
+import time
+import unittest
+
+import embagd_process
+from embag.v1 import embedding_bag_pb2 as pb
+from embagd_process import wait_until
+from h2raw import Connection, message
+from rpc import as_bytes
+from served import OwnServerTest
+
+GOOD = pb.LookupRequest(model='spec', queries=[
+    pb.BagQuery(table='emb_table', indices=[0, 2], num_bags=1)])
+
+
+def count_wakeups(pid):
+    """How often threads of the process have given up the CPU to wait."""
+    count = 0
+    for thread in os.listdir('/proc/%d/task' % pid):
+        with open('/proc/%d/task/%s/status' % (pid, thread), encoding='ascii') as file:
+            count += sum(int(line.split()[1]) for line in file
+                         if line.startswith('voluntary_ctxt_switches'))
+    return count
+
+
+class Idle(OwnServerTest):
+    """Nothing wakes where there is nothing to do."""
+
+    def setUp(self):
+        super().setUp()
+        if embagd_process.SANITIZE:
+            self.skipTest('sanitizers have threads of their own')
+
+    def sleeps(self, server):
+        """Whether nothing wakes for two seconds, in which a clock would."""
+        before = count_wakeups(server.pid)
+        time.sleep(2)
+        return count_wakeups(server.pid) == before
+
+    def test_before_and_after_its_connections(self):
+        server = self.serve('--loops', '2', '--inline-below-us', '0')
+        wait_until(lambda: self.sleeps(server), 60, 'two seconds of sleep')
+        with Connection(server.port) as peer:
+            self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD))))[1], 0)
+        wait_until(lambda: self.sleeps(server), 60, 'two seconds of sleep')
+        with Connection(server.port) as peer:
+            self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD))))[1], 0)
+
+    def test_while_connections_are_idle(self):
+        """One look at them a second on each loop, and nothing for each of them."""
+        server = self.serve('--loops', '1')
+        peers = [Connection(server.port) for _ in range(50)]
+        for peer in peers:
+            self.addCleanup(peer.close)
+            self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD))))[1], 0)
+
+        def is_calm():
+            before, begun = count_wakeups(server.pid), time.monotonic()
+            time.sleep(2)
+            return count_wakeups(server.pid) - before <= 2 * (time.monotonic() - begun)
+        wait_until(is_calm, 60, 'two seconds with few wake-ups')
+
+
+class OneCpu(OwnServerTest):
+    """Bound to one CPU."""
+
+    def test_has_one_loop_and_one_thread_and_serves(self):
+        cpu = min(os.sched_getaffinity(0))
+        server = self.serve('--inline-below-us', '0', under=('taskset', '-c', str(cpu)))
+        client = self.connect(server)
+        facts = client.get_server()
+        self.assertEqual((facts.loops, facts.threads), (1, 1))
+        futures = [client.lookup_future(GOOD) for _ in range(50)]
+        for future in futures:
+            self.assertEqual(len(future.result().results), 1)
+
+
+if __name__ == '__main__':
+    unittest.main()
