@@ -3,20 +3,18 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define ALIGNMENT 16
-
 /* Sizes of whole blocks, their header included: the first holds a request of some forty queries;
  * growth stops where one block more costs little beside filling it. */
 #define FIRST_BLOCK_BYTES ((size_t)32 << 10)
 #define GROWN_BLOCK_BYTES_MAX ((size_t)1 << 20)
 
 struct eb_arena_block {
-    _Alignas(ALIGNMENT) struct eb_arena_block *next;
+    _Alignas(EB_ARENA_ALIGNMENT) struct eb_arena_block *next;
     size_t block_bytes; /* as taken from the lender */
-    size_t used_bytes;  /* from the block's start */
 };
 
-static_assert(sizeof(struct eb_arena_block) % ALIGNMENT == 0, "what follows the header is aligned");
+static_assert(
+    sizeof(struct eb_arena_block) % EB_ARENA_ALIGNMENT == 0, "what follows the header is aligned");
 
 static void *allocate_for_protobuf(void *context, size_t bytes)
 {
@@ -52,18 +50,26 @@ void eb_arena_deinit(struct eb_arena *arena)
     *arena = (struct eb_arena){.memory = NULL};
 }
 
+/* Lends out the newest block from its start, as far as the cap goes. */
+static void open_newest(struct eb_arena *arena)
+{
+    const struct eb_arena_block *block = arena->blocks;
+    const size_t left = arena->cap_bytes - arena->used_bytes;
+    const size_t bytes = block ? block->block_bytes - sizeof *block : 0;
+    arena->room = block ? (uint8_t *)arena->blocks + sizeof *block : NULL;
+    arena->room_bytes = bytes < left ? bytes : left;
+}
+
 void eb_arena_reset(struct eb_arena *arena, size_t cap_bytes)
 {
     while (
         arena->blocks && (arena->blocks->next || arena->blocks->block_bytes > FIRST_BLOCK_BYTES)) {
         give_newest(arena);
     }
-    if (arena->blocks) {
-        arena->blocks->used_bytes = sizeof *arena->blocks;
-    }
     arena->used_bytes = 0;
     arena->cap_bytes = cap_bytes;
     arena->is_exhausted = false;
+    open_newest(arena);
 }
 
 /* Puts a block with room for `bytes` in front. */
@@ -81,30 +87,18 @@ static bool grow(struct eb_arena *arena, size_t bytes)
     if (!block) {
         return false;
     }
-    *block = (struct eb_arena_block){arena->blocks, block_bytes, sizeof *block};
+    *block = (struct eb_arena_block){arena->blocks, block_bytes};
     arena->blocks = block;
+    open_newest(arena);
     return true;
 }
 
-static bool fits_newest(const struct eb_arena *arena, size_t bytes)
+void *eb_arena_take_more(struct eb_arena *arena, size_t rounded)
 {
-    const struct eb_arena_block *block = arena->blocks;
-    return block && block->block_bytes - block->used_bytes >= bytes;
-}
-
-void *eb_arena_take(struct eb_arena *arena, size_t bytes)
-{
-    size_t room = arena->cap_bytes - arena->used_bytes;
-    size_t rounded = (bytes | (bytes == 0)) + (ALIGNMENT - 1);
-    rounded -= rounded % ALIGNMENT;
-    /* The first comparison also keeps the rounding from wrapping around. */
-    if (bytes > room || rounded > room || (!fits_newest(arena, rounded) && !grow(arena, rounded))) {
+    const size_t left = arena->cap_bytes - arena->used_bytes;
+    if (rounded == 0 || rounded > left || !grow(arena, rounded)) {
         arena->is_exhausted = true;
         return NULL;
     }
-    struct eb_arena_block *block = arena->blocks;
-    void *piece = (uint8_t *)block + block->used_bytes;
-    block->used_bytes += rounded;
-    arena->used_bytes += rounded;
-    return piece;
+    return eb_arena_take(arena, rounded);
 }

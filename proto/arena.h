@@ -8,12 +8,17 @@
 
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
+#include <stdint.h>
+
+#define EB_ARENA_ALIGNMENT 16
 
 struct eb_arena_block;
 
 struct eb_arena {
     const struct eb_memory *memory;
     struct eb_arena_block *blocks; /* newest first */
+    uint8_t *room;                 /* what is left of the newest block */
+    size_t room_bytes;             /* of it, and within the cap */
     size_t used_bytes;             /* handed out since the last reset */
     size_t cap_bytes;              /* most that may be handed out between resets */
     bool is_exhausted;             /* something was refused since the last reset */
@@ -29,6 +34,22 @@ void eb_arena_deinit(struct eb_arena *arena);
 /* Forgets all that was handed out and sets the cap for the next request. */
 void eb_arena_reset(struct eb_arena *arena, size_t cap_bytes);
 
+/* What eb_arena_take does where the newest block has no room. */
+void *eb_arena_take_more(struct eb_arena *arena, size_t rounded);
+
 /* `bytes` bytes aligned to 16, uninitialised. NULL: over the cap, or the lender has none; both are
  * remembered in is_exhausted. */
-void *eb_arena_take(struct eb_arena *arena, size_t bytes);
+static inline void *eb_arena_take(struct eb_arena *arena, size_t bytes)
+{
+    /* 0 where it wraps around. */
+    const size_t rounded =
+        (bytes + (bytes == 0) + (EB_ARENA_ALIGNMENT - 1)) / EB_ARENA_ALIGNMENT * EB_ARENA_ALIGNMENT;
+    if (rounded - 1 >= arena->room_bytes) {
+        return eb_arena_take_more(arena, rounded);
+    }
+    uint8_t *piece = arena->room;
+    arena->room += rounded;
+    arena->room_bytes -= rounded;
+    arena->used_bytes += rounded;
+    return piece;
+}

@@ -41,11 +41,12 @@ struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const 
 /* For messages without fields: true where the bytes are some message. */
 bool eb_empty_decode(const uint8_t *bytes, size_t size, struct eb_error *error);
 
-/* Bytes of the encoded response, `values` of every result included. */
+/* Bytes of the encoded response, `values` of every result included. Notes in the results what
+ * encoding them needs to know. */
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response);
-/* Writes those bytes. Where a result's `values` is NULL its values_bytes are left unwritten; in
- * either case values_at[i] (response->result_count entries) is where result i's values lie, or
- * would where values_bytes is 0. */
+/* Writes those bytes, which have been counted. Where a result's `values` is NULL its values_bytes
+ * are left unwritten; in either case values_at[i] (response->result_count entries) is where result
+ * i's values lie, or would where values_bytes is 0. */
 void eb_lookup_response_encode(
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
 /* Writes both times into `message`, which eb_lookup_response_encode has written with is_timed. Its

@@ -1,23 +1,73 @@
 #include "proto/codec_group.h"
 
+#include "proto/unpack.h"
+
+#include "embag/v1/embedding_bag.pb-c.h"
+
 #include <assert.h>
 
-static bool check_enums(const struct eb_codec_place *place, const Embag__V1__FeatureGroup *group)
+static const struct eb_codec_enum enums[] = {
+    {"reduction", 11, &embag__v1__reduction__descriptor},
+    {"missing", 12, &embag__v1__missing__descriptor},
+    {"weights_type", 10, &embag__v1__data_type__descriptor},
+};
+
+static const enum eb_codec_kind kinds[EB_CODEC_FIELDS_END] = {
+    [1] = EB_CODEC_NAME,
+    [EB_CODEC_GROUP_FEATURES_FIELD] = EB_CODEC_NAME,
+    [3] = EB_CODEC_NUMBER,
+    [4] = EB_CODEC_BYTES,
+    [5] = EB_CODEC_BYTES,
+    [6] = EB_CODEC_BYTES,
+    [7] = EB_CODEC_BYTES,
+    [8] = EB_CODEC_BYTES,
+    [9] = EB_CODEC_BYTES,
+    [10] = EB_CODEC_NUMBER,
+    [11] = EB_CODEC_NUMBER,
+    [12] = EB_CODEC_NUMBER,
+};
+
+static const struct eb_codec_form forms[] = {
+    [4] = {"values_i64", 8, false},
+    [5] = {"values_i32", 4, false},
+    [6] = {"lengths_i32", 4, false},
+    [7] = {"offsets_i64", 8, false},
+    [8] = {"offsets_i32", 4, false},
+};
+
+#define VALUES (3u << 4)
+#define LENGTHS (1u << 6)
+#define OFFSETS (3u << 7)
+
+/* Keeps the names of the features. */
+static bool read_features(const struct eb_codec_place *place, const struct eb_codec_fields *fields,
+    struct eb_wire_group *out)
 {
-    const struct eb_codec_enum enums[] = {
-        {"reduction", (int)group->reduction, &embag__v1__reduction__descriptor},
-        {"missing", (int)group->missing, &embag__v1__missing__descriptor},
-        {"weights_type", (int)group->weights_type, &embag__v1__data_type__descriptor},
-    };
-    return eb_codec_form_check_enums(place, enums, sizeof enums / sizeof *enums);
+    size_t count = fields->counts[EB_CODEC_GROUP_FEATURES_FIELD];
+    const char **features = eb_unpack_take(place->arena, count, sizeof *features, place->error);
+    if (!features) {
+        return false;
+    }
+    struct eb_field_reader message = fields->message;
+    for (size_t i = 0; i < count; i++) {
+        features[i] =
+            eb_codec_fields_keep(eb_codec_fields_next(&message, EB_CODEC_GROUP_FEATURES_FIELD),
+                place->arena, place->error);
+        if (!features[i]) {
+            return false;
+        }
+    }
+    out->feature_count = count;
+    out->features = features;
+    return true;
 }
 
-static bool check_features(const struct eb_codec_place *place, const Embag__V1__FeatureGroup *group)
+static bool check_features(const struct eb_codec_place *place, const struct eb_wire_group *group)
 {
-    if (group->name[0] != 0 && group->n_features > 0) {
+    if (group->name[0] != 0 && group->feature_count > 0) {
         return eb_codec_form_refuse(place, "name and features are two forms of one list");
     }
-    for (size_t i = 0; i < group->n_features; i++) {
+    for (size_t i = 0; i < group->feature_count; i++) {
         if (group->features[i][0] == 0) {
             return eb_codec_form_refuse(place, "features[%zu] is empty", i);
         }
@@ -25,22 +75,12 @@ static bool check_features(const struct eb_codec_place *place, const Embag__V1__
     return true;
 }
 
-static bool choose_arrays(const struct eb_codec_place *place, const Embag__V1__FeatureGroup *group,
+static bool choose_arrays(const struct eb_codec_place *place, const struct eb_codec_fields *fields,
     struct eb_wire_group *out)
 {
-    const struct eb_wire_array values[] = {
-        eb_codec_form_of_bytes("values_i64", group->values_i64, 8),
-        eb_codec_form_of_bytes("values_i32", group->values_i32, 4),
-    };
-    const struct eb_wire_array lengths =
-        eb_codec_form_of_bytes("lengths_i32", group->lengths_i32, 4);
-    const struct eb_wire_array offsets[] = {
-        eb_codec_form_of_bytes("offsets_i64", group->offsets_i64, 8),
-        eb_codec_form_of_bytes("offsets_i32", group->offsets_i32, 4),
-    };
-    if (!eb_codec_form_choose(place, values, 2, &out->values) ||
-        !eb_codec_form_choose(place, &lengths, 1, &out->lengths) ||
-        !eb_codec_form_choose(place, offsets, 2, &out->offsets)) {
+    if (!eb_codec_form_choose(place, fields, forms, VALUES, &out->values) ||
+        !eb_codec_form_choose(place, fields, forms, LENGTHS, &out->lengths) ||
+        !eb_codec_form_choose(place, fields, forms, OFFSETS, &out->offsets)) {
         return false;
     }
     if (out->lengths.field && out->offsets.field) {
@@ -50,22 +90,26 @@ static bool choose_arrays(const struct eb_codec_place *place, const Embag__V1__F
     return true;
 }
 
-bool eb_codec_group_translate(const struct eb_codec_place *place,
-    const Embag__V1__FeatureGroup *group, struct eb_wire_group *out)
+bool eb_codec_group_read(
+    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_group *out)
 {
+    struct eb_codec_fields fields;
+    if (!eb_codec_form_read(place, &fields, bytes, kinds)) {
+        return false;
+    }
     *out = (struct eb_wire_group){
-        .name = group->name,
-        .feature_count = group->n_features,
-        .features = (const char *const *)group->features,
-        .bags = group->bags,
-        .weights = group->weights.data,
-        .weights_bytes = group->weights.len,
-        .weights_type = (int32_t)group->weights_type,
-        .reduction = (int32_t)group->reduction,
-        .missing = (int32_t)group->missing,
+        .name = eb_codec_fields_text(&fields, 1, place->arena, place->error),
+        .bags = (uint32_t)eb_codec_fields_value(&fields, 3),
+        .weights = eb_codec_fields_bytes(&fields, 9),
+        .weights_bytes = eb_codec_fields_value(&fields, 9),
+        .weights_type = eb_codec_fields_enum(&fields, 10),
+        .reduction = eb_codec_fields_enum(&fields, 11),
+        .missing = eb_codec_fields_enum(&fields, 12),
     };
-    return check_enums(place, group) && check_features(place, group) &&
-           choose_arrays(place, group, out);
+    place->name = out->name;
+    return out->name && read_features(place, &fields, out) &&
+           eb_codec_form_check_enums(place, &fields, enums, sizeof enums / sizeof *enums) &&
+           check_features(place, out) && choose_arrays(place, &fields, out);
 }
 
 void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_group *group)

@@ -1,15 +1,16 @@
 /* FeatureGroup, within a LookupRequest.
- * Thread: pure. Memory: a translated group borrows from protobuf-c's, and takes none of its own,
- * however many features and values it has. */
+ * Thread: pure. Memory: a group that is read takes its names from the arena and borrows its arrays
+ * from the message, however many values they have. */
 #pragma once
 
 #include "proto/codec_form.h"
 
-#include "embag/v1/embedding_bag.pb-c.h"
+#define EB_CODEC_GROUP_FEATURES_FIELD 2
 
-/* Fills in *out, but for its fault. false: the place's error says what is wrong with the group. */
-bool eb_codec_group_translate(const struct eb_codec_place *place,
-    const Embag__V1__FeatureGroup *group, struct eb_wire_group *out);
+/* Fills in *out, but for its fault, from a FeatureGroup's bytes, and the place's name. false: the
+ * place's error says what is wrong. */
+bool eb_codec_group_read(
+    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_group *out);
 
 /* Writes or counts the group's fields. Its lengths, where it has any, are of width 4. */
 void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_group *group);

@@ -1,7 +1,7 @@
 /* LookupRequest, GetModelRequest and the requests without fields. */
 #include "proto/codec.h"
-#include "proto/codec_form.h"
 #include "proto/codec_group.h"
+#include "proto/codec_query.h"
 #include "proto/field.h"
 #include "proto/unpack.h"
 
@@ -24,16 +24,49 @@
 #define PRIORITY_MAX 1u
 #define TIMEOUT_US_FIELD 9
 
-/* Pointers, and what protobuf-c notes of fields while it scans. */
+#define QUERIES_FIELD 4
+#define GROUPS_FIELD 8
+
+static const enum eb_codec_kind kinds[EB_CODEC_FIELDS_END] = {
+    [1] = EB_CODEC_NUMBER,
+    [2] = EB_CODEC_NAME,
+    [3] = EB_CODEC_NUMBER,
+    [QUERIES_FIELD] = EB_CODEC_BYTES,
+    [5] = EB_CODEC_NUMBER,
+    [6] = EB_CODEC_NUMBER,
+    [7] = EB_CODEC_NUMBER,
+    [GROUPS_FIELD] = EB_CODEC_BYTES,
+    [9] = EB_CODEC_NUMBER,
+    [10] = EB_CODEC_NUMBER,
+    [11] = EB_CODEC_NUMBER,
+    [12] = EB_CODEC_NUMBER,
+    [13] = EB_CODEC_NUMBER,
+    [14] = EB_CODEC_NUMBER,
+    [15] = EB_CODEC_NUMBER,
+    [16] = EB_CODEC_NAME,
+    [17] = EB_CODEC_NUMBER,
+    [18] = EB_CODEC_NAME,
+    [19] = EB_CODEC_NUMBER,
+};
+
+/* A request that is read. */
+struct reading {
+    struct eb_arena *arena;
+    struct eb_error *error;
+    struct eb_guard_limits limits;
+    struct eb_codec_fields fields;
+    uint32_t field_count; /* of the request and its elements */
+    bool is_faulty;       /* something was not read, or the guard has the word */
+};
+
+/* Pointers, and names as they are rounded. */
 #define NOTES_BYTES 256u
-static_assert(sizeof(Embag__V1__BagQuery) + sizeof(struct eb_wire_query) + sizeof(struct eb_error) +
-                      NOTES_BYTES <=
-                  QUERY_ARENA_BYTES,
-    "both forms of a query, the fault that is found in it, and notes must fit");
+static_assert(
+    sizeof(struct eb_wire_query) + sizeof(struct eb_error) + NOTES_BYTES <= QUERY_ARENA_BYTES,
+    "a query, and the fault that is found in it, must fit");
 /* A group may be there for every feature, and counts for none. */
-static_assert(sizeof(Embag__V1__FeatureGroup) + sizeof(struct eb_wire_group) +
-                      sizeof(struct eb_error) + 2 * NOTES_BYTES <=
-                  QUERY_ARENA_BYTES,
+static_assert(
+    sizeof(struct eb_wire_group) + sizeof(struct eb_error) + 2 * NOTES_BYTES <= QUERY_ARENA_BYTES,
     "so must a group with one feature");
 
 size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *limits)
@@ -53,145 +86,22 @@ static struct eb_guard_limits request_limits(const struct eb_codec_limits *limit
     };
 }
 
-static bool check_enums(const struct eb_codec_place *place, const Embag__V1__BagQuery *query)
-{
-    const struct eb_codec_enum enums[] = {
-        {"reduction", (int)query->reduction, &embag__v1__reduction__descriptor},
-        {"missing", (int)query->missing, &embag__v1__missing__descriptor},
-        {"weights_type", (int)query->weights_type, &embag__v1__data_type__descriptor},
-        {"layout", (int)query->layout, &embag__v1__bag_layout__descriptor},
-    };
-    return eb_codec_form_check_enums(place, enums, sizeof enums / sizeof *enums);
-}
-
-static struct eb_wire_array form_of_repeated(const char *field, const int64_t *values, size_t count)
-{
-    return (struct eb_wire_array){values, count * sizeof *values, sizeof *values, field};
-}
-
-static bool choose_arrays(
-    const struct eb_codec_place *place, const Embag__V1__BagQuery *query, struct eb_wire_query *out)
-{
-    const struct eb_wire_array indices[] = {
-        eb_codec_form_of_bytes("indices_i64", query->indices_i64, 8),
-        eb_codec_form_of_bytes("indices_i32", query->indices_i32, 4),
-        form_of_repeated("indices", query->indices, query->n_indices),
-    };
-    const struct eb_wire_array offsets[] = {
-        eb_codec_form_of_bytes("offsets_i64", query->offsets_i64, 8),
-        eb_codec_form_of_bytes("offsets_i32", query->offsets_i32, 4),
-        form_of_repeated("offsets", query->offsets, query->n_offsets),
-    };
-    const struct eb_wire_array lengths[] = {
-        eb_codec_form_of_bytes("lengths_i32", query->lengths_i32, 4),
-        eb_codec_form_of_bytes("lengths_i64", query->lengths_i64, 8),
-    };
-    const struct eb_wire_array segment_ids[] = {
-        eb_codec_form_of_bytes("segment_ids_i64", query->segment_ids_i64, 8),
-        eb_codec_form_of_bytes("segment_ids_i32", query->segment_ids_i32, 4),
-        form_of_repeated("segment_ids", query->segment_ids, query->n_segment_ids),
-    };
-    return eb_codec_form_choose(place, indices, 3, &out->indices) &&
-           eb_codec_form_choose(place, offsets, 3, &out->offsets) &&
-           eb_codec_form_choose(place, lengths, 2, &out->lengths) &&
-           eb_codec_form_choose(place, segment_ids, 3, &out->segment_ids);
-}
-
-/* Fills in out->layout from the fields that are there, which must agree with it where it is said.
- */
-static bool choose_layout(const struct eb_codec_place *place, struct eb_wire_query *out)
-{
-    const char *packed = out->indices_per_bag != 0 ? "indices_per_bag" : NULL;
-    const char *segments = out->num_segments != 0 ? "num_segments" : out->segment_ids.field;
-    const struct {
-        int32_t layout;
-        const char *field; /* that says so; NULL: none does */
-    } layouts[] = {
-        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS, out->offsets.field},
-        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS, out->lengths.field},
-        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_PACKED, packed},
-        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, segments},
-    };
-    const char *said_by = out->layout != 0 ? "layout" : NULL;
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        if (!layouts[i].field) {
-            continue;
-        }
-        if (said_by && out->layout != layouts[i].layout) {
-            return eb_codec_form_refuse(
-                place, "%s and %s say two layouts", said_by, layouts[i].field);
-        }
-        out->layout = layouts[i].layout;
-        said_by = layouts[i].field;
-    }
-    if (out->include_last_offset && said_by &&
-        out->layout != EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS) {
-        return eb_codec_form_refuse(place, "include_last_offset and %s say two layouts", said_by);
-    }
-    return true;
-}
-
-static bool choose_weights(
-    const struct eb_codec_place *place, const Embag__V1__BagQuery *query, struct eb_wire_query *out)
-{
-    out->weights = query->weights.data;
-    out->weights_bytes = query->weights.len;
-    out->weights_type = (int32_t)query->weights_type;
-    if (query->n_weights_f32 == 0) {
-        return true;
-    }
-    if (query->weights.len > 0) {
-        return eb_codec_form_refuse(place, "weights and weights_f32 are two forms of one array");
-    }
-    if (query->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
-        query->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_F32) {
-        return eb_codec_form_refuse(
-            place, "weights_f32 is not of weights_type = %d", (int)query->weights_type);
-    }
-    out->weights = query->weights_f32;
-    out->weights_bytes = query->n_weights_f32 * sizeof *query->weights_f32;
-    out->weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_F32;
-    return true;
-}
-
-static bool translate_query(
-    const struct eb_codec_place *place, const Embag__V1__BagQuery *query, struct eb_wire_query *out)
-{
-    *out = (struct eb_wire_query){
-        .table = query->table,
-        .reduction = (int32_t)query->reduction,
-        .missing = (int32_t)query->missing,
-        .layout = (int32_t)query->layout,
-        .indices_per_bag = query->indices_per_bag,
-        .num_segments = query->num_segments,
-        .num_bags = query->num_bags,
-        .include_last_offset = query->include_last_offset,
-        .has_default = query->default_row_case == EMBAG__V1__BAG_QUERY__DEFAULT_ROW_DEFAULT_INDEX,
-        .default_index = query->default_index,
-    };
-    if (query->table[0] == 0) {
-        return eb_codec_form_refuse(place, "table is empty");
-    }
-    return check_enums(place, query) && choose_arrays(place, query, out) &&
-           choose_layout(place, out) && choose_weights(place, query, out);
-}
-
 /* Declared, and refused where set until they are built. */
-static bool check_unbuilt(const Embag__V1__LookupRequest *message, struct eb_error *error)
+static bool check_unbuilt(const struct eb_codec_fields *fields, struct eb_error *error)
 {
-    const struct {
+    static const struct {
         const char *field;
-        bool is_set;
+        uint32_t number;
     } unbuilt[] = {
-        {"unnormalized", message->unnormalized},
-        {"min_sequence", message->min_sequence != 0},
-        {"shard_epoch", message->shard_epoch != 0},
-        {"traceparent", message->traceparent[0] != 0},
-        {"version_label", message->version_label[0] != 0},
-        {"allow_incomplete", message->allow_incomplete},
+        {"unnormalized", 13},
+        {"min_sequence", 14},
+        {"shard_epoch", 15},
+        {"traceparent", 16},
+        {"version_label", 18},
+        {"allow_incomplete", 19},
     };
     for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
-        if (unbuilt[i].is_set) {
+        if (eb_codec_fields_value(fields, unbuilt[i].number) != 0) {
             eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "%s is not implemented", unbuilt[i].field);
             return false;
         }
@@ -199,65 +109,97 @@ static bool check_unbuilt(const Embag__V1__LookupRequest *message, struct eb_err
     return true;
 }
 
+/* Queries, and features of all groups. */
+static size_t count_queries(const struct eb_codec_fields *fields)
+{
+    struct eb_field_reader message = fields->message;
+    size_t count = fields->counts[QUERIES_FIELD];
+    for (uint32_t i = 0; i < fields->counts[GROUPS_FIELD]; i++) {
+        count += eb_codec_fields_count(
+            eb_codec_fields_next(&message, GROUPS_FIELD), EB_CODEC_GROUP_FEATURES_FIELD);
+    }
+    return count;
+}
+
 /* What concerns the request as a whole. */
-static bool check_request(const Embag__V1__LookupRequest *message,
+static bool check_request(const struct eb_codec_fields *fields,
     const struct eb_codec_limits *limits, struct eb_error *error)
 {
-    size_t count = message->n_queries;
-    for (size_t i = 0; i < message->n_groups; i++) {
-        count += message->groups[i]->n_features;
-    }
+    const size_t count = count_queries(fields);
+    const uint32_t priority = (uint32_t)eb_codec_fields_value(fields, 17);
+    const int32_t output_type = eb_codec_fields_enum(fields, 5);
     if (count > limits->queries_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
             "%zu queries and features of groups are more than a request may have, %" PRIu32, count,
             limits->queries_max);
         return false;
     }
-    if (message->priority > PRIORITY_MAX) {
+    if (priority > PRIORITY_MAX) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "priority = %" PRIu32 ": priority is 0 (interactive) or 1 (batch)", message->priority);
+            "priority = %" PRIu32 ": priority is 0 (interactive) or 1 (batch)", priority);
         return false;
     }
-    if (!eb_codec_form_is_value(&embag__v1__data_type__descriptor, (int)message->output_type)) {
-        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "output_type = %d is no value of DataType",
-            (int)message->output_type);
+    if (!eb_codec_form_is_value(&embag__v1__data_type__descriptor, output_type)) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+            "output_type = %" PRId32 " is no value of DataType", output_type);
         return false;
     }
     return true;
 }
 
-/* The fault, to be kept as long as the request. NULL: *error says that the arena is exhausted. */
-static const struct eb_error *keep_fault(
-    struct eb_arena *arena, const struct eb_error *fault, struct eb_error *error)
+/* The fault, to be kept as long as the request. NULL: it is no query's, but the whole request's. */
+static const struct eb_error *keep_fault(struct reading *reading, const struct eb_error *fault)
 {
-    struct eb_error *kept = eb_unpack_take(arena, 1, sizeof *kept, error);
+    reading->is_faulty = true;
+    if (fault->status != EB_STATUS_INVALID_ARGUMENT) {
+        *reading->error = *fault;
+        return NULL;
+    }
+    struct eb_error *kept = eb_unpack_take(reading->arena, 1, sizeof *kept, reading->error);
     if (kept) {
         *kept = *fault;
     }
     return kept;
 }
 
-/* Translates queries up to the first faulty one, or all of them with errors_per_query, and keeps
- * their faults: the caller reports the first fault of all, and one that only the tables can tell
- * may come before it. false: *error is set, the arena is exhausted. */
-static bool translate_queries(struct eb_arena *arena, const Embag__V1__LookupRequest *message,
-    struct eb_wire_request *request, struct eb_error *error)
+/* The place of an element, which reports to `fault`. */
+static struct eb_codec_place place_of(
+    struct reading *reading, const char *list, size_t index, struct eb_error *fault)
+{
+    return (struct eb_codec_place){
+        .list = list,
+        .index = index,
+        .name = "",
+        .arena = reading->arena,
+        .error = fault,
+        .limits = &reading->limits,
+        .field_count = &reading->field_count,
+    };
+}
+
+/* Reads queries up to the first faulty one, or all of them with errors_per_query, and keeps their
+ * faults: the caller reports the first fault of all, and one that only the tables can tell may come
+ * before it. false: the error is set. */
+static bool read_queries(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error fault;
-    request->queries = eb_unpack_take(arena, message->n_queries, sizeof *request->queries, error);
+    struct eb_field_reader message = reading->fields.message;
+    const size_t count = reading->fields.counts[QUERIES_FIELD];
+    request->queries =
+        eb_unpack_take(reading->arena, count, sizeof *request->queries, reading->error);
     if (!request->queries) {
         return false;
     }
     bool goes_on = true;
-    for (size_t i = 0; i < message->n_queries && goes_on; i++) {
-        const Embag__V1__BagQuery *query = message->queries[i];
-        const struct eb_codec_place place = {"queries", i, query->table, &fault};
+    for (size_t i = 0; i < count && goes_on; i++) {
+        struct eb_codec_place place = place_of(reading, "queries", i, &fault);
+        struct eb_wire_query *query = &request->queries[i];
         request->query_count = i + 1;
-        if (translate_query(&place, query, &request->queries[i])) {
+        if (eb_codec_query_read(&place, eb_codec_fields_next(&message, QUERIES_FIELD), query)) {
             continue;
         }
-        request->queries[i].fault = keep_fault(arena, &fault, error);
-        if (!request->queries[i].fault) {
+        query->fault = keep_fault(reading, &fault);
+        if (!query->fault) {
             return false;
         }
         goes_on = request->errors_per_query;
@@ -265,27 +207,27 @@ static bool translate_queries(struct eb_arena *arena, const Embag__V1__LookupReq
     return true;
 }
 
-/* As translate_queries, unless a query has ended the request. */
-static bool translate_groups(struct eb_arena *arena, const Embag__V1__LookupRequest *message,
-    struct eb_wire_request *request, struct eb_error *error)
+/* As read_queries, unless a query has ended the request. */
+static bool read_groups(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error fault;
-    request->groups = eb_unpack_take(arena, message->n_groups, sizeof *request->groups, error);
+    struct eb_field_reader message = reading->fields.message;
+    const size_t count = reading->fields.counts[GROUPS_FIELD];
+    request->groups =
+        eb_unpack_take(reading->arena, count, sizeof *request->groups, reading->error);
     if (!request->groups) {
         return false;
     }
-    size_t queries = request->query_count;
-    bool goes_on =
-        queries == 0 || !request->queries[queries - 1].fault || request->errors_per_query;
-    for (size_t i = 0; i < message->n_groups && goes_on; i++) {
-        const Embag__V1__FeatureGroup *group = message->groups[i];
-        const struct eb_codec_place place = {"groups", i, group->name, &fault};
+    bool goes_on = !reading->is_faulty || request->errors_per_query;
+    for (size_t i = 0; i < count && goes_on; i++) {
+        struct eb_codec_place place = place_of(reading, "groups", i, &fault);
+        struct eb_wire_group *group = &request->groups[i];
         request->group_count = i + 1;
-        if (eb_codec_group_translate(&place, group, &request->groups[i])) {
+        if (eb_codec_group_read(&place, eb_codec_fields_next(&message, GROUPS_FIELD), group)) {
             continue;
         }
-        request->groups[i].fault = keep_fault(arena, &fault, error);
-        if (!request->groups[i].fault) {
+        group->fault = keep_fault(reading, &fault);
+        if (!group->fault) {
             return false;
         }
         goes_on = request->errors_per_query;
@@ -293,44 +235,68 @@ static bool translate_groups(struct eb_arena *arena, const Embag__V1__LookupRequ
     return true;
 }
 
-static struct eb_wire_request *translate_request(struct eb_arena *arena,
-    const Embag__V1__LookupRequest *message, const struct eb_codec_limits *limits,
-    struct eb_error *error)
+/* The fields of the request itself. */
+static bool read_fields(struct reading *reading, struct eb_field_reader message)
 {
-    if (!check_unbuilt(message, error) || !check_request(message, limits, error)) {
+    const struct eb_codec_rules rules = {kinds, &reading->limits, &reading->field_count};
+    const uint32_t *counts = reading->fields.counts;
+    if (eb_codec_fields_init(&reading->fields, message, &rules) &&
+        (uint64_t)counts[QUERIES_FIELD] + counts[GROUPS_FIELD] <= reading->limits.submessages_max) {
+        return true;
+    }
+    eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupRequest cannot be read");
+    return false;
+}
+
+/* NULL: the error is set, unless the guard knows better. */
+static struct eb_wire_request *read_request(
+    struct reading *reading, struct eb_field_reader message, const struct eb_codec_limits *limits)
+{
+    const struct eb_codec_fields *fields = &reading->fields;
+    if (!read_fields(reading, message) || !check_unbuilt(fields, reading->error) ||
+        !check_request(fields, limits, reading->error)) {
         return NULL;
     }
-    struct eb_wire_request *request = eb_unpack_take(arena, 1, sizeof *request, error);
-    if (!request) {
+    struct eb_wire_request *request =
+        eb_unpack_take(reading->arena, 1, sizeof *request, reading->error);
+    const char *model =
+        request ? eb_codec_fields_text(fields, 2, reading->arena, reading->error) : NULL;
+    if (!model) {
         return NULL;
     }
     *request = (struct eb_wire_request){
-        .request_id = message->request_id,
-        .model = message->model,
-        .version = message->version,
-        .timeout_us = message->timeout_us,
-        .output_type = (int32_t)message->output_type,
-        .concat = message->concat,
-        .partial = message->partial,
-        .cancel = message->cancel,
-        .errors_per_query = message->errors_per_query,
-        .report_missing = message->report_missing,
-        .priority = message->priority,
+        .request_id = eb_codec_fields_value(fields, 1),
+        .model = model,
+        .version = eb_codec_fields_value(fields, 3),
+        .timeout_us = eb_codec_fields_value(fields, 9),
+        .output_type = eb_codec_fields_enum(fields, 5),
+        .concat = eb_codec_fields_value(fields, 6) != 0,
+        .partial = eb_codec_fields_value(fields, 7) != 0,
+        .cancel = eb_codec_fields_value(fields, 10) != 0,
+        .errors_per_query = eb_codec_fields_value(fields, 11) != 0,
+        .report_missing = eb_codec_fields_value(fields, 12) != 0,
+        .priority = (uint32_t)eb_codec_fields_value(fields, 17),
     };
-    return translate_queries(arena, message, request, error) &&
-                   translate_groups(arena, message, request, error)
-               ? request
-               : NULL;
+    return read_queries(reading, request) && read_groups(reading, request) ? request : NULL;
 }
 
+/* What has been read without fault to its end has nothing that the guard refuses; where there is a
+ * fault, the guard, which looks at all bytes, comes first. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {
-    const struct eb_unpack_input input = {
-        &embag__v1__lookup_request__descriptor, bytes, size, request_limits(limits)};
-    const Embag__V1__LookupRequest *message = eb_unpack_message(arena, &input, &failure->error);
+    struct reading reading;
+    reading.arena = arena;
+    reading.error = &failure->error;
+    reading.limits = request_limits(limits);
+    reading.field_count = 0;
+    reading.is_faulty = false;
     struct eb_wire_request *request =
-        message ? translate_request(arena, message, limits, &failure->error) : NULL;
+        read_request(&reading, eb_field_reader_of(bytes, size), limits);
+    if ((!request || reading.is_faulty) && !eb_guard_check(&embag__v1__lookup_request__descriptor,
+                                               bytes, size, &reading.limits, &failure->error)) {
+        request = NULL;
+    }
     if (!request) {
         failure->request_id = eb_guard_find_varint(bytes, size, 1);
         failure->cancel = eb_guard_find_varint(bytes, size, 10) != 0;
@@ -359,31 +325,10 @@ bool eb_empty_decode(const uint8_t *bytes, size_t size, struct eb_error *error)
     return eb_guard_check(&embag__v1__list_models_request__descriptor, bytes, size, &limits, error);
 }
 
-static void write_query(struct eb_field_writer *writer, const struct eb_wire_query *query)
-{
-    eb_field_put_text(writer, 1, query->table);
-    eb_field_put_enum(writer, 2, query->reduction);
-    eb_field_put_enum(writer, 3, query->missing);
-    eb_codec_form_put(writer, &query->indices, 4, 5);
-    eb_codec_form_put(writer, &query->offsets, 7, 8);
-    eb_field_put_number(writer, 10, query->indices_per_bag);
-    eb_codec_form_put(writer, &query->segment_ids, 11, 12);
-    eb_field_put_number(writer, 14, query->num_segments);
-    eb_field_put_number(writer, 15, query->include_last_offset);
-    eb_field_put_bytes(writer, 16, query->weights, query->weights_bytes);
-    eb_field_put_enum(writer, 17, query->weights_type);
-    if (query->has_default) {
-        eb_field_put_present(writer, 19, (uint64_t)query->default_index);
-    }
-    eb_field_put_enum(writer, 20, query->layout);
-    eb_field_put_number(writer, 21, query->num_bags);
-    eb_codec_form_put(writer, &query->lengths, 23, 22);
-}
-
 static size_t query_bytes(const struct eb_wire_query *query)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_query(&counter, query);
+    eb_codec_query_write(&counter, query);
     return counter.bytes;
 }
 
@@ -406,7 +351,7 @@ static void write_request(struct eb_field_writer *writer, const struct eb_wire_r
     eb_field_put_number(writer, 3, request->version);
     for (size_t i = 0; i < request->query_count; i++) {
         eb_field_put_length(writer, 4, query_bytes(&request->queries[i]));
-        write_query(writer, &request->queries[i]);
+        eb_codec_query_write(writer, &request->queries[i]);
     }
     eb_field_put_enum(writer, 5, request->output_type);
     eb_field_put_number(writer, 6, request->concat);

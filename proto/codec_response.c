@@ -1,5 +1,6 @@
 /* LookupResponse. */
 #include "proto/codec.h"
+#include "proto/codec_fields.h"
 #include "proto/field.h"
 #include "proto/field_reader.h"
 #include "proto/unpack.h"
@@ -38,8 +39,10 @@ static_assert(COMPUTE_US_FIELD < 16, "tags of larger fields take two bytes");
 #define MISSING_BY_QUERY_FIELD 11
 #define VALUES_FIELD 15
 
-/* All fields of a result, but for the bytes of its values. */
-static void write_result_head(struct eb_field_writer *writer, const struct eb_wire_result *result)
+/* All fields of a result, but for the bytes of its values. Inlined, so that where it only counts it
+ * does nothing else. */
+static inline __attribute__((always_inline)) void write_result_head(
+    struct eb_field_writer *writer, const struct eb_wire_result *result)
 {
     assert(result->error_code == 0 || result->values_bytes == 0);
     eb_field_put_number(writer, QUERY_FIELD, result->query);
@@ -59,11 +62,24 @@ static void write_result_head(struct eb_field_writer *writer, const struct eb_wi
     }
 }
 
-static size_t result_bytes(const struct eb_wire_result *result)
+/* Writes a result at out + bytes. Returns where it ends. Its writer, which no other function has
+ * seen, can be kept in registers. */
+static size_t write_result(
+    uint8_t *out, size_t bytes, const struct eb_wire_result *result, uint8_t **values_at)
+{
+    struct eb_field_writer writer = {.out = out, .bytes = bytes};
+    eb_field_put_length(&writer, RESULTS_FIELD, result->head_bytes + result->values_bytes);
+    write_result_head(&writer, result);
+    *values_at = out + writer.bytes;
+    eb_field_put_content(&writer, result->values, result->values_bytes);
+    return writer.bytes;
+}
+
+static size_t count_head(const struct eb_wire_result *result)
 {
     struct eb_field_writer counter = {.out = NULL};
     write_result_head(&counter, result);
-    return counter.bytes + result->values_bytes;
+    return counter.bytes;
 }
 
 static void write_before_results(
@@ -97,7 +113,9 @@ size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
     struct eb_field_writer counter = {.out = NULL};
     write_before_results(&counter, response);
     for (size_t i = 0; i < response->result_count; i++) {
-        size_t size = result_bytes(&response->results[i]);
+        struct eb_wire_result *result = &response->results[i];
+        result->head_bytes = count_head(result);
+        const size_t size = result->head_bytes + result->values_bytes;
         eb_field_put_length(&counter, RESULTS_FIELD, size);
         counter.bytes += size;
     }
@@ -111,11 +129,7 @@ void eb_lookup_response_encode(
     struct eb_field_writer writer = {.out = out};
     write_before_results(&writer, response);
     for (size_t i = 0; i < response->result_count; i++) {
-        const struct eb_wire_result *result = &response->results[i];
-        eb_field_put_length(&writer, RESULTS_FIELD, result_bytes(result));
-        write_result_head(&writer, result);
-        values_at[i] = out + writer.bytes;
-        eb_field_put_content(&writer, result->values, result->values_bytes);
+        writer.bytes = write_result(out, writer.bytes, &response->results[i], &values_at[i]);
     }
     write_after_results(&writer, response);
 }
@@ -135,18 +149,6 @@ void eb_lookup_response_set_last(uint8_t *message)
 
 /* ---- decoding: by hand, for protobuf-c would copy the values ---- */
 
-/* A string, with the NUL that it lacks on the wire. NULL: the arena is exhausted. */
-static const char *keep_text(
-    struct eb_arena *arena, const struct eb_field_reader *text, struct eb_error *error)
-{
-    size_t size = eb_field_reader_bytes(text);
-    char *kept = eb_unpack_take(arena, size + 1, 1, error);
-    if (kept) {
-        memcpy(kept, text->at, size);
-    }
-    return kept;
-}
-
 /* What a result holds of a variable number, as it is counted before it is kept. */
 struct result_counts {
     size_t shape;
@@ -154,21 +156,21 @@ struct result_counts {
 };
 
 /* All fields of a result but its lists of numbers, which are counted. */
-static bool read_result_field(struct eb_arena *arena, const struct eb_field_read *field,
+static bool read_result_field(struct eb_arena *arena, const struct eb_field *field,
     struct eb_wire_result *result, struct result_counts *counts, struct eb_error *error)
 {
     switch (field->number) {
-    case QUERY_FIELD: result->query = (uint32_t)field->value; break;
-    case TYPE_FIELD: result->type = (int32_t)field->value; break;
+    case QUERY_FIELD: result->query = (uint32_t)field->varint; break;
+    case TYPE_FIELD: result->type = (int32_t)field->varint; break;
     case SHAPE_FIELD: counts->shape += eb_field_reader_count(field); break;
-    case MISSING_FIELD: result->missing = field->value; break;
+    case MISSING_FIELD: result->missing = field->varint; break;
     case MISSING_POSITIONS_FIELD:
         result->missing_positions = field->data.at;
         result->missing_positions_bytes = eb_field_reader_bytes(&field->data);
         break;
-    case ERROR_CODE_FIELD: result->error_code = (uint32_t)field->value; break;
+    case ERROR_CODE_FIELD: result->error_code = (uint32_t)field->varint; break;
     case ERROR_MESSAGE_FIELD:
-        result->error_message = keep_text(arena, &field->data, error);
+        result->error_message = eb_codec_fields_keep(field->data, arena, error);
         return result->error_message != NULL;
     case MISSING_BY_QUERY_FIELD: counts->missing_by_query += eb_field_reader_count(field); break;
     case VALUES_FIELD:
@@ -186,7 +188,7 @@ static bool keep_numbers(struct eb_arena *arena, struct eb_field_reader reader,
 {
     uint64_t *shape =
         eb_unpack_take(arena, counts->shape + counts->missing_by_query, sizeof *shape, error);
-    struct eb_field_read field;
+    struct eb_field field;
     if (!shape) {
         return false;
     }
@@ -197,11 +199,9 @@ static bool keep_numbers(struct eb_arena *arena, struct eb_field_reader reader,
     result->missing_by_query_count = counts->missing_by_query;
     while (eb_field_reader_next(&reader, &field)) {
         if (field.number == SHAPE_FIELD) {
-            eb_field_reader_numbers(&field, shape);
-            shape += eb_field_reader_count(&field);
+            shape = eb_field_reader_numbers(&field, shape);
         } else if (field.number == MISSING_BY_QUERY_FIELD) {
-            eb_field_reader_numbers(&field, missing);
-            missing += eb_field_reader_count(&field);
+            missing = eb_field_reader_numbers(&field, missing);
         }
     }
     return true;
@@ -211,7 +211,7 @@ static bool read_result(struct eb_arena *arena, const struct eb_field_reader *by
     struct eb_wire_result *result, struct eb_error *error)
 {
     struct eb_field_reader reader = *bytes;
-    struct eb_field_read field;
+    struct eb_field field;
     struct result_counts counts = {0};
     *result = (struct eb_wire_result){.error_message = ""};
     while (eb_field_reader_next(&reader, &field)) {
@@ -227,24 +227,24 @@ static bool read_result(struct eb_arena *arena, const struct eb_field_reader *by
 }
 
 /* All fields of a response but its results, which are counted. */
-static bool read_response_field(struct eb_arena *arena, const struct eb_field_read *field,
+static bool read_response_field(struct eb_arena *arena, const struct eb_field *field,
     struct eb_wire_response *response, struct eb_error *error)
 {
     switch (field->number) {
-    case REQUEST_ID_FIELD: response->request_id = field->value; break;
+    case REQUEST_ID_FIELD: response->request_id = field->varint; break;
     case MODEL_FIELD:
-        response->model = keep_text(arena, &field->data, error);
+        response->model = eb_codec_fields_keep(field->data, arena, error);
         return response->model != NULL;
-    case VERSION_FIELD: response->version = field->value; break;
+    case VERSION_FIELD: response->version = field->varint; break;
     case RESULTS_FIELD: response->result_count++; break;
-    case MORE_FIELD: response->more = field->value != 0; break;
-    case ERROR_CODE_OF_ALL_FIELD: response->error_code = (uint32_t)field->value; break;
+    case MORE_FIELD: response->more = field->varint != 0; break;
+    case ERROR_CODE_OF_ALL_FIELD: response->error_code = (uint32_t)field->varint; break;
     case ERROR_MESSAGE_OF_ALL_FIELD:
-        response->error_message = keep_text(arena, &field->data, error);
+        response->error_message = eb_codec_fields_keep(field->data, arena, error);
         return response->error_message != NULL;
-    case RETRY_AFTER_MS_FIELD: response->retry_after_ms = (uint32_t)field->value; break;
-    case QUEUE_US_FIELD: response->queue_us = (uint32_t)field->value; break;
-    case COMPUTE_US_FIELD: response->compute_us = (uint32_t)field->value; break;
+    case RETRY_AFTER_MS_FIELD: response->retry_after_ms = (uint32_t)field->varint; break;
+    case QUEUE_US_FIELD: response->queue_us = (uint32_t)field->varint; break;
+    case COMPUTE_US_FIELD: response->compute_us = (uint32_t)field->varint; break;
     default: break;
     }
     return true;
@@ -255,7 +255,7 @@ static bool read_results(struct eb_arena *arena, struct eb_field_reader reader,
 {
     struct eb_wire_result *result =
         eb_unpack_take(arena, response->result_count, sizeof *result, error);
-    struct eb_field_read field;
+    struct eb_field field;
     response->results = result;
     while (result && eb_field_reader_next(&reader, &field)) {
         if (field.number == RESULTS_FIELD && !read_result(arena, &field.data, result++, error)) {
@@ -277,7 +277,7 @@ struct eb_wire_response *eb_lookup_response_decode(
         return NULL;
     }
     struct eb_field_reader reader = eb_field_reader_of(bytes, size);
-    struct eb_field_read field;
+    struct eb_field field;
     *response = (struct eb_wire_response){.model = "", .error_message = ""};
     while (eb_field_reader_next(&reader, &field)) {
         if (!read_response_field(arena, &field, response, error)) {

@@ -1,31 +1,29 @@
-/* Reads the fields of a protobuf message that the guard has passed (guard.h), where they lie: the
- * counterpart of field.h, for messages whose large fields are not to be copied. Bytes that are no
- * message end it early.
- * Thread: pure. Memory: none; what is read borrows from the bytes. */
+/* Reads the fields of a serialised protobuf message, one after the other, as they lie there: what
+ * they mean is the caller's.
+ * Thread: pure. Memory: none; what is read is borrowed from the message's bytes. */
 #pragma once
 
+#include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
+#define EB_FIELD_READER_TAG_BYTES_MAX 5
+#define EB_FIELD_READER_LENGTH_BYTES_MAX 5 /* protobuf-c takes no longer ones */
+#define EB_FIELD_READER_VARINT_BYTES_MAX 10
+
+/* Bytes that are still to be looked at. */
 struct eb_field_reader {
     const uint8_t *at;
     const uint8_t *end;
 };
 
-enum {
-    EB_FIELD_READER_VARINT = 0,
-    EB_FIELD_READER_FIXED64 = 1,
-    EB_FIELD_READER_LENGTH = 2,
-    EB_FIELD_READER_FIXED32 = 5
-};
-
-struct eb_field_read {
+/* One field. */
+struct eb_field {
     uint32_t number;
-    uint32_t wire_type;
-    uint64_t value;              /* of a varint; else 0 */
-    struct eb_field_reader data; /* of the others; else empty */
+    ProtobufCWireType wire_type;
+    uint64_t varint;             /* of wire type VARINT */
+    struct eb_field_reader data; /* without tag and length; a varint's own bytes too */
 };
 
 static inline struct eb_field_reader eb_field_reader_of(const uint8_t *bytes, size_t size)
@@ -38,74 +36,110 @@ static inline size_t eb_field_reader_bytes(const struct eb_field_reader *reader)
     return (size_t)(reader->end - reader->at);
 }
 
-/* false: there is no whole varint. */
-static inline bool eb_field_reader_varint(struct eb_field_reader *reader, uint64_t *value)
+/* A number, and where it ends. */
+struct eb_field_varint {
+    uint64_t value;
+    const uint8_t *end; /* NULL: it does not end within so many bytes, or not within the reader's */
+};
+
+/* As eb_field_reader_varint, of any length. */
+struct eb_field_varint eb_field_reader_long_varint(struct eb_field_reader reader, size_t bytes_max);
+
+/* By value, so that a compiler can keep all of it in registers. */
+static inline struct eb_field_varint eb_field_reader_varint(
+    struct eb_field_reader reader, size_t bytes_max)
 {
-    uint64_t sum = 0;
-    for (unsigned shift = 0; shift < 64 && reader->at < reader->end; shift += 7) {
-        uint8_t byte = *reader->at++;
-        sum |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *value = sum;
-            return true;
-        }
+    if (reader.at < reader.end && *reader.at < 0x80) {
+        return (struct eb_field_varint){*reader.at, reader.at + 1};
     }
-    return false;
+    return eb_field_reader_long_varint(reader, bytes_max);
 }
 
-/* false: there is no further field. */
-static inline bool eb_field_reader_next(struct eb_field_reader *reader, struct eb_field_read *field)
+/* Sets what follows the tag and moves past it. Returns what is wrong, or NULL. */
+static inline const char *eb_field_reader_data(
+    struct eb_field_reader *reader, struct eb_field *field)
 {
-    uint64_t tag = 0;
-    uint64_t size = 0;
-    if (!eb_field_reader_varint(reader, &tag)) {
-        return false;
-    }
-    field->number = (uint32_t)(tag >> 3);
-    field->wire_type = (uint32_t)(tag & 7);
-    field->value = 0;
-    field->data = (struct eb_field_reader){reader->at, reader->at};
+    struct eb_field_varint varint = {.value = 0};
+    field->data.at = reader->at;
     switch (field->wire_type) {
-    case EB_FIELD_READER_VARINT: return eb_field_reader_varint(reader, &field->value);
-    case EB_FIELD_READER_FIXED64: size = 8; break;
-    case EB_FIELD_READER_FIXED32: size = 4; break;
-    case EB_FIELD_READER_LENGTH:
-        if (!eb_field_reader_varint(reader, &size)) {
-            return false;
+    case PROTOBUF_C_WIRE_TYPE_VARINT:
+        varint = eb_field_reader_varint(*reader, EB_FIELD_READER_VARINT_BYTES_MAX);
+        if (!varint.end) {
+            return "is a varint that does not end";
         }
+        field->varint = varint.value;
+        field->data.end = varint.end;
+        reader->at = varint.end;
+        return NULL;
+    case PROTOBUF_C_WIRE_TYPE_64BIT: varint.value = 8; break;
+    case PROTOBUF_C_WIRE_TYPE_32BIT: varint.value = 4; break;
+    case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED:
+        varint = eb_field_reader_varint(*reader, EB_FIELD_READER_LENGTH_BYTES_MAX);
+        if (!varint.end) {
+            return "has a length that does not end";
+        }
+        reader->at = varint.end;
         break;
-    default: return false;
+    default: return "has a wire type that is not taken";
     }
-    if (size > eb_field_reader_bytes(reader)) {
-        return false;
+    if (varint.value > eb_field_reader_bytes(reader)) {
+        return "ends past its message";
     }
-    field->data = eb_field_reader_of(reader->at, (size_t)size);
-    reader->at += size;
-    return true;
+    field->data.at = reader->at;
+    reader->at += varint.value;
+    field->data.end = reader->at;
+    return NULL;
+}
+
+/* Moves past one field, of which there must be a byte. Returns what is wrong, or NULL;
+ * field->number is 0 where it cannot be told. */
+static inline const char *eb_field_reader_read(
+    struct eb_field_reader *reader, struct eb_field *field)
+{
+    const struct eb_field_varint tag =
+        eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
+    field->number = 0;
+    field->varint = 0;
+    if (!tag.end || tag.value > UINT32_MAX) {
+        return "holds a tag that is none";
+    }
+    reader->at = tag.end;
+    field->number = (uint32_t)tag.value >> 3;
+    field->wire_type = (ProtobufCWireType)(tag.value & 7);
+    if (field->number == 0) {
+        return "holds a field of number 0";
+    }
+    return eb_field_reader_data(reader, field);
+}
+
+/* Where what is wrong is of no interest, or nothing can be. false: there is no further field. */
+static inline bool eb_field_reader_next(struct eb_field_reader *reader, struct eb_field *field)
+{
+    return reader->at < reader->end && !eb_field_reader_read(reader, field);
 }
 
 /* How many numbers a field of a repeated integer adds: one, or those that are packed in it. */
-static inline size_t eb_field_reader_count(const struct eb_field_read *field)
+static inline size_t eb_field_reader_count(const struct eb_field *field)
 {
     size_t count = 0;
-    if (field->wire_type == EB_FIELD_READER_VARINT) {
-        return 1;
-    }
     for (const uint8_t *at = field->data.at; at < field->data.end; at++) {
         count += *at < 0x80;
     }
     return count;
 }
 
-/* Writes as many to `out`. */
-static inline void eb_field_reader_numbers(const struct eb_field_read *field, uint64_t *out)
+/* Writes as many to `out`. Returns where they end. */
+static inline uint64_t *eb_field_reader_numbers(const struct eb_field *field, uint64_t *out)
 {
-    struct eb_field_reader packed = field->data;
-    if (field->wire_type == EB_FIELD_READER_VARINT) {
-        *out = field->value;
-        return;
+    struct eb_field_reader left = field->data;
+    while (left.at < left.end) {
+        const struct eb_field_varint varint =
+            eb_field_reader_varint(left, EB_FIELD_READER_VARINT_BYTES_MAX);
+        if (!varint.end) {
+            break;
+        }
+        *out++ = varint.value;
+        left.at = varint.end;
     }
-    while (packed.at < packed.end && eb_field_reader_varint(&packed, out)) {
-        out++;
-    }
+    return out;
 }

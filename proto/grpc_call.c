@@ -225,7 +225,8 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *roo
         *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
         return count > 0 ? (ssize_t)count : NGHTTP2_ERR_DEFERRED;
     }
-    struct trailers trailers = {.count = 0};
+    struct trailers trailers;
+    trailers.count = 0;
     add_status(&trailers, call, call->text);
     if (nghttp2_submit_trailer(session, stream_id, trailers.fields, trailers.count) < 0) {
         return NGHTTP2_ERR_CALLBACK_FAILURE;

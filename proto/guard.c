@@ -1,33 +1,19 @@
 #include "proto/guard.h"
 
+#include "proto/field_reader.h"
+
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TAG_BYTES_MAX 5
-#define LENGTH_BYTES_MAX 5 /* protobuf-c takes no longer ones */
-#define VARINT_BYTES_MAX 10
 #define PATH_BYTES 512
-
-/* Bytes that are still to be looked at. */
-struct reader {
-    const uint8_t *at;
-    const uint8_t *end;
-};
-
-/* One field as it lies in the bytes. */
-struct field_bytes {
-    uint32_t number;
-    ProtobufCWireType wire_type;
-    struct reader data; /* without the length in front */
-};
 
 /* A message that has begun and not ended. */
 struct frame {
     const ProtobufCMessageDescriptor *descriptor;
     const ProtobufCFieldDescriptor *field; /* of the parent, that holds it; NULL at the top */
     const uint8_t *first;
-    struct reader rest;
+    struct eb_field_reader rest;
     uint64_t seen; /* bit i: singular sub-message descriptor->fields[i] has occurred */
 };
 
@@ -39,67 +25,6 @@ struct walk {
     size_t depth; /* frames in use */
     struct frame frames[EB_GUARD_DEPTH_MAX];
 };
-
-static bool read_varint(struct reader *reader, size_t bytes_max, uint64_t *value)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < bytes_max && reader->at < reader->end; i++) {
-        uint8_t byte = *reader->at++;
-        sum |= (uint64_t)(byte & 0x7F) << (7 * i);
-        if (byte < 0x80) {
-            *value = sum;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Sets field->data to what follows the tag and moves past it. Returns what is wrong, or NULL. */
-static const char *read_data(struct reader *reader, struct field_bytes *field)
-{
-    uint64_t count = 0;
-    field->data = *reader;
-    switch (field->wire_type) {
-    case PROTOBUF_C_WIRE_TYPE_VARINT:
-        if (!read_varint(reader, VARINT_BYTES_MAX, &count)) {
-            return "is a varint that does not end";
-        }
-        field->data.end = reader->at;
-        return NULL;
-    case PROTOBUF_C_WIRE_TYPE_64BIT: count = 8; break;
-    case PROTOBUF_C_WIRE_TYPE_32BIT: count = 4; break;
-    case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED:
-        if (!read_varint(reader, LENGTH_BYTES_MAX, &count)) {
-            return "has a length that does not end";
-        }
-        break;
-    default: return "has a wire type that is not taken";
-    }
-    if (count > (size_t)(reader->end - reader->at)) {
-        return "ends past its message";
-    }
-    field->data.at = reader->at;
-    reader->at += count;
-    field->data.end = reader->at;
-    return NULL;
-}
-
-/* Moves past one field. Returns what is wrong, or NULL; field->number is 0 where it cannot be told.
- */
-static const char *read_field(struct reader *reader, struct field_bytes *field)
-{
-    uint64_t tag = 0;
-    field->number = 0;
-    if (!read_varint(reader, TAG_BYTES_MAX, &tag) || tag > UINT32_MAX) {
-        return "holds a tag that is none";
-    }
-    field->number = (uint32_t)tag >> 3;
-    field->wire_type = (ProtobufCWireType)(tag & 7);
-    if (field->number == 0) {
-        return "holds a field of number 0";
-    }
-    return read_data(reader, field);
-}
 
 /* The descriptor of field `number`, or NULL. */
 static const ProtobufCFieldDescriptor *find_field(
@@ -117,10 +42,10 @@ static const ProtobufCFieldDescriptor *find_field(
  * what it reads has been read before without fault. */
 static size_t count_earlier(const struct frame *frame, uint32_t number, const uint8_t *end)
 {
-    struct reader reader = {frame->first, end};
-    struct field_bytes field;
+    struct eb_field_reader reader = {frame->first, end};
+    struct eb_field field;
     size_t count = 0;
-    while (reader.at < end && !read_field(&reader, &field)) {
+    while (eb_field_reader_next(&reader, &field)) {
         count += field.number == number;
     }
     return count;
@@ -202,7 +127,7 @@ static ProtobufCWireType wire_type_of(ProtobufCType type)
 }
 
 /* Moves past one character of UTF-8. false: what is there is none. */
-static bool read_character(struct reader *reader)
+static bool read_character(struct eb_field_reader *reader)
 {
     uint8_t lead = *reader->at++;
     if (lead < 0x80) {
@@ -215,7 +140,7 @@ static bool read_character(struct reader *reader)
     /* The second byte's range rules out overlong forms, surrogates and what is past U+10FFFF. */
     uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if ((size_t)(reader->end - reader->at) < more) {
+    if (eb_field_reader_bytes(reader) < more) {
         return false;
     }
     for (size_t i = 0; i < more; i++) {
@@ -229,10 +154,10 @@ static bool read_character(struct reader *reader)
     return true;
 }
 
-static bool check_text(const struct walk *walk, const struct field_bytes *field)
+static bool check_text(const struct walk *walk, const struct eb_field *field)
 {
-    struct reader reader = field->data;
-    if ((size_t)(reader.end - reader.at) > walk->limits->name_bytes_max) {
+    struct eb_field_reader reader = field->data;
+    if (eb_field_reader_bytes(&reader) > walk->limits->name_bytes_max) {
         return refuse(walk, EB_STATUS_RESOURCE_EXHAUSTED, field->number, reader.at,
             "is longer than a name may be");
     }
@@ -249,29 +174,30 @@ static bool check_text(const struct walk *walk, const struct field_bytes *field)
 }
 
 static bool check_packed(
-    const struct walk *walk, const struct field_bytes *field, ProtobufCWireType element)
+    const struct walk *walk, const struct eb_field *field, ProtobufCWireType element)
 {
-    struct reader reader = field->data;
-    size_t size = (size_t)(reader.end - reader.at);
+    struct eb_field_reader reader = field->data;
+    size_t size = eb_field_reader_bytes(&reader);
     size_t width = element == PROTOBUF_C_WIRE_TYPE_64BIT ? 8 : 4;
     if (element != PROTOBUF_C_WIRE_TYPE_VARINT) {
         return size % width == 0 || refuse(walk, EB_STATUS_INTERNAL, field->number, reader.at,
                                         "holds a part of an element");
     }
     while (reader.at < reader.end) {
-        const uint8_t *at = reader.at;
-        uint64_t ignored = 0;
-        if (!read_varint(&reader, VARINT_BYTES_MAX, &ignored)) {
-            return refuse(
-                walk, EB_STATUS_INTERNAL, field->number, at, "holds a varint that does not end");
+        const struct eb_field_varint varint =
+            eb_field_reader_varint(reader, EB_FIELD_READER_VARINT_BYTES_MAX);
+        if (!varint.end) {
+            return refuse(walk, EB_STATUS_INTERNAL, field->number, reader.at,
+                "holds a varint that does not end");
         }
+        reader.at = varint.end;
     }
     return true;
 }
 
 /* Begins the sub-message in `bytes`. */
 static bool enter(
-    struct walk *walk, const ProtobufCFieldDescriptor *field, const struct field_bytes *bytes)
+    struct walk *walk, const ProtobufCFieldDescriptor *field, const struct eb_field *bytes)
 {
     struct frame *parent = &walk->frames[walk->depth - 1];
     const uint8_t *at = bytes->data.at;
@@ -297,7 +223,7 @@ static bool enter(
     return true;
 }
 
-static bool check_field(struct walk *walk, const struct field_bytes *bytes)
+static bool check_field(struct walk *walk, const struct eb_field *bytes)
 {
     const struct frame *frame = &walk->frames[walk->depth - 1];
     const ProtobufCFieldDescriptor *field = find_field(frame->descriptor, bytes->number);
@@ -329,16 +255,16 @@ bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t 
     walk.submessage_count = 0;
     walk.depth = 1;
     walk.frames[0] = (struct frame){.descriptor = descriptor, .first = bytes};
-    walk.frames[0].rest = (struct reader){bytes, size > 0 ? bytes + size : bytes};
+    walk.frames[0].rest = eb_field_reader_of(bytes, size);
     while (walk.depth > 0) {
-        struct reader *rest = &walk.frames[walk.depth - 1].rest;
+        struct eb_field_reader *rest = &walk.frames[walk.depth - 1].rest;
         if (rest->at == rest->end) {
             walk.depth--;
             continue;
         }
         const uint8_t *at = rest->at;
-        struct field_bytes field;
-        const char *fault = read_field(rest, &field);
+        struct eb_field field;
+        const char *fault = eb_field_reader_read(rest, &field);
         if (fault) {
             return refuse(&walk, EB_STATUS_INTERNAL, field.number, at, fault);
         }
@@ -355,13 +281,23 @@ bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t 
 
 uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number)
 {
-    struct reader reader = {bytes, size > 0 ? bytes + size : bytes};
-    struct field_bytes field;
+    struct eb_field_reader reader = eb_field_reader_of(bytes, size);
+    struct eb_field field;
     uint64_t value = 0;
-    while (reader.at < reader.end && !read_field(&reader, &field)) {
+    while (eb_field_reader_next(&reader, &field)) {
         if (field.number == number && field.wire_type == PROTOBUF_C_WIRE_TYPE_VARINT) {
-            (void)read_varint(&field.data, VARINT_BYTES_MAX, &value);
+            value = field.varint;
         }
     }
     return value;
+}
+
+bool eb_guard_is_name(const uint8_t *bytes, size_t size, const struct eb_guard_limits *limits)
+{
+    struct eb_field_reader reader = eb_field_reader_of(bytes, size);
+    bool is_name = size <= limits->name_bytes_max;
+    while (is_name && reader.at < reader.end) {
+        is_name = *reader.at != 0 && read_character(&reader);
+    }
+    return is_name;
 }

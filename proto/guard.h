@@ -1,6 +1,7 @@
-/* Looks at a serialised protobuf message before protobuf-c does: what 1.4.1 gets wrong (nesting
- * without limit, quadratic merging of repeated singular sub-messages, NULs and bad UTF-8 in
- * strings) is refused here, driven by the message's descriptor.
+/* Looks at a serialised protobuf message before anything else does: bytes that are none, and what
+ * protobuf-c 1.4.1 gets wrong (nesting without limit, quadratic merging of repeated singular
+ * sub-messages, NULs and bad UTF-8 in strings), are refused here, driven by the message's
+ * descriptor.
  * Thread: pure. Memory: none; no recursion. */
 #pragma once
 
@@ -29,3 +30,6 @@ bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t 
  * where there is none: for saying which message it was that was refused. Reads up to the first
  * byte that is none of a message's. */
 uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number);
+
+/* Whether a string field may hold these bytes: UTF-8 without NUL, not too long. */
+bool eb_guard_is_name(const uint8_t *bytes, size_t size, const struct eb_guard_limits *limits);

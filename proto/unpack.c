@@ -1,7 +1,6 @@
 #include "proto/unpack.h"
 
 #include <assert.h>
-#include <string.h>
 
 const struct eb_guard_limits eb_unpack_answer_limits = {
     .fields_max = UINT32_MAX,
@@ -45,7 +44,6 @@ void *eb_unpack_take(struct eb_arena *arena, size_t count, size_t bytes, struct 
     void *elements = eb_arena_take(arena, total);
     if (!elements) {
         refuse_for_memory(arena, error);
-        return NULL;
     }
-    return memset(elements, 0, total);
+    return elements;
 }

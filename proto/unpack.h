@@ -20,6 +20,6 @@ extern const struct eb_guard_limits eb_unpack_answer_limits;
 void *eb_unpack_message(
     struct eb_arena *arena, const struct eb_unpack_input *input, struct eb_error *error);
 
-/* `count` elements of `bytes` bytes each from the arena, zeroed; not NULL for no elements. NULL:
- * *error says that the arena is exhausted. */
+/* `count` elements of `bytes` bytes each from the arena, uninitialised; not NULL for no elements.
+ * NULL: *error says that the arena is exhausted. */
 void *eb_unpack_take(struct eb_arena *arena, size_t count, size_t bytes, struct eb_error *error);

@@ -13,11 +13,13 @@ struct eb_kept_buffer {
 /* The bin whose buffers hold `bytes`; EB_BUFFER_POOL_BINS where they are too large to keep. */
 static unsigned find_bin(size_t bytes)
 {
-    unsigned bin = 0;
-    while (bin < EB_BUFFER_POOL_BINS && ((size_t)1 << (bin + SMALLEST_BIN_BITS)) < bytes) {
-        bin++;
+    if (bytes <= (size_t)1 << SMALLEST_BIN_BITS) {
+        return 0;
     }
-    return bin;
+    /* The logarithm, rounded up. */
+    const unsigned bits = 64 - (unsigned)__builtin_clzll(bytes - 1);
+    const unsigned bin = bits - SMALLEST_BIN_BITS;
+    return bin < EB_BUFFER_POOL_BINS ? bin : EB_BUFFER_POOL_BINS;
 }
 
 /* What a request for `bytes` really takes. */

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <uv.h>
 
 /* Idle lookups of a loop that are kept, each with its arena's first block. */
@@ -42,7 +43,10 @@ struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home)
         }
         eb_arena_init(&lookup->arena, &home->answer_memory);
     }
-    *lookup = (struct eb_lookup){.home = home, .arena = lookup->arena, .state = EB_LOOKUP_READING};
+    memset(lookup, 0, offsetof(struct eb_lookup, error));
+    lookup->error.status = EB_STATUS_OK;
+    lookup->home = home;
+    lookup->state = EB_LOOKUP_READING;
     return lookup;
 }
 
@@ -112,7 +116,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     struct eb_decode_failure failure;
     lookup->message = message;
     lookup->arrival_ns = uv_hrtime();
-    lookup->deadline_ns = deadline_ns;
+    lookup->deadline_ns = lookup->arrival_ns + limits->deadline_max_ms * 1000000;
     eb_arena_reset(&lookup->arena, eb_lookup_request_arena_bytes(message.size, &caps) +
                                        limits->queries_max * PLAN_BYTES_PER_QUERY);
     lookup->request =
@@ -129,8 +133,10 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     lookup->is_batch = lookup->request->priority != 0;
     uint64_t timeout_us = lookup->request->timeout_us;
     if (timeout_us != 0 && timeout_us <= limits->deadline_max_ms * 1000) {
-        uint64_t own_ns = lookup->arrival_ns + timeout_us * 1000;
-        lookup->deadline_ns = own_ns < deadline_ns ? own_ns : deadline_ns;
+        lookup->deadline_ns = lookup->arrival_ns + timeout_us * 1000;
+    }
+    if (deadline_ns < lookup->deadline_ns) {
+        lookup->deadline_ns = deadline_ns;
     }
     return true;
 }
@@ -409,7 +415,8 @@ static void compute(struct eb_lookup *lookup, uint64_t now_ns)
 
 bool eb_lookup_run(struct eb_lookup *lookup)
 {
-    const uint64_t now_ns = uv_hrtime();
+    /* Reading has taken no time that is worth asking for. */
+    const uint64_t now_ns = lookup->arrival_ns;
     if (now_ns >= lookup->deadline_ns) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed before the request was read");

@@ -74,10 +74,8 @@ struct eb_lookup {
     uint64_t begun_ns;   /* the first value; 0: none yet */
     uint64_t deadline_ns;
     struct eb_outgoing *answer; /* the last one; NULL: error says why */
-    struct eb_error error;
-    uint32_t pushback_ms; /* of what the queue refused: when to come again */
+    uint32_t pushback_ms;       /* of what the queue refused: when to come again */
     struct eb_grpc_message message;
-    struct eb_arena arena;
     struct eb_wire_request *request;
     struct eb_model_version *version;
     struct eb_plan plan;
@@ -87,6 +85,9 @@ struct eb_lookup {
     struct eb_lookup *previous;
     struct eb_rpc_conn *conn; /* NULL: gone */
     struct eb_rpc_call *call; /* NULL: over */
+    /* What taking an idle one does not clear: its text, and blocks. */
+    struct eb_error error;
+    struct eb_arena arena;
 };
 
 /* An idle lookup. NULL: no memory. */
@@ -96,9 +97,9 @@ void eb_lookup_give(struct eb_lookup *lookup);
 /* Frees the idle ones; all must be. */
 void eb_lookup_home_deinit(struct eb_lookup_home *home);
 
-/* Reads the request: takes `message`. `deadline_ns` is the call's; the request's own timeout_us,
- * where earlier, replaces it. false: lookup->error (and undecodable) say why; request_id and
- * withdraws are set where they could be told. */
+/* Reads the request: takes `message`. `deadline_ns` is the call's; the request's own timeout_us, or
+ * the longest that there may be, where earlier, replaces it. false: lookup->error (and undecodable)
+ * say why; request_id and withdraws are set where they could be told. */
 bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t deadline_ns);
 /* Checks and computes what was read. true: it is over, answer or error are set; false: QUEUED,
  * home->on_finish follows. */

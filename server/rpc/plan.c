@@ -145,23 +145,29 @@ static bool keep_error(struct eb_plan *plan, struct eb_plan_result *result, stru
     return true;
 }
 
-/* Measures what makes one result, the next of the plan. false: the request fails. */
-static bool measure_result(struct eb_plan *plan, struct eb_plan_result result,
+/* Measures what makes one result, the next of the plan, which says already how. false: the request
+ * fails. */
+static bool measure_result(struct eb_plan *plan,
     bool (*measure)(struct eb_plan *plan, size_t number, const struct eb_plan_result *result,
         struct eb_error *error),
     size_t number, struct eb_error *error)
 {
-    result.query_first = plan->query_count;
-    const struct eb_plan before = *plan;
-    if (!measure(plan, number, &result, error)) {
-        if (!keep_error(plan, &result, error)) {
+    struct eb_plan_result *result = &plan->results[plan->result_count];
+    struct eb_plan before;
+    const bool may_fail = plan->request->errors_per_query;
+    if (may_fail) {
+        before = *plan;
+    }
+    result->query_first = plan->query_count;
+    if (!measure(plan, number, result, error)) {
+        if (!may_fail || !keep_error(plan, result, error)) {
             return false;
         }
         /* What fails takes nothing of the caps. */
         *plan = before;
     }
-    result.query_count = plan->query_count - result.query_first;
-    plan->results[plan->result_count++] = result;
+    result->query_count = plan->query_count - result->query_first;
+    plan->result_count++;
     return true;
 }
 
@@ -193,15 +199,15 @@ static bool measure_results(struct eb_plan *plan, struct eb_error *error)
         return measure_concat(plan, error);
     }
     for (size_t i = 0; i < request->query_count; i++) {
-        struct eb_plan_result result = {.number = (uint32_t)i};
-        if (!measure_result(plan, result, measure_wire_query, i, error)) {
+        plan->results[plan->result_count] = (struct eb_plan_result){.number = (uint32_t)i};
+        if (!measure_result(plan, measure_wire_query, i, error)) {
             return false;
         }
     }
     for (size_t i = 0; i < request->group_count; i++) {
-        struct eb_plan_result result = {
+        plan->results[plan->result_count] = (struct eb_plan_result){
             .number = (uint32_t)(request->query_count + i), .is_joined = true};
-        if (!measure_result(plan, result, measure_wire_group, i, error)) {
+        if (!measure_result(plan, measure_wire_group, i, error)) {
             return false;
         }
     }
@@ -277,7 +283,8 @@ bool eb_plan_check(struct eb_plan *plan, struct eb_error *error)
         }
     }
     /* A fault in the values of an earlier query comes before one in the sizes of a later one. */
-    struct eb_error values_error = {0};
+    struct eb_error values_error;
+    values_error.status = EB_STATUS_OK;
     if (!check_values(plan, &values_error)) {
         *error = values_error;
         return false;

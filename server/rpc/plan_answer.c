@@ -92,7 +92,7 @@ static bool describe_joined(
 static bool describe_result(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
-    *result = (struct eb_wire_result){.query = from->number, .error_message = ""};
+    *result = (struct eb_wire_result){.query = from->number};
     if (from->status != EB_STATUS_OK) {
         result->error_code = (uint32_t)from->status;
         result->error_message = from->text;

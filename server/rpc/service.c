@@ -165,7 +165,6 @@ static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message messag
     const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->home.loop);
     const uint64_t taken_bytes = pool->taken_bytes;
     const uint64_t message_bytes = eb_buffer_pool_rounded(message.taken_bytes);
-    uint64_t longest_ns = uv_hrtime() + eb_rpc_conn_limits(conn)->deadline_max_ms * 1000000;
     struct eb_lookup *lookup = eb_lookup_take(&conn->loop->home);
     if (!lookup) {
         eb_rpc_conn_give_message(conn, &message);
@@ -174,9 +173,8 @@ static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message messag
     }
     const bool is_stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
     lookup->may_be_in_parts = is_stream;
-    const bool is_request = eb_lookup_read(lookup, message,
-                                call->deadline_ns < longest_ns ? call->deadline_ns : longest_ns) ||
-                            !lookup->undecodable;
+    const bool is_request =
+        eb_lookup_read(lookup, message, call->deadline_ns) || !lookup->undecodable;
     if (is_request && is_stream && lookup->withdraws) {
         withdraw(call, lookup->request_id);
         eb_lookup_give(lookup);
