@@ -23,6 +23,7 @@ arm64_tests=(libcmocka0 libcmocka-dev)
 arm64_root=/usr/local/aarch64-linux-gnu
 all=(
     clang libclang-rt-14-dev g++ libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc nghttp2-client
+    libhiredis-dev redis-server
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 )
 

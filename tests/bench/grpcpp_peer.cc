@@ -1,132 +1,206 @@
-// What embag is measured against: the Lookup of a model of f32 tables as one would write it with
-// grpc++'s callback server, pooling with a plain loop that the compiler vectorises.
+// What embag is measured against: lookups of a model of f32 tables as one would write them with
+// grpc++'s callback server.
 //
-//     embag-peer-grpcpp MODEL_VERSION_DIRECTORY PORT
+//     embag-peer-grpcpp MODEL_VERSION_DIRECTORY PORT [plain | kernels | fbgemm]
 //
-// It answers what the benchmarks send: queries with indices_i64, offsets_i64 and SUM. It checks
+// pools with a plain loop that the compiler vectorises, unless told otherwise, with embag's
+// kernels, or with FBGEMM's where the build has them. It answers what the benchmarks send: queries
+// with indices_i64, offsets_i64 and SUM, unary or on a LookupStream, and ListModels. It checks
 // bounds as embag does and lays its tables in 2 MiB pages too, so that what differs is the server.
 #include "embag/v1/embedding_bag.grpc.pb.h"
+#include "tests/bench/grpcpp_pooling.h"
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <deque>
 #include <grpcpp/grpcpp.h>
 #include <memory>
+#include <mutex>
 #include <string>
-#include <sys/mman.h>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace
 {
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kDim = 128;
-constexpr std::size_t kNpyPrefix = 10; // magic, version, and two bytes of header length
+constexpr std::size_t kUnwrittenMax = 64; // answers of one stream; beyond, it is not read further
 
-struct Table {
-    const float *rows;
-    std::int64_t row_count;
+// The lookups of one model.
+class Model
+{
+  public:
+    Model(const std::filesystem::path &directory, const std::string &mode)
+        : name_(directory.parent_path().filename().string()), tables_(PeerReadTables(directory)),
+          pooling_(PeerMakePooling(mode, tables_))
+    {
+        if (!pooling_) {
+            PeerFail(mode + ": not plain, kernels or fbgemm, or FBGEMM is not in this build");
+        }
+    }
+
+    grpc::Status Answer(
+        const embag::v1::LookupRequest &request, embag::v1::LookupResponse *response) const
+    {
+        thread_local std::vector<eb_peer_query> queries;
+        queries.clear();
+        response->set_request_id(request.request_id());
+        response->set_model(request.model());
+        response->set_version(1);
+        for (int i = 0; i < request.queries_size(); i++) {
+            auto table = tables_.find(request.queries(i).table());
+            if (table == tables_.end()) {
+                return {grpc::StatusCode::NOT_FOUND, "no such table"};
+            }
+            embag::v1::BagResult *result = response->add_results();
+            result->set_query(static_cast<std::uint32_t>(i));
+            queries.push_back(LayOut(request.queries(i), table->second, result));
+        }
+        if (!pooling_->Run(queries)) {
+            return {grpc::StatusCode::OUT_OF_RANGE, "offset or index out of range"};
+        }
+        return grpc::Status::OK;
+    }
+
+    void Describe(embag::v1::Model *model) const
+    {
+        model->set_name(name_);
+        model->set_served_version(1);
+        embag::v1::ModelVersion *version = model->add_versions();
+        version->set_version(1);
+        version->set_state(embag::v1::ModelVersion::STATE_SERVING);
+        for (const auto &[name, table] : tables_) {
+            embag::v1::Table *described = version->add_tables();
+            described->set_name(name);
+            described->set_rows(table.row_count);
+            described->add_shape(table.dim);
+            described->set_type(embag::v1::DATA_TYPE_F32);
+            described->set_storage("f32");
+        }
+    }
+
+  private:
+    // Makes room for the result.
+    static eb_peer_query LayOut(
+        const embag::v1::BagQuery &query, const PeerTable &table, embag::v1::BagResult *result)
+    {
+        std::size_t bags = query.offsets_i64().size() / sizeof(std::int64_t);
+        result->set_type(embag::v1::DATA_TYPE_F32);
+        result->add_shape(bags);
+        result->add_shape(table.dim);
+        std::string *values = result->mutable_values();
+        values->resize(bags * table.dim * sizeof(float));
+        return {table.rows, table.row_count, table.dim, query.indices_i64().data(),
+            query.indices_i64().size(), query.offsets_i64().data(), query.offsets_i64().size(),
+            reinterpret_cast<float *>(values->data())};
+    }
+
+    std::string name_;
+    PeerTables tables_;
+    std::unique_ptr<PeerPooling> pooling_;
 };
 
-using Model = std::unordered_map<std::string, Table>;
-
-[[noreturn]] void Fail(const std::string &what)
+// One LookupStream: reads on while answers wait to be written, one write at a time.
+class Stream final
+    : public grpc::ServerBidiReactor<embag::v1::LookupRequest, embag::v1::LookupResponse>
 {
-    std::fprintf(stderr, "embag-peer-grpcpp: %s\n", what.c_str());
-    std::exit(1);
-}
+  public:
+    explicit Stream(const Model &model) : model_(model)
+    {
+        StartRead(&request_);
+    }
 
-Table ReadTable(const std::filesystem::path &path)
-{
-    std::ifstream file(path, std::ios::binary);
-    unsigned char prefix[kNpyPrefix];
-    if (!file.read(reinterpret_cast<char *>(prefix), sizeof prefix)) {
-        Fail(path.string() + ": not an npy file");
+    void OnReadDone(bool good) override
+    {
+        if (good && !request_.cancel()) {
+            Push(Answer());
+        }
+        std::lock_guard<std::mutex> guard(lock_);
+        is_read_ = !good;
+        is_paused_ = good && unwritten_.size() >= kUnwrittenMax;
+        if (good && !is_paused_) {
+            StartRead(&request_);
+        }
+        FinishOnce();
     }
-    std::size_t start = kNpyPrefix + prefix[8] + (std::size_t{prefix[9]} << 8);
-    std::size_t bytes = std::filesystem::file_size(path) - start;
-    std::size_t room = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-    void *memory = std::aligned_alloc(kHugePage, room);
-    if (!memory) {
-        Fail("not enough memory for " + path.string());
-    }
-    (void)madvise(memory, room, MADV_HUGEPAGE);
-    file.seekg(static_cast<std::streamoff>(start));
-    if (!file.read(static_cast<char *>(memory), static_cast<std::streamsize>(bytes))) {
-        Fail(path.string() + ": cannot be read");
-    }
-    return {static_cast<const float *>(memory),
-        static_cast<std::int64_t>(bytes / (kDim * sizeof(float)))};
-}
 
-Model ReadModel(const char *directory)
-{
-    Model model;
-    for (const auto &entry : std::filesystem::directory_iterator(directory)) {
-        if (entry.path().extension() == ".npy") {
-            model[entry.path().stem().string()] = ReadTable(entry.path());
+    void OnWriteDone(bool) override
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        spare_.push_back(std::move(unwritten_.front()));
+        unwritten_.pop_front();
+        if (!unwritten_.empty()) {
+            StartWrite(unwritten_.front().get());
+        }
+        if (is_paused_) {
+            is_paused_ = false;
+            StartRead(&request_);
+        }
+        FinishOnce();
+    }
+
+    void OnDone() override
+    {
+        delete this;
+    }
+
+  private:
+    using Response = std::unique_ptr<embag::v1::LookupResponse>;
+
+    Response Answer()
+    {
+        Response response = Take();
+        grpc::Status status = model_.Answer(request_, response.get());
+        if (!status.ok()) {
+            response->clear_results();
+            response->set_error_code(static_cast<std::uint32_t>(status.error_code()));
+            response->set_error_message(status.error_message());
+        }
+        return response;
+    }
+
+    // A cleared message keeps its memory.
+    Response Take()
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        if (spare_.empty()) {
+            return std::make_unique<embag::v1::LookupResponse>();
+        }
+        Response response = std::move(spare_.back());
+        spare_.pop_back();
+        response->Clear();
+        return response;
+    }
+
+    void Push(Response response)
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        unwritten_.push_back(std::move(response));
+        if (unwritten_.size() == 1) {
+            StartWrite(unwritten_.front().get());
         }
     }
-    if (model.empty()) {
-        Fail(std::string(directory) + ": no tables");
-    }
-    return model;
-}
 
-std::int64_t ReadInteger(const std::string &bytes, std::size_t position)
-{
-    std::int64_t value;
-    std::memcpy(&value, bytes.data() + position * sizeof value, sizeof value);
-    return value;
-}
-
-// The sum of the rows that indices [begin, end) name; false where one names none.
-bool PoolBag(const Table &table, const std::string &indices, std::int64_t begin, std::int64_t end,
-    float *out)
-{
-    float sum[kDim] = {};
-    for (std::int64_t i = begin; i < end; i++) {
-        std::int64_t row = ReadInteger(indices, static_cast<std::size_t>(i));
-        if (row < 0 || row >= table.row_count) {
-            return false;
-        }
-        const float *values = table.rows + static_cast<std::size_t>(row) * kDim;
-        for (std::size_t column = 0; column < kDim; column++) {
-            sum[column] += values[column];
+    void FinishOnce()
+    {
+        if (is_read_ && unwritten_.empty() && !is_finished_) {
+            is_finished_ = true;
+            Finish(grpc::Status::OK);
         }
     }
-    std::memcpy(out, sum, sizeof sum);
-    return true;
-}
 
-bool AnswerQuery(const Table &table, const embag::v1::BagQuery &query, embag::v1::BagResult *result)
-{
-    auto index_count = static_cast<std::int64_t>(query.indices_i64().size() / sizeof(std::int64_t));
-    std::size_t bag_count = query.offsets_i64().size() / sizeof(std::int64_t);
-    result->set_type(embag::v1::DATA_TYPE_F32);
-    result->add_shape(bag_count);
-    result->add_shape(kDim);
-    std::string *values = result->mutable_values();
-    values->resize(bag_count * kDim * sizeof(float));
-    float *out = reinterpret_cast<float *>(values->data());
-    for (std::size_t bag = 0; bag < bag_count; bag++) {
-        std::int64_t begin = ReadInteger(query.offsets_i64(), bag);
-        std::int64_t end =
-            bag + 1 < bag_count ? ReadInteger(query.offsets_i64(), bag + 1) : index_count;
-        if (begin < 0 || begin > end || end > index_count ||
-            !PoolBag(table, query.indices_i64(), begin, end, out + bag * kDim)) {
-            return false;
-        }
-    }
-    return true;
-}
+    const Model &model_;
+    embag::v1::LookupRequest request_;
+    std::mutex lock_; // of all below
+    std::deque<Response> unwritten_;
+    std::vector<Response> spare_;
+    bool is_read_ = false;
+    bool is_paused_ = false;
+    bool is_finished_ = false;
+};
 
 class Service final : public embag::v1::EmbeddingBag::CallbackService
 {
   public:
-    explicit Service(Model model) : model_(std::move(model))
+    explicit Service(const Model &model) : model_(model)
     {
     }
 
@@ -134,49 +208,46 @@ class Service final : public embag::v1::EmbeddingBag::CallbackService
         const embag::v1::LookupRequest *request, embag::v1::LookupResponse *response) override
     {
         grpc::ServerUnaryReactor *reactor = context->DefaultReactor();
-        reactor->Finish(Answer(*request, response));
+        reactor->Finish(model_.Answer(*request, response));
+        return reactor;
+    }
+
+    grpc::ServerBidiReactor<embag::v1::LookupRequest, embag::v1::LookupResponse> *LookupStream(
+        grpc::CallbackServerContext *) override
+    {
+        return new Stream(model_);
+    }
+
+    grpc::ServerUnaryReactor *ListModels(grpc::CallbackServerContext *context,
+        const embag::v1::ListModelsRequest *, embag::v1::ListModelsResponse *response) override
+    {
+        grpc::ServerUnaryReactor *reactor = context->DefaultReactor();
+        model_.Describe(response->add_models());
+        reactor->Finish(grpc::Status::OK);
         return reactor;
     }
 
   private:
-    grpc::Status Answer(
-        const embag::v1::LookupRequest &request, embag::v1::LookupResponse *response) const
-    {
-        response->set_request_id(request.request_id());
-        response->set_model(request.model());
-        response->set_version(1);
-        for (int i = 0; i < request.queries_size(); i++) {
-            auto table = model_.find(request.queries(i).table());
-            if (table == model_.end()) {
-                return {grpc::StatusCode::NOT_FOUND, "no such table"};
-            }
-            embag::v1::BagResult *result = response->add_results();
-            result->set_query(static_cast<std::uint32_t>(i));
-            if (!AnswerQuery(table->second, request.queries(i), result)) {
-                return {grpc::StatusCode::OUT_OF_RANGE, "offset or index out of range"};
-            }
-        }
-        return grpc::Status::OK;
-    }
-
-    Model model_;
+    const Model &model_;
 };
 } // namespace
 
 int main(int argument_count, char **arguments)
 {
-    if (argument_count != 3) {
-        Fail("usage: embag-peer-grpcpp MODEL_VERSION_DIRECTORY PORT");
+    if (argument_count != 3 && argument_count != 4) {
+        PeerFail("usage: embag-peer-grpcpp MODEL_VERSION_DIRECTORY PORT [plain|kernels|fbgemm]");
     }
-    Service service(ReadModel(arguments[1]));
+    Model model(arguments[1], argument_count == 4 ? arguments[3] : "plain");
+    Service service(model);
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort(
         std::string("127.0.0.1:") + arguments[2], grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service);
+    builder.SetMaxReceiveMessageSize(-1);
     std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
     if (!server || port == 0) {
-        Fail(std::string("cannot listen on port ") + arguments[2]);
+        PeerFail(std::string("cannot listen on port ") + arguments[2]);
     }
     std::fprintf(stderr, "event=listening address=127.0.0.1:%d\nevent=ready\n", port);
     server->Wait();

@@ -7,6 +7,8 @@
 # deploy/install-packages.sh --all and a release build with -DEMBAG_BENCH_PEERS=ON.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=tests/bench/lib.sh
+source tests/bench/lib.sh
 
 build=build/release
 pairs=7
@@ -25,60 +27,17 @@ while (($# > 0)); do
     esac
     shift 2
 done
-python=/usr/bin/python3
 work=$build/bench
-servers=()
-trap 'for pid in "${servers[@]}"; do kill "$pid" 2>/dev/null || true; done; wait' EXIT
-
-fail() {
-    printf 'unary_cpu.sh: %s\n' "$*" >&2
-    exit 1
-}
-
-# What is missing must show before a model of some 500 MB is written.
-for tool in h2load protoc "$python" "$build"/{embagd,embag,embag-peer-grpcpp}; do
-    command -v "$tool" >/dev/null || fail "$tool is missing; this installs and builds all it needs:
-  deploy/install-packages.sh --all
-  cmake --fresh --preset release -DEMBAG_BENCH_PEERS=ON && cmake --build build/release"
-done
-
+need h2load protoc "$python" "$build"/{embagd,embag,embag-peer-grpcpp}
 mkdir -p "$work/messages"
-
-# The CPUs this process may use, the first two of them for servers and load.
-read -r -a cpus < <("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0)))')
-server_cpu=${cpus[0]}
-load_cpu=${cpus[1]:-$server_cpu}
-[[ $server_cpu != "$load_cpu" ]] || echo "one core only: servers and load share it"
-
-# start_server LOG COMMAND...: leaves its pid in `pid` and its address in `address`.
-start_server() {
-    local log=$1
-    shift
-    : >"$log"
-    taskset -c "$server_cpu" "$@" >/dev/null 2>>"$log" &
-    pid=$!
-    servers+=("$pid")
-    for ((tenths = 0; tenths < 600; tenths++)); do
-        if grep -q 'event=ready' "$log"; then
-            address=$(sed -n '/event=listening/s/.*\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$log")
-            return 0
-        fi
-        [[ -d /proc/$pid ]] || break
-        sleep 0.1
-    done
-    cat "$log" >&2
-    fail "$1 did not start"
-}
-
-# Clock ticks of CPU that a process has used, its ended threads included.
-cpu_ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{print $12 + $13}'; }
+pick_cores
 
 # Bytes of all answers that h2load has logged, without headers.
 answered_bytes() { sed -n 's/^traffic: .*(\([0-9]*\)) data$/\1/p' "$1"; }
 
 # measure PID ADDRESS CONNECTIONS STREAMS: CPU microseconds of the server per call, and calls/s.
 measure() {
-    local before after answered log=$work/h2load.log
+    local before after answered rate log=$work/h2load.log
     before=$(cpu_ticks "$1")
     taskset -c "$load_cpu" h2load -n "$requests" -c "$3" -m "$4" -w 30 -W 30 -d "$work/request" \
         -H 'content-type: application/grpc' -H 'te: trailers' \
@@ -94,11 +53,9 @@ measure() {
         cat "$log" >&2
         fail "$2 sent ${answered:-no} bytes of answers, not $requests times $answer_bytes"
     fi
-    awk -v ticks="$((after - before))" -v hz="$(getconf CLK_TCK)" -v n="$requests" '
-        /^finished in/ {rate = $4} END {printf "%.2f %.0f\n", ticks / hz / n * 1e6, rate}' "$log"
+    rate=$(awk '/^finished in/ {printf "%.0f", $4}' "$log")
+    echo "$(cpu_us $((after - before)) "$requests") $rate"
 }
-
-median() { sort -g | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 
 # compare CONNECTIONS STREAMS: pairs in turn, then the medians.
 compare() {
@@ -127,7 +84,7 @@ embag_pid=$pid embag_address=$address
 start_server "$work/peer.log" "$build/embag-peer-grpcpp" "$model" 0
 peer_pid=$pid peer_address=$address
 
-grep -m1 'model name' /proc/cpuinfo | sed 's/.*: //' || true
+processor
 sizes=$(PYTHONDONTWRITEBYTECODE=1 "$python" tests/bench/sample_request.py "$work/messages" \
     "$model" "$work/request" "$embag_address" "$peer_address")
 echo "$sizes"

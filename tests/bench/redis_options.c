@@ -1,0 +1,123 @@
+#include "tests/bench/redis_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SAMPLES_MAX 100000
+#define RATE_MAX 100000000
+#define SECONDS_MAX 86400
+#define IN_FLIGHT_DEFAULT 32
+#define OPEN_IN_FLIGHT_DEFAULT 8192
+#define TIMEOUT_US 1000000
+
+static const char usage[] =
+    "Usage: embag-peer-redis --server ADDRESS --fill [--scale N]\n"
+    "       embag-peer-redis --server ADDRESS [OPTION]...\n"
+    "Fills a Redis server with the rows of the workload rows, or asks it for some: an MGET for\n"
+    "each request, pipelined on one connection, its rows pooled here.\n"
+    "\n"
+    "  --server ADDRESS       HOST:PORT or unix:PATH\n"
+    "  --fill                 replaces all that the server holds\n"
+    "  --scale N              divides the number of rows; 1 unless given\n"
+    "  --samples N            bags of a request; 1 unless given\n"
+    "  --distribution D       of rows: uniform (unless given), zipf:A or meta2021\n"
+    "  --in-flight N          requests at any time, 32 unless given; with --rate at most, 8192\n"
+    "  --rate R               open load: R requests per second at random times\n"
+    "  --duration S           seconds that are measured, 10 unless given\n"
+    "  --warmup S             seconds before that, 1 unless given\n"
+    "  --seed N               of rows and times; 1 unless given\n"
+    "  --verify               compare each answer with the published values\n"
+    "Prints one JSON object, with the keys of embag-load --json.\n";
+
+struct given {
+    const char *server, *distribution, *duration, *warmup;
+    uint64_t scale, samples, in_flight, rate, seed;
+    bool is_fill, is_verified;
+};
+
+#define AT(field) offsetof(struct given, field)
+static const struct eb_flag flags[] = {
+    {"server", EB_FLAG_TEXT, AT(server), 0, 0, NULL},
+    {"fill", EB_FLAG_SWITCH, AT(is_fill), 0, 0, NULL},
+    {"scale", EB_FLAG_NUMBER, AT(scale), 1, UINT32_MAX, NULL},
+    {"samples", EB_FLAG_NUMBER, AT(samples), 1, SAMPLES_MAX, NULL},
+    {"distribution", EB_FLAG_TEXT, AT(distribution), 0, 0, NULL},
+    {"in-flight", EB_FLAG_NUMBER, AT(in_flight), 1, EB_LOAD_IN_FLIGHT_MAX, NULL},
+    {"rate", EB_FLAG_NUMBER, AT(rate), 1, RATE_MAX, NULL},
+    {"duration", EB_FLAG_TEXT, AT(duration), 0, 0, NULL},
+    {"warmup", EB_FLAG_TEXT, AT(warmup), 0, 0, NULL},
+    {"seed", EB_FLAG_NUMBER, AT(seed), 0, UINT32_MAX, NULL},
+    {"verify", EB_FLAG_SWITCH, AT(is_verified), 0, 0, NULL},
+};
+#undef AT
+
+static const struct eb_command command = {
+    "embag-peer-redis", usage, flags, sizeof flags / sizeof flags[0]};
+
+static bool refuse(const char *what)
+{
+    (void)fprintf(stderr, "embag-peer-redis: %s\n", what);
+    return false;
+}
+
+static bool read_seconds(const char *text, double *out)
+{
+    char *end = NULL;
+    if (text != NULL) {
+        *out = strtod(text, &end);
+    }
+    return text == NULL || (end != text && *end == '\0' && *out >= 0 && *out <= SECONDS_MAX) ||
+           refuse("--duration, --warmup: give seconds, such as 10 or 0.5; at most 86400");
+}
+
+static bool check(const struct given *given, struct eb_redis_options *out)
+{
+    const char *distribution = given->distribution != NULL ? given->distribution : "uniform";
+    if (given->server == NULL) {
+        return refuse("--server is missing; give HOST:PORT or unix:PATH");
+    }
+    if (!eb_sampler_parse(distribution, &out->load.distribution)) {
+        return refuse("--distribution: not uniform, zipf:A (0 < A <= 4) or meta2021");
+    }
+    return read_seconds(given->duration, &out->load.duration_s) &&
+           read_seconds(given->warmup, &out->load.warmup_s);
+}
+
+static uint64_t or_default(uint64_t value, uint64_t fallback)
+{
+    return value != 0 ? value : fallback;
+}
+
+enum eb_arguments_outcome eb_redis_options_read(
+    struct eb_redis_options *out, int argument_count, char **arguments)
+{
+    struct given given = {0};
+    enum eb_arguments_outcome outcome =
+        eb_arguments_read(&command, argument_count, arguments, &given);
+    bool is_open = given.rate != 0;
+    *out = (struct eb_redis_options){
+        .load =
+            {
+                .server = given.server,
+                .workload = eb_workload_find("rows"),
+                .bag_count = (uint32_t)or_default(given.samples, 1),
+                .is_open = is_open,
+                .rate = (double)given.rate,
+                .in_flight = or_default(
+                    given.in_flight, is_open ? OPEN_IN_FLIGHT_DEFAULT : IN_FLIGHT_DEFAULT),
+                .connection_count = 1,
+                .thread_count = 1,
+                .duration_s = 10,
+                .warmup_s = 1,
+                .timeout_us = TIMEOUT_US,
+                .seed = or_default(given.seed, 1),
+                .is_verified = given.is_verified,
+            },
+        .is_fill = given.is_fill,
+        .scale = or_default(given.scale, 1),
+    };
+    if (outcome != EB_ARGUMENTS_READ) {
+        return outcome;
+    }
+    return check(&given, out) ? EB_ARGUMENTS_READ : EB_ARGUMENTS_WRONG;
+}
