@@ -17,6 +17,9 @@ struct eb_grpc_client_call;
 
 enum eb_call_kind { EB_CALL_LOOKUP, EB_CALL_LIST_MODELS };
 
+/* In the order in which those that wait are sent. */
+enum eb_call_priority { EB_CALL_INTERACTIVE, EB_CALL_BATCH, EB_CALL_PRIORITIES };
+
 enum eb_call_state {
     EB_CALL_OVER,    /* not the client's: with whoever makes it, or takes its result */
     EB_CALL_WAITING, /* for a connection */
@@ -36,6 +39,7 @@ struct eb_call {
     struct eb_letter cancel;
     struct eb_dispatcher *dispatcher;
     enum eb_call_kind kind;
+    enum eb_call_priority priority;
     struct eb_outgoing *request; /* its hold is the record's */
     struct eb_lookup_expected expected;
     uint64_t deadline_ns;
@@ -55,6 +59,8 @@ struct eb_call {
     enum eb_call_state state;
     bool is_unary; /* whatever the client's mode */
     struct eb_connection *connection;
+    uint64_t sent_ns;
+    bool was_alone;        /* when it was sent, among those of its priority */
     struct eb_call *after; /* in the list of those that wait, or of the connection's */
     struct eb_call *before;
     struct eb_grpc_client_call *unary; /* NULL: on the stream */

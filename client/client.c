@@ -73,6 +73,7 @@ static bool start_engine(
         .answer_bytes_max =
             options->answer_bytes_max != 0 ? options->answer_bytes_max : ANSWER_BYTES_MAX_DEFAULT,
         .mode = options->mode,
+        .is_unpaced = options->unpaced,
     };
     if (!eb_endpoint_parse(client->address, &wanted.endpoint)) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
@@ -163,6 +164,7 @@ static void fill_lookup(struct embag_client *client, const struct embag_request 
     };
     call->kind = EB_CALL_LOOKUP;
     call->deadline_ns = deadline_ns;
+    call->priority = request->priority == EMBAG_BATCH ? EB_CALL_BATCH : EB_CALL_INTERACTIVE;
     call->request = eb_lookup_call_encode(request, &label, &client->engine.requests.memory, error);
     eb_lookup_call_expect(request, call->request, &call->expected);
 }

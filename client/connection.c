@@ -7,9 +7,10 @@
 /* Calls are not sent while so many bytes wait to leave: kept by the dispatcher, one whose time is
  * over costs neither side anything. */
 #define UNWRITTEN_BYTES_MAX ((size_t)64 << 10)
-/* A server from which nothing has come for so long, while what is sent does not leave, is taken for
- * dead when a call's time is over. */
-#define SILENCE_NS_MAX UINT64_C(1000000000)
+/* A server from which nothing has come for so long while it was asked is taken for dead when a
+ * call's time is over: sooner where the call has not even left. */
+#define SILENCE_NS_MAX UINT64_C(10000000000)
+#define STUCK_NS_MAX UINT64_C(1000000000)
 
 static const char lookup_path[] = "/embag.v1.EmbeddingBag/Lookup";
 static const char stream_path[] = "/embag.v1.EmbeddingBag/LookupStream";
@@ -17,18 +18,43 @@ static const char models_path[] = "/embag.v1.EmbeddingBag/ListModels";
 
 /* ---- the session's calls ---- */
 
-/* Calls that the server has before it, as far as is known. */
-static uint32_t count_sent(const struct eb_connection *connection)
+static struct eb_window *find_window(struct eb_connection *connection, const struct eb_call *call)
 {
-    return connection->calls.count + connection->late_count;
+    return &connection->windows[call->priority];
 }
 
-/* Refusals are quick, and say nothing of how long an answer takes. */
-static void count_answer(struct eb_connection *connection, bool was_served)
+static bool is_idle(const struct eb_connection *connection)
 {
-    if (was_served) {
+    uint32_t sent_count = 0;
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        sent_count += connection->windows[i].sent_count;
+    }
+    return sent_count == 0;
+}
+
+/* Other refusals say nothing of the load. */
+static bool is_for_load(enum eb_status status, uint32_t retry_after_ms)
+{
+    return status == EB_STATUS_DEADLINE_EXCEEDED ||
+           (status == EB_STATUS_RESOURCE_EXHAUSTED && retry_after_ms > 0);
+}
+
+/* Takes a call from the connection that the bytes read last have ended. */
+static void take_ended(struct eb_connection *connection, struct eb_call *call,
+    enum eb_status status, uint32_t retry_after_ms)
+{
+    uint64_t read_ns = connection->last_read_ns;
+    eb_calls_remove(&connection->calls, call);
+    if (status == EB_STATUS_OK) {
         connection->has_answered = true;
-        eb_pace_answer(&connection->pace, count_sent(connection), connection->last_read_ns);
+        const struct eb_window_sample sample = {
+            .latency_ns = read_ns > call->sent_ns ? read_ns - call->sent_ns : 0,
+            .left_ns = call->deadline_ns - call->sent_ns,
+            .was_alone = call->was_alone,
+        };
+        eb_window_answer(find_window(connection, call), &sample);
+    } else {
+        eb_window_drop(find_window(connection, call), is_for_load(status, retry_after_ms));
     }
 }
 
@@ -54,7 +80,9 @@ static void on_message(void *context, struct eb_grpc_client_call *stream, void *
 static void end_stream(struct eb_connection *connection, const struct eb_error *error)
 {
     connection->stream = NULL;
-    connection->late_count = 0;
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        eb_window_forget_late(&connection->windows[i]);
+    }
     connection->is_stream_over = true;
     if (connection->is_unsound) {
         return;
@@ -76,10 +104,10 @@ static void on_finish(
     if (stream == connection->stream) {
         end_stream(connection, error);
     } else if (call->unary == stream) {
+        uint32_t pushback_ms = eb_grpc_client_pushback_ms(stream);
         call->unary = NULL;
-        eb_calls_remove(&connection->calls, call);
-        count_answer(connection, error->status == EB_STATUS_OK);
-        connection->config->handler->on_end(call, error, eb_grpc_client_pushback_ms(stream));
+        take_ended(connection, call, error->status, pushback_ms);
+        connection->config->handler->on_end(call, error, pushback_ms);
     }
 }
 
@@ -131,6 +159,7 @@ static void drop_calls(struct eb_connection *connection, bool all, const struct 
         if (all || call->unary == NULL) {
             call->unary = NULL;
             eb_calls_remove(&connection->calls, call);
+            eb_window_drop(find_window(connection, call), false);
             connection->config->handler->on_drop(call, why);
         }
     }
@@ -169,8 +198,9 @@ bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
     connection->is_unsound = false;
     connection->has_spoken = false;
     connection->has_answered = false;
-    connection->late_count = 0;
-    connection->pace = (struct eb_pace){0};
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        eb_window_init(&connection->windows[i]);
+    }
     connection->transport.handler = &transport_handler;
     connection->transport.context = connection;
     eb_transport_open(&connection->transport, deadline_ns);
@@ -197,16 +227,18 @@ static uint64_t find_left_ns(const struct eb_call *call, uint64_t now_ns)
     return call->deadline_ns > now_ns ? call->deadline_ns - now_ns : 0;
 }
 
-bool eb_connection_has_room(const struct eb_connection *connection)
+bool eb_connection_takes(const struct eb_connection *connection, enum eb_call_priority priority)
 {
-    return eb_grpc_client_unwritten_bytes(connection->session) < UNWRITTEN_BYTES_MAX;
+    return eb_connection_is_usable(connection) &&
+           eb_grpc_client_unwritten_bytes(connection->session) < UNWRITTEN_BYTES_MAX &&
+           (connection->config->is_unpaced || eb_window_has_room(&connection->windows[priority]));
 }
 
 bool eb_connection_is_in_time(
     const struct eb_connection *connection, const struct eb_call *call, uint64_t now_ns)
 {
-    return eb_pace_is_in_time(
-        &connection->pace, count_sent(connection), find_left_ns(call, now_ns));
+    return connection->config->is_unpaced ||
+           eb_window_is_in_time(&connection->windows[call->priority], find_left_ns(call, now_ns));
 }
 
 static struct eb_grpc_client_call *start_unary(
@@ -238,10 +270,12 @@ bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, 
     if (call->kind == EB_CALL_LOOKUP) {
         eb_lookup_call_set_timeout(call->request, timeout_us);
     }
-    if (count_sent(connection) == 0) {
-        eb_pace_begin(&connection->pace, now_ns);
+    if (is_idle(connection)) {
+        connection->asked_ns = now_ns;
     }
+    call->was_alone = eb_window_send(find_window(connection, call));
     call->connection = connection;
+    call->sent_ns = now_ns;
     eb_calls_append(&connection->calls, call);
     eb_outgoing_hold(call->request);
     eb_grpc_client_write(stream, call->request, call->is_unary);
@@ -249,20 +283,30 @@ bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, 
     return true;
 }
 
-/* Whether the request still waits to leave although the server has had the time to take it. */
-static bool is_stuck(const struct eb_connection *connection, const struct eb_call *call)
+/* Whether the server has been asked and silent for too long. */
+static bool is_dead(
+    const struct eb_connection *connection, const struct eb_call *call, uint64_t now_ns)
 {
-    return call->request->holds > 1 && uv_hrtime() - connection->last_read_ns > SILENCE_NS_MAX;
+    uint64_t heard_ns = connection->last_read_ns > connection->asked_ns ? connection->last_read_ns
+                                                                        : connection->asked_ns;
+    return now_ns - heard_ns > (call->request->holds > 1 ? STUCK_NS_MAX : SILENCE_NS_MAX);
 }
 
-void eb_connection_answered(struct eb_connection *connection, struct eb_call *call, bool was_served)
+void eb_connection_answered(struct eb_connection *connection, struct eb_call *call,
+    enum eb_status status, uint32_t retry_after_ms)
 {
-    if (call != NULL) {
-        eb_calls_remove(&connection->calls, call);
-    } else if (connection->late_count > 0) {
-        connection->late_count--;
+    assert(call->unary == NULL);
+    take_ended(connection, call, status, retry_after_ms);
+}
+
+/* Of which priority the call was is not known any more: in the end both counts are right. */
+void eb_connection_answered_late(struct eb_connection *connection)
+{
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        if (eb_window_settle_late(&connection->windows[i])) {
+            return;
+        }
     }
-    count_answer(connection, was_served);
 }
 
 /* Without memory the server computes an answer that nobody waits for. */
@@ -276,21 +320,34 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
     }
 }
 
-/* An answer that comes all the same is known as late by its number. The server still has the call
- * before it when it does not know, or is about to find out, that its time is over. */
-void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call)
+/* Takes a call away on this side. */
+static void take_back(struct eb_connection *connection, struct eb_call *call)
 {
     eb_calls_remove(&connection->calls, call);
     if (call->unary != NULL) {
         eb_grpc_client_cancel(call->unary);
-        call->unary = NULL;
         connection->is_dirty = true;
-    } else if (uv_hrtime() >= call->deadline_ns) {
-        connection->late_count++;
-    } else if (connection->stream != NULL) {
+    }
+}
+
+void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call)
+{
+    take_back(connection, call);
+    eb_window_drop(find_window(connection, call), false);
+    if (call->unary == NULL && connection->stream != NULL) {
         ask_to_forget(connection, call);
     }
-    if (is_stuck(connection, call)) {
+    call->unary = NULL;
+}
+
+/* On a stream the server answers in any case: it says that the time is over, if nothing else. */
+void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
+{
+    take_back(connection, call);
+    eb_window_expire(
+        find_window(connection, call), call->unary == NULL && connection->stream != NULL);
+    call->unary = NULL;
+    if (is_dead(connection, call, now_ns)) {
         eb_connection_close(connection);
     }
 }

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "client/calls.h"
-#include "client/pace.h"
 #include "client/transport.h"
+#include "client/window.h"
 #include "proto/grpc_client.h"
 
 struct eb_connection_handler {
@@ -32,6 +32,7 @@ struct eb_connection_config {
     const char *authority;
     struct eb_grpc_client_limits limits;
     const struct eb_memory *memory;
+    bool is_unpaced; /* calls are sent however late their answers will be */
 };
 
 struct eb_connection {
@@ -47,8 +48,8 @@ struct eb_connection {
     bool is_unsound;     /* the stream was ended by us, as stream_end says */
     bool has_spoken;     /* the server, in HTTP/2 */
     bool has_answered;   /* a call, not refused it */
-    uint32_t late_count; /* calls of the stream that were over before their answer came */
-    struct eb_pace pace;
+    struct eb_window windows[EB_CALL_PRIORITIES];
+    uint64_t asked_ns; /* when a call was sent while none was under way */
     uint64_t last_read_ns;
     struct eb_error stream_end;
 };
@@ -58,23 +59,28 @@ bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns);
 /* Closes it; on_drop for each of its calls, then on_close follow. Accepts a closed one. */
 void eb_connection_close(struct eb_connection *connection);
 
-/* Whether it takes calls. */
+/* Whether calls may be sent over it at all. */
 bool eb_connection_is_usable(const struct eb_connection *connection);
-/* Of a usable one: whether so little waits to leave that a call should be sent. */
-bool eb_connection_has_room(const struct eb_connection *connection);
-/* Whether a call that were sent now would be answered in time, as far as is known. */
+/* And whether one of that priority should be now: little waits to leave, and there are not so many
+ * under way that answers come late. */
+bool eb_connection_takes(const struct eb_connection *connection, enum eb_call_priority priority);
+/* Whether a call that were sent now would likely be answered in time. */
 bool eb_connection_is_in_time(
     const struct eb_connection *connection, const struct eb_call *call, uint64_t now_ns);
-/* Sends a call, on the stream or, where call->is_unary, by itself. false: it cannot; the call is
- * not the connection's. */
+/* Sends a call over a usable one, on the stream or, where call->is_unary, by itself. false: it
+ * cannot; the call is not the connection's. */
 bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns);
 /* The message that has just been read answers a call that was sent on the stream, or refuses it:
- * the call is no longer the connection's. NULL: one that was withdrawn before. */
-void eb_connection_answered(
-    struct eb_connection *connection, struct eb_call *call, bool was_served);
-/* Takes a sent call away that is of no use any more; the server is told, unless it knows by the
- * deadline. */
+ * the call is no longer the connection's. */
+void eb_connection_answered(struct eb_connection *connection, struct eb_call *call,
+    enum eb_status status, uint32_t retry_after_ms);
+/* The same for a call that is not the connection's any more. */
+void eb_connection_answered_late(struct eb_connection *connection);
+/* Takes a sent call away that is of no use any more, and tells the server. */
 void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call);
+/* Takes a sent call away whose time is over, which the server knows by itself. Closes a connection
+ * whose server seems dead. */
+void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns);
 /* Tells the calls of a stream that has ended, and closes a connection that takes no more calls and
  * has none. */
 void eb_connection_settle(struct eb_connection *connection);

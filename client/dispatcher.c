@@ -36,21 +36,21 @@ static void fail_call(struct eb_call *call, const struct eb_error *why)
     end_call(call->dispatcher, call);
 }
 
-/* Takes a call from wherever it is, so that it can be ended. */
-static void detach(struct eb_dispatcher *dispatcher, struct eb_call *call)
+static struct eb_call_list *find_waiting(
+    struct eb_dispatcher *dispatcher, const struct eb_call *call)
 {
-    if (call->state == EB_CALL_WAITING) {
-        eb_calls_remove(&dispatcher->waiting, call);
-    } else if (call->state == EB_CALL_SENT) {
-        eb_connection_withdraw(call->connection, call);
-    }
+    return &dispatcher->waiting[call->priority];
 }
 
 void eb_dispatcher_abandon(struct eb_call *call, enum eb_status status, const char *text)
 {
     struct eb_error why;
     eb_error_set(&why, status, "%s", text);
-    detach(call->dispatcher, call);
+    if (call->state == EB_CALL_WAITING) {
+        eb_calls_remove(find_waiting(call->dispatcher, call), call);
+    } else if (call->state == EB_CALL_SENT) {
+        eb_connection_withdraw(call->connection, call);
+    }
     fail_call(call, &why);
 }
 
@@ -61,8 +61,40 @@ void eb_dispatcher_enqueue(struct eb_dispatcher *dispatcher, struct eb_call *cal
     call->state = EB_CALL_WAITING;
     call->connection = NULL;
     call->alarm.ring = on_call_alarm;
-    eb_calls_append(&dispatcher->waiting, call);
+    eb_calls_append(find_waiting(dispatcher, call), call);
     eb_alarms_set(dispatcher->alarms, &call->alarm, call->deadline_ns);
+}
+
+static bool is_connected(const struct eb_dispatcher *dispatcher)
+{
+    for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
+        if (eb_connection_is_usable(&dispatcher->connections[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *explain_expiry(const struct eb_call *call)
+{
+    if (call->attempts > 0) {
+        return "no answer within the deadline";
+    }
+    return is_connected(call->dispatcher)
+               ? "not sent within the deadline: others wait for their answers before it"
+               : "not sent within the deadline: there is no connection to the server";
+}
+
+static void expire(struct eb_call *call)
+{
+    struct eb_error why;
+    eb_error_set(&why, EB_STATUS_DEADLINE_EXCEEDED, "%s", explain_expiry(call));
+    if (call->state == EB_CALL_WAITING) {
+        eb_calls_remove(find_waiting(call->dispatcher, call), call);
+    } else if (call->state == EB_CALL_SENT) {
+        eb_connection_expire(call->connection, call, uv_hrtime());
+    }
+    fail_call(call, &why);
 }
 
 /* A call's deadline, or the time of its next attempt. */
@@ -70,10 +102,7 @@ static void on_call_alarm(struct eb_alarm *alarm)
 {
     struct eb_call *call = (struct eb_call *)((char *)alarm - offsetof(struct eb_call, alarm));
     if (alarm->at_ns >= call->deadline_ns) {
-        bool was_sent = call->attempts > 0;
-        eb_dispatcher_abandon(call, EB_STATUS_DEADLINE_EXCEEDED,
-            was_sent ? "no answer within the deadline"
-                     : "not sent within the deadline: others wait for their answers before it");
+        expire(call);
     } else {
         eb_dispatcher_enqueue(call->dispatcher, call);
     }
@@ -144,12 +173,15 @@ static bool on_stream_message(
     if (answer == NULL) {
         return false;
     }
-    struct eb_call *call = find_sent(connection, answer->response->request_id);
-    eb_connection_answered(connection, call, answer->response->error_code == 0);
+    const struct eb_wire_response *response = answer->response;
+    struct eb_call *call = find_sent(connection, response->request_id);
     if (call == NULL) {
+        eb_connection_answered_late(connection);
         eb_lookup_call_free(answer);
         return true;
     }
+    eb_connection_answered(
+        connection, call, (enum eb_status)response->error_code, response->retry_after_ms);
     settle_answer(call, answer);
     return true;
 }
@@ -209,7 +241,7 @@ static void on_drop(struct eb_call *call, const struct eb_error *why)
     if (why->status == EB_STATUS_UNIMPLEMENTED) {
         dispatcher->options.mode = EMBAG_MODE_UNARY;
     }
-    if (call->attempts > dispatcher->options.retries_max || dispatcher->is_ending) {
+    if (dispatcher->is_ending || call->is_unary) {
         fail_call(call, why);
         return;
     }
@@ -259,16 +291,19 @@ static bool is_all_closed(const struct eb_dispatcher *dispatcher)
 /* No connection can be had for the calls that wait: this was their attempt. */
 static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_error *why)
 {
-    uint32_t count = dispatcher->waiting.count;
-    for (uint32_t i = 0; i < count && dispatcher->waiting.first != NULL; i++) {
-        struct eb_call *call = dispatcher->waiting.first;
-        eb_calls_remove(&dispatcher->waiting, call);
-        call->attempts++;
-        judge(call, why);
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        struct eb_call_list *waiting = &dispatcher->waiting[i];
+        for (uint32_t left = waiting->count; left > 0; left--) {
+            struct eb_call *call = waiting->first;
+            eb_calls_remove(waiting, call);
+            call->attempts++;
+            judge(call, why);
+        }
     }
 }
 
-static void on_connect_failure(struct eb_dispatcher *dispatcher, const struct eb_error *why)
+/* A connection has been of no use: the next ones are opened less often. */
+static void back_off(struct eb_dispatcher *dispatcher)
 {
     uint64_t now_ns = uv_hrtime();
     dispatcher->connects_early = false;
@@ -277,6 +312,11 @@ static void on_connect_failure(struct eb_dispatcher *dispatcher, const struct eb
         dispatcher->connect_not_before_ns =
             now_ns + eb_retry_pause_ns(dispatcher->connect_failures, draw(dispatcher));
     }
+}
+
+static void on_connect_failure(struct eb_dispatcher *dispatcher, const struct eb_error *why)
+{
+    back_off(dispatcher);
     if (count_live(dispatcher) > 0) {
         return;
     }
@@ -295,9 +335,11 @@ static void on_close(void *context, struct eb_connection *connection, const stru
         }
     } else if (!connection->has_spoken) {
         on_connect_failure(dispatcher, why);
+    } else if (!connection->has_answered) {
+        back_off(dispatcher);
     } else {
         dispatcher->connect_failures = 0;
-        dispatcher->connects_early = connection->has_answered;
+        dispatcher->connects_early = true;
     }
 }
 
@@ -323,11 +365,20 @@ static void open_connection(struct eb_dispatcher *dispatcher, struct eb_connecti
     }
 }
 
+static uint32_t count_waiting(const struct eb_dispatcher *dispatcher)
+{
+    uint32_t count = 0;
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        count += dispatcher->waiting[i].count;
+    }
+    return count;
+}
+
 /* Opens what is missing: all at first, later where it is asked for. */
 static void connect_missing(struct eb_dispatcher *dispatcher, uint64_t now_ns)
 {
     bool asked =
-        dispatcher->waiting.count > 0 || dispatcher->connects_early || dispatcher->is_opening;
+        count_waiting(dispatcher) > 0 || dispatcher->connects_early || dispatcher->is_opening;
     uint32_t live = count_live(dispatcher);
     for (uint32_t i = live; asked && i < dispatcher->options.connections; i++) {
         struct eb_connection *connection = find_closed(dispatcher);
@@ -347,42 +398,47 @@ static void connect_missing(struct eb_dispatcher *dispatcher, uint64_t now_ns)
 
 /* ---- turns ---- */
 
-static struct eb_connection *find_least_busy(struct eb_dispatcher *dispatcher)
+/* The connection that takes the next call of a priority. NULL: none does now. */
+static struct eb_connection *find_least_busy(
+    struct eb_dispatcher *dispatcher, enum eb_call_priority priority)
 {
     struct eb_connection *found = NULL;
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
         struct eb_connection *connection = &dispatcher->connections[i];
-        if ((found == NULL || connection->calls.count < found->calls.count) &&
-            eb_connection_is_usable(connection)) {
+        if (found != NULL && connection->calls.count >= found->calls.count) {
+            continue;
+        }
+        if (!eb_connection_takes(connection, priority)) {
+            /* There may be room once what is ready has been written. */
+            eb_connection_flush(connection);
+        }
+        if (eb_connection_takes(connection, priority)) {
             found = connection;
         }
     }
     return found;
 }
 
-/* The call to send over a connection: the oldest, or the newest where the oldest would be answered
- * too late. A server that is asked for more than it can do then answers as many in time as it can,
- * where in order of age it would answer all of them late. NULL: each would be, or none waits. */
+/* The call to send over a connection: the oldest, or the newest where the oldest would likely be
+ * answered too late. A server that is asked for more than it can do then answers as many in time as
+ * it can, where in order of age it would answer all of them late. */
 static struct eb_call *find_next(
-    const struct eb_dispatcher *dispatcher, const struct eb_connection *connection, uint64_t now_ns)
+    const struct eb_call_list *waiting, const struct eb_connection *connection, uint64_t now_ns)
 {
-    struct eb_call *first = dispatcher->waiting.first;
-    struct eb_call *last = dispatcher->waiting.last;
-    if (first == NULL || eb_connection_is_in_time(connection, first, now_ns)) {
-        return first;
-    }
-    return eb_connection_is_in_time(connection, last, now_ns) ? last : NULL;
+    return eb_connection_is_in_time(connection, waiting->first, now_ns) ? waiting->first
+                                                                        : waiting->last;
 }
 
-static void send_call(struct eb_dispatcher *dispatcher, struct eb_connection *connection,
-    struct eb_call *call, uint64_t now_ns)
+static void send_call(
+    struct eb_dispatcher *dispatcher, struct eb_connection *connection, struct eb_call *call)
 {
-    eb_calls_remove(&dispatcher->waiting, call);
+    eb_calls_remove(find_waiting(dispatcher, call), call);
     call->attempts++;
     call->retry_after_ms = 0;
+    call->error.status = EB_STATUS_OK;
     call->state = EB_CALL_SENT;
     call->is_unary |= dispatcher->options.mode == EMBAG_MODE_UNARY;
-    if (!eb_connection_send(connection, call, now_ns)) {
+    if (!eb_connection_send(connection, call, dispatcher->now_ns)) {
         struct eb_error why;
         eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
             dispatcher->options.authority);
@@ -390,39 +446,34 @@ static void send_call(struct eb_dispatcher *dispatcher, struct eb_connection *co
     }
 }
 
-static void send_waiting(struct eb_dispatcher *dispatcher, uint64_t now_ns)
+static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority priority)
 {
+    struct eb_call_list *waiting = &dispatcher->waiting[priority];
     /* Each is tried once: those that fail may come back. */
-    for (uint32_t left = dispatcher->waiting.count; left > 0; left--) {
-        struct eb_connection *connection = find_least_busy(dispatcher);
-        struct eb_call *call =
-            connection != NULL ? find_next(dispatcher, connection, now_ns) : NULL;
-        if (call == NULL) {
+    for (uint32_t left = waiting->count; left > 0 && waiting->first != NULL; left--) {
+        struct eb_connection *connection = find_least_busy(dispatcher, priority);
+        if (connection == NULL) {
             return;
         }
-        if (!eb_connection_has_room(connection)) {
-            eb_connection_flush(connection);
-        }
-        if (!eb_connection_is_usable(connection) || !eb_connection_has_room(connection)) {
-            return;
-        }
-        send_call(dispatcher, connection, call, now_ns);
+        send_call(dispatcher, connection, find_next(waiting, connection, dispatcher->now_ns));
     }
 }
 
 bool eb_dispatcher_turn(struct eb_dispatcher *dispatcher)
 {
     bool again = false;
-    uint64_t now_ns = uv_hrtime();
-    eb_alarms_ring(dispatcher->alarms, now_ns);
+    dispatcher->now_ns = uv_hrtime();
+    eb_alarms_ring(dispatcher->alarms, dispatcher->now_ns);
     if (dispatcher->is_ending) {
         return false;
     }
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
         eb_connection_settle(&dispatcher->connections[i]);
     }
-    send_waiting(dispatcher, now_ns);
-    connect_missing(dispatcher, now_ns);
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        send_waiting(dispatcher, (enum eb_call_priority)i);
+    }
+    connect_missing(dispatcher, dispatcher->now_ns);
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
         eb_connection_flush(&dispatcher->connections[i]);
         again |= dispatcher->connections[i].is_stream_over;
@@ -454,6 +505,7 @@ bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
         .authority = options->authority,
         .limits = {.response_bytes_max = options->answer_bytes_max},
         .memory = memory,
+        .is_unpaced = options->is_unpaced,
     };
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
         struct eb_connection *connection = &dispatcher->connections[i];

@@ -12,6 +12,7 @@ struct eb_dispatcher_options {
     uint32_t retries_max;
     uint32_t answer_bytes_max;
     enum embag_mode mode;
+    bool is_unpaced;
 };
 
 struct eb_dispatcher_handler {
@@ -33,7 +34,8 @@ struct eb_dispatcher {
     struct eb_connection
         *connections; /* twice as many as wanted: some drain, others replace them */
     uint32_t connection_count;
-    struct eb_call_list waiting;
+    struct eb_call_list waiting[EB_CALL_PRIORITIES];
+    uint64_t now_ns;           /* of this turn */
     uint32_t connect_failures; /* in a row */
     uint64_t connect_not_before_ns;
     bool connects_early;  /* one that served well is gone: it is replaced before it is asked for */

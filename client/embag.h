@@ -124,6 +124,7 @@ struct embag_options {
     uint32_t in_flight_max; /* calls under way or done and not taken; 0: 1024, max 65536 */
     int32_t retries_max; /* times a call is sent again, see embag_async.h; 0: 2; below 0: never */
     enum embag_mode mode;
+    bool unpaced; /* lookups are sent at once, however late their answers will be */
 };
 
 struct embag_client; /* opaque */

@@ -13,8 +13,19 @@
 #define ARENA_BYTES (64 * 1024 * 1024)
 #define CUT_BYTES 5 /* the end of an answer, as "cut" leaves it out */
 
+/* Bytes on their way. */
+struct parcel {
+    uv_timer_t timer;
+    struct fake_conn *conn;
+    struct parcel *next;
+    size_t size;
+    uint8_t bytes[];
+};
+
 struct fake_conn {
     struct fake_server *server;
+    struct parcel *parcels; /* the next to arrive first */
+    bool is_mute;
     struct fake_conn *next;
     union {
         uv_handle_t handle;
@@ -49,11 +60,28 @@ static void on_conn_close(uv_handle_t *handle)
     free(conn);
 }
 
+static void on_parcel_close(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+/* The first of a connection. */
+static void remove_parcel(struct fake_conn *conn)
+{
+    struct parcel *parcel = conn->parcels;
+    conn->parcels = parcel->next;
+    uv_close((uv_handle_t *)&parcel->timer, on_parcel_close);
+}
+
 static void close_conn(struct fake_conn *conn)
 {
-    if (!uv_is_closing(&conn->socket.handle)) {
-        uv_close(&conn->socket.handle, on_conn_close);
+    if (uv_is_closing(&conn->socket.handle)) {
+        return;
     }
+    while (conn->parcels != NULL) {
+        remove_parcel(conn);
+    }
+    uv_close(&conn->socket.handle, on_conn_close);
 }
 
 static void on_write(uv_write_t *request, int status)
@@ -113,15 +141,51 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buff
     *buffer = uv_buf_init(conn->read_buffer, READ_BYTES);
 }
 
+static void receive(struct fake_conn *conn, const uint8_t *bytes, size_t count)
+{
+    conn->hang_up |=
+        !eb_grpc_server_receive(conn->session, bytes, count, uv_now(&conn->server->loop));
+    flush(conn);
+}
+
+/* They arrive in the order in which they were sent. */
+static void on_arrival(uv_timer_t *timer)
+{
+    const struct parcel *parcel = timer->data;
+    struct fake_conn *conn = parcel->conn;
+    assert(conn->parcels == parcel);
+    remove_parcel(conn);
+    receive(conn, parcel->bytes, parcel->size);
+}
+
+static void receive_later(struct fake_conn *conn, const uint8_t *bytes, size_t count)
+{
+    struct parcel *parcel = malloc(sizeof *parcel + count);
+    assert(parcel != NULL);
+    *parcel = (struct parcel){.conn = conn, .size = count};
+    memcpy(parcel->bytes, bytes, count);
+    struct parcel **link = &conn->parcels;
+    while (*link != NULL) {
+        link = &(*link)->next;
+    }
+    *link = parcel;
+    parcel->timer.data = parcel;
+    int rc = uv_timer_init(&conn->server->loop, &parcel->timer);
+    assert(rc == 0);
+    rc = uv_timer_start(&parcel->timer, on_arrival, FAKE_SERVER_WAY_MS, 0);
+    assert(rc == 0);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct fake_conn *conn = stream->data;
+    const uint8_t *bytes = (const uint8_t *)buffer->base;
     if (count < 0) {
         close_conn(conn);
-    } else if (count > 0 && conn->server->mode == FAKE_SERVER_SPEAKS_GRPC) {
-        conn->hang_up |= !eb_grpc_server_receive(conn->session, (const uint8_t *)buffer->base,
-            (size_t)count, uv_now(&conn->server->loop));
-        flush(conn);
+    } else if (count > 0 && conn->server->mode == FAKE_SERVER_IS_FAR) {
+        receive_later(conn, bytes, (size_t)count);
+    } else if (count > 0 && !conn->is_mute && conn->server->mode != FAKE_SERVER_SPEAKS_HTTP1) {
+        receive(conn, bytes, (size_t)count);
     }
 }
 
@@ -403,6 +467,8 @@ static void on_connection(uv_stream_t *listener, int status)
     conn->socket.handle.data = conn;
     conn->next = server->conns;
     server->conns = conn;
+    conn->is_mute = server->mode == FAKE_SERVER_IS_MUTE ||
+                    (server->mode == FAKE_SERVER_IS_HALF_MUTE && conn->next == NULL);
     rc = uv_accept(listener, &conn->socket.stream);
     assert(rc == 0);
     rc = uv_read_start(&conn->socket.stream, on_alloc, on_read);

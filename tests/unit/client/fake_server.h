@@ -25,13 +25,16 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#define FAKE_SERVER_SLOW_MS 20
+#define FAKE_SERVER_SLOW_MS 5
+#define FAKE_SERVER_WAY_MS 20
 #define FAKE_SERVER_BUSY_MS 20 /* the push-back */
 
 enum fake_server_mode {
     FAKE_SERVER_SPEAKS_GRPC,
     FAKE_SERVER_SPEAKS_HTTP1, /* answers every connection with an HTTP/1.1 error */
-    FAKE_SERVER_IS_MUTE       /* accepts and reads, says nothing */
+    FAKE_SERVER_IS_MUTE,      /* accepts and reads, says nothing */
+    FAKE_SERVER_IS_HALF_MUTE, /* the same on the first connection, and speaks gRPC on the others */
+    FAKE_SERVER_IS_FAR        /* speaks gRPC; bytes take FAKE_SERVER_WAY_MS to it */
 };
 
 struct fake_conn;
