@@ -18,11 +18,14 @@
  *   retry_after_ms), after that time. Without one it is final.
  * Lost connections are opened again in the same manner.
  *
- * Overload. A lookup waits here while so much waits to leave that sending it would only make a
- * queue longer, or while the answers under way come so slowly that its own would be too late.
- * Those that wait are sent oldest first; where the oldest would be answered too late, newest
- * first: of more lookups than the server can answer, as many as it can are answered in time, and
- * the others end with DEADLINE_EXCEEDED without having cost it anything.
+ * What ends a whole stream, such as a larger answer than answer_bytes_max, may have been another
+ * lookup's: each that was on it is sent once more, by itself, which counts as an attempt.
+ *
+ * Overload. As many lookups are under way over a connection as are answered soon enough; more wait
+ * here, and so they do while much waits to be written. Those that wait are sent oldest first; where
+ * the oldest would likely be answered too late, newest first: of more lookups than the server can
+ * answer, as many as it can are answered in time, and the others end with DEADLINE_EXCEEDED without
+ * having cost it anything (attempts is 0). Interactive lookups go before batch ones.
  *
  * Thread: any. Memory: a request is copied before embag_submit returns; a completion's answer is
  * its taker's. Beyond answers and their bytes nothing is allocated once the client is warm. */
@@ -43,7 +46,7 @@ struct embag_completion {
     struct embag_answer *answer; /* the taker's to free; NULL where error.status is not EMBAG_OK */
     struct embag_error error;    /* text is empty where status is EMBAG_OK */
     uint32_t attempts;           /* times it was sent, or no connection could be had for it */
-    uint32_t retry_after_ms;     /* what the server asked for last; 0: nothing */
+    uint32_t retry_after_ms; /* as the server asked; 0: nothing; UINT32_MAX: not to come again */
 };
 
 /* On the client's thread. The completion is borrowed for the call, its answer is not. */
@@ -56,7 +59,8 @@ struct embag_call {
 };
 
 /* Begins a lookup and returns at once. EMBAG_OK: *id (id may be NULL) is its number, above 0 and
- * never used again by this client, and exactly one completion follows, even before this returns.
+ * never used again by this client, and exactly one completion follows, even before this returns,
+ * unless the client is closed before it is taken.
  * Otherwise none does: INVALID_ARGUMENT (an array that is none); RESOURCE_EXHAUSTED (in_flight_max
  * lookups are under way or in the queue, or no memory); CANCELLED (the client is being closed).
  * `how` may be NULL: as if all of it were zero. */

@@ -39,7 +39,8 @@ static void on_before_sleep(uv_prepare_t *prepare)
     struct eb_engine *engine = prepare->data;
     bool again = true;
     for (int i = 0; again && i < TURNS_MAX; i++) {
-        again = eb_dispatcher_turn(&engine->dispatcher);
+        eb_inbox_read(&engine->inbox);
+        again = eb_dispatcher_turn(&engine->dispatcher) || !eb_inbox_is_empty(&engine->inbox);
     }
     if (again) {
         eb_alarms_set(&engine->alarms, &engine->dispatcher.wake, 0);
@@ -102,6 +103,7 @@ static const struct eb_dispatcher_handler dispatcher_handler = {on_opened, on_en
 static void run(void *context)
 {
     struct eb_engine *engine = context;
+    eb_inbox_set_reader(&engine->inbox);
     int rc = uv_run(&engine->loop, UV_RUN_DEFAULT);
     assert(rc == 0);
 }

@@ -3,9 +3,8 @@
 #include <assert.h>
 #include <stddef.h>
 
-static void on_wakeup(uv_async_t *wakeup)
+void eb_inbox_read(struct eb_inbox *inbox)
 {
-    struct eb_inbox *inbox = wakeup->data;
     uv_mutex_lock(&inbox->lock);
     struct eb_letter *letter = inbox->first;
     inbox->first = NULL;
@@ -18,10 +17,16 @@ static void on_wakeup(uv_async_t *wakeup)
     }
 }
 
+static void on_wakeup(uv_async_t *wakeup)
+{
+    eb_inbox_read(wakeup->data);
+}
+
 int eb_inbox_open(struct eb_inbox *inbox, uv_loop_t *loop)
 {
     inbox->first = NULL;
     inbox->last = NULL;
+    inbox->has_reader = false;
     int rc = uv_mutex_init(&inbox->lock);
     if (rc != 0) {
         return rc;
@@ -35,6 +40,20 @@ int eb_inbox_open(struct eb_inbox *inbox, uv_loop_t *loop)
     return 0;
 }
 
+void eb_inbox_set_reader(struct eb_inbox *inbox)
+{
+    uv_mutex_lock(&inbox->lock);
+    inbox->reader = uv_thread_self();
+    inbox->has_reader = true;
+    uv_mutex_unlock(&inbox->lock);
+}
+
+static bool is_reader(const struct eb_inbox *inbox)
+{
+    uv_thread_t self = uv_thread_self();
+    return inbox->has_reader && uv_thread_equal(&self, &inbox->reader) != 0;
+}
+
 void eb_inbox_post(struct eb_inbox *inbox, struct eb_letter *letter)
 {
     letter->next = NULL;
@@ -43,12 +62,22 @@ void eb_inbox_post(struct eb_inbox *inbox, struct eb_letter *letter)
         inbox->last->next = letter;
     } else {
         inbox->first = letter;
-        /* Inside the lock, so that the handle cannot be closed between the two. */
-        int rc = uv_async_send(&inbox->wakeup);
-        assert(rc == 0);
+        if (!is_reader(inbox)) {
+            /* Inside the lock, so that the handle cannot be closed between the two. */
+            int rc = uv_async_send(&inbox->wakeup);
+            assert(rc == 0);
+        }
     }
     inbox->last = letter;
     uv_mutex_unlock(&inbox->lock);
+}
+
+bool eb_inbox_is_empty(struct eb_inbox *inbox)
+{
+    uv_mutex_lock(&inbox->lock);
+    bool is_empty = inbox->first == NULL;
+    uv_mutex_unlock(&inbox->lock);
+    return is_empty;
 }
 
 static void on_close(uv_handle_t *handle)

@@ -1,5 +1,6 @@
 #include "client/inbox.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,10 +64,42 @@ static void brings_every_letter_once_in_each_senders_order(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+static void on_own(struct eb_letter *letter)
+{
+    struct numbered *numbered = (struct numbered *)letter;
+    read_count += numbered->number;
+}
+
+/* The wake-up would be a system call and a round of the loop for each call that a callback makes.
+ */
+static void wakes_nobody_for_the_readers_own_letters(void **state)
+{
+    (void)state;
+    struct numbered own = {{.read = on_own}, 0, 1};
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(eb_inbox_open(&inbox, &loop), 0);
+    eb_inbox_set_reader(&inbox);
+    read_count = 0;
+    assert_true(eb_inbox_is_empty(&inbox));
+    eb_inbox_post(&inbox, &own.letter);
+    assert_false(eb_inbox_is_empty(&inbox));
+    struct pollfd wakeups = {.fd = uv_backend_fd(&loop), .events = POLLIN};
+    assert_int_equal(uv_run(&loop, UV_RUN_NOWAIT), 1);
+    assert_int_equal(poll(&wakeups, 1, 0), 0);
+    assert_int_equal(read_count, 0);
+    eb_inbox_read(&inbox);
+    assert_int_equal(read_count, 1);
+    assert_true(eb_inbox_is_empty(&inbox));
+    eb_inbox_close(&inbox);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brings_every_letter_once_in_each_senders_order),
+        cmocka_unit_test(wakes_nobody_for_the_readers_own_letters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,5 @@
 /* Lookups that do not block, over real sockets: completions, withdrawal, retries, limits. */
-#include "client/embag_async.h"
-
-#include "tests/unit/client/fake_server.h"
+#include "tests/unit/client/client_fixture.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -15,95 +13,21 @@
 
 #include <cmocka.h>
 
-#define PATIENCE_US 10000000
-#define LONG_US 20000000 /* longer than any test may take */
 #define THREADS 4
 #define CALLS_EACH 250
-
-/* Of the clients that the tests open: both are tried. */
-static enum embag_mode mode;
-
-struct fixture {
-    struct fake_server server;
-    struct embag_client *client;
-    struct embag_error error;
-};
-
-static struct fixture *open_fixture_of(
-    enum fake_server_mode server_mode, struct embag_options options)
-{
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    assert_non_null(fixture);
-    options.mode = mode;
-    options.timeout_us = LONG_US;
-    assert_true(fake_server_start(&fixture->server, server_mode, NULL));
-    assert_int_equal(
-        embag_open(fixture->server.address, &options, &fixture->client, &fixture->error), EMBAG_OK);
-    return fixture;
-}
-
-static struct fixture *open_fixture(struct embag_options options)
-{
-    return open_fixture_of(FAKE_SERVER_SPEAKS_GRPC, options);
-}
-
-static void close_fixture(struct fixture *fixture)
-{
-    embag_close(fixture->client);
-    assert_true(fake_server_stop(&fixture->server));
-    free(fixture);
-}
-
-/* Begins a lookup of one index, which "echo" sends back. */
-static enum embag_status submit(struct fixture *fixture, const char *model, int64_t index,
-    const struct embag_call *how, uint64_t *id)
-{
-    const struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
-    const struct embag_request request = {.model = model, .queries = &query, .query_count = 1};
-    return embag_submit(fixture->client, &request, how, id, NULL);
-}
-
-static bool is_echo(const struct embag_completion *completion, int64_t index)
-{
-    return completion->error.status == EMBAG_OK && completion->answer != NULL &&
-           completion->answer->result_count == 1 &&
-           memcmp(completion->answer->results[0].values, &index, sizeof index) == 0;
-}
-
-/* Submits one lookup and takes its completion, whose answer is freed. */
-static struct embag_completion run_one(struct fixture *fixture, const char *model)
-{
-    struct embag_completion completion = {0};
-    uint64_t id = 0;
-    assert_int_equal(submit(fixture, model, 5, NULL, &id), EMBAG_OK);
-    assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
-    assert_int_equal(completion.id, id);
-    assert_int_equal(completion.answer != NULL, completion.error.status == EMBAG_OK);
-    embag_answer_free(completion.answer);
-    return completion;
-}
-
-static void await(atomic_uint *counter, unsigned value)
-{
-    uint64_t deadline_ns = uv_hrtime() + (uint64_t)PATIENCE_US * 1000;
-    while (atomic_load(counter) < value && uv_hrtime() < deadline_ns) {
-        assert_int_equal(sched_yield(), 0);
-    }
-    assert_true(atomic_load(counter) >= value);
-}
 
 static void completes_in_the_queue_with_the_callers_context(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     struct embag_completion completion = {0};
     uint64_t id = 0;
     int mark = 0;
     const struct embag_call how = {.context = &mark};
-    assert_int_equal(submit(fixture, "echo", 41, &how, &id), EMBAG_OK);
+    assert_int_equal(client_fixture_submit(fixture, "echo", 41, &how, &id), EMBAG_OK);
     assert_true(id > 0);
     assert_true(embag_next(fixture->client, EMBAG_FOREVER, &completion));
-    assert_true(is_echo(&completion, 41));
+    assert_true(client_fixture_is_echo(&completion, 41));
     assert_int_equal(completion.id, id);
     assert_ptr_equal(completion.context, &mark);
     assert_int_equal(completion.attempts, 1);
@@ -111,23 +35,23 @@ static void completes_in_the_queue_with_the_callers_context(void **state)
     embag_answer_free(completion.answer);
     assert_false(embag_next(fixture->client, 0, &completion));
     assert_false(embag_next(fixture->client, 1000, &completion));
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void reports_what_the_server_says(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
-    struct embag_completion completion = run_one(fixture, "refuse");
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
+    struct embag_completion completion = client_fixture_run(fixture, "refuse");
     assert_int_equal(completion.error.status, EMBAG_NOT_FOUND);
     assert_string_equal(completion.error.text, "no such thing");
     assert_int_equal(completion.attempts, 1);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 /* Callbacks that submit the next call from within, as a load generator does. */
 struct chain {
-    struct fixture *fixture;
+    struct client_fixture *fixture;
     atomic_uint done_count;
     unsigned wrong_count;
 };
@@ -139,12 +63,13 @@ static void on_link_done(const struct embag_completion *completion)
     const struct embag_request request = {.model = "echo"};
     const struct embag_call how = {.on_done = on_link_done, .context = chain};
     unsigned done = atomic_load(&chain->done_count);
-    chain->wrong_count += !is_echo(completion, done);
+    chain->wrong_count += !client_fixture_is_echo(completion, done);
     chain->wrong_count +=
         embag_lookup(chain->fixture->client, &request, &blocking, NULL) != EMBAG_INVALID_ARGUMENT;
     embag_answer_free(completion->answer);
     if (done + 1 < 50) {
-        chain->wrong_count += submit(chain->fixture, "echo", done + 1, &how, NULL) != EMBAG_OK;
+        chain->wrong_count +=
+            client_fixture_submit(chain->fixture, "echo", done + 1, &how, NULL) != EMBAG_OK;
     }
     atomic_fetch_add(&chain->done_count, 1);
 }
@@ -152,36 +77,37 @@ static void on_link_done(const struct embag_completion *completion)
 static void calls_back_and_takes_the_next_call_from_there(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){.in_flight_max = 1});
+    struct client_fixture *fixture =
+        client_fixture_open((struct embag_options){.in_flight_max = 1});
     struct chain chain = {.fixture = fixture};
     const struct embag_call how = {.on_done = on_link_done, .context = &chain};
-    assert_int_equal(submit(fixture, "echo", 0, &how, NULL), EMBAG_OK);
-    await(&chain.done_count, 50);
+    assert_int_equal(client_fixture_submit(fixture, "echo", 0, &how, NULL), EMBAG_OK);
+    client_fixture_await(&chain.done_count, 50);
     assert_int_equal(chain.wrong_count, 0);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void shows_the_queue_by_a_descriptor(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     struct embag_completion completion = {0};
     struct pollfd poller = {.fd = embag_completion_fd(fixture->client), .events = POLLIN};
     assert_true(poller.fd >= 0);
     assert_int_equal(embag_completion_fd(fixture->client), poller.fd);
     for (int64_t i = 0; i < 3; i++) {
         assert_int_equal(poll(&poller, 1, 0), 0);
-        assert_int_equal(submit(fixture, "echo", i, NULL, NULL), EMBAG_OK);
-        assert_int_equal(poll(&poller, 1, PATIENCE_US / 1000), 1);
+        assert_int_equal(client_fixture_submit(fixture, "echo", i, NULL, NULL), EMBAG_OK);
+        assert_int_equal(poll(&poller, 1, CLIENT_FIXTURE_PATIENCE_US / 1000), 1);
         assert_true(embag_next(fixture->client, 0, &completion));
-        assert_true(is_echo(&completion, i));
+        assert_true(client_fixture_is_echo(&completion, i));
         embag_answer_free(completion.answer);
     }
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 struct submitter {
-    struct fixture *fixture;
+    struct client_fixture *fixture;
     int64_t first;
     unsigned failure_count;
 };
@@ -203,7 +129,7 @@ static void submit_many(void *context)
 static void serves_a_thousand_lookups_of_several_threads_at_once(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){.connections = 3});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){.connections = 3});
     struct submitter submitters[THREADS];
     uv_thread_t threads[THREADS];
     bool seen[THREADS * CALLS_EACH] = {false};
@@ -213,9 +139,9 @@ static void serves_a_thousand_lookups_of_several_threads_at_once(void **state)
     }
     for (int i = 0; i < THREADS * CALLS_EACH; i++) {
         struct embag_completion completion;
-        assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+        assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
         size_t index = (size_t)(uintptr_t)completion.context;
-        assert_true(is_echo(&completion, (int64_t)index));
+        assert_true(client_fixture_is_echo(&completion, (int64_t)index));
         assert_false(seen[index]);
         seen[index] = true;
         embag_answer_free(completion.answer);
@@ -224,57 +150,61 @@ static void serves_a_thousand_lookups_of_several_threads_at_once(void **state)
         assert_int_equal(uv_thread_join(&threads[i]), 0);
         assert_int_equal(submitters[i].failure_count, 0);
     }
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void refuses_a_call_too_many_at_once(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){.in_flight_max = 2});
+    struct client_fixture *fixture =
+        client_fixture_open((struct embag_options){.in_flight_max = 2});
     struct embag_completion completion;
     uint64_t id = 0;
-    assert_int_equal(submit(fixture, "silent", 0, NULL, &id), EMBAG_OK);
-    assert_int_equal(submit(fixture, "echo", 1, NULL, NULL), EMBAG_OK);
-    assert_int_equal(submit(fixture, "echo", 2, NULL, NULL), EMBAG_RESOURCE_EXHAUSTED);
+    assert_int_equal(client_fixture_submit(fixture, "silent", 0, NULL, &id), EMBAG_OK);
+    assert_int_equal(client_fixture_submit(fixture, "echo", 1, NULL, NULL), EMBAG_OK);
+    assert_int_equal(
+        client_fixture_submit(fixture, "echo", 2, NULL, NULL), EMBAG_RESOURCE_EXHAUSTED);
     /* What is done and not taken counts too. */
-    await(&fixture->server.call_count, 2);
-    assert_int_equal(submit(fixture, "echo", 2, NULL, NULL), EMBAG_RESOURCE_EXHAUSTED);
-    assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+    client_fixture_await(&fixture->server.call_count, 2);
+    assert_int_equal(
+        client_fixture_submit(fixture, "echo", 2, NULL, NULL), EMBAG_RESOURCE_EXHAUSTED);
+    assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
     embag_answer_free(completion.answer);
-    assert_int_equal(submit(fixture, "echo", 2, NULL, NULL), EMBAG_OK);
-    close_fixture(fixture);
+    assert_int_equal(client_fixture_submit(fixture, "echo", 2, NULL, NULL), EMBAG_OK);
+    client_fixture_close(fixture);
 }
 
 static void withdraws_a_call(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     struct embag_completion completion;
     uint64_t id = 0;
-    assert_int_equal(submit(fixture, "later", 0, NULL, &id), EMBAG_OK);
-    await(&fixture->server.call_count, 1);
+    assert_int_equal(client_fixture_submit(fixture, "later", 0, NULL, &id), EMBAG_OK);
+    client_fixture_await(&fixture->server.call_count, 1);
     embag_cancel(fixture->client, id);
     embag_cancel(fixture->client, id);
-    assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+    assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
     assert_int_equal(completion.id, id);
     assert_int_equal(completion.error.status, EMBAG_CANCELLED);
     assert_null(completion.answer);
-    await(
-        mode == EMBAG_MODE_UNARY ? &fixture->server.done_count : &fixture->server.cancel_count, 1);
+    client_fixture_await(client_mode == EMBAG_MODE_UNARY ? &fixture->server.done_count
+                                                         : &fixture->server.cancel_count,
+        1);
     /* The late answer comes with the next request and is nobody's. */
-    assert_int_equal(run_one(fixture, "echo").error.status, EMBAG_OK);
+    assert_int_equal(client_fixture_run(fixture, "echo").error.status, EMBAG_OK);
     assert_false(embag_next(fixture->client, 1000, &completion));
     embag_cancel(fixture->client, id);
     embag_cancel(fixture->client, 0);
     embag_cancel(fixture->client, UINT64_MAX);
     assert_int_equal(atomic_load(&fixture->server.conn_count), 1);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void drops_an_answer_that_comes_after_the_deadline(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     const int64_t index = 0;
     const struct embag_query query = {.table = "t", .indices = {&index, 1, 8}, .num_bags = 1};
     const struct embag_request request = {
@@ -282,225 +212,120 @@ static void drops_an_answer_that_comes_after_the_deadline(void **state)
     struct embag_completion completion;
     uint64_t start_ns = uv_hrtime();
     assert_int_equal(embag_submit(fixture->client, &request, NULL, NULL, NULL), EMBAG_OK);
-    assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+    assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
     assert_int_equal(completion.error.status, EMBAG_DEADLINE_EXCEEDED);
     assert_true(uv_hrtime() - start_ns >= 20000000);
-    assert_int_equal(run_one(fixture, "echo").error.status, EMBAG_OK);
+    assert_int_equal(client_fixture_run(fixture, "echo").error.status, EMBAG_OK);
     assert_false(embag_next(fixture->client, 1000, &completion));
-    close_fixture(fixture);
-}
-
-/* Submits `count` lookups at once. Returns how many were answered in time; the others were not. */
-static int run_burst(struct fixture *fixture, const char *model, int count, uint64_t timeout_us)
-{
-    int answered = 0;
-    const struct embag_request request = {.model = model, .timeout_us = timeout_us};
-    for (int i = 0; i < count; i++) {
-        assert_int_equal(embag_submit(fixture->client, &request, NULL, NULL, NULL), EMBAG_OK);
-    }
-    for (int i = 0; i < count; i++) {
-        struct embag_completion completion;
-        assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
-        answered += completion.error.status == EMBAG_OK;
-        assert_true(completion.error.status == EMBAG_OK ||
-                    completion.error.status == EMBAG_DEADLINE_EXCEEDED);
-        embag_answer_free(completion.answer);
-    }
-    return answered;
-}
-
-/* Again and again more at once than a slow server answers in time. */
-static void sends_no_more_than_is_answered_in_time(void **state)
-{
-    (void)state;
-    enum { BURSTS = 10, BURST = 40, IN_TIME = 4 };
-    struct fixture *fixture = open_fixture((struct embag_options){0});
-    unsigned before = 0;
-    for (int i = 0; i < BURSTS; i++) {
-        before = atomic_load(&fixture->server.call_count);
-        (void)run_burst(fixture, "slow", BURST, IN_TIME * FAKE_SERVER_SLOW_MS * 1000);
-        /* It is answered after all that were sent. */
-        assert_int_equal(run_one(fixture, "echo").error.status, EMBAG_OK);
-    }
-    assert_in_range(atomic_load(&fixture->server.call_count) - before, 1, BURST / 2);
-    close_fixture(fixture);
-}
-
-/* Most are answered, though the way takes a third of their time: in some round at least, whatever
- * else the machine does. */
-static void assert_most_are_answered(enum fake_server_mode server_mode, uint32_t connections)
-{
-    enum { ROUNDS = 50, BURST = 20 };
-    int most = 0;
-    struct fixture *fixture =
-        open_fixture_of(server_mode, (struct embag_options){.connections = connections});
-    for (int i = 0; i < ROUNDS && most <= BURST / 2; i++) {
-        int answered = run_burst(fixture, "echo", BURST, 3 * FAKE_SERVER_WAY_MS * 1000);
-        most = answered > most ? answered : most;
-    }
-    assert_in_range(most, BURST / 2 + 1, BURST);
-    close_fixture(fixture);
-}
-
-static void fills_a_long_way(void **state)
-{
-    (void)state;
-    assert_most_are_answered(FAKE_SERVER_IS_FAR, 1);
-}
-
-static void leaves_a_connection_that_does_not_answer(void **state)
-{
-    (void)state;
-    assert_most_are_answered(FAKE_SERVER_IS_HALF_MUTE, 2);
-}
-
-static enum embag_status submit_with_priority(
-    struct fixture *fixture, const char *model, enum embag_priority priority, void *context)
-{
-    const struct embag_request request = {.model = model, .priority = priority};
-    const struct embag_call how = {.context = context};
-    return embag_submit(fixture->client, &request, &how, NULL, NULL);
-}
-
-static void sends_interactive_lookups_before_batch_ones(void **state)
-{
-    (void)state;
-    enum { BATCH = 160, SENT_AT_ONCE = 64 };
-    struct fixture *fixture = open_fixture((struct embag_options){0});
-    struct embag_completion completion = {0};
-    int mark = 0;
-    int before = 0;
-    for (int i = 0; i < BATCH; i++) {
-        assert_int_equal(
-            submit_with_priority(fixture, i < SENT_AT_ONCE ? "slow" : "echo", EMBAG_BATCH, NULL),
-            EMBAG_OK);
-    }
-    assert_int_equal(submit_with_priority(fixture, "echo", EMBAG_INTERACTIVE, &mark), EMBAG_OK);
-    for (int i = 0; i <= BATCH; i++) {
-        assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
-        assert_int_equal(completion.error.status, EMBAG_OK);
-        embag_answer_free(completion.answer);
-        before += completion.context == &mark ? BATCH - i : 0;
-    }
-    /* So many batch ones were answered after it. */
-    assert_in_range(before, 1, BATCH);
-    close_fixture(fixture);
-}
-
-/* The server sees them all, in order. */
-static void sends_everything_at_once_where_told_so(void **state)
-{
-    (void)state;
-    enum { BURST = 200 };
-    struct fixture *fixture = open_fixture((struct embag_options){.unpaced = true});
-    (void)run_burst(fixture, "silent", BURST, 50000);
-    await(&fixture->server.call_count, BURST);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void tries_again_after_the_time_that_the_server_names(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     uint64_t start_ns = uv_hrtime();
-    struct embag_completion completion = run_one(fixture, "busy");
+    struct embag_completion completion = client_fixture_run(fixture, "busy");
     assert_int_equal(completion.error.status, EMBAG_OK);
     assert_int_equal(completion.attempts, 2);
     assert_true(uv_hrtime() - start_ns >= 20000000);
     /* Nobody has said when to come back. */
-    completion = run_one(fixture, "full");
+    completion = client_fixture_run(fixture, "full");
     assert_int_equal(completion.error.status, EMBAG_RESOURCE_EXHAUSTED);
     assert_int_equal(completion.attempts, 1);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void sends_what_is_left_of_the_timeout(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     struct embag_completion completion;
-    assert_int_equal(submit(fixture, "busy-timeout", 0, NULL, NULL), EMBAG_OK);
-    assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+    assert_int_equal(client_fixture_submit(fixture, "busy-timeout", 0, NULL, NULL), EMBAG_OK);
+    assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
     assert_int_equal(completion.error.status, EMBAG_OK);
     assert_int_equal(completion.attempts, 2);
     uint64_t timeout_us = 0;
     memcpy(&timeout_us, completion.answer->results[0].values, sizeof timeout_us);
-    assert_in_range(timeout_us, 1, LONG_US - FAKE_SERVER_BUSY_MS * 1000);
+    assert_in_range(timeout_us, 1, CLIENT_FIXTURE_LONG_US - FAKE_SERVER_BUSY_MS * 1000);
     embag_answer_free(completion.answer);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void never_tries_again_where_told_so(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){.retries_max = -1});
-    struct embag_completion completion = run_one(fixture, "busy");
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){.retries_max = -1});
+    struct embag_completion completion = client_fixture_run(fixture, "busy");
     assert_int_equal(completion.error.status, EMBAG_RESOURCE_EXHAUSTED);
     assert_int_equal(completion.attempts, 1);
     assert_int_equal(completion.retry_after_ms, 20);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void tries_again_after_a_connection_lost_amid_the_answer(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
-    struct embag_completion completion = run_one(fixture, "cut");
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
+    struct embag_completion completion = client_fixture_run(fixture, "cut");
     assert_int_equal(completion.error.status, EMBAG_OK);
     assert_int_equal(completion.attempts, 2);
     assert_int_equal(atomic_load(&fixture->server.conn_count), 2);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void gives_up_after_the_retries(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){.retries_max = 3});
-    struct embag_completion completion = run_one(fixture, "hang-up");
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){.retries_max = 3});
+    struct embag_completion completion = client_fixture_run(fixture, "hang-up");
     assert_int_equal(completion.error.status, EMBAG_UNAVAILABLE);
     assert_int_equal(completion.attempts, 4);
     assert_int_equal(atomic_load(&fixture->server.conn_count), 4);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void loses_nothing_to_a_drain(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     for (int round = 0; round < 5; round++) {
         for (int64_t i = 0; i < 40; i++) {
-            assert_int_equal(submit(fixture, i == 20 ? "drain" : "echo", i, NULL, NULL), EMBAG_OK);
+            assert_int_equal(
+                client_fixture_submit(fixture, i == 20 ? "drain" : "echo", i, NULL, NULL),
+                EMBAG_OK);
         }
         for (int64_t i = 0; i < 40; i++) {
             struct embag_completion completion;
-            assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+            assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
             assert_int_equal(completion.error.status, EMBAG_OK);
             embag_answer_free(completion.answer);
         }
     }
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 /* What ends a stream is found out by asking one by one. */
 static void spares_others_what_one_request_does_to_its_stream(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     uint64_t poison = 0;
     for (int64_t i = 0; i < 20; i++) {
         uint64_t id = 0;
-        assert_int_equal(submit(fixture, i == 9 ? "poison" : "echo", i, NULL, &id), EMBAG_OK);
+        assert_int_equal(
+            client_fixture_submit(fixture, i == 9 ? "poison" : "echo", i, NULL, &id), EMBAG_OK);
         poison = i == 9 ? id : poison;
     }
     for (int i = 0; i < 20; i++) {
         struct embag_completion completion;
-        assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+        assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
         assert_int_equal(
             completion.error.status, completion.id == poison ? EMBAG_NOT_FOUND : EMBAG_OK);
         embag_answer_free(completion.answer);
     }
     assert_int_equal(atomic_load(&fixture->server.conn_count), 1);
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 static void on_cancelled(const struct embag_completion *completion)
@@ -511,7 +336,7 @@ static void on_cancelled(const struct embag_completion *completion)
 
 static void look_up_without_end(void *context)
 {
-    struct fixture *fixture = context;
+    struct client_fixture *fixture = context;
     const struct embag_request request = {.model = "silent"};
     struct embag_answer *answer = NULL;
     (void)embag_lookup(fixture->client, &request, &answer, &fixture->error);
@@ -520,20 +345,20 @@ static void look_up_without_end(void *context)
 static void ends_everything_with_the_client(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){.connections = 2});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){.connections = 2});
     uv_thread_t thread;
     unsigned cancelled_count = 0;
     const struct embag_call how = {.on_done = on_cancelled, .context = &cancelled_count};
-    assert_int_equal(submit(fixture, "echo", 1, NULL, NULL), EMBAG_OK);
+    assert_int_equal(client_fixture_submit(fixture, "echo", 1, NULL, NULL), EMBAG_OK);
     assert_int_equal(uv_thread_create(&thread, look_up_without_end, fixture), 0);
-    await(&fixture->server.call_count, 2);
+    client_fixture_await(&fixture->server.call_count, 2);
     struct embag_completion completion;
-    assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+    assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
     embag_answer_free(completion.answer);
     for (int64_t i = 0; i < 10; i++) {
-        assert_int_equal(submit(fixture, "silent", i, &how, NULL), EMBAG_OK);
+        assert_int_equal(client_fixture_submit(fixture, "silent", i, &how, NULL), EMBAG_OK);
     }
-    await(&fixture->server.call_count, 12);
+    client_fixture_await(&fixture->server.call_count, 12);
     embag_close(fixture->client);
     assert_int_equal(cancelled_count, 10);
     assert_int_equal(uv_thread_join(&thread), 0);
@@ -545,33 +370,33 @@ static void ends_everything_with_the_client(void **state)
 static void frees_answers_that_nobody_has_taken(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){0});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){0});
     for (int64_t i = 0; i < 10; i++) {
-        assert_int_equal(submit(fixture, "echo", i, NULL, NULL), EMBAG_OK);
+        assert_int_equal(client_fixture_submit(fixture, "echo", i, NULL, NULL), EMBAG_OK);
     }
-    await(&fixture->server.call_count, 10);
-    close_fixture(fixture);
+    client_fixture_await(&fixture->server.call_count, 10);
+    client_fixture_close(fixture);
 }
 
 static void leaves_signals_to_the_program(void **state)
 {
     (void)state;
-    struct fixture *fixture = open_fixture((struct embag_options){.retries_max = -1});
+    struct client_fixture *fixture = client_fixture_open((struct embag_options){.retries_max = -1});
     sigset_t mask;
     assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &mask), 0);
     assert_int_equal(sigismember(&mask, SIGPIPE), 0);
     for (int i = 0; i < 10; i++) {
         /* Each loses the connection while requests are still being written. */
         for (int64_t n = 0; n < 20; n++) {
-            assert_int_equal(submit(fixture, "hang-up", n, NULL, NULL), EMBAG_OK);
+            assert_int_equal(client_fixture_submit(fixture, "hang-up", n, NULL, NULL), EMBAG_OK);
         }
         for (int64_t n = 0; n < 20; n++) {
             struct embag_completion completion;
-            assert_true(embag_next(fixture->client, PATIENCE_US, &completion));
+            assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
             assert_int_equal(completion.error.status, EMBAG_UNAVAILABLE);
         }
     }
-    close_fixture(fixture);
+    client_fixture_close(fixture);
 }
 
 int main(void)
@@ -585,11 +410,6 @@ int main(void)
         cmocka_unit_test(refuses_a_call_too_many_at_once),
         cmocka_unit_test(withdraws_a_call),
         cmocka_unit_test(drops_an_answer_that_comes_after_the_deadline),
-        cmocka_unit_test(sends_no_more_than_is_answered_in_time),
-        cmocka_unit_test(fills_a_long_way),
-        cmocka_unit_test(leaves_a_connection_that_does_not_answer),
-        cmocka_unit_test(sends_interactive_lookups_before_batch_ones),
-        cmocka_unit_test(sends_everything_at_once_where_told_so),
         cmocka_unit_test(tries_again_after_the_time_that_the_server_names),
         cmocka_unit_test(sends_what_is_left_of_the_timeout),
         cmocka_unit_test(never_tries_again_where_told_so),
@@ -601,8 +421,8 @@ int main(void)
         cmocka_unit_test(frees_answers_that_nobody_has_taken),
         cmocka_unit_test(leaves_signals_to_the_program),
     };
-    mode = EMBAG_MODE_STREAM;
+    client_mode = EMBAG_MODE_STREAM;
     int failed = cmocka_run_group_tests_name("stream", tests, NULL, NULL);
-    mode = EMBAG_MODE_UNARY;
+    client_mode = EMBAG_MODE_UNARY;
     return failed + cmocka_run_group_tests_name("unary", tests, NULL, NULL);
 }
