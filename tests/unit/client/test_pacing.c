@@ -105,13 +105,15 @@ static void sends_interactive_lookups_before_batch_ones(void **state)
     client_fixture_close(fixture);
 }
 
-/* The server sees them all, in order. */
+/* The server sees them all, though it answers none. */
 static void sends_everything_at_once_where_told_so(void **state)
 {
     (void)state;
     enum { BURST = 200 };
     struct client_fixture *fixture = client_fixture_open((struct embag_options){.unpaced = true});
-    (void)run_burst(fixture, "silent", BURST, 50000);
+    for (int i = 0; i < BURST; i++) {
+        assert_int_equal(client_fixture_submit(fixture, "silent", i, NULL, NULL), EMBAG_OK);
+    }
     client_fixture_await(&fixture->server.call_count, BURST);
     client_fixture_close(fixture);
 }
