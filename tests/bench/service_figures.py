@@ -1,0 +1,443 @@
+"""The figures of the service, each measured in rounds that take turns with what it is compared to:
+of CPU times the least counts, of rates and latencies the median.
+
+Started by service.sh. A figure is a function that yields rows of the table at the end; everything
+it is made of goes to the file of JSON lines that is named there.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import namedtuple
+
+import wire_bytes
+from service_run import LOAD_CPU, SERVER_CPU, Bench, Sampler, fail, median, note, on_load_cpu
+
+# What is asked: `bound` is the most it may be, or the least where `is_floor`.
+Asked = namedtuple('Asked', 'bound unit is_floor')
+Row = namedtuple('Row', 'name asked measured remark')
+
+IN_FLIGHT = 32
+SMALL_TABLE = 't02'        # of dlrm-v2: 87 KiB at scale 100, so that it is cached
+DEADLINE_US = {1: 20000, 128: 100000}
+IDLE_COUNT = 10000
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def at_most(bound, unit):
+    """Asked for: no more than that."""
+    return Asked(bound, unit, False)
+
+
+def at_least(bound, unit):
+    """Asked for: no less than that."""
+    return Asked(bound, unit, True)
+
+
+def dlrm(samples=1, mode='stream', *more):
+    """embag-load's arguments for dlrm-v2."""
+    return ['--workload', 'dlrm-v2', '--samples', str(samples), '--mode', mode, *more]
+
+
+def closed(in_flight=IN_FLIGHT):
+    """... for so many in flight, none of which is given up."""
+    return ['--in-flight', str(in_flight), '--timeout-us', '20000000']
+
+
+def open_load(seconds, rate):
+    """... for a rate; what it takes to come to it does not count."""
+    return ['--rate', '%.1f' % rate, '--duration', str(seconds), '--warmup', '1']
+
+
+class Figures:
+    """What was asked on the command line, and the figures."""
+
+    def __init__(self, bench, options):
+        self.bench = bench
+        self.rounds = options.rounds
+        self.seconds = options.seconds
+        self.overload_seconds = options.overload_seconds
+        self.request = os.path.join(bench.work, 'service-request')
+
+    def make_request(self):
+        """The lookup that is sent by what is not embag-load."""
+        model = os.path.join(self.bench.models('dlrm-v2'), 'dlrm-v2', '1')
+        subprocess.run(
+            [sys.executable, os.path.join(HERE, 'sample_request.py'),
+             os.path.join(self.bench.work, 'messages'), model, self.request],
+            check=True, stdout=subprocess.DEVNULL)
+
+    def show_round(self, name, number, values):
+        """One line of progress."""
+        note('  %s %d/%d: %s' % (name, number + 1, self.rounds, ', '.join(
+            '%s %.4g' % pair for pair in values.items())))
+
+    def has_groups(self):
+        """Whether embag-load can ask in feature groups."""
+        done = subprocess.run([self.bench.program('embag-load'), '--help'], check=True,
+                              stdout=subprocess.PIPE, text=True)
+        return '--groups' in done.stdout
+
+    def echo_us(self, mode, sizes, in_flight=IN_FLIGHT):
+        """CPU time of an echo server per answer."""
+        with self.bench.echo(mode, sizes) as echo:
+            return self.bench.echo_load(echo, sizes, in_flight, self.seconds / 2)['cpu_us']
+
+    # Overhead.
+
+    def overhead(self):
+        """CPU per lookup above kernel and echo."""
+        ways = {'unary': (dlrm(1, 'unary'), 5), 'stream': (dlrm(), 2),
+                'group': (dlrm(1, 'stream', '--groups'), 1.2)}
+        if not self.has_groups():
+            del ways['group']
+        taken = {way: [] for way in ways}
+        with self.bench.serve('dlrm-v2') as server:
+            sizes = {way: wire_bytes.count(self.bench, server, [*arguments, '--requests', '1'])
+                     for way, (arguments, _) in ways.items()}
+            for number in range(self.rounds):
+                kernel = self.bench.workload_kernel_us('dlrm-v2', '--state', 'hot')
+                for way, (arguments, _) in ways.items():
+                    report = self.bench.load(
+                        server, [*arguments, '--requests', '1', *closed()], self.seconds)
+                    echo = self.echo_us('raw', sizes[way])
+                    values = {'server_us': report['cpu_us'], 'kernel_us': kernel,
+                              'echo_us': echo,
+                              'overhead_us': report['cpu_us'] - kernel - echo}
+                    self.show_round(way, number, values)
+                    self.bench.record('overhead', way=way, bytes=sizes[way], load=report, **values)
+                    taken[way].append(values)
+        for way, (_, bound) in ways.items():
+            lowest = least(taken[way], 'server_us', 'kernel_us', 'echo_us')
+            yield Row('overhead, ' + way, at_most(bound, 'us'),
+                      lowest['server_us'] - lowest['kernel_us'] - lowest['echo_us'],
+                      'server %(server_us).2f - kernel %(kernel_us).2f - echo %(echo_us).2f'
+                      % lowest)
+        if 'group' not in ways:
+            yield Row('overhead, group', at_most(1.2, 'us'), None, 'embag-load has no --groups')
+
+    # Small lookups.
+
+    def small(self):
+        """CPU per lookup of one bag of 20 rows."""
+        bounds = {'stream': 1.6, 'unary': 4}
+        taken = {mode: [] for mode in bounds}
+        with self.bench.serve('dlrm-v2') as server:
+            for number in range(self.rounds):
+                for mode in bounds:
+                    report = self.bench.load(
+                        server, [*small_lookup(), '--mode', mode, *closed()], self.seconds)
+                    taken[mode].append(report)
+                    self.show_round(mode, number, pick(report, 'cpu_us', 'requests_per_s', 'busy'))
+                    self.bench.record('small', mode=mode, load=report)
+        for mode, bound in bounds.items():
+            yield Row('small, ' + mode, at_most(bound, 'us'),
+                      least(taken[mode], 'cpu_us')['cpu_us'],
+                      '%.0f lookups/s, server %.0f %% busy' % (
+                          median(report['requests_per_s'] for report in taken[mode]),
+                          median(100 * report['busy'] for report in taken[mode])))
+
+    # Batches.
+
+    def batches(self):
+        """Throughput of requests of 128 samples, against the kernels in a process of their own and
+        against these and a bare write of the answer."""
+        cases = (('rm2', 'f32', 4, 0.9), ('dlrm-v2', 'bf16', 8, 0.8), ('dlrm-v2', 'f32', 8, None))
+        for workload, output_type, in_flight, bound in cases:
+            shape = ['--samples', '128', '--output-type', output_type]
+            arguments = ['--workload', workload, *shape]
+            taken = []
+            with self.bench.serve(workload) as server:
+                sizes = wire_bytes.count(self.bench, server, arguments)
+                for number in range(self.rounds):
+                    taken.append(self._batch(server, arguments, (64, sizes[1]), in_flight))
+                    self.show_round('%s %s' % (workload, output_type), number, taken[-1])
+                    self.bench.record('batches', workload=workload, output_type=output_type,
+                                      bytes=sizes, **taken[-1])
+            yield from batch_rows('%s, %s' % (workload, output_type), taken, bound)
+
+    def _batch(self, server, arguments, write_sizes, in_flight):
+        kernel = self.bench.workload_kernel_us(arguments[1], *arguments[2:])
+        report = self.bench.load(server, [*arguments, *closed(in_flight)], self.seconds)
+        write = self.echo_us('raw', write_sizes, in_flight)
+        return {'kernel_us': kernel, 'write_us': write, 'server_us': report['cpu_us'],
+                'per_s': report['requests_per_s'], 'busy': report['busy']}
+
+    # Open loads.
+
+    def latency(self):
+        """p99 over p50 of an open load at 70 % of saturation."""
+        for samples, mode in ((1, 'stream'), (1, 'unary'), (128, 'stream')):
+            taken = []
+            with self.bench.serve('dlrm-v2') as server:
+                for number in range(self.rounds):
+                    peak, _ = self._peak(server, samples, mode)
+                    report = self.bench.load_report(self.bench.start_load(server.address, [
+                        *dlrm(samples, mode), *open_load(2 * self.seconds, 0.7 * peak)]))
+                    report['ratio'] = report['p99_us'] / report['p50_us']
+                    taken.append(report)
+                    self.show_round('%d sample(s), %s' % (samples, mode), number,
+                                    pick(report, 'p50_us', 'p99_us', 'ratio', 'late_p99_us'))
+                    self.bench.record('latency', samples=samples, mode=mode, peak=peak, load=report)
+            yield Row('p99 / p50 at 70 %%, %d sample(s), %s' % (samples, mode), at_most(5, 'x'),
+                      median(report['ratio'] for report in taken),
+                      'p50 %.0f us, p99 %.0f us, sent late p99 %.0f us' % tuple(
+                          median(report[key] for report in taken)
+                          for key in ('p50_us', 'p99_us', 'late_p99_us')))
+
+    def _peak(self, server, samples, mode):
+        """Lookups per second that are answered when there is always one more, and the server's
+        CPU time for each."""
+        report = self.bench.load(server, [*dlrm(samples, mode), *closed()], self.seconds)
+        return report['requests_per_s'], report['cpu_us']
+
+    # Overload.
+
+    def overload(self):
+        """Goodput at twice saturation, late answers, memory."""
+        for samples, mode, bound in ((128, 'stream', 0.9), (1, 'stream', 0.7), (1, 'unary', 0.7)):
+            name = 'twice saturation, %d sample(s), %s' % (samples, mode)
+            with self.bench.serve('dlrm-v2') as server:
+                peak, peak_us = self._peak(server, samples, mode)
+                report, probe, memory = self._overload(server, samples, mode, 2 * peak)
+            note('  %s: peak %.0f/s, good %.0f/s, errors %s, unsent %d, server %.0f %% busy, '
+                 'probe %s' % (name, peak, report['goodput_per_s'], report['errors_by_code'],
+                               report['unsent'], 100 * report['busy'], probe))
+            self.bench.record('overload', samples=samples, mode=mode, peak=peak, load=report,
+                              probe=probe, memory_kib=memory)
+            # What of its time the server has spent on answers that came in time.
+            by_time = report['goodput_per_s'] * peak_us / 1e6 / report['busy']
+            yield Row(name + ': goodput', at_least(bound, 'x'), report['goodput_per_s'] / peak,
+                      'peak %.0f/s, good %.0f/s; by the server\'s CPU time: %.2f' % (
+                          peak, report['goodput_per_s'], by_time))
+            yield Row('  answers after their deadline', at_most(0, ''), probe['late'],
+                      '%d of %d answered, at most after %.1f ms (served in %.1f); deadline %.0f'
+                      % (probe['answered'], probe['sent'], probe['longest_us'] / 1e3,
+                         probe['longest_served_us'] / 1e3, DEADLINE_US[samples] / 1e3))
+            yield Row('  memory at the end / after 5 s', at_most(1.05, 'x'),
+                      memory[1] / memory[0], '%.0f MiB, %.0f MiB' % (
+                          memory[0] / 1024, memory[1] / 1024))
+
+    def _overload(self, server, samples, mode, rate):
+        deadline = str(DEADLINE_US[samples])
+        load = self.bench.start_load(server.address, [
+            *dlrm(samples, mode), *open_load(self.overload_seconds, rate), '--deadline-us',
+            deadline, '--timeout-us', deadline])
+        before = server.cpu_ns()
+        with Sampler(server) as sampler:
+            probe = self._python('late_probe.py', server, deadline, '50',
+                                 str(self.overload_seconds))
+            report = self.bench.load_report(load)
+        report['busy'] = (server.cpu_ns() - before) / 1e9 / (self.overload_seconds + 1)
+        return report, json.loads(probe.communicate()[0]), (
+            sampler.at(5), sampler.at(self.overload_seconds))
+
+    def _python(self, script, server, *arguments, nice=0):
+        """A script beside the load."""
+        words = [sys.executable, os.path.join(HERE, script)]
+        kind, rest = ([arguments[0]], arguments[1:]) if script == 'disturb.py' else ([], arguments)
+        return subprocess.Popen(
+            on_load_cpu([*words, *kind, server.port, self.request, *rest], nice),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    # Idle connections.
+
+    def idle(self):
+        """Memory of idle connections, and what others notice of them."""
+        arguments = dlrm(1, 'stream', '--requests', '1', *closed())
+        taken = []
+        with self.bench.serve('dlrm-v2', '--connections-max', str(IDLE_COUNT + 100)) as server:
+            self.bench.load(server, arguments, self.seconds)
+            for number in range(self.rounds):
+                alone = self.bench.load(server, arguments, self.seconds)
+                before, sockets = server.resident_kib(), server.socket_count()
+                crowd = self._disturb(server, 'idle', str(IDLE_COUNT))
+                each = (server.resident_kib() - before) / IDLE_COUNT
+                beside = self.bench.load(server, arguments, self.seconds)
+                if server.socket_count() - sockets < IDLE_COUNT:
+                    fail('idle connections were closed')
+                end(crowd)
+                values = {'kib_each': each, 'rate': beside['requests_per_s'] /
+                          alone['requests_per_s'], 'cpu': alone['cpu_us'] / beside['cpu_us']}
+                taken.append(values)
+                self.show_round('%d idle' % IDLE_COUNT, number, values)
+                self.bench.record('idle', alone=alone, beside=beside, **values)
+        yield Row('10 000 idle connections, each', at_most(40, 'KiB'), taken[0]['kib_each'],
+                  'each after one lookup; the first time they come')
+        yield Row('  lookups/s beside them / without', at_least(0.95, 'x'),
+                  median(values['rate'] for values in taken), 'by the server\'s CPU time: %.3f' %
+                  median(values['cpu'] for values in taken))
+
+    def _disturb(self, server, *arguments):
+        """A disturbance that has begun."""
+        process = self._python('disturb.py', server, *arguments, nice=19)
+        if process.stdout.readline() != 'ready\n':
+            fail('disturb.py %s did not begin' % arguments[0])
+        return process
+
+    # A single lookup.
+
+    def single(self):
+        """p50 of one lookup at a time above an echo of its bytes."""
+        cases = {'small': [*small_lookup(), '--mode', 'stream'], 'dlrm-v2': dlrm()}
+        taken = {name: [] for name in cases}
+        with self.bench.serve('dlrm-v2') as server:
+            for name, arguments in cases.items():
+                once = [*arguments, '--requests', '1']
+                sizes = wire_bytes.count(self.bench, server, once)
+                for number in range(2 * self.rounds):
+                    lookup = self.bench.load(server, [*once, *closed(1)], self.seconds / 2, True)
+                    with self.bench.echo('libuv', sizes) as echo:
+                        report = self.bench.echo_load(echo, sizes, 1, self.seconds / 2)
+                    values = {'lookup_us': lookup['p50_us'], 'echo_us': report['p50_us'],
+                              'above_us': lookup['p50_us'] - report['p50_us']}
+                    taken[name].append(values)
+                    self.show_round(name, number // 2, values)
+                    self.bench.record('single', name=name, bytes=sizes, load=lookup, **values)
+        for name, rounds in taken.items():
+            middle = {key: median(values[key] for values in rounds) for key in rounds[0]}
+            yield Row('one in flight above an echo, ' + name, at_most(15, 'us'),
+                      middle['above_us'], 'p50: lookup %(lookup_us).1f us, echo %(echo_us).1f us'
+                      % middle)
+
+    # Disturbances.
+
+    def disturbed(self):
+        """p99 of an open load beside a slow reader, cancels and a flood."""
+        kinds = {'a slow reader': ('slow-reader',), '3000 cancels in 4 s': ('cancels', '750'),
+                 'a flood': None}
+        taken = {kind: [] for kind in kinds}
+        with self.bench.serve('dlrm-v2') as server:
+            rate = 0.2 * self._peak(server, 1, 'stream')[0]
+            for number in range(self.rounds):
+                for kind, arguments in kinds.items():
+                    values = self._disturbed(server, rate, arguments)
+                    taken[kind].append(values)
+                    self.show_round(kind, number, values)
+                    self.bench.record('disturbed', kind=kind, rate=rate, **values)
+        for kind, rounds in taken.items():
+            middle = {key: median(values[key] for values in rounds) for key in rounds[0]}
+            yield Row('others\' p99 beside ' + kind, at_most(2, 'x'), middle['ratio'],
+                      'alone %(alone_us).0f us, beside it %(beside_us).0f us' % middle)
+
+    def _disturbed(self, server, rate, arguments):
+        """The p99 without it, then with it."""
+        calm = [*dlrm(), *open_load(4, rate)]
+        alone = self.bench.load_report(
+            self.bench.start_load(server.address, [*dlrm(), *open_load(2, rate)]))
+        if arguments is None:
+            other = self.bench.start_load(server.address, [*dlrm(), *closed(256)], nice=19)
+        else:
+            other = self._disturb(server, *arguments)
+        beside = self.bench.load_report(self.bench.start_load(server.address, calm))
+        if arguments is None:
+            other.kill()
+            other.communicate()
+        else:
+            end(other)
+        return {'alone_us': alone['p99_us'], 'beside_us': beside['p99_us'],
+                'ratio': beside['p99_us'] / alone['p99_us'], 'errors': beside['errors']}
+
+
+def small_lookup():
+    """embag-load's arguments for one bag of 20 rows of a cached table."""
+    return ['--model', 'dlrm-v2', '--tables', SMALL_TABLE, '--bags', '1', '--indices-per-bag',
+            '20']
+
+
+def pick(report, *keys):
+    """Some of a report's values."""
+    return {key: report[key] for key in keys}
+
+
+def least(taken, *keys):
+    """The lowest of some values over the rounds: of CPU times, which whatever else runs on the
+    machine can only make longer."""
+    return {key: min(values[key] for values in taken) for key in keys}
+
+
+def end(process):
+    """Ends a disturbance."""
+    process.communicate()
+    if process.returncode:
+        fail('disturb.py failed')
+
+
+def batch_rows(name, taken, bound):
+    """The rows of one workload of 128 samples."""
+    lowest = least(taken, 'server_us', 'kernel_us', 'write_us')
+    rate = median(values['per_s'] for values in taken) / 1e6
+    busy = 100 * median(values['busy'] for values in taken)
+    remark = 'server %(server_us).0f us, kernel %(kernel_us).0f, write %(write_us).0f' % lowest
+    by_rate = 'by lookups/s: %.2f, server %.0f %% busy'
+    kernel = lowest['kernel_us']
+    both = kernel + lowest['write_us']
+    if bound:
+        yield Row('128 samples of %s: kernel / server' % name, at_least(bound, 'x'),
+                  kernel / lowest['server_us'], by_rate % (rate * kernel, busy))
+    yield Row('128 samples of %s: kernel + write / server' % name, at_least(0.9, 'x'),
+              both / lowest['server_us'], remark + '; ' + by_rate % (rate * both, busy))
+
+
+def verdict(row):
+    """Whether what is asked for has been reached, in a word."""
+    if row.measured is None:
+        return 'skipped'
+    good = (row.measured >= row.asked.bound if row.asked.is_floor
+            else row.measured <= row.asked.bound)
+    return 'yes' if good else 'NO'
+
+
+def print_table(rows):
+    """The table at the end."""
+    form = '%-52s %12s %12s  %-8s %s'
+    print(form % ('figure', 'asked', 'measured', 'reached', ''))
+    for row in rows:
+        asked = '%s %g %s' % ('>=' if row.asked.is_floor else '<=', row.asked.bound,
+                              row.asked.unit)
+        measured = '-' if row.measured is None else '%.3g %s' % (row.measured, row.asked.unit)
+        print(form % (row.name, asked.strip(), measured.strip(), verdict(row), row.remark))
+
+
+FIGURES = ('overhead', 'small', 'batches', 'latency', 'overload', 'idle', 'single', 'disturbed')
+
+
+def read_options():
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog='service.sh', description='Measures embagd on one core, load on another.')
+    parser.add_argument('figures', nargs='*', metavar='FIGURE',
+                        help='%s; all unless given' % ', '.join(FIGURES))
+    parser.add_argument('--build', default='build/release', help='%(default)s unless given')
+    parser.add_argument('--rounds', type=int, default=3, help='turns of each; %(default)s')
+    parser.add_argument('--seconds', type=float, default=1, help='of a turn; %(default)s')
+    parser.add_argument('--overload-seconds', type=float, default=30, help='%(default)s')
+    parser.add_argument('--scale', type=int, default=100, help='of dlrm-v2: %(default)s')
+    parser.add_argument('--rm2-scale', type=int, default=4, help='%(default)s')
+    options = parser.parse_args()
+    unknown = set(options.figures) - set(FIGURES)
+    if unknown:
+        parser.error('%s: not one of %s' % (', '.join(unknown), ', '.join(FIGURES)))
+    return options
+
+
+def main():
+    options = read_options()
+    bench = Bench(options.build, os.path.join(options.build, 'bench'),
+                  {'dlrm-v2': options.scale, 'rm2': options.rm2_scale})
+    figures = Figures(bench, options)
+    if SERVER_CPU == LOAD_CPU:
+        note('one core only: server and load share it')
+    figures.make_request()
+    rows = []
+    for name in options.figures or FIGURES:
+        note('%s (%d of them)' % (name, len(options.figures or FIGURES)))
+        rows.extend(getattr(figures, name)())
+    print_table(rows)
+    print('made of: ' + bench.records)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,235 @@
+"""What the figures of the service are measured with: servers on one core, load on another, the CPU
+time and memory of a server, and the kernels alone."""
+
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+START_SECONDS = 120
+WARMUP_SECONDS = 0.3
+
+
+def note(text):
+    """Progress, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def fail(text):
+    """Ends the run: a figure that cannot be measured is no figure."""
+    sys.exit('service.sh: ' + text)
+
+
+def cores():
+    """The CPUs of servers and of load: the first two that this process may use."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[0], allowed[-1 if len(allowed) == 1 else 1]
+
+
+SERVER_CPU, LOAD_CPU = cores()
+
+
+class Server:
+    """A pinned process that says event=listening and event=ready on stderr."""
+
+    def __init__(self, command, log):
+        self.log = log
+        with open(log, 'w', encoding='utf-8') as stderr:
+            self.process = subprocess.Popen(
+                ['taskset', '-c', str(SERVER_CPU), *command], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=stderr)
+        deadline = time.monotonic() + START_SECONDS
+        while 'event=ready' not in self._read_log():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                fail('%s did not start:\n%s' % (command[0], self._read_log()))
+            time.sleep(0.02)
+        self.address = re.search(r'event=listening.*?(127\.0\.0\.1:\d+)', self._read_log())[1]
+
+    def _read_log(self):
+        with open(self.log, encoding='utf-8', errors='replace') as file:
+            return file.read()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.stop()
+
+    @property
+    def port(self):
+        """As text."""
+        return self.address.rpartition(':')[2]
+
+    def stop(self):
+        """Ends it at once: what it still has to do is nobody's."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def cpu_ns(self):
+        """Nanoseconds that its threads have run. None of them ends while it serves."""
+        folder = '/proc/%d/task' % self.process.pid
+        total = 0
+        for task in os.listdir(folder):
+            with open('%s/%s/schedstat' % (folder, task), encoding='ascii') as file:
+                total += int(file.read().split()[0])
+        return total
+
+    def resident_kib(self):
+        """Memory that it has now."""
+        with open('/proc/%d/status' % self.process.pid, encoding='ascii') as file:
+            return int(re.search(r'VmRSS:\s*(\d+) kB', file.read())[1])
+
+    def socket_count(self):
+        """Sockets that it has open."""
+        folder = '/proc/%d/fd' % self.process.pid
+        return sum(os.readlink('%s/%s' % (folder, name)).startswith('socket:')
+                   for name in os.listdir(folder))
+
+
+def on_load_cpu(command, nice=0):
+    """A command's words, pinned beside the server."""
+    return ['nice', '-n', str(nice), 'taskset', '-c', str(LOAD_CPU), *command]
+
+
+class Bench:
+    """The programs of a build, and where they leave what they write."""
+
+    def __init__(self, build, work, scales):
+        self.build = build
+        self.work = work
+        self.scales = scales
+        self.records = os.path.join(work, 'service.jsonl')
+        os.makedirs(work, exist_ok=True)
+        with open(self.records, 'w', encoding='utf-8'):
+            pass
+
+    def record(self, figure, **values):
+        """Keeps what a figure is made of."""
+        with open(self.records, 'a', encoding='utf-8') as file:
+            file.write(json.dumps({'figure': figure, **values}) + '\n')
+
+    def program(self, name):
+        """The path of a program."""
+        return os.path.join(self.build, name)
+
+    def models(self, workload):
+        """The repository of a workload, made when it is first wanted."""
+        scale = self.scales[workload]
+        path = os.path.join(self.work, 'service-%s-%d' % (workload, scale))
+        if not os.path.isdir(path):
+            note('  making the model %s, scale %d' % (workload, scale))
+            subprocess.run(
+                [self.program('embag'), 'make-model', '--workload', workload, '--scale',
+                 str(scale), path], check=True, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL)
+        return path
+
+    def serve(self, workload, *flags):
+        """embagd with one loop and one thread, on the tables of a workload."""
+        return Server([self.program('embagd'), '--model-repository', self.models(workload),
+                       '--listen', '127.0.0.1:0', '--loops', '1', '--threads', '1', *flags],
+                      os.path.join(self.work, 'embagd.log'))
+
+    def echo(self, mode, sizes):
+        """A server that moves bytes and does nothing else."""
+        return Server([self.program('embag-echo-server'), mode, *map(str, sizes)],
+                      os.path.join(self.work, 'echo.log'))
+
+    def start_load(self, address, arguments, nice=0):
+        """embag-load as a process; its report is its standard output."""
+        with open(os.path.join(self.work, 'load.log'), 'w', encoding='utf-8') as stderr:
+            return subprocess.Popen(
+                on_load_cpu([self.program('embag-load'), '--server', address, '--json',
+                             *arguments], nice),
+                stdout=subprocess.PIPE, stderr=stderr, text=True)
+
+    def load_report(self, process):
+        """What embag-load says at its end."""
+        out = process.communicate()[0]
+        if not out:
+            with open(os.path.join(self.work, 'load.log'), encoding='utf-8') as file:
+                fail('embag-load gave no figures:\n' + file.read())
+        report = json.loads(out)
+        if report['wrong'] or report['lost']:
+            fail('wrong or lost answers: ' + out)
+        return report
+
+    def load(self, server, arguments, seconds, is_warm=False):
+        """Load on a server that all requests must succeed at; its report, with the server's CPU
+        time per request as `cpu_us` and how busy it was as `busy`."""
+        whole = [*arguments, '--warmup', '0', '--duration']
+        if not is_warm:
+            self.load_report(self.start_load(server.address, [*whole, str(WARMUP_SECONDS)]))
+        before, begun = server.cpu_ns(), time.monotonic()
+        report = self.load_report(
+            self.start_load(server.address, [*whole, str(seconds)]))
+        seconds = time.monotonic() - begun
+        cpu_ns = server.cpu_ns() - before
+        if report['errors'] or not report['answers']:
+            fail('requests failed: %s' % report['errors_by_code'])
+        report['cpu_us'] = cpu_ns / 1e3 / report['answers']
+        report['busy'] = cpu_ns / 1e9 / max(seconds, report['seconds'])
+        return report
+
+    def echo_load(self, server, sizes, in_flight, seconds):
+        """Load on an echo server, as `load`."""
+        before = server.cpu_ns()
+        done = subprocess.run(
+            on_load_cpu([self.program('embag-echo-load'), server.port, *map(str, sizes),
+                         str(in_flight), str(seconds)]),
+            check=True, stdout=subprocess.PIPE, text=True)
+        report = json.loads(done.stdout)
+        report['cpu_us'] = (server.cpu_ns() - before) / 1e3 / report['answers']
+        return report
+
+    def kernel_us(self, *arguments):
+        """What the kernels alone take for a request, the check of its indices included."""
+        done = subprocess.run(
+            ['taskset', '-c', str(SERVER_CPU), self.program('embag-bench'), '--no-peer',
+             '--no-roofline', '--repeats', '7', '--json', *arguments],
+            check=True, stdout=subprocess.PIPE, text=True)
+        report = json.loads(done.stdout)
+        return report['us_per_call'] + report['check_us_per_call']
+
+    def workload_kernel_us(self, workload, *arguments):
+        """The same for the tables of a model that is served."""
+        return self.kernel_us('--workload', workload, '--scale', str(self.scales[workload]),
+                              *arguments)
+
+
+class Sampler:
+    """Reads a server's memory while something else goes on."""
+
+    def __init__(self, server, every_s=0.5):
+        self.server = server
+        self.every_s = every_s
+        self.samples = []
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self):
+        begun = time.monotonic()
+        while not self.is_over.wait(self.every_s):
+            self.samples.append((time.monotonic() - begun, self.server.resident_kib()))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.is_over.set()
+        self.thread.join()
+
+    def at(self, seconds):
+        """The sample that was nearest to a time."""
+        return min(self.samples, key=lambda sample: abs(sample[0] - seconds))[1]
+
+
+def median(values):
+    """Of any iterable."""
+    return statistics.median(list(values))

@@ -1,0 +1,60 @@
+"""How many bytes a request and its answer are on the wire, frames and headers included: counted by
+a relay between a client and a server."""
+
+import select
+import socket
+import threading
+
+CHUNK = 1 << 20
+
+
+class Relay:
+    """Passes one connection on, and counts."""
+
+    def __init__(self, address):
+        host, _, port = address.rpartition(':')
+        self.target = (host, int(port))
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        self.request_bytes = 0
+        self.answer_bytes = 0
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        client = self.listener.accept()[0]
+        server = socket.create_connection(self.target)
+        with client, server:
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while self._pass_on(client, server):
+                pass
+
+    def _pass_on(self, client, server):
+        for end in select.select([client, server], [], [])[0]:
+            data = end.recv(CHUNK)
+            if not data:
+                return False
+            if end is client:
+                self.request_bytes += len(data)
+                server.sendall(data)
+            else:
+                self.answer_bytes += len(data)
+                client.sendall(data)
+        return True
+
+    def close(self):
+        """Waits for the connection's end."""
+        self.thread.join()
+        self.listener.close()
+
+
+def count(bench, server, arguments):
+    """Bytes of a request and of its answer, means over some hundred of them."""
+    relay = Relay(server.address)
+    report = bench.load_report(bench.start_load(
+        relay.address, [*arguments, '--in-flight', '4', '--warmup', '0', '--duration', '0.7']))
+    relay.close()
+    # Before its streams are used, embag-load tries whether there are any.
+    asked = report['answers'] + (report['mode'] == 'stream')
+    return round(relay.request_bytes / asked), round(relay.answer_bytes / asked)
