@@ -1,4 +1,4 @@
-/* Buffers of one event loop, capped in all: up to 1 MiB powers of two that are kept for the next
+/* Buffers of one event loop, capped in all: up to 16 MiB powers of two that are kept for the next
  * taker (a fresh allocation of 160 KiB page-faults: 81 us against 17 us), above that straight from
  * the heap.
  * Thread: one. Memory: the heap; at most cap_bytes handed out, and EB_BUFFER_POOL_KEPT_MAX kept. */
@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define EB_BUFFER_POOL_BINS 11                       /* 2^10 to 2^20 bytes */
+#define EB_BUFFER_POOL_BINS 15                       /* 2^10 to 2^24 bytes */
 #define EB_BUFFER_POOL_KEPT_MAX (UINT64_C(64) << 20) /* beyond it, a buffer given is freed */
 
 struct eb_buffer_pool {
