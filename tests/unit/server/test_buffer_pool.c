@@ -27,8 +27,8 @@ static void gives_the_same_buffer_again(void **state)
 static void says_what_taking_counts_for(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {1, 1024, 1025, 40000, 1 << 20, (1 << 20) + 1};
-    static const uint64_t rounded[] = {1024, 1024, 2048, 65536, 1 << 20, (1 << 20) + 64};
+    static const size_t sizes[] = {1, 1024, 1025, 40000, 1 << 24, (1 << 24) + 1};
+    static const uint64_t rounded[] = {1024, 1024, 2048, 65536, 1 << 24, (1 << 24) + 64};
     struct eb_buffer_pool pool;
     eb_buffer_pool_init(&pool, UINT64_C(1) << 30);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -62,10 +62,10 @@ static void does_not_keep_large_buffers(void **state)
     (void)state;
     struct eb_buffer_pool pool;
     eb_buffer_pool_init(&pool, UINT64_C(1) << 30);
-    void *large = eb_buffer_pool_take(&pool, (1 << 20) + 1);
+    void *large = eb_buffer_pool_take(&pool, (1 << 24) + 1);
     assert_non_null(large);
-    assert_int_equal(pool.taken_bytes, (1 << 20) + 64);
-    eb_buffer_pool_give(&pool, large, (1 << 20) + 1);
+    assert_int_equal(pool.taken_bytes, (1 << 24) + 64);
+    eb_buffer_pool_give(&pool, large, (1 << 24) + 1);
     assert_int_equal(pool.kept_bytes, 0);
     eb_buffer_pool_deinit(&pool);
 }
