@@ -329,8 +329,8 @@ static bool is_consistent(
     return bytes == result->values_bytes;
 }
 
-/* Whether the response answers the request: a result per query and group in order, or one for all.
- */
+/* Whether the response answers the request: a result per query and group in order, or one for all,
+ * if there are any. */
 static bool check_response(const struct eb_lookup_expected *expected,
     const struct eb_wire_response *response, struct eb_error *error)
 {
@@ -338,8 +338,9 @@ static bool check_response(const struct eb_lookup_expected *expected,
         eb_error_set(error, (enum eb_status)response->error_code, "%s", response->error_message);
         return false;
     }
-    size_t count = expected->query_count + expected->group_count;
-    bool matches = expected->concat ? response->result_count <= 1 : response->result_count == count;
+    size_t count = expected->concat ? expected->query_count > 0
+                                    : expected->query_count + expected->group_count;
+    bool matches = response->result_count == count;
     for (size_t i = 0; matches && i < response->result_count; i++) {
         matches =
             response->results[i].query == i && is_consistent(expected, i, &response->results[i]);

@@ -5,24 +5,11 @@
 #include <assert.h>
 #include <string.h>
 
-/* That all varints of a packed field end. */
-static bool is_packed(struct eb_field_reader data)
-{
-    while (data.at < data.end) {
-        const struct eb_field_varint varint =
-            eb_field_reader_varint(data, EB_FIELD_READER_VARINT_BYTES_MAX);
-        if (!varint.end) {
-            return false;
-        }
-        data.at = varint.end;
-    }
-    return true;
-}
-
 /* By kind: bit w says that a field may be of wire type w. */
 static const uint8_t wire_types[] = {
     [EB_CODEC_UNKNOWN] = 0xFF,
     [EB_CODEC_NUMBER] = 1 << PROTOBUF_C_WIRE_TYPE_VARINT,
+    [EB_CODEC_FIXED64] = 1 << PROTOBUF_C_WIRE_TYPE_64BIT,
     [EB_CODEC_BYTES] = 1 << PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED,
     [EB_CODEC_NAME] = 1 << PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED,
     [EB_CODEC_INTEGERS] =
@@ -41,9 +28,10 @@ static inline bool is_as_declared(const struct eb_field *field, const struct eb_
     switch (kind) {
     case EB_CODEC_UNKNOWN:
     case EB_CODEC_NUMBER:
+    case EB_CODEC_FIXED64:
     case EB_CODEC_BYTES: break;
     case EB_CODEC_NAME: return eb_guard_is_name(field->data.at, size, rules->limits);
-    case EB_CODEC_INTEGERS: return is_packed(field->data);
+    case EB_CODEC_INTEGERS: return !eb_field_reader_find_endless(field->data);
     case EB_CODEC_FLOATS: return size % sizeof(float) == 0;
     }
     return true;
@@ -82,16 +70,6 @@ bool eb_codec_fields_init(struct eb_codec_fields *fields, struct eb_field_reader
     return true;
 }
 
-size_t eb_codec_fields_count(struct eb_field_reader message, uint32_t number)
-{
-    struct eb_field field;
-    size_t count = 0;
-    while (eb_field_reader_next(&message, &field)) {
-        count += field.number == number;
-    }
-    return count;
-}
-
 struct eb_field_reader eb_codec_fields_next(struct eb_field_reader *message, uint32_t number)
 {
     struct eb_field field;
@@ -125,22 +103,45 @@ const char *eb_codec_fields_text(const struct eb_codec_fields *fields, uint32_t 
     return eb_codec_fields_keep(eb_field_reader_of(fields->last[number].bytes, size), arena, error);
 }
 
+/* How many numbers a field of a repeated integer adds: one, or those that are packed in it. */
+static size_t count_integers(struct eb_field_reader data)
+{
+    size_t count = 0;
+    for (; data.at < data.end; data.at++) {
+        count += *data.at < 0x80;
+    }
+    return count;
+}
+
+/* Writes as many to `out`. Returns where they end. */
+static int64_t *copy_integers(struct eb_field_reader data, int64_t *out)
+{
+    while (data.at < data.end) {
+        const struct eb_field_varint varint =
+            eb_field_reader_varint(data, EB_FIELD_READER_VARINT_BYTES_MAX);
+        assert(varint.end);
+        *out++ = (int64_t)varint.value;
+        data.at = varint.end;
+    }
+    return out;
+}
+
 const int64_t *eb_codec_fields_integers(const struct eb_codec_fields *fields, uint32_t number,
     size_t *bytes, struct eb_arena *arena, struct eb_error *error)
 {
-    struct eb_field field;
+    struct eb_field_reader message = fields->message;
     size_t count = 0;
-    for (struct eb_field_reader left = fields->message; eb_field_reader_next(&left, &field);) {
-        count += field.number == number ? eb_field_reader_count(&field) : 0;
+    for (uint32_t i = 0; i < fields->counts[number]; i++) {
+        count += count_integers(eb_codec_fields_next(&message, number));
     }
-    uint64_t *integers = eb_unpack_take(arena, count, sizeof *integers, error);
-    uint64_t *end = integers;
+    int64_t *integers = eb_unpack_take(arena, count, sizeof *integers, error);
+    int64_t *end = integers;
     *bytes = count * sizeof *integers;
-    for (struct eb_field_reader left = fields->message;
-         integers && eb_field_reader_next(&left, &field);) {
-        end = field.number == number ? eb_field_reader_numbers(&field, end) : end;
+    message = fields->message;
+    for (uint32_t i = 0; integers && i < fields->counts[number]; i++) {
+        end = copy_integers(eb_codec_fields_next(&message, number), end);
     }
-    return (const int64_t *)integers;
+    return integers;
 }
 
 const void *eb_codec_fields_floats(const struct eb_codec_fields *fields, uint32_t number,

@@ -10,21 +10,22 @@
 #include "proto/guard.h"
 #include "proto/status.h"
 
-#define EB_CODEC_FIELDS_END                                                                        \
-    32 /* of the numbers that are told apart; larger ones are passed over                          \
-        */
+/* Of the numbers that are told apart; larger ones are passed over. */
+#define EB_CODEC_FIELDS_END 32
 
 /* What a field is declared as. */
 enum eb_codec_kind {
     EB_CODEC_UNKNOWN,
     EB_CODEC_NUMBER,
+    EB_CODEC_FIXED64,
     EB_CODEC_BYTES, /* or a repeated message, whose content is another's to judge */
     EB_CODEC_NAME,  /* a string, repeated or not */
     EB_CODEC_INTEGERS,
     EB_CODEC_FLOATS
 };
 
-/* The fields of a message type, the limits of a request, and what its parts have used of them. */
+/* The fields of a message type, the limits of the whole message, and what its parts have used of
+ * them. */
 struct eb_codec_rules {
     const enum eb_codec_kind *kinds; /* [EB_CODEC_FIELDS_END] */
     const struct eb_guard_limits *limits;
@@ -44,8 +45,6 @@ struct eb_codec_fields {
 /* Reads all fields once. false: the guard has something to say against them. */
 bool eb_codec_fields_init(struct eb_codec_fields *fields, struct eb_field_reader message,
     const struct eb_codec_rules *rules);
-/* How many fields of that number a message has, up to the first that cannot be read. */
-size_t eb_codec_fields_count(struct eb_field_reader message, uint32_t number);
 
 static inline bool eb_codec_fields_has(const struct eb_codec_fields *fields, uint32_t number)
 {

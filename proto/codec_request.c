@@ -115,7 +115,7 @@ static size_t count_queries(const struct eb_codec_fields *fields)
     struct eb_field_reader message = fields->message;
     size_t count = fields->counts[QUERIES_FIELD];
     for (uint32_t i = 0; i < fields->counts[GROUPS_FIELD]; i++) {
-        count += eb_codec_fields_count(
+        count += eb_field_reader_count(
             eb_codec_fields_next(&message, GROUPS_FIELD), EB_CODEC_GROUP_FEATURES_FIELD);
     }
     return count;

@@ -2,7 +2,6 @@
 #include "proto/codec.h"
 #include "proto/codec_fields.h"
 #include "proto/field.h"
-#include "proto/field_reader.h"
 #include "proto/unpack.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
@@ -149,141 +148,150 @@ void eb_lookup_response_set_last(uint8_t *message)
 
 /* ---- decoding: by hand, for protobuf-c would copy the values ---- */
 
-/* What a result holds of a variable number, as it is counted before it is kept. */
-struct result_counts {
-    size_t shape;
-    size_t missing_by_query;
+static const enum eb_codec_kind response_kinds[EB_CODEC_FIELDS_END] = {
+    [REQUEST_ID_FIELD] = EB_CODEC_NUMBER,
+    [MODEL_FIELD] = EB_CODEC_NAME,
+    [VERSION_FIELD] = EB_CODEC_NUMBER,
+    [RESULTS_FIELD] = EB_CODEC_BYTES,
+    [MORE_FIELD] = EB_CODEC_NUMBER,
+    [ERROR_CODE_OF_ALL_FIELD] = EB_CODEC_NUMBER,
+    [ERROR_MESSAGE_OF_ALL_FIELD] = EB_CODEC_NAME,
+    [8] = EB_CODEC_NUMBER,
+    [RETRY_AFTER_MS_FIELD] = EB_CODEC_NUMBER,
+    [10] = EB_CODEC_FIXED64,
+    [11] = EB_CODEC_NUMBER,
+    [12] = EB_CODEC_NUMBER,
+    [QUEUE_US_FIELD] = EB_CODEC_NUMBER,
+    [COMPUTE_US_FIELD] = EB_CODEC_NUMBER,
 };
 
-/* All fields of a result but its lists of numbers, which are counted. */
-static bool read_result_field(struct eb_arena *arena, const struct eb_field *field,
-    struct eb_wire_result *result, struct result_counts *counts, struct eb_error *error)
+static const enum eb_codec_kind result_kinds[EB_CODEC_FIELDS_END] = {
+    [QUERY_FIELD] = EB_CODEC_NUMBER,
+    [TYPE_FIELD] = EB_CODEC_NUMBER,
+    [SHAPE_FIELD] = EB_CODEC_INTEGERS,
+    [MISSING_FIELD] = EB_CODEC_NUMBER,
+    [5] = EB_CODEC_BYTES,
+    [6] = EB_CODEC_BYTES,
+    [MISSING_POSITIONS_FIELD] = EB_CODEC_BYTES,
+    [8] = EB_CODEC_BYTES,
+    [ERROR_CODE_FIELD] = EB_CODEC_NUMBER,
+    [ERROR_MESSAGE_FIELD] = EB_CODEC_NAME,
+    [MISSING_BY_QUERY_FIELD] = EB_CODEC_INTEGERS,
+    [VALUES_FIELD] = EB_CODEC_BYTES,
+};
+
+/* An answer that is read. */
+struct reading {
+    struct eb_arena *arena;
+    struct eb_error *error;
+    uint32_t field_count; /* of the response and its results */
+};
+
+static bool read_fields(struct reading *reading, struct eb_field_reader message,
+    const enum eb_codec_kind *kinds, struct eb_codec_fields *fields)
 {
-    switch (field->number) {
-    case QUERY_FIELD: result->query = (uint32_t)field->varint; break;
-    case TYPE_FIELD: result->type = (int32_t)field->varint; break;
-    case SHAPE_FIELD: counts->shape += eb_field_reader_count(field); break;
-    case MISSING_FIELD: result->missing = field->varint; break;
-    case MISSING_POSITIONS_FIELD:
-        result->missing_positions = field->data.at;
-        result->missing_positions_bytes = eb_field_reader_bytes(&field->data);
-        break;
-    case ERROR_CODE_FIELD: result->error_code = (uint32_t)field->varint; break;
-    case ERROR_MESSAGE_FIELD:
-        result->error_message = eb_codec_fields_keep(field->data, arena, error);
-        return result->error_message != NULL;
-    case MISSING_BY_QUERY_FIELD: counts->missing_by_query += eb_field_reader_count(field); break;
-    case VALUES_FIELD:
-        result->values = field->data.at;
-        result->values_bytes = eb_field_reader_bytes(&field->data);
-        break;
-    default: break;
+    const struct eb_codec_rules rules = {kinds, &eb_unpack_answer_limits, &reading->field_count};
+    if (eb_codec_fields_init(fields, message, &rules)) {
+        return true;
     }
-    return true;
+    eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupResponse cannot be read");
+    return false;
 }
 
-/* The result's lists, side by side in memory of their own. */
-static bool keep_numbers(struct eb_arena *arena, struct eb_field_reader reader,
-    const struct result_counts *counts, struct eb_wire_result *result, struct eb_error *error)
+/* Takes the numbers of a repeated field. NULL: the arena is exhausted. */
+static const uint64_t *read_numbers(
+    struct reading *reading, const struct eb_codec_fields *fields, uint32_t number, size_t *count)
 {
-    uint64_t *shape =
-        eb_unpack_take(arena, counts->shape + counts->missing_by_query, sizeof *shape, error);
-    struct eb_field field;
-    if (!shape) {
+    size_t bytes = 0;
+    const int64_t *numbers =
+        eb_codec_fields_integers(fields, number, &bytes, reading->arena, reading->error);
+    *count = bytes / sizeof *numbers;
+    return (const uint64_t *)numbers;
+}
+
+static bool read_result(
+    struct reading *reading, struct eb_field_reader message, struct eb_wire_result *result)
+{
+    struct eb_codec_fields fields;
+    size_t shape_count = 0;
+    if (!read_fields(reading, message, result_kinds, &fields)) {
         return false;
     }
-    uint64_t *missing = shape + counts->shape;
-    result->shape = shape;
-    result->shape_count = (uint32_t)counts->shape;
-    result->missing_by_query = missing;
-    result->missing_by_query_count = counts->missing_by_query;
-    while (eb_field_reader_next(&reader, &field)) {
-        if (field.number == SHAPE_FIELD) {
-            shape = eb_field_reader_numbers(&field, shape);
-        } else if (field.number == MISSING_BY_QUERY_FIELD) {
-            missing = eb_field_reader_numbers(&field, missing);
-        }
+    *result = (struct eb_wire_result){
+        .query = (uint32_t)eb_codec_fields_value(&fields, QUERY_FIELD),
+        .type = eb_codec_fields_enum(&fields, TYPE_FIELD),
+        .missing = eb_codec_fields_value(&fields, MISSING_FIELD),
+        .missing_positions = eb_codec_fields_bytes(&fields, MISSING_POSITIONS_FIELD),
+        .missing_positions_bytes = eb_codec_fields_value(&fields, MISSING_POSITIONS_FIELD),
+        .error_code = (uint32_t)eb_codec_fields_value(&fields, ERROR_CODE_FIELD),
+        .error_message =
+            eb_codec_fields_text(&fields, ERROR_MESSAGE_FIELD, reading->arena, reading->error),
+    };
+    if (result->error_code == 0) {
+        result->values = eb_codec_fields_bytes(&fields, VALUES_FIELD);
+        result->values_bytes = eb_codec_fields_value(&fields, VALUES_FIELD);
     }
-    return true;
+    result->shape = read_numbers(reading, &fields, SHAPE_FIELD, &shape_count);
+    result->shape_count = (uint32_t)shape_count;
+    result->missing_by_query =
+        read_numbers(reading, &fields, MISSING_BY_QUERY_FIELD, &result->missing_by_query_count);
+    return result->error_message && result->shape && result->missing_by_query;
 }
 
-static bool read_result(struct eb_arena *arena, const struct eb_field_reader *bytes,
-    struct eb_wire_result *result, struct eb_error *error)
+static bool read_results(struct reading *reading, const struct eb_codec_fields *fields,
+    struct eb_wire_response *response)
 {
-    struct eb_field_reader reader = *bytes;
-    struct eb_field field;
-    struct result_counts counts = {0};
-    *result = (struct eb_wire_result){.error_message = ""};
-    while (eb_field_reader_next(&reader, &field)) {
-        if (!read_result_field(arena, &field, result, &counts, error)) {
-            return false;
-        }
+    struct eb_field_reader message = fields->message;
+    response->result_count = fields->counts[RESULTS_FIELD];
+    response->results = eb_unpack_take(
+        reading->arena, response->result_count, sizeof *response->results, reading->error);
+    bool is_sound = response->results != NULL;
+    for (size_t i = 0; is_sound && i < response->result_count; i++) {
+        is_sound = read_result(
+            reading, eb_codec_fields_next(&message, RESULTS_FIELD), &response->results[i]);
     }
-    if (result->error_code != 0) {
-        result->values = NULL;
-        result->values_bytes = 0;
-    }
-    return keep_numbers(arena, *bytes, &counts, result, error);
+    return is_sound;
 }
 
-/* All fields of a response but its results, which are counted. */
-static bool read_response_field(struct eb_arena *arena, const struct eb_field *field,
-    struct eb_wire_response *response, struct eb_error *error)
+static struct eb_wire_response *read_response(
+    struct reading *reading, struct eb_field_reader message)
 {
-    switch (field->number) {
-    case REQUEST_ID_FIELD: response->request_id = field->varint; break;
-    case MODEL_FIELD:
-        response->model = eb_codec_fields_keep(field->data, arena, error);
-        return response->model != NULL;
-    case VERSION_FIELD: response->version = field->varint; break;
-    case RESULTS_FIELD: response->result_count++; break;
-    case MORE_FIELD: response->more = field->varint != 0; break;
-    case ERROR_CODE_OF_ALL_FIELD: response->error_code = (uint32_t)field->varint; break;
-    case ERROR_MESSAGE_OF_ALL_FIELD:
-        response->error_message = eb_codec_fields_keep(field->data, arena, error);
-        return response->error_message != NULL;
-    case RETRY_AFTER_MS_FIELD: response->retry_after_ms = (uint32_t)field->varint; break;
-    case QUEUE_US_FIELD: response->queue_us = (uint32_t)field->varint; break;
-    case COMPUTE_US_FIELD: response->compute_us = (uint32_t)field->varint; break;
-    default: break;
-    }
-    return true;
-}
-
-static bool read_results(struct eb_arena *arena, struct eb_field_reader reader,
-    struct eb_wire_response *response, struct eb_error *error)
-{
-    struct eb_wire_result *result =
-        eb_unpack_take(arena, response->result_count, sizeof *result, error);
-    struct eb_field field;
-    response->results = result;
-    while (result && eb_field_reader_next(&reader, &field)) {
-        if (field.number == RESULTS_FIELD && !read_result(arena, &field.data, result++, error)) {
-            return false;
-        }
-    }
-    return result != NULL;
-}
-
-struct eb_wire_response *eb_lookup_response_decode(
-    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
-{
-    if (!eb_guard_check(&embag__v1__lookup_response__descriptor, bytes, size,
-            &eb_unpack_answer_limits, error)) {
+    struct eb_codec_fields fields;
+    if (!read_fields(reading, message, response_kinds, &fields)) {
         return NULL;
     }
-    struct eb_wire_response *response = eb_unpack_take(arena, 1, sizeof *response, error);
+    struct eb_wire_response *response =
+        eb_unpack_take(reading->arena, 1, sizeof *response, reading->error);
     if (!response) {
         return NULL;
     }
-    struct eb_field_reader reader = eb_field_reader_of(bytes, size);
-    struct eb_field field;
-    *response = (struct eb_wire_response){.model = "", .error_message = ""};
-    while (eb_field_reader_next(&reader, &field)) {
-        if (!read_response_field(arena, &field, response, error)) {
-            return NULL;
-        }
+    *response = (struct eb_wire_response){
+        .request_id = eb_codec_fields_value(&fields, REQUEST_ID_FIELD),
+        .model = eb_codec_fields_text(&fields, MODEL_FIELD, reading->arena, reading->error),
+        .version = eb_codec_fields_value(&fields, VERSION_FIELD),
+        .error_code = (uint32_t)eb_codec_fields_value(&fields, ERROR_CODE_OF_ALL_FIELD),
+        .error_message = eb_codec_fields_text(
+            &fields, ERROR_MESSAGE_OF_ALL_FIELD, reading->arena, reading->error),
+        .retry_after_ms = (uint32_t)eb_codec_fields_value(&fields, RETRY_AFTER_MS_FIELD),
+        .more = eb_codec_fields_value(&fields, MORE_FIELD) != 0,
+        .queue_us = (uint32_t)eb_codec_fields_value(&fields, QUEUE_US_FIELD),
+        .compute_us = (uint32_t)eb_codec_fields_value(&fields, COMPUTE_US_FIELD),
+    };
+    const bool is_whole =
+        response->model && response->error_message && read_results(reading, &fields, response);
+    return is_whole ? response : NULL;
+}
+
+/* What has been read to its end has nothing that the guard refuses; else the guard, which looks at
+ * all bytes, comes first. */
+struct eb_wire_response *eb_lookup_response_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    struct reading reading = {.arena = arena, .error = error};
+    struct eb_wire_response *response = read_response(&reading, eb_field_reader_of(bytes, size));
+    if (!response) {
+        (void)eb_guard_check(
+            &embag__v1__lookup_response__descriptor, bytes, size, &eb_unpack_answer_limits, error);
     }
-    reader = eb_field_reader_of(bytes, size);
-    return read_results(arena, reader, response, error) ? response : NULL;
+    return response;
 }

@@ -13,3 +13,26 @@ struct eb_field_varint eb_field_reader_long_varint(struct eb_field_reader reader
     }
     return varint;
 }
+
+size_t eb_field_reader_count(struct eb_field_reader reader, uint32_t number)
+{
+    struct eb_field field;
+    size_t count = 0;
+    while (eb_field_reader_next(&reader, &field)) {
+        count += field.number == number;
+    }
+    return count;
+}
+
+const uint8_t *eb_field_reader_find_endless(struct eb_field_reader packed)
+{
+    while (packed.at < packed.end) {
+        const struct eb_field_varint varint =
+            eb_field_reader_varint(packed, EB_FIELD_READER_VARINT_BYTES_MAX);
+        if (!varint.end) {
+            return packed.at;
+        }
+        packed.at = varint.end;
+    }
+    return NULL;
+}

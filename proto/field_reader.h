@@ -118,28 +118,7 @@ static inline bool eb_field_reader_next(struct eb_field_reader *reader, struct e
     return reader->at < reader->end && !eb_field_reader_read(reader, field);
 }
 
-/* How many numbers a field of a repeated integer adds: one, or those that are packed in it. */
-static inline size_t eb_field_reader_count(const struct eb_field *field)
-{
-    size_t count = 0;
-    for (const uint8_t *at = field->data.at; at < field->data.end; at++) {
-        count += *at < 0x80;
-    }
-    return count;
-}
-
-/* Writes as many to `out`. Returns where they end. */
-static inline uint64_t *eb_field_reader_numbers(const struct eb_field *field, uint64_t *out)
-{
-    struct eb_field_reader left = field->data;
-    while (left.at < left.end) {
-        const struct eb_field_varint varint =
-            eb_field_reader_varint(left, EB_FIELD_READER_VARINT_BYTES_MAX);
-        if (!varint.end) {
-            break;
-        }
-        *out++ = varint.value;
-        left.at = varint.end;
-    }
-    return out;
-}
+/* How many fields of that number there are, up to the first that cannot be read. */
+size_t eb_field_reader_count(struct eb_field_reader reader, uint32_t number);
+/* Of packed varints, where the first begins that does not end; NULL: all of them do. */
+const uint8_t *eb_field_reader_find_endless(struct eb_field_reader packed);

@@ -130,6 +130,12 @@ static void conclude(struct eb_grpc_client_call *call, uint32_t code)
     }
 }
 
+static void give_call(struct eb_grpc_client_call *call)
+{
+    const struct eb_memory *memory = call->client->memory;
+    memory->give(memory->context, call, sizeof(*call));
+}
+
 /* Tells of the call's end and frees it. */
 static void close_call(struct eb_grpc_client_call *call)
 {
@@ -145,7 +151,7 @@ static void close_call(struct eb_grpc_client_call *call)
     }
     eb_grpc_message_discard(&call->reader);
     eb_grpc_output_clear(&call->output);
-    free(call);
+    give_call(call);
 }
 
 static struct eb_grpc_client_call *find_call(nghttp2_session *session, int32_t stream_id)
@@ -435,13 +441,12 @@ struct eb_grpc_client_call *eb_grpc_client_start(
     if (!eb_grpc_client_is_usable(client)) {
         return NULL;
     }
-    struct eb_grpc_client_call *call = calloc(1, sizeof(*call));
+    struct eb_grpc_client_call *call = client->memory->take(client->memory->context, sizeof(*call));
     if (!call) {
         return NULL;
     }
-    call->client = client;
-    call->user = user;
-    call->grpc_status = STATUS_NONE;
+    *call = (struct eb_grpc_client_call){
+        .client = client, .user = user, .grpc_status = STATUS_NONE, .next = client->calls};
     call->reader.memory = client->memory;
     call->reader.bytes_max = client->limits.response_bytes_max;
     call->output.queue = client->queue;
@@ -449,10 +454,9 @@ struct eb_grpc_client_call *eb_grpc_client_start(
     call->output.owner = call;
     call->stream_id = submit_request(call, path, timeout_us);
     if (call->stream_id < 0) {
-        free(call);
+        give_call(call);
         return NULL;
     }
-    call->next = client->calls;
     if (call->next) {
         call->next->previous = call;
     }

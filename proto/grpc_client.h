@@ -1,7 +1,7 @@
 /* The client's side of one HTTP/2 connection that speaks gRPC. As grpc_server.h: bytes in, bytes
  * out, no sockets and no clock.
- * Thread: one at a time. Memory: answers and output from the eb_memory given. Callbacks come from
- * eb_grpc_client_receive, _send and _destroy. */
+ * Thread: one at a time. Memory: calls, answers and output from the eb_memory given. Callbacks come
+ * from eb_grpc_client_receive, _send and _destroy. */
 #pragma once
 
 #include "proto/send_queue.h"

@@ -38,19 +38,6 @@ static const ProtobufCFieldDescriptor *find_field(
     return i > 0 && descriptor->fields[i - 1].id == number ? &descriptor->fields[i - 1] : NULL;
 }
 
-/* How many fields of the frame's message with that number have ended before `end`. Only for texts:
- * what it reads has been read before without fault. */
-static size_t count_earlier(const struct frame *frame, uint32_t number, const uint8_t *end)
-{
-    struct eb_field_reader reader = {frame->first, end};
-    struct eb_field field;
-    size_t count = 0;
-    while (eb_field_reader_next(&reader, &field)) {
-        count += field.number == number;
-    }
-    return count;
-}
-
 /* Text that is cut where it is full. */
 struct path {
     size_t used;
@@ -79,7 +66,8 @@ static void write_path(const struct walk *walk, uint32_t number, struct path *pa
         append(path, ".%s", frame->field->name);
         if (frame->field->label == PROTOBUF_C_LABEL_REPEATED) {
             /* The parent has been read up to this frame's end, so the count has it too. */
-            append(path, "[%zu]", count_earlier(parent, frame->field->id, parent->rest.at) - 1);
+            const struct eb_field_reader read = {parent->first, parent->rest.at};
+            append(path, "[%zu]", eb_field_reader_count(read, frame->field->id) - 1);
         }
     }
     const ProtobufCFieldDescriptor *field = find_field(frame->descriptor, number);
@@ -176,23 +164,15 @@ static bool check_text(const struct walk *walk, const struct eb_field *field)
 static bool check_packed(
     const struct walk *walk, const struct eb_field *field, ProtobufCWireType element)
 {
-    struct eb_field_reader reader = field->data;
-    size_t size = eb_field_reader_bytes(&reader);
+    size_t size = eb_field_reader_bytes(&field->data);
     size_t width = element == PROTOBUF_C_WIRE_TYPE_64BIT ? 8 : 4;
     if (element != PROTOBUF_C_WIRE_TYPE_VARINT) {
-        return size % width == 0 || refuse(walk, EB_STATUS_INTERNAL, field->number, reader.at,
+        return size % width == 0 || refuse(walk, EB_STATUS_INTERNAL, field->number, field->data.at,
                                         "holds a part of an element");
     }
-    while (reader.at < reader.end) {
-        const struct eb_field_varint varint =
-            eb_field_reader_varint(reader, EB_FIELD_READER_VARINT_BYTES_MAX);
-        if (!varint.end) {
-            return refuse(walk, EB_STATUS_INTERNAL, field->number, reader.at,
-                "holds a varint that does not end");
-        }
-        reader.at = varint.end;
-    }
-    return true;
+    const uint8_t *endless = eb_field_reader_find_endless(field->data);
+    return !endless || refuse(walk, EB_STATUS_INTERNAL, field->number, endless,
+                           "holds a varint that does not end");
 }
 
 /* Begins the sub-message in `bytes`. */

@@ -128,6 +128,14 @@ static void takes_one_result_for_all_when_concatenated(void **state)
         assert_null(read_back(&request, result, 1, &error));
         assert_int_equal(error.status, EB_STATUS_INTERNAL);
     }
+    result[0].missing_by_query_count = 2;
+    assert_null(read_back(&request, result, 0, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+    request.query_count = 0;
+    answer = read_back(&request, result, 0, &error);
+    assert_non_null(answer);
+    assert_int_equal(answer->answer.result_count, 0);
+    eb_lookup_call_free(answer);
 }
 
 static const char *const features[] = {"a", "b"};

@@ -55,6 +55,7 @@ struct talk *pair_call(struct pair *pair, size_t index, const char *path)
     struct talk *talk = &pair->talks[index];
     *talk = (struct talk){0};
     talk->call = eb_grpc_client_start(pair->client, path, 0, talk);
+    talk->was_started = talk->call != NULL;
     return talk;
 }
 

@@ -12,6 +12,7 @@ struct talk {
     size_t message_count;
     size_t message_bytes;
     bool is_wrong; /* some byte of a message was not its position's */
+    bool was_started;
     bool finished;
     uint32_t pushback_ms;
     struct eb_error error;

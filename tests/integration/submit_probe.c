@@ -1,0 +1,230 @@
+/* A client of the server at the address given that does what its input says, a line at a time, and
+ * answers each line with one: test_submit.py ends the server meanwhile, stops it, starts it again.
+ *   submit COUNT TIMEOUT_US   begins lookups, each of one row, so and so often
+ *   cancel                    withdraws those that were begun last
+ *   take COUNT                takes completions, and says how they ended
+ *   crowd COUNT               lookups of several threads at once, until so many have been answered;
+ *                             says so of each of the first three quarters too
+ * Row n of the server's table is full of n. A lookup that is answered wrongly ends the program. */
+#include <embag_async.h>
+#include <err.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS 5
+#define INDICES_MAX 1024
+#define SUBMIT_MAX 1024
+#define THREADS 8
+#define CALLS_EACH 16 /* of a thread of the crowd, under way at once */
+#define PATIENCE_US 120000000
+#define STATUSES 17
+
+struct probe {
+    struct embag_client *client;
+    unsigned index_count; /* of each lookup */
+    int64_t indices[ROWS][INDICES_MAX];
+    uint64_t ids[SUBMIT_MAX]; /* of the lookups begun last */
+    unsigned id_count;
+    atomic_uint answered_count; /* by the crowd */
+    unsigned answered_max;
+};
+
+/* How some lookups ended. */
+struct tally {
+    unsigned counts[STATUSES];
+    uint32_t attempts_max;
+};
+
+static enum embag_status submit_row(
+    struct probe *probe, size_t row, uint64_t timeout_us, uint64_t *id)
+{
+    const struct embag_query query = {.table = "emb_table",
+        .reduction = EMBAG_SUM,
+        .indices = {probe->indices[row], probe->index_count, 8},
+        .indices_per_bag = probe->index_count};
+    const struct embag_request request = {
+        .model = "spec", .queries = &query, .query_count = 1, .timeout_us = timeout_us};
+    const struct embag_call how = {.context = probe->indices[row]};
+    return embag_submit(probe->client, &request, &how, id, NULL);
+}
+
+static void check_answer(const struct probe *probe, const struct embag_completion *completion)
+{
+    const struct embag_answer *answer = completion->answer;
+    const int64_t *row = completion->context;
+    const float expected = (float)*row * (float)probe->index_count;
+    if ((answer != NULL) != (completion->error.status == EMBAG_OK)) {
+        errx(1, "an answer or an error, not both");
+    }
+    if (answer != NULL && (answer->result_count != 1 || answer->results[0].values_bytes < 8)) {
+        errx(1, "an answer without its result");
+    }
+    const size_t count = answer != NULL ? answer->results[0].values_bytes / sizeof expected : 0;
+    for (size_t i = 0; i < count; i++) {
+        if (((const float *)answer->results[0].values)[i] != expected) {
+            errx(1, "a wrong answer");
+        }
+    }
+}
+
+static void take_one(struct probe *probe, struct tally *tally)
+{
+    struct embag_completion completion;
+    if (!embag_next(probe->client, PATIENCE_US, &completion)) {
+        errx(1, "a lookup does not end");
+    }
+    check_answer(probe, &completion);
+    embag_answer_free(completion.answer);
+    tally->counts[completion.error.status]++;
+    if (completion.attempts > tally->attempts_max) {
+        tally->attempts_max = completion.attempts;
+    }
+}
+
+static void submit(struct probe *probe, unsigned count, uint64_t timeout_us)
+{
+    probe->id_count = count < SUBMIT_MAX ? count : SUBMIT_MAX;
+    for (unsigned i = 0; i < probe->id_count; i++) {
+        if (submit_row(probe, i % ROWS, timeout_us, &probe->ids[i]) != EMBAG_OK) {
+            errx(1, "a lookup is not taken");
+        }
+    }
+    printf("submitted %u\n", probe->id_count);
+}
+
+static void cancel(struct probe *probe)
+{
+    for (unsigned i = 0; i < probe->id_count; i++) {
+        embag_cancel(probe->client, probe->ids[i]);
+    }
+    printf("cancelled %u\n", probe->id_count);
+}
+
+static void take(struct probe *probe, unsigned count)
+{
+    struct tally tally = {{0}, 0};
+    struct embag_completion extra;
+    for (unsigned i = 0; i < count; i++) {
+        take_one(probe, &tally);
+    }
+    if (embag_next(probe->client, 0, &extra)) {
+        errx(1, "a lookup ends twice");
+    }
+    printf("attempts %" PRIu32, tally.attempts_max);
+    for (unsigned status = 0; status < STATUSES; status++) {
+        if (tally.counts[status] > 0) {
+            printf(" %s %u", embag_status_name((enum embag_status)status), tally.counts[status]);
+        }
+    }
+    printf("\n");
+}
+
+static void count_answered(struct probe *probe)
+{
+    const unsigned quarter = probe->answered_max / 4;
+    const unsigned before = atomic_fetch_add(&probe->answered_count, CALLS_EACH);
+    const unsigned after = before + CALLS_EACH;
+    if (after < probe->answered_max && after / quarter != before / quarter) {
+        printf("a quarter answered\n");
+        (void)fflush(stdout);
+    }
+}
+
+/* Each takes as many completions as it has begun lookups, whoever began them. */
+static void *run_thread(void *context)
+{
+    struct probe *probe = context;
+    while (atomic_load(&probe->answered_count) < probe->answered_max) {
+        struct tally tally = {{0}, 0};
+        for (unsigned i = 0; i < CALLS_EACH; i++) {
+            if (submit_row(probe, i % ROWS, PATIENCE_US, NULL) != EMBAG_OK) {
+                errx(1, "a lookup is not taken");
+            }
+        }
+        for (unsigned i = 0; i < CALLS_EACH; i++) {
+            take_one(probe, &tally);
+        }
+        if (tally.counts[EMBAG_OK] != CALLS_EACH) {
+            errx(1, "a lookup has failed");
+        }
+        count_answered(probe);
+    }
+    return NULL;
+}
+
+static void run_crowd(struct probe *probe, unsigned count)
+{
+    pthread_t threads[THREADS];
+    probe->answered_max = count;
+    atomic_store(&probe->answered_count, 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], NULL, run_thread, probe) != 0) {
+            errx(1, "no thread");
+        }
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+    printf("all answered\n");
+}
+
+static void obey(struct probe *probe, const char *line)
+{
+    unsigned count = 0;
+    uint64_t timeout_us = 0;
+    if (sscanf(line, "submit %u %" SCNu64, &count, &timeout_us) == 2) {
+        submit(probe, count, timeout_us);
+    } else if (strcmp(line, "cancel\n") == 0) {
+        cancel(probe);
+    } else if (sscanf(line, "take %u", &count) == 1) {
+        take(probe, count);
+    } else if (sscanf(line, "crowd %u", &count) == 1) {
+        run_crowd(probe, count);
+    } else {
+        errx(1, "unknown: %s", line);
+    }
+    (void)fflush(stdout);
+}
+
+static void fill_indices(struct probe *probe, int index_count)
+{
+    if (index_count < 1 || index_count > INDICES_MAX) {
+        errx(1, "not so many indices");
+    }
+    probe->index_count = (unsigned)index_count;
+    for (int64_t row = 0; row < ROWS; row++) {
+        for (size_t i = 0; i < INDICES_MAX; i++) {
+            probe->indices[row][i] = row;
+        }
+    }
+}
+
+/* ADDRESS stream|unary RETRIES_MAX INDICES */
+int main(int argument_count, char **arguments)
+{
+    static struct probe probe;
+    struct embag_error error;
+    char line[64];
+    if (argument_count != 5) {
+        errx(1, "four arguments");
+    }
+    const struct embag_options options = {.timeout_us = PATIENCE_US,
+        .connections = 2,
+        .mode = strcmp(arguments[2], "unary") == 0 ? EMBAG_MODE_UNARY : EMBAG_MODE_STREAM,
+        .retries_max = atoi(arguments[3])};
+    fill_indices(&probe, atoi(arguments[4]));
+    if (embag_open(arguments[1], &options, &probe.client, &error) != EMBAG_OK) {
+        errx(1, "%s", error.text);
+    }
+    printf("open\n");
+    (void)fflush(stdout);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        obey(&probe, line);
+    }
+    embag_close(probe.client);
+    return 0;
+}

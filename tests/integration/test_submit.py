@@ -1,0 +1,204 @@
+"""The C client's lookups that do not block, while the server is stopped, ended, started again."""
+
+import os
+import signal
+import subprocess
+import unittest
+
+import served
+from embagd_process import SANITIZER_MARKS, Embagd, wait_until
+from served import OwnServerTest, scaled
+from table_files import Table, write_model
+
+LONG = 60000000  # us, longer than any test waits
+OFTEN = 1000000
+NEVER = -1
+MODES = ('stream', 'unary')
+
+
+class Probe:
+    """The program of submit_probe.c."""
+
+    def __init__(self, test, address, mode='stream', retries_max=OFTEN, indices=1):
+        self.test = test
+        self.process = subprocess.Popen(
+            [os.path.join(served.BUILD, 'embag-submit-probe'), address, mode, str(retries_max),
+             str(indices)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        test.addCleanup(self.end)
+        test.assertEqual(self.answer(), 'open')
+
+    def begin(self, line):
+        """Has it do something."""
+        self.process.stdin.write(line + '\n')
+        self.process.stdin.flush()
+
+    def answer(self):
+        """What it says when that is done."""
+        line = self.process.stdout.readline().rstrip('\n')
+        if not line:
+            self.process.wait(60)
+            self.test.fail('the probe has ended: ' + self.process.stderr.read())
+        return line
+
+    def ask(self, line):
+        """Both."""
+        self.begin(line)
+        return self.answer()
+
+    def submit(self, count, timeout_us=LONG):
+        """Begins lookups."""
+        self.test.assertEqual(self.ask('submit %d %d' % (count, timeout_us)),
+                              'submitted %d' % count)
+
+    def take(self, count):
+        """The most attempts of `count` lookups, and how many ended in each status."""
+        words = self.ask('take %d' % count).split()
+        return int(words[1]), dict(zip(words[2::2], map(int, words[3::2])))
+
+    def end(self):
+        """It must end well, with all that it holds freed."""
+        try:
+            _, said = self.process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise AssertionError('the probe does not end') from None
+        self.test.assertFalse([mark for mark in SANITIZER_MARKS if mark in said], said)
+        self.test.assertEqual(self.process.returncode, 0, said)
+
+
+class Submit(OwnServerTest):
+    """Each with servers of its own."""
+
+    def setUp(self):
+        super().setUp()
+        self.socket = 'unix:' + self.repository.join('socket')
+        self.write_table(2)
+
+    def write_table(self, dim):
+        """The probe's: row n is full of n."""
+        table = Table.of_values('emb_table', 'f32', [[n] * dim for n in range(5)])
+        write_model(self.repository.path, 'spec', dim, [table])
+
+    def start(self, *flags, listen='127.0.0.1:0'):
+        """A server, perhaps on an address that another has left."""
+        server = Embagd(self.repository.path, *flags, listen=(listen,))
+        self.addCleanup(server.stop)
+        return server.wait_ready()
+
+    def hold(self, server):
+        """Stops it as the system might, until `release`."""
+        server.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(self.release, server)
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED)  # all its threads
+
+    def release(self, server):
+        """It goes on."""
+        if not server.has_ended():
+            server.process.send_signal(signal.SIGCONT)
+
+    def test_lookups_end_at_their_deadline_and_the_next_are_answered(self):
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                server = self.start()
+                probe = Probe(self, server.address, mode)
+                self.hold(server)
+                probe.submit(20, timeout_us=1000)
+                self.assertEqual(probe.take(20)[1], {'DEADLINE_EXCEEDED': 20})
+                self.release(server)
+                probe.submit(20)
+                self.assertEqual(probe.take(20)[1], {'OK': 20})
+
+    def test_what_is_withdrawn_ends_and_the_rest_is_answered(self):
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                server = self.start()
+                probe = Probe(self, server.address, mode)
+                self.hold(server)
+                probe.submit(10)
+                probe.submit(20)
+                probe.ask('cancel')
+                self.assertEqual(probe.take(20)[1], {'CANCELLED': 20})
+                self.release(server)
+                self.assertEqual(probe.take(10)[1], {'OK': 10})
+                probe.ask('cancel')
+                probe.submit(5)
+                self.assertEqual(probe.take(5)[1], {'OK': 5})
+
+    def test_what_is_refused_for_now_is_sent_again(self):
+        self.write_table(1024)
+        server = self.start('--queue-bytes-max', '1MiB', '--inline-below-us', '0')
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                probe = Probe(self, server.address, mode, indices=200)
+
+                def was_refused(probe=probe):
+                    """Whether one of many was; all must be answered."""
+                    probe.submit(50)
+                    attempts, ends = probe.take(50)
+                    self.assertEqual(ends, {'OK': 50})
+                    return attempts > 1
+                wait_until(was_refused, 60, 'a refusal')
+
+    def check_return(self, server, address, mode):
+        """What is under way when the server ends, and what is begun without one, is answered by
+        the next, which is returned."""
+        probe = Probe(self, address, mode)
+        probe.submit(5)
+        self.assertEqual(probe.take(5)[1], {'OK': 5})
+        self.hold(server)
+        probe.submit(10)
+        server.kill()
+        probe.submit(10)
+        server = self.start(listen=address)
+        self.assertEqual(probe.take(20)[1], {'OK': 20})
+        return server
+
+    def test_a_server_that_comes_back_on_its_path_answers_what_waited(self):
+        server = self.start(listen=self.socket)
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                server = self.check_return(server, self.socket, mode)
+
+    def test_a_server_that_comes_back_on_its_port_answers_what_waited(self):
+        # Of an address from which nobody connects, so that the port stays free.
+        server = self.start(listen='127.83.7.5:0')
+        address = '127.83.7.5:%d' % server.port
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                server = self.check_return(server, address, mode)
+
+    def test_without_retries_lookups_fail_until_the_server_is_back(self):
+        server = self.start(listen=self.socket)
+        probe = Probe(self, self.socket, retries_max=NEVER)
+        self.hold(server)
+        probe.submit(10)
+        server.kill()
+        self.assertEqual(probe.take(10)[1], {'UNAVAILABLE': 10})
+        probe.submit(10)
+        self.assertEqual(probe.take(10)[1], {'UNAVAILABLE': 10})
+        self.start(listen=self.socket)
+
+        def is_back():
+            """Whether a lookup is answered."""
+            probe.submit(1)
+            return probe.take(1)[1] == {'OK': 1}
+        wait_until(is_back, 60, 'an answer')
+
+    def test_threads_do_not_notice_that_servers_end_and_come_back(self):
+        server = self.start(listen=self.socket)
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                probe = Probe(self, self.socket, mode)
+                probe.begin('crowd %d' % scaled(40000))
+                for end in ('terminate', 'kill', 'terminate'):
+                    self.assertEqual(probe.answer(), 'a quarter answered')
+                    getattr(server, end)()
+                    server.wait()
+                    server = self.start(listen=self.socket)
+                self.assertEqual(probe.answer(), 'all answered')
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,105 @@
+/* Any bytes a server may send, in portions and with failing memory that the first three bytes
+ * choose, while calls are written to, withdrawn and begun. */
+#include "tests/unit/grpc/pair.h"
+
+#include <stdlib.h>
+
+#define ANSWER_BYTES_MAX 40000
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition)
+{
+    if (!condition) {
+        abort();
+    }
+}
+
+/* What the client sends goes nowhere. */
+static void send(struct pair *pair)
+{
+    struct frames sent = {0};
+    size_t size = 0;
+    do {
+        size = sent.size;
+        pair->client_over = !eb_grpc_client_send(pair->client) || pair->client_over;
+        host_drain_queue(eb_grpc_client_queue(pair->client), &sent);
+    } while (sent.size > size && !pair->client_over);
+    frames_deinit(&sent);
+}
+
+/* One that has written all, one that goes on, one that has written nothing. */
+static void begin_calls(struct pair *pair)
+{
+    pair_write(pair_call(pair, 0, "/t/Unary"), 10, true);
+    pair_write(pair_call(pair, 1, "/t/Stream"), 5000, false);
+    (void)pair_call(pair, 2, "/t/Silent");
+    send(pair);
+}
+
+static void step(struct pair *pair, size_t number)
+{
+    if (number % 4 == 0) {
+        send(pair);
+    }
+    if (number % 7 == 3) {
+        pair_write(&pair->talks[1], number, false);
+    }
+    if (number % 31 == 30 && pair->talks[2].call) {
+        eb_grpc_client_cancel(pair->talks[2].call);
+    }
+    if (number % 13 == 12 && !pair->talks[0].call) {
+        pair_write(pair_call(pair, 0, "/t/Unary"), 10, true);
+    }
+}
+
+/* The server's first frames, as one begins that means well. */
+static void put_opening(struct frames *in)
+{
+    struct frames block = {0};
+    frames_head(in, 0, FRAME_SETTINGS, 0, 0);
+    frames_field(&block, ":status", "200");
+    frames_field(&block, "content-type", "application/grpc");
+    for (uint32_t stream_id = 1; stream_id < 5; stream_id += 2) {
+        frames_head(in, block.size, FRAME_HEADERS, FLAG_END_HEADERS, stream_id);
+        frames_put(in, block.bytes, block.size);
+    }
+    frames_deinit(&block);
+}
+
+static void receive(struct pair *pair, const struct frames *in, size_t portion)
+{
+    for (size_t at = 0; at < in->size && !pair->client_over; at += portion) {
+        const size_t left = in->size - at;
+        pair->client_over =
+            !eb_grpc_client_receive(pair->client, in->bytes + at, left < portion ? left : portion);
+        step(pair, at / portion);
+    }
+    send(pair);
+    require(!pair->client_over || eb_grpc_client_reason(pair->client)[0] != '\0');
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct pair pair;
+    struct frames in = {0};
+    if (size < 3) {
+        return 0;
+    }
+    pair_init(&pair);
+    lender_init(&pair.lender, data[1] & 1 ? 0 : data[0] % 30u + 4);
+    require(pair_start(&pair, ANSWER_BYTES_MAX));
+    begin_calls(&pair);
+    if (data[2] & 1) {
+        put_opening(&in);
+    }
+    frames_put(&in, data + 3, size - 3);
+    receive(&pair, &in, data[1] + 1u);
+    frames_deinit(&in);
+    pair_deinit(&pair);
+    for (size_t i = 0; i < 3; i++) {
+        require(!pair.talks[i].call);
+    }
+    require(pair.lender.lent_count == 0 && host_outgoing_live() == 0);
+    return 0;
+}
