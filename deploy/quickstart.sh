@@ -78,7 +78,7 @@ build_server() {
     if ! is_configured; then
         run_quietly cmake --fresh --preset release -DEMBAG_FOLDERS="kernels;proto;server;client"
     fi
-    run_quietly cmake --build "$build" --target embagd embag_cli
+    run_quietly cmake --build "$build" --target embagd embag_cli embag_load
 }
 
 # The tables of dlrm-v2 have 105 GB at scale 1. They are in memory twice for a while: as pages of
@@ -133,7 +133,7 @@ say "packages"
 deploy/install-packages.sh
 say "build"
 build_server
-echo "$build/embagd, $build/embag"
+echo "$build/embagd, $build/embag, $build/embag-load"
 say "models"
 write_models
 say "server"
@@ -156,5 +156,6 @@ say "the server is running"
 cat <<END
 try next:  $PWD/$build/embag lookup --server $address --model spec --table emb_table \\
                --indices 0,2,3,4 --offsets 0,2,2
+           $PWD/$build/embag-load --server $address --workload dlrm-v2 --duration 3
 stop:      kill $server
 END

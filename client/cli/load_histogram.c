@@ -19,11 +19,12 @@ static uint64_t find_bucket(uint64_t ns)
     return bucket < EB_LOAD_HISTOGRAM_BUCKETS ? bucket : EB_LOAD_HISTOGRAM_BUCKETS - 1;
 }
 
-static double find_middle_ns(uint64_t bucket)
+/* The largest time that the bucket counts. */
+static double find_last_ns(uint64_t bucket)
 {
     uint64_t shift = bucket < 2 * PER_POWER ? 0 : bucket / PER_POWER - 1;
     uint64_t first = (bucket - shift * PER_POWER) << shift;
-    return (double)first + (double)((UINT64_C(1) << shift) - 1) / 2;
+    return (double)(first + (UINT64_C(1) << shift) - 1);
 }
 
 void eb_load_histogram_add(struct eb_load_histogram *histogram, uint64_t ns)
@@ -61,9 +62,9 @@ double eb_load_histogram_quantile_us(const struct eb_load_histogram *histogram, 
         }
         bucket++;
     }
-    double middle_ns = find_middle_ns(bucket);
+    double last_ns = find_last_ns(bucket);
     double max_ns = (double)histogram->max_ns;
-    return (middle_ns < max_ns ? middle_ns : max_ns) / NS_PER_US;
+    return (last_ns < max_ns ? last_ns : max_ns) / NS_PER_US;
 }
 
 double eb_load_histogram_mean_us(const struct eb_load_histogram *histogram)

@@ -23,8 +23,8 @@ void eb_load_histogram_add(struct eb_load_histogram *histogram, uint64_t ns);
 void eb_load_histogram_merge(
     struct eb_load_histogram *histogram, const struct eb_load_histogram *other);
 
-/* The least time that at least the part `quantile` (0 to 1) of all times do not exceed, within the
- * error of a bucket; 0 of an empty one. */
+/* The least time that at least the part `quantile` (0 to 1) of all times do not exceed, or up to a
+ * bucket's width more, never less; 0 of an empty one. */
 double eb_load_histogram_quantile_us(const struct eb_load_histogram *histogram, double quantile);
 /* 0 of an empty one. */
 double eb_load_histogram_mean_us(const struct eb_load_histogram *histogram);

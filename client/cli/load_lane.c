@@ -30,6 +30,7 @@ static bool connect_lane(
         .in_flight_max = lane->slot_count + IN_FLIGHT_SPARE,
         .retries_max = -1,
         .answer_bytes_max = UINT32_MAX,
+        .unpaced = options->is_unpaced,
         .mode = options->is_unary ? EMBAG_MODE_UNARY : EMBAG_MODE_STREAM,
     };
     struct embag_error error;
@@ -185,7 +186,7 @@ static void submit(struct eb_load_slot *slot, uint64_t due_ns)
     uint64_t late_us = (slot->sent_ns - due_ns) / NS_PER_US;
     request.timeout_us = late_us < request.timeout_us ? request.timeout_us - late_us : 1;
     const struct eb_load_outcome refused = {
-        .due_ns = due_ns, .sent_ns = slot->sent_ns, .done_ns = slot->sent_ns, .error = &error};
+        .due_ns = due_ns, .done_ns = slot->sent_ns, .error = &error, .is_unsent = true};
     /* Once this has succeeded, the slot may be another request's already. */
     if (embag_submit(lane->client, &request, &call, NULL, &error) != EMBAG_OK) {
         (void)end_request(slot, &refused, false);
@@ -203,6 +204,7 @@ static void on_done(const struct embag_completion *completion)
         .sent_ns = slot->sent_ns,
         .done_ns = eb_clock_read_ns(),
         .error = &completion->error,
+        .is_unsent = completion->error.status != EMBAG_OK && completion->attempts == 0,
         .answer_bytes = count_bytes(completion->answer),
         .queue_us = completion->answer != NULL ? completion->answer->queue_us : 0,
         .compute_us = completion->answer != NULL ? completion->answer->compute_us : 0,
@@ -223,6 +225,14 @@ bool eb_load_lane_send(struct eb_load_lane *lane, uint64_t due_ns)
         submit(slot, due_ns);
     }
     return slot != NULL;
+}
+
+void eb_load_lane_skip(struct eb_load_lane *lane, uint64_t due_ns)
+{
+    uint64_t now_ns = eb_clock_read_ns();
+    pthread_mutex_lock(&lane->lock);
+    eb_load_stats_add_unsent(&lane->stats, &lane->window, due_ns, now_ns);
+    pthread_mutex_unlock(&lane->lock);
 }
 
 /* Waits for the next slot that becomes free. false: none did. The lock is held. */

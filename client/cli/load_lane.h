@@ -57,6 +57,8 @@ void eb_load_lane_shorten(struct eb_load_lane *lane, uint64_t end_ns);
 
 /* Sends the next request of the pool. false: as many as may be are under way. */
 bool eb_load_lane_send(struct eb_load_lane *lane, uint64_t due_ns);
+/* Counts a request that was due and will not be sent any more. */
+void eb_load_lane_skip(struct eb_load_lane *lane, uint64_t due_ns);
 /* Waits until a request may be sent. false: not before until_ns. */
 bool eb_load_lane_wait(struct eb_load_lane *lane, uint64_t until_ns);
 /* Waits until nothing is under way. false: not before until_ns. */

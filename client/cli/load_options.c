@@ -57,11 +57,17 @@ static const char usage[] =
     "  --svg FILE             where to; " SVG_DEFAULT " unless given\n"
     "  --duration S           seconds that are measured, 10 unless given (a sweep's: each step)\n"
     "  --warmup S             seconds before that, which do not count; 1 unless given\n"
+    "  --unpaced              send each request at once; else the client withholds what would be\n"
+    "                         answered too late, and it counts as unsent: with this the server\n"
+    "                         itself must shed it\n"
     "  --timeout-us N         after which a request has failed; the deadline, else 1000000\n"
     "  --deadline-us N        an answer within N is good; all of them unless given\n"
     "What is told\n"
-    "  --verify               compare each answer with the published values (embag make-model)\n"
+    "  --verify               compare each answer with the published values (embag make-model);\n"
+    "                         of no more different requests than 256 MiB of answers\n"
     "  --json                 one object instead of a report for people\n"
+    "Percentiles and the maximum are of all requests that were due: one without an answer counts\n"
+    "with at least its timeout, or the deadline where that is longer. The mean is of answers.\n"
     "Ctrl-C ends the run and reports what has been measured.\n"
     "Exit status: 0; 1 where all requests failed, an answer was wrong, or the server was not\n"
     "reached; 2 for a usage error.\n";
@@ -82,7 +88,7 @@ struct given {
     uint64_t timeout_us, deadline_us;
     struct eb_flag_integer seed;
     int mode, output_type, priority;
-    bool is_grouped, is_verified, is_json;
+    bool is_grouped, is_unpaced, is_verified, is_json;
 };
 
 #define AT(field) offsetof(struct given, field)
@@ -97,6 +103,7 @@ static const struct eb_flag flags[] = {
     {"distribution", EB_FLAG_TEXT, AT(distribution), 0, 0, NULL},
     {"groups", EB_FLAG_SWITCH, AT(is_grouped), 0, 0, NULL},
     {"priority", EB_FLAG_CHOICE, AT(priority), 0, 0, priorities},
+    {"unpaced", EB_FLAG_SWITCH, AT(is_unpaced), 0, 0, NULL},
     {"output-type", EB_FLAG_CHOICE, AT(output_type), 0, 0, output_types},
     {"requests", EB_FLAG_NUMBER, AT(requests), 1, POOL_MAX, NULL},
     {"seed", EB_FLAG_INTEGER, AT(seed), 0, 0, NULL},
@@ -292,6 +299,7 @@ static void read_rest(const struct given *given, struct eb_load_options *out)
     out->server = given->server;
     out->output_type = output_type_numbers[given->output_type];
     out->is_grouped = given->is_grouped;
+    out->is_unpaced = given->is_unpaced;
     out->priority = given->priority == PRIORITY_BATCH ? EMBAG_BATCH : EMBAG_INTERACTIVE;
     out->is_unary = given->mode == MODE_UNARY;
     out->deadline_us = given->deadline_us;
@@ -316,4 +324,9 @@ enum eb_arguments_outcome eb_load_options_read(
     read_rest(&given, out);
     return read_request(&given, out) && read_speed(&given, out) ? EB_ARGUMENTS_READ
                                                                 : EB_ARGUMENTS_WRONG;
+}
+
+uint64_t eb_load_options_unanswered_us(const struct eb_load_options *options)
+{
+    return options->timeout_us > options->deadline_us ? options->timeout_us : options->deadline_us;
 }

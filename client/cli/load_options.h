@@ -32,6 +32,7 @@ struct eb_load_options {
     bool is_grouped;             /* all tables in one group, else a query each */
     enum embag_priority priority;
     bool is_unary;      /* else on streams */
+    bool is_unpaced;    /* requests are sent however late their answers will be */
     bool is_open;       /* requests are due at `rate`, else `in_flight` at any time */
     uint64_t in_flight; /* of all connections; open: the most that may be */
     double rate;        /* requests per second */
@@ -49,6 +50,9 @@ struct eb_load_options {
     bool is_json;
 };
 
+/* The least that a request without an answer counts with in percentiles: the timeout, or the
+ * deadline where it is longer. */
+uint64_t eb_load_options_unanswered_us(const struct eb_load_options *options);
 /* Reads and checks the arguments, of which the first is the program. What is wrong is said on
  * stderr, with what to do about it; then *out is not to be used. */
 enum eb_arguments_outcome eb_load_options_read(

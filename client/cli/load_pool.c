@@ -1,5 +1,6 @@
 #include "client/cli/load_pool.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,6 +8,9 @@
 #define COUNT_DEFAULT 4096
 #define INDICES_BUDGET (UINT64_C(16) * 1024 * 1024)
 #define QUERIES_BUDGET (UINT64_C(512) * 1024) /* of all requests, some 90 MiB */
+/* Of answers that are kept to be compared: computing them while they are awaited would slow the
+ * load down. */
+#define KEPT_BYTES_MAX (UINT64_C(256) * 1024 * 1024)
 /* What one query may ask for, as the kernels count. */
 #define INDICES_MAX (UINT64_C(1) << 24)
 
@@ -21,8 +25,37 @@ static uint64_t find_least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* How many requests there may be with --verify; always one. */
+static uint64_t find_kept_max(const struct eb_load_pool *pool)
+{
+    if (pool->answer_bytes == 0) {
+        return UINT64_MAX;
+    }
+    uint64_t fitting = KEPT_BYTES_MAX / pool->answer_bytes;
+    return fitting > 0 ? fitting : 1;
+}
+
+static bool choose_count(struct eb_load_pool *pool, const struct eb_load_options *options)
+{
+    uint64_t kept_max = options->is_verified ? find_kept_max(pool) : UINT64_MAX;
+    uint64_t fitting = find_least(
+        INDICES_BUDGET / pool->request_indices, QUERIES_BUDGET / pool->target->table_count);
+    fitting = fitting > 0 ? find_least(fitting, COUNT_DEFAULT) : 1;
+    if (options->pool_count > kept_max) {
+        (void)fprintf(stderr,
+            "embag-load: --verify keeps what every request's answer should be, at most 256 MiB or "
+            "one: give --requests %" PRIu64 " or fewer, or fewer bags\n",
+            kept_max);
+        return false;
+    }
+    pool->count = options->pool_count != 0 ? options->pool_count : find_least(fitting, kept_max);
+    return true;
+}
+
 static bool measure(struct eb_load_pool *pool, const struct eb_load_options *options)
 {
+    const bool is_own = pool->output_type == EMBAG_TYPE_UNSPECIFIED;
+    const size_t value_bytes = embag_type_bytes(is_own ? EMBAG_F32 : pool->output_type);
     for (uint32_t i = 0; i < pool->target->table_count; i++) {
         uint64_t indices = (uint64_t)pool->bag_count * pool->target->tables[i].indices_per_bag;
         if (indices > INDICES_MAX) {
@@ -30,12 +63,10 @@ static bool measure(struct eb_load_pool *pool, const struct eb_load_options *opt
                           "indices per bag");
         }
         pool->request_indices += indices;
+        pool->answer_bytes +=
+            (uint64_t)pool->bag_count * pool->target->tables[i].column_count * value_bytes;
     }
-    uint64_t fitting = find_least(
-        INDICES_BUDGET / pool->request_indices, QUERIES_BUDGET / pool->target->table_count);
-    fitting = fitting > 0 ? find_least(fitting, COUNT_DEFAULT) : 1;
-    pool->count = options->pool_count != 0 ? options->pool_count : fitting;
-    return true;
+    return choose_count(pool, options);
 }
 
 static bool take_memory(struct eb_load_pool *pool)

@@ -1,6 +1,6 @@
 /* The requests of a run, made before it, so that making them costs nothing while it is measured.
  * Thread: immutable once made. Memory: on the heap, within a budget unless their number was given;
- * borrows the target. */
+ * borrows the target. With --verify no more requests than their answers fit a budget. */
 #pragma once
 
 #include "client/cli/load_target.h"
@@ -19,10 +19,11 @@ struct eb_load_pool {
     int64_t *indices;               /* of all requests, one behind the other */
     int64_t *offsets;               /* of all tables: [tables][bag_count] */
     uint64_t request_indices;       /* of one request */
+    uint64_t answer_bytes;          /* values of one answer; f32 where each type is a table's own */
 };
 
-/* Draws the requests. `timeout_us` and all else come from the options. false: no memory, said on
- * stderr. */
+/* Draws the requests. `timeout_us` and all else come from the options. false: no memory, or more
+ * than can be asked or compared; said on stderr. */
 bool eb_load_pool_init(struct eb_load_pool *pool, const struct eb_load_options *options,
     const struct eb_load_target *target);
 void eb_load_pool_deinit(struct eb_load_pool *pool);

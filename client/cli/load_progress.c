@@ -38,12 +38,13 @@ static void show_window(const struct eb_load_progress *progress, uint64_t now_ns
     double seconds = (double)(now_ns - from_ns) / (double)NS_PER_S;
     double answers = (double)(stats->window_answers - progress->last_answers);
     (void)fprintf(stderr,
-        "%.1f of %g s: %.0f/s, p50 %.0f us, p99 %.0f us, %" PRIu64 " errors, %u in flight%s",
+        "%.1f of %g s: %.0f/s, p50 %.0f us, p99 %.0f us, %" PRIu64 " errors, %" PRIu64
+        " unsent, %u in flight%s",
         (double)(now_ns - progress->window.begin_ns) / (double)NS_PER_S,
         (double)(progress->window.end_ns - progress->window.begin_ns) / (double)NS_PER_S,
-        seconds > 0 ? answers / seconds : 0, eb_load_histogram_quantile_us(&stats->latency, 0.5),
-        eb_load_histogram_quantile_us(&stats->latency, 0.99), eb_load_stats_errors(stats), busy,
-        progress->is_terminal ? "\033[K\r" : "\n");
+        seconds > 0 ? answers / seconds : 0, eb_load_stats_quantile_us(stats, 0.5),
+        eb_load_stats_quantile_us(stats, 0.99), eb_load_stats_errors(stats), stats->unsent_count,
+        busy, progress->is_terminal ? "\033[K\r" : "\n");
 }
 
 void eb_load_progress_show(struct eb_load_progress *progress, uint64_t now_ns)

@@ -8,7 +8,7 @@
 
 static double quantile_us(const struct eb_load_result *result, double quantile)
 {
-    return eb_load_histogram_quantile_us(&result->stats.latency, quantile);
+    return eb_load_stats_quantile_us(&result->stats, quantile);
 }
 
 /* Of what all answers together have. */
@@ -19,8 +19,9 @@ static double per_answer(const struct eb_load_stats *stats, uint64_t sum)
 
 static void print_load(FILE *out, const struct eb_load_options *options)
 {
-    (void)fprintf(out, "%s, %s%u connection%s, ", options->is_unary ? "unary" : "stream",
-        options->priority == EMBAG_BATCH ? "batch priority, " : "", options->connection_count,
+    (void)fprintf(out, "%s, %s%s%u connection%s, ", options->is_unary ? "unary" : "stream",
+        options->priority == EMBAG_BATCH ? "batch priority, " : "",
+        options->is_unpaced ? "unpaced, " : "", options->connection_count,
         options->connection_count == 1 ? "" : "s");
     if (options->sweep.step_count > 0) {
         (void)fprintf(
@@ -78,7 +79,9 @@ static void print_troubles(FILE *out, const struct eb_load_result *result)
     const struct eb_load_stats *stats = &result->stats;
     if (stats->unsent_count > 0) {
         (void)fprintf(out,
-            "%" PRIu64 " requests were due and never sent, for want of room within their timeout\n",
+            "%" PRIu64 " requests were due and never sent: there was no room within their timeout "
+            "(--in-flight), or the client withheld what would have been answered too late "
+            "(--unpaced sends it)\n",
             stats->unsent_count);
     }
     print_lateness(out, result);
@@ -112,10 +115,16 @@ void eb_load_report_result(
         eb_load_stats_errors(stats));
     print_errors(out, stats);
     (void)fprintf(out,
-        "latency: mean %.0f us, p50 %.0f, p90 %.0f, p99 %.0f, p99.9 %.0f, max %.0f us\n",
-        eb_load_histogram_mean_us(&stats->latency), quantile_us(result, 0.5),
-        quantile_us(result, 0.9), quantile_us(result, 0.99), quantile_us(result, 0.999),
-        eb_load_histogram_max_us(&stats->latency));
+        "latency of all that was due: p50 %.0f us, p90 %.0f, p99 %.0f, p99.9 %.0f, max %.0f us\n",
+        quantile_us(result, 0.5), quantile_us(result, 0.9), quantile_us(result, 0.99),
+        quantile_us(result, 0.999), quantile_us(result, 1));
+    if (stats->unanswered.count > 0) {
+        (void)fprintf(out, "  %" PRIu64 " without an answer count with %" PRIu64 " us or more\n",
+            stats->unanswered.count, eb_load_options_unanswered_us(subject->options));
+    }
+    (void)fprintf(out, "  of answers alone: mean %.0f us, p99 %.0f\n",
+        eb_load_histogram_mean_us(&stats->latency),
+        eb_load_histogram_quantile_us(&stats->latency, 0.99));
     if (result->rate > 0) {
         (void)fprintf(out, "sent after they were due, which is part of it: p50 %.0f us, p99 %.0f\n",
             eb_load_histogram_quantile_us(&stats->late, 0.5),
@@ -134,10 +143,13 @@ void eb_load_report_result(
     print_troubles(out, result);
 }
 
-void eb_load_report_table_head(FILE *out)
+void eb_load_report_table_head(FILE *out, const struct eb_load_options *options)
 {
+    (void)fprintf(out,
+        "latency of all that was due; without an answer it counts with %" PRIu64 " us or more\n",
+        eb_load_options_unanswered_us(options));
     (void)fprintf(out, "%12s %12s %12s %10s %10s %10s %10s %10s %10s\n", "asked/s", "answers/s",
-        "good/s", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us", "errors");
+        "good/s", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us", "no answer");
 }
 
 void eb_load_report_table_row(FILE *out, const struct eb_load_result *result)
@@ -146,7 +158,7 @@ void eb_load_report_table_row(FILE *out, const struct eb_load_result *result)
     (void)fprintf(out, "%12.1f %12.1f %12.1f %10.0f %10.0f %10.0f %10.0f %10.0f %10" PRIu64 "\n",
         result->rate, eb_load_run_answers_per_s(result), eb_load_run_good_per_s(result),
         quantile_us(result, 0.5), quantile_us(result, 0.9), quantile_us(result, 0.99),
-        quantile_us(result, 0.999), eb_load_histogram_max_us(&stats->latency),
+        quantile_us(result, 0.999), quantile_us(result, 1),
         eb_load_stats_errors(stats) + stats->unsent_count);
 }
 
@@ -166,7 +178,7 @@ json_t *eb_load_report_result_json(const struct eb_load_result *result)
 {
     const struct eb_load_stats *stats = &result->stats;
     return json_pack("{s:f, s:I, s:I, s:f, s:f, s:I, s:o, s:I, s:I, s:I, s:b,"
-                     " s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                     " s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
         "seconds", result->seconds, "requests", (json_int_t)eb_load_stats_requests(stats),
         "answers", (json_int_t)stats->by_status[0], "requests_per_s",
         eb_load_run_answers_per_s(result), "goodput_per_s", eb_load_run_good_per_s(result),
@@ -175,8 +187,9 @@ json_t *eb_load_report_result_json(const struct eb_load_result *result)
         (json_int_t)stats->wrong_count, "interrupted", (int)result->was_interrupted, "mean_us",
         eb_load_histogram_mean_us(&stats->latency), "p50_us", quantile_us(result, 0.5), "p90_us",
         quantile_us(result, 0.9), "p99_us", quantile_us(result, 0.99), "p999_us",
-        quantile_us(result, 0.999), "max_us", eb_load_histogram_max_us(&stats->latency),
-        "late_p99_us", eb_load_histogram_quantile_us(&stats->late, 0.99), "answer_bytes",
+        quantile_us(result, 0.999), "max_us", quantile_us(result, 1), "answered_p99_us",
+        eb_load_histogram_quantile_us(&stats->latency, 0.99), "late_p99_us",
+        eb_load_histogram_quantile_us(&stats->late, 0.99), "answer_bytes",
         per_answer(stats, stats->answer_bytes), "queue_us", per_answer(stats, stats->queue_us),
         "compute_us", per_answer(stats, stats->compute_us));
 }
@@ -191,7 +204,7 @@ static json_t *settings_json(const struct eb_load_subject *subject)
 {
     const struct eb_load_options *options = subject->options;
     return json_pack("{s:s, s:s, s:I, s:o, s:I, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f,"
-                     " s:I, s:I, s:I, s:I, s:b, s:b, s:s}",
+                     " s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:s}",
         "server", options->server, "model", subject->target->model, "version",
         (json_int_t)subject->target->version, "workload",
         text_or_null(options->workload != NULL ? options->workload->name : NULL), "tables",
@@ -203,7 +216,8 @@ static json_t *settings_json(const struct eb_load_subject *subject)
         "duration_s", options->duration_s, "warmup_s", options->warmup_s, "timeout_us",
         (json_int_t)options->timeout_us, "deadline_us", (json_int_t)options->deadline_us, "seed",
         (json_int_t)options->seed, "pool", (json_int_t)subject->pool->count, "verified",
-        (int)options->is_verified, "groups", (int)options->is_grouped, "priority",
+        (int)options->is_verified, "groups", (int)options->is_grouped, "unpaced",
+        (int)options->is_unpaced, "priority",
         options->priority == EMBAG_BATCH ? "batch" : "interactive");
 }
 

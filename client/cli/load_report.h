@@ -20,8 +20,8 @@ void eb_load_report_subject(FILE *out, const struct eb_load_subject *subject);
 void eb_load_report_result(
     FILE *out, const struct eb_load_subject *subject, const struct eb_load_result *result);
 
-/* One run as a line of a table, and the line above the first. */
-void eb_load_report_table_head(FILE *out);
+/* One run as a line of a table, and the lines above the first. */
+void eb_load_report_table_head(FILE *out, const struct eb_load_options *options);
 void eb_load_report_table_row(FILE *out, const struct eb_load_result *result);
 
 /* Settings and figures in one flat object. NULL: no memory. */

@@ -23,7 +23,6 @@ struct course {
     struct eb_load_progress progress;
     unsigned next_lane;
     uint64_t next_tick_ns;
-    uint64_t unsent_count;
     bool was_interrupted;
 };
 
@@ -112,7 +111,7 @@ static bool send_when_due(struct course *course, uint64_t due_ns)
             return false;
         }
         if (has_expired(course, due_ns, now_ns)) {
-            course->unsent_count += due_ns >= course->window.begin_ns;
+            eb_load_lane_skip(&course->run->lanes[lane], due_ns);
             return true;
         }
         if (now_ns < due_ns) {
@@ -125,7 +124,15 @@ static bool send_when_due(struct course *course, uint64_t due_ns)
     }
 }
 
-/* Requests that were due before the end and never sent count as such. */
+/* What was due before the end, though the run has come too late to it, is sent where there is room;
+ * else it counts as never sent. */
+static void send_rest(struct course *course, uint64_t due_ns)
+{
+    if (has_expired(course, due_ns, eb_clock_read_ns()) || !send_next(course, due_ns)) {
+        eb_load_lane_skip(&course->run->lanes[0], due_ns);
+    }
+}
+
 static void run_open(struct course *course, uint64_t start_ns)
 {
     struct eb_load_arrival arrival;
@@ -135,7 +142,7 @@ static void run_open(struct course *course, uint64_t start_ns)
         due_ns = start_ns + eb_load_arrival_next_ns(&arrival);
     }
     while (due_ns < course->window.end_ns) {
-        course->unsent_count += due_ns >= course->window.begin_ns;
+        send_rest(course, due_ns);
         due_ns = start_ns + eb_load_arrival_next_ns(&arrival);
     }
 }
@@ -160,11 +167,11 @@ static void collect(const struct course *course, struct eb_load_result *result)
         .seconds = end_ns > begin_ns ? (double)(end_ns - begin_ns) / (double)NS_PER_S : 0,
         .was_interrupted = course->was_interrupted,
     };
-    result->stats.unsent_count = course->unsent_count;
     for (unsigned i = 0; i < count_lanes(course); i++) {
         unsigned lost = eb_load_lane_report(&course->run->lanes[i], &result->stats);
         result->lost_count += lost;
     }
+    eb_load_stats_add_lost(&result->stats, &course->window, result->lost_count);
 }
 
 void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
@@ -180,6 +187,7 @@ void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
                 .end_ns = begin_ns + (uint64_t)(options->duration_s * (double)NS_PER_S),
                 .deadline_ns =
                     options->deadline_us != 0 ? options->deadline_us * NS_PER_US : UINT64_MAX,
+                .unanswered_ns = eb_load_options_unanswered_us(options) * NS_PER_US,
                 .is_closed = run->rate <= 0,
             },
     };

@@ -1,7 +1,8 @@
 /* One run of a load: warm-up, the measured time, and what is under way at its end.
  * Closed: a number of requests is under way at any time. Open: requests are due at random times,
  * whatever the server does; one that cannot be sent when it is due is sent later, and latency and
- * timeout count from when it was due all the same. One whose timeout has passed is not sent.
+ * timeout count from when it was due all the same. One whose timeout has passed is not sent, nor is
+ * one that the client withholds until then, for its answer would come too late (embag_async.h).
  * Thread: one. Memory: none of its own. */
 #pragma once
 

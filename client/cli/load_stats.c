@@ -10,11 +10,28 @@ static bool is_good(const struct eb_load_window *window, const struct eb_load_ou
     return outcome->done_ns - outcome->due_ns <= window->deadline_ns && !outcome->is_wrong;
 }
 
+/* It counts with how long it was waited for, and no less than the timeout and the deadline. */
+static void add_unanswered(
+    struct eb_load_stats *stats, const struct eb_load_window *window, uint64_t waited_ns)
+{
+    bool is_less = waited_ns < window->unanswered_ns;
+    eb_load_histogram_add(&stats->unanswered, is_less ? window->unanswered_ns : waited_ns);
+}
+
 static void add_due(struct eb_load_stats *stats, const struct eb_load_window *window,
     const struct eb_load_outcome *outcome)
 {
+    if (outcome->error->status != EMBAG_OK) {
+        add_unanswered(stats, window, outcome->done_ns - outcome->due_ns);
+    }
+    if (outcome->is_unsent && outcome->error->status == EMBAG_DEADLINE_EXCEEDED) {
+        stats->unsent_count++;
+        return;
+    }
     stats->by_status[find_code(outcome->error->status)]++;
-    eb_load_histogram_add(&stats->late, outcome->sent_ns - outcome->due_ns);
+    if (!outcome->is_unsent) {
+        eb_load_histogram_add(&stats->late, outcome->sent_ns - outcome->due_ns);
+    }
     if (outcome->error->status != EMBAG_OK) {
         if (stats->first_error.status == EMBAG_OK) {
             stats->first_error = *outcome->error;
@@ -43,9 +60,31 @@ void eb_load_stats_add(struct eb_load_stats *stats, const struct eb_load_window 
     stats->wrong_count += outcome->is_wrong;
 }
 
+void eb_load_stats_add_unsent(struct eb_load_stats *stats, const struct eb_load_window *window,
+    uint64_t due_ns, uint64_t now_ns)
+{
+    const struct embag_error error = {.status = EMBAG_DEADLINE_EXCEEDED};
+    const struct eb_load_outcome outcome = {
+        .due_ns = due_ns,
+        .done_ns = now_ns > due_ns ? now_ns : due_ns,
+        .error = &error,
+        .is_unsent = true,
+    };
+    eb_load_stats_add(stats, window, &outcome);
+}
+
+void eb_load_stats_add_lost(
+    struct eb_load_stats *stats, const struct eb_load_window *window, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        add_unanswered(stats, window, 0);
+    }
+}
+
 void eb_load_stats_merge(struct eb_load_stats *stats, const struct eb_load_stats *other)
 {
     eb_load_histogram_merge(&stats->latency, &other->latency);
+    eb_load_histogram_merge(&stats->unanswered, &other->unanswered);
     eb_load_histogram_merge(&stats->late, &other->late);
     for (unsigned i = 0; i < EB_LOAD_STATUS_COUNT; i++) {
         stats->by_status[i] += other->by_status[i];
@@ -70,6 +109,13 @@ uint64_t eb_load_stats_errors(const struct eb_load_stats *stats)
         sum += stats->by_status[i];
     }
     return sum;
+}
+
+double eb_load_stats_quantile_us(const struct eb_load_stats *stats, double quantile)
+{
+    struct eb_load_histogram all = stats->latency;
+    eb_load_histogram_merge(&all, &stats->unanswered);
+    return eb_load_histogram_quantile_us(&all, quantile);
 }
 
 uint64_t eb_load_stats_requests(const struct eb_load_stats *stats)

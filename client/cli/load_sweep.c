@@ -4,6 +4,7 @@
 #include "client/cli/output.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +47,7 @@ static void note_step(struct sweep *sweep)
     unsigned step = sweep->step_count++;
     sweep->rates[step] = result->rate;
     for (unsigned i = 0; i < EB_LOAD_CHART_LINES; i++) {
-        sweep->latencies_us[i][step] =
-            eb_load_histogram_quantile_us(&result->stats.latency, quantiles[i]);
+        sweep->latencies_us[i][step] = eb_load_stats_quantile_us(&result->stats, quantiles[i]);
     }
     sweep->has_answers = sweep->has_answers || eb_load_stats_has_answers(&result->stats);
     sweep->wrong_count += result->stats.wrong_count;
@@ -94,15 +94,18 @@ static bool draw(const struct sweep *sweep)
     char subtitle[160];
     (void)snprintf(title, sizeof title, "%.80s: latency against rate",
         eb_output_printable(sweep->subject->target->model).bytes);
-    (void)snprintf(subtitle, sizeof subtitle, "%s, %u connection%s, %u bag%s of each of %u tables",
+    (void)snprintf(subtitle, sizeof subtitle,
+        "%s, %u connection%s, %u bag%s of each of %u tables; without an answer: %" PRIu64
+        " us or more",
         options->is_unary ? "unary" : "stream", options->connection_count,
         options->connection_count == 1 ? "" : "s", options->bag_count,
-        options->bag_count == 1 ? "" : "s", sweep->subject->target->table_count);
+        options->bag_count == 1 ? "" : "s", sweep->subject->target->table_count,
+        eb_load_options_unanswered_us(options));
     const struct eb_load_chart chart = {
         .title = title,
         .subtitle = subtitle,
         .x_label = "requests per second",
-        .y_label = "latency, microseconds",
+        .y_label = "latency of all that was due, microseconds",
         .names = {"p50", "p99", "p99.9"},
         .point_count = sweep->step_count,
         .x = sweep->rates,
@@ -185,7 +188,7 @@ int eb_load_sweep_run(const struct eb_load_run *run, const struct eb_load_subjec
     sweep->subject = subject;
     sweep->steps = json_array();
     if (!subject->options->is_json) {
-        eb_load_report_table_head(stdout);
+        eb_load_report_table_head(stdout, subject->options);
     }
     run_steps(sweep, run);
     int status = conclude(sweep);

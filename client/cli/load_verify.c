@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_BYTES_MAX (UINT64_C(256) * 1024 * 1024)
-
 static enum eb_type find_output_type(const struct eb_load_pool *pool)
 {
     return pool->output_type == EMBAG_TYPE_UNSPECIFIED ? EB_F32 : (enum eb_type)pool->output_type;
@@ -152,12 +150,12 @@ static bool compute_answer(
 
 static bool keep_answers(struct eb_load_verify *verify)
 {
-    verify->scratch = malloc(verify->answer_bytes);
-    verify->kept = malloc(verify->kept_count * verify->answer_bytes + 1);
+    const struct eb_load_pool *pool = verify->pool;
+    verify->scratch = malloc(pool->answer_bytes);
+    verify->kept = malloc(pool->count * pool->answer_bytes);
     bool is_done = verify->scratch != NULL && verify->kept != NULL;
-    for (uint64_t i = 0; i < verify->kept_count && is_done; i++) {
-        is_done = compute_answer(
-            verify->pool, i, verify->version, verify->kept + i * verify->answer_bytes);
+    for (uint64_t i = 0; i < pool->count && is_done; i++) {
+        is_done = compute_answer(pool, i, verify->version, verify->kept + i * pool->answer_bytes);
     }
     return is_done;
 }
@@ -165,11 +163,6 @@ static bool keep_answers(struct eb_load_verify *verify)
 bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_pool *pool)
 {
     *verify = (struct eb_load_verify){.pool = pool, .version = pool->target->version};
-    for (uint32_t i = 0; i < pool->target->table_count; i++) {
-        verify->answer_bytes += table_row_bytes(pool, i) * pool->bag_count;
-    }
-    uint64_t fitting = KEPT_BYTES_MAX / verify->answer_bytes;
-    verify->kept_count = pool->count < fitting ? pool->count : fitting;
     int rc = pthread_mutex_init(&verify->lock, NULL);
     assert(rc == 0);
     if (!keep_answers(verify)) {
@@ -214,8 +207,8 @@ static bool equals(
 bool eb_load_verify_answer(
     struct eb_load_verify *verify, uint64_t position, const struct embag_answer *answer)
 {
-    if (position < verify->kept_count && answer->version == verify->version) {
-        return equals(verify, answer, verify->kept + position * verify->answer_bytes);
+    if (answer->version == verify->version) {
+        return equals(verify, answer, verify->kept + position * verify->pool->answer_bytes);
     }
     pthread_mutex_lock(&verify->lock);
     bool is_right = compute_answer(verify->pool, position, answer->version, verify->scratch) &&

@@ -1,7 +1,8 @@
 /* Whether answers are right, to the bit: the rows of a request are made from the published hash
  * (client/cli/workload.h) and pooled by the reference of the kernels.
- * Thread: any number may compare answers at once. Memory: what a version's answers should be is
- * computed once per request and kept, within a budget; else it is computed again each time. */
+ * Thread: any number may compare answers at once. Memory: what the answers of the version should be
+ * that is served is computed once per request and kept; the pool has no more requests than that
+ * allows. Of another version it is computed again each time, by one at a time. */
 #pragma once
 
 #include "client/cli/load_pool.h"
@@ -12,11 +13,9 @@
 struct eb_load_verify {
     const struct eb_load_pool *pool; /* NULL: it was not initialised */
     uint64_t version;                /* whose answers are kept */
-    uint64_t answer_bytes;           /* values of one answer */
-    uint64_t kept_count;             /* of requests, from the first */
-    uint8_t *kept;                   /* [kept_count][answer_bytes] */
-    pthread_mutex_t lock;            /* of the scratch, for what is not kept */
-    uint8_t *scratch;                /* [answer_bytes] */
+    uint8_t *kept;                   /* [pool->count][pool->answer_bytes] */
+    pthread_mutex_t lock;            /* of the scratch, for another version's */
+    uint8_t *scratch;                /* [pool->answer_bytes] */
 };
 
 /* Computes the answers of the version that is being served. false: no memory, said on stderr. */

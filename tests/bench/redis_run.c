@@ -163,7 +163,7 @@ static bool send_all(struct course *course, uint64_t now_ns)
             draw_due(course);
         }
         if (now_ns > due_ns + find_timeout_ns(course)) {
-            course->result->stats.unsent_count += due_ns >= course->window.begin_ns;
+            eb_load_stats_add_unsent(&course->result->stats, &course->window, due_ns, now_ns);
         } else if (!send_one(course, due_ns, now_ns)) {
             return false;
         }
@@ -323,9 +323,10 @@ static void go(struct course *course)
         now_ns = eb_clock_read_ns();
     }
     course->result->lost_count = course->busy_count;
+    eb_load_stats_add_lost(&course->result->stats, &course->window, course->busy_count);
     /* What was due and never sent. */
     while (!course->window.is_closed && course->due_ns < course->window.end_ns) {
-        course->result->stats.unsent_count += course->due_ns >= course->window.begin_ns;
+        eb_load_stats_add_unsent(&course->result->stats, &course->window, course->due_ns, now_ns);
         draw_due(course);
     }
 }
@@ -340,6 +341,7 @@ bool eb_redis_run(const struct eb_redis_run *run, struct eb_load_result *result)
         course.window.begin_ns = course.start_ns;
         course.window.end_ns = course.start_ns + (uint64_t)(run->duration_s * NS_PER_S);
         course.window.deadline_ns = UINT64_MAX;
+        course.window.unanswered_ns = find_timeout_ns(&course);
         course.window.is_closed = !options->is_open;
         if (options->is_open) {
             eb_load_arrival_init(&course.arrival, options->rate, options->seed);

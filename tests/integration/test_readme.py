@@ -12,17 +12,18 @@ from embagd_process import Repository
 from served import OwnServerTest
 
 SECTION = 'A lookup in ten lines'
+LOAD_SECTION = 'Putting load on a server'
 ADDRESS = '127.0.0.1:8600'
 FIRST_BAG = -2.1, -2.4  # of the specification's table: rows 0 and 2
 
 
-def readme_section():
-    """The text under the heading, up to the next one of its level."""
+def readme_section(heading):
+    """The text under it, up to the next one of its level."""
     with open(os.path.join(served.SOURCE, 'README.md'), encoding='utf-8') as file:
         text = file.read()
-    found = re.search(r'^(#+) %s$(.*?)(?=^#{1,2} |\Z)' % SECTION, text, re.M | re.S)
+    found = re.search(r'^(#+) %s$(.*?)(?=^#{1,2} |\Z)' % heading, text, re.M | re.S)
     if not found:
-        raise AssertionError('README.md has no section "%s"' % SECTION)
+        raise AssertionError('README.md has no section "%s"' % heading)
     return found.group(2)
 
 
@@ -31,12 +32,46 @@ def blocks(section, language):
     return re.findall(r'^```%s\n(.*?)^```' % language, section, re.M | re.S)
 
 
+def quickstart_programs():
+    """Names of the files that the quickstart's build makes."""
+    with open(os.path.join(served.SOURCE, 'deploy', 'quickstart.sh'), encoding='utf-8') as file:
+        targets = re.search(r'cmake --build "\$build" --target (.+)$', file.read(), re.M)
+    names = set(targets.group(1).split())
+    for target in tuple(names):
+        # A target whose file has another name is a phony one with that file as its input.
+        query = subprocess.run(['ninja', '-C', served.BUILD, '-t', 'query', target], check=True,
+                               capture_output=True, text=True, timeout=60)
+        names.update(re.findall(r'^ {4}([\w-]+)$', query.stdout, re.M))
+    return names
+
+
+class LoadSection(unittest.TestCase):
+    """Who has run the quickstart, which is all that comes before, can follow it."""
+
+    def test_names_programs_that_the_quickstart_has_built(self):
+        programs = re.findall(r'^ +build/release/([\w-]+) ', readme_section(LOAD_SECTION), re.M)
+        self.assertTrue(programs)
+        self.assertIn('deploy/quickstart.sh', readme_section('Two commands'))
+        self.assertLessEqual(set(programs), quickstart_programs())
+
+    def test_gives_flags_that_the_programs_know(self):
+        section = readme_section(LOAD_SECTION)
+        for line in re.findall(r'^ +build/release/([\w-]+ .*)$', section, re.M):
+            program, *words = shlex.split(line)
+            path = os.path.join(served.BUILD, program)
+            told = subprocess.run([path, '--help'], check=True, capture_output=True, text=True,
+                                  timeout=60).stdout
+            for word in words:
+                if word.startswith('--'):
+                    self.assertIn('  %s ' % word, told)
+
+
 class Readme(OwnServerTest):
     """Against a server of its own, at whatever port it got."""
 
     def setUp(self):
         super().setUp()
-        self.section = readme_section()
+        self.section = readme_section(SECTION)
         self.server = self.serve()
         self.folder = Repository()
         self.addCleanup(self.folder.remove)

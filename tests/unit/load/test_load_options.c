@@ -32,6 +32,7 @@ static void has_defaults_for_all_but_what_is_asked(void **state)
     assert_int_equal(options.distribution.law, EB_SAMPLER_UNIFORM);
     assert_false(options.is_unary || options.is_open || options.is_json || options.is_verified);
     assert_false(options.is_grouped);
+    assert_false(options.is_unpaced);
     assert_int_equal(options.priority, EMBAG_INTERACTIVE);
     assert_true(options.duration_s == 10 && options.warmup_s == 1);
 }
@@ -64,8 +65,10 @@ static void reads_what_the_user_says(void **state)
 static void reads_how_tables_are_asked_for(void **state)
 {
     (void)state;
-    struct eb_load_options options = read("--workload wide-856 --groups --priority batch");
+    struct eb_load_options options =
+        read("--workload wide-856 --groups --priority batch --unpaced");
     assert_true(options.is_grouped);
+    assert_true(options.is_unpaced);
     assert_int_equal(options.priority, EMBAG_BATCH);
     assert_int_equal(options.workload->table_count, 856);
     assert_int_equal(read("--tables a --priority interactive").priority, EMBAG_INTERACTIVE);

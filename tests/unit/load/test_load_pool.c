@@ -134,6 +134,39 @@ static void keeps_to_its_memory_with_many_tables(void **state)
     eb_load_target_deinit(&target);
 }
 
+/* Answers of 256 KiB, of which 1024 can be kept. */
+static void takes_no_more_requests_than_answers_can_be_kept_to_compare(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words;
+        uint64_t count; /* 0: refused */
+    } cases[] = {
+        {"--tables a --bags 16", 4096},
+        {"--tables a --bags 16 --verify", 1024},
+        {"--tables a --bags 16 --verify --output-type f16", 2048},
+        {"--tables a --bags 16 --verify --requests 1024", 1024},
+        {"--tables a --bags 16 --verify --requests 1025", 0},
+        {"--tables a --bags 16 --requests 1025", 1025},
+        /* However large, one always can. */
+        {"--tables a --bags 100000 --verify --requests 1", 1},
+        {"--tables a --bags 100000 --verify", 1},
+        {"--tables a --bags 100000 --verify --requests 2", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct eb_load_options options;
+        struct eb_load_target target;
+        struct eb_load_pool pool;
+        assert_int_equal(load_fixture_read(&options, cases[i].words), EB_ARGUMENTS_READ);
+        assert_true(eb_load_target_init(&target, &options, load_fixture_models()));
+        target.tables[0].column_count = 4096;
+        assert_int_equal(eb_load_pool_init(&pool, &options, &target), cases[i].count > 0);
+        assert_int_equal(pool.count, cases[i].count);
+        eb_load_pool_deinit(&pool);
+        eb_load_target_deinit(&target);
+    }
+}
+
 static void refuses_what_the_server_lacks(void **state)
 {
     (void)state;
@@ -170,6 +203,7 @@ int main(void)
         cmocka_unit_test(draws_other_rows_for_each_request_and_seed),
         cmocka_unit_test(keeps_to_its_memory_unless_told),
         cmocka_unit_test(keeps_to_its_memory_with_many_tables),
+        cmocka_unit_test(takes_no_more_requests_than_answers_can_be_kept_to_compare),
         cmocka_unit_test(refuses_what_the_server_lacks),
         cmocka_unit_test(refuses_queries_that_no_server_takes),
     };

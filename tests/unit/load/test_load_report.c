@@ -34,6 +34,7 @@ static struct told *make(const char *words)
     }
     stats->by_status[0] = 10;
     stats->by_status[EMBAG_UNAVAILABLE] = 1;
+    eb_load_histogram_add(&stats->unanswered, 1000000000);
     stats->answer_bytes = 480;
     stats->queue_us = 1250;
     stats->compute_us = 30;
@@ -70,9 +71,11 @@ static void gives_figures_and_settings_as_json(void **state)
     assert_true(number(object, "errors") == 1);
     assert_true(number(object, "requests") == 11);
     assert_true(number(object, "answers") == 10);
-    assert_in_range((unsigned)number(object, "p50_us"), 4950, 5050);
-    assert_in_range((unsigned)number(object, "p99_us"), 9900, 10000);
-    assert_true(number(object, "max_us") == 10000);
+    assert_in_range((unsigned)number(object, "p50_us"), 6000, 6060);
+    assert_true(number(object, "p99_us") == 1000000);
+    assert_true(number(object, "max_us") == 1000000);
+    assert_true(number(object, "mean_us") == 5500);
+    assert_true(number(object, "answered_p99_us") == 10000);
     assert_true(number(object, "answer_bytes") == 48);
     assert_true(number(object, "queue_us") == 125);
     assert_true(number(object, "compute_us") == 3);
@@ -114,6 +117,10 @@ static void tells_people_what_was_measured(void **state)
     assert_contains(text, "closed load, 3 in flight");
     assert_contains(text, "4.0 answers/s in 2.00 s; 11 requests, 1 errors");
     assert_contains(text, "UNAVAILABLE: 1");
+    assert_contains(text, "latency of all that was due: p50 60");
+    assert_contains(text, "p99 1000000, p99.9 1000000, max 1000000 us");
+    assert_contains(text, "1 without an answer count with 1000000 us or more");
+    assert_contains(text, "of answers alone: mean 5500 us, p99 10000");
     assert_contains(text, "the first: gone \\x1b[m");
     assert_contains(text, "48 bytes of values per answer");
     assert_contains(text, "at the server, mean: 125 us before pooling, 3 us pooling");
@@ -126,18 +133,21 @@ static void tells_people_what_was_measured(void **state)
 static void tells_how_tables_were_asked_for(void **state)
 {
     (void)state;
-    static const char *const words[] = {"--tables a,b", "--tables a,b --groups --priority batch"};
+    static const char *const words[] = {
+        "--tables a,b", "--tables a,b --groups --priority batch --unpaced"};
     for (unsigned i = 0; i < 2; i++) {
         struct told *told = make(words[i]);
         json_t *object = eb_load_report_json(&told->subject, &told->result);
         assert_non_null(object);
         assert_int_equal(json_is_true(json_object_get(object, "groups")), i);
+        assert_int_equal(json_is_true(json_object_get(object, "unpaced")), i);
         assert_string_equal(json_string_value(json_object_get(object, "priority")),
             i == 0 ? "interactive" : "batch");
         json_decref(object);
         char *text = print(told);
         assert_contains(text, i == 0 ? "2 tables, 1 bag" : "2 tables as one group, 1 bag");
-        assert_contains(text, i == 0 ? "stream, 1 conn" : "stream, batch priority, 1 conn");
+        assert_contains(
+            text, i == 0 ? "stream, 1 conn" : "stream, batch priority, unpaced, 1 conn");
         free(text);
         drop(told);
     }
@@ -153,6 +163,7 @@ static void tells_people_what_went_wrong(void **state)
     char *text = print(told);
     assert_contains(text, "3 answers were WRONG");
     assert_contains(text, "6 requests were due and never sent");
+    assert_contains(text, "withheld");
     assert_contains(text, "interrupted");
     assert_contains(text, "within 7 us: 2.0 answers/s");
     free(text);

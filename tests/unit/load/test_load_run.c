@@ -24,6 +24,9 @@ static struct {
     uint64_t stall_from_ms, stall_until_ms; /* answers nothing */
     uint64_t fail_until_ms;                 /* fails at once */
     bool refuses;                           /* takes nothing */
+    uint32_t attempts;                      /* at what times out; 0: it was withheld */
+    bool times_out;                         /* all of it */
+    bool is_unpaced;                        /* as it was opened */
     uint64_t start_ns;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -62,7 +65,10 @@ static void answer(const struct embag_call *call)
     }
     if (now_ms() < fake.fail_until_ms) {
         completion.error.status = EMBAG_UNAVAILABLE;
+    } else if (fake.times_out) {
+        completion.error.status = EMBAG_DEADLINE_EXCEEDED;
     }
+    completion.attempts = fake.times_out ? fake.attempts : 1;
     call->on_done(&completion);
 }
 
@@ -91,8 +97,8 @@ enum embag_status __wrap_embag_open(const char *address, const struct embag_opti
 {
     static char place;
     (void)address;
-    (void)options;
     (void)error;
+    fake.is_unpaced = options->unpaced;
     *client = (struct embag_client *)(void *)&place;
     return EMBAG_OK;
 }
@@ -168,7 +174,7 @@ static struct eb_load_result *run(const char *words)
 
 static double quantile_ms(const struct eb_load_result *result, double quantile)
 {
-    return eb_load_histogram_quantile_us(&result->stats.latency, quantile) / 1000;
+    return eb_load_stats_quantile_us(&result->stats, quantile) / 1000;
 }
 
 static void keeps_so_many_in_flight_when_closed(void **state)
@@ -232,9 +238,46 @@ static void sends_nothing_whose_time_is_over(void **state)
         run("--tables a --rate 1000 --duration 0.4 --warmup 0 --in-flight 1 --timeout-us 50000");
     /* All that was due in the first 200 ms but the first. */
     assert_true(result->stats.unsent_count > 100);
+    /* A quarter and more of all had no answer. */
+    assert_true(quantile_ms(result, 0.8) >= 50);
     assert_true(fake.timeout_us_max <= 50000);
     assert_true(fake.timeout_us_min < 50000);
     free(result);
+}
+
+/* What the client withheld until its time was over has never left: the server has no part in it. */
+static void tells_what_was_withheld_from_what_was_not_answered(void **state)
+{
+    (void)state;
+    for (uint32_t attempts = 0; attempts < 2; attempts++) {
+        (void)setup(NULL);
+        fake.times_out = true;
+        fake.attempts = attempts;
+        struct eb_load_result *result = run("--tables a --rate 1000 --duration 0.1 --warmup 0");
+        const struct eb_load_stats *stats = &result->stats;
+        uint64_t count = eb_load_stats_requests(stats);
+        assert_true(count > 0);
+        assert_int_equal(stats->unsent_count, attempts == 0 ? count : 0);
+        assert_int_equal(eb_load_stats_errors(stats), attempts == 0 ? 0 : count);
+        assert_int_equal(stats->by_status[EMBAG_DEADLINE_EXCEEDED], attempts == 0 ? 0 : count);
+        assert_int_equal(stats->late.count, attempts == 0 ? 0 : count);
+        assert_int_equal(stats->unanswered.count, count);
+        /* The default timeout is a second. */
+        assert_true(quantile_ms(result, 0.01) >= 1000);
+        free(result);
+    }
+}
+
+static void lets_the_client_withhold_requests_unless_told_otherwise(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "--tables a --duration 0.01 --warmup 0", "--tables a --duration 0.01 --warmup 0 --unpaced"};
+    for (unsigned i = 0; i < 2; i++) {
+        (void)setup(NULL);
+        free(run(words[i]));
+        assert_int_equal(fake.is_unpaced, i);
+    }
 }
 
 static void waits_between_failures_when_closed(void **state)
@@ -247,6 +290,7 @@ static void waits_between_failures_when_closed(void **state)
         struct eb_load_result *result = run("--tables a --in-flight 2 --duration 0.2 --warmup 0");
         assert_int_equal(result->stats.by_status[0], 0);
         assert_true(eb_load_stats_errors(&result->stats) > 0);
+        assert_int_equal(result->stats.unsent_count, 0);
         /* Two every 10 ms. */
         assert_in_range(fake.submitted, 2, 2 * 23);
         free(result);
@@ -276,6 +320,8 @@ int main(void)
         cmocka_unit_test_setup(charges_a_stall_to_all_that_were_due_in_it, setup),
         cmocka_unit_test_setup(counts_what_was_due_and_never_sent, setup),
         cmocka_unit_test_setup(sends_nothing_whose_time_is_over, setup),
+        cmocka_unit_test_setup(tells_what_was_withheld_from_what_was_not_answered, setup),
+        cmocka_unit_test_setup(lets_the_client_withhold_requests_unless_told_otherwise, setup),
         cmocka_unit_test_setup(waits_between_failures_when_closed, setup),
         cmocka_unit_test_setup(forgets_what_was_due_in_the_warmup, setup),
     };

@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-static const struct eb_load_window window = {.begin_ns = 1000, .end_ns = 2000, .deadline_ns = 500};
+static const struct eb_load_window window = {
+    .begin_ns = 1000, .end_ns = 2000, .deadline_ns = 500, .unanswered_ns = 600};
 
 static struct eb_load_stats *make(void)
 {
@@ -85,6 +86,39 @@ static void counts_errors_by_code_and_keeps_the_first(void **state)
     free(stats);
 }
 
+/* 97 answers in time, one of each that had none: what is slow or never comes must show. */
+static void lets_no_request_without_an_answer_out_of_the_percentiles(void **state)
+{
+    (void)state;
+    struct eb_load_stats *stats = make();
+    for (unsigned i = 0; i < 97; i++) {
+        add(stats, 1000, 1100, EMBAG_OK);
+    }
+    add(stats, 1000, 1001, EMBAG_RESOURCE_EXHAUSTED);
+    eb_load_stats_add_unsent(stats, &window, 1000, 1000);
+    eb_load_stats_add_lost(stats, &window, 1);
+    assert_true(eb_load_stats_quantile_us(stats, 0.97) < 0.2);
+    assert_true(eb_load_stats_quantile_us(stats, 0.98) >= 0.6);
+    assert_true(eb_load_stats_quantile_us(stats, 1) == 0.6);
+    assert_int_equal(stats->unsent_count, 1);
+    assert_int_equal(stats->latency.count, 97);
+    /* One that was waited for longer counts with that. */
+    add(stats, 1000, 1900, EMBAG_DEADLINE_EXCEEDED);
+    assert_true(eb_load_stats_quantile_us(stats, 1) == 0.9);
+    free(stats);
+}
+
+static void counts_no_unsent_request_beyond_the_window(void **state)
+{
+    (void)state;
+    struct eb_load_stats *stats = make();
+    eb_load_stats_add_unsent(stats, &window, 999, 1500);
+    eb_load_stats_add_unsent(stats, &window, 2000, 2500);
+    assert_int_equal(stats->unsent_count, 0);
+    assert_int_equal(stats->unanswered.count, 0);
+    free(stats);
+}
+
 static void takes_no_wrong_answer_for_a_good_one(void **state)
 {
     (void)state;
@@ -113,6 +147,7 @@ static void merges_all_counts(void **state)
     assert_int_equal(one->by_status[EMBAG_INTERNAL], 1);
     assert_int_equal(one->latency.count, 2);
     assert_int_equal(one->late.count, 3);
+    assert_int_equal(one->unanswered.count, 1);
     assert_int_equal(one->unsent_count, 3);
     assert_int_equal(one->wrong_count, 2);
     assert_int_equal(one->good_count, 2);
@@ -132,6 +167,8 @@ int main(void)
         cmocka_unit_test(counts_what_was_due_in_the_window),
         cmocka_unit_test(finds_good_what_came_within_the_deadline),
         cmocka_unit_test(counts_errors_by_code_and_keeps_the_first),
+        cmocka_unit_test(lets_no_request_without_an_answer_out_of_the_percentiles),
+        cmocka_unit_test(counts_no_unsent_request_beyond_the_window),
         cmocka_unit_test(takes_no_wrong_answer_for_a_good_one),
         cmocka_unit_test(merges_all_counts),
     };
