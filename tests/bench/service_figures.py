@@ -338,7 +338,8 @@ class Figures:
         else:
             end(other)
         return {'alone_us': alone['p99_us'], 'beside_us': beside['p99_us'],
-                'ratio': beside['p99_us'] / alone['p99_us'], 'errors': beside['errors']}
+                'ratio': beside['p99_us'] / alone['p99_us'],
+                'errors': beside['errors'] + beside['unsent']}
 
 
 def small_lookup():

@@ -170,8 +170,9 @@ class Bench:
             self.start_load(server.address, [*whole, str(seconds)]))
         seconds = time.monotonic() - begun
         cpu_ns = server.cpu_ns() - before
-        if report['errors'] or not report['answers']:
-            fail('requests failed: %s' % report['errors_by_code'])
+        if report['errors'] or report['unsent'] or not report['answers']:
+            fail('requests failed: %s; %d were not sent'
+                 % (report['errors_by_code'], report['unsent']))
         report['cpu_us'] = cpu_ns / 1e3 / report['answers']
         report['busy'] = cpu_ns / 1e9 / max(seconds, report['seconds'])
         return report
