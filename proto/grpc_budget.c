@@ -4,6 +4,8 @@
  * a second for ever. */
 #define NOISE_MAX 1000u
 #define NOISE_REFILL_MS 100u
+/* A client that hedges cancels one call of each pair that it begins, and never stops. */
+#define RESETS_PER_MS 1u
 
 void eb_grpc_budget_init(struct eb_grpc_budget *budget, uint32_t resets_max)
 {
@@ -11,11 +13,22 @@ void eb_grpc_budget_init(struct eb_grpc_budget *budget, uint32_t resets_max)
         .resets_max = resets_max, .resets_left = resets_max, .noise_left = NOISE_MAX};
 }
 
+static void refill_resets(struct eb_grpc_budget *budget, uint64_t now_ms)
+{
+    uint64_t passed_ms = now_ms - budget->resets_ms;
+    uint64_t room = budget->resets_max - budget->resets_left;
+    budget->resets_ms = now_ms;
+    budget->resets_left +=
+        (uint32_t)(passed_ms < room / RESETS_PER_MS ? passed_ms * RESETS_PER_MS : room);
+}
+
 void eb_grpc_budget_refill(struct eb_grpc_budget *budget, uint64_t now_ms)
 {
     if (budget->noise_ms == 0) {
         budget->noise_ms = now_ms;
+        budget->resets_ms = now_ms;
     }
+    refill_resets(budget, now_ms);
     uint64_t steps = (now_ms - budget->noise_ms) / NOISE_REFILL_MS;
     uint64_t room = NOISE_MAX - budget->noise_left;
     budget->noise_ms += steps * NOISE_REFILL_MS;

@@ -10,9 +10,11 @@ struct eb_grpc_budget {
     uint32_t resets_max;
     uint32_t resets_left;
     uint32_t noise_left;
-    uint64_t noise_ms; /* up to when noise_left is refilled; 0: no clock seen yet */
+    uint64_t noise_ms;  /* up to when noise_left is refilled; 0: no clock seen yet */
+    uint64_t resets_ms; /* up to when resets_left is */
 };
 
+/* A burst of so many resets passes, and a thousand a second for ever. */
 void eb_grpc_budget_init(struct eb_grpc_budget *budget, uint32_t resets_max);
 /* Lets time pass, on any steady clock. */
 void eb_grpc_budget_refill(struct eb_grpc_budget *budget, uint64_t now_ms);

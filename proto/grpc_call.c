@@ -35,6 +35,7 @@ struct eb_grpc_piece {
     size_t capacity;
     size_t first; /* of the bytes that are left */
     size_t end;
+    uint64_t filled_ms; /* when bytes were added last */
     uint8_t room[];
 };
 
@@ -210,6 +211,13 @@ static void submit_trailers_only(struct eb_grpc_call *call, const char *text)
                                 trailers.fields, trailers.count, NULL));
 }
 
+static struct eb_outgoing *ask_handler(void *owner, struct eb_outgoing *message)
+{
+    struct eb_grpc_call *call = owner;
+    const struct eb_grpc_connection *connection = call->connection;
+    return connection->handler->on_turn(connection->context, call, message);
+}
+
 /* Gives nghttp2 the number of bytes that may leave now; on_send_data moves them. Submits the
  * trailers with the last ones. */
 static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
@@ -219,6 +227,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *roo
     (void)context;
     struct eb_grpc_output *output = source->ptr;
     struct eb_grpc_call *call = output->owner;
+    eb_grpc_output_judge(output, room_bytes, ask_handler);
     size_t count = output->bytes < room_bytes ? output->bytes : room_bytes;
     if (count < output->bytes || !call->finished) {
         output->deferred = count == 0;
@@ -284,6 +293,14 @@ void eb_grpc_call_finish(
     wake(call);
 }
 
+void eb_grpc_call_restate(struct eb_grpc_call *call, enum eb_status status, const char *text)
+{
+    assert(call->finished && !call->trailers_sent);
+    call->status = status;
+    free(call->text);
+    call->text = text ? strdup(text) : NULL;
+}
+
 void eb_grpc_call_pause(struct eb_grpc_call *call)
 {
     call->paused = true;
@@ -342,23 +359,31 @@ static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)
     eb_grpc_call_finish(call, status, text, 0);
 }
 
+/* Reads these bytes, which came at that time, until one message is delivered or there are no more.
+ * Returns how many bytes were used. */
+static size_t read_one(
+    struct eb_grpc_call *call, const uint8_t *bytes, size_t count, uint64_t arrived_ms)
+{
+    const struct eb_grpc_connection *connection = call->connection;
+    struct eb_grpc_message message;
+    enum eb_grpc_read read = eb_grpc_message_read(&call->reader, bytes, &count, &message);
+    if (read == EB_GRPC_READ_MESSAGE) {
+        credit(call, EB_GRPC_PREFIX_BYTES + message.size);
+        message.arrived_ms = arrived_ms;
+        connection->handler->on_message(connection->context, call, message);
+    } else if (read != EB_GRPC_READ_MORE) {
+        refuse_message(call, read);
+    }
+    return count;
+}
+
 /* Delivers the messages that these bytes complete, until the call is paused or finished. Returns
  * how many bytes were used. */
 static size_t parse(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
-    struct eb_grpc_connection *connection = call->connection;
     size_t used = 0;
     while (used < count && !call->paused && !call->finished) {
-        struct eb_grpc_message message;
-        size_t step = count - used;
-        enum eb_grpc_read read = eb_grpc_message_read(&call->reader, bytes + used, &step, &message);
-        used += step;
-        if (read == EB_GRPC_READ_MESSAGE) {
-            credit(call, EB_GRPC_PREFIX_BYTES + message.size);
-            connection->handler->on_message(connection->context, call, message);
-        } else if (read != EB_GRPC_READ_MORE) {
-            refuse_message(call, read);
-        }
+        used += read_one(call, bytes + used, count - used, call->progress_ms);
     }
     return used;
 }
@@ -400,6 +425,7 @@ static bool keep(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
         struct eb_grpc_piece *tail = backlog->tail;
         memcpy(tail->room + tail->end, bytes, step);
         tail->end += step;
+        tail->filled_ms = call->connection->now_ms;
         bytes += step;
         count -= step;
     }
@@ -440,24 +466,32 @@ void eb_grpc_call_end(struct eb_grpc_call *call)
     deliver_end(call);
 }
 
-void eb_grpc_call_advance(struct eb_grpc_call *call)
+static bool can_advance(const struct eb_grpc_call *call)
 {
-    while (call->backlog.head && !call->paused && !call->finished) {
-        /* Taken away for as long as it is read: a handler may finish the call in between. */
-        struct eb_grpc_piece *piece = pop_piece(&call->backlog);
-        piece->first += parse(call, piece->room + piece->first, piece->end - piece->first);
-        if (piece->first == piece->end || call->finished) {
-            give_piece(call, piece);
-            continue;
-        }
-        piece->next = call->backlog.head;
-        call->backlog.head = piece;
-        call->backlog.tail = call->backlog.tail ? call->backlog.tail : piece;
-    }
-    deliver_end(call);
+    return call->backlog.head && !call->paused && !call->finished;
 }
 
-bool eb_grpc_call_is_partial(const struct eb_grpc_call *call)
+bool eb_grpc_call_advance(struct eb_grpc_call *call)
+{
+    if (can_advance(call)) {
+        /* Taken away for as long as it is read: a handler may finish the call in between. */
+        struct eb_grpc_piece *piece = pop_piece(&call->backlog);
+        piece->first +=
+            read_one(call, piece->room + piece->first, piece->end - piece->first, piece->filled_ms);
+        if (piece->first == piece->end || call->finished) {
+            give_piece(call, piece);
+        } else {
+            piece->next = call->backlog.head;
+            call->backlog.head = piece;
+            call->backlog.tail = call->backlog.tail ? call->backlog.tail : piece;
+        }
+    }
+    deliver_end(call);
+    return can_advance(call);
+}
+
+/* Whether the call holds receive window for a message that is not complete, and only for that. */
+static bool is_partial(const struct eb_grpc_call *call)
 {
     return call->held_bytes > 0 && !call->backlog.head;
 }
@@ -476,10 +510,30 @@ static bool is_answer_stalled(struct eb_grpc_call *call)
            connection->now_ms - call->sent_ms >= connection->limits->answer_stall_ms_max;
 }
 
-void eb_grpc_call_tick(struct eb_grpc_call *call)
+static bool is_window_full(const struct eb_grpc_connection *connection)
+{
+    nghttp2_session *session = connection->session;
+    return nghttp2_session_get_effective_recv_data_length(session) >=
+           nghttp2_session_get_effective_local_window_size(session);
+}
+
+static bool has_backlog(const struct eb_grpc_connection *connection)
+{
+    const struct eb_grpc_call *call = connection->calls;
+    while (call && !call->backlog.head) {
+        call = call->next;
+    }
+    return call != NULL;
+}
+
+/* `is_shut`: the peer can send nothing, on any call. */
+static void tick(struct eb_grpc_call *call, bool is_shut)
 {
     struct eb_grpc_connection *connection = call->connection;
-    if (eb_grpc_call_is_partial(call) &&
+    if (is_shut) {
+        call->progress_ms = connection->now_ms;
+    }
+    if (is_partial(call) &&
         connection->now_ms - call->progress_ms >= connection->limits->message_stall_ms_max) {
         eb_grpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress", 0);
     }
@@ -487,6 +541,14 @@ void eb_grpc_call_tick(struct eb_grpc_call *call)
     if (is_answer_stalled(call)) {
         check(connection, nghttp2_submit_rst_stream(connection->session, NGHTTP2_FLAG_NONE,
                               call->stream_id, NGHTTP2_ENHANCE_YOUR_CALM));
+    }
+}
+
+void eb_grpc_call_tick(struct eb_grpc_connection *connection)
+{
+    const bool is_shut = is_window_full(connection) && has_backlog(connection);
+    for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
+        tick(call, is_shut);
     }
 }
 
@@ -502,17 +564,11 @@ void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
 
 void eb_grpc_call_relieve(struct eb_grpc_connection *connection)
 {
-    nghttp2_session *session = connection->session;
-    while (nghttp2_session_get_effective_recv_data_length(session) >=
-           nghttp2_session_get_effective_local_window_size(session)) {
-        struct eb_grpc_call *youngest = NULL;
-        for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
-            if (call->backlog.head) {
-                return; /* It is paused, and opens the window when it goes on. */
-            }
-            if (!youngest && eb_grpc_call_is_partial(call)) {
-                youngest = call;
-            }
+    /* A call that has a backlog is paused, and opens the window when it goes on. */
+    while (is_window_full(connection) && !has_backlog(connection)) {
+        struct eb_grpc_call *youngest = connection->calls;
+        while (youngest && !is_partial(youngest)) {
+            youngest = youngest->next;
         }
         if (!youngest) {
             return;

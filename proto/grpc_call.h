@@ -58,6 +58,9 @@ void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message)
  * sends on the call is dropped. Later calls on a finished call do nothing. */
 void eb_grpc_call_finish(
     struct eb_grpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
+/* Replaces the status and text of a call that is finished and whose trailers have not left. For
+ * on_turn. */
+void eb_grpc_call_restate(struct eb_grpc_call *call, enum eb_status status, const char *text);
 /* Keeps further messages back (they fill the call's window) until resumed. */
 void eb_grpc_call_pause(struct eb_grpc_call *call);
 /* Lets messages through again, from the next eb_grpc_server_receive, _tick or _send on. */
@@ -90,12 +93,12 @@ void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t c
 void eb_grpc_call_end(struct eb_grpc_call *call);
 /* A HEADERS frame that ends our side has been sent. */
 void eb_grpc_call_trailers_sent(struct eb_grpc_call *call);
-/* Delivers what was kept back, as far as the call is not paused. */
-void eb_grpc_call_advance(struct eb_grpc_call *call);
-/* Time has passed: ends a call whose message, or whose answer, stands still for too long. */
-void eb_grpc_call_tick(struct eb_grpc_call *call);
-/* Whether the call holds receive window for a message that is not complete, and only for that. */
-bool eb_grpc_call_is_partial(const struct eb_grpc_call *call);
+/* Delivers at most one message of what was kept back, unless the call is paused. true: there is
+ * more to read. */
+bool eb_grpc_call_advance(struct eb_grpc_call *call);
+/* Time has passed: ends calls whose message, or whose answer, stands still for too long. For a
+ * message the time does not count in which a paused call keeps the connection's window shut. */
+void eb_grpc_call_tick(struct eb_grpc_connection *connection);
 /* Where messages that are not complete fill the connection's window, none of them ever will be: the
  * youngest call gives way. */
 void eb_grpc_call_relieve(struct eb_grpc_connection *connection);

@@ -12,6 +12,9 @@ struct eb_grpc_message {
     uint8_t *bytes; /* never NULL */
     size_t size;
     size_t taken_bytes; /* as it was asked of the memory */
+    /* When its last byte came, on the clock of the session that delivers it; where that kept it
+     * back, when the last of the bytes around it did. Not the reader's. */
+    uint64_t arrived_ms;
 };
 
 /* Gives a message's memory back to `memory`. Accepts a zeroed message. */

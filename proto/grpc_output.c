@@ -48,6 +48,46 @@ void eb_grpc_output_clear(struct eb_grpc_output *output)
     output->bytes = 0;
 }
 
+/* Puts `by`, which may be NULL, where a message of `bytes` was. */
+static void replace(
+    struct eb_grpc_output *output, struct eb_outgoing **link, size_t bytes, struct eb_outgoing *by)
+{
+    size_t by_bytes = by ? by->size : 0;
+    *link = by;
+    output->bytes = output->bytes - bytes + by_bytes;
+    *output->total_bytes = *output->total_bytes - bytes + by_bytes;
+}
+
+void eb_grpc_output_judge(
+    struct eb_grpc_output *output, size_t count, eb_grpc_output_judge_fn *judge)
+{
+    struct eb_outgoing **link = &output->head;
+    struct eb_outgoing *previous = NULL;
+    for (size_t at = 0; *link && at < count;) {
+        struct eb_outgoing *message = *link;
+        struct eb_outgoing *next = message->next;
+        const size_t bytes = message->size;
+        const size_t sent_bytes = previous ? 0 : output->head_sent;
+        struct eb_outgoing *kept = message;
+        if (message->is_timed && sent_bytes == 0) {
+            /* Another one may lie in the memory of the first. */
+            kept = judge(output->owner, message);
+            replace(output, link, bytes, kept);
+        }
+        if (!kept) {
+            *link = next;
+            continue;
+        }
+        kept->next = next;
+        at += kept->size - sent_bytes;
+        previous = kept;
+        link = &kept->next;
+    }
+    if (!*link) {
+        output->tail = previous;
+    }
+}
+
 /* Moves the next `count` bytes into the queue. false: no memory. */
 static bool move(struct eb_grpc_output *output, size_t count)
 {

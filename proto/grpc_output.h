@@ -24,6 +24,13 @@ struct eb_grpc_output {
 
 /* Appends a message and takes the caller's hold on it. It is in no other output. */
 void eb_grpc_output_push(struct eb_grpc_output *output, struct eb_outgoing *message);
+/* Asks about each message that is timed, begins within the next `count` bytes, and of which nothing
+ * has left: what judge returns leaves in its place, NULL: nothing does. judge takes the output's
+ * hold on a message that it does not return, and gives one on what it returns instead; it pushes
+ * nothing. Not while nghttp2 has been promised bytes that it has not sent. */
+typedef struct eb_outgoing *eb_grpc_output_judge_fn(void *owner, struct eb_outgoing *message);
+void eb_grpc_output_judge(
+    struct eb_grpc_output *output, size_t count, eb_grpc_output_judge_fn *judge);
 /* Drops every message. Accepts a zeroed output. */
 void eb_grpc_output_clear(struct eb_grpc_output *output);
 

@@ -456,15 +456,32 @@ static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, s
     return true;
 }
 
+/* Delivers what was kept back, one message of each call in turn: the first must not take all that
+ * the receiver has room for. */
+static void advance(struct eb_grpc_connection *connection)
+{
+    struct eb_grpc_call *last = NULL;
+    size_t count;
+    do {
+        count = 0;
+        for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
+            if (eb_grpc_call_advance(call)) {
+                last = call;
+                ++count;
+            }
+        }
+    } while (count > 1);
+    while (count > 0 && eb_grpc_call_advance(last)) {
+    }
+}
+
 /* What follows whatever has happened. false: the connection is over. */
 static bool settle(struct eb_grpc_server *server)
 {
     struct eb_grpc_connection *connection = &server->connection;
     if (connection->resumed) {
         connection->resumed = false;
-        for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
-            eb_grpc_call_advance(call);
-        }
+        advance(connection);
     }
     eb_grpc_call_relieve(connection);
     if (connection->failed) {
@@ -503,9 +520,7 @@ void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms)
     }
     struct eb_grpc_connection *connection = &server->connection;
     connection->now_ms = now_ms;
-    for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
-        eb_grpc_call_tick(call);
-    }
+    eb_grpc_call_tick(connection);
     /* Where this ends the connection, the next send says so. */
     (void)settle(server);
 }
@@ -558,6 +573,11 @@ bool eb_grpc_server_is_in_headers(const struct eb_grpc_server *server)
 size_t eb_grpc_server_call_count(const struct eb_grpc_server *server)
 {
     return server->connection.call_count;
+}
+
+bool eb_grpc_server_has_resumed(const struct eb_grpc_server *server)
+{
+    return server->connection.resumed;
 }
 
 size_t eb_grpc_server_waiting_bytes(const struct eb_grpc_server *server)

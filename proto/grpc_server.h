@@ -20,7 +20,8 @@ struct eb_grpc_server_limits {
     uint32_t message_stall_ms_max; /* a message that makes no progress for so long ends its call */
     uint32_t
         answer_stall_ms_max; /* answers that hardly move for so long reset the call; 0: never */
-    uint32_t reset_budget;   /* streams a peer may reset beyond those it lets end */
+    uint32_t reset_budget;   /* streams a peer may reset beyond those it lets end, and beyond a
+                                thousand a second */
 };
 
 /* struct eb_grpc_call and struct eb_grpc_message: grpc_call.h, grpc_message.h. */
@@ -31,6 +32,11 @@ struct eb_grpc_server_handler {
     void (*on_message)(void *context, struct eb_grpc_call *call, struct eb_grpc_message message);
     /* The peer has ended its side, after the last on_message. */
     void (*on_request_end)(void *context, struct eb_grpc_call *call);
+    /* The turn of a message that is_timed has come: it returns that, and it leaves; or it drops it
+     * and returns another message, with its hold, or NULL. Called from _send, perhaps several times
+     * for one message; may not answer. NULL where no message is timed. */
+    struct eb_outgoing *(*on_turn)(
+        void *context, struct eb_grpc_call *call, struct eb_outgoing *message);
     /* The call is over: all sent, reset or the connection is going. Always the last callback of a
      * call for which on_call was called. */
     void (*on_close)(void *context, struct eb_grpc_call *call);
@@ -67,6 +73,9 @@ bool eb_grpc_server_is_open(const struct eb_grpc_server *server);
 /* Whether a header block has begun and not ended. */
 bool eb_grpc_server_is_in_headers(const struct eb_grpc_server *server);
 size_t eb_grpc_server_call_count(const struct eb_grpc_server *server);
+/* Whether calls were resumed whose messages the next eb_grpc_server_receive, be it of no bytes, or
+ * _send delivers. */
+bool eb_grpc_server_has_resumed(const struct eb_grpc_server *server);
 /* Bytes of answers and frames that wait for the peer. */
 size_t eb_grpc_server_waiting_bytes(const struct eb_grpc_server *server);
 

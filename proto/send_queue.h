@@ -15,6 +15,7 @@ struct eb_outgoing {
     uint8_t *bytes;
     size_t size;
     uint32_t holds;                               /* starts at 1: the creator's */
+    bool is_timed;                                /* of no use after some time: see on_turn */
     void (*release)(struct eb_outgoing *message); /* called when the last hold is dropped */
     struct eb_outgoing *next;                     /* the sending call's */
 };

@@ -19,7 +19,7 @@
     X(header_fields_max, 64, 16, 1024, "header fields of one call")                                \
     X(header_bytes_max, 16384, 1024, 65536, "bytes of one call's header fields together")          \
     X(streams_max, 256, 1, 65536, "open calls of one connection")                                  \
-    X(in_flight_max, 256, 1, 65536,                                                                \
+    X(in_flight_max, 256, 2, 65536,                                                                \
         "requests of one connection being worked on, half of them of batch priority; a unary "     \
         "call beyond, or a batch request beyond that half, gets RESOURCE_EXHAUSTED, a "            \
         "LookupStream is not read further")                                                        \

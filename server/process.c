@@ -3,6 +3,7 @@
 #include "server/admin/log.h"
 #include "server/config_help.h"
 #include "server/load_log.h"
+#include "server/net/turn.h"
 #include "server/prefetch.h"
 #include "server/rpc/service.h"
 
@@ -14,7 +15,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Resets that one connection may cause beyond the calls that it lets end. */
+/* Resets that one connection may cause beyond the calls that it lets end, and a thousand a second.
+ */
 #define RESET_BUDGET 4000
 /* Open files of the process itself, beside its connections. */
 #define FILES_RESERVED 256
@@ -195,7 +197,8 @@ static void set_options(struct eb_process *process)
                             .answer_stall_ms_max = (uint32_t)limits->write_timeout_ms,
                             .reset_budget = RESET_BUDGET},
             .header_timeout_ms = limits->header_timeout_ms,
-            .write_timeout_ms = limits->write_timeout_ms},
+            .write_timeout_ms = limits->write_timeout_ms,
+            .turn_ns = EB_TURN_NS},
         .receive_memory_bytes = limits->receive_memory_bytes / config->loops,
         .answer_memory_bytes = limits->answer_memory_bytes / config->loops,
         .connections_max = limits->connections_max,

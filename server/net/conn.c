@@ -2,6 +2,7 @@
 
 #include "server/admin/log.h"
 #include "server/net/loop.h"
+#include "server/net/turn.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct eb_conn {
     uv_write_t write;
     size_t writing_bytes; /* of the write under way; 0: none is */
     struct eb_conn_links links;
+    struct eb_turn turn;
     struct eb_address address; /* the peer's, for the log */
     struct eb_loop *loop;
     struct eb_grpc_server *session; /* NULL only while opening fails */
@@ -122,16 +124,54 @@ static void end_faulty(struct eb_conn *conn)
     linger(conn);
 }
 
+bool eb_conn_spend_turn(struct eb_conn *conn)
+{
+    if (!conn->turn.is_over && eb_turn_look(&conn->turn, uv_hrtime())) {
+        eb_conn_mark(conn); /* The next turn is not to be waited for. */
+    }
+    return conn->turn.is_over;
+}
+
+bool eb_conn_is_turn_over(const struct eb_conn *conn)
+{
+    return conn->turn.is_over;
+}
+
+/* What was kept back comes before what is read now. */
+static void catch_up(struct eb_conn *conn)
+{
+    if (eb_grpc_server_has_resumed(conn->session)) {
+        /* Where this ends the connection, the next use of its session says so. */
+        (void)eb_grpc_server_receive(
+            conn->session, (const uint8_t *)"", 0, eb_loop_now_ms(conn->loop));
+        assert(!conn->closing); /* which libuv could not bear here */
+        eb_conn_mark(conn);
+    }
+}
+
+/* No buffer: libuv reads nothing, and asks again in the next turn if the socket has more. Unlike
+ * uv_read_stop that costs no system call. */
 static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer)
 {
     struct eb_conn *conn = handle->data;
     (void)suggested_bytes;
-    *buffer = eb_loop_read_buffer(conn->loop);
+    *buffer = uv_buf_init(NULL, 0);
+    eb_turn_leave(&conn->turn);
+    if (!conn->lingering && !eb_conn_spend_turn(conn)) {
+        catch_up(conn);
+    }
+    if (!conn->turn.is_over || conn->lingering) {
+        *buffer = eb_loop_read_buffer(conn->loop);
+        buffer->len = conn->turn.read_bytes;
+    }
 }
 
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct eb_conn *conn = stream->data;
+    if (count == UV_ENOBUFS) {
+        return;
+    }
     if (count < 0) {
         eb_conn_close(conn, count == UV_EOF ? "closed by peer" : uv_strerror((int)count));
         return;
@@ -153,6 +193,11 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         end_faulty(conn);
         return;
     }
+    const bool is_full = (size_t)count == buffer->len;
+    if (is_full) {
+        (void)eb_conn_spend_turn(conn);
+    }
+    eb_turn_adapt(&conn->turn, is_full);
     eb_conn_mark(conn);
 }
 
@@ -233,6 +278,7 @@ static void end(struct eb_conn *conn)
 void eb_conn_flush(struct eb_conn *conn)
 {
     bool again = !conn->closing && !conn->lingering && conn->writing_bytes == 0;
+    eb_turn_leave(&conn->turn);
     for (int i = 0; again && i < WRITES_PER_TURN_MAX; i++) {
         if (!eb_grpc_server_send(conn->session)) {
             (void)write_once(conn);
@@ -240,10 +286,14 @@ void eb_conn_flush(struct eb_conn *conn)
             return;
         }
         again = write_once(conn);
+        if (again && eb_conn_spend_turn(conn)) {
+            break;
+        }
     }
     if (conn->closing || conn->lingering) {
         return;
     }
+    eb_turn_renew(&conn->turn);
     find_events(conn)->on_written(conn);
     if (again) {
         eb_conn_mark(conn);
@@ -352,6 +402,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix)
     const struct eb_loop_options *options = eb_loop_options(loop);
     conn->loop = loop;
     conn->is_unix = is_unix;
+    eb_turn_init(&conn->turn, options->conn_limits.turn_ns);
     conn->opened_ms = eb_loop_now_ms(loop);
     read_peer_address(&conn->address, socket);
     int code = open_stream(conn, socket);

@@ -17,7 +17,7 @@ struct eb_conn_events {
     struct eb_grpc_server_handler calls; /* their context is the struct eb_conn */
     void (*on_open)(struct eb_conn *conn);
     void (*on_tick)(struct eb_conn *conn);
-    /* After each write: eb_conn_waiting_bytes may have become less. */
+    /* After each write: eb_conn_waiting_bytes may have become less, and a new turn begins. */
     void (*on_written)(struct eb_conn *conn);
     void (*on_drain)(struct eb_conn *conn);
     /* After the last call's on_close. */
@@ -29,6 +29,7 @@ struct eb_conn_limits {
     struct eb_grpc_server_limits session;
     uint64_t header_timeout_ms; /* for the preface, and for a header block once begun */
     uint64_t write_timeout_ms;  /* without progress while bytes wait */
+    uint64_t turn_ns;           /* of serving, then the other connections have their turn */
 };
 
 /* Takes `socket`, also on failure. NULL: it was closed. */
@@ -43,6 +44,12 @@ void eb_conn_mark(struct eb_conn *conn);
 /* Called by the loop before it sleeps, for a marked connection, and about once a second. */
 void eb_conn_flush(struct eb_conn *conn);
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
+
+/* Whether the connection has had enough of this turn of its loop: asked after each message, which
+ * is when it notices. What can wait is put off until on_written. */
+bool eb_conn_spend_turn(struct eb_conn *conn);
+/* What the last eb_conn_spend_turn of this turn has said. */
+bool eb_conn_is_turn_over(const struct eb_conn *conn);
 
 /* Whether nothing that is begun now could be answered. */
 bool eb_conn_is_ending(const struct eb_conn *conn);

@@ -1,13 +1,13 @@
 #include "server/net/loop.h"
 
 #include "server/admin/log.h"
+#include "server/net/turn.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define READ_BUFFER_BYTES 262144
 #define LISTENERS_MAX 128 /* 16 addresses of up to 8 each */
 
 enum loop_state { LOOP_SERVING, LOOP_DRAINING, LOOP_DRAINED };
@@ -296,7 +296,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
 {
     *out = NULL;
     struct eb_loop *loop = calloc(1, sizeof *loop);
-    char *read_buffer = malloc(READ_BUFFER_BYTES);
+    char *read_buffer = malloc(EB_TURN_READ_MAX);
     int code = loop && read_buffer ? uv_loop_init(&loop->uv) : UV_ENOMEM;
     if (code < 0) {
         free(read_buffer);
@@ -426,7 +426,7 @@ void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn)
 
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop)
 {
-    return uv_buf_init(loop->read_buffer, READ_BUFFER_BYTES);
+    return uv_buf_init(loop->read_buffer, EB_TURN_READ_MAX);
 }
 
 void eb_loop_hold(struct eb_loop *loop)

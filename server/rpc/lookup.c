@@ -30,6 +30,9 @@ static_assert(sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
 #define WRITE_BYTES_PER_US 32768
 #define BAGS_PER_US 32
 
+/* From here on reading a message takes long enough to ask whether checking it is of use. */
+#define SLOW_MESSAGE_BYTES 4096
+
 struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home)
 {
     struct eb_lookup *lookup = home->idle;
@@ -100,7 +103,7 @@ void eb_lookup_give(struct eb_lookup *lookup)
 
 void eb_lookup_home_deinit(struct eb_lookup_home *home)
 {
-    assert(home->queued_count == 0);
+    assert(home->queued_count == 0 && home->queued_batch_count == 0);
     while (home->idle) {
         struct eb_lookup *lookup = home->idle;
         home->idle = lookup->next;
@@ -108,14 +111,15 @@ void eb_lookup_home_deinit(struct eb_lookup_home *home)
     }
 }
 
-bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t deadline_ns)
+bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t arrival_ns,
+    uint64_t deadline_ns)
 {
     const struct eb_limits *limits = lookup->home->context->limits;
     struct eb_codec_limits caps = {.queries_max = (uint32_t)limits->queries_max,
         .name_bytes_max = (uint32_t)limits->name_bytes_max};
     struct eb_decode_failure failure;
     lookup->message = message;
-    lookup->arrival_ns = uv_hrtime();
+    lookup->arrival_ns = arrival_ns;
     lookup->deadline_ns = lookup->arrival_ns + limits->deadline_max_ms * 1000000;
     eb_arena_reset(&lookup->arena, eb_lookup_request_arena_bytes(message.size, &caps) +
                                        limits->queries_max * PLAN_BYTES_PER_QUERY);
@@ -293,6 +297,12 @@ static void give_part(struct eb_lookup *lookup, struct eb_outgoing *answer)
     lookup->home->on_part(lookup, answer);
 }
 
+static uint64_t *count_queued(const struct eb_lookup *lookup)
+{
+    struct eb_lookup_home *home = lookup->home;
+    return lookup->is_batch ? &home->queued_batch_count : &home->queued_count;
+}
+
 static void on_back(struct eb_mail *mail)
 {
     struct eb_lookup_part *part =
@@ -302,7 +312,7 @@ static void on_back(struct eb_mail *mail)
     struct eb_outgoing *answer = part->answer;
     part->answer = NULL;
     lookup->open_part_count--;
-    home->queued_count--;
+    *count_queued(lookup) -= 1;
     const uint64_t begun_ns = part->work.begun_ns;
     if (begun_ns != 0 && (lookup->begun_ns == 0 || begun_ns < lookup->begun_ns)) {
         lookup->begun_ns = begun_ns;
@@ -340,7 +350,7 @@ static bool is_small(const struct eb_lookup *lookup)
     uint64_t gather_bytes = plan->gather_bytes * eb_bag_ops_slowness(lookup->home->context->ops);
     uint64_t work_us = gather_bytes / GATHER_BYTES_PER_US +
                        plan->values_bytes / WRITE_BYTES_PER_US + plan->result_rows / BAGS_PER_US;
-    return lookup->home->queued_count == 0 && lookup->request->priority == 0 &&
+    return lookup->home->queued_count == 0 && !lookup->is_batch &&
            work_us < lookup->home->context->limits->inline_below_us;
 }
 
@@ -385,7 +395,7 @@ static bool submit(struct eb_lookup *lookup)
     /* The mails that end them come to this thread, later. */
     lookup->state = EB_LOOKUP_QUEUED;
     lookup->open_part_count = count;
-    home->queued_count += count;
+    *count_queued(lookup) += count;
     for (size_t i = 0; i < count; i++) {
         eb_loop_hold(home->loop);
     }
@@ -413,23 +423,38 @@ static void compute(struct eb_lookup *lookup, uint64_t now_ns)
     lookup->whole.answer = NULL;
 }
 
-bool eb_lookup_run(struct eb_lookup *lookup)
+static bool is_in_time(struct eb_lookup *lookup, uint64_t now_ns)
 {
-    /* Reading has taken no time that is worth asking for. */
-    const uint64_t now_ns = lookup->arrival_ns;
     if (now_ns >= lookup->deadline_ns) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
-            "the deadline passed before the request was read");
-    } else if (check(lookup)) {
+            "the deadline passed before the request was read and checked");
+        return false;
+    }
+    return true;
+}
+
+/* What was checked and laid out. false: QUEUED. */
+static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
+{
+    const uint64_t now_ns = uv_hrtime();
+    lookup->state = EB_LOOKUP_CHECKED;
+    if (!is_in_time(lookup, now_ns)) {
+        return true;
+    }
+    if (is_inline) {
+        compute(lookup, now_ns);
+        return true;
+    }
+    return !submit(lookup);
+}
+
+bool eb_lookup_run(struct eb_lookup *lookup)
+{
+    const bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
+    if ((!is_slow || is_in_time(lookup, uv_hrtime())) && check(lookup)) {
         const bool is_inline = is_small(lookup);
-        if (lay_out_all(lookup, is_inline)) {
-            lookup->state = EB_LOOKUP_CHECKED;
-            if (!is_inline && submit(lookup)) {
-                return false;
-            }
-            if (lookup->error.status == EB_STATUS_OK) {
-                compute(lookup, now_ns);
-            }
+        if (lay_out_all(lookup, is_inline) && !compute_or_submit(lookup, is_inline)) {
+            return false;
         }
     }
     conclude(lookup);

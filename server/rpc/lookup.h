@@ -32,7 +32,9 @@ struct eb_lookup_home {
     struct eb_memory answer_memory; /* of the loop's answer pool */
     struct eb_lookup *idle;         /* kept for the next requests */
     size_t idle_count;
-    uint64_t queued_count; /* with the executor */
+    /* Parts with the executor. What is small overtakes those of batch priority, not the others. */
+    uint64_t queued_count;
+    uint64_t queued_batch_count;
     /* Called on the loop's thread for a lookup that eb_lookup_run left QUEUED: it is over. */
     void (*on_finish)(struct eb_lookup *lookup);
     /* Before that, for a lookup that is answered in parts: takes one that is not the last. */
@@ -85,6 +87,8 @@ struct eb_lookup {
     struct eb_lookup *previous;
     struct eb_rpc_conn *conn; /* NULL: gone */
     struct eb_rpc_call *call; /* NULL: over */
+    struct eb_lookup *bucket_next;
+    struct eb_lookup **bucket_link; /* what points at it */
     /* What taking an idle one does not clear: its text, and blocks. */
     struct eb_error error;
     struct eb_arena arena;
@@ -97,10 +101,12 @@ void eb_lookup_give(struct eb_lookup *lookup);
 /* Frees the idle ones; all must be. */
 void eb_lookup_home_deinit(struct eb_lookup_home *home);
 
-/* Reads the request: takes `message`. `deadline_ns` is the call's; the request's own timeout_us, or
- * the longest that there may be, where earlier, replaces it. false: lookup->error (and undecodable)
- * say why; request_id and withdraws are set where they could be told. */
-bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t deadline_ns);
+/* Reads the request: takes `message`, which came at `arrival_ns`. `deadline_ns` is the call's; the
+ * request's own timeout_us, or the longest that there may be, where earlier, replaces it. false:
+ * lookup->error (and undecodable) say why; request_id and withdraws are set where they could be
+ * told. */
+bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t arrival_ns,
+    uint64_t deadline_ns);
 /* Checks and computes what was read. true: it is over, answer or error are set; false: QUEUED,
  * home->on_finish follows. */
 bool eb_lookup_run(struct eb_lookup *lookup);

@@ -5,12 +5,13 @@
 #include <assert.h>
 
 /* The message's bytes begin on a cache line of their own. */
-#define HEAD_BYTES 64
+#define HEAD_BYTES 128
 
 struct reply {
     struct eb_outgoing outgoing;
     struct eb_buffer_pool *pool;
     uint64_t *charged; /* a sum that counts it; NULL: none does */
+    struct eb_reply_terms terms;
 };
 
 static_assert(sizeof(struct reply) <= HEAD_BYTES, "a reply's head must fit in front of its bytes");
@@ -54,6 +55,18 @@ void eb_reply_charge(struct eb_outgoing *outgoing, uint64_t *sum)
     assert(!reply->charged);
     reply->charged = sum;
     *sum += eb_reply_held_bytes(outgoing);
+}
+
+void eb_reply_set_terms(struct eb_outgoing *outgoing, const struct eb_reply_terms *terms)
+{
+    ((struct reply *)outgoing)->terms = *terms;
+    outgoing->is_timed = true;
+}
+
+struct eb_reply_terms eb_reply_find_terms(const struct eb_outgoing *outgoing)
+{
+    assert(outgoing->is_timed);
+    return ((const struct reply *)outgoing)->terms;
 }
 
 uint8_t *eb_reply_body(struct eb_outgoing *reply)

@@ -10,6 +10,17 @@ struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size);
 /* Adds what it holds of the pool to *sum, which outlives it and from which that is taken with the
  * last hold. Once. */
 void eb_reply_charge(struct eb_outgoing *reply, uint64_t *sum);
+/* What is to be known of an answer when its turn to leave comes. */
+struct eb_reply_terms {
+    uint64_t deadline_ns; /* uv_hrtime: later it is of no use */
+    uint64_t request_id;
+    bool more; /* another message answers the same request */
+};
+
+/* Marks it as timed. */
+void eb_reply_set_terms(struct eb_outgoing *reply, const struct eb_reply_terms *terms);
+/* Of one that is timed. */
+struct eb_reply_terms eb_reply_find_terms(const struct eb_outgoing *reply);
 /* What it holds of the pool: more than its size. */
 uint64_t eb_reply_held_bytes(const struct eb_outgoing *reply);
 /* Where its `size` bytes are to be written. */

@@ -1,5 +1,9 @@
 #include "server/rpc/rpc_conn.h"
 
+#include <assert.h>
+
+static_assert((EB_RPC_BUCKETS & (EB_RPC_BUCKETS - 1)) == 0, "buckets are found by a mask");
+
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn)
 {
     return conn->loop->home.context->limits;
@@ -57,18 +61,49 @@ static struct eb_rpc_load *find_load(struct eb_rpc_conn *conn, const struct eb_l
     return lookup->is_batch ? &conn->batch : &conn->interactive;
 }
 
+static struct eb_lookup **find_bucket(const struct eb_rpc_call *call, uint64_t request_id)
+{
+    /* The golden ratio's bits spread ids that follow each other, and addresses. */
+    uint64_t key = (uint64_t)(uintptr_t)call + request_id;
+    size_t index = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (EB_RPC_BUCKETS - 1);
+    return &call->conn->loop->buckets[index];
+}
+
+static void remember(struct eb_lookup *lookup, struct eb_rpc_call *call)
+{
+    struct eb_lookup **bucket = find_bucket(call, lookup->request_id);
+    lookup->call = call;
+    lookup->bucket_link = bucket;
+    lookup->bucket_next = *bucket;
+    if (*bucket) {
+        (*bucket)->bucket_link = &lookup->bucket_next;
+    }
+    *bucket = lookup;
+    call->in_flight++;
+}
+
+void eb_rpc_call_forget(struct eb_lookup *lookup)
+{
+    assert(lookup->call);
+    lookup->call->in_flight--;
+    lookup->call = NULL;
+    *lookup->bucket_link = lookup->bucket_next;
+    if (lookup->bucket_next) {
+        lookup->bucket_next->bucket_link = lookup->bucket_link;
+    }
+}
+
 void eb_rpc_conn_link(struct eb_lookup *lookup, struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
     lookup->conn = conn;
-    lookup->call = call;
+    remember(lookup, call);
     lookup->next = conn->lookups;
     if (conn->lookups) {
         conn->lookups->previous = lookup;
     }
     conn->lookups = lookup;
     find_load(conn, lookup)->count++;
-    call->in_flight++;
 }
 
 void eb_rpc_conn_unlink(struct eb_lookup *lookup)
@@ -76,6 +111,9 @@ void eb_rpc_conn_unlink(struct eb_lookup *lookup)
     struct eb_rpc_conn *conn = lookup->conn;
     if (!conn) {
         return;
+    }
+    if (lookup->call) {
+        eb_rpc_call_forget(lookup);
     }
     find_load(conn, lookup)->count--;
     eb_rpc_conn_drop(lookup, lookup->held_bytes);
@@ -122,7 +160,8 @@ bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn)
 
 bool eb_rpc_conn_is_busy(const struct eb_rpc_conn *conn)
 {
-    return eb_rpc_conn_is_crowded(conn) || eb_rpc_conn_is_full(conn);
+    return eb_conn_is_turn_over(conn->conn) || eb_rpc_conn_is_crowded(conn) ||
+           eb_rpc_conn_is_full(conn);
 }
 
 bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn)
@@ -150,9 +189,9 @@ void eb_rpc_conn_pause(struct eb_rpc_conn *conn)
 
 struct eb_lookup *eb_rpc_call_find(const struct eb_rpc_call *call, uint64_t request_id)
 {
-    struct eb_lookup *lookup = call->conn->lookups;
+    struct eb_lookup *lookup = *find_bucket(call, request_id);
     while (lookup && (lookup->call != call || lookup->request_id != request_id)) {
-        lookup = lookup->next;
+        lookup = lookup->bucket_next;
     }
     return lookup;
 }

@@ -11,11 +11,16 @@
  * outbound_bytes_max: 1 / EB_RPC_BATCH_PART. */
 #define EB_RPC_BATCH_PART 2
 
+/* Places in which a loop's lookups are found by call and id; a power of two. Some thousands are
+ * being worked on at the most busy times. */
+#define EB_RPC_BUCKETS 4096
+
 /* The service's state of one loop. */
 struct eb_service_loop {
     struct eb_lookup_home home;
     const struct eb_service *service;
-    struct eb_arena arena; /* of catalogue answers */
+    struct eb_arena arena;                     /* of catalogue answers */
+    struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* those that have a call */
 };
 
 /* Lookups of one connection and priority that are being worked on. */
@@ -48,6 +53,7 @@ struct eb_rpc_call {
     struct eb_rpc_call *next;
     struct eb_rpc_call *previous;
     struct eb_grpc_message message; /* of a unary call, until its request has ended */
+    uint64_t arrival_ns;            /* uv_hrtime: when that message was complete */
     uint64_t in_flight;             /* lookups of this call being worked on */
     uint64_t deadline_ns;           /* uv_hrtime; UINT64_MAX: none */
     bool has_message;
@@ -64,8 +70,10 @@ void eb_rpc_conn_give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *
 
 /* A lookup and its call are the connection's until it is over. */
 void eb_rpc_conn_link(struct eb_lookup *lookup, struct eb_rpc_call *call);
-/* Does nothing where the connection is gone. */
+/* It has neither any longer. Does nothing where the connection is gone. */
 void eb_rpc_conn_unlink(struct eb_lookup *lookup);
+/* It has no call any longer: that is over, or has withdrawn it. */
+void eb_rpc_call_forget(struct eb_lookup *lookup);
 /* A linked lookup waits and holds so many bytes, to be counted until it is unlinked. */
 void eb_rpc_conn_hold(struct eb_lookup *lookup, uint64_t bytes);
 /* So many of these are given back, or counted elsewhere. Does nothing where the connection is gone.
@@ -78,8 +86,9 @@ bool eb_rpc_conn_is_crowded(const struct eb_rpc_conn *conn);
  * outbound_bytes_max. What one lookup will hold is not known before it is there: all together hold
  * less than that and what one interactive and one batch lookup take. */
 bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn);
-/* Whether the connection has as much going on as it may. Batch lookups alone, for which nothing is
- * done while others wait, do not make it so: it can still ask, and withdraw what it asked for. */
+/* Whether the connection has as much going on as it may, or its turn is over. Batch lookups alone,
+ * for which nothing is done while others wait, do not make it so: it can still ask, and withdraw
+ * what it asked for. */
 bool eb_rpc_conn_is_busy(const struct eb_rpc_conn *conn);
 /* Whether batch lookups have their part of both. */
 bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn);
@@ -95,5 +104,6 @@ void eb_rpc_call_pause(struct eb_rpc_call *call);
 void eb_rpc_call_unpark(struct eb_rpc_call *call);
 /* Gives back the message that a unary call keeps, if it does. */
 void eb_rpc_call_drop_message(struct eb_rpc_call *call);
-/* The call's lookup of that id that was linked last; NULL: none. */
+/* The call's lookup of that id that was linked last; NULL: none. Takes time by those that are in
+ * the same place, whatever the number of those in flight. */
 struct eb_lookup *eb_rpc_call_find(const struct eb_rpc_call *call, uint64_t request_id);

@@ -48,6 +48,21 @@ static void send_answer(struct eb_rpc_call *call, struct eb_outgoing *message)
     eb_grpc_call_answer(call->call, message);
 }
 
+static const char no_memory_text[] =
+    "no memory left for an answer (answer_memory_bytes); come again later";
+
+/* An answer without results. NULL: no memory. */
+static struct eb_outgoing *make_error(
+    const struct eb_rpc_call *call, const struct eb_wire_response *response)
+{
+    struct eb_outgoing *made = eb_reply_take(
+        eb_loop_answer_pool(call->conn->loop->home.loop), eb_lookup_response_bytes(response));
+    if (made) {
+        eb_lookup_response_encode(response, eb_reply_body(made), NULL);
+    }
+    return made;
+}
+
 static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup *lookup)
 {
     struct eb_wire_response response = {
@@ -58,22 +73,69 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
         .retry_after_ms = lookup->pushback_ms,
         .more = lookup->is_repeated, /* The answer of the other one. */
     };
-    struct eb_outgoing *answer =
-        eb_reply_take(eb_loop_answer_pool(lookup->home->loop), eb_lookup_response_bytes(&response));
-    if (!answer) {
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "no memory left for an answer (answer_memory_bytes); come again later");
-        return;
+    struct eb_outgoing *made = make_error(call, &response);
+    if (made) {
+        send_answer(call, made);
+    } else {
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
     }
-    eb_lookup_response_encode(&response, eb_reply_body(answer), NULL);
-    send_answer(call, answer);
+}
+
+/* What leaves in place of an answer that has waited beyond its deadline. */
+static struct eb_outgoing *answer_late(
+    struct eb_rpc_call *call, struct eb_grpc_call *grpc_call, const struct eb_reply_terms *terms)
+{
+    static const char text[] = "the deadline passed before the answer could be sent";
+    struct eb_wire_response response = {
+        .request_id = terms->request_id,
+        .model = "",
+        .error_code = EB_STATUS_DEADLINE_EXCEEDED,
+        .error_message = text,
+    };
+    if (call->method->kind != EB_METHOD_LOOKUP_STREAM) {
+        eb_grpc_call_restate(grpc_call, EB_STATUS_DEADLINE_EXCEEDED, text);
+        return NULL;
+    }
+    if (terms->more) {
+        return NULL; /* The last one says so. */
+    }
+    struct eb_outgoing *made = make_error(call, &response);
+    if (made) {
+        eb_reply_charge(made, &call->conn->answer_bytes);
+    } else {
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
+        eb_grpc_call_restate(grpc_call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
+    }
+    return made;
+}
+
+static struct eb_outgoing *on_turn(
+    void *context, struct eb_grpc_call *grpc_call, struct eb_outgoing *message)
+{
+    const struct eb_reply_terms terms = eb_reply_find_terms(message);
+    (void)context;
+    if (uv_hrtime() < terms.deadline_ns) {
+        return message;
+    }
+    eb_outgoing_drop(message);
+    return answer_late(grpc_call->user, grpc_call, &terms);
+}
+
+/* A lookup's answer, or a part of it. */
+static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup,
+    struct eb_outgoing *message, bool more)
+{
+    const struct eb_reply_terms terms = {
+        .deadline_ns = lookup->deadline_ns, .request_id = lookup->request_id, .more = more};
+    eb_reply_set_terms(message, &terms);
+    send_answer(call, message);
 }
 
 static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
     bool stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
     if (lookup->answer) {
-        send_answer(call, lookup->answer);
+        send_result(call, lookup, lookup->answer, false);
         lookup->answer = NULL;
         if (!stream) {
             finish(call, EB_STATUS_OK, NULL);
@@ -95,7 +157,6 @@ static void end_lookup(struct eb_lookup *lookup)
     struct eb_rpc_call *call = lookup->call;
     eb_rpc_conn_unlink(lookup);
     if (call) {
-        call->in_flight--;
         answer(call, lookup);
         finish_stream_if_over(call);
     }
@@ -114,7 +175,7 @@ static void answer_part(struct eb_lookup *lookup, struct eb_outgoing *part)
         eb_outgoing_drop(part);
         return;
     }
-    send_answer(call, part);
+    send_result(call, lookup, part, true);
     eb_conn_mark(call->conn->conn);
 }
 
@@ -126,8 +187,7 @@ static void withdraw(struct eb_rpc_call *call, uint64_t request_id)
     struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
     if (lookup) {
         eb_lookup_cancel(lookup);
-        lookup->call = NULL;
-        call->in_flight--;
+        eb_rpc_call_forget(lookup);
         finish_stream_if_over(call);
     }
 }
@@ -158,7 +218,8 @@ static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
     return lookup->error.status == EB_STATUS_OK;
 }
 
-static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message message)
+static void start_lookup(
+    struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_rpc_conn *conn = call->conn;
     /* Until it is run nothing else takes from the pool or gives. */
@@ -174,7 +235,7 @@ static void start_lookup(struct eb_rpc_call *call, struct eb_grpc_message messag
     const bool is_stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
     lookup->may_be_in_parts = is_stream;
     const bool is_request =
-        eb_lookup_read(lookup, message, call->deadline_ns) || !lookup->undecodable;
+        eb_lookup_read(lookup, message, arrival_ns, call->deadline_ns) || !lookup->undecodable;
     if (is_request && is_stream && lookup->withdraws) {
         withdraw(call, lookup->request_id);
         eb_lookup_give(lookup);
@@ -226,7 +287,7 @@ static void start_ready(struct eb_rpc_call *call)
     struct eb_grpc_message message = call->message;
     call->message = (struct eb_grpc_message){0};
     call->conn->kept_bytes -= message.size;
-    start_lookup(call, message);
+    start_lookup(call, message, call->arrival_ns);
 }
 
 static void start_unary(struct eb_rpc_call *call)
@@ -242,7 +303,7 @@ static void start_unary(struct eb_rpc_call *call)
             "this connection has too many requests being worked on (in_flight_max)");
         return;
     }
-    if (eb_rpc_conn_is_full(conn)) {
+    if (eb_conn_spend_turn(conn->conn) || eb_rpc_conn_is_full(conn)) {
         call->parked = true;
         conn->parked_count++;
         return;
@@ -266,6 +327,7 @@ static void resume(struct eb_rpc_conn *conn)
         if (call->parked) {
             eb_rpc_call_unpark(call);
             start_ready(call);
+            (void)eb_conn_spend_turn(conn->conn);
         } else if (!stream && call->paused && !call->draining) {
             stream = call;
         }
@@ -328,12 +390,23 @@ static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message messag
     struct eb_rpc_conn *conn = call->conn;
     call->has_message = true;
     call->message = message;
+    call->arrival_ns = uv_hrtime();
     conn->kept_bytes += message.size;
     if (conn->kept_bytes > KEPT_MESSAGES_MAX * eb_rpc_conn_limits(conn)->request_bytes_max) {
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "too many bytes of calls that have a message and are not ended");
         eb_rpc_call_drop_message(call);
     }
+}
+
+/* When a stream's message was complete: now, but where the stream was not read further. */
+static uint64_t find_arrival_ns(
+    const struct eb_rpc_conn *conn, const struct eb_grpc_message *message)
+{
+    const uint64_t now_ns = uv_hrtime();
+    const uint64_t end_ns = (message->arrived_ms + 1) * 1000000;
+    const bool is_new = message->arrived_ms >= eb_loop_now_ms(conn->loop->home.loop);
+    return is_new || end_ns > now_ns ? now_ns : end_ns;
 }
 
 static void on_message(
@@ -355,7 +428,8 @@ static void on_message(
         keep_message(call, message);
         return;
     }
-    start_lookup(call, message);
+    start_lookup(call, message, find_arrival_ns(conn, &message));
+    (void)eb_conn_spend_turn(conn->conn);
     if (eb_rpc_conn_is_busy(conn)) {
         eb_rpc_conn_pause(conn);
     }
@@ -383,9 +457,9 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
     if (!call) {
         return;
     }
-    for (struct eb_lookup *lookup = conn->lookups; lookup; lookup = lookup->next) {
+    for (struct eb_lookup *lookup = conn->lookups; call->in_flight > 0; lookup = lookup->next) {
         if (lookup->call == call) {
-            lookup->call = NULL;
+            eb_rpc_call_forget(lookup);
             eb_lookup_cancel(lookup);
         }
     }
@@ -488,6 +562,7 @@ void eb_service_attach(struct eb_loop_options *options)
         .calls = {.on_call = on_call,
             .on_message = on_message,
             .on_request_end = on_request_end,
+            .on_turn = on_turn,
             .on_close = on_call_close},
         .on_open = on_conn_open,
         .on_tick = on_conn_tick,

@@ -28,19 +28,23 @@ static bool is_full(const struct eb_queue *queue, uint64_t bytes_max, const stru
                                 room * EB_ADMISSION_SOURCE_SHARE);
 }
 
-static bool ends_late(
-    const struct eb_admission_terms *terms, const struct eb_work *work, uint64_t bytes)
+/* How much must come before a work for its deadline to pass; at least 1. */
+static uint64_t find_late_bytes(const struct eb_admission_terms *terms, const struct eb_work *work)
 {
-    return bytes > 0 && terms->now_ns + bytes / terms->bytes_per_us * 1000 >= work->deadline_ns;
+    if (work->deadline_ns <= terms->now_ns) {
+        return 1;
+    }
+    uint64_t us = (work->deadline_ns - terms->now_ns - 1) / 1000 + 1;
+    return us < UINT64_MAX / terms->bytes_per_us ? us * terms->bytes_per_us : UINT64_MAX;
 }
 
 static bool is_late(const struct eb_queue *queue, const struct eb_admission_terms *terms,
     const struct eb_work *work)
 {
     /* Only where all that waits lasts too long is it worth asking how much of it comes first. */
-    return work->deadline_ns != 0 &&
-           ends_late(terms, work, eb_queue_bytes(queue, work->priority)) &&
-           ends_late(terms, work, eb_queue_bytes_before(queue, work));
+    uint64_t late_bytes = find_late_bytes(terms, work);
+    return work->deadline_ns != 0 && eb_queue_bytes(queue, work->priority) >= late_bytes &&
+           eb_queue_bytes_before(queue, work, late_bytes) >= late_bytes;
 }
 
 uint32_t eb_admission_retry_after_ms(

@@ -37,6 +37,7 @@ uint32_t eb_admission_retry_after_ms(
  * - It is FULL where with it more than queue_bytes_max waited; of batch works more than their part
  *   of it; or, where the work has a source, of that more than its share of what is free.
  * - It is LATE where the bytes of eb_queue_bytes_before, at that speed, last beyond its deadline.
- *   Its own bytes and the tiles that are being computed are not counted: in doubt it is taken. */
+ *   Its own bytes and the tiles that are being computed are not counted: in doubt it is taken,
+ *   also where there are more sources than are asked. */
 enum eb_admit eb_admission_judge(const struct eb_queue *queue,
     const struct eb_admission_terms *terms, const struct eb_work *work, struct eb_admission *out);

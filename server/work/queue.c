@@ -206,7 +206,8 @@ static uint64_t turns_bytes(
     return (uint64_t)bytes < first->source_bytes ? (uint64_t)bytes : first->source_bytes;
 }
 
-uint64_t eb_queue_bytes_before(const struct eb_queue *queue, const struct eb_work *work)
+uint64_t eb_queue_bytes_before(
+    const struct eb_queue *queue, const struct eb_work *work, uint64_t enough_bytes)
 {
     unsigned level_index = level_of(work->priority);
     const struct eb_queue_level *level = &queue->levels[level_index];
@@ -217,7 +218,8 @@ uint64_t eb_queue_bytes_before(const struct eb_queue *queue, const struct eb_wor
     if (level_index != EB_WORK_INTERACTIVE) {
         bytes += queue->levels[EB_WORK_INTERACTIVE].bytes;
     }
-    for (const struct eb_work *at = level->turn; at;) {
+    const struct eb_work *at = level->turn;
+    for (unsigned n = 0; at && n < EB_QUEUE_SOURCES_ASKED && bytes < enough_bytes; n++) {
         bytes += at == own ? 0 : turns_bytes(level, at, turn_count);
         at = at->links[EB_WORK_RING_TURN].next;
         at = at == level->turn ? NULL : at;

@@ -12,8 +12,12 @@
 #define EB_QUEUE_TURN_BYTES (4 * EB_WORK_TILE_BYTES)
 /* How many works a look for expired ones looks at. */
 #define EB_QUEUE_SWEEP_WORKS 4
-/* Places in which sources are looked up; a power of two. */
-#define EB_QUEUE_BUCKETS 256
+/* Places in which sources are looked up; a power of two. As many connections as connections_max is
+ * by default share one between two or three of them. */
+#define EB_QUEUE_BUCKETS 4096
+/* How many sources a look at what comes before a work asks: some 3 us, under the executor's lock.
+ */
+#define EB_QUEUE_SOURCES_ASKED 256
 
 struct eb_queue_level {
     struct eb_work *turn; /* the first work of the source whose turn it is; NULL: none waits */
@@ -48,6 +52,8 @@ uint64_t eb_queue_bytes(const struct eb_queue *queue, unsigned priority);
 uint64_t eb_queue_source_bytes(const struct eb_queue *queue, const struct eb_work *work);
 /* Bytes that will be given out, if nothing is dropped, before a work that is pushed now: all that
  * waits above its priority and of its own source, and of every other source of its priority what
- * its turns until then give it at least. That no tile is larger than a turn is assumed. Takes time
- * by the number of sources. */
-uint64_t eb_queue_bytes_before(const struct eb_queue *queue, const struct eb_work *work);
+ * its turns until then give it at least. That no tile is larger than a turn is assumed. Counts no
+ * further than to `enough_bytes`, and no more than EB_QUEUE_SOURCES_ASKED sources, so that it may
+ * be more than is said. */
+uint64_t eb_queue_bytes_before(
+    const struct eb_queue *queue, const struct eb_work *work, uint64_t enough_bytes);

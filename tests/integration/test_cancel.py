@@ -30,10 +30,11 @@ class Cancel(OwnServerTest):
         self.table = Table.of_values('emb_table', 'f32', self.rng.normal(size=(500, 4096)))
         self.server = self.serve('--inline-below-us', '0', '--threads', '1', tables=[self.table])
         self.client = self.connect(self.server)
+        self.slow_rows = scaled(2000)
 
     def slow(self, request_id, **fields):
-        """30 MB of rows."""
-        query = to_message(Query('emb_table', self.rng.integers(0, 500, scaled(2000)),
+        """30 MB of rows, and more in later rounds."""
+        query = to_message(Query('emb_table', self.rng.integers(0, 500, self.slow_rows),
                                  num_bags=1, index_form='i32'))
         return pb.LookupRequest(model='spec', request_id=request_id, queries=[query], **fields)
 
@@ -54,10 +55,12 @@ class Cancel(OwnServerTest):
         return answers
 
     def rounds(self, attempt):
-        """Until what is attempted came about once."""
+        """Until what is attempted came about once, each time with more to do."""
+        self.slow_rows = scaled(2000)
         for _ in range(ROUNDS):
             if attempt():
                 return
+            self.slow_rows *= 2
         self.fail('not in %d rounds' % ROUNDS)
 
     def test_what_is_withdrawn_is_not_answered(self):

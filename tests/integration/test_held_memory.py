@@ -99,14 +99,19 @@ class UnreadAnswers(OwnServerTest):
                 return total
 
     def test_streams_take_turns(self):
-        server = self.serve('--in-flight-max', '1', '--inline-below-us', '0')
-        request = pb.LookupRequest(model='spec', queries=[
-            pb.BagQuery(table='emb_table', num_bags=4096)])
+        server = self.serve('--in-flight-max', '2', '--inline-below-us', '0')
+        requests = [pb.LookupRequest(request_id=number, model='spec', queries=[
+            pb.BagQuery(table='emb_table', num_bags=4096)]) for number in range(200)]
         with Connection(server.port, window=1 << 30) as peer:
             self.open_windows(peer, [])
             streams = [peer.open(call_fields(LOOKUP_STREAM)) for _ in range(2)]
+            # Some of either at a time, so that none has a head start on a slow machine.
+            for first in range(0, len(requests), 20):
+                piece = b''.join(message(as_bytes(each)) for each in requests[first:first + 20])
+                for stream in streams:
+                    peer.data(stream, piece, end=False)
             for stream in streams:
-                peer.data(stream, b''.join(message(as_bytes(request)) for _ in range(200)))
+                peer.data(stream, b'')
             got = dict.fromkeys(streams, 0)
             ended = None
             while not ended:

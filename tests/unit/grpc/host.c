@@ -60,6 +60,9 @@ static void on_call(void *context, struct eb_grpc_call *call)
 static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_message message)
 {
     struct host *host = context;
+    if (host->message_count < HOST_ORDER_MAX) {
+        host->order[host->message_count] = call->stream_id;
+    }
     ++host->message_count;
     host->message_bytes += message.size;
     if (is_path(call, "/t/First")) {

@@ -11,6 +11,7 @@
 #include "tests/unit/proto/lender.h"
 
 #define HOST_REQUEST_BYTES_MAX 100000u
+#define HOST_ORDER_MAX 10
 
 struct host {
     struct lender lender;
@@ -20,6 +21,7 @@ struct host {
     size_t call_count; /* on_call so far, and so on */
     size_t message_count;
     size_t message_bytes;
+    int32_t order[HOST_ORDER_MAX]; /* of which streams the first messages were */
     size_t end_count;
     size_t close_count;
     struct eb_grpc_call *call;  /* the newest; NULL once it is closed */

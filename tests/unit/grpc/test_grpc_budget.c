@@ -49,11 +49,49 @@ static void counts_resets_against_normal_ends(void **state)
     assert_false(eb_grpc_budget_spend_reset(&budget));
 }
 
+/* Spends resets at a pace, from `from_ms` on. Returns how many of `count` pass. */
+static size_t reset_at_pace(
+    struct eb_grpc_budget *budget, uint64_t from_ms, size_t per_second, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        eb_grpc_budget_refill(budget, from_ms + i * 1000 / per_second);
+        if (!eb_grpc_budget_spend_reset(budget)) {
+            return i;
+        }
+    }
+    return count;
+}
+
+static void lets_a_client_cancel_at_a_steady_pace_for_ever(void **state)
+{
+    (void)state;
+    struct eb_grpc_budget budget;
+    eb_grpc_budget_init(&budget, 4000);
+    assert_int_equal(reset_at_pace(&budget, 7000, 750, 12000), 12000);
+    assert_int_equal(reset_at_pace(&budget, 23000, 1000, 12000), 12000);
+    /* Faster than that uses up what is left. */
+    assert_in_range(reset_at_pace(&budget, 35000, 4000, 12000), 5000, 5400);
+}
+
+static void refills_resets_with_time_and_to_the_brim_only(void **state)
+{
+    (void)state;
+    struct eb_grpc_budget budget;
+    eb_grpc_budget_init(&budget, 5);
+    assert_int_equal(reset_at_pace(&budget, 9000, 1000000, 7), 5);
+    eb_grpc_budget_refill(&budget, 9000);
+    assert_false(eb_grpc_budget_spend_reset(&budget));
+    assert_int_equal(reset_at_pace(&budget, 9001, 1000000, 7), 1);
+    assert_int_equal(reset_at_pace(&budget, UINT64_C(1) << 60, 1000000, 7), 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forgives_noise_with_time_and_with_calls),
         cmocka_unit_test(counts_resets_against_normal_ends),
+        cmocka_unit_test(lets_a_client_cancel_at_a_steady_pace_for_ever),
+        cmocka_unit_test(refills_resets_with_time_and_to_the_brim_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,6 +255,63 @@ static void keeps_messages_back_while_paused(void **state)
     assert_end(talk, EB_STATUS_OK, 50, 50 * 30000);
 }
 
+static void delivers_what_calls_have_kept_back_in_turn(void **state)
+{
+    struct pair *pair = *state;
+    start(pair);
+    struct talk *talks[2];
+    for (size_t i = 0; i < 2; ++i) {
+        talks[i] = pair_call(pair, i, "/t/Echo");
+        pair_run(pair, ALL);
+        eb_grpc_call_pause(pair->host.call);
+        for (size_t n = 0; n < HOST_ORDER_MAX / 2; ++n) {
+            pair_write(talks[i], 1000 * n, n == HOST_ORDER_MAX / 2 - 1);
+        }
+    }
+    pair_run(pair, ALL);
+    assert_int_equal(pair->host.message_count, 0);
+    eb_grpc_call_resume(pair->host.older);
+    eb_grpc_call_resume(pair->host.call);
+    pair_run(pair, ALL);
+    assert_int_equal(pair->host.message_count, HOST_ORDER_MAX);
+    for (size_t i = 1; i < HOST_ORDER_MAX; ++i) {
+        assert_int_not_equal(pair->host.order[i], pair->host.order[i - 1]);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+        assert_end(talks[i], EB_STATUS_OK, HOST_ORDER_MAX / 2, 10000);
+    }
+}
+
+/* The peer cannot go on with a message while a paused call keeps the connection's window shut. */
+static void waits_for_a_message_that_has_no_window(void **state)
+{
+    struct pair *pair = *state;
+    start(pair);
+    struct talk *slow = pair_call(pair, 0, "/t/Slow");
+    pair_write(slow, 0, false);
+    pair_write(slow, HOST_REQUEST_BYTES_MAX, false);
+    pair_write(slow, 70000, true);
+    pair_run(pair, ALL);
+    struct eb_grpc_call *paused = pair->host.call;
+    struct talk *half = pair_call(pair, 1, "/t/Echo");
+    pair_write(half, 60000, true);
+    pair_run(pair, ALL);
+    for (int i = 0; i < 10; ++i) {
+        pair->host.now_ms += pair->host.limits.message_stall_ms_max - 1000;
+        eb_grpc_server_tick(pair->host.server, pair->host.now_ms);
+        pair_run(pair, ALL);
+        assert_int_equal(pair->host.message_count, 1);
+        assert_false(half->finished);
+    }
+    for (int i = 0; i < 2; ++i) {
+        eb_grpc_call_resume(paused);
+        pair_run(pair, ALL);
+    }
+    assert_end(half, EB_STATUS_OK, 1, 60000);
+    assert_int_equal(slow->message_bytes, HOST_REQUEST_BYTES_MAX + 70000);
+    assert_end(slow, EB_STATUS_OK, 3, HOST_REQUEST_BYTES_MAX + 70000);
+}
+
 static void delivers_many_small_messages_after_a_pause(void **state)
 {
     struct pair *pair = *state;
@@ -434,6 +491,8 @@ int main(void)
         IN_PAIR(refuses_an_answer_over_the_clients_limit),
         IN_PAIR(ends_a_stream_long_after_its_last_answer),
         IN_PAIR(keeps_messages_back_while_paused),
+        IN_PAIR(delivers_what_calls_have_kept_back_in_turn),
+        IN_PAIR(waits_for_a_message_that_has_no_window),
         IN_PAIR(delivers_many_small_messages_after_a_pause),
         IN_PAIR(drops_what_was_kept_back_when_a_paused_call_ends),
         IN_PAIR(cancels_and_goes_on),

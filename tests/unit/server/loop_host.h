@@ -32,7 +32,7 @@ struct loop_host {
     bool lacks_memory;       /* the service's state of a loop cannot be made */
 };
 
-/* Only sets the options: limits that no test meets by accident, a tick of 10 ms. */
+/* Only sets the options: limits and a turn that no test meets by accident, a tick of 10 ms. */
 void loop_host_init(struct loop_host *host);
 void loop_host_create(struct loop_host *host);
 /* Listens at `text` on loop `number`; *bound is where. `shared` as for eb_loop_listen. */

@@ -80,18 +80,33 @@ void service_host_stop(struct service_host *host)
 
 static void wait_for_release(struct eb_work *work, enum eb_work_outcome outcome)
 {
-    struct service_host *host =
-        (struct service_host *)((char *)work - offsetof(struct service_host, holding));
+    struct service_hold *hold =
+        (struct service_hold *)((char *)work - offsetof(struct service_hold, work));
+    struct service_host *host = hold->host;
     (void)outcome;
     uv_sem_post(&host->holds);
     uv_sem_wait(&host->released);
 }
 
+/* Its work has no weight: it is over when its turn comes. */
+static void queue_hold(struct service_host *host, struct service_hold *hold)
+{
+    *hold = (struct service_hold){.work = {.on_done = wait_for_release}, .host = host};
+    assert_true(eb_executor_submit(host->executor, &hold->work));
+}
+
 void service_host_hold(struct service_host *host)
 {
-    host->holding = (struct eb_work){.on_done = wait_for_release};
     host->is_held = true;
-    assert_true(eb_executor_submit(host->executor, &host->holding));
+    queue_hold(host, &host->hold[0]);
+    uv_sem_wait(&host->holds);
+}
+
+void service_host_turn(struct service_host *host)
+{
+    assert_true(host->is_held);
+    queue_hold(host, &host->hold[1]);
+    uv_sem_post(&host->released);
     uv_sem_wait(&host->holds);
 }
 
@@ -164,6 +179,7 @@ uint8_t *service_request_encode(const struct service_request *request, size_t *s
         .timeout_us = request->timeout_us,
         .output_type = request->is_faulty ? 99 : 0,
         .cancel = request->cancel,
+        .partial = request->partial,
         .priority = request->priority,
         .query_count = count,
         .queries = queries};
@@ -181,6 +197,7 @@ static void keep(struct service_call *call, const struct eb_wire_response *respo
     *answer = (struct service_answer){.id = response->request_id,
         .error_code = response->error_code,
         .retry_after_ms = response->retry_after_ms,
+        .queue_us = response->queue_us,
         .more = response->more};
     if (response->result_count == 1) {
         answer->values_bytes = response->results[0].values_bytes;

@@ -21,8 +21,11 @@ struct service_host {
     struct eb_service service;
     struct eb_executor *executor;
     struct eb_address address;
-    struct eb_work holding;
-    uv_sem_t holds; /* the executor's thread has come to `holding` */
+    struct service_hold {
+        struct eb_work work;
+        struct service_host *host;
+    } hold[2];
+    uv_sem_t holds; /* the executor's thread has come to one of them */
     uv_sem_t released;
     bool is_held;
 };
@@ -36,6 +39,9 @@ void service_host_stop(struct service_host *host);
 /* What is submitted from now on stays queued until released. Once for each host. */
 void service_host_hold(struct service_host *host);
 void service_host_release(struct service_host *host);
+/* Lets the executor, which is held, compute for one turn of one connection, EB_QUEUE_TURN_BYTES,
+ * and holds it again. Once for each host. */
+void service_host_turn(struct service_host *host);
 
 /* The loop has dealt with all mail until now. */
 void service_host_settle(struct service_host *host);
@@ -53,6 +59,7 @@ struct service_request {
     uint32_t queries; /* so many times; 0: once */
     uint32_t priority;
     bool cancel;
+    bool partial;
     bool is_faulty; /* names an output type that there is none of: the codec refuses it */
     uint64_t timeout_us;
     const char *table; /* NULL: "rows" */
@@ -66,6 +73,7 @@ struct service_answer {
     uint64_t id;
     uint32_t error_code;
     uint32_t retry_after_ms;
+    uint32_t queue_us;
     bool more;
     size_t values_bytes;
     uint8_t row[SERVICE_HOST_ROW_BYTES]; /* the first */

@@ -122,6 +122,20 @@ static void counts_what_comes_after_a_work_out_of_its_wait(void **state)
     assert_int_equal(eb_admission_judge(&queue, &large_terms, &work, &told), EB_ADMIT_LATE);
 }
 
+static void judges_deadlines_however_far_they_are(void **state)
+{
+    (void)state;
+    static const struct eb_admission_terms fast = {
+        .queue_bytes_max = UINT64_MAX, .bytes_per_us = UINT64_C(1) << 40, .now_ns = NOW_NS};
+    struct eb_work work = {.weight_bytes = 1, .deadline_ns = UINT64_MAX};
+    push(0, NULL, EB_WORK_INTERACTIVE, UINT64_C(1) << 60);
+    assert_int_equal(eb_admission_judge(&queue, &fast, &work, &told), EB_ADMIT_TAKEN);
+    work.deadline_ns = NOW_NS + (UINT64_C(1) << 30);
+    assert_int_equal(eb_admission_judge(&queue, &fast, &work, &told), EB_ADMIT_TAKEN);
+    work.deadline_ns = NOW_NS + (UINT64_C(1) << 29);
+    assert_int_equal(eb_admission_judge(&queue, &fast, &work, &told), EB_ADMIT_LATE);
+}
+
 static void takes_what_has_expired_where_nothing_waits(void **state)
 {
     (void)state;
@@ -152,6 +166,7 @@ int main(void)
         cmocka_unit_test_setup(leaves_room_beside_a_source_that_floods, reset),
         cmocka_unit_test_setup(refuses_what_cannot_be_begun_before_its_deadline, reset),
         cmocka_unit_test_setup(counts_what_comes_after_a_work_out_of_its_wait, reset),
+        cmocka_unit_test_setup(judges_deadlines_however_far_they_are, reset),
         cmocka_unit_test_setup(takes_what_has_expired_where_nothing_waits, reset),
         cmocka_unit_test_setup(says_when_to_come_again, reset),
     };

@@ -169,6 +169,7 @@ static void refuses_faulty_flags(void **state)
         {"--request-bytes-max|1 MiB", "1 MiB: not a whole number"},
         {"--drain-timeout-ms|3600001", "not in 0..3600000 ms (time for open calls"},
         {"--inline-below-us|1001", "not in 0..1000 us"},
+        {"--in-flight-max|1", "not in 2..65536"},
         {"--log-level|verbose", "--log-level verbose: no such level (least level that is logged"},
         {"--prefetch|", "--prefetch : not off or FAR:NEAR:LEVEL, such as 128:64:l2, 64w:4:l1 or "},
         {"--prefetch|128:64",

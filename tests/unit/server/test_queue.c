@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #define TILE EB_WORK_TILE_BYTES
-#define MANY 1000
+#define MANY 5000 /* more than buckets */
 #define ROUNDS 20000
 
 static const char sources[MANY];
@@ -245,23 +245,39 @@ static void counts_all_above_and_its_own_before_a_work(void **state)
     push(0, 0, EB_WORK_INTERACTIVE, 30 * TILE);
     push(1, 1, EB_WORK_BATCH, 5 * TILE);
     struct eb_work own = {.source = &sources[0]};
-    assert_int_equal(eb_queue_bytes_before(&queue, &own), 30 * TILE);
+    assert_int_equal(eb_queue_bytes_before(&queue, &own, UINT64_MAX), 30 * TILE);
     own.priority = EB_WORK_BATCH;
     own.source = &sources[1];
-    assert_int_equal(eb_queue_bytes_before(&queue, &own), 35 * TILE);
+    assert_int_equal(eb_queue_bytes_before(&queue, &own, UINT64_MAX), 35 * TILE);
 }
 
 static void counts_one_turn_of_others_before_a_new_source(void **state)
 {
     (void)state;
     struct eb_work own = {.source = &sources[9]};
-    assert_int_equal(eb_queue_bytes_before(&queue, &own), 0);
+    assert_int_equal(eb_queue_bytes_before(&queue, &own, UINT64_MAX), 0);
     push(0, 0, EB_WORK_INTERACTIVE, 30 * TILE);
     push(1, 1, EB_WORK_INTERACTIVE, 30 * TILE);
     push(2, 2, EB_WORK_INTERACTIVE, TILE);
-    assert_int_equal(eb_queue_bytes_before(&queue, &own), 2 * EB_QUEUE_TURN_BYTES + TILE);
+    assert_int_equal(
+        eb_queue_bytes_before(&queue, &own, UINT64_MAX), 2 * EB_QUEUE_TURN_BYTES + TILE);
     serve(TILE);
-    assert_int_equal(eb_queue_bytes_before(&queue, &own), 2 * EB_QUEUE_TURN_BYTES);
+    assert_int_equal(eb_queue_bytes_before(&queue, &own, UINT64_MAX), 2 * EB_QUEUE_TURN_BYTES);
+}
+
+static void asks_no_more_sources_than_it_must_nor_may(void **state)
+{
+    (void)state;
+    struct eb_work own = {.source = &sources[MANY - 1]};
+    for (int i = 0; i < 1000; i++) {
+        push(i, i, EB_WORK_INTERACTIVE, TILE);
+    }
+    assert_int_equal(eb_queue_bytes_before(&queue, &own, 10 * TILE), 10 * TILE);
+    assert_int_equal(eb_queue_bytes_before(&queue, &own, 10 * TILE + 1), 11 * TILE);
+    assert_int_equal(
+        eb_queue_bytes_before(&queue, &own, UINT64_MAX), EB_QUEUE_SOURCES_ASKED * TILE);
+    push(1000, MANY - 1, EB_WORK_INTERACTIVE, 20 * TILE);
+    assert_int_equal(eb_queue_bytes_before(&queue, &own, 10 * TILE), 20 * TILE);
 }
 
 static void never_counts_more_before_a_work_than_is_given_out(void **state)
@@ -279,7 +295,7 @@ static void never_counts_more_before_a_work_than_is_given_out(void **state)
         }
         struct eb_work own = {
             .source = &sources[draw(6)], .priority = draw(2), .weight_bytes = TILE};
-        uint64_t before = eb_queue_bytes_before(&queue, &own);
+        uint64_t before = eb_queue_bytes_before(&queue, &own, UINT64_MAX);
         eb_queue_push(&queue, &own);
         uint64_t given = 0;
         while (eb_queue_next(&queue) != &own) {
@@ -339,6 +355,7 @@ int main(void)
         cmocka_unit_test_setup(counts_what_waits, reset),
         cmocka_unit_test_setup(counts_all_above_and_its_own_before_a_work, reset),
         cmocka_unit_test_setup(counts_one_turn_of_others_before_a_new_source, reset),
+        cmocka_unit_test_setup(asks_no_more_sources_than_it_must_nor_may, reset),
         cmocka_unit_test_setup(never_counts_more_before_a_work_than_is_given_out, reset),
         cmocka_unit_test_setup(finds_what_has_expired_wherever_it_waits, reset),
         cmocka_unit_test_setup(finds_nothing_expired_in_an_empty_queue, reset),

@@ -9,7 +9,8 @@
 
 #define LOOKUP SERVICE_HOST_METHOD("Lookup")
 #define STREAM SERVICE_HOST_METHOD("LookupStream")
-#define SHORT_MS 50 /* a limit that a test waits for */
+#define SHORT_MS 50       /* a limit that a test waits for */
+#define LARGE_BAGS 100000 /* take longer than inline_below_us */
 
 struct trial {
     struct service_host host;
@@ -76,6 +77,47 @@ static void answers_a_small_lookup_without_the_executor(void **state)
     start(&trial);
     service_host_hold(&trial.host);
     expect_lookup_answered(&trial);
+    stop(&trial);
+}
+
+/* The executor has a lookup of this priority, the first call, when a small one comes. */
+static void queue_before(struct trial *trial, struct service_call calls[2], uint32_t priority)
+{
+    static const struct service_request small = {.bags = 1};
+    service_host_init(&trial->host);
+    trial->host.config.limits.inline_below_us = 1000;
+    start(trial);
+    service_host_hold(&trial->host);
+    service_call_lookup(&trial->peer, &calls[0],
+        &(struct service_request){.bags = LARGE_BAGS, .priority = priority});
+    service_peer_settle(&trial->peer);
+    service_call_lookup(&trial->peer, &calls[1], &small);
+    service_peer_settle(&trial->peer);
+}
+
+static void answers_a_small_lookup_while_batch_lookups_wait(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct service_call calls[2];
+    queue_before(&trial, calls, 1);
+    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_OK);
+    assert_int_equal(calls[0].count, 0);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_OK);
+    stop(&trial);
+}
+
+static void lets_a_small_lookup_wait_behind_others(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct service_call calls[2];
+    queue_before(&trial, calls, 0);
+    assert_int_equal(calls[1].count, 0);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_OK);
+    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_OK);
     stop(&trial);
 }
 
@@ -379,6 +421,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_a_lookup_through_the_executor),
         cmocka_unit_test(answers_a_small_lookup_without_the_executor),
+        cmocka_unit_test(answers_a_small_lookup_while_batch_lookups_wait),
+        cmocka_unit_test(lets_a_small_lookup_wait_behind_others),
         cmocka_unit_test(refuses_a_method_that_there_is_not),
         cmocka_unit_test(refuses_a_unary_call_of_several_messages),
         cmocka_unit_test(answers_the_catalogue),

@@ -57,7 +57,8 @@ static void raw_close(struct raw_peer *peer)
     frames_deinit(&peer->in);
 }
 
-static void raw_put_message(struct raw_peer *peer, const struct service_request *request, bool ends)
+static void raw_put_message_on(
+    struct raw_peer *peer, uint32_t stream_id, const struct service_request *request, bool ends)
 {
     uint8_t prefix[] = {0, 0, 0, 0, 0};
     struct frames message = {0};
@@ -67,9 +68,14 @@ static void raw_put_message(struct raw_peer *peer, const struct service_request 
     prefix[4] = (uint8_t)size;
     frames_put(&message, prefix, sizeof prefix);
     frames_put(&message, bytes, size);
-    frames_data(&peer->out, 1, ends, message.bytes, message.size);
+    frames_data(&peer->out, stream_id, ends, message.bytes, message.size);
     frames_deinit(&message);
     free(bytes);
+}
+
+static void raw_put_message(struct raw_peer *peer, const struct service_request *request, bool ends)
+{
+    raw_put_message_on(peer, 1, request, ends);
 }
 
 static void raw_send(struct raw_peer *peer)
@@ -203,8 +209,24 @@ static void reads_on_when_the_lookup_of_a_cancelled_call_is_back(void **state)
 #define ANSWER_BAGS 30000
 #define ANSWER_BYTES_MAX (UINT32_C(256) << 10) /* of the pool */
 
+/* Waits until at least `bytes` are taken and no more are. Returns what is taken, in good time. */
+static uint64_t wait_until_quiet(struct raw_peer *peer, struct service_host *host, uint64_t bytes)
+{
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    uint64_t before_bytes = 0;
+    uint64_t taken_bytes = loop_host_taken_bytes(&host->loops);
+    for (int quiet = 0; quiet < 5 && uv_hrtime() < deadline_ns;) {
+        before_bytes = taken_bytes;
+        raw_settle(peer);
+        uv_sleep(1);
+        taken_bytes = loop_host_taken_bytes(&host->loops);
+        quiet = taken_bytes >= bytes && taken_bytes == before_bytes ? quiet + 1 : 0;
+    }
+    return taken_bytes;
+}
+
 /* A stream of ANSWERS requests is not read further than outbound_bytes_max of answers, and is when
- * its peer opens its windows. */
+ * its peer opens its windows. What may fail is asked when the host, which lies here, has ended. */
 static void expect_paused_by_answers(struct service_host *host)
 {
     static const char *const path[2] = {":path", STREAM};
@@ -216,19 +238,22 @@ static void expect_paused_by_answers(struct service_host *host)
         struct service_request request = {.id = i, .bags = ANSWER_BAGS};
         raw_put_message(&peer, &request, i == ANSWERS);
     }
-    raw_settle(&peer);
-    uint64_t taken_bytes = loop_host_taken_bytes(&host->loops);
+    uint64_t taken_bytes = wait_until_quiet(&peer, host, MIB);
     raw_open_windows(&peer);
     raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 1);
-    assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
-    assert_int_equal(raw_data_bytes(&peer) % ANSWERS, 0);
-    assert_true(raw_data_bytes(&peer) / ANSWERS > ANSWER_BAGS * SERVICE_HOST_ROW_BYTES);
+    enum eb_status status = (enum eb_status)header_blocks_read(&peer.in, 1).grpc_status;
+    uint64_t data_bytes = raw_data_bytes(&peer);
+    raw_close(&peer);
+    bool is_closed = loop_host_wait_conns(&host->loops, 0, SERVICE_HOST_TIMEOUT_MS);
+    bool is_given_back = service_host_wait_taken(host, ANSWERS * IDLE_LOOKUP_BYTES);
+    service_host_stop(host);
+    assert_int_equal(status, EB_STATUS_OK);
+    assert_int_equal(data_bytes % ANSWERS, 0);
+    assert_true(data_bytes / ANSWERS > ANSWER_BAGS * SERVICE_HOST_ROW_BYTES);
     assert_true(taken_bytes >= MIB);
     assert_true(taken_bytes < 3 * MIB);
-    raw_close(&peer);
-    assert_true(loop_host_wait_conns(&host->loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    assert_true(service_host_wait_taken(host, ANSWERS * IDLE_LOOKUP_BYTES));
-    service_host_stop(host);
+    assert_true(is_closed);
+    assert_true(is_given_back);
 }
 
 static void does_not_read_a_stream_whose_answers_are_not_read(void **state)
@@ -274,6 +299,131 @@ static void parks_a_unary_call_past_outbound_bytes_max(void **state)
     assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
     assert_int_equal(header_blocks_read(&peer.in, 3).grpc_status, EB_STATUS_OK);
     raw_close(&peer);
+    service_host_stop(&host);
+}
+
+/* ---- deadlines of answers that wait ---- */
+
+#define TIMEOUT_MS 20
+
+/* The messages of stream 1, whose error codes become codes[id]. Returns how many there are. */
+static size_t raw_read_codes(const struct raw_peer *peer, uint32_t codes[], size_t ids)
+{
+    struct frames data = {0};
+    struct frame frame;
+    size_t count = 0;
+    for (size_t at = 0; frames_next(&peer->in, &at, &frame);) {
+        if (frame.type == FRAME_DATA && frame.stream_id == 1) {
+            frames_put(&data, frame.payload, frame.length);
+        }
+    }
+    for (size_t at = 0; at + 5 <= data.size; count++) {
+        const uint8_t *head = data.bytes + at;
+        size_t size =
+            (size_t)head[1] << 24 | (size_t)head[2] << 16 | (size_t)head[3] << 8 | head[4];
+        struct eb_arena arena;
+        struct eb_error error;
+        eb_arena_init(&arena, &eb_memory_heap);
+        eb_arena_reset(&arena, MIB);
+        struct eb_wire_response *response =
+            eb_lookup_response_decode(&arena, head + 5, size, &error);
+        assert_non_null(response);
+        assert_true(response->request_id < ids);
+        codes[response->request_id] = response->error_code;
+        eb_arena_deinit(&arena);
+        at += 5 + size;
+    }
+    frames_deinit(&data);
+    return count;
+}
+
+/* Both are computed at once; the first fills the windows, the second's deadline passes meanwhile.
+ */
+static void sends_no_answer_of_a_stream_after_its_deadline(void **state)
+{
+    (void)state;
+    static const char *const path[2] = {":path", STREAM};
+    struct service_host host;
+    struct raw_peer peer;
+    uint32_t codes[4] = {99, 99, 99, 99};
+    service_host_init(&host);
+    host.config.limits.inline_below_us = 1000000;
+    service_host_start(&host);
+    raw_open(&peer, &host);
+    frames_request(&peer.out, 1, false, path);
+    for (uint64_t id = 1; id <= 3; id++) {
+        struct service_request request = {.id = id, .bags = id == 1 ? ANSWER_BAGS : 1};
+        request.timeout_us = id == 2 ? TIMEOUT_MS * 1000 : 0;
+        raw_put_message(&peer, &request, id == 3);
+    }
+    raw_settle(&peer);
+    uv_sleep(TIMEOUT_MS + 1);
+    raw_open_windows(&peer);
+    raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 1);
+    assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
+    assert_int_equal(raw_read_codes(&peer, codes, 4), 3);
+    assert_int_equal(codes[1], EB_STATUS_OK);
+    assert_int_equal(codes[2], EB_STATUS_DEADLINE_EXCEEDED);
+    assert_int_equal(codes[3], EB_STATUS_OK);
+    raw_close(&peer);
+    assert_true(loop_host_wait_conns(&host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&host);
+}
+
+/* The first part fills the windows; of those that wait behind it nothing but an error is left. */
+static void sends_no_part_of_an_answer_after_its_deadline(void **state)
+{
+    (void)state;
+    static const char *const path[2] = {":path", STREAM};
+    struct service_host host;
+    struct raw_peer peer;
+    uint32_t codes[2] = {99, 99};
+    service_host_init(&host);
+    service_host_start(&host);
+    raw_open(&peer, &host);
+    frames_request(&peer.out, 1, false, path);
+    struct service_request request = {.id = 1,
+        .bags = ANSWER_BAGS,
+        .queries = 4,
+        .partial = true,
+        .timeout_us = TIMEOUT_MS * 1000};
+    raw_put_message(&peer, &request, true);
+    raw_settle(&peer);
+    uv_sleep(TIMEOUT_MS + 1);
+    raw_open_windows(&peer);
+    raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 1);
+    assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
+    assert_in_range(raw_read_codes(&peer, codes, 2), 1, 2);
+    assert_int_equal(codes[1], EB_STATUS_DEADLINE_EXCEEDED);
+    raw_close(&peer);
+    assert_true(loop_host_wait_conns(&host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&host);
+}
+
+static void sends_no_answer_of_a_unary_call_after_its_deadline(void **state)
+{
+    (void)state;
+    static const char *const path[2] = {":path", SERVICE_HOST_METHOD("Lookup")};
+    struct service_host host;
+    struct raw_peer peer;
+    service_host_init(&host);
+    host.config.limits.inline_below_us = 1000000;
+    service_host_start(&host);
+    raw_open(&peer, &host);
+    frames_request(&peer.out, 1, false, path);
+    raw_put_message(&peer, &(struct service_request){.bags = ANSWER_BAGS}, true);
+    raw_settle(&peer);
+    frames_request(&peer.out, 3, false, path);
+    struct service_request late = {.bags = 1, .timeout_us = TIMEOUT_MS * 1000};
+    raw_put_message_on(&peer, 3, &late, true);
+    raw_settle(&peer);
+    uv_sleep(TIMEOUT_MS + 1);
+    raw_open_windows(&peer);
+    raw_read(&peer, FRAME_HEADERS, FLAG_END_STREAM, 2);
+    assert_int_equal(header_blocks_read(&peer.in, 1).grpc_status, EB_STATUS_OK);
+    assert_int_equal(header_blocks_read(&peer.in, 3).grpc_status, EB_STATUS_DEADLINE_EXCEEDED);
+    raw_close(&peer);
+    assert_true(loop_host_wait_conns(&host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
     service_host_stop(&host);
 }
 
@@ -411,6 +561,9 @@ int main(void)
         cmocka_unit_test(does_not_read_a_stream_whose_answers_are_not_read),
         cmocka_unit_test(counts_answers_that_the_executor_has_before_it_reads_on),
         cmocka_unit_test(parks_a_unary_call_past_outbound_bytes_max),
+        cmocka_unit_test(sends_no_answer_of_a_stream_after_its_deadline),
+        cmocka_unit_test(sends_no_part_of_an_answer_after_its_deadline),
+        cmocka_unit_test(sends_no_answer_of_a_unary_call_after_its_deadline),
         cmocka_unit_test(refuses_what_finds_no_memory_and_recovers),
         cmocka_unit_test(ends_calls_where_not_even_an_error_finds_memory),
         cmocka_unit_test(keeps_few_lookups_after_a_burst),

@@ -12,6 +12,12 @@
 #define IN_FLIGHT_MAX 8
 #define BATCH_MAX (IN_FLIGHT_MAX / 2)
 
+static const struct eb_limits least = {
+#define X(name, fallback, min, max, what) .name = (min),
+    EB_LIMIT_LIST(X)
+#undef X
+};
+
 struct trial {
     struct service_host host;
     struct wire_peer peer;
@@ -201,21 +207,23 @@ static void refuses_batch_requests_past_their_part(void **state)
     finish(&trial, IN_FLIGHT_MAX + 3);
 }
 
-static void takes_one_batch_request_where_one_may_be_in_flight(void **state)
+/* With as few as may be set: more than the batch request that waits. */
+static void sees_cancels_where_few_may_be_in_flight(void **state)
 {
     (void)state;
     struct trial trial;
     service_host_init(&trial.host);
-    trial.host.config.limits.in_flight_max = 1;
+    trial.host.config.limits.in_flight_max = least.in_flight_max;
     start(&trial);
     ask_for_row(&trial, 1, BATCH);
     ask_for_row(&trial, 2, BATCH);
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 2, EB_STATUS_RESOURCE_EXHAUSTED);
+    cancel(&trial, 1);
+    ask_for_row(&trial, 3, BATCH);
     service_peer_settle(&trial.peer);
-    service_host_release(&trial.host);
-    service_call_expect_answers(&trial.peer, &trial.call, 2);
-    expect_answer(&trial, 1, EB_STATUS_OK);
-    expect_answer(&trial, 2, EB_STATUS_OK);
     finish(&trial, 3);
+    assert_null(service_call_find(&trial.call, 1));
 }
 
 static void sees_cancels_while_batch_requests_fill_their_part(void **state)
@@ -250,6 +258,55 @@ static void sees_cancels_while_a_large_batch_request_waits(void **state)
     assert_null(service_call_find(&trial.call, 1));
 }
 
+/* ---- times ---- */
+
+static void counts_reading_and_checking_as_waiting(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    trial.host.config.limits.inline_below_us = 1000;
+    start(&trial);
+    ask(&trial, &(struct service_request){.id = 1, .bags = 2, .queries = QUERIES});
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 1, EB_STATUS_OK);
+    assert_true(trial.call.answers[0].queue_us > 0);
+    finish(&trial, 2);
+}
+
+#define KEPT_BACK_MS 20
+
+static void counts_what_a_paused_stream_is_kept_back_as_waiting(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start_crowded(&trial);
+    for (uint64_t i = 1; i <= IN_FLIGHT_MAX + 1; i++) {
+        ask_for_row(&trial, i, 0);
+    }
+    service_peer_settle(&trial.peer);
+    uv_sleep(KEPT_BACK_MS);
+    service_host_release(&trial.host);
+    service_call_expect_answers(&trial.peer, &trial.call, IN_FLIGHT_MAX + 1);
+    expect_answer(&trial, IN_FLIGHT_MAX + 1, EB_STATUS_OK);
+    assert_true(
+        service_call_find(&trial.call, IN_FLIGHT_MAX + 1)->queue_us >= (KEPT_BACK_MS - 2) * 1000);
+    finish(&trial, IN_FLIGHT_MAX + 2);
+}
+
+/* Were it queued, it would have no answer before the executor goes on. */
+static void judges_a_deadline_once_a_large_request_is_read(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    start(&trial);
+    ask(&trial, &(struct service_request){.id = 1, .bags = 2, .queries = QUERIES, .timeout_us = 1});
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 1, EB_STATUS_DEADLINE_EXCEEDED);
+    finish(&trial, 2);
+}
+
 /* ---- ids ---- */
 
 static void says_that_an_id_is_taken_so_that_nobody_mistakes_it(void **state)
@@ -279,6 +336,37 @@ static void says_that_an_id_is_taken_so_that_nobody_mistakes_it(void **state)
     finish(&trial, 5);
 }
 
+/* Two streams of one connection use the same ids; odd ones are withdrawn on one, even ones on the
+ * other. */
+static void withdraws_what_is_named_and_nothing_else(void **state)
+{
+    (void)state;
+    const uint64_t id_max = 100;
+    struct trial trial;
+    static struct service_call other;
+    struct service_request request = {.bags = 1};
+    service_host_init(&trial.host);
+    start(&trial);
+    service_call_open(&trial.peer, &other, STREAM, 0);
+    for (request.id = 1; request.id <= id_max; request.id++) {
+        service_call_write(&trial.call, &request, false);
+        service_call_write(&other, &request, false);
+    }
+    request.cancel = true;
+    for (request.id = 1; request.id <= id_max; request.id++) {
+        service_call_write(request.id % 2 ? &trial.call : &other, &request, request.id == id_max);
+    }
+    service_peer_settle(&trial.peer);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &other, EB_STATUS_OK);
+    finish(&trial, id_max / 2 + 1);
+    assert_int_equal(other.count, id_max / 2);
+    for (uint64_t id = 1; id <= id_max; id++) {
+        assert_int_equal(service_call_find(&trial.call, id) != NULL, id % 2 == 0);
+        assert_int_equal(service_call_find(&other, id) != NULL, id % 2 == 1);
+    }
+}
+
 static void withdraws_by_a_cancel_that_is_faulty(void **state)
 {
     (void)state;
@@ -302,10 +390,14 @@ int main(void)
         cmocka_unit_test(parks_unary_calls_until_what_waits_is_computed),
         cmocka_unit_test(gives_back_what_a_closed_connection_had_waiting),
         cmocka_unit_test(refuses_batch_requests_past_their_part),
-        cmocka_unit_test(takes_one_batch_request_where_one_may_be_in_flight),
+        cmocka_unit_test(sees_cancels_where_few_may_be_in_flight),
         cmocka_unit_test(sees_cancels_while_batch_requests_fill_their_part),
         cmocka_unit_test(sees_cancels_while_a_large_batch_request_waits),
+        cmocka_unit_test(counts_reading_and_checking_as_waiting),
+        cmocka_unit_test(counts_what_a_paused_stream_is_kept_back_as_waiting),
+        cmocka_unit_test(judges_a_deadline_once_a_large_request_is_read),
         cmocka_unit_test(says_that_an_id_is_taken_so_that_nobody_mistakes_it),
+        cmocka_unit_test(withdraws_what_is_named_and_nothing_else),
         cmocka_unit_test(withdraws_by_a_cancel_that_is_faulty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,100 @@
+#include "server/net/turn.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define TURN_NS 1000
+#define NOW_NS 5000000
+
+static void is_over_when_its_time_is(void **state)
+{
+    (void)state;
+    struct eb_turn turn;
+    eb_turn_init(&turn, TURN_NS);
+    assert_false(eb_turn_look(&turn, NOW_NS));
+    assert_false(eb_turn_look(&turn, NOW_NS + TURN_NS - 1));
+    assert_true(eb_turn_look(&turn, NOW_NS + TURN_NS));
+    eb_turn_leave(&turn);
+    assert_true(eb_turn_look(&turn, NOW_NS + TURN_NS));
+}
+
+static void does_not_count_what_others_do(void **state)
+{
+    (void)state;
+    struct eb_turn turn;
+    uint64_t now_ns = NOW_NS;
+    eb_turn_init(&turn, TURN_NS);
+    for (int i = 0; i < 4; i++) {
+        assert_false(eb_turn_look(&turn, now_ns));
+        bool is_over = eb_turn_look(&turn, now_ns + TURN_NS / 4);
+        assert_int_equal(is_over, i == 3);
+        eb_turn_leave(&turn);
+        now_ns += 100 * TURN_NS;
+    }
+}
+
+static void begins_anew_when_renewed(void **state)
+{
+    (void)state;
+    struct eb_turn turn;
+    eb_turn_init(&turn, TURN_NS);
+    (void)eb_turn_look(&turn, NOW_NS);
+    assert_true(eb_turn_look(&turn, NOW_NS + TURN_NS));
+    eb_turn_renew(&turn);
+    assert_false(turn.is_over);
+    assert_false(eb_turn_look(&turn, NOW_NS + 2 * TURN_NS));
+    assert_true(eb_turn_look(&turn, NOW_NS + 3 * TURN_NS));
+}
+
+/* One read of a turn, which took so long. */
+static void read_once(struct eb_turn *turn, uint64_t taken_ns, bool is_full)
+{
+    (void)eb_turn_look(turn, NOW_NS);
+    (void)eb_turn_look(turn, NOW_NS + taken_ns);
+    eb_turn_adapt(turn, is_full);
+    eb_turn_renew(turn);
+}
+
+static void asks_for_more_where_reading_is_quick(void **state)
+{
+    (void)state;
+    struct eb_turn turn;
+    eb_turn_init(&turn, TURN_NS);
+    read_once(&turn, 1, false);
+    assert_int_equal(turn.read_bytes, EB_TURN_READ_FIRST);
+    read_once(&turn, TURN_NS / 2, true);
+    assert_int_equal(turn.read_bytes, EB_TURN_READ_FIRST);
+    read_once(&turn, 1, true);
+    assert_int_equal(turn.read_bytes, 2 * EB_TURN_READ_FIRST);
+    for (int i = 0; i < 100; i++) {
+        read_once(&turn, 1, true);
+    }
+    assert_int_equal(turn.read_bytes, EB_TURN_READ_MAX);
+}
+
+static void asks_for_less_where_it_takes_a_turn(void **state)
+{
+    (void)state;
+    struct eb_turn turn;
+    eb_turn_init(&turn, TURN_NS);
+    read_once(&turn, TURN_NS, false);
+    assert_int_equal(turn.read_bytes, EB_TURN_READ_FIRST / 2);
+    for (int i = 0; i < 100; i++) {
+        read_once(&turn, TURN_NS, true);
+    }
+    assert_int_equal(turn.read_bytes, EB_TURN_READ_MIN);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_over_when_its_time_is),
+        cmocka_unit_test(does_not_count_what_others_do),
+        cmocka_unit_test(begins_anew_when_renewed),
+        cmocka_unit_test(asks_for_more_where_reading_is_quick),
+        cmocka_unit_test(asks_for_less_where_it_takes_a_turn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
