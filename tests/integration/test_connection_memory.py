@@ -45,6 +45,16 @@ def resident_bytes(pid):
         return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
+def settle(peer):
+    """The server has read all that was sent, as far as it does."""
+    peer.send(frame(PING, 0, 0, b'12345678'))
+    while True:
+        got = peer.read_frame()
+        peer.keep(got)
+        if got.type == PING and got.flags & ACK:
+            return
+
+
 class Stream:
     """A LookupStream on a connection of its own, whose answers are read one by one."""
 
@@ -65,12 +75,7 @@ class Stream:
 
     def settle(self):
         """The server has read all, as far as it does."""
-        self.peer.send(frame(PING, 0, 0, b'12345678'))
-        while True:
-            got = self.peer.read_frame()
-            self.peer.keep(got)
-            if got.type == PING and got.flags & ACK:
-                return
+        settle(self.peer)
 
     def take(self, count):
         """The next answers, in order."""
@@ -106,6 +111,10 @@ class OneThread(OwnServerTest):
         peer = Connection(server.port, window=1 << 24)
         for _ in range(2):
             peer.call(self.plug_bytes)
+        # Connections have their turns: what others ask must not come before it, and what one turn
+        # has put off has begun by the end of the next.
+        for _ in range(2):
+            settle(peer)
         return peer
 
     def rounds(self, attempt):
