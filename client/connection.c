@@ -9,7 +9,7 @@
 #define UNWRITTEN_BYTES_MAX ((size_t)64 << 10)
 /* A server from which nothing has come for so long while it was asked is taken for dead when a
  * call's time is over: sooner where the call has not even left. */
-#define SILENCE_NS_MAX UINT64_C(10000000000)
+#define SILENCE_NS_MAX UINT64_C(5000000000)
 #define STUCK_NS_MAX UINT64_C(1000000000)
 
 static const char lookup_path[] = "/embag.v1.EmbeddingBag/Lookup";
@@ -270,7 +270,7 @@ bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, 
     if (call->kind == EB_CALL_LOOKUP) {
         eb_lookup_call_set_timeout(call->request, timeout_us);
     }
-    if (is_idle(connection)) {
+    if (connection->asked_ns <= connection->last_read_ns) {
         connection->asked_ns = now_ns;
     }
     call->was_alone = eb_window_send(find_window(connection, call));
@@ -283,13 +283,12 @@ bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, 
     return true;
 }
 
-/* Whether the server has been asked and silent for too long. */
-static bool is_dead(
-    const struct eb_connection *connection, const struct eb_call *call, uint64_t now_ns)
+/* For how long the server has been asked and silent. */
+static uint64_t find_silence_ns(const struct eb_connection *connection, uint64_t now_ns)
 {
-    uint64_t heard_ns = connection->last_read_ns > connection->asked_ns ? connection->last_read_ns
+    uint64_t since_ns = connection->last_read_ns > connection->asked_ns ? connection->last_read_ns
                                                                         : connection->asked_ns;
-    return now_ns - heard_ns > (call->request->holds > 1 ? STUCK_NS_MAX : SILENCE_NS_MAX);
+    return now_ns > since_ns ? now_ns - since_ns : 0;
 }
 
 void eb_connection_answered(struct eb_connection *connection, struct eb_call *call,
@@ -338,6 +337,9 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
         ask_to_forget(connection, call);
     }
     call->unary = NULL;
+    if (is_idle(connection)) {
+        connection->asked_ns = 0; /* No answer is to come. */
+    }
 }
 
 /* On a stream the server answers in any case: it says that the time is over, if nothing else. */
@@ -347,7 +349,20 @@ void eb_connection_expire(struct eb_connection *connection, struct eb_call *call
     eb_window_expire(
         find_window(connection, call), call->unary == NULL && connection->stream != NULL);
     call->unary = NULL;
-    if (is_dead(connection, call, now_ns)) {
+    bool has_left = call->request->holds == 1;
+    if (find_silence_ns(connection, now_ns) > (has_left ? SILENCE_NS_MAX : STUCK_NS_MAX)) {
+        eb_connection_close(connection);
+    }
+}
+
+void eb_connection_check(struct eb_connection *connection, uint64_t now_ns)
+{
+    uint32_t late_count = 0;
+    for (int i = 0; i < EB_CALL_PRIORITIES; i++) {
+        late_count += connection->windows[i].late_count;
+    }
+    if (eb_connection_is_usable(connection) && late_count > 0 &&
+        find_silence_ns(connection, now_ns) > SILENCE_NS_MAX) {
         eb_connection_close(connection);
     }
 }

@@ -49,7 +49,7 @@ struct eb_connection {
     bool has_spoken;     /* the server, in HTTP/2 */
     bool has_answered;   /* a call, not refused it */
     struct eb_window windows[EB_CALL_PRIORITIES];
-    uint64_t asked_ns; /* when a call was sent while none was under way */
+    uint64_t asked_ns; /* when a call was sent first since the last read; 0: none is under way */
     uint64_t last_read_ns;
     struct eb_error stream_end;
 };
@@ -81,6 +81,9 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
 /* Takes a sent call away whose time is over, which the server knows by itself. Closes a connection
  * whose server seems dead. */
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns);
+/* A call's time is over that was not sent: closes a connection whose server owes answers and seems
+ * dead, for one that is full of such calls sends no more by which that could be seen. */
+void eb_connection_check(struct eb_connection *connection, uint64_t now_ns);
 /* Tells the calls of a stream that has ended, and closes a connection that takes no more calls and
  * has none. */
 void eb_connection_settle(struct eb_connection *connection);

@@ -91,6 +91,9 @@ static void expire(struct eb_call *call)
     eb_error_set(&why, EB_STATUS_DEADLINE_EXCEEDED, "%s", explain_expiry(call));
     if (call->state == EB_CALL_WAITING) {
         eb_calls_remove(find_waiting(call->dispatcher, call), call);
+        for (uint32_t i = 0; i < call->dispatcher->connection_count; i++) {
+            eb_connection_check(&call->dispatcher->connections[i], uv_hrtime());
+        }
     } else if (call->state == EB_CALL_SENT) {
         eb_connection_expire(call->connection, call, uv_hrtime());
     }

@@ -306,6 +306,11 @@ void eb_grpc_call_pause(struct eb_grpc_call *call)
     call->paused = true;
 }
 
+bool eb_grpc_call_has_kept(const struct eb_grpc_call *call)
+{
+    return call->backlog.head != NULL;
+}
+
 void eb_grpc_call_resume(struct eb_grpc_call *call)
 {
     if (call->paused) {

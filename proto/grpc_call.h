@@ -63,6 +63,8 @@ void eb_grpc_call_finish(
 void eb_grpc_call_restate(struct eb_grpc_call *call, enum eb_status status, const char *text);
 /* Keeps further messages back (they fill the call's window) until resumed. */
 void eb_grpc_call_pause(struct eb_grpc_call *call);
+/* Whether bytes have come that were not delivered. */
+bool eb_grpc_call_has_kept(const struct eb_grpc_call *call);
 /* Lets messages through again, from the next eb_grpc_server_receive, _tick or _send on. */
 void eb_grpc_call_resume(struct eb_grpc_call *call);
 

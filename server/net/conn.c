@@ -162,7 +162,7 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     }
     if (!conn->turn.is_over || conn->lingering) {
         *buffer = eb_loop_read_buffer(conn->loop);
-        buffer->len = conn->turn.read_bytes;
+        buffer->len = conn->lingering ? EB_TURN_READ_MIN : conn->turn.read_bytes;
     }
 }
 
@@ -198,6 +198,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         (void)eb_conn_spend_turn(conn);
     }
     eb_turn_adapt(&conn->turn, is_full);
+    eb_turn_leave(&conn->turn);
     eb_conn_mark(conn);
 }
 
@@ -295,6 +296,7 @@ void eb_conn_flush(struct eb_conn *conn)
     }
     eb_turn_renew(&conn->turn);
     find_events(conn)->on_written(conn);
+    eb_turn_leave(&conn->turn);
     if (again) {
         eb_conn_mark(conn);
     } else if (conn->writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {

@@ -311,9 +311,20 @@ static void start_unary(struct eb_rpc_call *call)
     start_ready(call);
 }
 
-/* Goes on with what waited for the connection to be less busy: parked calls, oldest first, and one
- * stream, which then goes to the end of the line; its messages, or the next write, ask again. What
- * is started here may be over at once and ask again too: one pass at a time is enough. */
+/* Reads a stream further. Returns whether it has kept messages back, which come one after the
+ * other. */
+static bool unpause(struct eb_rpc_call *call)
+{
+    call->paused = false;
+    call->conn->paused_count--;
+    eb_grpc_call_resume(call->call);
+    return eb_grpc_call_has_kept(call->call);
+}
+
+/* Goes on with what waited for the connection to be less busy, in order, up to the first stream
+ * that has kept messages back: that goes to the end of the line, and they, or the next write, ask
+ * again. What is started here may be over at once and ask again too: one pass at a time is enough.
+ */
 static void resume(struct eb_rpc_conn *conn)
 {
     if (conn->resuming || conn->paused_count + conn->parked_count == 0 ||
@@ -321,24 +332,18 @@ static void resume(struct eb_rpc_conn *conn)
         return;
     }
     conn->resuming = true;
-    struct eb_rpc_call *stream = NULL;
     for (struct eb_rpc_call *call = conn->calls; call && !eb_rpc_conn_is_busy(conn);
          call = call->next) {
         if (call->parked) {
             eb_rpc_call_unpark(call);
             start_ready(call);
             (void)eb_conn_spend_turn(conn->conn);
-        } else if (!stream && call->paused && !call->draining) {
-            stream = call;
+        } else if (call->paused && !call->draining && unpause(call)) {
+            eb_rpc_call_unlink(call);
+            eb_rpc_call_append(call);
+            eb_conn_mark(conn->conn);
+            break;
         }
-    }
-    if (stream && !eb_rpc_conn_is_busy(conn)) {
-        stream->paused = false;
-        conn->paused_count--;
-        eb_rpc_call_unlink(stream);
-        eb_rpc_call_append(stream);
-        eb_grpc_call_resume(stream->call);
-        eb_conn_mark(conn->conn);
     }
     conn->resuming = false;
 }

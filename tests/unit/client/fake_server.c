@@ -467,8 +467,9 @@ static void on_connection(uv_stream_t *listener, int status)
     conn->socket.handle.data = conn;
     conn->next = server->conns;
     server->conns = conn;
-    conn->is_mute = server->mode == FAKE_SERVER_IS_MUTE ||
-                    (server->mode == FAKE_SERVER_IS_HALF_MUTE && conn->next == NULL);
+    conn->is_mute =
+        server->mode == FAKE_SERVER_IS_MUTE ||
+        (server->mode == FAKE_SERVER_IS_HALF_MUTE && atomic_load(&server->conn_count) == 0);
     rc = uv_accept(listener, &conn->socket.stream);
     assert(rc == 0);
     rc = uv_read_start(&conn->socket.stream, on_alloc, on_read);

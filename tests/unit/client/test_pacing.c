@@ -72,6 +72,21 @@ static void leaves_a_connection_that_does_not_answer(void **state)
     assert_most_are_answered(FAKE_SERVER_IS_HALF_MUTE, 2);
 }
 
+/* A server that says nothing for good, though it is there: another connection is tried. */
+static void gives_a_silent_connection_up(void **state)
+{
+    (void)state;
+    struct client_fixture *fixture =
+        client_fixture_open_of(FAKE_SERVER_IS_HALF_MUTE, (struct embag_options){0});
+    uint64_t patience_ns = uv_hrtime() + UINT64_C(2000) * CLIENT_FIXTURE_PATIENCE_US;
+    while (atomic_load(&fixture->server.conn_count) < 2 && uv_hrtime() < patience_ns) {
+        (void)run_burst(fixture, "echo", 100, 20000);
+    }
+    assert_true(atomic_load(&fixture->server.conn_count) >= 2);
+    assert_int_equal(client_fixture_run(fixture, "echo").error.status, EMBAG_OK);
+    client_fixture_close(fixture);
+}
+
 static enum embag_status submit_with_priority(
     struct client_fixture *fixture, const char *model, enum embag_priority priority, void *context)
 {
@@ -124,6 +139,7 @@ int main(void)
         cmocka_unit_test(sends_no_more_than_is_answered_in_time),
         cmocka_unit_test(fills_a_long_way),
         cmocka_unit_test(leaves_a_connection_that_does_not_answer),
+        cmocka_unit_test(gives_a_silent_connection_up),
         cmocka_unit_test(sends_interactive_lookups_before_batch_ones),
         cmocka_unit_test(sends_everything_at_once_where_told_so),
     };
