@@ -70,7 +70,6 @@ struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, stru
         explain(calls, deadline_ns > 0, error);
     } else {
         calls->free = call->next;
-        calls->taken_count++;
         /* The error's text is large, and its status says that there is none. */
         memset(call, 0, offsetof(struct eb_call, error));
         call->error.status = EB_STATUS_OK;
@@ -85,7 +84,6 @@ static void put_free(struct eb_calls *calls, struct eb_call *call)
 {
     call->next = calls->free;
     calls->free = call;
-    calls->taken_count--;
     uv_cond_signal(&calls->changed);
 }
 

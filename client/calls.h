@@ -79,7 +79,6 @@ struct eb_calls {
     uv_cond_t changed; /* one has been given back, or the table is closed, or the last has left */
     struct eb_call *records;
     uint32_t count;
-    uint32_t taken_count;
     uint32_t inside_count; /* threads that are waiting, or hold what they need the client for */
     bool closed;           /* nothing is taken or posted any more */
     uint64_t generation;   /* of the next number */
