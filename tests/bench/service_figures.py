@@ -142,8 +142,9 @@ class Figures:
     # Batches.
 
     def batches(self):
-        """Throughput of requests of 128 samples, against the kernels in a process of their own and
-        against these and a bare write of the answer."""
+        """Throughput of requests of 128 samples, against the kernels in a process of their own,
+        against these and a bare write of the answer, and against these and a bare exchange of
+        request and answer."""
         cases = (('rm2', 'f32', 4, 0.9), ('dlrm-v2', 'bf16', 8, 0.8), ('dlrm-v2', 'f32', 8, None))
         for workload, output_type, in_flight, bound in cases:
             shape = ['--samples', '128', '--output-type', output_type]
@@ -152,17 +153,19 @@ class Figures:
             with self.bench.serve(workload) as server:
                 sizes = wire_bytes.count(self.bench, server, arguments)
                 for number in range(self.rounds):
-                    taken.append(self._batch(server, arguments, (64, sizes[1]), in_flight))
+                    taken.append(self._batch(server, arguments, sizes, in_flight))
                     self.show_round('%s %s' % (workload, output_type), number, taken[-1])
                     self.bench.record('batches', workload=workload, output_type=output_type,
                                       bytes=sizes, **taken[-1])
             yield from batch_rows('%s, %s' % (workload, output_type), taken, bound)
 
-    def _batch(self, server, arguments, write_sizes, in_flight):
+    def _batch(self, server, arguments, sizes, in_flight):
         kernel = self.bench.workload_kernel_us(arguments[1], *arguments[2:])
         report = self.bench.load(server, [*arguments, *closed(in_flight)], self.seconds)
-        write = self.echo_us('raw', write_sizes, in_flight)
-        return {'kernel_us': kernel, 'write_us': write, 'server_us': report['cpu_us'],
+        write = self.echo_us('raw', (64, sizes[1]), in_flight)
+        exchange = self.echo_us('raw', sizes, in_flight)
+        return {'kernel_us': kernel, 'write_us': write, 'exchange_us': exchange,
+                'server_us': report['cpu_us'],
                 'per_s': report['requests_per_s'], 'busy': report['busy']}
 
     # Open loads.
@@ -234,12 +237,12 @@ class Figures:
         return report, json.loads(probe.communicate()[0]), (
             sampler.at(5), sampler.at(self.overload_seconds))
 
-    def _python(self, script, server, *arguments, nice=0):
+    def _python(self, script, server, *arguments, gives_way=False):
         """A script beside the load."""
         words = [sys.executable, os.path.join(HERE, script)]
         kind, rest = ([arguments[0]], arguments[1:]) if script == 'disturb.py' else ([], arguments)
         return subprocess.Popen(
-            on_load_cpu([*words, *kind, server.port, self.request, *rest], nice),
+            on_load_cpu([*words, *kind, server.port, self.request, *rest], gives_way),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     # Idle connections.
@@ -272,7 +275,7 @@ class Figures:
 
     def _disturb(self, server, *arguments):
         """A disturbance that has begun."""
-        process = self._python('disturb.py', server, *arguments, nice=19)
+        process = self._python('disturb.py', server, *arguments, gives_way=True)
         if process.stdout.readline() != 'ready\n':
             fail('disturb.py %s did not begin' % arguments[0])
         return process
@@ -328,7 +331,8 @@ class Figures:
         alone = self.bench.load_report(
             self.bench.start_load(server.address, [*dlrm(), *open_load(2, rate)]))
         if arguments is None:
-            other = self.bench.start_load(server.address, [*dlrm(), *closed(256)], nice=19)
+            other = self.bench.start_load(server.address, [*dlrm(), *closed(256)],
+                                          gives_way=True)
         else:
             other = self._disturb(server, *arguments)
         beside = self.bench.load_report(self.bench.start_load(server.address, calm))
@@ -368,16 +372,18 @@ def end(process):
 
 def batch_rows(name, taken, bound):
     """The rows of one workload of 128 samples."""
-    lowest = least(taken, 'server_us', 'kernel_us', 'write_us')
+    lowest = least(taken, 'server_us', 'kernel_us', 'write_us', 'exchange_us')
     rate = median(values['per_s'] for values in taken) / 1e6
     busy = 100 * median(values['busy'] for values in taken)
-    remark = 'server %(server_us).0f us, kernel %(kernel_us).0f, write %(write_us).0f' % lowest
+    remark = ('server %(server_us).0f us, kernel %(kernel_us).0f, write %(write_us).0f, '
+              'read and write %(exchange_us).0f' % lowest)
     by_rate = 'by lookups/s: %.2f, server %.0f %% busy'
     kernel = lowest['kernel_us']
     both = kernel + lowest['write_us']
     if bound:
         yield Row('128 samples of %s: kernel / server' % name, at_least(bound, 'x'),
-                  kernel / lowest['server_us'], by_rate % (rate * kernel, busy))
+                  kernel / lowest['server_us'], by_rate % (rate * kernel, busy) +
+                  '; at most %.2f' % (kernel / (kernel + lowest['exchange_us'])))
     yield Row('128 samples of %s: kernel + write / server' % name, at_least(0.9, 'x'),
               both / lowest['server_us'], remark + '; ' + by_rate % (rate * both, busy))
 
