@@ -35,8 +35,8 @@ static bool count_entries(
         return true;
     }
     assert(array->data && (array->width == 4 || array->width == 8));
-    *count = array->width == 4 ? array->bytes / 4 : array->bytes / 8;
-    if (*count * array->width != array->bytes) {
+    *count = array->bytes >> (array->width == 8 ? 3 : 2);
+    if ((array->bytes & (array->width - 1)) != 0) {
         return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
             "%s has %" PRIu64 " bytes, which is no multiple of %" PRIu32, name, array->bytes,
             array->width);
@@ -243,28 +243,6 @@ static bool count_result_rows(
     return true;
 }
 
-static bool is_type_sound(const struct eb_table *table, bool is_code)
-{
-    bool is_widened = table->storage == EB_STORAGE_F16 || table->storage == EB_STORAGE_BF16;
-    bool is_narrowed =
-        is_code || table->storage == EB_STORAGE_F8_E4M3 || table->storage == EB_STORAGE_F8_E5M2;
-    enum eb_type type = table->type;
-    return type == eb_storage_type(table->storage) || (is_widened && type == EB_F32) ||
-           (is_narrowed && (type == EB_F16 || type == EB_BF16));
-}
-
-/* What a caller of ours must have made right. */
-static bool is_table_sound(const struct eb_table *table, uint64_t row_bytes)
-{
-    bool is_code = eb_storage_is_code(table->storage);
-    bool has_scales = table->row_count == 0 ||
-                      (table->scales && table->scale_stride_bytes >= sizeof(struct eb_row_scale));
-    return table->row_elements > 0 && is_type_sound(table, is_code) &&
-           table->row_stride_bytes >= row_bytes && (is_code ? has_scales : !table->scales) &&
-           table->unknown_row >= -1 &&
-           (table->unknown_row < 0 || (uint64_t)table->unknown_row < table->row_count);
-}
-
 /* No sum can wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
 static void lay_out_scratch(const struct eb_bag_query *query, struct eb_bag_extent *extent)
 {
@@ -286,7 +264,7 @@ bool eb_bag_measure(
 {
     const struct eb_table *table = query->table;
     uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
-    assert(is_table_sound(table, row_bytes));
+    assert(table->row_elements > 0 && table->row_stride_bytes >= row_bytes);
     assert(query->reduction > EB_REDUCTION_UNSPECIFIED && query->reduction < EB_REDUCTION_COUNT);
     assert(query->missing > EB_MISSING_UNSPECIFIED && query->missing < EB_MISSING_COUNT);
     struct eb_bag_extent sizes = {0};

@@ -71,20 +71,26 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
 /* Enters the next part that has bags, and whose rows are called. */
 static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
-    do {
-        if (cursor->job == prefetch->tiles[cursor->tile].job_count) {
+    while (true) {
+        const struct eb_bag_tile *tile = &prefetch->tiles[cursor->tile];
+        if (cursor->job == tile->job_count) {
             if (cursor->tile + 1 == prefetch->tile_count) {
                 return false;
             }
             cursor->tile++;
             cursor->job = 0;
+            continue;
         }
-        cursor->part = eb_bag_tile_part(&prefetch->tiles[cursor->tile], cursor->job);
+        const uint32_t n = cursor->job++;
+        if (!eb_bag_prefetch_calls(prefetch, tile->jobs[n].table)) {
+            continue;
+        }
+        cursor->part = eb_bag_tile_part(tile, n);
         cursor->element = cursor->part.element_first;
-        cursor->job++;
-    } while (cursor->part.bag_first == cursor->part.bag_end ||
-             !eb_bag_prefetch_calls(prefetch, cursor->part.job->table));
-    return true;
+        if (cursor->part.bag_first != cursor->part.bag_end) {
+            return true;
+        }
+    }
 }
 
 /* Whether scales lie so close before their rows' columns that the same calls are for both. */

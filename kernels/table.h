@@ -28,6 +28,10 @@ struct eb_table {
     int64_t unknown_row; /* row for unknown ids, -1: the table has none */
 };
 
+/* Whether its members go together: what whoever makes a table asserts, for those that read it only
+ * look at what keeps them within its rows. */
+bool eb_table_is_sound(const struct eb_table *table);
+
 /* Of a row of a table of codes. */
 static inline struct eb_row_scale eb_table_scale(const struct eb_table *table, uint64_t row)
 {

@@ -17,11 +17,6 @@ bool eb_type_is_valid(int number)
     return number > EB_TYPE_UNSPECIFIED && number < EB_TYPE_COUNT;
 }
 
-bool eb_type_is_float(enum eb_type type)
-{
-    return type == EB_F32 || type == EB_F64 || type == EB_F16 || type == EB_BF16;
-}
-
 bool eb_type_is_signed(enum eb_type type)
 {
     return type == EB_I8 || type == EB_I16 || type == EB_I32 || type == EB_I64;
@@ -33,11 +28,6 @@ size_t eb_storage_bytes(enum eb_storage storage)
     return eb_storage_bits(storage) / 8;
 }
 
-bool eb_storage_is_code(enum eb_storage storage)
-{
-    return storage == EB_STORAGE_INT8 || storage == EB_STORAGE_INT4 || storage == EB_STORAGE_INT2;
-}
-
 const char *eb_storage_name(enum eb_storage storage)
 {
     static const char *const names[EB_STORAGE_COUNT] = {
@@ -47,11 +37,4 @@ const char *eb_storage_name(enum eb_storage storage)
     };
     bool is_storage = storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT;
     return is_storage ? names[storage] : "unspecified";
-}
-
-enum eb_type eb_storage_type(enum eb_storage storage)
-{
-    assert(storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT);
-    /* The dense formats carry the number of their type. */
-    return (int)storage < EB_TYPE_COUNT ? (enum eb_type)storage : EB_F32;
 }

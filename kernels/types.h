@@ -68,7 +68,10 @@ static inline size_t eb_type_bytes(enum eb_type type)
 /* "f32" and so on; "unspecified" for anything that is not a type. */
 const char *eb_type_name(enum eb_type type);
 bool eb_type_is_valid(int number);
-bool eb_type_is_float(enum eb_type type);
+static inline bool eb_type_is_float(enum eb_type type)
+{
+    return type == EB_F32 || type == EB_F64 || type == EB_F16 || type == EB_BF16;
+}
 /* Whether it is an integer type with a sign. */
 bool eb_type_is_signed(enum eb_type type);
 
@@ -104,7 +107,17 @@ static inline bool eb_storage_is_converted(enum eb_storage storage)
 }
 
 /* Whether rows are codes with a scale and a bias. */
-bool eb_storage_is_code(enum eb_storage storage);
+static inline bool eb_storage_is_code(enum eb_storage storage)
+{
+    return storage == EB_STORAGE_INT8 || storage == EB_STORAGE_INT4 || storage == EB_STORAGE_INT2;
+}
+
 const char *eb_storage_name(enum eb_storage storage);
+
 /* The T of a table stored so, where no file says otherwise. */
-enum eb_type eb_storage_type(enum eb_storage storage);
+static inline enum eb_type eb_storage_type(enum eb_storage storage)
+{
+    assert(storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT);
+    /* The dense formats carry the number of their type. */
+    return (int)storage < EB_TYPE_COUNT ? (enum eb_type)storage : EB_F32;
+}

@@ -17,62 +17,59 @@ bool eb_codec_form_refuse(const struct eb_codec_place *place, const char *format
     return false;
 }
 
-bool eb_codec_form_read(const struct eb_codec_place *place, struct eb_codec_fields *fields,
-    struct eb_field_reader message, const enum eb_codec_kind *kinds)
+bool eb_codec_form_fail(const struct eb_codec_place *place)
 {
-    const struct eb_codec_rules rules = {kinds, place->limits, place->field_count};
-    if (eb_codec_fields_init(fields, message, &rules)) {
-        return true;
-    }
     eb_error_set(
         place->error, EB_STATUS_INTERNAL, "%s[%zu] cannot be read", place->list, place->index);
     return false;
 }
 
-bool eb_codec_form_is_value(const ProtobufCEnumDescriptor *type, int number)
+bool eb_codec_form_refuse_enum(const struct eb_codec_place *place, const char *field,
+    const ProtobufCEnumDescriptor *type, int32_t number)
 {
-    return number >= 0 && (unsigned)number < type->n_values;
+    return eb_codec_form_refuse(
+        place, "%s = %d is no value of %s", field, (int)number, type->short_name);
 }
 
-bool eb_codec_form_check_enums(const struct eb_codec_place *place,
-    const struct eb_codec_fields *fields, const struct eb_codec_enum *enums, size_t count)
+/* Of a field that is there, its last occurrence. */
+static struct eb_field_reader find_last(struct eb_field_reader message, uint32_t number)
 {
-    for (size_t i = 0; i < count; i++) {
-        const int number = eb_codec_fields_enum(fields, enums[i].number);
-        if (number != 0 && !eb_codec_form_is_value(enums[i].type, number)) {
-            return eb_codec_form_refuse(place, "%s = %d is no value of %s", enums[i].field, number,
-                enums[i].type->short_name);
-        }
+    struct eb_field_reader last = {.at = NULL};
+    while (eb_codec_fields_find(&message, number, &last)) {
     }
-    return true;
+    return last;
 }
 
-bool eb_codec_form_choose(const struct eb_codec_place *place, const struct eb_codec_fields *fields,
-    const struct eb_codec_form *forms, uint32_t numbers, struct eb_wire_array *chosen)
+bool eb_codec_form_choose_among(const struct eb_codec_place *place,
+    const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array)
 {
-    for (uint32_t left = fields->seen & numbers; left != 0; left &= left - 1) {
+    *array = (struct eb_wire_array){.data = NULL};
+    for (uint32_t left = numbers; left != 0; left &= left - 1) {
         const uint32_t number = (uint32_t)__builtin_ctz(left);
-        const struct eb_codec_form *form = &forms[number];
-        const void *data = fields->last[number].bytes;
-        size_t bytes = fields->last[number].value;
+        const struct eb_codec_form *form = &arrays->forms[number];
+        struct eb_field_reader data = find_last(arrays->message, number);
         if (form->is_repeated) {
-            data = eb_codec_fields_integers(fields, number, &bytes, place->arena, place->error);
+            size_t bytes;
+            const void *integers = eb_codec_fields_integers(
+                arrays->message, number, &bytes, place->arena, place->error);
+            if (!integers) {
+                return false;
+            }
+            data = eb_field_reader_of(integers, bytes);
         }
-        if (!data) {
-            return false;
-        }
-        if (bytes == 0) {
+        if (data.at == data.end) {
             continue;
         }
-        if (chosen->width != 0) {
+        if (array->width != 0) {
             return eb_codec_form_refuse(
-                place, "%s and %s are two forms of one array", chosen->field, form->field);
+                place, "%s and %s are two forms of one array", array->field, form->field);
         }
-        /* One by one: a copy of what has just been put together waits for its parts. */
-        chosen->data = data;
-        chosen->bytes = bytes;
-        chosen->width = form->width;
-        chosen->field = form->field;
+        *array = (struct eb_wire_array){
+            .data = data.at,
+            .bytes = eb_field_reader_bytes(&data),
+            .width = form->width,
+            .field = form->field,
+        };
     }
     return true;
 }

@@ -26,23 +26,25 @@ struct eb_codec_place {
 bool eb_codec_form_refuse(const struct eb_codec_place *place, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Reads all fields of the element. false: the place's error says so. */
-bool eb_codec_form_read(const struct eb_codec_place *place, struct eb_codec_fields *fields,
-    struct eb_field_reader message, const enum eb_codec_kind *kinds);
+/* The guard has the word. Returns false. */
+bool eb_codec_form_fail(const struct eb_codec_place *place);
 
 /* true: `number` is a value of one of the messages' enums, which count from 0 without gaps. */
-bool eb_codec_form_is_value(const ProtobufCEnumDescriptor *type, int number);
+static inline bool eb_codec_form_is_value(const ProtobufCEnumDescriptor *type, int32_t number)
+{
+    return (uint32_t)number < type->n_values;
+}
 
-/* An enum field. */
-struct eb_codec_enum {
-    const char *field;
-    uint32_t number;
-    const ProtobufCEnumDescriptor *type;
-};
+/* Says that the field holds no value of its type. Returns false. */
+bool eb_codec_form_refuse_enum(const struct eb_codec_place *place, const char *field,
+    const ProtobufCEnumDescriptor *type, int32_t number);
 
-/* false: the place's error says which of the `count` fields holds no value of its type. */
-bool eb_codec_form_check_enums(const struct eb_codec_place *place,
-    const struct eb_codec_fields *fields, const struct eb_codec_enum *enums, size_t count);
+static inline bool eb_codec_form_check_enum(const struct eb_codec_place *place, const char *field,
+    const ProtobufCEnumDescriptor *type, int32_t number)
+{
+    return eb_codec_form_is_value(type, number) ||
+           eb_codec_form_refuse_enum(place, field, type, number);
+}
 
 /* A field that an array may come in. */
 struct eb_codec_form {
@@ -51,11 +53,43 @@ struct eb_codec_form {
     bool is_repeated; /* int64, not bytes that hold integers */
 };
 
-/* Takes the one of the array's forms that holds anything into *chosen, which is zeroed: bit n of
- * `numbers` says that field n is one, forms[n] which. false: there are two, or the arena is
+/* The fields of an element that arrays come in. */
+struct eb_codec_arrays {
+    const struct eb_codec_form *forms; /* forms[n]: field n */
+    struct eb_field_reader message;
+    uint32_t seen; /* bit n: field n is there */
+};
+
+/* Takes a field for the array, whatever was there. */
+static inline void eb_codec_form_take(
+    struct eb_codec_arrays *arrays, const struct eb_field *field, struct eb_wire_array *array)
+{
+    const struct eb_codec_form *form = &arrays->forms[field->number];
+    arrays->seen |= UINT32_C(1) << field->number;
+    array->data = field->data.at;
+    array->bytes = eb_field_reader_bytes(&field->data);
+    array->width = form->width;
+    array->field = form->field;
+}
+
+/* As eb_codec_form_choose, which does this where several fields must be looked at. */
+bool eb_codec_form_choose_among(const struct eb_codec_place *place,
+    const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array);
+
+/* Makes of what was taken last the one of the array's forms that holds anything: bit n of `numbers`
+ * says that field n is one. Zeroed where none does. false: there are two, or the arena is
  * exhausted, as the place's error says. */
-bool eb_codec_form_choose(const struct eb_codec_place *place, const struct eb_codec_fields *fields,
-    const struct eb_codec_form *forms, uint32_t numbers, struct eb_wire_array *chosen);
+static inline bool eb_codec_form_choose(const struct eb_codec_place *place,
+    const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array)
+{
+    const uint32_t seen = arrays->seen & numbers;
+    if (seen == 0) {
+        return true;
+    }
+    const bool is_settled = (seen & (seen - 1)) == 0 && array->bytes > 0 &&
+                            !arrays->forms[__builtin_ctz(seen)].is_repeated;
+    return is_settled || eb_codec_form_choose_among(place, arrays, seen, array);
+}
 
 /* Writes an array into the field of its width. */
 void eb_codec_form_put(struct eb_field_writer *writer, const struct eb_wire_array *array,

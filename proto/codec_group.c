@@ -5,27 +5,7 @@
 #include "embag/v1/embedding_bag.pb-c.h"
 
 #include <assert.h>
-
-static const struct eb_codec_enum enums[] = {
-    {"reduction", 11, &embag__v1__reduction__descriptor},
-    {"missing", 12, &embag__v1__missing__descriptor},
-    {"weights_type", 10, &embag__v1__data_type__descriptor},
-};
-
-static const enum eb_codec_kind kinds[EB_CODEC_FIELDS_END] = {
-    [1] = EB_CODEC_NAME,
-    [EB_CODEC_GROUP_FEATURES_FIELD] = EB_CODEC_NAME,
-    [3] = EB_CODEC_NUMBER,
-    [4] = EB_CODEC_BYTES,
-    [5] = EB_CODEC_BYTES,
-    [6] = EB_CODEC_BYTES,
-    [7] = EB_CODEC_BYTES,
-    [8] = EB_CODEC_BYTES,
-    [9] = EB_CODEC_BYTES,
-    [10] = EB_CODEC_NUMBER,
-    [11] = EB_CODEC_NUMBER,
-    [12] = EB_CODEC_NUMBER,
-};
+#include <string.h>
 
 static const struct eb_codec_form forms[] = {
     [4] = {"values_i64", 8, false},
@@ -39,25 +19,84 @@ static const struct eb_codec_form forms[] = {
 #define LENGTHS (1u << 6)
 #define OFFSETS (3u << 7)
 
-/* Keeps the names of the features. */
-static bool read_features(const struct eb_codec_place *place, const struct eb_codec_fields *fields,
-    struct eb_wire_group *out)
+#define FIELD_LAST 12
+
+/* A group that is read. */
+struct reading {
+    const struct eb_codec_place *place;
+    struct eb_codec_arrays arrays;
+    struct eb_field_reader name;
+    size_t features_bytes; /* of the features' names, each with a NUL */
+    struct eb_wire_group *out;
+};
+
+/* Takes what a field says; of several of one number the last one counts. false: the guard does not
+ * let it pass, as it does unknown ones. */
+static inline bool take_field(struct reading *reading, const struct eb_field *field)
 {
-    size_t count = fields->counts[EB_CODEC_GROUP_FEATURES_FIELD];
-    const char **features = eb_unpack_take(place->arena, count, sizeof *features, place->error);
-    if (!features) {
-        return false;
+    const struct eb_guard_limits *limits = reading->place->limits;
+    struct eb_codec_arrays *arrays = &reading->arrays;
+    struct eb_wire_group *out = reading->out;
+    struct eb_field_reader feature;
+    switch (field->tag) {
+    case EB_TAG_BYTES(1): return eb_codec_fields_take_name(field, limits, &reading->name);
+    case EB_TAG_BYTES(EB_CODEC_GROUP_FEATURES_FIELD):
+        out->feature_count++;
+        reading->features_bytes += eb_field_reader_bytes(&field->data) + 1;
+        return eb_codec_fields_take_name(field, limits, &feature);
+    case EB_TAG_NUMBER(3): out->bags = (uint32_t)field->varint; return true;
+    case EB_TAG_BYTES(4):
+    case EB_TAG_BYTES(5): eb_codec_form_take(arrays, field, &out->values); return true;
+    case EB_TAG_BYTES(6): eb_codec_form_take(arrays, field, &out->lengths); return true;
+    case EB_TAG_BYTES(7):
+    case EB_TAG_BYTES(8): eb_codec_form_take(arrays, field, &out->offsets); return true;
+    case EB_TAG_BYTES(9):
+        out->weights = field->data.at;
+        out->weights_bytes = eb_field_reader_bytes(&field->data);
+        return true;
+    case EB_TAG_NUMBER(10): out->weights_type = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(11): out->reduction = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(12): out->missing = eb_codec_fields_enum(field); return true;
+    default: return field->number > FIELD_LAST;
     }
-    struct eb_field_reader message = fields->message;
-    for (size_t i = 0; i < count; i++) {
-        features[i] =
-            eb_codec_fields_keep(eb_codec_fields_next(&message, EB_CODEC_GROUP_FEATURES_FIELD),
-                place->arena, place->error);
-        if (!features[i]) {
-            return false;
+}
+
+static bool read_fields(struct reading *reading)
+{
+    const struct eb_codec_place *place = reading->place;
+    struct eb_field_reader message = reading->arrays.message;
+    uint32_t count = 0;
+    for (; message.at < message.end; count++) {
+        struct eb_field field;
+        if (eb_field_reader_read(&message, &field) || !take_field(reading, &field)) {
+            return eb_codec_form_fail(place);
         }
     }
-    out->feature_count = count;
+    return eb_codec_fields_count(place->limits, count, place->field_count) ||
+           eb_codec_form_fail(place);
+}
+
+/* Keeps the names of the features. */
+static bool keep_features(const struct reading *reading)
+{
+    const struct eb_codec_place *place = reading->place;
+    struct eb_wire_group *out = reading->out;
+    const char **features =
+        eb_unpack_take(place->arena, out->feature_count, sizeof *features, place->error);
+    char *text = eb_unpack_take(place->arena, reading->features_bytes, 1, place->error);
+    if (!features || !text) {
+        return false;
+    }
+    struct eb_field_reader message = reading->arrays.message;
+    struct eb_field_reader name;
+    size_t count = 0;
+    while (eb_codec_fields_find(&message, EB_CODEC_GROUP_FEATURES_FIELD, &name)) {
+        features[count++] = text;
+        while (name.at < name.end) {
+            *text++ = (char)*name.at++;
+        }
+        *text++ = '\0';
+    }
     out->features = features;
     return true;
 }
@@ -75,12 +114,23 @@ static bool check_features(const struct eb_codec_place *place, const struct eb_w
     return true;
 }
 
-static bool choose_arrays(const struct eb_codec_place *place, const struct eb_codec_fields *fields,
-    struct eb_wire_group *out)
+static bool check_enums(const struct eb_codec_place *place, const struct eb_wire_group *group)
 {
-    if (!eb_codec_form_choose(place, fields, forms, VALUES, &out->values) ||
-        !eb_codec_form_choose(place, fields, forms, LENGTHS, &out->lengths) ||
-        !eb_codec_form_choose(place, fields, forms, OFFSETS, &out->offsets)) {
+    return eb_codec_form_check_enum(
+               place, "reduction", &embag__v1__reduction__descriptor, group->reduction) &&
+           eb_codec_form_check_enum(
+               place, "missing", &embag__v1__missing__descriptor, group->missing) &&
+           eb_codec_form_check_enum(
+               place, "weights_type", &embag__v1__data_type__descriptor, group->weights_type);
+}
+
+static bool choose_arrays(const struct reading *reading)
+{
+    const struct eb_codec_place *place = reading->place;
+    struct eb_wire_group *out = reading->out;
+    if (!eb_codec_form_choose(place, &reading->arrays, VALUES, &out->values) ||
+        !eb_codec_form_choose(place, &reading->arrays, LENGTHS, &out->lengths) ||
+        !eb_codec_form_choose(place, &reading->arrays, OFFSETS, &out->offsets)) {
         return false;
     }
     if (out->lengths.field && out->offsets.field) {
@@ -93,23 +143,18 @@ static bool choose_arrays(const struct eb_codec_place *place, const struct eb_co
 bool eb_codec_group_read(
     struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_group *out)
 {
-    struct eb_codec_fields fields;
-    if (!eb_codec_form_read(place, &fields, bytes, kinds)) {
+    struct reading reading = {.place = place, .arrays = {forms, bytes, 0}, .out = out};
+    memset(out, 0, sizeof *out);
+    if (!read_fields(&reading)) {
         return false;
     }
-    *out = (struct eb_wire_group){
-        .name = eb_codec_fields_text(&fields, 1, place->arena, place->error),
-        .bags = (uint32_t)eb_codec_fields_value(&fields, 3),
-        .weights = eb_codec_fields_bytes(&fields, 9),
-        .weights_bytes = eb_codec_fields_value(&fields, 9),
-        .weights_type = eb_codec_fields_enum(&fields, 10),
-        .reduction = eb_codec_fields_enum(&fields, 11),
-        .missing = eb_codec_fields_enum(&fields, 12),
-    };
+    out->name = eb_codec_fields_keep(reading.name, place->arena, place->error);
+    if (!out->name) {
+        return false;
+    }
     place->name = out->name;
-    return out->name && read_features(place, &fields, out) &&
-           eb_codec_form_check_enums(place, &fields, enums, sizeof enums / sizeof *enums) &&
-           check_features(place, out) && choose_arrays(place, &fields, out);
+    return keep_features(&reading) && check_enums(place, out) && check_features(place, out) &&
+           choose_arrays(&reading);
 }
 
 void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_group *group)

@@ -2,38 +2,7 @@
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
-static const struct eb_codec_enum enums[] = {
-    {"reduction", 2, &embag__v1__reduction__descriptor},
-    {"missing", 3, &embag__v1__missing__descriptor},
-    {"weights_type", 17, &embag__v1__data_type__descriptor},
-    {"layout", 20, &embag__v1__bag_layout__descriptor},
-};
-
-static const enum eb_codec_kind kinds[EB_CODEC_FIELDS_END] = {
-    [1] = EB_CODEC_NAME,
-    [2] = EB_CODEC_NUMBER,
-    [3] = EB_CODEC_NUMBER,
-    [4] = EB_CODEC_BYTES,
-    [5] = EB_CODEC_BYTES,
-    [6] = EB_CODEC_INTEGERS,
-    [7] = EB_CODEC_BYTES,
-    [8] = EB_CODEC_BYTES,
-    [9] = EB_CODEC_INTEGERS,
-    [10] = EB_CODEC_NUMBER,
-    [11] = EB_CODEC_BYTES,
-    [12] = EB_CODEC_BYTES,
-    [13] = EB_CODEC_INTEGERS,
-    [14] = EB_CODEC_NUMBER,
-    [15] = EB_CODEC_NUMBER,
-    [16] = EB_CODEC_BYTES,
-    [17] = EB_CODEC_NUMBER,
-    [18] = EB_CODEC_FLOATS,
-    [19] = EB_CODEC_NUMBER,
-    [20] = EB_CODEC_NUMBER,
-    [21] = EB_CODEC_NUMBER,
-    [22] = EB_CODEC_BYTES,
-    [23] = EB_CODEC_BYTES,
-};
+#include <string.h>
 
 static const struct eb_codec_form forms[] = {
     [4] = {"indices_i64", 8, false},
@@ -53,14 +22,122 @@ static const struct eb_codec_form forms[] = {
 #define OFFSETS (7u << 7)
 #define SEGMENT_IDS (7u << 11)
 #define LENGTHS (3u << 22)
+#define WEIGHTS_F32 (1u << 18)
 
-static bool choose_arrays(const struct eb_codec_place *place, const struct eb_codec_fields *fields,
-    struct eb_wire_query *out)
+#define FIELD_LAST 23
+
+/* A query that is read. */
+struct reading {
+    const struct eb_codec_place *place;
+    struct eb_codec_arrays arrays;
+    struct eb_field_reader table;
+    struct eb_wire_query *out;
+};
+
+/* Takes what a field says; of several of one number the last one counts. false: the guard does not
+ * let it pass, as it does unknown ones. */
+static inline bool take_field(struct reading *reading, const struct eb_field *field)
 {
-    return eb_codec_form_choose(place, fields, forms, INDICES, &out->indices) &&
-           eb_codec_form_choose(place, fields, forms, OFFSETS, &out->offsets) &&
-           eb_codec_form_choose(place, fields, forms, LENGTHS, &out->lengths) &&
-           eb_codec_form_choose(place, fields, forms, SEGMENT_IDS, &out->segment_ids);
+    struct eb_codec_arrays *arrays = &reading->arrays;
+    struct eb_wire_query *out = reading->out;
+    const uint64_t value = field->varint;
+    const size_t bytes = eb_field_reader_bytes(&field->data);
+    switch (field->tag) {
+    case EB_TAG_BYTES(1):
+        return eb_codec_fields_take_name(field, reading->place->limits, &reading->table);
+    case EB_TAG_NUMBER(2): out->reduction = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(3): out->missing = eb_codec_fields_enum(field); return true;
+    case EB_TAG_BYTES(4):
+    case EB_TAG_BYTES(5): eb_codec_form_take(arrays, field, &out->indices); return true;
+    case EB_TAG_NUMBER(6):
+    case EB_TAG_BYTES(6):
+        eb_codec_form_take(arrays, field, &out->indices);
+        return !eb_field_reader_find_endless(field->data);
+    case EB_TAG_BYTES(7):
+    case EB_TAG_BYTES(8): eb_codec_form_take(arrays, field, &out->offsets); return true;
+    case EB_TAG_NUMBER(9):
+    case EB_TAG_BYTES(9):
+        eb_codec_form_take(arrays, field, &out->offsets);
+        return !eb_field_reader_find_endless(field->data);
+    case EB_TAG_NUMBER(10): out->indices_per_bag = (uint32_t)value; return true;
+    case EB_TAG_BYTES(11):
+    case EB_TAG_BYTES(12): eb_codec_form_take(arrays, field, &out->segment_ids); return true;
+    case EB_TAG_NUMBER(13):
+    case EB_TAG_BYTES(13):
+        eb_codec_form_take(arrays, field, &out->segment_ids);
+        return !eb_field_reader_find_endless(field->data);
+    case EB_TAG_NUMBER(14): out->num_segments = value; return true;
+    case EB_TAG_NUMBER(15): out->include_last_offset = value != 0; return true;
+    case EB_TAG_BYTES(16):
+        out->weights = field->data.at;
+        out->weights_bytes = bytes;
+        return true;
+    case EB_TAG_NUMBER(17): out->weights_type = eb_codec_fields_enum(field); return true;
+    case EB_TAG_FIXED32(18):
+    case EB_TAG_BYTES(18): arrays->seen |= WEIGHTS_F32; return bytes % sizeof(float) == 0;
+    case EB_TAG_NUMBER(19):
+        out->has_default = true;
+        out->default_index = (int64_t)value;
+        return true;
+    case EB_TAG_NUMBER(20): out->layout = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(21): out->num_bags = value; return true;
+    case EB_TAG_BYTES(22):
+    case EB_TAG_BYTES(23): eb_codec_form_take(arrays, field, &out->lengths); return true;
+    default: return field->number > FIELD_LAST;
+    }
+}
+
+static bool read_fields(struct reading *reading)
+{
+    const struct eb_codec_place *place = reading->place;
+    struct eb_field_reader message = reading->arrays.message;
+    uint32_t count = 0;
+    for (; message.at < message.end; count++) {
+        struct eb_field field;
+        if (eb_field_reader_read(&message, &field) || !take_field(reading, &field)) {
+            return eb_codec_form_fail(place);
+        }
+    }
+    return eb_codec_fields_count(place->limits, count, place->field_count) ||
+           eb_codec_form_fail(place);
+}
+
+static bool check_enums(const struct eb_codec_place *place, const struct eb_wire_query *query)
+{
+    return eb_codec_form_check_enum(
+               place, "reduction", &embag__v1__reduction__descriptor, query->reduction) &&
+           eb_codec_form_check_enum(
+               place, "missing", &embag__v1__missing__descriptor, query->missing) &&
+           eb_codec_form_check_enum(
+               place, "weights_type", &embag__v1__data_type__descriptor, query->weights_type) &&
+           eb_codec_form_check_enum(
+               place, "layout", &embag__v1__bag_layout__descriptor, query->layout);
+}
+
+static bool choose_arrays(const struct reading *reading)
+{
+    const struct eb_codec_place *place = reading->place;
+    const struct eb_codec_arrays *arrays = &reading->arrays;
+    struct eb_wire_query *out = reading->out;
+    return eb_codec_form_choose(place, arrays, INDICES, &out->indices) &&
+           eb_codec_form_choose(place, arrays, OFFSETS, &out->offsets) &&
+           eb_codec_form_choose(place, arrays, LENGTHS, &out->lengths) &&
+           eb_codec_form_choose(place, arrays, SEGMENT_IDS, &out->segment_ids);
+}
+
+/* Takes the layout that a field says; NULL: it is not there. */
+static inline bool take_layout(const struct eb_codec_place *place, struct eb_wire_query *out,
+    const char **said_by, int32_t layout, const char *field)
+{
+    if (!field) {
+        return true;
+    }
+    if (*said_by && out->layout != layout) {
+        return eb_codec_form_refuse(place, "%s and %s say two layouts", *said_by, field);
+    }
+    out->layout = layout;
+    *said_by = field;
+    return true;
 }
 
 /* Fills in out->layout from the fields that are there, which must agree with it where it is said.
@@ -69,26 +146,14 @@ static bool choose_layout(const struct eb_codec_place *place, struct eb_wire_que
 {
     const char *packed = out->indices_per_bag != 0 ? "indices_per_bag" : NULL;
     const char *segments = out->num_segments != 0 ? "num_segments" : out->segment_ids.field;
-    const struct {
-        int32_t layout;
-        const char *field; /* that says so; NULL: none does */
-    } layouts[] = {
-        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS, out->offsets.field},
-        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS, out->lengths.field},
-        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_PACKED, packed},
-        {EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, segments},
-    };
     const char *said_by = out->layout != 0 ? "layout" : NULL;
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        if (!layouts[i].field) {
-            continue;
-        }
-        if (said_by && out->layout != layouts[i].layout) {
-            return eb_codec_form_refuse(
-                place, "%s and %s say two layouts", said_by, layouts[i].field);
-        }
-        out->layout = layouts[i].layout;
-        said_by = layouts[i].field;
+    if (!take_layout(
+            place, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS, out->offsets.field) ||
+        !take_layout(
+            place, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS, out->lengths.field) ||
+        !take_layout(place, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_PACKED, packed) ||
+        !take_layout(place, out, &said_by, EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, segments)) {
+        return false;
     }
     if (out->include_last_offset && said_by &&
         out->layout != EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS) {
@@ -98,14 +163,16 @@ static bool choose_layout(const struct eb_codec_place *place, struct eb_wire_que
 }
 
 /* Weights of their own field are taken already. */
-static bool choose_weights(const struct eb_codec_place *place, const struct eb_codec_fields *fields,
-    struct eb_wire_query *out)
+static bool choose_weights(const struct reading *reading)
 {
-    if (!eb_codec_fields_has(fields, 18)) {
+    const struct eb_codec_place *place = reading->place;
+    struct eb_wire_query *out = reading->out;
+    if (!(reading->arrays.seen & WEIGHTS_F32)) {
         return true;
     }
     size_t bytes;
-    const void *floats = eb_codec_fields_floats(fields, 18, &bytes, place->arena, place->error);
+    const void *floats =
+        eb_codec_fields_floats(reading->arrays.message, 18, &bytes, place->arena, place->error);
     if (!floats || bytes == 0) {
         return floats != NULL;
     }
@@ -126,35 +193,21 @@ static bool choose_weights(const struct eb_codec_place *place, const struct eb_c
 bool eb_codec_query_read(
     struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_query *out)
 {
-    struct eb_codec_fields fields;
-    if (!eb_codec_form_read(place, &fields, bytes, kinds)) {
+    struct reading reading = {.place = place, .arrays = {forms, bytes, 0}, .out = out};
+    memset(out, 0, sizeof *out);
+    if (!read_fields(&reading)) {
         return false;
     }
-    *out = (struct eb_wire_query){
-        .table = eb_codec_fields_text(&fields, 1, place->arena, place->error),
-        .reduction = eb_codec_fields_enum(&fields, 2),
-        .missing = eb_codec_fields_enum(&fields, 3),
-        .layout = eb_codec_fields_enum(&fields, 20),
-        .indices_per_bag = (uint32_t)eb_codec_fields_value(&fields, 10),
-        .num_segments = eb_codec_fields_value(&fields, 14),
-        .num_bags = eb_codec_fields_value(&fields, 21),
-        .include_last_offset = eb_codec_fields_value(&fields, 15) != 0,
-        .has_default = eb_codec_fields_has(&fields, 19),
-        .default_index = (int64_t)eb_codec_fields_value(&fields, 19),
-        .weights = eb_codec_fields_bytes(&fields, 16),
-        .weights_bytes = eb_codec_fields_value(&fields, 16),
-        .weights_type = eb_codec_fields_enum(&fields, 17),
-    };
-    place->name = out->table;
+    out->table = eb_codec_fields_keep(reading.table, place->arena, place->error);
     if (!out->table) {
         return false;
     }
+    place->name = out->table;
     if (out->table[0] == 0) {
         return eb_codec_form_refuse(place, "table is empty");
     }
-    return eb_codec_form_check_enums(place, &fields, enums, sizeof enums / sizeof *enums) &&
-           choose_arrays(place, &fields, out) && choose_layout(place, out) &&
-           choose_weights(place, &fields, out);
+    return check_enums(place, out) && choose_arrays(&reading) && choose_layout(place, out) &&
+           choose_weights(&reading);
 }
 
 void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_query *query)

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 /* Fields of a request beside those of its queries: room for those that a client of a later version
  * sends, and for a small array whose elements come one by one. */
@@ -19,7 +20,7 @@
 #define QUERY_ARENA_BYTES 2048u
 #define ARENA_PER_BYTE 4u
 #define ARENA_BYTES_MIN ((size_t)64 << 10)
-#define QUERY_BYTES_MIN 2u /* on the wire: tag and length */
+#define QUERY_BYTES_MIN 2u /* on the wire: tag and length; of a feature's name too */
 
 #define PRIORITY_MAX 1u
 #define TIMEOUT_US_FIELD 9
@@ -27,34 +28,19 @@
 #define QUERIES_FIELD 4
 #define GROUPS_FIELD 8
 
-static const enum eb_codec_kind kinds[EB_CODEC_FIELDS_END] = {
-    [1] = EB_CODEC_NUMBER,
-    [2] = EB_CODEC_NAME,
-    [3] = EB_CODEC_NUMBER,
-    [QUERIES_FIELD] = EB_CODEC_BYTES,
-    [5] = EB_CODEC_NUMBER,
-    [6] = EB_CODEC_NUMBER,
-    [7] = EB_CODEC_NUMBER,
-    [GROUPS_FIELD] = EB_CODEC_BYTES,
-    [9] = EB_CODEC_NUMBER,
-    [10] = EB_CODEC_NUMBER,
-    [11] = EB_CODEC_NUMBER,
-    [12] = EB_CODEC_NUMBER,
-    [13] = EB_CODEC_NUMBER,
-    [14] = EB_CODEC_NUMBER,
-    [15] = EB_CODEC_NUMBER,
-    [16] = EB_CODEC_NAME,
-    [17] = EB_CODEC_NUMBER,
-    [18] = EB_CODEC_NAME,
-    [19] = EB_CODEC_NUMBER,
-};
+#define FIELD_LAST 19
 
 /* A request that is read. */
 struct reading {
     struct eb_arena *arena;
     struct eb_error *error;
     struct eb_guard_limits limits;
-    struct eb_codec_fields fields;
+    struct eb_field_reader message;
+    struct eb_field_reader model;
+    size_t query_count; /* there are in the message */
+    size_t group_count; /* likewise */
+    size_t group_bytes;
+    uint32_t unbuilt;     /* bit n: field n, which is not built, is set */
     uint32_t field_count; /* of the request and its elements */
     bool is_faulty;       /* something was not read, or the guard has the word */
 };
@@ -87,61 +73,63 @@ static struct eb_guard_limits request_limits(const struct eb_codec_limits *limit
 }
 
 /* Declared, and refused where set until they are built. */
-static bool check_unbuilt(const struct eb_codec_fields *fields, struct eb_error *error)
+static const char *const unbuilt_names[] = {
+    [13] = "unnormalized",
+    [14] = "min_sequence",
+    [15] = "shard_epoch",
+    [16] = "traceparent",
+    [18] = "version_label",
+    [19] = "allow_incomplete",
+};
+
+static bool check_unbuilt(const struct reading *reading)
 {
-    static const struct {
-        const char *field;
-        uint32_t number;
-    } unbuilt[] = {
-        {"unnormalized", 13},
-        {"min_sequence", 14},
-        {"shard_epoch", 15},
-        {"traceparent", 16},
-        {"version_label", 18},
-        {"allow_incomplete", 19},
-    };
-    for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
-        if (eb_codec_fields_value(fields, unbuilt[i].number) != 0) {
-            eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "%s is not implemented", unbuilt[i].field);
-            return false;
-        }
+    if (reading->unbuilt == 0) {
+        return true;
     }
-    return true;
+    eb_error_set(reading->error, EB_STATUS_UNIMPLEMENTED, "%s is not implemented",
+        unbuilt_names[__builtin_ctz(reading->unbuilt)]);
+    return false;
 }
 
-/* Queries, and features of all groups. */
-static size_t count_queries(const struct eb_codec_fields *fields)
+/* Queries, and features of all groups; or more, where that is no more than `max` either. */
+static size_t count_queries(const struct reading *reading, size_t max)
 {
-    struct eb_field_reader message = fields->message;
-    size_t count = fields->counts[QUERIES_FIELD];
-    for (uint32_t i = 0; i < fields->counts[GROUPS_FIELD]; i++) {
-        count += eb_field_reader_count(
-            eb_codec_fields_next(&message, GROUPS_FIELD), EB_CODEC_GROUP_FEATURES_FIELD);
+    const size_t count_max = reading->query_count + reading->group_bytes / QUERY_BYTES_MIN;
+    if (count_max <= max) {
+        return count_max;
+    }
+    struct eb_field_reader message = reading->message;
+    struct eb_field_reader group;
+    size_t count = reading->query_count;
+    for (size_t i = 0; i < reading->group_count; i++) {
+        if (eb_codec_fields_find(&message, GROUPS_FIELD, &group)) {
+            count += eb_field_reader_count(group, EB_CODEC_GROUP_FEATURES_FIELD);
+        }
     }
     return count;
 }
 
 /* What concerns the request as a whole. */
-static bool check_request(const struct eb_codec_fields *fields,
-    const struct eb_codec_limits *limits, struct eb_error *error)
+static bool check_request(const struct reading *reading, const struct eb_wire_request *request,
+    const struct eb_codec_limits *limits)
 {
-    const size_t count = count_queries(fields);
-    const uint32_t priority = (uint32_t)eb_codec_fields_value(fields, 17);
-    const int32_t output_type = eb_codec_fields_enum(fields, 5);
+    struct eb_error *error = reading->error;
+    const size_t count = count_queries(reading, limits->queries_max);
     if (count > limits->queries_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
             "%zu queries and features of groups are more than a request may have, %" PRIu32, count,
             limits->queries_max);
         return false;
     }
-    if (priority > PRIORITY_MAX) {
+    if (request->priority > PRIORITY_MAX) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "priority = %" PRIu32 ": priority is 0 (interactive) or 1 (batch)", priority);
+            "priority = %" PRIu32 ": priority is 0 (interactive) or 1 (batch)", request->priority);
         return false;
     }
-    if (!eb_codec_form_is_value(&embag__v1__data_type__descriptor, output_type)) {
+    if (!eb_codec_form_is_value(&embag__v1__data_type__descriptor, request->output_type)) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "output_type = %" PRId32 " is no value of DataType", output_type);
+            "output_type = %" PRId32 " is no value of DataType", request->output_type);
         return false;
     }
     return true;
@@ -162,14 +150,14 @@ static const struct eb_error *keep_fault(struct reading *reading, const struct e
     return kept;
 }
 
-/* The place of an element, which reports to `fault`. */
+/* The place of a list's elements, which report to `fault`; what tells them apart is still to be
+ * set.
+ */
 static struct eb_codec_place place_of(
-    struct reading *reading, const char *list, size_t index, struct eb_error *fault)
+    struct reading *reading, const char *list, struct eb_error *fault)
 {
     return (struct eb_codec_place){
         .list = list,
-        .index = index,
-        .name = "",
         .arena = reading->arena,
         .error = fault,
         .limits = &reading->limits,
@@ -183,19 +171,23 @@ static struct eb_codec_place place_of(
 static bool read_queries(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error fault;
-    struct eb_field_reader message = reading->fields.message;
-    const size_t count = reading->fields.counts[QUERIES_FIELD];
+    struct eb_field_reader message = reading->message;
+    struct eb_field_reader bytes;
+    const size_t count = reading->query_count;
+    struct eb_codec_place place = place_of(reading, "queries", &fault);
     request->queries =
         eb_unpack_take(reading->arena, count, sizeof *request->queries, reading->error);
     if (!request->queries) {
         return false;
     }
     bool goes_on = true;
-    for (size_t i = 0; i < count && goes_on; i++) {
-        struct eb_codec_place place = place_of(reading, "queries", i, &fault);
+    for (size_t i = 0;
+         goes_on && i < count && eb_codec_fields_find(&message, QUERIES_FIELD, &bytes); i++) {
+        place.index = i;
+        place.name = "";
         struct eb_wire_query *query = &request->queries[i];
         request->query_count = i + 1;
-        if (eb_codec_query_read(&place, eb_codec_fields_next(&message, QUERIES_FIELD), query)) {
+        if (eb_codec_query_read(&place, bytes, query)) {
             continue;
         }
         query->fault = keep_fault(reading, &fault);
@@ -211,19 +203,23 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
 static bool read_groups(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error fault;
-    struct eb_field_reader message = reading->fields.message;
-    const size_t count = reading->fields.counts[GROUPS_FIELD];
+    struct eb_field_reader message = reading->message;
+    struct eb_field_reader bytes;
+    const size_t count = reading->group_count;
+    struct eb_codec_place place = place_of(reading, "groups", &fault);
     request->groups =
         eb_unpack_take(reading->arena, count, sizeof *request->groups, reading->error);
     if (!request->groups) {
         return false;
     }
     bool goes_on = !reading->is_faulty || request->errors_per_query;
-    for (size_t i = 0; i < count && goes_on; i++) {
-        struct eb_codec_place place = place_of(reading, "groups", i, &fault);
+    for (size_t i = 0; goes_on && i < count && eb_codec_fields_find(&message, GROUPS_FIELD, &bytes);
+         i++) {
+        place.index = i;
+        place.name = "";
         struct eb_wire_group *group = &request->groups[i];
         request->group_count = i + 1;
-        if (eb_codec_group_read(&place, eb_codec_fields_next(&message, GROUPS_FIELD), group)) {
+        if (eb_codec_group_read(&place, bytes, group)) {
             continue;
         }
         group->fault = keep_fault(reading, &fault);
@@ -235,13 +231,63 @@ static bool read_groups(struct reading *reading, struct eb_wire_request *request
     return true;
 }
 
-/* The fields of the request itself. */
-static bool read_fields(struct reading *reading, struct eb_field_reader message)
+/* Notes whether a field that is not built says anything. */
+static bool take_unbuilt(struct reading *reading, const struct eb_field *field, bool is_set)
 {
-    const struct eb_codec_rules rules = {kinds, &reading->limits, &reading->field_count};
-    const uint32_t *counts = reading->fields.counts;
-    if (eb_codec_fields_init(&reading->fields, message, &rules) &&
-        (uint64_t)counts[QUERIES_FIELD] + counts[GROUPS_FIELD] <= reading->limits.submessages_max) {
+    const uint32_t bit = UINT32_C(1) << field->number;
+    reading->unbuilt = is_set ? reading->unbuilt | bit : reading->unbuilt & ~bit;
+    return true;
+}
+
+/* Takes what a field of the request itself says; of several of one number the last one counts.
+ * false: the guard does not let it pass, as it does unknown ones. */
+static bool take_field(
+    struct reading *reading, const struct eb_field *field, struct eb_wire_request *out)
+{
+    const uint64_t value = field->varint;
+    struct eb_field_reader text;
+    switch (field->tag) {
+    case EB_TAG_NUMBER(1): out->request_id = value; return true;
+    case EB_TAG_BYTES(2):
+        return eb_codec_fields_take_name(field, &reading->limits, &reading->model);
+    case EB_TAG_NUMBER(3): out->version = value; return true;
+    case EB_TAG_BYTES(QUERIES_FIELD): reading->query_count++; return true;
+    case EB_TAG_NUMBER(5): out->output_type = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(6): out->concat = value != 0; return true;
+    case EB_TAG_NUMBER(7): out->partial = value != 0; return true;
+    case EB_TAG_BYTES(GROUPS_FIELD):
+        reading->group_count++;
+        reading->group_bytes += eb_field_reader_bytes(&field->data);
+        return true;
+    case EB_TAG_NUMBER(TIMEOUT_US_FIELD): out->timeout_us = value; return true;
+    case EB_TAG_NUMBER(10): out->cancel = value != 0; return true;
+    case EB_TAG_NUMBER(11): out->errors_per_query = value != 0; return true;
+    case EB_TAG_NUMBER(12): out->report_missing = value != 0; return true;
+    case EB_TAG_NUMBER(17): out->priority = (uint32_t)value; return true;
+    case EB_TAG_NUMBER(13):
+    case EB_TAG_NUMBER(14):
+    case EB_TAG_NUMBER(15):
+    case EB_TAG_NUMBER(19): return take_unbuilt(reading, field, value != 0);
+    case EB_TAG_BYTES(16):
+    case EB_TAG_BYTES(18):
+        return eb_codec_fields_take_name(field, &reading->limits, &text) &&
+               take_unbuilt(reading, field, text.at < text.end);
+    default: return field->number > FIELD_LAST;
+    }
+}
+
+/* The fields of the request itself. */
+static bool read_fields(struct reading *reading, struct eb_wire_request *out)
+{
+    struct eb_field_reader message = reading->message;
+    uint32_t count = 0;
+    bool is_sound = true;
+    for (; message.at < message.end && is_sound; count++) {
+        struct eb_field field;
+        is_sound = !eb_field_reader_read(&message, &field) && take_field(reading, &field, out);
+    }
+    if (is_sound && eb_codec_fields_count(&reading->limits, count, &reading->field_count) &&
+        reading->query_count + reading->group_count <= reading->limits.submessages_max) {
         return true;
     }
     eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupRequest cannot be read");
@@ -250,34 +296,22 @@ static bool read_fields(struct reading *reading, struct eb_field_reader message)
 
 /* NULL: the error is set, unless the guard knows better. */
 static struct eb_wire_request *read_request(
-    struct reading *reading, struct eb_field_reader message, const struct eb_codec_limits *limits)
+    struct reading *reading, const struct eb_codec_limits *limits)
 {
-    const struct eb_codec_fields *fields = &reading->fields;
-    if (!read_fields(reading, message) || !check_unbuilt(fields, reading->error) ||
-        !check_request(fields, limits, reading->error)) {
-        return NULL;
-    }
     struct eb_wire_request *request =
         eb_unpack_take(reading->arena, 1, sizeof *request, reading->error);
-    const char *model =
-        request ? eb_codec_fields_text(fields, 2, reading->arena, reading->error) : NULL;
-    if (!model) {
+    if (!request) {
         return NULL;
     }
-    *request = (struct eb_wire_request){
-        .request_id = eb_codec_fields_value(fields, 1),
-        .model = model,
-        .version = eb_codec_fields_value(fields, 3),
-        .timeout_us = eb_codec_fields_value(fields, 9),
-        .output_type = eb_codec_fields_enum(fields, 5),
-        .concat = eb_codec_fields_value(fields, 6) != 0,
-        .partial = eb_codec_fields_value(fields, 7) != 0,
-        .cancel = eb_codec_fields_value(fields, 10) != 0,
-        .errors_per_query = eb_codec_fields_value(fields, 11) != 0,
-        .report_missing = eb_codec_fields_value(fields, 12) != 0,
-        .priority = (uint32_t)eb_codec_fields_value(fields, 17),
-    };
-    return read_queries(reading, request) && read_groups(reading, request) ? request : NULL;
+    memset(request, 0, sizeof *request);
+    if (!read_fields(reading, request) || !check_unbuilt(reading) ||
+        !check_request(reading, request, limits)) {
+        return NULL;
+    }
+    request->model = eb_codec_fields_keep(reading->model, reading->arena, reading->error);
+    return request->model && read_queries(reading, request) && read_groups(reading, request)
+               ? request
+               : NULL;
 }
 
 /* What has been read without fault to its end has nothing that the guard refuses; where there is a
@@ -285,14 +319,13 @@ static struct eb_wire_request *read_request(
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {
-    struct reading reading;
-    reading.arena = arena;
-    reading.error = &failure->error;
-    reading.limits = request_limits(limits);
-    reading.field_count = 0;
-    reading.is_faulty = false;
-    struct eb_wire_request *request =
-        read_request(&reading, eb_field_reader_of(bytes, size), limits);
+    struct reading reading = {
+        .arena = arena,
+        .error = &failure->error,
+        .limits = request_limits(limits),
+        .message = eb_field_reader_of(bytes, size),
+    };
+    struct eb_wire_request *request = read_request(&reading, limits);
     if ((!request || reading.is_faulty) && !eb_guard_check(&embag__v1__lookup_request__descriptor,
                                                bytes, size, &reading.limits, &failure->error)) {
         request = NULL;

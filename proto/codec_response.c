@@ -14,7 +14,11 @@
 #define RESULTS_FIELD 4
 #define ERROR_CODE_OF_ALL_FIELD 6
 #define ERROR_MESSAGE_OF_ALL_FIELD 7
+#define SEQUENCE_FIELD 8
 #define RETRY_AFTER_MS_FIELD 9
+#define DIGEST_FIELD 10
+#define SHARD_EPOCH_FIELD 11
+#define INCOMPLETE_FIELD 12
 #define QUEUE_US_FIELD 13
 #define COMPUTE_US_FIELD 14
 
@@ -32,7 +36,10 @@ static_assert(COMPUTE_US_FIELD < 16, "tags of larger fields take two bytes");
 #define TYPE_FIELD 2
 #define SHAPE_FIELD 3
 #define MISSING_FIELD 4
+#define FOUND_FIELD 5
+#define WEIGHT_SUM_FIELD 6
 #define MISSING_POSITIONS_FIELD 7
+#define WEIGHT_SQUARE_SUM_FIELD 8
 #define ERROR_CODE_FIELD 9
 #define ERROR_MESSAGE_FIELD 10
 #define MISSING_BY_QUERY_FIELD 11
@@ -67,6 +74,7 @@ static size_t write_result(
     uint8_t *out, size_t bytes, const struct eb_wire_result *result, uint8_t **values_at)
 {
     struct eb_field_writer writer = {.out = out, .bytes = bytes};
+    assert(out); /* After which a compiler leaves out the counting. */
     eb_field_put_length(&writer, RESULTS_FIELD, result->head_bytes + result->values_bytes);
     write_result_head(&writer, result);
     *values_at = out + writer.bytes;
@@ -148,38 +156,6 @@ void eb_lookup_response_set_last(uint8_t *message)
 
 /* ---- decoding: by hand, for protobuf-c would copy the values ---- */
 
-static const enum eb_codec_kind response_kinds[EB_CODEC_FIELDS_END] = {
-    [REQUEST_ID_FIELD] = EB_CODEC_NUMBER,
-    [MODEL_FIELD] = EB_CODEC_NAME,
-    [VERSION_FIELD] = EB_CODEC_NUMBER,
-    [RESULTS_FIELD] = EB_CODEC_BYTES,
-    [MORE_FIELD] = EB_CODEC_NUMBER,
-    [ERROR_CODE_OF_ALL_FIELD] = EB_CODEC_NUMBER,
-    [ERROR_MESSAGE_OF_ALL_FIELD] = EB_CODEC_NAME,
-    [8] = EB_CODEC_NUMBER,
-    [RETRY_AFTER_MS_FIELD] = EB_CODEC_NUMBER,
-    [10] = EB_CODEC_FIXED64,
-    [11] = EB_CODEC_NUMBER,
-    [12] = EB_CODEC_NUMBER,
-    [QUEUE_US_FIELD] = EB_CODEC_NUMBER,
-    [COMPUTE_US_FIELD] = EB_CODEC_NUMBER,
-};
-
-static const enum eb_codec_kind result_kinds[EB_CODEC_FIELDS_END] = {
-    [QUERY_FIELD] = EB_CODEC_NUMBER,
-    [TYPE_FIELD] = EB_CODEC_NUMBER,
-    [SHAPE_FIELD] = EB_CODEC_INTEGERS,
-    [MISSING_FIELD] = EB_CODEC_NUMBER,
-    [5] = EB_CODEC_BYTES,
-    [6] = EB_CODEC_BYTES,
-    [MISSING_POSITIONS_FIELD] = EB_CODEC_BYTES,
-    [8] = EB_CODEC_BYTES,
-    [ERROR_CODE_FIELD] = EB_CODEC_NUMBER,
-    [ERROR_MESSAGE_FIELD] = EB_CODEC_NAME,
-    [MISSING_BY_QUERY_FIELD] = EB_CODEC_INTEGERS,
-    [VALUES_FIELD] = EB_CODEC_BYTES,
-};
-
 /* An answer that is read. */
 struct reading {
     struct eb_arena *arena;
@@ -187,98 +163,157 @@ struct reading {
     uint32_t field_count; /* of the response and its results */
 };
 
-static bool read_fields(struct reading *reading, struct eb_field_reader message,
-    const enum eb_codec_kind *kinds, struct eb_codec_fields *fields)
+/* Says so, unless the guard knows better. Returns false. */
+static bool fail(const struct reading *reading)
 {
-    const struct eb_codec_rules rules = {kinds, &eb_unpack_answer_limits, &reading->field_count};
-    if (eb_codec_fields_init(fields, message, &rules)) {
-        return true;
-    }
     eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupResponse cannot be read");
     return false;
 }
 
 /* Takes the numbers of a repeated field. NULL: the arena is exhausted. */
 static const uint64_t *read_numbers(
-    struct reading *reading, const struct eb_codec_fields *fields, uint32_t number, size_t *count)
+    struct reading *reading, struct eb_field_reader message, uint32_t number, size_t *count)
 {
     size_t bytes = 0;
     const int64_t *numbers =
-        eb_codec_fields_integers(fields, number, &bytes, reading->arena, reading->error);
+        eb_codec_fields_integers(message, number, &bytes, reading->arena, reading->error);
     *count = bytes / sizeof *numbers;
     return (const uint64_t *)numbers;
+}
+
+/* Takes what a field says, but for an error's text, which is left to be kept, and numbers. false:
+ * the guard does not let it pass, as it does unknown ones. */
+static bool take_result_field(
+    const struct eb_field *field, struct eb_wire_result *out, struct eb_field_reader *text)
+{
+    const size_t bytes = eb_field_reader_bytes(&field->data);
+    switch (field->tag) {
+    case EB_TAG_NUMBER(QUERY_FIELD): out->query = (uint32_t)field->varint; return true;
+    case EB_TAG_NUMBER(TYPE_FIELD): out->type = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(MISSING_FIELD): out->missing = field->varint; return true;
+    case EB_TAG_BYTES(MISSING_POSITIONS_FIELD):
+        out->missing_positions = field->data.at;
+        out->missing_positions_bytes = bytes;
+        return true;
+    case EB_TAG_NUMBER(ERROR_CODE_FIELD): out->error_code = (uint32_t)field->varint; return true;
+    case EB_TAG_BYTES(ERROR_MESSAGE_FIELD):
+        return eb_codec_fields_take_name(field, &eb_unpack_answer_limits, text);
+    case EB_TAG_BYTES(VALUES_FIELD):
+        out->values = field->data.at;
+        out->values_bytes = bytes;
+        return true;
+    case EB_TAG_NUMBER(SHAPE_FIELD):
+    case EB_TAG_BYTES(SHAPE_FIELD):
+    case EB_TAG_NUMBER(MISSING_BY_QUERY_FIELD):
+    case EB_TAG_BYTES(MISSING_BY_QUERY_FIELD): return !eb_field_reader_find_endless(field->data);
+    case EB_TAG_BYTES(FOUND_FIELD):
+    case EB_TAG_BYTES(WEIGHT_SUM_FIELD):
+    case EB_TAG_BYTES(WEIGHT_SQUARE_SUM_FIELD): return true;
+    default: return field->number > MISSING_BY_QUERY_FIELD && field->number != VALUES_FIELD;
+    }
 }
 
 static bool read_result(
     struct reading *reading, struct eb_field_reader message, struct eb_wire_result *result)
 {
-    struct eb_codec_fields fields;
+    struct eb_field_reader rest = message;
+    struct eb_field_reader text = {.at = NULL};
     size_t shape_count = 0;
-    if (!read_fields(reading, message, result_kinds, &fields)) {
-        return false;
+    uint32_t count = 0;
+    *result = (struct eb_wire_result){.query = 0};
+    for (; rest.at < rest.end; count++) {
+        struct eb_field field;
+        if (eb_field_reader_read(&rest, &field) || !take_result_field(&field, result, &text)) {
+            return fail(reading);
+        }
     }
-    *result = (struct eb_wire_result){
-        .query = (uint32_t)eb_codec_fields_value(&fields, QUERY_FIELD),
-        .type = eb_codec_fields_enum(&fields, TYPE_FIELD),
-        .missing = eb_codec_fields_value(&fields, MISSING_FIELD),
-        .missing_positions = eb_codec_fields_bytes(&fields, MISSING_POSITIONS_FIELD),
-        .missing_positions_bytes = eb_codec_fields_value(&fields, MISSING_POSITIONS_FIELD),
-        .error_code = (uint32_t)eb_codec_fields_value(&fields, ERROR_CODE_FIELD),
-        .error_message =
-            eb_codec_fields_text(&fields, ERROR_MESSAGE_FIELD, reading->arena, reading->error),
-    };
-    if (result->error_code == 0) {
-        result->values = eb_codec_fields_bytes(&fields, VALUES_FIELD);
-        result->values_bytes = eb_codec_fields_value(&fields, VALUES_FIELD);
+    if (!eb_codec_fields_count(&eb_unpack_answer_limits, count, &reading->field_count)) {
+        return fail(reading);
     }
-    result->shape = read_numbers(reading, &fields, SHAPE_FIELD, &shape_count);
+    if (result->error_code != 0) {
+        result->values = NULL;
+        result->values_bytes = 0;
+    }
+    result->error_message = eb_codec_fields_keep(text, reading->arena, reading->error);
+    result->shape = read_numbers(reading, message, SHAPE_FIELD, &shape_count);
     result->shape_count = (uint32_t)shape_count;
     result->missing_by_query =
-        read_numbers(reading, &fields, MISSING_BY_QUERY_FIELD, &result->missing_by_query_count);
+        read_numbers(reading, message, MISSING_BY_QUERY_FIELD, &result->missing_by_query_count);
     return result->error_message && result->shape && result->missing_by_query;
 }
 
-static bool read_results(struct reading *reading, const struct eb_codec_fields *fields,
-    struct eb_wire_response *response)
+static bool read_results(
+    struct reading *reading, struct eb_field_reader message, struct eb_wire_response *response)
 {
-    struct eb_field_reader message = fields->message;
-    response->result_count = fields->counts[RESULTS_FIELD];
+    struct eb_field_reader bytes;
     response->results = eb_unpack_take(
         reading->arena, response->result_count, sizeof *response->results, reading->error);
     bool is_sound = response->results != NULL;
-    for (size_t i = 0; is_sound && i < response->result_count; i++) {
-        is_sound = read_result(
-            reading, eb_codec_fields_next(&message, RESULTS_FIELD), &response->results[i]);
+    for (size_t i = 0; is_sound && eb_codec_fields_find(&message, RESULTS_FIELD, &bytes); i++) {
+        is_sound = read_result(reading, bytes, &response->results[i]);
     }
     return is_sound;
+}
+
+/* The texts of an answer. */
+struct texts {
+    struct eb_field_reader model;
+    struct eb_field_reader error;
+};
+
+/* Takes what a field says, but for texts, which are left to be kept, and results. false: the guard
+ * does not let it pass, as it does unknown ones. */
+static bool take_field(
+    const struct eb_field *field, struct eb_wire_response *out, struct texts *texts)
+{
+    const uint64_t value = field->varint;
+    switch (field->tag) {
+    case EB_TAG_NUMBER(REQUEST_ID_FIELD): out->request_id = value; return true;
+    case EB_TAG_BYTES(MODEL_FIELD):
+        return eb_codec_fields_take_name(field, &eb_unpack_answer_limits, &texts->model);
+    case EB_TAG_NUMBER(VERSION_FIELD): out->version = value; return true;
+    case EB_TAG_BYTES(RESULTS_FIELD): out->result_count++; return true;
+    case EB_TAG_NUMBER(MORE_FIELD): out->more = value != 0; return true;
+    case EB_TAG_NUMBER(ERROR_CODE_OF_ALL_FIELD): out->error_code = (uint32_t)value; return true;
+    case EB_TAG_BYTES(ERROR_MESSAGE_OF_ALL_FIELD):
+        return eb_codec_fields_take_name(field, &eb_unpack_answer_limits, &texts->error);
+    case EB_TAG_NUMBER(RETRY_AFTER_MS_FIELD): out->retry_after_ms = (uint32_t)value; return true;
+    case EB_TAG_NUMBER(QUEUE_US_FIELD): out->queue_us = (uint32_t)value; return true;
+    case EB_TAG_NUMBER(COMPUTE_US_FIELD): out->compute_us = (uint32_t)value; return true;
+    case EB_TAG_NUMBER(SEQUENCE_FIELD):
+    case EB_TAG_FIXED64(DIGEST_FIELD):
+    case EB_TAG_NUMBER(SHARD_EPOCH_FIELD):
+    case EB_TAG_NUMBER(INCOMPLETE_FIELD): return true;
+    default: return field->number > COMPUTE_US_FIELD;
+    }
 }
 
 static struct eb_wire_response *read_response(
     struct reading *reading, struct eb_field_reader message)
 {
-    struct eb_codec_fields fields;
-    if (!read_fields(reading, message, response_kinds, &fields)) {
-        return NULL;
-    }
+    struct eb_field_reader rest = message;
+    struct texts texts = {.model = {.at = NULL}};
+    uint32_t count = 0;
+    bool is_sound = true;
     struct eb_wire_response *response =
         eb_unpack_take(reading->arena, 1, sizeof *response, reading->error);
     if (!response) {
         return NULL;
     }
-    *response = (struct eb_wire_response){
-        .request_id = eb_codec_fields_value(&fields, REQUEST_ID_FIELD),
-        .model = eb_codec_fields_text(&fields, MODEL_FIELD, reading->arena, reading->error),
-        .version = eb_codec_fields_value(&fields, VERSION_FIELD),
-        .error_code = (uint32_t)eb_codec_fields_value(&fields, ERROR_CODE_OF_ALL_FIELD),
-        .error_message = eb_codec_fields_text(
-            &fields, ERROR_MESSAGE_OF_ALL_FIELD, reading->arena, reading->error),
-        .retry_after_ms = (uint32_t)eb_codec_fields_value(&fields, RETRY_AFTER_MS_FIELD),
-        .more = eb_codec_fields_value(&fields, MORE_FIELD) != 0,
-        .queue_us = (uint32_t)eb_codec_fields_value(&fields, QUEUE_US_FIELD),
-        .compute_us = (uint32_t)eb_codec_fields_value(&fields, COMPUTE_US_FIELD),
-    };
+    *response = (struct eb_wire_response){.request_id = 0};
+    for (; rest.at < rest.end && is_sound; count++) {
+        struct eb_field field;
+        is_sound = !eb_field_reader_read(&rest, &field) && take_field(&field, response, &texts);
+    }
+    if (!is_sound ||
+        !eb_codec_fields_count(&eb_unpack_answer_limits, count, &reading->field_count)) {
+        (void)fail(reading);
+        return NULL;
+    }
+    response->model = eb_codec_fields_keep(texts.model, reading->arena, reading->error);
+    response->error_message = eb_codec_fields_keep(texts.error, reading->arena, reading->error);
     const bool is_whole =
-        response->model && response->error_message && read_results(reading, &fields, response);
+        response->model && response->error_message && read_results(reading, message, response);
     return is_whole ? response : NULL;
 }
 

@@ -20,7 +20,7 @@ static inline size_t eb_field_varint_bytes(uint64_t value)
 {
     /* Seven bits a byte; zero takes one byte too. For all logarithms up to 63 what is below is that
      * much over seven, plus one, without a division. */
-    const unsigned logarithm = 63 - (unsigned)__builtin_clzll(value | 1);
+    const unsigned logarithm = (unsigned)__builtin_clzll(value | 1) ^ 63;
     return (logarithm * 9 + 73) / 64;
 }
 
@@ -128,6 +128,10 @@ static inline void eb_field_put_packed(
         size += eb_field_varint_bytes(values[i]);
     }
     eb_field_put_length(writer, number, size);
+    if (!writer->out) {
+        writer->bytes += size;
+        return;
+    }
     for (size_t i = 0; i < count; i++) {
         eb_field_put_varint(writer, values[i]);
     }

@@ -12,6 +12,12 @@
 #define EB_FIELD_READER_LENGTH_BYTES_MAX 5 /* protobuf-c takes no longer ones */
 #define EB_FIELD_READER_VARINT_BYTES_MAX 10
 
+/* Tags, for a switch over what a message's fields may be. */
+#define EB_TAG_NUMBER(number) ((number) << 3 | PROTOBUF_C_WIRE_TYPE_VARINT)
+#define EB_TAG_FIXED64(number) ((number) << 3 | PROTOBUF_C_WIRE_TYPE_64BIT)
+#define EB_TAG_BYTES(number) ((number) << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
+#define EB_TAG_FIXED32(number) ((number) << 3 | PROTOBUF_C_WIRE_TYPE_32BIT)
+
 /* Bytes that are still to be looked at. */
 struct eb_field_reader {
     const uint8_t *at;
@@ -20,6 +26,7 @@ struct eb_field_reader {
 
 /* One field. */
 struct eb_field {
+    uint32_t tag; /* number and wire type, as EB_TAG_... say */
     uint32_t number;
     ProtobufCWireType wire_type;
     uint64_t varint;             /* of wire type VARINT */
@@ -42,8 +49,9 @@ struct eb_field_varint {
     const uint8_t *end; /* NULL: it does not end within so many bytes, or not within the reader's */
 };
 
-/* As eb_field_reader_varint, of any length. */
-struct eb_field_varint eb_field_reader_long_varint(struct eb_field_reader reader, size_t bytes_max);
+/* As eb_field_reader_varint of [at, end), of any length. */
+struct eb_field_varint eb_field_reader_long_varint(
+    const uint8_t *at, const uint8_t *end, size_t bytes_max);
 
 /* By value, so that a compiler can keep all of it in registers. */
 static inline struct eb_field_varint eb_field_reader_varint(
@@ -52,7 +60,12 @@ static inline struct eb_field_varint eb_field_reader_varint(
     if (reader.at < reader.end && *reader.at < 0x80) {
         return (struct eb_field_varint){*reader.at, reader.at + 1};
     }
-    return eb_field_reader_long_varint(reader, bytes_max);
+    /* Most lengths are no longer than this. */
+    if (reader.end - reader.at >= 2 && reader.at[1] < 0x80) {
+        const uint64_t value = (reader.at[0] & 0x7Fu) | (uint64_t)reader.at[1] << 7;
+        return (struct eb_field_varint){value, reader.at + 2};
+    }
+    return eb_field_reader_long_varint(reader.at, reader.end, bytes_max);
 }
 
 /* Sets what follows the tag and moves past it. Returns what is wrong, or NULL. */
@@ -98,13 +111,15 @@ static inline const char *eb_field_reader_read(
 {
     const struct eb_field_varint tag =
         eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
+    field->tag = 0;
     field->number = 0;
     field->varint = 0;
     if (!tag.end || tag.value > UINT32_MAX) {
         return "holds a tag that is none";
     }
     reader->at = tag.end;
-    field->number = (uint32_t)tag.value >> 3;
+    field->tag = (uint32_t)tag.value;
+    field->number = field->tag >> 3;
     field->wire_type = (ProtobufCWireType)(tag.value & 7);
     if (field->number == 0) {
         return "holds a field of number 0";

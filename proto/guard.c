@@ -274,7 +274,12 @@ uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number
 
 bool eb_guard_is_name(const uint8_t *bytes, size_t size, const struct eb_guard_limits *limits)
 {
-    struct eb_field_reader reader = eb_field_reader_of(bytes, size);
+    /* Most names are ASCII. */
+    size_t plain = 0;
+    while (plain < size && bytes[plain] - 1u < 0x7F) {
+        plain++;
+    }
+    struct eb_field_reader reader = eb_field_reader_of(bytes + plain, size - plain);
     bool is_name = size <= limits->name_bytes_max;
     while (is_name && reader.at < reader.end) {
         is_name = *reader.at != 0 && read_character(&reader);

@@ -1,14 +1,12 @@
 #include "proto/unpack.h"
 
-#include <assert.h>
-
 const struct eb_guard_limits eb_unpack_answer_limits = {
     .fields_max = UINT32_MAX,
     .name_bytes_max = 65536, /* error texts are strings too */
     .submessages_max = UINT32_MAX,
 };
 
-static void refuse_for_memory(const struct eb_arena *arena, struct eb_error *error)
+void eb_unpack_refuse_for_memory(const struct eb_arena *arena, struct eb_error *error)
 {
     eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
         "decoding takes more memory than there is for this message (%zu bytes taken, at most %zu)",
@@ -28,22 +26,10 @@ void *eb_unpack_message(
     }
     /* protobuf-c says no more than that it failed. */
     if (arena->is_exhausted) {
-        refuse_for_memory(arena, error);
+        eb_unpack_refuse_for_memory(arena, error);
     } else {
         eb_error_set(
             error, EB_STATUS_INTERNAL, "%s cannot be unpacked", input->descriptor->short_name);
     }
     return NULL;
-}
-
-void *eb_unpack_take(struct eb_arena *arena, size_t count, size_t bytes, struct eb_error *error)
-{
-    size_t total = 0;
-    bool overflows = __builtin_mul_overflow(count, bytes, &total);
-    assert(!overflows);
-    void *elements = eb_arena_take(arena, total);
-    if (!elements) {
-        refuse_for_memory(arena, error);
-    }
-    return elements;
 }

@@ -213,6 +213,7 @@ static bool index_names(struct eb_table_set *set, struct eb_file_fault *fault)
     }
     set->name_index_size = size;
     for (size_t i = 0; i < set->count; i++) {
+        assert(eb_table_is_sound(&set->tables[i].table));
         *find_slot(set, set->tables[i].name) = (uint32_t)(i + 1);
     }
     return true;

@@ -132,6 +132,11 @@ bool eb_conn_spend_turn(struct eb_conn *conn)
     return conn->turn.is_over;
 }
 
+uint64_t eb_conn_looked_ns(const struct eb_conn *conn)
+{
+    return conn->turn.seen_ns ? conn->turn.seen_ns : uv_hrtime();
+}
+
 bool eb_conn_is_turn_over(const struct eb_conn *conn)
 {
     return conn->turn.is_over;

@@ -48,6 +48,8 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
 /* Whether the connection has had enough of this turn of its loop: asked after each message, which
  * is when it notices. What can wait is put off until on_written. */
 bool eb_conn_spend_turn(struct eb_conn *conn);
+/* When it was asked last, by uv_hrtime; now, where that was before another's turn. */
+uint64_t eb_conn_looked_ns(const struct eb_conn *conn);
 /* What the last eb_conn_spend_turn of this turn has said. */
 bool eb_conn_is_turn_over(const struct eb_conn *conn);
 

@@ -17,12 +17,6 @@ static_assert(
     (int)EB_MISSING_UNKNOWN_ROW == (int)EMBAG__V1__MISSING__MISSING_UNKNOWN_ROW, "Missing");
 static_assert((int)EB_LAYOUT_SEGMENTS == (int)EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, "Layout");
 
-static struct eb_int_array translate_array(const struct eb_wire_array *array)
-{
-    return (struct eb_int_array){
-        .data = array->data, .bytes = array->bytes, .width = array->width ? array->width : 8};
-}
-
 static const struct eb_wire_array *find_bounds(const struct eb_wire_query *wire)
 {
     switch ((enum eb_layout)wire->layout) {
@@ -55,18 +49,35 @@ bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error
     return false;
 }
 
+bool eb_bag_query_refuse_weights_type(
+    const struct eb_bag_query_place *place, struct eb_error *error)
+{
+    return eb_bag_query_refuse(
+        place, error, EB_STATUS_INVALID_ARGUMENT, "weights_type is set, but there are no weights");
+}
+
+const struct eb_named_table *eb_bag_query_find(
+    const struct eb_bag_query_place *place, struct eb_error *error)
+{
+    const struct eb_named_table *table = eb_table_set_find(&place->version->tables, place->table);
+    if (!table) {
+        eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" version %llu has no table of that name", place->version->model,
+            (unsigned long long)place->version->version);
+    }
+    return table;
+}
+
 bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_wire_query *wire,
     struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error)
 {
-    *table = eb_table_set_find(&place->version->tables, wire->table);
+    *table = eb_bag_query_find(place, error);
     if (wire->fault && (*table || wire->table[0] == '\0')) {
         *error = *wire->fault;
         return false;
     }
     if (!*table) {
-        return eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" version %llu has no table of that name", place->version->model,
-            (unsigned long long)place->version->version);
+        return false;
     }
     enum eb_type type = (*table)->table.type;
     bool weighted = wire->weights_bytes > 0;
@@ -78,8 +89,8 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_w
         .layout = (enum eb_layout)wire->layout,
         .include_last_offset = wire->include_last_offset,
         .has_default = wire->has_default,
-        .indices = translate_array(&wire->indices),
-        .bounds = translate_array(find_bounds(wire)),
+        .indices = eb_bag_query_array(&wire->indices),
+        .bounds = eb_bag_query_array(find_bounds(wire)),
         .indices_per_bag = wire->indices_per_bag,
         .num_segments = wire->num_segments,
         .num_bags = wire->num_bags,
@@ -89,8 +100,7 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_w
         .weights_type = wire->weights_type ? (enum eb_type)wire->weights_type : type,
     };
     if (!weighted && wire->weights_type != 0 && query->indices.bytes > 0) {
-        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
-            "weights_type is set, but there are no weights");
+        return eb_bag_query_refuse_weights_type(place, error);
     }
     return true;
 }

@@ -18,6 +18,16 @@ struct eb_bag_query_place {
 
 #define EB_NO_FEATURE SIZE_MAX
 
+/* An array as the kernels take it. */
+static inline struct eb_int_array eb_bag_query_array(const struct eb_wire_array *array)
+{
+    return (struct eb_int_array){
+        .data = array->data, .bytes = array->bytes, .width = array->width ? array->width : 8};
+}
+
+/* The place's table. NULL: *error says that there is none of its name. */
+const struct eb_named_table *eb_bag_query_find(
+    const struct eb_bag_query_place *place, struct eb_error *error);
 /* Finds the table and fills *query and *table. false: *error, its text naming the query. */
 bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_wire_query *wire,
     struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error);
@@ -26,6 +36,9 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_w
  * return in one line. */
 bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error *error,
     enum eb_status status, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Refuses it for saying the type of weights that it has none of. */
+bool eb_bag_query_refuse_weights_type(
+    const struct eb_bag_query_place *place, struct eb_error *error);
 /* Refuses it for a fault of the kernels. */
 bool eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
     struct eb_error *error);

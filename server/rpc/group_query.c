@@ -154,6 +154,21 @@ static bool check_weights(
     return true;
 }
 
+static struct eb_bag_query make_common(
+    const struct eb_bag_query_place *place, const struct eb_group_query *group)
+{
+    const struct eb_wire_group *wire = group->wire;
+    return (struct eb_bag_query){
+        .reduction = wire->reduction ? (enum eb_reduction)wire->reduction : EB_REDUCTION_SUM,
+        .missing = wire->missing ? (enum eb_missing)wire->missing : EB_MISSING_ERROR,
+        .output_type = place->output_type,
+        .layout = EB_LAYOUT_LENGTHS,
+        .indices = eb_bag_query_array(&wire->values),
+        .bounds = eb_bag_query_array(&group->lengths),
+        .num_bags = wire->bags,
+    };
+}
+
 bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
     struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
 {
@@ -168,7 +183,17 @@ bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct e
     if (wire->offsets.width != 0 && !make_lengths(place, wire, arena, group, error)) {
         return false;
     }
+    group->common = make_common(place, group);
     return find_starts(place, arena, group, error) && check_weights(place, group, error);
+}
+
+/* Entries [first, first + count) of an array, which are there. */
+static void slice(struct eb_int_array *array, uint64_t first, uint64_t count)
+{
+    if (count > 0) {
+        array->data = (const uint8_t *)array->data + first * array->width;
+    }
+    array->bytes = count * array->width;
 }
 
 bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
@@ -177,29 +202,26 @@ bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag
     const struct eb_wire_group *wire = group->wire;
     const uint64_t first = group->starts[place->feature];
     const uint64_t count = group->starts[place->feature + 1] - first;
-    const uint64_t bag_first = place->feature * (uint64_t)wire->bags;
-    struct eb_wire_query slice = {
-        .table = place->table,
-        .reduction = wire->reduction,
-        .missing = wire->missing,
-        .layout = EB_LAYOUT_LENGTHS,
-        .indices = wire->values,
-        .lengths = group->lengths,
-        .num_bags = wire->bags,
-        .weights_bytes = (size_t)(count * group->weight_bytes),
-        .weights_type = count > 0 ? wire->weights_type : 0,
-    };
-    if (count > 0) {
-        slice.indices.data = (const uint8_t *)wire->values.data + first * wire->values.width;
+    *table = eb_bag_query_find(place, error);
+    if (!*table) {
+        return false;
     }
-    slice.indices.bytes = (size_t)(count * wire->values.width);
-    if (wire->bags > 0) {
-        slice.lengths.data =
-            (const uint8_t *)group->lengths.data + bag_first * group->lengths.width;
+    *query = group->common;
+    query->table = &(*table)->table;
+    query->weights_type = query->table->type;
+    slice(&query->indices, first, count);
+    slice(&query->bounds, place->feature * (uint64_t)wire->bags, wire->bags);
+    if (count == 0) {
+        return true;
     }
-    slice.lengths.bytes = (size_t)wire->bags * group->lengths.width;
-    if (slice.weights_bytes > 0) {
-        slice.weights = (const uint8_t *)wire->weights + first * group->weight_bytes;
+    if (wire->weights_type != 0) {
+        query->weights_type = (enum eb_type)wire->weights_type;
     }
-    return eb_bag_query_fill(place, &slice, query, table, error);
+    if (group->weight_bytes > 0) {
+        query->weights = (const uint8_t *)wire->weights + first * group->weight_bytes;
+        query->weights_bytes = count * group->weight_bytes;
+    } else if (wire->weights_type != 0) {
+        return eb_bag_query_refuse_weights_type(place, error);
+    }
+    return true;
 }

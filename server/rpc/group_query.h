@@ -13,6 +13,7 @@ struct eb_group_query {
     struct eb_wire_array lengths; /* [features * bags], as sent or made of the offsets */
     const uint64_t *starts;       /* [features + 1] where each feature's values begin */
     uint64_t weight_bytes;        /* of one weight; 0: none */
+    struct eb_bag_query common;   /* what the queries of all features have alike */
 };
 
 /* Checks sizes, and where features begin. `place` names the group. false: *error. */

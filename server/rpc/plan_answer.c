@@ -38,7 +38,7 @@ static bool describe_single(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
     const struct eb_plan_query *query = &plan->queries[from->query_first];
-    uint64_t *shape = eb_arena_take(plan->arena, EB_TENSOR_RANK_MAX * sizeof *shape);
+    uint64_t *shape = eb_arena_take(plan->arena, query->table->rank * sizeof *shape);
     if (!shape) {
         return false;
     }

@@ -404,11 +404,12 @@ static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message messag
     }
 }
 
-/* When a stream's message was complete: now, but where the stream was not read further. */
+/* When a stream's message was complete: when the one before it had been dealt with, or reading
+ * began, but where the stream was not read further. */
 static uint64_t find_arrival_ns(
     const struct eb_rpc_conn *conn, const struct eb_grpc_message *message)
 {
-    const uint64_t now_ns = uv_hrtime();
+    const uint64_t now_ns = eb_conn_looked_ns(conn->conn);
     const uint64_t end_ns = (message->arrived_ms + 1) * 1000000;
     const bool is_new = message->arrived_ms >= eb_loop_now_ms(conn->loop->home.loop);
     return is_new || end_ns > now_ns ? now_ns : end_ns;
