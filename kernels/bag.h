@@ -1,5 +1,6 @@
-/* The operation: bags of row numbers in, pooled rows out (OpenVINO's EmbeddingBagOffsets-15,
- * EmbeddingBagPacked-15 and EmbeddingSegmentsSum-3, PyTorch's EmbeddingBag).
+/* The operation: bags of row numbers (or keys, for a keyed table) in, pooled rows out (OpenVINO's
+ * EmbeddingBagOffsets-15, EmbeddingBagPacked-15 and EmbeddingSegmentsSum-3, PyTorch's
+ * EmbeddingBag).
  *
  * A lookup goes through three steps. `eb_bag_measure` looks at sizes only and says how large
  * result and scratch will be; `eb_bag_check` reads every bound and index once and brings all
@@ -37,6 +38,7 @@
  * of the query are the caller's and must outlive the job. */
 #pragma once
 
+#include "kernels/id_map.h"
 #include "kernels/table.h"
 
 #include <stdint.h>
@@ -94,6 +96,7 @@ struct eb_int_array {
  * was given) and `output_type` (unspecified: T); everything else may be anything a peer sends. */
 struct eb_bag_query {
     const struct eb_table *table;
+    const struct eb_id_map *id_map; /* borrowed; NULL: none, as always for a keyed table */
     enum eb_reduction reduction;
     enum eb_missing missing;
     enum eb_type output_type;

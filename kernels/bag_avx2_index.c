@@ -21,4 +21,4 @@ static inline __m256i sum_up(__m256i v)
 
 #include "kernels/bag_index_lanes.h"
 
-DEFINE_INDEX_FNS(eb_bag_avx2_index)
+DEFINE_INDEX_FNS(eb_bag_avx2_index, eb_key_avx2_take_rows)

@@ -16,4 +16,4 @@ static inline __m512i sum_up(__m512i v)
 
 #include "kernels/bag_index_lanes.h"
 
-DEFINE_INDEX_FNS(eb_bag_avx512_index)
+DEFINE_INDEX_FNS(eb_bag_avx512_index, eb_key_avx2_take_rows)

@@ -1,15 +1,19 @@
 #include "kernels/bag.h"
 #include "kernels/bag_fault.h"
 #include "kernels/bag_index_plain.h"
+#include "kernels/bag_take.h"
 #include "kernels/bag_variant.h"
 #include "kernels/bag_weights.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Stands in the row list for a skipped index until it is left out. */
 #define ROW_SKIPPED (EB_ROW_ZERO - 1)
+/* Indices of unsorted segments whose rows are found at once. */
+#define CHUNK 256
 
 /* One run of the check pass: the query and the job as far as it is built. */
 struct pass {
@@ -23,6 +27,7 @@ struct pass {
     uint32_t bag_count;
     bool is_unsorted;    /* segment ids that are not ascending: starts says nothing yet */
     int64_t missing_row; /* stands in rows for an index that has none */
+    int64_t default_row; /* -1: zeros */
     uint64_t missing_count;
 };
 
@@ -184,34 +189,36 @@ static bool find_starts(struct pass *pass)
 
 /* Indices: from positions to row numbers, whatever is missing dealt with. */
 
-static bool has_row(const struct eb_table *table, int64_t index)
+/* An index that names nothing. */
+static bool fail_unnamed(struct pass *pass, const char *name, int64_t index)
 {
-    return index >= 0 && (uint64_t)index < table->row_count;
+    const struct eb_table *table = pass->query->table;
+    if (table->keys) {
+        return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
+            "%s = %" PRId64 " is none of the table's %" PRIu64 " keys", name, index,
+            table->row_count);
+    }
+    return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
+        "%s = %" PRId64 " is outside the table's %" PRIu64 " rows", name, index, table->row_count);
 }
 
 static bool check_default(struct pass *pass)
 {
-    const struct eb_bag_query *query = pass->query;
-    if (!query->has_default || query->default_index == -1 ||
-        has_row(query->table, query->default_index)) {
-        return true;
-    }
-    return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
-        "default_index = %" PRId64 " is outside the table's %" PRIu64 " rows", query->default_index,
-        query->table->row_count);
+    return eb_bag_take_default(pass->query, &pass->default_row) ||
+           fail_unnamed(pass, "default_index", pass->query->default_index);
 }
 
-/* The first index from `position` on that has no row, of which there is one. */
-static bool fail_index(struct pass *pass, uint32_t position)
+/* The first index from `position` on that has no row, of which there is one; their rows are there.
+ */
+static bool fail_index(struct pass *pass, uint32_t position, const int64_t *rows)
 {
-    const struct eb_bag_query *query = pass->query;
-    int64_t index = load_entry(&query->indices, position);
-    while (has_row(query->table, index)) {
-        index = load_entry(&query->indices, ++position);
+    char name[32];
+    while (*rows != EB_ROW_ZERO) {
+        rows++;
+        position++;
     }
-    return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
-        "indices[%" PRIu32 "] = %" PRId64 " is outside the table's %" PRIu64 " rows", position,
-        index, query->table->row_count);
+    snprintf(name, sizeof name, "indices[%" PRIu32 "]", position);
+    return fail_unnamed(pass, name, load_entry(&pass->query->indices, position));
 }
 
 static int64_t choose_missing_row(const struct eb_bag_query *query)
@@ -260,22 +267,26 @@ static void close_up_rows(const struct pass *pass)
     starts[pass->bag_count] = taken;
 }
 
+/* Writes the rows of indices first .. end - 1, and counts what is missing. false: nothing may be.
+ */
+static bool find_rows(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
+{
+    const struct eb_bag_query *query = pass->query;
+    const struct eb_int_array slice = eb_bag_take_slice(query, first, end);
+    uint64_t missing_count = eb_bag_take_rows(pass->index, query, &slice, pass->missing_row, rows);
+    pass->missing_count += missing_count;
+    return missing_count == 0 || query->missing != EB_MISSING_ERROR ||
+           fail_index(pass, first, rows);
+}
+
 /* Brings indices first .. end - 1 to the head of the row list. false: one must not be missing. */
 static bool take_rows(struct pass *pass, uint32_t first, uint32_t end)
 {
-    const struct eb_bag_query *query = pass->query;
-    const struct eb_int_array taken = {
-        .data = (const uint8_t *)query->indices.data + (uint64_t)first * query->indices.width,
-        .bytes = (uint64_t)(end - first) * query->indices.width,
-        .width = query->indices.width,
-    };
-    pass->missing_count =
-        pass->index->take_rows(&taken, query->table->row_count, pass->missing_row, pass->rows);
-    if (pass->missing_count > 0 && query->missing == EB_MISSING_ERROR) {
-        return fail_index(pass, first);
+    if (!find_rows(pass, first, end, pass->rows)) {
+        return false;
     }
     if (pass->weights) {
-        eb_bag_weights_copy(query, first, end - first, pass->weights);
+        eb_bag_weights_copy(pass->query, first, end - first, pass->weights);
     }
     return true;
 }
@@ -300,42 +311,59 @@ static bool take_sorted(struct pass *pass)
     return true;
 }
 
-/* Whether an index has a row; *row is what stands for it in the row list. */
-static bool resolve(const struct pass *pass, uint32_t position, int64_t *row)
+static uint32_t chunk_end(const struct pass *pass, uint32_t first)
 {
-    int64_t index = load_entry(&pass->query->indices, position);
-    bool is_there = has_row(pass->query->table, index);
-    *row = is_there ? index : pass->missing_row;
-    return is_there;
+    return pass->index_count - first < CHUNK ? pass->index_count : first + CHUNK;
 }
 
-/* Segment ids in any order: a stable counting sort, so indices are read twice. */
-static bool take_unsorted(struct pass *pass)
+/* Counts the rows of each bag, one place ahead of its start. */
+static bool count_chunk(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
-    uint32_t *starts = pass->starts;
-    int64_t row;
-    for (uint32_t i = 0; i < pass->index_count; i++) {
-        bool is_missing = !resolve(pass, i, &row);
-        if (is_missing && pass->query->missing == EB_MISSING_ERROR) {
-            return fail_index(pass, i);
-        }
-        pass->missing_count += is_missing;
-        starts[load_entry(&pass->query->bounds, i) + 1] += row != ROW_SKIPPED;
+    if (!find_rows(pass, first, end, rows)) {
+        return false;
     }
-    for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
-        starts[bag + 1] += starts[bag];
+    for (uint32_t i = first; i < end; i++) {
+        int64_t bag = load_entry(&pass->query->bounds, i);
+        pass->starts[bag + 1] += rows[i - first] != ROW_SKIPPED;
     }
-    for (uint32_t i = 0; i < pass->index_count; i++) {
-        resolve(pass, i, &row);
-        if (row == ROW_SKIPPED) {
+    return true;
+}
+
+/* Moves rows, and their weights, to where their bags have come. */
+static void sort_chunk(struct pass *pass, uint32_t first, uint32_t end, const int64_t *rows)
+{
+    for (uint32_t i = first; i < end; i++) {
+        if (rows[i - first] == ROW_SKIPPED) {
             continue;
         }
-        uint32_t slot = starts[load_entry(&pass->query->bounds, i)]++;
-        pass->rows[slot] = row;
+        uint32_t slot = pass->starts[load_entry(&pass->query->bounds, i)]++;
+        pass->rows[slot] = rows[i - first];
         if (pass->weights) {
             eb_bag_weights_put(pass->query, i, pass->weights, slot);
         }
     }
+}
+
+/* Segment ids in any order: a stable counting sort, so rows are found twice. */
+static bool take_unsorted(struct pass *pass)
+{
+    uint32_t *starts = pass->starts;
+    int64_t rows[CHUNK];
+    for (uint32_t first = 0; first < pass->index_count; first += CHUNK) {
+        if (!count_chunk(pass, first, chunk_end(pass, first), rows)) {
+            return false;
+        }
+    }
+    for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
+        starts[bag + 1] += starts[bag];
+    }
+    uint64_t missing_count = pass->missing_count;
+    for (uint32_t first = 0; first < pass->index_count; first += CHUNK) {
+        uint32_t end = chunk_end(pass, first);
+        find_rows(pass, first, end, rows);
+        sort_chunk(pass, first, end, rows);
+    }
+    pass->missing_count = missing_count;
     /* Every start has moved to its bag's end, which is the next one's start. */
     memmove(starts + 1, starts, pass->bag_count * sizeof starts[0]);
     starts[0] = 0;
@@ -343,14 +371,14 @@ static bool take_unsorted(struct pass *pass)
 }
 
 /* Rows of the table that pooling will read, default rows included. */
-static uint64_t count_gathered(const struct pass *pass, int64_t default_row)
+static uint64_t count_gathered(const struct pass *pass)
 {
     uint64_t zero_count = pass->missing_row == EB_ROW_ZERO ? pass->missing_count : 0;
     if (!pass->starts) {
         return pass->index_count - zero_count;
     }
     uint64_t count = pass->starts[pass->bag_count] - zero_count;
-    for (uint32_t bag = 0; default_row >= 0 && bag < pass->bag_count; bag++) {
+    for (uint32_t bag = 0; pass->default_row >= 0 && bag < pass->bag_count; bag++) {
         count += pass->starts[bag] == pass->starts[bag + 1];
     }
     return count;
@@ -360,7 +388,6 @@ static void fill_job(
     const struct pass *pass, const struct eb_bag_extent *extent, struct eb_bag_job *job)
 {
     const struct eb_bag_query *query = pass->query;
-    int64_t default_row = query->has_default ? query->default_index : -1;
     *job = (struct eb_bag_job){
         .scratch = pass->rows,
         .table = query->table,
@@ -370,9 +397,9 @@ static void fill_job(
         .bag_count = pass->bag_count,
         .reduction = query->reduction,
         .output_type = extent->output_type,
-        .default_row = default_row,
+        .default_row = pass->default_row,
         .missing_count = pass->missing_count,
-        .gather_bytes = count_gathered(pass, default_row) * extent->gather_row_bytes,
+        .gather_bytes = count_gathered(pass) * extent->gather_row_bytes,
         /* The caller's; but what names every member is stored, what does not is cleared first. */
         .out = NULL,
         .out_stride_bytes = 0,

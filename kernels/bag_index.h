@@ -28,6 +28,9 @@ struct eb_bag_index_fns {
      * length is negative or the last sum is not index_count; starts then holds nothing of use. */
     bool (*take_lengths)(
         const struct eb_int_array *lengths, uint32_t index_count, uint32_t *starts);
+    /* eb_key_index_take_rows. */
+    uint64_t (*take_keys)(
+        const struct eb_key_index *index, int64_t missing_row, int64_t *keys, uint64_t count);
 };
 
 extern const struct eb_bag_index_fns eb_bag_ref_index;

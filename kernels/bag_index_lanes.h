@@ -1,7 +1,7 @@
 /* The index pass in vectors, the same for every instruction set. The including file first defines
  * VECTOR_BYTES, the size of its vectors of 64-bit lanes, WIDEN(v) and NARROW(v), which make lanes
  * of int32_lanes and the reverse, and SUM_UP(v), lane k of which is the sum of lanes 0 .. k of v;
- * DEFINE_INDEX_FNS(name) then defines its table.
+ * DEFINE_INDEX_FNS(name, take_keys) then defines its table.
  *
  * Numbers are 64 bits wide here, whatever they came as. One lies in 0 .. last where neither it nor
  * last less it is negative: signs, which are gathered without a comparison of unsigned numbers,
@@ -11,6 +11,7 @@
 #pragma once
 
 #include "kernels/bag_index_plain.h"
+#include "kernels/key_index.h"
 
 #define INLINE inline __attribute__((always_inline))
 #define LANES (VECTOR_BYTES / 8)
@@ -157,7 +158,7 @@ static INLINE bool vector_take_lengths(const unsigned width, const struct eb_int
     return is_within && plain_take_lengths(width, lengths, i, index_count, starts);
 }
 
-#define DEFINE_INDEX_FNS(name)                                                                     \
+#define DEFINE_INDEX_FNS(name, take_keys)                                                          \
     static uint64_t take_rows(const struct eb_int_array *indices, uint64_t row_count,              \
         int64_t missing_row, int64_t *rows)                                                        \
     {                                                                                              \
@@ -176,4 +177,4 @@ static INLINE bool vector_take_lengths(const unsigned width, const struct eb_int
         return lengths->width == 4 ? vector_take_lengths(4, lengths, index_count, starts)          \
                                    : vector_take_lengths(8, lengths, index_count, starts);         \
     }                                                                                              \
-    const struct eb_bag_index_fns name = {take_rows, take_bounds, take_lengths};
+    const struct eb_bag_index_fns name = {take_rows, take_bounds, take_lengths, take_keys};

@@ -1,30 +1,37 @@
 #include "kernels/bag_missing.h"
 
-#include <string.h>
+#include "kernels/bag_index_plain.h"
+#include "kernels/bag_take.h"
 
-static int64_t read_integer(const struct eb_int_array *array, uint64_t i)
+#define CHUNK 256
+#define MISSING_ROW INT64_C(-1)
+
+/* The first index that lies in a bag. */
+static uint64_t find_first(const struct eb_bag_query *query)
 {
-    int32_t narrow;
-    int64_t wide;
-    const uint8_t *at = (const uint8_t *)array->data + i * array->width;
-    if (array->width == sizeof narrow) {
-        memcpy(&narrow, at, sizeof narrow);
-        return narrow;
+    const struct eb_int_array *bounds = &query->bounds;
+    if (query->layout != EB_LAYOUT_OFFSETS || bounds->bytes == 0 ||
+        query->reduction == EB_REDUCTION_NONE) {
+        return 0;
     }
-    memcpy(&wide, at, sizeof wide);
-    return wide;
+    return (uint64_t)(bounds->width == 4 ? plain_load(bounds->data, 4, 0)
+                                         : plain_load(bounds->data, 8, 0));
 }
 
 void eb_bag_list_missing(
     const struct eb_bag_query *query, uint32_t base, uint64_t count, uint32_t *positions)
 {
-    const bool has_offsets = query->layout == EB_LAYOUT_OFFSETS && query->bounds.bytes > 0 &&
-                             query->reduction != EB_REDUCTION_NONE;
-    uint64_t i = has_offsets ? (uint64_t)read_integer(&query->bounds, 0) : 0;
-    for (uint64_t found = 0; found < count; i++) {
-        int64_t row = read_integer(&query->indices, i);
-        if (row < 0 || (uint64_t)row >= query->table->row_count) {
-            positions[found++] = base + (uint32_t)i;
+    const uint64_t index_count = query->indices.bytes / query->indices.width;
+    uint64_t found = 0;
+    for (uint64_t first = find_first(query); found < count; first += CHUNK) {
+        int64_t rows[CHUNK];
+        uint64_t end = index_count - first < CHUNK ? index_count : first + CHUNK;
+        const struct eb_int_array slice = eb_bag_take_slice(query, first, end);
+        eb_bag_take_rows(&eb_bag_ref_index, query, &slice, MISSING_ROW, rows);
+        for (uint64_t i = first; i < end && found < count; i++) {
+            if (rows[i - first] == MISSING_ROW) {
+                positions[found++] = base + (uint32_t)i;
+            }
         }
     }
 }

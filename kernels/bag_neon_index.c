@@ -8,4 +8,4 @@
 
 #include "kernels/bag_index_lanes.h"
 
-DEFINE_INDEX_FNS(eb_bag_neon_index)
+DEFINE_INDEX_FNS(eb_bag_neon_index, eb_key_index_take_rows)

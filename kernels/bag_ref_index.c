@@ -1,4 +1,5 @@
 #include "kernels/bag_index_plain.h"
+#include "kernels/key_index.h"
 
 static uint64_t take_rows(
     const struct eb_int_array *indices, uint64_t row_count, int64_t missing_row, int64_t *rows)
@@ -25,4 +26,5 @@ const struct eb_bag_index_fns eb_bag_ref_index = {
     .take_rows = take_rows,
     .take_bounds = take_bounds,
     .take_lengths = take_lengths,
+    .take_keys = eb_key_index_take_rows,
 };

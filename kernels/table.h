@@ -13,7 +13,10 @@ struct eb_row_scale {
     float bias;
 };
 
+struct eb_key_index;
+
 struct eb_table {
+    const struct eb_key_index *keys; /* NULL: indices are row numbers */
     const void *rows;          /* row r starts at rows + r * row_stride_bytes; any alignment */
     uint64_t row_count;        /* 0 is legal: every index is missing */
     uint64_t row_stride_bytes; /* at least eb_storage_row_bytes */

@@ -10,7 +10,7 @@
 #include "client/cli/sampler.h"
 #include "kernels/bag_ops.h"
 #include "kernels/bag_prefetch.h"
-#include "tests/bench/bench_table.h"
+#include "tests/bench/bench_keys.h"
 
 enum eb_bench_state { EB_BENCH_HOT, EB_BENCH_STEADY, EB_BENCH_FLUSHED };
 
@@ -21,6 +21,9 @@ struct eb_bench_feed {
     const int64_t *indices; /* [batch_count * bag_count * indices_per_bag] */
     const int32_t *offsets; /* [bag_count + 1] */
     const void *weights;    /* beside indices; NULL: none */
+    /* The same table and indices by key; NULL: not wanted. */
+    const struct eb_bench_keys *keyed;
+    const int64_t *keys; /* beside indices */
 };
 
 struct eb_bench_case {

@@ -11,6 +11,8 @@
 /* What bags are cut from. */
 struct source {
     const struct eb_bench_table *table;
+    const struct eb_bench_keys *keyed; /* NULL: not wanted */
+    const int64_t *keys;
     const struct eb_bench_stock *stock;
 };
 
@@ -23,7 +25,9 @@ static bool measure_shape(struct eb_bench_session *session, const struct eb_benc
         .indices_per_bag = indices_per_bag,
         .indices = source->stock->indices,
         .offsets = offsets,
-        .weights = source->stock->weights};
+        .weights = source->stock->weights,
+        .keyed = source->keyed,
+        .keys = source->keys};
     bench.feeds = &feed;
     bench.feed_count = 1;
     bench.batch_count = source->stock->count / ((uint64_t)bench.bag_count * indices_per_bag);
@@ -64,8 +68,8 @@ static uint64_t count_least(const struct eb_bench_options *options)
            find_largest(&options->thread_counts);
 }
 
-static bool measure_distribution(
-    struct eb_bench_session *session, const struct eb_bench_table *table)
+static bool measure_distribution(struct eb_bench_session *session,
+    const struct eb_bench_table *table, const struct eb_bench_keys *keyed)
 {
     const struct eb_bench_options *options = session->options;
     struct eb_sampler sampler;
@@ -75,14 +79,16 @@ static bool measure_distribution(
     eb_bench_stock_init(&stock, &table->table, &sampler,
         eb_bench_stock_size(&table->table, count_least(options)), options->is_weighted);
     struct eb_bench_case bench = eb_bench_session_model(session, table->table.storage);
-    const struct source source = {table, &stock};
+    int64_t *keys = keyed ? eb_bench_keys_make(stock.indices, stock.count) : NULL;
+    const struct source source = {table, keyed, keys, &stock};
     bool good = eb_bench_session_vary(session, &bench, measure_shapes, &source);
+    free(keys);
     eb_bench_stock_deinit(&stock);
     return good;
 }
 
-static bool measure_distributions(
-    struct eb_bench_session *session, const struct eb_bench_table *table)
+static bool measure_distributions(struct eb_bench_session *session,
+    const struct eb_bench_table *table, const struct eb_bench_keys *keyed)
 {
     bool good = true;
     eb_bench_session_adopt(session, &table->table);
@@ -90,7 +96,7 @@ static bool measure_distributions(
     session->peer_pages = table->peer_pages;
     for (unsigned i = 0; i < session->options->distribution_count && good; i++) {
         session->distribution = &session->options->distributions[i];
-        good = measure_distribution(session, table);
+        good = measure_distribution(session, table, keyed);
     }
     return good;
 }
@@ -99,6 +105,7 @@ static bool measure_table(struct eb_bench_session *session, enum eb_storage stor
 {
     const struct eb_bench_options *options = session->options;
     struct eb_bench_table table;
+    struct eb_bench_keys keys = {0};
     struct eb_file_fault fault;
     struct eb_bench_table_spec spec = eb_bench_options_table(options, storage, dim);
     spec.row_count = options->rows > 0 ? options->rows : ROWS_DEFAULT;
@@ -111,12 +118,14 @@ static bool measure_table(struct eb_bench_session *session, enum eb_storage stor
             spec.row_count, eb_storage_name(storage), dim);
         return false;
     }
-    bool good = eb_bench_table_init(&table, &spec, &fault);
+    bool good = eb_bench_table_init(&table, &spec, &fault) &&
+                (!options->is_keyed || eb_bench_keys_init(&keys, &table, spec.pages, &fault));
     if (good) {
-        good = measure_distributions(session, &table);
+        good = measure_distributions(session, &table, options->is_keyed ? &keys : NULL);
     } else {
         (void)fprintf(stderr, "embag-bench: %s\n", fault.text);
     }
+    eb_bench_keys_deinit(&keys);
     eb_bench_table_deinit(&table);
     return good;
 }

@@ -109,16 +109,20 @@ static void take_pair(struct rig *rig, bool is_theirs_first, double *ours_ns, do
 }
 
 /* Takes what the check passes of a turn took, over all threads. */
-static double take_check_ns(struct rig *rig)
+static double take_check_ns(struct rig *rig, double *keyed_ns)
 {
     double us = 0;
+    double keyed_us = 0;
     uint64_t rows = 0;
     for (unsigned i = 0; i < rig->bench->thread_count; i++) {
         us += rig->ours[i].check_us;
+        keyed_us += rig->ours[i].keyed_us;
+        rig->ours[i].keyed_us = 0;
         rows += rig->ours[i].checked_rows;
         rig->ours[i].check_us = 0;
         rig->ours[i].checked_rows = 0;
     }
+    *keyed_ns = 1e3 * keyed_us / (double)rows / rig->bench->thread_count;
     return 1e3 * us / (double)rows / rig->bench->thread_count;
 }
 
@@ -126,6 +130,8 @@ static double take_check_ns(struct rig *rig)
 struct series {
     double *ours;
     double *check;
+    double *keyed;
+    double *keyed_ratio;
     double *theirs;
     double *ratio;
     double *ratio_checked;
@@ -137,6 +143,10 @@ static struct eb_bench_figures summarize(const struct series *series, unsigned c
         .ns_per_row = eb_bench_crew_quantile(series->ours, count, 1, 2),
         .check_ns_per_row = eb_bench_crew_quantile(series->check, count, 1, 2),
     };
+    if (series->keyed[0] > 0) {
+        figures.keyed_check_ns_per_row = eb_bench_crew_quantile(series->keyed, count, 1, 2);
+        figures.keyed_ratio = eb_bench_crew_quantile(series->keyed_ratio, count, 1, 2);
+    }
     if (series->theirs[0] > 0) {
         figures.peer_ns_per_row = eb_bench_crew_quantile(series->theirs, count, 1, 2);
         figures.ratio = eb_bench_crew_quantile(series->ratio, count, 1, 2);
@@ -151,10 +161,12 @@ static void take_pairs(struct rig *rig, const struct series *series)
 {
     double ignored[2];
     take_pair(rig, false, &ignored[0], &ignored[1]);
-    (void)take_check_ns(rig);
+    (void)take_check_ns(rig, &ignored[0]);
     for (unsigned i = 0; i < rig->plan->pair_count; i++) {
         take_pair(rig, i % 2 > 0, &series->ours[i], &series->theirs[i]);
-        series->check[i] = take_check_ns(rig);
+        series->check[i] = take_check_ns(rig, &series->keyed[i]);
+        series->keyed_ratio[i] =
+            (series->ours[i] + series->check[i]) / (series->ours[i] + series->keyed[i]);
         series->ratio[i] = series->theirs[i] / series->ours[i];
         series->ratio_checked[i] = series->theirs[i] / (series->ours[i] + series->check[i]);
     }
@@ -165,12 +177,14 @@ struct eb_bench_figures eb_bench_measure_case(const struct eb_bench_case *bench,
 {
     struct rig rig = {.bench = bench, .plan = plan, .call_count = choose_call_count(bench, plan)};
     unsigned count = plan->pair_count;
-    double *values = eb_bench_memory_take(5 * (size_t)count * sizeof *values);
+    double *values = eb_bench_memory_take(7 * (size_t)count * sizeof *values);
     const struct series series = {.ours = values,
         .check = values + count,
         .theirs = values + 2 * (size_t)count,
         .ratio = values + 3 * (size_t)count,
-        .ratio_checked = values + 4 * (size_t)count};
+        .ratio_checked = values + 4 * (size_t)count,
+        .keyed = values + 5 * (size_t)count,
+        .keyed_ratio = values + 6 * (size_t)count};
     open_rig(&rig, peer);
     take_pairs(&rig, &series);
     close_rig(&rig);

@@ -20,8 +20,10 @@ struct eb_bench_figures {
     double ratio;            /* peer / ours, median of pairs */
     double ratio_low;        /* quartiles of pairs */
     double ratio_high;
-    double ratio_checked; /* peer / (check + pooling) */
-    uint32_t call_count;  /* batches between two looks at the clock */
+    double ratio_checked;          /* peer / (check + pooling) */
+    double keyed_check_ns_per_row; /* check_ns_per_row by key; 0: not measured */
+    double keyed_ratio;            /* (check + pooling) / the same by key */
+    uint32_t call_count;           /* batches between two looks at the clock */
 };
 
 /* `peer` NULL: ours alone. */

@@ -32,6 +32,8 @@ static const char usage[] =
     "  --scale N                  divides the workload's rows; 1 unless given\n"
     "  --reduction R              sum mean weighted_mean sqrtn max min none\n"
     "  --weighted                 with a weight for each index\n"
+    "  --keyed                    also by key: what looking up keys adds to the check, how much\n"
+    "                             of the rate that leaves, and what building the index took\n"
     "  --output-type TYPE         f32, f16 or bf16; the table's type unless given\n"
     "  --pages P                  2m, 1g or 4k; 2m unless given\n"
     "  --peer-pages P             of the peer's tables; as --pages unless given\n"
@@ -52,7 +54,7 @@ struct texts {
     const char *rows, *table_bytes, *workload, *samples, *scale;
     const char *reduction, *output_type, *pages, *peer_pages, *isa, *prefetch;
     const char *seed, *repeats, *reading_us;
-    bool scales_apart, weighted, ahead, json, no_peer, no_roofline;
+    bool scales_apart, weighted, keyed, ahead, json, no_peer, no_roofline;
 };
 
 #define TEXT(name, field)                                                                          \
@@ -88,6 +90,7 @@ static const struct eb_flag flags[] = {
     TEXT("reading-us", reading_us),
     SWITCH("scales-apart", scales_apart),
     SWITCH("weighted", weighted),
+    SWITCH("keyed", keyed),
     SWITCH("ahead", ahead),
     SWITCH("json", json),
     SWITCH("no-peer", no_peer),
@@ -378,9 +381,13 @@ static bool read_others(const struct texts *texts, struct eb_bench_options *out)
             return refuse("workload", texts->workload,
                 "says dim, rows, bags and indices per bag itself: --samples and --scale change it");
         }
+        if (texts->keyed) {
+            return refuse("workload", texts->workload, "has no keys: leave --keyed out");
+        }
     }
     out->has_scales_apart = texts->scales_apart;
     out->is_weighted = texts->weighted;
+    out->is_keyed = texts->keyed;
     out->is_ahead = texts->ahead;
     out->is_json = texts->json;
     out->has_no_peer = texts->no_peer;

@@ -46,6 +46,7 @@ struct eb_bench_options {
     uint64_t reading_us; /* 0: as suits the number of threads */
     bool has_scales_apart;
     bool is_weighted;
+    bool is_keyed; /* the check pass by key too; not with a workload */
     bool is_ahead;
     bool is_json;
     bool has_no_peer;

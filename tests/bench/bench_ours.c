@@ -6,10 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct eb_bag_query ask(const struct eb_bench_case *bench, uint32_t feed, uint64_t batch)
+/* How a check pass names rows. */
+enum naming { BY_ROW, BY_KEY };
+
+static struct eb_bag_query ask(
+    const struct eb_bench_case *bench, uint32_t feed, uint64_t batch, enum naming naming)
 {
     const struct eb_bench_feed *from = &bench->feeds[feed];
-    const struct eb_table *table = &from->table->table;
+    const struct eb_table *table = naming == BY_KEY ? &from->keyed->table : &from->table->table;
+    const int64_t *indices = naming == BY_KEY ? from->keys : from->indices;
     uint64_t rows = eb_bench_case_feed_rows(bench, feed);
     enum eb_type weights_type = eb_bench_case_weights_type(table);
     const void *weights = eb_bench_case_weights(bench, feed, batch);
@@ -20,7 +25,7 @@ static struct eb_bag_query ask(const struct eb_bench_case *bench, uint32_t feed,
         .output_type = bench->output_type,
         .layout = EB_LAYOUT_OFFSETS,
         .include_last_offset = true,
-        .indices = {eb_bench_case_indices(bench, feed, batch), rows * sizeof(int64_t), 8},
+        .indices = {indices + batch * rows, rows * sizeof(int64_t), 8},
         .bounds = {from->offsets, (bench->bag_count + UINT64_C(1)) * sizeof(int32_t), 4},
         .weights = weights,
         .weights_bytes = weights ? rows * eb_type_bytes(weights_type) : 0,
@@ -39,7 +44,7 @@ static uint64_t measure_call(const struct eb_bench_case *bench)
 {
     uint64_t bytes = 0;
     for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
-        struct eb_bag_query query = ask(bench, feed, 0);
+        struct eb_bag_query query = ask(bench, feed, 0, BY_ROW);
         struct eb_bag_extent extent;
         struct eb_bag_fault fault;
         if (!eb_bag_measure(&query, &extent, &fault)) {
@@ -50,13 +55,14 @@ static uint64_t measure_call(const struct eb_bench_case *bench)
     return bytes;
 }
 
-static void check_call(struct eb_bench_ours *ours, uint32_t call, uint64_t batch)
+static void check_call(
+    struct eb_bench_ours *ours, uint32_t call, uint64_t batch, enum naming naming)
 {
     const struct eb_bench_case *bench = ours->bench;
     uint8_t *scratch = ours->scratch + call * ours->call_scratch_bytes;
     uint8_t *out = ours->out;
     for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
-        struct eb_bag_query query = ask(bench, feed, batch);
+        struct eb_bag_query query = ask(bench, feed, batch, naming);
         struct eb_bag_job *job = &ours->jobs[call * bench->feed_count + feed];
         struct eb_bag_extent extent;
         struct eb_bag_fault fault;
@@ -79,6 +85,17 @@ static void check_call(struct eb_bench_ours *ours, uint32_t call, uint64_t batch
     };
 }
 
+/* How long it took. */
+static double check_calls(struct eb_bench_ours *ours, uint64_t position, enum naming naming)
+{
+    double start_us = eb_clock_read_us();
+    for (uint32_t call = 0; call < ours->call_count; call++) {
+        uint64_t batch = eb_bench_case_batch(ours->bench, ours->thread, position + call);
+        check_call(ours, call % ours->checked_count, batch, naming);
+    }
+    return eb_clock_read_us() - start_us;
+}
+
 static void prepare(void *self, uint64_t position)
 {
     struct eb_bench_ours *ours = self;
@@ -86,12 +103,10 @@ static void prepare(void *self, uint64_t position)
     for (uint32_t call = 0; call < ours->call_count; call++) {
         eb_bench_case_touch(bench, eb_bench_case_batch(bench, ours->thread, position + call));
     }
-    double start_us = eb_clock_read_us();
-    for (uint32_t call = 0; call < ours->call_count; call++) {
-        uint64_t batch = eb_bench_case_batch(bench, ours->thread, position + call);
-        check_call(ours, call % ours->checked_count, batch);
+    if (bench->feeds[0].keyed) {
+        ours->keyed_us += check_calls(ours, position, BY_KEY);
     }
-    ours->check_us += eb_clock_read_us() - start_us;
+    ours->check_us += check_calls(ours, position, BY_ROW);
     ours->checked_rows += ours->call_count * eb_bench_case_rows(bench);
     if (bench->state == EB_BENCH_FLUSHED) {
         eb_bench_rows_list(&ours->rows, bench, ours->thread, position);

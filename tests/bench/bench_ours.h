@@ -1,5 +1,6 @@
 /* The kernels at work on a case, in one thread: the check pass while a reading is prepared, timed
- * apart, and the pooling of checked jobs while it is taken.
+ * apart, and the pooling of checked jobs while it is taken. Where feeds have keys, a check pass
+ * by key comes first, and what it finds gives way to the same rows.
  * Thread: one each. Memory: heap, until destroyed; borrows the case. */
 #pragma once
 
@@ -20,6 +21,7 @@ struct eb_bench_ours {
     uint8_t *out;              /* one call's results: every call writes there */
     struct eb_bench_rows rows; /* FLUSHED */
     double check_us;           /* of all check passes so far */
+    double keyed_us;           /* of the same by key */
     uint64_t checked_rows;
 };
 

@@ -115,6 +115,11 @@ static void set_figures(json_t *object, const struct eb_bench_report *report)
     set_real(object, "check_us_per_call", count_call_us(report, figures->check_ns_per_row));
     set_integer(object, "calls_per_reading", figures->call_count);
     set_integer(object, "repeats", report->options->pairs);
+    if (figures->keyed_check_ns_per_row > 0) {
+        set_real(object, "keyed_check_ns_per_row", figures->keyed_check_ns_per_row);
+        set_real(object, "keyed_ratio", figures->keyed_ratio);
+        set_real(object, "key_build_ns_per_row", report->bench->feeds[0].keyed->build_ns_per_row);
+    }
     if (report->roofline_ns_per_row > 0) {
         set_real(object, "roofline_ns_per_row", report->roofline_ns_per_row);
         set_real(object, "roofline_fraction", report->roofline_ns_per_row / figures->ns_per_row);
@@ -195,6 +200,11 @@ static void print_line(FILE *out, const struct eb_bench_report *report)
         (void)fprintf(out, " %7.2f%s %5.3f (%.3f-%.3f) %6.3f", figures->peer_ns_per_row,
             report->is_peer_tuned ? " " : "~", figures->ratio, figures->ratio_low,
             figures->ratio_high, figures->ratio_checked);
+    }
+    if (figures->keyed_check_ns_per_row > 0) {
+        (void)fprintf(out, "\n  by key: check %.2f, dense / keyed %.3f; index built in %.1f a row",
+            figures->keyed_check_ns_per_row, figures->keyed_ratio,
+            bench->feeds[0].keyed->build_ns_per_row);
     }
     (void)fputc('\n', out);
 }

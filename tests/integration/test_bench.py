@@ -83,6 +83,20 @@ class Bench(unittest.TestCase):
                          ('dlrm-v2', 26, 2, 428))
         self.check_figures(cell)
 
+    def test_measures_keys_beside_rows(self):
+        found = cells(*SMALL, '--keyed', '--dim', '16', '--bags', '1,8', '--state', 'hot,steady')
+        self.assertEqual(len(found), 4)
+        for cell in found:
+            self.check_figures(cell)
+            self.assertGreater(cell['keyed_check_ns_per_row'], 0)
+            self.assertGreater(cell['key_build_ns_per_row'], 0)
+            self.assertGreater(cell['keyed_ratio'], 0)
+        status, out, _ = bench(*SMALL, '--dim', '16', '--no-roofline', '--keyed')
+        self.assertEqual((status, out.count('by key: check')), (0, 1))
+        status, _, messages = bench('--workload', 'dlrm-v2', '--keyed')
+        self.assertEqual(status, 2)
+        self.assertIn('--keyed', messages)
+
     def test_tells_which_pages_it_asked_for_and_got(self):
         cell, = cells('--table-bytes', '4m', '--dim', '64', '--pages', '4k', '--repeats', '1',
                       '--reading-us', '20')
@@ -106,7 +120,7 @@ class Bench(unittest.TestCase):
     def test_names_all_its_flags(self):
         status, out, _ = bench('--help')
         self.assertEqual(status, 0)
-        for flag in ('--row-type', '--workload', '--distribution', '--json', '--prefetch'):
+        for flag in ('--row-type', '--workload', '--distribution', '--json', '--keyed'):
             self.assertIn(flag, out)
 
 

@@ -7,6 +7,7 @@
 #define GAP_BYTES_MAX 64
 #define SCALE_BYTES sizeof(struct eb_row_scale)
 #define ROW_BYTES_MAX (TABLE_DIM_MAX * 8 + GAP_BYTES_MAX + SCALE_BYTES)
+#define KEY_INDEX_BYTES_MAX 4096
 #define FAR_STRIDE_BYTES (UINT64_C(1) << 28)
 
 /* Where the scale and bias of a row lie. */
@@ -16,6 +17,7 @@ void table_memory_init(struct table_memory *memory)
 {
     assert_true(guarded_map(&memory->rows, TABLE_ROWS_MAX * ROW_BYTES_MAX));
     assert_true(guarded_map(&memory->scales, TABLE_ROWS_MAX * SCALE_BYTES));
+    assert_true(guarded_map(&memory->key_index, KEY_INDEX_BYTES_MAX));
     if (!guarded_map(
             &memory->far_rows, TABLE_ROWS_MAX * (size_t)(FAR_STRIDE_BYTES + ROW_BYTES_MAX))) {
         print_message("No table past 4 GiB: the system refuses its addresses\n");
@@ -27,6 +29,7 @@ void table_memory_deinit(struct table_memory *memory)
     guarded_unmap(&memory->rows);
     guarded_unmap(&memory->far_rows);
     guarded_unmap(&memory->scales);
+    guarded_unmap(&memory->key_index);
 }
 
 /* Rows as close as they can be, with a small gap, as our own tables have them, with a wide gap. */
@@ -93,4 +96,31 @@ struct eb_table table_draw(
     };
     place_scales(memory, &table, place);
     return table;
+}
+
+int64_t table_key(int64_t row)
+{
+    return (int64_t)(((uint64_t)row * 2654435761U & UINT32_MAX) ^ UINT32_C(0x80000000)) + INT32_MIN;
+}
+
+void table_use_keys(struct table_memory *memory, struct eb_table *table)
+{
+    int64_t keys[TABLE_ROWS_MAX];
+    uint32_t counts[1];
+    uint64_t scratch[KEY_INDEX_BYTES_MAX / 8];
+    struct eb_key_build build = {.keys = keys, .counts = counts};
+    struct eb_key_pair pair;
+    const char *reason = NULL;
+    for (uint64_t row = 0; row < table->row_count; row++) {
+        keys[row] = table_key((int64_t)row);
+    }
+    assert_true(eb_key_build_plan(table->row_count, &build.plan));
+    assert_true(build.plan.index_bytes <= KEY_INDEX_BYTES_MAX);
+    assert_true(build.plan.scratch_bytes <= sizeof scratch);
+    uint8_t *index = guarded_place(&memory->key_index, build.plan.index_bytes);
+    build.index = index - (uintptr_t)index % EB_KEY_INDEX_ALIGNMENT;
+    assert_int_equal(eb_key_build_run(&build, scratch, &pair), EB_KEY_OK);
+    assert_true(eb_key_index_open(
+        &memory->keys, build.index, build.plan.index_bytes, table->row_count, &reason));
+    table->keys = &memory->keys;
 }

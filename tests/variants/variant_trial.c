@@ -186,18 +186,43 @@ static void pool_reference(struct trial *trial)
     eb_bag_pool(eb_bag_ops_find("ref"), &trial->job, 0, trial->job.bag_count);
 }
 
-void trial_draw(struct trial *trial, const struct plan *plan, enum shape shape)
+static void check_query(struct trial *trial)
 {
-    enum eb_type type = plan->type ? plan->type : eb_storage_type(plan->storage);
-    trial->table = table_draw(&trial->tables, plan->storage, type, plan->dim);
-    draw_query(trial, plan, shape);
     struct eb_bag_fault fault;
     trial->job.scratch = trial->scratch;
     if (!eb_bag_measure(&trial->query, &trial->extent, &fault) ||
         !eb_bag_check(eb_bag_ops_find(NULL), &trial->query, &trial->extent, &trial->job, &fault)) {
         fail_msg("%s", fault.text);
     }
+}
+
+/* The same query with keys in place of row numbers. */
+static void use_keys(struct trial *trial)
+{
+    struct eb_bag_query *query = &trial->query;
+    uint8_t *bytes = (uint8_t *)(uintptr_t)query->indices.data;
+    table_use_keys(&trial->tables, &trial->table);
+    query->has_default = query->has_default && query->default_index >= 0;
+    query->default_index = table_key(query->default_index);
+    for (uint64_t at = 0; at < query->indices.bytes; at += query->indices.width) {
+        int32_t row; /* Its low half says all of it. */
+        memcpy(&row, bytes + at, sizeof row);
+        int64_t key = table_key(row);
+        memcpy(bytes + at, &key, query->indices.width);
+    }
+    check_query(trial);
+}
+
+void trial_draw(struct trial *trial, const struct plan *plan, enum shape shape)
+{
+    enum eb_type type = plan->type ? plan->type : eb_storage_type(plan->storage);
+    trial->table = table_draw(&trial->tables, plan->storage, type, plan->dim);
+    draw_query(trial, plan, shape);
+    check_query(trial);
     pool_reference(trial);
+    if (draw(4) == 0) {
+        use_keys(trial);
+    }
 }
 
 void trial_clear_out(struct trial *trial)

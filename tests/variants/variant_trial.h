@@ -36,7 +36,8 @@ struct trial {
 void trial_init(struct trial *trial);
 void trial_deinit(struct trial *trial);
 
-/* Draws a table, a query and the reference's result. */
+/* Draws a table, a query and the reference's result. In one trial of four the job is then that of
+ * the same query by keys. */
 void trial_draw(struct trial *trial, const struct plan *plan, enum shape shape);
 
 /* Points the job at cleared memory, `job.out` at any alignment, guard bytes between rows. */

@@ -100,10 +100,10 @@ static void reads_single_values(void **state)
     assert_string_equal(eb_bag_ops_name(options.ops), "ref");
     assert_int_equal(options.seed, 42);
     assert_int_equal(
-        read_line("--rows 40m --repeats 7 --weighted --ahead --json"), EB_ARGUMENTS_READ);
+        read_line("--rows 40m --repeats 7 --weighted --keyed --ahead --json"), EB_ARGUMENTS_READ);
     assert_int_equal(options.rows, UINT64_C(40) << 20);
     assert_int_equal(options.pairs, 7);
-    assert_true(options.is_weighted && options.is_ahead && options.is_json);
+    assert_true(options.is_weighted && options.is_ahead && options.is_json && options.is_keyed);
 }
 
 static void gives_the_peer_the_same_pages(void **state)

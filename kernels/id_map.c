@@ -1,0 +1,34 @@
+#include "kernels/id_map.h"
+
+#include <assert.h>
+
+static uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+uint64_t eb_id_map_hash(uint64_t seed, int64_t id)
+{
+    return mix((uint64_t)id ^ mix(seed));
+}
+
+/* -1 is row_count - 1, and so on backwards. */
+static int64_t floor_modulo(int64_t id, uint64_t row_count)
+{
+    uint64_t row = id >= 0 ? (uint64_t)id % row_count : row_count - 1 - ~(uint64_t)id % row_count;
+    return (int64_t)row;
+}
+
+void eb_id_map_rows(const struct eb_id_map *map, uint64_t row_count, int64_t *ids, uint64_t count)
+{
+    assert(map->kind != EB_ID_MAP_NONE && row_count > 0);
+    const uint64_t seed_mixed = mix(map->seed);
+    for (uint64_t i = 0; i < count; i++) {
+        ids[i] = map->kind == EB_ID_MAP_MODULO
+                     ? floor_modulo(ids[i], row_count)
+                     : (int64_t)(mix((uint64_t)ids[i] ^ seed_mixed) % row_count);
+    }
+}

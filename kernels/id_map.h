@@ -1,0 +1,31 @@
+/* From ids of any size to the rows of a dense table, for users whose ids are hashes or counters:
+ * every id has a row, and several ids may have the same.
+ *
+ *   MODULO         id modulo row_count, floored: in 0 .. row_count - 1 for negative ids too
+ *   HASH_MODULO    mix(id XOR mix(seed)) modulo row_count, ids as two's complement, all unsigned
+ *                  and modulo 2^64, where mix is splitmix64's step (Steele, Lea, Flood 2014):
+ *                      x = x + 0x9E3779B97F4A7C15
+ *                      x = (x XOR x >> 30) * 0xBF58476D1CE4E5B9
+ *                      x = (x XOR x >> 27) * 0x94D049BB133111EB
+ *                      x XOR x >> 31
+ *
+ * Before it is taken modulo row_count, the hash of id 0 with seed 0 is 0xA706DD2F4D197E6F,
+ * of 1 with 0 0x08B4FDA8C892B50E, of -1 with 0 0x2DD82C88FA32B270,
+ * of 12345 with 42 0xCBF6B25960247D3B.
+ * Thread: pure functions. Memory: none. */
+#pragma once
+
+#include <stdint.h>
+
+enum eb_id_map_kind { EB_ID_MAP_NONE, EB_ID_MAP_MODULO, EB_ID_MAP_HASH_MODULO };
+
+struct eb_id_map {
+    enum eb_id_map_kind kind; /* NONE: ids are row numbers */
+    uint64_t seed;            /* HASH_MODULO */
+};
+
+/* The hash of HASH_MODULO, before it is taken modulo anything. */
+uint64_t eb_id_map_hash(uint64_t seed, int64_t id);
+
+/* Replaces each of `count` ids by its row. The kind is not NONE, row_count at least 1. */
+void eb_id_map_rows(const struct eb_id_map *map, uint64_t row_count, int64_t *ids, uint64_t count);

@@ -1,0 +1,323 @@
+#include "kernels/key_build.h"
+#include "kernels/key_bucket.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Keys of a partition on average: so many that some partition's lie one in seven above it in none
+ * of a billion rows, so few that its buckets and keys lie in a second-level cache. */
+#define PARTITION_KEYS 4096
+/* Four buckets for 17 keys: 0.85 of the slots. */
+#define BUCKETS_PER_KEYS 4
+#define KEYS_PER_BUCKETS 17
+/* Keys that are moved to make room for one. */
+#define MOVES_MAX 500
+
+/* A key on its way into its bucket. A partition's buckets hold these, close together, until they
+ * are placed. */
+struct entry {
+    uint32_t key[2]; /* an int64, which would be aligned to more than 4 */
+    uint32_t row;
+};
+
+static_assert(sizeof(struct entry) * EB_KEY_SLOTS <= sizeof(struct eb_key_bucket),
+    "a partition has room for as many entries as for keys");
+
+/* One partition in the making. */
+struct partition {
+    struct eb_key_bucket *buckets;
+    uint64_t seed;
+    uint32_t bucket_count;
+    uint64_t dice;
+};
+
+bool eb_key_build_plan(uint64_t row_count, struct eb_key_plan *plan)
+{
+    if (row_count > EB_KEY_INDEX_ROWS_MAX) {
+        return false;
+    }
+    uint64_t partitions = (row_count + PARTITION_KEYS / 2) / PARTITION_KEYS;
+    partitions = partitions > 0 ? partitions : 1;
+    uint64_t keys = (row_count + partitions - 1) / partitions;
+    uint64_t buckets = (keys * BUCKETS_PER_KEYS + KEYS_PER_BUCKETS - 1) / KEYS_PER_BUCKETS;
+    buckets = buckets > EB_KEY_BUCKETS_MIN ? buckets : EB_KEY_BUCKETS_MIN;
+    *plan = (struct eb_key_plan){
+        .row_count = row_count,
+        .index_bytes =
+            sizeof(struct eb_key_header) + partitions * buckets * sizeof(struct eb_key_bucket),
+        .scratch_bytes = buckets * EB_KEY_SLOTS * sizeof(struct entry),
+        .partition_count = (uint32_t)partitions,
+        .partition_buckets = (uint32_t)buckets,
+    };
+    return true;
+}
+
+static struct eb_key_header *header_of(const struct eb_key_build *build)
+{
+    return build->index;
+}
+
+static struct eb_key_bucket *buckets_of(const struct eb_key_build *build, uint64_t partition)
+{
+    struct eb_key_bucket *buckets = (void *)(header_of(build) + 1);
+    return buckets + partition * build->plan.partition_buckets;
+}
+
+static int64_t key_of(const struct entry *entry)
+{
+    int64_t key;
+    memcpy(&key, entry->key, sizeof key);
+    return key;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct entry *left = a;
+    const struct entry *right = b;
+    int64_t left_key = key_of(left);
+    int64_t right_key = key_of(right);
+    if (left_key != right_key) {
+        return left_key < right_key ? -1 : 1;
+    }
+    return (left->row > right->row) - (left->row < right->row);
+}
+
+/* Why entries found no room: two of them may have the same key, or they fell badly. */
+static enum eb_key_outcome explain(struct entry *entries, uint32_t count, struct eb_key_pair *pair)
+{
+    qsort(entries, count, sizeof entries[0], compare_entries);
+    for (uint32_t i = 1; i < count; i++) {
+        if (key_of(&entries[i - 1]) == key_of(&entries[i])) {
+            *pair = (struct eb_key_pair){key_of(&entries[i]), entries[i - 1].row, entries[i].row};
+            return EB_KEY_DUPLICATE;
+        }
+    }
+    return EB_KEY_AGAIN;
+}
+
+void eb_key_build_begin(struct eb_key_build *build, uint32_t attempt)
+{
+    assert((uintptr_t)build->index % EB_KEY_INDEX_ALIGNMENT == 0);
+    struct eb_key_header header = {
+        .magic = EB_KEY_MAGIC,
+        .row_count = build->plan.row_count,
+        .seed = eb_key_hash(0, (int64_t)attempt + 1),
+        .partition_count = build->plan.partition_count,
+        .partition_buckets = build->plan.partition_buckets,
+    };
+    memcpy(build->index, &header, sizeof header);
+    memset(build->counts, 0, build->plan.partition_count * sizeof build->counts[0]);
+}
+
+enum eb_key_outcome eb_key_build_assign(struct eb_key_build *build, struct eb_key_range rows,
+    struct eb_key_range partitions, struct eb_key_pair *pair)
+{
+    const uint8_t *keys = build->keys;
+    const uint64_t seed = header_of(build)->seed;
+    const uint32_t entries_max = build->plan.partition_buckets * EB_KEY_SLOTS;
+    for (uint64_t row = rows.first; row < rows.end; row++) {
+        int64_t key;
+        memcpy(&key, keys + row * sizeof key, sizeof key);
+        uint32_t partition = eb_key_partition(eb_key_hash(seed, key), build->plan.partition_count);
+        if (partition < partitions.first || partition >= partitions.end) {
+            continue;
+        }
+        struct entry *entries = (void *)buckets_of(build, partition);
+        if (build->counts[partition] == entries_max) {
+            return explain(entries, entries_max, pair);
+        }
+        struct entry *entry = &entries[build->counts[partition]++];
+        memcpy(entry->key, &key, sizeof key);
+        entry->row = (uint32_t)row;
+    }
+    return EB_KEY_OK;
+}
+
+static void clear_buckets(struct partition *partition)
+{
+    for (uint32_t i = 0; i < partition->bucket_count; i++) {
+        struct eb_key_bucket *bucket = &partition->buckets[i];
+        *bucket = (struct eb_key_bucket){0};
+        memset(bucket->rows, 0xff, sizeof bucket->rows);
+    }
+}
+
+/* false: the bucket is full. */
+static bool put(struct eb_key_bucket *bucket, int64_t key, uint32_t row)
+{
+    for (unsigned slot = 0; slot < EB_KEY_SLOTS; slot++) {
+        if (bucket->rows[slot] == EB_KEY_ROW_NONE) {
+            bucket->keys[slot] = key;
+            bucket->rows[slot] = row;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The bucket that a key may stand in beside the one it is in. */
+static uint32_t other_bucket(const struct partition *partition, uint32_t at, int64_t key)
+{
+    uint64_t hash = eb_key_hash(partition->seed, key);
+    uint32_t first = eb_key_first(hash, partition->bucket_count);
+    return at == first ? eb_key_second(hash, partition->bucket_count) : first;
+}
+
+static bool is_full(const struct eb_key_bucket *bucket)
+{
+    return bucket->rows[EB_KEY_SLOTS - 1] != EB_KEY_ROW_NONE;
+}
+
+/* The slot of a full bucket whose key is to go: one that finds room, since every other one drives a
+ * further key into its second bucket. */
+static unsigned choose_slot(struct partition *partition, uint32_t at)
+{
+    const struct eb_key_bucket *bucket = &partition->buckets[at];
+    for (unsigned slot = 0; slot < EB_KEY_SLOTS; slot++) {
+        if (!is_full(&partition->buckets[other_bucket(partition, at, bucket->keys[slot])])) {
+            return slot;
+        }
+    }
+    partition->dice = partition->dice * UINT64_C(6364136223846793005) + 1;
+    return (unsigned)((partition->dice >> 32) % EB_KEY_SLOTS);
+}
+
+/* Puts a key whose first bucket is full into its second. Where that is full too, into its first,
+ * from where one of the keys that are there goes to its other bucket, and so on: as many keys leave
+ * their first buckets as must, and hardly one more. false: too many would have to move. */
+static bool make_room(struct partition *partition, int64_t key, uint32_t row)
+{
+    uint64_t hash = eb_key_hash(partition->seed, key);
+    uint32_t at = eb_key_second(hash, partition->bucket_count);
+    if (is_full(&partition->buckets[at])) {
+        at = eb_key_first(hash, partition->bucket_count);
+    }
+    for (unsigned moves = 0; moves < MOVES_MAX; moves++) {
+        struct eb_key_bucket *bucket = &partition->buckets[at];
+        if (put(bucket, key, row)) {
+            return true;
+        }
+        unsigned slot = choose_slot(partition, at);
+        int64_t moved_key = bucket->keys[slot];
+        uint32_t moved_row = bucket->rows[slot];
+        bucket->keys[slot] = key;
+        bucket->rows[slot] = row;
+        key = moved_key;
+        row = moved_row;
+        at = other_bucket(partition, at, key);
+    }
+    return false;
+}
+
+/* Where an entry's key stands already. */
+enum standing { STANDS_NOWHERE, STANDS_AS_ITSELF, STANDS_FOR_ANOTHER };
+
+static enum standing look_at(const struct eb_key_bucket *bucket, const struct entry *entry)
+{
+    enum standing standing = STANDS_NOWHERE;
+    for (unsigned left = eb_key_match(bucket, key_of(entry)); left > 0; left &= left - 1) {
+        uint32_t row = bucket->rows[__builtin_ctz(left)];
+        if (row == entry->row) {
+            standing = STANDS_AS_ITSELF;
+        } else if (row != EB_KEY_ROW_NONE) {
+            return STANDS_FOR_ANOTHER;
+        }
+    }
+    return standing;
+}
+
+/* Looks into both buckets whatever is found in the first: what stands there once as itself may
+ * stand in the other for another row. */
+static enum standing find_standing(const struct partition *partition, const struct entry *entry)
+{
+    uint64_t hash = eb_key_hash(partition->seed, key_of(entry));
+    uint32_t first = eb_key_first(hash, partition->bucket_count);
+    uint32_t second = eb_key_second(hash, partition->bucket_count);
+    enum standing in_first = look_at(&partition->buckets[first], entry);
+    if (in_first == STANDS_FOR_ANOTHER) {
+        return in_first;
+    }
+    enum standing in_second = look_at(&partition->buckets[second], entry);
+    return in_second == STANDS_NOWHERE ? in_first : in_second;
+}
+
+/* All keys that find room in their first bucket go there before any goes to its second. */
+static void place_first(struct partition *partition, const struct entry *entries, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t key = key_of(&entries[i]);
+        uint64_t hash = eb_key_hash(partition->seed, key);
+        put(&partition->buckets[eb_key_first(hash, partition->bucket_count)], key, entries[i].row);
+    }
+}
+
+static enum eb_key_outcome place_rest(
+    struct partition *partition, struct entry *entries, uint32_t count, struct eb_key_pair *pair)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        enum standing standing = find_standing(partition, &entries[i]);
+        if (standing == STANDS_FOR_ANOTHER ||
+            (standing == STANDS_NOWHERE &&
+                !make_room(partition, key_of(&entries[i]), entries[i].row))) {
+            return explain(entries, count, pair);
+        }
+    }
+    return EB_KEY_OK;
+}
+
+static void mark_buckets(struct partition *partition)
+{
+    for (uint32_t i = 0; i < partition->bucket_count; i++) {
+        const struct eb_key_bucket *bucket = &partition->buckets[i];
+        for (unsigned s = 0; s < EB_KEY_SLOTS && bucket->rows[s] != EB_KEY_ROW_NONE; s++) {
+            uint64_t hash = eb_key_hash(partition->seed, bucket->keys[s]);
+            uint32_t first = eb_key_first(hash, partition->bucket_count);
+            if (first != i) {
+                partition->buckets[first].marks |= eb_key_mark(hash);
+            }
+        }
+    }
+}
+
+enum eb_key_outcome eb_key_build_place(
+    struct eb_key_build *build, uint32_t number, void *scratch, struct eb_key_pair *pair)
+{
+    struct partition partition = {
+        .buckets = buckets_of(build, number),
+        .seed = header_of(build)->seed,
+        .bucket_count = build->plan.partition_buckets,
+    };
+    struct entry *entries = scratch;
+    uint32_t count = build->counts[number];
+    memcpy(entries, partition.buckets, count * sizeof entries[0]);
+    clear_buckets(&partition);
+    place_first(&partition, entries, count);
+    enum eb_key_outcome outcome = place_rest(&partition, entries, count, pair);
+    mark_buckets(&partition);
+    return outcome;
+}
+
+static enum eb_key_outcome run_attempt(
+    struct eb_key_build *build, void *scratch, struct eb_key_pair *pair)
+{
+    const struct eb_key_range rows = {0, build->plan.row_count};
+    const struct eb_key_range partitions = {0, build->plan.partition_count};
+    enum eb_key_outcome outcome = eb_key_build_assign(build, rows, partitions, pair);
+    for (uint32_t i = 0; i < build->plan.partition_count && outcome == EB_KEY_OK; i++) {
+        outcome = eb_key_build_place(build, i, scratch, pair);
+    }
+    return outcome;
+}
+
+enum eb_key_outcome eb_key_build_run(
+    struct eb_key_build *build, void *scratch, struct eb_key_pair *pair)
+{
+    enum eb_key_outcome outcome = EB_KEY_AGAIN;
+    for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX && outcome == EB_KEY_AGAIN;
+         attempt++) {
+        eb_key_build_begin(build, attempt);
+        outcome = run_attempt(build, scratch, pair);
+    }
+    return outcome;
+}

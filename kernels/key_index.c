@@ -1,0 +1,134 @@
+#include "kernels/key_index.h"
+#include "kernels/key_spot.h"
+
+#include <string.h>
+
+#define GROUP 1
+
+static inline void hash_group(const struct eb_key_index *index, const int64_t *keys,
+    uint64_t *hashes, const struct eb_key_bucket **firsts)
+{
+    hashes[0] = eb_key_hash(index->seed, keys[0]);
+    firsts[0] = eb_key_spot_first(index, hashes[0]);
+}
+
+static inline unsigned match_slots(const struct eb_key_bucket *bucket, int64_t key)
+{
+    return eb_key_match(bucket, key);
+}
+
+#include "kernels/key_take.h"
+
+DEFINE_KEY_TAKE_ROWS(eb_key_index_take_rows)
+
+static uint32_t find_row(const struct eb_key_bucket *bucket, int64_t key)
+{
+    return eb_key_matched_row(bucket, eb_key_match(bucket, key));
+}
+
+int64_t eb_key_index_find(const struct eb_key_index *index, int64_t key)
+{
+    uint64_t hash = eb_key_hash(index->seed, key);
+    const struct eb_key_bucket *first = eb_key_spot_first(index, hash);
+    uint32_t row = find_row(first, key);
+    if (row >= index->row_count && (first->marks & eb_key_mark(hash))) {
+        row = find_row(eb_key_spot_second(index, hash), key);
+    }
+    return row < index->row_count ? (int64_t)row : -1;
+}
+
+/* Why a header is none of an index of so many rows and bytes; NULL where it is one. */
+static const char *check_header(
+    const struct eb_key_header *header, uint64_t byte_count, uint64_t row_count)
+{
+    static const uint8_t zero[sizeof header->zero];
+    uint64_t bucket_bytes = byte_count - sizeof *header;
+    uint64_t bucket_count = (uint64_t)header->partition_count * header->partition_buckets;
+    if (memcmp(header->magic, EB_KEY_MAGIC, sizeof header->magic) != 0) {
+        return "it does not begin as a key index of this version does";
+    }
+    if (memcmp(header->zero, zero, sizeof zero) != 0) {
+        return "bytes of its header that must be zero are not";
+    }
+    if (header->row_count != row_count || row_count > EB_KEY_INDEX_ROWS_MAX) {
+        return "it is one of another number of rows";
+    }
+    if (header->partition_count == 0 || header->partition_buckets < EB_KEY_BUCKETS_MIN ||
+        header->partition_buckets > EB_KEY_BUCKETS_MAX) {
+        return "its partitions make no sense";
+    }
+    if (bucket_bytes % sizeof(struct eb_key_bucket) != 0 ||
+        bucket_bytes / sizeof(struct eb_key_bucket) != bucket_count) {
+        return "it has not the bytes that its header says";
+    }
+    return NULL;
+}
+
+bool eb_key_index_open(struct eb_key_index *index, const void *bytes, uint64_t byte_count,
+    uint64_t row_count, const char **reason)
+{
+    const struct eb_key_header *header = bytes;
+    assert((uintptr_t)bytes % EB_KEY_INDEX_ALIGNMENT == 0);
+    *reason = byte_count < sizeof *header ? "it is shorter than its header"
+                                          : check_header(header, byte_count, row_count);
+    if (*reason) {
+        return false;
+    }
+    *index = (struct eb_key_index){
+        .buckets = (const void *)(header + 1),
+        .row_count = row_count,
+        .seed = header->seed,
+        .partition_count = header->partition_count,
+        .partition_buckets = header->partition_buckets,
+    };
+    return true;
+}
+
+uint64_t eb_key_index_seen_bytes(uint64_t row_count)
+{
+    return (row_count + 63) / 64 * sizeof(uint64_t);
+}
+
+/* Why a slot that is not empty is wrong; NULL where it is right. */
+static const char *verify_slot(
+    const struct eb_key_index *index, int64_t key, uint32_t row, uint64_t *seen)
+{
+    uint64_t bit = UINT64_C(1) << (row % 64);
+    if (row >= index->row_count) {
+        return "a key of a row that the table does not have";
+    }
+    if (seen[row / 64] & bit) {
+        return "a row with two keys";
+    }
+    seen[row / 64] |= bit;
+    return eb_key_index_find(index, key) == row ? NULL : "a key that is not found where it stands";
+}
+
+static const char *verify_bucket(const struct eb_key_index *index,
+    const struct eb_key_bucket *bucket, uint64_t *seen, uint64_t *key_count)
+{
+    const char *reason = NULL;
+    for (unsigned slot = 0; slot < EB_KEY_SLOTS && !reason; slot++) {
+        if (bucket->rows[slot] != EB_KEY_ROW_NONE) {
+            reason = verify_slot(index, bucket->keys[slot], bucket->rows[slot], seen);
+            ++*key_count;
+        }
+    }
+    return reason;
+}
+
+bool eb_key_index_verify(
+    const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket, const char **reason)
+{
+    uint64_t bucket_count = (uint64_t)index->partition_count * index->partition_buckets;
+    uint64_t key_count = 0;
+    memset(seen, 0, eb_key_index_seen_bytes(index->row_count));
+    for (*bucket = 0; *bucket < bucket_count; ++*bucket) {
+        *reason = verify_bucket(index, index->buckets + *bucket, seen, &key_count);
+        if (*reason) {
+            return false;
+        }
+    }
+    *reason = key_count == index->row_count ? NULL : "rows without a key";
+    return !*reason;
+}
