@@ -79,8 +79,9 @@ struct embag_request {
     const struct embag_group *groups; /* none with concat */
     size_t group_count;
     enum embag_priority priority;
-    bool errors_per_query; /* a fault of one query or group is its result's, see embag_result */
-    bool report_missing;   /* results say where indices stand that named no row */
+    bool errors_per_query;     /* a fault of one query or group is its result's, see embag_result */
+    bool report_missing;       /* results say where indices stand that named no row */
+    const char *version_label; /* a version by its label, where version is 0; NULL: none */
 };
 
 #define EMBAG_RANK_MAX 8
@@ -165,6 +166,8 @@ struct embag_model_version {
     const struct embag_table *tables;
     enum embag_version_state state;
     uint64_t bytes; /* of memory that its tables take, in whole pages */
+    size_t label_count;
+    const char *const *labels; /* by which requests may name it */
 };
 
 struct embag_model {

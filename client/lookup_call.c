@@ -215,6 +215,7 @@ static struct eb_wire_request translate(
         .request_id = label->request_id,
         .model = request->model != NULL ? request->model : "",
         .version = request->version,
+        .version_label = request->version_label,
         .timeout_us = label->timeout_us,
         .is_timed = true,
         .output_type = (int32_t)request->output_type,

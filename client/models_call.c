@@ -67,6 +67,8 @@ static bool copy_version(
         .tables = tables,
         .state = (enum embag_version_state)in->state,
         .bytes = in->bytes,
+        .label_count = in->label_count,
+        .labels = in->labels,
     };
     return true;
 }

@@ -108,8 +108,8 @@ struct eb_bag_query {
     uint64_t indices_per_bag;    /* PACKED */
     uint64_t num_segments;       /* SEGMENTS */
     uint64_t num_bags;           /* 0: not said; else must agree, or says what the rest cannot */
-    int64_t default_index;
-    const void *weights; /* [num_indices] of weights_type, any alignment; NULL: none */
+    int64_t default_index;       /* a row number or a key, which no id map changes */
+    const void *weights;         /* [num_indices] of weights_type, any alignment; NULL: none */
     uint64_t weights_bytes;
     enum eb_type weights_type; /* T, or F32 where T is a floating-point type */
 };

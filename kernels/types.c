@@ -38,3 +38,11 @@ const char *eb_storage_name(enum eb_storage storage)
     bool is_storage = storage > EB_STORAGE_UNSPECIFIED && storage < EB_STORAGE_COUNT;
     return is_storage ? names[storage] : "unspecified";
 }
+
+bool eb_storage_holds(enum eb_storage storage, enum eb_type type)
+{
+    bool is_half = storage == EB_STORAGE_F16 || storage == EB_STORAGE_BF16;
+    bool is_below = (int)storage >= EB_TYPE_COUNT;
+    return type == eb_storage_type(storage) || (is_half && type == EB_F32) ||
+           (is_below && (type == EB_F16 || type == EB_BF16));
+}

@@ -121,3 +121,6 @@ static inline enum eb_type eb_storage_type(enum eb_storage storage)
     /* The dense formats carry the number of their type. */
     return (int)storage < EB_TYPE_COUNT ? (enum eb_type)storage : EB_F32;
 }
+/* Whether a table of that T may be stored so: in T's own dense format; F32 in the other two dense
+ * ones of 16 bits; F32, F16 and BF16 in fp8 and codes. */
+bool eb_storage_holds(enum eb_storage storage, enum eb_type type);

@@ -31,6 +31,9 @@ static void write_version(struct eb_field_writer *writer, const struct eb_wire_v
         eb_field_put_length(writer, 5, table_bytes(&version->tables[i]));
         write_table(writer, &version->tables[i]);
     }
+    for (size_t i = 0; i < version->label_count; i++) {
+        eb_field_put_text(writer, 8, version->labels[i]);
+    }
     eb_field_put_text(writer, 11, version->error);
     eb_field_put_number(writer, 12, version->bytes);
 }
@@ -153,6 +156,8 @@ static bool translate_version(struct eb_arena *arena, const Embag__V1__ModelVers
         .version = version->version,
         .state = (int32_t)version->state,
         .error = version->error,
+        .label_count = version->n_labels,
+        .labels = (const char *const *)version->labels,
         .bytes = version->bytes,
         .table_count = version->n_tables,
         .tables = tables,

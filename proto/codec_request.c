@@ -37,6 +37,7 @@ struct reading {
     struct eb_guard_limits limits;
     struct eb_field_reader message;
     struct eb_field_reader model;
+    struct eb_field_reader label;
     size_t query_count; /* there are in the message */
     size_t group_count; /* likewise */
     size_t group_bytes;
@@ -78,7 +79,6 @@ static const char *const unbuilt_names[] = {
     [14] = "min_sequence",
     [15] = "shard_epoch",
     [16] = "traceparent",
-    [18] = "version_label",
     [19] = "allow_incomplete",
 };
 
@@ -116,6 +116,11 @@ static bool check_request(const struct reading *reading, const struct eb_wire_re
 {
     struct eb_error *error = reading->error;
     const size_t count = count_queries(reading, limits->queries_max);
+    if (request->version != 0 && reading->label.at < reading->label.end) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+            "version and version_label are both given; give one of them");
+        return false;
+    }
     if (count > limits->queries_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
             "%zu queries and features of groups are more than a request may have, %" PRIu32, count,
@@ -268,8 +273,9 @@ static bool take_field(
     case EB_TAG_NUMBER(14):
     case EB_TAG_NUMBER(15):
     case EB_TAG_NUMBER(19): return take_unbuilt(reading, field, value != 0);
-    case EB_TAG_BYTES(16):
     case EB_TAG_BYTES(18):
+        return eb_codec_fields_take_name(field, &reading->limits, &reading->label);
+    case EB_TAG_BYTES(16):
         return eb_codec_fields_take_name(field, &reading->limits, &text) &&
                take_unbuilt(reading, field, text.at < text.end);
     default: return field->number > FIELD_LAST;
@@ -309,7 +315,9 @@ static struct eb_wire_request *read_request(
         return NULL;
     }
     request->model = eb_codec_fields_keep(reading->model, reading->arena, reading->error);
-    return request->model && read_queries(reading, request) && read_groups(reading, request)
+    request->version_label = eb_codec_fields_keep(reading->label, reading->arena, reading->error);
+    return request->model && request->version_label && read_queries(reading, request) &&
+                   read_groups(reading, request)
                ? request
                : NULL;
 }
@@ -398,6 +406,9 @@ static void write_request(struct eb_field_writer *writer, const struct eb_wire_r
     eb_field_put_number(writer, 11, request->errors_per_query);
     eb_field_put_number(writer, 12, request->report_missing);
     eb_field_put_number(writer, 17, request->priority);
+    if (request->version_label) {
+        eb_field_put_text(writer, 18, request->version_label);
+    }
     if (request->is_timed) {
         eb_field_put_padded(writer, TIMEOUT_US_FIELD, clamp_timeout(request->timeout_us));
     }

@@ -66,6 +66,7 @@ struct eb_wire_request {
     uint64_t request_id;
     const char *model;
     uint64_t version;
+    const char *version_label; /* names a version where `version` is 0; encoding: may be NULL */
     uint64_t timeout_us;
     int32_t output_type;
     bool concat;
@@ -138,6 +139,8 @@ struct eb_wire_version {
     uint64_t version;
     int32_t state;
     const char *error; /* why it failed; empty otherwise */
+    size_t label_count;
+    const char *const *labels;
     uint64_t bytes;
     size_t table_count;
     const struct eb_wire_table *tables;

@@ -14,7 +14,7 @@
 #define EB_CONFIG_THREADS_MAX 1024
 
 /* Settings that are no limits (see config_setting.c), and all of them. */
-#define EB_CONFIG_GENERAL_COUNT 10
+#define EB_CONFIG_GENERAL_COUNT 11
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
 
@@ -44,6 +44,7 @@ struct eb_config {
     int log_level;               /* one of eb_log_level */
     uint32_t huge_pages;         /* one of eb_page_size */
     uint32_t numa;               /* one of eb_numa */
+    uint32_t watch;              /* one of eb_manager_watch */
     struct eb_limits limits;
     /* By a setting's number in config_setting.c: one of eb_config_source. */
     uint8_t sources[EB_CONFIG_SETTING_COUNT];

@@ -1,9 +1,9 @@
 #include "server/config_file.h"
 
-#include <cyaml/cyaml.h>
+#include "server/models/yaml_load.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +22,6 @@ struct values {
 struct schema {
     cyaml_schema_field_t fields[EB_CONFIG_SETTING_COUNT + 1]; /* ended by a NULL key */
     cyaml_schema_value_t top;
-};
-
-/* What libcyaml has reported. */
-struct report {
-    char text[512];
-    size_t used;
 };
 
 /* Always false. */
@@ -84,36 +78,6 @@ static bool read_file(const struct eb_config *config, uint8_t *bytes, size_t *by
     return true;
 }
 
-/* Joins libcyaml's lines to one: it reports what is wrong first, then where, from the inside out.
- */
-static void on_report(cyaml_log_t level, void *context, const char *format, va_list arguments)
-{
-    (void)level;
-    struct report *report = context;
-    char line[256];
-    if (vsnprintf(line, sizeof line, format, arguments) < 0 || strstr(line, "Backtrace")) {
-        return;
-    }
-    const char *text = line;
-    text += strncmp(text, "Load: ", 6) == 0 ? 6 : 0;
-    text += strspn(text, " ");
-    int length = (int)strcspn(text, "\n");
-    size_t room = sizeof report->text - report->used;
-    int written = snprintf(report->text + report->used, room, ": %.*s", length, text);
-    report->used += written < (int)room ? (size_t)written : room - 1;
-}
-
-static cyaml_config_t make_parser(struct report *report)
-{
-    return (cyaml_config_t){
-        .log_fn = on_report,
-        .log_ctx = report,
-        .mem_fn = cyaml_mem,
-        .log_level = CYAML_LOG_WARNING,
-        .flags = CYAML_CFG_NO_ALIAS,
-    };
-}
-
 /* Of all settings but the file's own path. */
 static void make_schema(struct schema *schema)
 {
@@ -160,25 +124,15 @@ static bool apply_values(
 static bool apply_yaml(
     struct eb_config *config, const uint8_t *yaml, size_t yaml_bytes, struct eb_config_fault *fault)
 {
-    struct report report = {.used = 0};
-    cyaml_config_t parser = make_parser(&report);
     struct schema schema;
     make_schema(&schema);
-    struct values *values = NULL;
-    cyaml_err_t error =
-        cyaml_load_data(yaml, yaml_bytes, &parser, &schema.top, (cyaml_data_t **)&values, NULL);
-    bool applied;
-    if (error != CYAML_OK) {
-        char why[640];
-        snprintf(why, sizeof why, "%s%s", cyaml_strerror(error), report.text);
-        applied = refuse(fault, config, why);
-    } else if (report.used > 0) {
-        /* A second document is only warned of. */
-        applied = refuse(fault, config, report.text + strlen(": "));
-    } else {
-        applied = !values || apply_values(config, values, fault);
+    void *values;
+    struct eb_file_fault why;
+    if (!eb_yaml_load(yaml, yaml_bytes, &schema.top, &values, &why)) {
+        return refuse(fault, config, why.text);
     }
-    cyaml_free(&parser, &schema.top, values, 0);
+    bool applied = !values || apply_values(config, values, fault);
+    eb_yaml_free(&schema.top, values);
     return applied;
 }
 

@@ -6,6 +6,7 @@
 #include "server/models/page_size.h"
 #include "server/net/address.h"
 #include "server/prefetch.h"
+#include "server/publish/manager.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -52,6 +53,10 @@ const struct eb_config_setting eb_config_settings[] = {
         "where tables lie on a machine of several memory nodes: spread over all (default), on "
         "the node that loads them, or where numactl says",
         eb_numa_names},
+    {"watch", EB_CONFIG_CHOICE, AT(watch), 0, 0, 0, "auto|poll|off",
+        "how new versions and models are noticed: at once, and by looking every watch_poll_ms "
+        "(default); by looking only; or when a command asks for them",
+        eb_manager_watch_names},
     EB_LIMIT_LIST(LIMIT)};
 
 static_assert(sizeof eb_config_settings / sizeof eb_config_settings[0] == EB_CONFIG_SETTING_COUNT,

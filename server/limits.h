@@ -44,5 +44,9 @@
     X(deadline_max_ms, 60000, 1, 3600000,                                                          \
         "longest deadline of a unary call or timeout_us; longer ones are clamped")                 \
     X(drain_timeout_ms, 30000, 0, 3600000, "time for open calls to end after SIGTERM")             \
+    X(watch_poll_ms, 10000, 100, 3600000,                                                          \
+        "time between looks at the repository, unless watch is off")                               \
+    X(load_bytes_per_s, 1073741824, 1048576, 1099511627776,                                        \
+        "bytes read a second, at most, of versions that are loaded while the server serves")       \
     X(inline_below_us, 15, 0, 1000,                                                                \
         "work estimated below this runs on the loop that read it; 0 sends all to the pool")

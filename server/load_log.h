@@ -1,10 +1,10 @@
 /* What the log says while models are loaded: progress, what became of each version, and in which
- * pages its tables really lie. The functions are those of struct eb_repository_events, with the
- * struct eb_table_memory_options that were asked for as context.
- * Thread: the one that loads. Memory: none. */
+ * pages its tables really lie. `options` are the struct eb_table_memory_options that were asked
+ * for; progress and failures, whose form is that of events, do without. Thread: the one that loads.
+ * Memory: none. */
 #pragma once
 
-#include "server/models/repository.h"
+#include "server/models/model_version.h"
 
 void eb_load_log_progress(
     void *options, const char *path, uint64_t done_bytes, uint64_t total_bytes);

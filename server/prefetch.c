@@ -26,12 +26,12 @@ const char *eb_prefetch_check(const char *setting)
                                                   : eb_bag_schedule_parse(setting, &schedule);
 }
 
-static struct subject find_largest(const struct eb_repository *repository)
+static struct subject find_largest(const struct eb_snapshot *snapshot)
 {
     struct subject largest = {0};
-    for (size_t i = 0; i < repository->count; i++) {
-        const struct eb_model_version *version = repository->models[i].served;
-        for (size_t n = 0; n < version->tables.count; n++) {
+    for (size_t i = 0; i < snapshot->count; i++) {
+        const struct eb_model_version *version = snapshot->models[i].served;
+        for (size_t n = 0; version && n < version->tables.count; n++) {
             const struct eb_named_table *table = &version->tables.tables[n];
             if (!largest.table || table->resident_bytes > largest.table->resident_bytes) {
                 largest = (struct subject){version, table};
@@ -148,10 +148,10 @@ static void measure(
 }
 
 /* Where there is a table that is worth it. */
-static void measure_largest(const struct eb_bag_ops *ops, const struct eb_repository *repository,
-    struct eb_bag_schedules *out)
+static void measure_largest(
+    const struct eb_bag_ops *ops, const struct eb_snapshot *snapshot, struct eb_bag_schedules *out)
 {
-    const struct subject subject = find_largest(repository);
+    const struct subject subject = find_largest(snapshot);
     uint64_t bytes_min = eb_bag_tune_bytes_min();
     char reason[64];
     if (subject.table && subject.table->resident_bytes >= bytes_min) {
@@ -163,12 +163,12 @@ static void measure_largest(const struct eb_bag_ops *ops, const struct eb_reposi
 }
 
 void eb_prefetch_choose(const char *setting, const struct eb_bag_ops *ops,
-    const struct eb_repository *repository, struct eb_bag_schedules *out)
+    const struct eb_snapshot *snapshot, struct eb_bag_schedules *out)
 {
     *out = eb_bag_schedules_default;
     eb_bag_tune_find_caches(out);
     if (!setting || strcmp(setting, EB_PREFETCH_AUTO) == 0) {
-        measure_largest(ops, repository, out);
+        measure_largest(ops, snapshot, out);
         log_caches(out);
         return;
     }

@@ -6,7 +6,7 @@
 
 #include "kernels/bag_ops.h"
 #include "kernels/bag_prefetch.h"
-#include "server/models/repository.h"
+#include "server/models/snapshot.h"
 
 /* What the setting is called where it is not given. */
 #define EB_PREFETCH_AUTO "auto"
@@ -17,4 +17,4 @@ const char *eb_prefetch_check(const char *setting);
 /* `setting` has been checked; NULL: EB_PREFETCH_AUTO. Takes some tens of milliseconds where it
  * measures; where it cannot, *out are the defaults. */
 void eb_prefetch_choose(const char *setting, const struct eb_bag_ops *ops,
-    const struct eb_repository *repository, struct eb_bag_schedules *out);
+    const struct eb_snapshot *snapshot, struct eb_bag_schedules *out);

@@ -5,6 +5,7 @@
 #include "server/load_log.h"
 #include "server/net/turn.h"
 #include "server/prefetch.h"
+#include "server/publish/manager.h"
 #include "server/rpc/service.h"
 
 #include <assert.h>
@@ -33,7 +34,9 @@ struct drained_mail {
 
 struct eb_process {
     const struct eb_config *config;
-    struct eb_repository repository;
+    struct eb_manager *manager;
+    struct eb_publisher_reader *readers; /* [config->loops] */
+    size_t model_count;                  /* when it began to serve */
     const struct eb_bag_ops *ops;
     struct eb_executor *executor;
     struct eb_service service;
@@ -60,30 +63,50 @@ static void log_failure(const char *what, const char *reason, const char *remedy
 
 /* ---- models ---- */
 
-static bool open_repository(struct eb_process *process)
+static bool open_models(struct eb_process *process)
 {
     const struct eb_limits *limits = &process->config->limits;
-    struct eb_table_options options = {
-        .row_bytes_max = limits->row_bytes_max,
-        .name_bytes_max = (uint32_t)limits->name_bytes_max,
-        .memory = {.pages = (enum eb_page_size)process->config->huge_pages,
-            .numa = (enum eb_numa)process->config->numa},
-    };
-    struct eb_repository_events events = {
-        .on_progress = eb_load_log_progress,
-        .on_loaded = eb_load_log_loaded,
-        .on_failed = eb_load_log_failed,
-        .context = &options.memory,
+    const struct eb_manager_options options = {
+        .directory = process->config->model_repository,
+        .tables = {.row_bytes_max = limits->row_bytes_max,
+            .name_bytes_max = (uint32_t)limits->name_bytes_max,
+            .memory = {.pages = (enum eb_page_size)process->config->huge_pages,
+                .numa = (enum eb_numa)process->config->numa}},
+        .watch = (enum eb_manager_watch)process->config->watch,
+        .poll_ms = limits->watch_poll_ms,
+        .load_bytes_per_s = limits->load_bytes_per_s,
     };
     struct eb_file_fault fault;
-    if (!eb_repository_open(
-            process->config->model_repository, &options, &events, &process->repository, &fault)) {
+    process->manager = eb_manager_open(&options, &fault);
+    if (!process->manager) {
         log_failure("model_repository", fault.text,
             "mend the files named, or point "
             "--model-repository at another directory");
         return false;
     }
+    process->service.snapshot = eb_manager_snapshot(process->manager);
+    process->model_count = process->service.snapshot->count;
     return true;
+}
+
+static struct eb_snapshot *swap(void *loop, struct eb_snapshot *snapshot)
+{
+    return eb_service_swap(loop, snapshot);
+}
+
+/* From now on the loops see what changes. */
+static bool start_models(struct eb_process *process)
+{
+    const uint32_t count = process->config->loops;
+    for (uint32_t i = 0; i < count; i++) {
+        process->readers[i] = (struct eb_publisher_reader){
+            eb_loop_mailbox(process->loops[i]), swap, process->loops[i]};
+    }
+    int code = eb_manager_start(process->manager, &process->uv, process->readers, count);
+    if (code < 0) {
+        log_failure("model_repository", uv_strerror(code), "free some memory");
+    }
+    return code == 0;
 }
 
 /* ---- threads ---- */
@@ -148,7 +171,7 @@ static bool open_executor(struct eb_process *process)
     const struct eb_config *config = process->config;
     const struct eb_bag_ops *ops = process->ops;
     /* Before there are threads that would disturb what is measured. */
-    eb_prefetch_choose(config->prefetch, ops, &process->repository, &process->schedules);
+    eb_prefetch_choose(config->prefetch, ops, process->service.snapshot, &process->schedules);
     process->executor = eb_executor_create(
         ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {
@@ -157,8 +180,8 @@ static bool open_executor(struct eb_process *process)
         return false;
     }
     process->service = (struct eb_service){
-        .lookups = {.repository = &process->repository,
-            .ops = ops,
+        .snapshot = process->service.snapshot,
+        .lookups = {.ops = ops,
             .schedules = &process->schedules,
             .executor = process->executor,
             .limits = &config->limits},
@@ -216,7 +239,8 @@ static bool create_loops(struct eb_process *process)
     uint32_t count = process->config->loops;
     process->loops = calloc(count, sizeof *process->loops);
     process->drained = calloc(count, sizeof *process->drained);
-    if (!process->loops || !process->drained) {
+    process->readers = calloc(count, sizeof *process->readers);
+    if (!process->loops || !process->drained || !process->readers) {
         log_failure("loops", strerror(ENOMEM), "free some memory");
         return false;
     }
@@ -316,6 +340,7 @@ static void on_signal(uv_signal_t *handle, int number)
     struct eb_process *process = handle->data;
     bool second = process->stopping;
     process->stopping = true;
+    eb_manager_stop(process->manager);
     eb_log(EB_LOG_INFO, second ? "cutting" : "draining",
         eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
     if (second) {
@@ -407,7 +432,7 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     raise_file_limit(config);
     /* Listening before there are models would let clients wait; they are better off elsewhere. */
     bool ready = visit_addresses(process, try_address) && choose_isa(process) &&
-                 open_repository(process) && open_executor(process) && create_loops(process) &&
+                 open_models(process) && open_executor(process) && create_loops(process) &&
                  visit_addresses(process, listen_on);
     if (!ready) {
         eb_process_close(process);
@@ -418,15 +443,16 @@ struct eb_process *eb_process_open(const struct eb_config *config)
 
 bool eb_process_run(struct eb_process *process)
 {
-    bool started = start_loops(process);
+    bool started = start_loops(process) && start_models(process);
     if (started) {
         eb_log(EB_LOG_INFO, "ready", eb_log_text("version", EMBAG_VERSION),
             eb_log_text("isa", process->service.facts.isa),
             eb_log_number("loops", process->config->loops),
             eb_log_number("threads", process->config->threads),
-            eb_log_number("models", (int64_t)process->repository.count));
+            eb_log_number("models", (int64_t)process->model_count));
     } else {
         process->stopping = true;
+        eb_manager_stop(process->manager);
         for (uint32_t i = 0; i < process->loops_running; i++) {
             eb_loop_drain(process->loops[i]);
         }
@@ -434,7 +460,7 @@ bool eb_process_run(struct eb_process *process)
     if (process->loops_running > 0) {
         uv_run(&process->uv, UV_RUN_DEFAULT);
     }
-    eb_log(EB_LOG_INFO, "stopped", eb_log_number("models", (int64_t)process->repository.count));
+    eb_log(EB_LOG_INFO, "stopped", eb_log_number("models", (int64_t)process->model_count));
     return started;
 }
 
@@ -461,8 +487,9 @@ void eb_process_close(struct eb_process *process)
     }
     close_main_loop(process);
     eb_executor_destroy(process->executor);
-    eb_repository_close(&process->repository);
+    eb_manager_destroy(process->manager);
     free(process->loops);
+    free(process->readers);
     free(process->drained);
     free(process);
 }

@@ -54,6 +54,7 @@ LIBRARIES = {
     "jansson": (r"jansson\.h$", ("server/models/", "client/cli/")),
     "cyaml": (r"cyaml/", ("server/models/", "server/config")),
     "numa": (r"numa(if)?\.h$", ("server/models/",)),
+    "xxhash": (r"xxhash\.h$", ("server/models/",)),
     "openmp": (r"omp\.h$", ("kernels/bag_parallel.c",)),
     "jemalloc": (r"jemalloc/", ("server/main.c",)),
     "intrinsics": (r"([a-z0-9]*intrin|arm_neon|arm_sve)\.h$", ("kernels/",)),
@@ -71,7 +72,7 @@ LIBRARY_EXCEPTIONS = {
 TARGET_LINKS = {
     "embag_kernels": ("openmp",),
     "embag_proto": ("nghttp2", "protobuf", "zlib"),
-    "embag_tables": ("embag_kernels", "jansson", "cyaml", "numa"),
+    "embag_tables": ("embag_kernels", "jansson", "cyaml", "numa", "xxhash"),
     "embag_server": ("embag_kernels", "embag_proto", "embag_tables", "uv", "openssl", "cyaml",
                      "protobuf"),
     "embagd": ("embag_server", "jemalloc"),
@@ -82,8 +83,8 @@ TARGET_LINKS = {
     "embag_load": ("embag_load_parts",),
 }
 LINK_WORDS = ("embag_kernels", "embag_proto", "embag_tables", "embag_server", "embag_client",
-              "nghttp2", "protobuf", "zlib", "uv", "openssl", "jansson", "cyaml", "numa", "openmp",
-              "jemalloc")
+              "nghttp2", "protobuf", "zlib", "uv", "openssl", "jansson", "cyaml", "numa", "xxhash",
+              "openmp", "jemalloc")
 
 COMMENT_OR_LITERAL = re.compile(
     r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)

@@ -151,6 +151,7 @@ static bool read_flag(const struct eb_flag *flag, const char *text, void *option
     case EB_FLAG_INTEGER: return read_integer(flag->name, text, field);
     case EB_FLAG_INTEGERS: return read_integers(flag->name, text, field);
     case EB_FLAG_CHOICE: return read_choice(flag, text, field);
+    case EB_FLAG_REST: break;
     }
     return false;
 }
@@ -165,6 +166,11 @@ static bool read_flag_once(const struct eb_flag *flag, const char *text, bool *g
     return read_flag(flag, text, options);
 }
 
+static bool is_positional(const struct eb_flag *flag)
+{
+    return flag->kind == EB_FLAG_POSITIONAL || flag->kind == EB_FLAG_REST;
+}
+
 /* The command's flags as getopt_long takes them, --help last. A flag's position is its value. */
 static void list_options(const struct eb_command *command, struct option *out)
 {
@@ -172,8 +178,8 @@ static void list_options(const struct eb_command *command, struct option *out)
     for (size_t i = 0; i < command->flag_count; i++) {
         const struct eb_flag *flag = &command->flags[i];
         bool takes_value = flag->kind != EB_FLAG_SWITCH;
-        /* Nobody can type the empty name that stands for the positional argument. */
-        out[i] = (struct option){.name = flag->kind == EB_FLAG_POSITIONAL ? "" : flag->name,
+        /* Nobody can type the empty name that stands for positional arguments. */
+        out[i] = (struct option){.name = is_positional(flag) ? "" : flag->name,
             .has_arg = takes_value ? required_argument : no_argument,
             .val = (int)i};
     }
@@ -182,26 +188,39 @@ static void list_options(const struct eb_command *command, struct option *out)
     out[command->flag_count + 1] = (struct option){0};
 }
 
-/* The one argument that is no flag, where the command takes one. */
-static bool read_positional(
+/* The next argument, or all that are left. */
+static bool take_positional(
+    const struct eb_flag *flag, int argument_count, char **arguments, void *options)
+{
+    if (flag->kind == EB_FLAG_POSITIONAL) {
+        return read_flag(flag, arguments[optind++], options);
+    }
+    *(struct eb_flag_rest *)(void *)((uint8_t *)options + flag->offset) = (struct eb_flag_rest){
+        .count = (size_t)(argument_count - optind), .texts = arguments + optind};
+    optind = argument_count;
+    return true;
+}
+
+/* The arguments that are no flags, as many as the command takes. */
+static bool read_positionals(
     const struct eb_command *command, int argument_count, char **arguments, void *options)
 {
-    const struct eb_flag *positional = NULL;
     for (size_t i = 0; i < command->flag_count; i++) {
-        if (command->flags[i].kind == EB_FLAG_POSITIONAL) {
-            positional = &command->flags[i];
+        const struct eb_flag *flag = &command->flags[i];
+        if (is_positional(flag) && optind == argument_count) {
+            (void)fprintf(stderr, "embag: %s: %s is missing\n", command->name, flag->name);
+            return false;
+        }
+        if (is_positional(flag) && !take_positional(flag, argument_count, arguments, options)) {
+            return false;
         }
     }
-    if (positional != NULL && optind == argument_count) {
-        (void)fprintf(stderr, "embag: %s: %s is missing\n", command->name, positional->name);
-        return false;
-    }
-    if (argument_count - optind > (positional != NULL)) {
+    if (optind < argument_count) {
         (void)fprintf(stderr, "embag: %s: \"%s\" is one argument too many\n", command->name,
             arguments[argument_count - 1]);
         return false;
     }
-    return positional == NULL || read_flag(positional, arguments[optind], options);
+    return true;
 }
 
 enum eb_arguments_outcome eb_arguments_read(
@@ -223,6 +242,6 @@ enum eb_arguments_outcome eb_arguments_read(
             return EB_ARGUMENTS_WRONG;
         }
     }
-    return read_positional(command, argument_count, arguments, options) ? EB_ARGUMENTS_READ
-                                                                        : EB_ARGUMENTS_WRONG;
+    return read_positionals(command, argument_count, arguments, options) ? EB_ARGUMENTS_READ
+                                                                         : EB_ARGUMENTS_WRONG;
 }

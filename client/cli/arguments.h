@@ -7,18 +7,24 @@
 
 /* Kind of a flag, and what lies at its offset in the command's options. */
 enum eb_flag_kind {
-    EB_FLAG_SWITCH,    /* bool; takes no value */
-    EB_FLAG_TEXT,      /* const char *, borrowed from the arguments */
-    EB_FLAG_NUMBER,    /* uint64_t between min and max */
-    EB_FLAG_INTEGER,   /* struct eb_flag_integer */
-    EB_FLAG_INTEGERS,  /* struct embag_integers of width 8; its data is on the heap */
-    EB_FLAG_CHOICE,    /* int: position of the value in `choices` */
-    EB_FLAG_POSITIONAL /* const char *; no flag but the one argument, which must be there */
+    EB_FLAG_SWITCH,     /* bool; takes no value */
+    EB_FLAG_TEXT,       /* const char *, borrowed from the arguments */
+    EB_FLAG_NUMBER,     /* uint64_t between min and max */
+    EB_FLAG_INTEGER,    /* struct eb_flag_integer */
+    EB_FLAG_INTEGERS,   /* struct embag_integers of width 8; its data is on the heap */
+    EB_FLAG_CHOICE,     /* int: position of the value in `choices` */
+    EB_FLAG_POSITIONAL, /* const char *; no flag but the next argument, which must be there */
+    EB_FLAG_REST        /* struct eb_flag_rest: the arguments left, at least one; comes last */
 };
 
 struct eb_flag_integer {
     bool given;
     int64_t value;
+};
+
+struct eb_flag_rest {
+    size_t count;
+    char **texts; /* [count], borrowed from the arguments */
 };
 
 struct eb_flag {

@@ -18,6 +18,7 @@ static const char usage[] =
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
     "  --model MODEL          may be left out where the server has only one\n"
     "  --version N            of the model; the one being served unless given\n"
+    "  --label NAME           of the version, instead of its number\n"
     "  --table TABLE          table or feature of the model\n"
     "  --indices LIST         rows, such as 0,2,3,4\n"
     "How indices form bags, one of:\n"
@@ -63,6 +64,7 @@ struct options {
     const char *table;
     const char *weights;
     uint64_t version;
+    const char *label;
     uint64_t indices_per_bag;
     uint64_t num_segments;
     uint64_t num_bags;
@@ -85,6 +87,7 @@ static const struct eb_flag flags[] = {
     {"server", EB_FLAG_TEXT, AT(server), 0, 0, NULL},
     {"model", EB_FLAG_TEXT, AT(model), 0, 0, NULL},
     {"version", EB_FLAG_NUMBER, AT(version), 1, UINT64_MAX, NULL},
+    {"label", EB_FLAG_TEXT, AT(label), 0, 0, NULL},
     {"table", EB_FLAG_TEXT, AT(table), 0, 0, NULL},
     {"indices", EB_FLAG_INTEGERS, AT(indices), 0, 0, NULL},
     {"offsets", EB_FLAG_INTEGERS, AT(offsets), 0, 0, NULL},
@@ -117,14 +120,30 @@ static const struct embag_model *find_model(const struct embag_model_list *list,
     return NULL;
 }
 
+/* Whether it is the version that the request names, or the one served where it names none. */
+static bool is_asked(const struct embag_model *model, const struct embag_model_version *version,
+    const struct options *options)
+{
+    if (options->label == NULL) {
+        return version->version ==
+               (options->version != 0 ? options->version : model->served_version);
+    }
+    for (size_t i = 0; i < version->label_count; i++) {
+        if (strcmp(version->labels[i], options->label) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The type of the table asked for; unspecified where the server does not name it. */
 static enum embag_type find_type(const struct embag_model_list *list, const struct options *options)
 {
     const struct embag_model *model = find_model(list, options->model);
     for (size_t v = 0; model != NULL && v < model->version_count; v++) {
         const struct embag_model_version *version = &model->versions[v];
-        uint64_t wanted = options->version != 0 ? options->version : model->served_version;
-        for (size_t t = 0; version->version == wanted && t < version->table_count; t++) {
+        const bool is_wanted = is_asked(model, version, options);
+        for (size_t t = 0; is_wanted && t < version->table_count; t++) {
             if (strcmp(version->tables[t].name, options->table) == 0) {
                 return version->tables[t].type;
             }
@@ -204,6 +223,7 @@ static int look_up(
     const struct embag_request request = {
         .model = options->model,
         .version = options->version,
+        .version_label = options->label,
         .queries = query,
         .query_count = 1,
         .output_type = (enum embag_type)options->output_type,

@@ -1,7 +1,9 @@
+#include "client/cli/check_command.h"
 #include "client/cli/demo.h"
 #include "client/cli/lookup_command.h"
 #include "client/cli/make_model.h"
 #include "client/cli/models_command.h"
+#include "client/cli/pack_command.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +14,8 @@ static const char usage[] =
     "\n"
     "  lookup       look bags of rows up and print the pooled rows\n"
     "  models       list a server's models and tables\n"
+    "  pack         make a packed table of one in another format, quantised or as it is\n"
+    "  check        check files of tables, and tell the memory they need\n"
     "  make-model   write a workload's model into a repository\n"
     "  demo         answer the specification's examples, or time some lookups\n"
     "\n"
@@ -23,6 +27,8 @@ static const struct {
 } commands[] = {
     {"lookup", eb_lookup_command_main},
     {"models", eb_models_command_main},
+    {"pack", eb_pack_command_main},
+    {"check", eb_check_command_main},
     {"make-model", eb_make_model_main},
     {"demo", eb_demo_main},
 };
@@ -47,8 +53,8 @@ static int dispatch(int argument_count, char **arguments)
             return commands[i].main(argument_count - 1, arguments + 1);
         }
     }
-    (void)fprintf(
-        stderr, "embag: \"%s\" is no command: lookup, models, make-model or demo\n", name);
+    (void)fprintf(stderr,
+        "embag: \"%s\" is no command: lookup, models, pack, check, make-model or demo\n", name);
     return 2;
 }
 

@@ -2,6 +2,7 @@
 
 #include "client/cli/arguments.h"
 #include "client/cli/clock.h"
+#include "client/cli/progress_bar.h"
 #include "client/cli/version_writer.h"
 #include "client/cli/workload.h"
 
@@ -9,12 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CHUNK_BYTES (256 * 1024) /* generated, then written while it is still in the cache */
 #define BYTES_PER_MIB (1024 * 1024)
 #define US_PER_S 1e6
-#define BAR_WIDTH 40
 #define SCALE_MAX UINT64_C(1000000000)
 
 static const char usage[] =
@@ -51,40 +50,12 @@ static const struct eb_flag flags[] = {
 static const struct eb_command command = {
     "make-model", usage, flags, sizeof flags / sizeof flags[0]};
 
-/* How far the writing is, on stderr: a bar on a terminal, else a line now and then. */
-struct progress {
-    const char *model;
-    uint64_t total_bytes;
-    uint64_t done_bytes;
-    bool terminal;
-    unsigned shown_percent;
-};
-
-static void advance(struct progress *progress, uint64_t bytes)
-{
-    progress->done_bytes += bytes;
-    unsigned percent = (unsigned)(progress->done_bytes * 100 / progress->total_bytes);
-    if (percent < progress->shown_percent + (progress->terminal ? 1 : 10)) {
-        return;
-    }
-    progress->shown_percent = percent;
-    if (progress->terminal) {
-        int filled = (int)percent * BAR_WIDTH / 100;
-        (void)fprintf(stderr, "\r%s [%.*s%*s] %3u %%%s", progress->model, filled,
-            "########################################", BAR_WIDTH - filled, "", percent,
-            percent == 100 ? "\n" : "");
-    } else {
-        (void)fprintf(stderr, "embag: %s: %u %% of %" PRIu64 " MiB\n", progress->model, percent,
-            progress->total_bytes / BYTES_PER_MIB);
-    }
-}
-
 struct workload_plan {
     const struct eb_workload *workload;
     uint64_t scale;
     uint64_t version;
     float *chunk; /* CHUNK_BYTES */
-    struct progress progress;
+    struct eb_progress_bar progress;
 };
 
 static bool write_rows(
@@ -100,7 +71,7 @@ static bool write_rows(
         if (!eb_version_writer_append(writer, plan->chunk, count * dim * sizeof(float))) {
             return false;
         }
-        advance(&plan->progress, count * dim * sizeof(float));
+        eb_progress_bar_advance(&plan->progress, count * dim * sizeof(float));
     }
     return true;
 }
@@ -172,9 +143,7 @@ static int make_workload(const struct options *options, struct eb_version_plan v
             eb_workload_rows(plan.workload, table, plan.scale) * plan.workload->dim * sizeof(float);
     }
     version.model = plan.workload->name;
-    plan.progress = (struct progress){.model = version.model,
-        .total_bytes = version.bytes,
-        .terminal = isatty(STDERR_FILENO) == 1};
+    eb_progress_bar_init(&plan.progress, version.model, version.bytes);
     plan.chunk = malloc(CHUNK_BYTES);
     if (plan.chunk == NULL) {
         (void)fprintf(stderr, "embag: no memory for a buffer\n");

@@ -41,10 +41,28 @@ static const char *const headings[COLUMN_COUNT] = {
 
 static const char *name_state(const struct embag_model_version *version)
 {
-    if (version->serving) {
-        return "serving";
+    switch (version->state) {
+    case EMBAG_STATE_LOADING: return "loading";
+    case EMBAG_STATE_READY: return "ready";
+    case EMBAG_STATE_SERVING: return "serving";
+    case EMBAG_STATE_RETIRED: return "retired";
+    case EMBAG_STATE_FAILED: return "failed";
+    case EMBAG_STATE_UNSPECIFIED: break;
     }
-    return version->error[0] != '\0' ? "failed" : "idle";
+    return "unknown";
+}
+
+/* "serving (canary, stable)", as far as there is room. */
+static void format_state(const struct embag_model_version *version, char out[CELL_BYTES])
+{
+    size_t used = (size_t)snprintf(out, CELL_BYTES, "%s", name_state(version));
+    for (size_t i = 0; i < version->label_count && used < CELL_BYTES; i++) {
+        used += (size_t)snprintf(out + used, CELL_BYTES - used, "%s%s", i == 0 ? " (" : ", ",
+            eb_output_printable(version->labels[i]).bytes);
+    }
+    if (version->label_count > 0 && used < CELL_BYTES) {
+        (void)snprintf(out + used, CELL_BYTES - used, ")");
+    }
 }
 
 static void format_size(uint64_t bytes, char out[CELL_BYTES])
@@ -74,7 +92,7 @@ static void fill_line(struct line *line, const struct embag_model *model,
     memset(line, 0, sizeof *line);
     (void)snprintf(line->cells[0], CELL_BYTES, "%s", eb_output_printable(model->name).bytes);
     (void)snprintf(line->cells[1], CELL_BYTES, "%" PRIu64, version->version);
-    (void)snprintf(line->cells[2], CELL_BYTES, "%s", name_state(version));
+    format_state(version, line->cells[2]);
     if (table == NULL) {
         (void)snprintf(line->cells[3], CELL_BYTES, "%s", eb_output_printable(version->error).bytes);
         return;
@@ -152,6 +170,12 @@ static void print_version_json(const struct embag_model_version *version)
     (void)printf("{\"version\": %" PRIu64 ", \"serving\": %s, \"error\": ", version->version,
         version->serving ? "true" : "false");
     eb_output_json_text(stdout, version->error);
+    (void)printf(", \"state\": \"%s\", \"labels\": [", name_state(version));
+    for (size_t i = 0; i < version->label_count; i++) {
+        (void)fputs(i > 0 ? ", " : "", stdout);
+        eb_output_json_text(stdout, version->labels[i]);
+    }
+    (void)printf("], \"bytes\": %" PRIu64, version->bytes);
     (void)printf(", \"tables\": [");
     for (size_t t = 0; t < version->table_count; t++) {
         (void)fputs(t > 0 ? ", " : "", stdout);

@@ -3,39 +3,26 @@
 #include "server/models/directory.h"
 #include "server/models/name.h"
 
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/stat.h>
 
-#define DESCRIPTION_FILE "model.yaml"
 /* What mkfs leaves in the root of a volume. */
 #define FILESYSTEM_DIRECTORY "lost+found"
 
-/* A repository being opened. */
-struct opening {
-    const struct eb_table_options *options;
-    struct eb_repository_events events;
+/* A repository being looked at. */
+struct scan {
+    uint32_t name_bytes_max;
+    const struct eb_repository *former; /* may be NULL */
     struct eb_file_fault *fault;
 };
 
-/* A directory entry that names a version. */
-struct version_entry {
-    uint64_t version;
-    bool is_shared;   /* with another entry */
-    const char *name; /* the listing's */
-};
-
-static uint64_t read_clock_ms(void)
+static bool fail_memory(const struct scan *scan, const char *path)
 {
-    struct timespec now;
-    int result = clock_gettime(CLOCK_MONOTONIC, &now);
-    assert(result == 0);
-    (void)result;
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return eb_file_fault_set(scan->fault, "%s: out of memory", path);
 }
 
 static bool is_version_name(const char *name)
@@ -51,259 +38,248 @@ static uint64_t parse_version(const char *digits)
     return errno == 0 ? number : 0;
 }
 
-/* Sets *is_directory for the entry `name` of `directory`. */
-static bool test_entry(
-    const char *directory, const char *name, bool *is_directory, struct eb_file_fault *fault)
+/* What is gone, or cannot be looked at, is zeroed; reading it will tell why. */
+static struct eb_repository_look look_at(const char *path)
 {
-    char *path = eb_directory_join(directory, name, fault);
-    bool is_good = path && eb_directory_test(path, is_directory, fault);
-    free(path);
-    return is_good;
+    struct stat status;
+    if (stat(path, &status) != 0) {
+        return (struct eb_repository_look){0};
+    }
+    return (struct eb_repository_look){
+        status.st_dev, status.st_ino, status.st_size, status.st_mtim};
 }
+
+bool eb_repository_is_same(const struct eb_repository_look *a, const struct eb_repository_look *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+/* ---- versions ---- */
 
 static int compare_versions(const void *left, const void *right)
 {
-    const struct version_entry *a = left;
-    const struct version_entry *b = right;
-    if (a->version != b->version) {
-        return a->version < b->version ? 1 : -1;
+    const struct eb_repository_version *a = left;
+    const struct eb_repository_version *b = right;
+    if (a->number != b->number) {
+        return a->number < b->number ? 1 : -1;
     }
     return strcmp(a->name, b->name);
 }
 
-/* Picks the versions out of a listing, which has room for as many in `out`: highest first. */
-static bool find_versions(const char *model_path, const struct eb_directory *listing,
-    struct version_entry *out, size_t *count, struct eb_file_fault *fault)
+/* Adds the version in the model's directory `name`, where that is one. */
+static bool add_version(
+    const struct scan *scan, struct eb_repository_model *model, const char *name)
 {
-    *count = 0;
-    for (size_t i = 0; i < listing->count; i++) {
-        const char *name = listing->entries[i]->d_name;
-        if (strcmp(name, DESCRIPTION_FILE) == 0) {
-            return eb_file_fault_set(fault,
-                "%s/%s: descriptions of models are not supported yet; remove the file", model_path,
-                name);
-        }
-        bool is_directory = false;
-        if (is_version_name(name) && !test_entry(model_path, name, &is_directory, fault)) {
-            return false;
-        }
-        if (!is_directory) {
-            continue;
-        }
-        out[(*count)++] = (struct version_entry){.version = parse_version(name), .name = name};
+    char *path = eb_directory_join(model->path, name, scan->fault);
+    bool is_directory = false;
+    bool is_good = path && eb_directory_test(path, &is_directory, scan->fault);
+    if (is_good && is_directory) {
+        struct eb_repository_version *version = &model->versions[model->version_count++];
+        version->number = parse_version(name);
+        version->look = look_at(path);
+        version->name = strdup(name);
+        is_good = version->name || fail_memory(scan, path);
     }
-    qsort(out, *count, sizeof *out, compare_versions);
-    for (size_t i = 1; i < *count; i++) {
-        if (out[i - 1].version == out[i].version) {
-            out[i - 1].is_shared = true;
-            out[i].is_shared = true;
-        }
-    }
-    return *count > 0 ||
-           eb_file_fault_set(fault,
-               "%s: there is no version in it; put its tables into a directory called 1",
-               model_path);
+    free(path);
+    return is_good;
 }
 
 /* Whether the entry's name is that of one version and of no other directory's. */
-static bool check_version(
-    const char *model_path, const struct version_entry *entry, struct eb_file_fault *fault)
+static bool check_number(const struct eb_repository_model *model,
+    const struct eb_repository_version *version, bool is_shared, struct eb_file_fault *fault)
 {
-    if (entry->version == 0) {
+    if (version->number == 0) {
         return eb_file_fault_set(fault,
-            "%s/%s: versions are numbers from 1 to %" PRIu64 "; rename the directory", model_path,
-            entry->name, UINT64_MAX);
+            "%s/%s: versions are numbers from 1 to %" PRIu64 "; rename the directory", model->path,
+            version->name, UINT64_MAX);
     }
-    return !entry->is_shared ||
+    return !is_shared ||
            eb_file_fault_set(fault,
                "%s/%s: another directory is version %" PRIu64 " too; remove one of them",
-               model_path, entry->name, entry->version);
+               model->path, version->name, version->number);
 }
 
-static struct eb_model_version *load_version(
-    const struct opening *opening, const char *path, const struct eb_model *model, uint64_t number)
+/* Says of each version in the sorted list why its name is no good. */
+static bool check_numbers(const struct scan *scan, struct eb_repository_model *model)
 {
-    struct eb_model_version *version = calloc(1, sizeof *version);
-    if (!version) {
-        eb_file_fault_set(opening->fault, "%s: out of memory", path);
-        return NULL;
-    }
-    const struct eb_repository_events *events = &opening->events;
-    const struct eb_load_progress progress = {events->on_progress, events->context};
-    uint64_t start_ms = read_clock_ms();
-    if (!eb_table_set_load(path, opening->options, events->on_progress ? &progress : NULL,
-            &version->tables, opening->fault)) {
-        free(version);
-        return NULL;
-    }
-    version->model = model->name;
-    version->version = number;
-    atomic_init(&version->references, 1);
-    if (events->on_loaded) {
-        events->on_loaded(events->context, version, read_clock_ms() - start_ms);
-    }
-    return version;
-}
-
-/* Reports and records why a version did not load: opening->fault. */
-static bool record_failure(
-    const struct opening *opening, const struct eb_model *model, struct eb_version_record *record)
-{
-    const char *why = opening->fault->text;
-    if (opening->events.on_failed) {
-        opening->events.on_failed(opening->events.context, model->name, record->version, why);
-    }
-    record->error = strdup(why);
-    return record->error || eb_file_fault_set(opening->fault, "out of memory");
-}
-
-/* Makes the records of the model, which has room for `count`. An entry that names no version is one
- * that does not load. */
-static bool record_versions(const struct opening *opening, const char *model_path,
-    const struct version_entry *versions, size_t count, struct eb_model *model)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct eb_version_record *record = &model->records[model->record_count++];
-        record->version = versions[i].version;
-        if (!check_version(model_path, &versions[i], opening->fault) &&
-            !record_failure(opening, model, record)) {
-            return false;
+    struct eb_repository_version *versions = model->versions;
+    for (size_t i = 0; i < model->version_count; i++) {
+        bool is_shared =
+            (i > 0 && versions[i - 1].number == versions[i].number) ||
+            (i + 1 < model->version_count && versions[i + 1].number == versions[i].number);
+        struct eb_file_fault fault;
+        if (!check_number(model, &versions[i], is_shared, &fault)) {
+            versions[i].fault = strdup(fault.text);
+            if (!versions[i].fault) {
+                return fail_memory(scan, model->path);
+            }
         }
     }
     return true;
 }
 
-/* Loads the highest version that loads. */
-static bool serve_highest(const struct opening *opening, const char *model_path,
-    const struct version_entry *versions, struct eb_model *model)
+static bool list_versions(
+    const struct scan *scan, const struct eb_directory *listing, struct eb_repository_model *model)
 {
-    for (size_t i = 0; i < model->record_count; i++) {
-        struct eb_version_record *record = &model->records[i];
-        if (record->error) {
-            continue;
-        }
-        char *path = eb_directory_join(model_path, versions[i].name, opening->fault);
-        if (!path) {
-            return false;
-        }
-        model->served = load_version(opening, path, model, record->version);
-        free(path);
-        if (model->served) {
-            record->serving = true;
-            return true;
-        }
-        if (!record_failure(opening, model, record)) {
+    model->versions = calloc(listing->count + 1, sizeof *model->versions);
+    if (!model->versions) {
+        return fail_memory(scan, model->path);
+    }
+    for (size_t i = 0; i < listing->count; i++) {
+        const char *name = listing->entries[i]->d_name;
+        if (is_version_name(name) && !add_version(scan, model, name)) {
             return false;
         }
     }
-    return eb_file_fault_set(opening->fault, "model '%.64s': no version loads: %s", model->name,
-        model->records[0].error);
+    qsort(model->versions, model->version_count, sizeof *model->versions, compare_versions);
+    return check_numbers(scan, model);
 }
 
-static bool open_versions(const struct opening *opening, const char *model_path,
-    const struct eb_directory *listing, struct eb_model *model)
-{
-    struct version_entry *versions = calloc(listing->count + 1, sizeof *versions);
-    model->records = calloc(listing->count + 1, sizeof *model->records);
-    if (!versions || !model->records) {
-        free(versions);
-        return eb_file_fault_set(opening->fault, "%s: out of memory", model_path);
-    }
-    size_t count = 0;
-    bool is_good = find_versions(model_path, listing, versions, &count, opening->fault) &&
-                   record_versions(opening, model_path, versions, count, model) &&
-                   serve_highest(opening, model_path, versions, model);
-    free(versions);
-    return is_good;
-}
-
-static bool open_model(
-    const struct opening *opening, const char *model_path, struct eb_model *model)
+static bool read_versions(const struct scan *scan, struct eb_repository_model *model)
 {
     struct eb_directory listing;
-    if (!eb_directory_read(model_path, &listing, opening->fault)) {
+    if (!eb_directory_read(model->path, &listing, scan->fault)) {
         return false;
     }
-    bool is_good = open_versions(opening, model_path, &listing, model);
+    bool is_good = list_versions(scan, &listing, model);
     eb_directory_deinit(&listing);
     return is_good;
 }
 
-/* Adds the model in directory/name, where that is one. */
-static bool add_model(const struct opening *opening, const char *directory, const char *name,
-    struct eb_repository *repository)
+/* ---- model.yaml ---- */
+
+/* Takes over what was read of the same file before. */
+static bool share_config(
+    const struct scan *scan, const char *path, struct eb_repository_model *model)
 {
-    char *path = eb_directory_join(directory, name, opening->fault);
-    bool is_directory = false;
-    bool is_good = path && eb_directory_test(path, &is_directory, opening->fault);
-    if (is_good && is_directory && strcmp(name, FILESYSTEM_DIRECTORY) != 0) {
-        const char *name_fault = eb_name_fault(name, opening->options->name_bytes_max);
-        struct eb_model *model = &repository->models[repository->count++];
-        model->name = strdup(name);
-        if (!model->name) {
-            is_good = eb_file_fault_set(opening->fault, "%s: out of memory", path);
-        } else if (name_fault) {
-            is_good = eb_file_fault_set(
-                opening->fault, "%s: the model name %s; rename the directory", path, name_fault);
-        } else {
-            is_good = open_model(opening, path, model);
-        }
+    const struct eb_repository_model *former =
+        scan->former ? eb_repository_find(scan->former, model->name) : NULL;
+    if (!former || !eb_repository_is_same(&former->config_look, &model->config_look) ||
+        !(former->settings || former->config_fault)) {
+        return false;
     }
+    if (former->settings) {
+        model->settings = eb_model_settings_take(former->settings);
+        return true;
+    }
+    model->config_fault = strdup(former->config_fault);
+    return model->config_fault || fail_memory(scan, path);
+}
+
+static bool parse_config(
+    const struct scan *scan, const char *path, struct eb_repository_model *model)
+{
+    struct eb_file_fault fault;
+    model->settings = eb_model_settings_create();
+    if (!model->settings) {
+        return fail_memory(scan, path);
+    }
+    if (eb_model_config_read(path, scan->name_bytes_max, &model->settings->config, &fault)) {
+        return true;
+    }
+    eb_model_settings_give(model->settings);
+    model->settings = NULL;
+    model->config_fault = strdup(fault.text);
+    return model->config_fault || fail_memory(scan, path);
+}
+
+/* false: out of memory. */
+static bool read_config(const struct scan *scan, struct eb_repository_model *model)
+{
+    char *path = eb_directory_join(model->path, EB_REPOSITORY_CONFIG_FILE, scan->fault);
+    if (!path) {
+        return false;
+    }
+    model->config_look = look_at(path);
+    bool is_good = share_config(scan, path, model) || parse_config(scan, path, model);
     free(path);
     return is_good;
 }
 
-static bool add_models(const struct opening *opening, const char *directory,
+/* ---- models ---- */
+
+/* What is wrong with a model is its own. */
+static bool read_model(const struct scan *scan, struct eb_repository_model *model)
+{
+    const char *name_fault = eb_name_fault(model->name, scan->name_bytes_max);
+    model->look = look_at(model->path);
+    if (name_fault) {
+        eb_file_fault_set(
+            scan->fault, "%s: the model name %s; rename the directory", model->path, name_fault);
+    } else if (read_versions(scan, model)) {
+        return read_config(scan, model);
+    }
+    model->fault = strdup(scan->fault->text);
+    return model->fault || fail_memory(scan, model->path);
+}
+
+/* Adds the model in directory/name, where that is one. */
+static bool add_model(const struct scan *scan, const char *directory, const char *name,
+    struct eb_repository *repository)
+{
+    char *path = eb_directory_join(directory, name, scan->fault);
+    bool is_directory = false;
+    bool is_good = path && eb_directory_test(path, &is_directory, scan->fault);
+    if (!is_good || !is_directory || strcmp(name, FILESYSTEM_DIRECTORY) == 0) {
+        free(path);
+        return is_good;
+    }
+    struct eb_repository_model *model = &repository->models[repository->count++];
+    model->path = path;
+    model->name = strdup(name);
+    return model->name ? read_model(scan, model) : fail_memory(scan, path);
+}
+
+static bool add_models(const struct scan *scan, const char *directory,
     const struct eb_directory *listing, struct eb_repository *repository)
 {
     repository->models = calloc(listing->count + 1, sizeof *repository->models);
     if (!repository->models) {
-        return eb_file_fault_set(opening->fault, "%s: out of memory", directory);
+        return fail_memory(scan, directory);
     }
     for (size_t i = 0; i < listing->count; i++) {
-        if (!add_model(opening, directory, listing->entries[i]->d_name, repository)) {
+        if (!add_model(scan, directory, listing->entries[i]->d_name, repository)) {
             return false;
         }
     }
     return repository->count > 0 ||
-           eb_file_fault_set(opening->fault,
+           eb_file_fault_set(scan->fault,
                "%s: there is no model in it; tables go to MODEL/VERSION/ below it", directory);
 }
 
-bool eb_repository_open(const char *directory, const struct eb_table_options *options,
-    const struct eb_repository_events *events, struct eb_repository *out,
-    struct eb_file_fault *fault)
+bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
+    const struct eb_repository *former, struct eb_repository *out, struct eb_file_fault *fault)
 {
     *out = (struct eb_repository){0};
     struct eb_directory listing;
     if (!eb_directory_read(directory, &listing, fault)) {
         return false;
     }
-    struct opening opening = {.options = options, .fault = fault};
-    if (events) {
-        opening.events = *events;
-    }
-    bool is_good = add_models(&opening, directory, &listing, out);
+    const struct scan scan = {name_bytes_max, former, fault};
+    bool is_good = add_models(&scan, directory, &listing, out);
     eb_directory_deinit(&listing);
     if (!is_good) {
-        eb_repository_close(out);
+        eb_repository_deinit(out);
     }
     return is_good;
 }
 
-static void free_model(struct eb_model *model)
+static void free_model(struct eb_repository_model *model)
 {
-    if (model->served) {
-        eb_model_version_give(model->served);
+    for (size_t i = 0; i < model->version_count; i++) {
+        free(model->versions[i].name);
+        free(model->versions[i].fault);
     }
-    for (size_t i = 0; i < model->record_count; i++) {
-        free(model->records[i].error);
-    }
-    free(model->records);
+    free(model->versions);
+    eb_model_settings_give(model->settings);
+    free(model->config_fault);
+    free(model->fault);
+    free(model->path);
     free(model->name);
 }
 
-void eb_repository_close(struct eb_repository *repository)
+void eb_repository_deinit(struct eb_repository *repository)
 {
     for (size_t i = 0; i < repository->count; i++) {
         free_model(&repository->models[i]);
@@ -314,38 +290,13 @@ void eb_repository_close(struct eb_repository *repository)
 
 static int compare_model_name(const void *name, const void *model)
 {
-    return strcmp(name, ((const struct eb_model *)model)->name);
+    return strcmp(name, ((const struct eb_repository_model *)model)->name);
 }
 
-const struct eb_model *eb_repository_find(const struct eb_repository *repository, const char *name)
+const struct eb_repository_model *eb_repository_find(
+    const struct eb_repository *repository, const char *name)
 {
-    if (name[0] == '\0') {
-        return repository->count == 1 ? repository->models : NULL;
-    }
-    if (repository->count == 0) {
-        return NULL;
-    }
-    return bsearch(name, repository->models, repository->count, sizeof *repository->models,
-        compare_model_name);
-}
-
-struct eb_model_version *eb_model_take_version(const struct eb_model *model, uint64_t version)
-{
-    struct eb_model_version *served = model->served;
-    if (version != 0 && version != served->version) {
-        return NULL;
-    }
-    /* The repository's own reference keeps the version alive meanwhile. */
-    atomic_fetch_add_explicit(&served->references, 1, memory_order_relaxed);
-    return served;
-}
-
-void eb_model_version_give(struct eb_model_version *version)
-{
-    uint_fast64_t before = atomic_fetch_sub_explicit(&version->references, 1, memory_order_acq_rel);
-    assert(before > 0);
-    if (before == 1) {
-        eb_table_set_deinit(&version->tables);
-        free(version);
-    }
+    return repository->count == 0 ? NULL
+                                  : bsearch(name, repository->models, repository->count,
+                                        sizeof *repository->models, compare_model_name);
 }

@@ -1,59 +1,57 @@
-/* The models a server serves: REPOSITORY/MODEL/VERSION/..., the highest version of each that loads.
- * Thread: opened and closed by main; find and the references may be used on any thread. Memory:
- * owns models and versions; a version lives until its last reference is given back. */
+/* What is on disk: REPOSITORY/MODEL/VERSION/..., with what each MODEL/model.yaml says. Only
+ * directories whose names have digits alone are versions, names that begin with a dot are passed
+ * over: a writer that fills .7.tmp and renames it to 7 is never met half-way.
+ * Thread: one at a time. Memory: owns its lists. */
 #pragma once
 
-#include "server/models/table_set.h"
+#include "server/models/model_version.h"
 
-#include <stdatomic.h>
+#include <sys/types.h>
+#include <time.h>
 
-/* The fate of a directory whose name has digits only, for ListModels. */
-struct eb_version_record {
-    uint64_t version; /* 0: the name is no version's number; several may give the same one */
-    bool serving;
-    char *error; /* why it did not load; NULL where it did or was not tried */
+#define EB_REPOSITORY_CONFIG_FILE "model.yaml"
+
+/* A file or directory as it was looked at; zeroed: there was none. */
+struct eb_repository_look {
+    dev_t device;
+    ino_t inode;
+    off_t bytes;
+    struct timespec changed;
 };
 
-struct eb_model_version {
-    const char *model; /* name; lives as long as the repository */
-    uint64_t version;
-    struct eb_table_set tables;
-    atomic_uint_fast64_t references;
-};
-
-struct eb_model {
+/* A directory whose name has digits only. */
+struct eb_repository_version {
+    uint64_t number; /* 0: the name is no version's number */
     char *name;
-    struct eb_model_version *served;
-    size_t record_count;
-    struct eb_version_record *records; /* highest version first */
+    char *fault; /* why it cannot be loaded by its number; NULL: it can */
+    struct eb_repository_look look;
+};
+
+struct eb_repository_model {
+    char *name;
+    char *path;
+    char *fault; /* why nothing in it can be loaded; NULL: it can */
+    struct eb_repository_look look;
+    size_t version_count;
+    struct eb_repository_version *versions; /* highest first */
+    struct eb_repository_look config_look;
+    struct eb_model_settings *settings; /* NULL: config_fault says why */
+    char *config_fault;
 };
 
 struct eb_repository {
     size_t count;
-    struct eb_model *models; /* sorted by name */
+    struct eb_repository_model *models; /* sorted by name */
 };
 
-/* What happens while a repository is opened, for the log. Members may be NULL. on_failed is told of
- * every directory that names no version (0) or one that another names too, and of every version
- * that was tried in vain. */
-struct eb_repository_events {
-    void (*on_progress)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    void (*on_loaded)(void *context, const struct eb_model_version *version, uint64_t elapsed_ms);
-    void (*on_failed)(void *context, const char *model, uint64_t version, const char *why);
-    void *context;
-};
+/* Looks at everything. What is the same as in `former`, which may be NULL, is not read again.
+ * false: *fault says why the directory cannot be read; *out is empty. */
+bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
+    const struct eb_repository *former, struct eb_repository *out, struct eb_file_fault *fault);
+/* Accepts a zeroed repository. */
+void eb_repository_deinit(struct eb_repository *repository);
 
-/* Loads everything. false: *fault says which directory cannot be read, that there is no model, or
- * which model has no version that loads (and why its highest does not); *out is empty. */
-bool eb_repository_open(const char *directory, const struct eb_table_options *options,
-    const struct eb_repository_events *events, struct eb_repository *out,
-    struct eb_file_fault *fault);
-/* Drops the repository's own references. Accepts a zeroed repository. */
-void eb_repository_close(struct eb_repository *repository);
-
-/* The model called `name`, or the only one where name is empty. NULL: there is none (or several).
- */
-const struct eb_model *eb_repository_find(const struct eb_repository *repository, const char *name);
-/* A reference to the version (0: the one served); NULL: not resident. */
-struct eb_model_version *eb_model_take_version(const struct eb_model *model, uint64_t version);
-void eb_model_version_give(struct eb_model_version *version);
+bool eb_repository_is_same(const struct eb_repository_look *a, const struct eb_repository_look *b);
+/* NULL: there is none of that name. */
+const struct eb_repository_model *eb_repository_find(
+    const struct eb_repository *repository, const char *name);

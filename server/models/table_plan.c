@@ -1,294 +1,509 @@
 #include "server/models/table_plan.h"
 
-#include "kernels/row_format.h"
-#include "server/models/directory.h"
+#include "kernels/key_build.h"
 #include "server/models/name.h"
-#include "server/models/npy.h"
-#include "server/models/safetensors.h"
+#include "server/models/table_storage.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NPY_SUFFIX ".npy"
-#define SAFETENSORS_SUFFIX ".safetensors"
-#define TABLES_FIRST 16 /* room for tables at first; doubled when full */
-
-/* Forms of the repository's layout that are known but not read yet. Half a version must not be
- * served, so their presence refuses it. */
-static const struct {
-    const char *suffix;
-    const char *what;
-} unsupported[] = {
-    {".keys.npy", "keyed tables"},
-    {".safetensors.index.json", "tables split over several files"},
-    {".embag", "packed tables"},
-};
-#define UNSUPPORTED_COUNT (sizeof unsupported / sizeof unsupported[0])
-
-/* What reading a directory works on. */
+/* What planning works on. */
 struct planning {
     const struct eb_table_options *options;
     struct eb_table_plan *plan;
-    size_t table_room;
+    const struct eb_model_config_table **sources; /* sorted by source; may be empty */
+    size_t source_count;
+    uint64_t key_bytes_max; /* most keys that an index is built of */
     struct eb_file_fault *fault;
 };
 
-static bool ends_with(const char *name, const char *suffix)
+static const char *path_of(const struct eb_table_plan *plan, const struct eb_piece *piece)
 {
-    size_t name_length = strlen(name);
-    size_t suffix_length = strlen(suffix);
-    return name_length >= suffix_length && strcmp(name + name_length - suffix_length, suffix) == 0;
+    return plan->scan.files[piece->file].path;
 }
 
-/* Whether `name` without its suffix ends in the "-00003-of-00016" of a split table. */
-static bool is_split(const char *name, const char *suffix)
+/* ---- what the description calls which table ---- */
+
+static int compare_sources(const void *left, const void *right)
 {
-    static const char pattern[] = "-00000-of-00000";
-    const size_t length = sizeof pattern - 1;
-    size_t behind = strlen(suffix);
-    if (!ends_with(name, suffix) || strlen(name) < length + behind) {
+    const struct eb_model_config_table *const *a = left;
+    const struct eb_model_config_table *const *b = right;
+    return strcmp((*a)->source, (*b)->source);
+}
+
+static int compare_source(const void *name, const void *table)
+{
+    return strcmp(name, (*(const struct eb_model_config_table *const *)table)->source);
+}
+
+static bool sort_sources(struct planning *planning)
+{
+    const struct eb_model_config *config = planning->options->config;
+    size_t count = config ? config->table_count : 0;
+    planning->sources = calloc(count + 1, sizeof *planning->sources);
+    if (!planning->sources) {
+        return eb_file_fault_set(planning->fault, "out of memory");
+    }
+    for (size_t i = 0; i < count; i++) {
+        planning->sources[i] = &config->tables[i];
+    }
+    planning->source_count = count;
+    qsort(planning->sources, count, sizeof *planning->sources, compare_sources);
+    for (size_t i = 1; i < count; i++) {
+        const struct eb_model_config_table *a = planning->sources[i - 1];
+        const struct eb_model_config_table *b = planning->sources[i];
+        if (strcmp(a->source, b->source) == 0) {
+            return eb_file_fault_set(planning->fault,
+                "model.yaml: tables '%.64s' and '%.64s' have one source, '%.64s'; remove one",
+                a->name, b->name, a->source);
+        }
+    }
+    return true;
+}
+
+/* NULL: nothing is said of what the files call so. */
+static const struct eb_model_config_table *find_source(
+    const struct planning *planning, const char *name)
+{
+    const struct eb_model_config_table **found =
+        planning->source_count == 0 ? NULL
+                                    : bsearch(name, planning->sources, planning->source_count,
+                                          sizeof *planning->sources, compare_source);
+    return found ? *found : NULL;
+}
+
+/* ---- from pieces to a table ---- */
+
+/* Whether the pieces are all that there should be, each once. */
+static bool check_parts(const struct planning *planning, const struct eb_piece_range *range)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *pieces = range->pieces;
+    uint32_t parts = pieces->parts;
+    for (size_t i = 0; i < range->count; i++) {
+        const struct eb_piece *piece = &pieces[i];
+        bool is_again = i > 0 && (piece->part == pieces[i - 1].part || piece->parts == 0);
+        if (is_again || piece->parts != parts) {
+            return eb_file_fault_set(planning->fault,
+                "%s: %s '%.64s' is also in %s; remove one of them", path_of(plan, &pieces[i - 1]),
+                piece->is_keys ? "keys of table" : "table", piece->name, path_of(plan, piece));
+        }
+        if (parts > 0 && piece->part != i) {
+            return eb_file_fault_set(planning->fault,
+                "%s: part %zu of the %" PRIu32 " of table '%.64s' is missing; copy all of them",
+                path_of(plan, piece), i, parts, piece->name);
+        }
+    }
+    return parts == 0 || range->count == parts ||
+           eb_file_fault_set(planning->fault,
+               "%s: part %zu of the %" PRIu32 " of table '%.64s' is missing; copy all of them",
+               path_of(plan, &pieces[range->count - 1]), range->count, parts, pieces->name);
+}
+
+/* Of a packed piece. */
+static bool has_keys(const struct eb_piece *piece)
+{
+    return piece->packed->sections[EB_PACKED_KEYS].bytes > 0 ||
+           piece->packed->sections[EB_PACKED_KEY_INDEX].bytes > 0;
+}
+
+static bool is_alike(const struct eb_piece *a, const struct eb_piece *b)
+{
+    const struct eb_tensor *left = &a->tensor;
+    const struct eb_tensor *right = &b->tensor;
+    bool is_packed_alike =
+        !a->packed || !b->packed ||
+        (a->packed->type == b->packed->type && a->packed->unknown_row == b->packed->unknown_row &&
+            a->packed->row_stride_bytes == b->packed->row_stride_bytes &&
+            a->packed->rows_total == b->packed->rows_total && has_keys(a) == has_keys(b));
+    return !a->packed == !b->packed && is_packed_alike && left->storage == right->storage &&
+           left->rank == right->rank &&
+           memcmp(left->dims + 1, right->dims + 1, (left->rank - 1) * sizeof left->dims[0]) == 0;
+}
+
+/* Makes *whole the tensor that the pieces are together, rows behind rows. */
+static bool join_pieces(
+    const struct planning *planning, const struct eb_piece_range *range, struct eb_tensor *whole)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *pieces = range->pieces;
+    *whole = pieces->tensor;
+    for (size_t i = 1; i < range->count; i++) {
+        const struct eb_tensor *part = &pieces[i].tensor;
+        if (!is_alike(pieces, &pieces[i])) {
+            return eb_file_fault_set(planning->fault,
+                "%s: it has another format, type or row shape than %s; write both in one way",
+                path_of(plan, &pieces[i]), path_of(plan, pieces));
+        }
+        if (__builtin_add_overflow(whole->dims[0], part->dims[0], &whole->dims[0]) ||
+            __builtin_add_overflow(whole->data_bytes, part->data_bytes, &whole->data_bytes)) {
+            return eb_file_fault_set(
+                planning->fault, "%s: more rows than can be counted", path_of(plan, pieces));
+        }
+    }
+    return true;
+}
+
+/* Packed files know which rows of which table they hold. */
+static bool check_packed(const struct planning *planning, const struct eb_planned_table *table)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *pieces = table->rows.pieces;
+    uint64_t rows = 0;
+    for (size_t i = 0; i < table->rows.count && pieces[i].packed; i++) {
+        const struct eb_packed_format *packed = pieces[i].packed;
+        if (packed->parts != 1) {
+            return eb_file_fault_set(planning->fault,
+                "%s: it holds part %" PRIu32 " of %" PRIu32
+                " of its table's rows; serving parts is "
+                "not built, pack all rows",
+                path_of(plan, &pieces[i]), packed->part, packed->parts);
+        }
+        if (packed->row_first != rows || packed->rows_total != table->tensor.dims[0]) {
+            return eb_file_fault_set(planning->fault,
+                "%s: it holds rows from %" PRIu64 " of a table of %" PRIu64
+                ", but stands for those "
+                "from %" PRIu64 " of %" PRIu64 "; copy the files of one packing",
+                path_of(plan, &pieces[i]), packed->row_first, packed->rows_total, rows,
+                table->tensor.dims[0]);
+        }
+        rows += pieces[i].tensor.dims[0];
+    }
+    return true;
+}
+
+/* What files of keys must be: int64 or uint64, one for each row. */
+static bool check_keys(const struct planning *planning, const struct eb_planned_table *table)
+{
+    const struct eb_piece *piece = table->keys.pieces;
+    const char *path = path_of(planning->plan, piece);
+    struct eb_tensor keys;
+    if (!check_parts(planning, &table->keys) || !join_pieces(planning, &table->keys, &keys)) {
         return false;
     }
-    const char *at = name + strlen(name) - behind - length;
-    for (size_t i = 0; i < length; i++) {
-        bool is_digit = at[i] >= '0' && at[i] <= '9';
-        if (pattern[i] == '0' ? !is_digit : at[i] != pattern[i]) {
+    if (table->rows.pieces->packed && has_keys(table->rows.pieces)) {
+        return eb_file_fault_set(planning->fault,
+            "%s: the packed table '%.64s' has keys of its own; remove one of them", path,
+            table->name);
+    }
+    if (keys.rank != 1 || (keys.storage != EB_STORAGE_I64 && keys.storage != EB_STORAGE_U64)) {
+        return eb_file_fault_set(planning->fault,
+            "%s: keys are one dimension of int64 or uint64; convert them with astype('i8')", path);
+    }
+    return keys.dims[0] == table->tensor.dims[0] ||
+           eb_file_fault_set(planning->fault,
+               "%s: %" PRIu64 " keys for the %" PRIu64 " rows of table '%.64s'; write one for each",
+               path, keys.dims[0], table->tensor.dims[0], table->name);
+}
+
+/* Sets how a table is keyed, if it is. */
+static bool plan_keys(const struct planning *planning, struct eb_planned_table *table)
+{
+    const struct eb_piece *piece = table->rows.pieces;
+    table->is_keyed = table->keys.count > 0 || (piece->packed && has_keys(piece));
+    if (!table->is_keyed) {
+        return true;
+    }
+    if (table->keys.count > 0 && !check_keys(planning, table)) {
+        return false;
+    }
+    struct eb_key_plan keys;
+    if (!eb_key_build_plan(table->tensor.dims[0], &keys)) {
+        return eb_file_fault_set(planning->fault,
+            "%s: table '%.64s' has %" PRIu64 " rows; a keyed one may have %" PRIu64,
+            path_of(planning->plan, piece), table->name, table->tensor.dims[0],
+            EB_KEY_INDEX_ROWS_MAX);
+    }
+    table->index_bytes = keys.index_bytes;
+    if (table->keys.count == 0) {
+        const struct eb_packed_section *sections = piece->packed->sections;
+        table->has_index = table->rows.count == 1 && sections[EB_PACKED_KEY_INDEX].bytes > 0;
+        table->index_bytes =
+            table->has_index ? sections[EB_PACKED_KEY_INDEX].bytes : keys.index_bytes;
+        return table->has_index || sections[EB_PACKED_KEYS].bytes > 0 ||
+               eb_file_fault_set(planning->fault,
+                   "%s: an index of keys, but no keys, and it is not the whole table; pack it "
+                   "again",
+                   path_of(planning->plan, piece));
+    }
+    return true;
+}
+
+/* Takes unknown_row and default_index from what is said, and looks whether the table has them; the
+ * default of a keyed table is a key, which only its index knows. */
+static bool check_defaults(const struct planning *planning, struct eb_planned_table *table)
+{
+    const struct eb_model_config_table *config = table->config;
+    const struct eb_piece *piece = table->rows.pieces;
+    uint64_t rows = table->tensor.dims[0];
+    table->unknown_row = piece->packed ? piece->packed->unknown_row : -1;
+    if (config && config->unknown_row >= 0) {
+        table->unknown_row = config->unknown_row;
+    }
+    if (table->unknown_row >= 0 && (uint64_t)table->unknown_row >= rows) {
+        return eb_file_fault_set(planning->fault,
+            "model.yaml: table '%.64s': unknown_row %" PRId64 " is none of its %" PRIu64 " rows",
+            table->name, table->unknown_row, rows);
+    }
+    if (config && config->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row < 0) {
+        return eb_file_fault_set(planning->fault,
+            "model.yaml: table '%.64s': missing: unknown_row needs an unknown_row", table->name);
+    }
+    if (config && config->has_default && !table->is_keyed && config->default_index != -1 &&
+        (config->default_index < 0 || (uint64_t)config->default_index >= rows)) {
+        return eb_file_fault_set(planning->fault,
+            "model.yaml: table '%.64s': default_index %" PRId64 " is none of its %" PRIu64
+            " rows, nor -1 for zeros",
+            table->name, config->default_index, rows);
+    }
+    return true;
+}
+
+static bool check_width(const struct planning *planning, const struct eb_planned_table *table)
+{
+    uint64_t elements = eb_tensor_row_elements(&table->tensor);
+    uint64_t bytes = eb_storage_row_bytes(table->storage, elements);
+    return bytes <= planning->options->row_bytes_max ||
+           eb_file_fault_set(planning->fault,
+               "%s: rows of table '%.64s' have %" PRIu64 " bytes; row_bytes_max is %" PRIu64,
+               path_of(planning->plan, table->rows.pieces), table->name, bytes,
+               planning->options->row_bytes_max);
+}
+
+static uint64_t add_saturated(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* Adds what the table takes. */
+static void count_bytes(struct planning *planning, struct eb_planned_table *table)
+{
+    struct eb_table_plan *plan = planning->plan;
+    uint64_t rows = table->tensor.dims[0];
+    if (__builtin_mul_overflow(rows, table->row_stride_bytes, &table->rows_bytes)) {
+        table->rows_bytes = UINT64_MAX;
+    }
+    uint64_t key_bytes = table->is_keyed && !table->has_index ? rows * sizeof(int64_t) : 0;
+    planning->key_bytes_max =
+        key_bytes > planning->key_bytes_max ? key_bytes : planning->key_bytes_max;
+    plan->work_bytes += table->tensor.data_bytes + key_bytes + table->index_bytes;
+    plan->memory_bytes =
+        add_saturated(plan->memory_bytes, eb_table_memory_footprint(table->rows_bytes));
+    plan->memory_bytes =
+        add_saturated(plan->memory_bytes, eb_table_memory_footprint(table->index_bytes));
+}
+
+static bool check_name(const struct planning *planning, const struct eb_piece *piece)
+{
+    const char *why = eb_name_fault(piece->name, planning->options->name_bytes_max);
+    return !why ||
+           eb_file_fault_set(planning->fault, "%s: the table name '%.64s' %s; rename the table",
+               path_of(planning->plan, piece), piece->name, why);
+}
+
+/* Fills in a table whose pieces are known. */
+static bool describe_table(struct planning *planning, struct eb_planned_table *table)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *piece = table->rows.pieces;
+    table->config = find_source(planning, piece->name);
+    if (!check_name(planning, piece) || !check_parts(planning, &table->rows) ||
+        !join_pieces(planning, &table->rows, &table->tensor) || !check_packed(planning, table)) {
+        return false;
+    }
+    table->name = strdup(table->config ? table->config->name : piece->name);
+    if (!table->name) {
+        return eb_file_fault_set(planning->fault, "out of memory");
+    }
+    if (eb_tensor_row_elements(&table->tensor) > UINT32_MAX) {
+        return eb_file_fault_set(planning->fault,
+            "%s: rows of table '%.64s' have more elements than can be counted",
+            path_of(plan, piece), table->name);
+    }
+    if (!eb_table_storage_choose(table, piece, planning->fault)) {
+        return eb_file_fault_locate(planning->fault, path_of(plan, piece));
+    }
+    if (!check_width(planning, table) || !plan_keys(planning, table)) {
+        return false;
+    }
+    if (!check_defaults(planning, table)) {
+        return eb_file_fault_locate(planning->fault, path_of(plan, piece));
+    }
+    count_bytes(planning, table);
+    return true;
+}
+
+/* The pieces from `first` on that have its name and are keys or not, as it is. */
+static struct eb_piece_range find_range(const struct eb_version_scan *scan, size_t first)
+{
+    const struct eb_piece *pieces = scan->pieces;
+    size_t end = first + 1;
+    while (end < scan->piece_count && pieces[end].is_keys == pieces[first].is_keys &&
+           strcmp(pieces[end].name, pieces[first].name) == 0) {
+        end++;
+    }
+    return (struct eb_piece_range){&pieces[first], end - first};
+}
+
+static bool plan_tables(struct planning *planning)
+{
+    struct eb_table_plan *plan = planning->plan;
+    const struct eb_version_scan *scan = &plan->scan;
+    plan->tables = calloc(scan->piece_count + 1, sizeof *plan->tables);
+    if (!plan->tables) {
+        return eb_file_fault_set(planning->fault, "out of memory");
+    }
+    for (size_t at = 0; at < scan->piece_count;) {
+        struct eb_planned_table *table = &plan->tables[plan->table_count++];
+        table->rows = find_range(scan, at);
+        at += table->rows.count;
+        if (table->rows.pieces->is_keys) {
+            return eb_file_fault_set(planning->fault,
+                "%s: keys without rows; put table '%.64s' beside them or remove the file",
+                path_of(plan, table->rows.pieces), table->rows.pieces->name);
+        }
+        if (at < scan->piece_count && scan->pieces[at].is_keys &&
+            strcmp(scan->pieces[at].name, table->rows.pieces->name) == 0) {
+            table->keys = find_range(scan, at);
+            at += table->keys.count;
+        }
+        if (!describe_table(planning, table)) {
             return false;
         }
     }
     return true;
 }
 
-/* What a file of this name would need, in the plural; NULL: nothing that is not there. */
-static const char *find_unsupported(const char *name)
+/* ---- the whole ---- */
+
+static int compare_names(const void *left, const void *right)
 {
-    for (size_t i = 0; i < UNSUPPORTED_COUNT; i++) {
-        if (ends_with(name, unsupported[i].suffix)) {
-            return unsupported[i].what;
-        }
-    }
-    if (is_split(name, NPY_SUFFIX) || is_split(name, SAFETENSORS_SUFFIX)) {
-        return "tables split over several files";
-    }
-    return strcmp(name, "model.yaml") == 0 ? "descriptions of models" : NULL;
+    const struct eb_planned_table *a = left;
+    const struct eb_planned_table *b = right;
+    return strcmp(a->name, b->name);
 }
 
-static bool check_table(
-    const struct planning *planning, const char *name, const struct eb_tensor *tensor)
+static int compare_name(const void *name, const void *table)
 {
-    const char *name_fault = eb_name_fault(name, planning->options->name_bytes_max);
-    if (name_fault) {
-        return eb_file_fault_set(
-            planning->fault, "the table name '%.64s' %s; rename the table", name, name_fault);
-    }
-    uint64_t elements = eb_tensor_row_elements(tensor);
-    uint64_t row_bytes = elements * eb_storage_bytes(tensor->storage);
-    if (row_bytes > planning->options->row_bytes_max || elements > UINT32_MAX) {
-        return eb_file_fault_set(planning->fault,
-            "rows of table '%.64s' have %" PRIu64 " bytes; row_bytes_max is %" PRIu64, name,
-            row_bytes, planning->options->row_bytes_max);
-    }
-    return true;
+    return strcmp(name, ((const struct eb_planned_table *)table)->name);
 }
 
-static bool reserve_table(struct planning *planning)
+/* Only while tables are sorted by name. */
+static const struct eb_planned_table *find_table(const struct eb_table_plan *plan, const char *name)
 {
-    struct eb_table_plan *plan = planning->plan;
-    if (plan->table_count < planning->table_room) {
-        return true;
-    }
-    size_t room = planning->table_room ? planning->table_room * 2 : TABLES_FIRST;
-    struct eb_planned_table *tables = realloc(plan->tables, room * sizeof *tables);
-    if (!tables) {
-        return eb_file_fault_set(planning->fault, "out of memory");
-    }
-    plan->tables = tables;
-    planning->table_room = room;
-    return true;
-}
-
-/* Adds a table of the last file to the plan, which has room for it and takes the name. */
-static void append_table(struct eb_table_plan *plan, char *name, const struct eb_tensor *tensor)
-{
-    uint64_t row_bytes = eb_tensor_row_elements(tensor) * eb_storage_bytes(tensor->storage);
-    uint64_t stride = eb_row_stride(row_bytes);
-    plan->tables[plan->table_count++] = (struct eb_planned_table){
-        .name = name,
-        .tensor = *tensor,
-        .row_bytes = row_bytes,
-        .row_stride_bytes = stride,
-        .file = plan->file_count - 1,
-    };
-    plan->data_bytes += tensor->data_bytes;
-    /* No overflow: a file has at most 2^63 bytes, and a stride is at most a quarter more. */
-    uint64_t footprint = eb_table_memory_footprint(tensor->dims[0] * stride);
-    if (__builtin_add_overflow(plan->memory_bytes, footprint, &plan->memory_bytes)) {
-        plan->memory_bytes = UINT64_MAX;
-    }
-}
-
-/* Adds a table of the last file; copies the `name_bytes` bytes of its name. */
-static bool add_table(
-    struct planning *planning, const char *name, size_t name_bytes, const struct eb_tensor *tensor)
-{
-    char *copy = strndup(name, name_bytes);
-    if (!copy) {
-        return eb_file_fault_set(planning->fault, "out of memory");
-    }
-    if (!check_table(planning, copy, tensor) || !reserve_table(planning)) {
-        free(copy);
-        return false;
-    }
-    append_table(planning->plan, copy, tensor);
-    return true;
-}
-
-/* The first `bytes` bytes of a file, to be freed. */
-static uint8_t *read_head(
-    const struct eb_table_file *file, uint64_t bytes, struct eb_file_fault *fault)
-{
-    uint8_t *head = malloc(bytes > 0 ? bytes : 1);
-    if (!head) {
-        eb_file_fault_set(fault, "out of memory");
-        return NULL;
-    }
-    if (!eb_table_file_read(file, 0, head, bytes, fault)) {
-        free(head);
-        return NULL;
-    }
-    return head;
-}
-
-static bool plan_npy(struct planning *planning, const struct eb_table_file *file, const char *name)
-{
-    uint64_t head_bytes =
-        file->bytes < EB_NPY_HEADER_BYTES_MAX ? file->bytes : EB_NPY_HEADER_BYTES_MAX;
-    uint8_t *head = read_head(file, head_bytes, planning->fault);
-    if (!head) {
-        return false;
-    }
-    struct eb_tensor tensor;
-    bool is_good = eb_npy_parse(head, head_bytes, file->bytes, &tensor, planning->fault);
-    free(head);
-    return is_good && add_table(planning, name, strlen(name) - strlen(NPY_SUFFIX), &tensor);
-}
-
-static bool plan_safetensors(struct planning *planning, const struct eb_table_file *file)
-{
-    uint8_t first[8] = {0};
-    uint64_t head_bytes = file->bytes < sizeof first ? file->bytes : sizeof first;
-    if (!eb_table_file_read(file, 0, first, head_bytes, planning->fault) ||
-        !eb_safetensors_head_bytes(first, file->bytes, &head_bytes, planning->fault)) {
-        return false;
-    }
-    uint8_t *head = read_head(file, head_bytes, planning->fault);
-    if (!head) {
-        return false;
-    }
-    struct eb_safetensors list;
-    bool is_good = eb_safetensors_parse(head, head_bytes, file->bytes, &list, planning->fault);
-    free(head);
-    for (size_t i = 0; is_good && i < list.count; i++) {
-        const struct eb_safetensors_entry *entry = &list.entries[i];
-        is_good = add_table(planning, entry->name, strlen(entry->name), &entry->tensor);
-    }
-    eb_safetensors_deinit(&list);
-    return is_good;
-}
-
-/* Reads the headers of the last file, which is called `name`. */
-static bool plan_tables(struct planning *planning, const char *name)
-{
-    struct eb_planned_file *planned = &planning->plan->files[planning->plan->file_count - 1];
-    if (!eb_table_file_open(planned->path, &planned->look, planning->fault)) {
-        return false;
-    }
-    bool is_good = ends_with(name, NPY_SUFFIX) ? plan_npy(planning, &planned->look, name)
-                                               : plan_safetensors(planning, &planned->look);
-    eb_table_file_close(&planned->look);
-    return is_good;
-}
-
-static bool plan_file(struct planning *planning, const char *directory, const char *name)
-{
-    const char *missing = find_unsupported(name);
-    if (!missing && !ends_with(name, NPY_SUFFIX) && !ends_with(name, SAFETENSORS_SUFFIX)) {
-        return true;
-    }
-    struct eb_table_plan *plan = planning->plan;
-    char *path = eb_directory_join(directory, name, planning->fault);
-    if (!path) {
-        return false;
-    }
-    plan->files[plan->file_count++] = (struct eb_planned_file){.path = path};
-    bool is_good = missing ? eb_file_fault_set(planning->fault,
-                                 "%s are not supported yet; remove the file", missing)
-                           : plan_tables(planning, name);
-    return is_good || eb_file_fault_locate(planning->fault, path);
-}
-
-static int compare_tables(const void *left, const void *right)
-{
-    const struct eb_planned_table *const *a = left;
-    const struct eb_planned_table *const *b = right;
-    return strcmp((*a)->name, (*b)->name);
+    return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_name);
 }
 
 static bool check_unique(const struct eb_table_plan *plan, struct eb_file_fault *fault)
 {
-    const struct eb_planned_table **sorted = malloc(plan->table_count * sizeof *sorted);
-    if (!sorted) {
-        return eb_file_fault_set(fault, "out of memory");
+    for (size_t i = 1; i < plan->table_count; i++) {
+        const struct eb_planned_table *a = &plan->tables[i - 1];
+        const struct eb_planned_table *b = &plan->tables[i];
+        if (strcmp(a->name, b->name) == 0) {
+            return eb_file_fault_set(fault, "%s: table '%.64s' is also in %s; remove one of them",
+                path_of(plan, a->rows.pieces), a->name, path_of(plan, b->rows.pieces));
+        }
     }
-    for (size_t i = 0; i < plan->table_count; i++) {
-        sorted[i] = &plan->tables[i];
-    }
-    qsort(sorted, plan->table_count, sizeof *sorted, compare_tables);
-    bool is_unique = true;
-    for (size_t i = 1; is_unique && i < plan->table_count; i++) {
-        const struct eb_planned_table *a = sorted[i - 1];
-        const struct eb_planned_table *b = sorted[i];
-        is_unique = strcmp(a->name, b->name) != 0 ||
-                    eb_file_fault_set(fault, "%s: table '%.64s' is also in %s; remove one of them",
-                        plan->files[a->file].path, a->name, plan->files[b->file].path);
-    }
-    free(sorted);
-    return is_unique;
+    return true;
 }
 
-static bool plan_files(
-    struct planning *planning, const char *directory, const struct eb_directory *listing)
+/* A dense table's default of a feature; a keyed one's are looked up once it is loaded. */
+static bool check_feature(const struct eb_table_plan *plan,
+    const struct eb_model_config_feature *feature, struct eb_file_fault *fault)
 {
-    struct eb_table_plan *plan = planning->plan;
-    plan->files = calloc(listing->count + 1, sizeof *plan->files);
-    if (!plan->files) {
-        return eb_file_fault_set(planning->fault, "%s: out of memory", directory);
+    const struct eb_planned_table *table = find_table(plan, feature->table);
+    if (find_table(plan, feature->name)) {
+        return eb_file_fault_set(
+            fault, "model.yaml: feature '%.64s' has a table's name; rename it", feature->name);
     }
-    for (size_t i = 0; i < listing->count; i++) {
-        if (!plan_file(planning, directory, listing->entries[i]->d_name)) {
+    if (!table) {
+        return eb_file_fault_set(fault,
+            "model.yaml: feature '%.64s': table '%.64s' is not in this version", feature->name,
+            feature->table);
+    }
+    if (feature->id_map.kind != EB_ID_MAP_NONE && (table->is_keyed || table->tensor.dims[0] == 0)) {
+        return eb_file_fault_set(fault,
+            "model.yaml: feature '%.64s': id_map has no meaning for table '%.64s', which %s; leave "
+            "it out",
+            feature->name, table->name, table->is_keyed ? "is keyed" : "has no rows");
+    }
+    uint64_t rows = table->tensor.dims[0];
+    bool is_row = feature->default_index >= 0 && (uint64_t)feature->default_index < rows;
+    return table->is_keyed || !feature->has_default || feature->default_index == -1 || is_row ||
+           eb_file_fault_set(fault,
+               "model.yaml: feature '%.64s': default_index %" PRId64 " is none of the %" PRIu64
+               " rows of table '%.64s', nor -1 for zeros",
+               feature->name, feature->default_index, rows, table->name);
+}
+
+/* Whether all that is described is there. */
+static bool check_config(const struct planning *planning)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_model_config *config = planning->options->config;
+    for (size_t i = 0; config && i < config->table_count; i++) {
+        const struct eb_model_config_table *table = &config->tables[i];
+        const struct eb_planned_table *found = find_table(plan, table->name);
+        if (!found || found->config != table) {
+            return eb_file_fault_set(planning->fault,
+                "model.yaml: table '%.64s': its source '%.64s' is not in this version", table->name,
+                table->source);
+        }
+    }
+    for (size_t i = 0; config && i < config->feature_count; i++) {
+        if (!check_feature(plan, &config->features[i], planning->fault)) {
             return false;
         }
     }
+    return true;
+}
+
+static int compare_places(const void *left, const void *right)
+{
+    const struct eb_piece *a = ((const struct eb_planned_table *)left)->rows.pieces;
+    const struct eb_piece *b = ((const struct eb_planned_table *)right)->rows.pieces;
+    if (a->file != b->file) {
+        return a->file < b->file ? -1 : 1;
+    }
+    return a->tensor.data_offset < b->tensor.data_offset ? -1 : a > b;
+}
+
+static bool plan_version(struct planning *planning, const char *directory)
+{
+    struct eb_table_plan *plan = planning->plan;
+    if (!sort_sources(planning)) {
+        return eb_file_fault_locate(planning->fault, directory);
+    }
+    if (!plan_tables(planning)) {
+        return false;
+    }
+    plan->memory_bytes = add_saturated(plan->memory_bytes, planning->key_bytes_max);
     if (plan->table_count == 0) {
         return eb_file_fault_set(planning->fault,
             "%s: there is no table in it; put NAME.npy or NAME.safetensors there", directory);
     }
-    return check_unique(plan, planning->fault);
+    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_names);
+    if (!check_unique(plan, planning->fault)) {
+        return false;
+    }
+    if (!check_config(planning)) {
+        return eb_file_fault_locate(planning->fault, directory);
+    }
+    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_places);
+    return true;
 }
 
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_file_fault *fault)
 {
     *plan = (struct eb_table_plan){0};
-    struct eb_directory listing;
-    if (!eb_directory_read(directory, &listing, fault)) {
+    if (!eb_version_scan_read(directory, &plan->scan, fault)) {
         return false;
     }
     struct planning planning = {.options = options, .plan = plan, .fault = fault};
-    bool is_good = plan_files(&planning, directory, &listing);
-    eb_directory_deinit(&listing);
+    bool is_good = plan_version(&planning, directory);
+    free(planning.sources);
     if (!is_good) {
         eb_table_plan_deinit(plan);
     }
@@ -300,10 +515,7 @@ void eb_table_plan_deinit(struct eb_table_plan *plan)
     for (size_t i = 0; i < plan->table_count; i++) {
         free(plan->tables[i].name);
     }
-    for (size_t i = 0; i < plan->file_count; i++) {
-        free(plan->files[i].path);
-    }
     free(plan->tables);
-    free(plan->files);
+    eb_version_scan_deinit(&plan->scan);
     *plan = (struct eb_table_plan){0};
 }

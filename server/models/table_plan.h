@@ -1,35 +1,57 @@
-/* What a version directory will load: its files' headers read and checked, no data yet.
- * Thread: one at a time. Memory: the lists are on the heap. */
+/* What a version directory will load: the tables that its files make, checked, as the model's
+ * description wants them, and what memory they take. No data is read yet.
+ * Thread: one at a time. Memory: the lists are on the heap; of a description that the options
+ * name, entries are borrowed. */
 #pragma once
 
-#include "server/models/table_file.h"
+#include "kernels/fused_row.h"
+#include "kernels/row_format.h"
+#include "server/models/model_config.h"
 #include "server/models/table_set.h"
+#include "server/models/version_scan.h"
+
+/* Pieces of the scan that follow one another: a table's rows, or its keys. */
+struct eb_piece_range {
+    const struct eb_piece *pieces;
+    size_t count;
+};
 
 struct eb_planned_table {
     char *name;
+    const struct eb_model_config_table *config; /* NULL: nothing is said of it */
+    /* The whole table: its shape, and how its files store it. data_bytes is that of all pieces. */
     struct eb_tensor tensor;
-    uint64_t row_bytes;
-    uint64_t row_stride_bytes; /* in memory; in the file rows have no gaps */
-    size_t file;               /* in eb_table_plan.files */
-};
-
-struct eb_planned_file {
-    char *path;
-    struct eb_table_file look; /* closed again; what it was when its header was read */
+    bool is_fused; /* rows in the files are FBGEMM's, of this format */
+    struct eb_fused_format fused;
+    uint64_t file_row_bytes; /* packed: in memory's format already */
+    /* In memory. */
+    enum eb_type type;
+    enum eb_storage storage;
+    uint64_t row_bytes; /* of a row, with its scale and bias */
+    uint64_t row_offset_bytes;
+    uint64_t row_stride_bytes;
+    uint64_t rows_bytes; /* of all rows; UINT64_MAX: more than can be counted */
+    int64_t unknown_row; /* -1: none */
+    struct eb_piece_range rows;
+    struct eb_piece_range keys; /* count 0: no files of keys */
+    bool is_keyed;              /* by files of keys, or by packed ones */
+    bool has_index;             /* a packed file has it ready; otherwise it is to be built */
+    uint64_t index_bytes;       /* of keys and index together; 0: not keyed */
 };
 
 struct eb_table_plan {
-    size_t file_count;
-    struct eb_planned_file *files;
+    struct eb_version_scan scan;
     size_t table_count;
-    struct eb_planned_table *tables; /* file by file, in the order of their data */
-    uint64_t data_bytes;             /* of all tables together, in their files */
-    uint64_t memory_bytes;           /* their footprints together; at most UINT64_MAX */
+    struct eb_planned_table *tables; /* in the order of files, and of data in each */
+    uint64_t work_bytes;             /* to be read, and of indexes to be built */
+    uint64_t memory_bytes;           /* footprints of rows and indexes, and what building the
+                                      * largest index takes; at most UINT64_MAX */
 };
 
-/* false: *fault names the file and what is wrong: anything that is not read yet (keys, split and
- * packed files, model.yaml), a broken header, a name that is not allowed or given twice, a row too
- * wide, no table at all. *plan is empty then. */
+/* false: *fault names the file, or the place in model.yaml, and what is wrong: what the scan finds
+ * wrong, parts that are missing or do not fit together, keys without a table or too few, a name
+ * that is not allowed or given twice, a row too wide, a storage that the table cannot have, a
+ * description of a table that is not there, no table at all. *plan is empty then. */
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_file_fault *fault);
 /* Accepts a zeroed plan. */

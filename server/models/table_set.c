@@ -1,156 +1,124 @@
 #include "server/models/table_set.h"
 
+#include "server/models/key_load.h"
 #include "server/models/memory_available.h"
-#include "server/models/table_plan.h"
+#include "server/models/row_load.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-/* Bytes read at a time, or one row: large enough to cost nothing, small enough to report progress
- * from. */
-#define CHUNK_BYTES (UINT64_C(8) << 20)
-#define REPORT_INTERVAL_S 1
 
 /* A load in progress. */
 struct loading {
     struct eb_table_plan *plan;
     struct eb_table_set *set;
-    const struct eb_load_progress *progress; /* may be NULL */
-    time_t reported_s;
-    uint64_t done_bytes;
+    struct eb_load_meter meter;
     struct eb_file_fault *fault;
 };
 
-static time_t read_clock_s(void)
+/* What a planned table becomes, but for its content. */
+static struct eb_named_table describe(const struct eb_planned_table *planned, const uint8_t *rows)
 {
-    struct timespec now;
-    int result = clock_gettime(CLOCK_MONOTONIC, &now);
-    assert(result == 0);
-    (void)result;
-    return now.tv_sec;
+    const struct eb_tensor *tensor = &planned->tensor;
+    bool is_code = eb_storage_is_code(planned->storage);
+    struct eb_named_table table = {
+        .name = planned->name,
+        .rank = tensor->rank,
+        .resident_bytes = planned->rows_bytes + planned->index_bytes,
+        .table =
+            {
+                .rows = rows + planned->row_offset_bytes,
+                .row_count = tensor->dims[0],
+                .row_stride_bytes = planned->row_stride_bytes,
+                .scales = is_code ? rows : NULL,
+                .scale_stride_bytes = is_code ? planned->row_stride_bytes : 0,
+                .row_elements = (uint32_t)eb_tensor_row_elements(tensor),
+                .storage = planned->storage,
+                .type = planned->type,
+                .unknown_row = planned->unknown_row,
+            },
+    };
+    memcpy(table.dims, tensor->dims, sizeof table.dims);
+    if (planned->config) {
+        table.missing = planned->config->missing;
+        table.has_default = planned->config->has_default;
+        table.default_index = planned->config->default_index;
+    }
+    return table;
 }
 
-static void report(struct loading *loading, const char *path)
+/* Loads rows and keys. */
+static bool load_content(struct loading *loading, const struct eb_planned_table *planned,
+    struct eb_table_digest *digest, struct eb_named_table *table)
 {
-    time_t now_s = read_clock_s();
-    if (!loading->progress || now_s - loading->reported_s < REPORT_INTERVAL_S) {
-        return;
+    struct eb_table_memory *memory = &loading->set->memory;
+    uint8_t *rows = eb_table_memory_take(memory, planned->rows_bytes, loading->fault);
+    void *index = planned->is_keyed && rows
+                      ? eb_table_memory_take(memory, planned->index_bytes, loading->fault)
+                      : NULL;
+    if (!rows || (planned->is_keyed && !index)) {
+        return eb_file_fault_locate(loading->fault, planned->name);
     }
-    loading->reported_s = now_s;
-    loading->progress->report(
-        loading->progress->context, path, loading->done_bytes, loading->plan->data_bytes);
-}
-
-/* Moves `row_count` rows, which end the space that rows with gaps between them will take, to their
- * places. No row is overwritten before it is moved: its place never lies behind it. */
-static void spread_rows(uint8_t *space, uint64_t row_count, const struct eb_planned_table *planned)
-{
-    uint64_t gap = planned->row_stride_bytes - planned->row_bytes;
-    if (gap == 0) {
-        return;
-    }
-    uint8_t *from = space + row_count * gap;
-    for (uint64_t i = 0; i < row_count; i++) {
-        memmove(space, from, planned->row_bytes);
-        memset(space + planned->row_bytes, 0, gap);
-        from += planned->row_bytes;
-        space += planned->row_stride_bytes;
-    }
-}
-
-static bool load_rows(struct loading *loading, const struct eb_table_file *file,
-    const struct eb_planned_table *planned, uint8_t *rows)
-{
-    uint64_t gap = planned->row_stride_bytes - planned->row_bytes;
-    uint64_t at_once = CHUNK_BYTES / planned->row_bytes + (planned->row_bytes > CHUNK_BYTES);
-    uint64_t offset = planned->tensor.data_offset;
-    for (uint64_t left = planned->tensor.dims[0]; left > 0;) {
-        uint64_t count = left < at_once ? left : at_once;
-        uint64_t bytes = count * planned->row_bytes;
-        if (!eb_table_file_read(file, offset, rows + count * gap, bytes, loading->fault)) {
-            return false;
-        }
-        spread_rows(rows, count, planned);
-        rows += count * planned->row_stride_bytes;
-        offset += bytes;
-        left -= count;
-        loading->done_bytes += bytes;
-        report(loading, loading->plan->files[planned->file].path);
-    }
-    return true;
+    *table = describe(planned, rows);
+    table->index = index;
+    table->index_bytes = planned->index_bytes;
+    const struct eb_row_load row_load = {loading->plan, planned, rows, &loading->meter, digest};
+    const struct eb_key_load key_load = {loading->plan, planned, index, &loading->meter, digest};
+    return eb_row_load(&row_load, loading->fault) &&
+           (!index || eb_key_load(&key_load, &table->keys, loading->fault));
 }
 
 /* Loads a table behind those the set has, which takes over the planned name. */
-static bool load_table(
-    struct loading *loading, const struct eb_table_file *file, struct eb_planned_table *planned)
+static bool load_table(struct loading *loading, struct eb_planned_table *planned)
 {
-    struct eb_table_set *set = loading->set;
-    const struct eb_tensor *tensor = &planned->tensor;
-    uint64_t bytes = tensor->dims[0] * planned->row_stride_bytes;
-    uint8_t *rows = eb_table_memory_take(&set->memory, bytes, loading->fault);
-    if (!rows || !load_rows(loading, file, planned, rows)) {
+    struct eb_table_digest digest;
+    struct eb_named_table table;
+    if (!eb_table_digest_init(&digest, planned, loading->fault)) {
         return false;
     }
-    struct eb_named_table *table = &set->tables[set->count++];
-    *table = (struct eb_named_table){
-        .name = planned->name,
-        .rank = tensor->rank,
-        .resident_bytes = bytes,
-        .table =
-            {
-                .rows = rows,
-                .row_count = tensor->dims[0],
-                .row_stride_bytes = planned->row_stride_bytes,
-                .row_elements = (uint32_t)eb_tensor_row_elements(tensor),
-                .storage = tensor->storage,
-                .type = eb_storage_type(tensor->storage),
-                .unknown_row = -1,
-            },
-    };
-    memcpy(table->dims, tensor->dims, sizeof table->dims);
-    planned->name = NULL;
-    return true;
-}
-
-/* Loads the tables of one file, which are the next in the plan. */
-static bool load_file(struct loading *loading, size_t index)
-{
-    struct eb_table_plan *plan = loading->plan;
-    const struct eb_planned_file *planned = &plan->files[index];
-    struct eb_table_file file;
-    if (!eb_table_file_open(planned->path, &file, loading->fault)) {
-        return false;
+    bool is_good = load_content(loading, planned, &digest, &table);
+    if (is_good) {
+        table.digest = eb_table_digest_read(&digest, planned);
+        loading->set->tables[loading->set->count++] = table;
+        planned->name = NULL;
     }
-    bool is_good =
-        eb_table_file_is_same(&file, &planned->look) ||
-        eb_file_fault_set(loading->fault,
-            "the file has changed since the load began; write versions elsewhere and rename them "
-            "into place");
-    for (size_t i = loading->set->count;
-         is_good && i < plan->table_count && plan->tables[i].file == index; i++) {
-        is_good = load_table(loading, &file, &plan->tables[i]);
-    }
-    eb_table_file_close(&file);
+    eb_table_digest_deinit(&digest);
     return is_good;
 }
 
-static bool load_files(struct loading *loading)
+/* Whether all that has been read is still what its headers were read of. */
+static bool check_unchanged(const struct eb_version_scan *scan, struct eb_file_fault *fault)
+{
+    for (size_t i = 0; i < scan->file_count; i++) {
+        struct eb_table_file file;
+        if (!eb_table_file_open(scan->files[i].path, &file, fault)) {
+            return eb_file_fault_locate(fault, scan->files[i].path);
+        }
+        bool is_same = eb_table_file_is_same(&file, &scan->files[i].look);
+        eb_table_file_close(&file);
+        if (!is_same) {
+            return eb_file_fault_set(fault,
+                "%s: the file has changed while it was read; write versions elsewhere and rename "
+                "them into place",
+                scan->files[i].path);
+        }
+    }
+    return true;
+}
+
+static bool load_tables(struct loading *loading)
 {
     struct eb_table_plan *plan = loading->plan;
     loading->set->tables = calloc(plan->table_count, sizeof *loading->set->tables);
     if (!loading->set->tables) {
         return eb_file_fault_set(loading->fault, "out of memory");
     }
-    for (size_t i = 0; i < plan->file_count; i++) {
-        if (!load_file(loading, i)) {
-            return eb_file_fault_locate(loading->fault, plan->files[i].path);
+    for (size_t i = 0; i < plan->table_count; i++) {
+        if (!load_table(loading, &plan->tables[i])) {
+            return false;
         }
     }
-    assert(loading->set->count == plan->table_count);
-    return true;
+    return check_unchanged(&plan->scan, loading->fault);
 }
 
 /* Compares what is needed with what is there; pages of a pool are reserved at once. */
@@ -219,6 +187,13 @@ static bool index_names(struct eb_table_set *set, struct eb_file_fault *fault)
     return true;
 }
 
+static void add_pages(struct eb_page_count *sum, struct eb_page_count more)
+{
+    sum->bytes += more.bytes;
+    sum->bytes_2m += more.bytes_2m;
+    sum->bytes_1g += more.bytes_1g;
+}
+
 /* Counts the pages that the tables have come to lie in. */
 static void count_pages(struct eb_table_set *set)
 {
@@ -226,25 +201,58 @@ static void count_pages(struct eb_table_set *set)
     set->pages_error = eb_page_report_open(&report, "");
     for (size_t i = 0; i < set->count; i++) {
         struct eb_named_table *table = &set->tables[i];
-        table->pages = eb_page_report_count(&report, table->table.rows, table->resident_bytes);
-        set->pages.bytes += table->pages.bytes;
-        set->pages.bytes_2m += table->pages.bytes_2m;
-        set->pages.bytes_1g += table->pages.bytes_1g;
+        const void *rows = table->table.scales ? table->table.scales : table->table.rows;
+        table->pages =
+            eb_page_report_count(&report, rows, table->resident_bytes - table->index_bytes);
+        if (table->index) {
+            add_pages(
+                &table->pages, eb_page_report_count(&report, table->index, table->index_bytes));
+        }
+        add_pages(&set->pages, table->pages);
     }
     eb_page_report_close(&report);
 }
 
-static bool load_plan(const char *directory, struct loading *loading)
+/* Whether keys that stand for empty bags are keys of their tables. */
+static bool check_default_keys(const struct eb_table_set *set, const struct eb_model_config *config,
+    struct eb_file_fault *fault)
 {
-    struct eb_table_set *set = loading->set;
-    if (!check_memory(directory, loading->plan, &set->memory, loading->fault) ||
-        !load_files(loading)) {
-        return false;
+    for (size_t i = 0; i < set->count; i++) {
+        const struct eb_named_table *table = &set->tables[i];
+        if (table->table.keys && table->has_default &&
+            eb_key_index_find(&table->keys, table->default_index) < 0) {
+            return eb_file_fault_set(fault,
+                "model.yaml: table '%.64s': default_index %" PRId64 " is none of its keys",
+                table->name, table->default_index);
+        }
     }
+    for (size_t i = 0; config && i < config->feature_count; i++) {
+        const struct eb_model_config_feature *feature = &config->features[i];
+        const struct eb_named_table *table = eb_table_set_find(set, feature->table);
+        if (table->table.keys && feature->has_default &&
+            eb_key_index_find(&table->keys, feature->default_index) < 0) {
+            return eb_file_fault_set(fault,
+                "model.yaml: feature '%.64s': default_index %" PRId64 " is no key of table '%.64s'",
+                feature->name, feature->default_index, table->name);
+        }
+    }
+    return true;
+}
+
+/* What is done once all tables are there. */
+static bool finish(
+    struct eb_table_set *set, const struct eb_model_config *config, struct eb_file_fault *fault)
+{
     set->bytes = set->memory.mapped_bytes;
     qsort(set->tables, set->count, sizeof *set->tables, compare_tables);
-    if (!index_names(set, loading->fault) || !eb_table_memory_seal(&set->memory, loading->fault)) {
-        return eb_file_fault_locate(loading->fault, directory);
+    for (size_t i = 0; i < set->count; i++) {
+        struct eb_named_table *table = &set->tables[i];
+        table->table.keys = table->index ? &table->keys : NULL;
+    }
+    set->digest = eb_table_digest_of_set(set);
+    if (!index_names(set, fault) || !check_default_keys(set, config, fault) ||
+        !eb_table_memory_seal(&set->memory, fault)) {
+        return false;
     }
     count_pages(set);
     return true;
@@ -258,15 +266,13 @@ bool eb_table_set_load(const char *directory, const struct eb_table_options *opt
     if (!eb_table_plan_read(directory, options, &plan, fault)) {
         return false;
     }
-    struct loading loading = {
-        .plan = &plan,
-        .set = set,
-        .progress = progress,
-        .reported_s = read_clock_s(),
-        .fault = fault,
-    };
-    bool is_good = load_plan(directory, &loading);
+    struct loading loading = {.plan = &plan, .set = set, .fault = fault};
+    eb_load_meter_init(&loading.meter, progress, plan.work_bytes);
+    bool is_good = check_memory(directory, &plan, &set->memory, fault) && load_tables(&loading);
     eb_table_plan_deinit(&plan);
+    if (is_good && !finish(set, options->config, fault)) {
+        is_good = eb_file_fault_locate(fault, directory);
+    }
     if (!is_good) {
         eb_table_set_deinit(set);
     }

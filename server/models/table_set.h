@@ -1,43 +1,52 @@
-/* The tables of one version directory, loaded: TABLE.npy and *.safetensors (every tensor a table).
+/* The tables of one version directory, loaded: from npy, safetensors and packed files, whole or in
+ * parts, with keys, stored as the model's description says.
  * Thread: loading on any one thread; afterwards immutable. Memory: owns its tables. */
 #pragma once
 
 #include "kernels/bag.h"
+#include "kernels/key_index.h"
+#include "server/models/load_meter.h"
 #include "server/models/page_report.h"
 #include "server/models/table_memory.h"
 #include "server/models/tensor.h"
 
-/* How tables are loaded: what is refused, and where the others are kept. */
+struct eb_model_config;
+
+/* How tables are loaded: what is refused, and where and how the others are kept. */
 struct eb_table_options {
     uint64_t row_bytes_max;
     uint32_t name_bytes_max;
     struct eb_table_memory_options memory;
+    const struct eb_model_config *config; /* of the model; NULL: nothing is said */
 };
 
 struct eb_named_table {
     char *name;
     uint32_t rank; /* of the whole table, at least 1 */
     uint64_t dims[EB_TENSOR_RANK_MAX];
-    uint64_t resident_bytes;    /* of its rows and what lies between them */
+    uint64_t resident_bytes;    /* of its rows, what lies between them, keys and their index */
     struct eb_page_count pages; /* of resident_bytes, as they were when it was published */
     struct eb_table table;
+    struct eb_key_index keys; /* what table.keys points to, where that is not NULL */
+    const void *index;        /* where keys and index lie, index_bytes; NULL: not keyed */
+    uint64_t index_bytes;
+    uint64_t digest; /* of its content (table_digest.h) */
+    /* What holds where a request says nothing. */
+    enum eb_missing missing; /* UNSPECIFIED: ERROR */
+    bool has_default;
+    int64_t default_index; /* a row, -1 or, of a keyed table, a key */
 };
 
 struct eb_table_set {
     size_t count;
     struct eb_named_table *tables; /* sorted by name */
     uint64_t bytes;                /* of memory that all tables take: whole pages */
+    uint64_t digest;               /* of all tables' names and contents */
     struct eb_table_memory memory;
     struct eb_page_count pages; /* of all tables */
     int pages_error;            /* 0, or a negative errno: all counts of huge pages are 0 */
     uint32_t *name_index;       /* private: open addressing over tables */
     size_t name_index_size;
-};
-
-/* Called now and then while a set loads. */
-struct eb_load_progress {
-    void (*report)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
-    void *context;
 };
 
 /* Loads a whole directory. Memory needed is compared with what is available before the first byte

@@ -4,7 +4,7 @@
 
 #include "proto/message.h"
 #include "proto/status.h"
-#include "server/models/repository.h"
+#include "server/models/model_version.h"
 
 /* One query's place: what its errors name, and what is said of all queries of its request. */
 struct eb_bag_query_place {
@@ -31,6 +31,15 @@ const struct eb_named_table *eb_bag_query_find(
 /* Finds the table and fills *query and *table. false: *error, its text naming the query. */
 bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_wire_query *wire,
     struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error);
+
+/* What is said of missing rows, by a request or else by the table. */
+static inline enum eb_missing eb_bag_query_missing(const struct eb_named_table *table, int said)
+{
+    if (said != 0) {
+        return (enum eb_missing)said;
+    }
+    return table->missing ? table->missing : EB_MISSING_ERROR;
+}
 
 /* Sets the query's error: its place, then the text. Always false, so that a caller can refuse and
  * return in one line. */

@@ -18,6 +18,7 @@ static struct eb_wire_table describe_table(const struct eb_named_table *named)
         .shape = named->dims + 1,
         .type = (int32_t)named->table.type,
         .storage = eb_storage_name(named->table.storage),
+        .keyed = named->table.keys != NULL,
         .resident_bytes = named->resident_bytes,
     };
 }
@@ -39,30 +40,53 @@ static bool describe_tables(
     return true;
 }
 
-/* The records of a model that were tried, or only number `only` where that is not 0. */
-static bool describe_model(
-    struct eb_arena *arena, const struct eb_model *model, uint64_t only, struct eb_wire_model *out)
+/* The labels of a version; false: the arena is full. */
+static bool describe_labels(struct eb_arena *arena, const struct eb_snapshot_model *model,
+    uint64_t number, struct eb_wire_version *out)
+{
+    const char **labels = eb_arena_take(arena, (model->label_count + 1) * sizeof *labels);
+    if (!labels) {
+        return false;
+    }
+    out->labels = labels;
+    for (size_t i = 0; i < model->label_count; i++) {
+        if (model->labels[i].version == number) {
+            labels[out->label_count++] = model->labels[i].name;
+        }
+    }
+    return true;
+}
+
+static bool describe_version(struct eb_arena *arena, const struct eb_snapshot_model *model,
+    const struct eb_snapshot_version *version, struct eb_wire_version *out)
+{
+    *out = (struct eb_wire_version){
+        .version = version->number,
+        .state = (int32_t)version->state,
+        .error = version->fault ? version->fault : "",
+    };
+    return describe_labels(arena, model, version->number, out) &&
+           (!version->loaded || describe_tables(arena, &version->loaded->tables, out));
+}
+
+/* All versions, or only number `only` where that is not 0. */
+static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_model *model,
+    uint64_t only, struct eb_wire_model *out)
 {
     struct eb_wire_version *versions =
-        eb_arena_take(arena, (model->record_count + 1) * sizeof *versions);
+        eb_arena_take(arena, (model->version_count + 1) * sizeof *versions);
     if (!versions) {
         return false;
     }
-    *out = (struct eb_wire_model){
-        .name = model->name, .served_version = model->served->version, .versions = versions};
-    for (size_t i = 0; i < model->record_count; i++) {
-        const struct eb_version_record *record = &model->records[i];
-        bool tried = record->serving || record->error;
-        if (!tried || (only != 0 && record->version != only)) {
+    *out = (struct eb_wire_model){.name = model->name,
+        .served_version = model->served ? model->served->version : 0,
+        .versions = versions};
+    for (size_t i = 0; i < model->version_count; i++) {
+        const struct eb_snapshot_version *version = &model->versions[i];
+        if (only != 0 && version->number != only) {
             continue;
         }
-        struct eb_wire_version *version = &versions[out->version_count++];
-        *version = (struct eb_wire_version){
-            .version = record->version,
-            .state = record->serving ? EB_WIRE_STATE_SERVING : EB_WIRE_STATE_FAILED,
-            .error = record->error ? record->error : "",
-        };
-        if (record->serving && !describe_tables(arena, &model->served->tables, version)) {
+        if (!describe_version(arena, model, version, &versions[out->version_count++])) {
             return false;
         }
     }
@@ -75,13 +99,13 @@ struct eb_outgoing *eb_catalogue_list_models(
     if (!eb_empty_decode(call->bytes, call->size, error)) {
         return NULL;
     }
-    size_t count = call->repository->count;
+    size_t count = call->snapshot->count;
     struct eb_wire_model *models = eb_arena_take(call->arena, (count + 1) * sizeof *models);
     if (!models) {
         return fail_memory(error);
     }
     for (size_t i = 0; i < count; i++) {
-        if (!describe_model(call->arena, &call->repository->models[i], 0, &models[i])) {
+        if (!describe_model(call->arena, &call->snapshot->models[i], 0, &models[i])) {
             return fail_memory(error);
         }
     }
@@ -104,7 +128,7 @@ struct eb_outgoing *eb_catalogue_get_model(
     if (!query) {
         return NULL;
     }
-    const struct eb_model *model = eb_repository_find(call->repository, query->model);
+    const struct eb_snapshot_model *model = eb_snapshot_find(call->snapshot, query->model);
     if (!model) {
         eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
         return NULL;

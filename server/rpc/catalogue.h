@@ -1,12 +1,12 @@
 /* What ListModels, GetModel and GetServer say.
- * Thread: pure over immutable data. Memory: answers from the pool given; working memory from the
- * arena. */
+ * Thread: pure over what does not change. Memory: answers from the pool given; working memory from
+ * the arena. */
 #pragma once
 
 #include "proto/arena.h"
 #include "proto/codec.h"
 #include "server/config.h"
-#include "server/models/repository.h"
+#include "server/models/snapshot.h"
 #include "server/net/buffer_pool.h"
 
 /* What does not change while a server runs. */
@@ -19,7 +19,7 @@ struct eb_server_facts {
 
 /* Where one call's answer is made. */
 struct eb_catalogue_call {
-    const struct eb_repository *repository;
+    const struct eb_snapshot *snapshot;
     const struct eb_server_facts *facts;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool;

@@ -160,7 +160,6 @@ static struct eb_bag_query make_common(
     const struct eb_wire_group *wire = group->wire;
     return (struct eb_bag_query){
         .reduction = wire->reduction ? (enum eb_reduction)wire->reduction : EB_REDUCTION_SUM,
-        .missing = wire->missing ? (enum eb_missing)wire->missing : EB_MISSING_ERROR,
         .output_type = place->output_type,
         .layout = EB_LAYOUT_LENGTHS,
         .indices = eb_bag_query_array(&wire->values),
@@ -208,6 +207,9 @@ bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag
     }
     *query = group->common;
     query->table = &(*table)->table;
+    query->missing = eb_bag_query_missing(*table, wire->missing);
+    query->has_default = (*table)->has_default;
+    query->default_index = (*table)->default_index;
     query->weights_type = query->table->type;
     slice(&query->indices, first, count);
     slice(&query->bounds, place->feature * (uint64_t)wire->bags, wire->bags);

@@ -145,29 +145,55 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     return true;
 }
 
+/* The number that the request's label stands for, or the one it names. false: no such label. */
+static bool find_number(
+    struct eb_lookup *lookup, const struct eb_snapshot_model *model, uint64_t *number)
+{
+    const char *label = lookup->request->version_label;
+    *number = label[0] == '\0' ? lookup->request->version : eb_snapshot_find_label(model, label);
+    if (label[0] != '\0' && *number == 0) {
+        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" has no version with the label \"%s\"", model->name, label);
+        return false;
+    }
+    return true;
+}
+
+static bool take_version(struct eb_lookup *lookup, const struct eb_snapshot_model *model)
+{
+    uint64_t number;
+    if (!find_number(lookup, model, &number)) {
+        return false;
+    }
+    struct eb_model_version *version = eb_snapshot_find_version(model, number);
+    if (version) {
+        lookup->version = eb_model_version_take(version);
+    } else if (number == 0) {
+        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" has no version in memory yet", model->name);
+    } else {
+        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" has no version %llu in memory", model->name, (unsigned long long)number);
+    }
+    return version;
+}
+
 static bool find_version(struct eb_lookup *lookup)
 {
-    const struct eb_repository *repository = lookup->home->context->repository;
+    const struct eb_snapshot *snapshot = lookup->home->snapshot;
     const char *name = lookup->request->model;
-    const struct eb_model *model = eb_repository_find(repository, name);
+    const struct eb_snapshot_model *model = eb_snapshot_find(snapshot, name);
     if (!model && name[0] == '\0') {
         eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
             "model is empty, which is possible with one model only; this server has %zu",
-            repository->count);
+            snapshot->count);
         return false;
     }
     if (!model) {
         eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND, "no model \"%s\"", name);
         return false;
     }
-    lookup->version = eb_model_take_version(model, lookup->request->version);
-    if (!lookup->version) {
-        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" has no version %llu in memory", model->name,
-            (unsigned long long)lookup->request->version);
-        return false;
-    }
-    return true;
+    return take_version(lookup, model);
 }
 
 static bool check(struct eb_lookup *lookup)

@@ -9,14 +9,13 @@
 #include "proto/codec.h"
 #include "proto/grpc_server.h"
 #include "server/config.h"
-#include "server/models/repository.h"
+#include "server/models/snapshot.h"
 #include "server/net/loop.h"
 #include "server/rpc/plan_answer.h"
 #include "server/work/executor.h"
 
 /* What all lookups of a process share; read-only while serving. */
 struct eb_lookup_context {
-    const struct eb_repository *repository;
     const struct eb_bag_ops *ops;
     const struct eb_bag_schedules *schedules;
     struct eb_executor *executor;
@@ -29,6 +28,7 @@ struct eb_lookup;
 struct eb_lookup_home {
     const struct eb_lookup_context *context;
     struct eb_loop *loop;
+    struct eb_snapshot *snapshot;   /* what requests are answered from as they come */
     struct eb_memory answer_memory; /* of the loop's answer pool */
     struct eb_lookup *idle;         /* kept for the next requests */
     size_t idle_count;

@@ -258,7 +258,7 @@ static void answer_catalogue(struct eb_rpc_call *call)
     struct eb_service_loop *loop = call->conn->loop;
     struct eb_error error;
     struct eb_catalogue_call asked = {
-        .repository = loop->home.context->repository,
+        .snapshot = loop->home.snapshot,
         .facts = &loop->service->facts,
         .arena = &loop->arena,
         .pool = eb_loop_answer_pool(loop->home.loop),
@@ -546,6 +546,7 @@ static void *on_loop_open(struct eb_loop *loop)
     state->home = (struct eb_lookup_home){
         .context = &service->lookups,
         .loop = loop,
+        .snapshot = service->snapshot,
         .answer_memory = eb_buffer_pool_memory(eb_loop_answer_pool(loop)),
         .on_finish = end_lookup,
         .on_part = answer_part,
@@ -560,6 +561,14 @@ static void on_loop_close(struct eb_loop *loop)
     eb_lookup_home_deinit(&state->home);
     eb_arena_deinit(&state->arena);
     free(state);
+}
+
+struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *snapshot)
+{
+    struct eb_service_loop *state = eb_loop_user(loop);
+    struct eb_snapshot *former = state->home.snapshot;
+    state->home.snapshot = snapshot;
+    return former;
 }
 
 void eb_service_attach(struct eb_loop_options *options)

@@ -9,9 +9,14 @@
 
 struct eb_service {
     struct eb_lookup_context lookups;
+    struct eb_snapshot *snapshot; /* what loops that open begin with */
     struct eb_server_facts facts; /* what GetServer says */
 };
 
 /* Fills in what loops need to serve: options->events and the loop hooks. The service is found
  * through options->service, which the caller sets. */
 void eb_service_attach(struct eb_loop_options *options);
+
+/* On the loop's thread: requests that come from now on are answered from `snapshot`, which the loop
+ * borrows until it gets another. Returns the one it had. */
+struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *snapshot);

@@ -303,7 +303,7 @@ class BadValues(BadRequest):
 
     def test_refuses_what_is_not_built_by_name(self):
         fields = {'unnormalized': True, 'min_sequence': 1, 'shard_epoch': 1, 'traceparent': 'x',
-                  'version_label': 'x', 'allow_incomplete': True}
+                  'allow_incomplete': True}
         for name, value in fields.items():
             self.refused('UNIMPLEMENTED', r'\b%s\b' % name, request(**{name: value}))
 
@@ -314,6 +314,8 @@ class BadNames(BadRequest):
     def test_does_not_find_unknown_names(self):
         self.refused('NOT_FOUND', r'"nowhere"', request(model='nowhere'))
         self.refused('NOT_FOUND', r'"spec".*\b2\b', request(version=2))
+        self.refused('NOT_FOUND', r'"spec".*"stable"', request(version_label='stable'))
+        self.refused(INVALID, r'version_label', request(version=1, version_label='stable'))
         self.refused('NOT_FOUND', r'queries\[1\] "nowhere"', request(
             GOOD.queries[0], query(table='nowhere', indices=[0], offsets=[0])))
 

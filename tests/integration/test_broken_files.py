@@ -239,13 +239,23 @@ class BrokenFiles(OwnServerTest):
         log = Embagd(self.repository.path).start_fails()
         self.assertRegex(log, r'emb_table')
 
-    def test_forms_that_are_not_supported_yet(self):
-        for name in ('emb_table.keys.npy', 'a-00000-of-00002.npy', 'a.embag', 'model.yaml',
-                     'm.safetensors.index.json'):
+    def test_other_broken_files_beside_a_good_one(self):
+        for name, reason in (('emb_table.keys.npy', 'not an npy file'),
+                             ('a-00000-of-00002.npy', 'not an npy file'),
+                             ('a.embag', 'not a packed table'),
+                             ('m.safetensors.index.json', 'no JSON')):
             with self.subTest(name):
                 write_model(self.repository.path, 'spec', 2, [spec_table()])
-                self.write(2, name, b'anything')
-                self.assertIn(name, Embagd(self.repository.path).start_fails())
+                self.check_alone(name, b'anything', reason)
+                self.repository.remove()
+
+    def test_tables_that_are_not_complete(self):
+        for name, reason in (('a-00000-of-00002.npy', 'part 1 of the 2 .* is missing'),
+                             ('a.keys.npy', 'keys without rows'),
+                             ('emb_table.keys.npy', 'keys are one dimension of int64')):
+            with self.subTest(name):
+                write_model(self.repository.path, 'spec', 2, [spec_table()])
+                self.check_alone(name, npy_bytes(npy_header(), DATA), reason)
                 self.repository.remove()
 
     def test_npy_of_every_version(self):

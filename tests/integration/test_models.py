@@ -18,7 +18,7 @@ LIMITS = {
     'outbound_bytes_max': 64 << 20,
 }
 ALL_LIMITS = set(LIMITS) | {'receive_memory_bytes', 'answer_memory_bytes', 'queue_bytes_max',
-                            'inline_below_us'}
+                            'inline_below_us', 'watch_poll_ms', 'load_bytes_per_s'}
 
 
 class Models(ServedTest):

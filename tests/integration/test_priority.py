@@ -116,7 +116,7 @@ class Turns(LoadTest):
 
     def test_a_flood_does_not_keep_others_waiting(self):
         """The flood grows until it lasts long enough for this machine."""
-        sizes = (20000 * 2**(n // 2) for n in range(ROUNDS))
+        sizes = (20000 * 3**(n // 2) for n in range(ROUNDS))
         with self.connect(self.server) as polite:
             polite.lookup(self.row(0))
             self.rounds(lambda: self.attempt_polite(self.flood(next(sizes)), polite))

@@ -18,6 +18,7 @@ struct options {
     uint64_t number;
     struct eb_flag_integer integer;
     struct embag_integers list;
+    struct eb_flag_rest rest;
     int colour;
     bool on;
 };
@@ -141,6 +142,29 @@ static void wants_exactly_one_place(void **state)
     free(copy);
 }
 
+static void takes_a_place_and_the_rest_wherever_flags_stand(void **state)
+{
+    (void)state;
+    static const struct eb_flag mixed[] = {
+        {"FIRST", EB_FLAG_POSITIONAL, offsetof(struct options, place), 0, 0, NULL},
+        {"on", EB_FLAG_SWITCH, offsetof(struct options, on), 0, 0, NULL},
+        {"REST", EB_FLAG_REST, offsetof(struct options, rest), 0, 0, NULL},
+    };
+    static const struct eb_command with_rest = {"try", "usage\n", mixed, 3};
+    struct options options;
+    char *words[] = {"try", "a", "b", "--on", "c", NULL};
+    memset(&options, 0, sizeof options);
+    assert_int_equal(eb_arguments_read(&with_rest, 5, words, &options), EB_ARGUMENTS_READ);
+    assert_string_equal(options.place, "a");
+    assert_true(options.on);
+    assert_int_equal(options.rest.count, 2);
+    assert_string_equal(options.rest.texts[0], "b");
+    assert_string_equal(options.rest.texts[1], "c");
+    char *copy = NULL;
+    assert_int_equal(read_line(&with_rest, "try|a|--on", &options, &copy), EB_ARGUMENTS_WRONG);
+    free(copy);
+}
+
 static void names_flag_and_value_in_one_line(void **state)
 {
     (void)state;
@@ -216,6 +240,7 @@ int main(void)
         cmocka_unit_test(rejects_malformed_values),
         cmocka_unit_test(rejects_a_second_value_of_each_kind),
         cmocka_unit_test(wants_exactly_one_place),
+        cmocka_unit_test(takes_a_place_and_the_rest_wherever_flags_stand),
         cmocka_unit_test(names_flag_and_value_in_one_line),
         cmocka_unit_test(reads_values_of_each_type),
         cmocka_unit_test(packs_values_by_their_type),

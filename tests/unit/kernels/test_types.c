@@ -78,6 +78,33 @@ static void tells_floats_and_signs(void **state)
     }
 }
 
+/* How many types may be stored so. */
+static unsigned count_types(enum eb_storage storage)
+{
+    unsigned count = 0;
+    for (int type = EB_F32; type < EB_TYPE_COUNT; type++) {
+        count += eb_storage_holds(storage, (enum eb_type)type);
+    }
+    return count;
+}
+
+static void says_which_tables_a_storage_holds(void **state)
+{
+    (void)state;
+    for (int storage = EB_STORAGE_F32; storage < EB_STORAGE_COUNT; storage++) {
+        bool is_half = storage == EB_STORAGE_F16 || storage == EB_STORAGE_BF16;
+        assert_int_equal(count_types((enum eb_storage)storage), storage >= EB_STORAGE_F8_E4M3 ? 3
+                                                                : is_half                     ? 2
+                                                                                              : 1);
+    }
+    assert_true(eb_storage_holds(EB_STORAGE_BF16, EB_F32));
+    assert_true(eb_storage_holds(EB_STORAGE_INT4, EB_BF16));
+    assert_true(eb_storage_holds(EB_STORAGE_F8_E5M2, EB_F16));
+    assert_false(eb_storage_holds(EB_STORAGE_F16, EB_BF16));
+    assert_false(eb_storage_holds(EB_STORAGE_F32, EB_F16));
+    assert_false(eb_storage_holds(EB_STORAGE_INT8, EB_F64));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -87,6 +114,7 @@ int main(void)
         cmocka_unit_test(rounds_row_bytes_up),
         cmocka_unit_test(knows_what_is_no_type),
         cmocka_unit_test(tells_floats_and_signs),
+        cmocka_unit_test(says_which_tables_a_storage_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,43 +2,17 @@
 
 #include "tests/unit/models/scratch.h"
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
-#define NPY_5X2 "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }"
+#define NAME_BYTES_MAX 255
 
-static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
 static struct eb_scratch scratch;
-
-/* What a repository told while it was opened. */
-struct told {
-    int loaded_count;
-    int failed_count;
-    uint64_t loaded_version;
-    uint64_t failed_version;
-    char why[EB_FILE_FAULT_BYTES];
-};
-
-static void on_loaded(void *context, const struct eb_model_version *version, uint64_t elapsed_ms)
-{
-    struct told *told = context;
-    (void)elapsed_ms;
-    told->loaded_count++;
-    told->loaded_version = version->version;
-}
-
-static void on_failed(void *context, const char *model, uint64_t version, const char *why)
-{
-    struct told *told = context;
-    told->failed_count++;
-    told->failed_version = version;
-    snprintf(told->why, sizeof told->why, "%s: %s", model, why);
-}
 
 static int make_root(void **state)
 {
@@ -54,280 +28,207 @@ static int remove_root(void **state)
     return 0;
 }
 
-static void open_repository(struct eb_repository *repository, struct told *told)
+static void scan(const struct eb_repository *former, struct eb_repository *out)
 {
     struct eb_file_fault fault = {""};
-    const struct eb_repository_events events = {
-        .on_loaded = on_loaded, .on_failed = on_failed, .context = told};
-    *told = (struct told){0};
-    if (!eb_repository_open(scratch.root, &limits, &events, repository, &fault)) {
+    if (!eb_repository_scan(scratch.root, NAME_BYTES_MAX, former, out, &fault)) {
         fail_msg("%s", fault.text);
     }
 }
 
-static void expect_fault(const char *part)
+static void expect_fault(const char *directory, const char *part)
 {
     struct eb_repository repository;
     struct eb_file_fault fault = {""};
-    assert_false(eb_repository_open(scratch.root, &limits, NULL, &repository, &fault));
+    assert_false(eb_repository_scan(directory, NAME_BYTES_MAX, NULL, &repository, &fault));
     assert_int_equal(repository.count, 0);
     assert_null(repository.models);
     eb_scratch_expect(fault.text, part);
 }
 
-static void write_table(const char *name)
+static void make(const char *name)
 {
-    eb_scratch_write_npy(&scratch, name, NPY_5X2, 40);
+    eb_scratch_make_directory(&scratch, name);
 }
 
-static void serves_the_highest_version_of_each_model(void **state)
+static void write_config(const char *text)
+{
+    eb_scratch_write(&scratch, "m/model.yaml", text, strlen(text));
+}
+
+static void lists_models_and_versions_highest_first(void **state)
 {
     (void)state;
-    write_table("b/9/t.npy");
-    write_table("b/10/t.npy");
-    write_table("b/0011/t.npy");
-    write_table("b/12x/t.npy");
-    write_table("b/.13/t.npy");
+    make("b/9");
+    make("b/10");
+    make("b/0011");
+    make("b/12x");
+    make("b/.13");
+    make("a/18446744073709551615");
+    make(".c/1");
+    make("lost+found");
     eb_scratch_write(&scratch, "b/14", "", 0);
-    write_table("a/18446744073709551615/t.npy");
-    write_table(".c/1/t.npy");
     eb_scratch_write(&scratch, "README", "", 0);
-    eb_scratch_make_directory(&scratch, "lost+found");
     struct eb_repository repository;
-    struct told told;
-    open_repository(&repository, &told);
-    assert_int_equal(told.loaded_count, 2);
+    scan(NULL, &repository);
     assert_int_equal(repository.count, 2);
     assert_string_equal(repository.models[0].name, "a");
-    assert_true(repository.models[0].served->version == UINT64_MAX);
-    const struct eb_model *b = eb_repository_find(&repository, "b");
+    assert_true(repository.models[0].versions[0].number == UINT64_MAX);
+    const struct eb_repository_model *b = eb_repository_find(&repository, "b");
     assert_ptr_equal(b, &repository.models[1]);
-    assert_int_equal(b->served->version, 11);
-    assert_string_equal(b->served->model, "b");
-    assert_int_equal(b->record_count, 3);
-    static const uint64_t versions[] = {11, 10, 9};
+    assert_int_equal(b->version_count, 3);
+    static const char *const names[] = {"0011", "10", "9"};
+    static const uint64_t numbers[] = {11, 10, 9};
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(b->records[i].version, versions[i]);
-        assert_int_equal(b->records[i].serving, i == 0);
-        assert_null(b->records[i].error);
+        assert_string_equal(b->versions[i].name, names[i]);
+        assert_int_equal(b->versions[i].number, numbers[i]);
+        assert_null(b->versions[i].fault);
     }
-    eb_repository_close(&repository);
-}
-
-static void serves_the_next_lower_version_where_one_is_broken(void **state)
-{
-    (void)state;
-    write_table("m/1/t.npy");
-    write_table("m/2/t.npy");
-    eb_scratch_write(&scratch, "m/3/t.npy", "junk", 4);
-    struct eb_repository repository;
-    struct told told;
-    open_repository(&repository, &told);
-    assert_int_equal(told.failed_count, 1);
-    assert_int_equal(told.failed_version, 3);
-    assert_int_equal(told.loaded_version, 2);
-    eb_scratch_expect(told.why, "m: ");
-    eb_scratch_expect(told.why, "/m/3/t.npy: byte 0: not an npy file");
-    const struct eb_model *model = repository.models;
-    assert_int_equal(model->served->version, 2);
-    eb_scratch_expect(model->records[0].error, "m/3/t.npy");
-    assert_true(model->records[1].serving);
-    assert_false(model->records[2].serving);
-    assert_null(model->records[2].error);
-    eb_repository_close(&repository);
-}
-
-static void names_a_model_of_which_nothing_loads(void **state)
-{
-    (void)state;
-    write_table("good/1/t.npy");
-    eb_scratch_write(&scratch, "m/1/t.npy", "junk", 4);
-    eb_scratch_make_directory(&scratch, "m/2");
-    expect_fault("model 'm': no version loads: ");
-    expect_fault("/m/2: there is no table in it");
-}
-
-static void names_a_model_without_versions(void **state)
-{
-    (void)state;
-    eb_scratch_make_directory(&scratch, "m/v1");
-    expect_fault("/m: there is no version in it");
-}
-
-static void passes_over_directories_of_one_version(void **state)
-{
-    (void)state;
-    write_table("m/12/t.npy");
-    write_table("m/0012/t.npy");
-    write_table("m/11/t.npy");
-    struct eb_repository repository;
-    struct told told;
-    open_repository(&repository, &told);
-    assert_int_equal(told.failed_count, 2);
-    assert_int_equal(told.failed_version, 12);
-    eb_scratch_expect(told.why, "/m/12: ");
-    eb_scratch_expect(told.why, "another directory is version 12 too");
-    const struct eb_model *model = repository.models;
-    assert_int_equal(model->served->version, 11);
-    assert_int_equal(model->record_count, 3);
-    eb_scratch_expect(model->records[0].error, "/m/0012: ");
-    eb_scratch_expect(model->records[1].error, "/m/12: ");
-    assert_null(eb_model_take_version(model, 12));
-    eb_repository_close(&repository);
-}
-
-static void passes_over_numbers_that_are_no_version(void **state)
-{
-    (void)state;
-    static const char *const numbers[] = {"0", "000", "18446744073709551616"};
-    for (size_t i = 0; i < 3; i++) {
-        struct eb_scratch outer = scratch;
-        eb_scratch_init(&scratch);
-        char name[64];
-        snprintf(name, sizeof name, "m/%s/t.npy", numbers[i]);
-        write_table(name);
-        expect_fault("model 'm': no version loads");
-        expect_fault(numbers[i]);
-        write_table("m/1/t.npy");
-        struct eb_repository repository;
-        struct told told;
-        open_repository(&repository, &told);
-        assert_int_equal(told.failed_count, 1);
-        assert_int_equal(told.failed_version, 0);
-        eb_scratch_expect(told.why, numbers[i]);
-        eb_scratch_expect(told.why, "versions are numbers from 1 to 18446744073709551615");
-        assert_int_equal(repository.models->served->version, 1);
-        eb_repository_close(&repository);
-        eb_scratch_deinit(&scratch);
-        scratch = outer;
-    }
-}
-
-static void names_what_stands_in_the_place_of_all_versions(void **state)
-{
-    (void)state;
-    write_table("m/1/t.npy");
-    write_table("m/01/t.npy");
-    write_table("m/00/t.npy");
-    expect_fault("model 'm': no version loads: ");
-    expect_fault("/m/01: another directory is version 1 too");
-}
-
-static void refuses_descriptions_until_they_are_built(void **state)
-{
-    (void)state;
-    write_table("m/1/t.npy");
-    eb_scratch_write(&scratch, "m/model.yaml", "", 0);
-    expect_fault("/m/model.yaml: descriptions of models are not supported yet");
-}
-
-static void refuses_model_names_that_are_not_allowed(void **state)
-{
-    (void)state;
-    write_table("a\tb/1/t.npy");
-    expect_fault("/a\\x09b: the model name is not UTF-8");
-}
-
-static void refuses_an_empty_repository(void **state)
-{
-    (void)state;
-    expect_fault("there is no model in it");
-}
-
-static void refuses_a_repository_that_is_not_there(void **state)
-{
-    (void)state;
-    struct eb_repository repository;
-    struct eb_file_fault fault = {""};
-    assert_false(eb_repository_open("/nowhere", &limits, NULL, &repository, &fault));
-    eb_scratch_expect(fault.text, "/nowhere: the directory cannot be read");
-    eb_repository_close(&repository);
-}
-
-static void finds_the_only_model_without_a_name(void **state)
-{
-    (void)state;
-    struct eb_repository repository;
-    struct told told;
-    write_table("a/1/t.npy");
-    open_repository(&repository, &told);
-    assert_ptr_equal(eb_repository_find(&repository, ""), repository.models);
-    assert_ptr_equal(eb_repository_find(&repository, "a"), repository.models);
+    assert_null(b->fault);
+    assert_null(eb_repository_find(&repository, "c"));
+    eb_repository_deinit(&repository);
     assert_null(eb_repository_find(&repository, "b"));
-    eb_repository_close(&repository);
-    assert_null(eb_repository_find(&repository, "a"));
-    write_table("b/1/t.npy");
-    open_repository(&repository, &told);
-    assert_null(eb_repository_find(&repository, ""));
-    eb_repository_close(&repository);
 }
 
-static void keeps_a_version_until_its_last_reference(void **state)
+static void says_which_names_are_no_version(void **state)
 {
     (void)state;
+    make("m/12");
+    make("m/0012");
+    make("m/0");
+    make("m/18446744073709551616");
+    make("m/3");
     struct eb_repository repository;
-    struct told told;
-    write_table("a/7/t.npy");
-    write_table("a/6/t.npy");
-    open_repository(&repository, &told);
-    struct eb_model_version *named = eb_model_take_version(repository.models, 7);
-    struct eb_model_version *served = eb_model_take_version(repository.models, 0);
-    assert_non_null(named);
-    assert_ptr_equal(named, served);
-    assert_null(eb_model_take_version(repository.models, 6));
-    eb_repository_close(&repository);
-    eb_model_version_give(named);
-    const struct eb_named_table *table = eb_table_set_find(&served->tables, "t");
-    assert_non_null(table);
-    assert_int_equal(((const uint8_t *)table->table.rows)[39], 40);
-    eb_model_version_give(served);
+    scan(NULL, &repository);
+    const struct eb_repository_version *versions = repository.models[0].versions;
+    assert_int_equal(repository.models[0].version_count, 5);
+    eb_scratch_expect(versions[0].fault, "/m/0012: another directory is version 12 too");
+    eb_scratch_expect(versions[1].fault, "/m/12: another directory is version 12 too");
+    assert_null(versions[2].fault);
+    assert_int_equal(versions[3].number, 0);
+    eb_scratch_expect(versions[3].fault, "/m/0: versions are numbers from 1 to ");
+    eb_scratch_expect(versions[4].fault, "/m/18446744073709551616: versions are numbers");
+    eb_repository_deinit(&repository);
 }
 
-static void *take_and_give(void *context)
-{
-    for (int i = 0; i < 10000; i++) {
-        struct eb_model_version *version = eb_model_take_version(context, 0);
-        eb_model_version_give(version);
-    }
-    return NULL;
-}
-
-static void counts_references_of_many_threads(void **state)
+static void finds_a_model_without_versions(void **state)
 {
     (void)state;
+    make("m/v1");
     struct eb_repository repository;
-    struct told told;
-    write_table("a/1/t.npy");
-    open_repository(&repository, &told);
-    pthread_t threads[4];
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, repository.models), 0);
-    }
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-    }
-    assert_int_equal(atomic_load(&repository.models->served->references), 1);
-    eb_repository_close(&repository);
+    scan(NULL, &repository);
+    assert_int_equal(repository.count, 1);
+    assert_int_equal(repository.models[0].version_count, 0);
+    assert_null(repository.models[0].fault);
+    eb_repository_deinit(&repository);
+}
+
+static void says_which_model_names_are_not_allowed(void **state)
+{
+    (void)state;
+    make("a\tb/1");
+    make("good/1");
+    struct eb_repository repository;
+    scan(NULL, &repository);
+    assert_int_equal(repository.count, 2);
+    eb_scratch_expect(repository.models[0].fault, "/a\\x09b: the model name is not UTF-8");
+    assert_null(repository.models[1].fault);
+    eb_repository_deinit(&repository);
+}
+
+static void refuses_what_holds_no_model(void **state)
+{
+    (void)state;
+    expect_fault(scratch.root, "there is no model in it");
+    expect_fault("/nowhere", "/nowhere: the directory cannot be read");
+}
+
+static void reads_what_model_yaml_says(void **state)
+{
+    (void)state;
+    make("m/1");
+    make("n/1");
+    write_config("versions: {keep: 3, serve: 1}\n");
+    struct eb_repository repository;
+    scan(NULL, &repository);
+    assert_int_equal(repository.models[0].settings->config.keep, 3);
+    assert_int_equal(repository.models[0].settings->config.serve, 1);
+    assert_int_equal(repository.models[1].settings->config.keep, 2);
+    eb_repository_deinit(&repository);
+}
+
+static void says_what_is_wrong_with_model_yaml(void **state)
+{
+    (void)state;
+    make("m/1");
+    write_config("versions: {kept: 3}\n");
+    struct eb_repository repository;
+    scan(NULL, &repository);
+    assert_null(repository.models[0].settings);
+    eb_scratch_expect(repository.models[0].config_fault, "/m/model.yaml");
+    assert_int_equal(repository.models[0].version_count, 1);
+    eb_repository_deinit(&repository);
+}
+
+static void reads_model_yaml_again_only_where_it_has_changed(void **state)
+{
+    (void)state;
+    struct eb_repository first;
+    struct eb_repository second;
+    struct eb_repository third;
+    make("m/1");
+    make("n/1");
+    write_config("versions: {keep: 3}\n");
+    scan(NULL, &first);
+    scan(&first, &second);
+    assert_ptr_equal(first.models[0].settings, second.models[0].settings);
+    assert_ptr_equal(first.models[1].settings, second.models[1].settings);
+    eb_repository_deinit(&first);
+    write_config("versions: {keep: 14}\n");
+    scan(&second, &third);
+    assert_int_equal(second.models[0].settings->config.keep, 3);
+    assert_int_equal(third.models[0].settings->config.keep, 14);
+    assert_ptr_equal(second.models[1].settings, third.models[1].settings);
+    eb_repository_deinit(&second);
+    eb_repository_deinit(&third);
+}
+
+static void tells_a_directory_that_was_replaced(void **state)
+{
+    (void)state;
+    struct eb_repository first;
+    struct eb_repository second;
+    char from[EB_SCRATCH_PATH_BYTES];
+    char to[EB_SCRATCH_PATH_BYTES];
+    make("m/1");
+    make("m/2");
+    scan(NULL, &first);
+    eb_scratch_path(&scratch, "m/1", to);
+    eb_scratch_path(&scratch, "m/.1.new", from);
+    make("m/.1.new");
+    assert_int_equal(rename(from, to), 0);
+    scan(&first, &second);
+    const struct eb_repository_version *before = first.models[0].versions;
+    const struct eb_repository_version *after = second.models[0].versions;
+    assert_true(eb_repository_is_same(&before[0].look, &after[0].look));
+    assert_false(eb_repository_is_same(&before[1].look, &after[1].look));
+    eb_repository_deinit(&first);
+    eb_repository_deinit(&second);
 }
 
 int main(void)
 {
 #define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
     const struct CMUnitTest tests[] = {
-        WITH_ROOT(serves_the_highest_version_of_each_model),
-        WITH_ROOT(serves_the_next_lower_version_where_one_is_broken),
-        WITH_ROOT(names_a_model_of_which_nothing_loads),
-        WITH_ROOT(names_a_model_without_versions),
-        WITH_ROOT(passes_over_directories_of_one_version),
-        WITH_ROOT(passes_over_numbers_that_are_no_version),
-        WITH_ROOT(names_what_stands_in_the_place_of_all_versions),
-        WITH_ROOT(refuses_descriptions_until_they_are_built),
-        WITH_ROOT(refuses_model_names_that_are_not_allowed),
-        WITH_ROOT(refuses_an_empty_repository),
-        cmocka_unit_test(refuses_a_repository_that_is_not_there),
-        WITH_ROOT(finds_the_only_model_without_a_name),
-        WITH_ROOT(keeps_a_version_until_its_last_reference),
-        WITH_ROOT(counts_references_of_many_threads),
+        WITH_ROOT(lists_models_and_versions_highest_first),
+        WITH_ROOT(says_which_names_are_no_version),
+        WITH_ROOT(finds_a_model_without_versions),
+        WITH_ROOT(says_which_model_names_are_not_allowed),
+        WITH_ROOT(refuses_what_holds_no_model),
+        WITH_ROOT(reads_what_model_yaml_says),
+        WITH_ROOT(says_what_is_wrong_with_model_yaml),
+        WITH_ROOT(reads_model_yaml_again_only_where_it_has_changed),
+        WITH_ROOT(tells_a_directory_that_was_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

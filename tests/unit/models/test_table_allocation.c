@@ -1,6 +1,6 @@
 /* Fails the n-th request for memory of a load, for each n: the linker sends those of
  * server/models here (--wrap), and jansson is asked to. */
-#include "server/models/repository.h"
+#include "server/models/roster.h"
 
 #include "tests/unit/models/scratch.h"
 
@@ -69,33 +69,96 @@ int __wrap_mprotect(void *at, size_t bytes, int protection)
     return is_refused() ? -1 : __real_mprotect(at, bytes, protection);
 }
 
+static void write_model(const struct eb_scratch *scratch)
+{
+    static const char yaml[] = "tables: [{name: u, source: n, storage: int8}]\n"
+                               "features: [{name: f, table: k}]\n"
+                               "groups: [{name: g, features: [f]}]\n"
+                               "versions: {labels: [{name: l, version: 1}]}\n";
+    static const char list[] = "{\"weight_map\":{\"a\":\"s-00001-of-00001.safetensors\"}}";
+    static const char halves[] = "{\"a\":{\"dtype\":\"F16\",\"shape\":[2,2],"
+                                 "\"data_offsets\":[0,8]}}";
+    static const char keys[] = "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }";
+    static const char rows[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }";
+    static const char part[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }";
+    eb_scratch_write(scratch, "m/model.yaml", yaml, sizeof yaml - 1);
+    eb_scratch_write_npy(scratch, "m/1/n-00000-of-00002.npy", part, 40);
+    eb_scratch_write_npy(scratch, "m/1/n-00001-of-00002.npy", part, 40);
+    eb_scratch_write_npy(scratch, "m/1/k.npy", rows, 8);
+    eb_scratch_write_npy(scratch, "m/1/k.keys.npy", keys, 16);
+    eb_scratch_write(scratch, "m/1/s.safetensors.index.json", list, sizeof list - 1);
+    eb_scratch_write_safetensors(scratch, "m/1/s-00001-of-00001.safetensors", halves, 8);
+}
+
+/* Loads the version that is next, where there is one. */
+static void load_next(struct eb_roster *roster, struct eb_file_fault *fault)
+{
+    const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    struct eb_roster_version *version;
+    const struct eb_roster_model *model = eb_roster_next(roster, &version);
+    char *path = model ? eb_roster_path(model, version) : NULL;
+    if (!path) {
+        return;
+    }
+    const struct eb_version_source source = {model->name, version->number, path, model->settings};
+    struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, fault);
+    free(path);
+    if (loaded) {
+        eb_roster_put(roster, loaded, 1);
+    } else {
+        eb_roster_fail(roster, model->name, version->number, fault->text, false);
+    }
+}
+
+/* Why a model.yaml is not read, which its model waits for. */
+static void take_config_fault(const struct eb_repository *seen, struct eb_file_fault *fault)
+{
+    if (seen->count > 0 && seen->models[0].config_fault) {
+        eb_file_fault_set(fault, "%s", seen->models[0].config_fault);
+    }
+}
+
+/* From the disk to a snapshot with a version that answers. */
+static bool load_all(const char *root, struct eb_file_fault *fault)
+{
+    struct eb_repository seen;
+    struct eb_roster roster = {0};
+    uint64_t wake_ms;
+    bool is_served = false;
+    eb_file_fault_set(fault, "out of memory");
+    if (eb_repository_scan(root, 255, NULL, &seen, fault) && eb_roster_update(&roster, &seen)) {
+        take_config_fault(&seen, fault);
+        load_next(&roster, fault);
+        eb_roster_decide(&roster, 1, &wake_ms);
+        struct eb_snapshot *snapshot = eb_roster_snapshot(&roster);
+        is_served = snapshot && snapshot->count == 1 && snapshot->models[0].served;
+        eb_snapshot_free(snapshot);
+    }
+    eb_roster_deinit(&roster);
+    eb_repository_deinit(&seen);
+    return is_served;
+}
+
 static void survives_every_refused_request(void **state)
 {
     (void)state;
     struct eb_scratch scratch;
     eb_scratch_init(&scratch);
-    eb_scratch_write_npy(
-        &scratch, "m/1/n.npy", "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }", 40);
-    eb_scratch_write_safetensors(&scratch, "m/1/s.safetensors",
-        "{\"a\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}", 8);
+    write_model(&scratch);
     json_set_alloc_funcs(__wrap_malloc, free);
-    const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     bool is_open = false;
     unsigned tries = 0;
     while (!is_open && tries < 1000) {
-        struct eb_repository repository;
         struct eb_file_fault fault = {""};
         request_count = 0;
         fail_at = ++tries;
-        is_open = eb_repository_open(scratch.root, &limits, NULL, &repository, &fault);
+        is_open = load_all(scratch.root, &fault);
         fail_at = 0;
-        assert_int_equal(repository.count, is_open ? 1 : 0);
-        /* jansson takes some of its own refused requests for a broken header. */
+        /* jansson takes some of its own refused requests for broken JSON, or loses a letter. */
         if (!is_open && !strstr(fault.text, "memory") && !strstr(fault.text, "read-only") &&
-            !strstr(fault.text, "no JSON")) {
+            !strstr(fault.text, "no JSON") && !strstr(fault.text, "is not in s-")) {
             fail_msg("request %u refused: %s", tries, fault.text);
         }
-        eb_repository_close(&repository);
     }
     print_message("%u requests refused in turn\n", tries - 1);
     assert_in_range(tries, 20, 999);

@@ -453,26 +453,6 @@ static void names_both_files_of_a_table_given_twice(void **state)
     expect_fault("a.safetensors", "table 't'");
 }
 
-static void refuses_forms_that_are_not_built(void **state)
-{
-    (void)state;
-    static const char *const names[] = {"a.keys.npy", "a-00000-of-00016.npy",
-        "a-00001-of-00002.safetensors", "a.safetensors.index.json", "a.embag", "model.yaml"};
-    eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        eb_scratch_write_npy(&scratch, names[i], NPY_5X2, 40);
-        expect_fault(names[i], "not supported yet");
-        char path[EB_SCRATCH_PATH_BYTES];
-        eb_scratch_path(&scratch, names[i], path);
-        assert_int_equal(unlink(path), 0);
-    }
-    eb_scratch_write_npy(&scratch, "-0000-of-00016.npy", NPY_5X2, 40);
-    struct eb_table_set set;
-    load(&set);
-    assert_int_equal(set.count, 2);
-    eb_table_set_deinit(&set);
-}
-
 static void refuses_names_that_are_not_allowed(void **state)
 {
     (void)state;
@@ -586,7 +566,6 @@ int main(void)
         WITH_ROOT(names_the_broken_file),
         WITH_ROOT(names_the_broken_tensor),
         WITH_ROOT(names_both_files_of_a_table_given_twice),
-        WITH_ROOT(refuses_forms_that_are_not_built),
         WITH_ROOT(refuses_names_that_are_not_allowed),
         WITH_ROOT(refuses_a_row_past_the_limit),
         WITH_ROOT(refuses_a_directory_without_tables),

@@ -24,11 +24,15 @@ static const struct eb_wire_table tables[] = {
     {.name = "flags", .rows = 0, .type = 5, .storage = "i8"},
 };
 
+static const char *const labels[] = {"stable", "canary"};
+
 static const struct eb_wire_version versions[] = {
     {.version = 1, .state = EB_WIRE_STATE_FAILED, .error = "users.npy: cut off"},
     {.version = 2,
         .state = EB_WIRE_STATE_SERVING,
         .error = "",
+        .label_count = 2,
+        .labels = labels,
         .bytes = 4096,
         .table_count = 2,
         .tables = tables},
@@ -64,6 +68,10 @@ static void assert_is_dlrm(const struct eb_wire_model *model)
     assert_int_equal(version->state, EB_WIRE_STATE_SERVING);
     assert_string_equal(version->error, "");
     assert_int_equal(version->bytes, 4096);
+    assert_int_equal(model->versions[0].label_count, 0);
+    assert_int_equal(version->label_count, 2);
+    assert_string_equal(version->labels[0], "stable");
+    assert_string_equal(version->labels[1], "canary");
     assert_int_equal(version->table_count, 2);
     const struct eb_wire_table *table = version->tables;
     assert_string_equal(table->name, "users");

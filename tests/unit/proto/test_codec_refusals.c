@@ -148,8 +148,8 @@ static void refuses_a_query_without_a_table(void **state)
 static void refuses_each_field_that_is_not_built(void **state)
 {
     (void)state;
-    static const char *const names[] = {"unnormalized", "min_sequence", "shard_epoch",
-        "traceparent", "version_label", "allow_incomplete"};
+    static const char *const names[] = {
+        "unnormalized", "min_sequence", "shard_epoch", "traceparent", "allow_incomplete"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
         message.request_id = 5;
@@ -158,12 +158,21 @@ static void refuses_each_field_that_is_not_built(void **state)
         message.min_sequence = i == 1;
         message.shard_epoch = i == 2;
         message.traceparent = i == 3 ? "00-1-1-00" : "";
-        message.version_label = i == 4 ? "stable" : "";
-        message.allow_incomplete = i == 5;
+        message.allow_incomplete = i == 4;
         char text[64];
         snprintf(text, sizeof text, "%s is not implemented", names[i]);
         trial_refuse(&message, EB_STATUS_UNIMPLEMENTED, text);
     }
+}
+
+static void refuses_a_version_and_a_label_together(void **state)
+{
+    (void)state;
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.version_label = "stable";
+    message.version = 1;
+    trial_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
+        "version and version_label are both given; give one of them");
 }
 
 static void reports_the_request_before_its_queries_and_the_first_of_these(void **state)
@@ -354,6 +363,7 @@ int main(void)
         cmocka_unit_test(refuses_unknown_enum_values),
         cmocka_unit_test(refuses_a_query_without_a_table),
         cmocka_unit_test(refuses_each_field_that_is_not_built),
+        cmocka_unit_test(refuses_a_version_and_a_label_together),
         cmocka_unit_test(reports_the_request_before_its_queries_and_the_first_of_these),
         cmocka_unit_test(goes_on_behind_a_fault_with_errors_per_query),
         cmocka_unit_test(limits_the_priority),

@@ -52,9 +52,22 @@ static void decodes_the_fields_of_the_request(void **state)
     assert_true(trial.request->request_id == UINT64_MAX);
     assert_string_equal(trial.request->model, "m\xC3\xA9");
     assert_int_equal(trial.request->version, 12);
+    assert_string_equal(trial.request->version_label, "");
     assert_int_equal(trial.request->output_type, 12);
     assert_true(trial.request->concat);
     assert_int_equal(trial.request->timeout_us, 1500);
+    trial_deinit(&trial);
+}
+
+static void decodes_a_version_by_its_label(void **state)
+{
+    (void)state;
+    Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
+    message.version_label = "stable";
+    struct trial trial;
+    trial_accept(&trial, &message);
+    assert_string_equal(trial.request->version_label, "stable");
+    assert_int_equal(trial.request->version, 0);
     trial_deinit(&trial);
 }
 
@@ -285,6 +298,7 @@ static void encodes_what_protobuf_reads(void **state)
     struct eb_wire_request request = {.request_id = 9,
         .model = "m",
         .version = 3,
+        .version_label = "stable",
         .timeout_us = 7,
         .output_type = 4,
         .concat = true,
@@ -300,6 +314,7 @@ static void encodes_what_protobuf_reads(void **state)
     assert_int_equal(read->request_id, 9);
     assert_string_equal(read->model, "m");
     assert_int_equal(read->version, 3);
+    assert_string_equal(read->version_label, "stable");
     assert_int_equal(read->timeout_us, 7);
     assert_int_equal(read->output_type, 4);
     assert_true(read->concat);
@@ -391,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decodes_a_request_without_queries),
         cmocka_unit_test(decodes_the_fields_of_the_request),
+        cmocka_unit_test(decodes_a_version_by_its_label),
         cmocka_unit_test(decodes_the_fields_of_a_query),
         cmocka_unit_test(tells_a_default_row_of_zero_from_none),
         cmocka_unit_test(takes_indices_and_offsets_in_every_form),

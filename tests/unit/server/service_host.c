@@ -19,13 +19,15 @@
 static void load(struct service_host *host)
 {
     static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
-    static const struct eb_repository_events events;
     struct eb_scratch scratch;
+    const struct eb_first_load first = {scratch.root, &limits, &host->seen, &host->roster};
     struct eb_file_fault fault;
     eb_scratch_init(&scratch);
     eb_scratch_write_npy(&scratch, "trial/7/rows.npy",
         "{'descr': '<i4', 'fortran_order': False, 'shape': (4, 2), }", 32);
-    assert_true(eb_repository_open(scratch.root, &limits, &events, &host->repository, &fault));
+    assert_true(eb_first_load_run(&first, &fault));
+    host->snapshot = eb_roster_snapshot(&host->roster);
+    assert_non_null(host->snapshot);
     eb_scratch_deinit(&scratch);
 }
 
@@ -52,8 +54,8 @@ void service_host_start(struct service_host *host)
     assert_int_equal(uv_sem_init(&host->holds, 0), 0);
     assert_int_equal(uv_sem_init(&host->released, 0), 0);
     host->service = (struct eb_service){
-        .lookups = {.repository = &host->repository,
-            .ops = eb_bag_ops_find("ref"),
+        .snapshot = host->snapshot,
+        .lookups = {.ops = eb_bag_ops_find("ref"),
             .schedules = &eb_bag_schedules_default,
             .executor = host->executor,
             .limits = &host->config.limits},
@@ -73,7 +75,9 @@ void service_host_stop(struct service_host *host)
     eb_executor_destroy(host->executor);
     uv_sem_destroy(&host->holds);
     uv_sem_destroy(&host->released);
-    eb_repository_close(&host->repository);
+    eb_snapshot_free(host->snapshot);
+    eb_roster_deinit(&host->roster);
+    eb_repository_deinit(&host->seen);
 }
 
 /* ---- the executor ---- */

@@ -5,6 +5,7 @@
  * test. */
 #pragma once
 
+#include "server/publish/first_load.h"
 #include "server/rpc/service.h"
 #include "tests/unit/server/loop_host.h"
 #include "tests/unit/server/wire_peer.h"
@@ -17,7 +18,9 @@
 struct service_host {
     struct loop_host loops;  /* the first serves, the second has nobody */
     struct eb_config config; /* its limits are for the test to change before the start */
-    struct eb_repository repository;
+    struct eb_repository seen;
+    struct eb_roster roster;
+    struct eb_snapshot *snapshot;
     struct eb_service service;
     struct eb_executor *executor;
     struct eb_address address;

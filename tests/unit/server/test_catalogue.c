@@ -1,6 +1,7 @@
 #include "server/rpc/catalogue.h"
 
 #include "proto/grpc_text.h"
+#include "server/publish/first_load.h"
 #include "server/rpc/reply.h"
 #include "tests/unit/models/scratch.h"
 
@@ -26,8 +27,11 @@ static const struct eb_config config = {.loops = 2,
 static const struct eb_server_facts facts = {
     .version = "1.2.3", .build = "a build", .isa = "ref", .config = &config};
 
-/* "alpha" in versions 1 (not tried), 2 (served) and 3 (broken), "beta" in version 5. */
-static struct eb_repository repository;
+/* "alpha" in versions 1 (not tried), 2 (served) and 3 (broken), "beta" in version 5, which has two
+ * labels. */
+static struct eb_repository seen;
+static struct eb_roster roster;
+static struct eb_snapshot *snapshot;
 
 /* One call and its answer's bytes. */
 struct asked {
@@ -69,7 +73,7 @@ static bool ask(struct asked *asked, eb_catalogue_fn method, const void *bytes, 
     eb_arena_init(&asked->arena, &asked->memory);
     eb_arena_reset(&asked->arena, asked->arena_cap_bytes);
     const struct eb_catalogue_call call = {
-        .repository = &repository,
+        .snapshot = snapshot,
         .facts = &facts,
         .arena = &asked->arena,
         .pool = &asked->pool,
@@ -166,6 +170,9 @@ static void lists_models_with_the_versions_that_were_tried(void **state)
     assert_string_equal(list->models[1]->name, "beta");
     assert_int_equal(list->models[1]->served_version, 5);
     assert_int_equal(list->models[1]->n_versions, 1);
+    assert_int_equal(list->models[1]->versions[0]->n_labels, 2);
+    assert_string_equal(list->models[1]->versions[0]->labels[0], "odd");
+    assert_string_equal(list->models[1]->versions[0]->labels[1], "stable");
     embag__v1__list_models_response__free_unpacked(list, NULL);
     asked_deinit(&asked);
 }
@@ -322,11 +329,12 @@ static void refuses_what_memory_does_not_hold(void **state)
     }
 }
 
-static int open_repository(void **state)
+static int load_models(void **state)
 {
     static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
-    static const struct eb_repository_events events = {0};
     static const char cube[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 4)}";
+    static const char yaml[] =
+        "versions: {labels: [{name: odd, version: 5}, {name: stable, version: 5}]}\n";
     static const char line[] = "{'descr': '<i2', 'fortran_order': False, 'shape': (5,)}";
     struct eb_scratch scratch;
     struct eb_file_fault fault;
@@ -337,15 +345,20 @@ static int open_repository(void **state)
     eb_scratch_write_npy(&scratch, "alpha/2/line.npy", line, 10);
     eb_scratch_write_npy(&scratch, "alpha/3/line.npy", line, 9);
     eb_scratch_write_npy(&scratch, "beta/5/line.npy", line, 10);
-    bool opened = eb_repository_open(scratch.root, &limits, &events, &repository, &fault);
+    eb_scratch_write(&scratch, "beta/model.yaml", yaml, sizeof yaml - 1);
+    const struct eb_first_load first = {scratch.root, &limits, &seen, &roster};
+    bool is_loaded = eb_first_load_run(&first, &fault);
     eb_scratch_deinit(&scratch);
-    return opened ? 0 : -1;
+    snapshot = is_loaded ? eb_roster_snapshot(&roster) : NULL;
+    return snapshot ? 0 : -1;
 }
 
-static int close_repository(void **state)
+static int free_models(void **state)
 {
     (void)state;
-    eb_repository_close(&repository);
+    eb_snapshot_free(snapshot);
+    eb_roster_deinit(&roster);
+    eb_repository_deinit(&seen);
     return 0;
 }
 
@@ -362,5 +375,5 @@ int main(void)
         cmocka_unit_test(skips_unknown_fields),
         cmocka_unit_test(refuses_what_memory_does_not_hold),
     };
-    return cmocka_run_group_tests(tests, open_repository, close_repository);
+    return cmocka_run_group_tests(tests, load_models, free_models);
 }

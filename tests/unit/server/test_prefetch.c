@@ -24,8 +24,9 @@ static struct eb_model_version versions[] = {
     {.model = "a", .version = 1, .tables = {.count = 1, .tables = small_tables}},
     {.model = "b", .version = 7, .tables = {.count = 3, .tables = large_tables}},
 };
-static struct eb_model models[] = {{.served = &versions[0]}, {.served = &versions[1]}};
-static struct eb_repository repository = {.count = 2, .models = models};
+static struct eb_snapshot_model models[] = {
+    {.served = &versions[0]}, {.served = NULL}, {.served = &versions[1]}};
+static struct eb_snapshot snapshot = {.count = 3, .models = models};
 static void *rows;
 static struct eb_bag_schedules schedules;
 static char said[16384];
@@ -49,7 +50,7 @@ static void choose(const char *setting, const char *isa)
 {
     struct eb_capture capture;
     eb_capture_start(&capture, STDERR_FILENO);
-    eb_prefetch_choose(setting, eb_bag_ops_find(isa), &repository, &schedules);
+    eb_prefetch_choose(setting, eb_bag_ops_find(isa), &snapshot, &schedules);
     eb_capture_stop(&capture, said, sizeof said);
 }
 
@@ -119,9 +120,9 @@ static void keeps_the_default_where_no_table_is_large(void **state)
     expect_chosen("64:32:l2");
     expect_said(wanted);
     /* Not even one. */
-    repository.count = 0;
+    snapshot.count = 0;
     choose("auto", NULL);
-    repository.count = 2;
+    snapshot.count = 3;
     expect_chosen("64:32:l2");
     expect_said(wanted);
     assert_int_equal(count_said("\n"), 2);

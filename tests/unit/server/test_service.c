@@ -121,6 +121,33 @@ static void lets_a_small_lookup_wait_behind_others(void **state)
     stop(&trial);
 }
 
+static void swap(struct eb_loop *loop, void *snapshot)
+{
+    (void)eb_service_swap(loop, snapshot);
+}
+
+static void ends_a_lookup_with_the_version_that_it_began_with(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct service_call calls[2];
+    struct eb_snapshot empty = {0};
+    const struct service_request request = {.bags = 1};
+    service_host_init(&trial.host);
+    start(&trial);
+    service_host_hold(&trial.host);
+    service_call_lookup(&trial.peer, &calls[0], &request);
+    service_peer_settle(&trial.peer);
+    loop_host_act(trial.host.loops.loops[0], swap, &empty);
+    service_call_lookup(&trial.peer, &calls[1], &request);
+    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_NOT_FOUND);
+    loop_host_act(trial.host.loops.loops[0], swap, trial.host.snapshot);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_OK);
+    expect_lookup_answered(&trial);
+    stop(&trial);
+}
+
 static void refuses_a_method_that_there_is_not(void **state)
 {
     (void)state;
@@ -423,6 +450,7 @@ int main(void)
         cmocka_unit_test(answers_a_small_lookup_without_the_executor),
         cmocka_unit_test(answers_a_small_lookup_while_batch_lookups_wait),
         cmocka_unit_test(lets_a_small_lookup_wait_behind_others),
+        cmocka_unit_test(ends_a_lookup_with_the_version_that_it_began_with),
         cmocka_unit_test(refuses_a_method_that_there_is_not),
         cmocka_unit_test(refuses_a_unary_call_of_several_messages),
         cmocka_unit_test(answers_the_catalogue),

@@ -1,0 +1,142 @@
+#include "client/cli/check_command.h"
+
+#include "client/cli/arguments.h"
+#include "client/cli/check_file.h"
+#include "server/models/directory.h"
+#include "server/models/model_config.h"
+#include "server/models/table_plan.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What the server's settings allow at most; its defaults are narrower. */
+#define ROW_BYTES_MAX 16777216
+#define NAME_BYTES_MAX 4096
+
+static const char usage[] =
+    "Usage: embag check FILE|DIRECTORY...\n"
+    "Checks files of tables, NAME.npy, NAME.safetensors and NAME.embag, and of keys,\n"
+    "NAME.keys.npy, and tells the memory that each table will need. Of a packed table every byte "
+    "is\n"
+    "checked. A DIRECTORY is a version of a model, MODEL/VERSION: its files are checked, and that\n"
+    "the server would load it as MODEL/model.yaml says.\n"
+    "Exit status: 0, 1 where something is not sound, 2 for a usage error.\n";
+
+struct options {
+    struct eb_flag_rest paths;
+};
+
+static const struct eb_flag flags[] = {
+    {"FILE or DIRECTORY", EB_FLAG_REST, offsetof(struct options, paths), 0, 0, NULL},
+};
+
+static const struct eb_command command = {"check", usage, flags, sizeof flags / sizeof flags[0]};
+
+/* Always false. */
+static bool complain(const struct eb_file_fault *fault)
+{
+    /* Results go before what is wrong with the next. */
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "embag: %s\n", fault->text);
+    return false;
+}
+
+static bool check_file(const char *path)
+{
+    struct eb_file_fault fault;
+    if (eb_check_file(path, &fault)) {
+        return true;
+    }
+    eb_file_fault_locate(&fault, path);
+    return complain(&fault);
+}
+
+/* Checks all files that the server would read; *fault is that of one that has no path. */
+static bool check_files(const char *path, bool *is_sound, struct eb_file_fault *fault)
+{
+    struct eb_directory listing;
+    if (!eb_directory_read(path, &listing, fault)) {
+        return false;
+    }
+    bool is_good = true;
+    for (size_t i = 0; is_good && i < listing.count; i++) {
+        const char *name = listing.entries[i]->d_name;
+        char *file = eb_directory_join(path, name, fault);
+        is_good = file != NULL;
+        if (is_good && eb_check_file_is_known(name) && !check_file(file)) {
+            *is_sound = false;
+        }
+        free(file);
+    }
+    eb_directory_deinit(&listing);
+    return is_good;
+}
+
+static bool check_plan(
+    const char *path, const struct eb_model_config *config, struct eb_file_fault *fault)
+{
+    const struct eb_table_options options = {
+        .row_bytes_max = ROW_BYTES_MAX, .name_bytes_max = NAME_BYTES_MAX, .config = config};
+    struct eb_table_plan plan;
+    if (!eb_table_plan_read(path, &options, &plan, fault)) {
+        return false;
+    }
+    (void)printf(
+        "%s: %zu tables, %" PRIu64 " bytes of memory\n", path, plan.table_count, plan.memory_bytes);
+    eb_table_plan_deinit(&plan);
+    return true;
+}
+
+/* Whether the server would load a version, as its MODEL/model.yaml describes it. */
+static bool check_version(const char *path, struct eb_file_fault *fault)
+{
+    struct eb_model_config config;
+    char *config_path = eb_directory_join(path, "../model.yaml", fault);
+    if (!config_path) {
+        return false;
+    }
+    bool is_sound = eb_model_config_read(config_path, NAME_BYTES_MAX, &config, fault);
+    free(config_path);
+    if (is_sound) {
+        is_sound = check_plan(path, &config, fault);
+        eb_model_config_deinit(&config);
+    }
+    return is_sound;
+}
+
+static bool check_directory(const char *path)
+{
+    struct eb_file_fault fault;
+    bool is_sound = true;
+    if (!check_files(path, &is_sound, &fault) || (is_sound && !check_version(path, &fault))) {
+        return complain(&fault);
+    }
+    return is_sound;
+}
+
+static bool check_path(const char *path)
+{
+    struct eb_file_fault fault;
+    bool is_directory;
+    if (!eb_directory_test(path, &is_directory, &fault)) {
+        return complain(&fault);
+    }
+    return is_directory ? check_directory(path) : check_file(path);
+}
+
+int eb_check_command_main(int argument_count, char **arguments)
+{
+    struct options options = {0};
+    switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
+    case EB_ARGUMENTS_READ: break;
+    case EB_ARGUMENTS_HELP: return 0;
+    case EB_ARGUMENTS_WRONG: return 2;
+    }
+    bool is_sound = true;
+    for (size_t i = 0; i < options.paths.count; i++) {
+        is_sound &= check_path(options.paths.texts[i]);
+    }
+    return is_sound ? 0 : 1;
+}

@@ -1,0 +1,200 @@
+#include "client/cli/check_file.h"
+
+#include "client/cli/output.h"
+#include "client/cli/pack_keys.h"
+#include "client/cli/progress_bar.h"
+#include "kernels/key_index.h"
+#include "kernels/row_format.h"
+#include "server/models/table_memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEYS_SUFFIX ".keys.npy"
+
+static bool is_keys(const char *path)
+{
+    size_t length = strlen(path);
+    size_t suffix = strlen(KEYS_SUFFIX);
+    return length > suffix && strcmp(path + length - suffix, KEYS_SUFFIX) == 0;
+}
+
+bool eb_check_file_is_known(const char *path)
+{
+    return eb_source_file_is_known(path);
+}
+
+static bool check_blocks(
+    struct eb_packed_reader *reader, const char *path, struct eb_file_fault *fault)
+{
+    const struct eb_packed_format *format = &reader->format;
+    struct eb_progress_bar bar;
+    eb_progress_bar_init(&bar, path, format->file_bytes - format->head_bytes);
+    uint64_t count = eb_packed_format_block_count(format);
+    bool is_good = true;
+    for (uint64_t block = 0; is_good && block < count; block++) {
+        is_good = eb_packed_reader_check(reader, block, fault);
+        eb_progress_bar_advance(&bar, eb_packed_format_block_bytes(format, block));
+    }
+    eb_progress_bar_end(&bar);
+    return is_good;
+}
+
+/* What is read of a packed table's keys. */
+struct keyed {
+    struct eb_pack_keys keys;
+    void *index;
+    uint64_t index_bytes;
+    uint64_t *seen;
+};
+
+/* Whether an index is sound and leads every key to its row, so that no two keys are the same. */
+static bool check_index(const struct keyed *keyed, struct eb_file_fault *fault)
+{
+    const struct eb_pack_keys *keys = &keyed->keys;
+    struct eb_key_index index;
+    const char *reason;
+    uint64_t bucket = 0;
+    if (!eb_key_index_open(&index, keyed->index, keyed->index_bytes, keys->count, &reason)) {
+        return eb_file_fault_set(fault, "its key index: %s; pack the table again", reason);
+    }
+    if (!eb_key_index_verify(&index, keyed->seen, &bucket, &reason)) {
+        return eb_file_fault_set(
+            fault, "its key index, bucket %" PRIu64 ": %s; pack the table again", bucket, reason);
+    }
+    for (uint64_t row = 0; row < keys->count; row++) {
+        int64_t found = eb_key_index_find(&index, keys->keys[row]);
+        if (found != (int64_t)row) {
+            return eb_file_fault_set(fault,
+                "its key index leads key %" PRIi64 " of row %" PRIu64 " to row %" PRIi64
+                "; pack the table again",
+                keys->keys[row], row, found);
+        }
+    }
+    return true;
+}
+
+static bool read_index(
+    struct keyed *keyed, struct eb_packed_reader *reader, struct eb_file_fault *fault)
+{
+    const struct eb_packed_section *section = &reader->format.sections[EB_PACKED_KEY_INDEX];
+    keyed->index_bytes = section->bytes;
+    keyed->index =
+        aligned_alloc(EB_KEY_INDEX_ALIGNMENT, (section->bytes + EB_KEY_INDEX_ALIGNMENT - 1) /
+                                                  EB_KEY_INDEX_ALIGNMENT * EB_KEY_INDEX_ALIGNMENT);
+    keyed->seen = malloc(eb_key_index_seen_bytes(keyed->keys.count) + 1);
+    if (!keyed->index || !keyed->seen) {
+        return eb_file_fault_set(fault, "out of memory for the index of its keys");
+    }
+    return eb_packed_reader_read(reader, section->offset, keyed->index, section->bytes, fault);
+}
+
+/* Checks the keys of a packed table that has some, and says what their index takes. */
+static bool check_packed_keys(
+    struct eb_packed_reader *reader, uint64_t *index_bytes, struct eb_file_fault *fault)
+{
+    struct keyed keyed = {0};
+    bool has_index = reader->format.sections[EB_PACKED_KEY_INDEX].bytes > 0;
+    bool is_good = eb_pack_keys_unpack(&keyed.keys, reader, fault);
+    if (is_good && has_index) {
+        is_good = read_index(&keyed, reader, fault) && check_index(&keyed, fault);
+    } else if (is_good) {
+        is_good = eb_pack_keys_index(&keyed.keys, fault);
+    }
+    *index_bytes = has_index ? keyed.index_bytes : keyed.keys.index_bytes;
+    eb_pack_keys_deinit(&keyed.keys);
+    free(keyed.index);
+    free(keyed.seen);
+    return is_good;
+}
+
+/* What a file has of its table, where that is not all: ", from row 5 of part 1 of 3 of 100". */
+static void print_place(const struct eb_packed_format *format)
+{
+    if (eb_packed_format_is_whole(format)) {
+        return;
+    }
+    (void)printf(", from row %" PRIu64 " of", format->row_first);
+    if (format->parts > 1) {
+        (void)printf(" part %" PRIu32 " of %" PRIu32 " of", format->part, format->parts);
+    }
+    (void)printf(" %" PRIu64, format->rows_total);
+}
+
+/* "PATH: table NAME, (5, 2) of f32, stored as int8", without an end of line. */
+static void print_table(const char *path, const struct eb_source_table *table)
+{
+    char shape[EB_TENSOR_SHAPE_BYTES];
+    eb_tensor_shape_text(&table->tensor, shape);
+    (void)printf("%s: table %s, %s of %s, stored as %s", eb_output_printable(path).bytes,
+        eb_output_printable(table->name).bytes, shape, eb_type_name(table->type),
+        eb_storage_name(table->tensor.storage));
+}
+
+static bool check_packed(
+    struct eb_source_file *source, const char *path, struct eb_file_fault *fault)
+{
+    struct eb_packed_reader *reader = &source->reader;
+    const struct eb_packed_format *format = &reader->format;
+    uint64_t index_bytes = 0;
+    bool is_keyed = format->sections[EB_PACKED_KEYS].bytes > 0;
+    if (!check_blocks(reader, path, fault) ||
+        (is_keyed && !check_packed_keys(reader, &index_bytes, fault))) {
+        return false;
+    }
+    uint64_t footprint = eb_table_memory_footprint(format->tensor.data_bytes) +
+                         (is_keyed ? eb_table_memory_footprint(index_bytes) : 0);
+    print_table(path, &source->tables[0]);
+    print_place(format);
+    (void)printf("%s, %" PRIu64 " bytes of memory; digest %016" PRIx64 ", every byte is sound\n",
+        is_keyed ? ", keyed" : "", footprint, format->digest);
+    return true;
+}
+
+/* Tables without checksums. */
+static bool check_plain(
+    const struct eb_source_file *source, const char *path, struct eb_file_fault *fault)
+{
+    for (size_t i = 0; i < source->table_count; i++) {
+        const struct eb_source_table *table = &source->tables[i];
+        uint64_t elements = eb_tensor_row_elements(&table->tensor);
+        if (elements > UINT32_MAX) {
+            return eb_file_fault_set(fault,
+                "rows of table '%.64s' have %" PRIu64 " values, at most 2^32 - 1 can be",
+                table->name, elements);
+        }
+        uint64_t stride = eb_row_format_of(table->tensor.storage, (uint32_t)elements).stride_bytes;
+        print_table(path, table);
+        (void)printf(", %" PRIu64 " bytes of memory; no checksums, its header is sound\n",
+            eb_table_memory_footprint(table->tensor.dims[0] * stride));
+    }
+    return true;
+}
+
+static bool check_keys(const char *path, struct eb_file_fault *fault)
+{
+    struct eb_pack_keys keys;
+    bool is_good = eb_pack_keys_read(&keys, path, fault) && eb_pack_keys_index(&keys, fault);
+    if (is_good) {
+        (void)printf("%s: %" PRIu64 " keys, %" PRIu64 " bytes of memory; no two are the same\n",
+            eb_output_printable(path).bytes, keys.count,
+            eb_table_memory_footprint(keys.index_bytes));
+    }
+    eb_pack_keys_deinit(&keys);
+    return is_good;
+}
+
+bool eb_check_file(const char *path, struct eb_file_fault *fault)
+{
+    if (is_keys(path)) {
+        return check_keys(path, fault);
+    }
+    struct eb_source_file source;
+    bool is_good =
+        eb_source_file_open(&source, path, fault) &&
+        (source.is_packed ? check_packed(&source, path, fault) : check_plain(&source, path, fault));
+    eb_source_file_close(&source);
+    return is_good;
+}

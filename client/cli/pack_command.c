@@ -1,0 +1,251 @@
+#include "client/cli/pack_command.h"
+
+#include "client/cli/arguments.h"
+#include "client/cli/pack_table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "Usage: embag pack [OPTION]... INPUT OUTPUT.embag\n"
+    "Packs a table: rows as the server keeps them, with checksums and, for a keyed table, the\n"
+    "index of its keys. INPUT is NAME.npy, NAME.safetensors or NAME.embag.\n"
+    "\n"
+    "  --tensor NAME          the tensor of a safetensors file that has several\n"
+    "  --storage S            f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2: how rows are stored;\n"
+    "                         the table's type stays what it is. As in INPUT unless given\n"
+    "  --max-error X          refuse where a stored value is off by more than X\n"
+    "  --keys FILE.npy        a key of 64 bits for each row: the table becomes keyed\n"
+    "  --unknown-row R        the row that stands for unknown ids\n"
+    "  --split N              N files, TABLE-00000-of-0000N.embag and on, by rows\n"
+    "  --parts P --part K     only the rows r with r mod P = K\n"
+    "Exit status: 0, 1 where nothing was packed, 2 for a usage error.\n";
+
+static const char *const storages[] = {
+    "", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "int8", "int4", "int2", NULL};
+static const enum eb_storage storage_numbers[] = {EB_STORAGE_UNSPECIFIED, EB_STORAGE_F32,
+    EB_STORAGE_F16, EB_STORAGE_BF16, EB_STORAGE_F8_E4M3, EB_STORAGE_F8_E5M2, EB_STORAGE_INT8,
+    EB_STORAGE_INT4, EB_STORAGE_INT2};
+
+struct options {
+    const char *input;
+    const char *output;
+    const char *tensor;
+    const char *keys;
+    const char *error_text;
+    int storage;
+    struct eb_flag_integer unknown_row;
+    uint64_t split;
+    uint64_t parts;
+    uint64_t part;
+    double error_max;
+};
+
+#define AT(field) offsetof(struct options, field)
+static const struct eb_flag flags[] = {
+    {"tensor", EB_FLAG_TEXT, AT(tensor), 0, 0, NULL},
+    {"storage", EB_FLAG_CHOICE, AT(storage), 0, 0, storages},
+    {"max-error", EB_FLAG_TEXT, AT(error_text), 0, 0, NULL},
+    {"keys", EB_FLAG_TEXT, AT(keys), 0, 0, NULL},
+    {"unknown-row", EB_FLAG_INTEGER, AT(unknown_row), 0, 0, NULL},
+    {"split", EB_FLAG_NUMBER, AT(split), 1, EB_PACK_TABLE_FILES_MAX, NULL},
+    {"parts", EB_FLAG_NUMBER, AT(parts), 1, UINT32_MAX, NULL},
+    {"part", EB_FLAG_NUMBER, AT(part), 0, UINT32_MAX, NULL},
+    {"INPUT", EB_FLAG_POSITIONAL, AT(input), 0, 0, NULL},
+    {"OUTPUT.embag", EB_FLAG_POSITIONAL, AT(output), 0, 0, NULL},
+};
+#undef AT
+
+static const struct eb_command command = {"pack", usage, flags, sizeof flags / sizeof flags[0]};
+
+static bool read_error_max(struct options *options)
+{
+    options->error_max = INFINITY;
+    if (options->error_text == NULL) {
+        return true;
+    }
+    struct eb_arguments_values values;
+    if (!eb_arguments_read_values("max-error", options->error_text, EMBAG_F64, &values)) {
+        return false;
+    }
+    if (values.count == 1) {
+        memcpy(&options->error_max, values.data, sizeof options->error_max);
+    }
+    bool is_good = values.count == 1 && options->error_max >= 0;
+    free(values.data);
+    if (!is_good) {
+        (void)fprintf(
+            stderr, "embag: --max-error %s: not a number of at least 0\n", options->error_text);
+    }
+    return is_good;
+}
+
+/* What flags say together. false: said on stderr. */
+static bool check_options(struct options *options)
+{
+    size_t length = strlen(options->output);
+    size_t suffix = strlen(EB_PACKED_FORMAT_SUFFIX);
+    options->split = options->split != 0 ? options->split : 1;
+    options->parts = options->parts != 0 ? options->parts : 1;
+    const char *wrong = NULL;
+    if (length <= suffix ||
+        strcmp(options->output + length - suffix, EB_PACKED_FORMAT_SUFFIX) != 0) {
+        wrong = "the output's name must end in " EB_PACKED_FORMAT_SUFFIX;
+    } else if (options->part >= options->parts) {
+        wrong = "--part must be below --parts";
+    } else if (options->parts > 1 && options->keys != NULL) {
+        wrong = "--parts are parts of row numbers, which --keys replace: give one of them";
+    }
+    if (wrong != NULL) {
+        (void)fprintf(stderr, "embag: pack: %s\n", wrong);
+    }
+    return wrong == NULL && read_error_max(options);
+}
+
+/* The table called `name`, or the only one where it is NULL. NULL: *fault. */
+static const struct eb_source_table *find_table(
+    const struct eb_source_file *source, const char *name, struct eb_file_fault *fault)
+{
+    for (size_t i = 0; i < source->table_count; i++) {
+        bool is_wanted =
+            name ? strcmp(source->tables[i].name, name) == 0 : source->table_count == 1;
+        if (is_wanted) {
+            return &source->tables[i];
+        }
+    }
+    if (name) {
+        eb_file_fault_set(fault, "it has no tensor '%.64s'; embag check lists its tensors", name);
+    } else {
+        eb_file_fault_set(fault, "it has %zu tensors; choose one with --tensor, such as '%.64s'",
+            source->table_count, source->tables[0].name);
+    }
+    return NULL;
+}
+
+/* What the options and the source say about storage, rows and keys. */
+static bool plan_table(const struct options *options, struct eb_source_file *source,
+    struct eb_pack_plan *plan, struct eb_file_fault *fault)
+{
+    *plan = (struct eb_pack_plan){
+        .source = source,
+        .table = find_table(source, options->tensor, fault),
+        .parts = (uint32_t)options->parts,
+        .part = (uint32_t)options->part,
+        .unknown_row = source->is_packed ? source->reader.format.unknown_row : -1,
+        .path = options->output,
+        .file_count = (uint32_t)options->split,
+        .error_max = options->error_max,
+    };
+    if (!plan->table) {
+        return false;
+    }
+    enum eb_storage wanted = storage_numbers[options->storage];
+    plan->storage = wanted != EB_STORAGE_UNSPECIFIED ? wanted : plan->table->tensor.storage;
+    if (options->unknown_row.given) {
+        plan->unknown_row = options->unknown_row.value;
+    }
+    if (!eb_storage_holds(plan->storage, plan->table->type)) {
+        return eb_file_fault_set(fault,
+            "a table of %s is not stored as %s; f32 can be any of them, f16 and bf16 also fp8 and "
+            "codes",
+            eb_type_name(plan->table->type), eb_storage_name(plan->storage));
+    }
+    if (plan->parts > 1 && source->is_packed &&
+        (!eb_packed_format_is_whole(&source->reader.format) ||
+            source->reader.format.sections[EB_PACKED_KEYS].bytes > 0)) {
+        return eb_file_fault_set(fault,
+            "it is a piece of a table or a keyed table; --parts take rows of a whole dense one");
+    }
+    return true;
+}
+
+/* Reads the keys that were given, or those of a packed source. */
+static bool read_keys(const struct options *options, struct eb_pack_plan *plan,
+    struct eb_pack_keys *keys, struct eb_file_fault *fault)
+{
+    struct eb_source_file *source = plan->source;
+    bool has_some = source->is_packed && source->reader.format.sections[EB_PACKED_KEYS].bytes > 0;
+    if (options->keys == NULL && !has_some) {
+        return true;
+    }
+    bool is_read = options->keys != NULL ? eb_pack_keys_read(keys, options->keys, fault)
+                                         : eb_pack_keys_unpack(keys, &source->reader, fault);
+    if (!is_read) {
+        return false;
+    }
+    if (keys->count != plan->table->tensor.dims[0]) {
+        return eb_file_fault_set(fault, "it has %" PRIu64 " rows and %" PRIu64 " keys",
+            plan->table->tensor.dims[0], keys->count);
+    }
+    plan->keys = keys;
+    /* A piece of a table has no use for an index: it is made of the keys of all pieces. */
+    bool is_piece = plan->file_count > 1 ||
+                    (source->is_packed && !eb_packed_format_is_whole(&source->reader.format));
+    return is_piece || eb_pack_keys_index(keys, fault);
+}
+
+static void report(const struct eb_pack_plan *plan, const struct eb_pack_result *result)
+{
+    struct eb_tensor shown = plan->table->tensor;
+    char shape[EB_TENSOR_SHAPE_BYTES];
+    shown.dims[0] = result->row_count;
+    eb_tensor_shape_text(&shown, shape);
+    (void)printf("%s: %s of %s%s, stored as %s: %" PRIu64 " bytes of rows became %" PRIu64
+                 ", in %" PRIu32 " file%s of %" PRIu64 " bytes\n",
+        plan->path, shape, eb_type_name(plan->table->type), plan->keys ? ", keyed" : "",
+        eb_storage_name(plan->storage), result->source_bytes, result->rows_bytes, plan->file_count,
+        plan->file_count == 1 ? "" : "s", result->file_bytes);
+    if (!result->is_converted || result->row_count == 0) {
+        return;
+    }
+    (void)printf("  values are off by at most %g (row %" PRIu64 "), by %g on average\n",
+        result->values.max, result->values.max_row, eb_pack_error_mean(&result->values));
+    (void)printf("  sums of %zu bags of %d rows are off by at most %g, by %g on average\n",
+        result->bag_count, EB_PACK_ERROR_BAG_ROWS, result->bags.max,
+        eb_pack_error_mean(&result->bags));
+}
+
+static bool pack(
+    const struct options *options, struct eb_source_file *source, struct eb_file_fault *fault)
+{
+    struct eb_pack_plan plan;
+    struct eb_pack_result result;
+    struct eb_pack_keys keys = {0};
+    bool is_good = plan_table(options, source, &plan, fault) &&
+                   read_keys(options, &plan, &keys, fault) && eb_pack_table(&plan, &result, fault);
+    if (is_good) {
+        report(&plan, &result);
+    }
+    eb_pack_keys_deinit(&keys);
+    return is_good;
+}
+
+static int run(struct options *options)
+{
+    if (!check_options(options)) {
+        return 2;
+    }
+    struct eb_source_file source;
+    struct eb_file_fault fault;
+    bool is_good =
+        eb_source_file_open(&source, options->input, &fault) && pack(options, &source, &fault);
+    eb_source_file_close(&source);
+    if (!is_good) {
+        (void)fprintf(stderr, "embag: %s: %s\n", options->input, fault.text);
+    }
+    return is_good ? 0 : 1;
+}
+
+int eb_pack_command_main(int argument_count, char **arguments)
+{
+    struct options options = {0};
+    switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
+    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_HELP: return 0;
+    case EB_ARGUMENTS_WRONG: return 2;
+    }
+    return 2;
+}

@@ -1,0 +1,106 @@
+#include "client/cli/pack_keys.h"
+
+#include "kernels/key_build.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_file_fault *fault)
+{
+    bool is_good = tensor->rank == 1 &&
+                   (tensor->storage == EB_STORAGE_I64 || tensor->storage == EB_STORAGE_U64);
+    char shape[EB_TENSOR_SHAPE_BYTES];
+    eb_tensor_shape_text(tensor, shape);
+    return is_good ||
+           eb_file_fault_set(fault, "%s of %s are no keys; they are one dimension of i64 or u64",
+               shape, eb_storage_name(tensor->storage));
+}
+
+static bool make_room(struct eb_pack_keys *keys, uint64_t count, struct eb_file_fault *fault)
+{
+    keys->count = count;
+    keys->keys =
+        count < SIZE_MAX / sizeof *keys->keys ? malloc((count + 1) * sizeof *keys->keys) : NULL;
+    return keys->keys || eb_file_fault_set(fault, "out of memory for its keys");
+}
+
+static bool read_source(
+    struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_file_fault *fault)
+{
+    const struct eb_source_table *table = &source->tables[0];
+    const struct eb_source_range all = {0, table->tensor.data_bytes};
+    return eb_pack_keys_check(&table->tensor, fault) &&
+           make_room(keys, table->tensor.dims[0], fault) &&
+           eb_source_file_read(source, table, all, keys->keys, fault);
+}
+
+bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault)
+{
+    struct eb_source_file source;
+    *keys = (struct eb_pack_keys){0};
+    bool is_good = eb_source_file_open(&source, path, fault) && read_source(keys, &source, fault);
+    eb_source_file_close(&source);
+    if (!is_good) {
+        eb_pack_keys_deinit(keys);
+    }
+    return is_good;
+}
+
+bool eb_pack_keys_unpack(
+    struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_file_fault *fault)
+{
+    const struct eb_packed_section *section = &reader->format.sections[EB_PACKED_KEYS];
+    *keys = (struct eb_pack_keys){0};
+    if (!make_room(keys, section->bytes / sizeof *keys->keys, fault) ||
+        !eb_packed_reader_read(reader, section->offset, keys->keys, section->bytes, fault)) {
+        eb_pack_keys_deinit(keys);
+        return false;
+    }
+    return true;
+}
+
+static bool build_index(struct eb_key_build *build, struct eb_file_fault *fault)
+{
+    struct eb_key_pair pair;
+    void *scratch = malloc(build->plan.scratch_bytes);
+    if (!scratch) {
+        return eb_file_fault_set(fault, "out of memory for the index of its keys");
+    }
+    enum eb_key_outcome outcome = eb_key_build_run(build, scratch, &pair);
+    free(scratch);
+    if (outcome == EB_KEY_DUPLICATE) {
+        return eb_file_fault_set(fault,
+            "rows %" PRIu32 " and %" PRIu32 " have the same key %" PRIi64 "; keys must differ",
+            pair.first_row, pair.second_row, pair.key);
+    }
+    return outcome == EB_KEY_OK ||
+           eb_file_fault_set(fault, "no index can be made of these keys; choose others");
+}
+
+bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_file_fault *fault)
+{
+    struct eb_key_build build = {.keys = keys->keys};
+    if (!eb_key_build_plan(keys->count, &build.plan)) {
+        return eb_file_fault_set(fault,
+            "%" PRIu64 " rows have keys, at most %" PRIu64 " can; split the table by rows",
+            keys->count, EB_KEY_INDEX_ROWS_MAX);
+    }
+    keys->index_bytes = build.plan.index_bytes;
+    keys->index = aligned_alloc(
+        EB_KEY_INDEX_ALIGNMENT, (build.plan.index_bytes + EB_KEY_INDEX_ALIGNMENT - 1) /
+                                    EB_KEY_INDEX_ALIGNMENT * EB_KEY_INDEX_ALIGNMENT);
+    build.index = keys->index;
+    build.counts = calloc(build.plan.partition_count, sizeof *build.counts);
+    bool is_good = (build.index && build.counts) ||
+                   eb_file_fault_set(fault, "out of memory for the index of its keys");
+    is_good = is_good && build_index(&build, fault);
+    free(build.counts);
+    return is_good;
+}
+
+void eb_pack_keys_deinit(struct eb_pack_keys *keys)
+{
+    free(keys->keys);
+    free(keys->index);
+    *keys = (struct eb_pack_keys){0};
+}

@@ -1,0 +1,27 @@
+/* The keys of a table's rows: read from TABLE.keys.npy or a packed table, and the index that is
+ * made of them.
+ * Thread: one at a time. Memory: keys and index are on the heap. */
+#pragma once
+
+#include "client/cli/source_file.h"
+
+struct eb_pack_keys {
+    uint64_t count;
+    int64_t *keys;  /* [count] */
+    uint8_t *index; /* as kernels/key_index.h lays it out; NULL: it is not made */
+    uint64_t index_bytes;
+};
+
+/* Whether a tensor can be keys: one dimension of i64, or of u64, whose high half counts as
+ * negative. false: *fault. */
+bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_file_fault *fault);
+
+/* Reads NAME.npy. false: *fault, without the path; *keys is empty. */
+bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault);
+/* Reads those of a packed table, which has some. false: *fault, without the path. */
+bool eb_pack_keys_unpack(
+    struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_file_fault *fault);
+/* Makes the index. false: *fault names two rows that have the same key. */
+bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_file_fault *fault);
+/* Accepts zeroed keys. */
+void eb_pack_keys_deinit(struct eb_pack_keys *keys);

@@ -1,0 +1,287 @@
+#include "client/cli/pack_table.h"
+
+#include "kernels/quantize.h"
+#include "kernels/row_format.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the source's rows, read at a time: whole blocks of a packed one. */
+#define CHUNK_BYTES (4 * EB_PACKED_FORMAT_BLOCK_BYTES)
+
+struct packing {
+    const struct eb_pack_plan *plan;
+    struct eb_pack_result *result;
+    struct eb_packed_format format; /* of all rows that are packed, in one file */
+    struct eb_packed_writer *writers;
+    struct eb_progress_bar bar;
+    struct eb_pack_error error;
+    uint64_t chunk_rows; /* packed at a time */
+    uint8_t *from;       /* [chunk_rows] of the source, those between them included */
+    uint8_t *to;         /* [chunk_rows] packed */
+    float *values;       /* of one row */
+    float *stored;       /* of one row, as it will be read back */
+    struct eb_file_fault *fault;
+};
+
+char *eb_pack_table_path(const char *path, uint32_t number, uint32_t file_count)
+{
+    char *out = NULL;
+    int length = (int)(strlen(path) - strlen(EB_PACKED_FORMAT_SUFFIX));
+    int printed = file_count == 1 ? asprintf(&out, "%s", path)
+                                  : asprintf(&out, "%.*s-%05" PRIu32 "-of-%05" PRIu32 "%s", length,
+                                        path, number, file_count, EB_PACKED_FORMAT_SUFFIX);
+    return printed < 0 ? NULL : out;
+}
+
+/* Which rows of the whole table those of the source are. */
+static void set_place(struct packing *packing)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    struct eb_packed_format *format = &packing->format;
+    uint64_t rows = plan->table->tensor.dims[0];
+    *format = (struct eb_packed_format){.rows_total = rows, .parts = plan->parts};
+    if (plan->source->is_packed) {
+        *format = plan->source->reader.format;
+        memset(format->sections, 0, sizeof format->sections);
+    }
+    if (plan->parts > 1) {
+        format->parts = plan->parts;
+        format->part = plan->part;
+        rows = eb_packed_format_part_rows(rows, plan->parts, plan->part);
+    }
+    format->tensor = plan->table->tensor;
+    format->tensor.dims[0] = rows;
+    format->unknown_row = plan->unknown_row;
+}
+
+static bool lay_out(struct packing *packing)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    struct eb_packed_format *format = &packing->format;
+    uint64_t elements = eb_tensor_row_elements(&plan->table->tensor);
+    if (elements > UINT32_MAX) {
+        return eb_file_fault_set(
+            packing->fault, "its rows have %" PRIu64 " values, at most 2^32 - 1 can be", elements);
+    }
+    set_place(packing);
+    format->tensor.storage = plan->storage;
+    format->type = plan->table->type;
+    format->row_stride_bytes = eb_row_format_of(plan->storage, (uint32_t)elements).stride_bytes;
+    return eb_packed_format_lay_out(format, packing->fault);
+}
+
+static bool take_memory(struct packing *packing)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    uint64_t stride = plan->table->row_stride_bytes * plan->parts;
+    uint32_t elements = (uint32_t)eb_tensor_row_elements(&plan->table->tensor);
+    packing->chunk_rows = stride < CHUNK_BYTES ? CHUNK_BYTES / stride : 1;
+    packing->from = malloc(packing->chunk_rows * stride);
+    packing->to = calloc(packing->chunk_rows, packing->format.row_stride_bytes);
+    packing->values = malloc(elements * sizeof *packing->values);
+    packing->stored = malloc(elements * sizeof *packing->stored);
+    packing->writers = calloc(plan->file_count, sizeof *packing->writers);
+    bool has_error = packing->result->is_converted;
+    return (packing->from && packing->to && packing->values && packing->stored &&
+               packing->writers &&
+               (!has_error || eb_pack_error_init(
+                                  &packing->error, packing->format.tensor.dims[0], elements))) ||
+           eb_file_fault_set(packing->fault, "out of memory");
+}
+
+static struct eb_row_scale load_scale(enum eb_storage storage, const uint8_t *row)
+{
+    struct eb_row_scale scale = {0};
+    if (eb_storage_is_code(storage)) {
+        memcpy(&scale, row, sizeof scale);
+    }
+    return scale;
+}
+
+/* A row that becomes codes must be finite, and its values not too far apart. */
+static bool refuse_row(const struct packing *packing, uint64_t row)
+{
+    uint32_t elements = packing->error.elements;
+    uint32_t value = eb_quantize_find_fault(packing->values, elements);
+    assert(value < elements);
+    return eb_file_fault_set(packing->fault,
+        "row %" PRIu64 " of those packed: value %" PRIu32 ", %g, is not finite or more than 2^126 "
+        "from another; --storage f16 or bf16 can hold it, or correct the table",
+        row, value, (double)packing->values[value]);
+}
+
+static bool convert_row(struct packing *packing, uint64_t row, const uint8_t *from, uint8_t *to)
+{
+    const struct eb_source_table *table = packing->plan->table;
+    const struct eb_packed_format *format = &packing->format;
+    uint32_t elements = packing->error.elements;
+    struct eb_row_scale scale = load_scale(table->tensor.storage, from);
+    eb_dequantize_row(
+        table->tensor.storage, from + table->row_offset_bytes, &scale, elements, packing->values);
+    uint8_t *codes = to + format->row_offset_bytes;
+    if (!eb_quantize_row(format->tensor.storage, packing->values, elements, codes, &scale)) {
+        return refuse_row(packing, row);
+    }
+    if (eb_storage_is_code(format->tensor.storage)) {
+        memcpy(to, &scale, sizeof scale);
+    }
+    eb_dequantize_row(format->tensor.storage, codes, &scale, elements, packing->stored);
+    eb_pack_error_add(&packing->error, row, packing->values, packing->stored);
+    return true;
+}
+
+/* Reads, converts and writes the next rows: `row` counts those that are packed. */
+static bool pack_chunk(
+    struct packing *packing, struct eb_packed_writer *writer, uint64_t row, uint64_t count)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    const struct eb_source_table *table = plan->table;
+    uint64_t stride = table->row_stride_bytes * plan->parts;
+    struct eb_source_range range = {
+        .from = row * stride + plan->part * table->row_stride_bytes,
+        .bytes = (count - 1) * stride + table->row_stride_bytes,
+    };
+    if (!eb_source_file_read(plan->source, table, range, packing->from, packing->fault)) {
+        return false;
+    }
+    uint64_t row_bytes = table->row_offset_bytes + eb_storage_row_bytes(plan->storage,
+                                                       eb_tensor_row_elements(&table->tensor));
+    uint64_t to_stride = packing->format.row_stride_bytes;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint8_t *from = packing->from + i * stride;
+        uint8_t *to = packing->to + i * to_stride;
+        if (!packing->result->is_converted) {
+            memcpy(to, from, row_bytes);
+        } else if (!convert_row(packing, row + i, from, to)) {
+            return false;
+        }
+    }
+    eb_progress_bar_advance(&packing->bar, count * table->row_stride_bytes);
+    return eb_packed_writer_append(writer, packing->to, count * to_stride, packing->fault);
+}
+
+static bool append_section(struct packing *packing, struct eb_packed_writer *writer,
+    enum eb_packed_kind kind, const void *bytes)
+{
+    uint64_t count = writer->format.sections[kind].bytes;
+    return count == 0 || (eb_packed_writer_begin(writer, kind, packing->fault) &&
+                             eb_packed_writer_append(writer, bytes, count, packing->fault));
+}
+
+/* Fills a file with rows from `first` on, and what goes with them. */
+static bool fill_file(struct packing *packing, struct eb_packed_writer *writer, uint64_t first)
+{
+    const struct eb_pack_keys *keys = packing->plan->keys;
+    uint64_t rows = writer->format.tensor.dims[0];
+    for (uint64_t done = 0; done < rows;) {
+        uint64_t left = rows - done;
+        uint64_t count = left < packing->chunk_rows ? left : packing->chunk_rows;
+        if (!pack_chunk(packing, writer, first + done, count)) {
+            return false;
+        }
+        done += count;
+    }
+    return append_section(packing, writer, EB_PACKED_KEYS, keys ? keys->keys + first : NULL) &&
+           append_section(packing, writer, EB_PACKED_KEY_INDEX, keys ? keys->index : NULL) &&
+           eb_packed_writer_end(writer, packing->fault);
+}
+
+/* The rows of a file are those from first to end of all that are packed. */
+static bool pack_file(struct packing *packing, uint32_t number, uint64_t first, uint64_t end)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    struct eb_packed_writer *writer = &packing->writers[number];
+    struct eb_packed_format format = packing->format;
+    format.row_first += first;
+    format.tensor.dims[0] = end - first;
+    if (plan->keys) {
+        format.sections[EB_PACKED_KEYS].bytes = (end - first) * sizeof *plan->keys->keys;
+        format.sections[EB_PACKED_KEY_INDEX].bytes = plan->keys->index_bytes;
+    }
+    char *path = eb_pack_table_path(plan->path, number, plan->file_count);
+    bool is_good = path ? eb_packed_format_lay_out(&format, packing->fault) &&
+                              eb_packed_writer_open(writer, path, &format, packing->fault)
+                        : eb_file_fault_set(packing->fault, "out of memory");
+    free(path);
+    packing->result->file_bytes += format.file_bytes;
+    return is_good && fill_file(packing, writer, first);
+}
+
+static bool pack_files(struct packing *packing)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    uint64_t rows = packing->format.tensor.dims[0];
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < plan->file_count; i++) {
+        uint64_t files_left = plan->file_count - i;
+        uint64_t end = first + (rows - first) / files_left;
+        if (!pack_file(packing, i, first, end)) {
+            return false;
+        }
+        first = end;
+    }
+    assert(first == rows);
+    return true;
+}
+
+static bool check_error(struct packing *packing)
+{
+    struct eb_pack_result *result = packing->result;
+    result->values = packing->error.values;
+    result->bags = eb_pack_error_bags(&packing->error);
+    result->bag_count = packing->error.bag_count;
+    return result->values.max <= packing->plan->error_max ||
+           eb_file_fault_set(packing->fault,
+               "row %" PRIu64 " of those packed: a value is off by %g, more than --max-error %g "
+               "allows; choose a larger --storage",
+               result->values.max_row, result->values.max, packing->plan->error_max);
+}
+
+static bool publish(struct packing *packing)
+{
+    bool is_good = true;
+    for (uint32_t i = 0; is_good && i < packing->plan->file_count; i++) {
+        is_good = eb_packed_writer_publish(&packing->writers[i], packing->fault);
+    }
+    return is_good;
+}
+
+static bool run(struct packing *packing)
+{
+    struct eb_pack_result *result = packing->result;
+    const struct eb_source_table *table = packing->plan->table;
+    if (!lay_out(packing) || !take_memory(packing)) {
+        return false;
+    }
+    result->row_count = packing->format.tensor.dims[0];
+    result->source_bytes = result->row_count * table->row_stride_bytes;
+    result->rows_bytes = packing->format.tensor.data_bytes;
+    eb_progress_bar_init(&packing->bar, table->name, result->source_bytes);
+    bool is_good = pack_files(packing);
+    eb_progress_bar_end(&packing->bar);
+    return is_good && check_error(packing) && publish(packing);
+}
+
+bool eb_pack_table(
+    const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_file_fault *fault)
+{
+    assert(plan->file_count > 0 && plan->file_count <= EB_PACK_TABLE_FILES_MAX);
+    assert(eb_storage_holds(plan->storage, plan->table->type));
+    *result = (struct eb_pack_result){.is_converted = plan->storage != plan->table->tensor.storage};
+    struct packing packing = {.plan = plan, .result = result, .fault = fault};
+    bool is_good = run(&packing);
+    for (uint32_t i = 0; packing.writers && i < plan->file_count; i++) {
+        eb_packed_writer_close(&packing.writers[i]);
+    }
+    free(packing.writers);
+    free(packing.from);
+    free(packing.to);
+    free(packing.values);
+    free(packing.stored);
+    eb_pack_error_deinit(&packing.error);
+    return is_good;
+}

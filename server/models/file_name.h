@@ -1,0 +1,33 @@
+/* What a file of a version directory is, by its name:
+ *
+ *   TABLE.npy          TABLE-00003-of-00016.npy          rows of a table
+ *   TABLE.keys.npy     TABLE-00003-of-00016.keys.npy     keys of its rows
+ *   TABLE.embag        TABLE-00003-of-00016.embag        a packed table
+ *   NAME.safetensors                                     tensors, each a table
+ *   NAME.safetensors.index.json                          which file each of many tensors is in
+ *
+ * Thread: pure. Memory: none. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum eb_file_kind {
+    EB_FILE_OTHER, /* not ours */
+    EB_FILE_NPY,
+    EB_FILE_KEYS,
+    EB_FILE_PACKED,
+    EB_FILE_SAFETENSORS,
+    EB_FILE_SAFETENSORS_INDEX
+};
+
+struct eb_file_name {
+    enum eb_file_kind kind;
+    size_t base_bytes; /* of TABLE or NAME */
+    bool is_split;     /* it ends in -PART-of-PARTS, five digits each, which `base_bytes` omits */
+    uint32_t part;
+    uint32_t parts;
+};
+
+struct eb_file_name eb_file_name_parse(const char *name);

@@ -1,0 +1,110 @@
+#include "server/models/model_version.h"
+
+#include "server/models/memory_available.h"
+#include "server/models/table_plan.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct eb_model_settings *eb_model_settings_create(void)
+{
+    struct eb_model_settings *settings = calloc(1, sizeof *settings);
+    if (settings) {
+        eb_model_config_init(&settings->config);
+        atomic_init(&settings->references, 1);
+    }
+    return settings;
+}
+
+struct eb_model_settings *eb_model_settings_take(struct eb_model_settings *settings)
+{
+    atomic_fetch_add_explicit(&settings->references, 1, memory_order_relaxed);
+    return settings;
+}
+
+void eb_model_settings_give(struct eb_model_settings *settings)
+{
+    if (settings &&
+        atomic_fetch_sub_explicit(&settings->references, 1, memory_order_acq_rel) == 1) {
+        eb_model_config_deinit(&settings->config);
+        free(settings);
+    }
+}
+
+/* The options, with what the model's description says. */
+static struct eb_table_options describe(
+    const struct eb_version_source *source, const struct eb_table_options *options)
+{
+    struct eb_table_options described = *options;
+    described.config = source->settings ? &source->settings->config : NULL;
+    return described;
+}
+
+struct eb_model_version *eb_model_version_load(const struct eb_version_source *source,
+    const struct eb_table_options *options, const struct eb_load_progress *progress,
+    struct eb_file_fault *fault)
+{
+    struct eb_model_version *version = calloc(1, sizeof *version);
+    char *model = strdup(source->model);
+    if (!version || !model) {
+        free(version);
+        free(model);
+        eb_file_fault_set(fault, "%s: out of memory", source->path);
+        return NULL;
+    }
+    version->model = model;
+    version->version = source->version;
+    atomic_init(&version->references, 1);
+    const struct eb_table_options described = describe(source, options);
+    if (!eb_table_set_load(source->path, &described, progress, &version->tables, fault)) {
+        eb_model_version_free(version);
+        return NULL;
+    }
+    version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
+    return version;
+}
+
+struct eb_model_version *eb_model_version_take(struct eb_model_version *version)
+{
+    atomic_fetch_add_explicit(&version->references, 1, memory_order_relaxed);
+    return version;
+}
+
+void eb_model_version_give(struct eb_model_version *version)
+{
+    uint_fast64_t before = atomic_fetch_sub_explicit(&version->references, 1, memory_order_acq_rel);
+    assert(before > 0);
+    if (before > 1) {
+        return;
+    }
+    if (version->on_unused) {
+        version->on_unused(version);
+    } else {
+        eb_model_version_free(version);
+    }
+}
+
+void eb_model_version_free(struct eb_model_version *version)
+{
+    eb_table_set_deinit(&version->tables);
+    eb_model_settings_give(version->settings);
+    free(version->model);
+    free(version);
+}
+
+uint64_t eb_model_version_missing_bytes(
+    const struct eb_version_source *source, const struct eb_table_options *options)
+{
+    struct eb_table_plan plan;
+    struct eb_file_fault fault;
+    const struct eb_table_options described = describe(source, options);
+    if (options->memory.pages == EB_PAGE_1G ||
+        !eb_table_plan_read(source->path, &described, &plan, &fault)) {
+        return 0;
+    }
+    const uint64_t needed_bytes = plan.memory_bytes;
+    const uint64_t available_bytes = eb_memory_available_bytes();
+    eb_table_plan_deinit(&plan);
+    return needed_bytes > available_bytes ? needed_bytes - available_bytes : 0;
+}

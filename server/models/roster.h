@@ -1,0 +1,99 @@
+/* The models that a server has: what is on disk, what is in memory, which version answers, and what
+ * commands have asked for. It decides by version_policy.h, and makes the snapshots that requests
+ * read; loading, freeing and handing over are its owner's.
+ * Thread: its owner's. Memory: on the heap; it has a reference to every version in memory. */
+#pragma once
+
+#include "server/models/repository.h"
+#include "server/models/snapshot.h"
+
+/* What is worth telling. Members may be NULL. */
+struct eb_roster_events {
+    /* A directory that cannot be loaded, by its model's name or its own; 0: not one version. */
+    void (*on_failed)(void *context, const char *model, uint64_t version, const char *why);
+    /* A model.yaml that cannot be used: what held before holds still. */
+    void (*on_config_failed)(void *context, const char *model, const char *why);
+    void (*on_served)(void *context, const char *model, uint64_t version, uint64_t before);
+    void (*on_retired)(void *context, const char *model, uint64_t version);
+    void *context;
+};
+
+struct eb_roster_version {
+    uint64_t number; /* 0: its directory's name is no version's */
+    char *name;      /* of its directory */
+    struct eb_repository_look look;
+    bool is_on_disk; /* and can be loaded by its number */
+    bool is_loading;
+    bool is_held;                    /* by a command */
+    bool is_wanted;                  /* private: when it was last asked */
+    bool is_short;                   /* the fault is a lack of memory */
+    char *fault;                     /* why it was not loaded; NULL: it was, or was not tried */
+    unsigned retired_count;          /* times it is in memory and answers no longer */
+    struct eb_model_version *loaded; /* NULL: it does not answer */
+    uint64_t since_ms;               /* as in eb_policy_version */
+};
+
+struct eb_roster_model {
+    char *name;
+    char *path;
+    char *fault;                        /* of its directory; NULL: none */
+    char *config_fault;                 /* of its model.yaml; NULL: none */
+    bool is_described;                  /* the settings are what some model.yaml, or none, says */
+    struct eb_model_settings *settings; /* in force */
+    uint64_t commanded;                 /* version that a command serves; 0: as the settings say */
+    struct eb_model_version *served;    /* one of the versions' loaded; NULL: none */
+    size_t count;
+    struct eb_roster_version *versions; /* highest first */
+    struct eb_policy_version *view;     /* [count] private: the same for the policy */
+};
+
+/* Zeroed, it is empty. */
+struct eb_roster {
+    struct eb_roster_events events;
+    bool is_news; /* a snapshot would differ from the last; set here, cleared by the owner */
+    size_t count;
+    struct eb_roster_model *models; /* sorted by name */
+};
+
+/* Accepts a zeroed roster. */
+void eb_roster_deinit(struct eb_roster *roster);
+
+/* Takes over what was seen on disk. false: out of memory, and it is not all there. */
+bool eb_roster_update(struct eb_roster *roster, const struct eb_repository *seen);
+
+/* What to load next, of the model that needs it most; NULL: nothing. It is taken for LOADING until
+ * eb_roster_put or eb_roster_fail. *version is the model's. */
+struct eb_roster_model *eb_roster_next(
+    struct eb_roster *roster, struct eb_roster_version **version);
+/* Takes the version, which was loaded. */
+void eb_roster_put(struct eb_roster *roster, struct eb_model_version *version, uint64_t now_ms);
+/* `why`: it is known to fail until its directory changes, or, where it `is_short` of memory, until
+ * that is forgiven; NULL: it may be tried again. */
+void eb_roster_fail(
+    struct eb_roster *roster, const char *model, uint64_t number, const char *why, bool is_short);
+/* A version that had been retired is no longer in memory. */
+void eb_roster_forget(struct eb_roster *roster, const char *model, uint64_t number);
+
+/* Serves what should be, and drops what has no reason to stay. *wake_ms: when to ask again though
+ * nothing happens; UINT64_MAX: never. */
+void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_ms);
+/* Whether nothing of the model is being loaded or to be. */
+bool eb_roster_is_settled(const struct eb_roster_model *model);
+/* Versions that memory was too small for may be tried again. */
+void eb_roster_forgive(struct eb_roster *roster);
+/* Drops spare versions, those first that have not been wanted for the longest time, until they
+ * make up so many bytes. false: all of them do not, and none is dropped. */
+bool eb_roster_make_room(struct eb_roster *roster, uint64_t bytes, uint64_t now_ms);
+
+/* Of the version's directory, to be freed. NULL: out of memory. */
+char *eb_roster_path(const struct eb_roster_model *model, const struct eb_roster_version *version);
+/* NULL: there is none of that name. */
+struct eb_roster_model *eb_roster_find(struct eb_roster *roster, const char *name);
+/* The version of that number that is on disk, in memory or being loaded; NULL: none. */
+struct eb_roster_version *eb_roster_find_version(struct eb_roster_model *model, uint64_t number);
+/* Drops the version, whatever the time. */
+void eb_roster_drop(
+    struct eb_roster *roster, struct eb_roster_model *model, struct eb_roster_version *version);
+
+/* What requests see from now on. NULL: out of memory. */
+struct eb_snapshot *eb_roster_snapshot(const struct eb_roster *roster);

@@ -1,0 +1,94 @@
+/* The snapshots that a roster makes. */
+#include "server/models/roster.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* 0: it is of no interest to requests. */
+static enum eb_version_state find_state(
+    const struct eb_roster_model *model, const struct eb_roster_version *version)
+{
+    if (version->loaded) {
+        return version->loaded == model->served ? EB_VERSION_SERVING : EB_VERSION_READY;
+    }
+    if (version->is_loading) {
+        return EB_VERSION_LOADING;
+    }
+    if (version->retired_count > 0) {
+        return EB_VERSION_RETIRED;
+    }
+    return version->fault ? EB_VERSION_FAILED : 0;
+}
+
+static bool copy_version(const struct eb_roster_version *from, enum eb_version_state state,
+    struct eb_snapshot_version *to)
+{
+    const bool is_failed = state == EB_VERSION_FAILED;
+    *to = (struct eb_snapshot_version){.number = from->number,
+        .state = state,
+        .loaded = from->loaded ? eb_model_version_take(from->loaded) : NULL,
+        .fault = is_failed ? strdup(from->fault) : NULL};
+    return to->fault || !is_failed;
+}
+
+static bool copy_versions(const struct eb_roster_model *from, struct eb_snapshot_model *to)
+{
+    to->versions = calloc(from->count + 1, sizeof *to->versions);
+    bool is_good = to->versions;
+    for (size_t i = 0; is_good && i < from->count; i++) {
+        enum eb_version_state state = find_state(from, &from->versions[i]);
+        if (state != 0) {
+            is_good = copy_version(&from->versions[i], state, &to->versions[to->version_count++]);
+        }
+    }
+    return is_good;
+}
+
+static bool copy_labels(const struct eb_model_config *from, struct eb_snapshot_model *to)
+{
+    to->labels = calloc(from->label_count + 1, sizeof *to->labels);
+    bool is_good = to->labels;
+    for (size_t i = 0; is_good && i < from->label_count; i++) {
+        struct eb_snapshot_label *label = &to->labels[to->label_count++];
+        *label = (struct eb_snapshot_label){strdup(from->labels[i].name), from->labels[i].version};
+        is_good = label->name;
+    }
+    return is_good;
+}
+
+static bool copy_model(const struct eb_roster_model *from, struct eb_snapshot_model *to)
+{
+    *to = (struct eb_snapshot_model){.name = strdup(from->name), .served = from->served};
+    return to->name && copy_versions(from, to) && copy_labels(&from->settings->config, to);
+}
+
+/* One of which nothing was tried yet, or that cannot be looked at, is none to requests. */
+static bool is_visible(const struct eb_roster_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        if (find_state(model, &model->versions[i]) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct eb_snapshot *eb_roster_snapshot(const struct eb_roster *roster)
+{
+    struct eb_snapshot *snapshot = calloc(1, sizeof *snapshot);
+    if (!snapshot) {
+        return NULL;
+    }
+    snapshot->models = calloc(roster->count + 1, sizeof *snapshot->models);
+    bool is_good = snapshot->models;
+    for (size_t i = 0; is_good && i < roster->count; i++) {
+        if (is_visible(&roster->models[i])) {
+            is_good = copy_model(&roster->models[i], &snapshot->models[snapshot->count++]);
+        }
+    }
+    if (!is_good) {
+        eb_snapshot_free(snapshot);
+        return NULL;
+    }
+    return snapshot;
+}

@@ -1,0 +1,74 @@
+#include "server/models/snapshot.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void free_model(struct eb_snapshot_model *model)
+{
+    for (size_t i = 0; i < model->version_count; i++) {
+        if (model->versions[i].loaded) {
+            eb_model_version_give(model->versions[i].loaded);
+        }
+        free(model->versions[i].fault);
+    }
+    for (size_t i = 0; i < model->label_count; i++) {
+        free(model->labels[i].name);
+    }
+    free(model->versions);
+    free(model->labels);
+    free(model->name);
+}
+
+void eb_snapshot_free(struct eb_snapshot *snapshot)
+{
+    if (!snapshot) {
+        return;
+    }
+    for (size_t i = 0; i < snapshot->count; i++) {
+        free_model(&snapshot->models[i]);
+    }
+    free(snapshot->models);
+    free(snapshot);
+}
+
+static int compare_model_name(const void *name, const void *model)
+{
+    return strcmp(name, ((const struct eb_snapshot_model *)model)->name);
+}
+
+const struct eb_snapshot_model *eb_snapshot_find(
+    const struct eb_snapshot *snapshot, const char *name)
+{
+    if (name[0] == '\0') {
+        return snapshot->count == 1 ? snapshot->models : NULL;
+    }
+    if (snapshot->count == 0) {
+        return NULL;
+    }
+    return bsearch(
+        name, snapshot->models, snapshot->count, sizeof *snapshot->models, compare_model_name);
+}
+
+struct eb_model_version *eb_snapshot_find_version(
+    const struct eb_snapshot_model *model, uint64_t number)
+{
+    if (number == 0 || (model->served && model->served->version == number)) {
+        return model->served;
+    }
+    for (size_t i = 0; i < model->version_count; i++) {
+        if (model->versions[i].number == number && model->versions[i].loaded) {
+            return model->versions[i].loaded;
+        }
+    }
+    return NULL;
+}
+
+uint64_t eb_snapshot_find_label(const struct eb_snapshot_model *model, const char *label)
+{
+    for (size_t i = 0; i < model->label_count; i++) {
+        if (strcmp(model->labels[i].name, label) == 0) {
+            return model->labels[i].version;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,139 @@
+#include "server/models/table_storage.h"
+
+#include <inttypes.h>
+
+/* By enum eb_model_format. */
+static const struct {
+    enum eb_storage storage;
+    enum eb_fused_layout layout;
+} fused_formats[EB_MODEL_FORMAT_COUNT] = {
+    [EB_MODEL_FORMAT_FBGEMM_INT8] = {EB_STORAGE_INT8, EB_FUSED_F32_LAST},
+    [EB_MODEL_FORMAT_FBGEMM_INT4] = {EB_STORAGE_INT4, EB_FUSED_F16_LAST},
+    [EB_MODEL_FORMAT_FBGEMM_INT2] = {EB_STORAGE_INT2, EB_FUSED_F16_LAST},
+};
+
+/* The storage that is wanted; UNSPECIFIED: the file's. */
+static enum eb_storage find_wanted(const struct eb_planned_table *table)
+{
+    return table->config ? table->config->storage : EB_STORAGE_UNSPECIFIED;
+}
+
+static bool refuse_storage(
+    const struct eb_planned_table *table, const char *why, struct eb_file_fault *fault)
+{
+    return eb_file_fault_set(fault, "model.yaml: table '%.64s': storage %s: %s", table->name,
+        eb_storage_name(find_wanted(table)), why);
+}
+
+/* Sets the sizes of a table whose storage and shape are there. */
+static void lay_out(struct eb_planned_table *table)
+{
+    uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
+    struct eb_row_format format = eb_row_format_of(table->storage, elements);
+    table->row_bytes = format.bytes_max;
+    table->row_offset_bytes = format.row_offset_bytes;
+    table->row_stride_bytes = format.stride_bytes;
+}
+
+static bool choose_packed(struct eb_planned_table *table, const struct eb_packed_format *packed,
+    struct eb_file_fault *fault)
+{
+    enum eb_storage wanted = find_wanted(table);
+    if (wanted != EB_STORAGE_UNSPECIFIED && wanted != packed->tensor.storage) {
+        return refuse_storage(
+            table, "a packed table stays as it is; pack it again with that storage", fault);
+    }
+    if (table->config && table->config->format != EB_MODEL_FORMAT_VALUES) {
+        return eb_file_fault_set(fault,
+            "model.yaml: table '%.64s': a packed table has no other format; leave format out",
+            table->name);
+    }
+    table->storage = packed->tensor.storage;
+    table->type = packed->type;
+    table->row_offset_bytes = packed->row_offset_bytes;
+    table->row_stride_bytes = packed->row_stride_bytes;
+    table->row_bytes = packed->row_offset_bytes + eb_storage_row_bytes(table->storage,
+                                                      eb_tensor_row_elements(&packed->tensor));
+    table->file_row_bytes = packed->row_stride_bytes;
+    return true;
+}
+
+/* Elements of a fused row of so many bytes; 0: it holds none. */
+static uint64_t count_elements(const struct eb_fused_format *format, uint64_t row_bytes)
+{
+    struct eb_fused_format one = *format;
+    one.elements = 1;
+    uint64_t overhead = eb_fused_row_bytes(&one) - eb_storage_row_bytes(format->storage, 1);
+    uint64_t per_byte = 8 / eb_storage_bits(format->storage);
+    return row_bytes <= overhead ? 0 : (row_bytes - overhead) * per_byte;
+}
+
+static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *fault)
+{
+    enum eb_model_format name = table->config->format;
+    struct eb_tensor *tensor = &table->tensor;
+    struct eb_fused_format format = {
+        .storage = fused_formats[name].storage, .layout = fused_formats[name].layout};
+    enum eb_storage wanted = table->config->storage;
+    if (wanted != EB_STORAGE_UNSPECIFIED && wanted != format.storage) {
+        return refuse_storage(table, "its format says another; leave storage out", fault);
+    }
+    if (tensor->storage != EB_STORAGE_U8 || tensor->rank != 2) {
+        char shape[EB_TENSOR_SHAPE_BYTES];
+        eb_tensor_shape_text(tensor, shape);
+        return eb_file_fault_set(fault,
+            "model.yaml: table '%.64s': fused rows are a u8 tensor of shape (rows, bytes), this is "
+            "%s of %s; leave format out",
+            table->name, shape, eb_storage_name(tensor->storage));
+    }
+    uint64_t elements = count_elements(&format, tensor->dims[1]);
+    if (elements == 0 || elements > UINT32_MAX) {
+        return eb_file_fault_set(fault,
+            "model.yaml: table '%.64s': rows of %" PRIu64 " bytes are no fused rows; leave format "
+            "out",
+            table->name, tensor->dims[1]);
+    }
+    format.elements = (uint32_t)elements;
+    table->is_fused = true;
+    table->fused = format;
+    table->file_row_bytes = tensor->dims[1];
+    tensor->dims[1] = elements;
+    tensor->storage = format.storage;
+    table->storage = format.storage;
+    table->type = EB_F32;
+    lay_out(table);
+    return true;
+}
+
+static bool choose_values(struct eb_planned_table *table, struct eb_file_fault *fault)
+{
+    const struct eb_tensor *tensor = &table->tensor;
+    enum eb_storage wanted = find_wanted(table);
+    table->type = eb_storage_type(tensor->storage);
+    table->storage = wanted == EB_STORAGE_UNSPECIFIED ? tensor->storage : wanted;
+    table->file_row_bytes = eb_storage_row_bytes(tensor->storage, eb_tensor_row_elements(tensor));
+    if (!eb_type_is_float(table->type) && table->storage != tensor->storage) {
+        return refuse_storage(
+            table, "its values are integers, which stay as they are; leave storage out", fault);
+    }
+    if (!eb_storage_holds(table->storage, table->type)) {
+        return eb_file_fault_set(fault,
+            "model.yaml: table '%.64s': storage %s: values of type %s cannot be stored so; write "
+            "the file as f32",
+            table->name, eb_storage_name(table->storage), eb_type_name(table->type));
+    }
+    lay_out(table);
+    return true;
+}
+
+bool eb_table_storage_choose(
+    struct eb_planned_table *table, const struct eb_piece *piece, struct eb_file_fault *fault)
+{
+    if (piece->packed) {
+        return choose_packed(table, piece->packed, fault);
+    }
+    if (table->config && table->config->format != EB_MODEL_FORMAT_VALUES) {
+        return choose_fused(table, fault);
+    }
+    return choose_values(table, fault);
+}

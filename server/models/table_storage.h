@@ -1,0 +1,12 @@
+/* How the rows of a table will lie in memory: as its files have them, or as the model's description
+ * wants them.
+ * Thread: pure functions. Memory: none. */
+#pragma once
+
+#include "server/models/table_plan.h"
+
+/* Sets type, storage, row sizes and is_fused of a table whose name, config and tensor are there and
+ * whose first piece is `piece`; of a fused one also the tensor's storage and shape, which become
+ * those of its values. false: *fault says why it cannot be stored so. */
+bool eb_table_storage_choose(
+    struct eb_planned_table *table, const struct eb_piece *piece, struct eb_file_fault *fault);

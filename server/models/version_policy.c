@@ -1,0 +1,120 @@
+#include "server/models/version_policy.h"
+
+#include <assert.h>
+
+#define MS_PER_S UINT64_C(1000)
+
+static size_t find(const struct eb_policy_model *model, uint64_t number)
+{
+    for (size_t i = 0; number != 0 && i < model->count; i++) {
+        const struct eb_policy_version *version = &model->versions[i];
+        if (version->number == number && (version->is_on_disk || version->is_resident)) {
+            return i;
+        }
+    }
+    return EB_POLICY_NONE;
+}
+
+/* Whether it can be loaded. */
+static bool is_loadable(const struct eb_policy_version *version)
+{
+    return version->is_on_disk && !version->is_failed && !version->is_resident;
+}
+
+static size_t find_target(const struct eb_policy_model *model)
+{
+    const uint64_t fixed = model->commanded ? model->commanded : model->config->serve;
+    const size_t served = find(model, model->served);
+    if (fixed != 0) {
+        size_t found = find(model, fixed);
+        if (found != EB_POLICY_NONE &&
+            (model->versions[found].is_resident || is_loadable(&model->versions[found]))) {
+            return found;
+        }
+        if (served != EB_POLICY_NONE) {
+            return served;
+        }
+    }
+    for (size_t i = 0; i < model->count; i++) {
+        const struct eb_policy_version *version = &model->versions[i];
+        bool is_below = fixed == 0 || version->number < fixed;
+        if (is_below && version->is_on_disk && !version->is_failed) {
+            return i;
+        }
+    }
+    return served;
+}
+
+static bool is_labelled(const struct eb_model_config *config, uint64_t number)
+{
+    for (size_t i = 0; i < config->label_count; i++) {
+        if (config->labels[i].version == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model)
+{
+    struct eb_policy_choice choice = {find_target(model), EB_POLICY_NONE};
+    if (choice.target != EB_POLICY_NONE && !model->versions[choice.target].is_resident) {
+        choice.load = choice.target;
+        return choice;
+    }
+    for (size_t i = 0; i < model->count; i++) {
+        const struct eb_policy_version *version = &model->versions[i];
+        if (is_loadable(version) &&
+            (version->is_held || is_labelled(model->config, version->number))) {
+            choice.load = i;
+            return choice;
+        }
+    }
+    return choice;
+}
+
+static bool is_any_on_disk(const struct eb_policy_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        if (model->versions[i].is_on_disk) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_wanted(const struct eb_policy_model *model, size_t index)
+{
+    const struct eb_policy_version *version = &model->versions[index];
+    return is_any_on_disk(model) &&
+           (version->number == model->served || version->is_held ||
+               is_labelled(model->config, version->number) || find_target(model) == index);
+}
+
+/* How many resident versions are wanted no longer, but were after the given one. */
+static size_t count_later(const struct eb_policy_model *model, size_t index)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < model->count; i++) {
+        const struct eb_policy_version *other = &model->versions[i];
+        uint64_t since_ms = model->versions[index].since_ms;
+        bool is_later = other->since_ms > since_ms || (other->since_ms == since_ms && i < index);
+        count += other->is_resident && is_later && !is_wanted(model, i);
+    }
+    return count;
+}
+
+enum eb_policy_fate eb_version_policy_judge(
+    const struct eb_policy_model *model, size_t index, uint64_t now_ms)
+{
+    const struct eb_policy_version *version = &model->versions[index];
+    assert(version->is_resident);
+    if (is_wanted(model, index)) {
+        return EB_POLICY_WANTED;
+    }
+    if (now_ms - version->since_ms < model->config->keep_s * MS_PER_S) {
+        return EB_POLICY_KEPT;
+    }
+    bool is_room = count_later(model, index) + 1 < model->config->keep;
+    return is_room && version->is_on_disk ? EB_POLICY_SPARE : EB_POLICY_DROPPED;
+}

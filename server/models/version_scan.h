@@ -1,0 +1,38 @@
+/* What lies in a version directory, as the headers of its files describe it: pieces, which are
+ * whole tables, parts of tables and keys of them.
+ * Thread: one at a time. Memory: the lists are on the heap. */
+#pragma once
+
+#include "server/models/packed_format.h"
+#include "server/models/table_file.h"
+#include "server/models/tensor.h"
+
+struct eb_scanned_file {
+    char *path;
+    struct eb_table_file look; /* closed again; what it was when its header was read */
+};
+
+/* Rows or keys that follow one another in one file. */
+struct eb_piece {
+    char *name; /* of the table, as the file calls it */
+    bool is_keys;
+    uint32_t part;
+    uint32_t parts; /* 0: the table is not split */
+    size_t file;    /* in eb_version_scan.files */
+    struct eb_tensor tensor;
+    struct eb_packed_format *packed; /* NULL: another format */
+};
+
+struct eb_version_scan {
+    size_t file_count;
+    struct eb_scanned_file *files;
+    size_t piece_count;
+    struct eb_piece *pieces; /* sorted by name, rows before keys, and part */
+};
+
+/* false: *fault names the file and what is wrong: a broken header, a list of tensors that is not
+ * met, part of a safetensors file that no such list names; *scan is empty then. */
+bool eb_version_scan_read(
+    const char *directory, struct eb_version_scan *scan, struct eb_file_fault *fault);
+/* Accepts a zeroed scan. */
+void eb_version_scan_deinit(struct eb_version_scan *scan);

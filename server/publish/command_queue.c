@@ -1,0 +1,233 @@
+#include "server/publish/command_queue.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An answer on its way. */
+struct verdict {
+    bool is_over;
+    enum eb_model_outcome outcome;
+    char text[EB_FILE_FAULT_BYTES];
+};
+
+__attribute__((format(printf, 3, 4))) static void judge(
+    struct verdict *verdict, enum eb_model_outcome outcome, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(verdict->text, sizeof verdict->text, format, arguments);
+    va_end(arguments);
+    verdict->is_over = true;
+    verdict->outcome = outcome;
+}
+
+void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_command *command)
+{
+    struct eb_model_command **link = &queue->first;
+    while (*link) {
+        link = &(*link)->next;
+    }
+    command->next = NULL;
+    command->is_begun = false;
+    command->scan = queue->scans_begun + 1;
+    *link = command;
+}
+
+bool eb_command_queue_needs_disk(
+    const struct eb_command_queue *queue, const struct eb_model_command *command)
+{
+    struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
+    const struct eb_roster_version *version =
+        model ? eb_roster_find_version(model, command->version) : NULL;
+    return command->verb != EB_MODEL_UNLOAD && !(version && version->loaded);
+}
+
+/* ---- beginning ---- */
+
+static bool has_label(const struct eb_roster_model *model, uint64_t number)
+{
+    const struct eb_model_config *config = &model->settings->config;
+    for (size_t i = 0; i < config->label_count; i++) {
+        if (config->labels[i].version == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void unload(struct eb_command_queue *queue, struct eb_roster_model *model,
+    struct eb_roster_version *version, struct verdict *verdict)
+{
+    const uint64_t number = version->number;
+    if (!version->loaded) {
+        judge(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is not in memory", number);
+    } else if (version->loaded == model->served) {
+        judge(verdict, EB_MODEL_REFUSED,
+            "version %" PRIu64 " is being served; serve another one first", number);
+    } else if (has_label(model, number)) {
+        judge(verdict, EB_MODEL_REFUSED,
+            "version %" PRIu64 " has a label; take it from model.yaml first", number);
+    } else {
+        version->is_held = false;
+        eb_roster_drop(queue->roster, model, version);
+    }
+}
+
+/* What was tried in vain is tried again. */
+static void forgive(struct eb_roster_version *version)
+{
+    if (version->is_on_disk) {
+        free(version->fault);
+        version->fault = NULL;
+    }
+}
+
+static void want(struct eb_command_queue *queue, struct eb_model_command *command,
+    struct eb_roster_model *model, struct verdict *verdict)
+{
+    struct eb_roster_version *version = eb_roster_find_version(model, command->version);
+    if (command->version != 0 && !version) {
+        judge(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has no version %" PRIu64, command->model,
+            command->version);
+        return;
+    }
+    if (version && command->verb != EB_MODEL_UNLOAD) {
+        forgive(version);
+    }
+    switch (command->verb) {
+    case EB_MODEL_LOAD:
+        if (version) {
+            version->is_held = true;
+        }
+        break;
+    case EB_MODEL_UNLOAD:
+        if (version) {
+            unload(queue, model, version, verdict);
+        } else {
+            judge(verdict, EB_MODEL_REFUSED, "a version to unload must be named");
+        }
+        break;
+    case EB_MODEL_SERVE:
+        command->commanded_before = model->commanded;
+        model->commanded = command->version;
+        break;
+    }
+}
+
+static void begin(
+    struct eb_command_queue *queue, struct eb_model_command *command, struct verdict *verdict)
+{
+    struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
+    command->is_begun = true;
+    queue->roster->is_news = true;
+    if (!model) {
+        judge(verdict, EB_MODEL_NOT_FOUND, "no model \"%s\"", command->model);
+    } else if (model->fault) {
+        judge(verdict, EB_MODEL_FAILED, "%s", model->fault);
+    } else {
+        want(queue, command, model, verdict);
+    }
+}
+
+/* ---- ending ---- */
+
+/* Takes the command out of the queue and answers it. */
+static void answer(struct eb_model_command **link, const struct verdict *verdict)
+{
+    struct eb_model_command *command = *link;
+    *link = command->next;
+    command->on_done(command, verdict->outcome, verdict->text);
+}
+
+void eb_command_queue_begin(struct eb_command_queue *queue)
+{
+    for (struct eb_model_command **link = &queue->first; *link;) {
+        struct eb_model_command *command = *link;
+        struct verdict verdict = {0};
+        const bool is_ready =
+            command->scan <= queue->scans_done || !eb_command_queue_needs_disk(queue, command);
+        if (!command->is_begun && is_ready) {
+            begin(queue, command, &verdict);
+        }
+        if (verdict.is_over) {
+            answer(link, &verdict);
+        } else {
+            link = &command->next;
+        }
+    }
+}
+
+/* A certain version that is to be in memory, and perhaps to be served. */
+static void check_version(
+    const struct eb_model_command *command, struct eb_roster_model *model, struct verdict *verdict)
+{
+    const bool is_to_serve = command->verb == EB_MODEL_SERVE;
+    const uint64_t number = command->version;
+    struct eb_roster_version *version = eb_roster_find_version(model, number);
+    if (!version) {
+        judge(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " has gone", number);
+    } else if (is_to_serve && model->commanded != number) {
+        judge(verdict, EB_MODEL_REFUSED, "another command came after this one");
+    } else if (version->loaded && (!is_to_serve || version->loaded == model->served)) {
+        judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is %s", number,
+            version->loaded == model->served ? "served" : "in memory");
+    } else if (version->fault) {
+        judge(verdict, EB_MODEL_FAILED, "%s", version->fault);
+        version->is_held = version->is_held && is_to_serve;
+        model->commanded = is_to_serve ? command->commanded_before : model->commanded;
+    }
+}
+
+static void check(const struct eb_command_queue *queue, const struct eb_model_command *command,
+    struct verdict *verdict)
+{
+    struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
+    if (!model) {
+        judge(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has gone", command->model);
+    } else if (command->verb == EB_MODEL_UNLOAD) {
+        judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " answers no longer", command->version);
+    } else if (command->version != 0) {
+        check_version(command, model, verdict);
+    } else if (eb_roster_is_settled(model) && model->served) {
+        judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is served", model->served->version);
+    } else if (eb_roster_is_settled(model)) {
+        judge(verdict, EB_MODEL_FAILED, "no version of model \"%s\" loads", command->model);
+    }
+}
+
+void eb_command_queue_finish(struct eb_command_queue *queue)
+{
+    for (struct eb_model_command **link = &queue->first; *link;) {
+        struct verdict verdict = {0};
+        if ((*link)->is_begun) {
+            check(queue, *link, &verdict);
+        }
+        if (verdict.is_over) {
+            answer(link, &verdict);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+void eb_command_queue_tell(const struct eb_command_queue *queue, const char *model,
+    uint64_t done_bytes, uint64_t total_bytes)
+{
+    for (struct eb_model_command *command = queue->first; command; command = command->next) {
+        if (command->on_progress && strcmp(command->model, model) == 0) {
+            command->on_progress(command, done_bytes, total_bytes);
+        }
+    }
+}
+
+void eb_command_queue_cancel(struct eb_command_queue *queue)
+{
+    struct verdict verdict;
+    judge(&verdict, EB_MODEL_CANCELLED, "the server is shutting down");
+    while (queue->first) {
+        answer(&queue->first, &verdict);
+    }
+}

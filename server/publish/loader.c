@@ -1,0 +1,175 @@
+#include "server/publish/loader.h"
+
+#include "server/load_log.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define NS_PER_S UINT64_C(1000000000)
+/* A server that ends waits so long for a load to notice. */
+#define SLEEP_NS_MAX UINT64_C(50000000)
+
+static void free_load(struct eb_load *load)
+{
+    eb_model_settings_give(load->settings);
+    free(load->path);
+    free(load->model);
+    free(load);
+}
+
+/* ---- out of memory ---- */
+
+static void run_free(struct eb_job *job)
+{
+    eb_model_version_free(((struct eb_load *)job)->version);
+}
+
+static void on_free_done(struct eb_job *job)
+{
+    struct eb_load *load = (struct eb_load *)job;
+    load->loader->on_freed(load->loader, load->model, load->number);
+    free_load(load);
+}
+
+static void on_unused_mail(struct eb_mail *mail)
+{
+    struct eb_load *load = (struct eb_load *)((char *)mail - offsetof(struct eb_load, unused));
+    load->job = (struct eb_job){.run = run_free, .done = on_free_done};
+    eb_worker_post(load->loader->worker, &load->job);
+}
+
+/* On any thread. */
+static void on_unused(struct eb_model_version *version)
+{
+    struct eb_load *load = version->owner;
+    load->unused.deliver = on_unused_mail;
+    eb_mailbox_post(load->loader->mailbox, &load->unused);
+}
+
+/* ---- into memory ---- */
+
+static void on_progress(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct eb_load *load = context;
+    atomic_store_explicit(&load->done_bytes, done_bytes, memory_order_relaxed);
+    atomic_store_explicit(&load->total_bytes, total_bytes, memory_order_relaxed);
+    eb_load_log_progress(NULL, path, done_bytes, total_bytes);
+}
+
+/* Whether the loader has not been cancelled. */
+static bool sleep_until(const struct eb_loader *loader, uint64_t due_ns)
+{
+    bool is_cancelled = atomic_load_explicit(&loader->is_cancelled, memory_order_relaxed);
+    for (uint64_t now_ns = uv_hrtime(); now_ns < due_ns && !is_cancelled; now_ns = uv_hrtime()) {
+        const uint64_t left_ns = due_ns - now_ns;
+        const struct timespec wait = {
+            .tv_nsec = (long)(left_ns < SLEEP_NS_MAX ? left_ns : SLEEP_NS_MAX)};
+        (void)nanosleep(&wait, NULL);
+        is_cancelled = atomic_load_explicit(&loader->is_cancelled, memory_order_relaxed);
+    }
+    return !is_cancelled;
+}
+
+/* What was not used of the pace is lost: there are no bursts. */
+static bool keep_pace(void *context, uint64_t bytes)
+{
+    struct eb_load *load = context;
+    const uint64_t now_ns = uv_hrtime();
+    const double per_byte_ns = (double)NS_PER_S / (double)load->loader->bytes_per_s;
+    load->due_ns += (uint64_t)((double)bytes * per_byte_ns);
+    if (load->due_ns < now_ns) {
+        load->due_ns = now_ns;
+    }
+    return sleep_until(load->loader, load->due_ns);
+}
+
+static void run_load(struct eb_job *job)
+{
+    struct eb_load *load = (struct eb_load *)job;
+    const struct eb_table_options *tables = load->loader->tables;
+    const struct eb_version_source source = {load->model, load->number, load->path, load->settings};
+    const struct eb_load_progress progress = {
+        .report = on_progress, .go_on = keep_pace, .context = load};
+    load->start_ns = uv_hrtime();
+    load->due_ns = load->start_ns;
+    load->missing_bytes = eb_model_version_missing_bytes(&source, tables);
+    if (load->missing_bytes > 0) {
+        load->outcome = EB_LOAD_SHORT;
+        return;
+    }
+    load->version = eb_model_version_load(&source, tables, &progress, &load->fault);
+    load->outcome = load->version ? EB_LOAD_DONE : EB_LOAD_FAILED;
+}
+
+static void on_load_done(struct eb_job *job)
+{
+    struct eb_load *load = (struct eb_load *)job;
+    if (load->version) {
+        load->version->owner = load;
+        load->version->on_unused = on_unused;
+        load->loader->on_loaded(load->loader, load);
+    } else {
+        load->loader->on_loaded(load->loader, load);
+        free_load(load);
+    }
+}
+
+/* NULL: out of memory. */
+static struct eb_load *make_load(
+    struct eb_loader *loader, const char *model, uint64_t number, const char *path)
+{
+    struct eb_load *load = calloc(1, sizeof *load);
+    if (!load) {
+        return NULL;
+    }
+    load->loader = loader;
+    load->number = number;
+    load->model = strdup(model);
+    load->path = strdup(path);
+    if (!load->model || !load->path) {
+        free_load(load);
+        return NULL;
+    }
+    return load;
+}
+
+struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_version_source *source)
+{
+    struct eb_load *load = make_load(loader, source->model, source->version, source->path);
+    if (load) {
+        load->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
+        load->job = (struct eb_job){.run = run_load, .done = on_load_done};
+        eb_worker_post(loader->worker, &load->job);
+    }
+    return load;
+}
+
+bool eb_loader_adopt(struct eb_loader *loader, struct eb_model_version *version)
+{
+    assert(!version->owner);
+    struct eb_load *load = make_load(loader, version->model, version->version, "");
+    if (!load) {
+        return false;
+    }
+    load->version = version;
+    version->owner = load;
+    version->on_unused = on_unused;
+    return true;
+}
+
+void eb_loader_abandon(struct eb_model_version *version)
+{
+    if (version->owner) {
+        free_load(version->owner);
+        version->owner = NULL;
+        version->on_unused = NULL;
+    }
+}
+
+void eb_loader_cancel(struct eb_loader *loader)
+{
+    atomic_store_explicit(&loader->is_cancelled, true, memory_order_relaxed);
+}

@@ -1,0 +1,57 @@
+/* Keeps the models of a repository in memory while they change on disk: looks for what is new, has
+ * versions loaded and freed in the background, decides which are served (models/version_policy.h),
+ * and hands what requests see to the loops. A version is never served half: it is published when it
+ * is in memory whole, and what fails leaves the ones before as they were.
+ *
+ * Thread: open and destroy on main, where nothing else runs; the rest on the thread of the loop
+ * that it was started on, but for eb_manager_ask, which is for any. Memory: on the heap from open
+ * to destroy. */
+#pragma once
+
+#include "server/publish/command_queue.h"
+#include "server/publish/publisher.h"
+
+struct eb_manager;
+
+/* X(NAME, text): how what is new on disk is noticed. */
+#define EB_MANAGER_WATCH_LIST(X)                                                                   \
+    X(AUTO, "auto") /* at once where the system tells, and by looking every poll_ms */             \
+    X(POLL, "poll") /* by looking every poll_ms */                                                 \
+    X(OFF, "off")   /* on command */
+
+#define X(name, text) EB_MANAGER_WATCH_##name,
+enum eb_manager_watch { EB_MANAGER_WATCH_LIST(X) EB_MANAGER_WATCH_COUNT };
+#undef X
+/* By number, ended by NULL. */
+extern const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1];
+
+struct eb_manager_options {
+    const char *directory;
+    struct eb_table_options tables;
+    enum eb_manager_watch watch;
+    uint64_t poll_ms;
+    uint64_t load_bytes_per_s; /* of what is loaded in the background */
+    size_t reader_count;
+    const struct eb_publisher_reader *readers;
+};
+
+/* Loads what each model is to begin with, on this thread. NULL: *fault says which directory cannot
+ * be read, that there is no model, or which model has no version that loads and why. The readers
+ * may be given later, see eb_manager_start. */
+struct eb_manager *eb_manager_open(
+    const struct eb_manager_options *options, struct eb_file_fault *fault);
+/* What requests see at first. */
+struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager);
+/* From now on the models follow the disk. The readers have eb_manager_snapshot already. 0, or a
+ * negative libuv code and nothing is started. */
+int eb_manager_start(struct eb_manager *manager, uv_loop_t *loop,
+    const struct eb_publisher_reader *readers, size_t reader_count);
+/* Gives up loads and ends commands; the manager's handles close when the readers, which must still
+ * run, have given back what is on its way to them or retired. May be called twice, or without
+ * start. */
+void eb_manager_stop(struct eb_manager *manager);
+/* When the loop has run out and no reader reads any longer. Accepts NULL. */
+void eb_manager_destroy(struct eb_manager *manager);
+
+/* Any thread, between start and stop. on_done follows. */
+void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command);

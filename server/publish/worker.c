@@ -1,0 +1,97 @@
+#include "server/publish/worker.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <sys/resource.h>
+
+#define NICE_MOST 19
+
+static void on_result(struct eb_mail *mail)
+{
+    struct eb_job *job = (struct eb_job *)mail;
+    job->worker->job_count--;
+    job->done(job);
+}
+
+static void on_job(struct eb_mail *mail)
+{
+    struct eb_job *job = (struct eb_job *)mail;
+    job->run(job);
+    job->mail.deliver = on_result;
+    eb_mailbox_post(&job->worker->results, &job->mail);
+}
+
+static void on_end(struct eb_mail *mail)
+{
+    struct eb_worker *worker = (struct eb_worker *)((char *)mail - offsetof(struct eb_worker, end));
+    eb_mailbox_close(&worker->jobs);
+}
+
+/* Nearly everything else comes first. SCHED_IDLE would be gentler still, but where all processors
+ * are busy for long a thread of that kind does not get on at all, and a new version would never
+ * come.
+ */
+static void give_way(void)
+{
+    (void)setpriority(PRIO_PROCESS, 0, NICE_MOST);
+}
+
+static void run_thread(void *context)
+{
+    struct eb_worker *worker = context;
+    give_way();
+    uv_run(&worker->uv, UV_RUN_DEFAULT);
+}
+
+/* Takes apart what has no thread. */
+static void close_loop(struct eb_worker *worker)
+{
+    uv_run(&worker->uv, UV_RUN_DEFAULT);
+    int code = uv_loop_close(&worker->uv);
+    assert(code == 0);
+    (void)code;
+}
+
+int eb_worker_start(struct eb_worker *worker, uv_loop_t *owner)
+{
+    *worker = (struct eb_worker){.end = {.deliver = on_end}};
+    int code = uv_loop_init(&worker->uv);
+    if (code < 0) {
+        return code;
+    }
+    code = eb_mailbox_open(&worker->jobs, &worker->uv);
+    if (code < 0) {
+        close_loop(worker);
+        return code;
+    }
+    code = eb_mailbox_open(&worker->results, owner);
+    if (code == 0) {
+        code = uv_thread_create(&worker->thread, run_thread, worker);
+        if (code == 0) {
+            return 0;
+        }
+        eb_mailbox_close(&worker->results);
+    }
+    eb_mailbox_close(&worker->jobs);
+    close_loop(worker);
+    return code;
+}
+
+void eb_worker_post(struct eb_worker *worker, struct eb_job *job)
+{
+    job->worker = worker;
+    job->mail.deliver = on_job;
+    worker->job_count++;
+    eb_mailbox_post(&worker->jobs, &job->mail);
+}
+
+void eb_worker_stop(struct eb_worker *worker)
+{
+    assert(worker->job_count == 0);
+    eb_mailbox_post(&worker->jobs, &worker->end);
+    uv_thread_join(&worker->thread);
+    int code = uv_loop_close(&worker->uv);
+    assert(code == 0);
+    (void)code;
+    eb_mailbox_close(&worker->results);
+}

@@ -1,0 +1,58 @@
+/* Bytes as a model.yaml: what is accepted must be in order and within its caps. */
+#include "server/models/model_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_BYTES_MAX 255
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition)
+{
+    if (!condition) {
+        abort();
+    }
+}
+
+static void require_tables(const struct eb_model_config *config)
+{
+    for (size_t i = 0; i < config->table_count; i++) {
+        const struct eb_model_config_table *table = &config->tables[i];
+        require(eb_model_config_find_table(config, table->name) == table);
+        require(table->source && table->source[0] != '\0');
+        require(table->unknown_row >= -1);
+    }
+}
+
+static void require_features(const struct eb_model_config *config)
+{
+    for (size_t i = 0; i < config->feature_count; i++) {
+        const struct eb_model_config_feature *feature = &config->features[i];
+        require(eb_model_config_find_feature(config, feature->name) == feature);
+        require(!eb_model_config_find_table(config, feature->name));
+        require(strlen(feature->table) <= NAME_BYTES_MAX);
+    }
+    for (size_t i = 0; i < config->group_count; i++) {
+        const struct eb_model_config_group *group = &config->groups[i];
+        require(eb_model_config_find_group(config, group->name) == group);
+        require(group->feature_count >= 1);
+        for (size_t n = 0; n < group->feature_count; n++) {
+            require(group->features[n] < config->feature_count);
+        }
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct eb_model_config config;
+    struct eb_file_fault fault = {""};
+    if (!eb_model_config_parse(data, size, NAME_BYTES_MAX, &config, &fault)) {
+        require(fault.text[0] != '\0');
+    }
+    require_tables(&config);
+    require_features(&config);
+    require(config.keep >= 1 && config.keep <= EB_MODEL_CONFIG_KEEP_MAX);
+    eb_model_config_deinit(&config);
+    return 0;
+}

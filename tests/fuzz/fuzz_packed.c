@@ -1,0 +1,83 @@
+/* Bytes as the head of a packed table, under a digest that is made right: what is accepted must lie
+ * within the file that it speaks of, in order and apart. */
+#include "kernels/types.h"
+#include "server/models/packed_format.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGEST_OFFSET 8
+#define DIGEST_END 16
+#define FILE_BYTES_OFFSET 152
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition)
+{
+    if (!condition) {
+        abort();
+    }
+}
+
+static void check_format(const struct eb_packed_format *format)
+{
+    const struct eb_tensor *tensor = &format->tensor;
+    uint64_t elements = eb_tensor_row_elements(tensor);
+    uint64_t end = format->head_bytes;
+    for (int i = 0; i < EB_PACKED_KIND_COUNT; i++) {
+        const struct eb_packed_section *section = &format->sections[i];
+        if (section->bytes > 0) {
+            require(section->offset >= end && section->offset % EB_PACKED_FORMAT_ALIGNMENT == 0);
+            end = section->offset + section->bytes;
+        }
+    }
+    require(end == format->file_bytes);
+    require(elements >= 1 && elements <= UINT32_MAX);
+    require(eb_storage_holds(tensor->storage, format->type));
+    require(format->row_offset_bytes + eb_storage_row_bytes(tensor->storage, elements) <=
+            format->row_stride_bytes);
+    require(tensor->data_bytes / format->row_stride_bytes == tensor->dims[0]);
+    require(tensor->data_offset + tensor->data_bytes <= format->file_bytes);
+    require(format->unknown_row < (int64_t)format->rows_total);
+    require(eb_packed_format_checksum_offset(eb_packed_format_block_count(format)) <=
+            format->head_bytes);
+}
+
+/* An input speaks of a file of any size, of which it is the head. */
+static void parse(const uint8_t *head, uint64_t size)
+{
+    uint64_t file_bytes;
+    uint64_t head_bytes;
+    struct eb_packed_format format;
+    struct eb_file_fault fault = {""};
+    memcpy(&file_bytes, head + FILE_BYTES_OFFSET, sizeof file_bytes);
+    if (file_bytes < size || !eb_packed_format_measure(head, file_bytes, &head_bytes, &fault) ||
+        head_bytes > size) {
+        return;
+    }
+    if (eb_packed_format_parse(head, head_bytes, file_bytes, &format, &fault)) {
+        check_format(&format);
+    } else {
+        require(fault.text[0] != '\0');
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint64_t head_bytes;
+    struct eb_file_fault fault = {""};
+    if (size < EB_PACKED_FORMAT_HEADER_BYTES) {
+        require(!eb_packed_format_measure(data, size, &head_bytes, &fault));
+        require(fault.text[0] != '\0');
+        return 0;
+    }
+    uint8_t *head = malloc(size);
+    require(head != NULL);
+    memcpy(head, data, size);
+    parse(head, size);
+    uint64_t digest = eb_packed_format_checksum(head + DIGEST_END, size - DIGEST_END);
+    memcpy(head + DIGEST_OFFSET, &digest, sizeof digest);
+    parse(head, size);
+    free(head);
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* Bytes as a list of tensors: what is accepted must name files beside it. */
+#include "server/models/tensor_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition)
+{
+    if (!condition) {
+        abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct eb_tensor_index index;
+    struct eb_file_fault fault = {""};
+    if (!eb_tensor_index_parse(data, size, &index, &fault)) {
+        require(fault.text[0] != '\0' && index.count == 0);
+        return 0;
+    }
+    for (size_t i = 0; i < index.count; i++) {
+        require(index.places[i].tensor && index.places[i].file[0] != '\0');
+        require(!strchr(index.places[i].file, '/'));
+    }
+    eb_tensor_index_deinit(&index);
+    return 0;
+}

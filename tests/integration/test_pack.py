@@ -1,0 +1,315 @@
+"""embag pack and embag check: what they write, by a reader of its own, and what they refuse."""
+
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+import numpy as np
+
+import served
+from element_types import decode, encode
+from table_files import Table, write_npy, write_safetensors
+
+STORAGE_NUMBERS = {'f32': 1, 'f64': 2, 'f16': 3, 'bf16': 4, 'i64': 11, 'f8_e4m3': 13, 'f8_e5m2': 14,
+                   'int8': 15, 'int4': 16, 'int2': 17}
+CODE_BITS = {'int8': 8, 'int4': 4, 'int2': 2}
+
+
+def embag(*arguments):
+    """Runs the tool; its exit status, output and messages."""
+    done = subprocess.run([served.EMBAG, *arguments], capture_output=True, text=True, timeout=60,
+                          check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+class PackedFile:
+    """A packed file, read as packed_format.h describes it; checksums are not looked at."""
+
+    def __init__(self, path):
+        with open(path, 'rb') as file:
+            self.bytes = file.read()
+        head = self.bytes
+        assert head[:8] == b'\x93EMBAG\r\n'
+        self.digest, version, self.storage, self.type, rank = struct.unpack_from('<QIIII', head, 8)
+        assert version == 1
+        self.shape = struct.unpack_from('<8Q', head, 32)[:rank]
+        self.rows_total, self.row_first, self.parts, self.part, self.unknown_row = \
+            struct.unpack_from('<QQIIq', head, 96)
+        self.stride, self.row_offset, head_bytes, file_bytes = struct.unpack_from('<4Q', head, 128)
+        self.sections = np.frombuffer(head, '<u8', 6, 160).reshape(3, 2).tolist()
+        assert head_bytes % 4096 == 0 and file_bytes == len(head)
+
+    def section(self, number):
+        """The bytes of rows, keys or key index."""
+        offset, count = self.sections[number]
+        return np.frombuffer(self.bytes, 'u1', count, offset)
+
+    def rows(self):
+        """The bytes of each row."""
+        return self.section(0).reshape(self.shape[0], self.stride)
+
+    def keys(self):
+        """The key of each row."""
+        return self.section(1).view('<i8')
+
+    def values(self):
+        """All rows' values, and the scale of each row."""
+        elements = int(np.prod(self.shape[1:], dtype=np.int64))
+        name = {number: name for name, number in STORAGE_NUMBERS.items()}[self.storage]
+        if name not in CODE_BITS:
+            width = {'f32': 4, 'bf16': 2, 'f16': 2, 'f8_e4m3': 1, 'f8_e5m2': 1}[name]
+            raw = self.rows()[:, :elements * width].copy()
+            return decode(raw.view(encode(np.zeros(1), name).dtype), name), None
+        numbers = self.rows()[:, :8].copy().view('<f4').astype('f8')
+        bits = np.unpackbits(self.rows()[:, 8:], axis=1, bitorder='little')
+        width = CODE_BITS[name]
+        codes = bits[:, :elements * width].reshape(self.shape[0], elements, width) @ \
+            (1 << np.arange(width))
+        return codes * numbers[:, :1] + numbers[:, 1:], numbers[:, :1]
+
+
+class WithDirectory(unittest.TestCase):
+    """A directory of its own for each test."""
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        rng = np.random.default_rng(11)
+        self.table = rng.standard_normal((301, 45)).astype('f4')
+        self.input = self.save('in.npy', self.table)
+        self.output = self.path('out.embag')
+
+    def path(self, name):
+        """A path in the directory."""
+        return os.path.join(self.directory, name)
+
+    def save(self, name, array):
+        """Writes an npy file."""
+        np.save(self.path(name), array)
+        return self.path(name)
+
+    def pack(self, *arguments):
+        """Packs, which must succeed; the file and what was said."""
+        status, out, messages = embag('pack', *arguments)
+        self.assertEqual((status, messages), (0, ''))
+        return out
+
+    def refuse(self, part, *arguments, status=1):
+        """Runs what must be refused, with `part` in the message and nothing left."""
+        before = sorted(os.listdir(self.directory))
+        got, _, messages = embag(*arguments)
+        self.assertEqual(got, status, messages)
+        self.assertIn(part, messages)
+        self.assertEqual(sorted(os.listdir(self.directory)), before)
+
+
+class Pack(WithDirectory):
+    """embag pack."""
+
+    def test_keeps_every_value_where_storage_stays(self):
+        self.pack(self.input, self.output)
+        file = PackedFile(self.output)
+        self.assertEqual(file.shape, (301, 45))
+        self.assertEqual((file.type, file.parts, file.part), (1, 1, 0))
+        self.assertEqual((file.rows_total, file.row_first, file.unknown_row), (301, 0, -1))
+        np.testing.assert_array_equal(file.values()[0], self.table)
+
+    def test_is_as_far_off_as_the_storage_allows(self):
+        bounds = {'f16': 2.0 ** -11, 'bf16': 2.0 ** -8, 'f8_e4m3': 2.0 ** -4, 'f8_e5m2': 2.0 ** -3}
+        for storage in ('f16', 'bf16', 'f8_e4m3', 'f8_e5m2', 'int8', 'int4', 'int2'):
+            with self.subTest(storage=storage):
+                path = self.path(storage + '.embag')
+                out = self.pack('--storage', storage, self.input, path)
+                file = PackedFile(path)
+                values, scales = file.values()
+                errors = np.abs(values - self.table.astype('f8'))
+                if scales is None:
+                    allowed = np.maximum(np.abs(self.table) * bounds[storage], 2.0 ** -10)
+                else:
+                    allowed = scales * 0.500001
+                    spread = self.table.max(axis=1) - self.table.min(axis=1)
+                    levels = 2 ** CODE_BITS[storage] - 1
+                    np.testing.assert_allclose(scales[:, 0], spread / levels, rtol=1e-6)
+                self.assertTrue((errors <= allowed).all())
+                # What is read back is rounded to f32, the values here are not.
+                told = float(out.split('off by at most ')[1].split()[0])
+                self.assertAlmostEqual(told, errors.max(), delta=1e-6 + told * 1e-4)
+                self.assertEqual((file.storage, file.type), (STORAGE_NUMBERS[storage], 1))
+
+    def test_refuses_above_a_bound(self):
+        self.refuse('more than --max-error 0.0001', 'pack', '--storage', 'int8', '--max-error',
+                    '0.0001', '--split', '4', self.input, self.output)
+        self.pack('--storage', 'int8', '--max-error', '0.1', self.input, self.output)
+
+    def test_takes_a_tensor_of_many(self):
+        halves = Table.of_values('half', 'bf16', self.table)
+        path = self.path('many.safetensors')
+        write_safetensors(path, [halves, Table('ids', 'i64', np.arange(6).reshape(3, 2))])
+        self.refuse('it has 2 tensors; choose one with --tensor', 'pack', path, self.output)
+        self.refuse("no tensor 'x'", 'pack', '--tensor', 'x', path, self.output)
+        self.refuse('a table of i64 is not stored as int8', 'pack', '--tensor', 'ids', '--storage',
+                    'int8', path, self.output)
+        self.pack('--tensor', 'half', '--storage', 'int4', path, self.output)
+        self.assertEqual(PackedFile(self.output).type, STORAGE_NUMBERS['bf16'])
+
+    def test_stores_keys_beside_their_rows(self):
+        keys = np.random.default_rng(3).permutation(301).astype('i8') * -(1 << 50)
+        path = self.save('in.keys.npy', keys)
+        self.pack('--keys', path, '--storage', 'int8', '--unknown-row', '7', self.input,
+                  self.output)
+        file = PackedFile(self.output)
+        np.testing.assert_array_equal(file.keys(), keys)
+        self.assertGreater(file.sections[2][1], 0)
+        self.assertEqual(file.unknown_row, 7)
+        self.assertIn(', keyed, ', embag('check', self.output)[1])
+
+    def test_refuses_keys_that_are_none(self):
+        keys = np.arange(301)
+        keys[200] = 5
+        self.refuse('rows 5 and 200 have the same key 5', 'pack', '--keys',
+                    self.save('k.npy', keys), self.input, self.output)
+        self.refuse('301 rows and 300 keys', 'pack', '--keys', self.save('k.npy', keys[:300]),
+                    self.input, self.output)
+        self.refuse('are no keys', 'pack', '--keys', self.save('k.npy', keys.astype('i4')),
+                    self.input, self.output)
+        self.refuse('give one of them', 'pack', '--keys', self.path('k.npy'), '--parts', '2',
+                    self.input, self.output, status=2)
+
+    def test_splits_by_rows(self):
+        self.pack('--split', '4', self.input, self.output)
+        files = [PackedFile(self.path(f'out-{i:05}-of-00004.embag')) for i in range(4)]
+        np.testing.assert_array_equal(np.concatenate([f.values()[0] for f in files]), self.table)
+        self.assertEqual([f.row_first for f in files], [0, 75, 150, 225])
+        self.assertEqual([f.rows_total for f in files], [301] * 4)
+
+    def test_takes_parts_of_rows(self):
+        for part in range(3):
+            path = self.path(f'part{part}.embag')
+            self.pack('--parts', '3', '--part', str(part), self.input, path)
+            np.testing.assert_array_equal(PackedFile(path).values()[0], self.table[part::3])
+
+    def test_packs_again_what_is_packed(self):
+        once, twice = self.path('once.embag'), self.path('twice.embag')
+        self.pack('--storage', 'int8', self.input, once)
+        self.pack(once, twice)
+        with open(once, 'rb') as first, open(twice, 'rb') as second:
+            self.assertEqual(first.read(), second.read())
+
+    def test_keeps_keys_where_it_packs_again(self):
+        keys = np.random.default_rng(5).permutation(301)
+        once, twice = self.path('once.embag'), self.path('twice.embag')
+        self.pack('--keys', self.save('k.npy', keys), self.input, once)
+        self.pack('--storage', 'int4', once, twice)
+        np.testing.assert_array_equal(PackedFile(twice).keys(), keys)
+        np.testing.assert_array_equal(PackedFile(twice).section(2), PackedFile(once).section(2))
+        self.pack('--split', '2', once, self.output)
+        halves = [PackedFile(self.path(f'out-{i:05}-of-00002.embag')) for i in range(2)]
+        np.testing.assert_array_equal(np.concatenate([f.keys() for f in halves]), keys)
+        self.assertEqual([f.sections[2] for f in halves], [[0, 0], [0, 0]])
+        again = self.path('again.embag')
+        self.pack('--storage', 'f16', self.path('out-00001-of-00002.embag'), again)
+        self.assertEqual((PackedFile(again).row_first, PackedFile(again).rows_total), (150, 301))
+        self.refuse('a piece of a table or a keyed table', 'pack', '--parts', '2', once,
+                    self.path('part.embag'))
+
+    def test_takes_tables_of_no_rows_and_of_any_rank(self):
+        for shape in ((0, 4), (5,), (3, 2, 2), (1, 1, 1, 1, 1, 1, 1, 2)):
+            with self.subTest(shape=shape):
+                path = self.save('t.npy', np.arange(np.prod(shape), dtype='f4').reshape(shape))
+                self.pack('--storage', 'int8', path, self.output)
+                self.assertEqual(PackedFile(self.output).shape, shape)
+                self.assertEqual(embag('check', self.output)[0], 0)
+                os.remove(self.output)
+
+    def test_says_what_is_wrong(self):
+        self.refuse('No such file', 'pack', self.path('absent.npy'), self.output)
+        self.refuse("must end in .embag", 'pack', self.input, self.path('out.npy'), status=2)
+        self.refuse('--part must be below', 'pack', '--part', '1', self.input, self.output,
+                    status=2)
+        for bound in ('-1', 'x', 'nan', '1,2', ''):
+            self.refuse('--max-error', 'pack', '--max-error', bound, self.input, self.output,
+                        status=2)
+        self.refuse("field 'unknown_row': 301", 'pack', '--unknown-row', '301', self.input,
+                    self.output)
+        self.pack(self.input, self.output)
+        self.refuse('File exists', 'pack', self.input, self.output)
+        table = self.table.copy()
+        table[3, 4] = np.inf
+        self.refuse('row 3 of those packed: value 4, inf', 'pack', '--storage', 'int4',
+                    self.save('inf.npy', table), self.path('inf.embag'))
+
+
+class Check(WithDirectory):
+    """embag check."""
+
+    def test_tells_types_shapes_and_memory(self):
+        write_safetensors(self.path('s.safetensors'), [Table('ids', 'i64', np.zeros((3, 2)))])
+        self.pack('--storage', 'int8', self.input, self.output)
+        status, out, messages = embag('check', self.input, self.output, self.path('s.safetensors'))
+        self.assertEqual((status, messages), (0, ''))
+        lines = out.splitlines()
+        # Rows of 180 bytes take 192, three cache lines, and those of 53 take 56.
+        self.assertIn(f'(301, 45) of f32, stored as f32, {(301 * 192 + 63) // 64 * 64} bytes',
+                      lines[0])
+        self.assertIn('(301, 45) of f32, stored as int8', lines[1])
+        self.assertIn('every byte is sound', lines[1])
+        self.assertIn('table ids, (3, 2) of i64', lines[2])
+
+    def test_finds_flips_and_truncations(self):
+        keys = self.save('k.npy', np.arange(301) * 3)
+        self.pack('--storage', 'int2', '--keys', keys, self.input, self.output)
+        whole = PackedFile(self.output).bytes
+        damaged = self.path('damaged.embag')
+        for at in range(0, len(whole), len(whole) // 40):
+            for content in (whole[:at], whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1:]):
+                with open(damaged, 'wb') as file:
+                    file.write(content)
+                with self.subTest(at=at, size=len(content)):
+                    status, out, messages = embag('check', damaged)
+                    self.assertEqual((status, out), (1, ''))
+                    self.assertIn(damaged, messages)
+
+    def test_checks_every_path_and_names_the_bad_ones(self):
+        with open(self.path('bad.npy'), 'wb') as file:
+            file.write(b'no table')
+        status, out, messages = embag('check', self.path('absent.npy'), self.path('bad.npy'),
+                                      self.path('text.txt'), self.input)
+        self.assertEqual(status, 1)
+        self.assertEqual((out.count('\n'), messages.count('\n')), (1, 3))
+        for name in ('absent.npy', 'bad.npy', 'text.txt'):
+            self.assertIn(self.path(name) + ': ', messages)
+
+    def test_checks_keys(self):
+        keys = np.arange(301)
+        good = self.save('good.keys.npy', keys)
+        self.assertIn('301 keys', embag('check', good)[1])
+        keys[9] = 300
+        status, _, messages = embag('check', self.save('bad.keys.npy', keys))
+        self.assertEqual(status, 1)
+        self.assertIn('rows 9 and 300 have the same key 300', messages)
+
+    def test_checks_a_version_as_the_server_would_load_it(self):
+        version = self.path('1')
+        os.mkdir(version)
+        write_npy(version, Table('a', 'f32', self.table))
+        write_npy(version, Table('b', 'f32', self.table[:5]))
+        status, out, _ = embag('check', version)
+        self.assertEqual((status, out.count('\n')), (0, 3))
+        memory = [int(line.split(' bytes of memory')[0].split()[-1]) for line in out.splitlines()]
+        self.assertEqual(memory[0] + memory[1], memory[2])
+        write_safetensors(os.path.join(version, 'x.safetensors'), [Table('a', 'f32', self.table)])
+        status, _, messages = embag('check', version)
+        self.assertEqual(status, 1)
+        self.assertIn("table 'a' is also in", messages)
+
+    def test_refuses_a_directory_without_tables(self):
+        os.mkdir(self.path('empty'))
+        self.refuse('there is no table in it', 'check', self.path('empty'))
+        self.refuse('FILE or DIRECTORY is missing', 'check', status=2)
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,344 @@
+"""Versions that come, are served and go while a server runs: nobody sees an error, or half of
+a version."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import unittest
+
+import grpc
+import numpy as np
+
+import served
+from embag.v1 import embedding_bag_pb2 as pb
+from embagd_process import Embagd, Repository, wait_until
+from rpc import Client, Requests, error_of
+from table_files import Table, write_model
+
+SECONDS = 300
+SWAPS = 30
+MODELS = 100
+MODEL_TABLES = 10
+WIDE_TABLES = 1000
+STATES = pb.ModelVersion.State
+
+
+def table_of(value, name='t', rows=4):
+    """A table whose elements all say which version they are of."""
+    return Table.of_values(name, 'f32', np.full((rows, 2), value))
+
+
+def request(model='m', tables=('t',), **fields):
+    """One row of each table."""
+    queries = [pb.BagQuery(table=t, indices=[0], offsets=[0]) for t in tables]
+    return pb.LookupRequest(model=model, queries=queries, **fields)
+
+
+def first_values(answer):
+    """The first element of each result."""
+    return [np.frombuffer(r.values, '<f4')[0] for r in answer.results]
+
+
+class VersionsTest(unittest.TestCase):
+    """A repository that the test changes; its models' tables hold their version's number."""
+
+    def setUp(self):
+        self.repository = Repository()
+        self.addCleanup(self.repository.remove)
+
+    def publish(self, version, model='m', tables=None):
+        """As a writer should: filled under another name, then renamed."""
+        hidden = '.%d.new' % version
+        write_model(self.repository.path, model, hidden, tables or [table_of(version)])
+        os.rename(self.repository.join(model, hidden), self.repository.join(model, str(version)))
+
+    def describe(self, text, model='m'):
+        """Writes model.yaml, whole at once."""
+        os.makedirs(self.repository.join(model), exist_ok=True)
+        with open(self.repository.join(model, '.yaml'), 'w', encoding='utf-8') as file:
+            file.write(text)
+        os.rename(self.repository.join(model, '.yaml'), self.repository.join(model, 'model.yaml'))
+
+    def serve(self, *flags):
+        """A server that the test's end stops and checks, and a client of it."""
+        self.server = Embagd(self.repository.path, *flags)
+        self.addCleanup(self.server.stop)
+        self.server.wait_ready()
+        self.client = Client(self.server.address)
+        self.addCleanup(self.client.close)
+
+    def states(self, model='m'):
+        """The states of a model's versions, by number; none where there is no such model."""
+        found = [m for m in self.client.list_models().models if m.name == model]
+        return {v.version: STATES.Name(v.state)[6:] for v in found[0].versions} if found else {}
+
+    def served(self, model='m'):
+        """The number that answers where none is named."""
+        return next((m.served_version for m in self.client.list_models().models
+                     if m.name == model), 0)
+
+    def wait_served(self, version, model='m'):
+        """Until the version answers."""
+        wait_until(lambda: self.served(model) == version, SECONDS, '%d served' % version)
+
+    def lookup(self, **fields):
+        """Version and value of an answer, which must agree."""
+        answer = self.client.lookup(request(**fields))
+        self.assertEqual(first_values(answer), [answer.version])
+        return answer.version
+
+    def expect_not_found(self, text, **fields):
+        """The request is refused with NOT_FOUND."""
+        code, got = error_of(self.client.lookup, request(**fields))
+        self.assertEqual(code, grpc.StatusCode.NOT_FOUND)
+        self.assertRegex(got, text)
+
+
+class Versions(VersionsTest):
+    """One model at a time."""
+
+    def test_serves_a_new_version_and_answers_pins_to_the_one_before(self):
+        self.publish(1)
+        self.serve()
+        self.assertEqual(self.lookup(), 1)
+        self.publish(2)
+        self.wait_served(2)
+        self.assertEqual(self.lookup(), 2)
+        self.assertEqual(self.lookup(version=1), 1)
+        self.assertEqual(self.states(), {2: 'SERVING', 1: 'READY'})
+
+    def test_drops_the_one_before_when_its_time_is_over(self):
+        self.describe('versions: {keep: 1, keep_s: 1}\n')
+        self.publish(1)
+        self.serve()
+        self.publish(2)
+        self.wait_served(2)
+        self.assertEqual(self.lookup(version=1), 1)
+        wait_until(lambda: self.states() == {2: 'SERVING'}, SECONDS, 'version 1 gone')
+        self.expect_not_found('has no version 1 in memory', version=1)
+        self.assertTrue(self.server.find('model_freed'))
+
+    def test_leaves_the_old_one_where_the_new_one_fails(self):
+        self.publish(1)
+        self.serve()
+        hidden = write_model(self.repository.path, 'm', '.2.new', [table_of(2)])
+        with open(os.path.join(hidden, 't.npy'), 'r+b') as file:
+            file.truncate(100)
+        os.rename(hidden, self.repository.join('m', '2'))
+        wait_until(lambda: self.states().get(2) == 'FAILED', SECONDS, 'version 2 fails')
+        self.assertEqual(self.lookup(), 1)
+        self.assertRegex(self.server.find('model_failed'), r'version=2 .*/m/2/t\.npy')
+        model = self.client.get_model('m', 2)
+        self.assertRegex(model.versions[0].error, r'/m/2/t\.npy')
+        # A directory in its place is a new one.
+        shutil.rmtree(self.repository.join('m', '2'))
+        self.publish(2)
+        self.wait_served(2)
+
+    def test_answers_by_label(self):
+        self.describe('versions: {serve: 2, labels: [{name: stable, version: 2}]}\n')
+        self.publish(1)
+        self.publish(2)
+        self.serve()
+        self.publish(3)
+        self.describe('versions: {serve: 2, labels: [{name: stable, version: 2}, '
+                      '{name: canary, version: 3}]}\n')
+        wait_until(lambda: self.states() == {3: 'READY', 2: 'SERVING'}, SECONDS, 'the canary')
+        self.assertEqual(self.lookup(), 2)
+        self.assertEqual(self.lookup(version_label='stable'), 2)
+        self.assertEqual(self.lookup(version_label='canary'), 3)
+        self.expect_not_found('no version with the label "old"', version_label='old')
+        labels = {v.version: list(v.labels) for v in self.client.get_model('m').versions}
+        self.assertEqual(labels, {3: ['canary'], 2: ['stable']})
+        shown = subprocess.run([served.EMBAG, 'models', '--server', self.server.address],
+                               check=True, capture_output=True, text=True, timeout=SECONDS).stdout
+        self.assertRegex(shown, r'm +3 +ready \(canary\)')
+        self.assertRegex(shown, r'm +2 +serving \(stable\)')
+        tool = subprocess.run(
+            [served.EMBAG, 'lookup', '--server', self.server.address, '--model', 'm', '--table',
+             't', '--indices', '0', '--offsets', '0', '--label', 'canary'],
+            check=True, capture_output=True, text=True, timeout=SECONDS).stdout
+        self.assertIn('version 3', tool)
+
+    def test_goes_back_by_model_yaml_and_passes_over_a_broken_one(self):
+        self.publish(1)
+        self.publish(2)
+        self.serve()
+        self.describe('versions: {serve: 1}\n')
+        self.wait_served(1)
+        self.describe('versions: {serve: first}\n')
+        wait_until(lambda: self.server.find('model_config_failed'), SECONDS, 'the complaint')
+        self.assertEqual(self.lookup(), 1)
+        self.describe('versions: {serve: highest}\n')
+        self.wait_served(2)
+
+    def test_goes_back_when_a_version_is_taken_away(self):
+        self.publish(1)
+        self.publish(2)
+        self.serve()
+        shutil.rmtree(self.repository.join('m', '2'))
+        self.wait_served(1)
+        self.assertEqual(self.lookup(version=2), 2)
+
+    def test_follows_models_that_come_and_go(self):
+        self.publish(1)
+        self.serve()
+        self.expect_not_found('no model "n"', model='n')
+        self.describe('versions: {keep_s: 0}\n', model='n')
+        self.publish(7, model='n')
+        self.wait_served(7, model='n')
+        self.assertEqual(self.lookup(model='n'), 7)
+        shutil.rmtree(self.repository.join('n'))
+        wait_until(lambda: self.states('n') == {}, SECONDS, 'model n gone')
+        self.expect_not_found('no model "n"', model='n')
+        # One that is taken away with everything else is most likely not meant to go.
+        os.rename(self.repository.join('m'), self.repository.join('.m'))
+        wait_until(lambda: self.server.find('repository_unreadable'), SECONDS, 'the complaint')
+        self.assertEqual(self.lookup(), 1)
+
+    def test_polls_where_it_is_told_to(self):
+        self.publish(1)
+        self.serve('--watch', 'poll', '--watch-poll-ms', '100')
+        self.publish(2)
+        self.wait_served(2)
+
+    def test_notices_nothing_where_it_is_told_to(self):
+        self.publish(1)
+        self.serve('--watch', 'off', '--watch-poll-ms', '100')
+        self.publish(2)
+        time.sleep(1)  # Nothing happens, which nothing tells of.
+        self.assertEqual(self.states(), {1: 'SERVING'})
+
+    def test_sees_one_version_in_all_queries_while_versions_change(self):
+        names = ['t%d' % n for n in range(50)]
+        self.describe('versions: {keep: 1, keep_s: 0}\n')
+        self.publish(1, tables=[table_of(1, name) for name in names])
+        self.serve()
+        requests = Requests()
+        answers = self.client.stream(requests)
+        asked, seen = 0, set()
+        for version in range(2, 8):
+            self.publish(version, tables=[table_of(version, name) for name in names])
+            while version not in seen:
+                asked += 1
+                requests.put(request(tables=names, request_id=asked))
+                answer = next(answers)
+                self.assertEqual(answer.error_code, 0, answer.error_message)
+                self.assertEqual(set(first_values(answer)), {answer.version})
+                seen.add(answer.version)
+        requests.end()
+
+    def test_many_models_and_many_tables(self):
+        models = ['m%02d' % n for n in range(MODELS)]
+        names = ['t%d' % n for n in range(MODEL_TABLES)]
+        wide = ['t%03d' % n for n in range(WIDE_TABLES)]
+        for model in models:
+            self.publish(1, model, [table_of(1, name) for name in names])
+        self.publish(1, 'wide', [table_of(1, name) for name in wide])
+        self.serve()
+        self.publish(2, 'm57', [table_of(2, name) for name in names])
+        self.publish(2, 'wide', [table_of(2, name) for name in wide])
+        self.wait_served(2, 'm57')
+        self.wait_served(2, 'wide')
+        self.assertEqual(first_values(self.client.lookup(request('m57', names))),
+                         [2] * MODEL_TABLES)
+        self.assertEqual(first_values(self.client.lookup(request('wide', wide))),
+                         [2] * WIDE_TABLES)
+        self.assertEqual(first_values(self.client.lookup(request('m99', names))),
+                         [1] * MODEL_TABLES)
+
+
+class Crashes(VersionsTest):
+    """Servers and writers that are killed half-way."""
+
+    def restart(self):
+        """Kills the server and starts another one."""
+        self.server.kill()
+        self.client.close()
+        self.serve()
+
+    def test_serves_the_last_good_one_after_a_writer_was_killed(self):
+        self.publish(1)
+        self.serve()
+        # One of them wrote in place, against the rule.
+        write_model(self.repository.path, 'm', '.3.new', [table_of(3)])
+        torn = write_model(self.repository.path, 'm', 2, [table_of(2, rows=1000)])
+        with open(os.path.join(torn, 't.npy'), 'r+b') as file:
+            file.truncate(200)
+        self.restart()
+        self.assertEqual(self.lookup(), 1)
+        self.assertEqual(self.states(), {2: 'FAILED', 1: 'SERVING'})
+
+    def test_serves_a_whole_version_after_a_kill_while_it_was_loaded(self):
+        self.publish(1)
+        # 10 MiB at 1 MiB a second.
+        self.serve('--load-bytes-per-s', '1MiB')
+        self.publish(2, tables=[table_of(2, rows=1310720)])
+        wait_until(lambda: self.states().get(2) == 'LOADING', SECONDS, 'version 2 loads')
+        self.assertEqual(self.lookup(), 1)
+        self.restart()
+        self.assertEqual(self.lookup(), 2)
+
+    def test_ends_at_once_though_a_version_is_being_loaded(self):
+        self.publish(1)
+        self.serve('--load-bytes-per-s', '1MiB')
+        self.publish(2, tables=[table_of(2, rows=13107200)])
+        wait_until(lambda: self.states().get(2) == 'LOADING', SECONDS, 'version 2 loads')
+        self.client.close()
+        self.server.stop()  # 100 s are left of the load.
+
+
+class Swaps(unittest.TestCase):
+    """New versions one after the other under a load that verifies every answer."""
+
+    def test_nobody_notices(self):
+        repository = Repository()
+        self.addCleanup(repository.remove)
+        self.write(repository, 1)
+        with open(repository.join('dlrm-v2', 'model.yaml'), 'w', encoding='utf-8') as file:
+            file.write('versions: {keep: 1, keep_s: 0}\n')
+        server = Embagd(repository.path).wait_ready()
+        self.addCleanup(server.stop)
+        load = subprocess.Popen(
+            [os.path.join(served.BUILD, 'embag-load'), '--server', server.address, '--workload',
+             'dlrm-v2', '--verify', '--requests', '64', '--rate', '200', '--connections', '2',
+             '--duration', '3600', '--timeout-us', '60000000', '--json'],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: load.poll() is None and load.kill())
+        while 'of 3600 s: 0/s' in (line := load.stderr.readline()) or 'computing' in line:
+            pass  # Until answers have come.
+        with Client(server.address) as client:
+            self.swap(repository, client, 2)
+            before = self.resident(server)
+            for version in range(3, served.scaled(SWAPS) + 3):
+                self.swap(repository, client, version)
+            self.assertIsNone(load.poll())
+            # What was dropped last is freed by now, or will be.
+            wait_until(lambda: self.resident(server) < before * 1.1 + (4 << 20), SECONDS,
+                       'the memory of versions that are gone')
+        load.terminate()
+        figures = json.loads(load.communicate(timeout=SECONDS)[0])
+        self.assertGreater(figures['answers'], served.scaled(SWAPS))
+        self.assertEqual((figures['errors'], figures['wrong']), (0, 0), figures)
+
+    @staticmethod
+    def write(repository, version):
+        """Some 20 MiB, as all versions."""
+        subprocess.run([served.EMBAG, 'make-model', '--workload', 'dlrm-v2', '--scale', '5000',
+                        '--version', str(version), repository.path],
+                       check=True, capture_output=True, timeout=SECONDS)
+
+    def swap(self, repository, client, version):
+        """Writes a version and waits until it is served alone."""
+        self.write(repository, version)
+        wait_until(lambda: [(v.version, v.state) for v in client.get_model('dlrm-v2').versions]
+                   == [(version, STATES.STATE_SERVING)], SECONDS, 'version %d alone' % version)
+        shutil.rmtree(repository.join('dlrm-v2', str(version - 1)))
+
+    @staticmethod
+    def resident(server):
+        """Bytes of the process in memory."""
+        with open('/proc/%d/statm' % server.pid, encoding='utf-8') as file:
+            return int(file.read().split()[1]) * os.sysconf('SC_PAGESIZE')

@@ -1,0 +1,160 @@
+#include "server/models/version_policy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define NOW_MS UINT64_C(10000000)
+#define KEEP_S 600
+
+#define ON_DISK .is_on_disk = true
+#define RESIDENT .is_on_disk = true, .is_resident = true
+#define FAILED .is_on_disk = true, .is_failed = true
+
+static struct eb_model_config config;
+
+static int reset_config(void **state)
+{
+    (void)state;
+    config = (struct eb_model_config){.keep = 2, .keep_s = KEEP_S};
+    return 0;
+}
+
+static struct eb_policy_model model_of(
+    const struct eb_policy_version *versions, size_t count, uint64_t served)
+{
+    return (struct eb_policy_model){
+        .config = &config, .served = served, .count = count, .versions = versions};
+}
+
+static void expect_choice(const struct eb_policy_model *model, size_t target, size_t load)
+{
+    const struct eb_policy_choice choice = eb_version_policy_choose(model);
+    assert_int_equal(choice.target, target);
+    assert_int_equal(choice.load, load);
+}
+
+static void serves_the_highest_that_may_load(void **state)
+{
+    (void)state;
+    const struct eb_policy_version versions[] = {{.number = 9, FAILED}, {.number = 8, ON_DISK},
+        {.number = 7, RESIDENT}, {.number = 6, ON_DISK}};
+    struct eb_policy_model model = model_of(versions, 4, 7);
+    expect_choice(&model, 1, 1);
+    model = model_of(versions + 2, 2, 7);
+    expect_choice(&model, 0, EB_POLICY_NONE);
+    model = model_of(versions, 1, 0);
+    expect_choice(&model, EB_POLICY_NONE, EB_POLICY_NONE);
+}
+
+static void goes_back_when_the_highest_leaves_the_disk(void **state)
+{
+    (void)state;
+    const struct eb_policy_version versions[] = {
+        {.number = 9, .is_resident = true}, {.number = 8, ON_DISK}};
+    const struct eb_policy_model model = model_of(versions, 2, 9);
+    expect_choice(&model, 1, 1);
+}
+
+static void keeps_serving_what_nothing_replaces(void **state)
+{
+    (void)state;
+    const struct eb_policy_version versions[] = {
+        {.number = 9, .is_resident = true, .since_ms = NOW_MS - KEEP_S * 1000 * 2},
+        {.number = 8, FAILED}};
+    struct eb_policy_model model = model_of(versions, 2, 9);
+    expect_choice(&model, 0, EB_POLICY_NONE);
+    assert_int_equal(eb_version_policy_judge(&model, 0, NOW_MS), EB_POLICY_WANTED);
+    /* A model that has left the disk goes when its time is over. */
+    model = model_of(versions, 1, 9);
+    assert_int_equal(eb_version_policy_judge(&model, 0, NOW_MS), EB_POLICY_DROPPED);
+    assert_int_equal(eb_version_policy_judge(&model, 0, versions[0].since_ms + KEEP_S * 1000 - 1),
+        EB_POLICY_KEPT);
+}
+
+static void serves_a_fixed_version_and_loads_it_first(void **state)
+{
+    (void)state;
+    const struct eb_policy_version versions[] = {
+        {.number = 9, RESIDENT}, {.number = 8, FAILED}, {.number = 7, ON_DISK}};
+    struct eb_policy_model model = model_of(versions, 3, 9);
+    config.serve = 7;
+    expect_choice(&model, 2, 2);
+    /* Where it cannot be had, what is served stays; at first, the next lower one is taken. */
+    config.serve = 8;
+    expect_choice(&model, 0, EB_POLICY_NONE);
+    model.served = 0;
+    expect_choice(&model, 2, 2);
+    config.serve = 5;
+    expect_choice(&model, EB_POLICY_NONE, EB_POLICY_NONE);
+    /* A command comes before the configuration. */
+    model.commanded = 9;
+    expect_choice(&model, 0, EB_POLICY_NONE);
+}
+
+static void loads_what_has_a_label_or_is_held(void **state)
+{
+    (void)state;
+    struct eb_model_config_label labels[] = {{"stable", 3}, {"gone", 2}};
+    const struct eb_policy_version versions[] = {{.number = 9, RESIDENT},
+        {.number = 4, ON_DISK, .is_held = true}, {.number = 3, ON_DISK},
+        {.number = 2, .is_failed = true}};
+    config.labels = labels;
+    config.label_count = 2;
+    struct eb_policy_model model = model_of(versions, 4, 9);
+    expect_choice(&model, 0, 1);
+    const struct eb_policy_version later[] = {
+        {.number = 9, RESIDENT}, {.number = 4, RESIDENT, .is_held = true}, {.number = 3, ON_DISK}};
+    model = model_of(later, 3, 9);
+    expect_choice(&model, 0, 2);
+    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_WANTED);
+}
+
+static void keeps_the_one_before_for_its_time_and_while_there_is_room(void **state)
+{
+    (void)state;
+    const uint64_t long_ago_ms = NOW_MS - KEEP_S * 1000;
+    const struct eb_policy_version versions[] = {{.number = 9, RESIDENT, .since_ms = NOW_MS},
+        {.number = 8, RESIDENT, .since_ms = long_ago_ms},
+        {.number = 7, RESIDENT, .since_ms = long_ago_ms - 1},
+        {.number = 6, RESIDENT, .since_ms = long_ago_ms + 1}};
+    struct eb_policy_model model = model_of(versions, 4, 9);
+    assert_int_equal(eb_version_policy_judge(&model, 0, NOW_MS), EB_POLICY_WANTED);
+    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_KEPT);
+    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_DROPPED);
+    model = model_of(versions, 3, 9);
+    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_SPARE);
+    assert_int_equal(eb_version_policy_judge(&model, 2, NOW_MS), EB_POLICY_DROPPED);
+    config.keep = 3;
+    assert_int_equal(eb_version_policy_judge(&model, 2, NOW_MS), EB_POLICY_SPARE);
+    config.keep = 1;
+    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_DROPPED);
+    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS - 1), EB_POLICY_KEPT);
+}
+
+static void does_not_keep_what_has_left_the_disk_beyond_its_time(void **state)
+{
+    (void)state;
+    const struct eb_policy_version versions[] = {
+        {.number = 9, RESIDENT}, {.number = 8, .is_resident = true}};
+    const struct eb_policy_model model = model_of(versions, 2, 9);
+    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_DROPPED);
+    assert_int_equal(eb_version_policy_judge(&model, 1, KEEP_S * 1000 - 1), EB_POLICY_KEPT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(serves_the_highest_that_may_load, reset_config),
+        cmocka_unit_test_setup(goes_back_when_the_highest_leaves_the_disk, reset_config),
+        cmocka_unit_test_setup(keeps_serving_what_nothing_replaces, reset_config),
+        cmocka_unit_test_setup(serves_a_fixed_version_and_loads_it_first, reset_config),
+        cmocka_unit_test_setup(loads_what_has_a_label_or_is_held, reset_config),
+        cmocka_unit_test_setup(
+            keeps_the_one_before_for_its_time_and_while_there_is_room, reset_config),
+        cmocka_unit_test_setup(does_not_keep_what_has_left_the_disk_beyond_its_time, reset_config),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,265 @@
+#include "server/publish/command_queue.h"
+
+#include "tests/unit/models/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define NOW_MS 1000
+
+/* Model "m" with versions 1 to 3 on disk and 3 served; the test loads by hand. */
+struct trial {
+    struct eb_repository seen;
+    struct eb_roster roster;
+    struct eb_command_queue queue;
+};
+
+static struct trial trial;
+
+struct asked {
+    struct eb_model_command command;
+    unsigned done_count;
+    enum eb_model_outcome outcome;
+    char text[EB_FILE_FAULT_BYTES];
+    uint64_t done_bytes;
+};
+
+static void on_done(
+    struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
+{
+    struct asked *asked = (struct asked *)command;
+    asked->done_count++;
+    asked->outcome = outcome;
+    strcpy(asked->text, text);
+}
+
+static void on_progress(struct eb_model_command *command, uint64_t done_bytes, uint64_t total_bytes)
+{
+    assert_int_equal(total_bytes, 100);
+    ((struct asked *)command)->done_bytes = done_bytes;
+}
+
+static void put(uint64_t number)
+{
+    struct eb_model_version *loaded = calloc(1, sizeof *loaded);
+    loaded->model = strdup("m");
+    loaded->version = number;
+    atomic_init(&loaded->references, 1);
+    eb_roster_put(&trial.roster, loaded, NOW_MS);
+}
+
+static void decide(void)
+{
+    uint64_t wake_ms;
+    eb_roster_decide(&trial.roster, NOW_MS, &wake_ms);
+    eb_command_queue_finish(&trial.queue);
+}
+
+/* 0: nothing. */
+static uint64_t next(void)
+{
+    struct eb_roster_version *version;
+    return eb_roster_next(&trial.roster, &version) ? version->number : 0;
+}
+
+static int open_trial(void **state)
+{
+    static const char yaml[] = "versions: {labels: [{name: stable, version: 2}]}\n";
+    struct eb_scratch scratch;
+    struct eb_file_fault fault;
+    (void)state;
+    trial = (struct trial){0};
+    trial.queue.roster = &trial.roster;
+    eb_scratch_init(&scratch);
+    eb_scratch_make_directory(&scratch, "m/1");
+    eb_scratch_make_directory(&scratch, "m/2");
+    eb_scratch_make_directory(&scratch, "m/3");
+    eb_scratch_write(&scratch, "m/model.yaml", yaml, strlen(yaml));
+    assert_true(eb_repository_scan(scratch.root, 255, NULL, &trial.seen, &fault));
+    assert_true(eb_roster_update(&trial.roster, &trial.seen));
+    eb_scratch_deinit(&scratch);
+    assert_int_equal(next(), 3);
+    put(3);
+    assert_int_equal(next(), 2);
+    put(2);
+    decide();
+    return 0;
+}
+
+static int close_trial(void **state)
+{
+    (void)state;
+    assert_null(trial.queue.first);
+    eb_roster_deinit(&trial.roster);
+    eb_repository_deinit(&trial.seen);
+    return 0;
+}
+
+static struct eb_roster_model *model(void)
+{
+    return eb_roster_find(&trial.roster, "m");
+}
+
+/* At the disk, since the commands came. */
+static void look(void)
+{
+    trial.queue.scans_begun++;
+    trial.queue.scans_done++;
+}
+
+static void ask(struct asked *asked, enum eb_model_verb verb, uint64_t version)
+{
+    *asked = (struct asked){.command = {.verb = verb,
+                                .model = "m",
+                                .version = version,
+                                .on_done = on_done,
+                                .on_progress = on_progress}};
+    eb_command_queue_push(&trial.queue, &asked->command);
+    look();
+    eb_command_queue_begin(&trial.queue);
+    decide();
+}
+
+static void expect(const struct asked *asked, enum eb_model_outcome outcome, const char *part)
+{
+    assert_int_equal(asked->done_count, 1);
+    assert_int_equal(asked->outcome, outcome);
+    eb_scratch_expect(asked->text, part);
+}
+
+static void loads_a_version_that_stays_until_it_is_unloaded(void **state)
+{
+    (void)state;
+    struct asked asked;
+    ask(&asked, EB_MODEL_LOAD, 1);
+    assert_int_equal(asked.done_count, 0);
+    assert_int_equal(next(), 1);
+    eb_command_queue_tell(&trial.queue, "m", 40, 100);
+    eb_command_queue_tell(&trial.queue, "n", 50, 100);
+    assert_int_equal(asked.done_bytes, 40);
+    put(1);
+    decide();
+    expect(&asked, EB_MODEL_DONE, "version 1 is in memory");
+    assert_int_equal(model()->served->version, 3);
+    ask(&asked, EB_MODEL_UNLOAD, 1);
+    expect(&asked, EB_MODEL_DONE, "version 1 answers no longer");
+    assert_null(eb_roster_find_version(model(), 1)->loaded);
+    assert_int_equal(next(), 0);
+    ask(&asked, EB_MODEL_UNLOAD, 1);
+    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is not in memory");
+}
+
+static void serves_an_older_version_and_returns_to_the_highest(void **state)
+{
+    (void)state;
+    struct asked asked;
+    ask(&asked, EB_MODEL_SERVE, 2);
+    expect(&asked, EB_MODEL_DONE, "version 2 is served");
+    ask(&asked, EB_MODEL_SERVE, 1);
+    assert_int_equal(asked.done_count, 0);
+    assert_int_equal(model()->served->version, 2);
+    assert_int_equal(next(), 1);
+    put(1);
+    decide();
+    expect(&asked, EB_MODEL_DONE, "version 1 is served");
+    ask(&asked, EB_MODEL_SERVE, 0);
+    expect(&asked, EB_MODEL_DONE, "version 3 is served");
+}
+
+static void leaves_all_as_it_was_where_a_version_fails(void **state)
+{
+    (void)state;
+    struct asked asked;
+    ask(&asked, EB_MODEL_SERVE, 2);
+    ask(&asked, EB_MODEL_SERVE, 1);
+    assert_int_equal(next(), 1);
+    eb_roster_fail(&trial.roster, "m", 1, "it is broken", false);
+    decide();
+    expect(&asked, EB_MODEL_FAILED, "it is broken");
+    assert_int_equal(model()->commanded, 2);
+    assert_int_equal(model()->served->version, 2);
+    /* What failed is tried again when it is asked for. */
+    ask(&asked, EB_MODEL_LOAD, 1);
+    assert_int_equal(next(), 1);
+    eb_roster_fail(&trial.roster, "m", 1, "it still is", false);
+    decide();
+    expect(&asked, EB_MODEL_FAILED, "it still is");
+    assert_false(eb_roster_find_version(model(), 1)->is_held);
+}
+
+static void refuses_to_unload_what_answers_without_a_number(void **state)
+{
+    (void)state;
+    struct asked asked;
+    ask(&asked, EB_MODEL_UNLOAD, 3);
+    expect(&asked, EB_MODEL_REFUSED, "version 3 is being served");
+    ask(&asked, EB_MODEL_UNLOAD, 2);
+    expect(&asked, EB_MODEL_REFUSED, "version 2 has a label");
+    ask(&asked, EB_MODEL_UNLOAD, 0);
+    expect(&asked, EB_MODEL_REFUSED, "must be named");
+}
+
+static void does_not_find_what_is_not_there(void **state)
+{
+    (void)state;
+    struct asked asked;
+    ask(&asked, EB_MODEL_LOAD, 4);
+    expect(&asked, EB_MODEL_NOT_FOUND, "model \"m\" has no version 4");
+    ask(&asked, EB_MODEL_SERVE, 4);
+    expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
+    struct asked other = {.command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_done}};
+    eb_command_queue_push(&trial.queue, &other.command);
+    look();
+    eb_command_queue_begin(&trial.queue);
+    expect(&other, EB_MODEL_NOT_FOUND, "no model \"n\"");
+}
+
+static void gives_way_to_a_later_command(void **state)
+{
+    (void)state;
+    struct asked first;
+    struct asked second;
+    ask(&first, EB_MODEL_SERVE, 1);
+    assert_int_equal(next(), 1);
+    ask(&second, EB_MODEL_SERVE, 2);
+    expect(&first, EB_MODEL_REFUSED, "another command came after");
+    expect(&second, EB_MODEL_DONE, "version 2 is served");
+    put(1);
+}
+
+static void looks_at_the_disk_for_what_is_not_in_memory(void **state)
+{
+    (void)state;
+    struct asked asked = {
+        .command = {.verb = EB_MODEL_LOAD, .model = "m", .version = 1, .on_done = on_done}};
+    assert_true(eb_command_queue_needs_disk(&trial.queue, &asked.command));
+    eb_command_queue_push(&trial.queue, &asked.command);
+    eb_command_queue_begin(&trial.queue);
+    assert_int_equal(next(), 0);
+    eb_command_queue_cancel(&trial.queue);
+    expect(&asked, EB_MODEL_CANCELLED, "shutting down");
+    asked.command.version = 2;
+    assert_false(eb_command_queue_needs_disk(&trial.queue, &asked.command));
+    asked.command.verb = EB_MODEL_UNLOAD;
+    asked.command.version = 1;
+    assert_false(eb_command_queue_needs_disk(&trial.queue, &asked.command));
+}
+
+int main(void)
+{
+#define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_trial, close_trial)
+    const struct CMUnitTest tests[] = {
+        TRIAL(loads_a_version_that_stays_until_it_is_unloaded),
+        TRIAL(serves_an_older_version_and_returns_to_the_highest),
+        TRIAL(leaves_all_as_it_was_where_a_version_fails),
+        TRIAL(refuses_to_unload_what_answers_without_a_number),
+        TRIAL(does_not_find_what_is_not_there),
+        TRIAL(gives_way_to_a_later_command),
+        TRIAL(looks_at_the_disk_for_what_is_not_in_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,414 @@
+#include "server/publish/manager.h"
+
+#include "tests/unit/models/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define NPY_5X2 "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }"
+#define TIMEOUT_MS 20000
+#define UNPACED (UINT64_C(1) << 40)
+
+/* How often memory is still said to be short, to the background thread too. */
+static atomic_int short_count;
+
+uint64_t __real_eb_memory_available_bytes(void);
+uint64_t __wrap_eb_memory_available_bytes(void);
+
+uint64_t __wrap_eb_memory_available_bytes(void)
+{
+    return atomic_fetch_sub(&short_count, 1) > 0 ? 0 : UINT64_MAX;
+}
+
+/* A manager on the test's loop, with one reader there. */
+struct trial {
+    struct eb_scratch scratch;
+    struct eb_manager_options options;
+    struct eb_manager *manager;
+    uv_loop_t uv;
+    struct eb_mailbox mailbox; /* the reader's */
+    struct eb_publisher_reader reader;
+    struct eb_snapshot *snapshot;
+    /* Of the last command. */
+    struct eb_model_command command;
+    unsigned done_count;
+    enum eb_model_outcome outcome;
+    uint64_t served_then; /* by the reader's snapshot, when the command was done */
+    char text[EB_FILE_FAULT_BYTES];
+};
+
+static struct trial trial;
+
+static struct eb_snapshot *swap(void *context, struct eb_snapshot *snapshot)
+{
+    struct eb_snapshot *former = trial.snapshot;
+    (void)context;
+    trial.snapshot = snapshot;
+    return former;
+}
+
+static void write_table(const char *name)
+{
+    eb_scratch_write_npy(&trial.scratch, name, NPY_5X2, 40);
+}
+
+static void write_config(const char *model, const char *text)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s/model.yaml", model);
+    eb_scratch_write(&trial.scratch, name, text, strlen(text));
+}
+
+static void move(const char *from, const char *to)
+{
+    char paths[2][EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&trial.scratch, from, paths[0]);
+    eb_scratch_path(&trial.scratch, to, paths[1]);
+    assert_int_equal(rename(paths[0], paths[1]), 0);
+}
+
+/* As a writer should. */
+static void add_version(const char *model, int version)
+{
+    char from[64];
+    char to[64];
+    snprintf(from, sizeof from, "%s/.new/t.npy", model);
+    write_table(from);
+    snprintf(from, sizeof from, "%s/.new", model);
+    snprintf(to, sizeof to, "%s/%d", model, version);
+    move(from, to);
+}
+
+static int open_trial(void **state)
+{
+    (void)state;
+    memset(&trial, 0, sizeof trial);
+    eb_scratch_init(&trial.scratch);
+    write_table("m/1/t.npy");
+    trial.options = (struct eb_manager_options){
+        .directory = trial.scratch.root,
+        .tables = {.row_bytes_max = 65536, .name_bytes_max = 255},
+        .poll_ms = 3600000,
+        .load_bytes_per_s = UNPACED,
+    };
+    atomic_store(&short_count, 0);
+    return uv_loop_init(&trial.uv) + eb_mailbox_open(&trial.mailbox, &trial.uv);
+}
+
+static void start(void)
+{
+    struct eb_file_fault fault = {""};
+    trial.manager = eb_manager_open(&trial.options, &fault);
+    if (!trial.manager) {
+        fail_msg("%s", fault.text);
+    }
+    trial.snapshot = eb_manager_snapshot(trial.manager);
+    trial.reader = (struct eb_publisher_reader){&trial.mailbox, swap, NULL};
+    assert_int_equal(eb_manager_start(trial.manager, &trial.uv, &trial.reader, 1), 0);
+}
+
+static void on_reader_done(uv_timer_t *timer)
+{
+    eb_mailbox_close(&trial.mailbox);
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+/* The reader's mailbox stays open until the manager, which is told to stop first, has had all that
+ * it waits for. */
+static int close_trial(void **state)
+{
+    uv_timer_t timer;
+    (void)state;
+    if (trial.manager) {
+        eb_manager_stop(trial.manager);
+        eb_manager_stop(trial.manager);
+    }
+    uv_timer_init(&trial.uv, &timer);
+    uv_timer_start(&timer, on_reader_done, 100, 0);
+    uv_run(&trial.uv, UV_RUN_DEFAULT);
+    eb_manager_destroy(trial.manager);
+    eb_scratch_deinit(&trial.scratch);
+    return uv_loop_close(&trial.uv);
+}
+
+/* ---- waiting ---- */
+
+static uint64_t served(const char *name)
+{
+    const struct eb_snapshot_model *model = eb_snapshot_find(trial.snapshot, name);
+    return model && model->served ? model->served->version : 0;
+}
+
+/* 0: it is not there. */
+static enum eb_version_state state_of(const char *name, uint64_t number)
+{
+    const struct eb_snapshot_model *model = eb_snapshot_find(trial.snapshot, name);
+    for (size_t i = 0; model && i < model->version_count; i++) {
+        if (model->versions[i].number == number) {
+            return model->versions[i].state;
+        }
+    }
+    return 0;
+}
+
+static void turn(void)
+{
+    uv_run(&trial.uv, UV_RUN_NOWAIT);
+    uv_sleep(1);
+}
+
+#define WAIT_FOR(condition)                                                                        \
+    do {                                                                                           \
+        const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;                 \
+        while (!(condition) && uv_hrtime() < deadline_ns) {                                        \
+            turn();                                                                                \
+        }                                                                                          \
+        assert_true(condition);                                                                    \
+    } while (0)
+
+static void on_done(
+    struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
+{
+    trial.done_count++;
+    trial.outcome = outcome;
+    trial.served_then = served(command->model);
+    snprintf(trial.text, sizeof trial.text, "%s", text);
+}
+
+static void send_command(enum eb_model_verb verb, const char *model, uint64_t version)
+{
+    trial.done_count = 0;
+    trial.command = (struct eb_model_command){
+        .verb = verb, .model = model, .version = version, .on_done = on_done};
+    eb_manager_ask(trial.manager, &trial.command);
+}
+
+static void ask(enum eb_model_verb verb, uint64_t version, enum eb_model_outcome outcome)
+{
+    send_command(verb, "m", version);
+    WAIT_FOR(trial.done_count == 1);
+    if (trial.outcome != outcome) {
+        fail_msg("outcome %d: %s", trial.outcome, trial.text);
+    }
+}
+
+/* ---- tests ---- */
+
+static void serves_a_new_version_and_keeps_the_one_before(void **state)
+{
+    (void)state;
+    start();
+    assert_int_equal(served("m"), 1);
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+    assert_int_equal(state_of("m", 1), EB_VERSION_READY);
+    add_version("m", 5);
+    WAIT_FOR(served("m") == 5);
+    assert_int_equal(state_of("m", 2), EB_VERSION_READY);
+}
+
+static void frees_a_version_when_its_last_reader_is_done(void **state)
+{
+    (void)state;
+    write_config("m", "versions: {keep: 1, keep_s: 0}\n");
+    start();
+    struct eb_model_version *read =
+        eb_model_version_take(eb_snapshot_find(trial.snapshot, "m")->served);
+    add_version("m", 2);
+    WAIT_FOR(state_of("m", 1) == EB_VERSION_RETIRED);
+    assert_int_equal(served("m"), 2);
+    for (int i = 0; i < 20; i++) {
+        turn();
+    }
+    assert_int_equal(state_of("m", 1), EB_VERSION_RETIRED);
+    assert_non_null(eb_table_set_find(&read->tables, "t"));
+    eb_model_version_give(read);
+    WAIT_FOR(state_of("m", 1) == 0);
+}
+
+static void leaves_the_old_one_where_the_new_one_fails(void **state)
+{
+    (void)state;
+    start();
+    eb_scratch_write(&trial.scratch, "m/.2/t.npy", "junk", 4);
+    move("m/.2", "m/2");
+    WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
+    assert_int_equal(served("m"), 1);
+    add_version("m", 3);
+    WAIT_FOR(served("m") == 3);
+}
+
+static void follows_models_that_come_and_go(void **state)
+{
+    (void)state;
+    start();
+    write_config("n", "versions: {keep_s: 0}\n");
+    add_version("n", 1);
+    WAIT_FOR(served("n") == 1);
+    move("n", ".gone");
+    WAIT_FOR(!eb_snapshot_find(trial.snapshot, "n"));
+    assert_int_equal(served("m"), 1);
+    /* An empty repository is one that is not mounted: what is there stays. */
+    move("m", ".m");
+    for (int i = 0; i < 100; i++) {
+        turn();
+    }
+    assert_int_equal(served("m"), 1);
+}
+
+static void looks_now_and_then_where_it_is_to_poll(void **state)
+{
+    (void)state;
+    trial.options.watch = EB_MANAGER_WATCH_POLL;
+    trial.options.poll_ms = 5;
+    start();
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+}
+
+static void looks_only_on_command_where_it_is_not_to_watch(void **state)
+{
+    (void)state;
+    trial.options.watch = EB_MANAGER_WATCH_OFF;
+    trial.options.poll_ms = 1;
+    start();
+    add_version("m", 2);
+    for (int i = 0; i < 100; i++) {
+        turn();
+    }
+    assert_int_equal(served("m"), 1);
+    ask(EB_MODEL_LOAD, 0, EB_MODEL_DONE);
+    assert_int_equal(trial.served_then, 2);
+}
+
+static void tells_of_a_command_when_its_readers_know(void **state)
+{
+    (void)state;
+    start();
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+    ask(EB_MODEL_SERVE, 1, EB_MODEL_DONE);
+    assert_int_equal(trial.served_then, 1);
+    ask(EB_MODEL_UNLOAD, 2, EB_MODEL_DONE);
+    WAIT_FOR(state_of("m", 2) == 0);
+    ask(EB_MODEL_SERVE, 2, EB_MODEL_DONE);
+    assert_int_equal(trial.served_then, 2);
+    ask(EB_MODEL_LOAD, 7, EB_MODEL_NOT_FOUND);
+    ask(EB_MODEL_UNLOAD, 2, EB_MODEL_REFUSED);
+}
+
+static void goes_back_and_forth_with_model_yaml(void **state)
+{
+    (void)state;
+    start();
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+    write_config("m", "versions: {serve: 1}\n");
+    WAIT_FOR(served("m") == 1);
+    write_config("m", "versions: {serve: highest, labels: [{name: old, version: 1}]}\n");
+    WAIT_FOR(served("m") == 2);
+    assert_int_equal(eb_snapshot_find_label(eb_snapshot_find(trial.snapshot, "m"), "old"), 1);
+}
+
+static void drops_what_is_spare_where_memory_is_short(void **state)
+{
+    (void)state;
+    write_config("m", "versions: {keep_s: 0}\n");
+    start();
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+    assert_int_equal(state_of("m", 1), EB_VERSION_READY);
+    atomic_store(&short_count, 1);
+    add_version("m", 3);
+    WAIT_FOR(served("m") == 3);
+    assert_int_equal(state_of("m", 1), 0);
+    assert_int_equal(state_of("m", 2), EB_VERSION_READY);
+}
+
+static void tries_again_when_a_version_has_become_spare(void **state)
+{
+    (void)state;
+    write_config("m", "versions: {keep_s: 1}\n");
+    start();
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+    atomic_store(&short_count, 1);
+    add_version("m", 3);
+    WAIT_FOR(served("m") == 3);
+    assert_true(atomic_load(&short_count) <= 0);
+}
+
+static void says_that_memory_is_short_and_leaves_all_as_it_is(void **state)
+{
+    (void)state;
+    start();
+    atomic_store(&short_count, 1000);
+    add_version("m", 2);
+    WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
+    assert_int_equal(served("m"), 1);
+    atomic_store(&short_count, 0);
+    ask(EB_MODEL_LOAD, 2, EB_MODEL_DONE);
+    assert_int_equal(trial.served_then, 2);
+}
+
+static void gives_up_a_load_at_the_end(void **state)
+{
+    (void)state;
+    trial.options.load_bytes_per_s = 1;
+    start();
+    add_version("m", 2);
+    send_command(EB_MODEL_LOAD, "m", 2);
+    WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
+    const uint64_t begun_ns = uv_hrtime();
+    eb_manager_stop(trial.manager);
+    assert_int_equal(trial.done_count, 1);
+    assert_int_equal(trial.outcome, EB_MODEL_CANCELLED);
+    assert_int_equal(close_trial(state), 0);
+    /* The pace would have it take 40 s. */
+    assert_true(uv_hrtime() - begun_ns < UINT64_C(30000000000));
+    assert_int_equal(open_trial(state), 0);
+}
+
+static void ends_without_having_been_started(void **state)
+{
+    struct eb_file_fault fault;
+    (void)state;
+    trial.manager = eb_manager_open(&trial.options, &fault);
+    assert_non_null(trial.manager);
+}
+
+static void does_not_open_where_a_model_has_nothing(void **state)
+{
+    struct eb_file_fault fault;
+    (void)state;
+    eb_scratch_write(&trial.scratch, "n/1/t.npy", "junk", 4);
+    assert_null(eb_manager_open(&trial.options, &fault));
+    eb_scratch_expect(fault.text, "model 'n': no version loads: ");
+}
+
+int main(void)
+{
+#define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_trial, close_trial)
+    const struct CMUnitTest tests[] = {
+        TRIAL(serves_a_new_version_and_keeps_the_one_before),
+        TRIAL(frees_a_version_when_its_last_reader_is_done),
+        TRIAL(leaves_the_old_one_where_the_new_one_fails),
+        TRIAL(follows_models_that_come_and_go),
+        TRIAL(looks_now_and_then_where_it_is_to_poll),
+        TRIAL(looks_only_on_command_where_it_is_not_to_watch),
+        TRIAL(tells_of_a_command_when_its_readers_know),
+        TRIAL(goes_back_and_forth_with_model_yaml),
+        TRIAL(drops_what_is_spare_where_memory_is_short),
+        TRIAL(tries_again_when_a_version_has_become_spare),
+        TRIAL(says_that_memory_is_short_and_leaves_all_as_it_is),
+        TRIAL(gives_up_a_load_at_the_end),
+        TRIAL(ends_without_having_been_started),
+        TRIAL(does_not_open_where_a_model_has_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

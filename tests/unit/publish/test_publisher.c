@@ -1,0 +1,122 @@
+#include "server/publish/publisher.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define READERS 2
+#define SNAPSHOTS 3
+
+/* The owner's loop and a reader's, both run by the test, which sees who has what in between. */
+struct trial {
+    uv_loop_t owner;
+    uv_loop_t reader;
+    struct eb_mailbox owner_mailbox;
+    struct eb_mailbox reader_mailbox;
+    struct eb_snapshot *held[READERS];
+    struct eb_publisher_reader readers[READERS];
+    struct eb_publisher publisher;
+    unsigned settled_count;
+};
+
+static struct eb_snapshot *swap(void *context, struct eb_snapshot *snapshot)
+{
+    struct eb_snapshot **held = context;
+    struct eb_snapshot *former = *held;
+    *held = snapshot;
+    return former;
+}
+
+static void on_settled(void *context)
+{
+    ((struct trial *)context)->settled_count++;
+}
+
+/* With one model of one version, a reference to which tells whether the snapshot is there. */
+static struct eb_snapshot *make_snapshot(struct eb_model_version *version)
+{
+    struct eb_snapshot *snapshot = calloc(1, sizeof *snapshot);
+    snapshot->models = calloc(1, sizeof *snapshot->models);
+    snapshot->count = 1;
+    snapshot->models[0].name = strdup("m");
+    snapshot->models[0].versions = calloc(1, sizeof *snapshot->models[0].versions);
+    snapshot->models[0].version_count = 1;
+    snapshot->models[0].versions[0].loaded = eb_model_version_take(version);
+    return snapshot;
+}
+
+static void open_trial(struct trial *trial, struct eb_model_version *first)
+{
+    *trial = (struct trial){0};
+    assert_int_equal(uv_loop_init(&trial->owner), 0);
+    assert_int_equal(uv_loop_init(&trial->reader), 0);
+    assert_int_equal(eb_mailbox_open(&trial->owner_mailbox, &trial->owner), 0);
+    assert_int_equal(eb_mailbox_open(&trial->reader_mailbox, &trial->reader), 0);
+    struct eb_snapshot *snapshot = make_snapshot(first);
+    for (size_t i = 0; i < READERS; i++) {
+        trial->held[i] = snapshot;
+        trial->readers[i] =
+            (struct eb_publisher_reader){&trial->reader_mailbox, swap, &trial->held[i]};
+    }
+    trial->publisher = (struct eb_publisher){.mailbox = &trial->owner_mailbox,
+        .reader_count = READERS,
+        .readers = trial->readers,
+        .on_settled = on_settled,
+        .context = trial};
+    eb_publisher_start(&trial->publisher, snapshot);
+}
+
+static void close_trial(struct trial *trial)
+{
+    eb_publisher_deinit(&trial->publisher);
+    eb_mailbox_close(&trial->owner_mailbox);
+    eb_mailbox_close(&trial->reader_mailbox);
+    uv_run(&trial->owner, UV_RUN_DEFAULT);
+    uv_run(&trial->reader, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&trial->owner), 0);
+    assert_int_equal(uv_loop_close(&trial->reader), 0);
+}
+
+static unsigned long references(const struct eb_model_version *version)
+{
+    return (unsigned long)atomic_load(&version->references);
+}
+
+static void frees_a_snapshot_when_every_reader_has_the_next(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct eb_model_version versions[SNAPSHOTS] = {
+        {.references = 1}, {.references = 1}, {.references = 1}};
+    open_trial(&trial, &versions[0]);
+    struct eb_snapshot *second = make_snapshot(&versions[1]);
+    assert_true(eb_publisher_publish(&trial.publisher, second));
+    assert_true(eb_publisher_publish(&trial.publisher, make_snapshot(&versions[2])));
+    assert_int_equal(references(&versions[0]), 2);
+    uv_run(&trial.reader, UV_RUN_NOWAIT);
+    assert_ptr_equal(trial.held[0], trial.publisher.current);
+    assert_ptr_equal(trial.held[1], trial.publisher.current);
+    assert_int_equal(references(&versions[0]), 2);
+    assert_int_equal(references(&versions[1]), 2);
+    assert_int_equal(trial.settled_count, 0);
+    uv_run(&trial.owner, UV_RUN_NOWAIT);
+    assert_int_equal(references(&versions[0]), 1);
+    assert_int_equal(references(&versions[1]), 1);
+    assert_int_equal(references(&versions[2]), 2);
+    assert_int_equal(trial.settled_count, 1);
+    assert_int_equal(trial.publisher.delivery_count, 0);
+    close_trial(&trial);
+    assert_int_equal(references(&versions[2]), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frees_a_snapshot_when_every_reader_has_the_next),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
