@@ -4,6 +4,7 @@
  * init; one is its taker's until it is given back. */
 #pragma once
 
+#include "client/admin_call.h"
 #include "client/alarms.h"
 #include "client/embag_async.h"
 #include "client/inbox.h"
@@ -15,7 +16,7 @@ struct eb_completion_queue;
 struct eb_dispatcher;
 struct eb_grpc_client_call;
 
-enum eb_call_kind { EB_CALL_LOOKUP, EB_CALL_LIST_MODELS };
+enum eb_call_kind { EB_CALL_LOOKUP, EB_CALL_LIST_MODELS, EB_CALL_COMMAND };
 
 /* In the order in which those that wait are sent. */
 enum eb_call_priority { EB_CALL_INTERACTIVE, EB_CALL_BATCH, EB_CALL_PRIORITIES };
@@ -39,19 +40,22 @@ struct eb_call {
     struct eb_letter cancel;
     struct eb_dispatcher *dispatcher;
     enum eb_call_kind kind;
+    const char *path; /* of one that is no lookup */
     enum eb_call_priority priority;
     struct eb_outgoing *request; /* its hold is the record's */
     struct eb_lookup_expected expected;
     uint64_t deadline_ns;
     void (*on_over)(struct eb_call *call); /* on the client's thread: answer or error is set */
-    embag_done_fn on_done;                 /* the user's, with its context */
+    /* Of a command, on the client's thread: it is not done. */
+    void (*on_progress)(struct eb_call *call, const struct eb_admin_progress *progress);
+    embag_done_fn on_done; /* the user's, with its context */
     void *context;
     struct eb_completion_queue *queue; /* where it goes without on_done */
 
     /* How it ended. */
     uint32_t attempts;
     uint32_t retry_after_ms;
-    void *answer; /* an eb_lookup_answer or eb_models_list; NULL where error says why */
+    void *answer; /* eb_lookup_answer, eb_models_list, eb_admin_progress; NULL: error says why */
     struct eb_error error;
 
     /* The client's thread's alone, also while the record is another's or free: what is late is

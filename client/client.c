@@ -1,4 +1,5 @@
 #include "client/completion_queue.h"
+#include "client/embag_admin.h"
 #include "client/embag_async.h"
 #include "client/engine.h"
 #include "client/models_call.h"
@@ -247,6 +248,7 @@ int embag_completion_fd(struct embag_client *client)
 /* On the stack of the thread that waits. */
 struct waiter {
     uv_sem_t over;
+    const struct embag_version_command *command; /* of a call that is one */
     void *answer;
     struct eb_error error;
 };
@@ -274,20 +276,26 @@ static struct eb_call *take_blocking(
 }
 
 /* Makes a call and waits for its end. NULL: *error is set. */
+static void *wait_for(struct embag_client *client, struct eb_call *call, struct waiter *waiter,
+    struct eb_error *error)
+{
+    int rc = uv_sem_init(&waiter->over, 0);
+    assert(rc == 0);
+    call->context = waiter;
+    call->on_over = wake;
+    if (post(client, call, error)) {
+        uv_sem_wait(&waiter->over);
+        *error = waiter->error;
+    }
+    uv_sem_destroy(&waiter->over);
+    return waiter->answer;
+}
+
 static void *call_and_wait(
     struct embag_client *client, struct eb_call *call, struct eb_error *error)
 {
     struct waiter waiter = {.answer = NULL};
-    int rc = uv_sem_init(&waiter.over, 0);
-    assert(rc == 0);
-    call->context = &waiter;
-    call->on_over = wake;
-    if (post(client, call, error)) {
-        uv_sem_wait(&waiter.over);
-        *error = waiter.error;
-    }
-    uv_sem_destroy(&waiter.over);
-    return waiter.answer;
+    return wait_for(client, call, &waiter, error);
 }
 
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
@@ -311,8 +319,9 @@ void embag_answer_free(struct embag_answer *answer)
     eb_lookup_call_free((struct eb_lookup_answer *)answer);
 }
 
-enum embag_status embag_list_models(
-    struct embag_client *client, struct embag_model_list **list, struct embag_error *error)
+/* Calls a method that answers with a list, and waits. `model` may be NULL. */
+static enum embag_status list_models(struct embag_client *client, const char *path,
+    const char *model, struct embag_model_list **list, struct embag_error *error)
 {
     struct eb_error failure = {.status = EB_STATUS_OK};
     uint64_t deadline_ns = uv_hrtime() + client->timeout_us * NS_PER_US;
@@ -321,21 +330,89 @@ enum embag_status embag_list_models(
     struct eb_call *call = take_blocking(client, deadline_ns, &failure);
     if (call != NULL) {
         call->kind = EB_CALL_LIST_MODELS;
+        call->path = path;
         call->deadline_ns = deadline_ns;
-        call->request = eb_lookup_call_outgoing(&client->engine.requests.memory, 0);
-        if (call->request == NULL) {
-            eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
-        }
+        call->request = eb_admin_call_encode(model, 0, &client->engine.requests.memory, &failure);
         *list = call_and_wait(client, call, &failure);
     }
     eb_calls_leave(&client->engine.calls);
     return report(&failure, error);
 }
 
+enum embag_status embag_list_models(
+    struct embag_client *client, struct embag_model_list **list, struct embag_error *error)
+{
+    /* Its request, which has no fields, is one without a model. */
+    return list_models(client, "/embag.v1.EmbeddingBag/ListModels", NULL, list, error);
+}
+
+enum embag_status embag_list_versions(struct embag_client *client, const char *model,
+    struct embag_model_list **list, struct embag_error *error)
+{
+    return list_models(client, "/embag.v1.ModelAdmin/ListVersions", model, list, error);
+}
+
 void embag_model_list_free(struct embag_model_list *list)
 {
     eb_models_call_free((struct eb_models_list *)list);
 }
+
+/* ---- commands ---- */
+
+static void on_progress(struct eb_call *call, const struct eb_admin_progress *progress)
+{
+    const struct waiter *waiter = call->context;
+    const struct embag_version_command *command = waiter->command;
+    if (command->on_progress != NULL) {
+        command->on_progress(command->context, progress->done_bytes, progress->total_bytes);
+    }
+}
+
+static const char *find_path(enum embag_version_verb verb)
+{
+    switch (verb) {
+    case EMBAG_VERSION_LOAD: return "/embag.v1.ModelAdmin/LoadVersion";
+    case EMBAG_VERSION_UNLOAD: return "/embag.v1.ModelAdmin/UnloadVersion";
+    case EMBAG_VERSION_SERVE: return "/embag.v1.ModelAdmin/ServeVersion";
+    }
+    return "";
+}
+
+/* The outcome; NULL: *error is set. */
+static struct eb_admin_progress *command_version(struct embag_client *client,
+    const struct embag_version_command *command, struct eb_error *error)
+{
+    struct waiter waiter = {.command = command};
+    uint64_t deadline_ns = uv_hrtime() + pick(command->timeout_us, TIMEOUT_US_MAX) * NS_PER_US;
+    struct eb_call *call = take_blocking(client, deadline_ns, error);
+    if (call == NULL) {
+        return NULL;
+    }
+    call->kind = EB_CALL_COMMAND;
+    call->path = find_path(command->verb);
+    call->deadline_ns = deadline_ns;
+    call->on_progress = on_progress;
+    call->request = eb_admin_call_encode(
+        command->model, command->version, &client->engine.requests.memory, error);
+    return wait_for(client, call, &waiter, error);
+}
+
+enum embag_status embag_command_version(struct embag_client *client,
+    const struct embag_version_command *command, struct embag_error *outcome)
+{
+    struct eb_error failure = {.status = EB_STATUS_OK};
+    eb_calls_enter(&client->engine.calls);
+    struct eb_admin_progress *done = command_version(client, command, &failure);
+    eb_calls_leave(&client->engine.calls);
+    enum embag_status status = report(&failure, outcome);
+    if (done != NULL && outcome != NULL) {
+        memcpy(outcome->text, done->text, sizeof done->text);
+    }
+    free(done);
+    return status;
+}
+
+/* ---- names ---- */
 
 const char *embag_status_name(enum embag_status status)
 {

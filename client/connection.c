@@ -14,7 +14,6 @@
 
 static const char lookup_path[] = "/embag.v1.EmbeddingBag/Lookup";
 static const char stream_path[] = "/embag.v1.EmbeddingBag/LookupStream";
-static const char models_path[] = "/embag.v1.EmbeddingBag/ListModels";
 
 /* ---- the session's calls ---- */
 
@@ -45,8 +44,9 @@ static void take_ended(struct eb_connection *connection, struct eb_call *call,
 {
     uint64_t read_ns = connection->last_read_ns;
     eb_calls_remove(&connection->calls, call);
-    if (status == EB_STATUS_OK) {
-        connection->has_answered = true;
+    connection->has_answered |= status == EB_STATUS_OK;
+    /* How long a command takes says nothing of lookups. */
+    if (status == EB_STATUS_OK && call->kind != EB_CALL_COMMAND) {
         const struct eb_window_sample sample = {
             .latency_ns = read_ns > call->sent_ns ? read_ns - call->sent_ns : 0,
             .left_ns = call->deadline_ns - call->sent_ns,
@@ -244,7 +244,7 @@ bool eb_connection_is_in_time(
 static struct eb_grpc_client_call *start_unary(
     struct eb_connection *connection, struct eb_call *call, uint64_t timeout_us)
 {
-    const char *path = call->kind == EB_CALL_LOOKUP ? lookup_path : models_path;
+    const char *path = call->kind == EB_CALL_LOOKUP ? lookup_path : call->path;
     call->unary = eb_grpc_client_start(connection->session, path, timeout_us, call);
     return call->unary;
 }

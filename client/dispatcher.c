@@ -20,10 +20,10 @@ static void end_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
 
 static void discard_answer(struct eb_call *call)
 {
-    if (call->kind == EB_CALL_LOOKUP) {
-        eb_lookup_call_free(call->answer);
-    } else {
-        eb_models_call_free(call->answer);
+    switch (call->kind) {
+    case EB_CALL_LOOKUP: eb_lookup_call_free(call->answer); break;
+    case EB_CALL_LIST_MODELS: eb_models_call_free(call->answer); break;
+    case EB_CALL_COMMAND: free(call->answer); break;
     }
     call->answer = NULL;
 }
@@ -125,7 +125,7 @@ static void judge(struct eb_call *call, const struct eb_error *why)
         .status = why->status,
         .retry_after_ms = call->retry_after_ms,
         .attempts = call->attempts,
-        .retries_max = dispatcher->options.retries_max,
+        .retries_max = call->kind == EB_CALL_COMMAND ? 0 : dispatcher->options.retries_max,
         .now_ns = uv_hrtime(),
         .deadline_ns = call->deadline_ns,
     };
@@ -189,10 +189,25 @@ static bool on_stream_message(
     return true;
 }
 
+/* The outcome; NULL: it is still to come, or the call's error says what is wrong. */
+static void *decode_progress(struct eb_call *call, const uint8_t *bytes, size_t size)
+{
+    struct eb_admin_progress *progress = eb_admin_call_decode(bytes, size, &call->error);
+    if (progress != NULL && !progress->done) {
+        call->on_progress(call, progress);
+        free(progress);
+        progress = NULL;
+    }
+    return progress;
+}
+
 static void *decode(struct eb_call *call, const uint8_t *bytes, size_t size)
 {
     if (call->kind == EB_CALL_LIST_MODELS) {
         return eb_models_call_decode(bytes, size, &call->error);
+    }
+    if (call->kind == EB_CALL_COMMAND) {
+        return decode_progress(call, bytes, size);
     }
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, &call->error);
     if (answer != NULL) {

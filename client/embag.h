@@ -168,11 +168,17 @@ struct embag_model_version {
     uint64_t bytes; /* of memory that its tables take, in whole pages */
     size_t label_count;
     const char *const *labels; /* by which requests may name it */
+    bool held;                 /* a command has loaded it: it stays until it is unloaded */
+    uint64_t digest;           /* of its tables' names and contents; 0 where it is not loaded, */
+    uint64_t loaded_unix_ms;   /* like the milliseconds since 1970 (UTC) when it was, */
+    uint64_t load_ms;          /* and those that it took */
 };
 
 struct embag_model {
     const char *name;
     uint64_t served_version;
+    uint64_t commanded_version; /* served by command, whatever model.yaml says; 0: as that says */
+    const char *config_error;   /* why model.yaml cannot be used; empty otherwise */
     size_t version_count;
     const struct embag_model_version *versions;
 };

@@ -69,6 +69,10 @@ static bool copy_version(
         .bytes = in->bytes,
         .label_count = in->label_count,
         .labels = in->labels,
+        .held = in->held,
+        .digest = in->digest,
+        .loaded_unix_ms = in->loaded_unix_ms,
+        .load_ms = in->load_ms,
     };
     return true;
 }
@@ -89,6 +93,8 @@ static bool copy_model(
     *out = (struct embag_model){
         .name = in->name,
         .served_version = in->served_version,
+        .commanded_version = in->commanded_version,
+        .config_error = in->config_error,
         .version_count = in->version_count,
         .versions = versions,
     };

@@ -28,6 +28,7 @@ work=build/quickstart
 build=build/release
 log=$work/embagd-$port.log
 pid_file=$work/embagd-$port.pid
+admin=unix:$work/admin-$port.sock
 server=0
 
 say() { printf '\n== %s\n' "$*"; }
@@ -108,7 +109,7 @@ start_server() {
     # Emptied first: an earlier run's log would speak for this server.
     : >"$log"
     setsid "$build/embagd" --model-repository "$work/models" --listen "$address" \
-        >/dev/null 2>>"$log" </dev/null &
+        --admin-listen "$admin" >/dev/null 2>>"$log" </dev/null &
     server=$!
     trap 'stop_server "$server" || true' EXIT
     for ((tenths = 0; tenths < 600; tenths++)); do
@@ -143,6 +144,8 @@ say "the specification's examples, over the network"
 "$build/embag" demo --server "$address" --cases tests/conformance/spec_examples.json
 say "lookups of dlrm-v2"
 "$build/embag" demo --server "$address" --lookups 20
+say "versions, over the socket for commands"
+"$build/embag" models status --server "$admin"
 
 if $once; then
     trap - EXIT
@@ -157,5 +160,6 @@ cat <<END
 try next:  $PWD/$build/embag lookup --server $address --model spec --table emb_table \\
                --indices 0,2,3,4 --offsets 0,2,2
            $PWD/$build/embag-load --server $address --workload dlrm-v2 --duration 3
+           $PWD/$build/embag models status --server unix:$PWD/$work/admin-$port.sock
 stop:      kill $server
 END

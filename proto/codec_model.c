@@ -27,6 +27,7 @@ static void write_version(struct eb_field_writer *writer, const struct eb_wire_v
 {
     eb_field_put_number(writer, 1, version->version);
     eb_field_put_enum(writer, 2, version->state);
+    eb_field_put_fixed64(writer, 3, version->digest);
     for (size_t i = 0; i < version->table_count; i++) {
         eb_field_put_length(writer, 5, table_bytes(&version->tables[i]));
         write_table(writer, &version->tables[i]);
@@ -36,6 +37,9 @@ static void write_version(struct eb_field_writer *writer, const struct eb_wire_v
     }
     eb_field_put_text(writer, 11, version->error);
     eb_field_put_number(writer, 12, version->bytes);
+    eb_field_put_number(writer, 13, version->loaded_unix_ms);
+    eb_field_put_number(writer, 14, version->load_ms);
+    eb_field_put_number(writer, 15, version->held);
 }
 
 static size_t version_bytes(const struct eb_wire_version *version)
@@ -53,6 +57,8 @@ static void write_model(struct eb_field_writer *writer, const struct eb_wire_mod
         eb_field_put_length(writer, 3, version_bytes(&model->versions[i]));
         write_version(writer, &model->versions[i]);
     }
+    eb_field_put_number(writer, 4, model->commanded_version);
+    eb_field_put_text(writer, 5, model->config_error);
 }
 
 size_t eb_model_bytes(const struct eb_wire_model *model)
@@ -159,6 +165,10 @@ static bool translate_version(struct eb_arena *arena, const Embag__V1__ModelVers
         .label_count = version->n_labels,
         .labels = (const char *const *)version->labels,
         .bytes = version->bytes,
+        .digest = version->digest,
+        .loaded_unix_ms = version->loaded_unix_ms,
+        .load_ms = version->load_ms,
+        .held = version->held,
         .table_count = version->n_tables,
         .tables = tables,
     };
@@ -181,6 +191,8 @@ static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *mode
     *out = (struct eb_wire_model){
         .name = model->name,
         .served_version = model->served_version,
+        .commanded_version = model->commanded_version,
+        .config_error = model->config_error,
         .version_count = model->n_versions,
         .versions = versions,
     };

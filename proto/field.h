@@ -14,7 +14,7 @@ struct eb_field_writer {
     size_t bytes; /* written or counted so far */
 };
 
-enum { EB_FIELD_WIRE_VARINT = 0, EB_FIELD_WIRE_LENGTH = 2 };
+enum { EB_FIELD_WIRE_VARINT = 0, EB_FIELD_WIRE_FIXED64 = 1, EB_FIELD_WIRE_LENGTH = 2 };
 
 static inline size_t eb_field_varint_bytes(uint64_t value)
 {
@@ -75,6 +75,19 @@ static inline void eb_field_put_number(
 {
     if (value != 0) {
         eb_field_put_present(writer, number, value);
+    }
+}
+
+/* Bytes in the host's order, which is the wire's. */
+static inline void eb_field_put_fixed64(
+    struct eb_field_writer *writer, uint32_t number, uint64_t value)
+{
+    if (value != 0) {
+        eb_field_put_varint(writer, (uint64_t)number << 3 | EB_FIELD_WIRE_FIXED64);
+        if (writer->out) {
+            memcpy(writer->out + writer->bytes, &value, sizeof value);
+        }
+        writer->bytes += sizeof value;
     }
 }
 

@@ -142,6 +142,10 @@ struct eb_wire_version {
     size_t label_count;
     const char *const *labels;
     uint64_t bytes;
+    uint64_t digest;
+    uint64_t loaded_unix_ms;
+    uint64_t load_ms;
+    bool held;
     size_t table_count;
     const struct eb_wire_table *tables;
 };
@@ -159,6 +163,8 @@ enum eb_wire_state {
 struct eb_wire_model {
     const char *name;
     uint64_t served_version; /* 0: none */
+    uint64_t commanded_version;
+    const char *config_error; /* empty: none */
     size_t version_count;
     const struct eb_wire_version *versions;
 };
@@ -185,7 +191,7 @@ struct eb_wire_server {
     uint32_t threads;
 };
 
-/* GetModelRequest. */
+/* GetModelRequest, VersionRequest. */
 struct eb_wire_model_query {
     const char *model;
     uint64_t version;

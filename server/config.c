@@ -222,6 +222,7 @@ void eb_config_deinit(struct eb_config *config)
 {
     free(config->config_file);
     free(config->model_repository);
+    free(config->admin_listen);
     free(config->isa);
     free(config->prefetch);
     for (size_t i = 0; i < config->listen_count; i++) {
@@ -260,6 +261,7 @@ static struct eb_log_field field_of(
     const char *text = NULL;
     switch (setting->kind) {
     case EB_CONFIG_TEXT:
+    case EB_CONFIG_SOCKET:
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
         return text ? eb_log_text(setting->name, text) : (struct eb_log_field){0};
     case EB_CONFIG_PREFETCH:

@@ -14,7 +14,7 @@
 #define EB_CONFIG_THREADS_MAX 1024
 
 /* Settings that are no limits (see config_setting.c), and all of them. */
-#define EB_CONFIG_GENERAL_COUNT 11
+#define EB_CONFIG_GENERAL_COUNT 13
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
 
@@ -37,6 +37,8 @@ struct eb_config {
     char *model_repository;
     size_t listen_count;         /* resolved: at least 1 */
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
+    char *admin_listen;          /* unix:PATH, form checked; NULL: none */
+    uint32_t admin_on_data_port; /* 1: ModelAdmin is answered wherever lookups are */
     uint32_t loops;              /* resolved: at least 1 */
     uint32_t threads;            /* executor threads, resolved: at least 1 */
     char *isa;                   /* forced instruction set; NULL: the best */

@@ -20,6 +20,8 @@
 #define LIMIT(name, fallback, min, max, what)                                                      \
     {#name, EB_CONFIG_LIMIT, AT(limits.name), fallback, min, max, "N", what, NULL},
 
+static const char *const false_or_true[] = {"false", "true", NULL};
+
 const struct eb_config_setting eb_config_settings[] = {
     {"model_repository", EB_CONFIG_TEXT, AT(model_repository), 0, 1, PATH_MAX - 1, "DIR",
         "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; has no default", NULL},
@@ -28,6 +30,15 @@ const struct eb_config_setting eb_config_settings[] = {
         "repeating the flag; callers are not authenticated, so the default is "
         "127.0.0.1:8600: 0.0.0.0:8600 opens it to the network",
         NULL},
+    {"admin_listen", EB_CONFIG_SOCKET, AT(admin_listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
+        "unix:PATH",
+        "socket on which embag.v1.ModelAdmin is answered beside everything else, for its owner "
+        "alone (mode 0600); default: none",
+        NULL},
+    {"admin_on_data_port", EB_CONFIG_CHOICE, AT(admin_on_data_port), 0, 0, 0, "false|true",
+        "whether ModelAdmin, by which versions are loaded, unloaded and served, is answered on "
+        "the addresses of listen too, where callers are not authenticated; default: false",
+        false_or_true},
     {"config", EB_CONFIG_TEXT, AT(config_file), 0, 1, PATH_MAX - 1, "FILE",
         "YAML file of settings, at most 64 KiB; not a setting of the file itself", NULL},
     {"loops", EB_CONFIG_COUNT, AT(loops), 0, 1, EB_CONFIG_LOOPS_MAX, "N",
@@ -172,6 +183,15 @@ static bool apply_text(const struct attempt *attempt)
         free(copy);
     }
     return true;
+}
+
+static bool apply_socket(const struct attempt *attempt)
+{
+    const char *why = eb_address_fault(attempt->text);
+    if (!why && strncmp(attempt->text, "unix:", strlen("unix:")) != 0) {
+        why = "not unix:PATH";
+    }
+    return why ? refuse(attempt, why) : apply_text(attempt);
 }
 
 static bool apply_prefetch(const struct attempt *attempt)
@@ -329,6 +349,7 @@ bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_se
     struct attempt attempt = {config, setting, source, text, fault};
     switch (setting->kind) {
     case EB_CONFIG_TEXT: return apply_text(&attempt);
+    case EB_CONFIG_SOCKET: return apply_socket(&attempt);
     case EB_CONFIG_PREFETCH: return apply_prefetch(&attempt);
     case EB_CONFIG_LISTEN: return apply_listen(&attempt);
     case EB_CONFIG_LEVEL: return apply_level(&attempt);

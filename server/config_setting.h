@@ -8,6 +8,7 @@
 
 enum eb_config_kind {
     EB_CONFIG_TEXT,     /* char * */
+    EB_CONFIG_SOCKET,   /* char *, unix:PATH */
     EB_CONFIG_PREFETCH, /* char *, as eb_prefetch_check wants it */
     EB_CONFIG_LISTEN,   /* listen[] and listen_count */
     EB_CONFIG_LEVEL,    /* int, one of eb_log_level */

@@ -166,6 +166,11 @@ static bool choose_isa(struct eb_process *process)
     return process->ops;
 }
 
+static void ask_manager(void *manager, struct eb_model_command *command)
+{
+    eb_manager_ask(manager, command);
+}
+
 static bool open_executor(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
@@ -185,6 +190,7 @@ static bool open_executor(struct eb_process *process)
             .schedules = &process->schedules,
             .executor = process->executor,
             .limits = &config->limits},
+        .admin = {.mailbox = &process->mailbox, .ask = ask_manager, .context = process->manager},
         .facts = {.version = EMBAG_VERSION,
             .build = eb_config_help_build(),
             .isa = eb_bag_ops_name(ops),
@@ -263,16 +269,18 @@ static void log_no_address(const struct eb_address *address, const char *why)
     eb_address_format(address, text);
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "listen"),
         eb_log_text("address", text), eb_log_text("reason", why),
-        eb_log_text("remedy", "stop whoever uses the address, or choose another --listen"));
+        eb_log_text("remedy",
+            "stop whoever uses the address, or choose another --listen or --admin-listen"));
 }
 
 /* Whether the address can be had, before the models are loaded: that may take minutes. */
-static bool try_address(struct eb_process *process, const struct eb_address *address)
+static bool try_address(struct eb_process *process, const struct eb_address *address, bool is_admin)
 {
+    const struct eb_listener_wish wish = {.probe = true, .is_admin = is_admin};
     struct eb_listener listener;
     char why[256];
     (void)process;
-    if (eb_listener_open(&listener, address, true, why, sizeof why) < 0) {
+    if (eb_listener_open(&listener, address, wish, why, sizeof why) < 0) {
         log_no_address(address, why);
         return false;
     }
@@ -282,7 +290,7 @@ static bool try_address(struct eb_process *process, const struct eb_address *add
 
 /* One resolved address on its loops: a TCP port on all of them, a unix socket on the first, which
  * hands its connections round. */
-static bool listen_on(struct eb_process *process, const struct eb_address *address)
+static bool listen_on(struct eb_process *process, const struct eb_address *address, bool is_admin)
 {
     struct eb_address bound = *address;
     bool is_unix = eb_address_is_unix(address);
@@ -290,8 +298,9 @@ static bool listen_on(struct eb_process *process, const struct eb_address *addre
     char why[256];
     char text[EB_ADDRESS_TEXT_BYTES];
     for (uint32_t i = 0; i < count; i++) {
+        const struct eb_listener_wish wish = {.probe = i == 0, .is_admin = is_admin};
         struct eb_listener listener;
-        int code = eb_listener_open(&listener, &bound, i == 0, why, sizeof why);
+        int code = eb_listener_open(&listener, &bound, wish, why, sizeof why);
         if (code == 0) {
             bound = listener.address;
             code = eb_loop_listen(process->loops[i], &listener, is_unix);
@@ -306,31 +315,41 @@ static bool listen_on(struct eb_process *process, const struct eb_address *addre
         }
     }
     eb_address_format(&bound, text);
-    eb_log(EB_LOG_INFO, "listening", eb_log_text("address", text));
+    eb_log(EB_LOG_INFO, is_admin ? "admin_listening" : "listening", eb_log_text("address", text));
     return true;
 }
 
-typedef bool (*use_address_fn)(struct eb_process *process, const struct eb_address *address);
+typedef bool (*use_address_fn)(
+    struct eb_process *process, const struct eb_address *address, bool is_admin);
 
-/* Every address that --listen stands for, until one cannot be used. */
+/* Every address that `text` stands for, until one cannot be used. */
+static bool visit_text(
+    struct eb_process *process, const char *text, bool is_admin, use_address_fn use)
+{
+    struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+    char why[256];
+    size_t count = eb_address_resolve(text, addresses, why, sizeof why);
+    if (count == 0) {
+        log_failure(text, why, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!use(process, &addresses[i], is_admin)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool visit_addresses(struct eb_process *process, use_address_fn use)
 {
     const struct eb_config *config = process->config;
     for (size_t i = 0; i < config->listen_count; i++) {
-        struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-        char why[256];
-        size_t count = eb_address_resolve(config->listen[i], addresses, why, sizeof why);
-        if (count == 0) {
-            log_failure(config->listen[i], why, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
+        if (!visit_text(process, config->listen[i], false, use)) {
             return false;
         }
-        for (size_t k = 0; k < count; k++) {
-            if (!use(process, &addresses[k])) {
-                return false;
-            }
-        }
     }
-    return true;
+    return !config->admin_listen || visit_text(process, config->admin_listen, true, use);
 }
 
 /* ---- signals and the end ---- */

@@ -141,28 +141,28 @@ printf '\n== packages\n'
 timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
 [[ -x $python ]] || give_up "$python is missing: the tests run with Debian's python3"
 section 60 "tidy and format" tidy
-if section 600 "build" build release "${release_options[@]}"; then
+if section 1500 "build" build release "${release_options[@]}"; then
     section 300 "unit tests and variants" unit_tests release
     section 300 "network tests" network_tests release
     section 300 "quickstart" quickstart
 fi
-if section 600 "build with address and undefined sanitizers" build asan; then
+if section 1500 "build with address and undefined sanitizers" build asan; then
     section 400 "unit tests, sanitized" unit_tests asan
     section 400 "network tests, sanitized" network_tests asan --quick
 fi
-if section 600 "build with thread sanitizer" build tsan; then
+if section 1500 "build with thread sanitizer" build tsan; then
     # What has no threads is left out.
     section 400 "unit tests, threads" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
     section 400 "network tests, threads" network_tests tsan --quick
 fi
 if $all; then
     section 300 "variants on older processors, emulated" old_processor_tests
-    if section 300 "build of kernels for arm64" build arm64; then
+    if section 600 "build of kernels for arm64" build arm64; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
     fi
     section 300 "clients: grpc-js" node_tests
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
-    if section 600 "build of fuzz targets" build_fuzz; then
+    if section 1500 "build of fuzz targets" build_fuzz; then
         section 600 "fuzz targets" fuzz
     fi
 fi

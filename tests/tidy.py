@@ -38,6 +38,7 @@ PROJECT_INCLUDES = {
     # The public headers stand side by side wherever they are installed.
     "client/embag.h": ("embag_types.h",),
     "client/embag_types.h": (),
+    "client/embag_admin.h": ("embag.h",),
     "client/embag_async.h": ("embag.h",),
     "client/cli/": ("proto/", "client/", "kernels/", "server/models/"),
     "client/examples/": ("client/embag.h", "client/embag_async.h"),

@@ -13,7 +13,7 @@ static const char usage[] =
     "The command-line tool of embag, a server for embedding tables.\n"
     "\n"
     "  lookup       look bags of rows up and print the pooled rows\n"
-    "  models       list a server's models and tables\n"
+    "  models       list a server's models and tables; load, unload and serve versions\n"
     "  pack         make a packed table of one in another format, quantised or as it is\n"
     "  check        check files of tables, and tell the memory they need\n"
     "  make-model   write a workload's model into a repository\n"

@@ -2,6 +2,8 @@
 
 #include "client/cli/arguments.h"
 #include "client/cli/output.h"
+#include "client/cli/status_command.h"
+#include "client/cli/version_command.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,8 +11,11 @@
 #include <string.h>
 
 static const char usage[] =
-    "Usage: embag models --server ADDRESS [--json]\n"
-    "Lists the models of a server, their versions and their tables.\n"
+    "Usage: embag models [list] --server ADDRESS [--json]\n"
+    "       embag models status|load|unload|serve --help\n"
+    "Lists the models of a server, their versions and their tables. The other commands say more "
+    "of\n"
+    "versions, and load, unload and serve them.\n"
     "\n"
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
     "  --json                 one JSON object\n"
@@ -39,23 +44,10 @@ struct line {
 static const char *const headings[COLUMN_COUNT] = {
     "MODEL", "VERSION", "STATE", "TABLE", "TYPE", "SHAPE", "SIZE"};
 
-static const char *name_state(const struct embag_model_version *version)
-{
-    switch (version->state) {
-    case EMBAG_STATE_LOADING: return "loading";
-    case EMBAG_STATE_READY: return "ready";
-    case EMBAG_STATE_SERVING: return "serving";
-    case EMBAG_STATE_RETIRED: return "retired";
-    case EMBAG_STATE_FAILED: return "failed";
-    case EMBAG_STATE_UNSPECIFIED: break;
-    }
-    return "unknown";
-}
-
 /* "serving (canary, stable)", as far as there is room. */
 static void format_state(const struct embag_model_version *version, char out[CELL_BYTES])
 {
-    size_t used = (size_t)snprintf(out, CELL_BYTES, "%s", name_state(version));
+    size_t used = (size_t)snprintf(out, CELL_BYTES, "%s", eb_output_state(version->state));
     for (size_t i = 0; i < version->label_count && used < CELL_BYTES; i++) {
         used += (size_t)snprintf(out + used, CELL_BYTES - used, "%s%s", i == 0 ? " (" : ", ",
             eb_output_printable(version->labels[i]).bytes);
@@ -63,17 +55,6 @@ static void format_state(const struct embag_model_version *version, char out[CEL
     if (version->label_count > 0 && used < CELL_BYTES) {
         (void)snprintf(out + used, CELL_BYTES - used, ")");
     }
-}
-
-static void format_size(uint64_t bytes, char out[CELL_BYTES])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    size_t unit = 0;
-    double size = (double)bytes;
-    for (; size >= 1024; size /= 1024) {
-        unit++;
-    }
-    (void)snprintf(out, CELL_BYTES, "%.*f %s", unit > 0, size, units[unit]);
 }
 
 /* [rows, trailing dims...] */
@@ -100,7 +81,7 @@ static void fill_line(struct line *line, const struct embag_model *model,
     (void)snprintf(line->cells[3], CELL_BYTES, "%s", eb_output_printable(table->name).bytes);
     (void)snprintf(line->cells[4], CELL_BYTES, "%s", eb_output_type(table->type));
     format_shape(table, line->cells[5]);
-    format_size(table->resident_bytes, line->cells[6]);
+    (void)snprintf(line->cells[6], CELL_BYTES, "%s", eb_output_size(table->resident_bytes).bytes);
 }
 
 /* Calls `visit` for every line of the list, in order. */
@@ -170,7 +151,7 @@ static void print_version_json(const struct embag_model_version *version)
     (void)printf("{\"version\": %" PRIu64 ", \"serving\": %s, \"error\": ", version->version,
         version->serving ? "true" : "false");
     eb_output_json_text(stdout, version->error);
-    (void)printf(", \"state\": \"%s\", \"labels\": [", name_state(version));
+    (void)printf(", \"state\": \"%s\", \"labels\": [", eb_output_state(version->state));
     for (size_t i = 0; i < version->label_count; i++) {
         (void)fputs(i > 0 ? ", " : "", stdout);
         eb_output_json_text(stdout, version->labels[i]);
@@ -225,7 +206,7 @@ static int run(const struct options *options)
     return 0;
 }
 
-int eb_models_command_main(int argument_count, char **arguments)
+static int list(int argument_count, char **arguments)
 {
     struct options options = {0};
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
@@ -233,5 +214,31 @@ int eb_models_command_main(int argument_count, char **arguments)
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }
+    return 2;
+}
+
+static const struct {
+    const char *name;
+    int (*main)(int argument_count, char **arguments);
+} parts[] = {
+    {"list", list},
+    {"status", eb_status_command_main},
+    {"load", eb_version_command_main},
+    {"unload", eb_version_command_main},
+    {"serve", eb_version_command_main},
+};
+
+int eb_models_command_main(int argument_count, char **arguments)
+{
+    if (argument_count < 2 || arguments[1][0] == '-') {
+        return list(argument_count, arguments);
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (strcmp(arguments[1], parts[i].name) == 0) {
+            return parts[i].main(argument_count - 1, arguments + 1);
+        }
+    }
+    (void)fprintf(stderr,
+        "embag: models: \"%s\" is no command: list, status, load, unload or serve\n", arguments[1]);
     return 2;
 }

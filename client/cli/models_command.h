@@ -1,4 +1,4 @@
-/* The command `embag models`: what a server serves.
+/* The command `embag models`: what a server serves, and the commands below it.
  * Thread: main. Memory: everything is freed before it returns. */
 #pragma once
 

@@ -196,6 +196,32 @@ struct eb_output_text eb_output_printable(const char *text)
     return out;
 }
 
+const char *eb_output_state(enum embag_version_state state)
+{
+    switch (state) {
+    case EMBAG_STATE_LOADING: return "loading";
+    case EMBAG_STATE_READY: return "ready";
+    case EMBAG_STATE_SERVING: return "serving";
+    case EMBAG_STATE_RETIRED: return "retired";
+    case EMBAG_STATE_FAILED: return "failed";
+    case EMBAG_STATE_UNSPECIFIED: break;
+    }
+    return "unknown";
+}
+
+struct eb_output_size eb_output_size(uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    struct eb_output_size out;
+    size_t unit = 0;
+    double size = (double)bytes;
+    for (; size >= 1024; size /= 1024) {
+        unit++;
+    }
+    (void)snprintf(out.bytes, sizeof out.bytes, "%.*f %s", unit > 0, size, units[unit]);
+    return out;
+}
+
 int eb_output_error(const struct embag_error *error)
 {
     (void)fprintf(stderr, "%s: %s\n", embag_status_name(error->status),

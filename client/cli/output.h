@@ -32,5 +32,15 @@ struct eb_output_text {
  * the like, byte by byte. `text` is UTF-8; its end is cut off where there is no room. */
 struct eb_output_text eb_output_printable(const char *text);
 
+/* "loading"; "unknown" for a number that is no state. */
+const char *eb_output_state(enum embag_version_state state);
+
+struct eb_output_size {
+    char bytes[16];
+};
+
+/* "1.5 GiB" */
+struct eb_output_size eb_output_size(uint64_t bytes);
+
 /* Says on stderr why a call failed. Returns the exit status for that: 1. */
 int eb_output_error(const struct embag_error *error);

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct eb_model_settings *eb_model_settings_create(void)
 {
@@ -30,6 +31,13 @@ void eb_model_settings_give(struct eb_model_settings *settings)
         eb_model_config_deinit(&settings->config);
         free(settings);
     }
+}
+
+static uint64_t read_clock_ms(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* The options, with what the model's description says. */
@@ -57,10 +65,13 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
     version->version = source->version;
     atomic_init(&version->references, 1);
     const struct eb_table_options described = describe(source, options);
+    const uint64_t start_ms = read_clock_ms(CLOCK_MONOTONIC);
     if (!eb_table_set_load(source->path, &described, progress, &version->tables, fault)) {
         eb_model_version_free(version);
         return NULL;
     }
+    version->load_ms = read_clock_ms(CLOCK_MONOTONIC) - start_ms;
+    version->loaded_unix_ms = read_clock_ms(CLOCK_REALTIME);
     version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
     return version;
 }

@@ -17,6 +17,8 @@ struct eb_model_settings {
 struct eb_model_version {
     char *model;
     uint64_t version;
+    uint64_t loaded_unix_ms; /* milliseconds since 1970, UTC */
+    uint64_t load_ms;        /* that loading took */
     struct eb_table_set tables;
     struct eb_model_settings *settings; /* in force when it was loaded; NULL: none */
     atomic_uint_fast64_t references;

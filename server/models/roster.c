@@ -268,10 +268,12 @@ static bool update_versions(
 static bool update_config(
     struct eb_roster *roster, struct eb_roster_model *model, const struct eb_repository_model *seen)
 {
+    const bool is_mended = model->config_fault && !seen->config_fault;
     bool is_new = false;
     if (!set_fault(&model->config_fault, seen->config_fault, &is_new)) {
         return false;
     }
+    roster->is_news = roster->is_news || is_new || is_mended;
     if (is_new && roster->events.on_config_failed) {
         roster->events.on_config_failed(roster->events.context, model->name, model->config_fault);
     }

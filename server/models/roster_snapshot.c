@@ -26,6 +26,7 @@ static bool copy_version(const struct eb_roster_version *from, enum eb_version_s
     const bool is_failed = state == EB_VERSION_FAILED;
     *to = (struct eb_snapshot_version){.number = from->number,
         .state = state,
+        .is_held = from->is_held,
         .loaded = from->loaded ? eb_model_version_take(from->loaded) : NULL,
         .fault = is_failed ? strdup(from->fault) : NULL};
     return to->fault || !is_failed;
@@ -58,8 +59,12 @@ static bool copy_labels(const struct eb_model_config *from, struct eb_snapshot_m
 
 static bool copy_model(const struct eb_roster_model *from, struct eb_snapshot_model *to)
 {
-    *to = (struct eb_snapshot_model){.name = strdup(from->name), .served = from->served};
-    return to->name && copy_versions(from, to) && copy_labels(&from->settings->config, to);
+    *to = (struct eb_snapshot_model){.name = strdup(from->name),
+        .served = from->served,
+        .commanded = from->commanded,
+        .config_fault = from->config_fault ? strdup(from->config_fault) : NULL};
+    return to->name && (to->config_fault || !from->config_fault) && copy_versions(from, to) &&
+           copy_labels(&from->settings->config, to);
 }
 
 /* One of which nothing was tried yet, or that cannot be looked at, is none to requests. */

@@ -18,6 +18,7 @@ enum eb_version_state {
 struct eb_snapshot_version {
     uint64_t number; /* 0: its directory's name is no version's */
     enum eb_version_state state;
+    bool is_held;                    /* by a command */
     struct eb_model_version *loaded; /* READY and SERVING; else NULL */
     char *fault;                     /* FAILED: why; else NULL */
 };
@@ -30,6 +31,8 @@ struct eb_snapshot_label {
 struct eb_snapshot_model {
     char *name;
     struct eb_model_version *served; /* NULL: none yet */
+    uint64_t commanded;              /* version that a command serves; 0: as model.yaml says */
+    char *config_fault;              /* why model.yaml cannot be used; NULL: it can */
     size_t version_count;
     struct eb_snapshot_version *versions; /* highest first */
     size_t label_count;

@@ -34,7 +34,7 @@ struct eb_conn {
     uint64_t headers_since_ms;   /* a header block is incomplete since then; 0: none is */
     uint64_t written_ms;         /* last progress of writing that a tick saw */
     size_t unwritten_bytes;      /* of the write under way, as the last tick saw it */
-    bool is_unix;
+    struct eb_conn_origin origin;
     bool lingering;
     bool closing;
 };
@@ -76,7 +76,7 @@ void eb_conn_close(struct eb_conn *conn, const char *reason)
  * peer does not read. */
 static void reset(struct eb_conn *conn, const char *reason)
 {
-    if (conn->is_unix || conn->closing) {
+    if (conn->origin.is_unix || conn->closing) {
         eb_conn_close(conn, reason);
         return;
     }
@@ -383,23 +383,23 @@ static void read_peer_address(struct eb_address *address, int socket)
 static int open_stream(struct eb_conn *conn, int socket)
 {
     uv_loop_t *uv = eb_loop_uv(conn->loop);
-    int code =
-        conn->is_unix ? uv_pipe_init(uv, &conn->peer.pipe, 0) : uv_tcp_init(uv, &conn->peer.tcp);
+    int code = conn->origin.is_unix ? uv_pipe_init(uv, &conn->peer.pipe, 0)
+                                    : uv_tcp_init(uv, &conn->peer.tcp);
     assert(code == 0); /* with these arguments neither can fail */
     conn->peer.handle.data = conn;
-    code = conn->is_unix ? uv_pipe_open(&conn->peer.pipe, socket)
-                         : uv_tcp_open(&conn->peer.tcp, socket);
+    code = conn->origin.is_unix ? uv_pipe_open(&conn->peer.pipe, socket)
+                                : uv_tcp_open(&conn->peer.tcp, socket);
     if (code < 0) {
         close(socket);
         return code;
     }
-    if (!conn->is_unix) {
+    if (!conn->origin.is_unix) {
         code = uv_tcp_nodelay(&conn->peer.tcp, 1);
     }
     return code < 0 ? code : uv_read_start(&conn->peer.stream, on_allocate, on_read);
 }
 
-struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix)
+struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_origin origin)
 {
     struct eb_conn *conn = calloc(1, sizeof *conn);
     if (!conn) {
@@ -408,7 +408,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix)
     }
     const struct eb_loop_options *options = eb_loop_options(loop);
     conn->loop = loop;
-    conn->is_unix = is_unix;
+    conn->origin = origin;
     eb_turn_init(&conn->turn, options->conn_limits.turn_ns);
     conn->opened_ms = eb_loop_now_ms(loop);
     read_peer_address(&conn->address, socket);
@@ -440,6 +440,11 @@ size_t eb_conn_waiting_bytes(const struct eb_conn *conn)
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn)
 {
     return conn->loop;
+}
+
+bool eb_conn_is_admin(const struct eb_conn *conn)
+{
+    return conn->origin.is_admin;
 }
 
 void *eb_conn_user(const struct eb_conn *conn)

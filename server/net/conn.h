@@ -32,8 +32,14 @@ struct eb_conn_limits {
     uint64_t turn_ns;           /* of serving, then the other connections have their turn */
 };
 
+/* Where a connection came from. */
+struct eb_conn_origin {
+    bool is_unix;
+    bool is_admin; /* from a socket for those who administer the server */
+};
+
 /* Takes `socket`, also on failure. NULL: it was closed. */
-struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, bool is_unix);
+struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_origin origin);
 
 /* Closes at once; calls end with on_close before the memory goes. May be called twice. */
 void eb_conn_close(struct eb_conn *conn, const char *reason);
@@ -59,6 +65,7 @@ bool eb_conn_is_ending(const struct eb_conn *conn);
 size_t eb_conn_waiting_bytes(const struct eb_conn *conn);
 
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn);
+bool eb_conn_is_admin(const struct eb_conn *conn);
 /* The service's own state of this connection. */
 void *eb_conn_user(const struct eb_conn *conn);
 void eb_conn_set_user(struct eb_conn *conn, void *user);

@@ -50,6 +50,10 @@ static int open_unix(struct eb_listener *listener, char *why, size_t why_bytes)
     if (listener->socket < 0) {
         return fail("socket", why, why_bytes);
     }
+    /* Linux gives the file the socket's mode: at no time is it open to others. */
+    if (listener->is_admin && fchmod(listener->socket, S_IRUSR | S_IWUSR) != 0) {
+        return fail("fchmod", why, why_bytes);
+    }
     if (bind(listener->socket, (struct sockaddr *)&name, sizeof name) != 0) {
         return fail("bind", why, why_bytes);
     }
@@ -105,12 +109,12 @@ static int open_tcp(struct eb_listener *listener, bool probe, char *why, size_t 
     return 0;
 }
 
-int eb_listener_open(struct eb_listener *listener, const struct eb_address *address, bool probe,
-    char *why, size_t why_bytes)
+int eb_listener_open(struct eb_listener *listener, const struct eb_address *address,
+    struct eb_listener_wish wish, char *why, size_t why_bytes)
 {
-    *listener = (struct eb_listener){.socket = -1, .address = *address};
+    *listener = (struct eb_listener){.socket = -1, .is_admin = wish.is_admin, .address = *address};
     int code = eb_address_is_unix(address) ? open_unix(listener, why, why_bytes)
-                                           : open_tcp(listener, probe, why, why_bytes);
+                                           : open_tcp(listener, wish.probe, why, why_bytes);
     if (code == 0 && listen(listener->socket, BACKLOG) != 0) {
         code = fail("listen", why, why_bytes);
     }

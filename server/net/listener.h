@@ -8,7 +8,8 @@
 #include <uv.h>
 
 struct eb_listener {
-    int socket; /* -1: none */
+    int socket;    /* -1: none */
+    bool is_admin; /* its connections are, see conn.h */
     struct eb_address address;
     uv_poll_t watch;
     bool watching;
@@ -19,12 +20,18 @@ struct eb_listener {
     void *context;
 };
 
+/* How a socket is opened. */
+struct eb_listener_wish {
+    bool probe;    /* false for all sockets but the first that share a TCP port */
+    bool is_admin; /* a unix socket's file is then its owner's alone */
+};
+
 /* Fails with -EADDRINUSE where anybody, also another embagd, listens on the address. A port of 0
  * is replaced by the one the system gave. For TCP the socket shares its port with others of this
- * process (`probe` false for all but the first). A stale unix socket's file is replaced. 0, or a
- * negative errno and `why` says what was tried. */
-int eb_listener_open(struct eb_listener *listener, const struct eb_address *address, bool probe,
-    char *why, size_t why_bytes);
+ * process. A stale unix socket's file is replaced. 0, or a negative errno and `why` says what was
+ * tried. */
+int eb_listener_open(struct eb_listener *listener, const struct eb_address *address,
+    struct eb_listener_wish wish, char *why, size_t why_bytes);
 /* Closes the socket and removes a unix socket's file: for a listener that was never started.
  * Accepts one that is closed already. */
 void eb_listener_close(struct eb_listener *listener);

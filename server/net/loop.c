@@ -54,7 +54,7 @@ struct handed_socket {
     struct eb_mail mail;
     struct eb_loop *loop;
     int socket;
-    bool is_unix;
+    struct eb_conn_origin origin;
 };
 
 /* A loop that has nothing to look after does not tick: idle it does not wake. */
@@ -192,13 +192,13 @@ static void run_thread(void *context)
 
 /* ---- accepting ---- */
 
-static void open_conn(struct eb_loop *loop, int socket, bool is_unix)
+static void open_conn(struct eb_loop *loop, int socket, struct eb_conn_origin origin)
 {
     if (loop->state != LOOP_SERVING) {
         close(socket);
         return;
     }
-    if (!eb_conn_open(loop, socket, is_unix)) {
+    if (!eb_conn_open(loop, socket, origin)) {
         eb_log(
             EB_LOG_WARN, "connection_dropped", eb_log_text("reason", "out of memory or sockets"));
     }
@@ -208,7 +208,7 @@ static void on_handed(struct eb_mail *mail)
 {
     struct handed_socket *handed = (struct handed_socket *)mail;
     struct eb_loop *loop = handed->loop;
-    open_conn(loop, handed->socket, handed->is_unix);
+    open_conn(loop, handed->socket, handed->origin);
     free(handed);
 }
 
@@ -225,7 +225,8 @@ static void on_accept(struct eb_listener *listener, int socket)
 {
     struct eb_loop *loop = listener->context;
     const struct eb_loop_options *options = loop->options;
-    bool is_unix = eb_address_is_unix(&listener->address);
+    const struct eb_conn_origin origin = {
+        eb_address_is_unix(&listener->address), listener->is_admin};
     if (count_all_conns(loop) >= options->connections_max) {
         close(socket);
         eb_log(EB_LOG_WARN, "connection_dropped",
@@ -240,11 +241,11 @@ static void on_accept(struct eb_listener *listener, int socket)
     }
     struct handed_socket *handed = target == loop ? NULL : malloc(sizeof *handed);
     if (!handed) {
-        open_conn(loop, socket, is_unix);
+        open_conn(loop, socket, origin);
         return;
     }
     *handed = (struct handed_socket){
-        .mail = {.deliver = on_handed}, .loop = target, .socket = socket, .is_unix = is_unix};
+        .mail = {.deliver = on_handed}, .loop = target, .socket = socket, .origin = origin};
     eb_mailbox_post(&target->mailbox, &handed->mail);
 }
 

@@ -175,7 +175,7 @@ static void check_version(
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is %s", number,
             version->loaded == model->served ? "served" : "in memory");
     } else if (version->fault) {
-        judge(verdict, EB_MODEL_FAILED, "%s", version->fault);
+        judge(verdict, version->is_short ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s", version->fault);
         version->is_held = version->is_held && is_to_serve;
         model->commanded = is_to_serve ? command->commanded_before : model->commanded;
     }

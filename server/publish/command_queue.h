@@ -3,9 +3,6 @@
 #pragma once
 
 #include "server/models/roster.h"
-#include "server/net/mailbox.h"
-
-struct eb_manager;
 
 enum eb_model_verb {
     EB_MODEL_LOAD,   /* it stays until it is unloaded; version 0: as model.yaml says */
@@ -18,6 +15,7 @@ enum eb_model_outcome {
     EB_MODEL_NOT_FOUND, /* no such model or version, on disk or in memory */
     EB_MODEL_REFUSED,   /* as things are it cannot be done */
     EB_MODEL_FAILED,    /* it does not load; what was served is */
+    EB_MODEL_SHORT,     /* there is too little memory for it; what was served is */
     EB_MODEL_CANCELLED  /* the server ends */
 };
 
@@ -32,8 +30,6 @@ struct eb_model_command {
     void (*on_done)(
         struct eb_model_command *command, enum eb_model_outcome outcome, const char *text);
     /* Private. */
-    struct eb_mail mail;
-    struct eb_manager *manager;
     struct eb_model_command *next;
     bool is_begun;
     uint64_t scan; /* that begins after the command came */

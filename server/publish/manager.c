@@ -387,13 +387,10 @@ static void on_settled(void *context)
 
 /* ---- commands ---- */
 
-static void on_ask(struct eb_mail *mail)
+void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command)
 {
-    struct eb_model_command *command =
-        (struct eb_model_command *)((char *)mail - offsetof(struct eb_model_command, mail));
-    struct eb_manager *manager = command->manager;
     eb_command_queue_push(&manager->commands, command);
-    if (manager->is_stopping) {
+    if (!manager->uv || manager->is_stopping) {
         eb_command_queue_cancel(&manager->commands);
         return;
     }
@@ -405,13 +402,6 @@ static void on_ask(struct eb_mail *mail)
     }
     eb_command_queue_begin(&manager->commands);
     go_on(manager);
-}
-
-void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command)
-{
-    command->manager = manager;
-    command->mail.deliver = on_ask;
-    eb_mailbox_post(&manager->mailbox, &command->mail);
 }
 
 /* ---- life ---- */

@@ -4,8 +4,7 @@
  * is in memory whole, and what fails leaves the ones before as they were.
  *
  * Thread: open and destroy on main, where nothing else runs; the rest on the thread of the loop
- * that it was started on, but for eb_manager_ask, which is for any. Memory: on the heap from open
- * to destroy. */
+ * that it was started on. Memory: on the heap from open to destroy. */
 #pragma once
 
 #include "server/publish/command_queue.h"
@@ -53,5 +52,5 @@ void eb_manager_stop(struct eb_manager *manager);
 /* When the loop has run out and no reader reads any longer. Accepts NULL. */
 void eb_manager_destroy(struct eb_manager *manager);
 
-/* Any thread, between start and stop. on_done follows. */
+/* on_done follows: at once, with EB_MODEL_CANCELLED, before the start and after the stop. */
 void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command);

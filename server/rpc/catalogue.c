@@ -1,5 +1,6 @@
 #include "server/rpc/catalogue.h"
 
+#include "proto/codec_admin.h"
 #include "server/rpc/reply.h"
 
 static struct eb_outgoing *fail_memory(struct eb_error *error)
@@ -36,7 +37,6 @@ static bool describe_tables(
     }
     out->tables = tables;
     out->table_count = set->count;
-    out->bytes = set->bytes;
     return true;
 }
 
@@ -57,21 +57,34 @@ static bool describe_labels(struct eb_arena *arena, const struct eb_snapshot_mod
     return true;
 }
 
+/* Of what is to be told. */
+struct selection {
+    uint64_t only; /* this version; 0: all of them */
+    bool has_tables;
+};
+
 static bool describe_version(struct eb_arena *arena, const struct eb_snapshot_model *model,
-    const struct eb_snapshot_version *version, struct eb_wire_version *out)
+    const struct eb_snapshot_version *version, bool has_tables, struct eb_wire_version *out)
 {
+    const struct eb_model_version *loaded = version->loaded;
     *out = (struct eb_wire_version){
         .version = version->number,
         .state = (int32_t)version->state,
         .error = version->fault ? version->fault : "",
+        .held = version->is_held,
     };
+    if (loaded) {
+        out->bytes = loaded->tables.bytes;
+        out->digest = loaded->tables.digest;
+        out->loaded_unix_ms = loaded->loaded_unix_ms;
+        out->load_ms = loaded->load_ms;
+    }
     return describe_labels(arena, model, version->number, out) &&
-           (!version->loaded || describe_tables(arena, &version->loaded->tables, out));
+           (!loaded || !has_tables || describe_tables(arena, &loaded->tables, out));
 }
 
-/* All versions, or only number `only` where that is not 0. */
 static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_model *model,
-    uint64_t only, struct eb_wire_model *out)
+    struct selection selection, struct eb_wire_model *out)
 {
     struct eb_wire_version *versions =
         eb_arena_take(arena, (model->version_count + 1) * sizeof *versions);
@@ -80,17 +93,47 @@ static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_mode
     }
     *out = (struct eb_wire_model){.name = model->name,
         .served_version = model->served ? model->served->version : 0,
+        .commanded_version = model->commanded,
+        .config_error = model->config_fault ? model->config_fault : "",
         .versions = versions};
     for (size_t i = 0; i < model->version_count; i++) {
         const struct eb_snapshot_version *version = &model->versions[i];
-        if (only != 0 && version->number != only) {
+        if (selection.only != 0 && version->number != selection.only) {
             continue;
         }
-        if (!describe_version(arena, model, version, &versions[out->version_count++])) {
+        if (!describe_version(
+                arena, model, version, selection.has_tables, &versions[out->version_count++])) {
             return false;
         }
     }
     return true;
+}
+
+static struct eb_outgoing *answer_list(const struct eb_catalogue_call *call,
+    const struct eb_wire_model_list *list, struct eb_error *error)
+{
+    struct eb_outgoing *answer = eb_reply_take(call->pool, eb_model_list_bytes(list));
+    if (!answer) {
+        return fail_memory(error);
+    }
+    eb_model_list_encode(list, eb_reply_body(answer));
+    return answer;
+}
+
+static struct eb_outgoing *answer_all(
+    const struct eb_catalogue_call *call, struct selection selection, struct eb_error *error)
+{
+    size_t count = call->snapshot->count;
+    struct eb_wire_model *models = eb_arena_take(call->arena, (count + 1) * sizeof *models);
+    if (!models) {
+        return fail_memory(error);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!describe_model(call->arena, &call->snapshot->models[i], selection, &models[i])) {
+            return fail_memory(error);
+        }
+    }
+    return answer_list(call, &(struct eb_wire_model_list){count, models}, error);
 }
 
 struct eb_outgoing *eb_catalogue_list_models(
@@ -99,47 +142,46 @@ struct eb_outgoing *eb_catalogue_list_models(
     if (!eb_empty_decode(call->bytes, call->size, error)) {
         return NULL;
     }
-    size_t count = call->snapshot->count;
-    struct eb_wire_model *models = eb_arena_take(call->arena, (count + 1) * sizeof *models);
-    if (!models) {
-        return fail_memory(error);
+    return answer_all(call, (struct selection){.has_tables = true}, error);
+}
+
+static struct eb_codec_limits codec_limits(const struct eb_catalogue_call *call)
+{
+    return (struct eb_codec_limits){
+        .queries_max = 1, .name_bytes_max = (uint32_t)call->facts->config->limits.name_bytes_max};
+}
+
+/* The model that is asked for. false: *error. */
+static bool find_described(const struct eb_catalogue_call *call,
+    const struct eb_wire_model_query *query, bool has_tables, struct eb_wire_model *described,
+    struct eb_error *error)
+{
+    const struct selection selection = {.only = query->version, .has_tables = has_tables};
+    const struct eb_snapshot_model *model = eb_snapshot_find(call->snapshot, query->model);
+    if (!model) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
+        return false;
     }
-    for (size_t i = 0; i < count; i++) {
-        if (!describe_model(call->arena, &call->snapshot->models[i], 0, &models[i])) {
-            return fail_memory(error);
-        }
+    if (!describe_model(call->arena, model, selection, described)) {
+        fail_memory(error);
+        return false;
     }
-    struct eb_wire_model_list list = {.count = count, .models = models};
-    struct eb_outgoing *answer = eb_reply_take(call->pool, eb_model_list_bytes(&list));
-    if (!answer) {
-        return fail_memory(error);
+    if (query->version != 0 && described->version_count == 0) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version %llu", model->name,
+            (unsigned long long)query->version);
+        return false;
     }
-    eb_model_list_encode(&list, eb_reply_body(answer));
-    return answer;
+    return true;
 }
 
 struct eb_outgoing *eb_catalogue_get_model(
     const struct eb_catalogue_call *call, struct eb_error *error)
 {
-    struct eb_codec_limits limits = {
-        .queries_max = 1, .name_bytes_max = (uint32_t)call->facts->config->limits.name_bytes_max};
-    struct eb_wire_model_query *query =
+    const struct eb_codec_limits limits = codec_limits(call);
+    const struct eb_wire_model_query *query =
         eb_model_query_decode(call->arena, call->bytes, call->size, &limits, error);
-    if (!query) {
-        return NULL;
-    }
-    const struct eb_snapshot_model *model = eb_snapshot_find(call->snapshot, query->model);
-    if (!model) {
-        eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
-        return NULL;
-    }
     struct eb_wire_model described;
-    if (!describe_model(call->arena, model, query->version, &described)) {
-        return fail_memory(error);
-    }
-    if (query->version != 0 && described.version_count == 0) {
-        eb_error_set(error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version %llu", model->name,
-            (unsigned long long)query->version);
+    if (!query || !find_described(call, query, true, &described, error)) {
         return NULL;
     }
     struct eb_outgoing *answer = eb_reply_take(call->pool, eb_model_bytes(&described));
@@ -148,6 +190,25 @@ struct eb_outgoing *eb_catalogue_get_model(
     }
     eb_model_encode(&described, eb_reply_body(answer));
     return answer;
+}
+
+struct eb_outgoing *eb_catalogue_list_versions(
+    const struct eb_catalogue_call *call, struct eb_error *error)
+{
+    const struct eb_codec_limits limits = codec_limits(call);
+    const struct eb_wire_model_query *query =
+        eb_version_request_decode(call->arena, call->bytes, call->size, &limits, error);
+    struct eb_wire_model described;
+    if (!query) {
+        return NULL;
+    }
+    if (query->model[0] == '\0') {
+        return answer_all(call, (struct selection){.only = query->version}, error);
+    }
+    if (!find_described(call, query, false, &described, error)) {
+        return NULL;
+    }
+    return answer_list(call, &(struct eb_wire_model_list){1, &described}, error);
 }
 
 struct eb_outgoing *eb_catalogue_get_server(

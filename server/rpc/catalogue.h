@@ -1,4 +1,4 @@
-/* What ListModels, GetModel and GetServer say.
+/* What ListModels, GetModel, GetServer and ListVersions say.
  * Thread: pure over what does not change. Memory: answers from the pool given; working memory from
  * the arena. */
 #pragma once
@@ -34,6 +34,8 @@ typedef struct eb_outgoing *(*eb_catalogue_fn)(
 struct eb_outgoing *eb_catalogue_list_models(
     const struct eb_catalogue_call *call, struct eb_error *error);
 struct eb_outgoing *eb_catalogue_get_model(
+    const struct eb_catalogue_call *call, struct eb_error *error);
+struct eb_outgoing *eb_catalogue_list_versions(
     const struct eb_catalogue_call *call, struct eb_error *error);
 struct eb_outgoing *eb_catalogue_get_server(
     const struct eb_catalogue_call *call, struct eb_error *error);

@@ -2,14 +2,31 @@
 
 #include <string.h>
 
-#define PREFIX "/embag.v1.EmbeddingBag/"
+#define LOOKUPS "/embag.v1.EmbeddingBag/"
+#define ADMIN "/embag.v1.ModelAdmin/"
 
 static const struct eb_method methods[] = {
-    {PREFIX "Lookup", EB_METHOD_LOOKUP, NULL},
-    {PREFIX "LookupStream", EB_METHOD_LOOKUP_STREAM, NULL},
-    {PREFIX "ListModels", EB_METHOD_CATALOGUE, eb_catalogue_list_models},
-    {PREFIX "GetModel", EB_METHOD_CATALOGUE, eb_catalogue_get_model},
-    {PREFIX "GetServer", EB_METHOD_CATALOGUE, eb_catalogue_get_server},
+    {.path = LOOKUPS "Lookup", .kind = EB_METHOD_LOOKUP},
+    {.path = LOOKUPS "LookupStream", .kind = EB_METHOD_LOOKUP_STREAM},
+    {.path = LOOKUPS "ListModels", .kind = EB_METHOD_CATALOGUE, .answer = eb_catalogue_list_models},
+    {.path = LOOKUPS "GetModel", .kind = EB_METHOD_CATALOGUE, .answer = eb_catalogue_get_model},
+    {.path = LOOKUPS "GetServer", .kind = EB_METHOD_CATALOGUE, .answer = eb_catalogue_get_server},
+    {.path = ADMIN "LoadVersion",
+        .kind = EB_METHOD_COMMAND,
+        .verb = EB_MODEL_LOAD,
+        .is_admin = true},
+    {.path = ADMIN "UnloadVersion",
+        .kind = EB_METHOD_COMMAND,
+        .verb = EB_MODEL_UNLOAD,
+        .is_admin = true},
+    {.path = ADMIN "ServeVersion",
+        .kind = EB_METHOD_COMMAND,
+        .verb = EB_MODEL_SERVE,
+        .is_admin = true},
+    {.path = ADMIN "ListVersions",
+        .kind = EB_METHOD_CATALOGUE,
+        .answer = eb_catalogue_list_versions,
+        .is_admin = true},
 };
 
 const struct eb_method *eb_method_find(const char *path)
@@ -25,7 +42,7 @@ const struct eb_method *eb_method_find(const char *path)
 uint64_t eb_method_timeout_us(
     const struct eb_method *method, uint64_t asked_us, uint64_t unary_longest_us)
 {
-    if (method->kind == EB_METHOD_LOOKUP_STREAM) {
+    if (method->kind == EB_METHOD_LOOKUP_STREAM || method->kind == EB_METHOD_COMMAND) {
         return asked_us;
     }
     return asked_us == 0 || asked_us > unary_longest_us ? unary_longest_us : asked_us;

@@ -1,5 +1,7 @@
 #include "server/rpc/rpc_conn.h"
 
+#include "server/rpc/reply.h"
+
 #include <assert.h>
 
 static_assert((EB_RPC_BUCKETS & (EB_RPC_BUCKETS - 1)) == 0, "buckets are found by a mask");
@@ -19,6 +21,22 @@ void eb_rpc_call_drop_message(struct eb_rpc_call *call)
     if (call->message.bytes) {
         call->conn->kept_bytes -= call->message.size;
         eb_rpc_conn_give_message(call->conn, &call->message);
+    }
+}
+
+void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message)
+{
+    eb_reply_charge(message, &call->conn->answer_bytes);
+    eb_grpc_call_answer(call->call, message);
+}
+
+void eb_rpc_call_finish(
+    struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms)
+{
+    if (!call->finished) {
+        call->finished = true;
+        eb_grpc_call_finish(call->call, status, text, pushback_ms);
+        eb_conn_mark(call->conn->conn);
     }
 }
 

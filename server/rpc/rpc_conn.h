@@ -19,7 +19,8 @@
 struct eb_service_loop {
     struct eb_lookup_home home;
     const struct eb_service *service;
-    struct eb_arena arena;                     /* of catalogue answers */
+    struct eb_arena arena;                     /* of catalogue answers and commands */
+    unsigned command_count;                    /* of ModelAdmin, that are not done */
     struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* those that have a call */
 };
 
@@ -52,10 +53,11 @@ struct eb_rpc_call {
     const struct eb_method *method;
     struct eb_rpc_call *next;
     struct eb_rpc_call *previous;
-    struct eb_grpc_message message; /* of a unary call, until its request has ended */
-    uint64_t arrival_ns;            /* uv_hrtime: when that message was complete */
-    uint64_t in_flight;             /* lookups of this call being worked on */
-    uint64_t deadline_ns;           /* uv_hrtime; UINT64_MAX: none */
+    struct eb_grpc_message message;   /* of a unary call, until its request has ended */
+    uint64_t arrival_ns;              /* uv_hrtime: when that message was complete */
+    uint64_t in_flight;               /* lookups of this call being worked on */
+    uint64_t deadline_ns;             /* uv_hrtime; UINT64_MAX: none */
+    struct eb_admin_command *command; /* that is being done; NULL: none */
     bool has_message;
     bool request_ended;
     bool draining; /* a stream: no more is read, what was read is answered */
@@ -100,6 +102,11 @@ void eb_rpc_call_append(struct eb_rpc_call *call);
 void eb_rpc_call_unlink(struct eb_rpc_call *call);
 /* Reads a stream no further; other calls do not care. */
 void eb_rpc_call_pause(struct eb_rpc_call *call);
+/* Sends a message, which it takes. */
+void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message);
+/* Ends the call, unless it is finished already; see eb_grpc_call_finish. */
+void eb_rpc_call_finish(
+    struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
 /* A unary call waits no longer. */
 void eb_rpc_call_unpark(struct eb_rpc_call *call);
 /* Gives back the message that a unary call keeps, if it does. */

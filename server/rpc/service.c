@@ -1,5 +1,6 @@
 #include "server/rpc/service.h"
 
+#include "server/rpc/admin_service.h"
 #include "server/rpc/reply.h"
 #include "server/rpc/rpc_conn.h"
 
@@ -11,19 +12,9 @@
 
 /* ---- the end of calls ---- */
 
-static void finish_with_pushback(
-    struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms)
-{
-    if (!call->finished) {
-        call->finished = true;
-        eb_grpc_call_finish(call->call, status, text, pushback_ms);
-        eb_conn_mark(call->conn->conn);
-    }
-}
-
 static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
 {
-    finish_with_pushback(call, status, text, 0);
+    eb_rpc_call_finish(call, status, text, 0);
 }
 
 /* A stream whose peer has sent all, or that is being drained, ends with its last answer. */
@@ -41,12 +32,6 @@ static void finish_stream_if_over(struct eb_rpc_call *call)
 }
 
 /* ---- answers ---- */
-
-static void send_answer(struct eb_rpc_call *call, struct eb_outgoing *message)
-{
-    eb_reply_charge(message, &call->conn->answer_bytes);
-    eb_grpc_call_answer(call->call, message);
-}
 
 static const char no_memory_text[] =
     "no memory left for an answer (answer_memory_bytes); come again later";
@@ -75,7 +60,7 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
     };
     struct eb_outgoing *made = make_error(call, &response);
     if (made) {
-        send_answer(call, made);
+        eb_rpc_call_answer(call, made);
     } else {
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
     }
@@ -128,7 +113,7 @@ static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup
     const struct eb_reply_terms terms = {
         .deadline_ns = lookup->deadline_ns, .request_id = lookup->request_id, .more = more};
     eb_reply_set_terms(message, &terms);
-    send_answer(call, message);
+    eb_rpc_call_answer(call, message);
 }
 
 static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
@@ -141,7 +126,7 @@ static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
             finish(call, EB_STATUS_OK, NULL);
         }
     } else if (!stream || lookup->undecodable) {
-        finish_with_pushback(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
+        eb_rpc_call_finish(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
     } else {
         answer_stream_error(call, lookup);
     }
@@ -273,7 +258,7 @@ static void answer_catalogue(struct eb_rpc_call *call)
         finish(call, error.status, error.text);
         return;
     }
-    send_answer(call, made);
+    eb_rpc_call_answer(call, made);
     finish(call, EB_STATUS_OK, NULL);
 }
 
@@ -282,6 +267,10 @@ static void start_ready(struct eb_rpc_call *call)
 {
     if (call->method->kind == EB_METHOD_CATALOGUE) {
         answer_catalogue(call);
+        return;
+    }
+    if (call->method->kind == EB_METHOD_COMMAND) {
+        eb_admin_service_start(call);
         return;
     }
     struct eb_grpc_message message = call->message;
@@ -380,6 +369,10 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     call->deadline_ns = call_deadline_ns(call);
     eb_rpc_call_append(call);
     grpc_call->user = call;
+    struct eb_error error;
+    if (method->is_admin && !eb_admin_service_check(conn, &error)) {
+        finish(call, error.status, error.text);
+    }
     if (method->kind == EB_METHOD_LOOKUP_STREAM && eb_loop_is_draining(conn->loop->home.loop)) {
         call->draining = true;
         finish_stream_if_over(call);
@@ -469,6 +462,7 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
             eb_lookup_cancel(lookup);
         }
     }
+    eb_admin_service_forget(call);
     eb_rpc_call_drop_message(call);
     conn->paused_count -= call->paused;
     eb_rpc_call_unpark(call);
@@ -497,7 +491,9 @@ static void on_conn_tick(struct eb_conn *conn)
     uint64_t now_ns = uv_hrtime();
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
         if (now_ns >= call->deadline_ns) {
-            finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the call's deadline passed");
+            finish(call, EB_STATUS_DEADLINE_EXCEEDED,
+                call->command ? "the call's deadline passed; its command goes on"
+                              : "the call's deadline passed");
             eb_rpc_call_drop_message(call);
             eb_rpc_call_unpark(call);
         }

@@ -1,9 +1,10 @@
-/* The service embag.v1.EmbeddingBag behind all connections: which method a call is, what its
- * messages start, what its answers end.
- * Thread: events on the loops' threads; the service itself is read-only while serving. Memory: the
- * states of loops, connections and calls are on the heap, bounded by their limits. */
+/* The services embag.v1.EmbeddingBag and ModelAdmin behind all connections: which method a call is,
+ * what its messages start, what its answers end. Thread: events on the loops' threads; the service
+ * itself is read-only while serving. Memory: the states of loops, connections and calls are on the
+ * heap, bounded by their limits. */
 #pragma once
 
+#include "server/rpc/admin_service.h"
 #include "server/rpc/catalogue.h"
 #include "server/rpc/lookup.h"
 
@@ -11,6 +12,7 @@ struct eb_service {
     struct eb_lookup_context lookups;
     struct eb_snapshot *snapshot; /* what loops that open begin with */
     struct eb_server_facts facts; /* what GetServer says */
+    struct eb_admin_desk admin;
 };
 
 /* Fills in what loops need to serve: options->events and the loop hooks. The service is found

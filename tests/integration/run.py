@@ -34,7 +34,8 @@ def generate_messages(build):
     out = os.path.join(build, 'python')
     os.makedirs(out, exist_ok=True)
     subprocess.run(['protoc', '-I', os.path.join(SOURCE, 'proto'), '--python_out', out,
-                    'embag/v1/embedding_bag.proto'], cwd=os.path.join(SOURCE, 'proto'), check=True)
+                    'embag/v1/embedding_bag.proto', 'embag/v1/model_admin.proto'],
+                   cwd=os.path.join(SOURCE, 'proto'), check=True)
     sys.path[:0] = [out, os.path.join(TESTS, 'lib')]
 
 

@@ -10,9 +10,12 @@ import embagd_process
 import served
 from embagd_process import Repository
 from served import OwnServerTest
+from table_files import write_model
+from test_versions import VersionsTest, table_of
 
 SECTION = 'A lookup in ten lines'
 LOAD_SECTION = 'Putting load on a server'
+COMMANDS_SECTION = 'Commands'
 ADDRESS = '127.0.0.1:8600'
 FIRST_BAG = -2.1, -2.4  # of the specification's table: rows 0 and 2
 
@@ -64,6 +67,30 @@ class LoadSection(unittest.TestCase):
             for word in words:
                 if word.startswith('--'):
                     self.assertIn('  %s ' % word, told)
+
+
+class Commands(VersionsTest):
+    """Against a server whose socket is elsewhere."""
+
+    def test_publishes_goes_back_and_unloads(self):
+        """The lines of its block, one after the other."""
+        block = re.search(r'(?:^ {4}.*\n)+', readme_section(COMMANDS_SECTION), re.M).group(0)
+        for version in 6, 7:
+            self.publish(version, 'dlrm-v2')
+        write_model(self.repository.path, 'dlrm-v2', '.8', [table_of(8)])
+        socket = self.repository.join('.socket')
+        self.serve('--admin-listen', 'unix:' + socket)
+        served_then = []
+        for line in block.splitlines():
+            command = line.replace('REPOSITORY', self.repository.path)
+            command = command.replace('/run/embag.sock', socket)
+            command = command.replace('build/release/embag', served.EMBAG)
+            subprocess.run(['bash', '-c', command], check=True, capture_output=True, timeout=60)
+            if 'mv ' in line:
+                self.wait_served(8, 'dlrm-v2')
+            served_then.append(self.served('dlrm-v2'))
+        self.assertEqual(served_then, [8, 8, 7, 8, 8, 8])
+        self.assertEqual(self.states('dlrm-v2'), {8: 'SERVING', 7: 'READY'})
 
 
 class Readme(OwnServerTest):

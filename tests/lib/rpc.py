@@ -5,8 +5,10 @@ import queue
 import grpc
 
 from embag.v1 import embedding_bag_pb2 as pb
+from embag.v1 import model_admin_pb2 as admin_pb
 
 SERVICE = '/embag.v1.EmbeddingBag/'
+ADMIN = '/embag.v1.ModelAdmin/'
 OPTIONS = (
     ('grpc.max_receive_message_length', -1),
     ('grpc.max_send_message_length', -1),
@@ -78,6 +80,28 @@ class Client:
     def get_server(self):
         """GetServer."""
         return self.unary('GetServer', pb.Server)(pb.GetServerRequest(), timeout=TIMEOUT_SECONDS)
+
+
+class Admin(Client):
+    """Who may call ModelAdmin too."""
+
+    def begin(self, method, request, timeout=TIMEOUT_SECONDS):
+        """A command under way, of a message or of raw bytes: an iterator of its progress."""
+        call = self.channel.unary_stream(
+            ADMIN + method, request_serializer=as_bytes,
+            response_deserializer=admin_pb.VersionProgress.FromString)
+        return call(request, timeout=timeout)
+
+    def command(self, method, model, version=0):
+        """Does a command; returns all that was told of it."""
+        return list(self.begin(method, admin_pb.VersionRequest(model=model, version=version)))
+
+    def list_versions(self, model='', version=0):
+        """ListVersions."""
+        call = self.channel.unary_unary(
+            ADMIN + 'ListVersions', request_serializer=as_bytes,
+            response_deserializer=pb.ListModelsResponse.FromString)
+        return call(admin_pb.VersionRequest(model=model, version=version), timeout=TIMEOUT_SECONDS)
 
 
 class Requests:

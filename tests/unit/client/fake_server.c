@@ -1,6 +1,6 @@
 #include "tests/unit/client/fake_server.h"
 
-#include "proto/codec.h"
+#include "proto/codec_admin.h"
 #include "proto/grpc_server.h"
 #include "proto/grpc_text.h"
 
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ADMIN "/embag.v1.ModelAdmin/"
 #define READ_BYTES 65536
 #define ARENA_BYTES (64 * 1024 * 1024)
 #define CUT_BYTES 5 /* the end of an answer, as "cut" leaves it out */
@@ -392,13 +393,61 @@ static void answer_models(struct eb_grpc_call *call)
             .bytes = 120,
             .table_count = 1,
             .tables = tables}};
-    static const struct eb_wire_model models[] = {
-        {.name = "echo", .served_version = 1, .version_count = 2, .versions = versions}};
+    static const struct eb_wire_model models[] = {{.name = "echo",
+        .served_version = 1,
+        .config_error = "",
+        .version_count = 2,
+        .versions = versions}};
     static const struct eb_wire_model_list list = {.count = 1, .models = models};
     struct eb_outgoing *message = make_message(eb_model_list_bytes(&list));
     eb_model_list_encode(&list, message->bytes + EB_GRPC_PREFIX_BYTES);
     eb_grpc_call_answer(call, message);
     eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+}
+
+static void send_progress(struct eb_grpc_call *call, const struct eb_wire_progress *progress)
+{
+    struct eb_outgoing *message = make_message(eb_version_progress_bytes(progress));
+    eb_version_progress_encode(progress, message->bytes + EB_GRPC_PREFIX_BYTES);
+    eb_grpc_call_answer(call, message);
+}
+
+static void answer_command(
+    struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_wire_model_query *request)
+{
+    send_progress(call, &(struct eb_wire_progress){1, 4, false, ""});
+    send_progress(call, &(struct eb_wire_progress){3, 4, false, ""});
+    if (strcmp(request->model, "hang-up") == 0) {
+        conn->hang_up = true;
+    } else if (strcmp(request->model, "refuse") == 0) {
+        eb_grpc_call_finish(call, EB_STATUS_FAILED_PRECONDITION, "not as things are", 0);
+    } else if (strcmp(request->model, "nothing") == 0) {
+        eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    } else if (strcmp(request->model, "silent") != 0) {
+        send_progress(call, &(struct eb_wire_progress){4, 4, true, call->path});
+        eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    }
+}
+
+/* Of ModelAdmin: the list that others get too, or a command. */
+static void answer_admin(
+    struct fake_conn *conn, struct eb_grpc_call *call, const struct eb_grpc_message *message)
+{
+    static const struct eb_codec_limits limits = {.name_bytes_max = 255};
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    const struct eb_wire_model_query *request =
+        eb_version_request_decode(&arena, message->bytes, message->size, &limits, &error);
+    if (request == NULL) {
+        eb_grpc_call_finish(call, error.status, error.text, 0);
+    } else if (strstr(call->path, "ListVersions") != NULL) {
+        answer_models(call);
+    } else {
+        answer_command(conn, call, request);
+    }
+    eb_arena_deinit(&arena);
 }
 
 static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_message message)
@@ -411,6 +460,8 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
     answer_late(conn);
     if (strcmp(call->path, "/embag.v1.EmbeddingBag/ListModels") == 0) {
         answer_models(call);
+    } else if (strncmp(call->path, ADMIN, strlen(ADMIN)) == 0) {
+        answer_admin(conn, call, &message);
     } else {
         eb_arena_init(&arena, &eb_memory_heap);
         eb_arena_reset(&arena, ARENA_BYTES);

@@ -17,7 +17,8 @@
  *   "poison"  on a stream its end with INTERNAL, by itself NOT_FOUND
  *   "cut"     the connection is closed amid an answer, every other time a whole one
  * Lookup and LookupStream are served alike, but that errors on a stream are answers, and "nothing"
- * ends it.
+ * ends it. A command of ModelAdmin tells progress twice, then, by its model's name, is "silent", is
+ * a "refuse"d one, ends with "nothing", is cut by a "hang-up", or else is done and names its path.
  * Thread: started, asked and stopped on the test's thread. Memory: freed by stop. */
 #pragma once
 

@@ -32,11 +32,19 @@ static struct eb_models_list *read_back(size_t rank, size_t cut_bytes, struct eb
             .state = EB_WIRE_STATE_SERVING,
             .error = "",
             .bytes = 8192,
+            .digest = 77,
+            .loaded_unix_ms = 1000,
+            .load_ms = 3,
+            .held = true,
             .table_count = 2,
             .tables = tables},
     };
-    const struct eb_wire_model models[] = {
-        {.name = "m", .served_version = 8, .version_count = 2, .versions = versions}};
+    const struct eb_wire_model models[] = {{.name = "m",
+        .served_version = 8,
+        .commanded_version = 9,
+        .config_error = "broken",
+        .version_count = 2,
+        .versions = versions}};
     const struct eb_wire_model_list wire = {.count = 1, .models = models};
     size_t size = eb_model_list_bytes(&wire);
     uint8_t *bytes = malloc(size);
@@ -67,6 +75,12 @@ static void describes_versions_and_tables(void **state)
     assert_true(model->versions[1].serving);
     assert_int_equal(model->versions[1].state, EMBAG_STATE_SERVING);
     assert_int_equal(model->versions[1].bytes, 8192);
+    assert_int_equal(model->versions[1].digest, 77);
+    assert_int_equal(model->versions[1].loaded_unix_ms, 1000);
+    assert_int_equal(model->versions[1].load_ms, 3);
+    assert_true(model->versions[1].held);
+    assert_int_equal(model->commanded_version, 9);
+    assert_string_equal(model->config_error, "broken");
     assert_int_equal(model->versions[1].table_count, 2);
     const struct embag_table *tables = model->versions[1].tables;
     assert_string_equal(tables[0].name, "flat");

@@ -342,6 +342,32 @@ static void keeps_a_model_that_has_left_the_disk_for_its_time(void **state)
     assert_int_equal(served(trial, "n"), 1);
 }
 
+static void shows_what_is_wrong_with_model_yaml_and_what_a_command_serves(void **state)
+{
+    struct trial *trial = *state;
+    make(trial, "m/1");
+    look(trial);
+    settle(trial, "m");
+    trial->roster.is_news = false;
+    write_config(trial, "versions: {serve: none}\n");
+    look(trial);
+    assert_true(trial->roster.is_news);
+    trial->roster.models[0].commanded = 1;
+    trial->roster.models[0].versions[0].is_held = true;
+    struct eb_snapshot *snapshot = eb_roster_snapshot(&trial->roster);
+    eb_scratch_expect(snapshot->models[0].config_fault, "/m/model.yaml");
+    assert_int_equal(snapshot->models[0].commanded, 1);
+    assert_true(snapshot->models[0].versions[0].is_held);
+    eb_snapshot_free(snapshot);
+    trial->roster.is_news = false;
+    write_config(trial, "versions: {}\n");
+    look(trial);
+    assert_true(trial->roster.is_news);
+    snapshot = eb_roster_snapshot(&trial->roster);
+    assert_null(snapshot->models[0].config_fault);
+    eb_snapshot_free(snapshot);
+}
+
 static void says_nothing_is_new_where_nothing_is(void **state)
 {
     struct trial *trial = *state;
@@ -410,6 +436,7 @@ int main(void)
         TRIAL(follows_model_yaml_and_passes_over_a_broken_one),
         TRIAL(waits_with_a_model_until_it_can_be_read),
         TRIAL(keeps_a_model_that_has_left_the_disk_for_its_time),
+        TRIAL(shows_what_is_wrong_with_model_yaml_and_what_a_command_serves),
         TRIAL(says_nothing_is_new_where_nothing_is),
         TRIAL(knows_one_version_by_whatever_directory),
         TRIAL(keeps_what_is_served_while_its_directory_cannot_be_read),

@@ -18,10 +18,12 @@ static struct eb_snapshot *make_snapshot(struct eb_model_version *loaded)
     a->name = strdup("a");
     a->versions = calloc(3, sizeof *a->versions);
     a->version_count = 3;
-    a->versions[0] = (struct eb_snapshot_version){8, EB_VERSION_FAILED, NULL, strdup("broken")};
+    a->versions[0] = (struct eb_snapshot_version){
+        .number = 8, .state = EB_VERSION_FAILED, .fault = strdup("broken")};
     for (size_t i = 0; i < 2; i++) {
-        a->versions[i + 1] = (struct eb_snapshot_version){
-            7 - i, EB_VERSION_READY, eb_model_version_take(&loaded[i]), NULL};
+        a->versions[i + 1] = (struct eb_snapshot_version){.number = 7 - i,
+            .state = EB_VERSION_READY,
+            .loaded = eb_model_version_take(&loaded[i])};
     }
     a->served = &loaded[0];
     a->labels = calloc(1, sizeof *a->labels);

@@ -34,13 +34,22 @@ static const struct eb_wire_version versions[] = {
         .label_count = 2,
         .labels = labels,
         .bytes = 4096,
+        .digest = UINT64_MAX - 1,
+        .loaded_unix_ms = UINT64_C(1) << 41,
+        .load_ms = 17,
+        .held = true,
         .table_count = 2,
         .tables = tables},
 };
 
 static const struct eb_wire_model models[] = {
-    {.name = "dlrm", .served_version = 2, .version_count = 2, .versions = versions},
-    {.name = "empty"},
+    {.name = "dlrm",
+        .served_version = 2,
+        .commanded_version = 1,
+        .config_error = "versions.keep: 0 is not in 1..64",
+        .version_count = 2,
+        .versions = versions},
+    {.name = "empty", .config_error = ""},
 };
 
 static const struct eb_wire_model_list list = {2, models};
@@ -59,6 +68,8 @@ static void assert_is_dlrm(const struct eb_wire_model *model)
 {
     assert_string_equal(model->name, "dlrm");
     assert_int_equal(model->served_version, 2);
+    assert_int_equal(model->commanded_version, 1);
+    assert_string_equal(model->config_error, "versions.keep: 0 is not in 1..64");
     assert_int_equal(model->version_count, 2);
     assert_int_equal(model->versions[0].version, 1);
     assert_int_equal(model->versions[0].state, EB_WIRE_STATE_FAILED);
@@ -68,6 +79,12 @@ static void assert_is_dlrm(const struct eb_wire_model *model)
     assert_int_equal(version->state, EB_WIRE_STATE_SERVING);
     assert_string_equal(version->error, "");
     assert_int_equal(version->bytes, 4096);
+    assert_true(version->digest == UINT64_MAX - 1);
+    assert_int_equal(version->loaded_unix_ms, UINT64_C(1) << 41);
+    assert_int_equal(version->load_ms, 17);
+    assert_true(version->held);
+    assert_int_equal(model->versions[0].digest, 0);
+    assert_false(model->versions[0].held);
     assert_int_equal(model->versions[0].label_count, 0);
     assert_int_equal(version->label_count, 2);
     assert_string_equal(version->labels[0], "stable");
@@ -156,6 +173,7 @@ static void encodes_a_model_that_protobuf_reads(void **state)
     assert_non_null(unpacked);
     assert_int_equal(embag__v1__model__get_packed_size(unpacked), size);
     assert_int_equal(unpacked->versions[1]->state, EMBAG__V1__MODEL_VERSION__STATE__STATE_SERVING);
+    assert_true(unpacked->versions[1]->digest == UINT64_MAX - 1);
     assert_int_equal(unpacked->versions[1]->tables[0]->type, EMBAG__V1__DATA_TYPE__DATA_TYPE_BF16);
     embag__v1__model__free_unpacked(unpacked, NULL);
     free(bytes);

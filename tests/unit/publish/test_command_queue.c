@@ -188,6 +188,11 @@ static void leaves_all_as_it_was_where_a_version_fails(void **state)
     eb_roster_fail(&trial.roster, "m", 1, "it still is", false);
     decide();
     expect(&asked, EB_MODEL_FAILED, "it still is");
+    ask(&asked, EB_MODEL_LOAD, 1);
+    assert_int_equal(next(), 1);
+    eb_roster_fail(&trial.roster, "m", 1, "it is too large", true);
+    decide();
+    expect(&asked, EB_MODEL_SHORT, "it is too large");
     assert_false(eb_roster_find_version(model(), 1)->is_held);
 }
 

@@ -351,6 +351,8 @@ static void says_that_memory_is_short_and_leaves_all_as_it_is(void **state)
     add_version("m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
     assert_int_equal(served("m"), 1);
+    ask(EB_MODEL_LOAD, 2, EB_MODEL_SHORT);
+    eb_scratch_expect(trial.text, "bytes of memory more than are available");
     atomic_store(&short_count, 0);
     ask(EB_MODEL_LOAD, 2, EB_MODEL_DONE);
     assert_int_equal(trial.served_then, 2);
@@ -368,6 +370,9 @@ static void gives_up_a_load_at_the_end(void **state)
     eb_manager_stop(trial.manager);
     assert_int_equal(trial.done_count, 1);
     assert_int_equal(trial.outcome, EB_MODEL_CANCELLED);
+    send_command(EB_MODEL_LOAD, "m", 1);
+    assert_int_equal(trial.done_count, 1);
+    assert_int_equal(trial.outcome, EB_MODEL_CANCELLED);
     assert_int_equal(close_trial(state), 0);
     /* The pace would have it take 40 s. */
     assert_true(uv_hrtime() - begun_ns < UINT64_C(30000000000));
@@ -380,6 +385,10 @@ static void ends_without_having_been_started(void **state)
     (void)state;
     trial.manager = eb_manager_open(&trial.options, &fault);
     assert_non_null(trial.manager);
+    trial.snapshot = eb_manager_snapshot(trial.manager);
+    send_command(EB_MODEL_LOAD, "m", 1);
+    assert_int_equal(trial.done_count, 1);
+    assert_int_equal(trial.outcome, EB_MODEL_CANCELLED);
 }
 
 static void does_not_open_where_a_model_has_nothing(void **state)

@@ -172,7 +172,9 @@ void loop_host_listen(
     struct eb_listener listener;
     char why[256];
     assert_int_equal(eb_address_resolve(text, addresses, why, sizeof why), 1);
-    assert_int_equal(eb_listener_open(&listener, &addresses[0], number == 0, why, sizeof why), 0);
+    assert_int_equal(eb_listener_open(&listener, &addresses[0],
+                         (struct eb_listener_wish){.probe = number == 0}, why, sizeof why),
+        0);
     *bound = listener.address;
     assert_int_equal(eb_loop_listen(host->loops[number], &listener, eb_address_is_unix(bound)), 0);
 }

@@ -53,12 +53,14 @@ void service_host_start(struct service_host *host)
     assert_non_null(host->executor);
     assert_int_equal(uv_sem_init(&host->holds, 0), 0);
     assert_int_equal(uv_sem_init(&host->released, 0), 0);
+    host->desk.mailbox = &host->loops.mailbox;
     host->service = (struct eb_service){
         .snapshot = host->snapshot,
         .lookups = {.ops = eb_bag_ops_find("ref"),
             .schedules = &eb_bag_schedules_default,
             .executor = host->executor,
             .limits = &host->config.limits},
+        .admin = host->desk,
         .facts = {.version = "1", .build = "b", .isa = "ref", .config = &host->config},
     };
     host->loops.options.service = &host->service;

@@ -21,6 +21,7 @@ struct service_host {
     struct eb_repository seen;
     struct eb_roster roster;
     struct eb_snapshot *snapshot;
+    struct eb_admin_desk desk; /* likewise; its mails come on loops.uv */
     struct eb_service service;
     struct eb_executor *executor;
     struct eb_address address;

@@ -5,7 +5,7 @@
 #include "server/rpc/reply.h"
 #include "tests/unit/models/scratch.h"
 
-#include "embag/v1/embedding_bag.pb-c.h"
+#include "embag/v1/model_admin.pb-c.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,6 +209,76 @@ static void describes_one_version(void **state)
     asked_deinit(&asked);
 }
 
+/* Asks for versions; the list is the caller's to free. NULL: refused. */
+static Embag__V1__ListModelsResponse *list_versions(
+    struct asked *asked, const char *name, uint64_t version)
+{
+    char name_copy[512];
+    uint8_t bytes[1024];
+    Embag__V1__VersionRequest query = EMBAG__V1__VERSION_REQUEST__INIT;
+    (void)snprintf(name_copy, sizeof name_copy, "%s", name);
+    query.model = name_copy;
+    query.version = version;
+    const size_t size = embag__v1__version_request__pack(&query, bytes);
+    return ask(asked, eb_catalogue_list_versions, bytes, size)
+               ? embag__v1__list_models_response__unpack(
+                     NULL, body_bytes(asked), eb_reply_body(asked->answer))
+               : NULL;
+}
+
+static void lists_versions_without_their_tables(void **state)
+{
+    (void)state;
+    struct asked asked;
+    asked_init(&asked);
+    Embag__V1__ListModelsResponse *list = list_versions(&asked, "", 0);
+    assert_non_null(list);
+    assert_int_equal(list->n_models, 2);
+    assert_int_equal(list->models[0]->n_versions, 2);
+    const Embag__V1__ModelVersion *served = list->models[0]->versions[1];
+    assert_int_equal(served->n_tables, 0);
+    assert_true(served->bytes > 0);
+    assert_true(served->digest != 0);
+    assert_true(served->loaded_unix_ms > UINT64_C(1600000000000));
+    assert_true(served->load_ms < 600000);
+    assert_int_equal(list->models[0]->versions[0]->loaded_unix_ms, 0);
+    embag__v1__list_models_response__free_unpacked(list, NULL);
+    list = list_versions(&asked, "alpha", 3);
+    assert_non_null(list);
+    assert_int_equal(list->n_models, 1);
+    assert_int_equal(list->models[0]->n_versions, 1);
+    assert_int_equal(list->models[0]->versions[0]->version, 3);
+    embag__v1__list_models_response__free_unpacked(list, NULL);
+    assert_null(list_versions(&asked, "gamma", 0));
+    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"gamma\"");
+    assert_null(list_versions(&asked, "alpha", 9));
+    expect_refused(&asked, EB_STATUS_NOT_FOUND, "\"alpha\" has no version 9");
+    asked_deinit(&asked);
+}
+
+/* What holds until the file is mended, and what a command has done. */
+static void tells_what_differs_from_model_yaml(void **state)
+{
+    (void)state;
+    struct asked asked;
+    struct eb_snapshot_model *beta = &snapshot->models[1];
+    asked_init(&asked);
+    beta->commanded = 5;
+    beta->config_fault = strdup("broken");
+    beta->versions[0].is_held = true;
+    Embag__V1__ListModelsResponse *list = list_versions(&asked, "beta", 0);
+    assert_non_null(list);
+    assert_int_equal(list->models[0]->commanded_version, 5);
+    assert_string_equal(list->models[0]->config_error, "broken");
+    assert_true(list->models[0]->versions[0]->held);
+    embag__v1__list_models_response__free_unpacked(list, NULL);
+    beta->commanded = 0;
+    free(beta->config_fault);
+    beta->config_fault = NULL;
+    beta->versions[0].is_held = false;
+    asked_deinit(&asked);
+}
+
 static void refuses_what_is_not_there(void **state)
 {
     (void)state;
@@ -274,9 +344,9 @@ static void tells_the_facts_and_every_limit(void **state)
 
 /* ---- faults ---- */
 
-static const eb_catalogue_fn methods[] = {
-    eb_catalogue_list_models, eb_catalogue_get_model, eb_catalogue_get_server};
-/* GetModelRequest {model: "alpha"}; unknown fields to the other two. */
+static const eb_catalogue_fn methods[] = {eb_catalogue_list_models, eb_catalogue_get_model,
+    eb_catalogue_get_server, eb_catalogue_list_versions};
+/* GetModelRequest {model: "alpha"}; or VersionRequest; unknown fields to the other two. */
 static const uint8_t request[] = {10, 5, 'a', 'l', 'p', 'h', 'a'};
 
 static void refuses_bytes_that_are_no_message(void **state)
@@ -368,6 +438,8 @@ int main(void)
         cmocka_unit_test(lists_models_with_the_versions_that_were_tried),
         cmocka_unit_test(describes_one_model),
         cmocka_unit_test(describes_one_version),
+        cmocka_unit_test(lists_versions_without_their_tables),
+        cmocka_unit_test(tells_what_differs_from_model_yaml),
         cmocka_unit_test(refuses_what_is_not_there),
         cmocka_unit_test(keeps_names_to_their_limit),
         cmocka_unit_test(tells_the_facts_and_every_limit),

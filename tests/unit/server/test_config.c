@@ -25,6 +25,8 @@ static void takes_defaults(void **state)
     assert_string_equal(trial.config.listen[0], "127.0.0.1:8600");
     assert_true(trial.config.loops >= 1 && trial.config.loops <= 16);
     assert_true(trial.config.threads >= 1);
+    assert_null(trial.config.admin_listen);
+    assert_int_equal(trial.config.admin_on_data_port, 0);
     assert_null(trial.config.isa);
     assert_null(trial.config.prefetch);
     assert_null(trial.config.config_file);
@@ -43,7 +45,7 @@ static void takes_every_flag_in_both_forms(void **state)
         "--model-repository=/m|--listen|localhost:1|--listen=[::1]:65535|"
         "--listen=unix:/run/e.sock|--loops=3|--threads|5|--isa|ref|--log-level=debug|"
         "--request-bytes-max|2MiB|--inline-below-us=0|--huge-pages|1g|--numa=local|"
-        "--prefetch=64w:4:l1",
+        "--prefetch=64w:4:l1|--admin-listen|unix:/run/a.sock|--admin-on-data-port=true",
         "");
     assert_string_equal(trial.config.model_repository, "/m");
     assert_int_equal(trial.config.listen_count, 3);
@@ -59,6 +61,8 @@ static void takes_every_flag_in_both_forms(void **state)
     assert_int_equal(trial.config.huge_pages, EB_PAGE_1G);
     assert_int_equal(trial.config.numa, EB_NUMA_LOCAL);
     assert_string_equal(trial.config.prefetch, "64w:4:l1");
+    assert_string_equal(trial.config.admin_listen, "unix:/run/a.sock");
+    assert_int_equal(trial.config.admin_on_data_port, 1);
 }
 
 static void takes_every_variable(void **state)
@@ -171,6 +175,10 @@ static void refuses_faulty_flags(void **state)
         {"--inline-below-us|1001", "not in 0..1000 us"},
         {"--in-flight-max|1", "not in 2..65536"},
         {"--log-level|verbose", "--log-level verbose: no such level (least level that is logged"},
+        {"--admin-listen|127.0.0.1:8602",
+            "--admin-listen 127.0.0.1:8602: not unix:PATH (socket on which embag.v1.ModelAdmin"},
+        {"--admin-listen|", "--admin-listen : "},
+        {"--admin-on-data-port|yes", "--admin-on-data-port yes: not one of false|true (whether"},
         {"--prefetch|", "--prefetch : not off or FAR:NEAR:LEVEL, such as 128:64:l2, 64w:4:l1 or "},
         {"--prefetch|128:64",
             "(how far ahead rows are called into the caches: auto (default), measured at start)"},
@@ -303,8 +311,8 @@ static void helps_with_every_setting(void **state)
         EB_LIMIT_LIST(X)
 #undef X
             "model_repository",
-        "listen", "config", "loops", "threads", "isa", "prefetch", "log_level", "huge_pages",
-        "numa"};
+        "listen", "admin_listen", "admin_on_data_port", "config", "loops", "threads", "isa",
+        "prefetch", "log_level", "huge_pages", "numa"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char wanted[80];
         int length = snprintf(wanted, sizeof wanted, "\n  --%s ", flags[i]);
@@ -375,8 +383,8 @@ static void logs_every_setting_with_its_source(void **state)
     const char *defaults = strstr(trial.said_stderr, " event=config source=default ");
     assert_non_null(defaults);
     assert_non_null(strstr(defaults, " request_bytes_max=16777216 "));
-    assert_non_null(
-        strstr(defaults, " numa=interleave huge_pages=2m log_level=info prefetch=auto\n"));
+    assert_non_null(strstr(defaults, " numa=interleave huge_pages=2m log_level=info prefetch=auto "
+                                     "admin_on_data_port=false\n"));
 }
 
 #define TEST(name)                                                                                 \

@@ -78,7 +78,8 @@ static int bind_plain(const struct eb_address *address, int type)
 static int open_listener(struct eb_listener *listener, const struct eb_address *address, bool probe)
 {
     memset(why, 0, sizeof why);
-    return eb_listener_open(listener, address, probe, why, sizeof why);
+    return eb_listener_open(
+        listener, address, (struct eb_listener_wish){.probe = probe}, why, sizeof why);
 }
 
 /* ---- opening ---- */
@@ -156,6 +157,22 @@ static void removes_a_unix_sockets_file_when_closed(void **state)
     close(client);
     eb_listener_close(&listener);
     assert_false(exists(&address));
+}
+
+static void keeps_an_admin_socket_for_its_owner(void **state)
+{
+    (void)state;
+    static const struct eb_listener_wish wish = {.probe = true, .is_admin = true};
+    struct eb_listener listener;
+    struct stat status;
+    struct eb_address address = unix_address("admin");
+    const mode_t before = umask(0);
+    assert_int_equal(eb_listener_open(&listener, &address, wish, why, sizeof why), 0);
+    umask(before);
+    assert_true(listener.is_admin);
+    assert_int_equal(lstat(path_of(&address), &status), 0);
+    assert_int_equal(status.st_mode & 07777, 0600);
+    eb_listener_close(&listener);
 }
 
 static void closes_a_unix_socket_whose_file_is_gone(void **state)
@@ -428,6 +445,7 @@ int main(void)
         cmocka_unit_test(shares_a_port_with_listeners_of_its_own_only),
         cmocka_unit_test(refuses_an_address_that_is_not_of_this_machine),
         cmocka_unit_test(removes_a_unix_sockets_file_when_closed),
+        cmocka_unit_test(keeps_an_admin_socket_for_its_owner),
         cmocka_unit_test(closes_a_unix_socket_whose_file_is_gone),
         cmocka_unit_test(replaces_a_stale_unix_socket),
         cmocka_unit_test(refuses_a_live_unix_socket),

@@ -328,7 +328,9 @@ static void takes_so_many_listeners_and_no_more(void **state)
     assert_int_equal(eb_address_resolve("127.0.0.1:0", addresses, why, sizeof why), 1);
     assert_int_equal(eb_loop_create(&loop, &host.options), 0);
     for (unsigned i = 0; i <= LISTENERS_OF_A_LOOP; i++) {
-        assert_int_equal(eb_listener_open(&listener, &addresses[0], true, why, sizeof why), 0);
+        assert_int_equal(eb_listener_open(&listener, &addresses[0],
+                             (struct eb_listener_wish){.probe = true}, why, sizeof why),
+            0);
         assert_int_equal(
             eb_loop_listen(loop, &listener, false), i < LISTENERS_OF_A_LOOP ? 0 : UV_ENOBUFS);
     }

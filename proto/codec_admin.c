@@ -1,0 +1,78 @@
+#include "proto/codec_admin.h"
+
+#include "proto/field.h"
+#include "proto/unpack.h"
+
+#include "embag/v1/model_admin.pb-c.h"
+
+/* Unknown ones included: the message has two. */
+#define REQUEST_FIELDS_MAX 64
+
+struct eb_wire_model_query *eb_version_request_decode(struct eb_arena *arena, const uint8_t *bytes,
+    size_t size, const struct eb_codec_limits *limits, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {&embag__v1__version_request__descriptor, bytes, size,
+        {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = limits->name_bytes_max}};
+    const Embag__V1__VersionRequest *message = eb_unpack_message(arena, &input, error);
+    struct eb_wire_model_query *request =
+        message ? eb_unpack_take(arena, 1, sizeof *request, error) : NULL;
+    if (request) {
+        *request = (struct eb_wire_model_query){message->model, message->version};
+    }
+    return request;
+}
+
+static void write_request(struct eb_field_writer *writer, const struct eb_wire_model_query *request)
+{
+    eb_field_put_text(writer, 1, request->model);
+    eb_field_put_number(writer, 2, request->version);
+}
+
+size_t eb_version_request_bytes(const struct eb_wire_model_query *request)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_request(&counter, request);
+    return counter.bytes;
+}
+
+void eb_version_request_encode(const struct eb_wire_model_query *request, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_request(&writer, request);
+}
+
+struct eb_wire_progress *eb_version_progress_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {
+        &embag__v1__version_progress__descriptor, bytes, size, eb_unpack_answer_limits};
+    const Embag__V1__VersionProgress *message = eb_unpack_message(arena, &input, error);
+    struct eb_wire_progress *progress =
+        message ? eb_unpack_take(arena, 1, sizeof *progress, error) : NULL;
+    if (progress) {
+        *progress = (struct eb_wire_progress){
+            message->done_bytes, message->total_bytes, message->done, message->text};
+    }
+    return progress;
+}
+
+static void write_progress(struct eb_field_writer *writer, const struct eb_wire_progress *progress)
+{
+    eb_field_put_number(writer, 1, progress->done_bytes);
+    eb_field_put_number(writer, 2, progress->total_bytes);
+    eb_field_put_number(writer, 3, progress->done);
+    eb_field_put_text(writer, 4, progress->text);
+}
+
+size_t eb_version_progress_bytes(const struct eb_wire_progress *progress)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_progress(&counter, progress);
+    return counter.bytes;
+}
+
+void eb_version_progress_encode(const struct eb_wire_progress *progress, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_progress(&writer, progress);
+}

@@ -1,0 +1,227 @@
+#include "server/rpc/admin_service.h"
+
+#include "proto/codec_admin.h"
+#include "server/rpc/reply.h"
+#include "server/rpc/service.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Progress is not told over a connection on which so many bytes wait to leave. */
+#define WAITING_BYTES_MAX 4096
+
+/* A command and its caller. */
+struct eb_admin_command {
+    struct eb_model_command command; /* first */
+    struct eb_mail mail;             /* to the desk, and back with the outcome */
+    struct eb_service_loop *loop;
+    struct eb_rpc_call *call; /* the loop's thread's; NULL: it has gone away */
+    enum eb_model_outcome outcome;
+    char text[EB_FILE_FAULT_BYTES];
+    char model[];
+};
+
+/* How far a command is, on its way from the desk. */
+struct progress_mail {
+    struct eb_mail mail;
+    struct eb_admin_command *command;
+    struct eb_wire_progress progress;
+};
+
+bool eb_admin_service_check(const struct eb_rpc_conn *conn, struct eb_error *error)
+{
+    const struct eb_config *config = conn->loop->service->facts.config;
+    if (eb_conn_is_admin(conn->conn) || config->admin_on_data_port) {
+        return true;
+    }
+    eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
+        "ModelAdmin is not answered on this address: call it on the socket of the setting "
+        "admin_listen%s, or set admin_on_data_port",
+        config->admin_listen ? "" : ", which is not set");
+    return false;
+}
+
+/* ---- back at the loop ---- */
+
+/* false: no memory. */
+static bool send_progress(struct eb_rpc_call *call, const struct eb_wire_progress *progress)
+{
+    struct eb_outgoing *message = eb_reply_take(
+        eb_loop_answer_pool(call->conn->loop->home.loop), eb_version_progress_bytes(progress));
+    if (message) {
+        eb_version_progress_encode(progress, eb_reply_body(message));
+        eb_rpc_call_answer(call, message);
+        eb_conn_mark(call->conn->conn);
+    }
+    return message;
+}
+
+/* A caller that does not take what was sent before is not sent more of it. */
+static void on_progress_back(struct eb_mail *mail)
+{
+    struct progress_mail *told = (struct progress_mail *)mail;
+    struct eb_rpc_call *call = told->command->call;
+    if (call && !call->finished && eb_conn_waiting_bytes(call->conn->conn) < WAITING_BYTES_MAX) {
+        (void)send_progress(call, &told->progress);
+    }
+    free(told);
+}
+
+static enum eb_status translate(enum eb_model_outcome outcome)
+{
+    switch (outcome) {
+    case EB_MODEL_DONE: return EB_STATUS_OK;
+    case EB_MODEL_NOT_FOUND: return EB_STATUS_NOT_FOUND;
+    case EB_MODEL_REFUSED:
+    case EB_MODEL_FAILED: return EB_STATUS_FAILED_PRECONDITION;
+    case EB_MODEL_SHORT: return EB_STATUS_RESOURCE_EXHAUSTED;
+    case EB_MODEL_CANCELLED: return EB_STATUS_UNAVAILABLE;
+    }
+    return EB_STATUS_UNKNOWN;
+}
+
+static void answer(struct eb_rpc_call *call, const struct eb_admin_command *command)
+{
+    const enum eb_status status = translate(command->outcome);
+    const struct eb_wire_progress done = {.done = true, .text = command->text};
+    if (status != EB_STATUS_OK) {
+        eb_rpc_call_finish(call, status, command->text, 0);
+    } else if (call->finished || send_progress(call, &done)) {
+        eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    } else {
+        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
+            "done, but no memory is left to say so (answer_memory_bytes)", 0);
+    }
+}
+
+static void on_done_back(struct eb_mail *mail)
+{
+    struct eb_admin_command *command =
+        (struct eb_admin_command *)((char *)mail - offsetof(struct eb_admin_command, mail));
+    struct eb_loop *loop = command->loop->home.loop;
+    if (command->call) {
+        command->call->command = NULL;
+        answer(command->call, command);
+    }
+    command->loop->command_count--;
+    free(command);
+    eb_loop_release(loop);
+}
+
+/* ---- at the desk ---- */
+
+/* Without memory it is not told. */
+static void on_progress(struct eb_model_command *asked, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct eb_admin_command *command = (struct eb_admin_command *)asked;
+    struct progress_mail *told = malloc(sizeof *told);
+    if (told) {
+        *told = (struct progress_mail){.mail = {.deliver = on_progress_back},
+            .command = command,
+            .progress = {.done_bytes = done_bytes, .total_bytes = total_bytes, .text = ""}};
+        eb_mailbox_post(eb_loop_mailbox(command->loop->home.loop), &told->mail);
+    }
+}
+
+static void on_done(struct eb_model_command *asked, enum eb_model_outcome outcome, const char *text)
+{
+    struct eb_admin_command *command = (struct eb_admin_command *)asked;
+    command->outcome = outcome;
+    (void)snprintf(command->text, sizeof command->text, "%s", text);
+    command->mail.deliver = on_done_back;
+    eb_mailbox_post(eb_loop_mailbox(command->loop->home.loop), &command->mail);
+}
+
+static void on_arrival(struct eb_mail *mail)
+{
+    struct eb_admin_command *command =
+        (struct eb_admin_command *)((char *)mail - offsetof(struct eb_admin_command, mail));
+    const struct eb_admin_desk *desk = &command->loop->service->admin;
+    desk->ask(desk->context, &command->command);
+}
+
+/* ---- beginning ---- */
+
+static bool check_request(const struct eb_rpc_call *call, const struct eb_wire_model_query *request,
+    struct eb_error *error)
+{
+    const struct eb_service_loop *loop = call->conn->loop;
+    if (request->model[0] == '\0') {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+            "model: none is named; ListVersions says which there are");
+    } else if (call->method->verb == EB_MODEL_UNLOAD && request->version == 0) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+            "version: name the one to unload; ListVersions says which are in memory");
+    } else if (loop->command_count == EB_ADMIN_COMMANDS_MAX) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "%d commands are being done already; wait for one of them to end",
+            EB_ADMIN_COMMANDS_MAX);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* NULL: no memory. */
+static struct eb_admin_command *create(
+    struct eb_rpc_call *call, const struct eb_wire_model_query *request)
+{
+    const size_t model_bytes = strlen(request->model) + 1;
+    struct eb_admin_command *command = calloc(1, sizeof *command + model_bytes);
+    if (command) {
+        memcpy(command->model, request->model, model_bytes);
+        command->command = (struct eb_model_command){.verb = call->method->verb,
+            .model = command->model,
+            .version = request->version,
+            .on_progress = on_progress,
+            .on_done = on_done};
+        command->mail.deliver = on_arrival;
+        command->loop = call->conn->loop;
+        command->call = call;
+    }
+    return command;
+}
+
+/* NULL: *error. */
+static struct eb_admin_command *read_command(struct eb_rpc_call *call, struct eb_error *error)
+{
+    struct eb_service_loop *loop = call->conn->loop;
+    const struct eb_limits *limits = eb_rpc_conn_limits(call->conn);
+    const struct eb_codec_limits codec_limits = {
+        .name_bytes_max = (uint32_t)limits->name_bytes_max};
+    struct eb_admin_command *command = NULL;
+    eb_arena_reset(&loop->arena, limits->response_bytes_max);
+    const struct eb_wire_model_query *request = eb_version_request_decode(
+        &loop->arena, call->message.bytes, call->message.size, &codec_limits, error);
+    if (request && check_request(call, request, error)) {
+        command = create(call, request);
+        if (!command) {
+            eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+        }
+    }
+    eb_arena_reset(&loop->arena, 0);
+    eb_rpc_call_drop_message(call);
+    return command;
+}
+
+void eb_admin_service_start(struct eb_rpc_call *call)
+{
+    struct eb_error error;
+    struct eb_admin_command *command = read_command(call, &error);
+    if (!command) {
+        eb_rpc_call_finish(call, error.status, error.text, 0);
+        return;
+    }
+    call->command = command;
+    call->conn->loop->command_count++;
+    eb_loop_hold(call->conn->loop->home.loop);
+    eb_mailbox_post(call->conn->loop->service->admin.mailbox, &command->mail);
+}
+
+void eb_admin_service_forget(struct eb_rpc_call *call)
+{
+    if (call->command) {
+        call->command->call = NULL;
+        call->command = NULL;
+    }
+}

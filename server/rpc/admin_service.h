@@ -1,0 +1,27 @@
+/* The service embag.v1.ModelAdmin: commands on their way to who keeps the models, and what becomes
+ * of them on its way back to the callers. A caller that goes away does not stop its command.
+ * Thread: the loop's of the call. Memory: each command is on the heap until it is done, which holds
+ * the loop. */
+#pragma once
+
+#include "server/publish/command_queue.h"
+#include "server/rpc/rpc_conn.h"
+
+/* Commands of one loop that are not done: beyond, a call gets RESOURCE_EXHAUSTED. */
+#define EB_ADMIN_COMMANDS_MAX 32
+
+/* Who does the commands. */
+struct eb_admin_desk {
+    struct eb_mailbox *mailbox; /* of its thread; open as long as any loop is */
+    /* On that thread; the command's on_done follows. */
+    void (*ask)(void *context, struct eb_model_command *command);
+    void *context;
+};
+
+/* Whether the connection may call the service. false: *error says where it may be called. */
+bool eb_admin_service_check(const struct eb_rpc_conn *conn, struct eb_error *error);
+/* Does what the call's message says, and gives that back. The call is finished when it is done, or
+ * at once where that cannot be begun. */
+void eb_admin_service_start(struct eb_rpc_call *call);
+/* The call goes away. */
+void eb_admin_service_forget(struct eb_rpc_call *call);

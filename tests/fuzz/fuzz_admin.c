@@ -1,0 +1,64 @@
+/* The messages of ModelAdmin as bytes of a peer: what is taken survives being encoded and decoded
+ * again, what is refused is refused with a reason. */
+#include "proto/codec_admin.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define ARENA_BYTES ((size_t)1 << 20)
+#define TEXT_BYTES_MAX 65536 /* of an answer's; a request's are shorter */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct eb_codec_limits limits = {.name_bytes_max = 255};
+
+static uint8_t encoded[TEXT_BYTES_MAX + 64];
+
+static void check_request(struct eb_arena *arena, const uint8_t *data, size_t size)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    const struct eb_wire_model_query *request =
+        eb_version_request_decode(arena, data, size, &limits, &error);
+    if (!request) {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+        return;
+    }
+    assert(strlen(request->model) <= limits.name_bytes_max);
+    const size_t again_bytes = eb_version_request_bytes(request);
+    assert(again_bytes <= sizeof encoded);
+    eb_version_request_encode(request, encoded);
+    const struct eb_wire_model_query *again =
+        eb_version_request_decode(arena, encoded, again_bytes, &limits, &error);
+    assert(again && strcmp(again->model, request->model) == 0);
+    assert(again->version == request->version);
+}
+
+static void check_progress(struct eb_arena *arena, const uint8_t *data, size_t size)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    const struct eb_wire_progress *progress = eb_version_progress_decode(arena, data, size, &error);
+    if (!progress) {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+        return;
+    }
+    const size_t again_bytes = eb_version_progress_bytes(progress);
+    assert(again_bytes <= sizeof encoded);
+    eb_version_progress_encode(progress, encoded);
+    const struct eb_wire_progress *again =
+        eb_version_progress_decode(arena, encoded, again_bytes, &error);
+    assert(again && strcmp(again->text, progress->text) == 0);
+    assert(again->done == progress->done && again->done_bytes == progress->done_bytes);
+    assert(again->total_bytes == progress->total_bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct eb_arena arena;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    check_request(&arena, data, size);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    check_progress(&arena, data, size);
+    eb_arena_deinit(&arena);
+    return 0;
+}

@@ -1,0 +1,116 @@
+#include "proto/codec_admin.h"
+
+#include "embag/v1/model_admin.pb-c.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ARENA_BYTES ((size_t)1 << 16)
+#define NAME_BYTES_MAX 8
+
+static const struct eb_codec_limits limits = {.name_bytes_max = NAME_BYTES_MAX};
+
+static struct eb_arena arena;
+static struct eb_error error;
+
+static int open_arena(void **state)
+{
+    (void)state;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    return 0;
+}
+
+static int close_arena(void **state)
+{
+    (void)state;
+    eb_arena_deinit(&arena);
+    return 0;
+}
+
+static const struct eb_wire_model_query *decode(const void *bytes, size_t size)
+{
+    return eb_version_request_decode(&arena, bytes, size, &limits, &error);
+}
+
+static void carries_a_request(void **state)
+{
+    const struct eb_wire_model_query request = {"dlrm", UINT64_MAX};
+    uint8_t bytes[64];
+    (void)state;
+    const size_t size = eb_version_request_bytes(&request);
+    eb_version_request_encode(&request, bytes);
+    Embag__V1__VersionRequest *peer = embag__v1__version_request__unpack(NULL, size, bytes);
+    assert_non_null(peer);
+    assert_string_equal(peer->model, "dlrm");
+    assert_true(peer->version == UINT64_MAX);
+    embag__v1__version_request__free_unpacked(peer, NULL);
+    const struct eb_wire_model_query *read = decode(bytes, size);
+    assert_non_null(read);
+    assert_string_equal(read->model, "dlrm");
+    assert_true(read->version == UINT64_MAX);
+    read = decode("", 0);
+    assert_non_null(read);
+    assert_string_equal(read->model, "");
+    assert_int_equal(read->version, 0);
+}
+
+static void carries_progress(void **state)
+{
+    const struct eb_wire_progress progress = {1, UINT64_MAX, true, "version 7 is served"};
+    uint8_t bytes[64];
+    (void)state;
+    const size_t size = eb_version_progress_bytes(&progress);
+    eb_version_progress_encode(&progress, bytes);
+    Embag__V1__VersionProgress *peer = embag__v1__version_progress__unpack(NULL, size, bytes);
+    assert_non_null(peer);
+    assert_int_equal(embag__v1__version_progress__get_packed_size(peer), size);
+    embag__v1__version_progress__free_unpacked(peer, NULL);
+    const struct eb_wire_progress *read = eb_version_progress_decode(&arena, bytes, size, &error);
+    assert_non_null(read);
+    assert_int_equal(read->done_bytes, 1);
+    assert_true(read->total_bytes == UINT64_MAX);
+    assert_true(read->done);
+    assert_string_equal(read->text, "version 7 is served");
+    assert_null(eb_version_progress_decode(&arena, bytes, size - 1, &error));
+    assert_int_equal(error.status, EB_STATUS_INTERNAL);
+}
+
+static void expect_refused(const void *bytes, size_t size, enum eb_status status)
+{
+    assert_null(decode(bytes, size));
+    assert_int_equal(error.status, status);
+    assert_true(error.text[0] != '\0');
+}
+
+static void refuses_requests_that_are_none(void **state)
+{
+    uint8_t unknown[256];
+    (void)state;
+    expect_refused("\x0a\x05m", 3, EB_STATUS_INTERNAL);
+    expect_refused("\x0a\x01\0", 3, EB_STATUS_INVALID_ARGUMENT);
+    expect_refused("\x0a\x02\xff\xfe", 4, EB_STATUS_INVALID_ARGUMENT);
+    assert_non_null(decode("\x0a\x08nnnnnnnn", 10));
+    expect_refused("\x0a\x09nnnnnnnnn", 11, EB_STATUS_RESOURCE_EXHAUSTED);
+    for (size_t i = 0; i < sizeof unknown; i += 2) {
+        unknown[i] = 0x28;
+        unknown[i + 1] = 0;
+    }
+    expect_refused(unknown, sizeof unknown, EB_STATUS_RESOURCE_EXHAUSTED);
+    eb_arena_reset(&arena, 0);
+    expect_refused("", 0, EB_STATUS_RESOURCE_EXHAUSTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(carries_a_request, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(carries_progress, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(refuses_requests_that_are_none, open_arena, close_arena),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
