@@ -8,6 +8,7 @@
  * closes or frees accepts NULL. */
 #pragma once
 
+#include "embag_models.h"
 #include "embag_types.h"
 
 #include <stdbool.h>
@@ -29,7 +30,7 @@ struct embag_integers {
 /* One bag lookup. Give indices and one layout: offsets, lengths, segment_ids with num_segments, or
  * indices_per_bag. Zero-initialise; what stays zero is absent. */
 struct embag_query {
-    const char *table; /* name; NUL-terminated UTF-8 */
+    const char *table; /* or a feature of the model: its name, NUL-terminated UTF-8 */
     enum embag_reduction reduction;
     enum embag_missing missing;
     struct embag_integers indices;     /* [num_indices] */
@@ -48,11 +49,12 @@ struct embag_query {
 };
 
 /* TorchRec's jagged form: the bags of many features in one set of arrays. Its answer is one result,
- * the features' vectors side by side; an empty bag is zeros. Cheaper than a query per feature.
- * Give features, and lengths or offsets, which count feature by feature, bag by bag. */
+ * the features' vectors side by side; an empty bag is the feature's default row, zeros if it has
+ * none. Cheaper than a query per feature. Give a name or features, and lengths or offsets, which
+ * count feature by feature, bag by bag. */
 struct embag_group {
-    const char *name;            /* NULL; for lists of features that a model names: none does yet */
-    const char *const *features; /* [feature_count] tables, any of them as often as is wanted */
+    const char *name;            /* of an ordered list of features of the model; NULL: none */
+    const char *const *features; /* [feature_count] features or tables, as often as is wanted */
     size_t feature_count;
     uint32_t bags;                 /* of every feature */
     struct embag_integers values;  /* [num_values] indices, feature by feature, bag by bag */
@@ -84,7 +86,6 @@ struct embag_request {
     const char *version_label; /* a version by its label, where version is 0; NULL: none */
 };
 
-#define EMBAG_RANK_MAX 8
 struct embag_result {
     uint32_t query; /* which one of the request: queries first, then groups */
     enum embag_type type;
@@ -146,47 +147,6 @@ void embag_close(struct embag_client *client);
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
     struct embag_answer **answer, struct embag_error *error);
 void embag_answer_free(struct embag_answer *answer);
-
-/* Models as the server describes them. */
-struct embag_table {
-    const char *name;
-    uint64_t rows;
-    uint32_t rank;                  /* of shape */
-    uint64_t shape[EMBAG_RANK_MAX]; /* trailing dims; none for a table of rank 1 */
-    enum embag_type type;
-    const char *storage;
-    uint64_t resident_bytes;
-};
-
-struct embag_model_version {
-    uint64_t version;
-    bool serving;      /* answers where no version is named */
-    const char *error; /* why it does not load; empty otherwise */
-    size_t table_count;
-    const struct embag_table *tables;
-    enum embag_version_state state;
-    uint64_t bytes; /* of memory that its tables take, in whole pages */
-    size_t label_count;
-    const char *const *labels; /* by which requests may name it */
-    bool held;                 /* a command has loaded it: it stays until it is unloaded */
-    uint64_t digest;           /* of its tables' names and contents; 0 where it is not loaded, */
-    uint64_t loaded_unix_ms;   /* like the milliseconds since 1970 (UTC) when it was, */
-    uint64_t load_ms;          /* and those that it took */
-};
-
-struct embag_model {
-    const char *name;
-    uint64_t served_version;
-    uint64_t commanded_version; /* served by command, whatever model.yaml says; 0: as that says */
-    const char *config_error;   /* why model.yaml cannot be used; empty otherwise */
-    size_t version_count;
-    const struct embag_model_version *versions;
-};
-
-struct embag_model_list {
-    size_t count;
-    const struct embag_model *models;
-};
 
 /* Lists the server's models. */
 enum embag_status embag_list_models(

@@ -49,7 +49,7 @@ enum embag_type {
 };
 
 enum embag_reduction {
-    EMBAG_REDUCTION_UNSPECIFIED = 0, /* the table's default: SUM */
+    EMBAG_REDUCTION_UNSPECIFIED = 0, /* the feature's default; of a table SUM */
     EMBAG_SUM = 1,
     EMBAG_MEAN = 2,
     EMBAG_WEIGHTED_MEAN = 3,
@@ -60,7 +60,7 @@ enum embag_reduction {
 };
 
 enum embag_missing {
-    EMBAG_MISSING_UNSPECIFIED = 0, /* the table's default: ERROR */
+    EMBAG_MISSING_UNSPECIFIED = 0, /* the feature's or table's default, ERROR if it has none */
     EMBAG_MISSING_ERROR = 1,
     EMBAG_MISSING_SKIP = 2,
     EMBAG_MISSING_ZERO = 3,
@@ -82,6 +82,9 @@ enum embag_version_state {
     EMBAG_STATE_RETIRED = 4, /* no longer answers */
     EMBAG_STATE_FAILED = 5   /* does not load */
 };
+
+/* Most dims of a shape. */
+#define EMBAG_RANK_MAX 8
 
 /* "OUT_OF_RANGE" and so on; "UNKNOWN" for a number that is none of them. */
 const char *embag_status_name(enum embag_status status);

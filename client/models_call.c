@@ -43,10 +43,57 @@ static void copy_table(const struct eb_wire_table *in, struct embag_table *out)
         .type = (enum embag_type)in->type,
         .storage = in->storage,
         .resident_bytes = in->resident_bytes,
+        .keyed = in->keyed,
+        .missing = (enum embag_missing)in->missing,
+        .has_default = in->has_default,
+        .default_index = in->default_index,
+        .has_unknown_row = in->has_unknown_row,
+        .unknown_row = in->unknown_row,
+        .digest = in->digest,
     };
     for (size_t i = 0; i < in->shape_count; i++) {
         out->shape[i] = in->shape[i];
     }
+}
+
+static struct embag_feature copy_feature(const struct eb_wire_feature *in)
+{
+    return (struct embag_feature){
+        .name = in->name,
+        .table = in->table,
+        .reduction = (enum embag_reduction)in->reduction,
+        .missing = (enum embag_missing)in->missing,
+        .has_default = in->has_default,
+        .default_index = in->default_index,
+        .id_map = in->id_map,
+        .seed = in->seed,
+        .max_ids = in->max_ids,
+    };
+}
+
+/* Features and groups. */
+static bool copy_features(
+    struct eb_arena *arena, const struct eb_wire_version *in, struct embag_model_version *out)
+{
+    struct embag_feature *features =
+        eb_arena_take(arena, (in->feature_count + 1) * sizeof *features);
+    struct embag_feature_list *groups =
+        eb_arena_take(arena, (in->group_count + 1) * sizeof *groups);
+    if (features == NULL || groups == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < in->feature_count; i++) {
+        features[i] = copy_feature(&in->features[i]);
+    }
+    for (size_t i = 0; i < in->group_count; i++) {
+        const struct eb_wire_feature_list *group = &in->groups[i];
+        groups[i] = (struct embag_feature_list){group->name, group->feature_count, group->features};
+    }
+    out->feature_count = in->feature_count;
+    out->features = features;
+    out->group_count = in->group_count;
+    out->groups = groups;
+    return true;
 }
 
 static bool copy_version(
@@ -74,7 +121,7 @@ static bool copy_version(
         .loaded_unix_ms = in->loaded_unix_ms,
         .load_ms = in->load_ms,
     };
-    return true;
+    return copy_features(arena, in, out);
 }
 
 static bool copy_model(

@@ -108,6 +108,7 @@ struct eb_bag_query {
     uint64_t indices_per_bag;    /* PACKED */
     uint64_t num_segments;       /* SEGMENTS */
     uint64_t num_bags;           /* 0: not said; else must agree, or says what the rest cannot */
+    uint64_t max_ids;            /* indices of one bag; 0: as many as there are. Not with NONE */
     int64_t default_index;       /* a row number or a key, which no id map changes */
     const void *weights;         /* [num_indices] of weights_type, any alignment; NULL: none */
     uint64_t weights_bytes;

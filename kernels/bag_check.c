@@ -187,6 +187,38 @@ static bool find_starts(struct pass *pass)
     return false;
 }
 
+/* Unsorted segment ids have counted nothing yet. */
+static void count_unsorted(const struct pass *pass, uint32_t *starts)
+{
+    for (uint32_t i = 0; i < pass->index_count; i++) {
+        starts[load_entry(&pass->query->bounds, i) + 1]++;
+    }
+    for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
+        starts[bag + 1] += starts[bag];
+    }
+}
+
+/* That no bag has more indices than max_ids, which is not 0. */
+static bool check_lengths(const struct pass *pass)
+{
+    uint32_t *starts = pass->starts;
+    if (pass->is_unsorted) {
+        count_unsorted(pass, starts);
+    }
+    for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
+        if (starts[bag + 1] - starts[bag] > pass->query->max_ids) {
+            return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+                "bag %" PRIu32 " has %" PRIu32 " indices; at most %" PRIu64
+                " are allowed (max_ids)",
+                bag, starts[bag + 1] - starts[bag], pass->query->max_ids);
+        }
+    }
+    if (pass->is_unsorted) {
+        memset(starts, 0, ((size_t)pass->bag_count + 1) * sizeof starts[0]);
+    }
+    return true;
+}
+
 /* Indices: from positions to row numbers, whatever is missing dealt with. */
 
 /* An index that names nothing. */
@@ -433,7 +465,7 @@ bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query
     };
     if (query->reduction != EB_REDUCTION_NONE) {
         pass.starts = (uint32_t *)(void *)(bytes + extent->starts_offset);
-        if (!find_starts(&pass)) {
+        if (!find_starts(&pass) || (query->max_ids > 0 && !check_lengths(&pass))) {
             return false;
         }
     }

@@ -2,6 +2,15 @@
 
 #include <assert.h>
 
+const char *eb_id_map_name(enum eb_id_map_kind kind)
+{
+#define X(name, text) [EB_ID_MAP_##name] = text,
+    static const char *const names[] = {EB_ID_MAP_LIST(X)};
+#undef X
+    assert((unsigned)kind < EB_ID_MAP_COUNT);
+    return names[kind];
+}
+
 static uint64_t mix(uint64_t x)
 {
     x += UINT64_C(0x9E3779B97F4A7C15);

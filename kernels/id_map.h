@@ -17,12 +17,23 @@
 
 #include <stdint.h>
 
-enum eb_id_map_kind { EB_ID_MAP_NONE, EB_ID_MAP_MODULO, EB_ID_MAP_HASH_MODULO };
+/* X(NAME, text). */
+#define EB_ID_MAP_LIST(X)                                                                          \
+    X(NONE, "none")                                                                                \
+    X(MODULO, "modulo")                                                                            \
+    X(HASH_MODULO, "hash_modulo")
+
+#define X(name, text) EB_ID_MAP_##name,
+enum eb_id_map_kind { EB_ID_MAP_LIST(X) EB_ID_MAP_COUNT };
+#undef X
 
 struct eb_id_map {
     enum eb_id_map_kind kind; /* NONE: ids are row numbers */
     uint64_t seed;            /* HASH_MODULO */
 };
+
+/* "none" and so on. */
+const char *eb_id_map_name(enum eb_id_map_kind kind);
 
 /* The hash of HASH_MODULO, before it is taken modulo anything. */
 uint64_t eb_id_map_hash(uint64_t seed, int64_t id);

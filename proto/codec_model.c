@@ -14,12 +14,56 @@ static void write_table(struct eb_field_writer *writer, const struct eb_wire_tab
     eb_field_put_text(writer, 5, table->storage);
     eb_field_put_number(writer, 6, table->keyed);
     eb_field_put_number(writer, 7, table->resident_bytes);
+    eb_field_put_enum(writer, 8, table->missing);
+    if (table->has_default) {
+        eb_field_put_present(writer, 9, (uint64_t)table->default_index);
+    }
+    if (table->has_unknown_row) {
+        eb_field_put_present(writer, 10, (uint64_t)table->unknown_row);
+    }
+    eb_field_put_fixed64(writer, 11, table->digest);
 }
 
 static size_t table_bytes(const struct eb_wire_table *table)
 {
     struct eb_field_writer counter = {.out = NULL};
     write_table(&counter, table);
+    return counter.bytes;
+}
+
+static void write_feature(struct eb_field_writer *writer, const struct eb_wire_feature *feature)
+{
+    eb_field_put_text(writer, 1, feature->name);
+    eb_field_put_text(writer, 2, feature->table);
+    eb_field_put_enum(writer, 3, feature->reduction);
+    eb_field_put_enum(writer, 4, feature->missing);
+    if (feature->has_default) {
+        eb_field_put_present(writer, 5, (uint64_t)feature->default_index);
+    }
+    eb_field_put_text(writer, 6, feature->id_map);
+    eb_field_put_number(writer, 7, feature->seed);
+    eb_field_put_number(writer, 8, feature->max_ids);
+}
+
+static size_t feature_bytes(const struct eb_wire_feature *feature)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_feature(&counter, feature);
+    return counter.bytes;
+}
+
+static void write_group(struct eb_field_writer *writer, const struct eb_wire_feature_list *group)
+{
+    eb_field_put_text(writer, 1, group->name);
+    for (size_t i = 0; i < group->feature_count; i++) {
+        eb_field_put_text(writer, 2, group->features[i]);
+    }
+}
+
+static size_t group_bytes(const struct eb_wire_feature_list *group)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_group(&counter, group);
     return counter.bytes;
 }
 
@@ -31,6 +75,14 @@ static void write_version(struct eb_field_writer *writer, const struct eb_wire_v
     for (size_t i = 0; i < version->table_count; i++) {
         eb_field_put_length(writer, 5, table_bytes(&version->tables[i]));
         write_table(writer, &version->tables[i]);
+    }
+    for (size_t i = 0; i < version->feature_count; i++) {
+        eb_field_put_length(writer, 6, feature_bytes(&version->features[i]));
+        write_feature(writer, &version->features[i]);
+    }
+    for (size_t i = 0; i < version->group_count; i++) {
+        eb_field_put_length(writer, 7, group_bytes(&version->groups[i]));
+        write_group(writer, &version->groups[i]);
     }
     for (size_t i = 0; i < version->label_count; i++) {
         eb_field_put_text(writer, 8, version->labels[i]);
@@ -145,7 +197,61 @@ static struct eb_wire_table translate_table(const Embag__V1__Table *table)
         .storage = table->storage,
         .keyed = table->keyed,
         .resident_bytes = table->resident_bytes,
+        .missing = (int32_t)table->missing,
+        .has_default = table->default_row_case != 0,
+        .default_index = table->default_index,
+        .has_unknown_row = table->unknown_case != 0,
+        .unknown_row = table->unknown_row,
+        .digest = table->digest,
     };
+}
+
+static struct eb_wire_feature translate_feature(const Embag__V1__Feature *feature)
+{
+    return (struct eb_wire_feature){
+        .name = feature->name,
+        .table = feature->table,
+        .reduction = (int32_t)feature->reduction,
+        .missing = (int32_t)feature->missing,
+        .has_default = feature->default_row_case != 0,
+        .default_index = feature->default_index,
+        .id_map = feature->id_map,
+        .seed = feature->seed,
+        .max_ids = feature->max_ids,
+    };
+}
+
+static struct eb_wire_feature_list translate_group(const Embag__V1__Group *group)
+{
+    return (struct eb_wire_feature_list){
+        .name = group->name,
+        .feature_count = group->n_features,
+        .features = (const char *const *)group->features,
+    };
+}
+
+/* Features and groups of a version. */
+static bool translate_features(struct eb_arena *arena, const Embag__V1__ModelVersion *version,
+    struct eb_wire_version *out, struct eb_error *error)
+{
+    struct eb_wire_feature *features =
+        eb_unpack_take(arena, version->n_features, sizeof *features, error);
+    struct eb_wire_feature_list *groups =
+        features ? eb_unpack_take(arena, version->n_groups, sizeof *groups, error) : NULL;
+    if (!groups) {
+        return false;
+    }
+    for (size_t i = 0; i < version->n_features; i++) {
+        features[i] = translate_feature(version->features[i]);
+    }
+    for (size_t i = 0; i < version->n_groups; i++) {
+        groups[i] = translate_group(version->groups[i]);
+    }
+    out->feature_count = version->n_features;
+    out->features = features;
+    out->group_count = version->n_groups;
+    out->groups = groups;
+    return true;
 }
 
 static bool translate_version(struct eb_arena *arena, const Embag__V1__ModelVersion *version,
@@ -172,7 +278,7 @@ static bool translate_version(struct eb_arena *arena, const Embag__V1__ModelVers
         .table_count = version->n_tables,
         .tables = tables,
     };
-    return true;
+    return translate_features(arena, version, out, error);
 }
 
 static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *model,

@@ -122,59 +122,6 @@ struct eb_wire_response {
     struct eb_wire_result *results;
 };
 
-/* Table. */
-struct eb_wire_table {
-    const char *name;
-    uint64_t rows;
-    size_t shape_count;
-    const uint64_t *shape; /* trailing dims; none for a rank-1 table */
-    int32_t type;
-    const char *storage;
-    bool keyed;
-    uint64_t resident_bytes;
-};
-
-/* ModelVersion; `state` is its enum State. */
-struct eb_wire_version {
-    uint64_t version;
-    int32_t state;
-    const char *error; /* why it failed; empty otherwise */
-    size_t label_count;
-    const char *const *labels;
-    uint64_t bytes;
-    uint64_t digest;
-    uint64_t loaded_unix_ms;
-    uint64_t load_ms;
-    bool held;
-    size_t table_count;
-    const struct eb_wire_table *tables;
-};
-
-enum eb_wire_state {
-    EB_WIRE_STATE_UNSPECIFIED = 0,
-    EB_WIRE_STATE_LOADING = 1,
-    EB_WIRE_STATE_READY = 2,
-    EB_WIRE_STATE_SERVING = 3,
-    EB_WIRE_STATE_RETIRED = 4,
-    EB_WIRE_STATE_FAILED = 5
-};
-
-/* Model. */
-struct eb_wire_model {
-    const char *name;
-    uint64_t served_version; /* 0: none */
-    uint64_t commanded_version;
-    const char *config_error; /* empty: none */
-    size_t version_count;
-    const struct eb_wire_version *versions;
-};
-
-/* ListModelsResponse. */
-struct eb_wire_model_list {
-    size_t count;
-    const struct eb_wire_model *models;
-};
-
 struct eb_wire_limit {
     const char *name;
     uint64_t value;

@@ -78,6 +78,7 @@ void eb_load_log_loaded(void *options, const struct eb_model_version *version, u
         eb_log_number("version", (int64_t)version->version),
         eb_log_number("tables", (int64_t)tables->count),
         eb_log_number("bytes", (int64_t)tables->bytes),
+        eb_log_number("shared_bytes", (int64_t)tables->memory.shared_bytes),
         eb_log_number("resident_bytes", (int64_t)tables->pages.bytes),
         eb_log_number("bytes_2m", (int64_t)tables->pages.bytes_2m),
         eb_log_number("bytes_1g", (int64_t)tables->pages.bytes_1g),

@@ -36,7 +36,8 @@ PROJECT_INCLUDES = {
     "server/models/": ("kernels/", "server/models/"),
     "client/": ("proto/", "client/"),
     # The public headers stand side by side wherever they are installed.
-    "client/embag.h": ("embag_types.h",),
+    "client/embag.h": ("embag_models.h", "embag_types.h"),
+    "client/embag_models.h": ("embag_types.h",),
     "client/embag_types.h": (),
     "client/embag_admin.h": ("embag.h",),
     "client/embag_async.h": ("embag.h",),

@@ -22,6 +22,7 @@
 static const char usage[] =
     "Usage: embag-load --server ADDRESS --workload NAME [OPTION]...\n"
     "       embag-load --server ADDRESS --tables A,B --bags N --indices-per-bag L [OPTION]...\n"
+    "       embag-load --server ADDRESS --group NAME --bags N --indices-per-bag L [OPTION]...\n"
     "Asks an embag server for pooled rows, as often as it is told, and measures the answers.\n"
     "\n"
     "What is asked\n"
@@ -31,7 +32,8 @@ static const char usage[] =
     "all\n"
     "                         its tables in one request\n"
     "  --samples N            bags of each of the workload's tables; 1 unless given\n"
-    "  --tables A,B,...       these tables in one request, with\n"
+    "  --tables A,B,...       these tables or features in one request, or\n"
+    "  --group NAME           this group of the model, asked by its name, with\n"
     "  --bags N               bags of each; 1 unless given\n"
     "  --indices-per-bag L    rows of each bag; 1 unless given\n"
     "  --groups               each request's tables as the features of one FeatureGroup, whose\n"
@@ -82,7 +84,7 @@ static const enum embag_type output_type_numbers[] = {
 
 /* What the command line says, before it is checked as a whole. */
 struct given {
-    const char *server, *model, *workload, *tables, *distribution;
+    const char *server, *model, *workload, *tables, *group, *distribution;
     const char *rate, *sweep, *svg, *duration, *warmup;
     uint64_t samples, bags, indices_per_bag, requests, in_flight, connections, threads;
     uint64_t timeout_us, deadline_us;
@@ -98,6 +100,7 @@ static const struct eb_flag flags[] = {
     {"workload", EB_FLAG_TEXT, AT(workload), 0, 0, NULL},
     {"samples", EB_FLAG_NUMBER, AT(samples), 1, BAGS_MAX, NULL},
     {"tables", EB_FLAG_TEXT, AT(tables), 0, 0, NULL},
+    {"group", EB_FLAG_TEXT, AT(group), 0, 0, NULL},
     {"bags", EB_FLAG_NUMBER, AT(bags), 1, BAGS_MAX, NULL},
     {"indices-per-bag", EB_FLAG_NUMBER, AT(indices_per_bag), 1, INDICES_MAX, NULL},
     {"distribution", EB_FLAG_TEXT, AT(distribution), 0, 0, NULL},
@@ -249,11 +252,33 @@ static bool read_workload(const struct given *given, struct eb_load_options *out
     if (given->bags != 0 || given->indices_per_bag != 0) {
         return refuse("workload", given->workload,
             "says the indices per bag itself, and --samples the bags; --bags and "
-            "--indices-per-bag are for --tables");
+            "--indices-per-bag are for --tables and --group");
     }
     out->model = given->model != NULL ? given->model : out->workload->name;
     out->bag_count = given->samples != 0 ? (uint32_t)given->samples : 1;
     return true;
+}
+
+/* What is asked of tables by name, and of a group. */
+static bool read_bags(const struct given *given, struct eb_load_options *out)
+{
+    if (given->samples != 0) {
+        return refuse("samples", NULL, "is for --workload; otherwise say --bags");
+    }
+    out->model = given->model;
+    out->bag_count = given->bags != 0 ? (uint32_t)given->bags : 1;
+    out->indices_per_bag = given->indices_per_bag != 0 ? (uint32_t)given->indices_per_bag : 1;
+    return true;
+}
+
+static bool read_group(const struct given *given, struct eb_load_options *out)
+{
+    if (given->is_verified) {
+        return refuse("verify", NULL, "is for tables, whose values are published; leave it out");
+    }
+    out->group = given->group;
+    out->is_grouped = true;
+    return read_bags(given, out);
 }
 
 static bool read_tables(const struct given *given, struct eb_load_options *out)
@@ -268,14 +293,8 @@ static bool read_tables(const struct given *given, struct eb_load_options *out)
     if (*given->tables == '\0' || count > EB_LOAD_TABLES_MAX) {
         return refuse("tables", given->tables, "give 1 to 1024 names, such as user,item");
     }
-    if (given->samples != 0) {
-        return refuse("samples", NULL, "is for --workload; with --tables say --bags");
-    }
     out->tables = given->tables;
-    out->model = given->model;
-    out->bag_count = given->bags != 0 ? (uint32_t)given->bags : 1;
-    out->indices_per_bag = given->indices_per_bag != 0 ? (uint32_t)given->indices_per_bag : 1;
-    return true;
+    return read_bags(given, out);
 }
 
 static bool read_request(const struct given *given, struct eb_load_options *out)
@@ -284,11 +303,15 @@ static bool read_request(const struct given *given, struct eb_load_options *out)
     if (given->server == NULL) {
         return refuse("server", NULL, "is missing; give HOST:PORT, [V6]:PORT or unix:PATH");
     }
-    if ((given->workload == NULL) == (given->tables == NULL)) {
-        return refuse("workload", NULL, "give either --workload NAME or --tables A,B");
+    if ((given->workload != NULL) + (given->tables != NULL) + (given->group != NULL) != 1) {
+        return refuse(
+            "workload", NULL, "give one of --workload NAME, --tables A,B and --group NAME");
     }
     if (!eb_sampler_parse(distribution, &out->distribution)) {
         return refuse("distribution", distribution, "not uniform, zipf:A (0 < A <= 4) or meta2021");
+    }
+    if (given->group != NULL) {
+        return read_group(given, out);
     }
     return given->workload != NULL ? read_workload(given, out) : read_tables(given, out);
 }

@@ -24,12 +24,13 @@ struct eb_load_options {
     const char *server;
     const char *model;                  /* NULL: the server's only one */
     const struct eb_workload *workload; /* NULL: tables are given by name */
-    const char *tables;                 /* "a,b"; NULL: the workload's */
+    const char *tables;                 /* "a,b", features too; NULL: the workload's, or group's */
+    const char *group;                  /* of the model's; NULL: none */
     uint32_t bag_count;                 /* of each table */
     uint32_t indices_per_bag;           /* of tables given by name */
     struct eb_sampler_distribution distribution;
     enum embag_type output_type; /* unspecified: each table's own */
-    bool is_grouped;             /* all tables in one group, else a query each */
+    bool is_grouped;             /* all tables in one group, as with `group`; else a query each */
     enum embag_priority priority;
     bool is_unary;      /* else on streams */
     bool is_unpaced;    /* requests are sent however late their answers will be */

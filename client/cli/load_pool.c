@@ -111,7 +111,7 @@ static void fill_table(struct eb_load_pool *pool, const struct eb_load_options *
         }
         pool->queries[i * pool->target->table_count + position] = (struct embag_query){
             .table = table->name,
-            .reduction = EMBAG_SUM,
+            .reduction = table->is_feature ? EMBAG_REDUCTION_UNSPECIFIED : EMBAG_SUM,
             .indices = {indices, count, sizeof *indices},
             .offsets = {offsets, pool->bag_count, sizeof *offsets},
         };
@@ -138,8 +138,9 @@ static void fill(struct eb_load_pool *pool, const struct eb_load_options *option
     }
 }
 
-/* Each request's queries as one group: their indices lie behind one another already. */
-static void group(struct eb_load_pool *pool)
+/* Each request's queries as one group, or as that called `name`: their indices lie behind one
+ * another already. */
+static void group(struct eb_load_pool *pool, const char *name)
 {
     const struct eb_load_target *target = pool->target;
     for (uint32_t i = 0; i < target->table_count; i++) {
@@ -153,12 +154,13 @@ static void group(struct eb_load_pool *pool)
         const int64_t *indices = pool->indices + i * pool->request_indices;
         const uint64_t bags = (uint64_t)target->table_count * pool->bag_count;
         pool->groups[i] = (struct embag_group){
-            .features = pool->features,
-            .feature_count = target->table_count,
+            .name = name,
+            .features = name == NULL ? pool->features : NULL,
+            .feature_count = name == NULL ? target->table_count : 0,
             .bags = pool->bag_count,
             .values = {indices, pool->request_indices, sizeof *indices},
             .lengths = {pool->lengths, bags, sizeof *pool->lengths},
-            .reduction = EMBAG_SUM,
+            .reduction = name == NULL ? EMBAG_SUM : EMBAG_REDUCTION_UNSPECIFIED,
         };
         pool->requests[i].queries = NULL;
         pool->requests[i].query_count = 0;
@@ -179,7 +181,7 @@ bool eb_load_pool_init(struct eb_load_pool *pool, const struct eb_load_options *
     }
     fill(pool, options);
     if (options->is_grouped) {
-        group(pool);
+        group(pool, options->group);
     }
     return true;
 }

@@ -47,15 +47,40 @@ static const struct embag_model_version *find_version(const struct embag_model *
     return NULL;
 }
 
+/* NULL: the version has none of that name. */
+static const struct embag_table *find_table(
+    const struct embag_model_version *version, const char *name)
+{
+    for (size_t i = 0; i < version->table_count; i++) {
+        if (strcmp(version->tables[i].name, name) == 0) {
+            return &version->tables[i];
+        }
+    }
+    return NULL;
+}
+
+/* The table of the feature of that name; NULL: there is none. */
+static const struct embag_table *find_features_table(
+    const struct embag_model_version *version, const char *name)
+{
+    for (size_t i = 0; i < version->feature_count; i++) {
+        if (strcmp(version->features[i].name, name) == 0) {
+            return find_table(version, version->features[i].table);
+        }
+    }
+    return NULL;
+}
+
 static bool fill_table(
     struct eb_load_table *table, const struct embag_model_version *version, char *name)
 {
-    const struct embag_table *found = NULL;
-    for (size_t i = 0; i < version->table_count; i++) {
-        found = strcmp(version->tables[i].name, name) == 0 ? &version->tables[i] : found;
+    const struct embag_table *found = find_table(version, name);
+    table->is_feature = found == NULL;
+    if (found == NULL) {
+        found = find_features_table(version, name);
     }
     if (found == NULL) {
-        return refuse("table", name, "; embag models lists them");
+        return refuse("table or feature", name, "; embag models lists them");
     }
     uint64_t columns = 1;
     for (uint32_t i = 0; i < found->rank; i++) {
@@ -70,13 +95,30 @@ static bool fill_table(
     return true;
 }
 
-/* The n-th name of the options, on the heap; NULL: no memory. */
-static char *copy_name(const struct eb_load_options *options, uint32_t n)
+/* The group that the options name; NULL: there is none, which is said. */
+static const struct embag_feature_list *find_group(
+    const struct embag_model_version *version, const struct eb_load_options *options)
+{
+    for (size_t i = 0; i < version->group_count; i++) {
+        if (strcmp(version->groups[i].name, options->group) == 0) {
+            return &version->groups[i];
+        }
+    }
+    (void)refuse("group", options->group, "; embag models --features lists them");
+    return NULL;
+}
+
+/* The n-th name of what the options name, on the heap; NULL: no memory. */
+static char *copy_name(
+    const struct eb_load_options *options, const struct embag_feature_list *group, uint32_t n)
 {
     char name[EB_WORKLOAD_TABLE_NAME_BYTES];
     if (options->workload != NULL) {
         eb_workload_table_name(n, name);
         return strdup(name);
+    }
+    if (group != NULL) {
+        return strdup(group->features[n]);
     }
     const char *at = options->tables;
     for (uint32_t i = 0; i < n; i++) {
@@ -85,8 +127,12 @@ static char *copy_name(const struct eb_load_options *options, uint32_t n)
     return strndup(at, strcspn(at, ","));
 }
 
-static uint32_t count_tables(const struct eb_load_options *options)
+static uint32_t count_tables(
+    const struct eb_load_options *options, const struct embag_feature_list *group)
 {
+    if (group != NULL) {
+        return (uint32_t)group->feature_count;
+    }
     if (options->workload != NULL) {
         return options->workload->table_count;
     }
@@ -97,23 +143,31 @@ static uint32_t count_tables(const struct eb_load_options *options)
     return count;
 }
 
+/* With --verify: whether what the table answers is published. */
+static bool check_published(const struct eb_load_table *table)
+{
+    if (table->is_f32 && !table->is_feature) {
+        return true;
+    }
+    (void)fprintf(stderr,
+        "embag-load: --verify: %s is %s, as the published values are: leave --verify out\n",
+        table->name, table->is_feature ? "a feature, not a table" : "not f32");
+    return false;
+}
+
 static bool fill_tables(struct eb_load_target *target, const struct eb_load_options *options,
-    const struct embag_model_version *version)
+    const struct embag_model_version *version, const struct embag_feature_list *group)
 {
     for (uint32_t i = 0; i < target->table_count; i++) {
         struct eb_load_table *table = &target->tables[i];
-        table->name = copy_name(options, i);
+        table->name = copy_name(options, group, i);
         table->indices_per_bag = options->workload != NULL
                                      ? eb_workload_indices_per_bag(options->workload, i)
                                      : options->indices_per_bag;
         if (table->name == NULL || !fill_table(table, version, table->name)) {
             return false;
         }
-        if (options->is_verified && !table->is_f32) {
-            (void)fprintf(stderr,
-                "embag-load: --verify: table %s is not f32, as the published values are: "
-                "leave --verify out\n",
-                table->name);
+        if (options->is_verified && !check_published(table)) {
             return false;
         }
     }
@@ -126,17 +180,19 @@ bool eb_load_target_init(struct eb_load_target *target, const struct eb_load_opt
     *target = (struct eb_load_target){0};
     const struct embag_model *model = find_model(list, options);
     const struct embag_model_version *version = model != NULL ? find_version(model) : NULL;
-    if (version == NULL) {
+    const struct embag_feature_list *group =
+        version != NULL && options->group != NULL ? find_group(version, options) : NULL;
+    if (version == NULL || (options->group != NULL && group == NULL)) {
         return false;
     }
     target->version = version->version;
-    target->table_count = count_tables(options);
+    target->table_count = count_tables(options, group);
     target->model = strdup(model->name);
     target->tables = calloc(target->table_count, sizeof *target->tables);
     if (target->model == NULL || target->tables == NULL) {
         (void)fprintf(stderr, "embag-load: no memory for the tables' names\n");
         target->table_count = 0;
-    } else if (fill_tables(target, options, version)) {
+    } else if (fill_tables(target, options, version, group)) {
         return true;
     }
     eb_load_target_deinit(target);

@@ -9,7 +9,8 @@ struct eb_load_table {
     uint64_t row_count;
     uint32_t column_count; /* of a row, flattened */
     uint32_t indices_per_bag;
-    bool is_f32; /* in type and storage */
+    bool is_f32;     /* in type and storage */
+    bool is_feature; /* of the model, with a table of that kind */
 };
 
 /* All zero is an empty one. */

@@ -1,6 +1,7 @@
 #include "client/cli/models_command.h"
 
 #include "client/cli/arguments.h"
+#include "client/cli/feature_output.h"
 #include "client/cli/output.h"
 #include "client/cli/status_command.h"
 #include "client/cli/version_command.h"
@@ -11,23 +12,27 @@
 #include <string.h>
 
 static const char usage[] =
-    "Usage: embag models [list] --server ADDRESS [--json]\n"
+    "Usage: embag models [list] --server ADDRESS [--features] [--json]\n"
     "       embag models status|load|unload|serve --help\n"
     "Lists the models of a server, their versions and their tables. The other commands say more "
     "of\n"
     "versions, and load, unload and serve them.\n"
     "\n"
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
-    "  --json                 one JSON object\n"
+    "  --features             features and groups of the versions that answer, instead of "
+    "tables\n"
+    "  --json                 one JSON object, of all\n"
     "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
 
 struct options {
     const char *server;
+    bool features;
     bool json;
 };
 
 static const struct eb_flag flags[] = {
     {"server", EB_FLAG_TEXT, offsetof(struct options, server), 0, 0, NULL},
+    {"features", EB_FLAG_SWITCH, offsetof(struct options, features), 0, 0, NULL},
     {"json", EB_FLAG_SWITCH, offsetof(struct options, json), 0, 0, NULL},
 };
 
@@ -143,7 +148,9 @@ static void print_table_json(const struct embag_table *table)
     eb_output_shape(stdout, table->shape, table->rank);
     (void)printf(", \"type\": \"%s\", \"storage\": ", eb_output_type(table->type));
     eb_output_json_text(stdout, table->storage);
-    (void)printf(", \"resident_bytes\": %" PRIu64 "}", table->resident_bytes);
+    (void)printf(", \"keyed\": %s, \"resident_bytes\": %" PRIu64 ", \"digest\": \"%016" PRIx64
+                 "\"}",
+        table->keyed ? "true" : "false", table->resident_bytes, table->digest);
 }
 
 static void print_version_json(const struct embag_model_version *version)
@@ -162,7 +169,9 @@ static void print_version_json(const struct embag_model_version *version)
         (void)fputs(t > 0 ? ", " : "", stdout);
         print_table_json(&version->tables[t]);
     }
-    (void)printf("]}");
+    (void)putchar(']');
+    eb_feature_output_json(version);
+    (void)putchar('}');
 }
 
 static void print_json(const struct embag_model_list *list)
@@ -198,6 +207,8 @@ static int run(const struct options *options)
     }
     if (options->json) {
         print_json(list);
+    } else if (options->features) {
+        eb_feature_output_text(list);
     } else {
         print_text(list);
     }

@@ -279,3 +279,32 @@ bool eb_key_load(
            eb_file_fault_set(fault, "%s: its index of keys is of no use: %s; pack the table again",
                load->plan->scan.files[piece->file].path, reason);
 }
+
+/* Tells the digest of a piece's keys, `buffer` by `buffer`. */
+static bool digest_piece(const struct eb_key_load *load, const struct eb_piece *piece,
+    uint8_t *buffer, struct eb_file_fault *fault)
+{
+    const struct eb_packed_section keys = find_keys(piece);
+    for (uint64_t done = 0; done < keys.bytes; done += CHUNK_BYTES) {
+        uint64_t left = keys.bytes - done;
+        const struct eb_packed_section part = {
+            keys.offset + done, left < CHUNK_BYTES ? left : CHUNK_BYTES};
+        if (!read_section(load, piece, &part, buffer, fault)) {
+            return false;
+        }
+        eb_table_digest_update(load->digest, buffer, part.bytes);
+    }
+    return true;
+}
+
+bool eb_key_load_digest(const struct eb_key_load *load, struct eb_file_fault *fault)
+{
+    const struct eb_piece_range *range = find_pieces(load->table);
+    uint8_t *buffer = malloc(CHUNK_BYTES);
+    bool is_good = buffer || eb_file_fault_set(fault, "out of memory");
+    for (size_t i = 0; i < range->count && is_good; i++) {
+        is_good = digest_piece(load, &range->pieces[i], buffer, fault);
+    }
+    free(buffer);
+    return is_good;
+}

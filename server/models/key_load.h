@@ -25,3 +25,5 @@ struct eb_key_load {
  * it is not the index of such a table. */
 bool eb_key_load(
     const struct eb_key_load *load, struct eb_key_index *index, struct eb_file_fault *fault);
+/* Only tells the digest of the keys; load->bytes is not used. false: *fault. */
+bool eb_key_load_digest(const struct eb_key_load *load, struct eb_file_fault *fault);

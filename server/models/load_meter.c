@@ -36,3 +36,11 @@ bool eb_load_meter_add(
     return !progress || !progress->go_on || progress->go_on(progress->context, bytes) ||
            eb_file_fault_set(fault, "%s: the load was given up", path);
 }
+
+void eb_load_meter_run_short(const struct eb_load_meter *meter, uint64_t missing_bytes)
+{
+    const struct eb_load_progress *progress = meter->progress;
+    if (progress && progress->run_short) {
+        progress->run_short(progress->context, missing_bytes);
+    }
+}

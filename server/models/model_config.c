@@ -33,12 +33,9 @@ static const struct word reduction_words[] = {EB_REDUCTION_LIST(X){NULL, 0}};
 #define X(name, text) {text, EB_MODEL_FORMAT_##name},
 static const struct word format_words[] = {EB_MODEL_FORMAT_LIST(X){NULL, 0}};
 #undef X
-static const struct word id_map_words[] = {
-    {"none", EB_ID_MAP_NONE},
-    {"modulo", EB_ID_MAP_MODULO},
-    {"hash_modulo", EB_ID_MAP_HASH_MODULO},
-    {NULL, 0},
-};
+#define X(name, text) {text, EB_ID_MAP_##name},
+static const struct word id_map_words[] = {EB_ID_MAP_LIST(X){NULL, 0}};
+#undef X
 #define X(name, number, bits, text) {text, EB_STORAGE_##name},
 static const struct word storage_words[] = {
     {"f32", EB_STORAGE_F32},

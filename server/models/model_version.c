@@ -1,8 +1,5 @@
 #include "server/models/model_version.h"
 
-#include "server/models/memory_available.h"
-#include "server/models/table_plan.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,13 +37,25 @@ static uint64_t read_clock_ms(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The options, with what the model's description says. */
-static struct eb_table_options describe(
-    const struct eb_version_source *source, const struct eb_table_options *options)
+/* Loads the version's tables as its model's description says. */
+static bool load_tables(struct eb_model_version *version, const struct eb_version_source *source,
+    const struct eb_table_options *options, const struct eb_load_progress *progress,
+    struct eb_file_fault *fault)
 {
     struct eb_table_options described = *options;
+    const struct eb_table_set **residents = calloc(source->resident_count + 1, sizeof *residents);
+    if (!residents) {
+        return eb_file_fault_set(fault, "%s: out of memory", source->path);
+    }
+    for (size_t i = 0; i < source->resident_count; i++) {
+        residents[i] = &source->residents[i]->tables;
+    }
     described.config = source->settings ? &source->settings->config : NULL;
-    return described;
+    described.residents = residents;
+    described.resident_count = source->resident_count;
+    bool is_good = eb_table_set_load(source->path, &described, progress, &version->tables, fault);
+    free(residents);
+    return is_good;
 }
 
 struct eb_model_version *eb_model_version_load(const struct eb_version_source *source,
@@ -64,15 +73,20 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
     version->model = model;
     version->version = source->version;
     atomic_init(&version->references, 1);
-    const struct eb_table_options described = describe(source, options);
+    version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
     const uint64_t start_ms = read_clock_ms(CLOCK_MONOTONIC);
-    if (!eb_table_set_load(source->path, &described, progress, &version->tables, fault)) {
+    if (!load_tables(version, source, options, progress, fault)) {
+        eb_model_version_free(version);
+        return NULL;
+    }
+    const struct eb_model_config *config = version->settings ? &version->settings->config : NULL;
+    if (!eb_feature_set_init(&version->features, &version->tables, config, fault)) {
+        eb_file_fault_locate(fault, source->path);
         eb_model_version_free(version);
         return NULL;
     }
     version->load_ms = read_clock_ms(CLOCK_MONOTONIC) - start_ms;
     version->loaded_unix_ms = read_clock_ms(CLOCK_REALTIME);
-    version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
     return version;
 }
 
@@ -98,24 +112,14 @@ void eb_model_version_give(struct eb_model_version *version)
 
 void eb_model_version_free(struct eb_model_version *version)
 {
+    eb_feature_set_deinit(&version->features);
     eb_table_set_deinit(&version->tables);
     eb_model_settings_give(version->settings);
     free(version->model);
     free(version);
 }
 
-uint64_t eb_model_version_missing_bytes(
-    const struct eb_version_source *source, const struct eb_table_options *options)
+uint64_t eb_model_version_own_bytes(const struct eb_model_version *version)
 {
-    struct eb_table_plan plan;
-    struct eb_file_fault fault;
-    const struct eb_table_options described = describe(source, options);
-    if (options->memory.pages == EB_PAGE_1G ||
-        !eb_table_plan_read(source->path, &described, &plan, &fault)) {
-        return 0;
-    }
-    const uint64_t needed_bytes = plan.memory_bytes;
-    const uint64_t available_bytes = eb_memory_available_bytes();
-    eb_table_plan_deinit(&plan);
-    return needed_bytes > available_bytes ? needed_bytes - available_bytes : 0;
+    return version->tables.bytes - eb_table_memory_joint_bytes(&version->tables.memory);
 }

@@ -3,8 +3,7 @@
  * reference is given back. */
 #pragma once
 
-#include "server/models/model_config.h"
-#include "server/models/table_set.h"
+#include "server/models/feature_set.h"
 
 #include <stdatomic.h>
 
@@ -20,6 +19,7 @@ struct eb_model_version {
     uint64_t loaded_unix_ms; /* milliseconds since 1970, UTC */
     uint64_t load_ms;        /* that loading took */
     struct eb_table_set tables;
+    struct eb_feature_set features;     /* of the tables, as the settings say */
     struct eb_model_settings *settings; /* in force when it was loaded; NULL: none */
     atomic_uint_fast64_t references;
     /* Called by whoever gives the last reference back, on its thread; what it is given to frees
@@ -40,6 +40,9 @@ struct eb_version_source {
     uint64_t version;
     const char *path;                   /* of its directory */
     struct eb_model_settings *settings; /* a reference is taken; may be NULL */
+    /* Versions in memory whose tables may be shared; they stay meanwhile. */
+    struct eb_model_version *const *residents;
+    size_t resident_count;
 };
 
 /* With one reference. NULL: *fault names the file and what is wrong. progress may be NULL. */
@@ -49,10 +52,7 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
 /* A further reference, by someone who knows of one that stays meanwhile. */
 struct eb_model_version *eb_model_version_take(struct eb_model_version *version);
 void eb_model_version_give(struct eb_model_version *version);
+/* Bytes of memory that no other version has a part in: what is free once it alone has gone. */
+uint64_t eb_model_version_own_bytes(const struct eb_model_version *version);
 /* For on_unused: nobody has a reference any longer. May take long. */
 void eb_model_version_free(struct eb_model_version *version);
-
-/* How much more memory than is available loading it needs, as its files' headers say: 0 where it is
- * enough, where they cannot be read, and of pages from the system's pool. */
-uint64_t eb_model_version_missing_bytes(
-    const struct eb_version_source *source, const struct eb_table_options *options);

@@ -570,7 +570,7 @@ static uint64_t count_spare_bytes(struct eb_roster *roster, uint64_t now_ms)
         for (size_t k = 0; k < model->count; k++) {
             const struct eb_model_version *loaded = model->versions[k].loaded;
             if (loaded && eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_SPARE) {
-                bytes += loaded->tables.bytes;
+                bytes += eb_model_version_own_bytes(loaded);
             }
         }
     }
@@ -587,7 +587,7 @@ bool eb_roster_make_room(struct eb_roster *roster, uint64_t bytes, uint64_t now_
         struct eb_roster_model *owner;
         struct eb_roster_version *spare = find_spare(roster, now_ms, &owner);
         assert(spare);
-        dropped_bytes += spare->loaded->tables.bytes;
+        dropped_bytes += eb_model_version_own_bytes(spare->loaded);
         eb_roster_drop(roster, owner, spare);
     }
     return true;

@@ -87,6 +87,9 @@ bool eb_roster_make_room(struct eb_roster *roster, uint64_t bytes, uint64_t now_
 
 /* Of the version's directory, to be freed. NULL: out of memory. */
 char *eb_roster_path(const struct eb_roster_model *model, const struct eb_roster_version *version);
+/* Those of the model that answer, highest first, to be freed; no references are taken. NULL: out of
+ * memory. */
+struct eb_model_version **eb_roster_residents(const struct eb_roster_model *model, size_t *count);
 /* NULL: there is none of that name. */
 struct eb_roster_model *eb_roster_find(struct eb_roster *roster, const char *name);
 /* The version of that number that is on disk, in memory or being loaded; NULL: none. */

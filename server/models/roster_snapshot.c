@@ -97,3 +97,15 @@ struct eb_snapshot *eb_roster_snapshot(const struct eb_roster *roster)
     }
     return snapshot;
 }
+
+struct eb_model_version **eb_roster_residents(const struct eb_roster_model *model, size_t *count)
+{
+    struct eb_model_version **residents = calloc(model->count + 1, sizeof *residents);
+    *count = 0;
+    for (size_t i = 0; i < model->count && residents; i++) {
+        if (model->versions[i].loaded) {
+            residents[(*count)++] = model->versions[i].loaded;
+        }
+    }
+    return residents;
+}

@@ -19,6 +19,10 @@ struct passage {
     float *values;  /* of one row; NULL: they need no conversion, or are split only */
     uint64_t row;   /* of the whole table: the first of the chunk */
     uint64_t count; /* of rows in the chunk */
+    /* What rows are compared with, in a chunk of their own; NULL: they are loaded. */
+    const uint8_t *resident;
+    uint8_t *chunk;
+    bool has_difference;
     struct eb_file_fault *fault;
 };
 
@@ -97,25 +101,45 @@ static bool fetch_chunk(struct passage *passage, uint64_t offset, uint8_t *to)
     return true;
 }
 
-static bool load_piece(struct passage *passage, const struct eb_piece *piece)
+/* Rows of a full chunk. */
+static uint64_t count_at_once(const struct eb_planned_table *table)
+{
+    uint64_t row_bytes = table->file_row_bytes > table->row_stride_bytes ? table->file_row_bytes
+                                                                         : table->row_stride_bytes;
+    return CHUNK_BYTES / row_bytes + (row_bytes > CHUNK_BYTES);
+}
+
+/* Brings the chunk, which is at `offset` of the file, to its place, or compares it with what is
+ * there. */
+static bool move_chunk(struct passage *passage, uint64_t offset)
 {
     const struct eb_row_load *load = passage->load;
     const struct eb_planned_table *table = load->table;
-    uint64_t row_bytes = table->file_row_bytes;
-    uint64_t at_once = CHUNK_BYTES / row_bytes + (row_bytes > CHUNK_BYTES);
+    uint64_t place = passage->row * table->row_stride_bytes;
+    uint64_t bytes = passage->count * table->row_stride_bytes;
+    uint8_t *to = passage->resident ? passage->chunk : load->rows + place;
+    if (!fetch_chunk(passage, offset, to)) {
+        return false;
+    }
+    passage->has_difference =
+        passage->resident && memcmp(to, passage->resident + place, bytes) != 0;
+    eb_table_digest_update(load->digest, to, bytes);
+    return eb_load_meter_add(
+        load->meter, passage->reader.path, passage->count * table->file_row_bytes, passage->fault);
+}
+
+static bool load_piece(struct passage *passage, const struct eb_piece *piece)
+{
+    const struct eb_planned_table *table = passage->load->table;
+    uint64_t at_once = count_at_once(table);
     uint64_t offset = piece->tensor.data_offset;
-    for (uint64_t left = piece->tensor.dims[0]; left > 0; left -= passage->count) {
+    for (uint64_t left = piece->tensor.dims[0]; left > 0 && !passage->has_difference;
+         left -= passage->count) {
         passage->count = left < at_once ? left : at_once;
-        uint8_t *to = load->rows + passage->row * table->row_stride_bytes;
-        if (!fetch_chunk(passage, offset, to)) {
+        if (!move_chunk(passage, offset)) {
             return false;
         }
-        eb_table_digest_update(load->digest, to, passage->count * table->row_stride_bytes);
-        if (!eb_load_meter_add(
-                load->meter, passage->reader.path, passage->count * row_bytes, passage->fault)) {
-            return false;
-        }
-        offset += passage->count * row_bytes;
+        offset += passage->count * table->file_row_bytes;
         passage->row += passage->count;
     }
     return true;
@@ -124,7 +148,7 @@ static bool load_piece(struct passage *passage, const struct eb_piece *piece)
 static bool load_pieces(struct passage *passage)
 {
     const struct eb_piece_range *range = &passage->load->table->rows;
-    for (size_t i = 0; i < range->count; i++) {
+    for (size_t i = 0; i < range->count && !passage->has_difference; i++) {
         const struct eb_piece *piece = &range->pieces[i];
         if (!eb_piece_reader_open(
                 &passage->reader, &passage->load->plan->scan, piece, passage->fault)) {
@@ -154,11 +178,35 @@ static bool prepare(struct passage *passage)
     return (passage->raw && passage->values) || eb_file_fault_set(passage->fault, "out of memory");
 }
 
+static bool run(struct passage *passage)
+{
+    bool is_good = prepare(passage) && load_pieces(passage);
+    free(passage->raw);
+    free(passage->values);
+    return is_good;
+}
+
 bool eb_row_load(const struct eb_row_load *load, struct eb_file_fault *fault)
 {
     struct passage passage = {.load = load, .fault = fault};
-    bool is_good = prepare(&passage) && load_pieces(&passage);
-    free(passage.raw);
-    free(passage.values);
+    return run(&passage);
+}
+
+bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
+    struct eb_file_fault *fault)
+{
+    /* Zeroed, as what lies between rows is. */
+    struct passage passage = {
+        .load = load,
+        .resident = resident,
+        .chunk = calloc(count_at_once(load->table), load->table->row_stride_bytes),
+        .fault = fault,
+    };
+    if (!passage.chunk) {
+        return eb_file_fault_set(fault, "out of memory");
+    }
+    bool is_good = run(&passage);
+    *is_same = is_good && !passage.has_difference;
+    free(passage.chunk);
     return is_good;
 }

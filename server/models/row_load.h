@@ -17,3 +17,7 @@ struct eb_row_load {
 
 /* false: *fault names the file and what is wrong with it, or the row that cannot become codes. */
 bool eb_row_load(const struct eb_row_load *load, struct eb_file_fault *fault);
+/* Reads and converts as long as it comes to what is at `resident`; load->rows is not used. false:
+ * as above. */
+bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
+    struct eb_file_fault *fault);

@@ -7,6 +7,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A further link to a file changes its ctime but not its birth; a number that is used again has
+ * another of both. */
+static struct timespec read_birth(int descriptor, const struct stat *status)
+{
+    struct statx more;
+    if (statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &more) != 0 ||
+        !(more.stx_mask & STATX_BTIME)) {
+        return status->st_ctim;
+    }
+    return (struct timespec){more.stx_btime.tv_sec, more.stx_btime.tv_nsec};
+}
+
 static bool look(struct eb_table_file *file, struct eb_file_fault *fault)
 {
     struct stat status;
@@ -20,6 +32,7 @@ static bool look(struct eb_table_file *file, struct eb_file_fault *fault)
     file->device = status.st_dev;
     file->inode = status.st_ino;
     file->changed = status.st_mtim;
+    file->born = read_birth(file->descriptor, &status);
     return true;
 }
 

@@ -15,6 +15,7 @@ struct eb_table_file {
     dev_t device;
     ino_t inode;
     struct timespec changed;
+    struct timespec born; /* the file; where that is not known, its last change of any kind */
 };
 
 /* Never blocks on what is no regular file. false: *fault, without the path, and nothing is open. */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,12 +13,20 @@
 #define PAGE_BYTES EB_PAGE_2M_BYTES
 
 struct eb_table_mapping {
-    struct eb_table_mapping *next;
+    atomic_uint holders;
+    bool is_pooled; /* pages of 1 GiB */
+    bool is_sealed;
     uint8_t *reserved; /* what is unmapped in the end */
     uint64_t reserved_bytes;
     uint8_t *base;  /* aligned to a page */
     uint64_t bytes; /* whole pages */
     uint64_t used_bytes;
+};
+
+/* One memory's reference to a mapping. */
+struct eb_table_hold {
+    struct eb_table_hold *next;
+    struct eb_table_mapping *mapping;
 };
 
 uint64_t eb_table_memory_footprint(uint64_t bytes)
@@ -79,52 +88,76 @@ static void place_on_nodes(struct eb_table_memory *memory, const struct eb_table
     }
 }
 
-/* Takes the mapping up. */
-static void keep(struct eb_table_memory *memory, struct eb_table_mapping *mapping)
+/* A mapping of so many bytes, nothing of it mapped yet, and its place in a memory's list. NULL: no
+ * memory. */
+static struct eb_table_hold *make_hold(uint64_t bytes)
 {
-    mapping->next = memory->mappings;
-    memory->mappings = mapping;
-    memory->mapped_bytes += mapping->bytes;
+    struct eb_table_hold *hold = malloc(sizeof *hold);
+    struct eb_table_mapping *mapping = calloc(1, sizeof *mapping);
+    if (!hold || !mapping) {
+        free(hold);
+        free(mapping);
+        return NULL;
+    }
+    mapping->bytes = bytes;
+    atomic_init(&mapping->holders, 1);
+    hold->mapping = mapping;
+    return hold;
+}
+
+static void free_hold(struct eb_table_hold *hold)
+{
+    free(hold->mapping);
+    free(hold);
+}
+
+static void keep(struct eb_table_memory *memory, struct eb_table_hold *hold)
+{
+    hold->next = memory->holds;
+    memory->holds = hold;
+    memory->mapped_bytes += hold->mapping->bytes;
 }
 
 static struct eb_table_mapping *add_mapping(struct eb_table_memory *memory, uint64_t bytes)
 {
-    struct eb_table_mapping *mapping = calloc(1, sizeof *mapping);
-    if (!mapping) {
+    struct eb_table_hold *hold = make_hold(bytes);
+    if (!hold) {
         return NULL;
     }
-    mapping->bytes = bytes;
-    if (!map_pages(mapping, memory->options.pages)) {
-        free(mapping);
+    if (!map_pages(hold->mapping, memory->options.pages)) {
+        free_hold(hold);
         return NULL;
     }
-    place_on_nodes(memory, mapping);
-    keep(memory, mapping);
-    return mapping;
+    place_on_nodes(memory, hold->mapping);
+    keep(memory, hold);
+    return hold->mapping;
 }
 
 /* One of whole pages of 1 GiB with room for `bytes` bytes. NULL: from now on those are small. */
 static struct eb_table_mapping *add_giant_mapping(struct eb_table_memory *memory, uint64_t bytes)
 {
-    struct eb_table_mapping *mapping =
-        bytes <= PTRDIFF_MAX - EB_PAGE_1G_BYTES ? calloc(1, sizeof *mapping) : NULL;
+    struct eb_table_hold *hold =
+        bytes <= PTRDIFF_MAX - EB_PAGE_1G_BYTES
+            ? make_hold((bytes + EB_PAGE_1G_BYTES - 1) / EB_PAGE_1G_BYTES * EB_PAGE_1G_BYTES)
+            : NULL;
     memory->is_pool_short = true;
-    if (!mapping) {
+    if (!hold) {
         return NULL;
     }
-    mapping->bytes = (bytes + EB_PAGE_1G_BYTES - 1) / EB_PAGE_1G_BYTES * EB_PAGE_1G_BYTES;
+    struct eb_table_mapping *mapping = hold->mapping;
+    mapping->is_pooled = true;
     if (!map_giant_pages(mapping)) {
-        free(mapping);
+        free_hold(hold);
         return NULL;
     }
     place_on_nodes(memory, mapping);
     if (!populate(mapping)) {
         (void)munmap(mapping->reserved, mapping->reserved_bytes);
-        free(mapping);
+        free_hold(hold);
         return NULL;
     }
     memory->is_pool_short = false;
-    keep(memory, mapping);
+    keep(memory, hold);
     return mapping;
 }
 
@@ -139,27 +172,27 @@ bool eb_table_memory_reserve(struct eb_table_memory *memory, uint64_t footprint_
         return false;
     }
     struct eb_table_mapping *mapping = add_giant_mapping(memory, footprint_bytes);
-    memory->shared = mapping ? mapping : memory->shared;
+    memory->common = mapping ? mapping : memory->common;
     return mapping != NULL;
 }
 
 /* The mapping that the next `bytes` bytes are cut from. */
 static struct eb_table_mapping *find_mapping(struct eb_table_memory *memory, uint64_t bytes)
 {
-    struct eb_table_mapping *shared = memory->shared;
-    bool may_share = bytes < PAGE_BYTES || wants_giant_pages(memory);
-    if (may_share && shared && shared->bytes - shared->used_bytes >= bytes) {
-        return shared;
+    struct eb_table_mapping *common = memory->common;
+    bool may_join = bytes < PAGE_BYTES || wants_giant_pages(memory);
+    if (may_join && common && common->bytes - common->used_bytes >= bytes) {
+        return common;
     }
     if (eb_table_memory_reserve(memory, bytes)) {
-        return memory->shared;
+        return memory->common;
     }
     if (bytes >= PAGE_BYTES) {
         return add_mapping(memory, bytes);
     }
-    shared = add_mapping(memory, PAGE_BYTES);
-    memory->shared = shared ? shared : memory->shared;
-    return shared;
+    common = add_mapping(memory, PAGE_BYTES);
+    memory->common = common ? common : memory->common;
+    return common;
 }
 
 void *eb_table_memory_take(
@@ -183,22 +216,78 @@ void *eb_table_memory_take(
 
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *fault)
 {
-    for (struct eb_table_mapping *mapping = memory->mappings; mapping; mapping = mapping->next) {
+    for (struct eb_table_hold *hold = memory->holds; hold; hold = hold->next) {
+        struct eb_table_mapping *mapping = hold->mapping;
+        if (mapping->is_sealed) {
+            continue; /* It is another's too, who reads the flag. */
+        }
         if (mprotect(mapping->base, mapping->bytes, PROT_READ) != 0) {
             return eb_file_fault_set(fault, "tables cannot be made read-only: %s", strerror(errno));
         }
+        mapping->is_sealed = true;
     }
     return true;
 }
 
-void eb_table_memory_deinit(struct eb_table_memory *memory)
+struct eb_table_mapping *eb_table_memory_find(
+    const struct eb_table_memory *memory, const void *taken)
 {
-    while (memory->mappings) {
-        struct eb_table_mapping *mapping = memory->mappings;
-        memory->mappings = mapping->next;
+    const struct eb_table_hold *hold = memory->holds;
+    while ((uintptr_t)taken - (uintptr_t)hold->mapping->base >= hold->mapping->bytes) {
+        hold = hold->next;
+        assert(hold);
+    }
+    assert(hold->mapping->is_sealed);
+    return hold->mapping->is_pooled ? NULL : hold->mapping;
+}
+
+bool eb_table_memory_share(
+    struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_file_fault *fault)
+{
+    struct eb_table_hold *hold = memory->holds;
+    while (hold && hold->mapping != mapping) {
+        hold = hold->next;
+    }
+    if (hold) {
+        return true;
+    }
+    hold = malloc(sizeof *hold);
+    if (!hold) {
+        return eb_file_fault_set(fault, "out of memory");
+    }
+    atomic_fetch_add_explicit(&mapping->holders, 1, memory_order_relaxed);
+    hold->mapping = mapping;
+    keep(memory, hold);
+    memory->shared_bytes += mapping->bytes;
+    return true;
+}
+
+uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory)
+{
+    uint64_t bytes = 0;
+    for (const struct eb_table_hold *hold = memory->holds; hold; hold = hold->next) {
+        bool is_joint = atomic_load_explicit(&hold->mapping->holders, memory_order_relaxed) > 1;
+        bytes += is_joint ? hold->mapping->bytes : 0;
+    }
+    return bytes;
+}
+
+static void give_mapping(struct eb_table_mapping *mapping)
+{
+    if (atomic_fetch_sub_explicit(&mapping->holders, 1, memory_order_acq_rel) == 1) {
         /* Fails only where the system cannot split a mapping any more: then it stays. */
         (void)munmap(mapping->reserved, mapping->reserved_bytes);
         free(mapping);
+    }
+}
+
+void eb_table_memory_deinit(struct eb_table_memory *memory)
+{
+    while (memory->holds) {
+        struct eb_table_hold *hold = memory->holds;
+        memory->holds = hold->next;
+        give_mapping(hold->mapping);
+        free(hold);
     }
     *memory = (struct eb_table_memory){0};
 }

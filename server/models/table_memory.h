@@ -3,9 +3,13 @@
  * ones share one. In pages of 1 GiB, which are taken from the system's pool, all tables lie one
  * behind the other; where the pool has too few they go to pages of 2 MiB.
  *
+ * A mapping may be held by several versions, whose tables are then the same: it goes with the last
+ * of them.
+ *
  * Huge pages of 2 MiB are what the kernel has at hand when memory is first written: page_report.h
  * tells what became of the wish.
- * Thread: one at a time until published; then read-only. Memory: mmap; munmap on deinit. */
+ * Thread: one at a time until sealed; then read-only, and may be shared and given up on any.
+ * Memory: mmap; munmap by the last who holds it. */
 #pragma once
 
 #include "server/models/file_fault.h"
@@ -19,6 +23,7 @@
 #define EB_TABLE_MEMORY_ALIGNMENT 64 /* of a table that shares a mapping */
 
 struct eb_table_mapping;
+struct eb_table_hold;
 
 /* Zeroed: pages of 2 MiB, spread over all nodes. */
 struct eb_table_memory_options {
@@ -29,10 +34,11 @@ struct eb_table_memory_options {
 /* Zeroed but for its options, it is ready. */
 struct eb_table_memory {
     struct eb_table_memory_options options;
-    struct eb_table_mapping *mappings; /* singly linked */
-    struct eb_table_mapping *shared;   /* the one that tables are cut from; may be NULL */
+    struct eb_table_hold *holds;     /* singly linked */
+    struct eb_table_mapping *common; /* the one that tables are cut from; may be NULL */
     uint64_t mapped_bytes;
-    bool is_pool_short; /* pages of 1 GiB were wanted and refused */
+    uint64_t shared_bytes; /* of these, those that another had already */
+    bool is_pool_short;    /* pages of 1 GiB were wanted and refused */
     int numa_error; /* of the last mapping that could not be placed on nodes: a negative errno */
 };
 
@@ -48,7 +54,16 @@ bool eb_table_memory_reserve(struct eb_table_memory *memory, uint64_t footprint_
 /* Makes everything read-only: done once, when a version is complete. Huge pages stay huge. false:
  * *fault. */
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *fault);
-/* Unmaps all. Accepts a zeroed struct. */
+/* The mapping in which `taken`, which a sealed memory gave out, lies. NULL: in the pool's pages,
+ * which are not shared. */
+struct eb_table_mapping *eb_table_memory_find(
+    const struct eb_table_memory *memory, const void *taken);
+/* Holds a mapping that another memory, which stays meanwhile, has. false: *fault, out of memory. */
+bool eb_table_memory_share(
+    struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_file_fault *fault);
+/* Bytes of mappings that another memory holds too, at this moment. */
+uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
+/* Unmaps all that nobody else holds. Accepts a zeroed struct. */
 void eb_table_memory_deinit(struct eb_table_memory *memory);
 
 /* What `bytes` bytes occupy once taken: whole pages of 2 MiB, or a share of one. UINT64_MAX where

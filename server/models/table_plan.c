@@ -1,6 +1,7 @@
 #include "server/models/table_plan.h"
 
 #include "kernels/key_build.h"
+#include "server/models/config_fit.h"
 #include "server/models/name.h"
 #include "server/models/table_storage.h"
 
@@ -14,7 +15,6 @@ struct planning {
     struct eb_table_plan *plan;
     const struct eb_model_config_table **sources; /* sorted by source; may be empty */
     size_t source_count;
-    uint64_t key_bytes_max; /* most keys that an index is built of */
     struct eb_file_fault *fault;
 };
 
@@ -276,22 +276,31 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* Adds what the table takes. */
-static void count_bytes(struct planning *planning, struct eb_planned_table *table)
+/* Keys that the table's index is built of. */
+static uint64_t count_key_bytes(const struct eb_planned_table *table)
 {
-    struct eb_table_plan *plan = planning->plan;
-    uint64_t rows = table->tensor.dims[0];
-    if (__builtin_mul_overflow(rows, table->row_stride_bytes, &table->rows_bytes)) {
-        table->rows_bytes = UINT64_MAX;
+    return table->is_keyed && !table->has_index ? table->tensor.dims[0] * sizeof(int64_t) : 0;
+}
+
+void eb_table_plan_measure(struct eb_table_plan *plan)
+{
+    uint64_t key_bytes_max = 0;
+    plan->work_bytes = 0;
+    plan->memory_bytes = 0;
+    for (size_t i = 0; i < plan->table_count; i++) {
+        const struct eb_planned_table *table = &plan->tables[i];
+        if (table->resident) {
+            continue;
+        }
+        uint64_t key_bytes = count_key_bytes(table);
+        key_bytes_max = key_bytes > key_bytes_max ? key_bytes : key_bytes_max;
+        plan->work_bytes += table->tensor.data_bytes + key_bytes + table->index_bytes;
+        plan->memory_bytes =
+            add_saturated(plan->memory_bytes, eb_table_memory_footprint(table->rows_bytes));
+        plan->memory_bytes =
+            add_saturated(plan->memory_bytes, eb_table_memory_footprint(table->index_bytes));
     }
-    uint64_t key_bytes = table->is_keyed && !table->has_index ? rows * sizeof(int64_t) : 0;
-    planning->key_bytes_max =
-        key_bytes > planning->key_bytes_max ? key_bytes : planning->key_bytes_max;
-    plan->work_bytes += table->tensor.data_bytes + key_bytes + table->index_bytes;
-    plan->memory_bytes =
-        add_saturated(plan->memory_bytes, eb_table_memory_footprint(table->rows_bytes));
-    plan->memory_bytes =
-        add_saturated(plan->memory_bytes, eb_table_memory_footprint(table->index_bytes));
+    plan->memory_bytes = add_saturated(plan->memory_bytes, key_bytes_max);
 }
 
 static bool check_name(const struct planning *planning, const struct eb_piece *piece)
@@ -330,7 +339,10 @@ static bool describe_table(struct planning *planning, struct eb_planned_table *t
     if (!check_defaults(planning, table)) {
         return eb_file_fault_locate(planning->fault, path_of(plan, piece));
     }
-    count_bytes(planning, table);
+    if (__builtin_mul_overflow(
+            table->tensor.dims[0], table->row_stride_bytes, &table->rows_bytes)) {
+        table->rows_bytes = UINT64_MAX;
+    }
     return true;
 }
 
@@ -384,17 +396,6 @@ static int compare_names(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-static int compare_name(const void *name, const void *table)
-{
-    return strcmp(name, ((const struct eb_planned_table *)table)->name);
-}
-
-/* Only while tables are sorted by name. */
-static const struct eb_planned_table *find_table(const struct eb_table_plan *plan, const char *name)
-{
-    return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_name);
-}
-
 static bool check_unique(const struct eb_table_plan *plan, struct eb_file_fault *fault)
 {
     for (size_t i = 1; i < plan->table_count; i++) {
@@ -403,57 +404,6 @@ static bool check_unique(const struct eb_table_plan *plan, struct eb_file_fault 
         if (strcmp(a->name, b->name) == 0) {
             return eb_file_fault_set(fault, "%s: table '%.64s' is also in %s; remove one of them",
                 path_of(plan, a->rows.pieces), a->name, path_of(plan, b->rows.pieces));
-        }
-    }
-    return true;
-}
-
-/* A dense table's default of a feature; a keyed one's are looked up once it is loaded. */
-static bool check_feature(const struct eb_table_plan *plan,
-    const struct eb_model_config_feature *feature, struct eb_file_fault *fault)
-{
-    const struct eb_planned_table *table = find_table(plan, feature->table);
-    if (find_table(plan, feature->name)) {
-        return eb_file_fault_set(
-            fault, "model.yaml: feature '%.64s' has a table's name; rename it", feature->name);
-    }
-    if (!table) {
-        return eb_file_fault_set(fault,
-            "model.yaml: feature '%.64s': table '%.64s' is not in this version", feature->name,
-            feature->table);
-    }
-    if (feature->id_map.kind != EB_ID_MAP_NONE && (table->is_keyed || table->tensor.dims[0] == 0)) {
-        return eb_file_fault_set(fault,
-            "model.yaml: feature '%.64s': id_map has no meaning for table '%.64s', which %s; leave "
-            "it out",
-            feature->name, table->name, table->is_keyed ? "is keyed" : "has no rows");
-    }
-    uint64_t rows = table->tensor.dims[0];
-    bool is_row = feature->default_index >= 0 && (uint64_t)feature->default_index < rows;
-    return table->is_keyed || !feature->has_default || feature->default_index == -1 || is_row ||
-           eb_file_fault_set(fault,
-               "model.yaml: feature '%.64s': default_index %" PRId64 " is none of the %" PRIu64
-               " rows of table '%.64s', nor -1 for zeros",
-               feature->name, feature->default_index, rows, table->name);
-}
-
-/* Whether all that is described is there. */
-static bool check_config(const struct planning *planning)
-{
-    const struct eb_table_plan *plan = planning->plan;
-    const struct eb_model_config *config = planning->options->config;
-    for (size_t i = 0; config && i < config->table_count; i++) {
-        const struct eb_model_config_table *table = &config->tables[i];
-        const struct eb_planned_table *found = find_table(plan, table->name);
-        if (!found || found->config != table) {
-            return eb_file_fault_set(planning->fault,
-                "model.yaml: table '%.64s': its source '%.64s' is not in this version", table->name,
-                table->source);
-        }
-    }
-    for (size_t i = 0; config && i < config->feature_count; i++) {
-        if (!check_feature(plan, &config->features[i], planning->fault)) {
-            return false;
         }
     }
     return true;
@@ -478,7 +428,6 @@ static bool plan_version(struct planning *planning, const char *directory)
     if (!plan_tables(planning)) {
         return false;
     }
-    plan->memory_bytes = add_saturated(plan->memory_bytes, planning->key_bytes_max);
     if (plan->table_count == 0) {
         return eb_file_fault_set(planning->fault,
             "%s: there is no table in it; put NAME.npy or NAME.safetensors there", directory);
@@ -487,10 +436,12 @@ static bool plan_version(struct planning *planning, const char *directory)
     if (!check_unique(plan, planning->fault)) {
         return false;
     }
-    if (!check_config(planning)) {
+    const struct eb_model_config *config = planning->options->config;
+    if (config && !eb_config_fit_check(config, plan, planning->fault)) {
         return eb_file_fault_locate(planning->fault, directory);
     }
     qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_places);
+    eb_table_plan_measure(plan);
     return true;
 }
 

@@ -37,15 +37,20 @@ struct eb_planned_table {
     bool is_keyed;              /* by files of keys, or by packed ones */
     bool has_index;             /* a packed file has it ready; otherwise it is to be built */
     uint64_t index_bytes;       /* of keys and index together; 0: not keyed */
+    uint64_t origin;            /* set by table_share.h, as are: */
+    /* What it is the same as, and need not be loaded; NULL: it is. */
+    const struct eb_named_table *resident;
+    const struct eb_table_set *resident_set;
 };
 
 struct eb_table_plan {
     struct eb_version_scan scan;
     size_t table_count;
     struct eb_planned_table *tables; /* in the order of files, and of data in each */
-    uint64_t work_bytes;             /* to be read, and of indexes to be built */
-    uint64_t memory_bytes;           /* footprints of rows and indexes, and what building the
-                                      * largest index takes; at most UINT64_MAX */
+    /* Of tables that are to be loaded: */
+    uint64_t work_bytes;   /* to be read, and of indexes to be built */
+    uint64_t memory_bytes; /* footprints of rows and indexes, and what building the largest index
+                            * takes; at most UINT64_MAX */
 };
 
 /* false: *fault names the file, or the place in model.yaml, and what is wrong: what the scan finds
@@ -54,5 +59,7 @@ struct eb_table_plan {
  * description of a table that is not there, no table at all. *plan is empty then. */
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
     struct eb_table_plan *plan, struct eb_file_fault *fault);
+/* Sets the plan's bytes: again after some of its tables have become residents. */
+void eb_table_plan_measure(struct eb_table_plan *plan);
 /* Accepts a zeroed plan. */
 void eb_table_plan_deinit(struct eb_table_plan *plan);

@@ -3,6 +3,7 @@
 #include "server/models/key_load.h"
 #include "server/models/memory_available.h"
 #include "server/models/row_load.h"
+#include "server/models/table_share.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@ static struct eb_named_table describe(const struct eb_planned_table *planned, co
     bool is_code = eb_storage_is_code(planned->storage);
     struct eb_named_table table = {
         .name = planned->name,
+        .base = rows,
+        .origin = planned->origin,
         .rank = tensor->rank,
         .resident_bytes = planned->rows_bytes + planned->index_bytes,
         .table =
@@ -86,6 +89,31 @@ static bool load_table(struct loading *loading, struct eb_planned_table *planned
     return is_good;
 }
 
+static bool hold(struct loading *loading, const struct eb_planned_table *planned, const void *taken)
+{
+    struct eb_table_mapping *mapping = eb_table_memory_find(&planned->resident_set->memory, taken);
+    return eb_table_memory_share(&loading->set->memory, mapping, loading->fault);
+}
+
+/* The same with a table that another set has. */
+static bool share_table(struct loading *loading, struct eb_planned_table *planned)
+{
+    const struct eb_named_table *resident = planned->resident;
+    if (!hold(loading, planned, resident->base) ||
+        (resident->index && !hold(loading, planned, resident->index))) {
+        return eb_file_fault_locate(loading->fault, planned->name);
+    }
+    planned->index_bytes = resident->index_bytes;
+    struct eb_named_table table = describe(planned, resident->base);
+    table.index = resident->index;
+    table.index_bytes = resident->index_bytes;
+    table.keys = resident->keys;
+    table.digest = resident->digest;
+    loading->set->tables[loading->set->count++] = table;
+    planned->name = NULL;
+    return true;
+}
+
 /* Whether all that has been read is still what its headers were read of. */
 static bool check_unchanged(const struct eb_version_scan *scan, struct eb_file_fault *fault)
 {
@@ -114,7 +142,8 @@ static bool load_tables(struct loading *loading)
         return eb_file_fault_set(loading->fault, "out of memory");
     }
     for (size_t i = 0; i < plan->table_count; i++) {
-        if (!load_table(loading, &plan->tables[i])) {
+        struct eb_planned_table *planned = &plan->tables[i];
+        if (!(planned->resident ? share_table : load_table)(loading, planned)) {
             return false;
         }
     }
@@ -122,18 +151,21 @@ static bool load_tables(struct loading *loading)
 }
 
 /* Compares what is needed with what is there; pages of a pool are reserved at once. */
-static bool check_memory(const char *directory, const struct eb_table_plan *plan,
-    struct eb_table_memory *memory, struct eb_file_fault *fault)
+static bool check_memory(struct loading *loading, const char *directory)
 {
-    if (eb_table_memory_reserve(memory, plan->memory_bytes)) {
+    uint64_t needed = loading->plan->memory_bytes;
+    if (eb_table_memory_reserve(&loading->set->memory, needed)) {
         return true;
     }
     uint64_t available = eb_memory_available_bytes();
-    return plan->memory_bytes <= available ||
-           eb_file_fault_set(fault,
-               "%s: its tables need %" PRIu64 " bytes of memory, %" PRIu64 " are available; free "
-               "some or raise the container's limit",
-               directory, plan->memory_bytes, available);
+    if (needed <= available) {
+        return true;
+    }
+    eb_load_meter_run_short(&loading->meter, needed - available);
+    return eb_file_fault_set(loading->fault,
+        "%s: its tables need %" PRIu64 " bytes of memory, %" PRIu64 " are available; free some or "
+        "raise the container's limit",
+        directory, needed, available);
 }
 
 static int compare_tables(const void *left, const void *right)
@@ -143,48 +175,9 @@ static int compare_tables(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* FNV-1a. */
-static size_t hash_name(const char *name)
+static int compare_name(const void *name, const void *table)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (const char *at = name; *at; at++) {
-        hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
-    }
-    return (size_t)(hash ^ hash >> 32);
-}
-
-/* Where `name` is in the index, or the empty slot where it belongs. A slot holds the table's
- * number plus one, 0 where it is empty; at least half of them are. */
-static uint32_t *find_slot(const struct eb_table_set *set, const char *name)
-{
-    size_t mask = set->name_index_size - 1;
-    size_t at = hash_name(name) & mask;
-    while (
-        set->name_index[at] != 0 && strcmp(set->tables[set->name_index[at] - 1].name, name) != 0) {
-        at = (at + 1) & mask;
-    }
-    return &set->name_index[at];
-}
-
-static bool index_names(struct eb_table_set *set, struct eb_file_fault *fault)
-{
-    if (set->count >= UINT32_MAX) {
-        return eb_file_fault_set(fault, "more tables than can be counted");
-    }
-    size_t size = 2;
-    while (size < set->count * 2) {
-        size *= 2;
-    }
-    set->name_index = calloc(size, sizeof *set->name_index);
-    if (!set->name_index) {
-        return eb_file_fault_set(fault, "out of memory");
-    }
-    set->name_index_size = size;
-    for (size_t i = 0; i < set->count; i++) {
-        assert(eb_table_is_sound(&set->tables[i].table));
-        *find_slot(set, set->tables[i].name) = (uint32_t)(i + 1);
-    }
-    return true;
+    return strcmp(name, ((const struct eb_named_table *)table)->name);
 }
 
 static void add_pages(struct eb_page_count *sum, struct eb_page_count more)
@@ -201,9 +194,8 @@ static void count_pages(struct eb_table_set *set)
     set->pages_error = eb_page_report_open(&report, "");
     for (size_t i = 0; i < set->count; i++) {
         struct eb_named_table *table = &set->tables[i];
-        const void *rows = table->table.scales ? table->table.scales : table->table.rows;
         table->pages =
-            eb_page_report_count(&report, rows, table->resident_bytes - table->index_bytes);
+            eb_page_report_count(&report, table->base, table->resident_bytes - table->index_bytes);
         if (table->index) {
             add_pages(
                 &table->pages, eb_page_report_count(&report, table->index, table->index_bytes));
@@ -248,10 +240,10 @@ static bool finish(
     for (size_t i = 0; i < set->count; i++) {
         struct eb_named_table *table = &set->tables[i];
         table->table.keys = table->index ? &table->keys : NULL;
+        assert(eb_table_is_sound(&table->table));
     }
     set->digest = eb_table_digest_of_set(set);
-    if (!index_names(set, fault) || !check_default_keys(set, config, fault) ||
-        !eb_table_memory_seal(&set->memory, fault)) {
+    if (!check_default_keys(set, config, fault) || !eb_table_memory_seal(&set->memory, fault)) {
         return false;
     }
     count_pages(set);
@@ -268,7 +260,8 @@ bool eb_table_set_load(const char *directory, const struct eb_table_options *opt
     }
     struct loading loading = {.plan = &plan, .set = set, .fault = fault};
     eb_load_meter_init(&loading.meter, progress, plan.work_bytes);
-    bool is_good = check_memory(directory, &plan, &set->memory, fault) && load_tables(&loading);
+    bool is_good = eb_table_share_find(&plan, options, &loading.meter, fault) &&
+                   check_memory(&loading, directory) && load_tables(&loading);
     eb_table_plan_deinit(&plan);
     if (is_good && !finish(set, options->config, fault)) {
         is_good = eb_file_fault_locate(fault, directory);
@@ -285,16 +278,13 @@ void eb_table_set_deinit(struct eb_table_set *set)
         free(set->tables[i].name);
     }
     free(set->tables);
-    free(set->name_index);
     eb_table_memory_deinit(&set->memory);
     *set = (struct eb_table_set){0};
 }
 
 const struct eb_named_table *eb_table_set_find(const struct eb_table_set *set, const char *name)
 {
-    if (set->count == 0) {
-        return NULL;
-    }
-    uint32_t slot = *find_slot(set, name);
-    return slot == 0 ? NULL : &set->tables[slot - 1];
+    return set->count > 0
+               ? bsearch(name, set->tables, set->count, sizeof *set->tables, compare_name)
+               : NULL;
 }

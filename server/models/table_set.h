@@ -11,6 +11,7 @@
 #include "server/models/tensor.h"
 
 struct eb_model_config;
+struct eb_table_set;
 
 /* How tables are loaded: what is refused, and where and how the others are kept. */
 struct eb_table_options {
@@ -18,6 +19,9 @@ struct eb_table_options {
     uint32_t name_bytes_max;
     struct eb_table_memory_options memory;
     const struct eb_model_config *config; /* of the model; NULL: nothing is said */
+    /* Sets in memory, which stay while another is loaded: it shares tables that are the same. */
+    const struct eb_table_set *const *residents;
+    size_t resident_count;
 };
 
 struct eb_named_table {
@@ -27,10 +31,12 @@ struct eb_named_table {
     uint64_t resident_bytes;    /* of its rows, what lies between them, keys and their index */
     struct eb_page_count pages; /* of resident_bytes, as they were when it was published */
     struct eb_table table;
+    const uint8_t *base;      /* where its rows and what lies between them begin */
     struct eb_key_index keys; /* what table.keys points to, where that is not NULL */
     const void *index;        /* where keys and index lie, index_bytes; NULL: not keyed */
     uint64_t index_bytes;
     uint64_t digest; /* of its content (table_digest.h) */
+    uint64_t origin; /* of where that was read from */
     /* What holds where a request says nothing. */
     enum eb_missing missing; /* UNSPECIFIED: ERROR */
     bool has_default;
@@ -45,16 +51,15 @@ struct eb_table_set {
     struct eb_table_memory memory;
     struct eb_page_count pages; /* of all tables */
     int pages_error;            /* 0, or a negative errno: all counts of huge pages are 0 */
-    uint32_t *name_index;       /* private: open addressing over tables */
-    size_t name_index_size;
 };
 
-/* Loads a whole directory. Memory needed is compared with what is available before the first byte
- * is read. false: *fault names the file and what is wrong; *set is empty. progress may be NULL. */
+/* Loads a whole directory, but for what residents have. The memory that is needed is compared with
+ * what is available before any is taken. false: *fault names the file and what is wrong; *set is
+ * empty. progress may be NULL. */
 bool eb_table_set_load(const char *directory, const struct eb_table_options *options,
     const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_file_fault *fault);
 /* Accepts a zeroed set. */
 void eb_table_set_deinit(struct eb_table_set *set);
 
-/* NULL: no such table. Constant time. */
+/* NULL: no such table. */
 const struct eb_named_table *eb_table_set_find(const struct eb_table_set *set, const char *name);

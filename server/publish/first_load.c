@@ -45,14 +45,20 @@ static bool load_version(const struct eb_first_load *load, const struct eb_roste
     struct eb_table_memory_options memory = load->tables->memory;
     const struct eb_load_progress progress = {.report = eb_load_log_progress};
     char *path = eb_roster_path(model, version);
-    if (!path) {
+    size_t resident_count;
+    struct eb_model_version **residents = eb_roster_residents(model, &resident_count);
+    if (!path || !residents) {
+        free(path);
+        free(residents);
         return eb_file_fault_set(fault, "%s: out of memory", model->path);
     }
-    const struct eb_version_source source = {model->name, version->number, path, model->settings};
+    const struct eb_version_source source = {
+        model->name, version->number, path, model->settings, residents, resident_count};
     const uint64_t start_ms = now_ms();
     struct eb_model_version *loaded =
         eb_model_version_load(&source, load->tables, &progress, fault);
     free(path);
+    free(residents);
     if (loaded) {
         eb_load_log_loaded(&memory, loaded, now_ms() - start_ms);
         eb_roster_put(load->roster, loaded, now_ms());

@@ -12,6 +12,16 @@
 /* A server that ends waits so long for a load to notice. */
 #define SLEEP_NS_MAX UINT64_C(50000000)
 
+static void give_residents(struct eb_load *load)
+{
+    for (size_t i = 0; i < load->resident_count; i++) {
+        eb_model_version_give(load->residents[i]);
+    }
+    free(load->residents);
+    load->residents = NULL;
+    load->resident_count = 0;
+}
+
 static void free_load(struct eb_load *load)
 {
     eb_model_settings_give(load->settings);
@@ -86,27 +96,33 @@ static bool keep_pace(void *context, uint64_t bytes)
     return sleep_until(load->loader, load->due_ns);
 }
 
+static void on_short(void *context, uint64_t missing_bytes)
+{
+    ((struct eb_load *)context)->missing_bytes = missing_bytes;
+}
+
 static void run_load(struct eb_job *job)
 {
     struct eb_load *load = (struct eb_load *)job;
     const struct eb_table_options *tables = load->loader->tables;
-    const struct eb_version_source source = {load->model, load->number, load->path, load->settings};
+    const struct eb_version_source source = {load->model, load->number, load->path, load->settings,
+        load->residents, load->resident_count};
     const struct eb_load_progress progress = {
-        .report = on_progress, .go_on = keep_pace, .context = load};
+        .report = on_progress, .go_on = keep_pace, .run_short = on_short, .context = load};
     load->start_ns = uv_hrtime();
     load->due_ns = load->start_ns;
-    load->missing_bytes = eb_model_version_missing_bytes(&source, tables);
-    if (load->missing_bytes > 0) {
-        load->outcome = EB_LOAD_SHORT;
-        return;
-    }
     load->version = eb_model_version_load(&source, tables, &progress, &load->fault);
-    load->outcome = load->version ? EB_LOAD_DONE : EB_LOAD_FAILED;
+    if (load->version) {
+        load->outcome = EB_LOAD_DONE;
+    } else {
+        load->outcome = load->missing_bytes > 0 ? EB_LOAD_SHORT : EB_LOAD_FAILED;
+    }
 }
 
 static void on_load_done(struct eb_job *job)
 {
     struct eb_load *load = (struct eb_load *)job;
+    give_residents(load);
     if (load->version) {
         load->version->owner = load;
         load->version->on_unused = on_unused;
@@ -136,9 +152,27 @@ static struct eb_load *make_load(
     return load;
 }
 
+/* false: out of memory, and none is taken. */
+static bool take_residents(struct eb_load *load, const struct eb_version_source *source)
+{
+    load->residents = calloc(source->resident_count + 1, sizeof *load->residents);
+    if (!load->residents) {
+        return false;
+    }
+    for (size_t i = 0; i < source->resident_count; i++) {
+        load->residents[i] = eb_model_version_take(source->residents[i]);
+    }
+    load->resident_count = source->resident_count;
+    return true;
+}
+
 struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_version_source *source)
 {
     struct eb_load *load = make_load(loader, source->model, source->version, source->path);
+    if (load && !take_residents(load, source)) {
+        free_load(load);
+        load = NULL;
+    }
     if (load) {
         load->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
         load->job = (struct eb_job){.run = run_load, .done = on_load_done};

@@ -35,6 +35,8 @@ struct eb_load {
     uint64_t number;
     char *path;
     struct eb_model_settings *settings;
+    size_t resident_count;
+    struct eb_model_version **residents; /* a reference to each while it loads */
     uint64_t start_ns;
     uint64_t due_ns; /* when what has been read may have been read */
     atomic_uint_fast64_t done_bytes;
@@ -45,7 +47,7 @@ struct eb_load {
     struct eb_file_fault fault;
 };
 
-/* Begins to load; on_loaded follows. NULL: out of memory. */
+/* Begins to load, with references to the residents; on_loaded follows. NULL: out of memory. */
 struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_version_source *source);
 /* Frees the version in the background when its last reference is given: on_freed follows then.
  * false: out of memory. */

@@ -305,9 +305,13 @@ static void start_load(struct eb_manager *manager)
         return;
     }
     char *path = eb_roster_path(model, version);
-    const struct eb_version_source source = {model->name, version->number, path, model->settings};
-    manager->load = path ? eb_loader_start(&manager->loader, &source) : NULL;
+    size_t resident_count;
+    struct eb_model_version **residents = eb_roster_residents(model, &resident_count);
+    const struct eb_version_source source = {
+        model->name, version->number, path, model->settings, residents, resident_count};
+    manager->load = path && residents ? eb_loader_start(&manager->loader, &source) : NULL;
     free(path);
+    free(residents);
     if (!manager->load) {
         eb_roster_fail(&manager->roster, model->name, version->number, "out of memory", true);
     }

@@ -56,45 +56,48 @@ bool eb_bag_query_refuse_weights_type(
         place, error, EB_STATUS_INVALID_ARGUMENT, "weights_type is set, but there are no weights");
 }
 
-const struct eb_named_table *eb_bag_query_find(
+const struct eb_feature *eb_bag_query_find(
     const struct eb_bag_query_place *place, struct eb_error *error)
 {
-    const struct eb_named_table *table = eb_table_set_find(&place->version->tables, place->table);
-    if (!table) {
+    const struct eb_feature *feature = eb_feature_set_find(&place->version->features, place->table);
+    if (!feature) {
         eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" version %llu has no table of that name", place->version->model,
+            "model \"%s\" version %llu has no table or feature of that name", place->version->model,
             (unsigned long long)place->version->version);
     }
-    return table;
+    return feature;
 }
 
 bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_wire_query *wire,
     struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error)
 {
-    *table = eb_bag_query_find(place, error);
-    if (wire->fault && (*table || wire->table[0] == '\0')) {
+    const struct eb_feature *feature = eb_bag_query_find(place, error);
+    if (wire->fault && (feature || wire->table[0] == '\0')) {
         *error = *wire->fault;
         return false;
     }
-    if (!*table) {
+    if (!feature) {
         return false;
     }
+    *table = feature->table;
     enum eb_type type = (*table)->table.type;
     bool weighted = wire->weights_bytes > 0;
     *query = (struct eb_bag_query){
         .table = &(*table)->table,
-        .reduction = wire->reduction ? (enum eb_reduction)wire->reduction : EB_REDUCTION_SUM,
-        .missing = eb_bag_query_missing(*table, wire->missing),
+        .id_map = feature->id_map,
+        .reduction = wire->reduction ? (enum eb_reduction)wire->reduction : feature->reduction,
+        .missing = wire->missing ? (enum eb_missing)wire->missing : feature->missing,
         .output_type = place->output_type,
         .layout = (enum eb_layout)wire->layout,
         .include_last_offset = wire->include_last_offset,
-        .has_default = wire->has_default || (*table)->has_default,
+        .has_default = wire->has_default || feature->has_default,
         .indices = eb_bag_query_array(&wire->indices),
         .bounds = eb_bag_query_array(find_bounds(wire)),
         .indices_per_bag = wire->indices_per_bag,
         .num_segments = wire->num_segments,
         .num_bags = wire->num_bags,
-        .default_index = wire->has_default ? wire->default_index : (*table)->default_index,
+        .max_ids = feature->max_ids,
+        .default_index = wire->has_default ? wire->default_index : feature->default_index,
         .weights = weighted ? wire->weights : NULL,
         .weights_bytes = wire->weights_bytes,
         .weights_type = wire->weights_type ? (enum eb_type)wire->weights_type : type,

@@ -9,7 +9,7 @@
 /* One query's place: what its errors name, and what is said of all queries of its request. */
 struct eb_bag_query_place {
     const struct eb_model_version *version;
-    const char *table;        /* its name, or a group's where no feature is meant */
+    const char *table;        /* its name, a feature's, or a group's where no feature is meant */
     bool is_group;            /* a group of the request, or a feature of one */
     size_t number;            /* of the query among queries, or of the group among groups */
     size_t feature;           /* of the group; EB_NO_FEATURE: all of it */
@@ -25,21 +25,13 @@ static inline struct eb_int_array eb_bag_query_array(const struct eb_wire_array 
         .data = array->data, .bytes = array->bytes, .width = array->width ? array->width : 8};
 }
 
-/* The place's table. NULL: *error says that there is none of its name. */
-const struct eb_named_table *eb_bag_query_find(
+/* The place's table or feature. NULL: *error says that there is none of its name. */
+const struct eb_feature *eb_bag_query_find(
     const struct eb_bag_query_place *place, struct eb_error *error);
-/* Finds the table and fills *query and *table. false: *error, its text naming the query. */
+/* Finds the table or feature and fills *query and *table; what the request does not say is as the
+ * feature has it. false: *error, its text naming the query. */
 bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_wire_query *wire,
     struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error);
-
-/* What is said of missing rows, by a request or else by the table. */
-static inline enum eb_missing eb_bag_query_missing(const struct eb_named_table *table, int said)
-{
-    if (said != 0) {
-        return (enum eb_missing)said;
-    }
-    return table->missing ? table->missing : EB_MISSING_ERROR;
-}
 
 /* Sets the query's error: its place, then the text. Always false, so that a caller can refuse and
  * return in one line. */

@@ -10,8 +10,9 @@ static struct eb_outgoing *fail_memory(struct eb_error *error)
     return NULL;
 }
 
-static struct eb_wire_table describe_table(const struct eb_named_table *named)
+static struct eb_wire_table describe_table(const struct eb_feature *feature)
 {
+    const struct eb_named_table *named = feature->table;
     return (struct eb_wire_table){
         .name = named->name,
         .rows = named->table.row_count,
@@ -21,22 +22,58 @@ static struct eb_wire_table describe_table(const struct eb_named_table *named)
         .storage = eb_storage_name(named->table.storage),
         .keyed = named->table.keys != NULL,
         .resident_bytes = named->resident_bytes,
+        .missing = (int32_t)feature->missing,
+        .has_default = feature->has_default,
+        .default_index = feature->default_index,
+        .has_unknown_row = named->table.unknown_row >= 0,
+        .unknown_row = named->table.unknown_row,
+        .digest = named->digest,
     };
 }
 
-/* The tables of a version that is in memory; false: the arena is full. */
-static bool describe_tables(
-    struct eb_arena *arena, const struct eb_table_set *set, struct eb_wire_version *out)
+static struct eb_wire_feature describe_feature(const struct eb_feature *feature)
 {
-    struct eb_wire_table *tables = eb_arena_take(arena, (set->count + 1) * sizeof *tables);
-    if (!tables) {
+    return (struct eb_wire_feature){
+        .name = feature->name,
+        .table = feature->table->name,
+        .reduction = (int32_t)feature->reduction,
+        .missing = (int32_t)feature->missing,
+        .has_default = feature->has_default,
+        .default_index = feature->default_index,
+        .id_map = eb_id_map_name(feature->id_map ? feature->id_map->kind : EB_ID_MAP_NONE),
+        .seed = feature->id_map ? feature->id_map->seed : 0,
+        .max_ids = feature->max_ids,
+    };
+}
+
+/* Tables, features and groups of a version that is in memory; false: the arena is full. */
+static bool describe_features(
+    struct eb_arena *arena, const struct eb_feature_set *set, struct eb_wire_version *out)
+{
+    const size_t feature_count = set->count - set->table_count;
+    struct eb_wire_table *tables = eb_arena_take(arena, (set->table_count + 1) * sizeof *tables);
+    struct eb_wire_feature *features = eb_arena_take(arena, (feature_count + 1) * sizeof *features);
+    struct eb_wire_feature_list *groups =
+        eb_arena_take(arena, (set->group_count + 1) * sizeof *groups);
+    if (!tables || !features || !groups) {
         return false;
     }
-    for (size_t i = 0; i < set->count; i++) {
-        tables[i] = describe_table(&set->tables[i]);
+    for (size_t i = 0; i < set->table_count; i++) {
+        tables[i] = describe_table(&set->features[i]);
+    }
+    for (size_t i = 0; i < feature_count; i++) {
+        features[i] = describe_feature(&set->features[set->table_count + i]);
+    }
+    for (size_t i = 0; i < set->group_count; i++) {
+        const struct eb_feature_group *group = &set->groups[i];
+        groups[i] = (struct eb_wire_feature_list){group->name, group->count, group->names};
     }
     out->tables = tables;
-    out->table_count = set->count;
+    out->table_count = set->table_count;
+    out->features = features;
+    out->feature_count = feature_count;
+    out->groups = groups;
+    out->group_count = set->group_count;
     return true;
 }
 
@@ -80,7 +117,7 @@ static bool describe_version(struct eb_arena *arena, const struct eb_snapshot_mo
         out->load_ms = loaded->load_ms;
     }
     return describe_labels(arena, model, version->number, out) &&
-           (!loaded || !has_tables || describe_tables(arena, &loaded->tables, out));
+           (!loaded || !has_tables || describe_features(arena, &loaded->features, out));
 }
 
 static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_model *model,

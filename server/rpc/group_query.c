@@ -29,9 +29,10 @@ static bool check_form(const struct eb_bag_query_place *place, const struct eb_w
     struct eb_error *error)
 {
     const struct eb_wire_array *arrays[] = {&wire->values, &wire->lengths, &wire->offsets};
-    if (wire->name[0] != '\0') {
+    if (wire->feature_count == 0 && wire->name[0] != '\0') {
         return eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" has no group of that name; list its features", place->version->model);
+            "model \"%s\" version %llu has no group of that name", place->version->model,
+            (unsigned long long)place->version->version);
     }
     if (wire->feature_count == 0) {
         return refuse(place, error, "it has no features");
@@ -159,13 +160,37 @@ static struct eb_bag_query make_common(
 {
     const struct eb_wire_group *wire = group->wire;
     return (struct eb_bag_query){
-        .reduction = wire->reduction ? (enum eb_reduction)wire->reduction : EB_REDUCTION_SUM,
         .output_type = place->output_type,
         .layout = EB_LAYOUT_LENGTHS,
         .indices = eb_bag_query_array(&wire->values),
         .bounds = eb_bag_query_array(&group->lengths),
         .num_bags = wire->bags,
     };
+}
+
+bool eb_group_query_list(const struct eb_wire_request *request,
+    const struct eb_model_version *version, uint64_t count_max, struct eb_error *error)
+{
+    uint64_t count = request->query_count;
+    for (size_t i = 0; i < request->group_count; i++) {
+        struct eb_wire_group *group = &request->groups[i];
+        const struct eb_feature_group *found =
+            group->feature_count == 0 && group->name[0] != '\0' && !group->fault
+                ? eb_feature_set_find_group(&version->features, group->name)
+                : NULL;
+        if (found) {
+            group->feature_count = found->count;
+            group->features = found->names;
+        }
+        count += group->feature_count;
+    }
+    if (count > count_max) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "%llu queries and features of groups are more than a request may have, %llu",
+            (unsigned long long)count, (unsigned long long)count_max);
+        return false;
+    }
+    return true;
 }
 
 bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
@@ -201,15 +226,19 @@ bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag
     const struct eb_wire_group *wire = group->wire;
     const uint64_t first = group->starts[place->feature];
     const uint64_t count = group->starts[place->feature + 1] - first;
-    *table = eb_bag_query_find(place, error);
-    if (!*table) {
+    const struct eb_feature *feature = eb_bag_query_find(place, error);
+    if (!feature) {
         return false;
     }
+    *table = feature->table;
     *query = group->common;
-    query->table = &(*table)->table;
-    query->missing = eb_bag_query_missing(*table, wire->missing);
-    query->has_default = (*table)->has_default;
-    query->default_index = (*table)->default_index;
+    query->table = &feature->table->table;
+    query->id_map = feature->id_map;
+    query->reduction = wire->reduction ? (enum eb_reduction)wire->reduction : feature->reduction;
+    query->missing = wire->missing ? (enum eb_missing)wire->missing : feature->missing;
+    query->has_default = feature->has_default;
+    query->default_index = feature->default_index;
+    query->max_ids = feature->max_ids;
     query->weights_type = query->table->type;
     slice(&query->indices, first, count);
     slice(&query->bounds, place->feature * (uint64_t)wire->bags, wire->bags);

@@ -16,6 +16,12 @@ struct eb_group_query {
     struct eb_bag_query common;   /* what the queries of all features have alike */
 };
 
+/* Lists the features of the request's groups that are named: from then on they are as if the
+ * request had listed them. A group that the version has not stays without. false: *error, the
+ * request has more than count_max queries and features. */
+bool eb_group_query_list(const struct eb_wire_request *request,
+    const struct eb_model_version *version, uint64_t count_max, struct eb_error *error);
+
 /* Checks sizes, and where features begin. `place` names the group. false: *error. */
 bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
     struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error);

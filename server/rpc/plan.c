@@ -272,6 +272,9 @@ static bool take_structs(struct eb_plan *plan)
 
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error)
 {
+    if (!eb_group_query_list(plan->request, plan->version, plan->limits->queries_max, error)) {
+        return false;
+    }
     if (!take_structs(plan)) {
         return eb_plan_refuse_memory(error, "the request's queries");
     }

@@ -19,7 +19,7 @@ spec 1 timed 1
 3 OK shape 2 4 missing 2 by 1 1 at 2 4 values -0.2 -0.6 0.0 0.0 -1.9 -1.8 -1.0 1.5 <>
 4 INVALID_ARGUMENT shape missing 0 by at values <%(short)s>
 NOT_FOUND: %(absent)s
-""" % {"absent": 'queries[1] "absent": model "spec" version 1 has no table of that name',
+""" % {"absent": 'queries[1] "absent": model "spec" version 1 has no table or feature of that name',
        "short": 'groups[1] "": lengths_i32 sums up to 3 values; there are 5'}
 
 

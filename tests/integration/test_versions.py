@@ -3,6 +3,7 @@ a version."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -39,6 +40,12 @@ def request(model='m', tables=('t',), **fields):
 def first_values(answer):
     """The first element of each result."""
     return [np.frombuffer(r.values, '<f4')[0] for r in answer.results]
+
+
+def resident(server):
+    """Bytes of the process in memory."""
+    with open('/proc/%d/statm' % server.pid, encoding='utf-8') as file:
+        return int(file.read().split()[1]) * os.sysconf('SC_PAGESIZE')
 
 
 class VersionsTest(unittest.TestCase):
@@ -250,6 +257,60 @@ class Versions(VersionsTest):
                          [1] * MODEL_TABLES)
 
 
+class Sharing(VersionsTest):
+    """Versions of ten large tables, of which a new one changes one."""
+
+    NAMES = ['t%d' % n for n in range(10)]
+    ROWS = 2 << 20
+    BYTES = ROWS * 8  # of a table
+
+    def tables(self, changed):
+        """All tables hold 1, but for the last."""
+        values = [1] * 9 + [changed]
+        return [table_of(v, n, self.ROWS) for v, n in zip(values, self.NAMES)]
+
+    def values(self, **fields):
+        """What the tables hold."""
+        return first_values(self.client.lookup(request(tables=self.NAMES, **fields)))
+
+    def shared_tables(self, version):
+        """How many the version shares, as the last line on it says; None: there is none yet."""
+        found = re.findall(r'event=model_loaded model=m version=%d .*shared_bytes=(\d+)' % version,
+                           self.server.log)
+        return int(found[-1]) // self.BYTES if found else None
+
+    def test_loads_what_has_changed_and_shares_the_rest(self):
+        self.publish(1, tables=self.tables(1))
+        self.serve()
+        before = resident(self.server)
+        self.publish(2, tables=self.tables(2))
+        self.wait_served(2)
+        self.assertEqual(self.shared_tables(2), 9)
+        self.assertLess(resident(self.server) - before, 2.5 * self.BYTES)
+        self.assertEqual(self.values(), [1] * 9 + [2])
+        self.assertEqual(self.values(version=1), [1] * 10)
+        new, old = [[t.digest for t in v.tables] for v in self.client.get_model('m').versions]
+        self.assertEqual([a == b for a, b in zip(new, old)], [True] * 9 + [False])
+        self.describe('versions: {keep: 1, keep_s: 0}\n')
+        wait_until(lambda: self.server.find('model_freed'), SECONDS, 'version 1 gone')
+        self.assertEqual(self.values(), [1] * 9 + [2])
+        wait_until(lambda: resident(self.server) - before < self.BYTES / 2, SECONDS,
+                   'the memory of the table that is gone')
+        # Links to what is in memory.
+        os.mkdir(self.repository.join('m', '.3.new'))
+        for name in self.NAMES:
+            os.link(self.repository.join('m', '2', name + '.npy'),
+                    self.repository.join('m', '.3.new', name + '.npy'))
+        os.rename(self.repository.join('m', '.3.new'), self.repository.join('m', '3'))
+        self.wait_served(3)
+        self.assertEqual(self.shared_tables(3), 10)
+        # Back to what had left memory.
+        self.describe('versions: {serve: 1, keep: 1, keep_s: 0}\n')
+        self.wait_served(1)
+        self.assertEqual(self.shared_tables(1), 9)
+        self.assertEqual(self.values(), [1] * 10)
+
+
 class Crashes(VersionsTest):
     """Servers and writers that are killed half-way."""
 
@@ -311,12 +372,12 @@ class Swaps(unittest.TestCase):
             pass  # Until answers have come.
         with Client(server.address) as client:
             self.swap(repository, client, 2)
-            before = self.resident(server)
+            before = resident(server)
             for version in range(3, served.scaled(SWAPS) + 3):
                 self.swap(repository, client, version)
             self.assertIsNone(load.poll())
             # What was dropped last is freed by now, or will be.
-            wait_until(lambda: self.resident(server) < before * 1.1 + (4 << 20), SECONDS,
+            wait_until(lambda: resident(server) < before * 1.1 + (4 << 20), SECONDS,
                        'the memory of versions that are gone')
         load.terminate()
         figures = json.loads(load.communicate(timeout=SECONDS)[0])
@@ -336,9 +397,3 @@ class Swaps(unittest.TestCase):
         wait_until(lambda: [(v.version, v.state) for v in client.get_model('dlrm-v2').versions]
                    == [(version, STATES.STATE_SERVING)], SECONDS, 'version %d alone' % version)
         shutil.rmtree(repository.join('dlrm-v2', str(version - 1)))
-
-    @staticmethod
-    def resident(server):
-        """Bytes of the process in memory."""
-        with open('/proc/%d/statm' % server.pid, encoding='utf-8') as file:
-            return int(file.read().split()[1]) * os.sysconf('SC_PAGESIZE')

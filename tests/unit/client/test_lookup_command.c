@@ -152,10 +152,13 @@ static void lists_models_as_json(void **state)
     assert_string_equal(text,
         "{\"models\": [{\"name\": \"echo\", \"served_version\": 1, \"versions\": [{\"version\": 2, "
         "\"serving\": false, \"error\": \"bro\\u0009ken\", \"state\": \"failed\", \"labels\": [], "
-        "\"bytes\": 0, \"tables\": []}, {\"version\": 1, \"serving\": true, \"error\": \"\", "
+        "\"bytes\": 0, \"tables\": [], \"features\": [], \"groups\": []}, {\"version\": 1, "
+        "\"serving\": true, \"error\": \"\", "
         "\"state\": \"serving\", \"labels\": [], \"bytes\": 120, \"tables\": [{\"name\": \"t00\", "
         "\"rows\": 5, \"shape\": [2, 3], "
-        "\"type\": \"f32\", \"storage\": \"f32\", \"resident_bytes\": 120}]}]}]}\n");
+        "\"type\": \"f32\", \"storage\": \"f32\", \"keyed\": false, \"resident_bytes\": 120, "
+        "\"digest\": \"0000000000000000\"}], "
+        "\"features\": [], \"groups\": []}]}]}\n");
 }
 
 int main(void)

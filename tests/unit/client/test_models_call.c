@@ -26,6 +26,17 @@ static struct eb_models_list *read_back(size_t rank, size_t cut_bytes, struct eb
             .type = EMBAG_BF16,
             .storage = "bf16"},
     };
+    static const char *const members[] = {"f"};
+    static const struct eb_wire_feature_list groups[] = {{"g", 1, members}};
+    static const struct eb_wire_feature features[] = {{.name = "f",
+        .table = "flat",
+        .reduction = EMBAG_MEAN,
+        .missing = EMBAG_MISSING_ZERO,
+        .has_default = true,
+        .default_index = -1,
+        .id_map = "modulo",
+        .seed = 9,
+        .max_ids = 3}};
     const struct eb_wire_version versions[] = {
         {.version = 9, .state = EB_WIRE_STATE_FAILED, .error = "deep.npy: cut off"},
         {.version = 8,
@@ -37,7 +48,11 @@ static struct eb_models_list *read_back(size_t rank, size_t cut_bytes, struct eb
             .load_ms = 3,
             .held = true,
             .table_count = 2,
-            .tables = tables},
+            .tables = tables,
+            .feature_count = 1,
+            .features = features,
+            .group_count = 1,
+            .groups = groups},
     };
     const struct eb_wire_model models[] = {{.name = "m",
         .served_version = 8,
@@ -94,6 +109,31 @@ static void describes_versions_and_tables(void **state)
     eb_models_call_free(list);
 }
 
+static void describes_features_and_groups(void **state)
+{
+    (void)state;
+    struct eb_error error;
+    struct eb_models_list *list = read_back(1, 0, &error);
+    assert_non_null(list);
+    const struct embag_model_version *version = &list->list.models->versions[1];
+    assert_int_equal(list->list.models->versions[0].feature_count, 0);
+    assert_int_equal(version->feature_count, 1);
+    assert_string_equal(version->features->name, "f");
+    assert_string_equal(version->features->table, "flat");
+    assert_int_equal(version->features->reduction, EMBAG_MEAN);
+    assert_int_equal(version->features->missing, EMBAG_MISSING_ZERO);
+    assert_true(version->features->has_default);
+    assert_int_equal(version->features->default_index, -1);
+    assert_string_equal(version->features->id_map, "modulo");
+    assert_int_equal(version->features->seed, 9);
+    assert_int_equal(version->features->max_ids, 3);
+    assert_int_equal(version->group_count, 1);
+    assert_string_equal(version->groups->name, "g");
+    assert_int_equal(version->groups->feature_count, 1);
+    assert_string_equal(version->groups->features[0], "f");
+    eb_models_call_free(list);
+}
+
 static void takes_a_server_without_models(void **state)
 {
     (void)state;
@@ -126,6 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(describes_versions_and_tables),
+        cmocka_unit_test(describes_features_and_groups),
         cmocka_unit_test(takes_a_server_without_models),
         cmocka_unit_test(refuses_a_shape_of_too_many_dims),
         cmocka_unit_test(refuses_a_list_that_is_cut_off),

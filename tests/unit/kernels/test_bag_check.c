@@ -406,6 +406,63 @@ static void takes_weights_of_no_indices(void **state)
     assert_int_equal(fixture.job.bag_count, 0);
 }
 
+static void assert_bounded(uint64_t max_ids, const char *text)
+{
+    query.max_ids = max_ids;
+    check();
+    query.max_ids = max_ids - 1;
+    assert_malformed(text);
+    query.max_ids = 0;
+}
+
+static void bounds_the_indices_of_a_bag(void **state)
+{
+    (void)state;
+    int64_t sorted[] = {0, 0, 1, 3, 3, 3};
+    int64_t unsorted[] = {3, 0, 1, 3, 0, 3};
+    use_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){1, 1, 4, 5})));
+    assert_bounded(3, "bag 1 has 3 indices; at most 2 are allowed (max_ids)");
+    use_layout(EB_LAYOUT_LENGTHS, INTS(((int32_t[]){1, 1, 4})));
+    assert_bounded(4, "bag 2 has 4 indices; at most 3 are allowed (max_ids)");
+    use_layout(EB_LAYOUT_SEGMENTS, INTS(sorted));
+    query.num_segments = 5;
+    assert_bounded(3, "bag 3 has 3 indices; at most 2 are allowed (max_ids)");
+    use_layout(EB_LAYOUT_SEGMENTS, INTS(unsorted));
+    assert_bounded(3, "bag 3 has 3 indices; at most 2 are allowed (max_ids)");
+    query.max_ids = 3;
+    assert_form(LIST(1, 0, 2, 4, 3, 2), LIST(0, 2, 3, 3, 6, 6));
+    use_layout(EB_LAYOUT_PACKED, NO_INTS);
+    query.indices_per_bag = 2;
+    query.num_segments = 0;
+    assert_bounded(2, "bag 0 has 2 indices; at most 1 are allowed (max_ids)");
+    use_layout(EB_LAYOUT_UNSPECIFIED, NO_INTS);
+    query.num_bags = 1;
+    assert_bounded(6, "bag 0 has 6 indices; at most 5 are allowed (max_ids)");
+}
+
+static void bounds_bags_before_defaults_and_indices(void **state)
+{
+    (void)state;
+    int64_t wrong[] = {9, 0, 0};
+    query.indices = INTS(wrong);
+    query.has_default = true;
+    query.default_index = 9;
+    query.max_ids = 2;
+    use_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0})));
+    assert_malformed("bag 0 has 3 indices; at most 2 are allowed (max_ids)");
+    use_layout(EB_LAYOUT_OFFSETS, INTS(((int32_t[]){0, 4})));
+    assert_malformed("offsets[1] = 4 is past the 3 indices");
+}
+
+static void a_row_of_none_is_no_bag(void **state)
+{
+    (void)state;
+    query.reduction = EB_REDUCTION_NONE;
+    query.max_ids = 1;
+    check();
+    assert_int_equal(fixture.job.bag_count, 6);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -436,6 +493,9 @@ int main(void)
         TEST(takes_arrays_at_any_alignment),
         TEST(widens_weights),
         TEST(takes_weights_of_no_indices),
+        TEST(bounds_the_indices_of_a_bag),
+        TEST(bounds_bags_before_defaults_and_indices),
+        TEST(a_row_of_none_is_no_bag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

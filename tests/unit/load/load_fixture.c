@@ -33,9 +33,23 @@ const struct embag_model_list *load_fixture_models(void)
         {.name = "b", .rows = 7, .rank = 1, .shape = {3}, .type = EMBAG_F32, .storage = "f32"},
         {.name = "c", .rows = 5, .rank = 1, .shape = {2}, .type = EMBAG_BF16, .storage = "bf16"},
     };
+    static const struct embag_feature features[] = {
+        {.name = "f", .table = "b", .reduction = EMBAG_MAX, .id_map = "none"},
+        {.name = "g", .table = "a", .reduction = EMBAG_SUM, .id_map = "modulo"},
+    };
+    static const char *const pair[] = {"g", "f"};
+    static const struct embag_feature_list groups[] = {{"pair", 2, pair}};
     static const struct embag_model_version versions[] = {
         {.version = 8, .error = "", .table_count = 0},
-        {.version = 9, .serving = true, .error = "", .table_count = 3, .tables = tables},
+        {.version = 9,
+            .serving = true,
+            .error = "",
+            .table_count = 3,
+            .tables = tables,
+            .feature_count = 2,
+            .features = features,
+            .group_count = 1,
+            .groups = groups},
     };
     static const struct embag_model model = {
         .name = "m", .served_version = 9, .version_count = 2, .versions = versions};

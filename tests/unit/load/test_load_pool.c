@@ -167,11 +167,52 @@ static void takes_no_more_requests_than_answers_can_be_kept_to_compare(void **st
     }
 }
 
+static void asks_for_a_group_by_its_name(void **state)
+{
+    (void)state;
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    load_fixture_make(
+        &options, &target, &pool, "--group pair --bags 2 --indices-per-bag 3 --requests 4");
+    assert_int_equal(pool.request_indices, 12);
+    assert_int_equal(pool.answer_bytes, 2 * (4 + 3) * sizeof(float));
+    const struct embag_request *request = &pool.requests[3];
+    assert_int_equal(request->query_count, 0);
+    assert_int_equal(request->group_count, 1);
+    assert_string_equal(request->groups->name, "pair");
+    assert_int_equal(request->groups->feature_count, 0);
+    assert_null(request->groups->features);
+    assert_int_equal(request->groups->reduction, EMBAG_REDUCTION_UNSPECIFIED);
+    assert_int_equal(request->groups->lengths.count, 4);
+    /* The second feature's table has 7 rows. */
+    const int64_t *values = request->groups->values.data;
+    for (int i = 6; i < 12; i++) {
+        assert_in_range(values[i], 0, 6);
+    }
+    eb_load_pool_deinit(&pool);
+    eb_load_target_deinit(&target);
+}
+
+static void asks_for_features_as_they_are(void **state)
+{
+    (void)state;
+    struct eb_load_options options;
+    struct eb_load_target target;
+    struct eb_load_pool pool;
+    load_fixture_make(&options, &target, &pool, "--tables a,f --requests 1");
+    assert_int_equal(pool.queries[0].reduction, EMBAG_SUM);
+    assert_string_equal(pool.queries[1].table, "f");
+    assert_int_equal(pool.queries[1].reduction, EMBAG_REDUCTION_UNSPECIFIED);
+    eb_load_pool_deinit(&pool);
+    eb_load_target_deinit(&target);
+}
+
 static void refuses_what_the_server_lacks(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {
-        "--tables a,d", "--tables a --model n", "--workload rows", "--tables a,c --verify"};
+    static const char *const wrong[] = {"--tables a,d", "--tables a --model n", "--workload rows",
+        "--tables a,c --verify", "--tables a,f --verify", "--group f", "--group nothing"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct eb_load_options options;
         struct eb_load_target target;
@@ -204,6 +245,8 @@ int main(void)
         cmocka_unit_test(keeps_to_its_memory_unless_told),
         cmocka_unit_test(keeps_to_its_memory_with_many_tables),
         cmocka_unit_test(takes_no_more_requests_than_answers_can_be_kept_to_compare),
+        cmocka_unit_test(asks_for_a_group_by_its_name),
+        cmocka_unit_test(asks_for_features_as_they_are),
         cmocka_unit_test(refuses_what_the_server_lacks),
         cmocka_unit_test(refuses_queries_that_no_server_takes),
     };

@@ -80,7 +80,7 @@ void eb_set_trial_expect_fault(
     }
     assert_int_equal(set.count, 0);
     assert_null(set.tables);
-    assert_null(set.memory.mappings);
+    assert_null(set.memory.holds);
     eb_scratch_expect(fault.text, part);
     eb_scratch_expect(fault.text, other_part);
 }

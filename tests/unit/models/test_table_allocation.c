@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#define LARGE_BYTES 2400000
+
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *memory, size_t bytes);
@@ -100,7 +102,10 @@ static void load_next(struct eb_roster *roster, struct eb_file_fault *fault)
     if (!path) {
         return;
     }
-    const struct eb_version_source source = {model->name, version->number, path, model->settings};
+    const struct eb_version_source source = {.model = model->name,
+        .version = version->number,
+        .path = path,
+        .settings = model->settings};
     struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, fault);
     free(path);
     if (loaded) {
@@ -166,10 +171,71 @@ static void survives_every_refused_request(void **state)
     eb_scratch_deinit(&scratch);
 }
 
+/* Loads version 2 beside version 1, of which it has a table. */
+static bool load_beside(
+    const char *root, struct eb_model_version *resident, struct eb_file_fault *fault)
+{
+    char path[EB_SCRATCH_PATH_BYTES];
+    const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    const struct eb_version_source source = {
+        .model = "m", .version = 2, .path = path, .residents = &resident, .resident_count = 1};
+    snprintf(path, sizeof path, "%s/m/2", root);
+    struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, fault);
+    if (!loaded) {
+        return false;
+    }
+    assert_int_equal(loaded->tables.memory.shared_bytes, loaded->tables.bytes);
+    assert_int_equal(eb_model_version_own_bytes(resident), 0);
+    eb_model_version_give(loaded);
+    return true;
+}
+
+static void write_large(const struct eb_scratch *scratch, const char *name)
+{
+    static uint8_t file[EB_SCRATCH_TABLE_BYTES + LARGE_BYTES];
+    struct eb_scratch_table header;
+    eb_scratch_npy(&header, 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (600000,), }", 0);
+    memcpy(file, header.bytes, header.size);
+    eb_scratch_write(scratch, name, file, header.size + LARGE_BYTES);
+}
+
+static void shares_nothing_where_a_request_is_refused(void **state)
+{
+    (void)state;
+    struct eb_scratch scratch;
+    struct eb_file_fault fault = {""};
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_init(&scratch);
+    write_large(&scratch, "m/1/t.npy");
+    write_large(&scratch, "m/2/t.npy");
+    eb_scratch_path(&scratch, "m/1", path);
+    const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    const struct eb_version_source source = {.model = "m", .version = 1, .path = path};
+    struct eb_model_version *resident = eb_model_version_load(&source, &limits, NULL, &fault);
+    assert_non_null(resident);
+    bool is_loaded = false;
+    unsigned tries = 0;
+    while (!is_loaded && tries < 1000) {
+        request_count = 0;
+        fail_at = ++tries;
+        is_loaded = load_beside(scratch.root, resident, &fault);
+        fail_at = 0;
+        if (!is_loaded) {
+            eb_scratch_expect(fault.text, "memory");
+        }
+        assert_int_equal(eb_model_version_own_bytes(resident), resident->tables.bytes);
+    }
+    print_message("%u requests refused in turn\n", tries - 1);
+    assert_in_range(tries, 10, 999);
+    eb_model_version_give(resident);
+    eb_scratch_deinit(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survives_every_refused_request),
+        cmocka_unit_test(shares_nothing_where_a_request_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

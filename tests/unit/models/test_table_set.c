@@ -79,7 +79,7 @@ static void expect_fault(const char *name, const char *part)
     assert_false(eb_table_set_load(scratch.root, &limits, NULL, &set, &fault));
     assert_int_equal(set.count, 0);
     assert_null(set.tables);
-    assert_null(set.memory.mappings);
+    assert_null(set.memory.holds);
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, name, path);
     eb_scratch_expect(fault.text, name[0] ? path : scratch.root);

@@ -304,6 +304,46 @@ static void refuses_what_does_not_fit_the_tables(void **state)
     eb_table_set_deinit(&set);
 }
 
+static void refuses_features_and_groups_that_do_not_fit(void **state)
+{
+    (void)state;
+    static const uint64_t pair[2] = {2, 2};
+    static const uint64_t no_rows[2] = {0, 2};
+    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, shape, values);
+    eb_set_trial_write_npy(&trial, "none.npy", EB_STORAGE_F32, no_rows, values);
+    eb_set_trial_write_npy(&trial, "whole.npy", EB_STORAGE_I32, pair, values);
+    eb_set_trial_write_npy(&trial, "doubles.npy", EB_STORAGE_F64, pair, values);
+    static const char *const cases[][2] = {
+        {"features: [{name: f, table: t, missing: unknown_row}]",
+            "feature 'f': missing: unknown_row needs an unknown_row of table 't'"},
+        {"features: [{name: f, table: none, id_map: modulo}]",
+            "feature 'f': id_map has no meaning for table 'none', which has no rows"},
+        {"features: [{name: f, table: whole, reduction: sqrtn}]",
+            "feature 'f': reduction SQRTN is for floating-point tables, and table 'whole' holds i"},
+        {"features: [{name: f, table: whole, reduction: weighted_mean}]",
+            "feature 'f': reduction WEIGHTED_MEAN is for floating-point tables"},
+        {"features: [{name: f, table: t}, {name: g, table: whole}]\n"
+         "groups: [{name: x, features: [f, g]}]",
+            "group 'x': feature 'g' is of type i32, and 'f' of f32"},
+        {"features: [{name: g, table: whole}]\ngroups: [{name: x, features: [g]}]",
+            "group 'x': feature 'g' is of type i32"},
+        {"features: [{name: f, table: t}, {name: g, table: doubles}]\n"
+         "groups: [{name: x, features: [f, f, g]}]",
+            "group 'x': feature 'g' is of type f64, and 'f' of f32"},
+        {"features: [{name: f, table: t, reduction: none}]\ngroups: [{name: x, features: [f]}]",
+            "group 'x': feature 'f' has the reduction NONE, which no group can have"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        eb_set_trial_expect_fault(&trial, cases[i][0], trial.scratch.root, cases[i][1]);
+    }
+    struct eb_table_set set;
+    eb_set_trial_load(&trial,
+        "features: [{name: f, table: t, reduction: sqrtn}, {name: g, table: whole, reduction: max}]"
+        "\ngroups: [{name: x, features: [f, f]}]",
+        &set);
+    eb_table_set_deinit(&set);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -319,6 +359,7 @@ int main(void)
         TEST(has_the_defaults_that_are_said),
         TEST(calls_a_table_by_another_name),
         TEST(refuses_what_does_not_fit_the_tables),
+        TEST(refuses_features_and_groups_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,11 +20,33 @@ static const struct eb_wire_table tables[] = {
         .type = 4,
         .storage = "bf16",
         .keyed = true,
-        .resident_bytes = 1 << 30},
+        .resident_bytes = 1 << 30,
+        .missing = 4,
+        .has_default = true,
+        .default_index = INT64_MIN,
+        .has_unknown_row = true,
+        .digest = UINT64_MAX - 1},
     {.name = "flags", .rows = 0, .type = 5, .storage = "i8"},
 };
 
 static const char *const labels[] = {"stable", "canary"};
+
+static const struct eb_wire_feature features[] = {
+    {.name = "clicks",
+        .table = "users",
+        .reduction = 2,
+        .missing = 3,
+        .has_default = true,
+        .default_index = -1,
+        .id_map = "hash_modulo",
+        .seed = UINT64_MAX,
+        .max_ids = 50},
+    {.name = "plain", .table = "flags", .id_map = "none"},
+};
+
+static const char *const members[] = {"plain", "clicks", "plain"};
+
+static const struct eb_wire_feature_list groups[] = {{"ranking", 3, members}};
 
 static const struct eb_wire_version versions[] = {
     {.version = 1, .state = EB_WIRE_STATE_FAILED, .error = "users.npy: cut off"},
@@ -39,7 +61,11 @@ static const struct eb_wire_version versions[] = {
         .load_ms = 17,
         .held = true,
         .table_count = 2,
-        .tables = tables},
+        .tables = tables,
+        .feature_count = 2,
+        .features = features,
+        .group_count = 1,
+        .groups = groups},
 };
 
 static const struct eb_wire_model models[] = {
@@ -63,6 +89,29 @@ static const struct eb_wire_server server = {.version = "0.1.0",
     .limits = limits,
     .loops = 2,
     .threads = 8};
+
+static void assert_has_features(const struct eb_wire_version *version)
+{
+    assert_int_equal(version->feature_count, 2);
+    const struct eb_wire_feature *feature = version->features;
+    assert_string_equal(feature->name, "clicks");
+    assert_string_equal(feature->table, "users");
+    assert_int_equal(feature->reduction, 2);
+    assert_int_equal(feature->missing, 3);
+    assert_true(feature->has_default);
+    assert_true(feature->default_index == -1);
+    assert_string_equal(feature->id_map, "hash_modulo");
+    assert_true(feature->seed == UINT64_MAX);
+    assert_int_equal(feature->max_ids, 50);
+    assert_string_equal(feature[1].name, "plain");
+    assert_false(feature[1].has_default);
+    assert_int_equal(version->group_count, 1);
+    assert_string_equal(version->groups->name, "ranking");
+    assert_int_equal(version->groups->feature_count, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(version->groups->features[i], members[i]);
+    }
+}
 
 static void assert_is_dlrm(const struct eb_wire_model *model)
 {
@@ -99,6 +148,15 @@ static void assert_is_dlrm(const struct eb_wire_model *model)
     assert_string_equal(table->storage, "bf16");
     assert_true(table->keyed);
     assert_int_equal(table->resident_bytes, 1 << 30);
+    assert_int_equal(table->missing, 4);
+    assert_true(table->has_default);
+    assert_true(table->default_index == INT64_MIN);
+    assert_true(table->has_unknown_row);
+    assert_int_equal(table->unknown_row, 0);
+    assert_false(table[1].has_default || table[1].has_unknown_row);
+    assert_has_features(version);
+    assert_int_equal(model->versions[0].feature_count, 0);
+    assert_true(table->digest == UINT64_MAX - 1);
     assert_string_equal(table[1].name, "flags");
     assert_int_equal(table[1].shape_count, 0);
     assert_false(table[1].keyed);

@@ -17,6 +17,15 @@
 #define POOL_BYTES (UINT64_C(1) << 28)
 #define ARENA_BYTES (UINT64_C(1) << 20)
 
+static const char description[] =
+    "features:\n"
+    "- {name: plain, table: rows}\n"
+    "- {name: highest, table: rows, reduction: max, missing: skip, default_index: 3, max_ids: 2}\n"
+    "- {name: around, table: wide, id_map: modulo}\n"
+    "groups:\n"
+    "- {name: pair, features: [highest, around]}\n";
+
+static struct eb_model_config config;
 static struct eb_model_version version = {.model = "trial", .version = 7};
 
 static void write_table(
@@ -55,7 +64,8 @@ static void write_f32(
 
 void plan_trial_load(void)
 {
-    static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    const struct eb_table_options options = {
+        .row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
     static const uint16_t ones[] = {0x3c00, 0x3c00, 0x3c00, 0x3c00};
     static const int32_t whole[] = {0, 1, 1, 2};
     struct eb_scratch scratch;
@@ -70,13 +80,20 @@ void plan_trial_load(void)
         (struct eb_tensor){.storage = EB_STORAGE_F16, .rank = 2, .dims = {2, 2}}, ones);
     write_table(&scratch, "whole",
         (struct eb_tensor){.storage = EB_STORAGE_I32, .rank = 2, .dims = {2, 2}}, whole);
-    assert_true(eb_table_set_load(scratch.root, &limits, NULL, &version.tables, &fault));
+    if (!eb_model_config_parse(
+            (const uint8_t *)description, strlen(description), 255, &config, &fault) ||
+        !eb_table_set_load(scratch.root, &options, NULL, &version.tables, &fault) ||
+        !eb_feature_set_init(&version.features, &version.tables, &config, &fault)) {
+        fail_msg("%s", fault.text);
+    }
     eb_scratch_deinit(&scratch);
 }
 
 void plan_trial_unload(void)
 {
+    eb_feature_set_deinit(&version.features);
     eb_table_set_deinit(&version.tables);
+    eb_model_config_deinit(&config);
 }
 
 void plan_trial_set_indices(struct eb_wire_query *query, const int32_t *indices, size_t count)

@@ -4,6 +4,10 @@
  *   cube    f32 [2, 2, 3], 10 * row + c     line   f32 [5], row
  *   half    f16 [2, 2], 1                   whole  i32 [2, 2], row + c
  *   bare    f32 [0, 2]
+ * Its features:
+ *   plain    rows, as it is      around   wide, by id_map modulo
+ *   highest  rows, reduction max, missing skip, default_index 3, max_ids 2
+ * Its group "pair" is highest and around.
  * Thread: the test's. Memory: freed by plan_trial_deinit; the version by plan_trial_unload. */
 #pragma once
 

@@ -135,6 +135,34 @@ static void expect_alpha(const Embag__V1__Model *model)
     assert_int_equal(model->versions[1]->n_tables, 2);
 }
 
+static void expect_features(const Embag__V1__ModelVersion *version)
+{
+    assert_int_equal(version->n_features, 2);
+    const Embag__V1__Feature *first = version->features[0];
+    assert_string_equal(first->name, "first");
+    assert_string_equal(first->table, "cube");
+    assert_int_equal(first->reduction, EB_REDUCTION_MEAN);
+    assert_int_equal(first->missing, EB_MISSING_SKIP);
+    assert_int_equal(first->default_row_case, EMBAG__V1__FEATURE__DEFAULT_ROW_DEFAULT_INDEX);
+    assert_int_equal(first->default_index, 1);
+    assert_string_equal(first->id_map, "hash_modulo");
+    assert_int_equal(first->seed, 42);
+    assert_int_equal(first->max_ids, 9);
+    const Embag__V1__Feature *second = version->features[1];
+    assert_string_equal(second->name, "second");
+    assert_int_equal(second->reduction, EB_REDUCTION_SUM);
+    assert_int_equal(second->missing, EB_MISSING_ERROR);
+    assert_int_equal(second->default_row_case, EMBAG__V1__FEATURE__DEFAULT_ROW__NOT_SET);
+    assert_string_equal(second->id_map, "none");
+    assert_int_equal(version->n_groups, 1);
+    assert_string_equal(version->groups[0]->name, "both");
+    assert_int_equal(version->groups[0]->n_features, 2);
+    assert_string_equal(version->groups[0]->features[0], "second");
+    assert_int_equal(version->tables[0]->missing, EB_MISSING_ERROR);
+    assert_int_equal(version->tables[0]->unknown_row, 1);
+    assert_int_equal(version->tables[1]->unknown_case, EMBAG__V1__TABLE__UNKNOWN__NOT_SET);
+}
+
 static void expect_tables(const Embag__V1__ModelVersion *version)
 {
     const Embag__V1__Table *cube = version->tables[0];
@@ -148,6 +176,7 @@ static void expect_tables(const Embag__V1__ModelVersion *version)
     assert_string_equal(cube->storage, "f32");
     assert_false(cube->keyed);
     assert_true(cube->resident_bytes >= 96);
+    assert_true(cube->digest != 0);
     assert_string_equal(line->name, "line");
     assert_int_equal(line->rows, 5);
     assert_int_equal(line->n_shape, 0);
@@ -167,6 +196,7 @@ static void lists_models_with_the_versions_that_were_tried(void **state)
     assert_int_equal(list->n_models, 2);
     expect_alpha(list->models[0]);
     expect_tables(list->models[0]->versions[1]);
+    expect_features(list->models[0]->versions[1]);
     assert_string_equal(list->models[1]->name, "beta");
     assert_int_equal(list->models[1]->served_version, 5);
     assert_int_equal(list->models[1]->n_versions, 1);
@@ -405,6 +435,13 @@ static int load_models(void **state)
     static const char cube[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 4)}";
     static const char yaml[] =
         "versions: {labels: [{name: odd, version: 5}, {name: stable, version: 5}]}\n";
+    static const char alpha[] =
+        "tables: [{name: cube, unknown_row: 1}]\n"
+        "features:\n"
+        "- {name: second, table: cube}\n"
+        "- {name: first, table: cube, reduction: mean, missing: skip, default_index: 1,\n"
+        "   id_map: hash_modulo, seed: 42, max_ids: 9}\n"
+        "groups: [{name: both, features: [second, first]}]\n";
     static const char line[] = "{'descr': '<i2', 'fortran_order': False, 'shape': (5,)}";
     struct eb_scratch scratch;
     struct eb_file_fault fault;
@@ -415,6 +452,7 @@ static int load_models(void **state)
     eb_scratch_write_npy(&scratch, "alpha/2/line.npy", line, 10);
     eb_scratch_write_npy(&scratch, "alpha/3/line.npy", line, 9);
     eb_scratch_write_npy(&scratch, "beta/5/line.npy", line, 10);
+    eb_scratch_write(&scratch, "alpha/model.yaml", alpha, sizeof alpha - 1);
     eb_scratch_write(&scratch, "beta/model.yaml", yaml, sizeof yaml - 1);
     const struct eb_first_load first = {scratch.root, &limits, &seen, &roster};
     bool is_loaded = eb_first_load_run(&first, &fault);

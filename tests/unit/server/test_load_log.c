@@ -34,6 +34,7 @@ static int reset(void **state)
         .count = 2,
         .tables = tables,
         .bytes = 12 * MIB,
+        .memory = {.shared_bytes = 2 * MIB},
         .pages = {10 * MIB + 100, 8 * MIB + 100, 0},
     };
     eb_log_set_level(EB_LOG_INFO);
@@ -59,8 +60,9 @@ static void tells_the_pages_of_version_and_tables(void **state)
 {
     (void)state;
     log_loaded();
-    expect_said(" level=info event=model_loaded model=m version=7 tables=2 bytes=12582912 "
-                "resident_bytes=10485860 bytes_2m=8388708 bytes_1g=0 numa_nodes=");
+    expect_said(
+        " level=info event=model_loaded model=m version=7 tables=2 bytes=12582912 "
+        "shared_bytes=2097152 resident_bytes=10485860 bytes_2m=8388708 bytes_1g=0 numa_nodes=");
     expect_said(" elapsed_ms=5\n");
     expect_said(" level=info event=table_loaded model=m version=7 table=big "
                 "resident_bytes=10485760 bytes_2m=8388608 bytes_1g=0\n");

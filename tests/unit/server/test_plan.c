@@ -241,7 +241,7 @@ struct flaw {
 };
 
 static const struct flaw flaws[] = {
-    {make_unknown, EB_STATUS_NOT_FOUND, "no table of that name"},
+    {make_unknown, EB_STATUS_NOT_FOUND, "no table or feature of that name"},
     {make_undecodable, EB_STATUS_UNIMPLEMENTED, "a fault of the codec's"},
     {make_misfit, EB_STATUS_INVALID_ARGUMENT, "num_bags"},
     {make_descending, EB_STATUS_INVALID_ARGUMENT, "offsets[1] = 0"},

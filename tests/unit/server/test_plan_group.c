@@ -192,10 +192,11 @@ static void refuses_what_is_no_group(void **state)
     group.reduction = 0;
     group.feature_count = 0;
     expect_invalid("no features");
-    group.feature_count = 2;
     group.name = "named";
-    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND, "groups[0] \"named\"");
+    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND,
+        "groups[0] \"named\": model \"trial\" version 7 has no group of that name");
     group.name = "";
+    group.feature_count = 2;
     trial.request.concat = true;
     expect_invalid("concat");
 }

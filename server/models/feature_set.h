@@ -1,0 +1,52 @@
+/* What requests may name in a version: its tables, the features that model.yaml makes of them, each
+ * with all that holds where a request says nothing, and groups of features. All of it is decided
+ * when the version is loaded.
+ * Thread: made by any one; afterwards immutable. Memory: lists are on the heap and its own; tables,
+ * names and id maps are borrowed from the tables and the configuration. */
+#pragma once
+
+#include "server/models/model_config.h"
+#include "server/models/table_set.h"
+
+/* A name for a use of a table; a table is one itself. */
+struct eb_feature {
+    const char *name;
+    const struct eb_named_table *table;
+    const struct eb_id_map *id_map; /* NULL: none */
+    uint64_t max_ids;               /* of one bag; 0: not bounded */
+    int64_t default_index;          /* a row, which no id map changes, -1 or a key */
+    bool has_default;
+    enum eb_reduction reduction; /* not UNSPECIFIED, like missing */
+    enum eb_missing missing;
+};
+
+/* An ordered list of features. */
+struct eb_feature_group {
+    const char *name;
+    size_t count;
+    const char *const *names; /* of features */
+};
+
+struct eb_feature_set {
+    size_t table_count;
+    size_t count;                /* of tables and features */
+    struct eb_feature *features; /* tables, sorted by name, then features, sorted by name */
+    size_t group_count;
+    struct eb_feature_group *groups; /* sorted by name */
+    const char **group_names;        /* private: the groups' lists, one after the other */
+    uint32_t *name_index;            /* private: open addressing over features */
+    size_t name_index_size;
+};
+
+/* Resolves what the configuration (NULL: nothing is said) makes of tables that it fits, as a load
+ * with it has found. false: *fault; *set is empty. */
+bool eb_feature_set_init(struct eb_feature_set *set, const struct eb_table_set *tables,
+    const struct eb_model_config *config, struct eb_file_fault *fault);
+/* Accepts a zeroed set. */
+void eb_feature_set_deinit(struct eb_feature_set *set);
+
+/* The feature or table of that name, in constant time. NULL: there is none. */
+const struct eb_feature *eb_feature_set_find(const struct eb_feature_set *set, const char *name);
+/* NULL: no such group. */
+const struct eb_feature_group *eb_feature_set_find_group(
+    const struct eb_feature_set *set, const char *name);
