@@ -301,7 +301,7 @@ static void close_up_rows(const struct pass *pass)
 
 /* Writes the rows of indices first .. end - 1, and counts what is missing. false: nothing may be.
  */
-static bool find_rows(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
+static inline bool find_rows(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
     const struct eb_bag_query *query = pass->query;
     const struct eb_int_array slice = eb_bag_take_slice(query, first, end);

@@ -2,8 +2,8 @@
  * the same bytes, however the work is shared.
  *
  *   plan      how many bytes it takes
- *   begin     an attempt: the header, which has a seed of the attempt's own
- *   assign    each key goes to its partition
+ *   begin     an attempt: the header, whose seed is made of the attempt and all keys, so that
+ * nobody can choose keys for a seed that is known before assign    each key goes to its partition
  *   place     within a partition, each key goes to one of its two buckets
  *
  * Thread: between begin and the end of an attempt, threads may work at the same time on partitions
@@ -45,7 +45,7 @@ struct eb_key_pair {
 };
 
 /* Attempts that are worth making. A second one is needed for less than one table in a thousand; so
- * many in a row fail for keys that were made to fail. */
+ * many in a row fail for no keys that anybody knows how to find. */
 #define EB_KEY_ATTEMPTS_MAX 16
 
 /* false: there are more than EB_KEY_INDEX_ROWS_MAX rows. */
@@ -56,7 +56,7 @@ bool eb_key_build_plan(uint64_t row_count, struct eb_key_plan *plan);
 enum eb_key_outcome eb_key_build_run(
     struct eb_key_build *build, void *scratch, struct eb_key_pair *pair);
 
-/* Attempts are numbered from 0. */
+/* Attempts are numbered from 0. Reads all keys: 3 ns for each. */
 void eb_key_build_begin(struct eb_key_build *build, uint32_t attempt);
 
 /* A range of numbers. */

@@ -5,21 +5,6 @@
 #include <assert.h>
 #include <string.h>
 
-const char *eb_codec_fields_keep(
-    struct eb_field_reader text, struct eb_arena *arena, struct eb_error *error)
-{
-    size_t size = eb_field_reader_bytes(&text);
-    if (size == 0) {
-        return "";
-    }
-    char *kept = eb_unpack_take(arena, size + 1, sizeof *kept, error);
-    if (kept) {
-        memcpy(kept, text.at, size);
-        kept[size] = '\0';
-    }
-    return kept;
-}
-
 /* How many numbers a field of a repeated integer adds: one, or those that are packed in it. */
 static size_t count_integers(struct eb_field_reader data)
 {

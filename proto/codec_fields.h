@@ -9,6 +9,7 @@
 #include "proto/field_reader.h"
 #include "proto/guard.h"
 #include "proto/status.h"
+#include "proto/unpack.h"
 
 /* Takes a string. false: the guard does not let it pass. */
 static inline bool eb_codec_fields_take_name(const struct eb_field *field,
@@ -54,8 +55,23 @@ static inline bool eb_codec_fields_find(
 /* These return NULL where the arena is exhausted, which *error then says. */
 
 /* The bytes, and a NUL. */
-const char *eb_codec_fields_keep(
-    struct eb_field_reader text, struct eb_arena *arena, struct eb_error *error);
+static inline const char *eb_codec_fields_keep(
+    struct eb_field_reader text, struct eb_arena *arena, struct eb_error *error)
+{
+    if (text.at == text.end) {
+        return "";
+    }
+    char *kept = (char *)eb_unpack_take(arena, eb_field_reader_bytes(&text) + 1, 1, error);
+    char *end = kept;
+    if (kept) {
+        /* Names are so short that a call would take longer. */
+        while (text.at < text.end) {
+            *end++ = (char)*text.at++;
+        }
+        *end = '\0';
+    }
+    return kept;
+}
 /* Elements of a repeated int64, packed or not, and their bytes; not NULL for no elements. */
 const int64_t *eb_codec_fields_integers(struct eb_field_reader message, uint32_t number,
     size_t *bytes, struct eb_arena *arena, struct eb_error *error);

@@ -57,15 +57,17 @@ struct eb_codec_form {
 struct eb_codec_arrays {
     const struct eb_codec_form *forms; /* forms[n]: field n */
     struct eb_field_reader message;
-    uint32_t seen; /* bit n: field n is there */
+    uint32_t seen;     /* bit n: field n is there */
+    bool is_unsettled; /* what was taken last may not be what an array is */
 };
 
-/* Takes a field for the array, whatever was there. */
-static inline void eb_codec_form_take(
+/* Takes a field for the array, which was zeroed, whatever has come to be there. */
+static inline __attribute__((always_inline)) void eb_codec_form_take(
     struct eb_codec_arrays *arrays, const struct eb_field *field, struct eb_wire_array *array)
 {
     const struct eb_codec_form *form = &arrays->forms[field->number];
     arrays->seen |= UINT32_C(1) << field->number;
+    arrays->is_unsettled |= array->field || form->is_repeated || field->data.at == field->data.end;
     array->data = field->data.at;
     array->bytes = eb_field_reader_bytes(&field->data);
     array->width = form->width;
@@ -83,12 +85,8 @@ static inline bool eb_codec_form_choose(const struct eb_codec_place *place,
     const struct eb_codec_arrays *arrays, uint32_t numbers, struct eb_wire_array *array)
 {
     const uint32_t seen = arrays->seen & numbers;
-    if (seen == 0) {
-        return true;
-    }
-    const bool is_settled = (seen & (seen - 1)) == 0 && array->bytes > 0 &&
-                            !arrays->forms[__builtin_ctz(seen)].is_repeated;
-    return is_settled || eb_codec_form_choose_among(place, arrays, seen, array);
+    return !arrays->is_unsettled || seen == 0 ||
+           eb_codec_form_choose_among(place, arrays, seen, array);
 }
 
 /* Writes an array into the field of its width. */

@@ -143,7 +143,8 @@ static bool choose_arrays(const struct reading *reading)
 bool eb_codec_group_read(
     struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_group *out)
 {
-    struct reading reading = {.place = place, .arrays = {forms, bytes, 0}, .out = out};
+    struct reading reading = {
+        .place = place, .arrays = {.forms = forms, .message = bytes}, .out = out};
     memset(out, 0, sizeof *out);
     if (!read_fields(&reading)) {
         return false;

@@ -36,7 +36,8 @@ struct reading {
 
 /* Takes what a field says; of several of one number the last one counts. false: the guard does not
  * let it pass, as it does unknown ones. */
-static inline bool take_field(struct reading *reading, const struct eb_field *field)
+static inline __attribute__((always_inline)) bool take_field(
+    struct reading *reading, const struct eb_field *field)
 {
     struct eb_codec_arrays *arrays = &reading->arrays;
     struct eb_wire_query *out = reading->out;
@@ -74,7 +75,10 @@ static inline bool take_field(struct reading *reading, const struct eb_field *fi
         return true;
     case EB_TAG_NUMBER(17): out->weights_type = eb_codec_fields_enum(field); return true;
     case EB_TAG_FIXED32(18):
-    case EB_TAG_BYTES(18): arrays->seen |= WEIGHTS_F32; return bytes % sizeof(float) == 0;
+    case EB_TAG_BYTES(18):
+        arrays->seen |= WEIGHTS_F32;
+        arrays->is_unsettled = true;
+        return bytes % sizeof(float) == 0;
     case EB_TAG_NUMBER(19):
         out->has_default = true;
         out->default_index = (int64_t)value;
@@ -87,7 +91,8 @@ static inline bool take_field(struct reading *reading, const struct eb_field *fi
     }
 }
 
-static bool read_fields(struct reading *reading)
+/* Inlined, like what it calls, so that what is read can be kept in registers. */
+static inline __attribute__((always_inline)) bool read_fields(struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_field_reader message = reading->arrays.message;
@@ -162,6 +167,19 @@ static bool choose_layout(const struct eb_codec_place *place, struct eb_wire_que
     return true;
 }
 
+/* What most queries say: offsets, or nothing, and no layout. false: it is something else. */
+static inline __attribute__((always_inline)) bool take_offsets_alone(const struct reading *reading)
+{
+    struct eb_wire_query *out = reading->out;
+    const uint32_t seen = reading->arrays.seen;
+    if (out->layout != 0 || (seen & (LENGTHS | SEGMENT_IDS)) != 0 || out->indices_per_bag != 0 ||
+        out->num_segments != 0) {
+        return false;
+    }
+    out->layout = (seen & OFFSETS) != 0 ? EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS : 0;
+    return true;
+}
+
 /* Weights of their own field are taken already. */
 static bool choose_weights(const struct reading *reading)
 {
@@ -193,7 +211,8 @@ static bool choose_weights(const struct reading *reading)
 bool eb_codec_query_read(
     struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_query *out)
 {
-    struct reading reading = {.place = place, .arrays = {forms, bytes, 0}, .out = out};
+    struct reading reading = {
+        .place = place, .arrays = {.forms = forms, .message = bytes}, .out = out};
     memset(out, 0, sizeof *out);
     if (!read_fields(&reading)) {
         return false;
@@ -206,8 +225,14 @@ bool eb_codec_query_read(
     if (out->table[0] == 0) {
         return eb_codec_form_refuse(place, "table is empty");
     }
-    return check_enums(place, out) && choose_arrays(&reading) && choose_layout(place, out) &&
-           choose_weights(&reading);
+    if (!check_enums(place, out)) {
+        return false;
+    }
+    if (!reading.arrays.is_unsettled) {
+        return take_offsets_alone(&reading) || choose_layout(place, out);
+    }
+    const struct reading unsettled = reading;
+    return choose_arrays(&unsettled) && choose_layout(place, out) && choose_weights(&unsettled);
 }
 
 void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_query *query)

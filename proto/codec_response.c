@@ -45,48 +45,76 @@ static_assert(COMPUTE_US_FIELD < 16, "tags of larger fields take two bytes");
 #define MISSING_BY_QUERY_FIELD 11
 #define VALUES_FIELD 15
 
-/* All fields of a result, but for the bytes of its values. Inlined, so that where it only counts it
- * does nothing else. */
+/* Of a result whose head is short: query, type, shape, missing and the values' length, in the
+ * longest form of each, and their tags. */
+#define SHORT_SHAPE_COUNT 2
+static_assert((1 + 5) + (1 + 10) + (2 + SHORT_SHAPE_COUNT * 10) + (1 + 10) + (1 + 10) <=
+                  sizeof((struct eb_wire_result){0}.head),
+    "a short head");
+
+/* All fields of a result, but for the bytes of its values; of one whose head is short, those that
+ * it may have. Inlined, so that where it only counts it does nothing else. */
 static inline __attribute__((always_inline)) void write_result_head(
-    struct eb_field_writer *writer, const struct eb_wire_result *result)
+    struct eb_field_writer *writer, const struct eb_wire_result *result, bool is_short)
 {
     assert(result->error_code == 0 || result->values_bytes == 0);
     eb_field_put_number(writer, QUERY_FIELD, result->query);
     eb_field_put_enum(writer, TYPE_FIELD, result->type);
     eb_field_put_packed(writer, SHAPE_FIELD, result->shape, result->shape_count);
     eb_field_put_number(writer, MISSING_FIELD, result->missing);
-    eb_field_put_bytes(writer, MISSING_POSITIONS_FIELD, result->missing_positions,
-        result->missing_positions_bytes);
-    eb_field_put_number(writer, ERROR_CODE_FIELD, result->error_code);
-    if (result->error_message) {
-        eb_field_put_text(writer, ERROR_MESSAGE_FIELD, result->error_message);
+    if (!is_short) {
+        eb_field_put_bytes(writer, MISSING_POSITIONS_FIELD, result->missing_positions,
+            result->missing_positions_bytes);
+        eb_field_put_number(writer, ERROR_CODE_FIELD, result->error_code);
+        if (result->error_message) {
+            eb_field_put_text(writer, ERROR_MESSAGE_FIELD, result->error_message);
+        }
+        eb_field_put_packed(writer, MISSING_BY_QUERY_FIELD, result->missing_by_query,
+            result->missing_by_query_count);
     }
-    eb_field_put_packed(
-        writer, MISSING_BY_QUERY_FIELD, result->missing_by_query, result->missing_by_query_count);
     if (result->values_bytes > 0) {
         eb_field_put_length(writer, VALUES_FIELD, result->values_bytes);
     }
 }
 
-/* Writes a result at out + bytes. Returns where it ends. Its writer, which no other function has
- * seen, can be kept in registers. */
+/* Whether the head fits result->head, whatever its numbers are. */
+static bool is_head_short(const struct eb_wire_result *result)
+{
+    return result->shape_count <= SHORT_SHAPE_COUNT && result->missing_positions_bytes == 0 &&
+           result->error_code == 0 && !result->error_message && result->missing_by_query_count == 0;
+}
+
+/* Makes the head, or counts it where it is not short. Returns the result's bytes. */
+static size_t make_head(struct eb_wire_result *result)
+{
+    /* No other function sees a writer, so that it can be kept in registers. */
+    if (is_head_short(result)) {
+        struct eb_field_writer writer = {.out = result->head};
+        write_result_head(&writer, result, true);
+        result->head_bytes = writer.bytes;
+    } else {
+        struct eb_field_writer counter = {.out = NULL};
+        write_result_head(&counter, result, false);
+        result->head_bytes = counter.bytes;
+    }
+    return result->head_bytes + result->values_bytes;
+}
+
+/* Writes a result at out + bytes. Returns where it ends. */
 static size_t write_result(
     uint8_t *out, size_t bytes, const struct eb_wire_result *result, uint8_t **values_at)
 {
     struct eb_field_writer writer = {.out = out, .bytes = bytes};
     assert(out); /* After which a compiler leaves out the counting. */
     eb_field_put_length(&writer, RESULTS_FIELD, result->head_bytes + result->values_bytes);
-    write_result_head(&writer, result);
+    if (is_head_short(result)) {
+        eb_field_put_content(&writer, result->head, result->head_bytes);
+    } else {
+        write_result_head(&writer, result, false);
+    }
     *values_at = out + writer.bytes;
     eb_field_put_content(&writer, result->values, result->values_bytes);
     return writer.bytes;
-}
-
-static size_t count_head(const struct eb_wire_result *result)
-{
-    struct eb_field_writer counter = {.out = NULL};
-    write_result_head(&counter, result);
-    return counter.bytes;
 }
 
 static void write_before_results(
@@ -120,9 +148,7 @@ size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
     struct eb_field_writer counter = {.out = NULL};
     write_before_results(&counter, response);
     for (size_t i = 0; i < response->result_count; i++) {
-        struct eb_wire_result *result = &response->results[i];
-        result->head_bytes = count_head(result);
-        const size_t size = result->head_bytes + result->values_bytes;
+        const size_t size = make_head(&response->results[i]);
         eb_field_put_length(&counter, RESULTS_FIELD, size);
         counter.bytes += size;
     }

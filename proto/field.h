@@ -129,11 +129,23 @@ static inline void eb_field_put_text(
     eb_field_put_bytes(writer, number, text, strlen(text));
 }
 
+/* Varints whose bytes are counted in one byte, however large they are. */
+#define EB_FIELD_SHORT_COUNT 12
+
 /* A repeated uint64 in packed form. */
 static inline void eb_field_put_packed(
     struct eb_field_writer *writer, uint32_t number, const uint64_t *values, size_t count)
 {
     if (count == 0) {
+        return;
+    }
+    if (writer->out && count <= EB_FIELD_SHORT_COUNT) {
+        eb_field_put_length(writer, number, 0);
+        const size_t begin = writer->bytes;
+        for (size_t i = 0; i < count; i++) {
+            eb_field_put_varint(writer, values[i]);
+        }
+        writer->out[begin - 1] = (uint8_t)(writer->bytes - begin);
         return;
     }
     size_t size = 0;

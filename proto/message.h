@@ -101,7 +101,9 @@ struct eb_wire_result {
     const char *error_message; /* encoding: NULL where there is none */
     const uint8_t *values;     /* decoded: borrowed from the message's bytes */
     size_t values_bytes;
-    size_t head_bytes; /* encoding: of all else; the codec's own */
+    /* Encoding, the codec's own: bytes of all else, and these where they are few. */
+    size_t head_bytes;
+    uint8_t head[64];
 };
 
 /* LookupResponse. */

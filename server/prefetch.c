@@ -26,6 +26,12 @@ const char *eb_prefetch_check(const char *setting)
                                                   : eb_bag_schedule_parse(setting, &schedule);
 }
 
+/* Of the rows alone: keys and their index lie elsewhere. */
+static uint64_t row_bytes_of(const struct eb_table *table)
+{
+    return table->row_count * table->row_stride_bytes;
+}
+
 static struct subject find_largest(const struct eb_snapshot *snapshot)
 {
     struct subject largest = {0};
@@ -33,7 +39,8 @@ static struct subject find_largest(const struct eb_snapshot *snapshot)
         const struct eb_model_version *version = snapshot->models[i].served;
         for (size_t n = 0; version && n < version->tables.count; n++) {
             const struct eb_named_table *table = &version->tables.tables[n];
-            if (!largest.table || table->resident_bytes > largest.table->resident_bytes) {
+            if (!largest.table ||
+                row_bytes_of(&table->table) > row_bytes_of(&largest.table->table)) {
                 largest = (struct subject){version, table};
             }
         }
@@ -117,7 +124,7 @@ static void log_measured(const struct subject *subject, const struct eb_bag_sche
     eb_log(EB_LOG_INFO, "prefetch_measured", eb_log_text("model", subject->version->model),
         eb_log_number("version", (int64_t)subject->version->version),
         eb_log_text("table", subject->table->name),
-        eb_log_number("bytes", (int64_t)subject->table->resident_bytes),
+        eb_log_number("bytes", (int64_t)row_bytes_of(&subject->table->table)),
         eb_log_number("elapsed_ms", (int64_t)(report->elapsed_ns / 1000000)));
     for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
         log_class(class, &schedules->of_class[class], &report->of_class[class]);
@@ -131,7 +138,7 @@ static void measure(
     const struct eb_bag_tune_task task = {
         .ops = ops,
         .base = subject->table->table.rows,
-        .bytes = subject->table->resident_bytes,
+        .bytes = row_bytes_of(&subject->table->table),
         .scratch = malloc(sizeof *task.scratch),
     };
     if (!task.scratch) {
@@ -154,7 +161,7 @@ static void measure_largest(
     const struct subject subject = find_largest(snapshot);
     uint64_t bytes_min = eb_bag_tune_bytes_min();
     char reason[64];
-    if (subject.table && subject.table->resident_bytes >= bytes_min) {
+    if (subject.table && row_bytes_of(&subject.table->table) >= bytes_min) {
         measure(&subject, ops, out);
         return;
     }

@@ -2,7 +2,7 @@
 # All tests, from a clean checkout: installs what is missing, builds, runs every suite.
 #   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
 #   tests/run.sh --all    also other processors (emulated), fuzzing, other clients, the comparison
-#                         with grpc++: at most 20
+#                         with grpc++, models that change under load: at most 40
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
 # counting single tests.
 set -uo pipefail
@@ -126,8 +126,14 @@ compare_with_grpcpp() {
     tests/bench/unary_cpu.sh --pairs 5 --requests 50000 && echo "1 passed, 0 failed"
 }
 
+# Small and short, so that its figures are none: that it runs, and every answer is right.
+model_figures() {
+    tests/bench/models.sh --work "$TMPDIR" --rounds 1 --seconds 30 --scale 5000 --rows 4000000 \
+        --keyed-bytes 67108864 --pack-rows 100000 && echo "1 passed, 0 failed"
+}
+
 export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
-export -f old_processor_tests fuzz node_tests compare_with_grpcpp
+export -f old_processor_tests fuzz node_tests compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
@@ -160,6 +166,7 @@ if $all; then
     if section 600 "build of kernels for arm64" build arm64; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
     fi
+    section 400 "models that change, small" model_figures
     section 300 "clients: grpc-js" node_tests
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then

@@ -2,9 +2,11 @@
 
 #include "client/cli/arguments.h"
 #include "client/cli/check_file.h"
+#include "client/cli/output.h"
 #include "server/models/directory.h"
 #include "server/models/model_config.h"
 #include "server/models/table_plan.h"
+#include "server/models/table_set.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -20,8 +22,8 @@ static const char usage[] =
     "Checks files of tables, NAME.npy, NAME.safetensors and NAME.embag, and of keys,\n"
     "NAME.keys.npy, and tells the memory that each table will need. Of a packed table every byte "
     "is\n"
-    "checked. A DIRECTORY is a version of a model, MODEL/VERSION: its files are checked, and that\n"
-    "the server would load it as MODEL/model.yaml says.\n"
+    "checked. A DIRECTORY is a version of a model, MODEL/VERSION: its files are checked, and then\n"
+    "it is loaded as the server would load it, by MODEL/model.yaml and into as much memory.\n"
     "Exit status: 0, 1 where something is not sound, 2 for a usage error.\n";
 
 struct options {
@@ -74,19 +76,26 @@ static bool check_files(const char *path, bool *is_sound, struct eb_file_fault *
     return is_good;
 }
 
-static bool check_plan(
+/* Loads it, since much that the server would refuse shows only then: keys that are the same in two
+ * files, values that have no codes, a default that is no key. */
+static bool check_load(
     const char *path, const struct eb_model_config *config, struct eb_file_fault *fault)
 {
     const struct eb_table_options options = {
         .row_bytes_max = ROW_BYTES_MAX, .name_bytes_max = NAME_BYTES_MAX, .config = config};
     struct eb_table_plan plan;
+    struct eb_table_set set;
     if (!eb_table_plan_read(path, &options, &plan, fault)) {
         return false;
     }
-    (void)printf(
-        "%s: %zu tables, %" PRIu64 " bytes of memory\n", path, plan.table_count, plan.memory_bytes);
+    bool is_loaded = eb_table_set_load(path, &options, NULL, &set, fault);
+    if (is_loaded) {
+        eb_table_set_deinit(&set);
+        (void)printf("%s: %zu tables, %" PRIu64 " bytes of memory\n",
+            eb_output_printable(path).bytes, plan.table_count, plan.memory_bytes);
+    }
     eb_table_plan_deinit(&plan);
-    return true;
+    return is_loaded;
 }
 
 /* Whether the server would load a version, as its MODEL/model.yaml describes it. */
@@ -100,7 +109,7 @@ static bool check_version(const char *path, struct eb_file_fault *fault)
     bool is_sound = eb_model_config_read(config_path, NAME_BYTES_MAX, &config, fault);
     free(config_path);
     if (is_sound) {
-        is_sound = check_plan(path, &config, fault);
+        is_sound = check_load(path, &config, fault);
         eb_model_config_deinit(&config);
     }
     return is_sound;

@@ -139,7 +139,7 @@ static bool check_packed(
     struct eb_packed_reader *reader = &source->reader;
     const struct eb_packed_format *format = &reader->format;
     uint64_t index_bytes = 0;
-    bool is_keyed = format->sections[EB_PACKED_KEYS].bytes > 0;
+    bool is_keyed = eb_packed_format_is_keyed(format);
     if (!check_blocks(reader, path, fault) ||
         (is_keyed && !check_packed_keys(reader, &index_bytes, fault))) {
         return false;

@@ -1,8 +1,9 @@
 /* Whether answers are right, to the bit: the rows of a request are made from the published hash
  * (client/cli/workload.h) and pooled by the reference of the kernels.
- * Thread: any number may compare answers at once. Memory: what the answers of the version should be
- * that is served is computed once per request and kept; the pool has no more requests than that
- * allows. Of another version it is computed again each time, by one at a time. */
+ * Thread: any number may compare answers at once, one at a time those of versions other than the
+ * first. Memory: what the answers of the version should be that is served at the start is computed
+ * once per request and kept, and so much again for those of the version that a request was answered
+ * by last; the pool has no more requests than that allows. */
 #pragma once
 
 #include "client/cli/load_pool.h"
@@ -14,8 +15,9 @@ struct eb_load_verify {
     const struct eb_load_pool *pool; /* NULL: it was not initialised */
     uint64_t version;                /* whose answers are kept */
     uint8_t *kept;                   /* [pool->count][pool->answer_bytes] */
-    pthread_mutex_t lock;            /* of the scratch, for another version's */
-    uint8_t *scratch;                /* [pool->answer_bytes] */
+    pthread_mutex_t lock;            /* of what follows */
+    uint64_t *later_versions;        /* [pool->count]; version: nothing there yet */
+    uint8_t *later;                  /* as kept, each of its own version */
 };
 
 /* Computes the answers of the version that is being served. false: no memory, said on stderr. */

@@ -155,36 +155,39 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
     }
     if (plan->parts > 1 && source->is_packed &&
         (!eb_packed_format_is_whole(&source->reader.format) ||
-            source->reader.format.sections[EB_PACKED_KEYS].bytes > 0)) {
+            eb_packed_format_is_keyed(&source->reader.format))) {
         return eb_file_fault_set(fault,
             "it is a piece of a table or a keyed table; --parts take rows of a whole dense one");
     }
     return true;
 }
 
-/* Reads the keys that were given, or those of a packed source. */
+/* Reads the keys that were given, or those of a packed source, of which no two may be the same.
+ * false: *fault, with the path. */
 static bool read_keys(const struct options *options, struct eb_pack_plan *plan,
     struct eb_pack_keys *keys, struct eb_file_fault *fault)
 {
     struct eb_source_file *source = plan->source;
-    bool has_some = source->is_packed && source->reader.format.sections[EB_PACKED_KEYS].bytes > 0;
+    bool has_some = source->is_packed && eb_packed_format_is_keyed(&source->reader.format);
     if (options->keys == NULL && !has_some) {
         return true;
     }
-    bool is_read = options->keys != NULL ? eb_pack_keys_read(keys, options->keys, fault)
+    bool is_good = options->keys != NULL ? eb_pack_keys_read(keys, options->keys, fault)
                                          : eb_pack_keys_unpack(keys, &source->reader, fault);
-    if (!is_read) {
-        return false;
+    if (is_good && keys->count != plan->table->tensor.dims[0]) {
+        is_good = eb_file_fault_set(fault, "it has %" PRIu64 " keys for the %" PRIu64 " rows of %s",
+            keys->count, plan->table->tensor.dims[0], source->path);
     }
-    if (keys->count != plan->table->tensor.dims[0]) {
-        return eb_file_fault_set(fault, "it has %" PRIu64 " rows and %" PRIu64 " keys",
-            plan->table->tensor.dims[0], keys->count);
+    if (!is_good || !eb_pack_keys_index(keys, fault)) {
+        return eb_file_fault_locate(fault, options->keys != NULL ? options->keys : source->path);
     }
     plan->keys = keys;
     /* A piece of a table has no use for an index: it is made of the keys of all pieces. */
-    bool is_piece = plan->file_count > 1 ||
-                    (source->is_packed && !eb_packed_format_is_whole(&source->reader.format));
-    return is_piece || eb_pack_keys_index(keys, fault);
+    if (plan->file_count > 1 ||
+        (source->is_packed && !eb_packed_format_is_whole(&source->reader.format))) {
+        eb_pack_keys_drop_index(keys);
+    }
+    return true;
 }
 
 static void report(const struct eb_pack_plan *plan, const struct eb_pack_result *result)
@@ -208,14 +211,17 @@ static void report(const struct eb_pack_plan *plan, const struct eb_pack_result 
         eb_pack_error_mean(&result->bags));
 }
 
+/* false: *fault, with the path of the file that it is about. */
 static bool pack(
     const struct options *options, struct eb_source_file *source, struct eb_file_fault *fault)
 {
     struct eb_pack_plan plan;
     struct eb_pack_result result;
     struct eb_pack_keys keys = {0};
-    bool is_good = plan_table(options, source, &plan, fault) &&
-                   read_keys(options, &plan, &keys, fault) && eb_pack_table(&plan, &result, fault);
+    if (!plan_table(options, source, &plan, fault)) {
+        return eb_file_fault_locate(fault, source->path);
+    }
+    bool is_good = read_keys(options, &plan, &keys, fault) && eb_pack_table(&plan, &result, fault);
     if (is_good) {
         report(&plan, &result);
     }
@@ -230,11 +236,12 @@ static int run(struct options *options)
     }
     struct eb_source_file source;
     struct eb_file_fault fault;
-    bool is_good =
-        eb_source_file_open(&source, options->input, &fault) && pack(options, &source, &fault);
+    bool is_good = eb_source_file_open(&source, options->input, &fault)
+                       ? pack(options, &source, &fault)
+                       : eb_file_fault_locate(&fault, options->input);
     eb_source_file_close(&source);
     if (!is_good) {
-        (void)fprintf(stderr, "embag: %s: %s\n", options->input, fault.text);
+        (void)fprintf(stderr, "embag: %s\n", fault.text);
     }
     return is_good ? 0 : 1;
 }

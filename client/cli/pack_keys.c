@@ -27,6 +27,10 @@ static bool make_room(struct eb_pack_keys *keys, uint64_t count, struct eb_file_
 static bool read_source(
     struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_file_fault *fault)
 {
+    if (source->table_count != 1) {
+        return eb_file_fault_set(fault,
+            "it has %zu tensors; write the keys to an npy file of their own", source->table_count);
+    }
     const struct eb_source_table *table = &source->tables[0];
     const struct eb_source_range all = {0, table->tensor.data_bytes};
     return eb_pack_keys_check(&table->tensor, fault) &&
@@ -51,12 +55,13 @@ bool eb_pack_keys_unpack(
 {
     const struct eb_packed_section *section = &reader->format.sections[EB_PACKED_KEYS];
     *keys = (struct eb_pack_keys){0};
-    if (!make_room(keys, section->bytes / sizeof *keys->keys, fault) ||
-        !eb_packed_reader_read(reader, section->offset, keys->keys, section->bytes, fault)) {
+    bool is_good = make_room(keys, section->bytes / sizeof *keys->keys, fault) &&
+                   (section->bytes == 0 || eb_packed_reader_read(reader, section->offset,
+                                               keys->keys, section->bytes, fault));
+    if (!is_good) {
         eb_pack_keys_deinit(keys);
-        return false;
     }
-    return true;
+    return is_good;
 }
 
 static bool build_index(struct eb_key_build *build, struct eb_file_fault *fault)
@@ -82,7 +87,7 @@ bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_file_fault *fault)
     struct eb_key_build build = {.keys = keys->keys};
     if (!eb_key_build_plan(keys->count, &build.plan)) {
         return eb_file_fault_set(fault,
-            "%" PRIu64 " rows have keys, at most %" PRIu64 " can; split the table by rows",
+            "%" PRIu64 " rows have keys, at most %" PRIu64 " can; make several tables of it",
             keys->count, EB_KEY_INDEX_ROWS_MAX);
     }
     keys->index_bytes = build.plan.index_bytes;
@@ -96,6 +101,13 @@ bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_file_fault *fault)
     is_good = is_good && build_index(&build, fault);
     free(build.counts);
     return is_good;
+}
+
+void eb_pack_keys_drop_index(struct eb_pack_keys *keys)
+{
+    free(keys->index);
+    keys->index = NULL;
+    keys->index_bytes = 0;
 }
 
 void eb_pack_keys_deinit(struct eb_pack_keys *keys)

@@ -23,5 +23,7 @@ bool eb_pack_keys_unpack(
     struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_file_fault *fault);
 /* Makes the index. false: *fault names two rows that have the same key. */
 bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_file_fault *fault);
+/* As before the index was made. */
+void eb_pack_keys_drop_index(struct eb_pack_keys *keys);
 /* Accepts zeroed keys. */
 void eb_pack_keys_deinit(struct eb_pack_keys *keys);

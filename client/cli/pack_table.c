@@ -8,9 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* Of the source's rows, read at a time: whole blocks of a packed one. */
 #define CHUNK_BYTES (4 * EB_PACKED_FORMAT_BLOCK_BYTES)
+
+/* Open beside those that are written, more than enough. */
+#define OTHER_FILES 32
 
 struct packing {
     const struct eb_pack_plan *plan;
@@ -58,6 +62,46 @@ static void set_place(struct packing *packing)
     format->unknown_row = plan->unknown_row;
 }
 
+/* Puts the source's path before a fault. Always false. */
+static bool locate(const struct packing *packing)
+{
+    return eb_file_fault_locate(packing->fault, packing->plan->source->path);
+}
+
+/* No part and no file without a row, but for a table that has none. */
+static bool check_counts(const struct packing *packing)
+{
+    const struct eb_pack_plan *plan = packing->plan;
+    uint64_t rows = plan->table->tensor.dims[0];
+    uint64_t rows_left = packing->format.tensor.dims[0];
+    if (plan->parts > 1 && plan->parts > rows) {
+        return eb_file_fault_set(packing->fault,
+            "its %" PRIu64 " rows make no %" PRIu32 " parts; choose fewer --parts", rows,
+            plan->parts);
+    }
+    return plan->file_count == 1 || plan->file_count <= rows_left ||
+           eb_file_fault_set(packing->fault,
+               "%" PRIu64 " rows do not fill %" PRIu32 " files; choose a smaller --split",
+               rows_left, plan->file_count);
+}
+
+/* All files are open until the last of them is complete. */
+static bool allow_files(const struct packing *packing)
+{
+    struct rlimit limit;
+    uint64_t needed = (uint64_t)packing->plan->file_count + OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed) {
+        limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+        return limit.rlim_cur == needed ||
+               eb_file_fault_set(packing->fault,
+                   "%" PRIu32 " files are open at once, this process may have %" PRIu64
+                   "; raise ulimit -n or choose a smaller --split",
+                   packing->plan->file_count, (uint64_t)limit.rlim_max);
+    }
+    return true;
+}
+
 static bool lay_out(struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
@@ -68,6 +112,9 @@ static bool lay_out(struct packing *packing)
             packing->fault, "its rows have %" PRIu64 " values, at most 2^32 - 1 can be", elements);
     }
     set_place(packing);
+    if (!check_counts(packing)) {
+        return false;
+    }
     format->tensor.storage = plan->storage;
     format->type = plan->table->type;
     format->row_stride_bytes = eb_row_format_of(plan->storage, (uint32_t)elements).stride_bytes;
@@ -77,10 +124,11 @@ static bool lay_out(struct packing *packing)
 static bool take_memory(struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
-    uint64_t stride = plan->table->row_stride_bytes * plan->parts;
+    uint64_t row_bytes = plan->table->row_stride_bytes;
+    uint64_t stride = row_bytes * plan->parts; /* at most that of all rows: check_counts */
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&plan->table->tensor);
     packing->chunk_rows = stride < CHUNK_BYTES ? CHUNK_BYTES / stride : 1;
-    packing->from = malloc(packing->chunk_rows * stride);
+    packing->from = malloc((packing->chunk_rows - 1) * stride + row_bytes);
     packing->to = calloc(packing->chunk_rows, packing->format.row_stride_bytes);
     packing->values = malloc(elements * sizeof *packing->values);
     packing->stored = malloc(elements * sizeof *packing->stored);
@@ -110,7 +158,7 @@ static bool refuse_row(const struct packing *packing, uint64_t row)
     assert(value < elements);
     return eb_file_fault_set(packing->fault,
         "row %" PRIu64 " of those packed: value %" PRIu32 ", %g, is not finite or more than 2^126 "
-        "from another; --storage f16 or bf16 can hold it, or correct the table",
+        "from another; --storage bf16 can hold it, or correct the table",
         row, value, (double)packing->values[value]);
 }
 
@@ -146,7 +194,7 @@ static bool pack_chunk(
         .bytes = (count - 1) * stride + table->row_stride_bytes,
     };
     if (!eb_source_file_read(plan->source, table, range, packing->from, packing->fault)) {
-        return false;
+        return locate(packing);
     }
     uint64_t row_bytes = table->row_offset_bytes + eb_storage_row_bytes(plan->storage,
                                                        eb_tensor_row_elements(&table->tensor));
@@ -157,7 +205,7 @@ static bool pack_chunk(
         if (!packing->result->is_converted) {
             memcpy(to, from, row_bytes);
         } else if (!convert_row(packing, row + i, from, to)) {
-            return false;
+            return locate(packing);
         }
     }
     eb_progress_bar_advance(&packing->bar, count * table->row_stride_bytes);
@@ -203,9 +251,10 @@ static bool pack_file(struct packing *packing, uint32_t number, uint64_t first, 
         format.sections[EB_PACKED_KEY_INDEX].bytes = plan->keys->index_bytes;
     }
     char *path = eb_pack_table_path(plan->path, number, plan->file_count);
-    bool is_good = path ? eb_packed_format_lay_out(&format, packing->fault) &&
-                              eb_packed_writer_open(writer, path, &format, packing->fault)
+    bool is_good = path ? eb_packed_format_lay_out(&format, packing->fault)
                         : eb_file_fault_set(packing->fault, "out of memory");
+    is_good =
+        is_good ? eb_packed_writer_open(writer, path, &format, packing->fault) : locate(packing);
     free(path);
     packing->result->file_bytes += format.file_bytes;
     return is_good && fill_file(packing, writer, first);
@@ -254,8 +303,8 @@ static bool run(struct packing *packing)
 {
     struct eb_pack_result *result = packing->result;
     const struct eb_source_table *table = packing->plan->table;
-    if (!lay_out(packing) || !take_memory(packing)) {
-        return false;
+    if (!lay_out(packing) || !allow_files(packing) || !take_memory(packing)) {
+        return locate(packing);
     }
     result->row_count = packing->format.tensor.dims[0];
     result->source_bytes = result->row_count * table->row_stride_bytes;
@@ -263,7 +312,10 @@ static bool run(struct packing *packing)
     eb_progress_bar_init(&packing->bar, table->name, result->source_bytes);
     bool is_good = pack_files(packing);
     eb_progress_bar_end(&packing->bar);
-    return is_good && check_error(packing) && publish(packing);
+    if (!is_good) {
+        return false;
+    }
+    return check_error(packing) ? publish(packing) : locate(packing);
 }
 
 bool eb_pack_table(

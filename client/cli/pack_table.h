@@ -36,8 +36,8 @@ struct eb_pack_result {
     size_t bag_count;
 };
 
-/* false: *fault; nothing is left, unless it was a name that could not be given, when those before
- * it have been. */
+/* false: *fault, with the path of the file that it is about; nothing is left, unless it was a name
+ * that could not be given, when those before it have been. */
 bool eb_pack_table(
     const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_file_fault *fault);
 

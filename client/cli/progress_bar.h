@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct eb_progress_bar {
-    const char *name; /* of what is worked on */
+    const char *name; /* of what is worked on; its control characters are shown as escapes */
     uint64_t total_bytes;
     uint64_t done_bytes;
     unsigned shown_percent;

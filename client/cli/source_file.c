@@ -154,7 +154,7 @@ bool eb_source_file_open(
     struct eb_source_file *source, const char *path, struct eb_file_fault *fault)
 {
     size_t format = find_format(path);
-    *source = (struct eb_source_file){0};
+    *source = (struct eb_source_file){.path = path};
     if (format == FORMAT_COUNT) {
         return eb_file_fault_set(
             fault, "it is no NAME.npy, NAME.safetensors or NAME" EB_PACKED_FORMAT_SUFFIX);

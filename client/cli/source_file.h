@@ -23,6 +23,7 @@ struct eb_source_range {
 };
 
 struct eb_source_file {
+    const char *path; /* borrowed */
     struct eb_table_file file;
     bool is_open;
     bool is_packed;

@@ -169,10 +169,27 @@ bool eb_version_writer_end_table(struct eb_version_writer *writer)
     return rc == 0 || refuse("write to", writer->path);
 }
 
+/* NFS and others cannot rename without replacing. A rename there replaces no more than an empty
+ * directory that has come into being since the look for one. */
+static bool rename_directory(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
+        return true;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return false;
+    }
+    if (access(to, F_OK) == 0) {
+        errno = EEXIST;
+        return false;
+    }
+    return rename(from, to) == 0;
+}
+
 bool eb_version_writer_finish(struct eb_version_writer *writer)
 {
     assert(writer->opened && writer->file < 0);
-    if (renameat2(AT_FDCWD, writer->path, AT_FDCWD, writer->final_path, RENAME_NOREPLACE) != 0) {
+    if (!rename_directory(writer->path, writer->final_path)) {
         return refuse("write", writer->final_path);
     }
     writer->opened = false;

@@ -7,7 +7,8 @@
  *       format: fbgemm_int8   # or fbgemm_int4, fbgemm_int2: u8 rows of codes with their scales
  *       storage: int8         # f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2; absent: the file's
  *       missing: skip         # error skip zero unknown_row, where a request says nothing
- *       default_index: 0      # fills empty bags where a request says nothing; -1: zeros
+ *       default_index: 0      # fills empty bags where a request says nothing: a row or, for
+ *                             # zeros, -1; of a keyed table a key, so that -1 is one too
  *       unknown_row: 0        # the row for unknown ids
  *   features:
  *     - name: last_clicks
@@ -65,8 +66,8 @@ struct eb_model_config_table {
     enum eb_storage storage; /* UNSPECIFIED: as it is in the file */
     enum eb_missing missing; /* UNSPECIFIED: not said */
     bool has_default;
-    int64_t default_index;
-    int64_t unknown_row; /* -1: none */
+    int64_t default_index; /* a row, or -1: zeros; of a keyed table a key, whichever number it is */
+    int64_t unknown_row;   /* -1: none */
 };
 
 struct eb_model_config_feature {

@@ -63,6 +63,12 @@ bool eb_packed_format_is_whole(const struct eb_packed_format *format)
     return format->tensor.dims[0] == format->rows_total;
 }
 
+bool eb_packed_format_is_keyed(const struct eb_packed_format *format)
+{
+    return format->sections[EB_PACKED_KEYS].bytes > 0 ||
+           format->sections[EB_PACKED_KEY_INDEX].bytes > 0;
+}
+
 static bool check_rows(const struct eb_packed_format *format, struct eb_file_fault *fault)
 {
     if (format->parts == 0 || format->part >= format->parts) {

@@ -82,6 +82,9 @@ uint64_t eb_packed_format_part_rows(uint64_t rows_total, uint32_t parts, uint32_
 /* Whether a file holds all rows of its table. */
 bool eb_packed_format_is_whole(const struct eb_packed_format *format);
 
+/* Whether it is of a keyed table: it has keys, or, where it has no rows, an index of none. */
+bool eb_packed_format_is_keyed(const struct eb_packed_format *format);
+
 /* Blocks behind the head, and the bytes of one of them. */
 uint64_t eb_packed_format_block_count(const struct eb_packed_format *format);
 uint64_t eb_packed_format_block_bytes(const struct eb_packed_format *format, uint64_t block);

@@ -10,12 +10,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Says what failed, by errno. Always false. */
-static bool refuse(const struct eb_packed_writer *writer, const char *what, const char *remedy,
-    struct eb_file_fault *fault)
+/* "/proc/self/fd/" and a number. */
+#define DESCRIPTOR_PATH_BYTES 32
+
+static const char *find_remedy(int error)
 {
-    return eb_file_fault_set(
-        fault, "%s: it cannot be %s (%s); %s", writer->path, what, strerror(errno), remedy);
+    switch (error) {
+    case EEXIST: return "remove it or choose another name";
+    case ENOENT:
+    case ENOTDIR: return "make its directory or choose another";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "check the directory's permissions";
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return "free some room or choose another disk";
+    case EMFILE: return "raise ulimit -n or write fewer files";
+    default: return "check the disk and its file system";
+    }
+}
+
+/* Says what failed, by errno. Always false. */
+static bool refuse(
+    const struct eb_packed_writer *writer, const char *what, struct eb_file_fault *fault)
+{
+    int error = errno;
+    return eb_file_fault_set(fault, "%s: it cannot be %s (%s); %s", writer->path, what,
+        strerror(error), find_remedy(error));
 }
 
 /* The directory part of a path, its slash included. */
@@ -25,17 +46,42 @@ static int directory_length(const char *path)
     return slash ? (int)(slash + 1 - path) : 0;
 }
 
+/* What a file without a name can be linked by. */
+static void name_descriptor(int descriptor, char out[DESCRIPTOR_PATH_BYTES])
+{
+    (void)snprintf(out, DESCRIPTOR_PATH_BYTES, "/proc/self/fd/%d", descriptor);
+}
+
+/* A file without a name, which is gone with the process however it ends. Negative: the file system
+ * has none, or there is no way to name it later. */
+static int open_nameless(const struct eb_packed_writer *writer)
+{
+    char name[DESCRIPTOR_PATH_BYTES];
+    int descriptor = open(writer->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (descriptor < 0) {
+        return descriptor;
+    }
+    name_descriptor(descriptor, name);
+    if (access(name, F_OK) != 0) {
+        (void)close(descriptor);
+        return -1;
+    }
+    return descriptor;
+}
+
 static bool take_memory(
     struct eb_packed_writer *writer, const char *path, struct eb_file_fault *fault)
 {
-    int directory = directory_length(path);
+    int length = directory_length(path);
     writer->path = strdup(path);
-    if (asprintf(&writer->hidden_path, "%.*s.%s.XXXXXX", directory, path, path + directory) < 0) {
+    writer->directory = length > 0 ? strndup(path, (size_t)length) : strdup(".");
+    if (asprintf(&writer->hidden_path, "%.*s.%s.XXXXXX", length, path, path + length) < 0) {
         writer->hidden_path = NULL;
     }
     writer->head = calloc(1, writer->format.head_bytes);
     writer->block = malloc(EB_PACKED_FORMAT_BLOCK_BYTES);
-    return (writer->path && writer->hidden_path && writer->head && writer->block) ||
+    return (writer->path && writer->directory && writer->hidden_path && writer->head &&
+               writer->block) ||
            eb_file_fault_set(fault, "%s: out of memory", path);
 }
 
@@ -43,16 +89,20 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_file_fault *fau
 {
     if (access(writer->path, F_OK) == 0) {
         errno = EEXIST;
-        return refuse(writer, "written", "remove it or choose another name", fault);
+        return refuse(writer, "written", fault);
     }
-    writer->descriptor = mkostemp(writer->hidden_path, O_CLOEXEC);
+    writer->descriptor = open_nameless(writer);
     if (writer->descriptor < 0) {
-        return refuse(writer, "written", "check the directory and its permissions", fault);
+        writer->descriptor = mkostemp(writer->hidden_path, O_CLOEXEC);
+        writer->is_hidden = writer->descriptor >= 0;
     }
-    writer->is_hidden = true;
-    /* mkostemp lets nobody else in, but the server may be somebody else. */
+    if (writer->descriptor < 0) {
+        return refuse(writer, "written", fault);
+    }
+    writer->is_open = true;
+    /* So far nobody else is let in, but the server may be somebody else. */
     if (fchmod(writer->descriptor, 0644) != 0) {
-        return refuse(writer, "opened to others", "check the file system", fault);
+        return refuse(writer, "opened to others", fault);
     }
     /* Some file systems cannot tell beforehand whether there is room. */
     if (fallocate(writer->descriptor, 0, 0, (off_t)writer->format.file_bytes) != 0 &&
@@ -67,8 +117,7 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_file_fault *fau
 bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
     const struct eb_packed_format *format, struct eb_file_fault *fault)
 {
-    *writer = (struct eb_packed_writer){
-        .format = *format, .descriptor = -1, .offset_bytes = format->head_bytes};
+    *writer = (struct eb_packed_writer){.format = *format, .offset_bytes = format->head_bytes};
     if (!take_memory(writer, path, fault) || !make_file(writer, fault)) {
         eb_packed_writer_close(writer);
         return false;
@@ -78,14 +127,14 @@ bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
 
 void eb_packed_writer_close(struct eb_packed_writer *writer)
 {
-    /* A zeroed writer has no descriptor, though it is 0. */
-    if (writer->is_hidden && writer->descriptor >= 0) {
+    if (writer->is_open) {
         (void)close(writer->descriptor);
     }
     if (writer->is_hidden) {
         (void)unlink(writer->hidden_path);
     }
     free(writer->path);
+    free(writer->directory);
     free(writer->hidden_path);
     free(writer->head);
     free(writer->block);
@@ -98,7 +147,7 @@ static bool write_at(struct eb_packed_writer *writer, const uint8_t *bytes, uint
     while (count > 0) {
         ssize_t written = pwrite(writer->descriptor, bytes, count, (off_t)offset);
         if (written < 0 && errno != EINTR) {
-            return refuse(writer, "written", "check the disk", fault);
+            return refuse(writer, "written", fault);
         }
         if (written > 0) {
             bytes += written;
@@ -151,23 +200,6 @@ bool eb_packed_writer_begin(
     return eb_packed_writer_append(writer, zeros, section->offset - writer->offset_bytes, fault);
 }
 
-/* The directory that the file is in. Negative: *fault. */
-static int open_directory(const struct eb_packed_writer *writer, struct eb_file_fault *fault)
-{
-    char *path;
-    int length = directory_length(writer->path);
-    if (asprintf(&path, "%.*s", length > 0 ? length : 1, length > 0 ? writer->path : ".") < 0) {
-        eb_file_fault_set(fault, "%s: out of memory", writer->path);
-        return -1;
-    }
-    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) {
-        refuse(writer, "put into place", "check the directory's permissions", fault);
-    }
-    free(path);
-    return descriptor;
-}
-
 bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault *fault)
 {
     struct eb_packed_format *format = &writer->format;
@@ -183,30 +215,53 @@ bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault 
     /* Many may have ended and wait to be published. */
     free(writer->block);
     writer->block = NULL;
-    bool is_kept = fsync(writer->descriptor) == 0;
-    is_kept &= close(writer->descriptor) == 0;
-    writer->descriptor = -1;
-    return is_kept || refuse(writer, "written", "check the disk", fault);
+    writer->is_ended = true;
+    return fsync(writer->descriptor) == 0 || refuse(writer, "written", fault);
 }
 
-/* A rename is on the disk when its directory is. */
-static bool rename_file(struct eb_packed_writer *writer, int directory, struct eb_file_fault *fault)
+/* Gives a hidden file its name. NFS and others cannot rename without replacing; they have links,
+ * which replace nothing either. */
+static bool rename_hidden(const struct eb_packed_writer *writer)
 {
-    if (renameat2(AT_FDCWD, writer->hidden_path, AT_FDCWD, writer->path, RENAME_NOREPLACE) != 0) {
-        return refuse(writer, "put into place", "remove it or choose another name", fault);
+    const char *from = writer->hidden_path;
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, writer->path, RENAME_NOREPLACE) == 0) {
+        return true;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return false;
+    }
+    if (link(from, writer->path) != 0) {
+        return false;
+    }
+    (void)unlink(from);
+    return true;
+}
+
+static bool link_nameless(const struct eb_packed_writer *writer)
+{
+    char name[DESCRIPTOR_PATH_BYTES];
+    name_descriptor(writer->descriptor, name);
+    return linkat(AT_FDCWD, name, AT_FDCWD, writer->path, AT_SYMLINK_FOLLOW) == 0;
+}
+
+/* A name is on the disk when its directory is. */
+static bool name_file(struct eb_packed_writer *writer, int directory, struct eb_file_fault *fault)
+{
+    if (!(writer->is_hidden ? rename_hidden(writer) : link_nameless(writer))) {
+        return refuse(writer, "put into place", fault);
     }
     writer->is_hidden = false;
-    return fsync(directory) == 0 || refuse(writer, "kept", "check the disk", fault);
+    return fsync(directory) == 0 || refuse(writer, "kept", fault);
 }
 
 bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_file_fault *fault)
 {
-    assert(writer->descriptor < 0 && writer->is_hidden);
-    int directory = open_directory(writer, fault);
+    assert(writer->is_ended);
+    int directory = open(writer->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) {
-        return false;
+        return refuse(writer, "put into place", fault);
     }
-    bool is_good = rename_file(writer, directory, fault);
+    bool is_good = name_file(writer, directory, fault);
     (void)close(directory);
     return is_good;
 }

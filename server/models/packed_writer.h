@@ -1,6 +1,8 @@
-/* Writes a packed table (packed_format.h) under a name that begins with a dot, which servers
- * ignore, and renames it into place when it is complete and on the disk.
- * Thread: one at a time. Memory: the head, one block and the names are on the heap. */
+/* Writes a packed table (packed_format.h) into a file without a name, which is gone when the
+ * process ends before, and gives it its name when it is complete and on the disk. Where the file
+ * system has no such files, its name begins with a dot until then, which servers ignore.
+ * Thread: one at a time. Memory: the head, one block and the names are on the heap; the file stays
+ * open until close. */
 #pragma once
 
 #include "server/models/packed_format.h"
@@ -8,9 +10,12 @@
 struct eb_packed_writer {
     struct eb_packed_format format;
     char *path;
+    char *directory;   /* that it is in */
     char *hidden_path; /* DIRECTORY/.NAME.XXXXXX */
-    bool is_hidden;    /* a file of that name is there */
-    int descriptor;    /* -1: closed */
+    bool is_hidden;    /* the file has that name; otherwise none */
+    bool is_open;
+    bool is_ended;
+    int descriptor; /* of an open one */
     uint8_t *head;
     uint8_t *block;        /* the last one, not full yet */
     uint64_t offset_bytes; /* of the file, where the next byte goes */
@@ -30,7 +35,7 @@ bool eb_packed_writer_begin(
 /* Appends to the section, in any portions. */
 bool eb_packed_writer_append(struct eb_packed_writer *writer, const void *bytes, uint64_t count,
     struct eb_file_fault *fault);
-/* Ends the file when all sections are complete: it is whole and on the disk, under the hidden name;
+/* Ends the file when all sections are complete: it is whole and on the disk, but has no name yet;
  * format.digest is known. */
 bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault *fault);
 /* Gives a file that has ended its name. */

@@ -101,11 +101,22 @@ static bool check_parts(const struct planning *planning, const struct eb_piece_r
                path_of(plan, &pieces[range->count - 1]), range->count, parts, pieces->name);
 }
 
-/* Of a packed piece. */
-static bool has_keys(const struct eb_piece *piece)
+/* The piece that says whether its table is keyed: the first that has rows, since a piece of none
+ * has no keys either. */
+static const struct eb_piece *find_telling(const struct eb_piece_range *range)
 {
-    return piece->packed->sections[EB_PACKED_KEYS].bytes > 0 ||
-           piece->packed->sections[EB_PACKED_KEY_INDEX].bytes > 0;
+    size_t at = 0;
+    while (at < range->count && range->pieces[at].tensor.dims[0] == 0) {
+        at++;
+    }
+    return &range->pieces[at < range->count ? at : 0];
+}
+
+/* Whether a piece has keys as the telling one has. */
+static bool is_keyed_alike(const struct eb_piece *telling, const struct eb_piece *piece)
+{
+    return !telling->packed || !piece->packed || piece->tensor.dims[0] == 0 ||
+           eb_packed_format_is_keyed(telling->packed) == eb_packed_format_is_keyed(piece->packed);
 }
 
 static bool is_alike(const struct eb_piece *a, const struct eb_piece *b)
@@ -116,7 +127,7 @@ static bool is_alike(const struct eb_piece *a, const struct eb_piece *b)
         !a->packed || !b->packed ||
         (a->packed->type == b->packed->type && a->packed->unknown_row == b->packed->unknown_row &&
             a->packed->row_stride_bytes == b->packed->row_stride_bytes &&
-            a->packed->rows_total == b->packed->rows_total && has_keys(a) == has_keys(b));
+            a->packed->rows_total == b->packed->rows_total);
     return !a->packed == !b->packed && is_packed_alike && left->storage == right->storage &&
            left->rank == right->rank &&
            memcmp(left->dims + 1, right->dims + 1, (left->rank - 1) * sizeof left->dims[0]) == 0;
@@ -128,9 +139,15 @@ static bool join_pieces(
 {
     const struct eb_table_plan *plan = planning->plan;
     const struct eb_piece *pieces = range->pieces;
+    const struct eb_piece *telling = find_telling(range);
     *whole = pieces->tensor;
     for (size_t i = 1; i < range->count; i++) {
         const struct eb_tensor *part = &pieces[i].tensor;
+        if (!is_keyed_alike(telling, &pieces[i])) {
+            return eb_file_fault_set(planning->fault,
+                "%s: of it and %s only one has keys; pack both in one way",
+                path_of(plan, &pieces[i]), path_of(plan, telling));
+        }
         if (!is_alike(pieces, &pieces[i])) {
             return eb_file_fault_set(planning->fault,
                 "%s: it has another format, type or row shape than %s; write both in one way",
@@ -182,7 +199,8 @@ static bool check_keys(const struct planning *planning, const struct eb_planned_
     if (!check_parts(planning, &table->keys) || !join_pieces(planning, &table->keys, &keys)) {
         return false;
     }
-    if (table->rows.pieces->packed && has_keys(table->rows.pieces)) {
+    const struct eb_piece *telling = find_telling(&table->rows);
+    if (telling->packed && eb_packed_format_is_keyed(telling->packed)) {
         return eb_file_fault_set(planning->fault,
             "%s: the packed table '%.64s' has keys of its own; remove one of them", path,
             table->name);
@@ -200,8 +218,9 @@ static bool check_keys(const struct planning *planning, const struct eb_planned_
 /* Sets how a table is keyed, if it is. */
 static bool plan_keys(const struct planning *planning, struct eb_planned_table *table)
 {
-    const struct eb_piece *piece = table->rows.pieces;
-    table->is_keyed = table->keys.count > 0 || (piece->packed && has_keys(piece));
+    const struct eb_piece *piece = find_telling(&table->rows);
+    table->is_keyed =
+        table->keys.count > 0 || (piece->packed && eb_packed_format_is_keyed(piece->packed));
     if (!table->is_keyed) {
         return true;
     }

@@ -81,7 +81,7 @@ static bool find_equal(const struct search *search, struct eb_planned_table *pla
             !can_share(set, resident)) {
             continue;
         }
-        bool is_same;
+        bool is_same = false;
         if (!compare(search, planned, resident, &is_same)) {
             return false;
         }

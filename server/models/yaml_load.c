@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define UTF8_MARK "\xef\xbb\xbf"
+
 /* What libcyaml has reported. */
 struct report {
     char text[EB_FILE_FAULT_BYTES];
@@ -39,25 +41,57 @@ static cyaml_config_t make_parser(struct report *report)
     };
 }
 
+static bool begins_with(const uint8_t *yaml, size_t yaml_bytes, const char *text)
+{
+    return yaml_bytes >= strlen(text) && memcmp(yaml, text, strlen(text)) == 0;
+}
+
+/* Whether one of the texts, ended by NULL, is anywhere in it. */
+static bool has_any(const uint8_t *yaml, size_t yaml_bytes, const char *const *texts)
+{
+    while (*texts && !memmem(yaml, yaml_bytes, *texts, strlen(*texts))) {
+        texts++;
+    }
+    return *texts;
+}
+
 /* Whether an escape may stand for a NUL, at which libcyaml would end the text. Raw ones libyaml
  * refuses. */
 static bool has_escaped_nul(const uint8_t *yaml, size_t yaml_bytes)
 {
-    static const char *const escapes[] = {"\\0", "\\x00", "\\u0000", "\\U00000000"};
-    for (size_t i = 0; i < sizeof escapes / sizeof escapes[0]; i++) {
-        if (memmem(yaml, yaml_bytes, escapes[i], strlen(escapes[i]))) {
-            return true;
-        }
+    static const char *const escapes[] = {"\\0", "\\x00", "\\u0000", "\\U00000000", NULL};
+    return has_any(yaml, yaml_bytes, escapes);
+}
+
+/* Whether a line begins with a directive, each of which libyaml compares with all before it. Lines
+ * end with any of YAML's breaks. */
+static bool has_directive(const uint8_t *yaml, size_t yaml_bytes)
+{
+    static const char *const breaks[] = {
+        "\n%", "\r%", "\xc2\x85%", "\xe2\x80\xa8%", "\xe2\x80\xa9%", NULL};
+    return begins_with(yaml, yaml_bytes, "%") || begins_with(yaml, yaml_bytes, UTF8_MARK "%") ||
+           has_any(yaml, yaml_bytes, breaks);
+}
+
+/* What libyaml would take and no file of ours has. */
+static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_file_fault *fault)
+{
+    if (begins_with(yaml, yaml_bytes, "\xff\xfe") || begins_with(yaml, yaml_bytes, "\xfe\xff")) {
+        return eb_file_fault_set(fault, "it is UTF-16; write it as UTF-8");
     }
-    return false;
+    if (has_escaped_nul(yaml, yaml_bytes)) {
+        return eb_file_fault_set(fault, "it holds an escaped NUL; no text of ours has one");
+    }
+    return !has_directive(yaml, yaml_bytes) ||
+           eb_file_fault_set(fault, "a line begins with '%%'; directives have no meaning here");
 }
 
 bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_value_t *schema,
     void **values, struct eb_file_fault *fault)
 {
     *values = NULL;
-    if (has_escaped_nul(yaml, yaml_bytes)) {
-        return eb_file_fault_set(fault, "it holds an escaped NUL; no text of ours has one");
+    if (!check_bytes(yaml, yaml_bytes, fault)) {
+        return false;
     }
     struct report report = {.used = 0};
     cyaml_config_t parser = make_parser(&report);

@@ -11,15 +11,11 @@
 /* Idle lookups of a loop that are kept, each with its arena's first block. */
 #define IDLE_LOOKUPS_MAX 64
 
-/* What planning one query takes from the arena, beside what decoding takes; and of the text of its
- * error, where each query has its own, most of what such texts have. */
+/* What planning and answering one query takes from the arena, beside what decoding takes. */
 #define PLAN_BYTES_PER_QUERY 2048
-#define ERROR_TEXT_BYTES 512
 
-static_assert(sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
-                      sizeof(struct eb_plan_result) + sizeof(struct eb_lookup_part) +
-                      sizeof(struct eb_wire_result) + EB_TENSOR_RANK_MAX * sizeof(uint64_t) +
-                      sizeof(uint8_t *) + ERROR_TEXT_BYTES + 128 <=
+static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_lookup_part) + sizeof(struct eb_wire_result) +
+                      EB_TENSOR_RANK_MAX * sizeof(uint64_t) + sizeof(uint8_t *) + 128 <=
                   PLAN_BYTES_PER_QUERY,
     "a query's share of the arena must hold its plan and the description of its result");
 
@@ -212,31 +208,29 @@ static bool check(struct eb_lookup *lookup)
     return eb_plan_check(&lookup->plan, &lookup->error);
 }
 
-/* What a result's jobs read and write. */
-static uint64_t weigh_result(const struct eb_plan *plan, const struct eb_plan_result *result)
+/* What jobs [first, first + count) read and write. */
+static uint64_t weigh_jobs(const struct eb_plan *plan, size_t first, size_t count)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; result->status == EB_STATUS_OK && i < result->query_count; i++) {
-        const struct eb_bag_extent *extent = &plan->queries[result->query_first + i].extent;
-        bytes += plan->jobs[result->job_first + i].gather_bytes +
-                 extent->result_rows * extent->result_row_bytes;
+    for (size_t i = first; i < first + count; i++) {
+        const struct eb_bag_job *job = &plan->jobs[i];
+        bytes += job->gather_bytes + job->bag_count * plan->queries[i].result_row_bytes;
     }
     return bytes;
 }
 
-/* Lays out the answer of a part with results [first, first + count), whose jobs become its work. */
+/* Lays out the answer of a part with results [first, first + count), whose jobs, one behind the
+ * other, become its work. */
 static bool lay_out(
     struct eb_lookup *lookup, struct eb_lookup_part *part, size_t first, size_t count)
 {
     struct eb_plan *plan = &lookup->plan;
     const struct eb_plan_result *results = plan->results + first;
-    *part = (struct eb_lookup_part){.lookup = lookup};
-    for (size_t i = 0; i < count; i++) {
-        if (results[i].status == EB_STATUS_OK) {
-            part->work.jobs = part->work.jobs ? part->work.jobs : plan->jobs + results[i].job_first;
-            part->work.job_count += (uint32_t)results[i].query_count;
-        }
-        part->work.weight_bytes += weigh_result(plan, &results[i]);
+    *part = (struct eb_lookup_part){.work = {.jobs = plan->jobs}, .lookup = lookup};
+    if (count > 0) {
+        const struct eb_plan_result *last = &results[count - 1];
+        part->work.jobs += results->query_first;
+        part->work.job_count = last->query_first + last->query_count - results->query_first;
     }
     part->answer = eb_plan_answer(plan, first, count, &lookup->error);
     lookup->part_count++;
@@ -250,7 +244,8 @@ static size_t count_together(const struct eb_plan *plan, size_t first)
     size_t end = first;
     uint64_t bytes = 0;
     while (end < plan->result_count && bytes < EB_WORK_TILE_BYTES) {
-        bytes += weigh_result(plan, &plan->results[end]);
+        const struct eb_plan_result *result = &plan->results[end];
+        bytes += weigh_jobs(plan, result->query_first, result->query_count);
         end++;
     }
     return end - first;
@@ -373,9 +368,11 @@ static void on_work_done(struct eb_work *work, enum eb_work_outcome outcome)
 static bool is_small(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
-    uint64_t gather_bytes = plan->gather_bytes * eb_bag_ops_slowness(lookup->home->context->ops);
+    uint64_t gather_bytes =
+        plan->counts.gather_bytes * eb_bag_ops_slowness(lookup->home->context->ops);
     uint64_t work_us = gather_bytes / GATHER_BYTES_PER_US +
-                       plan->values_bytes / WRITE_BYTES_PER_US + plan->result_rows / BAGS_PER_US;
+                       plan->counts.values_bytes / WRITE_BYTES_PER_US +
+                       plan->counts.result_rows / BAGS_PER_US;
     return lookup->home->queued_count == 0 && !lookup->is_batch &&
            work_us < lookup->home->context->limits->inline_below_us;
 }
@@ -407,6 +404,8 @@ static bool submit(struct eb_lookup *lookup)
     }
     for (size_t i = 0; i < count; i++) {
         works[i] = &lookup->parts[i].work;
+        works[i]->weight_bytes = weigh_jobs(
+            &lookup->plan, (size_t)(works[i]->jobs - lookup->plan.jobs), works[i]->job_count);
         works[i]->deadline_ns = lookup->deadline_ns;
         works[i]->cancelled = &lookup->cancelled;
         works[i]->priority = lookup->request->priority;

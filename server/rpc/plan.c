@@ -2,106 +2,244 @@
 
 #include "server/rpc/group_query.h"
 
+#include <assert.h>
 #include <string.h>
 
+#define ERROR_TEXT_BYTES 512
+
+/* Scratch is taken in pieces, since how much is needed is known query by query: each twice as
+ * large as the one before, so that a large request has few. */
+#define SCRATCH_BYTES_MIN ((size_t)4 << 10)
+#define SCRATCH_ALIGNMENT 64
+
+/* Heads a piece. */
+struct eb_plan_scratch {
+    _Alignas(SCRATCH_ALIGNMENT) struct eb_plan_scratch *next;
+    size_t bytes; /* of the piece, this included */
+};
+
+static_assert(sizeof(struct eb_plan_scratch) == SCRATCH_ALIGNMENT, "what follows it is aligned");
+
+/* A query that is not checked yet. */
+struct draft {
+    struct eb_bag_query_place place;
+    struct eb_bag_query query;
+    struct eb_bag_extent extent;
+    const struct eb_named_table *table;
+    uint64_t first_index; /* of a feature in its group's values; else 0 */
+};
+
+static_assert(sizeof(struct draft) + sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
+                      sizeof(struct eb_plan_result) + sizeof(struct eb_plan_missing) +
+                      ERROR_TEXT_BYTES + 64 <=
+                  EB_PLAN_QUERY_BYTES,
+    "what planning a query takes");
+
 static bool fail_limit(
-    const struct eb_plan_query *query, struct eb_error *error, const char *what, uint64_t limit)
+    const struct draft *draft, struct eb_error *error, const char *what, uint64_t limit)
 {
-    return eb_bag_query_refuse(&query->place, error, EB_STATUS_RESOURCE_EXHAUSTED,
+    return eb_bag_query_refuse(&draft->place, error, EB_STATUS_RESOURCE_EXHAUSTED,
         "with it the request has more than %llu %s", (unsigned long long)limit, what);
 }
 
 /* The request's caps, over all queries so far. No sum can wrap: each addend is bounded by the
  * kernels' caps times the longest row. */
-static bool count_query(
-    struct eb_plan *plan, const struct eb_plan_query *query, struct eb_error *error)
+static bool count_query(struct eb_plan *plan, const struct draft *draft, struct eb_error *error)
 {
     const struct eb_limits *limits = plan->limits;
-    plan->index_count += query->extent.index_count;
-    if (plan->index_count > limits->indices_max) {
-        return fail_limit(query, error, "indices (indices_max)", limits->indices_max);
+    const struct eb_bag_extent *extent = &draft->extent;
+    struct eb_plan_counts *counts = &plan->counts;
+    counts->index_count += extent->index_count;
+    if (counts->index_count > limits->indices_max) {
+        return fail_limit(draft, error, "indices (indices_max)", limits->indices_max);
     }
-    plan->result_rows += query->extent.result_rows;
-    if (plan->result_rows > limits->bags_max) {
-        return fail_limit(query, error, "bags (bags_max)", limits->bags_max);
+    counts->result_rows += extent->result_rows;
+    if (counts->result_rows > limits->bags_max) {
+        return fail_limit(draft, error, "bags (bags_max)", limits->bags_max);
     }
-    plan->values_bytes += query->extent.result_rows * query->extent.result_row_bytes;
-    if (plan->values_bytes > limits->response_bytes_max) {
+    counts->values_bytes += extent->result_rows * extent->result_row_bytes;
+    if (counts->values_bytes > limits->response_bytes_max) {
         return fail_limit(
-            query, error, "bytes of answer (response_bytes_max)", limits->response_bytes_max);
+            draft, error, "bytes of answer (response_bytes_max)", limits->response_bytes_max);
     }
     return true;
 }
 
 /* What lies side by side is alike. */
 static bool check_joined(
-    const struct eb_plan_query *first, const struct eb_plan_query *query, struct eb_error *error)
+    const struct draft *first, const struct draft *draft, struct eb_error *error)
 {
-    const struct eb_bag_query_place *place = &query->place;
+    const struct eb_bag_query_place *place = &draft->place;
     const enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
     const char *what = place->is_group ? "a group" : "concat";
-    if (query->query.reduction == EB_REDUCTION_NONE) {
+    if (draft->query.reduction == EB_REDUCTION_NONE) {
         return eb_bag_query_refuse(place, error, status, "%s is not possible with NONE", what);
     }
-    if (!eb_type_is_float(query->extent.output_type)) {
+    if (!eb_type_is_float(draft->extent.output_type)) {
         return eb_bag_query_refuse(place, error, status,
             "%s needs floating-point results, and this table holds integers", what);
     }
-    if (query->extent.output_type != first->extent.output_type) {
+    if (draft->extent.output_type != first->extent.output_type) {
         return eb_bag_query_refuse(place, error, status,
             "%s needs results of one type, and this one is %s, the first %s; set output_type", what,
-            eb_type_name(query->extent.output_type), eb_type_name(first->extent.output_type));
+            eb_type_name(draft->extent.output_type), eb_type_name(first->extent.output_type));
     }
-    if (query->extent.result_rows != first->extent.result_rows) {
+    if (draft->extent.result_rows != first->extent.result_rows) {
         return eb_bag_query_refuse(place, error, status,
             "%s needs as many bags in every query; this one has %llu, the first has %llu", what,
-            (unsigned long long)query->extent.result_rows,
+            (unsigned long long)draft->extent.result_rows,
             (unsigned long long)first->extent.result_rows);
     }
     return true;
 }
 
-/* Sizes of a query that has been filled, the next of the plan; joined to the result's others. */
-static bool measure_query(
-    struct eb_plan *plan, const struct eb_plan_result *result, struct eb_error *error)
+/* Sizes of a query that has been filled. */
+static inline bool measure(struct eb_plan *plan, struct draft *draft, struct eb_error *error)
 {
-    struct eb_plan_query *query = &plan->queries[plan->query_count];
     struct eb_bag_fault fault;
-    if (!eb_bag_measure(&query->query, &query->extent, &fault)) {
-        return eb_bag_query_fault(&query->place, &fault, error);
+    if (!eb_bag_measure(&draft->query, &draft->extent, &fault)) {
+        return eb_bag_query_fault(&draft->place, &fault, error);
     }
-    if (!count_query(plan, query, error) ||
-        (result->is_joined && !check_joined(&plan->queries[result->query_first], query, error))) {
+    return count_query(plan, draft, error);
+}
+
+static bool grow_scratch(struct eb_plan *plan, size_t bytes)
+{
+    struct eb_plan_scratch *before = plan->scratch;
+    size_t piece_bytes = before ? 2 * before->bytes : SCRATCH_BYTES_MIN;
+    if (piece_bytes < bytes + sizeof *before) {
+        piece_bytes = bytes + sizeof *before;
+    }
+    struct eb_plan_scratch *piece = eb_buffer_pool_take(plan->pool, piece_bytes);
+    if (!piece) {
         return false;
     }
-    plan->query_count++;
-    plan->scratch_bytes += query->extent.scratch_bytes;
+    *piece = (struct eb_plan_scratch){before, piece_bytes};
+    plan->scratch = piece;
+    plan->scratch_used_bytes = sizeof *piece;
     return true;
 }
 
-static bool measure_wire_query(struct eb_plan *plan, size_t number,
-    const struct eb_plan_result *result, struct eb_error *error)
+/* Room for `bytes` more, which is not taken yet. NULL: no memory. */
+static uint8_t *find_scratch(struct eb_plan *plan, size_t bytes)
+{
+    if ((!plan->scratch || plan->scratch->bytes - plan->scratch_used_bytes < bytes) &&
+        !grow_scratch(plan, bytes)) {
+        return NULL;
+    }
+    return (uint8_t *)plan->scratch + plan->scratch_used_bytes;
+}
+
+/* What listing the query's missing indices will need. NULL: no memory. */
+static const struct eb_plan_missing *keep_missing(struct eb_plan *plan, const struct draft *draft)
+{
+    struct eb_plan_missing *missing = eb_arena_take(plan->arena, sizeof *missing);
+    if (missing) {
+        *missing = (struct eb_plan_missing){draft->query, draft->first_index};
+    }
+    return missing;
+}
+
+/* Values of a query that has been measured, which then is the plan's next. */
+static inline bool check(struct eb_plan *plan, const struct draft *draft, struct eb_error *error)
+{
+    struct eb_bag_fault fault;
+    struct eb_bag_job *job = &plan->jobs[plan->counts.query_count];
+    struct eb_plan_query *query = &plan->queries[plan->counts.query_count];
+    job->scratch = find_scratch(plan, draft->extent.scratch_bytes);
+    if (!job->scratch) {
+        return eb_plan_refuse_memory(error, "the request's indices (answer_memory_bytes)");
+    }
+    if (!eb_bag_check(plan->ops, &draft->query, &draft->extent, job, &fault)) {
+        return eb_bag_query_fault(&draft->place, &fault, error);
+    }
+    query->table = draft->table;
+    query->result_row_bytes = draft->extent.result_row_bytes;
+    query->missing = NULL;
+    if (plan->request->report_missing && job->missing_count > 0) {
+        query->missing = keep_missing(plan, draft);
+        if (!query->missing) {
+            return eb_plan_refuse_memory(error, "what is missing");
+        }
+    }
+    plan->scratch_used_bytes += draft->extent.scratch_bytes;
+    plan->counts.gather_bytes += job->gather_bytes;
+    plan->counts.query_count++;
+    return true;
+}
+
+/* Finds the table of one of the request's queries, and its sizes. */
+static inline bool draft_query(
+    struct eb_plan *plan, size_t number, struct draft *draft, struct eb_error *error)
 {
     const struct eb_wire_query *wire = &plan->request->queries[number];
-    struct eb_plan_query *query = &plan->queries[plan->query_count];
-    query->place = (struct eb_bag_query_place){
+    draft->place = (struct eb_bag_query_place){
         .version = plan->version,
         .table = wire->table,
         .number = number,
         .feature = EB_NO_FEATURE,
         .output_type = (enum eb_type)plan->request->output_type,
     };
-    query->first_index = 0;
-    return eb_bag_query_fill(&query->place, wire, &query->query, &query->table, error) &&
-           measure_query(plan, result, error);
+    draft->first_index = 0;
+    return eb_bag_query_fill(&draft->place, wire, &draft->query, &draft->table, error) &&
+           measure(plan, draft, error);
 }
 
-static bool measure_wire_group(struct eb_plan *plan, size_t number,
-    const struct eb_plan_result *result, struct eb_error *error)
+static bool check_query(struct eb_plan *plan, size_t number, struct eb_error *error)
+{
+    struct draft draft;
+    return draft_query(plan, number, &draft, error) && check(plan, &draft, error);
+}
+
+/* Finds the tables of a group's features, and their sizes. */
+static bool draft_features(struct eb_plan *plan, const struct eb_group_query *group,
+    const struct eb_bag_query_place *place, struct draft *drafts, struct eb_error *error)
+{
+    const struct eb_wire_group *wire = group->wire;
+    for (size_t f = 0; f < wire->feature_count; f++) {
+        struct draft *draft = &drafts[f];
+        draft->place = *place;
+        draft->place.feature = f;
+        draft->place.table = wire->features[f];
+        draft->first_index = group->starts[f];
+        if (!eb_group_query_fill(group, &draft->place, &draft->query, &draft->table, error) ||
+            !measure(plan, draft, error) || !check_joined(&drafts[0], draft, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of all features first the sizes, then the values. */
+static bool check_features(struct eb_plan *plan, const struct eb_group_query *group,
+    const struct eb_bag_query_place *place, struct eb_error *error)
+{
+    const size_t count = group->wire->feature_count;
+    const struct eb_plan_counts before = plan->counts;
+    struct draft *drafts = eb_arena_take(plan->arena, count * sizeof *drafts);
+    if (!drafts) {
+        return eb_plan_refuse_memory(error, "the request's queries");
+    }
+    if (!draft_features(plan, group, place, drafts, error)) {
+        /* What fails takes nothing of the caps. */
+        plan->counts = before;
+        return false;
+    }
+    const struct eb_plan_counts measured = plan->counts;
+    for (size_t f = 0; f < count; f++) {
+        if (!check(plan, &drafts[f], error)) {
+            plan->counts = measured;
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *error)
 {
     const struct eb_wire_group *wire = &plan->request->groups[number];
     struct eb_group_query group;
-    struct eb_bag_query_place place = {
+    const struct eb_bag_query_place place = {
         .version = plan->version,
         .table = wire->name,
         .is_group = true,
@@ -109,28 +247,14 @@ static bool measure_wire_group(struct eb_plan *plan, size_t number,
         .feature = EB_NO_FEATURE,
         .output_type = (enum eb_type)plan->request->output_type,
     };
-    if (!eb_group_query_begin(&place, wire, plan->arena, &group, error)) {
-        return false;
-    }
-    for (size_t f = 0; f < wire->feature_count; f++) {
-        struct eb_plan_query *query = &plan->queries[plan->query_count];
-        place.feature = f;
-        place.table = wire->features[f];
-        query->place = place;
-        query->first_index = group.starts[f];
-        if (!eb_group_query_fill(&group, &place, &query->query, &query->table, error) ||
-            !measure_query(plan, result, error)) {
-            return false;
-        }
-    }
-    return true;
+    return eb_group_query_begin(&place, wire, plan->arena, &group, error) &&
+           check_features(plan, &group, &place, error);
 }
 
 /* Keeps a result's own error. false: it is the whole request's, as are those of limits. */
 static bool keep_error(struct eb_plan *plan, struct eb_plan_result *result, struct eb_error *error)
 {
-    if (!plan->request->errors_per_query || plan->request->concat ||
-        error->status == EB_STATUS_RESOURCE_EXHAUSTED) {
+    if (!plan->request->errors_per_query || error->status == EB_STATUS_RESOURCE_EXHAUSTED) {
         return false;
     }
     size_t bytes = strlen(error->text) + 1;
@@ -145,106 +269,44 @@ static bool keep_error(struct eb_plan *plan, struct eb_plan_result *result, stru
     return true;
 }
 
-/* Measures what makes one result, the next of the plan, which says already how. false: the request
- * fails. */
-static bool measure_result(struct eb_plan *plan,
-    bool (*measure)(struct eb_plan *plan, size_t number, const struct eb_plan_result *result,
-        struct eb_error *error),
-    size_t number, struct eb_error *error)
+/* Checks what makes one result, the next of the plan. false: the request fails. */
+static bool check_result(struct eb_plan *plan, size_t number, bool is_group, struct eb_error *error)
 {
     struct eb_plan_result *result = &plan->results[plan->result_count];
-    struct eb_plan before;
-    const bool may_fail = plan->request->errors_per_query;
-    if (may_fail) {
-        before = *plan;
+    const size_t query_count = plan->request->query_count;
+    result->query_first = plan->counts.query_count;
+    result->number = (uint32_t)(is_group ? query_count + number : number);
+    result->is_joined = is_group;
+    result->status = EB_STATUS_OK;
+    if (!(is_group ? check_group : check_query)(plan, number, error) &&
+        !keep_error(plan, result, error)) {
+        return false;
     }
-    result->query_first = plan->query_count;
-    if (!measure(plan, number, result, error)) {
-        if (!may_fail || !keep_error(plan, result, error)) {
-            return false;
-        }
-        /* What fails takes nothing of the caps. */
-        *plan = before;
-    }
-    result->query_count = plan->query_count - result->query_first;
+    result->query_count = plan->counts.query_count - result->query_first;
     plan->result_count++;
     return true;
 }
 
 /* All queries as one result. */
-static bool measure_concat(struct eb_plan *plan, struct eb_error *error)
+static bool check_concat(struct eb_plan *plan, struct eb_error *error)
 {
-    struct eb_plan_result result = {.is_joined = true};
+    struct draft first;
+    struct draft other;
     if (plan->request->group_count > 0) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "concat is for queries; the features of a group lie side by side as they are");
         return false;
     }
-    bool is_good = true;
-    for (size_t i = 0; i < plan->request->query_count && is_good; i++) {
-        is_good = measure_wire_query(plan, i, &result, error);
-    }
-    result.query_count = plan->query_count;
-    if (result.query_count > 0) {
-        plan->results[plan->result_count++] = result;
-    }
-    return is_good;
-}
-
-/* Measures until something is faulty; what the plan counts is not. */
-static bool measure_results(struct eb_plan *plan, struct eb_error *error)
-{
-    const struct eb_wire_request *request = plan->request;
-    if (request->concat) {
-        return measure_concat(plan, error);
-    }
-    for (size_t i = 0; i < request->query_count; i++) {
-        plan->results[plan->result_count] = (struct eb_plan_result){.number = (uint32_t)i};
-        if (!measure_result(plan, measure_wire_query, i, error)) {
+    for (size_t i = 0; i < plan->request->query_count; i++) {
+        struct draft *draft = i == 0 ? &first : &other;
+        if (!draft_query(plan, i, draft, error) || !check_joined(&first, draft, error) ||
+            !check(plan, draft, error)) {
             return false;
         }
     }
-    for (size_t i = 0; i < request->group_count; i++) {
-        plan->results[plan->result_count] = (struct eb_plan_result){
-            .number = (uint32_t)(request->query_count + i), .is_joined = true};
-        if (!measure_result(plan, measure_wire_group, i, error)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Values of one result's queries, in order. */
-static bool check_result(
-    struct eb_plan *plan, struct eb_plan_result *result, uint8_t **scratch, struct eb_error *error)
-{
-    struct eb_bag_fault fault;
-    uint64_t gather_bytes = 0;
-    result->job_first = plan->job_count;
-    for (size_t i = 0; i < result->query_count; i++) {
-        struct eb_plan_query *query = &plan->queries[result->query_first + i];
-        struct eb_bag_job *job = &plan->jobs[result->job_first + i];
-        job->scratch = *scratch;
-        if (!eb_bag_check(plan->ops, &query->query, &query->extent, job, &fault)) {
-            return eb_bag_query_fault(&query->place, &fault, error) ||
-                   keep_error(plan, result, error);
-        }
-        gather_bytes += job->gather_bytes;
-        *scratch += query->extent.scratch_bytes;
-    }
-    plan->job_count += result->query_count;
-    plan->gather_bytes += gather_bytes;
-    return true;
-}
-
-static bool check_values(struct eb_plan *plan, struct eb_error *error)
-{
-    uint8_t *scratch = plan->scratch;
-    for (size_t i = 0; i < plan->result_count; i++) {
-        struct eb_plan_result *result = &plan->results[i];
-        if (result->status == EB_STATUS_OK && !check_result(plan, result, &scratch, error)) {
-            return false;
-        }
+    if (plan->counts.query_count > 0) {
+        plan->results[plan->result_count++] =
+            (struct eb_plan_result){.query_count = plan->counts.query_count, .is_joined = true};
     }
     return true;
 }
@@ -272,31 +334,35 @@ static bool take_structs(struct eb_plan *plan)
 
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error)
 {
-    if (!eb_group_query_list(plan->request, plan->version, plan->limits->queries_max, error)) {
+    const struct eb_wire_request *request = plan->request;
+    if (request->group_count > 0 &&
+        !eb_group_query_list(request, plan->version, plan->limits->queries_max, error)) {
         return false;
     }
     if (!take_structs(plan)) {
         return eb_plan_refuse_memory(error, "the request's queries");
     }
-    bool measured = measure_results(plan, error);
-    if (plan->scratch_bytes > 0) {
-        plan->scratch = eb_buffer_pool_take(plan->pool, plan->scratch_bytes);
-        if (!plan->scratch) {
-            return eb_plan_refuse_memory(error, "the request's indices (answer_memory_bytes)");
+    if (request->concat) {
+        return check_concat(plan, error);
+    }
+    for (size_t i = 0; i < request->query_count; i++) {
+        if (!check_result(plan, i, false, error)) {
+            return false;
         }
     }
-    /* A fault in the values of an earlier query comes before one in the sizes of a later one. */
-    struct eb_error values_error;
-    values_error.status = EB_STATUS_OK;
-    if (!check_values(plan, &values_error)) {
-        *error = values_error;
-        return false;
+    for (size_t i = 0; i < request->group_count; i++) {
+        if (!check_result(plan, i, true, error)) {
+            return false;
+        }
     }
-    return measured;
+    return true;
 }
 
 void eb_plan_deinit(struct eb_plan *plan)
 {
-    eb_buffer_pool_give(plan->pool, plan->scratch, plan->scratch_bytes);
-    plan->scratch = NULL;
+    while (plan->scratch) {
+        struct eb_plan_scratch *piece = plan->scratch;
+        plan->scratch = piece->next;
+        eb_buffer_pool_give(plan->pool, piece, piece->bytes);
+    }
 }

@@ -9,24 +9,36 @@
 #include "server/net/buffer_pool.h"
 #include "server/rpc/bag_query.h"
 
-/* One query, or one feature of a group. */
-struct eb_plan_query {
-    struct eb_bag_query_place place;
+/* Of a query whose missing indices are to be listed. */
+struct eb_plan_missing {
     struct eb_bag_query query;
-    struct eb_bag_extent extent;
-    const struct eb_named_table *table;
     uint64_t first_index; /* of a feature in its group's values; else 0 */
+};
+
+/* What is kept of a query, or of one feature of a group, beside its job. */
+struct eb_plan_query {
+    const struct eb_named_table *table;
+    uint64_t result_row_bytes;
+    const struct eb_plan_missing *missing; /* NULL: there is nothing to list */
 };
 
 /* One BagResult: a query's, a group's, or that of all queries side by side. */
 struct eb_plan_result {
-    size_t query_first; /* of plan->queries */
-    size_t query_count;
-    size_t job_first;      /* of plan->jobs, one for each of its queries */
-    uint32_t number;       /* queries first, then groups */
-    bool is_joined;        /* its queries' results lie side by side */
-    enum eb_status status; /* not OK: it failed, and has no job */
-    const char *text;      /* why */
+    uint32_t query_first; /* of plan->queries, and of plan->jobs */
+    uint32_t query_count; /* 0: it failed */
+    uint32_t number;      /* queries first, then groups */
+    bool is_joined;       /* its queries' results lie side by side */
+    enum eb_status status;
+    const char *text; /* why it failed */
+};
+
+/* Sums over what has been checked. */
+struct eb_plan_counts {
+    uint32_t query_count;
+    uint64_t index_count;
+    uint64_t result_rows;
+    uint64_t values_bytes;
+    uint64_t gather_bytes;
 };
 
 struct eb_plan {
@@ -36,19 +48,18 @@ struct eb_plan {
     const struct eb_bag_ops *ops;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool; /* of scratch and answers */
-    size_t query_count;          /* measured */
-    struct eb_plan_query *queries;
-    size_t job_count;        /* checked */
-    struct eb_bag_job *jobs; /* outputs set by eb_plan_answer */
+    struct eb_plan_counts counts;
+    struct eb_plan_query *queries; /* [query_count] */
+    struct eb_bag_job *jobs;       /* beside them; outputs set by eb_plan_answer */
     size_t result_count;
     struct eb_plan_result *results;
-    void *scratch;
-    size_t scratch_bytes;
-    uint64_t index_count;
-    uint64_t result_rows;
-    uint64_t values_bytes;
-    uint64_t gather_bytes;
+    struct eb_plan_scratch *scratch; /* what jobs point into, in pieces; the newest first */
+    size_t scratch_used_bytes;       /* of the newest */
 };
+
+/* Most that planning one query, or feature, takes from the arena: with the text of its error, most
+ * of what such texts have. */
+#define EB_PLAN_QUERY_BYTES 1408
 
 /* Checks everything. The first six members are set, the rest zeroed. false: *error holds the first
  * fault, query by query, sizes before values; with errors_per_query a result holds its own, and

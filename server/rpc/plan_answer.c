@@ -4,6 +4,9 @@
 #include "proto/codec.h"
 #include "server/rpc/reply.h"
 
+#include <stddef.h>
+#include <string.h>
+
 /* An answer that is being described. */
 struct description {
     struct eb_plan *plan;
@@ -25,9 +28,11 @@ static bool describe_missing(
     result->missing_positions = (const uint8_t *)positions;
     result->missing_positions_bytes = (size_t)result->missing * sizeof *positions;
     for (size_t i = 0; i < from->query_count; i++) {
-        const struct eb_plan_query *query = &plan->queries[from->query_first + i];
-        uint64_t count = plan->jobs[from->job_first + i].missing_count;
-        eb_bag_list_missing(&query->query, (uint32_t)query->first_index, count, positions);
+        const struct eb_plan_missing *missing = plan->queries[from->query_first + i].missing;
+        uint64_t count = plan->jobs[from->query_first + i].missing_count;
+        if (count > 0) {
+            eb_bag_list_missing(&missing->query, (uint32_t)missing->first_index, count, positions);
+        }
         positions += count;
     }
     return true;
@@ -38,19 +43,21 @@ static bool describe_single(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
     const struct eb_plan_query *query = &plan->queries[from->query_first];
-    uint64_t *shape = eb_arena_take(plan->arena, query->table->rank * sizeof *shape);
+    const struct eb_bag_job *job = &plan->jobs[from->query_first];
+    const struct eb_named_table *table = query->table;
+    uint64_t *shape = eb_arena_take(plan->arena, table->rank * sizeof *shape);
     if (!shape) {
         return false;
     }
-    shape[0] = query->extent.result_rows;
-    for (uint32_t k = 1; k < query->table->rank; k++) {
-        shape[k] = query->table->dims[k];
+    shape[0] = job->bag_count;
+    for (uint32_t k = 1; k < table->rank; k++) {
+        shape[k] = table->dims[k];
     }
-    result->type = (int32_t)query->extent.output_type;
-    result->shape_count = query->table->rank;
+    result->type = (int32_t)job->output_type;
+    result->shape_count = table->rank;
     result->shape = shape;
-    result->missing = plan->jobs[from->job_first].missing_count;
-    result->values_bytes = (size_t)(query->extent.result_rows * query->extent.result_row_bytes);
+    result->missing = job->missing_count;
+    result->values_bytes = (size_t)(job->bag_count * query->result_row_bytes);
     return true;
 }
 
@@ -58,7 +65,7 @@ static uint64_t count_row_bytes(const struct eb_plan *plan, const struct eb_plan
 {
     uint64_t row_bytes = 0;
     for (size_t i = 0; i < from->query_count; i++) {
-        row_bytes += plan->queries[from->query_first + i].extent.result_row_bytes;
+        row_bytes += plan->queries[from->query_first + i].result_row_bytes;
     }
     return row_bytes;
 }
@@ -67,32 +74,34 @@ static uint64_t count_row_bytes(const struct eb_plan *plan, const struct eb_plan
 static bool describe_joined(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
-    const struct eb_bag_extent *first = &plan->queries[from->query_first].extent;
-    uint64_t *numbers = eb_arena_take(plan->arena, (from->query_count + 2) * sizeof *numbers);
+    const struct eb_bag_job *jobs = &plan->jobs[from->query_first];
+    uint64_t *numbers =
+        eb_arena_take(plan->arena, ((size_t)from->query_count + 2) * sizeof *numbers);
     if (!numbers) {
         return false;
     }
     uint64_t row_bytes = count_row_bytes(plan, from);
     uint64_t *missing_by_query = numbers + 2;
     for (size_t i = 0; i < from->query_count; i++) {
-        missing_by_query[i] = plan->jobs[from->job_first + i].missing_count;
+        missing_by_query[i] = jobs[i].missing_count;
         result->missing += missing_by_query[i];
     }
-    numbers[0] = first->result_rows;
-    numbers[1] = row_bytes / eb_type_bytes(first->output_type);
-    result->type = (int32_t)first->output_type;
+    numbers[0] = jobs->bag_count;
+    numbers[1] = row_bytes / eb_type_bytes(jobs->output_type);
+    result->type = (int32_t)jobs->output_type;
     result->shape_count = 2;
     result->shape = numbers;
     result->missing_by_query_count = from->query_count;
     result->missing_by_query = missing_by_query;
-    result->values_bytes = (size_t)(first->result_rows * row_bytes);
+    result->values_bytes = (size_t)(jobs->bag_count * row_bytes);
     return true;
 }
 
 static bool describe_result(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
-    *result = (struct eb_wire_result){.query = from->number};
+    memset(result, 0, offsetof(struct eb_wire_result, head_bytes));
+    result->query = from->number;
     if (from->status != EB_STATUS_OK) {
         result->error_code = (uint32_t)from->status;
         result->error_message = from->text;
@@ -118,13 +127,12 @@ static bool describe(struct description *out)
 
 static void aim_jobs(struct eb_plan *plan, const struct eb_plan_result *result, uint8_t *values)
 {
-    uint64_t row_bytes = count_row_bytes(plan, result);
-    uint64_t column = 0;
-    for (size_t i = 0; result->status == EB_STATUS_OK && i < result->query_count; i++) {
-        struct eb_bag_job *job = &plan->jobs[result->job_first + i];
-        job->out = values + column;
+    const uint64_t row_bytes = count_row_bytes(plan, result);
+    for (size_t i = 0; i < result->query_count; i++) {
+        struct eb_bag_job *job = &plan->jobs[result->query_first + i];
+        job->out = values;
         job->out_stride_bytes = row_bytes;
-        column += plan->queries[result->query_first + i].extent.result_row_bytes;
+        values += plan->queries[result->query_first + i].result_row_bytes;
     }
 }
 

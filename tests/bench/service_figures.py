@@ -10,30 +10,16 @@ import json
 import os
 import subprocess
 import sys
-from collections import namedtuple
 
 import wire_bytes
+from figure_table import Row, at_least, at_most, print_table
 from service_run import LOAD_CPU, SERVER_CPU, Bench, Sampler, fail, median, note, on_load_cpu
-
-# What is asked: `bound` is the most it may be, or the least where `is_floor`.
-Asked = namedtuple('Asked', 'bound unit is_floor')
-Row = namedtuple('Row', 'name asked measured remark')
 
 IN_FLIGHT = 32
 SMALL_TABLE = 't02'        # of dlrm-v2: 87 KiB at scale 100, so that it is cached
 DEADLINE_US = {1: 20000, 128: 100000}
 IDLE_COUNT = 10000
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def at_most(bound, unit):
-    """Asked for: no more than that."""
-    return Asked(bound, unit, False)
-
-
-def at_least(bound, unit):
-    """Asked for: no less than that."""
-    return Asked(bound, unit, True)
 
 
 def dlrm(samples=1, mode='stream', *more):
@@ -386,26 +372,6 @@ def batch_rows(name, taken, bound):
                   '; at most %.2f' % (kernel / (kernel + lowest['exchange_us'])))
     yield Row('128 samples of %s: kernel + write / server' % name, at_least(0.9, 'x'),
               both / lowest['server_us'], remark + '; ' + by_rate % (rate * both, busy))
-
-
-def verdict(row):
-    """Whether what is asked for has been reached, in a word."""
-    if row.measured is None:
-        return 'skipped'
-    good = (row.measured >= row.asked.bound if row.asked.is_floor
-            else row.measured <= row.asked.bound)
-    return 'yes' if good else 'NO'
-
-
-def print_table(rows):
-    """The table at the end."""
-    form = '%-52s %12s %12s  %-8s %s'
-    print(form % ('figure', 'asked', 'measured', 'reached', ''))
-    for row in rows:
-        asked = '%s %g %s' % ('>=' if row.asked.is_floor else '<=', row.asked.bound,
-                              row.asked.unit)
-        measured = '-' if row.measured is None else '%.3g %s' % (row.measured, row.asked.unit)
-        print(form % (row.name, asked.strip(), measured.strip(), verdict(row), row.remark))
 
 
 FIGURES = ('overhead', 'small', 'batches', 'latency', 'overload', 'idle', 'single', 'disturbed')

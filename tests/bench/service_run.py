@@ -22,7 +22,7 @@ def note(text):
 
 def fail(text):
     """Ends the run: a figure that cannot be measured is no figure."""
-    sys.exit('service.sh: ' + text)
+    sys.exit('%s: %s' % (os.path.basename(sys.argv[0]), text))
 
 
 def cores():
@@ -35,22 +35,25 @@ SERVER_CPU, LOAD_CPU = cores()
 
 
 class Server:
-    """A pinned process that says event=listening and event=ready on stderr."""
+    """A process that is pinned to its core, or to some, and says event=listening and event=ready on
+    stderr."""
 
-    def __init__(self, command, log):
+    def __init__(self, command, log, cpus=(SERVER_CPU,), start_seconds=START_SECONDS):
         self.log = log
         with open(log, 'w', encoding='utf-8') as stderr:
             self.process = subprocess.Popen(
-                ['taskset', '-c', str(SERVER_CPU), *command], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=stderr)
-        deadline = time.monotonic() + START_SECONDS
-        while 'event=ready' not in self._read_log():
+                ['taskset', '-c', ','.join(map(str, cpus)), *command],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
+        deadline = time.monotonic() + start_seconds
+        while 'event=ready' not in self.read_log():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                fail('%s did not start:\n%s' % (command[0], self._read_log()))
+                fail('%s did not start; the end of its log:\n%s'
+                     % (command[0], self.read_log()[-4000:]))
             time.sleep(0.02)
-        self.address = re.search(r'event=listening.*?(127\.0\.0\.1:\d+)', self._read_log())[1]
+        self.address = re.search(r'event=listening.*?(127\.0\.0\.1:\d+)', self.read_log())[1]
 
-    def _read_log(self):
+    def read_log(self):
+        """What it has said so far."""
         with open(self.log, encoding='utf-8', errors='replace') as file:
             return file.read()
 
@@ -79,10 +82,10 @@ class Server:
                 total += int(file.read().split()[0])
         return total
 
-    def resident_kib(self):
-        """Memory that it has now."""
+    def resident_kib(self, which='VmRSS'):
+        """Memory that it has now; VmHWM: the most that it had."""
         with open('/proc/%d/status' % self.process.pid, encoding='ascii') as file:
-            return int(re.search(r'VmRSS:\s*(\d+) kB', file.read())[1])
+            return int(re.search(which + r':\s*(\d+) kB', file.read())[1])
 
     def socket_count(self):
         """Sockets that it has open."""
@@ -101,11 +104,11 @@ def on_load_cpu(command, gives_way=False):
 class Bench:
     """The programs of a build, and where they leave what they write."""
 
-    def __init__(self, build, work, scales):
+    def __init__(self, build, work, scales, name='service'):
         self.build = build
         self.work = work
         self.scales = scales
-        self.records = os.path.join(work, 'service.jsonl')
+        self.records = os.path.join(work, name + '.jsonl')
         os.makedirs(work, exist_ok=True)
         with open(self.records, 'w', encoding='utf-8'):
             pass

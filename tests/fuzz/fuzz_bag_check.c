@@ -229,10 +229,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *scales = take_scales(&input, &table);
     struct eb_bag_query query = take_query(&input, &table);
     query.max_ids = take_number(&input, 1);
-    const struct eb_id_map map = {
-        .kind = (enum eb_id_map_kind)take_choice(&input, EB_ID_MAP_NONE, EB_ID_MAP_COUNT),
-        .seed = take_number(&input, 8),
-    };
+    struct eb_id_map map;
+    map.kind = (enum eb_id_map_kind)take_choice(&input, EB_ID_MAP_NONE, EB_ID_MAP_COUNT);
+    map.seed = take_number(&input, 8);
     query.id_map = &map;
     run_query(&query);
     free((void *)query.indices.data);

@@ -329,7 +329,7 @@ class Tool(AdminTest):
         self.assertEqual(self.tool('serve', 'm', '1'), (0, 'm: version 1 is served\n'))
         self.assertRegex(self.tool('status')[1], '1 +serving .* to be served by command\n')
         self.assertEqual(self.tool('unload', 'm', '2'), (0, 'm: version 2 answers no longer\n'))
-        self.assertEqual(self.states(), {1: 'SERVING'})
+        wait_until(lambda: self.states() == {1: 'SERVING'}, SECONDS, 'version 2 to be freed')
         self.assertEqual(self.tool('serve', 'm', '0'), (0, 'm: version 2 is served\n'))
 
     def test_tells_everything_as_json(self):

@@ -169,12 +169,20 @@ class Pack(WithDirectory):
     def test_refuses_keys_that_are_none(self):
         keys = np.arange(301)
         keys[200] = 5
-        self.refuse('rows 5 and 200 have the same key 5', 'pack', '--keys',
+        self.refuse('/k.npy: rows 5 and 200 have the same key 5', 'pack', '--keys',
                     self.save('k.npy', keys), self.input, self.output)
-        self.refuse('301 rows and 300 keys', 'pack', '--keys', self.save('k.npy', keys[:300]),
+        self.refuse('k.npy: rows 5 and 200 have the same key 5', 'pack', '--split', '3', '--keys',
+                    self.path('k.npy'), self.input, self.output)
+        self.refuse('k.npy: it has 300 keys for the 301 rows of ' + self.input, 'pack', '--keys',
+                    self.save('k.npy', keys[:300]), self.input, self.output)
+        self.refuse('k.npy: (301,) of i32 are no keys', 'pack', '--keys',
+                    self.save('k.npy', keys.astype('i4')), self.input, self.output)
+        self.refuse(self.path('none.npy') + ': ', 'pack', '--keys', self.path('none.npy'),
                     self.input, self.output)
-        self.refuse('are no keys', 'pack', '--keys', self.save('k.npy', keys.astype('i4')),
-                    self.input, self.output)
+        write_safetensors(self.path('k.safetensors'),
+                          [Table(name, 'i64', np.arange(301)) for name in 'ab'])
+        self.refuse('/k.safetensors: it has 2 tensors', 'pack', '--keys',
+                    self.path('k.safetensors'), self.input, self.output)
         self.refuse('give one of them', 'pack', '--keys', self.path('k.npy'), '--parts', '2',
                     self.input, self.output, status=2)
 
@@ -184,6 +192,24 @@ class Pack(WithDirectory):
         np.testing.assert_array_equal(np.concatenate([f.values()[0] for f in files]), self.table)
         self.assertEqual([f.row_first for f in files], [0, 75, 150, 225])
         self.assertEqual([f.rows_total for f in files], [301] * 4)
+
+    def test_makes_no_file_without_rows(self):
+        keys = self.save('k.npy', np.arange(301))
+        for more in ((), ('--keys', keys)):
+            self.refuse(self.input + ': 301 rows do not fill 302 files', 'pack', '--split', '302',
+                        *more, self.input, self.output)
+        for parts in ('302', '4294967295'):
+            self.refuse(f'{self.input}: its 301 rows make no {parts} parts', 'pack', '--parts',
+                        parts, self.input, self.output)
+
+    def test_a_keyed_table_stays_keyed_without_rows(self):
+        once, twice = self.path('once.embag'), self.path('twice.embag')
+        self.pack('--keys', self.save('k.npy', np.zeros(0, 'i8')),
+                  self.save('none.npy', np.zeros((0, 4), 'f4')), once)
+        self.assertIn(', keyed', self.pack('--storage', 'int8', once, twice))
+        self.assertGreater(PackedFile(twice).sections[2][1], 0)
+        for path in (once, twice):
+            self.assertIn(', keyed, ', embag('check', path)[1])
 
     def test_takes_parts_of_rows(self):
         for part in range(3):
@@ -235,7 +261,8 @@ class Pack(WithDirectory):
         self.refuse("field 'unknown_row': 301", 'pack', '--unknown-row', '301', self.input,
                     self.output)
         self.pack(self.input, self.output)
-        self.refuse('File exists', 'pack', self.input, self.output)
+        self.refuse(f'embag: {self.output}: it cannot be written (File exists); remove it', 'pack',
+                    self.input, self.output)
         table = self.table.copy()
         table[3, 4] = np.inf
         self.refuse('row 3 of those packed: value 4, inf', 'pack', '--storage', 'int4',
@@ -304,6 +331,32 @@ class Check(WithDirectory):
         status, _, messages = embag('check', version)
         self.assertEqual(status, 1)
         self.assertIn("table 'a' is also in", messages)
+
+    def test_refuses_a_version_that_shows_its_faults_only_when_it_is_loaded(self):
+        keys = np.arange(301)
+        halves = (slice(0, 150), slice(150, 301))
+        def write(version, number, name, array):
+            os.makedirs(self.path(version), exist_ok=True)
+            np.save(self.path(f'{version}/t-{number:05}-of-00002{name}'), array)
+        for number, half in enumerate(halves):
+            again = np.where(keys == 300, 7, keys)
+            write('m/1', number, '.npy', self.table[half])
+            write('m/1', number, '.keys.npy', again[half])
+            write('m/2', number, '.npy', self.table[half])
+            write('m/2', number, '.keys.npy', keys[half])
+        self.refuse('have the same key', 'check', self.path('m/1'))
+        self.assertEqual(embag('check', self.path('m/2'))[0], 0)
+        with open(self.path('m/model.yaml'), 'w', encoding='utf-8') as file:
+            file.write('tables: [{name: t, default_index: 999}]')
+        self.refuse('default_index 999 is none of its keys', 'check', self.path('m/2'))
+        table = self.table.copy()
+        table[9, 9] = np.nan
+        os.makedirs(self.path('n/1'))
+        np.save(self.path('n/1/t.npy'), table)
+        self.assertEqual(embag('check', self.path('n/1'))[0], 0)
+        with open(self.path('n/model.yaml'), 'w', encoding='utf-8') as file:
+            file.write('tables: [{name: t, storage: int8}]')
+        self.refuse('nan', 'check', self.path('n/1'))
 
     def test_refuses_a_directory_without_tables(self):
         os.mkdir(self.path('empty'))

@@ -8,7 +8,7 @@ import unittest
 
 import embagd_process
 import served
-from embagd_process import Repository
+from embagd_process import Repository, wait_until
 from served import OwnServerTest
 from table_files import write_model
 from test_versions import VersionsTest, table_of
@@ -90,7 +90,8 @@ class Commands(VersionsTest):
                 self.wait_served(8, 'dlrm-v2')
             served_then.append(self.served('dlrm-v2'))
         self.assertEqual(served_then, [8, 8, 7, 8, 8, 8])
-        self.assertEqual(self.states('dlrm-v2'), {8: 'SERVING', 7: 'READY'})
+        wait_until(lambda: self.states('dlrm-v2') == {8: 'SERVING', 7: 'READY'}, 60,
+                   'version 6 to be freed')
 
 
 class Readme(OwnServerTest):

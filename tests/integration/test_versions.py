@@ -332,6 +332,22 @@ class Crashes(VersionsTest):
         self.assertEqual(self.lookup(), 1)
         self.assertEqual(self.states(), {2: 'FAILED', 1: 'SERVING'})
 
+    def test_serves_only_whole_files_after_a_packer_was_killed(self):
+        self.publish(1)
+        source = self.repository.join('.rows.npy')
+        np.save(source, np.full((1 << 20, 16), 1, '<f4'))
+        version = self.repository.join('m', '1')
+        packer = subprocess.Popen([served.EMBAG, 'pack', '--storage', 'int4', source,
+                                   os.path.join(version, 'big.embag')], stdout=subprocess.PIPE)
+        wait_until(lambda: len(os.listdir(version)) > 1, SECONDS, 'the packer writes')
+        packer.kill()
+        packer.communicate()
+        whole = {'t', 'big'} if os.path.exists(os.path.join(version, 'big.embag')) else {'t'}
+        self.serve()
+        described, = self.client.get_model('m').versions
+        self.assertEqual({t.name for t in described.tables}, whole)
+        self.assertEqual(self.lookup(), 1)
+
     def test_serves_a_whole_version_after_a_kill_while_it_was_loaded(self):
         self.publish(1)
         # 10 MiB at 1 MiB a second.

@@ -27,6 +27,7 @@ char *__real_strndup(const char *text, size_t bytes);
 ssize_t __real_pread(int descriptor, void *out, size_t bytes, off_t offset);
 ssize_t __real_pwrite(int descriptor, const void *from, size_t bytes, off_t offset);
 int __real_fsync(int descriptor);
+int __real_linkat(int from_at, const char *from, int to_at, const char *to, int flags);
 int __real_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
@@ -37,6 +38,7 @@ int __wrap_asprintf(char **out, const char *format, ...) __attribute__((format(p
 ssize_t __wrap_pread(int descriptor, void *out, size_t bytes, off_t offset);
 ssize_t __wrap_pwrite(int descriptor, const void *from, size_t bytes, off_t offset);
 int __wrap_fsync(int descriptor);
+int __wrap_linkat(int from_at, const char *from, int to_at, const char *to, int flags);
 int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
 
 static unsigned call_count;
@@ -106,6 +108,11 @@ int __wrap_fsync(int descriptor)
 int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags)
 {
     return is_refused(EIO) ? -1 : __real_renameat2(from_at, from, to_at, to, flags);
+}
+
+int __wrap_linkat(int from_at, const char *from, int to_at, const char *to, int flags)
+{
+    return is_refused(EIO) ? -1 : __real_linkat(from_at, from, to_at, to, flags);
 }
 
 static struct eb_scratch scratch;

@@ -220,6 +220,35 @@ static void packs_what_is_packed_to_the_same_bytes(void **state)
     assert_true(first.digest == second.digest);
 }
 
+/* Each with a row at least, and sizes that no part can make too large. */
+static void makes_no_part_and_no_file_without_a_row(void **state)
+{
+    (void)state;
+    static const uint32_t too_many[] = {ROWS + 1, 100000, UINT32_MAX};
+    struct eb_pack_result result;
+    for (size_t i = 0; i < sizeof too_many / sizeof too_many[0]; i++) {
+        struct eb_file_fault fault = {""};
+        struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
+        plan.parts = too_many[i];
+        assert_false(pack(input, plan, &result, &fault));
+        eb_scratch_expect(fault.text, "in.npy: its 700 rows make no");
+    }
+    struct eb_file_fault fault = {""};
+    struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
+    plan.parts = ROWS;
+    plan.part = ROWS - 1;
+    plan.file_count = 2;
+    assert_false(pack(input, plan, &result, &fault));
+    eb_scratch_expect(fault.text, "in.npy: 1 rows do not fill 2 files");
+    plan.file_count = 1;
+    expect_packed(input, &plan, &result);
+    struct eb_packed_format format;
+    uint8_t *row = read_rows(output, &format);
+    assert_int_equal(format.tensor.dims[0], 1);
+    assert_memory_equal(row, table[ROWS - 1], sizeof table[0]);
+    free(row);
+}
+
 /* Reads the keys that a piece of a table has. */
 static int64_t *read_keys(const char *path)
 {
@@ -351,6 +380,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(names_a_value_that_no_code_can_be, make_root, remove_root),
         cmocka_unit_test_setup_teardown(
             packs_what_is_packed_to_the_same_bytes, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(
+            makes_no_part_and_no_file_without_a_row, make_root, remove_root),
         cmocka_unit_test_setup_teardown(splits_rows_and_keys, make_root, remove_root),
         cmocka_unit_test_setup_teardown(takes_every_row_of_a_part, make_root, remove_root),
         cmocka_unit_test_setup_teardown(

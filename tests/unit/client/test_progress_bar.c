@@ -32,13 +32,13 @@ static void restore(void)
     assert_int_equal(close(saved), 0);
 }
 
-/* Advances a bar of so many bytes in 1000 steps and reads what it says in a file. */
-static void run_in_file(uint64_t bytes, char text[TEXT_BYTES])
+/* Advances a bar of that name and so many bytes in 1000 steps and reads what it says in a file. */
+static void run_in_file(const char *name, uint64_t bytes, char text[TEXT_BYTES])
 {
     struct eb_progress_bar bar;
     int file = memfd_create("stderr", 0);
     redirect(file);
-    eb_progress_bar_init(&bar, "it", bytes);
+    eb_progress_bar_init(&bar, name, bytes);
     for (int i = 0; i < 1000; i++) {
         eb_progress_bar_advance(&bar, bytes / 1000);
     }
@@ -56,7 +56,7 @@ static void says_a_line_for_each_tenth_of_much(void **state)
     (void)state;
     char text[TEXT_BYTES];
     unsigned lines = 0;
-    run_in_file(4 * GIB, text);
+    run_in_file("it", 4 * GIB, text);
     for (const char *at = text; (at = strchr(at, '\n')); at++) {
         lines++;
     }
@@ -69,10 +69,19 @@ static void says_nothing_of_little(void **state)
 {
     (void)state;
     char text[TEXT_BYTES];
-    run_in_file(1000000, text);
+    run_in_file("it", 1000000, text);
     assert_string_equal(text, "");
-    run_in_file(0, text);
+    run_in_file("it", 0, text);
     assert_string_equal(text, "");
+}
+
+static void shows_a_name_that_would_move_the_cursor_as_text(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    run_in_file("a\x1b[2J\nb", 4 * GIB, text);
+    assert_non_null(strstr(text, "embag: a\\x1b[2J\\x0ab: 10 % of 4096 MiB\n"));
+    assert_null(strchr(text, '\x1b'));
 }
 
 /* Reads until a line has ended: a terminal gives what it was told in pieces. */
@@ -97,7 +106,7 @@ static void draws_on_a_terminal(void **state)
     assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
     int file = open(ptsname(terminal), O_RDWR | O_NOCTTY);
     redirect(file);
-    eb_progress_bar_init(&bar, "it", 200);
+    eb_progress_bar_init(&bar, "i\x1b[2Jt", 200);
     eb_progress_bar_advance(&bar, 1);
     eb_progress_bar_advance(&bar, 99);
     bool was_open = bar.is_line_open;
@@ -105,7 +114,7 @@ static void draws_on_a_terminal(void **state)
     restore();
     assert_true(was_open);
     read_line(terminal, text);
-    assert_non_null(strstr(text, "\rit [####################                    ]  50 %"));
+    assert_non_null(strstr(text, "\ri\\x1b[2Jt [####################                    ]  50 %"));
     assert_int_equal(text[strlen(text) - 1], '\n');
     assert_int_equal(close(file), 0);
     assert_int_equal(close(terminal), 0);
@@ -116,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_a_line_for_each_tenth_of_much),
         cmocka_unit_test(says_nothing_of_little),
+        cmocka_unit_test(shows_a_name_that_would_move_the_cursor_as_text),
         cmocka_unit_test(draws_on_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -232,23 +232,71 @@ static int64_t find_key(uint64_t seed, uint64_t hash)
     return (int64_t)(x - seed);
 }
 
-/* Keys that all fall into the same two buckets in the first attempt. */
-static void begins_again_where_keys_fall_badly(void **state)
+/* For every attempt's seed of a table, 12 keys that fall into two buckets of five by it: whoever
+ * knows the seeds beforehand stops every attempt by putting them into a table. */
+static void no_keys_can_be_chosen_for_seeds_that_are_known(void **state)
+{
+    (void)state;
+    enum { KEYS_PER_SEED = 12 };
+    struct key_fixture fixture;
+    key_fixture_init(&fixture, KEYS_SEQUENTIAL, 3000);
+    for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX; attempt++) {
+        struct eb_key_header header;
+        eb_key_build_begin(&fixture.build, attempt);
+        memcpy(&header, fixture.build.index, sizeof header);
+        for (uint64_t i = 0; i < KEYS_PER_SEED; i++) {
+            int64_t key = find_key(header.seed, i << 40);
+            assert_int_equal(eb_key_hash(header.seed, key), i << 40);
+            fixture.keys[attempt * KEYS_PER_SEED + i] = key;
+        }
+    }
+    assert_int_equal(key_fixture_build(&fixture), EB_KEY_OK);
+    assert_sound(&fixture.index);
+    key_fixture_deinit(&fixture);
+}
+
+static void seeds_depend_on_every_key_and_on_their_order(void **state)
 {
     (void)state;
     struct key_fixture fixture;
-    key_fixture_init(&fixture, KEYS_SEQUENTIAL, 3000);
+    key_fixture_init(&fixture, KEYS_SEQUENTIAL, 100);
+    struct eb_key_header before;
+    struct eb_key_header after;
     eb_key_build_begin(&fixture.build, 0);
-    struct eb_key_header header;
-    memcpy(&header, fixture.build.index, sizeof header);
-    for (uint64_t row = 0; row < 40; row++) {
-        fixture.keys[row] = find_key(header.seed, row << 40);
-        assert_int_equal(eb_key_hash(header.seed, fixture.keys[row]), row << 40);
+    memcpy(&before, fixture.build.index, sizeof before);
+    for (uint64_t row = 0; row + 1 < 100; row++) {
+        int64_t key = fixture.keys[row];
+        fixture.keys[row] = fixture.keys[row + 1];
+        fixture.keys[row + 1] = key;
+        eb_key_build_begin(&fixture.build, 0);
+        memcpy(&after, fixture.build.index, sizeof after);
+        assert_true(after.seed != before.seed);
+        before = after;
     }
-    assert_int_equal(key_fixture_build(&fixture), EB_KEY_OK);
-    assert_true(fixture.index.seed != header.seed);
-    assert_sound(&fixture.index);
     key_fixture_deinit(&fixture);
+}
+
+/* 17 keys have 4 buckets of 5 slots: in one table of two thousand, 16 of them have three only. */
+static void begins_again_where_keys_fall_badly(void **state)
+{
+    (void)state;
+    unsigned again_count = 0;
+    for (int64_t table = 0; table < 20000; table++) {
+        struct key_fixture fixture;
+        key_fixture_init(&fixture, KEYS_SEQUENTIAL, 17);
+        fixture.keys[0] = -table - 1;
+        assert_int_equal(key_fixture_build(&fixture), EB_KEY_OK);
+        struct eb_key_header header;
+        eb_key_build_begin(&fixture.build, 0);
+        memcpy(&header, fixture.build.index, sizeof header);
+        if (fixture.index.seed != header.seed) {
+            again_count++;
+            assert_int_equal(key_fixture_build(&fixture), EB_KEY_OK);
+            assert_sound(&fixture.index);
+        }
+        key_fixture_deinit(&fixture);
+    }
+    assert_in_range(again_count, 1, 100);
 }
 
 int main(void)
@@ -263,6 +311,8 @@ int main(void)
         cmocka_unit_test(finds_a_duplicate_of_any_row),
         cmocka_unit_test(names_two_rows_of_many_with_one_key),
         cmocka_unit_test(reads_keys_of_any_alignment),
+        cmocka_unit_test(no_keys_can_be_chosen_for_seeds_that_are_known),
+        cmocka_unit_test(seeds_depend_on_every_key_and_on_their_order),
         cmocka_unit_test(begins_again_where_keys_fall_badly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

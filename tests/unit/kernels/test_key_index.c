@@ -184,8 +184,10 @@ static void finds_what_is_wrong_with_buckets(void **state)
 {
     (void)state;
     void *bytes = copy_index();
-    struct eb_key_bucket *bucket = buckets_in(bytes) + 3;
-    assert_true(bucket->rows[1] != EB_KEY_ROW_NONE);
+    struct eb_key_bucket *bucket = buckets_in(bytes);
+    while (bucket->rows[1] == EB_KEY_ROW_NONE) {
+        bucket++;
+    }
     const struct eb_key_bucket sound = *bucket;
     bucket->rows[0] = ROW_COUNT;
     assert_unsound(bytes, "a key of a row that the table does not have");

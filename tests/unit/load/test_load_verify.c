@@ -125,6 +125,22 @@ static void takes_the_answer_of_another_version(void **state)
     drop(one);
 }
 
+static void takes_versions_in_any_order(void **state)
+{
+    (void)state;
+    static const uint64_t versions[] = {10, 11, 10, 9, 10, 12, 12, 11};
+    struct case_of_two *one = make(WORDS);
+    for (unsigned i = 0; i < sizeof versions / sizeof versions[0]; i++) {
+        for (uint64_t position = 0; position < 5; position++) {
+            answer(one, position, versions[i], EMBAG_F32);
+            assert_true(eb_load_verify_answer(&one->verify, position, &one->answer));
+            one->answer.version++;
+            assert_false(eb_load_verify_answer(&one->verify, position, &one->answer));
+        }
+    }
+    drop(one);
+}
+
 static void takes_other_types_rounded_as_the_kernels_do(void **state)
 {
     (void)state;
@@ -199,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_what_was_published),
         cmocka_unit_test(takes_the_answer_of_another_version),
+        cmocka_unit_test(takes_versions_in_any_order),
         cmocka_unit_test(takes_other_types_rounded_as_the_kernels_do),
         cmocka_unit_test(sees_every_bit_that_is_wrong),
         cmocka_unit_test(compares_what_was_asked_as_one_group),

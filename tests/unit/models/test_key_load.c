@@ -4,15 +4,18 @@
 #include "tests/unit/models/packed_trial.h"
 #include "tests/unit/models/set_trial.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #define MANY 300000 /* several partitions, and several chunks of rows that are assigned */
+#define WHOLE_BYTES_MAX (64 * 1024)
 
 static struct eb_set_trial trial;
 static int64_t keys[MANY];
@@ -216,32 +219,39 @@ static void gives_up_a_build(void **state)
 
 /* ---- packed ---- */
 
-/* Writes a packed table of so many keyed rows, with or without a ready index. */
-static void write_packed(const char *name, uint64_t rows, bool has_index)
+/* Of a packed table, which has keys[r] for row r. */
+struct content {
+    uint64_t first;
+    uint64_t rows;
+    uint64_t total; /* of the whole table */
+    bool has_keys;
+    bool has_index;
+};
+
+/* The index of the first rows' keys, to be freed. */
+static void *make_index(const struct eb_key_plan *plan)
 {
-    struct eb_key_plan plan;
-    struct eb_packed_format format = eb_packed_trial_format(rows, 10);
+    void *index = aligned_alloc(64, plan->index_bytes);
+    void *scratch = malloc(plan->scratch_bytes);
+    uint32_t *counts = calloc(plan->partition_count, sizeof *counts);
+    struct eb_key_build build = {*plan, keys, index, counts};
+    struct eb_key_pair pair;
+    assert_int_equal(eb_key_build_run(&build, scratch, &pair), EB_KEY_OK);
+    free(scratch);
+    free(counts);
+    return index;
+}
+
+static void write_sections(
+    const char *name, const struct eb_packed_format *format, const void *const *sections)
+{
     struct eb_packed_writer writer;
     struct eb_file_fault fault = {""};
     char path[EB_SCRATCH_PATH_BYTES];
-    assert_true(eb_key_build_plan(rows, &plan));
-    format.sections[EB_PACKED_KEYS].bytes = rows * sizeof keys[0];
-    format.sections[EB_PACKED_KEY_INDEX].bytes = has_index ? plan.index_bytes : 0;
-    if (!eb_packed_format_lay_out(&format, &fault)) {
-        fail_msg("%s", fault.text);
-    }
-    void *index = aligned_alloc(64, plan.index_bytes);
-    void *scratch = malloc(plan.scratch_bytes);
-    uint32_t *counts = calloc(plan.partition_count, sizeof *counts);
-    struct eb_key_build build = {plan, keys, index, counts};
-    struct eb_key_pair pair;
-    assert_int_equal(eb_key_build_run(&build, scratch, &pair), EB_KEY_OK);
-    uint8_t *zeros = calloc(1, format.sections[EB_PACKED_ROWS].bytes);
-    const void *sections[EB_PACKED_KIND_COUNT] = {zeros, keys, index};
     eb_scratch_path(&trial.scratch, name, path);
-    assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
+    assert_true(eb_packed_writer_open(&writer, path, format, &fault));
     for (int kind = 0; kind < EB_PACKED_KIND_COUNT; kind++) {
-        uint64_t bytes = format.sections[kind].bytes;
+        uint64_t bytes = format->sections[kind].bytes;
         assert_true(
             bytes == 0 || (eb_packed_writer_begin(&writer, (enum eb_packed_kind)kind, &fault) &&
                               eb_packed_writer_append(&writer, sections[kind], bytes, &fault)));
@@ -249,9 +259,26 @@ static void write_packed(const char *name, uint64_t rows, bool has_index)
     assert_true(eb_packed_writer_end(&writer, &fault));
     assert_true(eb_packed_writer_publish(&writer, &fault));
     eb_packed_writer_close(&writer);
+}
+
+static void write_packed(const char *name, struct content content)
+{
+    struct eb_key_plan plan;
+    struct eb_packed_format format = eb_packed_trial_format(content.rows, 10);
+    struct eb_file_fault fault = {""};
+    assert_true(eb_key_build_plan(content.rows, &plan));
+    format.row_first = content.first;
+    format.rows_total = content.total;
+    format.sections[EB_PACKED_KEYS].bytes = content.has_keys ? content.rows * sizeof keys[0] : 0;
+    format.sections[EB_PACKED_KEY_INDEX].bytes = content.has_index ? plan.index_bytes : 0;
+    if (!eb_packed_format_lay_out(&format, &fault)) {
+        fail_msg("%s", fault.text);
+    }
+    void *index = make_index(&plan);
+    uint8_t *zeros = calloc(1, format.sections[EB_PACKED_ROWS].bytes + 1);
+    const void *sections[EB_PACKED_KIND_COUNT] = {zeros, keys + content.first, index};
+    write_sections(name, &format, sections);
     free(index);
-    free(scratch);
-    free(counts);
     free(zeros);
 }
 
@@ -260,7 +287,7 @@ static void takes_the_index_of_a_packed_table(void **state)
     (void)state;
     for (int has_index = 0; has_index < 2; has_index++) {
         struct eb_table_set set;
-        write_packed("t.embag", 5000, has_index);
+        write_packed("t.embag", (struct content){0, 5000, 5000, true, has_index});
         eb_set_trial_load(&trial, "", &set);
         expect_keys(&set.tables[0].table, 5000);
         eb_table_set_deinit(&set);
@@ -268,13 +295,68 @@ static void takes_the_index_of_a_packed_table(void **state)
     }
 }
 
+/* Pieces without rows have no keys, wherever they stand. */
+static void joins_packed_pieces_of_which_some_have_no_rows(void **state)
+{
+    (void)state;
+    struct eb_table_set set;
+    write_packed("t-00000-of-00004.embag", (struct content){0, 0, 50, false, false});
+    write_packed("t-00001-of-00004.embag", (struct content){0, 20, 50, true, false});
+    write_packed("t-00002-of-00004.embag", (struct content){20, 0, 50, false, false});
+    write_packed("t-00003-of-00004.embag", (struct content){20, 30, 50, true, false});
+    eb_set_trial_load(&trial, "", &set);
+    expect_keys(&set.tables[0].table, 50);
+    eb_table_set_deinit(&set);
+}
+
+static void refuses_packed_pieces_of_which_some_have_no_keys(void **state)
+{
+    (void)state;
+    for (int keyed = 1; keyed < 3; keyed++) {
+        write_packed("t-00000-of-00003.embag", (struct content){0, 0, 50, false, false});
+        write_packed("t-00001-of-00003.embag", (struct content){0, 20, 50, keyed == 1, false});
+        write_packed("t-00002-of-00003.embag", (struct content){20, 30, 50, keyed == 2, false});
+        eb_set_trial_expect_fault(&trial, "", "/t-00002-of-00003.embag: ", "only one has keys");
+        eb_set_trial_remove(&trial, "t-00000-of-00003.embag");
+        eb_set_trial_remove(&trial, "t-00001-of-00003.embag");
+        eb_set_trial_remove(&trial, "t-00002-of-00003.embag");
+    }
+}
+
 static void refuses_keys_beside_those_of_a_packed_table(void **state)
 {
     (void)state;
-    write_packed("t.embag", 50, true);
+    write_packed("t.embag", (struct content){0, 50, 50, true, true});
     write_keys("t.keys.npy", 0, 50);
     eb_set_trial_expect_fault(
         &trial, "", "/t.keys.npy: ", "the packed table 't' has keys of its own");
+}
+
+static void loads_no_packed_table_of_which_a_byte_is_wrong_or_missing(void **state)
+{
+    (void)state;
+    char path[EB_SCRATCH_PATH_BYTES];
+    uint8_t whole[WHOLE_BYTES_MAX];
+    write_packed("t.embag", (struct content){0, 20, 20, true, true});
+    eb_scratch_path(&trial.scratch, "t.embag", path);
+    int descriptor = open(path, O_RDWR);
+    ssize_t count = pread(descriptor, whole, sizeof whole, 0);
+    assert_in_range(count, EB_PACKED_FORMAT_HEADER_BYTES, sizeof whole - 1);
+    for (ssize_t at = 0; at < count; at++) {
+        uint8_t wrong = (uint8_t)(whole[at] ^ 1u << at % 8);
+        assert_int_equal(pwrite(descriptor, &wrong, 1, at), 1);
+        eb_set_trial_expect_fault(&trial, "", "/t.embag: ", "");
+        assert_int_equal(pwrite(descriptor, &whole[at], 1, at), 1);
+    }
+    struct eb_table_set set;
+    eb_set_trial_load(&trial, "", &set);
+    expect_keys(&set.tables[0].table, 20);
+    eb_table_set_deinit(&set);
+    for (ssize_t size = count; size-- > 0;) {
+        assert_int_equal(ftruncate(descriptor, size), 0);
+        eb_set_trial_expect_fault(&trial, "", "/t.embag: ", "");
+    }
+    close(descriptor);
 }
 
 int main(void)
@@ -291,7 +373,10 @@ int main(void)
         TEST(counts_reading_and_building),
         TEST(gives_up_a_build),
         TEST(takes_the_index_of_a_packed_table),
+        TEST(joins_packed_pieces_of_which_some_have_no_rows),
+        TEST(refuses_packed_pieces_of_which_some_have_no_keys),
         TEST(refuses_keys_beside_those_of_a_packed_table),
+        TEST(loads_no_packed_table_of_which_a_byte_is_wrong_or_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,42 @@
 #include "tests/unit/models/packed_trial.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+/* What the file system can do; the linker sends the calls that tell here (--wrap). */
+enum ability { CAN_ALL, CANNOT_NAME_LATER, CANNOT_RENAME_EITHER, ABILITY_COUNT };
+
+int __real_access(const char *name, int mode);
+int __real_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
+int __wrap_access(const char *name, int mode);
+int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
+
+static enum ability ability;
+
+int __wrap_access(const char *name, int mode)
+{
+    bool is_refused = ability != CAN_ALL && strncmp(name, "/proc/self/fd/", 14) == 0;
+    errno = is_refused ? ENOENT : errno;
+    return is_refused ? -1 : __real_access(name, mode);
+}
+
+int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags)
+{
+    bool is_refused = ability == CANNOT_RENAME_EITHER;
+    errno = is_refused ? EINVAL : errno;
+    return is_refused ? -1 : __real_renameat2(from_at, from, to_at, to, flags);
+}
 
 static struct eb_scratch scratch;
 static char path[EB_SCRATCH_PATH_BYTES];
@@ -19,6 +46,7 @@ static char path[EB_SCRATCH_PATH_BYTES];
 static int make_root(void **state)
 {
     (void)state;
+    ability = CAN_ALL;
     eb_scratch_init(&scratch);
     eb_scratch_path(&scratch, "t.embag", path);
     return 0;
@@ -44,9 +72,8 @@ static unsigned count_entries(void)
     return count;
 }
 
-static void shows_a_file_only_when_it_is_published(void **state)
+static void shows_a_file_when_it_is_published(void)
 {
-    (void)state;
     static const uint8_t rows[36];
     struct eb_packed_writer writer;
     struct eb_file_fault fault;
@@ -64,6 +91,16 @@ static void shows_a_file_only_when_it_is_published(void **state)
     assert_int_equal(status.st_mode & 0777, 0644);
     assert_int_equal(count_entries(), 1);
     assert_true(eb_packed_trial_verify(path, &fault));
+    assert_int_equal(unlink(path), 0);
+}
+
+static void shows_a_file_only_when_it_is_published(void **state)
+{
+    (void)state;
+    for (int i = CAN_ALL; i < ABILITY_COUNT; i++) {
+        ability = (enum ability)i;
+        shows_a_file_when_it_is_published();
+    }
 }
 
 static void leaves_nothing_where_it_is_closed_before(void **state)
@@ -71,7 +108,9 @@ static void leaves_nothing_where_it_is_closed_before(void **state)
     (void)state;
     static const uint8_t rows[36];
     struct eb_packed_format format = eb_packed_trial_format(3, 4);
-    for (int steps = 0; steps < 3; steps++) {
+    for (int round = 0; round < 3 * ABILITY_COUNT; round++) {
+        int steps = round % 3;
+        ability = (enum ability)(round / 3);
         struct eb_packed_writer writer;
         struct eb_file_fault fault;
         assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
@@ -81,7 +120,7 @@ static void leaves_nothing_where_it_is_closed_before(void **state)
         if (steps > 1) {
             assert_true(eb_packed_writer_end(&writer, &fault));
         }
-        assert_int_equal(count_entries(), 1);
+        assert_true(ability == CAN_ALL || count_entries() == 1);
         eb_packed_writer_close(&writer);
         assert_int_equal(count_entries(), 0);
     }
@@ -89,9 +128,32 @@ static void leaves_nothing_where_it_is_closed_before(void **state)
     eb_packed_writer_close(&zeroed);
 }
 
-static void replaces_no_file(void **state)
+/* Where the file system has files without a name. */
+static void leaves_nothing_where_it_is_killed(void **state)
 {
     (void)state;
+    int nameless = open(scratch.root, O_TMPFILE | O_RDWR, 0600);
+    if (nameless < 0) {
+        skip();
+    }
+    assert_int_equal(close(nameless), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct eb_packed_writer writer;
+        struct eb_file_fault fault;
+        struct eb_packed_format format = eb_packed_trial_format(3, 4);
+        (void)raise(eb_packed_writer_open(&writer, path, &format, &fault) ? SIGKILL : SIGABRT);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    assert_int_equal(count_entries(), 0);
+}
+
+static void keeps_the_file_that_is_there(void)
+{
     struct eb_packed_writer writer;
     struct eb_file_fault fault = {""};
     struct eb_packed_format format = eb_packed_trial_format(0, 4);
@@ -99,11 +161,21 @@ static void replaces_no_file(void **state)
     assert_true(eb_packed_writer_end(&writer, &fault));
     eb_scratch_write(&scratch, "t.embag", "x", 1);
     assert_false(eb_packed_writer_publish(&writer, &fault));
-    eb_scratch_expect(fault.text, "t.embag: it cannot be put into place");
+    eb_scratch_expect(fault.text, "t.embag: it cannot be put into place (File exists); remove it");
     eb_packed_writer_close(&writer);
     assert_false(eb_packed_writer_open(&writer, path, &format, &fault));
     eb_scratch_expect(fault.text, "File exists");
     assert_int_equal(count_entries(), 1);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void replaces_no_file(void **state)
+{
+    (void)state;
+    for (int i = CAN_ALL; i < ABILITY_COUNT; i++) {
+        ability = (enum ability)i;
+        keeps_the_file_that_is_there();
+    }
 }
 
 static void says_where_no_file_can_be(void **state)
@@ -115,6 +187,7 @@ static void says_where_no_file_can_be(void **state)
     eb_scratch_path(&scratch, "absent/t.embag", path);
     assert_false(eb_packed_writer_open(&writer, path, &format, &fault));
     eb_scratch_expect(fault.text, "absent/t.embag: it cannot be written");
+    eb_scratch_expect(fault.text, "make its directory");
 }
 
 static void begins_nothing_that_has_no_room(void **state)
@@ -142,6 +215,7 @@ int main(void)
             shows_a_file_only_when_it_is_published, make_root, remove_root),
         cmocka_unit_test_setup_teardown(
             leaves_nothing_where_it_is_closed_before, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(leaves_nothing_where_it_is_killed, make_root, remove_root),
         cmocka_unit_test_setup_teardown(replaces_no_file, make_root, remove_root),
         cmocka_unit_test_setup_teardown(says_where_no_file_can_be, make_root, remove_root),
         cmocka_unit_test_setup_teardown(begins_nothing_that_has_no_room, make_root, remove_root),

@@ -181,7 +181,7 @@ bool plan_trial_run(struct plan_trial *trial)
     if (!trial->answer) {
         return false;
     }
-    for (size_t i = 0; i < trial->plan.job_count; i++) {
+    for (size_t i = 0; i < trial->plan.counts.query_count; i++) {
         const struct eb_bag_job *job = &trial->plan.jobs[i];
         eb_bag_pool(eb_bag_ops_find("ref"), job, 0, job->bag_count);
     }

@@ -63,11 +63,11 @@ static void weighs_what_it_will_touch(void **state)
     plan_trial_init(&trial, 2);
     trial.queries[1].table = "line";
     assert_true(plan_trial_check(&trial));
-    assert_int_equal(trial.plan.query_count, 2);
-    assert_int_equal(trial.plan.index_count, 6);
-    assert_int_equal(trial.plan.result_rows, 4);
-    assert_int_equal(trial.plan.gather_bytes, 3 * 2 * sizeof(float) + 3 * sizeof(float));
-    assert_int_equal(trial.plan.values_bytes, 2 * 2 * sizeof(float) + 2 * sizeof(float));
+    assert_int_equal(trial.plan.counts.query_count, 2);
+    assert_int_equal(trial.plan.counts.index_count, 6);
+    assert_int_equal(trial.plan.counts.result_rows, 4);
+    assert_int_equal(trial.plan.counts.gather_bytes, 3 * 2 * sizeof(float) + 3 * sizeof(float));
+    assert_int_equal(trial.plan.counts.values_bytes, 2 * 2 * sizeof(float) + 2 * sizeof(float));
     plan_trial_deinit(&trial);
 }
 
@@ -435,6 +435,32 @@ static void refuses_what_the_arena_does_not_hold(void **state)
     plan_trial_deinit(&trial);
 }
 
+/* Values of a query stay where they are, however many a later one has. */
+static void takes_scratch_in_pieces(void **state)
+{
+    (void)state;
+    static const float few[] = {30, 32, 30, 31};
+    static const float sums[][2] = {{6000, 6600}, {60000, 66000}, {600, 660}};
+    static const uint32_t counts[] = {600, 6000, 60};
+    static const int32_t offsets[] = {0};
+    static int32_t indices[6000];
+    struct plan_trial trial;
+    plan_trial_init(&trial, 4);
+    for (size_t i = 0; i < sizeof indices / sizeof indices[0]; i++) {
+        indices[i] = 1;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        plan_trial_set_indices(&trial.queries[i + 1], indices, counts[i]);
+        plan_trial_set_offsets(&trial.queries[i + 1], offsets, 1);
+    }
+    assert_true(plan_trial_run(&trial));
+    plan_trial_expect_rows(&trial, 0, 2, few, 4);
+    for (size_t i = 0; i < 3; i++) {
+        plan_trial_expect_rows(&trial, i + 1, 1, sums[i], 2);
+    }
+    plan_trial_deinit(&trial);
+}
+
 static int load(void **state)
 {
     (void)state;
@@ -472,6 +498,7 @@ int main(void)
         cmocka_unit_test(refuses_more_bags_than_the_kernels_count),
         cmocka_unit_test(refuses_what_the_loops_memory_does_not_hold),
         cmocka_unit_test(refuses_what_the_arena_does_not_hold),
+        cmocka_unit_test(takes_scratch_in_pieces),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

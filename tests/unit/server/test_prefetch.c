@@ -16,10 +16,15 @@
 
 #include <cmocka.h>
 
+/* How many times its rows' memory the large table has, with its keys. */
+#define BESIDE 3
+
 /* Two models; the second one's large table lies in read-only memory that nobody has written. */
-static struct eb_named_table small_tables[] = {{.name = "small", .resident_bytes = 1000}};
+static struct eb_named_table small_tables[] = {
+    {.name = "small", .table = {.row_count = 1000, .row_stride_bytes = 1}}};
 static struct eb_named_table large_tables[] = {
-    {.name = "little", .resident_bytes = 2000}, {.name = "large"}, {.name = "tiny"}};
+    {.name = "little", .table = {.row_count = 2000, .row_stride_bytes = 1}}, {.name = "large"},
+    {.name = "tiny"}};
 static struct eb_model_version versions[] = {
     {.model = "a", .version = 1, .tables = {.count = 1, .tables = small_tables}},
     {.model = "b", .version = 7, .tables = {.count = 3, .tables = large_tables}},
@@ -34,16 +39,24 @@ static char said[16384];
 static int map_rows(void **state)
 {
     (void)state;
-    rows = mmap(NULL, eb_bag_tune_bytes_min(), PROT_READ,
+    rows = mmap(NULL, BESIDE * eb_bag_tune_bytes_min(), PROT_NONE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     large_tables[1].table.rows = rows;
-    return rows == MAP_FAILED ? -1 : 0;
+    return rows == MAP_FAILED ? -1 : mprotect(rows, eb_bag_tune_bytes_min(), PROT_READ);
 }
 
 static int unmap_rows(void **state)
 {
     (void)state;
-    return munmap(rows, eb_bag_tune_bytes_min());
+    return munmap(rows, BESIDE * eb_bag_tune_bytes_min());
+}
+
+/* Of the large table; what lies beside them, as keys do, may not be read. */
+static void set_row_bytes(uint64_t bytes)
+{
+    large_tables[1].table.row_count = bytes;
+    large_tables[1].table.row_stride_bytes = 1;
+    large_tables[1].resident_bytes = BESIDE * bytes;
 }
 
 static void choose(const char *setting, const char *isa)
@@ -93,7 +106,7 @@ static void checks_the_setting(void **state)
 static void takes_what_the_setting_says(void **state)
 {
     (void)state;
-    large_tables[1].resident_bytes = eb_bag_tune_bytes_min();
+    set_row_bytes(eb_bag_tune_bytes_min());
     choose("64w:4:l1", NULL);
     expect_chosen("64w:4:l1");
     assert_int_equal(schedules.cached_bytes, eb_bag_tune_cache_bytes());
@@ -115,7 +128,7 @@ static void keeps_the_default_where_no_table_is_large(void **state)
         " event=prefetch row_bytes=1.. schedule=64:32:l2 measured=no "
         "reason=\"no table has %llu bytes\"\n",
         (unsigned long long)eb_bag_tune_bytes_min());
-    large_tables[1].resident_bytes = eb_bag_tune_bytes_min() - 1;
+    set_row_bytes(eb_bag_tune_bytes_min() - 1);
     choose(NULL, NULL);
     expect_chosen("64:32:l2");
     expect_said(wanted);
@@ -132,7 +145,7 @@ static void keeps_the_default_where_no_table_is_large(void **state)
 static void keeps_the_default_where_nothing_calls_rows(void **state)
 {
     (void)state;
-    large_tables[1].resident_bytes = eb_bag_tune_bytes_min();
+    set_row_bytes(eb_bag_tune_bytes_min());
     choose(NULL, "ref");
     expect_chosen("64:32:l2");
     expect_said(" measured=no reason=\"the instruction set calls no rows\"\n");
@@ -145,7 +158,7 @@ static void measures_on_the_largest_table(void **state)
 {
     (void)state;
     static const char *const classes[] = {"1..64", "65..128", "129..256", "257..512", "513.."};
-    large_tables[1].resident_bytes = eb_bag_tune_bytes_min();
+    set_row_bytes(eb_bag_tune_bytes_min());
     choose(NULL, NULL);
     if (strstr(said, "the instruction set calls no rows")) {
         skip();
