@@ -43,13 +43,13 @@ static void copy_table(const struct eb_wire_table *in, struct embag_table *out)
         .type = (enum embag_type)in->type,
         .storage = in->storage,
         .resident_bytes = in->resident_bytes,
+        .digest = in->digest,
         .keyed = in->keyed,
         .missing = (enum embag_missing)in->missing,
         .has_default = in->has_default,
         .default_index = in->default_index,
         .has_unknown_row = in->has_unknown_row,
         .unknown_row = in->unknown_row,
-        .digest = in->digest,
     };
     for (size_t i = 0; i < in->shape_count; i++) {
         out->shape[i] = in->shape[i];

@@ -197,12 +197,12 @@ static struct eb_wire_table translate_table(const Embag__V1__Table *table)
         .storage = table->storage,
         .keyed = table->keyed,
         .resident_bytes = table->resident_bytes,
+        .digest = table->digest,
         .missing = (int32_t)table->missing,
         .has_default = table->default_row_case != 0,
         .default_index = table->default_index,
         .has_unknown_row = table->unknown_case != 0,
         .unknown_row = table->unknown_row,
-        .digest = table->digest,
     };
 }
 

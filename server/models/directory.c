@@ -22,9 +22,11 @@ bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_fil
     *out = (struct eb_directory){0};
     int count = scandir(path, &out->entries, is_visible, compare_names);
     if (count < 0) {
-        return eb_file_fault_set(fault,
+        const int error = errno;
+        eb_file_fault_set(fault,
             "%s: the directory cannot be read (%s); check the path and its permissions", path,
-            strerror(errno));
+            strerror(error));
+        return eb_file_fault_blame(fault, error);
     }
     out->count = (size_t)count;
     return true;

@@ -2,6 +2,7 @@
 
 #include "server/models/name.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,11 +41,21 @@ bool eb_file_fault_set(struct eb_file_fault *fault, const char *format, ...)
     }
     va_end(arguments);
     copy_escaped(fault, raw);
+    fault->may_pass = false;
+    return false;
+}
+
+bool eb_file_fault_blame(struct eb_file_fault *fault, int error)
+{
+    fault->may_pass = error == ENOMEM || error == EMFILE || error == ENFILE || error == EIO ||
+                      error == ESTALE || error == ETIMEDOUT;
     return false;
 }
 
 bool eb_file_fault_locate(struct eb_file_fault *fault, const char *path)
 {
     const struct eb_file_fault inner = *fault;
-    return eb_file_fault_set(fault, "%s: %s", path, inner.text);
+    eb_file_fault_set(fault, "%s: %s", path, inner.text);
+    fault->may_pass = inner.may_pass;
+    return false;
 }

@@ -55,7 +55,9 @@ static bool load_tables(struct eb_model_version *version, const struct eb_versio
     described.resident_count = source->resident_count;
     bool is_good = eb_table_set_load(source->path, &described, progress, &version->tables, fault);
     free(residents);
-    return is_good;
+    return is_good &&
+           (eb_feature_set_init(&version->features, &version->tables, described.config, fault) ||
+               eb_file_fault_locate(fault, source->path));
 }
 
 struct eb_model_version *eb_model_version_load(const struct eb_version_source *source,
@@ -76,12 +78,6 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
     version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
     const uint64_t start_ms = read_clock_ms(CLOCK_MONOTONIC);
     if (!load_tables(version, source, options, progress, fault)) {
-        eb_model_version_free(version);
-        return NULL;
-    }
-    const struct eb_model_config *config = version->settings ? &version->settings->config : NULL;
-    if (!eb_feature_set_init(&version->features, &version->tables, config, fault)) {
-        eb_file_fault_locate(fault, source->path);
         eb_model_version_free(version);
         return NULL;
     }

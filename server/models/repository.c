@@ -46,7 +46,7 @@ static struct eb_repository_look look_at(const char *path)
         return (struct eb_repository_look){0};
     }
     return (struct eb_repository_look){
-        status.st_dev, status.st_ino, status.st_size, status.st_mtim};
+        status.st_dev, status.st_ino, status.st_size, status.st_ctim};
 }
 
 bool eb_repository_is_same(const struct eb_repository_look *a, const struct eb_repository_look *b)
@@ -149,22 +149,17 @@ static bool read_versions(const struct scan *scan, struct eb_repository_model *m
 
 /* ---- model.yaml ---- */
 
-/* Takes over what was read of the same file before. */
-static bool share_config(
-    const struct scan *scan, const char *path, struct eb_repository_model *model)
+/* Takes over what was read of the same file before; what could not be read may be by now. */
+static bool share_config(const struct scan *scan, struct eb_repository_model *model)
 {
     const struct eb_repository_model *former =
         scan->former ? eb_repository_find(scan->former, model->name) : NULL;
-    if (!former || !eb_repository_is_same(&former->config_look, &model->config_look) ||
-        !(former->settings || former->config_fault)) {
+    if (!former || !former->settings ||
+        !eb_repository_is_same(&former->config_look, &model->config_look)) {
         return false;
     }
-    if (former->settings) {
-        model->settings = eb_model_settings_take(former->settings);
-        return true;
-    }
-    model->config_fault = strdup(former->config_fault);
-    return model->config_fault || fail_memory(scan, path);
+    model->settings = eb_model_settings_take(former->settings);
+    return true;
 }
 
 static bool parse_config(
@@ -192,7 +187,7 @@ static bool read_config(const struct scan *scan, struct eb_repository_model *mod
         return false;
     }
     model->config_look = look_at(path);
-    bool is_good = share_config(scan, path, model) || parse_config(scan, path, model);
+    bool is_good = share_config(scan, model) || parse_config(scan, path, model);
     free(path);
     return is_good;
 }

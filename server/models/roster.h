@@ -18,15 +18,23 @@ struct eb_roster_events {
     void *context;
 };
 
+/* What becomes of a version that was not loaded. */
+enum eb_roster_failure {
+    EB_ROSTER_BROKEN,  /* it stays so until its directory or its model's settings change */
+    EB_ROSTER_SHORT,   /* there was too little memory: until that is forgiven */
+    EB_ROSTER_HINDERED /* by something else that may pass: until that is forgiven */
+};
+
 struct eb_roster_version {
     uint64_t number; /* 0: its directory's name is no version's */
     char *name;      /* of its directory */
     struct eb_repository_look look;
-    bool is_on_disk; /* and can be loaded by its number */
+    struct eb_repository_look tried_look; /* when loading it began */
+    bool is_on_disk;                      /* and can be loaded by its number */
     bool is_loading;
     bool is_held;                    /* by a command */
     bool is_wanted;                  /* private: when it was last asked */
-    bool is_short;                   /* the fault is a lack of memory */
+    enum eb_roster_failure failure;  /* the last one, which was told */
     char *fault;                     /* why it was not loaded; NULL: it was, or was not tried */
     unsigned retired_count;          /* times it is in memory and answers no longer */
     struct eb_model_version *loaded; /* NULL: it does not answer */
@@ -40,6 +48,7 @@ struct eb_roster_model {
     char *config_fault;                 /* of its model.yaml; NULL: none */
     bool is_described;                  /* the settings are what some model.yaml, or none, says */
     struct eb_model_settings *settings; /* in force */
+    uint64_t *labels;                   /* version that each of the settings' labels leads to */
     uint64_t commanded;                 /* version that a command serves; 0: as the settings say */
     struct eb_model_version *served;    /* one of the versions' loaded; NULL: none */
     size_t count;
@@ -67,19 +76,21 @@ struct eb_roster_model *eb_roster_next(
     struct eb_roster *roster, struct eb_roster_version **version);
 /* Takes the version, which was loaded. */
 void eb_roster_put(struct eb_roster *roster, struct eb_model_version *version, uint64_t now_ms);
-/* `why`: it is known to fail until its directory changes, or, where it `is_short` of memory, until
- * that is forgiven; NULL: it may be tried again. */
-void eb_roster_fail(
-    struct eb_roster *roster, const char *model, uint64_t number, const char *why, bool is_short);
+/* `why`: it is known to fail. NULL, or another directory is in its place: it may be tried again. */
+void eb_roster_fail(struct eb_roster *roster, const char *model, uint64_t number, const char *why,
+    enum eb_roster_failure failure);
 /* A version that had been retired is no longer in memory. */
 void eb_roster_forget(struct eb_roster *roster, const char *model, uint64_t number);
 
-/* Serves what should be, and drops what has no reason to stay. *wake_ms: when to ask again though
- * nothing happens; UINT64_MAX: never. */
+/* Whether the version that is being loaded is the one on disk still, and wanted. */
+bool eb_roster_is_due(struct eb_roster *roster, const char *model, uint64_t number);
+
+/* Serves what should be, moves labels to what is in memory, and drops what has no reason to stay.
+ * *wake_ms: when to ask again though nothing happens; UINT64_MAX: never. */
 void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_ms);
 /* Whether nothing of the model is being loaded or to be. */
 bool eb_roster_is_settled(const struct eb_roster_model *model);
-/* Versions that memory was too small for may be tried again. */
+/* Versions that were not broken may be tried again. */
 void eb_roster_forgive(struct eb_roster *roster);
 /* Drops spare versions, those first that have not been wanted for the longest time, until they
  * make up so many bytes. false: all of them do not, and none is dropped. */
@@ -94,9 +105,20 @@ struct eb_model_version **eb_roster_residents(const struct eb_roster_model *mode
 struct eb_roster_model *eb_roster_find(struct eb_roster *roster, const char *name);
 /* The version of that number that is on disk, in memory or being loaded; NULL: none. */
 struct eb_roster_version *eb_roster_find_version(struct eb_roster_model *model, uint64_t number);
+/* Whether a label leads to the version, or is to when it is in memory. */
+bool eb_roster_has_label(const struct eb_roster_model *model, uint64_t number);
+/* Whether it is in memory, or on its way there. */
+bool eb_roster_is_in_use(const struct eb_roster_version *version);
 /* Drops the version, whatever the time. */
 void eb_roster_drop(
     struct eb_roster *roster, struct eb_roster_model *model, struct eb_roster_version *version);
+
+/* For those who take a list or a model apart: with the references to what is in memory. */
+void eb_roster_free_versions(struct eb_roster_version *versions, size_t count);
+/* Accepts a half-made one; itself it is its owner's. */
+void eb_roster_free_model(struct eb_roster_model *model);
+void eb_roster_tell_failed(
+    const struct eb_roster *roster, const char *model, uint64_t number, const char *why);
 
 /* What requests see from now on. NULL: out of memory. */
 struct eb_snapshot *eb_roster_snapshot(const struct eb_roster *roster);

@@ -45,13 +45,14 @@ static bool copy_versions(const struct eb_roster_model *from, struct eb_snapshot
     return is_good;
 }
 
-static bool copy_labels(const struct eb_model_config *from, struct eb_snapshot_model *to)
+static bool copy_labels(const struct eb_roster_model *from, struct eb_snapshot_model *to)
 {
-    to->labels = calloc(from->label_count + 1, sizeof *to->labels);
+    const struct eb_model_config *config = &from->settings->config;
+    to->labels = calloc(config->label_count + 1, sizeof *to->labels);
     bool is_good = to->labels;
-    for (size_t i = 0; is_good && i < from->label_count; i++) {
+    for (size_t i = 0; is_good && i < config->label_count; i++) {
         struct eb_snapshot_label *label = &to->labels[to->label_count++];
-        *label = (struct eb_snapshot_label){strdup(from->labels[i].name), from->labels[i].version};
+        *label = (struct eb_snapshot_label){strdup(config->labels[i].name), from->labels[i]};
         is_good = label->name;
     }
     return is_good;
@@ -64,7 +65,7 @@ static bool copy_model(const struct eb_roster_model *from, struct eb_snapshot_mo
         .commanded = from->commanded,
         .config_fault = from->config_fault ? strdup(from->config_fault) : NULL};
     return to->name && (to->config_fault || !from->config_fault) && copy_versions(from, to) &&
-           copy_labels(&from->settings->config, to);
+           copy_labels(from, to);
 }
 
 /* One of which nothing was tried yet, or that cannot be looked at, is none to requests. */

@@ -37,11 +37,27 @@ static int compare_model_name(const void *name, const void *model)
     return strcmp(name, ((const struct eb_snapshot_model *)model)->name);
 }
 
+/* One that has nothing to answer with does not count, unless there is no other. */
+static const struct eb_snapshot_model *find_only(const struct eb_snapshot *snapshot)
+{
+    const struct eb_snapshot_model *only = NULL;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        if (!snapshot->models[i].served) {
+            continue;
+        }
+        if (only) {
+            return NULL;
+        }
+        only = &snapshot->models[i];
+    }
+    return only || snapshot->count != 1 ? only : snapshot->models;
+}
+
 const struct eb_snapshot_model *eb_snapshot_find(
     const struct eb_snapshot *snapshot, const char *name)
 {
     if (name[0] == '\0') {
-        return snapshot->count == 1 ? snapshot->models : NULL;
+        return find_only(snapshot);
     }
     if (snapshot->count == 0) {
         return NULL;

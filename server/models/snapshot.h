@@ -49,8 +49,8 @@ struct eb_snapshot {
  * Gives its references back. Accepts NULL. */
 void eb_snapshot_free(struct eb_snapshot *snapshot);
 
-/* The model called `name`, or the only one where name is empty. NULL: there is none (or several).
- */
+/* The model called `name`; where that is empty, the only one that serves a version, or that there
+ * is. NULL: there is none (or several). */
 const struct eb_snapshot_model *eb_snapshot_find(
     const struct eb_snapshot *snapshot, const char *name);
 /* The version so numbered (0: the one served) that answers, borrowed from the snapshot. NULL: it

@@ -40,8 +40,10 @@ bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_
 {
     *file = (struct eb_table_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     if (file->descriptor < 0) {
-        return eb_file_fault_set(
-            fault, "it cannot be opened (%s); check its permissions", strerror(errno));
+        const int error = errno;
+        eb_file_fault_set(
+            fault, "it cannot be opened (%s); check its permissions", strerror(error));
+        return eb_file_fault_blame(fault, error);
     }
     if (!look(file, fault)) {
         eb_table_file_close(file);
@@ -68,8 +70,10 @@ bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void 
             continue;
         }
         if (got < 0) {
-            return eb_file_fault_set(
-                fault, "byte %" PRIu64 ": it cannot be read: %s", offset, strerror(errno));
+            const int error = errno;
+            eb_file_fault_set(
+                fault, "byte %" PRIu64 ": it cannot be read: %s", offset, strerror(error));
+            return eb_file_fault_blame(fault, error);
         }
         if (got == 0) {
             return eb_file_fault_set(fault,

@@ -206,6 +206,7 @@ void *eb_table_memory_take(
         eb_file_fault_set(fault,
             "%" PRIu64 " bytes of memory are refused by the system (%s); give the process more",
             bytes, strerror(errno));
+        (void)eb_file_fault_blame(fault, ENOMEM);
         return NULL;
     }
     void *taken = mapping->base + mapping->used_bytes;

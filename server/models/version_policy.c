@@ -21,9 +21,14 @@ static bool is_loadable(const struct eb_policy_version *version)
     return version->is_on_disk && !version->is_failed && !version->is_resident;
 }
 
+static uint64_t find_fixed(const struct eb_policy_model *model)
+{
+    return model->commanded ? model->commanded : model->config->serve;
+}
+
 static size_t find_target(const struct eb_policy_model *model)
 {
-    const uint64_t fixed = model->commanded ? model->commanded : model->config->serve;
+    const uint64_t fixed = find_fixed(model);
     const size_t served = find(model, model->served);
     if (fixed != 0) {
         size_t found = find(model, fixed);
@@ -45,32 +50,47 @@ static size_t find_target(const struct eb_policy_model *model)
     return served;
 }
 
-static bool is_labelled(const struct eb_model_config *config, uint64_t number)
+/* Whether it is better than what is served, though a higher one is on its way. */
+static bool is_better(const struct eb_policy_model *model, const struct eb_policy_version *version)
 {
-    for (size_t i = 0; i < config->label_count; i++) {
-        if (config->labels[i].version == number) {
-            return true;
+    return find_fixed(model) == 0 && version->is_on_disk && version->number > model->served;
+}
+
+/* The one to serve while the target is not in memory. */
+static size_t find_substitute(const struct eb_policy_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        if (model->versions[i].is_resident && is_better(model, &model->versions[i])) {
+            return i;
         }
     }
-    return false;
+    return EB_POLICY_NONE;
 }
 
 struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model)
 {
-    struct eb_policy_choice choice = {find_target(model), EB_POLICY_NONE};
-    if (choice.target != EB_POLICY_NONE && !model->versions[choice.target].is_resident) {
-        choice.load = choice.target;
+    const size_t target = find_target(model);
+    struct eb_policy_choice choice = {target, target, EB_POLICY_NONE};
+    if (target != EB_POLICY_NONE && !model->versions[target].is_resident) {
+        choice.serve = find_substitute(model);
+        choice.load = target;
         return choice;
     }
     for (size_t i = 0; i < model->count; i++) {
         const struct eb_policy_version *version = &model->versions[i];
-        if (is_loadable(version) &&
-            (version->is_held || is_labelled(model->config, version->number))) {
+        if (is_loadable(version) && (version->is_held || version->is_labelled)) {
             choice.load = i;
             return choice;
         }
     }
     return choice;
+}
+
+bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t index)
+{
+    const struct eb_policy_version *version = &model->versions[index];
+    return is_loadable(version) && (version->is_held || version->is_labelled ||
+                                       find_target(model) == index || is_better(model, version));
 }
 
 static bool is_any_on_disk(const struct eb_policy_model *model)
@@ -86,9 +106,8 @@ static bool is_any_on_disk(const struct eb_policy_model *model)
 static bool is_wanted(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
-    return is_any_on_disk(model) &&
-           (version->number == model->served || version->is_held ||
-               is_labelled(model->config, version->number) || find_target(model) == index);
+    return is_any_on_disk(model) && (version->number == model->served || version->is_held ||
+                                        version->is_labelled || find_target(model) == index);
 }
 
 /* How many resident versions are wanted no longer, but were after the given one. */

@@ -3,13 +3,14 @@
  *
  * Served is what was commanded, or what model.yaml says: the highest version that loads, or a
  * certain one. Where that cannot be had the version that is served stays; where there is none yet,
- * the next lower one that loads takes its place. Wanted are the version served, the one to be
- * served, those with a label and those that a command holds: they are loaded and stay. A version
- * that is no longer wanted stays for keep_s at least, since its callers may have pinned it; then it
- * is spare, and goes when memory is needed, or when `keep` versions more recently wanted are there,
- * or when its directory is gone. A version that is served stays until another one is, or until
- * keep_s after the last directory of its model has gone.
- * Thread: pure. Memory: none. */
+ * the next lower one that loads takes its place. While the highest is being loaded one that is in
+ * memory already and higher than the one served is: versions that come faster than they are loaded
+ * do not keep each other from being served. Wanted are the version served, the one to be served,
+ * those with a label and those that a command holds: they are loaded and stay. A version that is no
+ * longer wanted stays for keep_s at least, since its callers may have pinned it; then it is spare,
+ * and goes when memory is needed, or when `keep` versions more recently wanted are there, or when
+ * its directory is gone. A version that is served stays until another one is, or until keep_s after
+ * the last directory of its model has gone. Thread: pure. Memory: none. */
 #pragma once
 
 #include "server/models/model_config.h"
@@ -24,6 +25,7 @@ struct eb_policy_version {
     bool is_failed;    /* was tried in vain, and is as it was then */
     bool is_resident;  /* in memory */
     bool is_held;      /* by a command */
+    bool is_labelled;  /* a label leads to it, or is to when it is in memory */
     uint64_t since_ms; /* when it was last wanted, or loaded */
 };
 
@@ -41,6 +43,7 @@ struct eb_policy_model {
 
 struct eb_policy_choice {
     size_t target; /* to be served; not resident: it is to be loaded first */
+    size_t serve;  /* to be served now: the target, or another one until that is resident */
     size_t load;   /* to be loaded next: the target before all others */
 };
 
@@ -52,6 +55,10 @@ enum eb_policy_fate {
 };
 
 struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model);
+
+/* Whether there is a reason to load it, or to go on with it: it is to be served, now or until a
+ * higher one is in memory, or it is held or has a label. */
+bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t version);
 
 /* What becomes of a resident version. */
 enum eb_policy_fate eb_version_policy_judge(

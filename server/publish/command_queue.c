@@ -47,17 +47,6 @@ bool eb_command_queue_needs_disk(
 
 /* ---- beginning ---- */
 
-static bool has_label(const struct eb_roster_model *model, uint64_t number)
-{
-    const struct eb_model_config *config = &model->settings->config;
-    for (size_t i = 0; i < config->label_count; i++) {
-        if (config->labels[i].version == number) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void unload(struct eb_command_queue *queue, struct eb_roster_model *model,
     struct eb_roster_version *version, struct verdict *verdict)
 {
@@ -67,7 +56,7 @@ static void unload(struct eb_command_queue *queue, struct eb_roster_model *model
     } else if (version->loaded == model->served) {
         judge(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " is being served; serve another one first", number);
-    } else if (has_label(model, number)) {
+    } else if (eb_roster_has_label(model, number)) {
         judge(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " has a label; take it from model.yaml first", number);
     } else {
@@ -83,6 +72,21 @@ static void forgive(struct eb_roster_version *version)
         free(version->fault);
         version->fault = NULL;
     }
+}
+
+/* What a command that fails goes back to: not to what one that it takes the place of, and that is
+ * not done, has asked for. */
+static uint64_t find_commanded_before(const struct eb_command_queue *queue,
+    const struct eb_model_command *command, const struct eb_roster_model *model)
+{
+    const struct eb_model_command *other = queue->first;
+    for (; other != command; other = other->next) {
+        if (other->is_begun && other->verb == EB_MODEL_SERVE &&
+            other->version == model->commanded && strcmp(other->model, model->name) == 0) {
+            return other->commanded_before;
+        }
+    }
+    return model->commanded;
 }
 
 static void want(struct eb_command_queue *queue, struct eb_model_command *command,
@@ -111,7 +115,7 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
         }
         break;
     case EB_MODEL_SERVE:
-        command->commanded_before = model->commanded;
+        command->commanded_before = find_commanded_before(queue, command, model);
         model->commanded = command->version;
         break;
     }
@@ -160,8 +164,22 @@ void eb_command_queue_begin(struct eb_command_queue *queue)
     }
 }
 
+/* The command has come to nothing; `version` may have gone. */
+static void take_back(const struct eb_command_queue *queue, const struct eb_model_command *command,
+    struct eb_roster_version *version)
+{
+    struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
+    if (command->verb == EB_MODEL_LOAD && version) {
+        version->is_held = false;
+    }
+    if (command->verb == EB_MODEL_SERVE && model->commanded == command->version) {
+        model->commanded = command->commanded_before;
+    }
+    queue->roster->is_news = true;
+}
+
 /* A certain version that is to be in memory, and perhaps to be served. */
-static void check_version(
+static void check_version(const struct eb_command_queue *queue,
     const struct eb_model_command *command, struct eb_roster_model *model, struct verdict *verdict)
 {
     const bool is_to_serve = command->verb == EB_MODEL_SERVE;
@@ -169,15 +187,16 @@ static void check_version(
     struct eb_roster_version *version = eb_roster_find_version(model, number);
     if (!version) {
         judge(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " has gone", number);
-    } else if (is_to_serve && model->commanded != number) {
+        take_back(queue, command, NULL);
+    } else if (is_to_serve && model->commanded != number && !version->fault) {
         judge(verdict, EB_MODEL_REFUSED, "another command came after this one");
     } else if (version->loaded && (!is_to_serve || version->loaded == model->served)) {
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is %s", number,
             version->loaded == model->served ? "served" : "in memory");
     } else if (version->fault) {
-        judge(verdict, version->is_short ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s", version->fault);
-        version->is_held = version->is_held && is_to_serve;
-        model->commanded = is_to_serve ? command->commanded_before : model->commanded;
+        judge(verdict, version->failure == EB_ROSTER_SHORT ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s",
+            version->fault);
+        take_back(queue, command, version);
     }
 }
 
@@ -190,7 +209,7 @@ static void check(const struct eb_command_queue *queue, const struct eb_model_co
     } else if (command->verb == EB_MODEL_UNLOAD) {
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " answers no longer", command->version);
     } else if (command->version != 0) {
-        check_version(command, model, verdict);
+        check_version(queue, command, model, verdict);
     } else if (eb_roster_is_settled(model) && model->served) {
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is served", model->served->version);
     } else if (eb_roster_is_settled(model)) {

@@ -51,7 +51,8 @@ bool eb_command_queue_needs_disk(
 /* Tells the roster what is wanted: by commands that need nothing from disk, and by those since
  * whose coming it has been looked at. */
 void eb_command_queue_begin(struct eb_command_queue *queue);
-/* Answers the commands that have begun and are over. */
+/* Answers the commands that have begun and are over; what came to nothing is taken back, which is
+ * news of the roster's. */
 void eb_command_queue_finish(struct eb_command_queue *queue);
 /* So much of a version of the model is loaded. */
 void eb_command_queue_tell(const struct eb_command_queue *queue, const char *model,

@@ -63,7 +63,8 @@ static bool load_version(const struct eb_first_load *load, const struct eb_roste
         eb_load_log_loaded(&memory, loaded, now_ms() - start_ms);
         eb_roster_put(load->roster, loaded, now_ms());
     } else {
-        eb_roster_fail(load->roster, model->name, version->number, fault->text, false);
+        eb_roster_fail(load->roster, model->name, version->number, fault->text,
+            fault->may_pass ? EB_ROSTER_HINDERED : EB_ROSTER_BROKEN);
     }
     return true;
 }

@@ -69,16 +69,17 @@ static void on_progress(void *context, const char *path, uint64_t done_bytes, ui
     eb_load_log_progress(NULL, path, done_bytes, total_bytes);
 }
 
-/* Whether the loader has not been cancelled. */
-static bool sleep_until(const struct eb_loader *loader, uint64_t due_ns)
+/* Until what has been read may have been read. false: the load has been cancelled. */
+static bool sleep_until_due(const struct eb_load *load)
 {
-    bool is_cancelled = atomic_load_explicit(&loader->is_cancelled, memory_order_relaxed);
+    const uint64_t due_ns = load->due_ns;
+    bool is_cancelled = atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
     for (uint64_t now_ns = uv_hrtime(); now_ns < due_ns && !is_cancelled; now_ns = uv_hrtime()) {
         const uint64_t left_ns = due_ns - now_ns;
         const struct timespec wait = {
             .tv_nsec = (long)(left_ns < SLEEP_NS_MAX ? left_ns : SLEEP_NS_MAX)};
         (void)nanosleep(&wait, NULL);
-        is_cancelled = atomic_load_explicit(&loader->is_cancelled, memory_order_relaxed);
+        is_cancelled = atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
     }
     return !is_cancelled;
 }
@@ -93,7 +94,7 @@ static bool keep_pace(void *context, uint64_t bytes)
     if (load->due_ns < now_ns) {
         load->due_ns = now_ns;
     }
-    return sleep_until(load->loader, load->due_ns);
+    return sleep_until_due(load);
 }
 
 static void on_short(void *context, uint64_t missing_bytes)
@@ -203,7 +204,7 @@ void eb_loader_abandon(struct eb_model_version *version)
     }
 }
 
-void eb_loader_cancel(struct eb_loader *loader)
+void eb_loader_cancel(struct eb_load *load)
 {
-    atomic_store_explicit(&loader->is_cancelled, true, memory_order_relaxed);
+    atomic_store_explicit(&load->is_cancelled, true, memory_order_relaxed);
 }

@@ -14,7 +14,6 @@ struct eb_loader {
     struct eb_mailbox *mailbox; /* the owner's */
     const struct eb_table_options *tables;
     uint64_t bytes_per_s; /* read at most */
-    atomic_bool is_cancelled;
     /* A load is over, and gone with this call where it failed. */
     void (*on_loaded)(struct eb_loader *loader, struct eb_load *load);
     /* A version that had been loaded is in memory no longer. */
@@ -39,6 +38,7 @@ struct eb_load {
     struct eb_model_version **residents; /* a reference to each while it loads */
     uint64_t start_ns;
     uint64_t due_ns; /* when what has been read may have been read */
+    atomic_bool is_cancelled;
     atomic_uint_fast64_t done_bytes;
     atomic_uint_fast64_t total_bytes;
     enum eb_load_outcome outcome;
@@ -54,5 +54,5 @@ struct eb_load *eb_loader_start(struct eb_loader *loader, const struct eb_versio
 bool eb_loader_adopt(struct eb_loader *loader, struct eb_model_version *version);
 /* The version is freed by whoever gives the last reference, as if it had never been adopted. */
 void eb_loader_abandon(struct eb_model_version *version);
-/* Loads are given up as soon as may be. */
-void eb_loader_cancel(struct eb_loader *loader);
+/* The load is given up as soon as may be; on_loaded follows all the same. */
+void eb_loader_cancel(struct eb_load *load);

@@ -4,8 +4,7 @@
 #include "server/load_log.h"
 #include "server/publish/first_load.h"
 #include "server/publish/loader.h"
-#include "server/publish/watch.h"
-#include "server/publish/worker.h"
+#include "server/publish/scanner.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -13,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Events of one rename or copy come together. */
-#define SETTLE_MS 20
 /* Progress is told this often. */
 #define PROGRESS_MS 500
 /* After memory ran out. */
@@ -26,18 +23,10 @@ const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1] = {
 #undef X
 };
 
-struct scan_job {
-    struct eb_job job;
-    struct eb_manager *manager;
-    struct eb_repository found;
-    struct eb_file_fault fault;
-    bool is_good;
-};
-
 struct eb_manager {
     struct eb_manager_options options;
     struct eb_roster roster;
-    struct eb_repository seen; /* read by the worker while `scan` is on its way */
+    struct eb_scanner scanner;
     struct eb_snapshot *first;
     struct eb_publisher publisher;
     struct eb_command_queue commands;
@@ -45,17 +34,12 @@ struct eb_manager {
     struct eb_mailbox mailbox;
     struct eb_worker worker;
     struct eb_loader loader;
-    struct eb_watch watch;
-    uv_timer_t poll;
-    uv_timer_t settle;   /* until what changes has settled */
-    uv_timer_t wake;     /* when a version's time is over */
-    uv_timer_t progress; /* while a load is watched */
-    struct scan_job scan;
-    bool is_scanning;
-    bool must_scan; /* again, when that is over */
-    char *scan_fault;
+    uv_timer_t wake;        /* when a version's time is over */
+    uv_timer_t progress;    /* while a load is watched */
     struct eb_load *load;   /* on its way; NULL: none */
-    bool is_making_room;    /* a version was dropped so that another finds memory */
+    bool is_loaded;         /* the load is done, and the disk is looked at once more */
+    uint64_t load_scan;     /* the look that is_loaded waits for */
+    bool is_short;          /* what is to be loaded waits for memory that is being freed */
     unsigned retired_count; /* versions that are in memory for their last readers */
     bool is_stopping;
     bool is_closed;
@@ -97,7 +81,7 @@ static bool load_all(struct eb_manager *manager, struct eb_file_fault *fault)
 {
     const struct eb_manager_options *options = &manager->options;
     const struct eb_first_load load = {
-        options->directory, &options->tables, &manager->seen, &manager->roster};
+        options->directory, &options->tables, &manager->scanner.seen, &manager->roster};
     if (!eb_first_load_run(&load, fault)) {
         return false;
     }
@@ -138,145 +122,107 @@ struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager)
 
 static void go_on(struct eb_manager *manager);
 static void close_if_idle(struct eb_manager *manager);
+static void take_load(struct eb_manager *manager);
 
-static void request_scan(struct eb_manager *manager);
-
-/* Says once what keeps the repository from being read. */
-static void note_scan_fault(struct eb_manager *manager, const char *why)
+static void on_scan_begun(void *context)
 {
-    if (why && !(manager->scan_fault && strcmp(manager->scan_fault, why) == 0)) {
-        eb_log(EB_LOG_WARN, "repository_unreadable", eb_log_text("reason", why),
-            eb_log_text("remedy", "models stay as they are until it can be read again"));
-    }
-    free(manager->scan_fault);
-    manager->scan_fault = why ? strdup(why) : NULL;
+    ((struct eb_manager *)context)->commands.scans_begun++;
 }
 
-static void watch(struct eb_manager *manager)
+static void on_looked(void *context, bool is_good)
 {
-    int error;
-    if (manager->options.watch != EB_MANAGER_WATCH_AUTO) {
-        return;
-    }
-    if (eb_watch_update(&manager->watch, manager->options.directory, &manager->seen, &error)) {
-        manager->must_scan = true;
-    }
-    if (error < 0) {
-        manager->options.watch = EB_MANAGER_WATCH_POLL;
-        eb_watch_close(&manager->watch);
-        eb_log(EB_LOG_WARN, "watch_failed", eb_log_text("reason", uv_strerror(error)),
-            eb_log_number("poll_ms", (int64_t)manager->options.poll_ms),
-            eb_log_text("remedy", "raise fs.inotify.max_user_watches or max_user_instances; "
-                                  "until a restart directories are looked at instead"));
-    }
-}
-
-static void take_over(struct eb_manager *manager, struct scan_job *scan)
-{
-    note_scan_fault(manager, scan->is_good ? NULL : scan->fault.text);
-    if (!scan->is_good) {
-        return;
-    }
-    eb_repository_deinit(&manager->seen);
-    manager->seen = scan->found;
-    scan->found = (struct eb_repository){0};
-    if (!eb_roster_update(&manager->roster, &manager->seen)) {
-        eb_log(EB_LOG_ERROR, "models_incomplete", eb_log_text("reason", strerror(ENOMEM)),
-            eb_log_text("remedy", "free some memory; the repository is looked at again"));
-    }
-    watch(manager);
-}
-
-static void on_scanned(struct eb_job *job)
-{
-    struct scan_job *scan = (struct scan_job *)job;
-    struct eb_manager *manager = scan->manager;
-    manager->is_scanning = false;
+    struct eb_manager *manager = context;
     if (manager->is_stopping) {
-        eb_repository_deinit(&scan->found);
         close_if_idle(manager);
         return;
     }
-    take_over(manager, scan);
+    if (is_good && !eb_roster_update(&manager->roster, &manager->scanner.seen)) {
+        eb_log(EB_LOG_ERROR, "models_incomplete", eb_log_text("reason", strerror(ENOMEM)),
+            eb_log_text("remedy", "free some memory; the repository is looked at again"));
+    }
     manager->commands.scans_done = manager->commands.scans_begun;
     eb_command_queue_begin(&manager->commands);
-    if (manager->must_scan) {
-        request_scan(manager);
+    if (manager->is_loaded && manager->commands.scans_done >= manager->load_scan) {
+        take_load(manager);
     }
+    /* Memory that others had may be free by now. */
+    manager->is_short = false;
+    eb_roster_forgive(&manager->roster);
     go_on(manager);
-}
-
-static void run_scan(struct eb_job *job)
-{
-    struct scan_job *scan = (struct scan_job *)job;
-    const struct eb_manager *manager = scan->manager;
-    scan->is_good = eb_repository_scan(manager->options.directory,
-        manager->options.tables.name_bytes_max, &manager->seen, &scan->found, &scan->fault);
-}
-
-static void request_scan(struct eb_manager *manager)
-{
-    if (manager->is_scanning) {
-        manager->must_scan = true;
-        return;
-    }
-    manager->must_scan = false;
-    manager->is_scanning = true;
-    manager->commands.scans_begun++;
-    manager->scan =
-        (struct scan_job){.job = {.run = run_scan, .done = on_scanned}, .manager = manager};
-    eb_worker_post(&manager->worker, &manager->scan.job);
-}
-
-static void on_settled_change(uv_timer_t *timer)
-{
-    request_scan(timer->data);
-}
-
-static void on_change(void *context)
-{
-    struct eb_manager *manager = context;
-    if (!uv_is_active((uv_handle_t *)&manager->settle)) {
-        uv_timer_start(&manager->settle, on_settled_change, SETTLE_MS, 0);
-    }
-}
-
-static void on_poll(uv_timer_t *timer)
-{
-    request_scan(timer->data);
 }
 
 /* ---- into memory, and out of it ---- */
 
-/* A version needs more memory than there is: others may go for it. */
+/* What has been loaded, and is wanted still, is in memory from now on. */
+static void take_load(struct eb_manager *manager)
+{
+    struct eb_roster *roster = &manager->roster;
+    struct eb_load *load = manager->load;
+    const bool is_due = eb_roster_is_due(roster, load->model, load->number);
+    manager->load = NULL;
+    manager->is_loaded = false;
+    eb_roster_put(roster, load->version, now_ms());
+    if (!is_due && !manager->is_stopping) {
+        struct eb_roster_model *model = eb_roster_find(roster, load->model);
+        eb_roster_drop(roster, model, eb_roster_find_version(model, load->number));
+    }
+}
+
+/* A version has been loaded, and is taken up when the disk has been looked at: model.yaml may say
+ * by now that another one is to be served, or another directory be in its place. */
+static void await_look(struct eb_manager *manager)
+{
+    manager->is_loaded = true;
+    if (manager->is_stopping || manager->options.watch == EB_MANAGER_WATCH_OFF) {
+        take_load(manager);
+        return;
+    }
+    manager->load_scan = manager->commands.scans_begun + 1;
+    eb_scanner_look(&manager->scanner);
+}
+
+/* A version needs more memory than there is: what is about to be freed may be enough, or others go
+ * for it. */
 static void make_room(struct eb_manager *manager, const struct eb_load *load)
 {
     struct eb_file_fault fault;
-    manager->is_making_room = eb_roster_make_room(&manager->roster, load->missing_bytes, now_ms());
+    manager->is_short = manager->is_stopping || manager->retired_count > 0 ||
+                        eb_roster_make_room(&manager->roster, load->missing_bytes, now_ms());
     eb_file_fault_set(&fault,
         "%s: its tables need %" PRIu64 " bytes of memory more than are available; free some, raise "
         "the container's limit, or lower versions.keep_s in model.yaml",
         load->path, load->missing_bytes);
     eb_roster_fail(&manager->roster, load->model, load->number,
-        manager->is_making_room ? NULL : fault.text, true);
+        manager->is_short ? NULL : fault.text, EB_ROSTER_SHORT);
+}
+
+/* By other settings than it was loaded by a version may be good. */
+static void note_failure(struct eb_manager *manager, const struct eb_load *load)
+{
+    const struct eb_roster_model *model = eb_roster_find(&manager->roster, load->model);
+    const bool is_void = load->settings != model->settings ||
+                         atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
+    eb_roster_fail(&manager->roster, load->model, load->number, is_void ? NULL : load->fault.text,
+        load->fault.may_pass ? EB_ROSTER_HINDERED : EB_ROSTER_BROKEN);
 }
 
 static void on_loaded(struct eb_loader *loader, struct eb_load *load)
 {
     struct eb_manager *manager =
         (struct eb_manager *)((char *)loader - offsetof(struct eb_manager, loader));
-    struct eb_roster *roster = &manager->roster;
-    manager->load = NULL;
     switch (load->outcome) {
     case EB_LOAD_DONE:
         eb_load_log_loaded(&manager->options.tables.memory, load->version,
             (uv_hrtime() - load->start_ns) / 1000000);
-        eb_roster_put(roster, load->version, now_ms());
+        await_look(manager);
         break;
-    case EB_LOAD_SHORT: make_room(manager, load); break;
+    case EB_LOAD_SHORT:
+        manager->load = NULL;
+        make_room(manager, load);
+        break;
     case EB_LOAD_FAILED:
-        eb_roster_fail(roster, load->model, load->number,
-            manager->is_stopping ? NULL : load->fault.text, false);
+        manager->load = NULL;
+        note_failure(manager, load);
         break;
     }
     go_on(manager);
@@ -290,14 +236,23 @@ static void on_freed(struct eb_loader *loader, const char *model, uint64_t versi
         eb_log_number("version", (int64_t)version));
     eb_roster_forget(&manager->roster, model, version);
     manager->retired_count--;
-    manager->is_making_room = manager->is_making_room && manager->retired_count > 0;
+    manager->is_short = false;
     go_on(manager);
+}
+
+/* Gives up a load that has lost its reason. */
+static void check_load(struct eb_manager *manager)
+{
+    struct eb_load *load = manager->load;
+    if (load && !eb_roster_is_due(&manager->roster, load->model, load->number)) {
+        eb_loader_cancel(load);
+    }
 }
 
 static void start_load(struct eb_manager *manager)
 {
     struct eb_roster_version *version;
-    if (manager->load || manager->is_making_room) {
+    if (manager->load || manager->is_short) {
         return;
     }
     const struct eb_roster_model *model = eb_roster_next(&manager->roster, &version);
@@ -313,7 +268,8 @@ static void start_load(struct eb_manager *manager)
     free(path);
     free(residents);
     if (!manager->load) {
-        eb_roster_fail(&manager->roster, model->name, version->number, "out of memory", true);
+        eb_roster_fail(
+            &manager->roster, model->name, version->number, "out of memory", EB_ROSTER_SHORT);
     }
 }
 
@@ -373,6 +329,7 @@ static void go_on(struct eb_manager *manager)
         return;
     }
     eb_roster_decide(&manager->roster, now_ms(), &wake_ms);
+    check_load(manager);
     start_load(manager);
     if (manager->roster.is_news) {
         publish(manager, &wake_ms);
@@ -380,6 +337,9 @@ static void go_on(struct eb_manager *manager)
     /* Who asked hears of it when everyone knows. */
     if (!manager->roster.is_news && manager->publisher.delivery_count == 0) {
         eb_command_queue_finish(&manager->commands);
+        if (manager->roster.is_news) {
+            publish(manager, &wake_ms);
+        }
     }
     arm_wake(manager, wake_ms);
 }
@@ -402,7 +362,7 @@ void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command
         uv_timer_start(&manager->progress, on_progress, PROGRESS_MS, PROGRESS_MS);
     }
     if (eb_command_queue_needs_disk(&manager->commands, command)) {
-        request_scan(manager);
+        eb_scanner_look(&manager->scanner);
     }
     eb_command_queue_begin(&manager->commands);
     go_on(manager);
@@ -413,6 +373,25 @@ void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command
 static struct eb_model_version *loaded_at(struct eb_manager *manager, size_t model, size_t version)
 {
     return manager->roster.models[model].versions[version].loaded;
+}
+
+/* How many retired versions the last snapshot has, which nothing takes the place of any more: they
+ * are freed with it. */
+static unsigned count_withheld(struct eb_manager *manager)
+{
+    const struct eb_snapshot *snapshot = manager->publisher.current;
+    unsigned count = 0;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        const struct eb_snapshot_model *shown = &snapshot->models[i];
+        struct eb_roster_model *model = eb_roster_find(&manager->roster, shown->name);
+        for (size_t k = 0; k < shown->version_count; k++) {
+            const struct eb_snapshot_version *version = &shown->versions[k];
+            const struct eb_roster_version *known =
+                model ? eb_roster_find_version(model, version->number) : NULL;
+            count += version->loaded && !(known && known->loaded == version->loaded);
+        }
+    }
+    return count;
 }
 
 /* From now on versions are freed in the background. false: out of memory. */
@@ -439,17 +418,22 @@ static void abandon_all(struct eb_manager *manager)
             }
         }
     }
+    const struct eb_snapshot *snapshot = manager->publisher.current;
+    for (size_t i = 0; snapshot && i < snapshot->count; i++) {
+        for (size_t k = 0; k < snapshot->models[i].version_count; k++) {
+            if (snapshot->models[i].versions[k].loaded) {
+                eb_loader_abandon(snapshot->models[i].versions[k].loaded);
+            }
+        }
+    }
 }
 
 static void init_parts(struct eb_manager *manager, uv_loop_t *loop)
 {
-    uv_timer_t *const timers[] = {
-        &manager->poll, &manager->settle, &manager->wake, &manager->progress};
-    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++) {
-        uv_timer_init(loop, timers[i]);
-        timers[i]->data = manager;
-    }
-    manager->watch = (struct eb_watch){.loop = loop, .on_change = on_change, .context = manager};
+    uv_timer_init(loop, &manager->wake);
+    uv_timer_init(loop, &manager->progress);
+    manager->wake.data = manager;
+    manager->progress.data = manager;
     manager->commands.roster = &manager->roster;
     manager->loader = (struct eb_loader){
         .worker = &manager->worker,
@@ -468,18 +452,41 @@ static void init_parts(struct eb_manager *manager, uv_loop_t *loop)
     };
 }
 
-int eb_manager_start(struct eb_manager *manager, uv_loop_t *loop,
-    const struct eb_publisher_reader *readers, size_t reader_count)
+/* 0, or a negative libuv code with nothing left behind. */
+static int start_threads(struct eb_manager *manager, uv_loop_t *loop)
 {
-    manager->options.readers = readers;
-    manager->options.reader_count = reader_count;
+    const struct eb_manager_options *options = &manager->options;
+    struct eb_scanner *scanner = &manager->scanner;
+    scanner->directory = options->directory;
+    scanner->name_bytes_max = options->tables.name_bytes_max;
+    scanner->is_watching = options->watch == EB_MANAGER_WATCH_AUTO;
+    scanner->poll_ms = options->watch == EB_MANAGER_WATCH_OFF ? 0 : options->poll_ms;
+    scanner->on_begun = on_scan_begun;
+    scanner->on_looked = on_looked;
+    scanner->context = manager;
     int code = eb_mailbox_open(&manager->mailbox, loop);
     if (code < 0) {
         return code;
     }
     code = eb_worker_start(&manager->worker, loop);
+    if (code == 0) {
+        code = eb_scanner_start(scanner, loop);
+        if (code == 0) {
+            return 0;
+        }
+        eb_worker_stop(&manager->worker);
+    }
+    eb_mailbox_close(&manager->mailbox);
+    return code;
+}
+
+int eb_manager_start(struct eb_manager *manager, uv_loop_t *loop,
+    const struct eb_publisher_reader *readers, size_t reader_count)
+{
+    manager->options.readers = readers;
+    manager->options.reader_count = reader_count;
+    int code = start_threads(manager, loop);
     if (code < 0) {
-        eb_mailbox_close(&manager->mailbox);
         return code;
     }
     manager->uv = loop;
@@ -490,20 +497,17 @@ int eb_manager_start(struct eb_manager *manager, uv_loop_t *loop,
         eb_manager_stop(manager);
         return UV_ENOMEM;
     }
-    if (manager->options.watch != EB_MANAGER_WATCH_OFF) {
-        uv_timer_start(&manager->poll, on_poll, manager->options.poll_ms, manager->options.poll_ms);
-        request_scan(manager);
-    }
     return 0;
 }
 
 static void close_if_idle(struct eb_manager *manager)
 {
-    if (manager->is_closed || manager->worker.job_count > 0 || manager->retired_count > 0 ||
-        manager->publisher.delivery_count > 0) {
+    if (manager->is_closed || manager->worker.job_count > 0 || manager->scanner.is_busy ||
+        manager->publisher.delivery_count > 0 || manager->retired_count > count_withheld(manager)) {
         return;
     }
     manager->is_closed = true;
+    eb_scanner_close(&manager->scanner);
     eb_worker_stop(&manager->worker);
     eb_mailbox_close(&manager->mailbox);
 }
@@ -514,10 +518,12 @@ void eb_manager_stop(struct eb_manager *manager)
         return;
     }
     manager->is_stopping = true;
-    eb_loader_cancel(&manager->loader);
-    eb_watch_close(&manager->watch);
-    uv_close((uv_handle_t *)&manager->poll, NULL);
-    uv_close((uv_handle_t *)&manager->settle, NULL);
+    if (manager->is_loaded) {
+        take_load(manager);
+    } else if (manager->load) {
+        eb_loader_cancel(manager->load);
+    }
+    eb_scanner_stop(&manager->scanner);
     uv_close((uv_handle_t *)&manager->wake, NULL);
     uv_close((uv_handle_t *)&manager->progress, NULL);
     eb_command_queue_cancel(&manager->commands);
@@ -536,7 +542,6 @@ void eb_manager_destroy(struct eb_manager *manager)
     }
     eb_snapshot_free(manager->first);
     eb_roster_deinit(&manager->roster);
-    eb_repository_deinit(&manager->seen);
-    free(manager->scan_fault);
+    eb_scanner_deinit(&manager->scanner);
     free(manager);
 }

@@ -16,7 +16,7 @@ struct eb_manager;
 #define EB_MANAGER_WATCH_LIST(X)                                                                   \
     X(AUTO, "auto") /* at once where the system tells, and by looking every poll_ms */             \
     X(POLL, "poll") /* by looking every poll_ms */                                                 \
-    X(OFF, "off")   /* on command */
+    X(OFF, "off")   /* on command, or at the next start */
 
 #define X(name, text) EB_MANAGER_WATCH_##name,
 enum eb_manager_watch { EB_MANAGER_WATCH_LIST(X) EB_MANAGER_WATCH_COUNT };

@@ -11,6 +11,7 @@ struct eb_watch_entry {
     dev_t device; /* of what is watched, which may no longer be what the path leads to */
     ino_t inode;
     bool is_seen;
+    bool is_stale; /* it may have gone, and another one have its number */
     char path[];
 };
 
@@ -26,18 +27,21 @@ static void close_entry(struct eb_watch_entry *entry)
 
 static void on_event(uv_fs_event_t *handle, const char *name, int events, int status)
 {
-    struct eb_watch *watch = ((struct eb_watch_entry *)handle->data)->watch;
-    (void)name;
-    (void)events;
+    struct eb_watch_entry *entry = handle->data;
+    const char *slash = strrchr(entry->path, '/');
+    const char *own_name = slash ? slash + 1 : entry->path;
     (void)status;
-    watch->on_change(watch->context);
+    /* What befalls the directory itself comes under its own name. */
+    entry->is_stale =
+        entry->is_stale || ((events & UV_RENAME) && name && strcmp(name, own_name) == 0);
+    entry->watch->on_change(entry->watch->context);
 }
 
 static struct eb_watch_entry *find(
     const struct eb_watch *watch, const char *path, const struct stat *status)
 {
     for (struct eb_watch_entry *entry = watch->entries; entry; entry = entry->next) {
-        if (entry->device == status->st_dev && entry->inode == status->st_ino &&
+        if (!entry->is_stale && entry->device == status->st_dev && entry->inode == status->st_ino &&
             strcmp(entry->path, path) == 0) {
             return entry;
         }
@@ -73,6 +77,12 @@ static int add(struct eb_watch *watch, const char *path, const struct stat *stat
     return 0;
 }
 
+/* Whether no other directory can be watched either. */
+static bool is_exhausted(int code)
+{
+    return code == UV_ENOSPC || code == UV_EMFILE || code == UV_ENFILE || code == UV_ENOMEM;
+}
+
 /* Whether it was not watched before. What is gone is of no interest: its parent will tell. */
 static bool see(struct eb_watch *watch, const char *path, int *error)
 {
@@ -86,7 +96,7 @@ static bool see(struct eb_watch *watch, const char *path, int *error)
         return false;
     }
     int code = add(watch, path, &status);
-    *error = code < 0 ? code : *error;
+    *error = is_exhausted(code) ? code : *error;
     return code == 0;
 }
 

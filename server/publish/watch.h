@@ -20,7 +20,8 @@ struct eb_watch {
 
 /* Watches the directory itself and those of the models seen in it, and no others. Returns whether
  * there are any that were not watched before, so that something may have been missed. *error: 0, or
- * a negative libuv code: some directory cannot be watched. */
+ * a negative libuv code: the system has no more watches to give. What cannot be watched for
+ * another reason, such as its permissions, is passed over. */
 bool eb_watch_update(
     struct eb_watch *watch, const char *directory, const struct eb_repository *seen, int *error);
 /* Watches nothing; entries are freed as the loop runs. */

@@ -1,4 +1,4 @@
-/* The background thread: it does one job after the other, of those that take long (reading a
+/* A background thread: it does one job after the other, of those that take long (reading a
  * repository, loading a version, freeing one), at the lowest priority, and tells the thread that
  * asked. Thread: start, post and stop on the owner's loop; a job's run on the worker, its done on
  * the owner's loop. Memory: jobs are their senders'; one is on its way from post until its done is

@@ -22,12 +22,12 @@ static struct eb_wire_table describe_table(const struct eb_feature *feature)
         .storage = eb_storage_name(named->table.storage),
         .keyed = named->table.keys != NULL,
         .resident_bytes = named->resident_bytes,
+        .digest = named->digest,
         .missing = (int32_t)feature->missing,
         .has_default = feature->has_default,
         .default_index = feature->default_index,
         .has_unknown_row = named->table.unknown_row >= 0,
         .unknown_row = named->table.unknown_row,
-        .digest = named->digest,
     };
 }
 

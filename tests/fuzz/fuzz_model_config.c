@@ -46,7 +46,7 @@ static void require_features(const struct eb_model_config *config)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct eb_model_config config;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (!eb_model_config_parse(data, size, NAME_BYTES_MAX, &config, &fault)) {
         require(fault.text[0] != '\0');
     }

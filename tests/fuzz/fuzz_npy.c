@@ -16,7 +16,7 @@ static void require(bool condition)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct eb_tensor tensor;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     uint64_t head_bytes = size < EB_NPY_HEADER_BYTES_MAX ? size : EB_NPY_HEADER_BYTES_MAX;
     if (!eb_npy_parse(data, head_bytes, size, &tensor, &fault)) {
         require(fault.text[0] != '\0');

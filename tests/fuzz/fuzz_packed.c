@@ -49,7 +49,7 @@ static void parse(const uint8_t *head, uint64_t size)
     uint64_t file_bytes;
     uint64_t head_bytes;
     struct eb_packed_format format;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     memcpy(&file_bytes, head + FILE_BYTES_OFFSET, sizeof file_bytes);
     if (file_bytes < size || !eb_packed_format_measure(head, file_bytes, &head_bytes, &fault) ||
         head_bytes > size) {
@@ -65,7 +65,7 @@ static void parse(const uint8_t *head, uint64_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint64_t head_bytes;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (size < EB_PACKED_FORMAT_HEADER_BYTES) {
         require(!eb_packed_format_measure(data, size, &head_bytes, &fault));
         require(fault.text[0] != '\0');

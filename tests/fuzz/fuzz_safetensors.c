@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(first, data, size < sizeof first ? size : sizeof first);
     uint64_t head_bytes;
     struct eb_safetensors list;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (!eb_safetensors_head_bytes(first, size, &head_bytes, &fault) ||
         !eb_safetensors_parse(data, head_bytes, size, &list, &fault)) {
         require(fault.text[0] != '\0');

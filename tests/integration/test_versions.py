@@ -169,6 +169,41 @@ class Versions(VersionsTest):
             check=True, capture_output=True, text=True, timeout=SECONDS).stdout
         self.assertIn('version 3', tool)
 
+    def test_moves_a_label_when_its_version_is_in_memory(self):
+        self.describe('versions: {labels: [{name: stable, version: 1}]}\n')
+        self.publish(1)
+        # 4 MiB at 1 MiB a second.
+        self.serve('--load-bytes-per-s', '1MiB')
+        self.publish(2, tables=[table_of(2, rows=524288)])
+        self.describe('versions: {labels: [{name: stable, version: 2}]}\n')
+        seen = []
+        wait_until(lambda: seen.append(self.lookup(version_label='stable')) or seen[-1] == 2,
+                   SECONDS, 'the label moves')
+        self.assertEqual(seen, sorted(seen))
+
+    def test_goes_back_though_a_version_is_being_loaded(self):
+        self.publish(1)
+        self.publish(2)
+        self.describe('versions: {labels: [{name: old, version: 1}]}\n')
+        # 100 MiB at 1 MiB a second.
+        self.serve('--load-bytes-per-s', '1MiB')
+        self.publish(3, tables=[table_of(3, rows=13107200)])
+        wait_until(lambda: self.states().get(3) == 'LOADING', SECONDS, 'version 3 loads')
+        self.describe('versions: {serve: 1}\n')
+        wait_until(lambda: self.states() == {1: 'SERVING', 2: 'READY'}, SECONDS,
+                   'version 1 served, and version 3 given up')
+
+    def test_passes_over_a_second_directory_of_a_version(self):
+        self.describe('versions: {keep_s: 0}\n')
+        self.publish(7)
+        self.serve()
+        os.mkdir(self.repository.join('m', '07'))
+        wait_until(lambda: self.server.find('model_failed'), SECONDS, 'the complaint')
+        self.publish(6)
+        self.publish(1, 'n')
+        self.wait_served(1, 'n')
+        self.assertEqual(self.lookup(), 7)
+
     def test_goes_back_by_model_yaml_and_passes_over_a_broken_one(self):
         self.publish(1)
         self.publish(2)

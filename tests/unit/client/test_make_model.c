@@ -4,6 +4,7 @@
 #include "server/models/npy.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <setjmp.h>
@@ -22,6 +23,23 @@
 #include <cmocka.h>
 
 #define PATH_BYTES 256
+
+int __real_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
+int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
+
+/* The file system cannot rename without replacing; the linker sends the calls here (--wrap). */
+static bool cannot_rename;
+/* Somebody else makes the version at that moment. */
+static bool is_overtaken;
+
+int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags)
+{
+    if (is_overtaken) {
+        assert_int_equal(mkdir(to, 0755), 0);
+    }
+    errno = cannot_rename ? EINVAL : errno;
+    return cannot_rename ? -1 : __real_renameat2(from_at, from, to_at, to, flags);
+}
 
 static int set_up(void **state)
 {
@@ -158,6 +176,33 @@ static void writes_versions_beside_each_other(void **state)
     assert_int_equal(count_entries(*state, "spec/18446744073709551"), 1);
 }
 
+static void writes_where_a_rename_may_always_replace(void **state)
+{
+    cannot_rename = true;
+    int status = make(*state, "--example", "spec", "1");
+    cannot_rename = false;
+    assert_int_equal(status, 0);
+    assert_int_equal(count_entries(*state, "spec"), 1);
+    assert_int_equal(count_entries(*state, "spec/1"), 1);
+}
+
+static void replaces_no_version_that_comes_into_being(void **state)
+{
+    for (int round = 0; round < 2; round++) {
+        cannot_rename = round == 1;
+        is_overtaken = true;
+        int status = make(*state, "--example", "spec", "1");
+        cannot_rename = false;
+        is_overtaken = false;
+        assert_int_equal(status, 1);
+        assert_int_equal(count_entries(*state, "spec"), 1);
+        assert_int_equal(count_entries(*state, "spec/1"), 0);
+        char path[PATH_BYTES];
+        (void)snprintf(path, sizeof path, "%s/spec/1", (const char *)*state);
+        assert_int_equal(rmdir(path), 0);
+    }
+}
+
 static void refuses_what_does_not_fit_the_disk(void **state)
 {
     char *arguments[] = {"make-model", "--workload=dlrm-v2", *state, NULL};
@@ -203,6 +248,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(writes_the_specifications_table, set_up, tear_down),
         cmocka_unit_test_setup_teardown(leaves_a_version_alone_that_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(writes_versions_beside_each_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            writes_where_a_rename_may_always_replace, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            replaces_no_version_that_comes_into_being, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refuses_what_does_not_fit_the_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(removes_what_it_could_not_finish, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rejects_wrong_usage, set_up, tear_down),

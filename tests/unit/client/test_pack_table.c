@@ -93,7 +93,7 @@ static bool pack(const char *path, struct eb_pack_plan plan, struct eb_pack_resu
 static void expect_packed(
     const char *path, const struct eb_pack_plan *plan, struct eb_pack_result *result)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (!pack(path, *plan, result, &fault)) {
         fail_msg("%s", fault.text);
     }
@@ -168,7 +168,7 @@ static void refuses_an_error_above_the_bound_and_leaves_nothing(void **state)
     (void)state;
     struct eb_pack_plan plan = make_plan(EB_STORAGE_INT4);
     struct eb_pack_result result;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     expect_packed(input, &plan, &result);
     unlink(output);
     plan.error_max = result.values.max;
@@ -191,7 +191,7 @@ static void names_a_value_that_no_code_can_be(void **state)
     (void)state;
     struct eb_pack_plan plan = make_plan(EB_STORAGE_INT8);
     struct eb_pack_result result;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     table[41][7] = NAN;
     write_npy("in.npy",
         (struct eb_tensor){.storage = EB_STORAGE_F32, .rank = 2, .dims = {ROWS, ELEMENTS}}, table,
@@ -227,13 +227,13 @@ static void makes_no_part_and_no_file_without_a_row(void **state)
     static const uint32_t too_many[] = {ROWS + 1, 100000, UINT32_MAX};
     struct eb_pack_result result;
     for (size_t i = 0; i < sizeof too_many / sizeof too_many[0]; i++) {
-        struct eb_file_fault fault = {""};
+        struct eb_file_fault fault = {.text = ""};
         struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
         plan.parts = too_many[i];
         assert_false(pack(input, plan, &result, &fault));
         eb_scratch_expect(fault.text, "in.npy: its 700 rows make no");
     }
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
     plan.parts = ROWS;
     plan.part = ROWS - 1;
@@ -267,7 +267,7 @@ static void splits_rows_and_keys(void **state)
     struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
     struct eb_pack_keys keys;
     struct eb_pack_result result;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_true(eb_pack_keys_read(&keys, keys_path, &fault));
     plan.keys = &keys;
     plan.file_count = 3;
@@ -324,7 +324,7 @@ static void stores_an_index_that_finds_every_key(void **state)
     struct eb_pack_keys keys;
     struct eb_pack_result result;
     struct eb_source_file source;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_key_index index;
     const char *reason;
     assert_true(eb_pack_keys_read(&keys, keys_path, &fault));
@@ -350,7 +350,7 @@ static void names_rows_with_the_same_key(void **state)
 {
     (void)state;
     struct eb_pack_keys keys;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     row_keys[600] = row_keys[3];
     write_npy("in.keys.npy",
         (struct eb_tensor){.storage = EB_STORAGE_I64, .rank = 1, .dims = {ROWS}}, row_keys,
@@ -365,7 +365,7 @@ static void takes_no_other_tensor_for_keys(void **state)
 {
     (void)state;
     struct eb_pack_keys keys;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_false(eb_pack_keys_read(&keys, input, &fault));
     eb_scratch_expect(fault.text, "(700, 37) of f32 are no keys");
 }

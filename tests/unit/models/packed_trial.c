@@ -54,7 +54,7 @@ void eb_packed_trial_write(
 {
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     eb_scratch_path(scratch, name, path);
     if (!eb_packed_writer_open(&writer, path, format, &fault)) {
         fail_msg("%s", fault.text);

@@ -64,7 +64,7 @@ static bool try_load(const struct eb_set_trial *trial, const char *yaml, struct 
 
 void eb_set_trial_load(const struct eb_set_trial *trial, const char *yaml, struct eb_table_set *set)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (!try_load(trial, yaml, set, &fault)) {
         fail_msg("%s: %s", yaml, fault.text);
     }
@@ -74,7 +74,7 @@ void eb_set_trial_expect_fault(
     const struct eb_set_trial *trial, const char *yaml, const char *part, const char *other_part)
 {
     struct eb_table_set set;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (try_load(trial, yaml, &set, &fault)) {
         fail_msg("loaded: %s", yaml);
     }

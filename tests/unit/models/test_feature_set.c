@@ -20,7 +20,7 @@ static struct eb_feature_set set;
 /* `count` tables, and what a model.yaml makes of them. */
 static void resolve(size_t count, const char *yaml)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     tables = (struct eb_table_set){.count = count, .tables = named};
     if (!eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, &fault) ||
         !eb_feature_set_init(&set, &tables, &config, &fault)) {

@@ -1,5 +1,6 @@
 #include "server/models/file_fault.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,6 +24,20 @@ static void puts_the_path_in_front(void **state)
     eb_file_fault_set(&fault, "odd");
     assert_false(eb_file_fault_locate(&fault, "/a/b.npy"));
     assert_string_equal(fault.text, "/a/b.npy: odd");
+}
+
+static void tells_what_may_pass_from_what_stays(void **state)
+{
+    (void)state;
+    struct eb_file_fault fault;
+    eb_file_fault_set(&fault, "odd");
+    assert_false(fault.may_pass);
+    assert_false(eb_file_fault_blame(&fault, EMFILE));
+    assert_true(fault.may_pass);
+    eb_file_fault_locate(&fault, "/a");
+    assert_true(fault.may_pass);
+    eb_file_fault_blame(&fault, EACCES);
+    assert_false(fault.may_pass);
 }
 
 static void escapes_what_would_break_a_line(void **state)
@@ -57,6 +72,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_as_printf_does),
         cmocka_unit_test(puts_the_path_in_front),
+        cmocka_unit_test(tells_what_may_pass_from_what_stays),
         cmocka_unit_test(escapes_what_would_break_a_line),
         cmocka_unit_test(cuts_what_does_not_fit),
     };

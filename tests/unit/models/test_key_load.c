@@ -246,7 +246,7 @@ static void write_sections(
     const char *name, const struct eb_packed_format *format, const void *const *sections)
 {
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&trial.scratch, name, path);
     assert_true(eb_packed_writer_open(&writer, path, format, &fault));
@@ -265,7 +265,7 @@ static void write_packed(const char *name, struct content content)
 {
     struct eb_key_plan plan;
     struct eb_packed_format format = eb_packed_trial_format(content.rows, 10);
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_true(eb_key_build_plan(content.rows, &plan));
     format.row_first = content.first;
     format.rows_total = content.total;

@@ -15,7 +15,7 @@
 
 static void parse(const char *yaml, struct eb_model_config *config)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (!eb_model_config_parse(
             (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, config, &fault)) {
         fail_msg("%s: %s", yaml, fault.text);
@@ -37,7 +37,7 @@ static void expect_defaults(const struct eb_model_config *config)
 static void expect_fault(const char *yaml, const char *part)
 {
     struct eb_model_config config;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (eb_model_config_parse(
             (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, &config, &fault)) {
         fail_msg("accepted: %s", yaml);
@@ -249,7 +249,7 @@ static void stops_at_its_caps(void **state)
             used += (size_t)snprintf(yaml + used, room - used, "  - {name: l%zu, version: 1}\n", i);
         }
         struct eb_model_config config;
-        struct eb_file_fault fault = {""};
+        struct eb_file_fault fault = {.text = ""};
         assert_int_equal(
             eb_model_config_parse((uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &fault),
             count == EB_MODEL_CONFIG_LABELS_MAX);
@@ -264,7 +264,7 @@ static void reads_a_file(void **state)
     struct eb_scratch scratch;
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_model_config config;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     eb_scratch_init(&scratch);
     eb_scratch_path(&scratch, "model.yaml", path);
     assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
@@ -291,7 +291,7 @@ static void refuses_a_file_that_is_too_large(void **state)
     struct eb_scratch scratch;
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_model_config config;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     eb_scratch_init(&scratch);
     eb_scratch_path(&scratch, "model.yaml", path);
     char *comment = malloc(EB_MODEL_CONFIG_BYTES_MAX + 1);

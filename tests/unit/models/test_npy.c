@@ -29,7 +29,7 @@ static void expect_good(uint8_t major, const char *dict, size_t data_bytes)
 {
     struct eb_scratch_table table;
     struct eb_tensor tensor;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     eb_scratch_npy(&table, major, dict, data_bytes);
     if (!parse(table.bytes, table.size, &tensor, &fault)) {
         fail_msg("%s: %s", dict, fault.text);
@@ -42,7 +42,7 @@ static void expect_fault(const char *dict, size_t data_bytes, const char *part)
 {
     struct eb_scratch_table table;
     struct eb_tensor tensor;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     eb_scratch_npy(&table, 1, dict, data_bytes);
     if (parse(table.bytes, table.size, &tensor, &fault)) {
         fail_msg("accepted %s", dict);
@@ -204,7 +204,7 @@ static void rejects_every_truncation(void **state)
         eb_scratch_npy(&table, major, DICT("'<f4'", "False", "(5, 2)"), 40);
         for (size_t size = 0; size < table.size; size++) {
             struct eb_tensor tensor;
-            struct eb_file_fault fault = {""};
+            struct eb_file_fault fault = {.text = ""};
             assert_false(parse(table.bytes, size, &tensor, &fault));
             assert_true(strlen(fault.text) > 0);
         }
@@ -250,7 +250,7 @@ static void rejects_a_faulty_prefix(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct eb_scratch_table table;
         struct eb_tensor tensor;
-        struct eb_file_fault fault = {""};
+        struct eb_file_fault fault = {.text = ""};
         eb_scratch_npy(&table, 1, DICT("'<f4'", "False", "(5, 2)"), 40);
         table.bytes[cases[i].at] = cases[i].byte;
         assert_false(parse(table.bytes, table.size, &tensor, &fault));
@@ -265,7 +265,7 @@ static void rejects_a_header_that_is_too_long(void **state)
     memset(head, ' ', sizeof head);
     memcpy(head, "\x93NUMPY\x02\x00\x00\x00\x01\x00", 12);
     struct eb_tensor tensor;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_false(eb_npy_parse(head, sizeof head, UINT64_C(1) << 40, &tensor, &fault));
     eb_scratch_expect(fault.text, "too long");
     memset(head + 8, 0xff, 4);

@@ -65,7 +65,7 @@ static void holds_a_table_of_no_rows(void **state)
 {
     (void)state;
     uint8_t head[SMALL_HEAD_BYTES];
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format format = eb_packed_trial_format(0, 3);
     struct eb_packed_format read;
     assert_int_equal(format.file_bytes, format.head_bytes);
@@ -79,7 +79,7 @@ static void reads_what_it_wrote(void **state)
 {
     (void)state;
     uint8_t head[SMALL_HEAD_BYTES];
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format read;
     struct eb_packed_format format = {
         .tensor = {.storage = EB_STORAGE_INT4, .rank = 3, .dims = {10, 5, 7}},
@@ -139,7 +139,7 @@ static void counts_the_rows_of_parts(void **state)
 static void expect_no_layout(const struct eb_packed_format *format, const char *part)
 {
     struct eb_packed_format copy = *format;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (eb_packed_format_lay_out(&copy, &fault)) {
         fail_msg("laid out without \"%s\"", part);
     }
@@ -203,7 +203,7 @@ static void refuses_a_head_that_contradicts_itself(void **state)
     for (uint64_t at = 16; at < SMALL_HEAD_BYTES; at++) {
         uint8_t head[SMALL_HEAD_BYTES];
         struct eb_packed_format read;
-        struct eb_file_fault fault = {""};
+        struct eb_file_fault fault = {.text = ""};
         struct eb_packed_format format = eb_packed_trial_format(5, 3);
         format.sections[EB_PACKED_KEYS].bytes = 40;
         assert_true(eb_packed_format_lay_out(&format, &fault));
@@ -222,7 +222,7 @@ static void names_what_is_no_packed_table(void **state)
     (void)state;
     uint8_t head[SMALL_HEAD_BYTES];
     uint64_t head_bytes;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format format = eb_packed_trial_format(5, 3);
     write_head(&format, head);
     assert_false(eb_packed_format_measure(head, 7, &head_bytes, &fault));
@@ -245,7 +245,7 @@ static void asks_for_no_more_memory_than_the_file_deserves(void **state)
     uint8_t head[SMALL_HEAD_BYTES];
     uint64_t head_bytes;
     uint64_t claimed = UINT64_C(1) << 40;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format format = eb_packed_trial_format(5, 3);
     write_head(&format, head);
     memcpy(head + 144, &claimed, sizeof claimed);

@@ -50,7 +50,7 @@ static void write_byte(int descriptor, uint64_t offset, uint8_t byte)
 static void finds_every_flipped_bit(void **state)
 {
     (void)state;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format format = write_small();
     assert_true(eb_packed_trial_verify(path, &fault));
     int descriptor = open(path, O_RDWR);
@@ -73,7 +73,7 @@ static void finds_every_flipped_bit(void **state)
 static void finds_every_truncation_and_what_follows_the_end(void **state)
 {
     (void)state;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format format = write_small();
     assert_int_equal(truncate(path, (off_t)format.file_bytes + 1), 0);
     assert_false(eb_packed_trial_verify(path, &fault));
@@ -134,7 +134,7 @@ static void names_the_bytes_that_are_damaged(void **state)
     struct eb_packed_format format;
     struct eb_table_file file;
     struct eb_packed_reader reader;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     open_large(&format, &file, &reader);
     uint64_t begin = format.head_bytes;
     int descriptor = open(path, O_RDWR);

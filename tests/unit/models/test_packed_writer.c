@@ -155,7 +155,7 @@ static void leaves_nothing_where_it_is_killed(void **state)
 static void keeps_the_file_that_is_there(void)
 {
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format format = eb_packed_trial_format(0, 4);
     assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
     assert_true(eb_packed_writer_end(&writer, &fault));
@@ -182,7 +182,7 @@ static void says_where_no_file_can_be(void **state)
 {
     (void)state;
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format format = eb_packed_trial_format(0, 4);
     eb_scratch_path(&scratch, "absent/t.embag", path);
     assert_false(eb_packed_writer_open(&writer, path, &format, &fault));
@@ -195,7 +195,7 @@ static void begins_nothing_that_has_no_room(void **state)
     (void)state;
     struct rlimit before;
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     struct eb_packed_format format = eb_packed_trial_format(1000, 100);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_IGN);

@@ -30,7 +30,7 @@ static int remove_root(void **state)
 
 static void scan(const struct eb_repository *former, struct eb_repository *out)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (!eb_repository_scan(scratch.root, NAME_BYTES_MAX, former, out, &fault)) {
         fail_msg("%s", fault.text);
     }
@@ -39,7 +39,7 @@ static void scan(const struct eb_repository *former, struct eb_repository *out)
 static void expect_fault(const char *directory, const char *part)
 {
     struct eb_repository repository;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_false(eb_repository_scan(directory, NAME_BYTES_MAX, NULL, &repository, &fault));
     assert_int_equal(repository.count, 0);
     assert_null(repository.models);
@@ -193,6 +193,32 @@ static void reads_model_yaml_again_only_where_it_has_changed(void **state)
     eb_repository_deinit(&third);
 }
 
+static void reads_again_what_could_not_be_read(void **state)
+{
+    (void)state;
+    struct eb_repository first;
+    struct eb_repository second;
+    struct eb_repository third;
+    char path[EB_SCRATCH_PATH_BYTES];
+    make("m/1");
+    write_config("versions: {keep: 3}\n");
+    eb_scratch_path(&scratch, "m/model.yaml", path);
+    scan(NULL, &first);
+    assert_int_equal(chmod(path, 0600), 0);
+    scan(&first, &second);
+    assert_ptr_not_equal(first.models[0].settings, second.models[0].settings);
+    /* It failed for a reason that does not show in the file. */
+    eb_model_settings_give(second.models[0].settings);
+    second.models[0].settings = NULL;
+    second.models[0].config_fault = strdup("too many open files");
+    scan(&second, &third);
+    assert_null(third.models[0].config_fault);
+    assert_int_equal(third.models[0].settings->config.keep, 3);
+    eb_repository_deinit(&first);
+    eb_repository_deinit(&second);
+    eb_repository_deinit(&third);
+}
+
 static void tells_a_directory_that_was_replaced(void **state)
 {
     (void)state;
@@ -228,6 +254,7 @@ int main(void)
         WITH_ROOT(reads_what_model_yaml_says),
         WITH_ROOT(says_what_is_wrong_with_model_yaml),
         WITH_ROOT(reads_model_yaml_again_only_where_it_has_changed),
+        WITH_ROOT(reads_again_what_could_not_be_read),
         WITH_ROOT(tells_a_directory_that_was_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -211,7 +211,7 @@ static void leaves_the_old_one_where_the_new_one_fails(void **state)
     look(trial);
     assert_int_equal(next(trial, "m"), 2);
     trial->told[0] = '\0';
-    eb_roster_fail(&trial->roster, "m", 2, "broken", false);
+    eb_roster_fail(&trial->roster, "m", 2, "broken", EB_ROSTER_BROKEN);
     assert_string_equal(trial->told, "failed m 2 broken\n");
     settle(trial, "m");
     assert_int_equal(served(trial, "m"), 1);
@@ -238,14 +238,14 @@ static void tries_again_what_lacked_memory_when_some_is_freed(void **state)
     make(trial, "m/4");
     look(trial);
     assert_int_equal(next(trial, "m"), 4);
-    eb_roster_fail(&trial->roster, "m", 4, "too large", true);
+    eb_roster_fail(&trial->roster, "m", 4, "too large", EB_ROSTER_SHORT);
     assert_int_equal(next(trial, "m"), 0);
     struct eb_roster_model *model = eb_roster_find(&trial->roster, "m");
     eb_roster_drop(&trial->roster, model, eb_roster_find_version(model, 2));
     assert_int_equal(next(trial, "m"), 0);
     eb_roster_forget(&trial->roster, "m", 2);
     assert_int_equal(next(trial, "m"), 4);
-    eb_roster_fail(&trial->roster, "m", 4, NULL, false);
+    eb_roster_fail(&trial->roster, "m", 4, NULL, EB_ROSTER_BROKEN);
     assert_int_equal(next(trial, "m"), 4);
 }
 
@@ -394,9 +394,15 @@ static void knows_one_version_by_whatever_directory(void **state)
     look(trial);
     settle(trial, "m");
     assert_int_equal(served(trial, "m"), 7);
-    /* A second one of the number makes both unusable; what is in memory serves until 6 does. */
+    /* A second one of the number is at fault; what is in memory has nothing to do with it. */
+    trial->told[0] = '\0';
     make(trial, "m/7");
     look(trial);
+    eb_scratch_expect(trial->told, "failed m 7 ");
+    eb_scratch_expect(trial->told, "/m/7: another directory is version 7 too");
+    trial->now_ms += 2 * KEEP_MS;
+    settle(trial, "m");
+    assert_string_equal(trial->told, "");
     assert_int_equal(served(trial, "m"), 7);
     take_away(trial, "m/007");
     look(trial);
@@ -404,6 +410,135 @@ static void knows_one_version_by_whatever_directory(void **state)
     assert_int_equal(served(trial, "m"), 7);
     assert_int_equal(state_of(trial, "m", 7), EB_VERSION_SERVING);
     assert_int_equal(eb_roster_find(&trial->roster, "m")->count, 2);
+}
+
+/* The version that the label leads to; 0: none. */
+static uint64_t labelled(struct trial *trial, const char *label)
+{
+    struct eb_snapshot *snapshot = eb_roster_snapshot(&trial->roster);
+    assert_non_null(snapshot);
+    uint64_t number = eb_snapshot_find_label(eb_snapshot_find(snapshot, "m"), label);
+    eb_snapshot_free(snapshot);
+    return number;
+}
+
+static void moves_a_label_when_its_version_is_in_memory(void **state)
+{
+    struct trial *trial = *state;
+    make(trial, "m/1");
+    make(trial, "m/2");
+    write_config(
+        trial, "versions: {serve: 2, keep_s: 0, keep: 1, labels: [{name: a, version: 1}]}");
+    look(trial);
+    settle(trial, "m");
+    assert_int_equal(labelled(trial, "a"), 1);
+    make(trial, "m/3");
+    write_config(
+        trial, "versions: {serve: 2, keep_s: 0, keep: 1, labels: [{name: a, version: 3}]}");
+    look(trial);
+    assert_int_equal(next(trial, "m"), 3);
+    decide(trial);
+    assert_int_equal(labelled(trial, "a"), 1);
+    assert_int_equal(state_of(trial, "m", 1), EB_VERSION_READY);
+    eb_roster_fail(&trial->roster, "m", 3, "broken", EB_ROSTER_BROKEN);
+    decide(trial);
+    assert_int_equal(labelled(trial, "a"), 1);
+    assert_int_equal(state_of(trial, "m", 1), EB_VERSION_READY);
+    make(trial, "m/3/x");
+    look(trial);
+    settle(trial, "m");
+    assert_int_equal(labelled(trial, "a"), 3);
+    assert_string_equal(trial->told, "retired m 1\n");
+}
+
+static void tries_again_what_failed_by_the_settings_that_were(void **state)
+{
+    struct trial *trial = *state;
+    make(trial, "m/1");
+    look(trial);
+    settle(trial, "m");
+    write_config(trial, "features: [{name: f, table: none}]\n");
+    make(trial, "m/2");
+    make(trial, "m/0");
+    look(trial);
+    assert_int_equal(next(trial, "m"), 2);
+    eb_roster_fail(&trial->roster, "m", 2, "no such table", EB_ROSTER_BROKEN);
+    assert_int_equal(next(trial, "m"), 0);
+    write_config(trial, "versions: {keep: 2}\n");
+    trial->told[0] = '\0';
+    look(trial);
+    assert_string_equal(trial->told, "");
+    assert_int_equal(next(trial, "m"), 2);
+    put(trial, "m", 2);
+}
+
+static void does_not_blame_a_directory_for_the_one_before_it(void **state)
+{
+    struct trial *trial = *state;
+    make(trial, "m/1");
+    look(trial);
+    settle(trial, "m");
+    make(trial, "m/2");
+    look(trial);
+    assert_int_equal(next(trial, "m"), 2);
+    assert_true(eb_roster_is_due(&trial->roster, "m", 2));
+    make(trial, "m/2/x");
+    look(trial);
+    assert_false(eb_roster_is_due(&trial->roster, "m", 2));
+    trial->told[0] = '\0';
+    eb_roster_fail(&trial->roster, "m", 2, "half of it is another's", EB_ROSTER_BROKEN);
+    assert_string_equal(trial->told, "");
+    assert_int_equal(next(trial, "m"), 2);
+    put(trial, "m", 2);
+}
+
+static void tells_of_a_lack_of_memory_once(void **state)
+{
+    struct trial *trial = *state;
+    make(trial, "m/1");
+    look(trial);
+    settle(trial, "m");
+    make(trial, "m/2");
+    look(trial);
+    for (int i = 0; i < 3; i++) {
+        trial->told[0] = '\0';
+        assert_int_equal(next(trial, "m"), 2);
+        eb_roster_fail(&trial->roster, "m", 2, i == 0 ? "1 too few" : "2 too few", EB_ROSTER_SHORT);
+        assert_string_equal(trial->told, i == 0 ? "failed m 2 1 too few\n" : "");
+        look(trial);
+        assert_int_equal(next(trial, "m"), 0);
+        eb_roster_forgive(&trial->roster);
+    }
+    assert_int_equal(next(trial, "m"), 2);
+    eb_roster_fail(&trial->roster, "m", 2, "unread", EB_ROSTER_HINDERED);
+    assert_string_equal(trial->told, "failed m 2 unread\n");
+    eb_roster_forgive(&trial->roster);
+    assert_int_equal(next(trial, "m"), 2);
+    put(trial, "m", 2);
+}
+
+static void serves_what_is_in_memory_while_a_higher_one_is_loaded(void **state)
+{
+    struct trial *trial = *state;
+    make(trial, "m/1");
+    look(trial);
+    settle(trial, "m");
+    make(trial, "m/2");
+    look(trial);
+    assert_int_equal(next(trial, "m"), 2);
+    make(trial, "m/3");
+    look(trial);
+    assert_true(eb_roster_is_due(&trial->roster, "m", 2));
+    put(trial, "m", 2);
+    decide(trial);
+    assert_string_equal(trial->told, "served m 2 after 1\n");
+    assert_int_equal(next(trial, "m"), 3);
+    write_config(trial, "versions: {serve: 1}\n");
+    look(trial);
+    assert_false(eb_roster_is_due(&trial->roster, "m", 3));
+    put(trial, "m", 3);
+    decide(trial);
+    assert_string_equal(trial->told, "served m 1 after 2\n");
 }
 
 static void keeps_what_is_served_while_its_directory_cannot_be_read(void **state)
@@ -439,6 +574,11 @@ int main(void)
         TRIAL(shows_what_is_wrong_with_model_yaml_and_what_a_command_serves),
         TRIAL(says_nothing_is_new_where_nothing_is),
         TRIAL(knows_one_version_by_whatever_directory),
+        TRIAL(moves_a_label_when_its_version_is_in_memory),
+        TRIAL(tries_again_what_failed_by_the_settings_that_were),
+        TRIAL(does_not_blame_a_directory_for_the_one_before_it),
+        TRIAL(tells_of_a_lack_of_memory_once),
+        TRIAL(serves_what_is_in_memory_while_a_higher_one_is_loaded),
         TRIAL(keeps_what_is_served_while_its_directory_cannot_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,7 @@ static void expect_good(const char *json, size_t data_bytes, size_t count)
 {
     struct eb_scratch_table table;
     struct eb_safetensors list;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     eb_scratch_safetensors(&table, json, data_bytes);
     if (!parse(table.bytes, table.size, &list, &fault)) {
         fail_msg("%s: %s", json, fault.text);
@@ -53,7 +53,7 @@ static void expect_fault(const char *json, size_t data_bytes, const char *part)
 {
     struct eb_scratch_table table;
     struct eb_safetensors list;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     eb_scratch_safetensors(&table, json, data_bytes);
     if (parse(table.bytes, table.size, &list, &fault)) {
         fail_msg("accepted %s", json);
@@ -151,7 +151,7 @@ static void rejects_faulty_lengths(void **state)
         memcpy(table.bytes, &cases[i].length, 8);
         table.bytes[8] = '{';
         struct eb_safetensors list;
-        struct eb_file_fault fault = {""};
+        struct eb_file_fault fault = {.text = ""};
         assert_false(parse(table.bytes, table.size, &list, &fault));
         eb_scratch_expect(fault.text, cases[i].part);
     }
@@ -258,7 +258,7 @@ static void rejects_every_truncation(void **state)
     eb_scratch_safetensors(&table, TWO, 16);
     for (size_t size = 0; size < table.size; size++) {
         struct eb_safetensors list;
-        struct eb_file_fault fault = {""};
+        struct eb_file_fault fault = {.text = ""};
         assert_false(parse(table.bytes, size, &list, &fault));
         assert_true(strlen(fault.text) > 0);
     }

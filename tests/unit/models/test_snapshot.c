@@ -65,6 +65,11 @@ static void finds_the_only_model_without_a_name(void **state)
     assert_ptr_equal(eb_snapshot_find(&snapshot, ""), &models[0]);
     snapshot.count = 2;
     assert_null(eb_snapshot_find(&snapshot, ""));
+    struct eb_model_version loaded = {.version = 1};
+    models[1].served = &loaded;
+    assert_ptr_equal(eb_snapshot_find(&snapshot, ""), &models[1]);
+    models[0].served = &loaded;
+    assert_null(eb_snapshot_find(&snapshot, ""));
     snapshot.count = 0;
     assert_null(eb_snapshot_find(&snapshot, ""));
     assert_null(eb_snapshot_find(&snapshot, "a"));

@@ -111,7 +111,7 @@ static void load_next(struct eb_roster *roster, struct eb_file_fault *fault)
     if (loaded) {
         eb_roster_put(roster, loaded, 1);
     } else {
-        eb_roster_fail(roster, model->name, version->number, fault->text, false);
+        eb_roster_fail(roster, model->name, version->number, fault->text, EB_ROSTER_BROKEN);
     }
 }
 
@@ -154,7 +154,7 @@ static void survives_every_refused_request(void **state)
     bool is_open = false;
     unsigned tries = 0;
     while (!is_open && tries < 1000) {
-        struct eb_file_fault fault = {""};
+        struct eb_file_fault fault = {.text = ""};
         request_count = 0;
         fail_at = ++tries;
         is_open = load_all(scratch.root, &fault);
@@ -203,7 +203,7 @@ static void shares_nothing_where_a_request_is_refused(void **state)
 {
     (void)state;
     struct eb_scratch scratch;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_init(&scratch);
     write_large(&scratch, "m/1/t.npy");

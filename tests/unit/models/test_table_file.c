@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,6 +91,23 @@ static void notices_that_a_file_has_changed(void **state)
     eb_table_file_close(&after);
 }
 
+static void says_which_faults_may_pass(void **state)
+{
+    (void)state;
+    struct eb_table_file file;
+    struct eb_file_fault fault;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool is_open = eb_table_file_open(path, &file, &fault);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_false(is_open);
+    assert_true(fault.may_pass);
+    assert_false(eb_table_file_open("/nowhere", &file, &fault));
+    assert_false(fault.may_pass);
+}
+
 int main(void)
 {
 #define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
@@ -97,6 +115,7 @@ int main(void)
         WITH_ROOT(reads_a_range),
         WITH_ROOT(says_where_a_file_was_cut_short),
         WITH_ROOT(refuses_what_is_no_file),
+        WITH_ROOT(says_which_faults_may_pass),
         WITH_ROOT(notices_that_a_file_has_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

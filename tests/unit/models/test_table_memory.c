@@ -19,7 +19,7 @@
 
 static uint8_t *take(struct eb_table_memory *memory, uint64_t bytes)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     uint8_t *taken = eb_table_memory_take(memory, bytes, &fault);
     assert_non_null(taken);
     return taken;
@@ -188,7 +188,7 @@ static void refuses_more_than_there_is(void **state)
 {
     (void)state;
     struct eb_table_memory memory = {0};
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_null(eb_table_memory_take(&memory, UINT64_MAX, &fault));
     assert_non_null(strstr(fault.text, "18446744073709551615 bytes"));
     assert_null(eb_table_memory_take(&memory, UINT64_C(1) << 60, &fault));

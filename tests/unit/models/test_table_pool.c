@@ -97,7 +97,7 @@ static int free_memory(void **state)
 
 static uint8_t *take(uint64_t bytes)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     uint8_t *taken = eb_table_memory_take(&memory, bytes, &fault);
     assert_non_null(taken);
     return taken;

@@ -65,7 +65,7 @@ static int remove_root(void **state)
 
 static void load(struct eb_table_set *set)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (!eb_table_set_load(scratch.root, &limits, NULL, set, &fault)) {
         fail_msg("%s", fault.text);
     }
@@ -75,7 +75,7 @@ static void load(struct eb_table_set *set)
 static void expect_fault(const char *name, const char *part)
 {
     struct eb_table_set set;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_false(eb_table_set_load(scratch.root, &limits, NULL, &set, &fault));
     assert_int_equal(set.count, 0);
     assert_null(set.tables);
@@ -311,7 +311,7 @@ static void spreads_rows_wider_than_a_chunk(void **state)
     assert_int_equal(fclose(file), 0);
     const struct eb_table_options wide = {.row_bytes_max = ROW_BYTES, .name_bytes_max = 255};
     struct eb_table_set set;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_true(eb_table_set_load(scratch.root, &wide, NULL, &set, &fault));
     const struct eb_table *table = &set.tables[0].table;
     assert_int_equal(table->row_stride_bytes, ROW_BYTES + 1);
@@ -337,7 +337,7 @@ static void counts_the_pages_of_every_table(void **state)
     for (int pages = 0; pages < EB_PAGE_SIZE_COUNT; pages++) {
         options.memory.pages = (enum eb_page_size)pages;
         struct eb_table_set set;
-        struct eb_file_fault fault = {""};
+        struct eb_file_fault fault = {.text = ""};
         assert_true(eb_table_set_load(scratch.root, &options, NULL, &set, &fault));
         assert_int_equal(set.pages_error, 0);
         assert_int_equal(set.pages.bytes, SPARSE_BYTES + 40);
@@ -388,7 +388,7 @@ static struct reports load_by_clock(int64_t step_ms)
     struct reports reports = {0};
     const struct eb_load_progress progress = {.report = collect, .context = &reports};
     struct eb_table_set set;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     test_clock.is_ours = true;
     test_clock.now_ms = 0;
     test_clock.step_ms = step_ms;
@@ -478,7 +478,7 @@ static void refuses_a_row_past_the_limit(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
     struct eb_table_options narrow = {.row_bytes_max = 8, .name_bytes_max = 1};
     assert_true(eb_table_set_load(scratch.root, &narrow, NULL, &set, &fault));

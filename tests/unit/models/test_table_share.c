@@ -85,7 +85,7 @@ static void load(const char *version, const char *yaml, const struct eb_table_se
 {
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_model_config config;
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     const struct eb_load_progress progress = {.go_on = count_bytes, .context = &read_bytes};
     eb_scratch_path(&trial.scratch, version, path);
     assert_true(eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, &fault));

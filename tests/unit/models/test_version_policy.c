@@ -49,6 +49,27 @@ static void serves_the_highest_that_may_load(void **state)
     expect_choice(&model, EB_POLICY_NONE, EB_POLICY_NONE);
 }
 
+static void serves_a_better_one_while_the_highest_is_loaded(void **state)
+{
+    (void)state;
+    const struct eb_policy_version versions[] = {{.number = 9, ON_DISK}, {.number = 8, ON_DISK},
+        {.number = 7, RESIDENT}, {.number = 6, RESIDENT}, {.number = 5, ON_DISK}};
+    struct eb_policy_model model = model_of(versions, 5, 6);
+    expect_choice(&model, 0, 0);
+    assert_int_equal(eb_version_policy_choose(&model).serve, 2);
+    /* What is on its way goes on where it is better than what is served. */
+    assert_true(eb_version_policy_is_due(&model, 1));
+    assert_false(eb_version_policy_is_due(&model, 4));
+    model.served = 7;
+    assert_int_equal(eb_version_policy_choose(&model).serve, EB_POLICY_NONE);
+    /* Where a certain one is wanted there is no other. */
+    model.served = 6;
+    model.commanded = 9;
+    assert_int_equal(eb_version_policy_choose(&model).serve, EB_POLICY_NONE);
+    assert_false(eb_version_policy_is_due(&model, 1));
+    assert_true(eb_version_policy_is_due(&model, 0));
+}
+
 static void goes_back_when_the_highest_leaves_the_disk(void **state)
 {
     (void)state;
@@ -97,16 +118,16 @@ static void serves_a_fixed_version_and_loads_it_first(void **state)
 static void loads_what_has_a_label_or_is_held(void **state)
 {
     (void)state;
-    struct eb_model_config_label labels[] = {{"stable", 3}, {"gone", 2}};
     const struct eb_policy_version versions[] = {{.number = 9, RESIDENT},
-        {.number = 4, ON_DISK, .is_held = true}, {.number = 3, ON_DISK},
-        {.number = 2, .is_failed = true}};
-    config.labels = labels;
-    config.label_count = 2;
-    struct eb_policy_model model = model_of(versions, 4, 9);
+        {.number = 4, ON_DISK, .is_held = true}, {.number = 3, ON_DISK, .is_labelled = true},
+        {.number = 2, .is_failed = true, .is_labelled = true}, {.number = 1, ON_DISK}};
+    struct eb_policy_model model = model_of(versions, 5, 9);
     expect_choice(&model, 0, 1);
-    const struct eb_policy_version later[] = {
-        {.number = 9, RESIDENT}, {.number = 4, RESIDENT, .is_held = true}, {.number = 3, ON_DISK}};
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(eb_version_policy_is_due(&model, i), i == 1 || i == 2);
+    }
+    const struct eb_policy_version later[] = {{.number = 9, RESIDENT},
+        {.number = 4, RESIDENT, .is_held = true}, {.number = 3, ON_DISK, .is_labelled = true}};
     model = model_of(later, 3, 9);
     expect_choice(&model, 0, 2);
     assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_WANTED);
@@ -148,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(serves_the_highest_that_may_load, reset_config),
+        cmocka_unit_test_setup(serves_a_better_one_while_the_highest_is_loaded, reset_config),
         cmocka_unit_test_setup(goes_back_when_the_highest_leaves_the_disk, reset_config),
         cmocka_unit_test_setup(keeps_serving_what_nothing_replaces, reset_config),
         cmocka_unit_test_setup(serves_a_fixed_version_and_loads_it_first, reset_config),

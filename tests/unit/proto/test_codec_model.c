@@ -21,11 +21,11 @@ static const struct eb_wire_table tables[] = {
         .storage = "bf16",
         .keyed = true,
         .resident_bytes = 1 << 30,
+        .digest = UINT64_MAX - 1,
         .missing = 4,
         .has_default = true,
         .default_index = INT64_MIN,
-        .has_unknown_row = true,
-        .digest = UINT64_MAX - 1},
+        .has_unknown_row = true},
     {.name = "flags", .rows = 0, .type = 5, .storage = "i8"},
 };
 
@@ -148,6 +148,7 @@ static void assert_is_dlrm(const struct eb_wire_model *model)
     assert_string_equal(table->storage, "bf16");
     assert_true(table->keyed);
     assert_int_equal(table->resident_bytes, 1 << 30);
+    assert_true(table->digest == UINT64_MAX - 1);
     assert_int_equal(table->missing, 4);
     assert_true(table->has_default);
     assert_true(table->default_index == INT64_MIN);
@@ -156,7 +157,6 @@ static void assert_is_dlrm(const struct eb_wire_model *model)
     assert_false(table[1].has_default || table[1].has_unknown_row);
     assert_has_features(version);
     assert_int_equal(model->versions[0].feature_count, 0);
-    assert_true(table->digest == UINT64_MAX - 1);
     assert_string_equal(table[1].name, "flags");
     assert_int_equal(table[1].shape_count, 0);
     assert_false(table[1].keyed);

@@ -177,7 +177,7 @@ static void leaves_all_as_it_was_where_a_version_fails(void **state)
     ask(&asked, EB_MODEL_SERVE, 2);
     ask(&asked, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
-    eb_roster_fail(&trial.roster, "m", 1, "it is broken", false);
+    eb_roster_fail(&trial.roster, "m", 1, "it is broken", EB_ROSTER_BROKEN);
     decide();
     expect(&asked, EB_MODEL_FAILED, "it is broken");
     assert_int_equal(model()->commanded, 2);
@@ -185,12 +185,12 @@ static void leaves_all_as_it_was_where_a_version_fails(void **state)
     /* What failed is tried again when it is asked for. */
     ask(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
-    eb_roster_fail(&trial.roster, "m", 1, "it still is", false);
+    eb_roster_fail(&trial.roster, "m", 1, "it still is", EB_ROSTER_BROKEN);
     decide();
     expect(&asked, EB_MODEL_FAILED, "it still is");
     ask(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
-    eb_roster_fail(&trial.roster, "m", 1, "it is too large", true);
+    eb_roster_fail(&trial.roster, "m", 1, "it is too large", EB_ROSTER_SHORT);
     decide();
     expect(&asked, EB_MODEL_SHORT, "it is too large");
     assert_false(eb_roster_find_version(model(), 1)->is_held);
@@ -236,6 +236,39 @@ static void gives_way_to_a_later_command(void **state)
     put(1);
 }
 
+static void returns_to_what_was_where_a_version_goes(void **state)
+{
+    (void)state;
+    struct asked asked;
+    ask(&asked, EB_MODEL_SERVE, 1);
+    assert_int_equal(next(), 1);
+    eb_roster_find_version(model(), 1)->is_on_disk = false;
+    eb_roster_fail(&trial.roster, "m", 1, "no such file", EB_ROSTER_BROKEN);
+    decide();
+    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 has gone");
+    assert_int_equal(model()->commanded, 0);
+}
+
+static void does_not_return_to_what_was_refused(void **state)
+{
+    (void)state;
+    struct asked asked[3];
+    eb_roster_drop(&trial.roster, model(), eb_roster_find_version(model(), 3));
+    ask(&asked[0], EB_MODEL_SERVE, 1);
+    assert_int_equal(next(), 1);
+    ask(&asked[1], EB_MODEL_SERVE, 3);
+    expect(&asked[0], EB_MODEL_REFUSED, "another command came after");
+    ask(&asked[2], EB_MODEL_SERVE, 3);
+    eb_roster_fail(&trial.roster, "m", 1, NULL, EB_ROSTER_BROKEN);
+    assert_int_equal(next(), 3);
+    eb_roster_fail(&trial.roster, "m", 3, "it is broken", EB_ROSTER_BROKEN);
+    decide();
+    expect(&asked[1], EB_MODEL_FAILED, "it is broken");
+    expect(&asked[2], EB_MODEL_FAILED, "it is broken");
+    assert_int_equal(model()->commanded, 0);
+    assert_int_equal(next(), 0);
+}
+
 static void looks_at_the_disk_for_what_is_not_in_memory(void **state)
 {
     (void)state;
@@ -264,6 +297,8 @@ int main(void)
         TRIAL(refuses_to_unload_what_answers_without_a_number),
         TRIAL(does_not_find_what_is_not_there),
         TRIAL(gives_way_to_a_later_command),
+        TRIAL(returns_to_what_was_where_a_version_goes),
+        TRIAL(does_not_return_to_what_was_refused),
         TRIAL(looks_at_the_disk_for_what_is_not_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

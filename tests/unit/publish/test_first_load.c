@@ -54,7 +54,7 @@ static bool load(struct eb_file_fault *fault)
 
 static void expect_fault(const char *part)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     assert_false(load(&fault));
     eb_scratch_expect(fault.text, part);
     eb_roster_deinit(&trial.roster);
@@ -63,7 +63,7 @@ static void expect_fault(const char *part)
 
 static uint64_t expect_served(const char *model)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     if (!load(&fault)) {
         fail_msg("%s", fault.text);
     }

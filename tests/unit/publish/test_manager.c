@@ -17,11 +17,33 @@
 /* How often memory is still said to be short, to the background thread too. */
 static atomic_int short_count;
 
+/* Whether loads wait when they ask for memory. */
+static atomic_bool is_held;
+/* Whether snapshots cannot be made, and one was to show that a version is retired. */
+static bool is_snapshot_refused;
+static bool is_retired_refused;
+
 uint64_t __real_eb_memory_available_bytes(void);
 uint64_t __wrap_eb_memory_available_bytes(void);
+struct eb_snapshot *__real_eb_roster_snapshot(const struct eb_roster *roster);
+struct eb_snapshot *__wrap_eb_roster_snapshot(const struct eb_roster *roster);
+
+struct eb_snapshot *__wrap_eb_roster_snapshot(const struct eb_roster *roster)
+{
+    if (!is_snapshot_refused) {
+        return __real_eb_roster_snapshot(roster);
+    }
+    for (size_t i = 0; i < roster->models[0].count; i++) {
+        is_retired_refused |= roster->models[0].versions[i].retired_count > 0;
+    }
+    return NULL;
+}
 
 uint64_t __wrap_eb_memory_available_bytes(void)
 {
+    while (atomic_load(&is_held)) {
+        uv_sleep(1);
+    }
     return atomic_fetch_sub(&short_count, 1) > 0 ? 0 : UINT64_MAX;
 }
 
@@ -97,12 +119,15 @@ static int open_trial(void **state)
         .load_bytes_per_s = UNPACED,
     };
     atomic_store(&short_count, 0);
+    atomic_store(&is_held, false);
+    is_snapshot_refused = false;
+    is_retired_refused = false;
     return uv_loop_init(&trial.uv) + eb_mailbox_open(&trial.mailbox, &trial.uv);
 }
 
 static void start(void)
 {
-    struct eb_file_fault fault = {""};
+    struct eb_file_fault fault = {.text = ""};
     trial.manager = eb_manager_open(&trial.options, &fault);
     if (!trial.manager) {
         fail_msg("%s", fault.text);
@@ -358,6 +383,130 @@ static void says_that_memory_is_short_and_leaves_all_as_it_is(void **state)
     assert_int_equal(trial.served_then, 2);
 }
 
+static void tries_again_when_memory_is_back(void **state)
+{
+    (void)state;
+    trial.options.poll_ms = 10;
+    start();
+    atomic_store(&short_count, 1000000);
+    add_version("m", 2);
+    WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
+    atomic_store(&short_count, 0);
+    WAIT_FOR(served("m") == 2);
+}
+
+static void waits_for_what_is_about_to_be_freed(void **state)
+{
+    (void)state;
+    write_config("m", "versions: {keep: 1, keep_s: 0}\n");
+    start();
+    struct eb_model_version *read =
+        eb_model_version_take(eb_snapshot_find(trial.snapshot, "m")->served);
+    add_version("m", 2);
+    WAIT_FOR(state_of("m", 1) == EB_VERSION_RETIRED);
+    atomic_store(&short_count, 1000000);
+    add_version("m", 3);
+    send_command(EB_MODEL_LOAD, "m", 3);
+    WAIT_FOR(atomic_load(&short_count) < 1000000);
+    for (int i = 0; i < 20; i++) {
+        turn();
+    }
+    assert_int_equal(trial.done_count, 0);
+    atomic_store(&short_count, 0);
+    eb_model_version_give(read);
+    WAIT_FOR(trial.done_count == 1);
+    assert_int_equal(trial.outcome, EB_MODEL_DONE);
+}
+
+static void follows_model_yaml_while_a_version_is_loaded(void **state)
+{
+    (void)state;
+    start();
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+    atomic_store(&is_held, true);
+    add_version("m", 3);
+    WAIT_FOR(state_of("m", 3) == EB_VERSION_LOADING);
+    write_config("m", "versions: {serve: 1}\n");
+    WAIT_FOR(served("m") == 1);
+    assert_int_equal(state_of("m", 3), EB_VERSION_LOADING);
+    atomic_store(&is_held, false);
+    WAIT_FOR(state_of("m", 3) == 0);
+    assert_int_equal(served("m"), 1);
+}
+
+static void reads_model_yaml_before_it_serves_what_was_loaded(void **state)
+{
+    (void)state;
+    trial.options.watch = EB_MANAGER_WATCH_POLL;
+    start();
+    add_version("m", 2);
+    atomic_store(&is_held, true);
+    send_command(EB_MODEL_LOAD, "m", 0);
+    WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
+    write_config("m", "versions: {serve: 1}\n");
+    atomic_store(&is_held, false);
+    WAIT_FOR(trial.done_count == 1);
+    assert_int_equal(trial.served_then, 1);
+    WAIT_FOR(state_of("m", 2) == 0);
+}
+
+static void gives_up_a_load_that_is_wanted_no_longer(void **state)
+{
+    (void)state;
+    trial.options.load_bytes_per_s = 1;
+    start();
+    add_version("m", 2);
+    WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
+    write_config("m", "versions: {serve: 1}\n");
+    /* The pace would have it take 40 s. */
+    WAIT_FOR(state_of("m", 2) == 0);
+    assert_int_equal(served("m"), 1);
+}
+
+static void loads_the_directory_that_has_taken_the_place_of_another(void **state)
+{
+    (void)state;
+    start();
+    atomic_store(&is_held, true);
+    write_table("m/.2/u.npy");
+    add_version("m", 2);
+    WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
+    move("m/2", "m/.old");
+    move("m/.2", "m/2");
+    atomic_store(&is_held, false);
+    WAIT_FOR(served("m") == 2);
+    const struct eb_table_set *tables = &eb_snapshot_find(trial.snapshot, "m")->served->tables;
+    assert_null(eb_table_set_find(tables, "t"));
+    assert_non_null(eb_table_set_find(tables, "u"));
+}
+
+static void ends_while_a_version_lacks_memory(void **state)
+{
+    (void)state;
+    write_config("m", "versions: {keep_s: 0}\n");
+    start();
+    add_version("m", 2);
+    WAIT_FOR(served("m") == 2);
+    atomic_store(&short_count, 1);
+    atomic_store(&is_held, true);
+    add_version("m", 3);
+    WAIT_FOR(state_of("m", 3) == EB_VERSION_LOADING);
+    eb_manager_stop(trial.manager);
+    atomic_store(&is_held, false);
+}
+
+static void ends_though_its_readers_were_not_told(void **state)
+{
+    (void)state;
+    write_config("m", "versions: {keep: 1, keep_s: 0}\n");
+    start();
+    is_snapshot_refused = true;
+    add_version("m", 2);
+    WAIT_FOR(is_retired_refused);
+    assert_int_equal(served("m"), 1);
+}
+
 static void gives_up_a_load_at_the_end(void **state)
 {
     (void)state;
@@ -415,6 +564,14 @@ int main(void)
         TRIAL(drops_what_is_spare_where_memory_is_short),
         TRIAL(tries_again_when_a_version_has_become_spare),
         TRIAL(says_that_memory_is_short_and_leaves_all_as_it_is),
+        TRIAL(tries_again_when_memory_is_back),
+        TRIAL(waits_for_what_is_about_to_be_freed),
+        TRIAL(follows_model_yaml_while_a_version_is_loaded),
+        TRIAL(reads_model_yaml_before_it_serves_what_was_loaded),
+        TRIAL(gives_up_a_load_that_is_wanted_no_longer),
+        TRIAL(loads_the_directory_that_has_taken_the_place_of_another),
+        TRIAL(ends_while_a_version_lacks_memory),
+        TRIAL(ends_though_its_readers_were_not_told),
         TRIAL(gives_up_a_load_at_the_end),
         TRIAL(ends_without_having_been_started),
         TRIAL(does_not_open_where_a_model_has_nothing),

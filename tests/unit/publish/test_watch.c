@@ -44,6 +44,20 @@ static int close_trial(void **state)
     return uv_loop_close(&trial.uv);
 }
 
+/* What watching a directory fails with; 0: it does not. */
+static int start_error;
+
+int __real_uv_fs_event_start(
+    uv_fs_event_t *handle, uv_fs_event_cb on_event, const char *path, unsigned flags);
+int __wrap_uv_fs_event_start(
+    uv_fs_event_t *handle, uv_fs_event_cb on_event, const char *path, unsigned flags);
+
+int __wrap_uv_fs_event_start(
+    uv_fs_event_t *handle, uv_fs_event_cb on_event, const char *path, unsigned flags)
+{
+    return start_error < 0 ? start_error : __real_uv_fs_event_start(handle, on_event, path, flags);
+}
+
 /* Whether there was anything that was not watched before. */
 static bool update(void)
 {
@@ -120,6 +134,42 @@ static void follows_a_directory_that_was_replaced(void **state)
     assert_int_equal(trial.change_count, 0);
 }
 
+static void follows_a_directory_that_was_made_again(void **state)
+{
+    char path[EB_SCRATCH_PATH_BYTES];
+    (void)state;
+    assert_true(update());
+    eb_scratch_path(&trial.scratch, "m/1", path);
+    assert_int_equal(rmdir(path), 0);
+    eb_scratch_path(&trial.scratch, "m", path);
+    assert_int_equal(rmdir(path), 0);
+    /* Most file systems give it the number of the one that is gone. */
+    eb_scratch_make_directory(&trial.scratch, "m");
+    expect_change();
+    assert_true(update());
+    eb_scratch_make_directory(&trial.scratch, "m/2");
+    expect_change();
+}
+
+static void passes_over_what_may_not_be_watched(void **state)
+{
+    struct eb_repository seen;
+    struct eb_file_fault fault;
+    int error;
+    (void)state;
+    assert_true(eb_repository_scan(trial.scratch.root, 255, NULL, &seen, &fault));
+    start_error = UV_EACCES;
+    assert_false(eb_watch_update(&trial.watch, trial.scratch.root, &seen, &error));
+    assert_int_equal(error, 0);
+    start_error = UV_ENOSPC;
+    assert_false(eb_watch_update(&trial.watch, trial.scratch.root, &seen, &error));
+    assert_int_equal(error, UV_ENOSPC);
+    start_error = 0;
+    assert_true(eb_watch_update(&trial.watch, trial.scratch.root, &seen, &error));
+    assert_int_equal(error, 0);
+    eb_repository_deinit(&seen);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +177,10 @@ int main(void)
             tells_of_versions_models_and_descriptions, open_trial, close_trial),
         cmocka_unit_test_setup_teardown(
             follows_a_directory_that_was_replaced, open_trial, close_trial),
+        cmocka_unit_test_setup_teardown(
+            follows_a_directory_that_was_made_again, open_trial, close_trial),
+        cmocka_unit_test_setup_teardown(
+            passes_over_what_may_not_be_watched, open_trial, close_trial),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

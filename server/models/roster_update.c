@@ -1,0 +1,331 @@
+#include "server/models/roster.h"
+
+#include "server/models/version_policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Replaces a text that is told where it is new. false: out of memory. */
+static bool set_fault(char **fault, const char *text, bool *is_new)
+{
+    *is_new = text && !(*fault && strcmp(*fault, text) == 0);
+    char *copy = *is_new ? strdup(text) : NULL;
+    if (*is_new && !copy) {
+        return false;
+    }
+    if (*is_new || !text) {
+        free(*fault);
+        *fault = copy;
+    }
+    return true;
+}
+
+/* The model of that name, a new one where there is none. NULL: out of memory. */
+static struct eb_roster_model *add_model(
+    struct eb_roster *roster, const struct eb_repository_model *seen)
+{
+    struct eb_roster_model *model = eb_roster_find(roster, seen->name);
+    if (model) {
+        return model;
+    }
+    struct eb_roster_model fresh = {.name = strdup(seen->name),
+        .path = strdup(seen->path),
+        .settings = eb_model_settings_create()};
+    struct eb_roster_model *models =
+        realloc(roster->models, (roster->count + 1) * sizeof *roster->models);
+    roster->models = models ? models : roster->models;
+    if (!models || !fresh.name || !fresh.path || !fresh.settings) {
+        eb_roster_free_model(&fresh);
+        return NULL;
+    }
+    size_t place = 0;
+    while (place < roster->count && strcmp(models[place].name, seen->name) < 0) {
+        place++;
+    }
+    memmove(models + place + 1, models + place, (roster->count - place) * sizeof *models);
+    models[place] = fresh;
+    roster->count++;
+    return &models[place];
+}
+
+/* As they are on disk, with room for as many more. NULL: out of memory. */
+static struct eb_roster_version *make_versions(
+    const struct eb_repository_model *seen, size_t room_count)
+{
+    struct eb_roster_version *versions =
+        calloc(seen->version_count + room_count + 1, sizeof *versions);
+    bool is_good = versions;
+    for (size_t i = 0; is_good && i < seen->version_count; i++) {
+        const struct eb_repository_version *from = &seen->versions[i];
+        versions[i] = (struct eb_roster_version){.number = from->number,
+            .look = from->look,
+            .is_on_disk = !from->fault,
+            .name = strdup(from->name),
+            .fault = from->fault ? strdup(from->fault) : NULL};
+        is_good = versions[i].name && (!from->fault || versions[i].fault);
+    }
+    if (!is_good && versions) {
+        eb_roster_free_versions(versions, seen->version_count);
+        versions = NULL;
+    }
+    return versions;
+}
+
+/* ---- versions ---- */
+
+/* The entry of the same directory; of the same number where that is in use, since there is one such
+ * entry at most. NULL: none. */
+static struct eb_roster_version *find_same(
+    struct eb_roster_version *versions, size_t count, const struct eb_roster_version *wanted)
+{
+    struct eb_roster_version *found = NULL;
+    for (size_t i = 0; i < count; i++) {
+        bool is_same_number = versions[i].number == wanted->number;
+        if (is_same_number && strcmp(versions[i].name, wanted->name) == 0) {
+            return &versions[i];
+        }
+        if (is_same_number && eb_roster_is_in_use(wanted)) {
+            found = &versions[i];
+        }
+    }
+    return found;
+}
+
+/* Moves to the new entry what the old one knows; why it did not load holds until the directory
+ * changes. */
+static void carry_over(struct eb_roster_version *to, struct eb_roster_version *from)
+{
+    if (eb_roster_is_in_use(from)) {
+        to->is_loading = from->is_loading;
+        to->tried_look = from->tried_look;
+        to->is_wanted = from->is_wanted;
+        to->retired_count = from->retired_count;
+        to->loaded = from->loaded;
+        to->since_ms = from->since_ms;
+        from->loaded = NULL;
+    }
+    to->is_held = to->is_held || from->is_held;
+    if (to->is_on_disk && from->is_on_disk && eb_repository_is_same(&to->look, &from->look)) {
+        to->fault = from->fault;
+        to->failure = from->failure;
+        from->fault = NULL;
+    }
+}
+
+/* A second directory of a version in use is at fault alone. */
+static void excuse_those_in_use(
+    const struct eb_roster_model *model, struct eb_roster_version *fresh, size_t count)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_roster_version *old = &model->versions[i];
+        struct eb_roster_version *same = find_same(fresh, count, old);
+        if (same && eb_roster_is_in_use(old) && strcmp(same->name, old->name) == 0) {
+            free(same->fault);
+            same->fault = NULL;
+            same->is_on_disk = true;
+        }
+    }
+}
+
+static int compare_versions(const void *left, const void *right)
+{
+    const struct eb_roster_version *a = left;
+    const struct eb_roster_version *b = right;
+    if (a->number != b->number) {
+        return a->number < b->number ? 1 : -1;
+    }
+    return strcmp(a->name, b->name);
+}
+
+static void tell_new_faults(const struct eb_roster *roster, const struct eb_roster_model *model,
+    struct eb_roster_version *fresh, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct eb_roster_version *old = find_same(model->versions, model->count, &fresh[i]);
+        if (fresh[i].fault && !(old && old->fault)) {
+            eb_roster_tell_failed(roster, model->name, fresh[i].number, fresh[i].fault);
+        }
+    }
+}
+
+/* Tells lists of versions apart that a snapshot would show in different ways. */
+static uint64_t digest(const struct eb_roster_version *versions, size_t count)
+{
+    uint64_t digest = 0;
+    for (size_t i = 0; i < count; i++) {
+        digest = digest * UINT64_C(0x100000001b3) + versions[i].number * 2;
+        digest += versions[i].fault != NULL;
+    }
+    return digest;
+}
+
+/* false: out of memory, and nothing has changed. */
+static bool update_versions(
+    struct eb_roster *roster, struct eb_roster_model *model, const struct eb_repository_model *seen)
+{
+    struct eb_roster_version *fresh = make_versions(seen, model->count);
+    struct eb_policy_version *view = calloc(seen->version_count + model->count + 1, sizeof *view);
+    if (!fresh || !view) {
+        eb_roster_free_versions(fresh, fresh ? seen->version_count : 0);
+        free(view);
+        return false;
+    }
+    const uint64_t before = digest(model->versions, model->count);
+    size_t count = seen->version_count;
+    excuse_those_in_use(model, fresh, count);
+    tell_new_faults(roster, model, fresh, count);
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_roster_version *old = &model->versions[i];
+        struct eb_roster_version *same = find_same(fresh, seen->version_count, old);
+        if (same) {
+            carry_over(same, old);
+        } else if (eb_roster_is_in_use(old)) {
+            fresh[count] = *old;
+            fresh[count].is_on_disk = false;
+            *old = (struct eb_roster_version){0};
+            count++;
+        }
+    }
+    qsort(fresh, count, sizeof *fresh, compare_versions);
+    eb_roster_free_versions(model->versions, model->count);
+    free(model->view);
+    model->versions = fresh;
+    model->view = view;
+    model->count = count;
+    roster->is_news = roster->is_news || digest(fresh, count) != before;
+    return true;
+}
+
+/* ---- settings ---- */
+
+/* The version that answers to a label of the settings in force. 0: none does. */
+static uint64_t find_label(const struct eb_roster_model *model, const char *name)
+{
+    const struct eb_model_config *config = &model->settings->config;
+    for (size_t i = 0; i < config->label_count; i++) {
+        if (strcmp(config->labels[i].name, name) == 0) {
+            return model->labels[i];
+        }
+    }
+    return 0;
+}
+
+/* What failed may have failed by the settings that were. */
+static void forgive_all(struct eb_roster_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_roster_version *version = &model->versions[i];
+        if (version->is_on_disk) {
+            free(version->fault);
+            version->fault = NULL;
+        }
+    }
+}
+
+/* Puts the settings in force. false: out of memory. */
+static bool adopt(struct eb_roster_model *model, struct eb_model_settings *settings)
+{
+    const struct eb_model_config *config = &settings->config;
+    uint64_t *labels = calloc(config->label_count + 1, sizeof *labels);
+    if (!labels) {
+        return false;
+    }
+    for (size_t i = 0; i < config->label_count; i++) {
+        labels[i] = find_label(model, config->labels[i].name);
+    }
+    free(model->labels);
+    model->labels = labels;
+    eb_model_settings_give(model->settings);
+    model->settings = eb_model_settings_take(settings);
+    forgive_all(model);
+    return true;
+}
+
+static bool update_config(
+    struct eb_roster *roster, struct eb_roster_model *model, const struct eb_repository_model *seen)
+{
+    const bool is_mended = model->config_fault && !seen->config_fault;
+    bool is_new = false;
+    if (!set_fault(&model->config_fault, seen->config_fault, &is_new)) {
+        return false;
+    }
+    roster->is_news = roster->is_news || is_new || is_mended;
+    if (is_new && roster->events.on_config_failed) {
+        roster->events.on_config_failed(roster->events.context, model->name, model->config_fault);
+    }
+    if (seen->settings && seen->settings != model->settings) {
+        roster->is_news = true;
+        if (!adopt(model, seen->settings)) {
+            return false;
+        }
+    }
+    model->is_described = model->is_described || seen->settings;
+    return true;
+}
+
+/* ---- models ---- */
+
+static bool update_model(struct eb_roster *roster, const struct eb_repository_model *seen)
+{
+    struct eb_roster_model *model = add_model(roster, seen);
+    bool is_new = false;
+    if (!model || !set_fault(&model->fault, seen->fault, &is_new)) {
+        return false;
+    }
+    if (is_new) {
+        eb_roster_tell_failed(roster, model->name, 0, model->fault);
+    }
+    if (model->fault) {
+        return true;
+    }
+    return update_config(roster, model, seen) &&
+           (!model->is_described || update_versions(roster, model, seen));
+}
+
+/* A model whose directory is gone. */
+static void lose_directory(struct eb_roster_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        model->versions[i].is_on_disk = false;
+    }
+}
+
+static bool is_any_in_use(const struct eb_roster_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        if (eb_roster_is_in_use(&model->versions[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Drops models of which nothing is left. */
+static void lose_models(struct eb_roster *roster, const struct eb_repository *seen)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < roster->count; i++) {
+        struct eb_roster_model *model = &roster->models[i];
+        bool is_seen = eb_repository_find(seen, model->name);
+        if (!is_seen) {
+            lose_directory(model);
+        }
+        if (is_seen || is_any_in_use(model)) {
+            roster->models[count++] = *model;
+        } else {
+            eb_roster_free_model(model);
+            roster->is_news = true;
+        }
+    }
+    roster->count = count;
+}
+
+bool eb_roster_update(struct eb_roster *roster, const struct eb_repository *seen)
+{
+    bool is_good = true;
+    for (size_t i = 0; is_good && i < seen->count; i++) {
+        is_good = update_model(roster, &seen->models[i]);
+    }
+    lose_models(roster, seen);
+    return is_good;
+}

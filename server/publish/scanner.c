@@ -1,0 +1,147 @@
+#include "server/publish/scanner.h"
+
+#include "server/admin/log.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Events of one rename or copy come together. */
+#define SETTLE_MS 20
+
+/* Says once what keeps the repository from being read. */
+static void note_fault(struct eb_scanner *scanner, const char *why)
+{
+    if (why && !(scanner->told_fault && strcmp(scanner->told_fault, why) == 0)) {
+        eb_log(EB_LOG_WARN, "repository_unreadable", eb_log_text("reason", why),
+            eb_log_text("remedy", "models stay as they are until it can be read again"));
+    }
+    free(scanner->told_fault);
+    scanner->told_fault = why ? strdup(why) : NULL;
+}
+
+static void watch(struct eb_scanner *scanner)
+{
+    int error;
+    if (!scanner->is_watching) {
+        return;
+    }
+    if (eb_watch_update(&scanner->watch, scanner->directory, &scanner->seen, &error)) {
+        scanner->is_asked = true;
+    }
+    if (error < 0) {
+        scanner->is_watching = false;
+        eb_watch_close(&scanner->watch);
+        eb_log(EB_LOG_WARN, "watch_failed", eb_log_text("reason", uv_strerror(error)),
+            eb_log_number("poll_ms", (int64_t)scanner->poll_ms),
+            eb_log_text("remedy", "raise fs.inotify.max_user_watches or max_user_instances; "
+                                  "until a restart directories are looked at instead"));
+    }
+}
+
+static void take_over(struct eb_scanner *scanner)
+{
+    note_fault(scanner, scanner->is_good ? NULL : scanner->fault.text);
+    if (scanner->is_good) {
+        eb_repository_deinit(&scanner->seen);
+        scanner->seen = scanner->found;
+        scanner->found = (struct eb_repository){0};
+        watch(scanner);
+    }
+}
+
+static void on_scanned(struct eb_job *job)
+{
+    struct eb_scanner *scanner =
+        (struct eb_scanner *)((char *)job - offsetof(struct eb_scanner, job));
+    scanner->is_busy = false;
+    if (scanner->is_stopping) {
+        eb_repository_deinit(&scanner->found);
+        scanner->on_looked(scanner->context, false);
+        return;
+    }
+    take_over(scanner);
+    const bool is_asked = scanner->is_asked;
+    scanner->is_asked = false;
+    scanner->on_looked(scanner->context, scanner->is_good);
+    if (is_asked) {
+        eb_scanner_look(scanner);
+    }
+}
+
+/* `seen` stays as it is meanwhile. */
+static void run_scan(struct eb_job *job)
+{
+    struct eb_scanner *scanner =
+        (struct eb_scanner *)((char *)job - offsetof(struct eb_scanner, job));
+    scanner->is_good = eb_repository_scan(scanner->directory, scanner->name_bytes_max,
+        &scanner->seen, &scanner->found, &scanner->fault);
+}
+
+void eb_scanner_look(struct eb_scanner *scanner)
+{
+    if (scanner->is_stopping) {
+        return;
+    }
+    if (scanner->is_busy) {
+        scanner->is_asked = true;
+        return;
+    }
+    scanner->is_busy = true;
+    scanner->on_begun(scanner->context);
+    scanner->job = (struct eb_job){.run = run_scan, .done = on_scanned};
+    eb_worker_post(&scanner->worker, &scanner->job);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    eb_scanner_look(timer->data);
+}
+
+static void on_change(void *context)
+{
+    struct eb_scanner *scanner = context;
+    if (!uv_is_active((uv_handle_t *)&scanner->settle)) {
+        uv_timer_start(&scanner->settle, on_timer, SETTLE_MS, 0);
+    }
+}
+
+int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop)
+{
+    int code = eb_worker_start(&scanner->worker, loop);
+    if (code < 0) {
+        return code;
+    }
+    uv_timer_init(loop, &scanner->poll);
+    uv_timer_init(loop, &scanner->settle);
+    scanner->poll.data = scanner;
+    scanner->settle.data = scanner;
+    scanner->watch = (struct eb_watch){.loop = loop, .on_change = on_change, .context = scanner};
+    if (scanner->poll_ms > 0) {
+        uv_timer_start(&scanner->poll, on_timer, scanner->poll_ms, scanner->poll_ms);
+        eb_scanner_look(scanner);
+    }
+    return 0;
+}
+
+void eb_scanner_stop(struct eb_scanner *scanner)
+{
+    scanner->is_stopping = true;
+    eb_watch_close(&scanner->watch);
+    uv_close((uv_handle_t *)&scanner->poll, NULL);
+    uv_close((uv_handle_t *)&scanner->settle, NULL);
+}
+
+void eb_scanner_close(struct eb_scanner *scanner)
+{
+    assert(scanner->is_stopping && !scanner->is_busy);
+    eb_worker_stop(&scanner->worker);
+}
+
+void eb_scanner_deinit(struct eb_scanner *scanner)
+{
+    eb_repository_deinit(&scanner->seen);
+    free(scanner->told_fault);
+    scanner->told_fault = NULL;
+}

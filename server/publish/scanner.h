@@ -1,0 +1,45 @@
+/* Looks at a repository: when it is told to, when the system tells of a change, and now and then.
+ * It does so on a thread of its own, so that nothing that takes long keeps it from noticing.
+ * Thread: its owner's loop. Memory: its owner's; it owns what was seen. */
+#pragma once
+
+#include "server/publish/watch.h"
+#include "server/publish/worker.h"
+
+struct eb_scanner {
+    const char *directory;
+    uint32_t name_bytes_max;
+    bool is_watching; /* for what the system tells; cleared where it cannot */
+    uint64_t poll_ms; /* 0: only when told to */
+    /* It begins to look: what is there from now on is seen by some later call of on_looked. */
+    void (*on_begun)(void *context);
+    /* It has looked; not is_good: in vain, and `seen` is as before. */
+    void (*on_looked)(void *context, bool is_good);
+    void *context;
+    struct eb_repository seen; /* what the repository is like */
+    /* Private. */
+    struct eb_worker worker;
+    struct eb_watch watch;
+    uv_timer_t poll;
+    uv_timer_t settle; /* until what changes has settled */
+    struct eb_job job;
+    struct eb_repository found;
+    struct eb_file_fault fault;
+    char *told_fault;
+    bool is_good;
+    bool is_busy;
+    bool is_asked; /* to look again after this */
+    bool is_stopping;
+};
+
+/* All members above the private ones are set, the others zeroed. With poll_ms it looks at once. 0,
+ * or a negative libuv code and nothing is started. */
+int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop);
+/* on_looked follows, of a look that begins after the call. */
+void eb_scanner_look(struct eb_scanner *scanner);
+/* Looks no more; one last on_looked follows where it is_busy. */
+void eb_scanner_stop(struct eb_scanner *scanner);
+/* Ends the thread: it has been stopped, and is not busy. */
+void eb_scanner_close(struct eb_scanner *scanner);
+/* When it is closed, or was never started. */
+void eb_scanner_deinit(struct eb_scanner *scanner);
