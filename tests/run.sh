@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # All tests, from a clean checkout: installs what is missing, builds, runs every suite.
 #   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
-#   tests/run.sh --all    also other processors (emulated), fuzzing, other clients, the comparison
-#                         with grpc++, models that change under load: at most 40
+#   tests/run.sh --all    also network tests at length and sanitized, the thread sanitizer, other
+#                         processors (emulated), fuzzing, other clients, models that change under
+#                         load, the comparison with grpc++: at most 40
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
 # counting single tests.
 set -uo pipefail
@@ -137,8 +138,10 @@ export -f old_processor_tests fuzz node_tests compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
+network_options=(--quick)
 if $all; then
     packages=--all
+    network_options=()
     release_options+=(-DEMBAG_BENCH_PEERS=ON)
 fi
 
@@ -149,19 +152,19 @@ timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
 section 60 "tidy and format" tidy
 if section 1500 "build" build release "${release_options[@]}"; then
     section 300 "unit tests and variants" unit_tests release
-    section 300 "network tests" network_tests release
+    section 600 "network tests" network_tests release "${network_options[@]}"
     section 300 "quickstart" quickstart
 fi
 if section 1500 "build with address and undefined sanitizers" build asan; then
-    section 400 "unit tests, sanitized" unit_tests asan
-    section 400 "network tests, sanitized" network_tests asan --quick
-fi
-if section 1500 "build with thread sanitizer" build tsan; then
-    # What has no threads is left out.
-    section 400 "unit tests, threads" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
-    section 400 "network tests, threads" network_tests tsan --quick
+    section 600 "unit tests, sanitized" unit_tests asan
+    ! $all || section 900 "network tests, sanitized" network_tests asan --quick
 fi
 if $all; then
+    if section 1500 "build with thread sanitizer" build tsan; then
+        # What has no threads is left out.
+        section 600 "unit tests, threads" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
+        section 900 "network tests, threads" network_tests tsan --quick
+    fi
     section 300 "variants on older processors, emulated" old_processor_tests
     if section 600 "build of kernels for arm64" build arm64; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
@@ -170,7 +173,7 @@ if $all; then
     section 300 "clients: grpc-js" node_tests
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then
-        section 600 "fuzz targets" fuzz
+        section 900 "fuzz targets" fuzz
     fi
 fi
 

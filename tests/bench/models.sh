@@ -27,6 +27,7 @@ need protoc taskset "$python" "$build"/{embagd,embag,embag-load,embag-bench}
 messages=$build/bench/messages
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/lib:tests/bench:$messages
 mkdir -p "$messages"
-protoc --proto_path=proto --python_out="$messages" embag/v1/embedding_bag.proto
+protoc --proto_path=proto --python_out="$messages" embag/v1/embedding_bag.proto \
+    embag/v1/model_admin.proto
 processor
 exec "$python" tests/bench/models_figures.py "${arguments[@]}"
