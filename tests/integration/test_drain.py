@@ -175,6 +175,18 @@ class Drain(OwnServerTest):
         self.assertEqual(peer.status(half), OK)
         self.ends_well(server)
 
+    def test_ends_while_others_connect(self):
+        server = self.serve()
+        accepted = []
+        for _ in range(20):
+            accepted.append(socket.create_connection(('127.0.0.1', server.port), 5))
+        server.terminate()
+        while not self.is_refused(server):
+            pass
+        self.ends_well(server)
+        for peer in accepted:
+            peer.close()
+
     def test_the_drain_timeout_cuts_what_is_left(self):
         server = self.serve('--drain-timeout-ms', '500')
         peer, _ = self.held(server)

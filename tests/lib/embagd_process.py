@@ -12,6 +12,7 @@ import time
 
 EMBAGD = None     # path of the server, set by run.py
 SANITIZE = None   # what it was built with: -fsanitize=..., set by run.py
+NO_RACES = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'thread_sanitizer.supp')
 START_SECONDS = 60
 STOP_SECONDS = 60
 SANITIZER_MARKS = ('AddressSanitizer', 'LeakSanitizer', 'ThreadSanitizer', 'runtime error:',
@@ -32,7 +33,8 @@ def wait_until(condition, seconds, what):
 
 def clean_environment():
     """Ours without what is a setting to embagd, or would be taken for one."""
-    return {key: value for key, value in os.environ.items() if not key.startswith('EMBAG_')}
+    ours = {key: value for key, value in os.environ.items() if not key.startswith('EMBAG_')}
+    return {**ours, 'TSAN_OPTIONS': 'suppressions=' + NO_RACES}
 
 
 class Repository:
