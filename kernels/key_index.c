@@ -104,31 +104,41 @@ static const char *verify_slot(
     return eb_key_index_find(index, key) == row ? NULL : "a key that is not found where it stands";
 }
 
-static const char *verify_bucket(const struct eb_key_index *index,
-    const struct eb_key_bucket *bucket, uint64_t *seen, uint64_t *key_count)
+static const char *verify_bucket(
+    const struct eb_key_index *index, const struct eb_key_bucket *bucket, uint64_t *seen)
 {
     const char *reason = NULL;
     for (unsigned slot = 0; slot < EB_KEY_SLOTS && !reason; slot++) {
         if (bucket->rows[slot] != EB_KEY_ROW_NONE) {
             reason = verify_slot(index, bucket->keys[slot], bucket->rows[slot], seen);
-            ++*key_count;
         }
     }
     return reason;
 }
 
-bool eb_key_index_verify(
-    const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket, const char **reason)
+static uint64_t count_seen(const struct eb_key_index *index, const uint64_t *seen)
 {
-    uint64_t bucket_count = (uint64_t)index->partition_count * index->partition_buckets;
-    uint64_t key_count = 0;
-    memset(seen, 0, eb_key_index_seen_bytes(index->row_count));
-    for (*bucket = 0; *bucket < bucket_count; ++*bucket) {
-        *reason = verify_bucket(index, index->buckets + *bucket, seen, &key_count);
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < eb_key_index_seen_bytes(index->row_count) / sizeof *seen; i++) {
+        count += (uint64_t)__builtin_popcountll(seen[i]);
+    }
+    return count;
+}
+
+bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket,
+    uint64_t count, const char **reason)
+{
+    uint64_t bucket_count = eb_key_index_bucket_count(index);
+    if (*bucket == 0) {
+        memset(seen, 0, eb_key_index_seen_bytes(index->row_count));
+    }
+    for (; *bucket < bucket_count && count > 0; ++*bucket, count--) {
+        *reason = verify_bucket(index, index->buckets + *bucket, seen);
         if (*reason) {
             return false;
         }
     }
-    *reason = key_count == index->row_count ? NULL : "rows without a key";
+    bool is_whole = *bucket == bucket_count;
+    *reason = is_whole && count_seen(index, seen) != index->row_count ? "rows without a key" : NULL;
     return !*reason;
 }

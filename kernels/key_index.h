@@ -48,9 +48,15 @@ bool eb_key_index_open(struct eb_key_index *index, const void *bytes, uint64_t b
 /* Bytes of eb_key_index_verify's `seen`. */
 uint64_t eb_key_index_seen_bytes(uint64_t row_count);
 
+static inline uint64_t eb_key_index_bucket_count(const struct eb_key_index *index)
+{
+    return (uint64_t)index->partition_count * index->partition_buckets;
+}
+
 /* Whether every row has exactly one key, no two of them the same, and each is found where it
- * stands; reads all buckets. `seen` is scratch memory aligned to 8. false: *reason says in a
- * constant text what is wrong, and *bucket where, or is the count of buckets where all are sound
- * but too few rows stand in them. */
-bool eb_key_index_verify(
-    const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket, const char **reason);
+ * stands: looks at up to `count` buckets from *bucket on, which is 0 at first, and moves it behind
+ * those that are sound. Once all are, the whole index is. `seen` is scratch memory aligned to 8, of
+ * any contents at first. false: *reason says in a constant text what is wrong, and *bucket where,
+ * or is the count of buckets where all are sound but too few rows stand in them. */
+bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket,
+    uint64_t count, const char **reason);

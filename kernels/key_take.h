@@ -8,8 +8,8 @@
  *
  * Waiting for memory is hidden by calling buckets ahead, and by few instructions in between, since
  * a processor has only so many of them under way. With AVX2 a key takes 7 ns where buckets are
- * cached, 12 in 120 MB of them and 15 in 600 MB; reading their lines at addresses that are
- * known takes 9 and 12 there.
+ * cached, 14 in 130 MB of them and 15 in 450 MB; reading their lines at addresses that are
+ * known takes 7 and 11 there.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -39,12 +39,19 @@ static INLINE int64_t choose(bool is_wanted, int64_t number, int64_t other)
     return (number & mask) | (other & ~mask);
 }
 
+/* Into the second-level cache, which waits for more lines at once than the first: 14.7 ns a key
+ * instead of 16.5 in 450 MB of buckets. */
+static INLINE void call_bucket(const struct eb_key_bucket *bucket)
+{
+    __builtin_prefetch(bucket, 0, 2);
+}
+
 static INLINE void call_group(
     const struct eb_key_index *index, const int64_t *keys, struct spots *spots, uint64_t at)
 {
     hash_group(index, keys, spots->hashes + at, spots->firsts + at);
     for (unsigned k = 0; k < GROUP; k++) {
-        __builtin_prefetch(spots->firsts[at + k]);
+        call_bucket(spots->firsts[at + k]);
     }
 }
 
@@ -75,7 +82,7 @@ static __attribute__((noinline)) uint64_t take_late(const struct eb_key_index *i
     for (unsigned n = 0; n < late_count; n++) {
         uint64_t hash = eb_key_hash(index->seed, keys[late[n]]);
         seconds[n] = eb_key_spot_second(index, hash);
-        __builtin_prefetch(seconds[n]);
+        call_bucket(seconds[n]);
     }
     for (unsigned n = 0; n < late_count; n++) {
         int64_t *key = &keys[late[n]];
@@ -125,7 +132,7 @@ static INLINE uint64_t take_groups(
         const struct eb_key_index index = *lent;                                                   \
         uint64_t whole = count - count % GROUP;                                                    \
         for (uint64_t i = whole; i < count; i++) {                                                 \
-            __builtin_prefetch(eb_key_spot_first(&index, eb_key_hash(index.seed, keys[i])));       \
+            call_bucket(eb_key_spot_first(&index, eb_key_hash(index.seed, keys[i])));              \
         }                                                                                          \
         uint64_t missing_count = take_groups(&index, missing_row, keys, whole);                    \
         for (uint64_t i = whole; i < count; i++) {                                                 \

@@ -9,10 +9,12 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define KEYS_SUFFIX ".keys.npy"
+/* Of an index, between two looks at how far it is. */
+#define BUCKETS_AT_ONCE 65536
+#define KEYS_AT_ONCE 4096
 
 static bool is_keys(const char *path)
 {
@@ -45,35 +47,69 @@ static bool check_blocks(
 /* What is read of a packed table's keys. */
 struct keyed {
     struct eb_pack_keys keys;
+    struct eb_table_memory memory; /* of what follows: lookups are slow in small pages */
     void *index;
     uint64_t index_bytes;
     uint64_t *seen;
 };
 
+static bool verify_index(const struct keyed *keyed, const struct eb_key_index *index,
+    struct eb_progress_bar *bar, struct eb_file_fault *fault)
+{
+    const uint64_t bucket_count = eb_key_index_bucket_count(index);
+    const uint64_t bucket_bytes = keyed->index_bytes / bucket_count;
+    uint64_t bucket = 0;
+    while (bucket < bucket_count) {
+        const uint64_t first = bucket;
+        const char *reason;
+        if (!eb_key_index_verify(index, keyed->seen, &bucket, BUCKETS_AT_ONCE, &reason)) {
+            return eb_file_fault_set(fault,
+                "its key index, bucket %" PRIu64 ": %s; pack the table again", bucket, reason);
+        }
+        eb_progress_bar_advance(bar, (bucket - first) * bucket_bytes);
+    }
+    eb_progress_bar_advance(bar, keyed->index_bytes - bar->done_bytes);
+    return true;
+}
+
+/* Whether every key of the file leads to its row. */
+static bool find_rows(const struct eb_pack_keys *keys, const struct eb_key_index *index,
+    struct eb_progress_bar *bar, struct eb_file_fault *fault)
+{
+    int64_t rows[KEYS_AT_ONCE];
+    for (uint64_t first = 0; first < keys->count; first += KEYS_AT_ONCE) {
+        uint64_t left = keys->count - first;
+        uint64_t count = left < KEYS_AT_ONCE ? left : KEYS_AT_ONCE;
+        memcpy(rows, keys->keys + first, count * sizeof rows[0]);
+        eb_key_index_take_rows(index, -1, rows, count);
+        for (uint64_t i = 0; i < count; i++) {
+            if (rows[i] != (int64_t)(first + i)) {
+                return eb_file_fault_set(fault,
+                    "its key index leads key %" PRIi64 " of row %" PRIu64 " to row %" PRIi64
+                    "; pack the table again",
+                    keys->keys[first + i], first + i, rows[i]);
+            }
+        }
+        eb_progress_bar_advance(bar, count * sizeof rows[0]);
+    }
+    return true;
+}
+
 /* Whether an index is sound and leads every key to its row, so that no two keys are the same. */
 static bool check_index(const struct keyed *keyed, struct eb_file_fault *fault)
 {
     const struct eb_pack_keys *keys = &keyed->keys;
+    struct eb_progress_bar bar;
     struct eb_key_index index;
     const char *reason;
-    uint64_t bucket = 0;
     if (!eb_key_index_open(&index, keyed->index, keyed->index_bytes, keys->count, &reason)) {
         return eb_file_fault_set(fault, "its key index: %s; pack the table again", reason);
     }
-    if (!eb_key_index_verify(&index, keyed->seen, &bucket, &reason)) {
-        return eb_file_fault_set(
-            fault, "its key index, bucket %" PRIu64 ": %s; pack the table again", bucket, reason);
-    }
-    for (uint64_t row = 0; row < keys->count; row++) {
-        int64_t found = eb_key_index_find(&index, keys->keys[row]);
-        if (found != (int64_t)row) {
-            return eb_file_fault_set(fault,
-                "its key index leads key %" PRIi64 " of row %" PRIu64 " to row %" PRIi64
-                "; pack the table again",
-                keys->keys[row], row, found);
-        }
-    }
-    return true;
+    eb_progress_bar_init(
+        &bar, "index of keys", keyed->index_bytes + keys->count * sizeof *keys->keys);
+    bool is_good = verify_index(keyed, &index, &bar, fault) && find_rows(keys, &index, &bar, fault);
+    eb_progress_bar_end(&bar);
+    return is_good;
 }
 
 static bool read_index(
@@ -81,12 +117,12 @@ static bool read_index(
 {
     const struct eb_packed_section *section = &reader->format.sections[EB_PACKED_KEY_INDEX];
     keyed->index_bytes = section->bytes;
-    keyed->index =
-        aligned_alloc(EB_KEY_INDEX_ALIGNMENT, (section->bytes + EB_KEY_INDEX_ALIGNMENT - 1) /
-                                                  EB_KEY_INDEX_ALIGNMENT * EB_KEY_INDEX_ALIGNMENT);
-    keyed->seen = malloc(eb_key_index_seen_bytes(keyed->keys.count) + 1);
-    if (!keyed->index || !keyed->seen) {
-        return eb_file_fault_set(fault, "out of memory for the index of its keys");
+    keyed->index = eb_table_memory_take(&keyed->memory, section->bytes, fault);
+    keyed->seen = keyed->index ? eb_table_memory_take(&keyed->memory,
+                                     eb_key_index_seen_bytes(keyed->keys.count) + 1, fault)
+                               : NULL;
+    if (!keyed->seen) {
+        return false;
     }
     return eb_packed_reader_read(reader, section->offset, keyed->index, section->bytes, fault);
 }
@@ -105,8 +141,7 @@ static bool check_packed_keys(
     }
     *index_bytes = has_index ? keyed.index_bytes : keyed.keys.index_bytes;
     eb_pack_keys_deinit(&keyed.keys);
-    free(keyed.index);
-    free(keyed.seen);
+    eb_table_memory_deinit(&keyed.memory);
     return is_good;
 }
 

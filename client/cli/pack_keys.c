@@ -1,6 +1,7 @@
 #include "client/cli/pack_keys.h"
 
-#include "kernels/key_build.h"
+#include "client/cli/progress_bar.h"
+#include "server/models/key_crew.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -64,48 +65,38 @@ bool eb_pack_keys_unpack(
     return is_good;
 }
 
-static bool build_index(struct eb_key_build *build, struct eb_file_fault *fault)
+static bool go_on(void *context, uint64_t bytes)
 {
-    struct eb_key_pair pair;
-    void *scratch = malloc(build->plan.scratch_bytes);
-    if (!scratch) {
-        return eb_file_fault_set(fault, "out of memory for the index of its keys");
-    }
-    enum eb_key_outcome outcome = eb_key_build_run(build, scratch, &pair);
-    free(scratch);
-    if (outcome == EB_KEY_DUPLICATE) {
-        return eb_file_fault_set(fault,
-            "rows %" PRIu32 " and %" PRIu32 " have the same key %" PRIi64 "; keys must differ",
-            pair.first_row, pair.second_row, pair.key);
-    }
-    return outcome == EB_KEY_OK ||
-           eb_file_fault_set(fault, "no index can be made of these keys; choose others");
+    eb_progress_bar_advance(context, bytes);
+    return true;
 }
 
 bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_file_fault *fault)
 {
-    struct eb_key_build build = {.keys = keys->keys};
-    if (!eb_key_build_plan(keys->count, &build.plan)) {
+    struct eb_progress_bar bar;
+    struct eb_key_crew crew = {.keys = keys->keys, .go_on = go_on, .context = &bar};
+    if (!eb_key_build_plan(keys->count, &crew.plan)) {
         return eb_file_fault_set(fault,
             "%" PRIu64 " rows have keys, at most %" PRIu64 " can; make several tables of it",
             keys->count, EB_KEY_INDEX_ROWS_MAX);
     }
-    keys->index_bytes = build.plan.index_bytes;
-    keys->index = aligned_alloc(
-        EB_KEY_INDEX_ALIGNMENT, (build.plan.index_bytes + EB_KEY_INDEX_ALIGNMENT - 1) /
-                                    EB_KEY_INDEX_ALIGNMENT * EB_KEY_INDEX_ALIGNMENT);
-    build.index = keys->index;
-    build.counts = calloc(build.plan.partition_count, sizeof *build.counts);
-    bool is_good = (build.index && build.counts) ||
-                   eb_file_fault_set(fault, "out of memory for the index of its keys");
-    is_good = is_good && build_index(&build, fault);
-    free(build.counts);
+    keys->index_bytes = crew.plan.index_bytes;
+    keys->index = eb_table_memory_take(&keys->memory, keys->index_bytes, fault);
+    if (!keys->index) {
+        return false;
+    }
+    uint32_t row;
+    crew.index = keys->index;
+    eb_progress_bar_init(&bar, "index of keys", crew.plan.index_bytes);
+    bool is_good = eb_key_crew_build(&crew, &row, fault);
+    eb_progress_bar_end(&bar);
     return is_good;
 }
 
 void eb_pack_keys_drop_index(struct eb_pack_keys *keys)
 {
-    free(keys->index);
+    eb_table_memory_deinit(&keys->memory);
+    keys->memory = (struct eb_table_memory){0};
     keys->index = NULL;
     keys->index_bytes = 0;
 }
@@ -113,6 +104,6 @@ void eb_pack_keys_drop_index(struct eb_pack_keys *keys)
 void eb_pack_keys_deinit(struct eb_pack_keys *keys)
 {
     free(keys->keys);
-    free(keys->index);
+    eb_table_memory_deinit(&keys->memory);
     *keys = (struct eb_pack_keys){0};
 }

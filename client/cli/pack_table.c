@@ -215,9 +215,23 @@ static bool pack_chunk(
 static bool append_section(struct packing *packing, struct eb_packed_writer *writer,
     enum eb_packed_kind kind, const void *bytes)
 {
-    uint64_t count = writer->format.sections[kind].bytes;
-    return count == 0 || (eb_packed_writer_begin(writer, kind, packing->fault) &&
-                             eb_packed_writer_append(writer, bytes, count, packing->fault));
+    const uint8_t *from = bytes;
+    uint64_t left = writer->format.sections[kind].bytes;
+    bool is_good = left == 0 || eb_packed_writer_begin(writer, kind, packing->fault);
+    while (is_good && left > 0) {
+        uint64_t count = left < CHUNK_BYTES ? left : CHUNK_BYTES;
+        is_good = eb_packed_writer_append(writer, from, count, packing->fault);
+        eb_progress_bar_advance(&packing->bar, count);
+        from += count;
+        left -= count;
+    }
+    return is_good;
+}
+
+/* Bytes that keys, and their index where there is one, take in all files. */
+static uint64_t count_key_bytes(const struct eb_pack_keys *keys)
+{
+    return keys ? keys->count * sizeof *keys->keys + keys->index_bytes : 0;
 }
 
 /* Fills a file with rows from `first` on, and what goes with them. */
@@ -309,7 +323,8 @@ static bool run(struct packing *packing)
     result->row_count = packing->format.tensor.dims[0];
     result->source_bytes = result->row_count * table->row_stride_bytes;
     result->rows_bytes = packing->format.tensor.data_bytes;
-    eb_progress_bar_init(&packing->bar, table->name, result->source_bytes);
+    eb_progress_bar_init(
+        &packing->bar, table->name, result->source_bytes + count_key_bytes(packing->plan->keys));
     bool is_good = pack_files(packing);
     eb_progress_bar_end(&packing->bar);
     if (!is_good) {

@@ -1,5 +1,5 @@
-/* The keys of a planned table: read and made into an index (kernels/key_build.h) by as many threads
- * as there are processors, or, of a packed file that has one, read as an index.
+/* The keys of a planned table: read and made into an index (key_crew.h) or, of a packed file that
+ * has one, read as an index.
  * Thread: one at a time; the threads it starts it also joins. Memory: eight bytes of the heap per
  * row until the index is there. */
 #pragma once
@@ -8,9 +8,6 @@
 #include "server/models/load_meter.h"
 #include "server/models/table_digest.h"
 #include "server/models/table_plan.h"
-
-/* Most threads that build one index. */
-#define EB_KEY_LOAD_THREADS_MAX 16
 
 struct eb_key_load {
     const struct eb_table_plan *plan;

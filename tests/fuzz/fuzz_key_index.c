@@ -88,7 +88,7 @@ static bool open_bytes(const void *bytes, uint64_t byte_count, uint64_t row_coun
     }
     look_up(&index);
     uint64_t *seen = allocate(eb_key_index_seen_bytes(row_count));
-    bool is_sound = eb_key_index_verify(&index, seen, &bucket, &reason);
+    bool is_sound = eb_key_index_verify(&index, seen, &bucket, UINT64_MAX, &reason);
     require(is_sound == (reason == NULL));
     if (is_sound) {
         require_whole(&index);

@@ -170,7 +170,7 @@ static void assert_unsound(void *bytes, const char *expected)
     assert_non_null(seen);
     assert_true(
         eb_key_index_open(&index, bytes, fixture.build.plan.index_bytes, ROW_COUNT, &reason));
-    assert_false(eb_key_index_verify(&index, seen, &bucket, &reason));
+    assert_false(eb_key_index_verify(&index, seen, &bucket, UINT64_MAX, &reason));
     assert_string_equal(reason, expected);
     free(seen);
 }
