@@ -9,8 +9,7 @@ void eb_load_log_progress(
 {
     (void)options;
     eb_log(EB_LOG_INFO, "loading", eb_log_text("path", path),
-        eb_log_number("done_bytes", (int64_t)done_bytes),
-        eb_log_number("total_bytes", (int64_t)total_bytes));
+        eb_log_count("done_bytes", done_bytes), eb_log_count("total_bytes", total_bytes));
 }
 
 static void log_tables(const struct eb_model_version *version)
@@ -19,11 +18,11 @@ static void log_tables(const struct eb_model_version *version)
         const struct eb_named_table *table = &version->tables.tables[i];
         bool is_small = table->resident_bytes < EB_PAGE_2M_BYTES;
         eb_log(is_small ? EB_LOG_DEBUG : EB_LOG_INFO, "table_loaded",
-            eb_log_text("model", version->model),
-            eb_log_number("version", (int64_t)version->version), eb_log_text("table", table->name),
-            eb_log_number("resident_bytes", (int64_t)table->resident_bytes),
-            eb_log_number("bytes_2m", (int64_t)table->pages.bytes_2m),
-            eb_log_number("bytes_1g", (int64_t)table->pages.bytes_1g));
+            eb_log_text("model", version->model), eb_log_count("version", version->version),
+            eb_log_text("table", table->name),
+            eb_log_count("resident_bytes", table->resident_bytes),
+            eb_log_count("bytes_2m", table->pages.bytes_2m),
+            eb_log_count("bytes_1g", table->pages.bytes_1g));
     }
 }
 
@@ -43,10 +42,10 @@ static void log_missing_pages(const struct eb_model_version *version, enum eb_pa
     }
     eb_page_size_remedy(wanted, tables->bytes, "", remedy);
     eb_log(EB_LOG_WARN, "huge_pages_missing", eb_log_text("model", version->model),
-        eb_log_number("version", (int64_t)version->version),
+        eb_log_count("version", version->version),
         eb_log_text("huge_pages", eb_page_size_names[wanted]),
-        eb_log_number("bytes", (int64_t)tables->pages.bytes),
-        eb_log_number("bytes_in_such_pages", (int64_t)fitting), eb_log_text("remedy", remedy));
+        eb_log_count("bytes", tables->pages.bytes), eb_log_count("bytes_in_such_pages", fitting),
+        eb_log_text("remedy", remedy));
 }
 
 static void log_memory(
@@ -55,7 +54,7 @@ static void log_memory(
     const struct eb_table_set *tables = &version->tables;
     if (tables->pages_error < 0) {
         eb_log(EB_LOG_WARN, "huge_pages_unknown", eb_log_text("model", version->model),
-            eb_log_number("version", (int64_t)version->version),
+            eb_log_count("version", version->version),
             eb_log_text("reason", strerror(-tables->pages_error)),
             eb_log_text("remedy", "make /proc/self/smaps readable"));
     } else {
@@ -63,7 +62,7 @@ static void log_memory(
     }
     if (tables->memory.numa_error < 0) {
         eb_log(EB_LOG_WARN, "numa_refused", eb_log_text("model", version->model),
-            eb_log_number("version", (int64_t)version->version),
+            eb_log_count("version", version->version),
             eb_log_text("numa", eb_numa_names[options->numa]),
             eb_log_text("reason", strerror(-tables->memory.numa_error)),
             eb_log_text("remedy", "let the process call mbind (in a container: CAP_SYS_NICE), or "
@@ -75,15 +74,14 @@ void eb_load_log_loaded(void *options, const struct eb_model_version *version, u
 {
     const struct eb_table_set *tables = &version->tables;
     eb_log(EB_LOG_INFO, "model_loaded", eb_log_text("model", version->model),
-        eb_log_number("version", (int64_t)version->version),
-        eb_log_number("tables", (int64_t)tables->count),
-        eb_log_number("bytes", (int64_t)tables->bytes),
-        eb_log_number("shared_bytes", (int64_t)tables->memory.shared_bytes),
-        eb_log_number("resident_bytes", (int64_t)tables->pages.bytes),
-        eb_log_number("bytes_2m", (int64_t)tables->pages.bytes_2m),
-        eb_log_number("bytes_1g", (int64_t)tables->pages.bytes_1g),
+        eb_log_count("version", version->version), eb_log_count("tables", tables->count),
+        eb_log_count("bytes", tables->bytes),
+        eb_log_count("shared_bytes", tables->memory.shared_bytes),
+        eb_log_count("resident_bytes", tables->pages.bytes),
+        eb_log_count("bytes_2m", tables->pages.bytes_2m),
+        eb_log_count("bytes_1g", tables->pages.bytes_1g),
         eb_log_number("numa_nodes", eb_numa_policy_node_count()),
-        eb_log_number("elapsed_ms", (int64_t)elapsed_ms));
+        eb_log_count("elapsed_ms", elapsed_ms));
     log_tables(version);
     log_memory(options, version);
 }
@@ -92,5 +90,5 @@ void eb_load_log_failed(void *options, const char *model, uint64_t version, cons
 {
     (void)options;
     eb_log(EB_LOG_ERROR, "model_failed", eb_log_text("model", model),
-        eb_log_number("version", (int64_t)version), eb_log_text("reason", why));
+        eb_log_count("version", version), eb_log_text("reason", why));
 }

@@ -122,7 +122,7 @@ static void log_measured(const struct subject *subject, const struct eb_bag_sche
     const struct eb_bag_tune_report *report)
 {
     eb_log(EB_LOG_INFO, "prefetch_measured", eb_log_text("model", subject->version->model),
-        eb_log_number("version", (int64_t)subject->version->version),
+        eb_log_count("version", subject->version->version),
         eb_log_text("table", subject->table->name),
         eb_log_number("bytes", (int64_t)row_bytes_of(&subject->table->table)),
         eb_log_number("elapsed_ms", (int64_t)(report->elapsed_ns / 1000000)));

@@ -70,6 +70,7 @@ static bool open_models(struct eb_process *process)
         .directory = process->config->model_repository,
         .tables = {.row_bytes_max = limits->row_bytes_max,
             .name_bytes_max = (uint32_t)limits->name_bytes_max,
+            .group_features_max = (uint32_t)limits->queries_max,
             .memory = {.pages = (enum eb_page_size)process->config->huge_pages,
                 .numa = (enum eb_numa)process->config->numa}},
         .watch = (enum eb_manager_watch)process->config->watch,

@@ -63,8 +63,8 @@ static void check_mode(struct session *session)
 /* The reference takes its time: seconds, for millions of rows. */
 static bool compute_answers(struct session *session)
 {
-    (void)fprintf(
-        stderr, "computing what %llu answers should be\n", (unsigned long long)session->pool.count);
+    (void)fprintf(stderr, "computing what %llu answers should be\n",
+        (unsigned long long)(session->pool.count * session->pool.kept_versions));
     return eb_load_verify_init(&session->verify, &session->pool);
 }
 

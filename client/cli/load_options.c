@@ -36,6 +36,9 @@ static const char usage[] =
     "  --group NAME           this group of the model, asked by its name, with\n"
     "  --bags N               bags of each; 1 unless given\n"
     "  --indices-per-bag L    rows of each bag; 1 unless given\n"
+    "  --keys-file FILE       of a keyed table: TABLE.keys.npy or TABLE.embag, from whose keys "
+    "its\n"
+    "                         ids are drawn\n"
     "  --groups               each request's tables as the features of one FeatureGroup, whose\n"
     "                         answer is one result; else a query for each table\n"
     "  --priority P           interactive (unless given) or batch, which waits for it\n"
@@ -67,6 +70,9 @@ static const char usage[] =
     "What is told\n"
     "  --verify               compare each answer with the published values (embag make-model);\n"
     "                         of no more different requests than 256 MiB of answers\n"
+    "  --verify-ahead N       and compute beforehand what the N versions behind the served one\n"
+    "                         should answer; else that is done while their answers wait, which\n"
+    "                         counts as the server's time\n"
     "  --json                 one object instead of a report for people\n"
     "Percentiles and the maximum are of all requests that were due: one without an answer counts\n"
     "with at least its timeout, or the deadline where that is longer. The mean is of answers.\n"
@@ -84,9 +90,10 @@ static const enum embag_type output_type_numbers[] = {
 
 /* What the command line says, before it is checked as a whole. */
 struct given {
-    const char *server, *model, *workload, *tables, *group, *distribution;
+    const char *server, *model, *workload, *tables, *group, *distribution, *keys_file;
     const char *rate, *sweep, *svg, *duration, *warmup;
     uint64_t samples, bags, indices_per_bag, requests, in_flight, connections, threads;
+    uint64_t verify_ahead;
     uint64_t timeout_us, deadline_us;
     struct eb_flag_integer seed;
     int mode, output_type, priority;
@@ -104,6 +111,7 @@ static const struct eb_flag flags[] = {
     {"bags", EB_FLAG_NUMBER, AT(bags), 1, BAGS_MAX, NULL},
     {"indices-per-bag", EB_FLAG_NUMBER, AT(indices_per_bag), 1, INDICES_MAX, NULL},
     {"distribution", EB_FLAG_TEXT, AT(distribution), 0, 0, NULL},
+    {"keys-file", EB_FLAG_TEXT, AT(keys_file), 0, 0, NULL},
     {"groups", EB_FLAG_SWITCH, AT(is_grouped), 0, 0, NULL},
     {"priority", EB_FLAG_CHOICE, AT(priority), 0, 0, priorities},
     {"unpaced", EB_FLAG_SWITCH, AT(is_unpaced), 0, 0, NULL},
@@ -122,6 +130,7 @@ static const struct eb_flag flags[] = {
     {"timeout-us", EB_FLAG_NUMBER, AT(timeout_us), 1, TIMEOUT_US_MAX, NULL},
     {"deadline-us", EB_FLAG_NUMBER, AT(deadline_us), 1, TIMEOUT_US_MAX, NULL},
     {"verify", EB_FLAG_SWITCH, AT(is_verified), 0, 0, NULL},
+    {"verify-ahead", EB_FLAG_NUMBER, AT(verify_ahead), 1, EB_LOAD_VERSIONS_AHEAD_MAX, NULL},
     {"json", EB_FLAG_SWITCH, AT(is_json), 0, 0, NULL},
 };
 #undef AT
@@ -310,6 +319,9 @@ static bool read_request(const struct given *given, struct eb_load_options *out)
     if (!eb_sampler_parse(distribution, &out->distribution)) {
         return refuse("distribution", distribution, "not uniform, zipf:A (0 < A <= 4) or meta2021");
     }
+    if (given->verify_ahead != 0 && !given->is_verified) {
+        return refuse("verify-ahead", NULL, "means nothing without --verify");
+    }
     if (given->group != NULL) {
         return read_group(given, out);
     }
@@ -321,6 +333,7 @@ static void read_rest(const struct given *given, struct eb_load_options *out)
     uint64_t fallback = given->deadline_us != 0 ? given->deadline_us : TIMEOUT_US_DEFAULT;
     out->server = given->server;
     out->output_type = output_type_numbers[given->output_type];
+    out->keys_file = given->keys_file;
     out->is_grouped = given->is_grouped;
     out->is_unpaced = given->is_unpaced;
     out->priority = given->priority == PRIORITY_BATCH ? EMBAG_BATCH : EMBAG_INTERACTIVE;
@@ -331,6 +344,7 @@ static void read_rest(const struct given *given, struct eb_load_options *out)
     out->seed = given->seed.given ? (uint64_t)given->seed.value : 1;
     out->svg = given->svg != NULL ? given->svg : SVG_DEFAULT;
     out->is_verified = given->is_verified;
+    out->versions_ahead = (uint32_t)given->verify_ahead;
     out->is_json = given->is_json;
 }
 

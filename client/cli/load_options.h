@@ -12,6 +12,7 @@
 #define EB_LOAD_THREAD_CONNECTIONS_MAX 64 /* as many as a client can have */
 #define EB_LOAD_IN_FLIGHT_MAX 65000
 #define EB_LOAD_STEPS_MAX 100
+#define EB_LOAD_VERSIONS_AHEAD_MAX 10000
 
 /* Rates of an open load, from the lowest to the highest; no steps: one run, no sweep. */
 struct eb_load_sweep {
@@ -30,6 +31,7 @@ struct eb_load_options {
     uint32_t indices_per_bag;           /* of tables given by name */
     struct eb_sampler_distribution distribution;
     enum embag_type output_type; /* unspecified: each table's own */
+    const char *keys_file;       /* of the table that is keyed; NULL: none may be */
     bool is_grouped;             /* all tables in one group, as with `group`; else a query each */
     enum embag_priority priority;
     bool is_unary;      /* else on streams */
@@ -48,6 +50,7 @@ struct eb_load_options {
     struct eb_load_sweep sweep;
     const char *svg; /* where a sweep draws its curve */
     bool is_verified;
+    uint32_t versions_ahead; /* behind the served one, that answers are expected of too */
     bool is_json;
 };
 

@@ -31,7 +31,7 @@ static uint64_t find_kept_max(const struct eb_load_pool *pool)
     if (pool->answer_bytes == 0) {
         return UINT64_MAX;
     }
-    uint64_t fitting = KEPT_BYTES_MAX / pool->answer_bytes;
+    uint64_t fitting = KEPT_BYTES_MAX / pool->answer_bytes / pool->kept_versions;
     return fitting > 0 ? fitting : 1;
 }
 
@@ -44,7 +44,7 @@ static bool choose_count(struct eb_load_pool *pool, const struct eb_load_options
     if (options->pool_count > kept_max) {
         (void)fprintf(stderr,
             "embag-load: --verify keeps what every request's answer should be, at most 256 MiB or "
-            "one: give --requests %" PRIu64 " or fewer, or fewer bags\n",
+            "one: give --requests %" PRIu64 " or fewer, fewer bags, or fewer versions ahead\n",
             kept_max);
         return false;
     }
@@ -107,7 +107,8 @@ static void fill_table(struct eb_load_pool *pool, const struct eb_load_options *
     for (uint64_t i = 0; i < pool->count; i++) {
         int64_t *indices = pool->indices + i * pool->request_indices + skip;
         for (uint64_t k = 0; k < count; k++) {
-            indices[k] = (int64_t)eb_sampler_draw(&sampler);
+            uint64_t row = eb_sampler_draw(&sampler);
+            indices[k] = table->is_keyed ? pool->target->keys.keys[row] : (int64_t)row;
         }
         pool->queries[i * pool->target->table_count + position] = (struct embag_query){
             .table = table->name,
@@ -173,7 +174,11 @@ bool eb_load_pool_init(struct eb_load_pool *pool, const struct eb_load_options *
     const struct eb_load_target *target)
 {
     *pool = (struct eb_load_pool){
-        .target = target, .bag_count = options->bag_count, .output_type = options->output_type};
+        .target = target,
+        .bag_count = options->bag_count,
+        .output_type = options->output_type,
+        .kept_versions = options->versions_ahead + 1,
+    };
     if (!measure(pool, options) || !take_memory(pool) ||
         (options->is_grouped && !take_group_memory(pool))) {
         eb_load_pool_deinit(pool);

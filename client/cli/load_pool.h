@@ -19,6 +19,7 @@ struct eb_load_pool {
     int64_t *indices;               /* of all requests, one behind the other */
     int64_t *offsets;               /* of all tables: [tables][bag_count] */
     uint64_t request_indices;       /* of one request */
+    uint32_t kept_versions;         /* whose answers are compared with what is kept */
     uint64_t answer_bytes;          /* values of one answer; f32 where each type is a table's own */
 };
 

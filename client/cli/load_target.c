@@ -1,5 +1,6 @@
 #include "client/cli/load_target.h"
 
+#include "client/cli/load_keys.h"
 #include "client/cli/output.h"
 
 #include <stdio.h>
@@ -71,28 +72,57 @@ static const struct embag_table *find_features_table(
     return NULL;
 }
 
-static bool fill_table(
-    struct eb_load_table *table, const struct embag_model_version *version, char *name)
+/* Always false. */
+static bool refuse_keyed(const char *table, const char *why)
 {
-    const struct embag_table *found = find_table(version, name);
+    (void)fprintf(
+        stderr, "embag-load: table \"%s\" is keyed: %s\n", eb_output_printable(table).bytes, why);
+    return false;
+}
+
+/* Sees to it that the keys of the table, which is keyed, are there. */
+static bool take_keys(struct eb_load_target *target, const struct eb_load_options *options,
+    const struct embag_table *table)
+{
+    if (options->keys_file == NULL) {
+        return refuse_keyed(table->name,
+            "say which keys it has with --keys-file FILE, its TABLE.keys.npy or TABLE.embag");
+    }
+    if (target->keyed_name != NULL) {
+        return strcmp(target->keyed_name, table->name) == 0 ||
+               refuse_keyed(table->name, "--keys-file is of one table; ask for one keyed table");
+    }
+    if (!eb_load_keys_read(&target->keys, options->keys_file)) {
+        return false;
+    }
+    target->keyed_name = strdup(table->name);
+    return (target->keys.count == table->rows && target->keyed_name != NULL) ||
+           refuse_keyed(table->name, "--keys-file has not as many keys as the table has rows");
+}
+
+static bool fill_table(struct eb_load_target *target, const struct eb_load_options *options,
+    const struct embag_model_version *version, struct eb_load_table *table)
+{
+    const struct embag_table *found = find_table(version, table->name);
     table->is_feature = found == NULL;
     if (found == NULL) {
-        found = find_features_table(version, name);
+        found = find_features_table(version, table->name);
     }
     if (found == NULL) {
-        return refuse("table or feature", name, "; embag models lists them");
+        return refuse("table or feature", table->name, "; embag models lists them");
     }
     uint64_t columns = 1;
     for (uint32_t i = 0; i < found->rank; i++) {
         columns *= found->shape[i];
     }
     if (found->rows == 0) {
-        return refuse("row in the table", name, ": there is nothing to look up");
+        return refuse("row in the table", table->name, ": there is nothing to look up");
     }
     table->row_count = found->rows;
     table->column_count = (uint32_t)columns;
     table->is_f32 = found->type == EMBAG_F32 && strcmp(found->storage, "f32") == 0;
-    return true;
+    table->is_keyed = found->keyed;
+    return !found->keyed || take_keys(target, options, found);
 }
 
 /* The group that the options name; NULL: there is none, which is said. */
@@ -146,12 +176,15 @@ static uint32_t count_tables(
 /* With --verify: whether what the table answers is published. */
 static bool check_published(const struct eb_load_table *table)
 {
-    if (table->is_f32 && !table->is_feature) {
+    const char *why = table->is_feature ? "a feature, not a table"
+                      : table->is_keyed ? "keyed, not one of make-model's"
+                                        : "not f32";
+    if (table->is_f32 && !table->is_feature && !table->is_keyed) {
         return true;
     }
     (void)fprintf(stderr,
         "embag-load: --verify: %s is %s, as the published values are: leave --verify out\n",
-        table->name, table->is_feature ? "a feature, not a table" : "not f32");
+        table->name, why);
     return false;
 }
 
@@ -164,12 +197,17 @@ static bool fill_tables(struct eb_load_target *target, const struct eb_load_opti
         table->indices_per_bag = options->workload != NULL
                                      ? eb_workload_indices_per_bag(options->workload, i)
                                      : options->indices_per_bag;
-        if (table->name == NULL || !fill_table(table, version, table->name)) {
+        if (table->name == NULL || !fill_table(target, options, version, table)) {
             return false;
         }
         if (options->is_verified && !check_published(table)) {
             return false;
         }
+    }
+    if (options->keys_file != NULL && target->keyed_name == NULL) {
+        (void)fprintf(
+            stderr, "embag-load: --keys-file: no table of these is keyed; leave it out\n");
+        return false;
     }
     return true;
 }
@@ -204,6 +242,8 @@ void eb_load_target_deinit(struct eb_load_target *target)
     for (uint32_t i = 0; i < target->table_count; i++) {
         free(target->tables[i].name);
     }
+    eb_pack_keys_deinit(&target->keys);
+    free(target->keyed_name);
     free(target->tables);
     free(target->model);
     *target = (struct eb_load_target){0};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "client/cli/load_options.h"
+#include "client/cli/pack_keys.h"
 
 struct eb_load_table {
     char *name;
@@ -10,6 +11,7 @@ struct eb_load_table {
     uint32_t column_count; /* of a row, flattened */
     uint32_t indices_per_bag;
     bool is_f32;     /* in type and storage */
+    bool is_keyed;   /* asked for by the target's keys */
     bool is_feature; /* of the model, with a table of that kind */
 };
 
@@ -19,6 +21,8 @@ struct eb_load_target {
     uint64_t version; /* the one that was served when it was asked */
     uint32_t table_count;
     struct eb_load_table *tables;
+    struct eb_pack_keys keys; /* of the one table that is keyed */
+    char *keyed_name;         /* of that; NULL: none is */
 };
 
 /* Finds the tables that the options name in `list`. false: said on stderr. */

@@ -148,16 +148,28 @@ static bool compute_answer(
     return true;
 }
 
+/* Of the version so many behind the first that is kept. */
+static uint8_t *find_kept(const struct eb_load_verify *verify, uint64_t ahead, uint64_t position)
+{
+    const struct eb_load_pool *pool = verify->pool;
+    return verify->kept + (ahead * pool->count + position) * pool->answer_bytes;
+}
+
 static bool keep_answers(struct eb_load_verify *verify)
 {
     const struct eb_load_pool *pool = verify->pool;
-    verify->kept = malloc(pool->count * pool->answer_bytes);
+    const uint64_t kept_count = pool->kept_versions * pool->count;
+    verify->kept = malloc(kept_count * pool->answer_bytes);
     verify->later = malloc(pool->count * pool->answer_bytes);
     verify->later_versions = malloc(pool->count * sizeof(uint64_t));
     bool is_done = verify->kept != NULL && verify->later != NULL && verify->later_versions != NULL;
     for (uint64_t i = 0; i < pool->count && is_done; i++) {
         verify->later_versions[i] = verify->version;
-        is_done = compute_answer(pool, i, verify->version, verify->kept + i * pool->answer_bytes);
+    }
+    for (uint64_t i = 0; i < kept_count && is_done; i++) {
+        const uint64_t ahead = i / pool->count;
+        is_done =
+            compute_answer(pool, i % pool->count, verify->version + ahead, find_kept(verify, 0, i));
     }
     return is_done;
 }
@@ -224,8 +236,9 @@ static const uint8_t *find_later(struct eb_load_verify *verify, uint64_t positio
 bool eb_load_verify_answer(
     struct eb_load_verify *verify, uint64_t position, const struct embag_answer *answer)
 {
-    if (answer->version == verify->version) {
-        return equals(verify, answer, verify->kept + position * verify->pool->answer_bytes);
+    const uint64_t ahead = answer->version - verify->version;
+    if (ahead < verify->pool->kept_versions) {
+        return equals(verify, answer, find_kept(verify, ahead, position));
     }
     pthread_mutex_lock(&verify->lock);
     const uint8_t *later = find_later(verify, position, answer->version);

@@ -1,9 +1,10 @@
 /* Whether answers are right, to the bit: the rows of a request are made from the published hash
  * (client/cli/workload.h) and pooled by the reference of the kernels.
  * Thread: any number may compare answers at once, one at a time those of versions other than the
- * first. Memory: what the answers of the version should be that is served at the start is computed
- * once per request and kept, and so much again for those of the version that a request was answered
- * by last; the pool has no more requests than that allows. */
+ * kept ones. Memory: what the answers should be of the version that is served at the start, and of
+ * those behind it that the pool asks for, is computed once per request and kept, and so much again
+ * as one version takes for those of the other version that a request was answered by last; the pool
+ * has no more requests than that allows. */
 #pragma once
 
 #include "client/cli/load_pool.h"
@@ -13,14 +14,14 @@
 /* All zero is one that cannot compare. */
 struct eb_load_verify {
     const struct eb_load_pool *pool; /* NULL: it was not initialised */
-    uint64_t version;                /* whose answers are kept */
-    uint8_t *kept;                   /* [pool->count][pool->answer_bytes] */
+    uint64_t version;                /* the first whose answers are kept */
+    uint8_t *kept;                   /* [pool->kept_versions][pool->count][pool->answer_bytes] */
     pthread_mutex_t lock;            /* of what follows */
     uint64_t *later_versions;        /* [pool->count]; version: nothing there yet */
     uint8_t *later;                  /* as kept, each of its own version */
 };
 
-/* Computes the answers of the version that is being served. false: no memory, said on stderr. */
+/* Computes the answers that are kept. false: no memory, said on stderr. */
 bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_pool *pool);
 void eb_load_verify_deinit(struct eb_load_verify *verify);
 

@@ -4,10 +4,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -122,7 +122,8 @@ static void append_text(struct line *line, const unsigned char *text)
 static void append_field(struct line *line, const struct eb_log_field *field)
 {
     char number[24];
-    int number_bytes = snprintf(number, sizeof number, "%lld", (long long)field->number);
+    int number_bytes =
+        snprintf(number, sizeof number, field->is_count ? "%" PRIu64 : "%" PRId64, field->number);
     size_t key_bytes = strlen(field->key);
     /* The key enters only with room for a whole number or for the beginning of a text. */
     if (line->full || line->used + key_bytes + sizeof number > sizeof line->bytes - 2) {

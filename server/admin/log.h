@@ -4,15 +4,17 @@
  * nobody reads stderr lines are lost rather than waited for; `event=log_lost` counts them. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum eb_log_level { EB_LOG_DEBUG, EB_LOG_INFO, EB_LOG_WARN, EB_LOG_ERROR };
 
-/* One key=value. Made by eb_log_text, eb_log_number. */
+/* One key=value. Made by eb_log_text, eb_log_number, eb_log_count. */
 struct eb_log_field {
     const char *key;
     const char *text; /* NULL: the number counts */
     int64_t number;
+    bool is_count; /* the number is of 64 bits without a sign */
 };
 
 static inline struct eb_log_field eb_log_text(const char *key, const char *text)
@@ -23,6 +25,11 @@ static inline struct eb_log_field eb_log_text(const char *key, const char *text)
 static inline struct eb_log_field eb_log_number(const char *key, int64_t number)
 {
     return (struct eb_log_field){.key = key, .number = number};
+}
+
+static inline struct eb_log_field eb_log_count(const char *key, uint64_t count)
+{
+    return (struct eb_log_field){.key = key, .number = (int64_t)count, .is_count = true};
 }
 
 /* "info" and so on to level; -1: no such level. */

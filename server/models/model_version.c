@@ -1,6 +1,7 @@
 #include "server/models/model_version.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -37,6 +38,22 @@ static uint64_t read_clock_ms(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/* Whether each group can be asked for. */
+static bool check_groups(
+    const struct eb_model_config *config, uint32_t features_max, struct eb_file_fault *fault)
+{
+    for (size_t i = 0; config && features_max > 0 && i < config->group_count; i++) {
+        const struct eb_model_config_group *group = &config->groups[i];
+        if (group->feature_count > features_max) {
+            return eb_file_fault_set(fault,
+                "model.yaml: group '%.64s' has %zu features, and a request may ask for %" PRIu32
+                "; raise queries_max, or make several groups of it",
+                group->name, group->feature_count, features_max);
+        }
+    }
+    return true;
+}
+
 /* Loads the version's tables as its model's description says. */
 static bool load_tables(struct eb_model_version *version, const struct eb_version_source *source,
     const struct eb_table_options *options, const struct eb_load_progress *progress,
@@ -53,7 +70,9 @@ static bool load_tables(struct eb_model_version *version, const struct eb_versio
     described.config = source->settings ? &source->settings->config : NULL;
     described.residents = residents;
     described.resident_count = source->resident_count;
-    bool is_good = eb_table_set_load(source->path, &described, progress, &version->tables, fault);
+    bool is_good = (check_groups(described.config, options->group_features_max, fault) ||
+                       eb_file_fault_locate(fault, source->path)) &&
+                   eb_table_set_load(source->path, &described, progress, &version->tables, fault);
     free(residents);
     return is_good &&
            (eb_feature_set_init(&version->features, &version->tables, described.config, fault) ||

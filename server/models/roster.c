@@ -6,6 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+
+/* Pauses before what was hindered is tried again; up to a quarter more by chance, so that servers
+ * that share a disk do not all come back to it at once. */
+#define PAUSE_FIRST_MS UINT64_C(1000)
+#define PAUSE_MAX_MS UINT64_C(300000)
 
 /* ---- what is there ---- */
 
@@ -151,6 +157,7 @@ void eb_roster_put(struct eb_roster *roster, struct eb_model_version *loaded, ui
     assert(version && version->is_loading && !version->loaded);
     version->is_loading = false;
     version->failure = EB_ROSTER_BROKEN;
+    version->hindered_count = 0;
     version->loaded = loaded;
     version->since_ms = now_ms;
     roster->is_news = true;
@@ -175,14 +182,26 @@ void eb_roster_fail(struct eb_roster *roster, const char *name, uint64_t number,
         eb_roster_tell_failed(roster, name, number, why);
     }
     version->failure = failure;
+    version->hindered_count = failure == EB_ROSTER_HINDERED ? version->hindered_count + 1 : 0;
+    version->retry_ms = 0;
 }
 
-void eb_roster_forgive(struct eb_roster *roster)
+static bool is_forgivable(const struct eb_roster_version *version, uint64_t now_ms)
+{
+    switch (version->failure) {
+    case EB_ROSTER_BROKEN: return false;
+    case EB_ROSTER_SHORT: return true;
+    case EB_ROSTER_HINDERED: return version->retry_ms != 0 && version->retry_ms <= now_ms;
+    }
+    return false;
+}
+
+void eb_roster_forgive(struct eb_roster *roster, uint64_t now_ms)
 {
     for (size_t i = 0; i < roster->count; i++) {
         for (size_t k = 0; k < roster->models[i].count; k++) {
             struct eb_roster_version *version = &roster->models[i].versions[k];
-            if (version->failure != EB_ROSTER_BROKEN) {
+            if (is_forgivable(version, now_ms)) {
                 free(version->fault);
                 version->fault = NULL;
             }
@@ -197,7 +216,8 @@ void eb_roster_forget(struct eb_roster *roster, const char *name, uint64_t numbe
     assert(version && version->retired_count > 0);
     version->retired_count--;
     roster->is_news = true;
-    eb_roster_forgive(roster);
+    /* Memory is free, and no pause is over for that. */
+    eb_roster_forgive(roster, 0);
 }
 
 void eb_roster_drop(
@@ -290,6 +310,33 @@ static void expire(
     }
 }
 
+static uint64_t pause_ms(unsigned hindered_count)
+{
+    uint64_t pause_ms = PAUSE_FIRST_MS;
+    uint32_t chance = 0;
+    for (unsigned i = 1; i < hindered_count && pause_ms < PAUSE_MAX_MS; i++) {
+        pause_ms *= 2;
+    }
+    pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS;
+    (void)getrandom(&chance, sizeof chance, GRND_NONBLOCK);
+    return pause_ms + pause_ms / 4 * (chance >> 16) / 65536;
+}
+
+/* Begins the pauses of what was hindered, and waits for the end of the first one. */
+static void pause_hindered(struct eb_roster_model *model, uint64_t now_ms, uint64_t *wake_ms)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_roster_version *version = &model->versions[i];
+        if (!version->fault || version->failure != EB_ROSTER_HINDERED) {
+            continue;
+        }
+        if (version->retry_ms == 0) {
+            version->retry_ms = now_ms + pause_ms(version->hindered_count);
+        }
+        *wake_ms = version->retry_ms < *wake_ms ? version->retry_ms : *wake_ms;
+    }
+}
+
 void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_ms)
 {
     *wake_ms = UINT64_MAX;
@@ -297,6 +344,7 @@ void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_
         serve(roster, &roster->models[i]);
         move_labels(roster, &roster->models[i]);
         expire(roster, &roster->models[i], now_ms, wake_ms);
+        pause_hindered(&roster->models[i], now_ms, wake_ms);
     }
 }
 

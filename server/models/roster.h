@@ -15,6 +15,9 @@ struct eb_roster_events {
     void (*on_config_failed)(void *context, const char *model, const char *why);
     void (*on_served)(void *context, const char *model, uint64_t version, uint64_t before);
     void (*on_retired)(void *context, const char *model, uint64_t version);
+    /* A model.yaml that names a version that is not there, told once: to serve it, or, where
+     * `label` is not NULL, by that label. */
+    void (*on_missing)(void *context, const char *model, uint64_t version, const char *label);
     void *context;
 };
 
@@ -22,7 +25,8 @@ struct eb_roster_events {
 enum eb_roster_failure {
     EB_ROSTER_BROKEN,  /* it stays so until its directory or its model's settings change */
     EB_ROSTER_SHORT,   /* there was too little memory: until that is forgiven */
-    EB_ROSTER_HINDERED /* by something else that may pass: until that is forgiven */
+    EB_ROSTER_HINDERED /* by something else that may pass: until a pause is over and that is
+                          forgiven. Each pause is twice the one before, up to five minutes */
 };
 
 struct eb_roster_version {
@@ -35,6 +39,8 @@ struct eb_roster_version {
     bool is_held;                    /* by a command */
     bool is_wanted;                  /* private: when it was last asked */
     enum eb_roster_failure failure;  /* the last one, which was told */
+    unsigned hindered_count;         /* times that it was, one behind the other */
+    uint64_t retry_ms;               /* when its pause is over; 0: it has not begun */
     char *fault;                     /* why it was not loaded; NULL: it was, or was not tried */
     unsigned retired_count;          /* times it is in memory and answers no longer */
     struct eb_model_version *loaded; /* NULL: it does not answer */
@@ -48,6 +54,7 @@ struct eb_roster_model {
     char *config_fault;                 /* of its model.yaml; NULL: none */
     bool is_described;                  /* the settings are what some model.yaml, or none, says */
     struct eb_model_settings *settings; /* in force */
+    bool is_missing_told;               /* of the versions that these name */
     uint64_t *labels;                   /* version that each of the settings' labels leads to */
     uint64_t commanded;                 /* version that a command serves; 0: as the settings say */
     struct eb_model_version *served;    /* one of the versions' loaded; NULL: none */
@@ -90,8 +97,9 @@ bool eb_roster_is_due(struct eb_roster *roster, const char *model, uint64_t numb
 void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_ms);
 /* Whether nothing of the model is being loaded or to be. */
 bool eb_roster_is_settled(const struct eb_roster_model *model);
-/* Versions that were not broken may be tried again. */
-void eb_roster_forgive(struct eb_roster *roster);
+/* Versions that lacked memory may be tried again, and those that were hindered whose pause is over.
+ */
+void eb_roster_forgive(struct eb_roster *roster, uint64_t now_ms);
 /* Drops spare versions, those first that have not been wanted for the longest time, until they
  * make up so many bytes. false: all of them do not, and none is dropped. */
 bool eb_roster_make_room(struct eb_roster *roster, uint64_t bytes, uint64_t now_ms);

@@ -108,6 +108,8 @@ static void carry_over(struct eb_roster_version *to, struct eb_roster_version *f
     if (to->is_on_disk && from->is_on_disk && eb_repository_is_same(&to->look, &from->look)) {
         to->fault = from->fault;
         to->failure = from->failure;
+        to->hindered_count = from->hindered_count;
+        to->retry_ms = from->retry_ms;
         from->fault = NULL;
     }
 }
@@ -237,6 +239,7 @@ static bool adopt(struct eb_roster_model *model, struct eb_model_settings *setti
     model->labels = labels;
     eb_model_settings_give(model->settings);
     model->settings = eb_model_settings_take(settings);
+    model->is_missing_told = false;
     forgive_all(model);
     return true;
 }
@@ -263,6 +266,28 @@ static bool update_config(
     return true;
 }
 
+static void tell_missing_version(const struct eb_roster *roster, struct eb_roster_model *model,
+    uint64_t number, const char *label)
+{
+    if (number != 0 && !eb_roster_find_version(model, number)) {
+        roster->events.on_missing(roster->events.context, model->name, number, label);
+    }
+}
+
+/* Which of the versions that the settings name are not there. */
+static void tell_missing(const struct eb_roster *roster, struct eb_roster_model *model)
+{
+    const struct eb_model_config *config = &model->settings->config;
+    if (model->is_missing_told || !roster->events.on_missing) {
+        return;
+    }
+    model->is_missing_told = true;
+    tell_missing_version(roster, model, config->serve, NULL);
+    for (size_t i = 0; i < config->label_count; i++) {
+        tell_missing_version(roster, model, config->labels[i].version, config->labels[i].name);
+    }
+}
+
 /* ---- models ---- */
 
 static bool update_model(struct eb_roster *roster, const struct eb_repository_model *seen)
@@ -278,8 +303,17 @@ static bool update_model(struct eb_roster *roster, const struct eb_repository_mo
     if (model->fault) {
         return true;
     }
-    return update_config(roster, model, seen) &&
-           (!model->is_described || update_versions(roster, model, seen));
+    if (!update_config(roster, model, seen)) {
+        return false;
+    }
+    if (!model->is_described) {
+        return true;
+    }
+    if (!update_versions(roster, model, seen)) {
+        return false;
+    }
+    tell_missing(roster, model);
+    return true;
 }
 
 /* A model whose directory is gone. */

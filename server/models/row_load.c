@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes read at a time, or one row: large enough to cost nothing, small enough to report progress
- * from, and to convert in the caches beyond the second. */
-#define CHUNK_BYTES (UINT64_C(8) << 20)
+/* Bytes read at a time, or one row: large enough to cost nothing, small enough to be still in the
+ * second cache when they are converted and their digest is made (36 ms for 100 MiB, 44 by 8 MiB),
+ * and for a load that is paced to pause every half millisecond rather than to take a processor for
+ * several. */
+#define CHUNK_BYTES (UINT64_C(512) << 10)
 
 /* A piece on its way. */
 struct passage {

@@ -215,6 +215,26 @@ void *eb_table_memory_take(
     return taken;
 }
 
+/* Of the slice of the mapping that begins at `done`; the last one is shorter. */
+static uint64_t slice_bytes(const struct eb_table_mapping *mapping, uint64_t done)
+{
+    const uint64_t most = mapping->is_pooled ? EB_PAGE_1G_BYTES : EB_TABLE_MEMORY_SLICE_BYTES;
+    return mapping->bytes - done < most ? mapping->bytes - done : most;
+}
+
+static bool seal_mapping(struct eb_table_mapping *mapping)
+{
+    uint64_t bytes;
+    for (uint64_t done = 0; done < mapping->bytes; done += bytes) {
+        bytes = slice_bytes(mapping, done);
+        if (mprotect(mapping->base + done, bytes, PROT_READ) != 0) {
+            return false;
+        }
+    }
+    mapping->is_sealed = true;
+    return true;
+}
+
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *fault)
 {
     for (struct eb_table_hold *hold = memory->holds; hold; hold = hold->next) {
@@ -222,10 +242,9 @@ bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *
         if (mapping->is_sealed) {
             continue; /* It is another's too, who reads the flag. */
         }
-        if (mprotect(mapping->base, mapping->bytes, PROT_READ) != 0) {
+        if (!seal_mapping(mapping)) {
             return eb_file_fault_set(fault, "tables cannot be made read-only: %s", strerror(errno));
         }
-        mapping->is_sealed = true;
     }
     return true;
 }
@@ -273,9 +292,20 @@ uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory)
     return bytes;
 }
 
+static void give_pages(const struct eb_table_mapping *mapping)
+{
+    uint64_t bytes;
+    for (uint64_t done = 0; done < mapping->bytes; done += bytes) {
+        bytes = slice_bytes(mapping, done);
+        /* What it does not give back goes with the mapping. */
+        (void)madvise(mapping->base + done, bytes, MADV_DONTNEED);
+    }
+}
+
 static void give_mapping(struct eb_table_mapping *mapping)
 {
     if (atomic_fetch_sub_explicit(&mapping->holders, 1, memory_order_acq_rel) == 1) {
+        give_pages(mapping);
         /* Fails only where the system cannot split a mapping any more: then it stays. */
         (void)munmap(mapping->reserved, mapping->reserved_bytes);
         free(mapping);

@@ -17,6 +17,7 @@ struct eb_table_set;
 struct eb_table_options {
     uint64_t row_bytes_max;
     uint32_t name_bytes_max;
+    uint32_t group_features_max; /* that a request may ask for; 0: any number */
     struct eb_table_memory_options memory;
     const struct eb_model_config *config; /* of the model; NULL: nothing is said */
     /* Sets in memory, which stay while another is loaded: it shares tables that are the same. */

@@ -86,6 +86,38 @@ static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_file_f
            eb_file_fault_set(fault, "a line begins with '%%'; directives have no meaning here");
 }
 
+/* The line, from 1 on, that has a tab before its text, where YAML allows none; 0: none has. libyaml
+ * says so in other words, and names another line or none. */
+static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
+{
+    const char *end = yaml + yaml_bytes;
+    for (size_t line = 1; yaml < end; line++) {
+        while (yaml < end && (*yaml == ' ' || *yaml == '-')) {
+            yaml++;
+        }
+        if (yaml < end && *yaml == '\t') {
+            return line;
+        }
+        const char *newline = memchr(yaml, '\n', (size_t)(end - yaml));
+        yaml = newline ? newline + 1 : end;
+    }
+    return 0;
+}
+
+/* Always false. */
+static bool refuse(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t error,
+    const struct report *report, struct eb_file_fault *fault)
+{
+    const size_t line =
+        error == CYAML_ERR_LIBYAML_PARSER ? find_tabbed_line((const char *)yaml, yaml_bytes) : 0;
+    if (line > 0) {
+        return eb_file_fault_set(fault,
+            "line %zu is indented by a tab; YAML takes spaces alone (%s%s)", line,
+            cyaml_strerror(error), report->text);
+    }
+    return eb_file_fault_set(fault, "%s%s", cyaml_strerror(error), report->text);
+}
+
 bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_value_t *schema,
     void **values, struct eb_file_fault *fault)
 {
@@ -97,7 +129,7 @@ bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_val
     cyaml_config_t parser = make_parser(&report);
     cyaml_err_t error = cyaml_load_data(yaml, yaml_bytes, &parser, schema, values, NULL);
     if (error != CYAML_OK) {
-        return eb_file_fault_set(fault, "%s%s", cyaml_strerror(error), report.text);
+        return refuse(yaml, yaml_bytes, error, &report, fault);
     }
     if (report.used > 0) {
         /* A second document is only warned of. */

@@ -149,7 +149,6 @@ static void catch_up(struct eb_conn *conn)
         /* Where this ends the connection, the next use of its session says so. */
         (void)eb_grpc_server_receive(
             conn->session, (const uint8_t *)"", 0, eb_loop_now_ms(conn->loop));
-        assert(!conn->closing); /* which libuv could not bear here */
         eb_conn_mark(conn);
     }
 }
@@ -164,6 +163,7 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     eb_turn_leave(&conn->turn);
     if (!conn->lingering && !eb_conn_spend_turn(conn)) {
         catch_up(conn);
+        assert(!conn->closing); /* which libuv could not bear here */
     }
     if (!conn->turn.is_over || conn->lingering) {
         *buffer = eb_loop_read_buffer(conn->loop);
@@ -281,6 +281,22 @@ static void end(struct eb_conn *conn)
     }
 }
 
+static void renew_turn(struct eb_conn *conn)
+{
+    eb_turn_renew(&conn->turn);
+    find_events(conn)->on_written(conn);
+    eb_turn_leave(&conn->turn);
+}
+
+void eb_conn_begin_turn(struct eb_conn *conn)
+{
+    if (!conn->closing && !conn->lingering) {
+        renew_turn(conn);
+        catch_up(conn);
+        eb_turn_leave(&conn->turn);
+    }
+}
+
 void eb_conn_flush(struct eb_conn *conn)
 {
     bool again = !conn->closing && !conn->lingering && conn->writing_bytes == 0;
@@ -299,9 +315,11 @@ void eb_conn_flush(struct eb_conn *conn)
     if (conn->closing || conn->lingering) {
         return;
     }
-    eb_turn_renew(&conn->turn);
-    find_events(conn)->on_written(conn);
-    eb_turn_leave(&conn->turn);
+    if (conn->turn.is_over) {
+        eb_loop_line_up(conn->loop, conn);
+    } else {
+        renew_turn(conn);
+    }
     if (again) {
         eb_conn_mark(conn);
     } else if (conn->writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {

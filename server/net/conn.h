@@ -17,7 +17,7 @@ struct eb_conn_events {
     struct eb_grpc_server_handler calls; /* their context is the struct eb_conn */
     void (*on_open)(struct eb_conn *conn);
     void (*on_tick)(struct eb_conn *conn);
-    /* After each write: eb_conn_waiting_bytes may have become less, and a new turn begins. */
+    /* After each write, eb_conn_waiting_bytes may have become less, and when a turn begins. */
     void (*on_written)(struct eb_conn *conn);
     void (*on_drain)(struct eb_conn *conn);
     /* After the last call's on_close. */
@@ -47,8 +47,10 @@ void eb_conn_close(struct eb_conn *conn, const char *reason);
 void eb_conn_drain(struct eb_conn *conn);
 /* Something was given to the session: write before the loop sleeps. */
 void eb_conn_mark(struct eb_conn *conn);
-/* Called by the loop before it sleeps, for a marked connection, and about once a second. */
+/* Called by the loop before it sleeps, for a marked connection; when the turn of one that had all
+ * of its last comes; and about once a second. */
 void eb_conn_flush(struct eb_conn *conn);
+void eb_conn_begin_turn(struct eb_conn *conn);
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
 
 /* Whether the connection has had enough of this turn of its loop: asked after each message, which
@@ -75,6 +77,8 @@ struct eb_conn_links {
     struct eb_conn *next;
     struct eb_conn *previous;
     struct eb_conn *next_marked;
+    struct eb_conn *next_in_line;
     bool marked;
+    bool in_line;
 };
 struct eb_conn_links *eb_conn_links(struct eb_conn *conn);

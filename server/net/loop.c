@@ -22,7 +22,7 @@ struct eb_loop {
     uv_thread_t thread;
     uv_timer_t tick;
     uv_prepare_t before_sleep;
-    uv_idle_t stay_awake; /* active while a connection has more to write */
+    uv_idle_t stay_awake; /* active while a connection has more to write, or waits for its turn */
     struct eb_mailbox mailbox;
     struct eb_mail drain_mail;
     struct eb_mail cut_mail;
@@ -33,6 +33,8 @@ struct eb_loop {
     void *user;
     struct eb_conn *conns;
     struct eb_conn *marked;
+    struct eb_conn *line; /* of those that wait for their next turn */
+    struct eb_conn **line_end;
     atomic_uint_fast64_t conn_count;
     uint64_t holds;
     uint64_t drain_started_ms;
@@ -142,21 +144,60 @@ static void on_stay_awake(uv_idle_t *idle)
     (void)idle;
 }
 
+/* Those whose turn is over come last: what they write takes time too. Only what is marked now: a
+ * connection that marks itself again waits for the next turn of the loop. */
+static void flush_marked(struct eb_loop *loop)
+{
+    struct eb_conn *late = NULL;
+    struct eb_conn *next;
+    struct eb_conn *conn = loop->marked;
+    loop->marked = NULL;
+    for (; conn; conn = next) {
+        struct eb_conn_links *links = eb_conn_links(conn);
+        next = links->next_marked;
+        if (eb_conn_is_turn_over(conn)) {
+            links->next_marked = late;
+            late = conn;
+        } else {
+            links->marked = false;
+            eb_conn_flush(conn);
+        }
+    }
+    for (conn = late; conn; conn = next) {
+        next = eb_conn_links(conn)->next_marked;
+        eb_conn_links(conn)->marked = false;
+        eb_conn_flush(conn);
+    }
+}
+
+static void leave_line(struct eb_loop *loop, struct eb_conn *conn)
+{
+    struct eb_conn_links *links = eb_conn_links(conn);
+    struct eb_conn **at = &loop->line;
+    while (*at != conn) {
+        at = &eb_conn_links(*at)->next_in_line;
+    }
+    *at = links->next_in_line;
+    if (!*at) {
+        loop->line_end = at;
+    }
+    links->next_in_line = NULL;
+    links->in_line = false;
+}
+
+/* One turn of those that wait for theirs, between two looks at what has come for all. Who has
+ * joined the line since the last look waits for the next, so that what came in its own turn is
+ * served before it has another. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
-    /* Only what is marked now: a connection that marks itself again waits for the next turn. */
-    struct eb_conn *conn = loop->marked;
-    loop->marked = NULL;
-    while (conn) {
-        struct eb_conn_links *links = eb_conn_links(conn);
-        struct eb_conn *next = links->next_marked;
-        links->marked = false;
-        links->next_marked = NULL;
-        eb_conn_flush(conn);
-        conn = next;
+    struct eb_conn *first = loop->line;
+    flush_marked(loop);
+    if (first) {
+        leave_line(loop, first);
+        eb_conn_begin_turn(first);
     }
-    if (loop->marked) {
+    if (loop->marked || loop->line) {
         uv_idle_start(&loop->stay_awake, on_stay_awake);
     } else {
         uv_idle_stop(&loop->stay_awake);
@@ -305,6 +346,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
         return code;
     }
     loop->read_buffer = read_buffer;
+    loop->line_end = &loop->line;
     loop->options = options;
     loop->drain_mail.deliver = on_drain_mail;
     loop->cut_mail.deliver = on_cut_mail;
@@ -403,6 +445,9 @@ void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)
 {
     struct eb_conn_links *links = eb_conn_links(conn);
     unmark(loop, conn);
+    if (links->in_line) {
+        leave_line(loop, conn);
+    }
     if (links->previous) {
         eb_conn_links(links->previous)->next = links->next;
     } else {
@@ -422,6 +467,16 @@ void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn)
         links->marked = true;
         links->next_marked = loop->marked;
         loop->marked = conn;
+    }
+}
+
+void eb_loop_line_up(struct eb_loop *loop, struct eb_conn *conn)
+{
+    struct eb_conn_links *links = eb_conn_links(conn);
+    if (!links->in_line) {
+        links->in_line = true;
+        *loop->line_end = conn;
+        loop->line_end = &links->next_in_line;
     }
 }
 

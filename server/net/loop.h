@@ -65,4 +65,7 @@ void eb_loop_release(struct eb_loop *loop);
 void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn);
+/* At the end of the line of those whose turn is over; each cycle of the loop the first of them
+ * leaves it and begins its next turn. Does nothing where it is in the line. */
+void eb_loop_line_up(struct eb_loop *loop, struct eb_conn *conn);
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop);

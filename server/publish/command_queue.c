@@ -94,8 +94,9 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
 {
     struct eb_roster_version *version = eb_roster_find_version(model, command->version);
     if (command->version != 0 && !version) {
-        judge(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has no version %" PRIu64, command->model,
-            command->version);
+        judge(verdict, EB_MODEL_NOT_FOUND,
+            "model \"%s\" has no version %" PRIu64 "; rename its directory into %s first",
+            command->model, command->version, model->path);
         return;
     }
     if (version && command->verb != EB_MODEL_UNLOAD) {

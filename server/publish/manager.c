@@ -56,7 +56,7 @@ static void on_served(void *context, const char *model, uint64_t version, uint64
 {
     (void)context;
     eb_log(EB_LOG_INFO, "model_serving", eb_log_text("model", model),
-        eb_log_number("version", (int64_t)version), eb_log_number("before", (int64_t)before));
+        eb_log_count("version", version), eb_log_count("before", before));
 }
 
 static void on_retired(void *context, const char *model, uint64_t version)
@@ -64,7 +64,7 @@ static void on_retired(void *context, const char *model, uint64_t version)
     struct eb_manager *manager = context;
     manager->retired_count++;
     eb_log(EB_LOG_INFO, "model_retired", eb_log_text("model", model),
-        eb_log_number("version", (int64_t)version));
+        eb_log_count("version", version));
 }
 
 static void on_config_failed(void *context, const char *model, const char *why)
@@ -73,6 +73,17 @@ static void on_config_failed(void *context, const char *model, const char *why)
     eb_log(EB_LOG_ERROR, "model_config_failed", eb_log_text("model", model),
         eb_log_text("reason", why),
         eb_log_text("remedy", "mend the file; what it said before holds until then"));
+}
+
+static void on_missing(void *context, const char *model, uint64_t version, const char *label)
+{
+    (void)context;
+    eb_log(EB_LOG_WARN, "model_version_missing", eb_log_text("model", model),
+        eb_log_count("version", version),
+        eb_log_text("named_by", label ? "versions.labels" : "versions.serve"),
+        eb_log_text("label", label),
+        eb_log_text("remedy", "rename its directory into place, or name another version in "
+                              "model.yaml; what was served and labelled stays until then"));
 }
 
 /* ---- the first versions ---- */
@@ -104,6 +115,7 @@ struct eb_manager *eb_manager_open(
         .on_config_failed = on_config_failed,
         .on_served = on_served,
         .on_retired = on_retired,
+        .on_missing = on_missing,
         .context = manager,
     };
     if (!load_all(manager, fault)) {
@@ -147,7 +159,7 @@ static void on_looked(void *context, bool is_good)
     }
     /* Memory that others had may be free by now. */
     manager->is_short = false;
-    eb_roster_forgive(&manager->roster);
+    eb_roster_forgive(&manager->roster, now_ms());
     go_on(manager);
 }
 
@@ -232,8 +244,8 @@ static void on_freed(struct eb_loader *loader, const char *model, uint64_t versi
 {
     struct eb_manager *manager =
         (struct eb_manager *)((char *)loader - offsetof(struct eb_manager, loader));
-    eb_log(EB_LOG_INFO, "model_freed", eb_log_text("model", model),
-        eb_log_number("version", (int64_t)version));
+    eb_log(
+        EB_LOG_INFO, "model_freed", eb_log_text("model", model), eb_log_count("version", version));
     eb_roster_forget(&manager->roster, model, version);
     manager->retired_count--;
     manager->is_short = false;
@@ -279,7 +291,7 @@ static void start_load(struct eb_manager *manager)
 static void on_wake(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
-    eb_roster_forgive(&manager->roster);
+    eb_roster_forgive(&manager->roster, now_ms());
     go_on(manager);
 }
 

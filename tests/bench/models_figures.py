@@ -6,7 +6,6 @@ is made of goes to the file of JSON lines that is named there. Failed requests a
 the run.
 """
 
-import argparse
 import contextlib
 import datetime
 import json
@@ -19,10 +18,11 @@ import time
 import numpy as np
 
 from embag.v1 import embedding_bag_pb2 as pb
-from figure_table import Row, at_least, at_most, print_table, stated
+from figure_table import Row, at_least, at_most, stated
 from models_files import NAME, KeyedTable, keys_of, write_many
 from rpc import Client
-from service_run import LOAD_CPU, Bench, Server, fail, median, note
+from service_run import (LOAD_CPU, Bench, Server, fail, make_parser, median, note, print_figures,
+                         read_options)
 from version_swapper import MODEL, VersionSwapper
 
 GIB = 1 << 30
@@ -133,12 +133,15 @@ class Figures:
                                       MODEL, '--scale', str(self.options.scale)], path)
             server = self.serve(path)[0]
             with server:
-                rate = 0.5 * self.closed(server, '--workload', MODEL)['requests_per_s']
                 first = 2
+                asked = ['--workload', MODEL, '--verify', '--verify-ahead', str(count),
+                         '--requests', '16', '--connections', '2']
+                rate = 0.5 * self.closed(server, *asked)['requests_per_s']
+                asked += ['--rate', '%.1f' % rate, '--duration', str(count)]
                 for number in range(self.options.rounds):
                     versions = range(first, first + count)
                     swapper.prepare(versions)
-                    taken.append(self._swap_round(server, swapper, versions, rate))
+                    taken.append(self._swap_round(server, swapper, versions, asked))
                     note('  swap %d/%d: %s' % (number + 1, self.options.rounds, ', '.join(
                         '%s %.4g' % pair for pair in taken[-1].items())))
                     self.bench.record('swap', rate=rate, **taken[-1])
@@ -154,14 +157,11 @@ class Figures:
         yield Row('  memory after / before', at_most(1.05, 'x'), middle['memory'],
                   '%d MiB, before %d MiB' % (middle['after_mib'], middle['before_mib']))
 
-    def _swap_round(self, server, swapper, versions, rate):
+    def _swap_round(self, server, swapper, versions, asked):
         """A load without swaps, then one with a swap a second."""
-        arguments = ['--workload', MODEL, '--verify', '--requests', '16', '--connections', '2',
-                     '--rate', '%.1f' % rate, '--duration', str(len(versions))]
-        calm = self.load(server, *arguments)
+        calm = self.load(server, *asked)
         before = server.resident_kib()
-        process = self.bench.start_load(
-            server.address, [*arguments, '--timeout-us', '20000000'])
+        process = self.bench.start_load(server.address, [*asked, '--timeout-us', '20000000'])
         time.sleep(1)   # The load's warmup.
         swapper.publish_each_second(versions).join()
         swapped = self.bench.load_report(process)
@@ -244,17 +244,17 @@ class Figures:
             table.write(folder)
             with open(os.path.join(npy, NAME, 'model.yaml'), 'w', encoding='utf-8') as file:
                 file.write('tables:\n- {name: %s, storage: int8}\n' % NAME)
-            yield from self._large_rows(name + ', from npy', npy, table)
+            keys = os.path.join(folder, NAME + '.keys.npy')
+            yield from self._large_rows(name + ', from npy', npy, table, keys)
             os.makedirs(os.path.join(packed, NAME, '1'))
             source, output = (os.path.join(folder, NAME + '.npy'),
                               os.path.join(packed, NAME, '1', NAME + '.embag'))
-            seconds = self._time('pack', '--storage', 'int8', '--keys',
-                                 os.path.join(folder, NAME + '.keys.npy'), source, output)
+            seconds = self._time('pack', '--storage', 'int8', '--keys', keys, source, output)
             yield self._speed('  embag pack of it', seconds, os.path.getsize(source))
             shutil.rmtree(folder)
             seconds = self._time('check', output)
             yield self._speed('  embag check of that', seconds, os.path.getsize(output))
-            yield from self._large_rows(name + ', packed', packed, table)
+            yield from self._large_rows(name + ', packed', packed, table, output)
 
     @staticmethod
     def _lacks_text(what, needed, there):
@@ -270,13 +270,13 @@ class Figures:
             return self._lacks_text('memory', memory, available_bytes())
         return None
 
-    def _large_rows(self, name, repository, table):
-        """Load time, memory and rate of one repository of it."""
+    def _large_rows(self, name, repository, table, keys):
+        """Load time, memory and rate of one repository of it, whose keys are in a file."""
         server, start_s = self.serve(repository)
         with server:
             self._check_answers(server, table)
             report = self.closed(server, '--tables', NAME, '--bags', '64', '--indices-per-bag',
-                                 '20')
+                                 '20', '--keys-file', keys)
             resident = server.resident_kib() << 10
             each = sum_values(server, 'model_loaded', 'resident_bytes') / table.rows
             most = server.resident_kib('VmHWM') << 10
@@ -362,13 +362,8 @@ class Figures:
 FIGURES = ('swap', 'many', 'wide', 'large', 'keys', 'pack')
 
 
-def read_options():
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog='models.sh', description='Measures models: versions, keys, files.')
-    parser.add_argument('figures', nargs='*', metavar='FIGURE',
-                        help='%s; all unless given' % ', '.join(FIGURES))
-    parser.add_argument('--build', default='build/release', help='%(default)s unless given')
+def main():
+    parser = make_parser('models.sh', 'Measures models: versions, keys, files.', FIGURES)
     parser.add_argument('--work', help='where files are made; BUILD/bench unless given')
     parser.add_argument('--rounds', type=int, default=3, help='of swaps; %(default)s')
     parser.add_argument('--seconds', type=float, default=30,
@@ -379,24 +374,10 @@ def read_options():
     parser.add_argument('--keyed-bytes', type=int, default=2 * GIB,
                         help='of the tables that are looked up by key: %(default)s')
     parser.add_argument('--pack-rows', type=int, default=4000000, help='%(default)s')
-    options = parser.parse_args()
-    unknown = set(options.figures) - set(FIGURES)
-    if unknown:
-        parser.error('%s: not one of %s' % (', '.join(unknown), ', '.join(FIGURES)))
-    return options
-
-
-def main():
-    options = read_options()
+    options = read_options(parser, FIGURES)
     bench = Bench(options.build, options.work or os.path.join(options.build, 'bench'), {},
                   'models')
-    figures = Figures(bench, options)
-    rows = []
-    for name in options.figures or FIGURES:
-        note('%s (%d of them)' % (name, len(options.figures or FIGURES)))
-        rows.extend(getattr(figures, name)())
-    print_table(rows)
-    print('made of: ' + bench.records)
+    print_figures(Figures(bench, options), options.figures, bench)
 
 
 if __name__ == '__main__':

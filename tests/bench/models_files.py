@@ -22,8 +22,7 @@ def write_many(path, models, tables, rows, dim):
 
 
 def keys_of(rows, rows_total):
-    """The keys of rows: all numbers below the table's number of rows, in another order, so that
-    embag-load's rows are keys of it."""
+    """The keys of rows: all numbers below the table's number of rows, in another order."""
     return rows * KEY_FACTOR % rows_total
 
 

@@ -5,15 +5,15 @@ Started by service.sh. A figure is a function that yields rows of the table at t
 it is made of goes to the file of JSON lines that is named there.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 
 import wire_bytes
-from figure_table import Row, at_least, at_most, print_table
-from service_run import LOAD_CPU, SERVER_CPU, Bench, Sampler, fail, median, note, on_load_cpu
+from figure_table import Row, at_least, at_most
+from service_run import (LOAD_CPU, SERVER_CPU, Bench, Sampler, fail, make_parser, median, note,
+                         on_load_cpu, print_figures, read_options)
 
 IN_FLIGHT = 32
 SMALL_TABLE = 't02'        # of dlrm-v2: 87 KiB at scale 100, so that it is cached
@@ -377,39 +377,21 @@ def batch_rows(name, taken, bound):
 FIGURES = ('overhead', 'small', 'batches', 'latency', 'overload', 'idle', 'single', 'disturbed')
 
 
-def read_options():
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog='service.sh', description='Measures embagd on one core, load on another.')
-    parser.add_argument('figures', nargs='*', metavar='FIGURE',
-                        help='%s; all unless given' % ', '.join(FIGURES))
-    parser.add_argument('--build', default='build/release', help='%(default)s unless given')
+def main():
+    parser = make_parser('service.sh', 'Measures embagd on one core, load on another.', FIGURES)
     parser.add_argument('--rounds', type=int, default=3, help='turns of each; %(default)s')
     parser.add_argument('--seconds', type=float, default=1, help='of a turn; %(default)s')
     parser.add_argument('--overload-seconds', type=float, default=30, help='%(default)s')
     parser.add_argument('--scale', type=int, default=100, help='of dlrm-v2: %(default)s')
     parser.add_argument('--rm2-scale', type=int, default=4, help='%(default)s')
-    options = parser.parse_args()
-    unknown = set(options.figures) - set(FIGURES)
-    if unknown:
-        parser.error('%s: not one of %s' % (', '.join(unknown), ', '.join(FIGURES)))
-    return options
-
-
-def main():
-    options = read_options()
+    options = read_options(parser, FIGURES)
     bench = Bench(options.build, os.path.join(options.build, 'bench'),
                   {'dlrm-v2': options.scale, 'rm2': options.rm2_scale})
     figures = Figures(bench, options)
     if SERVER_CPU == LOAD_CPU:
         note('one core only: server and load share it')
     figures.make_request()
-    rows = []
-    for name in options.figures or FIGURES:
-        note('%s (%d of them)' % (name, len(options.figures or FIGURES)))
-        rows.extend(getattr(figures, name)())
-    print_table(rows)
-    print('made of: ' + bench.records)
+    print_figures(figures, options.figures, bench)
 
 
 if __name__ == '__main__':

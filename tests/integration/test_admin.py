@@ -23,7 +23,7 @@ from test_versions import SECONDS, VersionsTest, table_of
 
 STATES = pb.ModelVersion.State
 COMMANDS_MAX = 32  # EB_ADMIN_COMMANDS_MAX
-# Files are read by 8 MiB, and then paced: a table of these rows takes four seconds.
+# Files are read by half a MiB, and then paced: a table of these rows takes four seconds.
 SLOW = ('--load-bytes-per-s', '8MiB')
 SLOW_ROWS = 4 << 20
 TERABYTE = 1 << 40

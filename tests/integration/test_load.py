@@ -49,6 +49,10 @@ class LoadTest(unittest.TestCase):
                             cls.repository.path], check=True, capture_output=True, timeout=60)
         write_model(cls.repository.path, 'small', 1,
                     [Table.of_values('half', 'f16', np.zeros((10, 8)))])
+        cls.folder = cls.repository.join('keyed', '1')
+        os.makedirs(cls.folder)
+        np.save(os.path.join(cls.folder, 't.npy'), np.zeros((50, 8), '<f4'))
+        np.save(os.path.join(cls.folder, 't.keys.npy'), np.arange(50, dtype='<i8') * 10**12 - 7)
         cls.server = Embagd(cls.repository.path).wait_ready()
         cls.addClassCleanup(cls.server.stop)
 
@@ -76,6 +80,19 @@ class LoadTest(unittest.TestCase):
         self.assertLessEqual(figures['queue_us'] + figures['compute_us'], figures['mean_us'])
         times = [figures[key] for key in ('p50_us', 'p90_us', 'p99_us', 'p999_us', 'max_us')]
         self.assertEqual(times, sorted(times))
+
+    def test_asks_for_keys_that_are_there(self):
+        rows, keys = (os.path.join(self.folder, name) for name in ('t.npy', 't.keys.npy'))
+        keyed = ('--model', 'keyed', '--tables', 't', '--indices-per-bag', '20')
+        with tempfile.TemporaryDirectory() as folder:
+            packed = os.path.join(folder, 't.embag')
+            subprocess.run([served.EMBAG, 'pack', '--keys', keys, rows, packed], check=True,
+                           capture_output=True, timeout=60)
+            for path in keys, packed:
+                self.check(self.measure(*keyed, '--keys-file', path))
+        status, _, messages = load(self.server.address, *keyed)
+        self.assertEqual(status, 1, messages)
+        self.assertIn('table "t" is keyed: say which keys it has with --keys-file', messages)
 
 
 class Runs(LoadTest):

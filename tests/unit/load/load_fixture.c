@@ -32,9 +32,18 @@ const struct embag_model_list *load_fixture_models(void)
         {.name = "a", .rows = 100, .rank = 1, .shape = {4}, .type = EMBAG_F32, .storage = "f32"},
         {.name = "b", .rows = 7, .rank = 1, .shape = {3}, .type = EMBAG_F32, .storage = "f32"},
         {.name = "c", .rows = 5, .rank = 1, .shape = {2}, .type = EMBAG_BF16, .storage = "bf16"},
+        {.name = "k",
+            .rows = 3,
+            .rank = 1,
+            .shape = {2},
+            .type = EMBAG_F32,
+            .storage = "f32",
+            .keyed = true},
+        {.name = "l", .rows = 3, .rank = 1, .type = EMBAG_F32, .storage = "f32", .keyed = true},
     };
     static const struct embag_feature features[] = {
         {.name = "f", .table = "b", .reduction = EMBAG_MAX, .id_map = "none"},
+        {.name = "of_k", .table = "k", .reduction = EMBAG_SUM, .id_map = "none"},
         {.name = "g", .table = "a", .reduction = EMBAG_SUM, .id_map = "modulo"},
     };
     static const char *const pair[] = {"g", "f"};
@@ -44,9 +53,9 @@ const struct embag_model_list *load_fixture_models(void)
         {.version = 9,
             .serving = true,
             .error = "",
-            .table_count = 3,
+            .table_count = 5,
             .tables = tables,
-            .feature_count = 2,
+            .feature_count = 3,
             .features = features,
             .group_count = 1,
             .groups = groups},

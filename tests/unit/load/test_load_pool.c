@@ -147,6 +147,8 @@ static void takes_no_more_requests_than_answers_can_be_kept_to_compare(void **st
         {"--tables a --bags 16 --verify --output-type f16", 2048},
         {"--tables a --bags 16 --verify --requests 1024", 1024},
         {"--tables a --bags 16 --verify --requests 1025", 0},
+        {"--tables a --bags 16 --verify --verify-ahead 3", 256},
+        {"--tables a --bags 16 --verify --verify-ahead 3 --requests 257", 0},
         {"--tables a --bags 16 --requests 1025", 1025},
         /* However large, one always can. */
         {"--tables a --bags 100000 --verify --requests 1", 1},

@@ -141,6 +141,22 @@ static void takes_versions_in_any_order(void **state)
     drop(one);
 }
 
+static void takes_versions_that_were_computed_beforehand(void **state)
+{
+    (void)state;
+    static const uint64_t versions[] = {9, 11, 10, 11, 12, 8, 9};
+    struct case_of_two *one = make(WORDS " --verify-ahead 2");
+    for (unsigned i = 0; i < sizeof versions / sizeof versions[0]; i++) {
+        for (uint64_t position = 0; position < 5; position++) {
+            answer(one, position, versions[i], EMBAG_F32);
+            assert_true(eb_load_verify_answer(&one->verify, position, &one->answer));
+            one->values[1][0] ^= 1;
+            assert_false(eb_load_verify_answer(&one->verify, position, &one->answer));
+        }
+    }
+    drop(one);
+}
+
 static void takes_other_types_rounded_as_the_kernels_do(void **state)
 {
     (void)state;
@@ -216,6 +232,7 @@ int main(void)
         cmocka_unit_test(takes_what_was_published),
         cmocka_unit_test(takes_the_answer_of_another_version),
         cmocka_unit_test(takes_versions_in_any_order),
+        cmocka_unit_test(takes_versions_that_were_computed_beforehand),
         cmocka_unit_test(takes_other_types_rounded_as_the_kernels_do),
         cmocka_unit_test(sees_every_bit_that_is_wrong),
         cmocka_unit_test(compares_what_was_asked_as_one_group),

@@ -229,6 +229,10 @@ static void refuses_yaml_that_is_none_of_ours(void **state)
         {"\xff\xfet", "UTF-16"},
         {"\xfe\xfft", "UTF-16"},
         {"tables: []\n---\ntables: []", "document"},
+        {"tables:\n\t- {name: t}\n", "line 2 is indented by a tab"},
+        {"tables:\n- name: t\n\tstorage: int8\n", "line 3 is indented by a tab"},
+        {"tables:\n- \tname: t\n  storage: f16\n", "line 2 is indented by a tab"},
+        {"versions: {keep: 3,\n\tkeep_s: x}", "versions.keep_s: 'x'"},
         {"tables: [{name: a", ""},
         {"\xff\xfe\xff", ""},
     };

@@ -16,7 +16,8 @@
 #define THREADS 4
 #define TURNS 10000
 
-static const struct eb_table_options options = {.row_bytes_max = 65536, .name_bytes_max = 255};
+static const struct eb_table_options options = {
+    .row_bytes_max = 65536, .name_bytes_max = 255, .group_features_max = 2};
 static struct eb_scratch scratch;
 
 static int make_root(void **state)
@@ -175,19 +176,40 @@ static void tells_how_much_memory_is_missing(void **state)
     assert_in_range(find_missing("3"), 1, UINT64_C(1) << 40);
 }
 
+/* As load, by a model.yaml. */
+static struct eb_model_version *load_described(const char *yaml, struct eb_file_fault *fault)
+{
+    struct eb_model_settings *settings = eb_model_settings_create();
+    assert_true(
+        eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &settings->config, fault));
+    struct eb_model_version *version = load("1", settings, fault);
+    eb_model_settings_give(settings);
+    return version;
+}
+
 static void stores_tables_as_its_model_says(void **state)
 {
     (void)state;
-    static const char yaml[] = "tables: [{name: t, storage: f16}]";
     struct eb_file_fault fault;
-    struct eb_model_settings *settings = eb_model_settings_create();
-    assert_true(eb_model_config_parse(
-        (const uint8_t *)yaml, sizeof yaml - 1, 255, &settings->config, &fault));
-    struct eb_model_version *version = load("1", settings, &fault);
+    struct eb_model_version *version = load_described("tables: [{name: t, storage: f16}]", &fault);
     assert_non_null(version);
     assert_int_equal(version->tables.tables[0].table.storage, EB_STORAGE_F16);
-    eb_model_settings_give(settings);
     eb_model_version_give(version);
+}
+
+static void refuses_a_group_that_nobody_may_ask_for(void **state)
+{
+    (void)state;
+    struct eb_file_fault fault;
+    struct eb_model_version *version = load_described(
+        "features: [{name: f, table: t}]\ngroups: [{name: g, features: [f, f]}]", &fault);
+    assert_non_null(version);
+    eb_model_version_give(version);
+    assert_null(load_described("features: [{name: f, table: t}]\ngroups: "
+                               "[{name: h, features: [f, f]}, {name: g, features: [f, f, f]}]",
+        &fault));
+    eb_scratch_expect(fault.text, "/1: model.yaml: group 'g' has 3 features");
+    eb_scratch_expect(fault.text, "may ask for 2; raise queries_max");
 }
 
 int main(void)
@@ -201,6 +223,7 @@ int main(void)
         WITH_ROOT(counts_references_of_many_threads),
         WITH_ROOT(tells_how_much_memory_is_missing),
         WITH_ROOT(stores_tables_as_its_model_says),
+        WITH_ROOT(refuses_a_group_that_nobody_may_ask_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,12 +10,56 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #define PAGE EB_PAGE_2M_BYTES
+
+/* What has been asked of the system. */
+static struct {
+    uint64_t sealed_bytes;
+    uint64_t sealed_bytes_max; /* at once */
+    uint64_t given_bytes;      /* back, but for the addresses */
+    uint64_t given_bytes_max;
+    uint64_t unmapped_bytes; /* with their addresses, and not given back before */
+} asked;
+
+static void note(uint64_t bytes, uint64_t *sum, uint64_t *most)
+{
+    *sum += bytes;
+    *most = bytes > *most ? bytes : *most;
+}
+
+int __real_mprotect(void *at, size_t bytes, int protection);
+int __wrap_mprotect(void *at, size_t bytes, int protection);
+int __wrap_mprotect(void *at, size_t bytes, int protection)
+{
+    if (protection == PROT_READ) {
+        note(bytes, &asked.sealed_bytes, &asked.sealed_bytes_max);
+    }
+    return __real_mprotect(at, bytes, protection);
+}
+
+int __real_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice)
+{
+    if (advice == MADV_DONTNEED) {
+        note(bytes, &asked.given_bytes, &asked.given_bytes_max);
+    }
+    return __real_madvise(at, bytes, advice);
+}
+
+int __real_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes)
+{
+    asked.unmapped_bytes += bytes - PAGE - asked.given_bytes;
+    return __real_munmap(at, bytes);
+}
 
 static uint8_t *take(struct eb_table_memory *memory, uint64_t bytes)
 {
@@ -239,6 +283,24 @@ static void sealed_memory_cannot_be_written(void **state)
     eb_table_memory_deinit(&memory);
 }
 
+/* Whoever maps memory meanwhile waits for one slice. */
+static void seals_and_gives_back_in_slices(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 * EB_TABLE_MEMORY_SLICE_BYTES + PAGE };
+    struct eb_table_memory memory = {0};
+    struct eb_file_fault fault;
+    memset(take(&memory, BYTES), 1, BYTES);
+    memset(&asked, 0, sizeof asked);
+    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_int_equal(asked.sealed_bytes, BYTES);
+    assert_int_equal(asked.sealed_bytes_max, EB_TABLE_MEMORY_SLICE_BYTES);
+    eb_table_memory_deinit(&memory);
+    assert_int_equal(asked.given_bytes, BYTES);
+    assert_int_equal(asked.given_bytes_max, EB_TABLE_MEMORY_SLICE_BYTES);
+    assert_int_equal(asked.unmapped_bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +315,7 @@ int main(void)
         cmocka_unit_test(refuses_more_than_there_is),
         cmocka_unit_test(counts_what_a_table_occupies),
         cmocka_unit_test(sealed_memory_cannot_be_written),
+        cmocka_unit_test(seals_and_gives_back_in_slices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,10 +16,10 @@
 
 #include <cmocka.h>
 
-#define ROWS 1200000 /* of two f32: more than a chunk that is read at a time */
+#define ROWS 1200000 /* of two f32: more than the chunks that are read at a time */
 #define ELEMENTS 2
 #define BYTES (ROWS * ELEMENTS * sizeof(float))
-#define CHUNK_BYTES (8 << 20)
+#define CHUNK_BYTES (512 << 10)
 #define THREADS 4
 #define TURNS 5000
 

@@ -187,6 +187,13 @@ static void turn(void)
     uv_sleep(1);
 }
 
+static void turn_times(int count)
+{
+    for (int i = 0; i < count; i++) {
+        turn();
+    }
+}
+
 #define WAIT_FOR(condition)                                                                        \
     do {                                                                                           \
         const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;                 \
@@ -195,6 +202,13 @@ static void turn(void)
         }                                                                                          \
         assert_true(condition);                                                                    \
     } while (0)
+
+/* A version of "m", which is served then. */
+static void publish(int version)
+{
+    add_version("m", version);
+    WAIT_FOR(served("m") == (uint64_t)version);
+}
 
 static void on_done(
     struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
@@ -229,11 +243,9 @@ static void serves_a_new_version_and_keeps_the_one_before(void **state)
     (void)state;
     start();
     assert_int_equal(served("m"), 1);
-    add_version("m", 2);
-    WAIT_FOR(served("m") == 2);
+    publish(2);
     assert_int_equal(state_of("m", 1), EB_VERSION_READY);
-    add_version("m", 5);
-    WAIT_FOR(served("m") == 5);
+    publish(5);
     assert_int_equal(state_of("m", 2), EB_VERSION_READY);
 }
 
@@ -247,9 +259,7 @@ static void frees_a_version_when_its_last_reader_is_done(void **state)
     add_version("m", 2);
     WAIT_FOR(state_of("m", 1) == EB_VERSION_RETIRED);
     assert_int_equal(served("m"), 2);
-    for (int i = 0; i < 20; i++) {
-        turn();
-    }
+    turn_times(20);
     assert_int_equal(state_of("m", 1), EB_VERSION_RETIRED);
     assert_non_null(eb_table_set_find(&read->tables, "t"));
     eb_model_version_give(read);
@@ -264,8 +274,7 @@ static void leaves_the_old_one_where_the_new_one_fails(void **state)
     move("m/.2", "m/2");
     WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
     assert_int_equal(served("m"), 1);
-    add_version("m", 3);
-    WAIT_FOR(served("m") == 3);
+    publish(3);
 }
 
 static void follows_models_that_come_and_go(void **state)
@@ -280,9 +289,7 @@ static void follows_models_that_come_and_go(void **state)
     assert_int_equal(served("m"), 1);
     /* An empty repository is one that is not mounted: what is there stays. */
     move("m", ".m");
-    for (int i = 0; i < 100; i++) {
-        turn();
-    }
+    turn_times(100);
     assert_int_equal(served("m"), 1);
 }
 
@@ -292,8 +299,7 @@ static void looks_now_and_then_where_it_is_to_poll(void **state)
     trial.options.watch = EB_MANAGER_WATCH_POLL;
     trial.options.poll_ms = 5;
     start();
-    add_version("m", 2);
-    WAIT_FOR(served("m") == 2);
+    publish(2);
 }
 
 static void looks_only_on_command_where_it_is_not_to_watch(void **state)
@@ -303,9 +309,7 @@ static void looks_only_on_command_where_it_is_not_to_watch(void **state)
     trial.options.poll_ms = 1;
     start();
     add_version("m", 2);
-    for (int i = 0; i < 100; i++) {
-        turn();
-    }
+    turn_times(100);
     assert_int_equal(served("m"), 1);
     ask(EB_MODEL_LOAD, 0, EB_MODEL_DONE);
     assert_int_equal(trial.served_then, 2);
@@ -315,8 +319,7 @@ static void tells_of_a_command_when_its_readers_know(void **state)
 {
     (void)state;
     start();
-    add_version("m", 2);
-    WAIT_FOR(served("m") == 2);
+    publish(2);
     ask(EB_MODEL_SERVE, 1, EB_MODEL_DONE);
     assert_int_equal(trial.served_then, 1);
     ask(EB_MODEL_UNLOAD, 2, EB_MODEL_DONE);
@@ -331,8 +334,7 @@ static void goes_back_and_forth_with_model_yaml(void **state)
 {
     (void)state;
     start();
-    add_version("m", 2);
-    WAIT_FOR(served("m") == 2);
+    publish(2);
     write_config("m", "versions: {serve: 1}\n");
     WAIT_FOR(served("m") == 1);
     write_config("m", "versions: {serve: highest, labels: [{name: old, version: 1}]}\n");
@@ -345,12 +347,10 @@ static void drops_what_is_spare_where_memory_is_short(void **state)
     (void)state;
     write_config("m", "versions: {keep_s: 0}\n");
     start();
-    add_version("m", 2);
-    WAIT_FOR(served("m") == 2);
+    publish(2);
     assert_int_equal(state_of("m", 1), EB_VERSION_READY);
     atomic_store(&short_count, 1);
-    add_version("m", 3);
-    WAIT_FOR(served("m") == 3);
+    publish(3);
     assert_int_equal(state_of("m", 1), 0);
     assert_int_equal(state_of("m", 2), EB_VERSION_READY);
 }
@@ -360,11 +360,9 @@ static void tries_again_when_a_version_has_become_spare(void **state)
     (void)state;
     write_config("m", "versions: {keep_s: 1}\n");
     start();
-    add_version("m", 2);
-    WAIT_FOR(served("m") == 2);
+    publish(2);
     atomic_store(&short_count, 1);
-    add_version("m", 3);
-    WAIT_FOR(served("m") == 3);
+    publish(3);
     assert_true(atomic_load(&short_count) <= 0);
 }
 
@@ -408,9 +406,7 @@ static void waits_for_what_is_about_to_be_freed(void **state)
     add_version("m", 3);
     send_command(EB_MODEL_LOAD, "m", 3);
     WAIT_FOR(atomic_load(&short_count) < 1000000);
-    for (int i = 0; i < 20; i++) {
-        turn();
-    }
+    turn_times(20);
     assert_int_equal(trial.done_count, 0);
     atomic_store(&short_count, 0);
     eb_model_version_give(read);
@@ -422,8 +418,7 @@ static void follows_model_yaml_while_a_version_is_loaded(void **state)
 {
     (void)state;
     start();
-    add_version("m", 2);
-    WAIT_FOR(served("m") == 2);
+    publish(2);
     atomic_store(&is_held, true);
     add_version("m", 3);
     WAIT_FOR(state_of("m", 3) == EB_VERSION_LOADING);
@@ -486,8 +481,7 @@ static void ends_while_a_version_lacks_memory(void **state)
     (void)state;
     write_config("m", "versions: {keep_s: 0}\n");
     start();
-    add_version("m", 2);
-    WAIT_FOR(served("m") == 2);
+    publish(2);
     atomic_store(&short_count, 1);
     atomic_store(&is_held, true);
     add_version("m", 3);

@@ -62,8 +62,9 @@ static void write_f32(
     write_table(scratch, name, tensor, values);
 }
 
-void plan_trial_load(void)
+int plan_trial_load(void **state)
 {
+    (void)state;
     const struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
     static const uint16_t ones[] = {0x3c00, 0x3c00, 0x3c00, 0x3c00};
@@ -87,13 +88,16 @@ void plan_trial_load(void)
         fail_msg("%s", fault.text);
     }
     eb_scratch_deinit(&scratch);
+    return 0;
 }
 
-void plan_trial_unload(void)
+int plan_trial_unload(void **state)
 {
+    (void)state;
     eb_feature_set_deinit(&version.features);
     eb_table_set_deinit(&version.tables);
     eb_model_config_deinit(&config);
+    return 0;
 }
 
 void plan_trial_set_indices(struct eb_wire_query *query, const int32_t *indices, size_t count)

@@ -17,9 +17,9 @@
 
 #define PLAN_TRIAL_QUERIES_MAX 4
 
-/* Loads the version, from a directory of its own; once per program. */
-void plan_trial_load(void);
-void plan_trial_unload(void);
+/* For cmocka: loads the version, from a directory of its own; once per program. */
+int plan_trial_load(void **state);
+int plan_trial_unload(void **state);
 
 struct plan_trial {
     struct eb_limits limits; /* the defaults, for the test to change */

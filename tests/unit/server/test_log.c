@@ -40,7 +40,8 @@ static void writes_one_logfmt_line(void **state)
     (void)state;
     capture_start();
     eb_log(EB_LOG_WARN, "listening", eb_log_text("address", "127.0.0.1:8600"),
-        eb_log_number("loops", 2), eb_log_number("least", INT64_MIN));
+        eb_log_number("loops", 2), eb_log_number("least", INT64_MIN),
+        eb_log_count("most", UINT64_MAX));
     capture_stop();
     static const char stamp[] = "ts=0000-00-00T00:00:00.000Z";
     for (size_t i = 0; i < strlen(stamp); i++) {
@@ -51,7 +52,8 @@ static void writes_one_logfmt_line(void **state)
         }
     }
     assert_string_equal(captured + strlen(stamp),
-        " level=warn event=listening address=127.0.0.1:8600 loops=2 least=-9223372036854775808\n");
+        " level=warn event=listening address=127.0.0.1:8600 loops=2 least=-9223372036854775808 "
+        "most=18446744073709551615\n");
 }
 
 static void leaves_plain_text_and_utf8_unquoted(void **state)

@@ -461,20 +461,6 @@ static void takes_scratch_in_pieces(void **state)
     plan_trial_deinit(&trial);
 }
 
-static int load(void **state)
-{
-    (void)state;
-    plan_trial_load();
-    return 0;
-}
-
-static int unload(void **state)
-{
-    (void)state;
-    plan_trial_unload();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,5 +486,5 @@ int main(void)
         cmocka_unit_test(refuses_what_the_arena_does_not_hold),
         cmocka_unit_test(takes_scratch_in_pieces),
     };
-    return cmocka_run_group_tests(tests, load, unload);
+    return cmocka_run_group_tests(tests, plan_trial_load, plan_trial_unload);
 }

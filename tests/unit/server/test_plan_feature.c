@@ -186,20 +186,6 @@ static void counts_the_features_of_named_groups(void **state)
         "2 queries and features of groups are more than a request may have, 1");
 }
 
-static int load(void **state)
-{
-    (void)state;
-    plan_trial_load();
-    return 0;
-}
-
-static int unload(void **state)
-{
-    (void)state;
-    plan_trial_unload();
-    return 0;
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -214,5 +200,5 @@ int main(void)
         TEST(names_what_is_wrong_with_a_named_group),
         TEST(counts_the_features_of_named_groups),
     };
-    return cmocka_run_group_tests(tests, load, unload);
+    return cmocka_run_group_tests(tests, plan_trial_load, plan_trial_unload);
 }

@@ -270,20 +270,6 @@ static void says_where_rows_are_missing(void **state)
     assert_int_equal(result_of(0)->missing_positions_bytes, 0);
 }
 
-static int load(void **state)
-{
-    (void)state;
-    plan_trial_load();
-    return 0;
-}
-
-static int unload(void **state)
-{
-    (void)state;
-    plan_trial_unload();
-    return 0;
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -300,5 +286,5 @@ int main(void)
         TEST(answers_each_query_for_itself),
         TEST(says_where_rows_are_missing),
     };
-    return cmocka_run_group_tests(tests, load, unload);
+    return cmocka_run_group_tests(tests, plan_trial_load, plan_trial_unload);
 }

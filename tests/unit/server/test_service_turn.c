@@ -19,39 +19,42 @@
 #define FLOOD_MIN 4000 /* messages in the sockets, for the test to mean something */
 #define FRAME_BYTES 16384
 #define WINDOW_BYTES (UINT32_C(1) << 30)
+#define FLOODS 8
 
-/* What the loop has seen of the flood, a stream of the first connection, and of another connection:
- * the loop's, until it is held. */
+/* What the loop has seen of floods and of another connection, a stream each of which only the
+ * other's ends: the loop's, until it is held. */
 static struct {
     struct eb_grpc_server_handler calls; /* the service's */
     size_t flood_count;
+    size_t flood_count_at;     /* when the other sent its request */
     size_t flood_count_before; /* when the other's call was over */
     bool is_other_over;
 } watch;
 
 static void count_message(void *context, struct eb_grpc_call *call, struct eb_grpc_message message)
 {
-    watch.flood_count += strcmp(call->path, STREAM) == 0;
+    watch.flood_count++;
     watch.calls.on_message(context, call, message);
 }
 
 static void note_close(void *context, struct eb_grpc_call *call)
 {
-    if (strcmp(call->path, UNARY) == 0) {
+    if (!watch.is_other_over) {
         watch.is_other_over = true;
-        watch.flood_count_before = watch.flood_count;
+        watch.flood_count_before = watch.flood_count - 1;
     }
     watch.calls.on_close(context, call);
 }
 
 struct trial {
     struct service_host host;
-    int flood;
+    int floods[FLOODS];
+    unsigned flood_count;
     int other;
     struct frames flood_bytes;
     struct frames other_bytes;
     size_t message_bytes; /* of one of the flood, prefix included */
-    size_t sent_bytes;    /* of the flood, while the loop was held */
+    size_t sent_bytes;    /* of the floods, while the loop was held */
     ssize_t other_sent_bytes;
 };
 
@@ -139,64 +142,109 @@ static void make_flood(struct trial *trial)
     frames_deinit(&message);
 }
 
-/* As much of the flood as its sockets take, then the other's request. */
-static void send_while_held(struct eb_loop *loop, void *context)
+/* As much of the floods as their sockets take. */
+static void send_floods(struct eb_loop *loop, void *context)
 {
     struct trial *trial = context;
     const struct frames *flood = &trial->flood_bytes;
     (void)loop;
-    ssize_t got = 1;
-    while (got > 0 && trial->sent_bytes < flood->size) {
-        got = send(trial->flood, flood->bytes + trial->sent_bytes, flood->size - trial->sent_bytes,
-            MSG_NOSIGNAL | MSG_DONTWAIT);
-        trial->sent_bytes += got > 0 ? (size_t)got : 0;
+    for (unsigned i = 0; i < trial->flood_count; i++) {
+        size_t sent_bytes = 0;
+        ssize_t got = 1;
+        while (got > 0 && sent_bytes < flood->size) {
+            got = send(trial->floods[i], flood->bytes + sent_bytes, flood->size - sent_bytes,
+                MSG_NOSIGNAL | MSG_DONTWAIT);
+            sent_bytes += got > 0 ? (size_t)got : 0;
+        }
+        trial->sent_bytes += sent_bytes;
     }
+}
+
+static void send_other(struct eb_loop *loop, void *context)
+{
+    struct trial *trial = context;
+    (void)loop;
+    watch.flood_count_at = watch.flood_count;
     trial->other_sent_bytes =
         send(trial->other, trial->other_bytes.bytes, trial->other_bytes.size, MSG_NOSIGNAL);
 }
 
-static void start(struct trial *trial)
+static void send_all(struct eb_loop *loop, void *context)
+{
+    send_floods(loop, context);
+    send_other(loop, context);
+}
+
+static void start(struct trial *trial, unsigned flood_count, uint64_t turn_ns)
 {
     struct frames message = {0};
-    *trial = (struct trial){0};
+    *trial = (struct trial){.flood_count = flood_count};
     service_host_init(&trial->host);
     trial->host.config.limits.inline_below_us = 15;
-    trial->host.loops.options.conn_limits.turn_ns = EB_TURN_NS;
+    trial->host.loops.options.conn_limits.turn_ns = turn_ns;
     service_host_start(&trial->host);
     loop_host_act(trial->host.loops.loops[0], watch_calls, trial);
-    trial->flood = open_peer(&trial->host, STREAM);
-    trial->other = open_peer(&trial->host, UNARY);
+    for (unsigned i = 0; i < flood_count; i++) {
+        trial->floods[i] = open_peer(&trial->host, STREAM);
+    }
+    trial->other = open_peer(&trial->host, STREAM);
     make_flood(trial);
     put_message(&message);
     frames_data(&trial->other_bytes, 1, true, message.bytes, message.size);
     frames_deinit(&message);
 }
 
-static void stop(struct trial *trial)
+/* Once the other's call is over. Returns how many messages of floods were sent. */
+static size_t stop(struct trial *trial)
 {
-    close(trial->flood);
+    read_until(trial->other, FRAME_HEADERS, FLAG_END_STREAM);
+    service_host_settle(&trial->host);
+    const size_t sent_count = trial->sent_bytes / trial->message_bytes;
+    for (unsigned i = 0; i < trial->flood_count; i++) {
+        close(trial->floods[i]);
+    }
     close(trial->other);
     assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
     service_host_stop(&trial->host);
     frames_deinit(&trial->flood_bytes);
     frames_deinit(&trial->other_bytes);
+    assert_true(trial->other_sent_bytes > 0);
+    assert_true(watch.is_other_over);
+    return sent_count;
 }
 
 static void serves_others_before_the_rest_of_a_flood(void **state)
 {
     (void)state;
     struct trial trial;
-    start(&trial);
-    loop_host_act(trial.host.loops.loops[0], send_while_held, &trial);
-    read_until(trial.other, FRAME_HEADERS, FLAG_END_STREAM);
-    service_host_settle(&trial.host);
-    const size_t flood_count = trial.sent_bytes / trial.message_bytes;
-    stop(&trial);
-    assert_int_equal(trial.other_sent_bytes > 0, true);
-    assert_true(watch.is_other_over);
-    assert_true(flood_count >= FLOOD_MIN);
+    start(&trial, 1, EB_TURN_NS);
+    loop_host_act(trial.host.loops.loops[0], send_all, &trial);
+    assert_true(stop(&trial) >= FLOOD_MIN);
     /* A turn or two, each of no more than what is read at once. */
     assert_true(watch.flood_count_before <= 2 * EB_TURN_READ_FIRST / trial.message_bytes);
+}
+
+static void read_flood_count(struct eb_loop *loop, void *context)
+{
+    (void)loop;
+    *(size_t *)context = watch.flood_count;
+}
+
+/* Where every message is a turn's last. */
+static void serves_one_of_many_floods_before_others(void **state)
+{
+    (void)state;
+    struct trial trial;
+    size_t flood_count = 0;
+    start(&trial, FLOODS, 1);
+    loop_host_act(trial.host.loops.loops[0], send_floods, &trial);
+    while (flood_count < 10 * FLOODS) {
+        loop_host_act(trial.host.loops.loops[0], read_flood_count, &flood_count);
+    }
+    loop_host_act(trial.host.loops.loops[0], send_other, &trial);
+    assert_true(stop(&trial) > watch.flood_count_before);
+    /* What one had begun, and what another does before the next look at what has come. */
+    assert_true(watch.flood_count_before - watch.flood_count_at < FLOODS);
 }
 
 #define CALLS 8
@@ -238,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(serves_others_before_the_rest_of_a_flood),
+        cmocka_unit_test(serves_one_of_many_floods_before_others),
         cmocka_unit_test(loses_nothing_that_is_put_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
