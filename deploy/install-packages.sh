@@ -9,7 +9,7 @@ set -euo pipefail
 packages=(
     gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler
     libprotobuf-c-dev libnghttp2-dev libuv1-dev libjansson-dev libcyaml-dev libyaml-dev
-    libjemalloc-dev libnuma-dev libxxhash-dev
+    libjemalloc-dev libnuma-dev libxxhash-dev zlib1g-dev
 )
 tests=(
     libcmocka-dev clang-format protobuf-compiler

@@ -25,7 +25,7 @@
 static const nghttp2_nv response_fields[] = {
     FIELD(":status", "200"),
     FIELD("content-type", "application/grpc"),
-    FIELD("grpc-accept-encoding", "identity"),
+    FIELD("grpc-accept-encoding", "identity,gzip"),
 };
 
 #define RESPONSE_FIELD_COUNT (sizeof(response_fields) / sizeof(response_fields[0]))
@@ -340,6 +340,7 @@ void eb_grpc_call_begin(struct eb_grpc_call *call)
     }
     call->path = call->headers.path;
     call->timeout_us = call->headers.timeout_us;
+    call->reader.inflate = call->headers.encoding == EB_GRPC_GZIP ? eb_gzip_inflate : NULL;
     call->announced = true;
     connection->handler->on_call(connection->context, call);
 }
@@ -351,7 +352,11 @@ static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)
     if (why == EB_GRPC_READ_BAD_FLAG) {
         status = EB_STATUS_INTERNAL;
         snprintf(text, sizeof(text), "a message's compression flag is neither 0 nor 1");
-    } else if (why == EB_GRPC_READ_COMPRESSED && call->headers.is_encoded) {
+    } else if (why == EB_GRPC_READ_BROKEN) {
+        status = EB_STATUS_INTERNAL;
+        snprintf(text, sizeof(text), "a message that is compressed cannot be decompressed");
+    } else if (why == EB_GRPC_READ_COMPRESSED &&
+               call->headers.encoding == EB_GRPC_UNKNOWN_ENCODING) {
         status = EB_STATUS_UNIMPLEMENTED;
         snprintf(text, sizeof(text), "compressed message of unknown encoding");
     } else if (why == EB_GRPC_READ_COMPRESSED) {
@@ -373,7 +378,7 @@ static size_t read_one(
     struct eb_grpc_message message;
     enum eb_grpc_read read = eb_grpc_message_read(&call->reader, bytes, &count, &message);
     if (read == EB_GRPC_READ_MESSAGE) {
-        credit(call, EB_GRPC_PREFIX_BYTES + message.size);
+        credit(call, EB_GRPC_PREFIX_BYTES + message.wire_bytes);
         message.arrived_ms = arrived_ms;
         connection->handler->on_message(connection->context, call, message);
     } else if (read != EB_GRPC_READ_MORE) {

@@ -39,6 +39,14 @@ static void add_timeout(struct eb_grpc_headers *headers, struct eb_grpc_text val
     }
 }
 
+static enum eb_grpc_encoding read_encoding(struct eb_grpc_text value)
+{
+    if (is_text(value, "gzip")) {
+        return EB_GRPC_GZIP;
+    }
+    return is_text(value, "identity") ? EB_GRPC_IDENTITY : EB_GRPC_UNKNOWN_ENCODING;
+}
+
 void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text name,
     struct eb_grpc_text value, const struct eb_grpc_headers_limits *limits)
 {
@@ -71,7 +79,7 @@ void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text na
         break;
     case 13:
         if (is_text(name, "grpc-encoding")) {
-            headers->is_encoded = !is_text(value, "identity");
+            headers->encoding = read_encoding(value);
         }
         break;
     default: break;

@@ -16,6 +16,9 @@ struct eb_grpc_headers_limits {
     uint32_t bytes_max; /* names and values together */
 };
 
+/* What grpc-encoding names: how messages are compressed that are. */
+enum eb_grpc_encoding { EB_GRPC_IDENTITY, EB_GRPC_GZIP, EB_GRPC_UNKNOWN_ENCODING };
+
 /* Zeroed is an empty block. */
 struct eb_grpc_headers {
     uint64_t timeout_us; /* at least 1 where a timeout was given, 0 otherwise */
@@ -26,7 +29,7 @@ struct eb_grpc_headers {
     bool is_grpc; /* content-type */
     bool is_path_long;
     bool is_timeout_bad;
-    bool is_encoded; /* grpc-encoding names something other than identity */
+    enum eb_grpc_encoding encoding;
     char path[EB_GRPC_PATH_BYTES];
 };
 

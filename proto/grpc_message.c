@@ -46,7 +46,7 @@ static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
     if (prefix[0] > 1) {
         return EB_GRPC_READ_BAD_FLAG;
     }
-    if (prefix[0] == 1) {
+    if (prefix[0] == 1 && !reader->inflate) {
         return EB_GRPC_READ_COMPRESSED;
     }
     uint32_t size = read_size(prefix);
@@ -78,6 +78,43 @@ static size_t fill(struct eb_grpc_reader *reader, const uint8_t *bytes, size_t c
     return step;
 }
 
+/* Puts what the message holds in its place. */
+static enum eb_grpc_read decompress(struct eb_grpc_reader *reader)
+{
+    struct eb_grpc_message *message = &reader->message;
+    struct eb_gzip_bytes content;
+    switch (reader->inflate(
+        reader->memory, message->bytes, message->size, reader->bytes_max, &content)) {
+    case EB_GZIP_DONE: break;
+    case EB_GZIP_BROKEN: return EB_GRPC_READ_BROKEN;
+    case EB_GZIP_TOO_LARGE: return EB_GRPC_READ_TOO_LARGE;
+    case EB_GZIP_NO_MEMORY: return EB_GRPC_READ_NO_MEMORY;
+    }
+    const size_t wire_bytes = message->size;
+    eb_grpc_message_give(reader->memory, message);
+    *message = (struct eb_grpc_message){.bytes = content.bytes,
+        .size = content.size,
+        .taken_bytes = content.taken_bytes,
+        .wire_bytes = wire_bytes};
+    return EB_GRPC_READ_MESSAGE;
+}
+
+/* Hands out the message, all bytes of which are there. */
+static enum eb_grpc_read end_message(struct eb_grpc_reader *reader, struct eb_grpc_message *message)
+{
+    enum eb_grpc_read outcome = EB_GRPC_READ_MESSAGE;
+    reader->message.wire_bytes = reader->message.size;
+    if (reader->prefix[0] == 1) {
+        outcome = decompress(reader);
+    }
+    if (outcome == EB_GRPC_READ_MESSAGE) {
+        *message = reader->message;
+        reader->message = (struct eb_grpc_message){0};
+        reader->prefix_count = 0;
+    }
+    return outcome;
+}
+
 enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint8_t *bytes,
     size_t *count, struct eb_grpc_message *message)
 {
@@ -107,10 +144,7 @@ enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint
     if (reader->filled < reader->message.size) {
         return EB_GRPC_READ_MORE;
     }
-    *message = reader->message;
-    reader->message = (struct eb_grpc_message){0};
-    reader->prefix_count = 0;
-    return EB_GRPC_READ_MESSAGE;
+    return end_message(reader, message);
 }
 
 size_t eb_grpc_message_peek(const struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count)

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "proto/grpc_text.h"
-#include "proto/memory.h"
+#include "proto/gzip.h"
 
 /* A message of the peer's. Its bytes come from the session's eb_memory and are the receiver's to
  * give back (eb_grpc_message_give), also after the call or the connection is gone. */
@@ -12,6 +12,7 @@ struct eb_grpc_message {
     uint8_t *bytes; /* never NULL */
     size_t size;
     size_t taken_bytes; /* as it was asked of the memory */
+    size_t wire_bytes;  /* as it came, without its prefix: less than size where it was compressed */
     /* When its last byte came, on the clock of the session that delivers it; where that kept it
      * back, when the last of the bytes around it did. Not the reader's. */
     uint64_t arrived_ms;
@@ -23,7 +24,8 @@ void eb_grpc_message_give(const struct eb_memory *memory, struct eb_grpc_message
 /* One stream's incoming side. Zeroed is ready, once `memory` and `bytes_max` are set. */
 struct eb_grpc_reader {
     const struct eb_memory *memory;
-    uint32_t bytes_max; /* the largest message */
+    uint32_t bytes_max;          /* the largest message, as it comes and decompressed */
+    eb_gzip_inflate_fn *inflate; /* of compressed messages; NULL: there may be none */
     uint32_t prefix_count;
     uint8_t prefix[EB_GRPC_PREFIX_BYTES];
     struct eb_grpc_message message; /* bytes NULL while the prefix is incomplete */
@@ -34,6 +36,7 @@ enum eb_grpc_read {
     EB_GRPC_READ_MORE,       /* all bytes were used, no message is complete */
     EB_GRPC_READ_MESSAGE,    /* *message is complete and the caller's */
     EB_GRPC_READ_COMPRESSED, /* the rest are failures: the stream cannot be read further */
+    EB_GRPC_READ_BROKEN,     /* it is compressed, but cannot be decompressed */
     EB_GRPC_READ_BAD_FLAG,
     EB_GRPC_READ_TOO_LARGE,
     EB_GRPC_READ_NO_MEMORY

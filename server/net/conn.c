@@ -382,6 +382,8 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
 void eb_conn_drain(struct eb_conn *conn)
 {
     if (!conn->closing) {
+        find_events(conn)->on_notice(conn);
+        (void)eb_grpc_server_send(conn->session); /* If it fails, so will the next flush. */
         eb_grpc_server_drain(conn->session);
         find_events(conn)->on_drain(conn);
         eb_conn_mark(conn);

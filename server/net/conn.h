@@ -19,6 +19,10 @@ struct eb_conn_events {
     void (*on_tick)(struct eb_conn *conn);
     /* After each write, eb_conn_waiting_bytes may have become less, and when a turn begins. */
     void (*on_written)(struct eb_conn *conn);
+    /* The server is going to end all its connections: what is said now leaves before the peer is
+     * told of that, as far as one write takes it. */
+    void (*on_notice)(struct eb_conn *conn);
+    /* The peer has been told that the connection ends. */
     void (*on_drain)(struct eb_conn *conn);
     /* After the last call's on_close. */
     void (*on_close)(struct eb_conn *conn);

@@ -1,6 +1,7 @@
 #include "server/rpc/admin_service.h"
 
 #include "proto/codec_admin.h"
+#include "server/rpc/catalogue.h"
 #include "server/rpc/reply.h"
 #include "server/rpc/service.h"
 
@@ -27,19 +28,6 @@ struct progress_mail {
     struct eb_admin_command *command;
     struct eb_wire_progress progress;
 };
-
-bool eb_admin_service_check(const struct eb_rpc_conn *conn, struct eb_error *error)
-{
-    const struct eb_config *config = conn->loop->service->facts.config;
-    if (eb_conn_is_admin(conn->conn) || config->admin_on_data_port) {
-        return true;
-    }
-    eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
-        "ModelAdmin is not answered on this address: call it on the socket of the setting "
-        "admin_listen%s, or set admin_on_data_port",
-        config->admin_listen ? "" : ", which is not set");
-    return false;
-}
 
 /* ---- back at the loop ---- */
 
@@ -142,14 +130,20 @@ static void on_arrival(struct eb_mail *mail)
 
 /* ---- beginning ---- */
 
-static bool check_request(const struct eb_rpc_call *call, const struct eb_wire_model_query *request,
-    struct eb_error *error)
+/* What is asked of the desk. */
+struct wish {
+    enum eb_model_verb verb;
+    const struct eb_wire_model_query *request;
+};
+
+static bool check_wish(
+    const struct eb_service_loop *loop, const struct wish *wish, struct eb_error *error)
 {
-    const struct eb_service_loop *loop = call->conn->loop;
+    const struct eb_wire_model_query *request = wish->request;
     if (request->model[0] == '\0') {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "model: none is named; ListVersions says which there are");
-    } else if (call->method->verb == EB_MODEL_UNLOAD && request->version == 0) {
+    } else if (wish->verb == EB_MODEL_UNLOAD && request->version == 0) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "version: name the one to unload; ListVersions says which are in memory");
     } else if (loop->command_count == EB_ADMIN_COMMANDS_MAX) {
@@ -163,14 +157,14 @@ static bool check_request(const struct eb_rpc_call *call, const struct eb_wire_m
 }
 
 /* NULL: no memory. */
-static struct eb_admin_command *create(
-    struct eb_rpc_call *call, const struct eb_wire_model_query *request)
+static struct eb_admin_command *create(struct eb_rpc_call *call, const struct wish *wish)
 {
+    const struct eb_wire_model_query *request = wish->request;
     const size_t model_bytes = strlen(request->model) + 1;
     struct eb_admin_command *command = calloc(1, sizeof *command + model_bytes);
     if (command) {
         memcpy(command->model, request->model, model_bytes);
-        command->command = (struct eb_model_command){.verb = call->method->verb,
+        command->command = (struct eb_model_command){.verb = wish->verb,
             .model = command->model,
             .version = request->version,
             .on_progress = on_progress,
@@ -183,7 +177,8 @@ static struct eb_admin_command *create(
 }
 
 /* NULL: *error. */
-static struct eb_admin_command *read_command(struct eb_rpc_call *call, struct eb_error *error)
+static struct eb_admin_command *read_command(
+    struct eb_rpc_call *call, enum eb_model_verb verb, struct eb_error *error)
 {
     struct eb_service_loop *loop = call->conn->loop;
     const struct eb_limits *limits = eb_rpc_conn_limits(call->conn);
@@ -191,10 +186,10 @@ static struct eb_admin_command *read_command(struct eb_rpc_call *call, struct eb
         .name_bytes_max = (uint32_t)limits->name_bytes_max};
     struct eb_admin_command *command = NULL;
     eb_arena_reset(&loop->arena, limits->response_bytes_max);
-    const struct eb_wire_model_query *request = eb_version_request_decode(
-        &loop->arena, call->message.bytes, call->message.size, &codec_limits, error);
-    if (request && check_request(call, request, error)) {
-        command = create(call, request);
+    const struct wish wish = {verb, eb_version_request_decode(&loop->arena, call->message.bytes,
+                                        call->message.size, &codec_limits, error)};
+    if (wish.request && check_wish(loop, &wish, error)) {
+        command = create(call, &wish);
         if (!command) {
             eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
         }
@@ -204,10 +199,10 @@ static struct eb_admin_command *read_command(struct eb_rpc_call *call, struct eb
     return command;
 }
 
-void eb_admin_service_start(struct eb_rpc_call *call)
+static void start(struct eb_rpc_call *call, enum eb_model_verb verb)
 {
     struct eb_error error;
-    struct eb_admin_command *command = read_command(call, &error);
+    struct eb_admin_command *command = read_command(call, verb, &error);
     if (!command) {
         eb_rpc_call_finish(call, error.status, error.text, 0);
         return;
@@ -218,10 +213,55 @@ void eb_admin_service_start(struct eb_rpc_call *call)
     eb_mailbox_post(call->conn->loop->service->admin.mailbox, &command->mail);
 }
 
-void eb_admin_service_forget(struct eb_rpc_call *call)
+static void start_load(struct eb_rpc_call *call)
+{
+    start(call, EB_MODEL_LOAD);
+}
+
+static void start_unload(struct eb_rpc_call *call)
+{
+    start(call, EB_MODEL_UNLOAD);
+}
+
+static void start_serve(struct eb_rpc_call *call)
+{
+    start(call, EB_MODEL_SERVE);
+}
+
+/* The caller goes away; its command goes on. */
+static void forget(struct eb_rpc_call *call)
 {
     if (call->command) {
         call->command->call = NULL;
         call->command = NULL;
     }
 }
+
+/* ---- methods ---- */
+
+static bool check_place(const struct eb_rpc_conn *conn, struct eb_error *error)
+{
+    const struct eb_config *config = conn->loop->service->facts.config;
+    if (eb_conn_is_admin(conn->conn) || config->admin_on_data_port) {
+        return true;
+    }
+    eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
+        "ModelAdmin is not answered on this address: call it on the socket of the setting "
+        "admin_listen%s, or set admin_on_data_port",
+        config->admin_listen ? "" : ", which is not set");
+    return false;
+}
+
+static const struct eb_method methods[] = {
+    {"LoadVersion", EB_METHOD_FEED, .start = start_load, .on_close = forget},
+    {"UnloadVersion", EB_METHOD_FEED, .start = start_unload, .on_close = forget},
+    {"ServeVersion", EB_METHOD_FEED, .start = start_serve, .on_close = forget},
+    {"ListVersions", EB_METHOD_UNARY, .answer = eb_catalogue_list_versions},
+};
+
+const struct eb_method_table eb_admin_service_methods = {
+    .service = "embag.v1.ModelAdmin",
+    .methods = methods,
+    .count = sizeof methods / sizeof methods[0],
+    .check = check_place,
+};

@@ -18,10 +18,4 @@ struct eb_admin_desk {
     void *context;
 };
 
-/* Whether the connection may call the service. false: *error says where it may be called. */
-bool eb_admin_service_check(const struct eb_rpc_conn *conn, struct eb_error *error);
-/* Does what the call's message says, and gives that back. The call is finished when it is done, or
- * at once where that cannot be begun. */
-void eb_admin_service_start(struct eb_rpc_call *call);
-/* The call goes away. */
-void eb_admin_service_forget(struct eb_rpc_call *call);
+extern const struct eb_method_table eb_admin_service_methods;

@@ -3,13 +3,6 @@
 #include "proto/codec_admin.h"
 #include "server/rpc/reply.h"
 
-static struct eb_outgoing *fail_memory(struct eb_error *error)
-{
-    eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
-        "no memory left for the answer (answer_memory_bytes); come again later");
-    return NULL;
-}
-
 static struct eb_wire_table describe_table(const struct eb_feature *feature)
 {
     const struct eb_named_table *named = feature->table;
@@ -146,61 +139,54 @@ static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_mode
     return true;
 }
 
-static struct eb_outgoing *answer_list(const struct eb_catalogue_call *call,
-    const struct eb_wire_model_list *list, struct eb_error *error)
+static struct eb_outgoing *answer_list(
+    const struct eb_inquiry *inquiry, const struct eb_wire_model_list *list, struct eb_error *error)
 {
-    struct eb_outgoing *answer = eb_reply_take(call->pool, eb_model_list_bytes(list));
-    if (!answer) {
-        return fail_memory(error);
+    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_model_list_bytes(list), error);
+    if (answer) {
+        eb_model_list_encode(list, eb_reply_body(answer));
     }
-    eb_model_list_encode(list, eb_reply_body(answer));
     return answer;
 }
 
 static struct eb_outgoing *answer_all(
-    const struct eb_catalogue_call *call, struct selection selection, struct eb_error *error)
+    const struct eb_inquiry *inquiry, struct selection selection, struct eb_error *error)
 {
-    size_t count = call->snapshot->count;
-    struct eb_wire_model *models = eb_arena_take(call->arena, (count + 1) * sizeof *models);
+    size_t count = inquiry->snapshot->count;
+    struct eb_wire_model *models = eb_arena_take(inquiry->arena, (count + 1) * sizeof *models);
     if (!models) {
-        return fail_memory(error);
+        return eb_inquiry_refuse_memory(error);
     }
     for (size_t i = 0; i < count; i++) {
-        if (!describe_model(call->arena, &call->snapshot->models[i], selection, &models[i])) {
-            return fail_memory(error);
+        if (!describe_model(inquiry->arena, &inquiry->snapshot->models[i], selection, &models[i])) {
+            return eb_inquiry_refuse_memory(error);
         }
     }
-    return answer_list(call, &(struct eb_wire_model_list){count, models}, error);
+    return answer_list(inquiry, &(struct eb_wire_model_list){count, models}, error);
 }
 
 struct eb_outgoing *eb_catalogue_list_models(
-    const struct eb_catalogue_call *call, struct eb_error *error)
+    const struct eb_inquiry *inquiry, struct eb_error *error)
 {
-    if (!eb_empty_decode(call->bytes, call->size, error)) {
+    if (!eb_empty_decode(inquiry->bytes, inquiry->size, error)) {
         return NULL;
     }
-    return answer_all(call, (struct selection){.has_tables = true}, error);
-}
-
-static struct eb_codec_limits codec_limits(const struct eb_catalogue_call *call)
-{
-    return (struct eb_codec_limits){
-        .queries_max = 1, .name_bytes_max = (uint32_t)call->facts->config->limits.name_bytes_max};
+    return answer_all(inquiry, (struct selection){.has_tables = true}, error);
 }
 
 /* The model that is asked for. false: *error. */
-static bool find_described(const struct eb_catalogue_call *call,
+static bool find_described(const struct eb_inquiry *inquiry,
     const struct eb_wire_model_query *query, bool has_tables, struct eb_wire_model *described,
     struct eb_error *error)
 {
     const struct selection selection = {.only = query->version, .has_tables = has_tables};
-    const struct eb_snapshot_model *model = eb_snapshot_find(call->snapshot, query->model);
+    const struct eb_snapshot_model *model = eb_snapshot_find(inquiry->snapshot, query->model);
     if (!model) {
         eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
         return false;
     }
-    if (!describe_model(call->arena, model, selection, described)) {
-        fail_memory(error);
+    if (!describe_model(inquiry->arena, model, selection, described)) {
+        eb_inquiry_refuse_memory(error);
         return false;
     }
     if (query->version != 0 && described->version_count == 0) {
@@ -211,50 +197,48 @@ static bool find_described(const struct eb_catalogue_call *call,
     return true;
 }
 
-struct eb_outgoing *eb_catalogue_get_model(
-    const struct eb_catalogue_call *call, struct eb_error *error)
+struct eb_outgoing *eb_catalogue_get_model(const struct eb_inquiry *inquiry, struct eb_error *error)
 {
-    const struct eb_codec_limits limits = codec_limits(call);
+    const struct eb_codec_limits limits = eb_inquiry_limits(inquiry);
     const struct eb_wire_model_query *query =
-        eb_model_query_decode(call->arena, call->bytes, call->size, &limits, error);
+        eb_model_query_decode(inquiry->arena, inquiry->bytes, inquiry->size, &limits, error);
     struct eb_wire_model described;
-    if (!query || !find_described(call, query, true, &described, error)) {
+    if (!query || !find_described(inquiry, query, true, &described, error)) {
         return NULL;
     }
-    struct eb_outgoing *answer = eb_reply_take(call->pool, eb_model_bytes(&described));
-    if (!answer) {
-        return fail_memory(error);
+    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_model_bytes(&described), error);
+    if (answer) {
+        eb_model_encode(&described, eb_reply_body(answer));
     }
-    eb_model_encode(&described, eb_reply_body(answer));
     return answer;
 }
 
 struct eb_outgoing *eb_catalogue_list_versions(
-    const struct eb_catalogue_call *call, struct eb_error *error)
+    const struct eb_inquiry *inquiry, struct eb_error *error)
 {
-    const struct eb_codec_limits limits = codec_limits(call);
+    const struct eb_codec_limits limits = eb_inquiry_limits(inquiry);
     const struct eb_wire_model_query *query =
-        eb_version_request_decode(call->arena, call->bytes, call->size, &limits, error);
+        eb_version_request_decode(inquiry->arena, inquiry->bytes, inquiry->size, &limits, error);
     struct eb_wire_model described;
     if (!query) {
         return NULL;
     }
     if (query->model[0] == '\0') {
-        return answer_all(call, (struct selection){.only = query->version}, error);
+        return answer_all(inquiry, (struct selection){.only = query->version}, error);
     }
-    if (!find_described(call, query, false, &described, error)) {
+    if (!find_described(inquiry, query, false, &described, error)) {
         return NULL;
     }
-    return answer_list(call, &(struct eb_wire_model_list){1, &described}, error);
+    return answer_list(inquiry, &(struct eb_wire_model_list){1, &described}, error);
 }
 
 struct eb_outgoing *eb_catalogue_get_server(
-    const struct eb_catalogue_call *call, struct eb_error *error)
+    const struct eb_inquiry *inquiry, struct eb_error *error)
 {
-    if (!eb_empty_decode(call->bytes, call->size, error)) {
+    if (!eb_empty_decode(inquiry->bytes, inquiry->size, error)) {
         return NULL;
     }
-    const struct eb_server_facts *facts = call->facts;
+    const struct eb_server_facts *facts = inquiry->facts;
     const struct eb_limits *values = &facts->config->limits;
     const struct eb_wire_limit limits[] = {
 #define X(limit, fallback, min, max, what) {#limit, values->limit},
@@ -270,10 +254,9 @@ struct eb_outgoing *eb_catalogue_get_server(
         .loops = facts->config->loops,
         .threads = facts->config->threads,
     };
-    struct eb_outgoing *answer = eb_reply_take(call->pool, eb_server_bytes(&server));
-    if (!answer) {
-        return fail_memory(error);
+    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_server_bytes(&server), error);
+    if (answer) {
+        eb_server_encode(&server, eb_reply_body(answer));
     }
-    eb_server_encode(&server, eb_reply_body(answer));
     return answer;
 }

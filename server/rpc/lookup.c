@@ -29,7 +29,7 @@ static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_lookup_part) + sizeof(struc
 /* From here on reading a message takes long enough to ask whether checking it is of use. */
 #define SLOW_MESSAGE_BYTES 4096
 
-struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home)
+struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_form *form)
 {
     struct eb_lookup *lookup = home->idle;
     if (lookup) {
@@ -45,6 +45,7 @@ struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home)
     memset(lookup, 0, offsetof(struct eb_lookup, error));
     lookup->error.status = EB_STATUS_OK;
     lookup->home = home;
+    lookup->form = form;
     lookup->state = EB_LOOKUP_READING;
     return lookup;
 }
@@ -119,8 +120,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     lookup->deadline_ns = lookup->arrival_ns + limits->deadline_max_ms * 1000000;
     eb_arena_reset(&lookup->arena, eb_lookup_request_arena_bytes(message.size, &caps) +
                                        limits->queries_max * PLAN_BYTES_PER_QUERY);
-    lookup->request =
-        eb_lookup_request_decode(&lookup->arena, message.bytes, message.size, &caps, &failure);
+    lookup->request = lookup->form->read(lookup, &caps, &failure);
     if (!lookup->request) {
         lookup->error = failure.error;
         lookup->request_id = failure.request_id;
@@ -232,7 +232,7 @@ static bool lay_out(
         part->work.jobs += results->query_first;
         part->work.job_count = last->query_first + last->query_count - results->query_first;
     }
-    part->answer = eb_plan_answer(plan, first, count, &lookup->error);
+    part->answer = lookup->form->lay_out(lookup, first, count);
     lookup->part_count++;
     return part->answer != NULL;
 }
@@ -284,8 +284,10 @@ static uint32_t in_us(uint64_t from_ns, uint64_t to_ns)
 static void note_times(const struct eb_lookup *lookup, struct eb_outgoing *answer, uint64_t now_ns)
 {
     uint64_t begun_ns = lookup->begun_ns ? lookup->begun_ns : now_ns;
-    eb_lookup_response_set_times(
-        eb_reply_body(answer), in_us(lookup->arrival_ns, begun_ns), in_us(begun_ns, now_ns));
+    if (lookup->form->set_times) {
+        lookup->form->set_times(
+            eb_reply_body(answer), in_us(lookup->arrival_ns, begun_ns), in_us(begun_ns, now_ns));
+    }
 }
 
 /* The last step of every lookup: error or answer, never both. */

@@ -11,6 +11,7 @@
 #include "server/config.h"
 #include "server/models/snapshot.h"
 #include "server/net/loop.h"
+#include "server/rpc/lookup_form.h"
 #include "server/rpc/plan_answer.h"
 #include "server/work/executor.h"
 
@@ -60,6 +61,8 @@ struct eb_lookup_part {
 
 struct eb_lookup {
     struct eb_lookup_home *home;
+    const struct eb_lookup_form *form;
+    void *form_state; /* the form's, in the arena */
     enum eb_lookup_state state;
     size_t part_count;
     size_t open_part_count;       /* with the executor */
@@ -94,8 +97,8 @@ struct eb_lookup {
     struct eb_arena arena;
 };
 
-/* An idle lookup. NULL: no memory. */
-struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home);
+/* An idle lookup, to be asked for and answered in that form. NULL: no memory. */
+struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_form *form);
 /* Everything it holds goes back. Not while QUEUED. */
 void eb_lookup_give(struct eb_lookup *lookup);
 /* Frees the idle ones; all must be. */

@@ -1,48 +1,85 @@
 #include "server/rpc/method.h"
 
+#include "server/rpc/admin_service.h"
+#include "server/rpc/health_service.h"
+#include "server/rpc/lookup_service.h"
+#include "server/rpc/reflection_service.h"
+
+#include <assert.h>
 #include <string.h>
 
-#define LOOKUPS "/embag.v1.EmbeddingBag/"
-#define ADMIN "/embag.v1.ModelAdmin/"
-
-static const struct eb_method methods[] = {
-    {.path = LOOKUPS "Lookup", .kind = EB_METHOD_LOOKUP},
-    {.path = LOOKUPS "LookupStream", .kind = EB_METHOD_LOOKUP_STREAM},
-    {.path = LOOKUPS "ListModels", .kind = EB_METHOD_CATALOGUE, .answer = eb_catalogue_list_models},
-    {.path = LOOKUPS "GetModel", .kind = EB_METHOD_CATALOGUE, .answer = eb_catalogue_get_model},
-    {.path = LOOKUPS "GetServer", .kind = EB_METHOD_CATALOGUE, .answer = eb_catalogue_get_server},
-    {.path = ADMIN "LoadVersion",
-        .kind = EB_METHOD_COMMAND,
-        .verb = EB_MODEL_LOAD,
-        .is_admin = true},
-    {.path = ADMIN "UnloadVersion",
-        .kind = EB_METHOD_COMMAND,
-        .verb = EB_MODEL_UNLOAD,
-        .is_admin = true},
-    {.path = ADMIN "ServeVersion",
-        .kind = EB_METHOD_COMMAND,
-        .verb = EB_MODEL_SERVE,
-        .is_admin = true},
-    {.path = ADMIN "ListVersions",
-        .kind = EB_METHOD_CATALOGUE,
-        .answer = eb_catalogue_list_versions,
-        .is_admin = true},
+static const struct eb_method_table *const tables[] = {
+    &eb_lookup_service_methods,
+    &eb_admin_service_methods,
+    &eb_health_service_methods,
+    &eb_reflection_service_methods,
+    &eb_reflection_service_alpha_methods,
 };
 
-const struct eb_method *eb_method_find(const char *path)
+#define TABLE_COUNT (sizeof tables / sizeof tables[0])
+
+const struct eb_method_table *eb_method_table_at(size_t index)
 {
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (strcmp(path, methods[i].path) == 0) {
-            return &methods[i];
+    return index < TABLE_COUNT ? tables[index] : NULL;
+}
+
+static const struct eb_method *find_method(const struct eb_method_table *table, const char *name)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        if (strcmp(name, table->methods[i].name) == 0) {
+            return &table->methods[i];
         }
     }
     return NULL;
 }
 
+struct eb_method_place eb_method_find(const char *path)
+{
+    const char *service = path + (path[0] == '/');
+    const char *slash = strchr(service, '/');
+    const size_t size = slash ? (size_t)(slash - service) : 0;
+    for (size_t i = 0; size > 0 && service > path && i < TABLE_COUNT; i++) {
+        const struct eb_method_table *table = tables[i];
+        if (strncmp(service, table->service, size) == 0 && table->service[size] == '\0') {
+            return (struct eb_method_place){table, find_method(table, slash + 1)};
+        }
+    }
+    return (struct eb_method_place){0};
+}
+
+/* Adds a name to a list of them. Returns how long that is now. */
+static size_t add_name(char names[EB_ERROR_TEXT_BYTES], size_t used, const char *name)
+{
+    used += (size_t)snprintf(
+        names + used, EB_ERROR_TEXT_BYTES - used, "%s%s", used > 0 ? ", " : "", name);
+    assert(used < EB_ERROR_TEXT_BYTES);
+    return used;
+}
+
+void eb_method_refuse(const char *path, struct eb_error *error)
+{
+    const struct eb_method_table *table = eb_method_find(path).table;
+    char names[EB_ERROR_TEXT_BYTES] = "";
+    size_t used = 0;
+    for (size_t i = 0; table && i < table->count; i++) {
+        used = add_name(names, used, table->methods[i].name);
+    }
+    for (size_t i = 0; !table && i < TABLE_COUNT; i++) {
+        used = add_name(names, used, tables[i]->service);
+    }
+    if (table) {
+        eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "no method \"%s\"; %s has %s", path,
+            table->service, names);
+        return;
+    }
+    eb_error_set(error, EB_STATUS_UNIMPLEMENTED,
+        "no method \"%s\"; this server has the services %s", path, names);
+}
+
 uint64_t eb_method_timeout_us(
     const struct eb_method *method, uint64_t asked_us, uint64_t unary_longest_us)
 {
-    if (method->kind == EB_METHOD_LOOKUP_STREAM || method->kind == EB_METHOD_COMMAND) {
+    if (method->kind != EB_METHOD_UNARY) {
         return asked_us;
     }
     return asked_us == 0 || asked_us > unary_longest_us ? unary_longest_us : asked_us;

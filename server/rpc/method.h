@@ -1,35 +1,58 @@
-/* The methods of embag.v1.EmbeddingBag and embag.v1.ModelAdmin, by the path of a call.
+/* What the methods of a service are: each service has a table of them, and method.c lists the
+ * tables.
  * Thread, memory: constants. */
 #pragma once
 
-#include "server/publish/command_queue.h"
-#include "server/rpc/catalogue.h"
+#include "server/rpc/inquiry.h"
+
+struct eb_lookup_form;
+struct eb_rpc_call;
+struct eb_rpc_conn;
 
 enum eb_method_kind {
-    EB_METHOD_LOOKUP,        /* one request, one answer */
-    EB_METHOD_LOOKUP_STREAM, /* many of both */
-    EB_METHOD_CATALOGUE,     /* one request, answered at once from what does not change */
-    EB_METHOD_COMMAND        /* one request, answered now and then until it is done */
+    EB_METHOD_UNARY, /* one request, one answer */
+    EB_METHOD_FEED,  /* one request, answers now and then until it is over */
+    EB_METHOD_STREAM /* many of both */
 };
 
+/* Exactly one of answer, form and start is set. What is NULL need not be done. */
 struct eb_method {
-    const char *path;
+    const char *name;
     enum eb_method_kind kind;
-    eb_catalogue_fn answer;  /* EB_METHOD_CATALOGUE */
-    enum eb_model_verb verb; /* EB_METHOD_COMMAND */
-    bool is_admin;           /* of ModelAdmin */
+    eb_inquiry_fn answer; /* not of a feed: answers each request at once, by one message */
+    const struct eb_lookup_form *form;       /* not of a feed: its requests are lookups */
+    void (*start)(struct eb_rpc_call *call); /* of a feed: takes call->message, which is whole */
+    /* Of a feed. The server is going to end its connections: what this says leaves before they hear
+     * of it. */
+    void (*on_notice)(struct eb_rpc_call *call);
+    void (*on_drain)(struct eb_rpc_call *call); /* the connection ends: so should the feed */
+    void (*on_tick)(struct eb_rpc_call *call);  /* about once a second */
+    void (*on_close)(struct eb_rpc_call *call); /* the call goes away */
 };
 
-/* For errors. */
-#define EB_METHOD_NAMES                                                                            \
-    "/embag.v1.EmbeddingBag/Lookup, LookupStream, ListModels, GetModel, GetServer, "               \
-    "/embag.v1.ModelAdmin/LoadVersion, UnloadVersion, ServeVersion, ListVersions"
+struct eb_method_table {
+    const char *service; /* "embag.v1.EmbeddingBag" */
+    const struct eb_method *methods;
+    size_t count;
+    /* Whether the connection may call the service; false: *error says why not. */
+    bool (*check)(const struct eb_rpc_conn *conn, struct eb_error *error);
+};
+
+/* All tables. NULL: there are no more than `index`. */
+const struct eb_method_table *eb_method_table_at(size_t index);
+
+struct eb_method_place {
+    const struct eb_method_table *table;
+    const struct eb_method *method; /* NULL: there is no such method */
+};
+
+/* By the path of a call, "/embag.v1.EmbeddingBag/Lookup". */
+struct eb_method_place eb_method_find(const char *path);
+/* Says that there is none, and which the service has, or which services there are. */
+void eb_method_refuse(const char *path, struct eb_error *error);
 
 /* How long a call may take that asks for `asked_us` (0: it does not say); 0: for ever. A unary call
- * has a deadline even where it names none: it must not wait for its peer for ever. A stream of
- * lookups and a command have none then: both take as long as they take. */
+ * has a deadline even where it names none: it must not wait for its peer for ever. A stream and a
+ * feed have none then: both take as long as they take. */
 uint64_t eb_method_timeout_us(
     const struct eb_method *method, uint64_t asked_us, uint64_t unary_longest_us);
-
-/* NULL: there is no such method. */
-const struct eb_method *eb_method_find(const char *path);

@@ -40,6 +40,19 @@ void eb_rpc_call_finish(
     }
 }
 
+void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)
+{
+    if (call->method->kind != EB_METHOD_STREAM || call->in_flight > 0) {
+        return;
+    }
+    if (call->request_ended) {
+        eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+    } else if (call->draining) {
+        eb_rpc_call_finish(call, EB_STATUS_UNAVAILABLE,
+            "the server is shutting down; send what has no answer again, elsewhere", 0);
+    }
+}
+
 void eb_rpc_call_append(struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
@@ -191,7 +204,7 @@ bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn)
 
 void eb_rpc_call_pause(struct eb_rpc_call *call)
 {
-    if (call->method->kind == EB_METHOD_LOOKUP_STREAM && !call->paused && !call->finished) {
+    if (call->method->kind == EB_METHOD_STREAM && !call->paused && !call->finished) {
         call->paused = true;
         call->conn->paused_count++;
         eb_grpc_call_pause(call->call);

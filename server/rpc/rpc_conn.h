@@ -19,8 +19,9 @@
 struct eb_service_loop {
     struct eb_lookup_home home;
     const struct eb_service *service;
-    struct eb_arena arena;                     /* of catalogue answers and commands */
-    unsigned command_count;                    /* of ModelAdmin, that are not done */
+    struct eb_arena arena;  /* of catalogue answers and commands */
+    unsigned command_count; /* of ModelAdmin, that are not done */
+    struct eb_health_watch *watches;
     struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* those that have a call */
 };
 
@@ -38,10 +39,11 @@ struct eb_rpc_conn {
     struct eb_rpc_load interactive;
     struct eb_rpc_load batch;
     uint64_t answer_bytes; /* that answers hold, from when they are given out until they are sent */
-    uint64_t parked_count; /* unary calls that wait until answers have been taken */
+    unsigned watch_count;
+    uint64_t parked_count; /* calls that wait until answers have been taken */
     bool resuming;
     uint64_t paused_count;     /* streams that are not read further */
-    uint64_t kept_bytes;       /* messages of unary calls that are not ended, or parked */
+    uint64_t kept_bytes;       /* messages of calls whose request is not ended, or parked */
     struct eb_rpc_call *calls; /* in the order in which they are served */
     struct eb_rpc_call *last_call;
 };
@@ -53,17 +55,18 @@ struct eb_rpc_call {
     const struct eb_method *method;
     struct eb_rpc_call *next;
     struct eb_rpc_call *previous;
-    struct eb_grpc_message message;   /* of a unary call, until its request has ended */
+    struct eb_grpc_message message;   /* but of a stream: the request, until it is begun */
     uint64_t arrival_ns;              /* uv_hrtime: when that message was complete */
     uint64_t in_flight;               /* lookups of this call being worked on */
     uint64_t deadline_ns;             /* uv_hrtime; UINT64_MAX: none */
     struct eb_admin_command *command; /* that is being done; NULL: none */
+    struct eb_health_watch *watch;    /* NULL: none */
     bool has_message;
     bool request_ended;
     bool draining; /* a stream: no more is read, what was read is answered */
     bool finished; /* its status has been sent */
     bool paused;   /* a stream: not read further */
-    bool parked;   /* a unary call: its whole message is there and waits */
+    bool parked;   /* but a stream: its whole message is there and waits */
 };
 
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn);
@@ -104,12 +107,15 @@ void eb_rpc_call_unlink(struct eb_rpc_call *call);
 void eb_rpc_call_pause(struct eb_rpc_call *call);
 /* Sends a message, which it takes. */
 void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message);
+/* A stream whose peer has sent all, or that is being drained, ends where nothing of it is being
+ * worked on; other calls do not. */
+void eb_rpc_call_finish_if_over(struct eb_rpc_call *call);
 /* Ends the call, unless it is finished already; see eb_grpc_call_finish. */
 void eb_rpc_call_finish(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
-/* A unary call waits no longer. */
+/* A call waits no longer. */
 void eb_rpc_call_unpark(struct eb_rpc_call *call);
-/* Gives back the message that a unary call keeps, if it does. */
+/* Gives back the message that a call keeps, if it does. */
 void eb_rpc_call_drop_message(struct eb_rpc_call *call);
 /* The call's lookup of that id that was linked last; NULL: none. Takes time by those that are in
  * the same place, whatever the number of those in flight. */

@@ -1,8 +1,7 @@
 #include "server/rpc/service.h"
 
-#include "server/rpc/admin_service.h"
-#include "server/rpc/reply.h"
-#include "server/rpc/rpc_conn.h"
+#include "server/rpc/health_service.h"
+#include "server/rpc/lookup_service.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -10,283 +9,71 @@
 /* Times request_bytes_max: what one connection's kept messages may hold. */
 #define KEPT_MESSAGES_MAX 2
 
-/* ---- the end of calls ---- */
-
 static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
 {
     eb_rpc_call_finish(call, status, text, 0);
 }
 
-/* A stream whose peer has sent all, or that is being drained, ends with its last answer. */
-static void finish_stream_if_over(struct eb_rpc_call *call)
+static bool is_stream(const struct eb_rpc_call *call)
 {
-    if (call->method->kind != EB_METHOD_LOOKUP_STREAM || call->in_flight > 0) {
-        return;
-    }
-    if (call->request_ended) {
-        finish(call, EB_STATUS_OK, NULL);
-    } else if (call->draining) {
-        finish(call, EB_STATUS_UNAVAILABLE,
-            "the server is shutting down; send what has no answer again, elsewhere");
-    }
-}
-
-/* ---- answers ---- */
-
-static const char no_memory_text[] =
-    "no memory left for an answer (answer_memory_bytes); come again later";
-
-/* An answer without results. NULL: no memory. */
-static struct eb_outgoing *make_error(
-    const struct eb_rpc_call *call, const struct eb_wire_response *response)
-{
-    struct eb_outgoing *made = eb_reply_take(
-        eb_loop_answer_pool(call->conn->loop->home.loop), eb_lookup_response_bytes(response));
-    if (made) {
-        eb_lookup_response_encode(response, eb_reply_body(made), NULL);
-    }
-    return made;
-}
-
-static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup *lookup)
-{
-    struct eb_wire_response response = {
-        .request_id = lookup->request_id,
-        .model = "",
-        .error_code = (uint32_t)lookup->error.status,
-        .error_message = lookup->error.text,
-        .retry_after_ms = lookup->pushback_ms,
-        .more = lookup->is_repeated, /* The answer of the other one. */
-    };
-    struct eb_outgoing *made = make_error(call, &response);
-    if (made) {
-        eb_rpc_call_answer(call, made);
-    } else {
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
-    }
-}
-
-/* What leaves in place of an answer that has waited beyond its deadline. */
-static struct eb_outgoing *answer_late(
-    struct eb_rpc_call *call, struct eb_grpc_call *grpc_call, const struct eb_reply_terms *terms)
-{
-    static const char text[] = "the deadline passed before the answer could be sent";
-    struct eb_wire_response response = {
-        .request_id = terms->request_id,
-        .model = "",
-        .error_code = EB_STATUS_DEADLINE_EXCEEDED,
-        .error_message = text,
-    };
-    if (call->method->kind != EB_METHOD_LOOKUP_STREAM) {
-        eb_grpc_call_restate(grpc_call, EB_STATUS_DEADLINE_EXCEEDED, text);
-        return NULL;
-    }
-    if (terms->more) {
-        return NULL; /* The last one says so. */
-    }
-    struct eb_outgoing *made = make_error(call, &response);
-    if (made) {
-        eb_reply_charge(made, &call->conn->answer_bytes);
-    } else {
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
-        eb_grpc_call_restate(grpc_call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
-    }
-    return made;
-}
-
-static struct eb_outgoing *on_turn(
-    void *context, struct eb_grpc_call *grpc_call, struct eb_outgoing *message)
-{
-    const struct eb_reply_terms terms = eb_reply_find_terms(message);
-    (void)context;
-    if (uv_hrtime() < terms.deadline_ns) {
-        return message;
-    }
-    eb_outgoing_drop(message);
-    return answer_late(grpc_call->user, grpc_call, &terms);
-}
-
-/* A lookup's answer, or a part of it. */
-static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup,
-    struct eb_outgoing *message, bool more)
-{
-    const struct eb_reply_terms terms = {
-        .deadline_ns = lookup->deadline_ns, .request_id = lookup->request_id, .more = more};
-    eb_reply_set_terms(message, &terms);
-    eb_rpc_call_answer(call, message);
-}
-
-static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
-{
-    bool stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
-    if (lookup->answer) {
-        send_result(call, lookup, lookup->answer, false);
-        lookup->answer = NULL;
-        if (!stream) {
-            finish(call, EB_STATUS_OK, NULL);
-        }
-    } else if (!stream || lookup->undecodable) {
-        eb_rpc_call_finish(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
-    } else {
-        answer_stream_error(call, lookup);
-    }
-    eb_conn_mark(call->conn->conn);
-}
-
-static void resume(struct eb_rpc_conn *conn);
-
-/* Answers what is over and gives everything back. */
-static void end_lookup(struct eb_lookup *lookup)
-{
-    struct eb_rpc_conn *conn = lookup->conn;
-    struct eb_rpc_call *call = lookup->call;
-    eb_rpc_conn_unlink(lookup);
-    if (call) {
-        answer(call, lookup);
-        finish_stream_if_over(call);
-    }
-    eb_lookup_give(lookup);
-    if (conn) {
-        resume(conn);
-    }
-}
-
-/* A part of a lookup's answer, others of which are still to come. */
-static void answer_part(struct eb_lookup *lookup, struct eb_outgoing *part)
-{
-    struct eb_rpc_call *call = lookup->call;
-    eb_rpc_conn_drop(lookup, eb_reply_held_bytes(part));
-    if (!call || call->finished) {
-        eb_outgoing_drop(part);
-        return;
-    }
-    send_result(call, lookup, part, true);
-    eb_conn_mark(call->conn->conn);
+    return call->method->kind == EB_METHOD_STREAM;
 }
 
 /* ---- requests ---- */
 
-/* Drops the answer of what has this id, if that is still to come. */
-static void withdraw(struct eb_rpc_call *call, uint64_t request_id)
-{
-    struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
-    if (lookup) {
-        eb_lookup_cancel(lookup);
-        eb_rpc_call_forget(lookup);
-        finish_stream_if_over(call);
-    }
-}
-
-/* What comes before all else that may be wrong with a request: that it can be told from others. */
-static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
-{
-    if (call->method->kind != EB_METHOD_LOOKUP_STREAM) {
-        if (lookup->withdraws) {
-            eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
-                "cancel is for streams; a unary call is cancelled by resetting it");
-        }
-    } else if (eb_rpc_call_find(call, lookup->request_id)) {
-        lookup->is_repeated = true;
-        eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
-            "request_id %llu is in flight on this stream already",
-            (unsigned long long)lookup->request_id);
-    }
-}
-
-/* Whether a request that was read may be run. */
-static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
-{
-    if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&
-        eb_rpc_conn_is_full_of_batch(conn)) {
-        eb_lookup_refuse_batch(lookup);
-    }
-    return lookup->error.status == EB_STATUS_OK;
-}
-
-static void start_lookup(
-    struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
-{
-    struct eb_rpc_conn *conn = call->conn;
-    /* Until it is run nothing else takes from the pool or gives. */
-    const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->home.loop);
-    const uint64_t taken_bytes = pool->taken_bytes;
-    const uint64_t message_bytes = eb_buffer_pool_rounded(message.taken_bytes);
-    struct eb_lookup *lookup = eb_lookup_take(&conn->loop->home);
-    if (!lookup) {
-        eb_rpc_conn_give_message(conn, &message);
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
-        return;
-    }
-    const bool is_stream = call->method->kind == EB_METHOD_LOOKUP_STREAM;
-    lookup->may_be_in_parts = is_stream;
-    const bool is_request =
-        eb_lookup_read(lookup, message, arrival_ns, call->deadline_ns) || !lookup->undecodable;
-    if (is_request && is_stream && lookup->withdraws) {
-        withdraw(call, lookup->request_id);
-        eb_lookup_give(lookup);
-        return;
-    }
-    if (is_request) {
-        check_id(call, lookup);
-    }
-    const bool is_good = check_load(conn, lookup);
-    eb_rpc_conn_link(lookup, call);
-    if (!is_good || eb_lookup_run(lookup)) {
-        end_lookup(lookup);
-    } else {
-        eb_rpc_conn_hold(lookup, message_bytes + pool->taken_bytes - taken_bytes);
-    }
-}
-
-static void answer_catalogue(struct eb_rpc_call *call)
+/* Answers a request at once, which it gives back. false: it has failed, and ends the call. */
+static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
     struct eb_service_loop *loop = call->conn->loop;
     struct eb_error error;
-    struct eb_catalogue_call asked = {
+    const struct eb_inquiry inquiry = {
         .snapshot = loop->home.snapshot,
         .facts = &loop->service->facts,
         .arena = &loop->arena,
         .pool = eb_loop_answer_pool(loop->home.loop),
-        .bytes = call->message.bytes,
-        .size = call->message.size,
+        .is_draining = eb_loop_is_draining(loop->home.loop),
+        .bytes = message.bytes,
+        .size = message.size,
     };
     eb_arena_reset(&loop->arena, eb_rpc_conn_limits(call->conn)->response_bytes_max);
-    struct eb_outgoing *made = call->method->answer(&asked, &error);
+    struct eb_outgoing *made = call->method->answer(&inquiry, &error);
     eb_arena_reset(&loop->arena, 0);
-    eb_rpc_call_drop_message(call);
-    if (!made) {
+    eb_rpc_conn_give_message(call->conn, &message);
+    if (made) {
+        eb_rpc_call_answer(call, made);
+        eb_conn_mark(call->conn->conn);
+    } else {
         finish(call, error.status, error.text);
-        return;
     }
-    eb_rpc_call_answer(call, made);
-    finish(call, EB_STATUS_OK, NULL);
+    return made;
 }
 
-/* A unary call whose request is whole. */
+/* A call, but of a stream, whose request is whole. */
 static void start_ready(struct eb_rpc_call *call)
 {
-    if (call->method->kind == EB_METHOD_CATALOGUE) {
-        answer_catalogue(call);
-        return;
-    }
-    if (call->method->kind == EB_METHOD_COMMAND) {
-        eb_admin_service_start(call);
+    if (call->method->start) {
+        call->method->start(call);
         return;
     }
     struct eb_grpc_message message = call->message;
     call->message = (struct eb_grpc_message){0};
     call->conn->kept_bytes -= message.size;
-    start_lookup(call, message, call->arrival_ns);
+    if (call->method->form) {
+        eb_lookup_service_take(call, message, call->arrival_ns);
+    } else if (answer_inquiry(call, message)) {
+        finish(call, EB_STATUS_OK, NULL);
+    }
 }
 
-static void start_unary(struct eb_rpc_call *call)
+/* The peer has said all that it had to say on a call that is no stream. */
+static void start(struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
     if (!call->has_message) {
-        finish(call, EB_STATUS_UNIMPLEMENTED, "a unary call needs one message; there was none");
+        finish(call, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none");
         return;
     }
-    if (eb_rpc_conn_is_crowded(conn)) {
+    if (call->method->form && eb_rpc_conn_is_crowded(conn)) {
         eb_rpc_call_drop_message(call);
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "this connection has too many requests being worked on (in_flight_max)");
@@ -337,6 +124,16 @@ static void resume(struct eb_rpc_conn *conn)
     conn->resuming = false;
 }
 
+/* A lookup that the executor had. */
+static void on_lookup_finish(struct eb_lookup *lookup)
+{
+    struct eb_rpc_conn *conn = lookup->conn;
+    eb_lookup_service_end(lookup);
+    if (conn) {
+        resume(conn);
+    }
+}
+
 /* ---- events of a connection's calls ---- */
 
 static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
@@ -348,34 +145,49 @@ static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
     return endless ? UINT64_MAX : now_ns + timeout_us * 1000;
 }
 
+static void refuse(struct eb_grpc_call *grpc_call, const struct eb_error *error)
+{
+    grpc_call->user = NULL;
+    eb_grpc_call_finish(grpc_call, error->status, error->text, 0);
+}
+
+/* NULL: refused. */
+static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call)
+{
+    const struct eb_method_place place = eb_method_find(grpc_call->path);
+    struct eb_error error;
+    if (!place.method) {
+        eb_method_refuse(grpc_call->path, &error);
+        refuse(grpc_call, &error);
+        return NULL;
+    }
+    if (place.table->check && conn && !place.table->check(conn, &error)) {
+        refuse(grpc_call, &error);
+        return NULL;
+    }
+    struct eb_rpc_call *call = conn ? calloc(1, sizeof *call) : NULL;
+    if (!call) {
+        eb_error_set(&error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+        refuse(grpc_call, &error);
+        return NULL;
+    }
+    *call = (struct eb_rpc_call){.call = grpc_call, .conn = conn, .method = place.method};
+    call->deadline_ns = call_deadline_ns(call);
+    grpc_call->user = call;
+    eb_rpc_call_append(call);
+    return call;
+}
+
 static void on_call(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_conn *conn = eb_conn_user(context);
-    const struct eb_method *method = eb_method_find(grpc_call->path);
-    struct eb_rpc_call *call = method && conn ? calloc(1, sizeof *call) : NULL;
+    struct eb_rpc_call *call = open_call(conn, grpc_call);
     if (!call) {
-        char text[EB_ERROR_TEXT_BYTES];
-        snprintf(text, sizeof text, "no method \"%s\"; this server has " EB_METHOD_NAMES,
-            grpc_call->path);
-        grpc_call->user = NULL;
-        eb_grpc_call_finish(grpc_call,
-            method ? EB_STATUS_RESOURCE_EXHAUSTED : EB_STATUS_UNIMPLEMENTED,
-            method ? "no memory left; come again later" : text, 0);
         return;
     }
-    call->call = grpc_call;
-    call->conn = conn;
-    call->method = method;
-    call->deadline_ns = call_deadline_ns(call);
-    eb_rpc_call_append(call);
-    grpc_call->user = call;
-    struct eb_error error;
-    if (method->is_admin && !eb_admin_service_check(conn, &error)) {
-        finish(call, error.status, error.text);
-    }
-    if (method->kind == EB_METHOD_LOOKUP_STREAM && eb_loop_is_draining(conn->loop->home.loop)) {
+    if (is_stream(call) && eb_loop_is_draining(conn->loop->home.loop)) {
         call->draining = true;
-        finish_stream_if_over(call);
+        eb_rpc_call_finish_if_over(call);
     }
     if (eb_rpc_conn_is_busy(conn)) {
         eb_rpc_call_pause(call);
@@ -417,17 +229,20 @@ static void on_message(
         eb_rpc_conn_give_message(conn, &message);
         return;
     }
-    if (call->method->kind != EB_METHOD_LOOKUP_STREAM) {
+    if (!is_stream(call)) {
         if (call->has_message) {
             eb_rpc_conn_give_message(conn, &message);
-            finish(
-                call, EB_STATUS_UNIMPLEMENTED, "a unary call takes one message; there were more");
+            finish(call, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more");
             return;
         }
         keep_message(call, message);
         return;
     }
-    start_lookup(call, message, find_arrival_ns(conn, &message));
+    if (call->method->form) {
+        eb_lookup_service_take(call, message, find_arrival_ns(conn, &message));
+    } else {
+        (void)answer_inquiry(call, message);
+    }
     (void)eb_conn_spend_turn(conn->conn);
     if (eb_rpc_conn_is_busy(conn)) {
         eb_rpc_conn_pause(conn);
@@ -442,10 +257,10 @@ static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
         return;
     }
     call->request_ended = true;
-    if (call->method->kind == EB_METHOD_LOOKUP_STREAM) {
-        finish_stream_if_over(call);
+    if (is_stream(call)) {
+        eb_rpc_call_finish_if_over(call);
     } else {
-        start_unary(call);
+        start(call);
     }
 }
 
@@ -456,13 +271,10 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
     if (!call) {
         return;
     }
-    for (struct eb_lookup *lookup = conn->lookups; call->in_flight > 0; lookup = lookup->next) {
-        if (lookup->call == call) {
-            eb_rpc_call_forget(lookup);
-            eb_lookup_cancel(lookup);
-        }
+    eb_lookup_service_forget(call);
+    if (call->method->on_close) {
+        call->method->on_close(call);
     }
-    eb_admin_service_forget(call);
     eb_rpc_call_drop_message(call);
     conn->paused_count -= call->paused;
     eb_rpc_call_unpark(call);
@@ -496,6 +308,8 @@ static void on_conn_tick(struct eb_conn *conn)
                               : "the call's deadline passed");
             eb_rpc_call_drop_message(call);
             eb_rpc_call_unpark(call);
+        } else if (call->method->on_tick) {
+            call->method->on_tick(call);
         }
     }
 }
@@ -505,13 +319,25 @@ static void on_conn_written(struct eb_conn *conn)
     resume(eb_conn_user(conn));
 }
 
+static void on_conn_notice(struct eb_conn *conn)
+{
+    struct eb_rpc_conn *state = eb_conn_user(conn);
+    for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
+        if (call->method->on_notice) {
+            call->method->on_notice(call);
+        }
+    }
+}
+
 static void on_conn_drain(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
-        if (call->method->kind == EB_METHOD_LOOKUP_STREAM) {
+        if (is_stream(call)) {
             call->draining = true;
-            finish_stream_if_over(call);
+            eb_rpc_call_finish_if_over(call);
+        } else if (call->method->on_drain) {
+            call->method->on_drain(call);
         }
     }
 }
@@ -544,8 +370,8 @@ static void *on_loop_open(struct eb_loop *loop)
         .loop = loop,
         .snapshot = service->snapshot,
         .answer_memory = eb_buffer_pool_memory(eb_loop_answer_pool(loop)),
-        .on_finish = end_lookup,
-        .on_part = answer_part,
+        .on_finish = on_lookup_finish,
+        .on_part = eb_lookup_service_answer_part,
     };
     eb_arena_init(&state->arena, &state->home.answer_memory);
     return state;
@@ -564,6 +390,7 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
     struct eb_service_loop *state = eb_loop_user(loop);
     struct eb_snapshot *former = state->home.snapshot;
     state->home.snapshot = snapshot;
+    eb_health_service_update(state);
     return former;
 }
 
@@ -573,11 +400,12 @@ void eb_service_attach(struct eb_loop_options *options)
         .calls = {.on_call = on_call,
             .on_message = on_message,
             .on_request_end = on_request_end,
-            .on_turn = on_turn,
+            .on_turn = eb_lookup_service_judge,
             .on_close = on_call_close},
         .on_open = on_conn_open,
         .on_tick = on_conn_tick,
         .on_written = on_conn_written,
+        .on_notice = on_conn_notice,
         .on_drain = on_conn_drain,
         .on_close = on_conn_close,
     };

@@ -1,11 +1,10 @@
-/* The services embag.v1.EmbeddingBag and ModelAdmin behind all connections: which method a call is,
- * what its messages start, what its answers end. Thread: events on the loops' threads; the service
+/* The services behind all connections: which method a call is, what its messages start, in what
+ * order what waits goes on. Thread: events on the loops' threads; the service
  * itself is read-only while serving. Memory: the states of loops, connections and calls are on the
  * heap, bounded by their limits. */
 #pragma once
 
 #include "server/rpc/admin_service.h"
-#include "server/rpc/catalogue.h"
 #include "server/rpc/lookup.h"
 
 struct eb_service {

@@ -215,7 +215,7 @@ class Calls(AdminTest):
                 self.assertIn('the setting admin_listen, or set admin_on_data_port', text)
             code, text = error_of(stranger.command, 'NoSuch', 'm', 1)
             self.assertEqual(code, grpc.StatusCode.UNIMPLEMENTED)
-            self.assertIn('ModelAdmin/LoadVersion', text)
+            self.assertIn('embag.v1.ModelAdmin has LoadVersion', text)
         self.server.stop()
         self.assertFalse(os.path.exists(self.socket))
         self.server.is_killed = True  # It has been stopped already.

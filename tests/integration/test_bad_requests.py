@@ -436,12 +436,11 @@ class BadMessages(BadRequest):
             got, text = error_of(self.client.messages_as_unary, messages)
             self.assertEqual(got.name, 'UNIMPLEMENTED', text)
 
-    def test_refuses_compressed_messages(self):
+    def test_refuses_messages_that_are_compressed_otherwise_than_with_gzip(self):
         big = request(query(indices_i64=i64(*[1] * 1000), offsets=[0]))
-        for method in (grpc.Compression.Gzip, grpc.Compression.Deflate):
-            with Client(self.server.address, OPTIONS, method) as client:
-                got, text = error_of(client.lookup, big)
-                self.assertEqual(got.name, 'UNIMPLEMENTED', text)
+        with Client(self.server.address, OPTIONS, grpc.Compression.Deflate) as client:
+            got, text = error_of(client.lookup, big)
+            self.assertEqual(got.name, 'UNIMPLEMENTED', text)
 
     def test_ends_a_call_at_its_deadline(self):
         slow = request(pb.BagQuery(table='large', indices_i32=bytes(4000000), num_bags=1),

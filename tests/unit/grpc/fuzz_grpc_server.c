@@ -26,6 +26,7 @@ static void step(struct host *host, size_t number)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const slow[2] = {":path", "/t/Slow"};
+    static const char *const gzip[2] = {"grpc-encoding", "gzip"};
     struct host host;
     struct frames in = {0};
     if (size < 3) {
@@ -40,6 +41,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         frames_open(&in);
         frames_request(&in, 1, false, NULL);
         frames_request(&in, 3, false, slow);
+    }
+    if (data[2] & 2) {
+        frames_request(&in, 5, false, gzip);
     }
     frames_put(&in, data + 3, size - 3);
     size_t portion = data[1] + 1u;

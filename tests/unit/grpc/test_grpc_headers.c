@@ -36,9 +36,13 @@ static void reads_what_a_call_needs(void **state)
     assert_int_equal(verdict.status, EB_STATUS_OK);
     assert_string_equal(headers.path, "/s/M");
     assert_int_equal(headers.timeout_us, 20000);
-    assert_false(headers.is_encoded);
+    assert_int_equal(headers.encoding, EB_GRPC_IDENTITY);
     add(&headers, "grpc-encoding", "gzip");
-    assert_true(headers.is_encoded);
+    assert_int_equal(headers.encoding, EB_GRPC_GZIP);
+    add(&headers, "grpc-encoding", "deflate");
+    assert_int_equal(headers.encoding, EB_GRPC_UNKNOWN_ENCODING);
+    add(&headers, "grpc-encoding", "gzip,identity");
+    assert_int_equal(headers.encoding, EB_GRPC_UNKNOWN_ENCODING);
     add(&headers, "grpc-timeout", "0m");
     assert_int_equal(headers.timeout_us, 1);
 }

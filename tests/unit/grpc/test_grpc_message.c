@@ -137,6 +137,83 @@ static void refuses_bad_prefixes(void **state)
     }
 }
 
+/* Doubles what it is given, which need not be compressed. */
+static enum eb_gzip inflate_twofold(const struct eb_memory *memory, const uint8_t *bytes,
+    size_t size, uint32_t bytes_max, struct eb_gzip_bytes *out)
+{
+    if (2 * size > bytes_max) {
+        return EB_GZIP_TOO_LARGE;
+    }
+    if (bytes[0] == 'x') {
+        return EB_GZIP_BROKEN;
+    }
+    *out = (struct eb_gzip_bytes){memory->take(memory->context, 2 * size), 2 * size, 2 * size};
+    if (!out->bytes) {
+        return EB_GZIP_NO_MEMORY;
+    }
+    memcpy(out->bytes, bytes, size);
+    memcpy(out->bytes + size, bytes, size);
+    return EB_GZIP_DONE;
+}
+
+static void decompresses_messages_that_say_so(void **state)
+{
+    (void)state;
+    static const uint8_t wire[] = {1, 0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 1, 'c'};
+    for (size_t cut = 0; cut < sizeof wire; ++cut) {
+        struct lender lender;
+        struct eb_grpc_reader reader = make_reader(&lender, 4);
+        struct eb_grpc_message messages[2];
+        size_t seen = 0;
+        reader.inflate = inflate_twofold;
+        for (size_t at = 0; at < sizeof wire;) {
+            size_t step = (at < cut ? cut : sizeof wire) - at;
+            if (eb_grpc_message_read(&reader, wire + at, &step, &messages[seen]) ==
+                EB_GRPC_READ_MESSAGE) {
+                ++seen;
+            }
+            at += step;
+        }
+        assert_int_equal(seen, 2);
+        assert_int_equal(messages[0].size, 4);
+        assert_memory_equal(messages[0].bytes, "abab", 4);
+        assert_int_equal(messages[0].wire_bytes, 2);
+        assert_memory_equal(messages[1].bytes, "c", 1);
+        assert_int_equal(messages[1].wire_bytes, 1);
+        eb_grpc_message_give(&lender.memory, &messages[0]);
+        eb_grpc_message_give(&lender.memory, &messages[1]);
+        assert_int_equal(lender.lent_count, 0);
+    }
+}
+
+static void refuses_what_cannot_be_decompressed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *wire;
+        size_t size;
+        enum eb_grpc_read read;
+    } cases[] = {
+        {"\1\0\0\0\2ab", 7, EB_GRPC_READ_MESSAGE},
+        {"\1\0\0\0\3abc", 8, EB_GRPC_READ_TOO_LARGE},
+        {"\1\0\0\0\1x", 6, EB_GRPC_READ_BROKEN},
+        {"\1\0\0\0\5", 5, EB_GRPC_READ_TOO_LARGE},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        struct lender lender;
+        struct eb_grpc_reader reader = make_reader(&lender, 4);
+        struct eb_grpc_message message = {0};
+        size_t step = cases[i].size;
+        reader.inflate = inflate_twofold;
+        assert_int_equal(
+            eb_grpc_message_read(&reader, (const uint8_t *)cases[i].wire, &step, &message),
+            cases[i].read);
+        eb_grpc_message_give(&lender.memory, &message);
+        eb_grpc_message_discard(&reader);
+        assert_int_equal(lender.lent_count, 0);
+    }
+}
+
 static void reports_every_failing_allocation(void **state)
 {
     (void)state;
@@ -167,6 +244,8 @@ int main(void)
         cmocka_unit_test(sees_whole_messages_where_they_lie),
         cmocka_unit_test(takes_memory_as_bytes_arrive),
         cmocka_unit_test(refuses_bad_prefixes),
+        cmocka_unit_test(decompresses_messages_that_say_so),
+        cmocka_unit_test(refuses_what_cannot_be_decompressed),
         cmocka_unit_test(reports_every_failing_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

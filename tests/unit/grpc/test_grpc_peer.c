@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #define CODE_FRAME_SIZE_ERROR 6
+#define EMPTY_GZIP "\x1f\x8b\b\0\0\0\0\0\0\3\3\0\0\0\0\0\0\0\0\0"
 #define CODE_ENHANCE_YOUR_CALM 11
 
 struct trial {
@@ -202,7 +203,10 @@ static void answers_each_mistake_with_its_status(void **state)
         {{"grpc-timeout", "1 h"}, NULL, 0, true, 200, 3},
         {{"x", NULL}, "\1\0\0\0\1x", 6, true, 200, 13},
         {{"grpc-encoding", "identity"}, "\1\0\0\0\1x", 6, true, 200, 13},
-        {{"grpc-encoding", "gzip"}, "\1\0\0\0\1x", 6, true, 200, 12},
+        {{"grpc-encoding", "deflate"}, "\1\0\0\0\1x", 6, true, 200, 12},
+        {{"grpc-encoding", "deflate"}, "\0\0\0\0\1x", 6, true, 200, 0},
+        {{"grpc-encoding", "gzip"}, "\1\0\0\0\1x", 6, true, 200, 13},
+        {{"grpc-encoding", "gzip"}, "\1\0\0\0\24" EMPTY_GZIP, 25, true, 200, 0},
         {{"grpc-encoding", "gzip"}, "\0\0\0\0\1x", 6, true, 200, 0},
         {{"x", NULL}, "\7\0\0\0\1x", 6, true, 200, 13},
         {{"x", NULL}, "\0\0\0\0\2x", 6, true, 200, 13},

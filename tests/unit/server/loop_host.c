@@ -84,6 +84,11 @@ static void on_tick(struct eb_conn *conn)
     (void)conn;
 }
 
+static void on_notice(struct eb_conn *conn)
+{
+    (void)conn;
+}
+
 static void on_drain(struct eb_conn *conn)
 {
     (void)conn;
@@ -125,6 +130,7 @@ void loop_host_init(struct loop_host *host)
             .on_open = on_open,
             .on_tick = on_tick,
             .on_written = on_written,
+            .on_notice = on_notice,
             .on_drain = on_drain,
             .on_close = on_close},
         .conn_limits = {.session = {.request_bytes_max = 1 << 20,

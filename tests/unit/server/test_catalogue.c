@@ -67,12 +67,12 @@ static void asked_deinit(struct asked *asked)
     eb_buffer_pool_deinit(&asked->pool);
 }
 
-static bool ask(struct asked *asked, eb_catalogue_fn method, const void *bytes, size_t size)
+static bool ask(struct asked *asked, eb_inquiry_fn method, const void *bytes, size_t size)
 {
     asked_reset(asked);
     eb_arena_init(&asked->arena, &asked->memory);
     eb_arena_reset(&asked->arena, asked->arena_cap_bytes);
-    const struct eb_catalogue_call call = {
+    const struct eb_inquiry call = {
         .snapshot = snapshot,
         .facts = &facts,
         .arena = &asked->arena,
@@ -374,7 +374,7 @@ static void tells_the_facts_and_every_limit(void **state)
 
 /* ---- faults ---- */
 
-static const eb_catalogue_fn methods[] = {eb_catalogue_list_models, eb_catalogue_get_model,
+static const eb_inquiry_fn methods[] = {eb_catalogue_list_models, eb_catalogue_get_model,
     eb_catalogue_get_server, eb_catalogue_list_versions};
 /* GetModelRequest {model: "alpha"}; or VersionRequest; unknown fields to the other two. */
 static const uint8_t request[] = {10, 5, 'a', 'l', 'p', 'h', 'a'};
@@ -405,7 +405,7 @@ static void skips_unknown_fields(void **state)
 
 /* Raises *cap until the method answers: before, it is refused each time and leaves nothing. */
 static void expect_refused_below(
-    struct asked *asked, eb_catalogue_fn method, uint64_t *cap, uint64_t step)
+    struct asked *asked, eb_inquiry_fn method, uint64_t *cap, uint64_t step)
 {
     int refused_count = 0;
     for (*cap = 0; !ask(asked, method, request, sizeof request); *cap += step) {

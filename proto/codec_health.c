@@ -1,0 +1,68 @@
+#include "proto/codec_health.h"
+
+#include "proto/field.h"
+#include "proto/unpack.h"
+
+#include "grpc/health/v1/health.pb-c.h"
+
+/* Unknown ones included: the message has one. */
+#define REQUEST_FIELDS_MAX 64
+
+const char *eb_health_request_decode(struct eb_arena *arena, const uint8_t *bytes, size_t size,
+    uint32_t name_bytes_max, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {&grpc__health__v1__health_check_request__descriptor,
+        bytes, size, {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = name_bytes_max}};
+    const Grpc__Health__V1__HealthCheckRequest *message = eb_unpack_message(arena, &input, error);
+    return message ? message->service : NULL;
+}
+
+static void write_response(struct eb_field_writer *writer, enum eb_health_status status)
+{
+    eb_field_put_enum(writer, 1, (int32_t)status);
+}
+
+size_t eb_health_response_bytes(enum eb_health_status status)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_response(&counter, status);
+    return counter.bytes;
+}
+
+void eb_health_response_encode(enum eb_health_status status, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_response(&writer, status);
+}
+
+/* One entry of the map: the name, and a HealthCheckResponse. */
+static void write_entry(struct eb_field_writer *writer, const struct eb_wire_health *item)
+{
+    eb_field_put_text(writer, 1, item->name);
+    eb_field_put_length(writer, 2, eb_health_response_bytes(item->status));
+    write_response(writer, item->status);
+}
+
+static void write_list(
+    struct eb_field_writer *writer, const struct eb_wire_health *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct eb_field_writer counter = {.out = NULL};
+        write_entry(&counter, &items[i]);
+        eb_field_put_length(writer, 1, counter.bytes);
+        write_entry(writer, &items[i]);
+    }
+}
+
+size_t eb_health_list_bytes(const struct eb_wire_health *items, size_t count)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_list(&counter, items, count);
+    return counter.bytes;
+}
+
+void eb_health_list_encode(const struct eb_wire_health *items, size_t count, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_list(&writer, items, count);
+}

@@ -1,0 +1,110 @@
+#include "proto/codec_reflection.h"
+
+#include "proto/field.h"
+#include "proto/unpack.h"
+
+#include "grpc/reflection/v1/reflection.pb-c.h"
+
+/* Unknown ones included: the message has seven, and one of two within it. */
+#define REQUEST_FIELDS_MAX 64
+
+/* What names the thing that is asked for. */
+static const char *find_name(const Grpc__Reflection__V1__ServerReflectionRequest *message)
+{
+    switch ((enum eb_reflection_question)message->message_request_case) {
+    case EB_REFLECTION_FILE: return message->file_by_filename;
+    case EB_REFLECTION_SYMBOL: return message->file_containing_symbol;
+    case EB_REFLECTION_EXTENSION: return message->file_containing_extension->containing_type;
+    case EB_REFLECTION_EXTENSION_NUMBERS: return message->all_extension_numbers_of_type;
+    case EB_REFLECTION_SERVICES:
+    case EB_REFLECTION_NONE: break;
+    }
+    return "";
+}
+
+struct eb_wire_reflection_request *eb_reflection_request_decode(
+    struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {
+        &grpc__reflection__v1__server_reflection_request__descriptor, bytes, size,
+        {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = EB_REFLECTION_NAME_BYTES_MAX}};
+    const Grpc__Reflection__V1__ServerReflectionRequest *message =
+        eb_unpack_message(arena, &input, error);
+    struct eb_wire_reflection_request *request =
+        message ? eb_unpack_take(arena, 1, sizeof *request, error) : NULL;
+    if (request) {
+        *request = (struct eb_wire_reflection_request){.host = message->host,
+            .question = (enum eb_reflection_question)message->message_request_case,
+            .name = find_name(message)};
+    }
+    return request;
+}
+
+static void write_error(struct eb_field_writer *writer, const struct eb_error *error)
+{
+    eb_field_put_number(writer, 1, (uint64_t)error->status);
+    eb_field_put_text(writer, 2, error->text);
+}
+
+static void write_files(struct eb_field_writer *writer, const struct eb_schema_files *files)
+{
+    for (size_t i = 0; i < files->count; i++) {
+        eb_field_put_bytes(writer, 1, files->files[i].bytes, files->files[i].size);
+    }
+}
+
+static void write_services(
+    struct eb_field_writer *writer, const struct eb_wire_reflection_response *response)
+{
+    for (size_t i = 0; i < response->service_count; i++) {
+        struct eb_field_writer counter = {.out = NULL};
+        eb_field_put_text(&counter, 1, response->services[i]);
+        eb_field_put_length(writer, 1, counter.bytes);
+        eb_field_put_text(writer, 1, response->services[i]);
+    }
+}
+
+/* Fields of the message that answers, whose number is returned. */
+static uint32_t write_content(
+    struct eb_field_writer *writer, const struct eb_wire_reflection_response *response)
+{
+    if (response->error) {
+        write_error(writer, response->error);
+        return 7;
+    }
+    if (response->files) {
+        write_files(writer, response->files);
+        return 4;
+    }
+    if (response->base_type) {
+        eb_field_put_text(writer, 1, response->base_type);
+        return 5;
+    }
+    write_services(writer, response);
+    return 6;
+}
+
+static void write_response(
+    struct eb_field_writer *writer, const struct eb_wire_reflection_response *response)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    const uint32_t number = write_content(&counter, response);
+    eb_field_put_text(writer, 1, response->host);
+    eb_field_put_length(writer, 2, response->request_bytes);
+    eb_field_put_content(writer, response->request, response->request_bytes);
+    eb_field_put_length(writer, number, counter.bytes);
+    (void)write_content(writer, response);
+}
+
+size_t eb_reflection_response_bytes(const struct eb_wire_reflection_response *response)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_response(&counter, response);
+    return counter.bytes;
+}
+
+void eb_reflection_response_encode(const struct eb_wire_reflection_response *response, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_response(&writer, response);
+}

@@ -1,0 +1,264 @@
+#include "server/rpc/health_service.h"
+
+#include "proto/codec_health.h"
+#include "server/rpc/reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* No service's name is longer, whatever name_bytes_max says of models' names. */
+#define SERVICE_NAME_BYTES_MAX 64
+
+/* Nothing is told over a connection on which so many bytes wait to leave, but later what is the
+ * case then. */
+#define WAITING_BYTES_MAX 4096
+
+/* One call of Watch. */
+struct eb_health_watch {
+    struct eb_rpc_call *call;
+    struct eb_health_watch *next; /* of the loop's */
+    struct eb_health_watch **link;
+    enum eb_health_status told; /* UNKNOWN: nothing yet */
+    char name[];
+};
+
+/* ---- how it is ---- */
+
+static bool is_service(const char *name)
+{
+    const struct eb_method_table *table;
+    for (size_t i = 0; (table = eb_method_table_at(i)); i++) {
+        if (strcmp(name, table->service) == 0) {
+            return true;
+        }
+    }
+    return name[0] == '\0';
+}
+
+static enum eb_health_status judge(
+    const struct eb_snapshot *snapshot, bool is_draining, const char *name)
+{
+    const bool is_ours = is_service(name);
+    const struct eb_snapshot_model *model = is_ours ? NULL : eb_snapshot_find(snapshot, name);
+    if (!is_ours && !model) {
+        return EB_HEALTH_SERVICE_UNKNOWN;
+    }
+    const bool is_ready = is_ours || model->served;
+    return is_ready && !is_draining ? EB_HEALTH_SERVING : EB_HEALTH_NOT_SERVING;
+}
+
+static uint32_t name_bytes_max(const struct eb_limits *limits)
+{
+    const uint64_t of_models = limits->name_bytes_max;
+    return (uint32_t)(of_models > SERVICE_NAME_BYTES_MAX ? of_models : SERVICE_NAME_BYTES_MAX);
+}
+
+/* ---- Check and List ---- */
+
+static struct eb_outgoing *check(const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    const char *name = eb_health_request_decode(inquiry->arena, inquiry->bytes, inquiry->size,
+        name_bytes_max(&inquiry->facts->config->limits), error);
+    if (!name) {
+        return NULL;
+    }
+    const enum eb_health_status status = judge(inquiry->snapshot, inquiry->is_draining, name);
+    if (status == EB_HEALTH_SERVICE_UNKNOWN) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND,
+            "no service and no model \"%s\"; List says what there is", name);
+        return NULL;
+    }
+    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_health_response_bytes(status), error);
+    if (answer) {
+        eb_health_response_encode(status, eb_reply_body(answer));
+    }
+    return answer;
+}
+
+static size_t count_services(void)
+{
+    size_t count = 0;
+    while (eb_method_table_at(count)) {
+        count++;
+    }
+    return count;
+}
+
+/* The server, its services, its models; as many as there are of all that. NULL: the arena is full.
+ */
+static struct eb_wire_health *name_all(const struct eb_inquiry *inquiry, size_t *count)
+{
+    const size_t service_count = count_services();
+    const struct eb_snapshot *snapshot = inquiry->snapshot;
+    *count = 1 + service_count + snapshot->count;
+    struct eb_wire_health *items = eb_arena_take(inquiry->arena, *count * sizeof *items);
+    if (!items) {
+        return NULL;
+    }
+    items[0].name = "";
+    for (size_t i = 0; i < service_count; i++) {
+        items[1 + i].name = eb_method_table_at(i)->service;
+    }
+    for (size_t i = 0; i < snapshot->count; i++) {
+        items[1 + service_count + i].name = snapshot->models[i].name;
+    }
+    return items;
+}
+
+static struct eb_outgoing *list(const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    size_t count;
+    if (!eb_empty_decode(inquiry->bytes, inquiry->size, error)) {
+        return NULL;
+    }
+    struct eb_wire_health *items = name_all(inquiry, &count);
+    if (!items) {
+        return eb_inquiry_refuse_memory(error);
+    }
+    for (size_t i = 0; i < count; i++) {
+        items[i].status = judge(inquiry->snapshot, inquiry->is_draining, items[i].name);
+    }
+    struct eb_outgoing *answer =
+        eb_inquiry_reply(inquiry, eb_health_list_bytes(items, count), error);
+    if (answer) {
+        eb_health_list_encode(items, count, eb_reply_body(answer));
+    }
+    return answer;
+}
+
+/* ---- Watch ---- */
+
+/* Says how it is, if that is not what was said last. What cannot be said now is at the next tick.
+ */
+static void tell(struct eb_rpc_call *call)
+{
+    struct eb_health_watch *watch = call->watch;
+    const struct eb_lookup_home *home = &call->conn->loop->home;
+    const enum eb_health_status status =
+        judge(home->snapshot, eb_loop_is_draining(home->loop), watch->name);
+    if (status == watch->told || call->finished ||
+        eb_conn_waiting_bytes(call->conn->conn) >= WAITING_BYTES_MAX) {
+        return;
+    }
+    struct eb_outgoing *message =
+        eb_reply_take(eb_loop_answer_pool(home->loop), eb_health_response_bytes(status));
+    if (message) {
+        eb_health_response_encode(status, eb_reply_body(message));
+        eb_rpc_call_answer(call, message);
+        eb_conn_mark(call->conn->conn);
+        watch->told = status;
+    }
+}
+
+/* Does nothing for a call whose request is not whole yet. */
+static void tell_if_begun(struct eb_rpc_call *call)
+{
+    if (call->watch) {
+        tell(call);
+    }
+}
+
+static void link_watch(struct eb_health_watch *watch, struct eb_rpc_call *call)
+{
+    struct eb_service_loop *loop = call->conn->loop;
+    watch->call = call;
+    watch->link = &loop->watches;
+    watch->next = loop->watches;
+    if (watch->next) {
+        watch->next->link = &watch->next;
+    }
+    loop->watches = watch;
+    call->watch = watch;
+    call->conn->watch_count++;
+}
+
+static void forget(struct eb_rpc_call *call)
+{
+    struct eb_health_watch *watch = call->watch;
+    if (watch) {
+        *watch->link = watch->next;
+        if (watch->next) {
+            watch->next->link = watch->link;
+        }
+        call->conn->watch_count--;
+        call->watch = NULL;
+        free(watch);
+    }
+}
+
+/* NULL: *error. */
+static struct eb_health_watch *create(const char *name, struct eb_error *error)
+{
+    const size_t name_bytes = strlen(name) + 1;
+    struct eb_health_watch *watch = calloc(1, sizeof *watch + name_bytes);
+    if (watch) {
+        memcpy(watch->name, name, name_bytes);
+    } else {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+    }
+    return watch;
+}
+
+/* The watch that the call's message asks for, which it gives back. NULL: *error. */
+static struct eb_health_watch *read_watch(struct eb_rpc_call *call, struct eb_error *error)
+{
+    struct eb_service_loop *loop = call->conn->loop;
+    const struct eb_limits *limits = eb_rpc_conn_limits(call->conn);
+    struct eb_health_watch *watch = NULL;
+    eb_arena_reset(&loop->arena, limits->response_bytes_max);
+    const char *name = eb_health_request_decode(
+        &loop->arena, call->message.bytes, call->message.size, name_bytes_max(limits), error);
+    if (name && call->conn->watch_count == EB_HEALTH_WATCHES_MAX) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "this connection watches %d names already; end one of these calls",
+            EB_HEALTH_WATCHES_MAX);
+    } else if (name) {
+        watch = create(name, error);
+    }
+    eb_arena_reset(&loop->arena, 0);
+    eb_rpc_call_drop_message(call);
+    return watch;
+}
+
+static void end(struct eb_rpc_call *call)
+{
+    eb_rpc_call_finish(call, EB_STATUS_UNAVAILABLE,
+        "the server ends this connection; watch over another, elsewhere if it shuts down", 0);
+}
+
+static void start(struct eb_rpc_call *call)
+{
+    struct eb_error error;
+    struct eb_health_watch *watch = read_watch(call, &error);
+    if (!watch) {
+        eb_rpc_call_finish(call, error.status, error.text, 0);
+        return;
+    }
+    link_watch(watch, call);
+    tell(call);
+    if (eb_loop_is_draining(call->conn->loop->home.loop)) {
+        end(call);
+    }
+}
+
+void eb_health_service_update(struct eb_service_loop *loop)
+{
+    for (struct eb_health_watch *watch = loop->watches; watch; watch = watch->next) {
+        tell(watch->call);
+    }
+}
+
+/* ---- methods ---- */
+
+static const struct eb_method methods[] = {
+    {"Check", EB_METHOD_UNARY, .answer = check},
+    {"List", EB_METHOD_UNARY, .answer = list},
+    {"Watch", EB_METHOD_FEED, .start = start, .on_tick = tell_if_begun, .on_notice = tell_if_begun,
+        .on_drain = end, .on_close = forget},
+};
+
+const struct eb_method_table eb_health_service_methods = {
+    .service = "grpc.health.v1.Health",
+    .methods = methods,
+    .count = sizeof methods / sizeof methods[0],
+};

@@ -1,0 +1,24 @@
+#include "server/rpc/inquiry.h"
+
+#include "server/rpc/reply.h"
+
+struct eb_codec_limits eb_inquiry_limits(const struct eb_inquiry *inquiry)
+{
+    const struct eb_limits *limits = &inquiry->facts->config->limits;
+    return (struct eb_codec_limits){
+        .queries_max = 1, .name_bytes_max = (uint32_t)limits->name_bytes_max};
+}
+
+struct eb_outgoing *eb_inquiry_refuse_memory(struct eb_error *error)
+{
+    eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+        "no memory left for the answer (answer_memory_bytes); come again later");
+    return NULL;
+}
+
+struct eb_outgoing *eb_inquiry_reply(
+    const struct eb_inquiry *inquiry, size_t size, struct eb_error *error)
+{
+    struct eb_outgoing *answer = eb_reply_take(inquiry->pool, size);
+    return answer ? answer : eb_inquiry_refuse_memory(error);
+}

@@ -1,0 +1,41 @@
+/* Requests that are answered at once, from what does not change while they are: what the functions
+ * that answer them are given.
+ * Thread: the loop's. Memory: answers from the pool given; working memory from the arena. */
+#pragma once
+
+#include "proto/arena.h"
+#include "proto/codec.h"
+#include "server/config.h"
+#include "server/models/snapshot.h"
+#include "server/net/buffer_pool.h"
+
+/* What does not change while a server runs. */
+struct eb_server_facts {
+    const char *version;
+    const char *build;
+    const char *isa;
+    const struct eb_config *config;
+};
+
+/* Where one request is answered. */
+struct eb_inquiry {
+    const struct eb_snapshot *snapshot;
+    const struct eb_server_facts *facts;
+    struct eb_arena *arena;
+    struct eb_buffer_pool *pool;
+    bool is_draining;     /* the server is: it takes nothing new */
+    const uint8_t *bytes; /* the request's */
+    size_t size;
+};
+
+/* The answer, one hold; NULL: *error. */
+typedef struct eb_outgoing *(*eb_inquiry_fn)(
+    const struct eb_inquiry *inquiry, struct eb_error *error);
+
+/* What a request may hold that names at most one model. */
+struct eb_codec_limits eb_inquiry_limits(const struct eb_inquiry *inquiry);
+/* An answer of `size` bytes, whose eb_reply_body is to be written. NULL: *error. */
+struct eb_outgoing *eb_inquiry_reply(
+    const struct eb_inquiry *inquiry, size_t size, struct eb_error *error);
+/* "No memory left for the answer": always NULL. */
+struct eb_outgoing *eb_inquiry_refuse_memory(struct eb_error *error);

@@ -1,0 +1,24 @@
+/* In which messages a lookup is asked for and answered: those of embag.v1, or another service's.
+ * Thread: the loop's. Memory: from the lookup's arena and its loop's answer pool. */
+#pragma once
+
+#include "proto/codec.h"
+#include "proto/send_queue.h"
+
+struct eb_lookup;
+
+/* Streams of lookups take the form of embag.v1 only. */
+struct eb_lookup_form {
+    /* What lookup->message says, in lookup->arena, with what lay_out wants to know of it in
+     * lookup->form_state. NULL: *failure. */
+    struct eb_wire_request *(*read)(struct eb_lookup *lookup, const struct eb_codec_limits *limits,
+        struct eb_decode_failure *failure);
+    /* The answer with results [first, first + count) of lookup->plan, everything written but the
+     * pooled values, at which the plan's jobs are aimed. NULL: lookup->error. */
+    struct eb_outgoing *(*lay_out)(struct eb_lookup *lookup, size_t first, size_t count);
+    /* Writes how long it took into such an answer's message. NULL: it does not say. */
+    void (*set_times)(uint8_t *message, uint32_t queue_us, uint32_t compute_us);
+};
+
+/* LookupRequest and LookupResponse. */
+extern const struct eb_lookup_form eb_lookup_form_embag;

@@ -1,0 +1,237 @@
+#include "server/rpc/lookup_service.h"
+
+#include "server/rpc/catalogue.h"
+#include "server/rpc/lookup_form.h"
+#include "server/rpc/reply.h"
+
+static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
+{
+    eb_rpc_call_finish(call, status, text, 0);
+}
+
+static bool is_stream(const struct eb_rpc_call *call)
+{
+    return call->method->kind == EB_METHOD_STREAM;
+}
+
+/* ---- answers ---- */
+
+static const char no_memory_text[] =
+    "no memory left for an answer (answer_memory_bytes); come again later";
+
+/* An answer without results. NULL: no memory. */
+static struct eb_outgoing *make_error(
+    const struct eb_rpc_call *call, const struct eb_wire_response *response)
+{
+    struct eb_outgoing *made = eb_reply_take(
+        eb_loop_answer_pool(call->conn->loop->home.loop), eb_lookup_response_bytes(response));
+    if (made) {
+        eb_lookup_response_encode(response, eb_reply_body(made), NULL);
+    }
+    return made;
+}
+
+static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup *lookup)
+{
+    struct eb_wire_response response = {
+        .request_id = lookup->request_id,
+        .model = "",
+        .error_code = (uint32_t)lookup->error.status,
+        .error_message = lookup->error.text,
+        .retry_after_ms = lookup->pushback_ms,
+        .more = lookup->is_repeated, /* The answer of the other one. */
+    };
+    struct eb_outgoing *made = make_error(call, &response);
+    if (made) {
+        eb_rpc_call_answer(call, made);
+    } else {
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
+    }
+}
+
+/* What leaves in place of an answer that has waited beyond its deadline. */
+static struct eb_outgoing *answer_late(
+    struct eb_rpc_call *call, struct eb_grpc_call *grpc_call, const struct eb_reply_terms *terms)
+{
+    static const char text[] = "the deadline passed before the answer could be sent";
+    struct eb_wire_response response = {
+        .request_id = terms->request_id,
+        .model = "",
+        .error_code = EB_STATUS_DEADLINE_EXCEEDED,
+        .error_message = text,
+    };
+    if (!is_stream(call)) {
+        eb_grpc_call_restate(grpc_call, EB_STATUS_DEADLINE_EXCEEDED, text);
+        return NULL;
+    }
+    if (terms->more) {
+        return NULL; /* The last one says so. */
+    }
+    struct eb_outgoing *made = make_error(call, &response);
+    if (made) {
+        eb_reply_charge(made, &call->conn->answer_bytes);
+    } else {
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
+        eb_grpc_call_restate(grpc_call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
+    }
+    return made;
+}
+
+struct eb_outgoing *eb_lookup_service_judge(
+    void *context, struct eb_grpc_call *grpc_call, struct eb_outgoing *message)
+{
+    const struct eb_reply_terms terms = eb_reply_find_terms(message);
+    (void)context;
+    if (uv_hrtime() < terms.deadline_ns) {
+        return message;
+    }
+    eb_outgoing_drop(message);
+    return answer_late(grpc_call->user, grpc_call, &terms);
+}
+
+/* A lookup's answer, or a part of it. */
+static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup,
+    struct eb_outgoing *message, bool more)
+{
+    const struct eb_reply_terms terms = {
+        .deadline_ns = lookup->deadline_ns, .request_id = lookup->request_id, .more = more};
+    eb_reply_set_terms(message, &terms);
+    eb_rpc_call_answer(call, message);
+}
+
+static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
+{
+    if (lookup->answer) {
+        send_result(call, lookup, lookup->answer, false);
+        lookup->answer = NULL;
+        if (!is_stream(call)) {
+            finish(call, EB_STATUS_OK, NULL);
+        }
+    } else if (!is_stream(call) || lookup->undecodable) {
+        eb_rpc_call_finish(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
+    } else {
+        answer_stream_error(call, lookup);
+    }
+    eb_conn_mark(call->conn->conn);
+}
+
+void eb_lookup_service_end(struct eb_lookup *lookup)
+{
+    struct eb_rpc_call *call = lookup->call;
+    eb_rpc_conn_unlink(lookup);
+    if (call) {
+        answer(call, lookup);
+        eb_rpc_call_finish_if_over(call);
+    }
+    eb_lookup_give(lookup);
+}
+
+void eb_lookup_service_answer_part(struct eb_lookup *lookup, struct eb_outgoing *part)
+{
+    struct eb_rpc_call *call = lookup->call;
+    eb_rpc_conn_drop(lookup, eb_reply_held_bytes(part));
+    if (!call || call->finished) {
+        eb_outgoing_drop(part);
+        return;
+    }
+    send_result(call, lookup, part, true);
+    eb_conn_mark(call->conn->conn);
+}
+
+/* ---- requests ---- */
+
+/* Drops the answer of what has this id, if that is still to come. */
+static void withdraw(struct eb_rpc_call *call, uint64_t request_id)
+{
+    struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
+    if (lookup) {
+        eb_lookup_cancel(lookup);
+        eb_rpc_call_forget(lookup);
+        eb_rpc_call_finish_if_over(call);
+    }
+}
+
+/* What comes before all else that may be wrong with a request: that it can be told from others. */
+static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
+{
+    if (!is_stream(call)) {
+        if (lookup->withdraws) {
+            eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
+                "cancel is for streams; a unary call is cancelled by resetting it");
+        }
+    } else if (eb_rpc_call_find(call, lookup->request_id)) {
+        lookup->is_repeated = true;
+        eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
+            "request_id %llu is in flight on this stream already",
+            (unsigned long long)lookup->request_id);
+    }
+}
+
+/* Whether a request that was read may be run. */
+static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
+{
+    if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&
+        eb_rpc_conn_is_full_of_batch(conn)) {
+        eb_lookup_refuse_batch(lookup);
+    }
+    return lookup->error.status == EB_STATUS_OK;
+}
+
+void eb_lookup_service_take(
+    struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    /* Until it is run nothing else takes from the pool or gives. */
+    const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->home.loop);
+    const uint64_t taken_bytes = pool->taken_bytes;
+    const uint64_t message_bytes = eb_buffer_pool_rounded(message.taken_bytes);
+    struct eb_lookup *lookup = eb_lookup_take(&conn->loop->home, call->method->form);
+    if (!lookup) {
+        eb_rpc_conn_give_message(conn, &message);
+        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+        return;
+    }
+    lookup->may_be_in_parts = is_stream(call);
+    const bool is_request =
+        eb_lookup_read(lookup, message, arrival_ns, call->deadline_ns) || !lookup->undecodable;
+    if (is_request && is_stream(call) && lookup->withdraws) {
+        withdraw(call, lookup->request_id);
+        eb_lookup_give(lookup);
+        return;
+    }
+    if (is_request) {
+        check_id(call, lookup);
+    }
+    const bool is_good = check_load(conn, lookup);
+    eb_rpc_conn_link(lookup, call);
+    if (!is_good || eb_lookup_run(lookup)) {
+        eb_lookup_service_end(lookup);
+    } else {
+        eb_rpc_conn_hold(lookup, message_bytes + pool->taken_bytes - taken_bytes);
+    }
+}
+
+void eb_lookup_service_forget(struct eb_rpc_call *call)
+{
+    for (struct eb_lookup *lookup = call->conn->lookups; call->in_flight > 0;
+         lookup = lookup->next) {
+        if (lookup->call == call) {
+            eb_rpc_call_forget(lookup);
+            eb_lookup_cancel(lookup);
+        }
+    }
+}
+
+static const struct eb_method methods[] = {
+    {"Lookup", EB_METHOD_UNARY, .form = &eb_lookup_form_embag},
+    {"LookupStream", EB_METHOD_STREAM, .form = &eb_lookup_form_embag},
+    {"ListModels", EB_METHOD_UNARY, .answer = eb_catalogue_list_models},
+    {"GetModel", EB_METHOD_UNARY, .answer = eb_catalogue_get_model},
+    {"GetServer", EB_METHOD_UNARY, .answer = eb_catalogue_get_server},
+};
+
+const struct eb_method_table eb_lookup_service_methods = {
+    .service = "embag.v1.EmbeddingBag",
+    .methods = methods,
+    .count = sizeof methods / sizeof methods[0],
+};

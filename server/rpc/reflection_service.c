@@ -1,0 +1,112 @@
+#include "server/rpc/reflection_service.h"
+
+#include "proto/codec_reflection.h"
+#include "server/rpc/reply.h"
+
+/* Where an answer is made. */
+struct answer {
+    struct eb_wire_reflection_response response;
+    struct eb_schema_files files;
+    struct eb_error error; /* told in the response */
+};
+
+static void refuse(struct answer *answer, const char *what, const char *name)
+{
+    eb_error_set(&answer->error, EB_STATUS_NOT_FOUND, "no %s \"%.255s\"", what, name);
+    answer->response.error = &answer->error;
+}
+
+static void find_file(struct answer *answer, const struct eb_wire_reflection_request *request)
+{
+    const bool is_symbol = request->question == EB_REFLECTION_SYMBOL;
+    const bool is_found = is_symbol ? eb_schema_find_symbol(request->name, &answer->files)
+                                    : eb_schema_find_file(request->name, &answer->files);
+    if (is_found) {
+        answer->response.files = &answer->files;
+    } else {
+        refuse(answer, is_symbol ? "symbol" : "file", request->name);
+    }
+}
+
+/* Messages of proto3 have none. */
+static void find_extensions(struct answer *answer, const struct eb_wire_reflection_request *request)
+{
+    if (!eb_schema_has_message(request->name)) {
+        refuse(answer, "message", request->name);
+    } else if (request->question == EB_REFLECTION_EXTENSION) {
+        refuse(answer, "extension of", request->name);
+    } else {
+        answer->response.base_type = request->name;
+    }
+}
+
+/* false: the arena is full. */
+static bool list_services(struct answer *answer, struct eb_arena *arena)
+{
+    size_t count = 0;
+    while (eb_method_table_at(count)) {
+        count++;
+    }
+    const char **names = eb_arena_take(arena, count * sizeof *names);
+    for (size_t i = 0; names && i < count; i++) {
+        names[i] = eb_method_table_at(i)->service;
+    }
+    answer->response.services = names;
+    answer->response.service_count = count;
+    return names;
+}
+
+/* false: the arena is full. */
+static bool fill(
+    struct answer *answer, const struct eb_wire_reflection_request *request, struct eb_arena *arena)
+{
+    switch (request->question) {
+    case EB_REFLECTION_FILE:
+    case EB_REFLECTION_SYMBOL: find_file(answer, request); return true;
+    case EB_REFLECTION_EXTENSION:
+    case EB_REFLECTION_EXTENSION_NUMBERS: find_extensions(answer, request); return true;
+    case EB_REFLECTION_SERVICES: return list_services(answer, arena);
+    case EB_REFLECTION_NONE: break;
+    }
+    eb_error_set(&answer->error, EB_STATUS_INVALID_ARGUMENT,
+        "message_request: nothing is asked, or something that is not known here");
+    answer->response.error = &answer->error;
+    return true;
+}
+
+static struct eb_outgoing *answer_question(const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    const struct eb_wire_reflection_request *request =
+        eb_reflection_request_decode(inquiry->arena, inquiry->bytes, inquiry->size, error);
+    if (!request) {
+        return NULL;
+    }
+    struct answer answer = {
+        .response = {
+            .host = request->host, .request = inquiry->bytes, .request_bytes = inquiry->size}};
+    if (!fill(&answer, request, inquiry->arena)) {
+        return eb_inquiry_refuse_memory(error);
+    }
+    struct eb_outgoing *made =
+        eb_inquiry_reply(inquiry, eb_reflection_response_bytes(&answer.response), error);
+    if (made) {
+        eb_reflection_response_encode(&answer.response, eb_reply_body(made));
+    }
+    return made;
+}
+
+static const struct eb_method methods[] = {
+    {"ServerReflectionInfo", EB_METHOD_STREAM, .answer = answer_question},
+};
+
+const struct eb_method_table eb_reflection_service_methods = {
+    .service = "grpc.reflection.v1.ServerReflection",
+    .methods = methods,
+    .count = sizeof methods / sizeof methods[0],
+};
+
+const struct eb_method_table eb_reflection_service_alpha_methods = {
+    .service = "grpc.reflection.v1alpha.ServerReflection",
+    .methods = methods,
+    .count = sizeof methods / sizeof methods[0],
+};

@@ -1,0 +1,66 @@
+/* The requests of health and reflection as bytes of a peer, and their texts as names of what is to
+ * be found: what is refused is refused with a reason, what is taken can be answered. */
+#include "proto/codec_health.h"
+#include "proto/codec_reflection.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_BYTES ((size_t)1 << 20)
+#define NAME_BYTES_MAX 255
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_health(struct eb_arena *arena, const uint8_t *data, size_t size)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    const char *name = eb_health_request_decode(arena, data, size, NAME_BYTES_MAX, &error);
+    if (!name) {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+        return;
+    }
+    assert(strlen(name) <= NAME_BYTES_MAX);
+}
+
+static void check_answer(const struct eb_wire_reflection_response *response)
+{
+    const size_t answer_bytes = eb_reflection_response_bytes(response);
+    uint8_t *answer = malloc(answer_bytes + 1);
+    assert(answer);
+    eb_reflection_response_encode(response, answer);
+    free(answer);
+}
+
+static void check_reflection(struct eb_arena *arena, const uint8_t *data, size_t size)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    struct eb_schema_files files;
+    const struct eb_wire_reflection_request *request =
+        eb_reflection_request_decode(arena, data, size, &error);
+    if (!request) {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+        return;
+    }
+    const bool is_symbol = request->question == EB_REFLECTION_SYMBOL;
+    const bool is_found = is_symbol ? eb_schema_find_symbol(request->name, &files)
+                                    : eb_schema_find_file(request->name, &files);
+    assert(is_found == (files.count > 0));
+    (void)eb_schema_has_message(request->name);
+    check_answer(&(struct eb_wire_reflection_response){.host = request->host,
+        .request = data,
+        .request_bytes = size,
+        .files = is_found ? &files : NULL});
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct eb_arena arena;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    check_health(&arena, data, size);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    check_reflection(&arena, data, size);
+    eb_arena_deinit(&arena);
+    return 0;
+}
