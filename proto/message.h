@@ -18,6 +18,8 @@ struct eb_wire_array {
     const char *field; /* name of the field it came in, for messages: "offsets_i32" */
 };
 
+struct eb_infer_request;
+
 /* BagQuery. */
 struct eb_wire_query {
     const char *table;
@@ -37,6 +39,7 @@ struct eb_wire_query {
     const void *weights; /* weights or weights_f32 */
     size_t weights_bytes;
     int32_t weights_type; /* DataType; F32 for weights_f32; 0: not said */
+    int32_t output_type;  /* of this query alone, as ModelInfer may say; 0: the request's */
     /* What the codec found wrong with this query, its text naming it; NULL: nothing. Kept here, so
      * that faults are reported query by query, whoever finds them. */
     const struct eb_error *fault;
@@ -82,6 +85,7 @@ struct eb_wire_request {
     struct eb_wire_query *queries;
     size_t group_count;
     struct eb_wire_group *groups;
+    struct eb_infer_request *infer; /* that it is made of; NULL: a LookupRequest */
 };
 
 /* BagResult. When encoding, `values` may be NULL: room of values_bytes is left for them. */

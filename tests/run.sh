@@ -121,6 +121,11 @@ fuzz() {
         xargs -n 1 -P 2 tests/fuzz/run_target.sh
 }
 
+python_tests() {
+    tests/integration/python/run.sh --embagd build/release/embagd --embag build/release/embag \
+        --build build/release
+}
+
 node_tests() { tests/integration/node/run.sh --embagd build/release/embagd --build build/node; }
 
 compare_with_grpcpp() {
@@ -134,7 +139,7 @@ model_figures() {
 }
 
 export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
-export -f old_processor_tests fuzz node_tests compare_with_grpcpp model_figures
+export -f old_processor_tests fuzz python_tests node_tests compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
@@ -170,6 +175,7 @@ if $all; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
     fi
     section 400 "models that change, small" model_figures
+    section 600 "clients: python package" python_tests
     section 300 "clients: grpc-js" node_tests
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then

@@ -38,7 +38,9 @@ bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (!place->is_group) {
+    if (place->number == EB_NO_QUERY) {
+        eb_error_set(error, status, "\"%s\": %s", place->table, text);
+    } else if (!place->is_group) {
         eb_error_set(error, status, "queries[%zu] \"%s\": %s", place->number, place->table, text);
     } else if (place->feature == EB_NO_FEATURE) {
         eb_error_set(error, status, "groups[%zu] \"%s\": %s", place->number, place->table, text);

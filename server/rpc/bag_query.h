@@ -11,11 +11,13 @@ struct eb_bag_query_place {
     const struct eb_model_version *version;
     const char *table;        /* its name, a feature's, or a group's where no feature is meant */
     bool is_group;            /* a group of the request, or a feature of one */
-    size_t number;            /* of the query among queries, or of the group among groups */
+    size_t number;            /* of the query among queries, or of the group among groups;
+                                 EB_NO_QUERY: its name tells it */
     size_t feature;           /* of the group; EB_NO_FEATURE: all of it */
     enum eb_type output_type; /* unspecified: each table's own */
 };
 
+#define EB_NO_QUERY SIZE_MAX
 #define EB_NO_FEATURE SIZE_MAX
 
 /* An array as the kernels take it. */

@@ -194,7 +194,7 @@ static bool find_version(struct eb_lookup *lookup)
 
 static bool check(struct eb_lookup *lookup)
 {
-    if (!find_version(lookup)) {
+    if (!find_version(lookup) || (lookup->form->resolve && !lookup->form->resolve(lookup))) {
         return false;
     }
     lookup->plan = (struct eb_plan){

@@ -62,7 +62,6 @@ struct eb_lookup_part {
 struct eb_lookup {
     struct eb_lookup_home *home;
     const struct eb_lookup_form *form;
-    void *form_state; /* the form's, in the arena */
     enum eb_lookup_state state;
     size_t part_count;
     size_t open_part_count;       /* with the executor */

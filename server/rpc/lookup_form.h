@@ -9,10 +9,12 @@ struct eb_lookup;
 
 /* Streams of lookups take the form of embag.v1 only. */
 struct eb_lookup_form {
-    /* What lookup->message says, in lookup->arena, with what lay_out wants to know of it in
-     * lookup->form_state. NULL: *failure. */
+    /* What lookup->message says, in lookup->arena. NULL: *failure. */
     struct eb_wire_request *(*read)(struct eb_lookup *lookup, const struct eb_codec_limits *limits,
         struct eb_decode_failure *failure);
+    /* Completes the request, now that lookup->version is known, which it may take from. false:
+     * lookup->error. NULL: there is nothing to complete. */
+    bool (*resolve)(struct eb_lookup *lookup);
     /* The answer with results [first, first + count) of lookup->plan, everything written but the
      * pooled values, at which the plan's jobs are aimed. NULL: lookup->error. */
     struct eb_outgoing *(*lay_out)(struct eb_lookup *lookup, size_t first, size_t count);

@@ -2,6 +2,7 @@
 
 #include "server/rpc/admin_service.h"
 #include "server/rpc/health_service.h"
+#include "server/rpc/infer_service.h"
 #include "server/rpc/lookup_service.h"
 #include "server/rpc/reflection_service.h"
 
@@ -14,6 +15,7 @@ static const struct eb_method_table *const tables[] = {
     &eb_health_service_methods,
     &eb_reflection_service_methods,
     &eb_reflection_service_alpha_methods,
+    &eb_infer_service_methods,
 };
 
 #define TABLE_COUNT (sizeof tables / sizeof tables[0])

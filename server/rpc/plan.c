@@ -176,9 +176,10 @@ static inline bool draft_query(
     draft->place = (struct eb_bag_query_place){
         .version = plan->version,
         .table = wire->table,
-        .number = number,
+        .number = plan->request->infer ? EB_NO_QUERY : number,
         .feature = EB_NO_FEATURE,
-        .output_type = (enum eb_type)plan->request->output_type,
+        .output_type =
+            (enum eb_type)(wire->output_type ? wire->output_type : plan->request->output_type),
     };
     draft->first_index = 0;
     return eb_bag_query_fill(&draft->place, wire, &draft->query, &draft->table, error) &&

@@ -2,6 +2,7 @@
 
 #include "kernels/bag_missing.h"
 #include "proto/codec.h"
+#include "proto/codec_infer.h"
 #include "server/rpc/reply.h"
 
 #include <stddef.h>
@@ -158,7 +159,9 @@ struct eb_outgoing *eb_plan_answer(
         eb_plan_refuse_memory(error, "the answer's description");
         return NULL;
     }
-    size_t bytes = eb_lookup_response_bytes(&out.response);
+    size_t bytes = plan->request->infer
+                       ? eb_infer_response_bytes(plan->request->infer, &out.response)
+                       : eb_lookup_response_bytes(&out.response);
     if (bytes > plan->limits->response_bytes_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
             "the answer would have %zu bytes; at most %llu are sent (response_bytes_max)", bytes,
@@ -170,7 +173,12 @@ struct eb_outgoing *eb_plan_answer(
         eb_plan_refuse_memory(error, "the answer (answer_memory_bytes)");
         return NULL;
     }
-    eb_lookup_response_encode(&out.response, eb_reply_body(answer), values_at);
+    if (plan->request->infer) {
+        eb_infer_response_encode(
+            plan->request->infer, &out.response, eb_reply_body(answer), values_at);
+    } else {
+        eb_lookup_response_encode(&out.response, eb_reply_body(answer), values_at);
+    }
     for (size_t i = 0; i < count; i++) {
         aim_jobs(plan, &out.results[i], values_at[i]);
     }

@@ -6,8 +6,8 @@
 #include "proto/send_queue.h"
 #include "server/rpc/plan.h"
 
-/* Lays out the answer of a checked plan with results [first, first + count), whose jobs it points
- * into it; the times are still to be set, and where these are not all results, which one is the
- * last. NULL: *error. */
+/* Lays out the answer, a LookupResponse or a ModelInferResponse, of a checked plan with results
+ * [first, first + count), whose jobs it points into it; a LookupResponse's times are still to be
+ * set, and where these are not all results, which one is the last. NULL: *error. */
 struct eb_outgoing *eb_plan_answer(
     struct eb_plan *plan, size_t first, size_t count, struct eb_error *error);

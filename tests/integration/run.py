@@ -34,7 +34,8 @@ def generate_messages(build):
     out = os.path.join(build, 'python')
     os.makedirs(out, exist_ok=True)
     subprocess.run(['protoc', '-I', os.path.join(SOURCE, 'proto'), '--python_out', out,
-                    'embag/v1/embedding_bag.proto', 'embag/v1/model_admin.proto'],
+                    'embag/v1/embedding_bag.proto', 'embag/v1/model_admin.proto',
+                    'inference/open_inference.proto'],
                    cwd=os.path.join(SOURCE, 'proto'), check=True)
     sys.path[:0] = [out, os.path.join(TESTS, 'lib')]
 
@@ -80,10 +81,8 @@ def run(tests):
     return passed, failed
 
 
-def main():
-    """Returns the exit status."""
-    arguments = parse_arguments()
-    generate_messages(os.path.abspath(arguments.build))
+def set_up(arguments):
+    """Tells the tests what they are to run."""
     os.environ['PYTHONDONTWRITEBYTECODE'] = '1'
     import embagd_process
     import served
@@ -92,6 +91,13 @@ def main():
     served.EMBAG = os.path.abspath(arguments.embag)
     served.BUILD = os.path.abspath(arguments.build)
     served.QUICK = arguments.quick
+
+
+def main():
+    """Returns the exit status."""
+    arguments = parse_arguments()
+    generate_messages(os.path.abspath(arguments.build))
+    set_up(arguments)
     passed, failed = run(select(arguments.only))
     print('%d passed, %d failed' % (passed, failed))
     return 1 if failed else 0

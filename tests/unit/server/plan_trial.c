@@ -91,6 +91,11 @@ int plan_trial_load(void **state)
     return 0;
 }
 
+const struct eb_model_version *plan_trial_version(void)
+{
+    return &version;
+}
+
 int plan_trial_unload(void **state)
 {
     (void)state;

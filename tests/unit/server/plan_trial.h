@@ -20,6 +20,7 @@
 /* For cmocka: loads the version, from a directory of its own; once per program. */
 int plan_trial_load(void **state);
 int plan_trial_unload(void **state);
+const struct eb_model_version *plan_trial_version(void);
 
 struct plan_trial {
     struct eb_limits limits; /* the defaults, for the test to change */

@@ -1,0 +1,107 @@
+"""How a server is reached: address, TLS, token; the same for both clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import grpc
+
+from embag.v1 import embedding_bag_pb2 as pb
+
+_SERVICE = '/embag.v1.EmbeddingBag/'
+
+# gRPC refuses answers above 4 MiB otherwise; the server has limits of its own.
+_OPTIONS = (('grpc.max_receive_message_length', -1), ('grpc.max_send_message_length', -1))
+
+
+class ConnectFields(TypedDict, total=False):
+    """How a server is reached:
+
+    - token: sent with every call, as `authorization: Bearer TOKEN`
+    - token_file: a file that holds it, read again when it changes
+    - tls: whether the connection is encrypted; it is wherever one of the following is given
+    - ca_file: PEM certificates that the server's must lead to, instead of gRPC's own
+    - cert_file, key_file: PEM certificate and key that say who the client is (mutual TLS)
+    - server_name: whom the server's certificate must name, instead of the address
+    - options: channel options of gRPC, before which none of the package's count
+
+    Without TLS a token can be read by everyone on the way.
+    """
+
+    token: str | None
+    token_file: str | None
+    tls: bool
+    ca_file: str | None
+    cert_file: str | None
+    key_file: str | None
+    server_name: str | None
+    options: Sequence[tuple[str, Any]]
+
+
+def _content(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    with open(path, 'rb') as file:
+        return file.read()
+
+
+class _Token:
+    """What is sent beside each call."""
+
+    def __init__(self, token: str | None, path: str | None) -> None:
+        if token is not None and path is not None:
+            raise ValueError('token and token_file: only one of them')
+        self._path = path
+        self._stamp: tuple[int, ...] = ()
+        self._metadata = self._of(token) if token is not None else ()
+
+    @staticmethod
+    def _of(token: str) -> tuple[tuple[str, str], ...]:
+        return (('authorization', 'Bearer ' + token.strip()),)
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """OSError: the file cannot be read."""
+        if self._path is not None:
+            status = os.stat(self._path)
+            stamp = status.st_mtime_ns, status.st_ino, status.st_size
+            if stamp != self._stamp:
+                self._metadata = self._of((_content(self._path) or b'').decode())
+                self._stamp = stamp
+        return self._metadata
+
+
+class Channel:
+    """A channel of `grpc` or of `grpc.aio`, and the service's calls on it. OSError: a file cannot
+    be read."""
+
+    def __init__(self, module: Any, address: str, *, token: str | None = None,
+                 token_file: str | None = None, tls: bool = False, ca_file: str | None = None,
+                 cert_file: str | None = None, key_file: str | None = None,
+                 server_name: str | None = None,
+                 options: Sequence[tuple[str, Any]] = ()) -> None:
+        if (cert_file is None) != (key_file is None):
+            raise ValueError('cert_file and key_file: both of them, or none')
+        every = (*_OPTIONS, *options)
+        if server_name is not None:
+            every = (*every, ('grpc.ssl_target_name_override', server_name))
+        if tls or ca_file or cert_file or server_name:
+            credentials = grpc.ssl_channel_credentials(
+                _content(ca_file), _content(key_file), _content(cert_file))
+            self.channel = module.secure_channel(address, credentials, options=every)
+        else:
+            self.channel = module.insecure_channel(address, options=every)
+        self.metadata = _Token(token, token_file).metadata
+        self.lookup = self._unary('Lookup', pb.LookupRequest, pb.LookupResponse)
+        self.list_models = self._unary('ListModels', pb.ListModelsRequest, pb.ListModelsResponse)
+        self.get_model = self._unary('GetModel', pb.GetModelRequest, pb.Model)
+        self.get_server = self._unary('GetServer', pb.GetServerRequest, pb.Server)
+        self.lookup_stream = self.channel.stream_stream(
+            _SERVICE + 'LookupStream', request_serializer=pb.LookupRequest.SerializeToString,
+            response_deserializer=pb.LookupResponse.FromString)
+
+    def _unary(self, method: str, request: Any, answer: Any) -> Any:
+        return self.channel.unary_unary(
+            _SERVICE + method, request_serializer=request.SerializeToString,
+            response_deserializer=answer.FromString)

@@ -1,0 +1,71 @@
+"""The requests of a stream that wait for their answers; the same for threads and asyncio."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from embag import answer, errors
+from embag.request import Request
+from embag.v1 import embedding_bag_pb2 as pb
+
+
+class InFlight:
+    """Of one call. `send` takes a message at any time, from any thread. `claim` says of a future,
+    as only once, that its outcome may be set: not of one that has been cancelled."""
+
+    def __init__(self, send: Callable[[pb.LookupRequest], None],
+                 claim: Callable[[Any], bool]) -> None:
+        self._send = send
+        self._claim = claim
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[Any, errors.Places]] = {}
+        self._end: errors.EmbagError | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, request: Request, future: Any, timeout: float | None) -> bool:
+        """Sends a request, whose outcome the future will have. False: the call is over."""
+        request.message.timeout_us = 0 if timeout is None else max(int(timeout * 1e6), 1)
+        with self._lock:
+            if self._end is not None:
+                return False
+            number = request.message.request_id = next(self._ids)
+            self._waiting[number] = future, request.places
+            self._send(request.message)
+        future.add_done_callback(lambda done: self._forget(number, done))
+        return True
+
+    def _forget(self, number: int, future: Any) -> None:
+        if future.cancelled() and self._take(number) is not None:
+            self._send(pb.LookupRequest(request_id=number, cancel=True))
+
+    def _take(self, number: int) -> tuple[Any, errors.Places] | None:
+        with self._lock:
+            return self._waiting.pop(number, None)
+
+    def settle(self, message: pb.LookupResponse) -> None:
+        """An answer has come."""
+        taken = self._take(message.request_id)
+        if taken is None or not self._claim(taken[0]):
+            return
+        future, places = taken
+        if message.error_code:
+            future.set_exception(errors.of_status(
+                message.error_code, message.error_message, places, message.retry_after_ms))
+        else:
+            future.set_result(answer.of_message(message, places))
+
+    def end(self, error: errors.EmbagError) -> None:
+        """The call is over: what still waits fails, and nothing more is taken."""
+        with self._lock:
+            self._end = error
+            left = list(self._waiting.values())
+            self._waiting.clear()
+        for future, _ in left:
+            if self._claim(future):
+                future.set_exception(errors.of_status(error.code, str(error)))

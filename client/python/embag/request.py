@@ -1,0 +1,190 @@
+"""What is asked: queries, groups of features, and what holds for a whole request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, Union, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from embag import dtypes
+from embag.errors import Places
+from embag.v1 import embedding_bag_pb2 as pb
+
+
+class QueryFields(TypedDict, total=False):
+    """Of a `Query`, by name."""
+
+    offsets: ArrayLike | None
+    lengths: ArrayLike | None
+    segment_ids: ArrayLike | None
+    num_segments: int
+    num_bags: int
+    include_last_offset: bool
+    weights: ArrayLike | None
+    reduction: str | None
+    missing: str | None
+    default_index: int | None
+
+
+class RequestFields(TypedDict, total=False):
+    """What holds for all queries of a request:
+
+    - model: its name; may be left out where the server has one only
+    - version: a number, as of an earlier answer; 0: the one being served
+    - version_label: a version by a label of the model's, instead of its number
+    - output_type: of all results, 'f32', 'f16', 'bf16' or 'f64'; None: each table's own
+    - concat: one result [bags, sum of row sizes], the queries' vectors side by side
+    - errors_per_query: a faulty query has a result with an `error`, the others are answered
+    - report_missing: results have `missing_positions`
+    - priority: 0, or 1, which gives way to 0
+    """
+
+    model: str
+    version: int
+    version_label: str
+    output_type: str | None
+    concat: bool
+    errors_per_query: bool
+    report_missing: bool
+    priority: int
+
+
+class LookupFields(QueryFields, RequestFields, total=False):
+    """Both, for a request of one query."""
+
+
+class Query:
+    """One lookup in one table or feature; may be asked many times.
+
+    - table: its name, or a feature's
+    - indices: [num_indices] or [bags, indices_per_bag] integers: rows, or keys of a keyed table,
+      unsigned ones as they are. int32 travels as such, all others as int64
+    - offsets: [bags] where each bag begins in the indices; the last one runs to the end. With
+      include_last_offset [bags + 1], and the last entry ends the last bag
+    - lengths: [bags] number of indices of each bag, instead of offsets
+    - segment_ids, num_segments: [num_indices] the bag of each index, in any order, and how many
+      bags there are, instead of offsets
+    - num_bags: how many bags where nothing else says it: 1 makes one bag of all indices
+    - weights: like the indices, factor of each row: of the table's type, or float32 for every
+      floating-point table. A list is taken as float32
+    - reduction: 'sum', 'mean', 'weighted_mean', 'sqrtn', 'max', 'min', 'none'; None: the feature's
+      own, of a table 'sum'
+    - missing: 'error', 'skip', 'zero', 'unknown_row', for an index that names no row; None: the
+      feature's or table's own, 'error' if it has none
+    - default_index: the row, or key, of empty bags; None: the feature's or table's own, zeros if it
+      has none; -1: zeros, unless the table is keyed
+
+    The result is [bags, trailing dims of the table]; with 'none' [num_indices, trailing dims].
+    TypeError, ValueError: arguments that cannot be said on the wire; all else the server checks.
+    """
+
+    __slots__ = ('message',)
+
+    def __init__(self, table: str, indices: ArrayLike, *, offsets: ArrayLike | None = None,
+                 lengths: ArrayLike | None = None, segment_ids: ArrayLike | None = None,
+                 num_segments: int = 0, num_bags: int = 0, include_last_offset: bool = False,
+                 weights: ArrayLike | None = None, reduction: str | None = None,
+                 missing: str | None = None, default_index: int | None = None) -> None:
+        self.message = message = pb.BagQuery(
+            table=table, reduction=dtypes.number_of('REDUCTION_', reduction),
+            missing=dtypes.number_of('MISSING_', missing), num_segments=num_segments,
+            num_bags=num_bags, include_last_offset=include_last_offset)
+        layouts = {'offsets': offsets, 'lengths': lengths, 'segment_ids': segment_ids}
+        said = {name: values for name, values in layouts.items() if values is not None}
+        _set_integers(message, 'indices', indices)
+        _set_packed(message, np.shape(indices), bool(said))
+        if len(said) > 1:
+            raise ValueError('bags are said twice: by %s' % ' and by '.join(said))
+        for name, values in said.items():
+            _set_integers(message, name, values)
+            message.layout = dtypes.number_of('BAG_LAYOUT_', name.replace('_ids', 's'))
+        if weights is not None:
+            message.weights, message.weights_type = dtypes.weight_bytes(weights)
+        if default_index is not None:
+            message.default_index = default_index
+
+
+class Group:
+    """Bags of many features in jagged form; one result [bags, sum of row sizes] with the features'
+    vectors side by side.
+
+    - features: names of features or tables, or the name of a list of features that the model has
+    - values: [num_values] integers, feature by feature, bag by bag
+    - lengths: [features, bags], or flattened with `bags` said: number of values of each bag
+    - bags: how many every feature has; may be left out where `lengths` has two dims
+    - weights, reduction, missing: as of a `Query`, for all features; None: each one's own
+    """
+
+    __slots__ = ('message',)
+
+    def __init__(self, features: str | Sequence[str], values: ArrayLike, lengths: ArrayLike, *,
+                 bags: int | None = None, weights: ArrayLike | None = None,
+                 reduction: str | None = None, missing: str | None = None) -> None:
+        sizes = dtypes.integers(lengths, 'lengths')
+        if bags is None and sizes.ndim != 2:
+            raise ValueError('lengths has %d dims: say how many bags there are' % sizes.ndim)
+        self.message = message = pb.FeatureGroup(
+            bags=sizes.shape[1] if bags is None else bags,
+            reduction=dtypes.number_of('REDUCTION_', reduction),
+            missing=dtypes.number_of('MISSING_', missing))
+        if isinstance(features, str):
+            message.name = features
+        else:
+            message.features.extend(features)
+        _set_integers(message, 'values', values)
+        message.lengths_i32 = sizes.astype('<i4', casting='same_kind').tobytes()
+        if weights is not None:
+            message.weights, message.weights_type = dtypes.weight_bytes(weights)
+
+
+Asked = Union[Query, Group, Sequence[Union[Query, Group]]]
+
+
+class Request:
+    """A message that is ready to be sent, and where in it stands what was asked."""
+
+    def __init__(self, asked: str | Asked, indices: ArrayLike | None,
+                 fields: LookupFields) -> None:
+        options = {name: value for name, value in fields.items()
+                   if name in RequestFields.__annotations__}
+        rest = {name: value for name, value in fields.items() if name not in options}
+        if isinstance(asked, str):
+            if indices is None:
+                raise TypeError('lookups in a table need indices')
+            asked = Query(asked, indices, **cast(QueryFields, rest))
+        elif rest or indices is not None:
+            raise TypeError('%s: of queries and groups, not beside them'
+                            % ', '.join(rest or ['indices']))
+        several = [asked] if isinstance(asked, (Query, Group)) else list(asked)
+        queries = {n: each for n, each in enumerate(several) if isinstance(each, Query)}
+        groups = {n: each for n, each in enumerate(several) if isinstance(each, Group)}
+        self.places = Places(tuple(queries), tuple(groups))
+        self.message = _message(**cast(RequestFields, options))
+        self.message.queries.extend(query.message for query in queries.values())
+        self.message.groups.extend(group.message for group in groups.values())
+
+
+def _message(*, model: str = '', version: int = 0, version_label: str = '',
+             output_type: str | None = None, concat: bool = False, errors_per_query: bool = False,
+             report_missing: bool = False, priority: int = 0) -> pb.LookupRequest:
+    return pb.LookupRequest(
+        model=model, version=version, version_label=version_label, concat=concat,
+        output_type=dtypes.number_of('DATA_TYPE_', output_type), priority=priority,
+        errors_per_query=errors_per_query, report_missing=report_missing)
+
+
+def _set_integers(message: pb.BagQuery | pb.FeatureGroup, field: str, values: ArrayLike) -> None:
+    array = dtypes.integers(values, field)
+    setattr(message, '%s_i%d' % (field, 8 * array.itemsize), array.tobytes())
+
+
+def _set_packed(message: pb.BagQuery, shape: tuple[int, ...], has_layout: bool) -> None:
+    """Two-dimensional indices are packed bags."""
+    if len(shape) < 2:
+        return
+    if has_layout or len(shape) > 2:
+        raise ValueError('indices of shape %s: one dim, or two and no other layout' % (shape,))
+    message.layout = pb.BAG_LAYOUT_PACKED
+    message.num_bags, message.indices_per_bag = shape

@@ -1,0 +1,87 @@
+"""TensorFlow's `tf.nn.embedding_lookup_sparse`, its table in a server. Nothing here needs
+TensorFlow: what comes in has the attributes of a SparseTensor."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embag.catalogue import tables_by_name
+from embag.client import Client
+from embag.request import RequestFields
+from embag.v1 import embedding_bag_pb2 as pb
+
+# Without and with weights.
+_REDUCTIONS = {'sum': ('sum', 'sum'), 'mean': ('mean', 'weighted_mean'),
+               'sqrtn': ('sqrtn', 'sqrtn')}
+
+
+class Sparse(Protocol):
+    """What is used of a SparseTensor: indices [n, 2], values [n], dense_shape [2]."""
+
+    @property
+    def indices(self) -> Any: ...
+    @property
+    def values(self) -> Any: ...
+    @property
+    def dense_shape(self) -> Any: ...
+
+
+def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
+                            sp_weights: Sparse | None = None, combiner: str = 'mean',
+                            max_norm: None = None,
+                            **fields: Unpack[RequestFields]) -> NDArray[Any]:
+    """Combines, for each row of `sp_ids`, the embeddings of its ids: [dense_shape[0], trailing dims
+    of the table].
+
+    - combiner: 'sum' of weighted embeddings; 'mean', that sum divided by the sum of the weights;
+      'sqrtn', divided by the square root of the sum of their squares. Without weights each is 1
+    - sp_weights: of the same indices and shape as `sp_ids`, taken in the table's type. Where they
+      are float64 the server is asked once more, for that type
+
+    A row without ids, or whose divisor is 0, is zeros. Rows need not be sorted, and rows at the end
+    that have no ids are there too. ValueError: shapes or indices that differ, ids that are not a
+    matrix, another combiner, or `max_norm`, which the server cannot do. All that `Client.lookup`
+    raises.
+    """
+    if max_norm is not None:
+        raise ValueError('max_norm is not there: the rows of the table are taken as they are')
+    if combiner not in _REDUCTIONS:
+        raise ValueError('combiner %r is none of %s' % (combiner, ', '.join(_REDUCTIONS)))
+    shape, places = np.asarray(sp_ids.dense_shape), np.asarray(sp_ids.indices)
+    if shape.shape != (2,):
+        raise ValueError('sp_ids has %d dims, not 2' % shape.size)
+    rows, row_count = places.reshape(-1, 2)[:, 0], int(shape[0])
+    weights = None
+    if sp_weights is not None:
+        if not (np.array_equal(sp_weights.dense_shape, shape)
+                and np.array_equal(sp_weights.indices, places)):
+            raise ValueError('sp_weights has other indices, or another shape, than sp_ids')
+        weights = np.asarray(sp_weights.values)
+        if weights.dtype == np.float64:
+            weights = _narrowed(client, table, weights, fields)
+    answer = client.lookup(
+        table, np.asarray(sp_ids.values), segment_ids=rows, num_segments=row_count,
+        weights=weights, reduction=_REDUCTIONS[combiner][weights is not None], **fields)
+    return _without_default(answer.values, rows)
+
+
+def _narrowed(client: Client, table: str, weights: NDArray[Any],
+              fields: RequestFields) -> NDArray[Any]:
+    """float64 only for a table of it."""
+    model = client.model(fields.get('model', ''), fields.get('version', 0))
+    described = tables_by_name(model, fields.get('version', 0)).get(table)
+    is_double = described is not None and described.type == pb.DATA_TYPE_F64
+    return weights if is_double else weights.astype(np.float32)
+
+
+def _without_default(values: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    """Zeros for rows without ids, whatever the table has for empty bags."""
+    empty = np.ones(len(values), bool)
+    empty[rows] = False
+    if values[empty].any():
+        values = values.copy()
+        values[empty] = 0
+    return values

@@ -1,0 +1,234 @@
+/* What the Open Inference Protocol says of servers and models. */
+#include "proto/codec_infer.h"
+#include "proto/field.h"
+#include "proto/infer_type.h"
+
+#include "embag/v1/embedding_bag.pb-c.h"
+#include "inference/open_inference.pb-c.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TYPE_I64 EMBAG__V1__DATA_TYPE__DATA_TYPE_I64
+
+/* Of a dimension that may have any size. */
+#define ANY_SIZE UINT64_MAX
+
+bool eb_infer_version_read(const char *text, uint64_t *version, struct eb_error *error)
+{
+    bool is_number = true;
+    *version = 0;
+    for (const char *at = text; *at != '\0' && is_number; at++) {
+        is_number = *at >= '0' && *at <= '9' &&
+                    !__builtin_mul_overflow(*version, UINT64_C(10), version) &&
+                    !__builtin_add_overflow(*version, (uint64_t)(*at - '0'), version);
+    }
+    if (!is_number || (text[0] != '\0' && *version == 0)) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+            "version \"%s\" is none: versions are numbers from 1 on; empty means the one that is "
+            "served",
+            text);
+        return false;
+    }
+    return true;
+}
+
+struct eb_wire_model_query *eb_infer_model_query_decode(
+    struct eb_arena *arena, const struct eb_unpack_input *input, struct eb_error *error)
+{
+    /* ModelReadyRequest and ModelConfigRequest have the same two fields. */
+    const Inference__ModelMetadataRequest *message = eb_unpack_message(arena, input, error);
+    struct eb_wire_model_query *query =
+        message ? eb_unpack_take(arena, 1, sizeof *query, error) : NULL;
+    if (!query) {
+        return NULL;
+    }
+    query->model = message->name;
+    return eb_infer_version_read(message->version, &query->version, error) ? query : NULL;
+}
+
+static void write_flag(struct eb_field_writer *writer, bool flag)
+{
+    eb_field_put_number(writer, 1, flag);
+}
+
+size_t eb_infer_flag_bytes(bool flag)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_flag(&counter, flag);
+    return counter.bytes;
+}
+
+void eb_infer_flag_encode(bool flag, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_flag(&writer, flag);
+}
+
+static void write_server(struct eb_field_writer *writer, const struct eb_infer_server *server)
+{
+    eb_field_put_text(writer, 1, server->name);
+    eb_field_put_text(writer, 2, server->version);
+    for (size_t i = 0; i < server->extension_count; i++) {
+        eb_field_put_text(writer, 3, server->extensions[i]);
+    }
+}
+
+size_t eb_infer_server_bytes(const struct eb_infer_server *server)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_server(&counter, server);
+    return counter.bytes;
+}
+
+void eb_infer_server_encode(const struct eb_infer_server *server, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_server(&writer, server);
+}
+
+/* A tensor of a table or feature. */
+struct tensor {
+    const struct eb_infer_feature *feature;
+    const char *suffix;
+    int32_t type;
+    bool is_input; /* whose shape is [any]; of an output the trailing dimensions follow */
+};
+
+static void write_name(struct eb_field_writer *writer, const struct tensor *tensor)
+{
+    const char *table = tensor->feature->name;
+    const size_t bytes = strlen(table) + 1 + strlen(tensor->suffix);
+    eb_field_put_length(writer, 1, bytes);
+    eb_field_put_content(writer, table, strlen(table));
+    eb_field_put_content(writer, ".", 1);
+    eb_field_put_content(writer, tensor->suffix, strlen(tensor->suffix));
+}
+
+static void write_shape(
+    struct eb_field_writer *writer, uint32_t number, const struct tensor *tensor)
+{
+    const size_t count = tensor->is_input ? 0 : tensor->feature->dim_count;
+    const uint64_t *dims = tensor->feature->dims;
+    size_t bytes = eb_field_varint_bytes(ANY_SIZE);
+    for (size_t i = 0; i < count; i++) {
+        bytes += eb_field_varint_bytes(dims[i]);
+    }
+    eb_field_put_length(writer, number, bytes);
+    eb_field_put_varint(writer, ANY_SIZE);
+    for (size_t i = 0; i < count; i++) {
+        eb_field_put_varint(writer, dims[i]);
+    }
+}
+
+/* TensorMetadata. */
+static void write_metadata_tensor(struct eb_field_writer *writer, const struct tensor *tensor)
+{
+    write_name(writer, tensor);
+    eb_field_put_text(writer, 2, eb_infer_type_name(tensor->type));
+    write_shape(writer, 3, tensor);
+}
+
+/* ModelInput and ModelOutput. */
+static void write_config_tensor(struct eb_field_writer *writer, const struct tensor *tensor)
+{
+    write_name(writer, tensor);
+    eb_field_put_enum(writer, 2, eb_infer_type_number(tensor->type));
+    write_shape(writer, tensor->is_input ? 4 : 3, tensor);
+    if (tensor->is_input) {
+        eb_field_put_number(writer, 8, true);
+    }
+}
+
+typedef void (*write_tensor_fn)(struct eb_field_writer *writer, const struct tensor *tensor);
+
+static void write_tensor(struct eb_field_writer *writer, uint32_t number,
+    const struct tensor *tensor, write_tensor_fn write)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write(&counter, tensor);
+    eb_field_put_length(writer, number, counter.bytes);
+    write(writer, tensor);
+}
+
+static void write_inputs(struct eb_field_writer *writer, uint32_t number,
+    const struct eb_infer_model *model, write_tensor_fn write)
+{
+    static const char *const suffixes[] = {
+#define X(name, text) [EB_INFER_##name] = (text),
+        EB_INFER_ROLE_LIST(X)
+#undef X
+    };
+    for (size_t i = 0; i < model->feature_count; i++) {
+        const struct eb_infer_feature *feature = &model->features[i];
+        for (unsigned role = 0; role < EB_INFER_ROLE_COUNT; role++) {
+            const int32_t type = role == EB_INFER_WEIGHTS ? feature->weights_type : TYPE_I64;
+            write_tensor(writer, number,
+                &(struct tensor){feature, suffixes[role], type, .is_input = true}, write);
+        }
+    }
+}
+
+static void write_outputs(struct eb_field_writer *writer, uint32_t number,
+    const struct eb_infer_model *model, write_tensor_fn write)
+{
+    for (size_t i = 0; i < model->feature_count; i++) {
+        const struct eb_infer_feature *feature = &model->features[i];
+        write_tensor(writer, number,
+            &(struct tensor){feature, EB_INFER_OUTPUT, feature->type, .is_input = false}, write);
+    }
+}
+
+static void write_metadata(struct eb_field_writer *writer, const struct eb_infer_model *model)
+{
+    eb_field_put_text(writer, 1, model->name);
+    for (size_t i = 0; i < model->version_count; i++) {
+        char version[sizeof "18446744073709551615"];
+        snprintf(version, sizeof version, "%" PRIu64, model->versions[i]);
+        eb_field_put_text(writer, 2, version);
+    }
+    eb_field_put_text(writer, 3, model->platform);
+    write_inputs(writer, 4, model, write_metadata_tensor);
+    write_outputs(writer, 5, model, write_metadata_tensor);
+}
+
+size_t eb_infer_metadata_bytes(const struct eb_infer_model *model)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_metadata(&counter, model);
+    return counter.bytes;
+}
+
+void eb_infer_metadata_encode(const struct eb_infer_model *model, uint8_t *out)
+{
+    struct eb_field_writer writer = {.out = out};
+    write_metadata(&writer, model);
+}
+
+static void write_config(struct eb_field_writer *writer, const struct eb_infer_model *model)
+{
+    eb_field_put_text(writer, 1, model->name);
+    eb_field_put_text(writer, 2, model->platform);
+    write_inputs(writer, 5, model, write_config_tensor);
+    write_outputs(writer, 6, model, write_config_tensor);
+    eb_field_put_text(writer, 17, model->platform);
+}
+
+size_t eb_infer_config_bytes(const struct eb_infer_model *model)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_config(&counter, model);
+    struct eb_field_writer outer = {.out = NULL};
+    eb_field_put_length(&outer, 1, counter.bytes);
+    return outer.bytes + counter.bytes;
+}
+
+void eb_infer_config_encode(const struct eb_infer_model *model, uint8_t *out)
+{
+    struct eb_field_writer counter = {.out = NULL};
+    write_config(&counter, model);
+    struct eb_field_writer writer = {.out = out};
+    eb_field_put_length(&writer, 1, counter.bytes);
+    write_config(&writer, model);
+}

@@ -1,0 +1,94 @@
+/* The messages of the Open Inference Protocol as plain structs: a model's tables and features as
+ * tensors. Otherwise as message.h.
+ * Thread, memory: none of its own. */
+#pragma once
+
+#include "proto/message.h"
+
+/* What an input is to its table, X(NAME, what its name ends with). */
+#define EB_INFER_ROLE_LIST(X)                                                                      \
+    X(INDICES, "indices")                                                                          \
+    X(OFFSETS, "offsets")                                                                          \
+    X(WEIGHTS, "per_sample_weights")
+
+enum eb_infer_role {
+#define X(name, text) EB_INFER_##name,
+    EB_INFER_ROLE_LIST(X)
+#undef X
+        EB_INFER_ROLE_COUNT
+};
+
+/* What the name of an output ends with. */
+#define EB_INFER_OUTPUT "pooled"
+
+/* What a tensor's name has beside its table's, at most. */
+#define EB_INFER_SUFFIX_BYTES_MAX sizeof ".per_sample_weights"
+
+/* Dimensions that a tensor of a request may have. */
+#define EB_INFER_RANK_MAX 2
+
+/* What parameters say. Enums are those of embag.v1; 0: not said. */
+struct eb_infer_options {
+    int32_t reduction;
+    int32_t missing;
+    int32_t output_type; /* DataType */
+    bool include_last_offset;
+    bool has_default;
+    int64_t default_index;
+    uint64_t timeout_us;
+};
+
+/* InferInputTensor, with the contents that go with it. */
+struct eb_infer_input {
+    const char *table; /* or feature; empty: the model's only table */
+    enum eb_infer_role role;
+    uint32_t rank; /* 1 or 2; offsets have 1 */
+    uint64_t dims[EB_INFER_RANK_MAX];
+    int32_t type;               /* DataType */
+    struct eb_wire_array array; /* of weights only data and bytes; as many as `dims` say */
+    struct eb_infer_options options;
+};
+
+/* InferRequestedOutputTensor. */
+struct eb_infer_output {
+    const char *table; /* as eb_infer_input.table */
+    int32_t output_type;
+};
+
+/* ModelInferRequest. */
+struct eb_infer_request {
+    struct eb_wire_request request; /* the same as a LookupRequest; decoded: without queries */
+    const char *id;
+    struct eb_infer_options options; /* of all tables, where theirs say nothing */
+    size_t input_count;
+    struct eb_infer_input *inputs;
+    size_t output_count; /* decoded: 0 where all are meant */
+    struct eb_infer_output *outputs;
+};
+
+/* ServerMetadataResponse. */
+struct eb_infer_server {
+    const char *name;
+    const char *version;
+    size_t extension_count;
+    const char *const *extensions;
+};
+
+/* What a model says of a table or feature: three inputs and an output. */
+struct eb_infer_feature {
+    const char *name;
+    int32_t type;         /* DataType of what is pooled */
+    int32_t weights_type; /* of per-sample weights */
+    uint32_t dim_count;   /* trailing dimensions */
+    const uint64_t *dims;
+};
+
+/* ModelMetadataResponse and ModelConfig. */
+struct eb_infer_model {
+    const char *name;
+    const char *platform;
+    size_t version_count;
+    const uint64_t *versions;
+    size_t feature_count;
+    const struct eb_infer_feature *features;
+};

@@ -1,0 +1,197 @@
+#include "server/rpc/infer_catalogue.h"
+
+#include "proto/codec_infer.h"
+#include "server/rpc/reply.h"
+
+#include "inference/open_inference.pb-c.h"
+
+#define NAME "embag"
+
+/* Of a request that names a model: room for those that a client of a later version sends. */
+#define REQUEST_FIELDS_MAX 4096
+
+/* Of Triton's extensions: ModelConfig. */
+static const char *const extensions[] = {"model_configuration"};
+
+static struct eb_outgoing *answer_flag(
+    const struct eb_inquiry *inquiry, bool flag, struct eb_error *error)
+{
+    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_infer_flag_bytes(flag), error);
+    if (answer) {
+        eb_infer_flag_encode(flag, eb_reply_body(answer));
+    }
+    return answer;
+}
+
+struct eb_outgoing *eb_infer_catalogue_server_live(
+    const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    return eb_empty_decode(inquiry->bytes, inquiry->size, error) ? answer_flag(inquiry, true, error)
+                                                                 : NULL;
+}
+
+struct eb_outgoing *eb_infer_catalogue_server_ready(
+    const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    return eb_empty_decode(inquiry->bytes, inquiry->size, error)
+               ? answer_flag(inquiry, !inquiry->is_draining, error)
+               : NULL;
+}
+
+struct eb_outgoing *eb_infer_catalogue_server_metadata(
+    const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    const struct eb_infer_server server = {
+        .name = NAME,
+        .version = inquiry->facts->version,
+        .extension_count = sizeof extensions / sizeof extensions[0],
+        .extensions = extensions,
+    };
+    if (!eb_empty_decode(inquiry->bytes, inquiry->size, error)) {
+        return NULL;
+    }
+    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_infer_server_bytes(&server), error);
+    if (answer) {
+        eb_infer_server_encode(&server, eb_reply_body(answer));
+    }
+    return answer;
+}
+
+/* The model and version that are asked for. NULL: *error. */
+static struct eb_wire_model_query *read_query(const struct eb_inquiry *inquiry,
+    const ProtobufCMessageDescriptor *descriptor, struct eb_error *error)
+{
+    const struct eb_unpack_input input = {
+        .descriptor = descriptor,
+        .bytes = inquiry->bytes,
+        .size = inquiry->size,
+        .limits =
+            {
+                .fields_max = REQUEST_FIELDS_MAX,
+                .name_bytes_max = eb_inquiry_limits(inquiry).name_bytes_max,
+            },
+    };
+    return eb_infer_model_query_decode(inquiry->arena, &input, error);
+}
+
+struct eb_outgoing *eb_infer_catalogue_model_ready(
+    const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    const struct eb_wire_model_query *query =
+        read_query(inquiry, &inference__model_ready_request__descriptor, error);
+    if (!query) {
+        return NULL;
+    }
+    const struct eb_snapshot_model *model = eb_snapshot_find(inquiry->snapshot, query->model);
+    const bool is_ready =
+        !inquiry->is_draining && model && eb_snapshot_find_version(model, query->version) != NULL;
+    return answer_flag(inquiry, is_ready, error);
+}
+
+/* ---- what a model's tensors are ---- */
+
+static struct eb_infer_feature describe_feature(const struct eb_feature *feature)
+{
+    const struct eb_named_table *table = feature->table;
+    const enum eb_type type = table->table.type;
+    return (struct eb_infer_feature){
+        .name = feature->name,
+        .type = (int32_t)type,
+        .weights_type = (int32_t)(eb_type_is_float(type) ? EB_F32 : type),
+        .dim_count = table->rank - 1,
+        .dims = table->dims + 1,
+    };
+}
+
+/* The versions that answer. false: the arena is full. */
+static bool describe_versions(
+    struct eb_arena *arena, const struct eb_snapshot_model *model, struct eb_infer_model *out)
+{
+    uint64_t *versions = eb_arena_take(arena, (model->version_count + 1) * sizeof *versions);
+    if (!versions) {
+        return false;
+    }
+    out->versions = versions;
+    for (size_t i = 0; i < model->version_count; i++) {
+        if (model->versions[i].loaded) {
+            versions[out->version_count++] = model->versions[i].number;
+        }
+    }
+    return true;
+}
+
+static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_model *model,
+    const struct eb_model_version *version, struct eb_infer_model *out)
+{
+    const struct eb_feature_set *set = &version->features;
+    struct eb_infer_feature *features = eb_arena_take(arena, (set->count + 1) * sizeof *features);
+    if (!features) {
+        return false;
+    }
+    *out = (struct eb_infer_model){
+        .name = model->name, .platform = NAME, .feature_count = set->count, .features = features};
+    for (size_t i = 0; i < set->count; i++) {
+        features[i] = describe_feature(&set->features[i]);
+    }
+    return describe_versions(arena, model, out);
+}
+
+/* What is asked for, described. false: *error. */
+static bool find_model(const struct eb_inquiry *inquiry,
+    const ProtobufCMessageDescriptor *descriptor, struct eb_infer_model *out,
+    struct eb_error *error)
+{
+    const struct eb_wire_model_query *query = read_query(inquiry, descriptor, error);
+    if (!query) {
+        return false;
+    }
+    const struct eb_snapshot_model *model = eb_snapshot_find(inquiry->snapshot, query->model);
+    if (!model) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
+        return false;
+    }
+    const struct eb_model_version *version = eb_snapshot_find_version(model, query->version);
+    if (!version && query->version == 0) {
+        eb_error_set(
+            error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version in memory yet", model->name);
+        return false;
+    }
+    if (!version) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version %llu in memory",
+            model->name, (unsigned long long)query->version);
+        return false;
+    }
+    if (!describe_model(inquiry->arena, model, version, out)) {
+        (void)eb_inquiry_refuse_memory(error);
+        return false;
+    }
+    return true;
+}
+
+struct eb_outgoing *eb_infer_catalogue_model_metadata(
+    const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    struct eb_infer_model model;
+    if (!find_model(inquiry, &inference__model_metadata_request__descriptor, &model, error)) {
+        return NULL;
+    }
+    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_infer_metadata_bytes(&model), error);
+    if (answer) {
+        eb_infer_metadata_encode(&model, eb_reply_body(answer));
+    }
+    return answer;
+}
+
+struct eb_outgoing *eb_infer_catalogue_model_config(
+    const struct eb_inquiry *inquiry, struct eb_error *error)
+{
+    struct eb_infer_model model;
+    if (!find_model(inquiry, &inference__model_config_request__descriptor, &model, error)) {
+        return NULL;
+    }
+    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_infer_config_bytes(&model), error);
+    if (answer) {
+        eb_infer_config_encode(&model, eb_reply_body(answer));
+    }
+    return answer;
+}

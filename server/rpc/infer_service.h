@@ -1,0 +1,8 @@
+/* The service inference.GRPCInferenceService: the Open Inference Protocol, whose ModelInfer is a
+ * lookup in other words.
+ * Thread, memory: constants; its functions as inquiry.h and lookup_form.h say. */
+#pragma once
+
+#include "server/rpc/method.h"
+
+extern const struct eb_method_table eb_infer_service_methods;

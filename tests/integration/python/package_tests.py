@@ -1,0 +1,34 @@
+#!/usr/bin/python3
+"""Runs the tests of the Python package, which the interpreter that runs this has installed.
+
+    package_tests.py --embagd PATH --embag PATH --build DIR [--quick] [--only PATTERN]
+
+Ends with a line "N passed, N failed"; exit status 0 if none failed. run.sh makes the environments.
+"""
+
+import fnmatch
+import os
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+INTEGRATION = os.path.dirname(HERE)
+LIB = os.path.join(os.path.dirname(INTEGRATION), 'lib')
+
+
+def main():
+    """Returns the exit status."""
+    sys.path[:0] = [INTEGRATION, LIB]
+    import run
+    arguments = run.parse_arguments()
+    run.set_up(arguments)
+    found = run.all_tests(unittest.TestLoader().discover(HERE))
+    chosen = unittest.TestSuite(t for t in found if fnmatch.fnmatch(t.id(), arguments.only))
+    passed, failed = run.run(chosen)
+    print('%d passed, %d failed' % (passed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    sys.dont_write_bytecode = True
+    sys.exit(main())

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# The Python package, installed into clean virtual environments below the build folder, and tested:
+# with Debian's packages, and with the newest ones where a package index answers.
+#     tests/integration/python/run.sh --embagd PATH --embag PATH --build DIR [--quick]
+# Each environment's tests end with a line "N passed, N failed"; exit status 0 if none failed.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+python=/usr/bin/python3
+index_seconds_max=180
+
+build=
+options=("$@")
+while (($# > 0)); do
+    [[ $1 != --build ]] || build=${2:-}
+    shift
+done
+if [[ -z $build ]]; then
+    echo "usage: $0 --embagd PATH --embag PATH --build DIR [--quick]" >&2
+    exit 2
+fi
+
+# The package takes nothing else from the tree, and building it leaves nothing there.
+work=$build/python-package
+rm -rf "$work"
+mkdir -p "$work/client"
+work=$(cd "$work" && pwd)
+cp -R "$root/client/python" "$work/client/"
+cp -R "$root/proto" "$work/"
+package=$work/client/python
+
+# run_tests NAME MORE...: in the environment of that name; the sources are not on its path.
+run_tests() {
+    "$work/$1/bin/python" -B -I "$here/package_tests.py" "${options[@]}" "${@:2}"
+}
+
+pip() {
+    local environment=$1
+    shift
+    "$work/$environment/bin/python" -m pip --disable-pip-version-check "$@"
+}
+
+status=0
+
+"$python" -m venv --system-site-packages "$work/debian"
+pip debian install --quiet --no-index --no-build-isolation "$package"
+run_tests debian || status=1
+echo "debian: tested"
+
+# What the tests need besides tells whether an index answers; the package must install then.
+"$python" -m venv "$work/index"
+if ! timeout "$index_seconds_max" "$work/index/bin/python" -m pip --disable-pip-version-check \
+    install --quiet --retries 1 --timeout 15 grpcio numpy protobuf ml_dtypes mypy \
+    types-protobuf setuptools; then
+    echo "index: skipped, no package index answers: neither newer packages nor types were tested"
+    exit "$status"
+fi
+pip index install --quiet "$package[bf16]"
+run_tests index || status=1
+# Where there is no protoc the messages are made by grpcio-tools.
+pip index uninstall --quiet --yes embag
+PATH=$work/index/bin pip index install --quiet "$package"
+run_tests index --only '*Readme*' || status=1
+echo "index: tested"
+exit "$status"

@@ -1,0 +1,258 @@
+"""What embagd does not do, or not when it is asked to: a server of grpcio stands in for it, which
+tells the token that came, is slow, or has too much to do."""
+
+import asyncio
+import concurrent.futures
+import os
+import subprocess
+import threading
+import unittest
+
+import grpc
+
+import embag
+from embag import aio
+from embag.v1 import embedding_bag_pb2 as pb
+from embagd_process import Repository
+
+SERVICE = 'embag.v1.EmbeddingBag'
+NAMES = 'subjectAltName=DNS:embag.example,IP:127.0.0.1'
+
+
+class StandIn:
+    """Answers by the name of the model."""
+
+    def __init__(self, credentials=None):
+        self.go_on = threading.Event()
+        self.withdrawn = threading.Event()
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(8))
+        handlers = {
+            'Lookup': grpc.unary_unary_rpc_method_handler(
+                self.look_up, pb.LookupRequest.FromString, pb.LookupResponse.SerializeToString),
+            'LookupStream': grpc.stream_stream_rpc_method_handler(
+                self.stream, pb.LookupRequest.FromString, pb.LookupResponse.SerializeToString),
+        }
+        self.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        port = (self.server.add_secure_port('127.0.0.1:0', credentials) if credentials
+                else self.server.add_insecure_port('127.0.0.1:0'))
+        self.address = '127.0.0.1:%d' % port
+        self.server.start()
+
+    def look_up(self, request, context):
+        """Lookup: the answer's model is the token that came, or who the client is."""
+        if request.model == 'busy':
+            context.set_trailing_metadata((('grpc-retry-pushback-ms', '250'),))
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, 'the queue is full')
+        if request.model == 'slow':
+            context.add_callback(self.withdrawn.set)
+            self.go_on.wait(60)
+        if request.model == 'who':
+            return pb.LookupResponse(model=context.peer_identities()[0].decode())
+        metadata = dict(context.invocation_metadata())
+        return pb.LookupResponse(model=metadata.get('authorization', 'nobody'))
+
+    def stream(self, requests, context):
+        """LookupStream: every request finds the queue full; a withdrawn one is told of."""
+        for request in requests:
+            if request.cancel:
+                self.withdrawn.set()
+            elif request.model != 'slow':
+                yield pb.LookupResponse(request_id=request.request_id, error_code=8,
+                                        error_message='queries[1]: full', retry_after_ms=40)
+
+    def stop(self):
+        """Ends it."""
+        self.go_on.set()
+        self.server.stop(0).wait()
+
+
+class Certificates:
+    """Of a CA, a server and a client, in PEM, in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.sign('ca', '-x509')
+        for name in 'server', 'client':
+            self.sign(name, '-x509', '-CA', self.path('ca.pem'), '-CAkey', self.path('ca.key'),
+                      '-addext', NAMES)
+
+    def path(self, name):
+        """Of a file."""
+        return os.path.join(self.folder, name)
+
+    def content(self, name):
+        """Of a file."""
+        with open(self.path(name), 'rb') as file:
+            return file.read()
+
+    def sign(self, name, *options):
+        """A key and its certificate."""
+        subprocess.run(
+            ['openssl', 'req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes',
+             '-keyout', self.path(name + '.key'), '-out', self.path(name + '.pem'), '-days', '2',
+             '-subj', '/CN=' + name, *options], check=True, capture_output=True)
+
+
+class ConnectTest(unittest.TestCase):
+    """With a stand-in of its own."""
+
+    def setUp(self):
+        folder = Repository()
+        self.addCleanup(folder.remove)
+        self.join = folder.join
+
+    def stand_in(self, credentials=None):
+        """One that the test's end stops."""
+        server = StandIn(credentials)
+        self.addCleanup(server.stop)
+        return server
+
+    def connect(self, *arguments, **fields):
+        """A client that the test's end closes."""
+        client = embag.Client(*arguments, **fields)
+        self.addCleanup(client.close)
+        return client
+
+    def write(self, name, text):
+        """A file; its path."""
+        path = self.join(name)
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(text)
+        return path
+
+
+class Tokens(ConnectTest):
+    """Without TLS."""
+
+    def test_goes_with_every_call(self):
+        address = self.stand_in().address
+        self.assertEqual(self.connect(address).lookup([]).model, 'nobody')
+        client = self.connect(address, token='secret')
+        self.assertEqual(client.lookup([]).model, 'Bearer secret')
+
+    def test_a_file_is_read_again_when_it_changes(self):
+        path = self.write('token', 'first\n')
+        client = self.connect(self.stand_in().address, token_file=path)
+        self.assertEqual(client.lookup([]).model, 'Bearer first')
+        os.replace(self.write('next', 'second\n'), path)
+        self.assertEqual(client.lookup([]).model, 'Bearer second')
+
+    def test_what_does_not_fit_is_told_at_once(self):
+        with self.assertRaises(ValueError):
+            embag.Client('127.0.0.1:1', token='a', token_file='b')
+        with self.assertRaises(ValueError):
+            embag.Client('127.0.0.1:1', cert_file='a')
+        with self.assertRaises(TypeError):
+            embag.Client('127.0.0.1:1', colour='red')
+        with self.assertRaises(FileNotFoundError):
+            embag.Client('127.0.0.1:1', ca_file=self.join('nothing'))
+
+
+class Encrypted(ConnectTest):
+    """TLS, as grpcio's server has it."""
+
+    def setUp(self):
+        super().setUp()
+        self.files = files = Certificates(self.join())
+        pair = [(files.content('server.key'), files.content('server.pem'))]
+        self.server = self.stand_in(grpc.ssl_server_credentials(pair))
+        mutual = grpc.ssl_server_credentials(pair, files.content('ca.pem'), True)
+        self.mutual = self.stand_in(mutual)
+
+    def test_a_certificate_that_leads_to_the_ca(self):
+        client = self.connect(self.server.address, ca_file=self.files.path('ca.pem'), token='t')
+        self.assertEqual(client.lookup([]).model, 'Bearer t')
+
+    def test_others_are_not_believed(self):
+        for fields in {'tls': True}, {}, {'ca_file': self.files.path('client.pem')}:
+            with self.assertRaises(embag.Unavailable):
+                self.connect(self.server.address, **fields).lookup([])
+
+    def test_the_name_that_the_certificate_must_have(self):
+        ca_file = self.files.path('ca.pem')
+        client = self.connect(self.server.address, ca_file=ca_file, server_name='embag.example')
+        self.assertEqual(client.lookup([]).model, 'nobody')
+        with self.assertRaises(embag.Unavailable):
+            self.connect(self.server.address, ca_file=ca_file, server_name='other').lookup([])
+
+    def test_says_who_it_is(self):
+        ca_file, cert_file, key_file = map(self.files.path, ('ca.pem', 'client.pem', 'client.key'))
+        client = self.connect(self.mutual.address, ca_file=ca_file, cert_file=cert_file,
+                              key_file=key_file)
+        self.assertEqual(client.lookup([], model='who').model, 'embag.example')
+        with self.assertRaises(embag.Unavailable):
+            self.connect(self.mutual.address, ca_file=ca_file).lookup([])
+
+    def test_asyncio_too(self):
+        async def ask():
+            async with aio.Client(self.server.address, ca_file=self.files.path('ca.pem'),
+                                  token='t') as client:
+                return (await client.lookup([])).model
+        self.assertEqual(asyncio.run(ask()), 'Bearer t')
+
+
+class Trouble(ConnectTest):
+    """Servers that are slow, busy or not there."""
+
+    def test_says_when_to_come_again(self):
+        client = self.connect(self.stand_in().address)
+        with self.assertRaises(embag.ResourceExhausted) as caught:
+            client.lookup([], model='busy')
+        self.assertEqual((caught.exception.retry_after, str(caught.exception)),
+                         (0.25, 'the queue is full'))
+        with client.stream() as stream:
+            error = stream.submit([embag.Query('t', [0]), embag.Query('t', [0])]).exception(60)
+        self.assertIsInstance(error, embag.ResourceExhausted)
+        self.assertEqual((error.retry_after, error.query), (0.04, 1))
+
+    def test_a_timeout_ends_the_call(self):
+        server = self.stand_in()
+        client = self.connect(server.address, timeout=60)
+        with self.assertRaises(embag.DeadlineExceeded):
+            client.lookup([], model='slow', timeout=0.05)
+        self.assertTrue(server.withdrawn.wait(60))
+        with self.assertRaises(TimeoutError):
+            self.connect(server.address, timeout=0.05).lookup([], model='slow')
+
+    def test_a_cancelled_task_ends_the_call(self):
+        server = self.stand_in()
+
+        async def ask():
+            async with aio.Client(server.address, timeout=60) as client:
+                await client.lookup([])
+                await asyncio.wait_for(client.lookup([], model='slow'), 0.1)
+        with self.assertRaises(TimeoutError):
+            asyncio.run(ask())
+        self.assertTrue(server.withdrawn.wait(60))
+
+    def test_a_cancelled_future_withdraws_its_request(self):
+        server = self.stand_in()
+        with self.connect(server.address, timeout=1).stream() as stream:
+            future = stream.submit([], model='slow')
+            self.assertTrue(future.cancel())
+            self.assertTrue(server.withdrawn.wait(60))
+            self.assertEqual(len(stream._call.in_flight), 0)
+
+    def test_a_cancelled_future_of_asyncio_withdraws_its_request(self):
+        server = self.stand_in()
+
+        async def ask():
+            async with aio.Client(server.address, timeout=1) as client, client.stream() as stream:
+                with self.assertRaises(TimeoutError):
+                    await asyncio.wait_for(stream.submit([], model='slow'), 0.05)
+                self.assertTrue(await asyncio.to_thread(server.withdrawn.wait, 60))
+                self.assertEqual(len(stream._call.in_flight), 0)
+        asyncio.run(ask())
+
+    def test_closing_a_stream_does_not_wait_for_ever(self):
+        with self.connect(self.stand_in().address, timeout=0.2).stream() as stream:
+            future = stream.submit([], model='slow')
+        self.assertIsInstance(future.exception(60), (embag.Cancelled, embag.Unavailable))
+
+    def test_nobody_there(self):
+        with self.assertRaises(embag.Unavailable) as caught:
+            self.connect('unix:' + self.join('nothing')).lookup([])
+        self.assertIsInstance(caught.exception, ConnectionError)
+        with self.connect('unix:' + self.join('nothing')).stream() as stream:
+            self.assertIsInstance(stream.submit([]).exception(60), embag.Unavailable)

@@ -1,0 +1,50 @@
+/* One decoding of a ModelInferRequest that a test writes field by field, and what became of it.
+ * Thread: the test's. Memory: freed by infer_trial_deinit. */
+#pragma once
+
+#include "proto/codec_infer.h"
+#include "proto/field.h"
+#include "tests/unit/proto/lender.h"
+
+#define INFER_TRIAL_BYTES 4096
+
+/* A message in the making. */
+struct infer_message {
+    struct eb_field_writer writer;
+    uint8_t bytes[INFER_TRIAL_BYTES];
+};
+
+/* `message` must not move. */
+void infer_message_init(struct infer_message *message);
+/* Adds a message as a field of another. */
+void infer_message_put(
+    struct infer_message *outer, uint32_t number, const struct infer_message *inner);
+/* Adds an entry to the map in that field: a string, or an integer in field `form` of its value. */
+void infer_message_put_text(
+    struct infer_message *outer, uint32_t number, const char *key, const char *value);
+void infer_message_put_number(
+    struct infer_message *outer, uint32_t number, const char *key, uint32_t form, uint64_t value);
+/* An input's name, datatype and a shape of one dimension. */
+void infer_message_init_input(
+    struct infer_message *input, const char *name, const char *datatype, uint64_t elements);
+
+/* 2 queries, names of 20 bytes. */
+extern const struct eb_codec_limits infer_trial_limits;
+
+struct infer_trial {
+    struct lender lender;
+    struct eb_arena arena;
+    struct eb_decode_failure failure;
+    struct eb_infer_request *request;
+};
+
+/* `trial` must not move. */
+void infer_trial_init(struct infer_trial *trial);
+/* Checks that all memory has come back. */
+void infer_trial_deinit(struct infer_trial *trial);
+/* Decodes. NULL: trial->failure. */
+const struct eb_infer_request *infer_trial_decode(
+    struct infer_trial *trial, const uint8_t *bytes, size_t size);
+/* A whole trial that must end with this error. */
+void infer_trial_refuse(
+    const struct infer_message *message, enum eb_status status, const char *text);
