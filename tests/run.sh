@@ -175,7 +175,7 @@ if $all; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
     fi
     section 400 "models that change, small" model_figures
-    section 600 "clients: python package" python_tests
+    section 900 "clients: python package" python_tests
     section 300 "clients: grpc-js" node_tests
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then

@@ -124,12 +124,18 @@ static void end_faulty(struct eb_conn *conn)
     linger(conn);
 }
 
-bool eb_conn_spend_turn(struct eb_conn *conn)
+bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns)
 {
-    if (!conn->turn.is_over && eb_turn_look(&conn->turn, uv_hrtime())) {
+    if (!conn->turn.is_over && eb_turn_look(&conn->turn, now_ns)) {
         eb_conn_mark(conn); /* The next turn is not to be waited for. */
     }
     return conn->turn.is_over;
+}
+
+/* Likewise, now; where it is over that need not be asked. */
+static bool is_turn_spent(struct eb_conn *conn)
+{
+    return conn->turn.is_over || eb_conn_spend_turn(conn, uv_hrtime());
 }
 
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn)
@@ -161,7 +167,7 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     (void)suggested_bytes;
     *buffer = uv_buf_init(NULL, 0);
     eb_turn_leave(&conn->turn);
-    if (!conn->lingering && !eb_conn_spend_turn(conn)) {
+    if (!conn->lingering && !is_turn_spent(conn)) {
         catch_up(conn);
         assert(!conn->closing); /* which libuv could not bear here */
     }
@@ -200,7 +206,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     }
     const bool is_full = (size_t)count == buffer->len;
     if (is_full) {
-        (void)eb_conn_spend_turn(conn);
+        (void)is_turn_spent(conn);
     }
     eb_turn_adapt(&conn->turn, is_full);
     eb_turn_leave(&conn->turn);
@@ -285,7 +291,6 @@ static void renew_turn(struct eb_conn *conn)
 {
     eb_turn_renew(&conn->turn);
     find_events(conn)->on_written(conn);
-    eb_turn_leave(&conn->turn);
 }
 
 void eb_conn_begin_turn(struct eb_conn *conn)
@@ -301,6 +306,9 @@ void eb_conn_flush(struct eb_conn *conn)
 {
     bool again = !conn->closing && !conn->lingering && conn->writing_bytes == 0;
     eb_turn_leave(&conn->turn);
+    if (again) {
+        (void)eb_turn_look(&conn->turn, uv_hrtime());
+    }
     for (int i = 0; again && i < WRITES_PER_TURN_MAX; i++) {
         if (!eb_grpc_server_send(conn->session)) {
             (void)write_once(conn);
@@ -308,7 +316,7 @@ void eb_conn_flush(struct eb_conn *conn)
             return;
         }
         again = write_once(conn);
-        if (again && eb_conn_spend_turn(conn)) {
+        if (again && is_turn_spent(conn)) {
             break;
         }
     }
@@ -320,6 +328,7 @@ void eb_conn_flush(struct eb_conn *conn)
     } else {
         renew_turn(conn);
     }
+    eb_turn_leave(&conn->turn);
     if (again) {
         eb_conn_mark(conn);
     } else if (conn->writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {

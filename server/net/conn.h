@@ -57,10 +57,12 @@ void eb_conn_flush(struct eb_conn *conn);
 void eb_conn_begin_turn(struct eb_conn *conn);
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
 
-/* Whether the connection has had enough of this turn of its loop: asked after each message, which
- * is when it notices. What can wait is put off until on_written. */
-bool eb_conn_spend_turn(struct eb_conn *conn);
-/* When it was asked last, by uv_hrtime; now, where that was before another's turn. */
+/* Whether the connection has had enough of this turn of its loop at `now_ns` (uv_hrtime): asked
+ * after each message, which is when it notices. What can wait is put off until on_written. */
+bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns);
+/* When it was asked last, or began to read or to write; now, where that was before another's turn.
+ * For what need not be known better than to what one message takes: a look at the clock costs as
+ * much as reading a small one. */
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn);
 /* What the last eb_conn_spend_turn of this turn has said. */
 bool eb_conn_is_turn_over(const struct eb_conn *conn);

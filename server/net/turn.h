@@ -1,5 +1,8 @@
-/* How much of one turn of its loop a connection has had. Its loop serves the others, and writes its
- * answers, once that is enough.
+/* How much of one turn of its loop a connection has had. Once that is enough it is read no further,
+ * writes after those that have not had enough, and waits in line for its next turn: of those that
+ * wait, the loop gives one a turn between two looks at what has come for all. So a connection that
+ * asks for little waits for one turn and one write of those that flood, however many they are, and
+ * each of these has its turn after as many turns of others as there are connections in the line.
  * Thread: its loop's. Memory: none; time is passed in. */
 #pragma once
 
@@ -7,8 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of reading and serving one connection, before the others of its loop have their turn: what they
- * wait for one that floods, and what its own answers wait for each other. */
+/* Of reading, serving and writing one connection, before the others of its loop have their turn:
+ * what they wait for one that floods, and what its own answers wait for each other. Half of it
+ * shortened that wait by a third (0.27 to 0.18 ms of the server's time), and would make twice as
+ * many writes, of which each that wakes its peer costs some 20 us. */
 #define EB_TURN_NS 150000
 #define EB_TURN_READ_MIN 16384   /* bytes asked for at once */
 #define EB_TURN_READ_FIRST 32768 /* of a new connection */

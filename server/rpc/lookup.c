@@ -294,6 +294,7 @@ static void note_times(const struct eb_lookup *lookup, struct eb_outgoing *answe
 static void conclude(struct eb_lookup *lookup)
 {
     const uint64_t now_ns = uv_hrtime();
+    lookup->looked_ns = now_ns;
     if (lookup->error.status == EB_STATUS_OK && now_ns >= lookup->deadline_ns) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed before the answer was ready");
@@ -464,6 +465,7 @@ static bool is_in_time(struct eb_lookup *lookup, uint64_t now_ns)
 static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
 {
     const uint64_t now_ns = uv_hrtime();
+    lookup->looked_ns = now_ns;
     lookup->state = EB_LOOKUP_CHECKED;
     if (!is_in_time(lookup, now_ns)) {
         return true;

@@ -77,6 +77,7 @@ struct eb_lookup {
     uint64_t arrival_ns; /* uv_hrtime, as are all times */
     uint64_t begun_ns;   /* the first value; 0: none yet */
     uint64_t deadline_ns;
+    uint64_t looked_ns;         /* at the end of eb_lookup_run, or shortly before */
     struct eb_outgoing *answer; /* the last one; NULL: error says why */
     uint32_t pushback_ms;       /* of what the queue refused: when to come again */
     struct eb_grpc_message message;

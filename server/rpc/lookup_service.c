@@ -81,8 +81,7 @@ struct eb_outgoing *eb_lookup_service_judge(
     void *context, struct eb_grpc_call *grpc_call, struct eb_outgoing *message)
 {
     const struct eb_reply_terms terms = eb_reply_find_terms(message);
-    (void)context;
-    if (uv_hrtime() < terms.deadline_ns) {
+    if (eb_conn_looked_ns(context) < terms.deadline_ns) {
         return message;
     }
     eb_outgoing_drop(message);
@@ -177,7 +176,8 @@ static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
     return lookup->error.status == EB_STATUS_OK;
 }
 
-void eb_lookup_service_take(
+/* Returns when that was done, by uv_hrtime. */
+static uint64_t take(
     struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_rpc_conn *conn = call->conn;
@@ -189,7 +189,7 @@ void eb_lookup_service_take(
     if (!lookup) {
         eb_rpc_conn_give_message(conn, &message);
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
-        return;
+        return uv_hrtime();
     }
     lookup->may_be_in_parts = is_stream(call);
     const bool is_request =
@@ -197,18 +197,28 @@ void eb_lookup_service_take(
     if (is_request && is_stream(call) && lookup->withdraws) {
         withdraw(call, lookup->request_id);
         eb_lookup_give(lookup);
-        return;
+        return uv_hrtime();
     }
     if (is_request) {
         check_id(call, lookup);
     }
     const bool is_good = check_load(conn, lookup);
     eb_rpc_conn_link(lookup, call);
-    if (!is_good || eb_lookup_run(lookup)) {
+    const bool is_over = !is_good || eb_lookup_run(lookup);
+    const uint64_t now_ns = is_good ? lookup->looked_ns : uv_hrtime();
+    if (is_over) {
         eb_lookup_service_end(lookup);
     } else {
         eb_rpc_conn_hold(lookup, message_bytes + pool->taken_bytes - taken_bytes);
     }
+    return now_ns;
+}
+
+void eb_lookup_service_take(
+    struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
+{
+    struct eb_conn *conn = call->conn->conn;
+    (void)eb_conn_spend_turn(conn, take(call, message, arrival_ns));
 }
 
 void eb_lookup_service_forget(struct eb_rpc_call *call)

@@ -7,7 +7,8 @@
 
 extern const struct eb_method_table eb_lookup_service_methods;
 
-/* Starts the lookup of a message, which came at `arrival_ns` and which it takes. */
+/* Starts the lookup of a message, which came at `arrival_ns` and which it takes; that is part of
+ * its connection's turn. */
 void eb_lookup_service_take(
     struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns);
 /* Answers what is over and gives everything back. */

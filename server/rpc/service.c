@@ -51,8 +51,10 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
 /* A call, but of a stream, whose request is whole. */
 static void start_ready(struct eb_rpc_call *call)
 {
+    struct eb_conn *conn = call->conn->conn;
     if (call->method->start) {
         call->method->start(call);
+        (void)eb_conn_spend_turn(conn, uv_hrtime());
         return;
     }
     struct eb_grpc_message message = call->message;
@@ -60,9 +62,12 @@ static void start_ready(struct eb_rpc_call *call)
     call->conn->kept_bytes -= message.size;
     if (call->method->form) {
         eb_lookup_service_take(call, message, call->arrival_ns);
-    } else if (answer_inquiry(call, message)) {
+        return;
+    }
+    if (answer_inquiry(call, message)) {
         finish(call, EB_STATUS_OK, NULL);
     }
+    (void)eb_conn_spend_turn(conn, uv_hrtime());
 }
 
 /* The peer has said all that it had to say on a call that is no stream. */
@@ -79,7 +84,7 @@ static void start(struct eb_rpc_call *call)
             "this connection has too many requests being worked on (in_flight_max)");
         return;
     }
-    if (eb_conn_spend_turn(conn->conn) || eb_rpc_conn_is_full(conn)) {
+    if (eb_conn_is_turn_over(conn->conn) || eb_rpc_conn_is_full(conn)) {
         call->parked = true;
         conn->parked_count++;
         return;
@@ -113,7 +118,6 @@ static void resume(struct eb_rpc_conn *conn)
         if (call->parked) {
             eb_rpc_call_unpark(call);
             start_ready(call);
-            (void)eb_conn_spend_turn(conn->conn);
         } else if (call->paused && !call->draining && unpause(call)) {
             eb_rpc_call_unlink(call);
             eb_rpc_call_append(call);
@@ -138,7 +142,7 @@ static void on_lookup_finish(struct eb_lookup *lookup)
 
 static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
 {
-    uint64_t now_ns = uv_hrtime();
+    uint64_t now_ns = eb_conn_looked_ns(call->conn->conn);
     uint64_t timeout_us = eb_method_timeout_us(call->method, call->call->timeout_us,
         eb_rpc_conn_limits(call->conn)->deadline_max_ms * 1000);
     bool endless = timeout_us == 0 || timeout_us > (UINT64_MAX - now_ns) / 1000;
@@ -200,7 +204,7 @@ static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message messag
     struct eb_rpc_conn *conn = call->conn;
     call->has_message = true;
     call->message = message;
-    call->arrival_ns = uv_hrtime();
+    call->arrival_ns = eb_conn_looked_ns(conn->conn);
     conn->kept_bytes += message.size;
     if (conn->kept_bytes > KEPT_MESSAGES_MAX * eb_rpc_conn_limits(conn)->request_bytes_max) {
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
@@ -242,8 +246,8 @@ static void on_message(
         eb_lookup_service_take(call, message, find_arrival_ns(conn, &message));
     } else {
         (void)answer_inquiry(call, message);
+        (void)eb_conn_spend_turn(conn->conn, uv_hrtime());
     }
-    (void)eb_conn_spend_turn(conn->conn);
     if (eb_rpc_conn_is_busy(conn)) {
         eb_rpc_conn_pause(conn);
     }

@@ -1,5 +1,5 @@
-"""What figures are measured with: servers on one core, load on another, the CPU time and memory of a
-server, and the kernels alone; the command line that names figures, and the table of them."""
+"""What figures are measured with: servers on one core, load on another, the CPU time and memory of
+a server, and the kernels alone; the command line that names figures, and the table of them."""
 
 import argparse
 import json

@@ -18,6 +18,20 @@ STORAGE_NUMBERS = {'f32': 1, 'f64': 2, 'f16': 3, 'bf16': 4, 'i64': 11, 'f8_e4m3'
 CODE_BITS = {'int8': 8, 'int4': 4, 'int2': 2}
 
 
+def drawn_by(*arguments):
+    """Runs the tool on a terminal; what it draws there. The terminal's buffer holds all of it."""
+    outer, inner = os.openpty()
+    try:
+        status = subprocess.run([served.EMBAG, *arguments], stdout=subprocess.DEVNULL, stderr=inner,
+                                timeout=60, check=False).returncode
+        os.set_blocking(outer, False)
+        drawn = os.read(outer, 65536)
+    finally:
+        os.close(outer)
+        os.close(inner)
+    return status, drawn
+
+
 def embag(*arguments):
     """Runs the tool; its exit status, output and messages."""
     done = subprocess.run([served.EMBAG, *arguments], capture_output=True, text=True, timeout=60,
@@ -165,6 +179,16 @@ class Pack(WithDirectory):
         self.assertGreater(file.sections[2][1], 0)
         self.assertEqual(file.unknown_row, 7)
         self.assertIn(', keyed, ', embag('check', self.output)[1])
+
+    def test_draws_how_far_an_index_of_keys_is(self):
+        keys = self.save('in.keys.npy', np.arange(301))
+        for arguments in (('pack', '--keys', keys, self.input, self.output),
+                          ('check', self.output), ('check', keys)):
+            with self.subTest(arguments=arguments):
+                status, drawn = drawn_by(*arguments)
+                self.assertEqual(status, 0)
+                self.assertRegex(drawn, rb'\rindex of keys \[#+ *\] +\d+ %')
+                self.assertRegex(drawn, rb'\rindex of keys \[#{40}\] 100 %\r?\n')
 
     def test_refuses_keys_that_are_none(self):
         keys = np.arange(301)

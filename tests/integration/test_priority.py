@@ -139,6 +139,16 @@ class Turns(LoadTest):
         return count < len(flood) // 3
 
 
+class InlineTurns(Turns):
+    """The same where a loop computes all of it itself."""
+
+    def flags(self):
+        return ('--inline-below-us', '1000', '--loops', '1')
+
+    def flood(self, rows):
+        return [self.heavy(n + 1, 400) for n in range(rows // 400)]
+
+
 class Refusal(LoadTest):
     """A queue of 64 MiB, of which batch requests may fill half."""
 

@@ -315,11 +315,11 @@ class Sharing(VersionsTest):
         """What the tables hold."""
         return first_values(self.client.lookup(request(tables=self.NAMES, **fields)))
 
-    def shared_tables(self, version):
-        """How many the version shares, as the last line on it says; None: there is none yet."""
-        found = re.findall(r'event=model_loaded model=m version=%d .*shared_bytes=(\d+)' % version,
-                           self.server.log)
-        return int(found[-1]) // self.BYTES if found else None
+    def waits_for_shared(self, version, count):
+        """Until the last line of the log on the version says that it shares so many tables."""
+        line = r'event=model_loaded model=m version=%d .*shared_bytes=(\d+)' % version
+        wait_until(lambda: re.findall(line, self.server.log)[-1:] == [str(count * self.BYTES)],
+                   SECONDS, '%d tables of version %d shared' % (count, version))
 
     def test_loads_what_has_changed_and_shares_the_rest(self):
         self.publish(1, tables=self.tables(1))
@@ -327,7 +327,7 @@ class Sharing(VersionsTest):
         before = resident(self.server)
         self.publish(2, tables=self.tables(2))
         self.wait_served(2)
-        self.assertEqual(self.shared_tables(2), 9)
+        self.waits_for_shared(2, 9)
         wait_memory(lambda: resident(self.server) - before < 2.5 * self.BYTES, 'one table more')
         self.assertEqual(self.values(), [1] * 9 + [2])
         self.assertEqual(self.values(version=1), [1] * 10)
@@ -345,11 +345,11 @@ class Sharing(VersionsTest):
                     self.repository.join('m', '.3.new', name + '.npy'))
         os.rename(self.repository.join('m', '.3.new'), self.repository.join('m', '3'))
         self.wait_served(3)
-        self.assertEqual(self.shared_tables(3), 10)
+        self.waits_for_shared(3, 10)
         # Back to what had left memory.
         self.describe('versions: {serve: 1, keep: 1, keep_s: 0}\n')
         self.wait_served(1)
-        self.assertEqual(self.shared_tables(1), 9)
+        self.waits_for_shared(1, 9)
         self.assertEqual(self.values(), [1] * 10)
 
 

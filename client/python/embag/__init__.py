@@ -3,9 +3,9 @@
     with embag.Client('127.0.0.1:8600') as client:
         vectors = client.lookup('emb_table', [0, 2, 3, 4], offsets=[0, 2, 2]).values
 
-`embag.Client` blocks, `embag.aio.Client` is for asyncio; both have a stream, the fast lane for many
-small lookups. `RemoteEmbeddingBagCollection` and `embedding_lookup_sparse` take the place of what
-TorchRec and TensorFlow call so.
+`embag.Client` blocks, `embag.aio.Client` is for asyncio; both have a stream, by which many lookups
+are under way on one call. `RemoteEmbeddingBagCollection` and `embedding_lookup_sparse` take the
+place of what TorchRec and TensorFlow call so.
 """
 
 from embag.answer import Answer, Result

@@ -50,7 +50,7 @@ class Client:
         return answer.of_message(reply, request.places)
 
     def stream(self) -> LookupStream:
-        """A stream, the fast lane for many small lookups."""
+        """A stream: lookups by messages of one call."""
         return LookupStream(self._channel, self.timeout)
 
     async def models(self, *, timeout: float | None = None) -> list[pb.Model]:

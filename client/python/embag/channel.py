@@ -13,7 +13,7 @@ from embag.v1 import embedding_bag_pb2 as pb
 _SERVICE = '/embag.v1.EmbeddingBag/'
 
 # gRPC refuses answers above 4 MiB otherwise; the server has limits of its own.
-_OPTIONS = (('grpc.max_receive_message_length', -1), ('grpc.max_send_message_length', -1))
+_OPTIONS = {'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1}
 
 
 class ConnectFields(TypedDict, total=False):
@@ -25,7 +25,7 @@ class ConnectFields(TypedDict, total=False):
     - ca_file: PEM certificates that the server's must lead to, instead of gRPC's own
     - cert_file, key_file: PEM certificate and key that say who the client is (mutual TLS)
     - server_name: whom the server's certificate must name, instead of the address
-    - options: channel options of gRPC, before which none of the package's count
+    - options: channel options of gRPC, which override those of the package
 
     Without TLS a token can be read by everyone on the way.
     """
@@ -83,9 +83,11 @@ class Channel:
                  options: Sequence[tuple[str, Any]] = ()) -> None:
         if (cert_file is None) != (key_file is None):
             raise ValueError('cert_file and key_file: both of them, or none')
-        every = (*_OPTIONS, *options)
+        # Of an option that is there twice gRPC takes the first.
+        named = _OPTIONS | dict(options)
         if server_name is not None:
-            every = (*every, ('grpc.ssl_target_name_override', server_name))
+            named['grpc.ssl_target_name_override'] = server_name
+        every = tuple(named.items())
         if tls or ca_file or cert_file or server_name:
             credentials = grpc.ssl_channel_credentials(
                 _content(ca_file), _content(key_file), _content(cert_file))

@@ -56,7 +56,7 @@ class Client:
         return answer.of_message(reply, request.places)
 
     def stream(self) -> LookupStream:
-        """A stream, the fast lane for many small lookups."""
+        """A stream: many lookups under way from one thread."""
         return LookupStream(self._channel, self.timeout)
 
     def models(self, *, timeout: float | None = None) -> list[pb.Model]:

@@ -1,4 +1,4 @@
-"""A stream of lookups, the fast lane: many requests on one call, answered in any order."""
+"""A stream of lookups: many requests on one call, answered in any order."""
 
 from __future__ import annotations
 

@@ -129,6 +129,13 @@ class Values(PackageTest):
         self.assertEqual(values.tobytes(), large.raw.tobytes())
 
 
+    def test_options_of_grpc_override_the_packages(self):
+        with embag.Client(self.server.address,
+                          options=[('grpc.max_receive_message_length', 100)]) as client:
+            with self.assertRaises(embag.ResourceExhausted):
+                client.lookup('emb_table', [0] * 100, reduction='none', model='spec')
+
+
 class Requests(PackageTest):
     """Several queries and groups, and what holds for all of them."""
 

@@ -16,7 +16,8 @@
 
 /* How often memory is still said to be short, to the background thread too. */
 static atomic_int short_count;
-
+/* How often the system still refuses memory that it said was there. */
+static atomic_int refused_count;
 /* Whether loads wait when they ask for memory. */
 static atomic_bool is_held;
 /* Whether snapshots cannot be made, and one was to show that a version is retired. */
@@ -37,6 +38,18 @@ struct eb_snapshot *__wrap_eb_roster_snapshot(const struct eb_roster *roster)
         is_retired_refused |= roster->models[0].versions[i].retired_count > 0;
     }
     return NULL;
+}
+
+void *__real_eb_table_memory_take(
+    struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault);
+void *__wrap_eb_table_memory_take(
+    struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault);
+
+void *__wrap_eb_table_memory_take(
+    struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault)
+{
+    return __real_eb_table_memory_take(
+        memory, atomic_fetch_sub(&refused_count, 1) > 0 ? UINT64_MAX : bytes, fault);
 }
 
 uint64_t __wrap_eb_memory_available_bytes(void)
@@ -119,6 +132,7 @@ static int open_trial(void **state)
         .load_bytes_per_s = UNPACED,
     };
     atomic_store(&short_count, 0);
+    atomic_store(&refused_count, 0);
     atomic_store(&is_held, false);
     is_snapshot_refused = false;
     is_retired_refused = false;
@@ -210,6 +224,18 @@ static void publish(int version)
     WAIT_FOR(served("m") == (uint64_t)version);
 }
 
+/* Starts, and publishes version 2 while a request has the first. */
+static struct eb_model_version *retire_first(void)
+{
+    write_config("m", "versions: {keep: 1, keep_s: 0}\n");
+    start();
+    struct eb_model_version *read =
+        eb_model_version_take(eb_snapshot_find(trial.snapshot, "m")->served);
+    add_version("m", 2);
+    WAIT_FOR(state_of("m", 1) == EB_VERSION_RETIRED);
+    return read;
+}
+
 static void on_done(
     struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
 {
@@ -252,12 +278,7 @@ static void serves_a_new_version_and_keeps_the_one_before(void **state)
 static void frees_a_version_when_its_last_reader_is_done(void **state)
 {
     (void)state;
-    write_config("m", "versions: {keep: 1, keep_s: 0}\n");
-    start();
-    struct eb_model_version *read =
-        eb_model_version_take(eb_snapshot_find(trial.snapshot, "m")->served);
-    add_version("m", 2);
-    WAIT_FOR(state_of("m", 1) == EB_VERSION_RETIRED);
+    struct eb_model_version *read = retire_first();
     assert_int_equal(served("m"), 2);
     turn_times(20);
     assert_int_equal(state_of("m", 1), EB_VERSION_RETIRED);
@@ -393,15 +414,22 @@ static void tries_again_when_memory_is_back(void **state)
     WAIT_FOR(served("m") == 2);
 }
 
+static void tries_again_what_was_hindered_after_a_pause(void **state)
+{
+    (void)state;
+    trial.options.watch = EB_MANAGER_WATCH_OFF;
+    start();
+    add_version("m", 2);
+    atomic_store(&refused_count, 1);
+    ask(EB_MODEL_LOAD, 2, EB_MODEL_FAILED);
+    eb_scratch_expect(trial.text, "bytes of memory are refused by the system");
+    WAIT_FOR(served("m") == 2);
+}
+
 static void waits_for_what_is_about_to_be_freed(void **state)
 {
     (void)state;
-    write_config("m", "versions: {keep: 1, keep_s: 0}\n");
-    start();
-    struct eb_model_version *read =
-        eb_model_version_take(eb_snapshot_find(trial.snapshot, "m")->served);
-    add_version("m", 2);
-    WAIT_FOR(state_of("m", 1) == EB_VERSION_RETIRED);
+    struct eb_model_version *read = retire_first();
     atomic_store(&short_count, 1000000);
     add_version("m", 3);
     send_command(EB_MODEL_LOAD, "m", 3);
@@ -513,9 +541,7 @@ static void gives_up_a_load_at_the_end(void **state)
     eb_manager_stop(trial.manager);
     assert_int_equal(trial.done_count, 1);
     assert_int_equal(trial.outcome, EB_MODEL_CANCELLED);
-    send_command(EB_MODEL_LOAD, "m", 1);
-    assert_int_equal(trial.done_count, 1);
-    assert_int_equal(trial.outcome, EB_MODEL_CANCELLED);
+    ask(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
     assert_int_equal(close_trial(state), 0);
     /* The pace would have it take 40 s. */
     assert_true(uv_hrtime() - begun_ns < UINT64_C(30000000000));
@@ -529,9 +555,7 @@ static void ends_without_having_been_started(void **state)
     trial.manager = eb_manager_open(&trial.options, &fault);
     assert_non_null(trial.manager);
     trial.snapshot = eb_manager_snapshot(trial.manager);
-    send_command(EB_MODEL_LOAD, "m", 1);
-    assert_int_equal(trial.done_count, 1);
-    assert_int_equal(trial.outcome, EB_MODEL_CANCELLED);
+    ask(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
 }
 
 static void does_not_open_where_a_model_has_nothing(void **state)
@@ -559,6 +583,7 @@ int main(void)
         TRIAL(tries_again_when_a_version_has_become_spare),
         TRIAL(says_that_memory_is_short_and_leaves_all_as_it_is),
         TRIAL(tries_again_when_memory_is_back),
+        TRIAL(tries_again_what_was_hindered_after_a_pause),
         TRIAL(waits_for_what_is_about_to_be_freed),
         TRIAL(follows_model_yaml_while_a_version_is_loaded),
         TRIAL(reads_model_yaml_before_it_serves_what_was_loaded),

@@ -1,0 +1,97 @@
+"""TLS, mutual TLS and tokens against embagd."""
+
+import asyncio
+import json
+import os
+import subprocess
+
+import embag
+import embagd_process
+from embag import aio
+from embagd_process import Repository
+from served import OwnServerTest
+from test_connect import Certificates
+
+TOKEN = 'ranking-token-0123456789'
+ROW = {'asked': 'emb_table', 'indices': [0], 'num_bags': 1, 'model': 'spec'}
+
+
+def embagd_knows(flag):
+    """Whether it has a setting."""
+    told = subprocess.run([embagd_process.EMBAGD, '--help'], capture_output=True, text=True,
+                          timeout=60, check=True).stdout
+    return flag in told
+
+
+class Secure(OwnServerTest):
+    """A server with a certificate, or with those whom it knows."""
+
+    def setUp(self):
+        super().setUp()
+        if not embagd_knows('--tls-cert') or not embagd_knows('--auth-file'):
+            self.skipTest('this embagd has no TLS, or no tokens')
+        folder = Repository()
+        self.addCleanup(folder.remove)
+        self.files = Certificates(folder.path)
+        self.ca_file, self.cert_file, self.key_file = map(
+            self.files.path, ('ca.pem', 'client.pem', 'client.key'))
+
+    def serve_tls(self, *flags):
+        """Starts it."""
+        return self.serve('--tls-cert', self.files.path('server.pem'),
+                          '--tls-key', self.files.path('server.key'), *flags)
+
+    def serve_known(self, **rights):
+        """Starts one without TLS that serves who has the token, and only so far."""
+        rules = {'principals': [
+            {'name': 'ranking', 'token_file': self.write('token', TOKEN), **rights}]}
+        return self.serve('--auth-file', self.write('auth.yaml', json.dumps(rules)))
+
+    def write(self, name, text):
+        """A file of its user's alone; its path."""
+        path = self.files.path(name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 'w',
+                  encoding='utf-8') as file:
+            file.write(text)
+        return path
+
+    def test_calls_streams_and_asyncio(self):
+        address = self.serve_tls().address
+        with embag.Client(address, ca_file=self.ca_file) as client, client.stream() as stream:
+            self.assertEqual(client.lookup(**ROW).version, 1)
+            self.assertEqual(stream.submit(**ROW).result(60).version, 1)
+
+        async def ask():
+            async with aio.Client(address, ca_file=self.ca_file) as one, one.stream() as lane:
+                return [(await one.lookup(**ROW)).version, (await lane.submit(**ROW)).version]
+        self.assertEqual(asyncio.run(ask()), [1, 1])
+        with embag.Client(address) as client, self.assertRaises(embag.Unavailable):
+            client.lookup(**ROW)
+
+    def test_mutual(self):
+        address = self.serve_tls('--tls-client-ca', self.ca_file).address
+        with embag.Client(address, ca_file=self.ca_file, cert_file=self.cert_file,
+                          key_file=self.key_file) as client:
+            self.assertEqual(client.lookup(**ROW).version, 1)
+        with embag.Client(address, ca_file=self.ca_file) as client:
+            with self.assertRaises(embag.Unavailable):
+                client.lookup(**ROW)
+
+    def test_tokens(self):
+        address = self.serve_known(models=['spec']).address
+        with embag.Client(address, token_file=self.files.path('token')) as client:
+            self.assertEqual(client.lookup(**ROW).version, 1)
+            with client.stream() as stream:
+                self.assertEqual(stream.submit(**ROW).result(60).version, 1)
+        for fields in {}, {'token': TOKEN[:-1]}:
+            with embag.Client(address, **fields) as client:
+                with self.assertRaises(embag.Unauthenticated):
+                    client.lookup(**ROW)
+                with client.stream() as stream:
+                    self.assertIsInstance(stream.submit(**ROW).exception(60),
+                                          embag.Unauthenticated)
+
+    def test_what_the_token_does_not_allow(self):
+        with embag.Client(self.serve_known(models=['other']).address, token=TOKEN) as client:
+            with self.assertRaises(embag.PermissionDenied):
+                client.lookup(**ROW)
