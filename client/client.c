@@ -1,4 +1,5 @@
 #include "client/completion_queue.h"
+#include "client/credentials.h"
 #include "client/embag_admin.h"
 #include "client/embag_async.h"
 #include "client/engine.h"
@@ -25,6 +26,7 @@ static_assert(sizeof(((struct embag_error *)0)->text) == EB_ERROR_TEXT_BYTES, "t
 struct embag_client {
     struct eb_engine engine;
     struct eb_completion_queue queue;
+    struct eb_credentials credentials;
     uint64_t timeout_us;
     char address[]; /* as it was given: also the authority of calls */
 };
@@ -67,6 +69,7 @@ static bool start_engine(
 {
     struct eb_dispatcher_options wanted = {
         .authority = client->address,
+        .credentials = &client->credentials,
         .connect_timeout_ns =
             pick(options->connect_timeout_us, CONNECT_TIMEOUT_US_DEFAULT) * NS_PER_US,
         .connections = pick_count(options->connections, 1, CONNECTIONS_MAX),
@@ -84,8 +87,9 @@ static bool start_engine(
     if (wanted.endpoint.is_unix) {
         wanted.authority = "localhost";
     }
-    return eb_engine_open(&client->engine, &wanted,
-        pick_count(options->in_flight_max, IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX), error);
+    return eb_credentials_open(&client->credentials, &options->access, &wanted.endpoint, error) &&
+           eb_engine_open(&client->engine, &wanted,
+               pick_count(options->in_flight_max, IN_FLIGHT_DEFAULT, IN_FLIGHT_MAX), error);
 }
 
 enum embag_status embag_open(const char *address, const struct embag_options *options,
@@ -107,6 +111,7 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
     if (start_engine(opened, chosen, &failure)) {
         *client = opened;
     } else {
+        eb_credentials_close(&opened->credentials);
         eb_completion_queue_deinit(&opened->queue);
         free(opened);
     }
@@ -129,6 +134,7 @@ void embag_close(struct embag_client *client)
     }
     eb_completion_queue_deinit(&client->queue);
     eb_engine_deinit(&client->engine);
+    eb_credentials_close(&client->credentials);
     free(client);
 }
 

@@ -148,7 +148,8 @@ static void explain(const struct eb_connection *connection, struct eb_error *why
         return;
     }
     eb_error_set(why, EB_STATUS_UNAVAILABLE, "the connection to %s was lost: %s",
-        connection->config->authority, reason[0] != '\0' ? reason : transport->failure.text);
+        connection->config->identity.authority,
+        reason[0] != '\0' ? reason : transport->failure.text);
 }
 
 static void drop_calls(struct eb_connection *connection, bool all, const struct eb_error *why)
@@ -190,7 +191,7 @@ bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
     const struct eb_connection_config *config = connection->config;
     assert(connection->session == NULL);
     connection->session = eb_grpc_client_create(
-        config->authority, &config->limits, config->memory, &session_handler, connection);
+        &config->identity, &config->limits, config->memory, &session_handler, connection);
     if (connection->session == NULL) {
         return false;
     }

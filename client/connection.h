@@ -29,7 +29,7 @@ struct eb_connection_handler {
 struct eb_connection_config {
     const struct eb_connection_handler *handler;
     void *context; /* of on_open and on_close */
-    const char *authority;
+    struct eb_grpc_client_identity identity;
     struct eb_grpc_client_limits limits;
     const struct eb_memory *memory;
     bool is_unpaced; /* calls are sent however late their answers will be */

@@ -520,7 +520,10 @@ bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
     dispatcher->config = (struct eb_connection_config){
         .handler = &connection_handler,
         .context = dispatcher,
-        .authority = options->authority,
+        .identity = {.authority = options->authority,
+            .authorization =
+                options->credentials->authorization[0] ? options->credentials->authorization : NULL,
+            .is_secure = options->credentials->tls != NULL},
         .limits = {.response_bytes_max = options->answer_bytes_max},
         .memory = memory,
         .is_unpaced = options->is_unpaced,
@@ -531,6 +534,7 @@ bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
         connection->transport.loop = loop;
         connection->transport.alarms = dispatcher->alarms;
         connection->transport.endpoint = &options->endpoint;
+        connection->transport.credentials = options->credentials;
         connection->transport.read_buffer = read_buffer;
     }
     return true;

@@ -6,7 +6,8 @@
 
 struct eb_dispatcher_options {
     struct eb_endpoint endpoint;
-    const char *authority; /* borrowed */
+    const char *authority;                    /* borrowed */
+    const struct eb_credentials *credentials; /* borrowed */
     uint64_t connect_timeout_ns;
     uint32_t connections;
     uint32_t retries_max;

@@ -118,6 +118,18 @@ struct embag_answer {
  * proxies that want it so. A lookup that ended its stream is sent again as a unary call. */
 enum embag_mode { EMBAG_MODE_STREAM = 0, EMBAG_MODE_UNARY = 1 };
 
+/* How a client and its server know each other. Files are read once, by embag_open. TLS is spoken
+ * where any of its parts is set, over TCP only. */
+struct embag_access {
+    bool tls;                    /* with the rest as it stands */
+    const char *tls_ca;          /* PEM file: who vouches for servers; NULL: as the system says */
+    const char *tls_cert;        /* PEM file: this client's certificate; NULL: none */
+    const char *tls_key;         /* PEM file without a password: its key */
+    const char *tls_server_name; /* in the server's certificate; NULL: the address's host */
+    const char *token_file;      /* its line is sent with each call as bearer token; NULL: none.
+                                    Without TLS everybody on the way can read it */
+};
+
 struct embag_options {
     uint64_t connect_timeout_us; /* 0: 5 s; the resolver's own time for a name comes on top */
     uint64_t timeout_us;         /* of a call that names none; 0: 1 s */
@@ -126,7 +138,8 @@ struct embag_options {
     uint32_t in_flight_max; /* calls under way or done and not taken; 0: 1024, max 65536 */
     int32_t retries_max; /* times a call is sent again, see embag_async.h; 0: 2; below 0: never */
     enum embag_mode mode;
-    bool unpaced; /* lookups are sent at once, however late their answers will be */
+    bool unpaced;               /* lookups are sent at once, however late their answers will be */
+    struct embag_access access; /* zeroes: plain bytes, and no token */
 };
 
 struct embag_client; /* opaque */

@@ -31,6 +31,8 @@ static void on_socket_close(uv_handle_t *handle)
 {
     struct eb_transport *transport = handle->data;
     transport->has_socket = false;
+    eb_tls_link_destroy(transport->tls);
+    transport->tls = NULL;
     if (transport->state == EB_TRANSPORT_OPENING && transport->next_address != NULL) {
         try_address(transport);
     } else {
@@ -46,10 +48,9 @@ static void close_socket(struct eb_transport *transport)
 }
 
 /* Ends what was open or tries what is left to be tried. */
-static void lose(struct eb_transport *transport, int status)
+static void lose_for(struct eb_transport *transport, const char *why)
 {
     const struct eb_endpoint *endpoint = transport->endpoint;
-    const char *why = uv_strerror(status);
     if (transport->state == EB_TRANSPORT_OPEN) {
         eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "%s", why);
         transport->state = EB_TRANSPORT_CLOSING;
@@ -63,12 +64,24 @@ static void lose(struct eb_transport *transport, int status)
     close_socket(transport);
 }
 
+static void lose(struct eb_transport *transport, int status)
+{
+    lose_for(transport, uv_strerror(status));
+}
+
+static void write_sealed(struct eb_transport *transport);
+
 void eb_transport_close(struct eb_transport *transport)
 {
     if (transport->state == EB_TRANSPORT_CLOSING) {
         return;
     }
     assert(transport->state != EB_TRANSPORT_CLOSED);
+    if (transport->tls != NULL && transport->writing_bytes == 0) {
+        eb_tls_link_end(transport->tls);
+        transport->queue = NULL;
+        write_sealed(transport);
+    }
     transport->state = EB_TRANSPORT_CLOSING;
     eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "it was closed on this side");
     if (transport->is_resolving) {
@@ -86,18 +99,65 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buff
     *buffer = transport->read_buffer;
 }
 
+static bool is_alive(const struct eb_transport *transport)
+{
+    return transport->has_socket && !uv_is_closing(&transport->socket.handle);
+}
+
+static void hand_over(struct eb_transport *transport, const uint8_t *bytes, size_t count)
+{
+    if (!transport->handler->on_bytes(transport->context, bytes, count) &&
+        transport->state == EB_TRANSPORT_OPEN) {
+        lose(transport, UV_EPROTO);
+    }
+}
+
+static void begin(struct eb_transport *transport)
+{
+    eb_alarms_clear(transport->alarms, &transport->alarm);
+    transport->state = EB_TRANSPORT_OPEN;
+    transport->was_open = true;
+    transport->handler->on_open(transport->context);
+}
+
+/* What it has to say goes out first: it may be why the link is over. */
+static void receive_sealed(struct eb_transport *transport, const uint8_t *bytes, size_t count)
+{
+    uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
+    int got = eb_tls_link_feed(transport->tls, bytes, count) ? 1 : -1;
+    while (got > 0 && is_alive(transport)) {
+        got = eb_tls_link_read(transport->tls, plain);
+        if (got >= 0 && transport->state == EB_TRANSPORT_OPENING &&
+            eb_tls_link_is_ready(transport->tls)) {
+            begin(transport);
+        }
+        if (got > 0 && is_alive(transport)) {
+            hand_over(transport, plain, (size_t)got);
+        }
+    }
+    if (is_alive(transport)) {
+        write_sealed(transport);
+    }
+    if (got < 0 && is_alive(transport)) {
+        lose_for(transport, eb_tls_link_reason(transport->tls));
+    }
+}
+
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct eb_transport *transport = stream->data;
-    if (transport->state != EB_TRANSPORT_OPEN || count == 0) {
+    if (!is_alive(transport) || count == 0) {
         return;
     }
-    if (count < 0) {
+    if (count < 0 && transport->state == EB_TRANSPORT_OPENING) {
+        lose_for(transport, "the server ended the TLS handshake: it does not speak TLS, or does "
+                            "not trust this client");
+    } else if (count < 0) {
         lose(transport, (int)count);
-    } else if (!transport->handler->on_bytes(
-                   transport->context, (const uint8_t *)buffer->base, (size_t)count) &&
-               transport->state == EB_TRANSPORT_OPEN) {
-        lose(transport, UV_EPROTO);
+    } else if (transport->tls != NULL) {
+        receive_sealed(transport, (const uint8_t *)buffer->base, (size_t)count);
+    } else {
+        hand_over(transport, (const uint8_t *)buffer->base, (size_t)count);
     }
 }
 
@@ -123,18 +183,24 @@ static void on_connect(uv_connect_t *request, int status)
     if (uv_is_closing(&transport->socket.handle)) {
         return;
     }
-    eb_alarms_clear(transport->alarms, &transport->alarm);
+    const bool is_plain = transport->credentials->tls == NULL;
     if (status == 0) {
         status = uv_read_start(&transport->socket.stream, on_alloc, on_read);
+    }
+    if (status == 0 && !is_plain) {
+        transport->tls = eb_tls_link_create(transport->credentials);
+        status = transport->tls != NULL ? 0 : UV_ENOMEM;
     }
     if (status != 0) {
         lose(transport, status);
         return;
     }
     watch_peer(transport);
-    transport->state = EB_TRANSPORT_OPEN;
-    transport->was_open = true;
-    transport->handler->on_open(transport->context);
+    if (is_plain) {
+        begin(transport);
+    } else {
+        write_sealed(transport);
+    }
 }
 
 static void on_alarm(struct eb_alarm *alarm)
@@ -264,14 +330,16 @@ static void on_write(uv_write_t *request, int status)
     struct eb_transport *transport = request->data;
     size_t written = transport->writing_bytes;
     transport->writing_bytes = 0;
-    if (transport->state != EB_TRANSPORT_OPEN) {
+    if (!is_alive(transport)) {
         return;
     }
     if (status < 0) {
         lose(transport, status);
         return;
     }
-    eb_send_queue_drop(transport->queue, written);
+    if (transport->tls == NULL) {
+        eb_send_queue_drop(transport->queue, written);
+    }
     write_more(transport);
     if (transport->state == EB_TRANSPORT_OPEN && transport->writing_bytes == 0) {
         transport->handler->on_written(transport->context);
@@ -292,8 +360,38 @@ static void write_rest(struct eb_transport *transport, const uv_buf_t *buffers, 
     }
 }
 
+/* What TLS has to say, and what is in the queue once that may be said. */
+static void write_sealed(struct eb_transport *transport)
+{
+    while (is_alive(transport) && transport->writing_bytes == 0) {
+        if (transport->queue != NULL && !eb_tls_link_seal(transport->tls, transport->queue)) {
+            lose_for(transport, eb_tls_link_reason(transport->tls));
+            return;
+        }
+        size_t count = 0;
+        const uint8_t *bytes = eb_tls_link_take_output(transport->tls, &count);
+        if (count == 0) {
+            transport->queue = NULL;
+            return;
+        }
+        uv_buf_t buffer = uv_buf_init((char *)(uintptr_t)bytes, (unsigned)count);
+        int written = uv_try_write(&transport->socket.stream, &buffer, 1);
+        if (written < 0 && written != UV_EAGAIN) {
+            lose(transport, written);
+        } else if ((size_t)(written < 0 ? 0 : written) < count) {
+            buffer.base += written < 0 ? 0 : written;
+            buffer.len -= written < 0 ? 0 : (size_t)written;
+            write_rest(transport, &buffer, 1);
+        }
+    }
+}
+
 static void write_more(struct eb_transport *transport)
 {
+    if (transport->tls != NULL) {
+        write_sealed(transport);
+        return;
+    }
     while (transport->state == EB_TRANSPORT_OPEN && transport->writing_bytes == 0) {
         struct iovec pieces[BUFFERS_MAX];
         uv_buf_t buffers[BUFFERS_MAX];

@@ -1,11 +1,11 @@
-/* A byte stream to a server on somebody's libuv loop: names resolved, addresses tried in turn,
- * bytes read and written. Thread: the loop's. Memory: everything inside the struct, which does not
- * move while the transport is not closed; the bytes of a queue that is being written stay in the
- * queue. */
+/* A byte stream to a server on somebody's libuv loop: names resolved, addresses tried in turn, TLS
+ * spoken where it is wanted, bytes read and written. Thread: the loop's. Memory: everything inside
+ * the struct, which does not move while the transport is not closed; the bytes of a queue that is
+ * being written stay in the queue. */
 #pragma once
 
 #include "client/alarms.h"
-#include "client/endpoint.h"
+#include "client/tls_link.h"
 #include "proto/send_queue.h"
 #include "proto/status.h"
 
@@ -37,6 +37,7 @@ struct eb_transport {
     uv_loop_t *loop;
     struct eb_alarms *alarms;
     const struct eb_endpoint *endpoint;
+    const struct eb_credentials *credentials;
     uv_buf_t read_buffer; /* may be shared by all transports of the loop */
 
     enum eb_transport_state state;
@@ -58,7 +59,8 @@ struct eb_transport {
     uv_connect_t connect;
     uv_write_t write;
     struct eb_send_queue *queue; /* what is being written; NULL: nothing */
-    size_t writing_bytes;        /* of the queue, by the write under way */
+    size_t writing_bytes;        /* of the queue, or of TLS's output, by the write under way */
+    struct eb_tls_link *tls;     /* NULL: plain bytes, or no socket yet */
 };
 
 /* Opens a closed transport: on_open or on_close follows, neither from within the call. */

@@ -8,12 +8,12 @@ set -euo pipefail
 
 packages=(
     gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler
-    libprotobuf-c-dev libnghttp2-dev libuv1-dev libjansson-dev libcyaml-dev libyaml-dev
+    libprotobuf-c-dev libnghttp2-dev libssl-dev libuv1-dev libjansson-dev libcyaml-dev libyaml-dev
     libjemalloc-dev libnuma-dev libxxhash-dev zlib1g-dev
 )
 tests=(
     libcmocka-dev clang-format protobuf-compiler
-    python3 python3-grpcio python3-protobuf python3-numpy
+    openssl python3 python3-grpcio python3-protobuf python3-numpy
     qemu-user
 )
 # Of arm64's packages the tests need these two, unpacked below a directory of their own: arm64 does

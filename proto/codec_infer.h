@@ -14,10 +14,11 @@ struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const u
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);
 
 /* Bytes of the encoded answer: results[i] of the response is output i of the request, its values
- * included. */
+ * included. Notes in the results what encoding them needs to know. */
 size_t eb_infer_response_bytes(
     const struct eb_infer_request *request, const struct eb_wire_response *response);
-/* Writes those bytes; where values belong it leaves room, at values_at[i] of result i. */
+/* Writes those bytes, which have been counted; where values belong it leaves room, at values_at[i]
+ * of result i. */
 void eb_infer_response_encode(const struct eb_infer_request *request,
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at);
 

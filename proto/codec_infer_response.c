@@ -45,11 +45,12 @@ static void write_output(struct eb_field_writer *writer, const struct eb_infer_o
     }
 }
 
-static size_t output_bytes(
-    const struct eb_infer_output *output, const struct eb_wire_result *result)
+/* Counts the output, once. */
+static size_t count_output(const struct eb_infer_output *output, struct eb_wire_result *result)
 {
     struct eb_field_writer counter = {.out = NULL};
     write_output(&counter, output, result);
+    result->head_bytes = counter.bytes;
     return counter.bytes;
 }
 
@@ -63,9 +64,15 @@ static void write_response(struct eb_field_writer *writer, const struct eb_infer
     eb_field_put_text(writer, 2, version);
     eb_field_put_text(writer, 3, request->id);
     for (size_t i = 0; i < response->result_count; i++) {
-        const struct eb_wire_result *result = &response->results[i];
-        eb_field_put_length(writer, OUTPUTS_FIELD, output_bytes(&request->outputs[i], result));
-        write_output(writer, &request->outputs[i], result);
+        struct eb_wire_result *result = &response->results[i];
+        if (values_at) {
+            eb_field_put_length(writer, OUTPUTS_FIELD, result->head_bytes);
+            write_output(writer, &request->outputs[i], result);
+        } else {
+            const size_t bytes = count_output(&request->outputs[i], result);
+            eb_field_put_length(writer, OUTPUTS_FIELD, bytes);
+            writer->bytes += bytes;
+        }
     }
     for (size_t i = 0; i < response->result_count; i++) {
         const struct eb_wire_result *result = &response->results[i];

@@ -4,6 +4,8 @@
  * a second for ever. */
 #define NOISE_MAX 1000u
 #define NOISE_REFILL_MS 100u
+/* As many of a peer's pings may come too soon: clocks and networks are not exact. */
+#define STRIKES_MAX 2u
 /* A client that hedges cancels one call of each pair that it begins, and never stops. */
 #define RESETS_PER_MS 1u
 
@@ -44,9 +46,19 @@ bool eb_grpc_budget_spend_noise(struct eb_grpc_budget *budget)
     return true;
 }
 
+bool eb_grpc_budget_spend_ping(struct eb_grpc_budget *budget, uint64_t now_ms, uint64_t interval_ms)
+{
+    const bool is_early = budget->pinged_ms != 0 && now_ms - budget->pinged_ms < interval_ms;
+    budget->pinged_ms = now_ms;
+    budget->strikes += is_early;
+    return budget->strikes <= STRIKES_MAX;
+}
+
 void eb_grpc_budget_calm(struct eb_grpc_budget *budget)
 {
     budget->noise_left = NOISE_MAX;
+    budget->strikes = 0;
+    budget->pinged_ms = 0;
 }
 
 bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget)

@@ -1,5 +1,5 @@
-/* How much a peer may ask for without getting anything done: frames that carry nothing, and calls
- * that it resets.
+/* How much a peer may ask for without getting anything done: frames that carry nothing, pings that
+ * come too soon, and calls that it resets.
  * Thread: one at a time. Memory: none. */
 #pragma once
 
@@ -10,6 +10,8 @@ struct eb_grpc_budget {
     uint32_t resets_max;
     uint32_t resets_left;
     uint32_t noise_left;
+    uint32_t strikes;   /* pings that have come too soon since something was sent */
+    uint64_t pinged_ms; /* when a ping has come since something was sent; 0: none has */
     uint64_t noise_ms;  /* up to when noise_left is refilled; 0: no clock seen yet */
     uint64_t resets_ms; /* up to when resets_left is */
 };
@@ -21,7 +23,10 @@ void eb_grpc_budget_refill(struct eb_grpc_budget *budget, uint64_t now_ms);
 
 /* One frame that asks for an answer or for work without a call getting on. false: too many. */
 bool eb_grpc_budget_spend_noise(struct eb_grpc_budget *budget);
-/* A call got on: earlier noise is forgiven. */
+/* A ping. false: the peer has sent too many within `interval_ms` of the one before. */
+bool eb_grpc_budget_spend_ping(
+    struct eb_grpc_budget *budget, uint64_t now_ms, uint64_t interval_ms);
+/* A call got on, something of it was sent: earlier noise and pings are forgiven. */
 void eb_grpc_budget_calm(struct eb_grpc_budget *budget);
 
 /* The peer has reset a call that was being served. false: too many. */

@@ -340,9 +340,14 @@ void eb_grpc_call_begin(struct eb_grpc_call *call)
     }
     call->path = call->headers.path;
     call->timeout_us = call->headers.timeout_us;
+    call->authorization = call->headers.has_authorization ? call->headers.authorization : NULL;
     call->reader.inflate = call->headers.encoding == EB_GRPC_GZIP ? eb_gzip_inflate : NULL;
     call->announced = true;
     connection->handler->on_call(connection->context, call);
+    if (call->authorization) {
+        call->authorization = NULL;
+        explicit_bzero(call->headers.authorization, sizeof(call->headers.authorization));
+    }
 }
 
 static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)

@@ -24,7 +24,9 @@ struct eb_grpc_backlog {
 struct eb_grpc_call {
     const char *path;    /* "/embag.v1.EmbeddingBag/Lookup" */
     uint64_t timeout_us; /* grpc-timeout; 0: none was given */
-    void *user;          /* the handler's */
+    /* In on_call only. "": what no server knows; NULL: none was given. */
+    const char *authorization;
+    void *user; /* the handler's */
 
     /* What follows is not for handlers. */
     struct eb_grpc_connection *connection;

@@ -40,7 +40,7 @@ struct eb_grpc_client {
     void *context;
     struct eb_grpc_client_limits limits;
     struct eb_grpc_client_call *calls;
-    char *authority;
+    struct eb_grpc_client_identity identity;
     size_t output_bytes; /* messages that wait for the peer's windows, of all calls */
     bool failed;         /* nghttp2 had no memory for what a call submitted */
     char reason[128];
@@ -336,7 +336,7 @@ static nghttp2_session *create_session(struct eb_grpc_client *client)
     return session;
 }
 
-struct eb_grpc_client *eb_grpc_client_create(const char *authority,
+struct eb_grpc_client *eb_grpc_client_create(const struct eb_grpc_client_identity *identity,
     const struct eb_grpc_client_limits *limits, const struct eb_memory *memory,
     const struct eb_grpc_client_handler *handler, void *context)
 {
@@ -348,10 +348,10 @@ struct eb_grpc_client *eb_grpc_client_create(const char *authority,
     client->memory = memory;
     client->handler = handler;
     client->context = context;
-    client->authority = strdup(authority);
+    client->identity = *identity;
     client->queue = eb_send_queue_create(memory);
     client->session = create_session(client);
-    if (!client->authority || !client->queue || !client->session) {
+    if (!client->queue || !client->session) {
         eb_grpc_client_destroy(client);
         return NULL;
     }
@@ -373,7 +373,6 @@ void eb_grpc_client_destroy(struct eb_grpc_client *client)
     }
     nghttp2_session_del(client->session);
     eb_send_queue_destroy(client->queue);
-    free(client->authority);
     free(client);
 }
 
@@ -415,21 +414,24 @@ static int32_t submit_request(
     char timeout[16];
     nghttp2_nv fields[] = {
         make_field(":method", "POST"),
-        make_field(":scheme", "http"),
+        make_field(":scheme", client->identity.is_secure ? "https" : "http"),
         make_field(":path", path),
-        make_field(":authority", client->authority),
+        make_field(":authority", client->identity.authority),
         make_field("te", "trailers"),
         make_field("content-type", grpc_type),
         make_field("user-agent", "embag"),
-        make_field("grpc-timeout", ""),
+        make_field("", ""), /* those that are not always there */
+        make_field("", ""),
     };
-    size_t count = sizeof(fields) / sizeof(fields[0]) - 1;
+    size_t count = sizeof(fields) / sizeof(fields[0]) - 2;
     if (timeout_us > 0) {
         eb_grpc_timeout_format(timeout_us, timeout);
-        fields[count].value = (uint8_t *)timeout;
-        fields[count].valuelen = strlen(timeout);
-        fields[count].flags |= NGHTTP2_NV_FLAG_NO_INDEX;
-        ++count;
+        fields[count] = make_field("grpc-timeout", timeout);
+        fields[count++].flags |= NGHTTP2_NV_FLAG_NO_INDEX;
+    }
+    if (client->identity.authorization) {
+        fields[count] = make_field("authorization", client->identity.authorization);
+        fields[count++].flags |= NGHTTP2_NV_FLAG_NO_INDEX;
     }
     nghttp2_data_provider provider = {.source = {.ptr = &call->output}, .read_callback = on_read};
     return nghttp2_submit_request(client->session, NULL, fields, count, &provider, call);

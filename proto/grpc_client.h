@@ -27,8 +27,15 @@ struct eb_grpc_client_handler {
         void *context, struct eb_grpc_client_call *call, void *user, const struct eb_error *error);
 };
 
-/* `authority` is copied. NULL: no memory. */
-struct eb_grpc_client *eb_grpc_client_create(const char *authority,
+/* What every call says of its server and its caller. Texts are borrowed for the session's life. */
+struct eb_grpc_client_identity {
+    const char *authority;
+    const char *authorization; /* the header's value; NULL: none */
+    bool is_secure;            /* it is https */
+};
+
+/* `identity` is copied. NULL: no memory. */
+struct eb_grpc_client *eb_grpc_client_create(const struct eb_grpc_client_identity *identity,
     const struct eb_grpc_client_limits *limits, const struct eb_memory *memory,
     const struct eb_grpc_client_handler *handler, void *context);
 /* Ends every call with UNAVAILABLE and frees the session. Accepts NULL. */

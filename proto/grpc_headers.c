@@ -39,6 +39,14 @@ static void add_timeout(struct eb_grpc_headers *headers, struct eb_grpc_text val
     }
 }
 
+static void add_authorization(struct eb_grpc_headers *headers, struct eb_grpc_text value)
+{
+    const bool is_good = !headers->has_authorization && value.size < sizeof(headers->authorization);
+    headers->has_authorization = true;
+    memcpy(headers->authorization, value.bytes, is_good ? value.size : 0);
+    headers->authorization[is_good ? value.size : 0] = '\0';
+}
+
 static enum eb_grpc_encoding read_encoding(struct eb_grpc_text value)
 {
     if (is_text(value, "gzip")) {
@@ -80,6 +88,8 @@ void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text na
     case 13:
         if (is_text(name, "grpc-encoding")) {
             headers->encoding = read_encoding(value);
+        } else if (is_text(name, "authorization")) {
+            add_authorization(headers, value);
         }
         break;
     default: break;

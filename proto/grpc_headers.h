@@ -10,6 +10,8 @@
 
 #define EB_GRPC_PATH_BYTES 256 /* of :path, its NUL included; a longer one is no method of ours */
 
+#define EB_GRPC_AUTHORIZATION_BYTES 264 /* of authorization, its NUL included */
+
 /* Caps on one block; beyond one of them its remaining fields are not looked at. */
 struct eb_grpc_headers_limits {
     uint32_t fields_max;
@@ -29,8 +31,11 @@ struct eb_grpc_headers {
     bool is_grpc; /* content-type */
     bool is_path_long;
     bool is_timeout_bad;
+    bool has_authorization;
     enum eb_grpc_encoding encoding;
     char path[EB_GRPC_PATH_BYTES];
+    /* "" where it was longer, or came twice: no such thing can be known to a server. */
+    char authorization[EB_GRPC_AUTHORIZATION_BYTES];
 };
 
 /* One field, or a part of one: neither end is a NUL. */

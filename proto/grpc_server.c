@@ -1,28 +1,19 @@
 #include "proto/grpc_server.h"
 
 #include "proto/grpc_budget.h"
+#include "proto/grpc_preface.h"
+#include "proto/grpc_settings.h"
 
-#include <assert.h>
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW_BYTES_MIN 65535u /* what HTTP/2 begins with */
-#define REQUEST_BYTES_LIMIT (512u * 1024 * 1024)
-/* DATA frames are passed on as they arrive, so that large ones cost no memory. */
-#define FRAME_BYTES_MAX (256u * 1024)
-/* HTTP/2 counts so much beside each field's texts. */
-#define HEADER_FIELD_OVERHEAD 32u
 /* A compressed header block so many times larger than what it may hold is an attack. */
 #define HEADER_BLOCK_FACTOR 4u
 /* Frames of ours that may wait for a peer that does not read, beyond those of its open calls. */
 #define FRAMES_WAITING_MAX 2000u
 #define FRAMES_PER_CALL 8u
-/* nghttp2's own limiter of resets is set out of the way of ours. */
-#define RESETS_UNLIMITED 1000000000u
-#define EXTENSION_TYPE_FIRST 10u
-#define EXTENSION_TYPE_LAST 255u
 
 enum drain {
     DRAIN_NONE,
@@ -36,14 +27,18 @@ struct eb_grpc_server {
     struct eb_grpc_call *header_call; /* whose header block is being read */
     size_t header_block_bytes;
     int32_t header_stream_id; /* of a header block, also of trailers, that has not ended; 0: none */
-    size_t preface_count;
+    struct eb_grpc_preface preface;
     struct eb_grpc_budget budget;
     enum drain drain;
+    uint64_t begun_count;
     bool is_open;
     char reason[128];
 };
 
 static const uint8_t drain_ping[8] = {'d', 'r', 'a', 'i', 'n', 0, 0, 0};
+static const uint8_t alive_ping[8] = {'a', 'l', 'i', 'v', 'e', 0, 0, 0};
+/* What gRPC's clients take for the advice to ping less often. */
+static const char too_many_pings[] = "too_many_pings";
 
 static bool is_over(const struct eb_grpc_server *server)
 {
@@ -85,6 +80,20 @@ static void spend_noise(struct eb_grpc_server *server)
     }
 }
 
+static void spend_ping(struct eb_grpc_server *server)
+{
+    const struct eb_grpc_connection *connection = &server->connection;
+    const uint32_t interval_ms = connection->call_count > 0
+                                     ? connection->limits->ping_interval_min_ms
+                                     : connection->limits->ping_idle_interval_min_ms;
+    if (!eb_grpc_budget_spend_ping(&server->budget, connection->now_ms, interval_ms)) {
+        (void)nghttp2_submit_goaway(connection->session, NGHTTP2_FLAG_NONE,
+            nghttp2_session_get_last_proc_stream_id(connection->session), NGHTTP2_ENHANCE_YOUR_CALM,
+            (const uint8_t *)too_many_pings, sizeof(too_many_pings) - 1);
+        turn_away(server, "the peer pings more often than it may");
+    }
+}
+
 static void spend_reset(struct eb_grpc_server *server)
 {
     if (!eb_grpc_budget_spend_reset(&server->budget)) {
@@ -120,6 +129,11 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *head
     case NGHTTP2_WINDOW_UPDATE:
     case NGHTTP2_RST_STREAM: break;
     case NGHTTP2_PING:
+        if (!(head->flags & NGHTTP2_FLAG_ACK)) {
+            spend_noise(server);
+            spend_ping(server);
+        }
+        break;
     case NGHTTP2_SETTINGS:
         if (!(head->flags & NGHTTP2_FLAG_ACK)) {
             spend_noise(server);
@@ -142,6 +156,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
     server->header_call = call;
+    ++server->begun_count;
     return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call) == 0
                ? 0
                : NGHTTP2_ERR_CALLBACK_FAILURE;
@@ -351,14 +366,9 @@ static nghttp2_session *create_session(struct eb_grpc_server *server)
 {
     nghttp2_session *session = NULL;
     nghttp2_session_callbacks *callbacks = NULL;
-    nghttp2_option *option = NULL;
-    if (nghttp2_session_callbacks_new(&callbacks) == 0 && nghttp2_option_new(&option) == 0) {
+    nghttp2_option *option = eb_grpc_settings_option();
+    if (option && nghttp2_session_callbacks_new(&callbacks) == 0) {
         install(callbacks);
-        nghttp2_option_set_no_auto_window_update(option, 1);
-        nghttp2_option_set_stream_reset_rate_limit(option, RESETS_UNLIMITED, RESETS_UNLIMITED);
-        for (unsigned type = EXTENSION_TYPE_FIRST; type <= EXTENSION_TYPE_LAST; ++type) {
-            nghttp2_option_set_user_recv_extension_type(option, (uint8_t)type);
-        }
         if (nghttp2_session_server_new2(&session, callbacks, server, option) != 0) {
             session = NULL;
         }
@@ -366,30 +376,6 @@ static nghttp2_session *create_session(struct eb_grpc_server *server)
     nghttp2_option_del(option);
     nghttp2_session_callbacks_del(callbacks);
     return session;
-}
-
-/* Windows hold the largest message twice: nghttp2 tells the peer of credit once half a window has
- * come together, and what is left until then must do for a whole message. */
-static bool submit_settings(const struct eb_grpc_server *server)
-{
-    const struct eb_grpc_server_limits *limits = server->connection.limits;
-    assert(limits->request_bytes_max <= REQUEST_BYTES_LIMIT);
-    uint32_t window = 2 * (limits->request_bytes_max + EB_GRPC_PREFIX_BYTES);
-    if (window < WINDOW_BYTES_MIN) {
-        window = WINDOW_BYTES_MIN;
-    }
-    const nghttp2_settings_entry entries[] = {
-        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits->streams_max},
-        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window},
-        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, FRAME_BYTES_MAX},
-        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE,
-            limits->header_bytes_max + limits->header_fields_max * HEADER_FIELD_OVERHEAD},
-    };
-    nghttp2_session *session = server->connection.session;
-    return nghttp2_submit_settings(
-               session, NGHTTP2_FLAG_NONE, entries, sizeof(entries) / sizeof(entries[0])) == 0 &&
-           nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, (int32_t)window) ==
-               0;
 }
 
 struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits *limits,
@@ -406,7 +392,8 @@ struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits 
     server->connection.context = context;
     server->connection.queue = eb_send_queue_create(memory);
     server->connection.session = create_session(server);
-    if (!server->connection.queue || !server->connection.session || !submit_settings(server)) {
+    if (!server->connection.queue || !server->connection.session ||
+        !eb_grpc_settings_submit(server->connection.session, limits)) {
         eb_grpc_server_destroy(server);
         return NULL;
     }
@@ -428,32 +415,18 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server)
     free(server);
 }
 
-/* Tells a client of HTTP/1.x, which would show our frames as garbage, what it has reached. */
-static bool refuse_preface(struct eb_grpc_server *server, uint8_t first)
-{
-    static const char answer[] = "HTTP/1.1 400 Bad Request\r\n"
-                                 "content-type: text/plain\r\n"
-                                 "content-length: 34\r\n"
-                                 "connection: close\r\n\r\n"
-                                 "this port speaks gRPC over HTTP/2\n";
-    if (first >= 'A' && first <= 'Z' &&
-        !eb_send_queue_copy(server->connection.queue, answer, sizeof(answer) - 1)) {
-        return fail(server, "not HTTP/2, and no memory to say so");
-    }
-    return fail(server, "not HTTP/2");
-}
-
 /* Looks at the bytes that nghttp2 is about to read for as long as they are the preface. */
 static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, size_t count)
 {
-    size_t left = NGHTTP2_CLIENT_MAGIC_LEN - server->preface_count;
-    size_t step = left < count ? left : count;
-    if (memcmp(&NGHTTP2_CLIENT_MAGIC[server->preface_count], bytes, step) != 0) {
-        return refuse_preface(
-            server, server->preface_count > 0 ? (uint8_t)NGHTTP2_CLIENT_MAGIC[0] : bytes[0]);
+    const bool has_begun = server->preface.count > 0;
+    if (count == 0 || eb_grpc_preface_check(&server->preface, bytes, count)) {
+        return true;
     }
-    server->preface_count += step;
-    return true;
+    const char *answer = eb_grpc_preface_answer(has_begun ? 'P' : bytes[0]);
+    if (!eb_send_queue_copy(server->connection.queue, answer, strlen(answer))) {
+        return fail(server, "not HTTP/2, and no memory to say so");
+    }
+    return fail(server, "not HTTP/2");
 }
 
 /* Delivers what was kept back, one message of each call in turn: the first must not take all that
@@ -527,7 +500,7 @@ void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms)
 
 bool eb_grpc_server_send(struct eb_grpc_server *server)
 {
-    if (server->connection.is_dead || server->preface_count < NGHTTP2_CLIENT_MAGIC_LEN) {
+    if (server->connection.is_dead || !eb_grpc_preface_is_whole(&server->preface)) {
         return !is_over(server);
     }
     (void)settle(server); /* A GOAWAY is to go out even where the connection is over. */
@@ -595,4 +568,17 @@ void eb_grpc_server_drain(struct eb_grpc_server *server)
     } else {
         server->drain = DRAIN_WANTED;
     }
+}
+
+void eb_grpc_server_ping(struct eb_grpc_server *server)
+{
+    if (server->is_open && !is_over(server)) {
+        submit(
+            server, nghttp2_submit_ping(server->connection.session, NGHTTP2_FLAG_NONE, alive_ping));
+    }
+}
+
+uint64_t eb_grpc_server_begun_count(const struct eb_grpc_server *server)
+{
+    return server->begun_count;
 }

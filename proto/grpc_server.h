@@ -22,6 +22,10 @@ struct eb_grpc_server_limits {
         answer_stall_ms_max; /* answers that hardly move for so long reset the call; 0: never */
     uint32_t reset_budget;   /* streams a peer may reset beyond those it lets end, and beyond a
                                 thousand a second */
+    /* Between a peer's pings, while it has calls and while it has none; some that come sooner, and
+     * after nothing was sent to it, turn it away. 0: as often as it likes. */
+    uint32_t ping_interval_min_ms;
+    uint32_t ping_idle_interval_min_ms;
 };
 
 /* struct eb_grpc_call and struct eb_grpc_message: grpc_call.h, grpc_message.h. */
@@ -73,6 +77,8 @@ bool eb_grpc_server_is_open(const struct eb_grpc_server *server);
 /* Whether a header block has begun and not ended. */
 bool eb_grpc_server_is_in_headers(const struct eb_grpc_server *server);
 size_t eb_grpc_server_call_count(const struct eb_grpc_server *server);
+/* Calls that there have been, those that there are included. */
+uint64_t eb_grpc_server_begun_count(const struct eb_grpc_server *server);
 /* Whether calls were resumed whose messages the next eb_grpc_server_receive, be it of no bytes, or
  * _send delivers. */
 bool eb_grpc_server_has_resumed(const struct eb_grpc_server *server);
@@ -82,3 +88,5 @@ size_t eb_grpc_server_waiting_bytes(const struct eb_grpc_server *server);
 /* Drain: a GOAWAY notice, a ping's round trip, then the final GOAWAY with the last call's id; calls
  * that arrived by then are served, later ones refused. May be called twice. */
 void eb_grpc_server_drain(struct eb_grpc_server *server);
+/* Sends a ping, to which a peer that is there answers with bytes. */
+void eb_grpc_server_ping(struct eb_grpc_server *server);

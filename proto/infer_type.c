@@ -48,7 +48,8 @@ uint32_t eb_infer_type_bytes(int32_t type)
 
 int32_t eb_infer_type_find(const char *name)
 {
-    for (int32_t type = 1; type < TYPE_COUNT; type++) {
+    /* The last ones are those of most tensors. */
+    for (int32_t type = TYPE_COUNT - 1; type > 0; type--) {
         if (strcmp(name, types[type].name) == 0) {
             return type;
         }

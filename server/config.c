@@ -161,6 +161,27 @@ static bool resolve(struct eb_config *config, struct eb_config_fault *fault)
     return true;
 }
 
+/* Settings that are of no use, or of less than their users may think, without others. */
+static bool check_tls(const struct eb_config *config, struct eb_config_fault *fault)
+{
+    const char *what = NULL;
+    if (!config->tls_cert != !config->tls_key) {
+        what = config->tls_cert ? "--tls-cert needs --tls-key, its key"
+                                : "--tls-key needs --tls-cert, its certificate";
+    } else if (config->tls_client_ca && !config->tls_cert) {
+        what = "--tls-client-ca needs --tls-cert and --tls-key: without TLS no client shows a "
+               "certificate";
+    } else if (config->tls_min_version != EB_TLS_1_2 && !config->tls_cert) {
+        what = "--tls-min-version needs --tls-cert and --tls-key: without them there is no TLS";
+    } else if (config->tls_client_verify != EB_TLS_CLIENT_REQUIRED && !config->tls_client_ca) {
+        what = "--tls-client-verify needs --tls-client-ca: without it clients are not asked";
+    }
+    if (what) {
+        snprintf(fault->text, sizeof fault->text, "%s", what);
+    }
+    return !what;
+}
+
 /* A budget that all loops share equally must give each of them its part. */
 static bool check_budgets(const struct eb_config *config, struct eb_config_fault *fault)
 {
@@ -200,7 +221,7 @@ static enum eb_config_outcome read_layers(struct eb_config *config, int argument
     }
     bool fine = read_environment(config, environment, fault) &&
                 (!config->config_file || eb_config_file_apply(config, fault)) &&
-                resolve(config, fault) && check_budgets(config, fault);
+                resolve(config, fault) && check_budgets(config, fault) && check_tls(config, fault);
     return fine ? EB_CONFIG_RUN : EB_CONFIG_FAULT;
 }
 
@@ -223,6 +244,10 @@ void eb_config_deinit(struct eb_config *config)
     free(config->config_file);
     free(config->model_repository);
     free(config->admin_listen);
+    free(config->tls_cert);
+    free(config->tls_key);
+    free(config->tls_client_ca);
+    free(config->auth_file);
     free(config->isa);
     free(config->prefetch);
     for (size_t i = 0; i < config->listen_count; i++) {

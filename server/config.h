@@ -14,7 +14,7 @@
 #define EB_CONFIG_THREADS_MAX 1024
 
 /* Settings that are no limits (see config_setting.c), and all of them. */
-#define EB_CONFIG_GENERAL_COUNT 13
+#define EB_CONFIG_GENERAL_COUNT 19
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
 
@@ -32,6 +32,10 @@ enum eb_config_source {
     EB_CONFIG_FLAG,
 };
 
+/* Numbers of tls_client_verify's and tls_min_version's choices. */
+enum eb_tls_client { EB_TLS_CLIENT_REQUIRED, EB_TLS_CLIENT_OPTIONAL };
+enum eb_tls_version { EB_TLS_1_2, EB_TLS_1_3 };
+
 struct eb_config {
     char *config_file; /* the YAML file that was read; NULL: none */
     char *model_repository;
@@ -39,6 +43,12 @@ struct eb_config {
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
     char *admin_listen;          /* unix:PATH, form checked; NULL: none */
     uint32_t admin_on_data_port; /* 1: ModelAdmin is answered wherever lookups are */
+    char *tls_cert;              /* files; NULL: TCP carries plain bytes */
+    char *tls_key;               /* there where tls_cert is */
+    char *tls_client_ca;         /* NULL: clients are not asked for certificates */
+    uint32_t tls_client_verify;  /* one of eb_tls_client */
+    uint32_t tls_min_version;    /* one of eb_tls_version */
+    char *auth_file;             /* NULL: callers are not asked who they are */
     uint32_t loops;              /* resolved: at least 1 */
     uint32_t threads;            /* executor threads, resolved: at least 1 */
     char *isa;                   /* forced instruction set; NULL: the best */

@@ -21,14 +21,16 @@
     {#name, EB_CONFIG_LIMIT, AT(limits.name), fallback, min, max, "N", what, NULL},
 
 static const char *const false_or_true[] = {"false", "true", NULL};
+static const char *const client_verify_names[] = {"require", "optional", NULL};
+static const char *const tls_version_names[] = {"1.2", "1.3", NULL};
 
 const struct eb_config_setting eb_config_settings[] = {
     {"model_repository", EB_CONFIG_TEXT, AT(model_repository), 0, 1, PATH_MAX - 1, "DIR",
         "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; has no default", NULL},
     {"listen", EB_CONFIG_LISTEN, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1, "ADDRESS",
         "HOST:PORT, [V6]:PORT or unix:PATH to serve gRPC on; more than one by commas or by "
-        "repeating the flag; callers are not authenticated, so the default is "
-        "127.0.0.1:8600: 0.0.0.0:8600 opens it to the network",
+        "repeating the flag; without auth_file or tls_client_ca callers are not authenticated, so "
+        "the default is 127.0.0.1:8600: 0.0.0.0:8600 opens it to the network",
         NULL},
     {"admin_listen", EB_CONFIG_SOCKET, AT(admin_listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
         "unix:PATH",
@@ -37,8 +39,31 @@ const struct eb_config_setting eb_config_settings[] = {
         NULL},
     {"admin_on_data_port", EB_CONFIG_CHOICE, AT(admin_on_data_port), 0, 0, 0, "false|true",
         "whether ModelAdmin, by which versions are loaded, unloaded and served, is answered on "
-        "the addresses of listen too, where callers are not authenticated; default: false",
+        "the addresses of listen too, over TCP to all callers or, with auth_file, to those whom "
+        "it says to be admins; default: false",
         false_or_true},
+    {"tls_cert", EB_CONFIG_TEXT, AT(tls_cert), 0, 1, PATH_MAX - 1, "FILE",
+        "certificate of this server, and those that lead to a root, in PEM: with it and tls_key "
+        "all TCP addresses of listen speak TLS and nothing else, unix sockets plain gRPC; read "
+        "again at SIGHUP; default: none",
+        NULL},
+    {"tls_key", EB_CONFIG_TEXT, AT(tls_key), 0, 1, PATH_MAX - 1, "FILE",
+        "the certificate's key, in PEM without a password; read again at SIGHUP", NULL},
+    {"tls_client_ca", EB_CONFIG_TEXT, AT(tls_client_ca), 0, 1, PATH_MAX - 1, "FILE",
+        "certificates, in PEM, that vouch for those of clients: mutual TLS; read again at SIGHUP; "
+        "default: none, clients are not asked",
+        NULL},
+    {"tls_client_verify", EB_CONFIG_CHOICE, AT(tls_client_verify), 0, 0, 0, "require|optional",
+        "whether every client must have a certificate that tls_client_ca vouches for (default), "
+        "or one without any is served too",
+        client_verify_names},
+    {"tls_min_version", EB_CONFIG_CHOICE, AT(tls_min_version), 0, 0, 0, "1.2|1.3",
+        "least version of TLS; default: 1.2", tls_version_names},
+    {"auth_file", EB_CONFIG_TEXT, AT(auth_file), 0, 1, PATH_MAX - 1, "FILE",
+        "YAML file of who may call over TCP, by bearer token or client certificate, and what: "
+        "which models, ModelAdmin; read again at SIGHUP; default: none, everybody may look up "
+        "all models",
+        NULL},
     {"config", EB_CONFIG_TEXT, AT(config_file), 0, 1, PATH_MAX - 1, "FILE",
         "YAML file of settings, at most 64 KiB; not a setting of the file itself", NULL},
     {"loops", EB_CONFIG_COUNT, AT(loops), 0, 1, EB_CONFIG_LOOPS_MAX, "N",

@@ -36,13 +36,29 @@
     X(outbound_bytes_max, 67108864, 1048576, 1073741824,                                           \
         "bytes of memory of a connection's requests that wait and of its answers that are not "    \
         "taken: at it its streams are not read further and its unary calls wait")                  \
-    X(header_timeout_ms, 5000, 100, 600000, "time for a connection's preface and headers")         \
+    X(header_timeout_ms, 5000, 100, 600000,                                                        \
+        "time for a connection's TLS handshake, preface and headers")                              \
     X(message_timeout_ms, 15000, 100, 600000, "time without progress inside one message")          \
     X(write_timeout_ms, 30000, 100, 600000,                                                        \
         "time without progress in writing: a connection is closed, a call whose answer hardly "    \
         "moves is reset")                                                                          \
     X(deadline_max_ms, 60000, 1, 3600000,                                                          \
         "longest deadline of a unary call or timeout_us; longer ones are clamped")                 \
+    X(ping_interval_min_ms, 5000, 0, 86400000,                                                     \
+        "time between a client's pings while it has calls; the third that comes sooner, with "     \
+        "nothing sent to it in between, ends its connection; 0: as often as it likes")             \
+    X(ping_idle_interval_min_ms, 30000, 0, 86400000, "the same while a client has no calls")       \
+    X(keepalive_ms, 7200000, 0, 86400000,                                                          \
+        "time without a byte from a client; then it is asked whether it is there; 0: never")       \
+    X(keepalive_timeout_ms, 20000, 100, 600000,                                                    \
+        "time for the answer to that; its connection is closed")                                   \
+    X(connection_idle_max_ms, 0, 0, 86400000,                                                      \
+        "time without calls; the connection is ended; 0: never")                                   \
+    X(connection_age_max_ms, 0, 0, 86400000,                                                       \
+        "age of a connection, more or less by a tenth; it takes no new calls; 0: never")           \
+    X(connection_grace_ms, 60000, 0, 86400000,                                                     \
+        "time for the calls of a connection that is ended so; then streams are ended, and after "  \
+        "drain_timeout_ms the connection is cut")                                                  \
     X(drain_timeout_ms, 30000, 0, 3600000, "time for open calls to end after SIGTERM")             \
     X(watch_poll_ms, 10000, 100, 3600000,                                                          \
         "time between looks at the repository, unless watch is off")                               \

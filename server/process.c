@@ -7,6 +7,7 @@
 #include "server/prefetch.h"
 #include "server/publish/manager.h"
 #include "server/rpc/service.h"
+#include "server/security.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -34,6 +35,7 @@ struct drained_mail {
 
 struct eb_process {
     const struct eb_config *config;
+    struct eb_security *security;
     struct eb_manager *manager;
     struct eb_publisher_reader *readers; /* [config->loops] */
     size_t model_count;                  /* when it began to serve */
@@ -53,12 +55,19 @@ struct eb_process {
     struct eb_mailbox mailbox;
     uv_signal_t on_term;
     uv_signal_t on_int;
+    uv_signal_t on_hangup;
 };
 
 static void log_failure(const char *what, const char *reason, const char *remedy)
 {
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", what), eb_log_text("reason", reason),
         eb_log_text("remedy", remedy));
+}
+
+static bool open_security(struct eb_process *process)
+{
+    process->security = eb_security_open(process->config);
+    return process->security;
 }
 
 /* ---- models ---- */
@@ -196,21 +205,23 @@ static bool open_executor(struct eb_process *process)
             .build = eb_config_help_build(),
             .isa = eb_bag_ops_name(ops),
             .config = config},
+        .auth = eb_security_auth(process->security),
     };
     return true;
 }
 
 static uint64_t tick_ms(const struct eb_limits *limits)
 {
-    uint64_t shortest = limits->header_timeout_ms;
-    if (limits->message_timeout_ms < shortest) {
-        shortest = limits->message_timeout_ms;
+    const uint64_t times_ms[] = {limits->header_timeout_ms, limits->message_timeout_ms,
+        limits->write_timeout_ms, limits->keepalive_ms, limits->keepalive_timeout_ms,
+        limits->connection_idle_max_ms, limits->connection_age_max_ms};
+    uint64_t tick = TICK_MS_MAX;
+    for (size_t i = 0; i < sizeof times_ms / sizeof times_ms[0]; i++) {
+        if (times_ms[i] > 0 && times_ms[i] / 4 + 1 < tick) {
+            tick = times_ms[i] / 4 + 1;
+        }
     }
-    if (limits->write_timeout_ms < shortest) {
-        shortest = limits->write_timeout_ms;
-    }
-    uint64_t tick = shortest / 4 + 1;
-    return tick < TICK_MS_MAX ? tick : TICK_MS_MAX;
+    return tick;
 }
 
 static void set_options(struct eb_process *process)
@@ -225,15 +236,25 @@ static void set_options(struct eb_process *process)
                             .outbound_bytes_max = (uint32_t)limits->outbound_bytes_max,
                             .message_stall_ms_max = (uint32_t)limits->message_timeout_ms,
                             .answer_stall_ms_max = (uint32_t)limits->write_timeout_ms,
-                            .reset_budget = RESET_BUDGET},
+                            .reset_budget = RESET_BUDGET,
+                            .ping_interval_min_ms = (uint32_t)limits->ping_interval_min_ms,
+                            .ping_idle_interval_min_ms =
+                                (uint32_t)limits->ping_idle_interval_min_ms},
             .header_timeout_ms = limits->header_timeout_ms,
             .write_timeout_ms = limits->write_timeout_ms,
-            .turn_ns = EB_TURN_NS},
+            .turn_ns = EB_TURN_NS,
+            .age = {.idle_max_ms = limits->connection_idle_max_ms,
+                .age_max_ms = limits->connection_age_max_ms,
+                .grace_ms = limits->connection_grace_ms,
+                .end_ms = limits->drain_timeout_ms,
+                .silence_ms = limits->keepalive_ms,
+                .silence_more_ms = limits->keepalive_timeout_ms}},
         .receive_memory_bytes = limits->receive_memory_bytes / config->loops,
         .answer_memory_bytes = limits->answer_memory_bytes / config->loops,
         .connections_max = limits->connections_max,
         .drain_timeout_ms = limits->drain_timeout_ms,
         .tick_ms = tick_ms(limits),
+        .tls = eb_security_tls(process->security),
         .service = &process->service,
         .loops = process->loops,
         .loop_count = config->loops,
@@ -376,6 +397,15 @@ static void on_signal(uv_signal_t *handle, int number)
     }
 }
 
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    struct eb_process *process = handle->data;
+    (void)number;
+    if (!process->stopping) {
+        eb_security_reload(process->security, process->loops, process->config->loops);
+    }
+}
+
 static void close_handles(struct eb_process *process)
 {
     if (process->has_handles) {
@@ -383,8 +413,10 @@ static void close_handles(struct eb_process *process)
         /* The end has begun: no further signal is to make it another one. */
         signal(SIGTERM, SIG_IGN);
         signal(SIGINT, SIG_IGN);
+        signal(SIGHUP, SIG_IGN);
         uv_close((uv_handle_t *)&process->on_term, NULL);
         uv_close((uv_handle_t *)&process->on_int, NULL);
+        uv_close((uv_handle_t *)&process->on_hangup, NULL);
         eb_mailbox_close(&process->mailbox);
     }
 }
@@ -417,10 +449,13 @@ static int open_main_loop(struct eb_process *process)
     process->has_handles = true;
     uv_signal_init(&process->uv, &process->on_term);
     uv_signal_init(&process->uv, &process->on_int);
+    uv_signal_init(&process->uv, &process->on_hangup);
     process->on_term.data = process;
     process->on_int.data = process;
+    process->on_hangup.data = process;
     code = uv_signal_start(&process->on_term, on_signal, SIGTERM);
-    return code < 0 ? code : uv_signal_start(&process->on_int, on_signal, SIGINT);
+    code = code < 0 ? code : uv_signal_start(&process->on_int, on_signal, SIGINT);
+    return code < 0 ? code : uv_signal_start(&process->on_hangup, on_hangup, SIGHUP);
 }
 
 static bool start_loops(struct eb_process *process)
@@ -449,11 +484,12 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     }
     process->config = config;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); /* Until there are loops that could be told. */
     raise_file_limit(config);
     /* Listening before there are models would let clients wait; they are better off elsewhere. */
-    bool ready = visit_addresses(process, try_address) && choose_isa(process) &&
-                 open_models(process) && open_executor(process) && create_loops(process) &&
-                 visit_addresses(process, listen_on);
+    bool ready = open_security(process) && visit_addresses(process, try_address) &&
+                 choose_isa(process) && open_models(process) && open_executor(process) &&
+                 create_loops(process) && visit_addresses(process, listen_on);
     if (!ready) {
         eb_process_close(process);
         return NULL;
@@ -508,6 +544,7 @@ void eb_process_close(struct eb_process *process)
     close_main_loop(process);
     eb_executor_destroy(process->executor);
     eb_manager_destroy(process->manager);
+    eb_security_close(process->security);
     free(process->loops);
     free(process->readers);
     free(process->drained);

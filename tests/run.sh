@@ -126,6 +126,10 @@ python_tests() {
         --build build/release
 }
 
+triton_tests() {
+    tests/integration/triton/run.sh --embagd build/release/embagd --build build/triton
+}
+
 node_tests() { tests/integration/node/run.sh --embagd build/release/embagd --build build/node; }
 
 compare_with_grpcpp() {
@@ -139,7 +143,8 @@ model_figures() {
 }
 
 export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
-export -f old_processor_tests fuzz python_tests node_tests compare_with_grpcpp model_figures
+export -f old_processor_tests fuzz python_tests node_tests triton_tests compare_with_grpcpp
+export -f model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
@@ -177,6 +182,7 @@ if $all; then
     section 400 "models that change, small" model_figures
     section 900 "clients: python package" python_tests
     section 300 "clients: grpc-js" node_tests
+    section 400 "clients: tritonclient, and its calls from grpc++" triton_tests
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then
         section 900 "fuzz targets" fuzz

@@ -35,7 +35,7 @@ struct eb_flag {
     const char *const *choices; /* CHOICE: ended by NULL; position 0 is "not given" */
 };
 
-#define EB_FLAGS_MAX 32
+#define EB_FLAGS_MAX 40
 
 struct eb_command {
     const char *name;

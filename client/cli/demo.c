@@ -1,5 +1,6 @@
 #include "client/cli/demo.h"
 
+#include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
 #include "client/cli/clock.h"
 #include "client/cli/output.h"
@@ -29,19 +30,21 @@ static const char usage[] =
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
     "  --cases FILE           the examples of FILE, of model spec\n"
     "  --lookups N            N lookups of all 26 tables of model " MODEL "; 10 unless given;\n"
-    "                         the first five get a line each\n"
+    "                         the first five get a line each\n" EB_ACCESS_USAGE
     "Exit status: 0, 1 where the server or an answer is at fault, 2 for a usage error.\n";
 
 struct options {
     const char *server;
     const char *cases; /* NULL: time lookups */
     uint64_t lookup_count;
+    struct embag_access access;
 };
 
 static const struct eb_flag flags[] = {
     {"server", EB_FLAG_TEXT, offsetof(struct options, server), 0, 0, NULL},
     {"cases", EB_FLAG_TEXT, offsetof(struct options, cases), 0, 0, NULL},
     {"lookups", EB_FLAG_NUMBER, offsetof(struct options, lookup_count), 1, LOOKUPS_MAX, NULL},
+    EB_ACCESS_FLAGS(struct options),
 };
 
 static const struct eb_command command = {"demo", usage, flags, sizeof flags / sizeof flags[0]};
@@ -236,9 +239,10 @@ static int run(const struct options *options)
         fprintf(stderr, "embag: demo: --server is missing\n");
         return 2;
     }
+    const struct embag_options settings = {.access = options->access};
     struct embag_client *client;
     struct embag_error error;
-    if (embag_open(options->server, NULL, &client, &error) != EMBAG_OK) {
+    if (embag_open(options->server, &settings, &client, &error) != EMBAG_OK) {
         return eb_output_error(&error);
     }
     uint64_t count = options->lookup_count != 0 ? options->lookup_count : LOOKUPS_DEFAULT;

@@ -27,6 +27,7 @@ static bool connect_lane(
 {
     const struct embag_options client_options = {
         .connections = connections,
+        .access = options->access,
         .in_flight_max = lane->slot_count + IN_FLIGHT_SPARE,
         .retries_max = -1,
         .answer_bytes_max = UINT32_MAX,

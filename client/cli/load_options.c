@@ -1,5 +1,6 @@
 #include "client/cli/load_options.h"
 
+#include "client/cli/access_flags.h"
 #include "client/cli/output.h"
 
 #include <math.h>
@@ -67,6 +68,8 @@ static const char usage[] =
     "                         itself must shed it\n"
     "  --timeout-us N         after which a request has failed; the deadline, else 1000000\n"
     "  --deadline-us N        an answer within N is good; all of them unless given\n"
+    "  --tls, --tls-ca, --tls-cert, --tls-key, --tls-server-name, --token-file\n"
+    "                         as embag lookup takes them\n"
     "What is told\n"
     "  --verify               compare each answer with the published values (embag make-model);\n"
     "                         of no more different requests than 256 MiB of answers\n"
@@ -98,6 +101,7 @@ struct given {
     struct eb_flag_integer seed;
     int mode, output_type, priority;
     bool is_grouped, is_unpaced, is_verified, is_json;
+    struct embag_access access;
 };
 
 #define AT(field) offsetof(struct given, field)
@@ -132,6 +136,7 @@ static const struct eb_flag flags[] = {
     {"verify", EB_FLAG_SWITCH, AT(is_verified), 0, 0, NULL},
     {"verify-ahead", EB_FLAG_NUMBER, AT(verify_ahead), 1, EB_LOAD_VERSIONS_AHEAD_MAX, NULL},
     {"json", EB_FLAG_SWITCH, AT(is_json), 0, 0, NULL},
+    EB_ACCESS_FLAGS(struct given),
 };
 #undef AT
 
@@ -332,6 +337,7 @@ static void read_rest(const struct given *given, struct eb_load_options *out)
 {
     uint64_t fallback = given->deadline_us != 0 ? given->deadline_us : TIMEOUT_US_DEFAULT;
     out->server = given->server;
+    out->access = given->access;
     out->output_type = output_type_numbers[given->output_type];
     out->keys_file = given->keys_file;
     out->is_grouped = given->is_grouped;

@@ -23,6 +23,7 @@ struct eb_load_sweep {
 
 struct eb_load_options {
     const char *server;
+    struct embag_access access;
     const char *model;                  /* NULL: the server's only one */
     const struct eb_workload *workload; /* NULL: tables are given by name */
     const char *tables;                 /* "a,b", features too; NULL: the workload's, or group's */

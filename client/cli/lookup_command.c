@@ -1,5 +1,6 @@
 #include "client/cli/lookup_command.h"
 
+#include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
 #include "client/cli/clock.h"
 #include "client/cli/output.h"
@@ -39,7 +40,7 @@ static const char usage[] =
     "Further:\n"
     "  --timeout-ms N         1000 unless given\n"
     "  --json                 one JSON object; its values are one flat list in C order, its\n"
-    "                         latency_us is the call's\n"
+    "                         latency_us is the call's\n" EB_ACCESS_USAGE
     "On a refusal stdout stays empty, the error is on stderr and the exit status is 1, also with\n"
     "--json.\n"
     "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
@@ -80,6 +81,7 @@ struct options {
     int output_type;
     bool include_last_offset;
     bool json;
+    struct embag_access access;
 };
 
 #define AT(field) offsetof(struct options, field)
@@ -105,6 +107,7 @@ static const struct eb_flag flags[] = {
     {"output-type", EB_FLAG_CHOICE, AT(output_type), 0, 0, eb_output_types},
     {"timeout-ms", EB_FLAG_NUMBER, AT(timeout_ms), 1, 86400000, NULL},
     {"json", EB_FLAG_SWITCH, AT(json), 0, 0, NULL},
+    EB_ACCESS_FLAGS(struct options),
 };
 #undef AT
 
@@ -293,7 +296,8 @@ static int run(const struct options *options)
                                      : "indices");
         return 2;
     }
-    const struct embag_options settings = {.timeout_us = options->timeout_ms * US_PER_MS};
+    const struct embag_options settings = {
+        .timeout_us = options->timeout_ms * US_PER_MS, .access = options->access};
     struct embag_client *client = NULL;
     struct embag_error error;
     if (embag_open(options->server, &settings, &client, &error) != EMBAG_OK) {

@@ -1,5 +1,6 @@
 #include "client/cli/models_command.h"
 
+#include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
 #include "client/cli/feature_output.h"
 #include "client/cli/output.h"
@@ -21,19 +22,21 @@ static const char usage[] =
     "  --server ADDRESS       HOST:PORT, [V6]:PORT or unix:PATH\n"
     "  --features             features and groups of the versions that answer, instead of "
     "tables\n"
-    "  --json                 one JSON object, of all\n"
+    "  --json                 one JSON object, of all\n" EB_ACCESS_USAGE
     "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
 
 struct options {
     const char *server;
     bool features;
     bool json;
+    struct embag_access access;
 };
 
 static const struct eb_flag flags[] = {
     {"server", EB_FLAG_TEXT, offsetof(struct options, server), 0, 0, NULL},
     {"features", EB_FLAG_SWITCH, offsetof(struct options, features), 0, 0, NULL},
     {"json", EB_FLAG_SWITCH, offsetof(struct options, json), 0, 0, NULL},
+    EB_ACCESS_FLAGS(struct options),
 };
 
 static const struct eb_command command = {"models", usage, flags, sizeof flags / sizeof flags[0]};
@@ -197,10 +200,11 @@ static int run(const struct options *options)
         (void)fprintf(stderr, "embag: models: --server is missing\n");
         return 2;
     }
+    const struct embag_options settings = {.access = options->access};
     struct embag_client *client = NULL;
     struct embag_model_list *list = NULL;
     struct embag_error error;
-    if (embag_open(options->server, NULL, &client, &error) != EMBAG_OK ||
+    if (embag_open(options->server, &settings, &client, &error) != EMBAG_OK ||
         embag_list_models(client, &list, &error) != EMBAG_OK) {
         embag_close(client);
         return eb_output_error(&error);

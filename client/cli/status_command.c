@@ -1,5 +1,6 @@
 #include "client/cli/status_command.h"
 
+#include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
 #include "client/cli/output.h"
 #include "client/embag_admin.h"
@@ -17,19 +18,21 @@ static const char usage[] =
     "\n"
     "  --model NAME           of this model alone\n"
     "  --server ADDRESS       unix:PATH of the server's admin_listen\n"
-    "  --json                 one JSON object\n"
+    "  --json                 one JSON object\n" EB_ACCESS_USAGE
     "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
 
 struct options {
     const char *model;
     const char *server;
     bool json;
+    struct embag_access access;
 };
 
 static const struct eb_flag flags[] = {
     {"model", EB_FLAG_TEXT, offsetof(struct options, model), 0, 0, NULL},
     {"server", EB_FLAG_TEXT, offsetof(struct options, server), 0, 0, NULL},
     {"json", EB_FLAG_SWITCH, offsetof(struct options, json), 0, 0, NULL},
+    EB_ACCESS_FLAGS(struct options),
 };
 
 static const struct eb_command command = {
@@ -144,10 +147,11 @@ static int run(const struct options *options)
         (void)fprintf(stderr, "embag: models status: --server is missing\n");
         return 2;
     }
+    const struct embag_options settings = {.access = options->access};
     struct embag_client *client = NULL;
     struct embag_model_list *list = NULL;
     struct embag_error error;
-    if (embag_open(options->server, NULL, &client, &error) != EMBAG_OK ||
+    if (embag_open(options->server, &settings, &client, &error) != EMBAG_OK ||
         embag_list_versions(client, options->model, &list, &error) != EMBAG_OK) {
         embag_close(client);
         return eb_output_error(&error);

@@ -1,5 +1,6 @@
 #include "client/cli/version_command.h"
 
+#include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
 #include "client/cli/output.h"
 #include "client/cli/progress_bar.h"
@@ -13,7 +14,7 @@
 
 #define USAGE_END                                                                                  \
     "\n"                                                                                           \
-    "  --server ADDRESS       unix:PATH of the server's admin_listen\n"                            \
+    "  --server ADDRESS       unix:PATH of the server's admin_listen\n" EB_ACCESS_USAGE            \
     "The server goes on where this is interrupted.\n"                                              \
     "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n"
 
@@ -21,12 +22,14 @@ struct options {
     const char *model;
     const char *version;
     const char *server;
+    struct embag_access access;
 };
 
 static const struct eb_flag flags[] = {
     {"MODEL", EB_FLAG_POSITIONAL, offsetof(struct options, model), 0, 0, NULL},
     {"VERSION", EB_FLAG_POSITIONAL, offsetof(struct options, version), 0, 0, NULL},
     {"server", EB_FLAG_TEXT, offsetof(struct options, server), 0, 0, NULL},
+    EB_ACCESS_FLAGS(struct options),
 };
 
 #define FLAG_COUNT (sizeof flags / sizeof flags[0])
@@ -65,13 +68,14 @@ static void on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes
 
 static int send(const struct options *options, struct embag_version_command *command)
 {
+    const struct embag_options settings = {.access = options->access};
     struct eb_progress_bar bar;
     struct embag_client *client = NULL;
     struct embag_error error;
     eb_progress_bar_init(&bar, options->model, 0);
     command->on_progress = on_progress;
     command->context = &bar;
-    enum embag_status status = embag_open(options->server, NULL, &client, &error);
+    enum embag_status status = embag_open(options->server, &settings, &client, &error);
     if (status == EMBAG_OK) {
         status = embag_command_version(client, command, &error);
     }

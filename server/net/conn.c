@@ -2,16 +2,17 @@
 
 #include "server/admin/log.h"
 #include "server/net/loop.h"
+#include "server/net/socket_output.h"
+#include "server/net/tls_stream.h"
 #include "server/net/turn.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WRITE_BUFFERS_MAX 64       /* of one gathered write */
-#define WRITE_PROGRESS_BYTES 65536 /* that must go out within write_timeout_ms */
-#define LINGER_MS_MAX 2000         /* for a peer to end its side after we have ended ours */
-#define WRITES_PER_TURN_MAX 16     /* then the other connections have their turn */
+#define LINGER_MS_MAX 2000      /* for a peer to end its side after we have ended ours */
+#define WRITES_PER_TURN_MAX 16  /* then the other connections have their turn */
+#define TLS_HANDSHAKE_RECORD 22 /* the first byte of a client that speaks TLS */
 
 struct eb_conn {
     union {
@@ -20,23 +21,23 @@ struct eb_conn {
         uv_tcp_t tcp;
         uv_pipe_t pipe;
     } peer;
-    uv_write_t write;
-    size_t writing_bytes; /* of the write under way; 0: none is */
+    struct eb_socket_output output;
     struct eb_conn_links links;
     struct eb_turn turn;
+    struct eb_conn_age age;
     struct eb_address address; /* the peer's, for the log */
     struct eb_loop *loop;
     struct eb_grpc_server *session; /* NULL only while opening fails */
+    struct eb_tls_stream *tls;      /* between it and the socket; NULL: nothing is */
     void *user;
     uv_shutdown_t shutdown;
     uint64_t opened_ms;
     uint64_t lingering_since_ms; /* our side is ended since then */
     uint64_t headers_since_ms;   /* a header block is incomplete since then; 0: none is */
-    uint64_t written_ms;         /* last progress of writing that a tick saw */
-    size_t unwritten_bytes;      /* of the write under way, as the last tick saw it */
     struct eb_conn_origin origin;
     bool lingering;
     bool closing;
+    bool speaks_tls; /* the peer, on a port that does not */
 };
 
 static const struct eb_conn_events *find_events(const struct eb_conn *conn)
@@ -47,6 +48,7 @@ static const struct eb_conn_events *find_events(const struct eb_conn *conn)
 static void on_closed(uv_handle_t *handle)
 {
     struct eb_conn *conn = handle->data;
+    eb_tls_stream_destroy(conn->tls);
     if (conn->session) {
         eb_grpc_server_destroy(conn->session);
         find_events(conn)->on_close(conn);
@@ -60,6 +62,15 @@ static void log_closed(const struct eb_conn *conn, const char *reason)
     char peer[EB_ADDRESS_TEXT_BYTES];
     eb_address_format(&conn->address, peer);
     eb_log(EB_LOG_DEBUG, "connection_closed", eb_log_text("peer", peer),
+        eb_log_text("reason", reason));
+}
+
+/* For what is the peer's doing and worth a line. */
+static void log_refused(const struct eb_conn *conn, const char *reason)
+{
+    char peer[EB_ADDRESS_TEXT_BYTES];
+    eb_address_format(&conn->address, peer);
+    eb_log(EB_LOG_INFO, "connection_refused", eb_log_text("peer", peer),
         eb_log_text("reason", reason));
 }
 
@@ -104,6 +115,7 @@ static void linger(struct eb_conn *conn)
     }
     conn->lingering = true;
     conn->lingering_since_ms = eb_loop_now_ms(conn->loop);
+    eb_socket_output_end(&conn->output);
     conn->shutdown.data = conn;
     int code = uv_shutdown(&conn->shutdown, &conn->peer.stream, on_shutdown);
     if (code < 0) {
@@ -111,16 +123,24 @@ static void linger(struct eb_conn *conn)
     }
 }
 
-/* The session has given up: the reason is the peer's doing and worth a line. */
+/* Why the connection cannot go on; "": the peer has ended it. */
+static const char *find_reason(const struct eb_conn *conn)
+{
+    const char *reason = conn->tls ? eb_tls_stream_reason(conn->tls) : "";
+    if (*reason) {
+        return reason;
+    }
+    return conn->speaks_tls ? "the peer speaks TLS, and this port does not"
+                            : eb_grpc_server_reason(conn->session);
+}
+
+/* The session has given up. */
 static void end_faulty(struct eb_conn *conn)
 {
     if (conn->closing || conn->lingering) {
         return;
     }
-    char peer[EB_ADDRESS_TEXT_BYTES];
-    eb_address_format(&conn->address, peer);
-    eb_log(EB_LOG_INFO, "connection_refused", eb_log_text("peer", peer),
-        eb_log_text("reason", eb_grpc_server_reason(conn->session)));
+    log_refused(conn, find_reason(conn));
     linger(conn);
 }
 
@@ -177,6 +197,36 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     }
 }
 
+/* The peer is gone. Clients that do not trust a server mostly say no more than that. */
+static void close_for(struct eb_conn *conn, int code)
+{
+    if (conn->tls && !conn->lingering && eb_tls_stream_is_shaking(conn->tls)) {
+        log_refused(conn, "the peer left amid its TLS handshake: it may not trust tls_cert");
+    }
+    eb_conn_close(conn, code == UV_EOF ? "closed by peer" : uv_strerror(code));
+}
+
+static bool receive_plain(struct eb_conn *conn, const uint8_t *bytes, size_t count, uint64_t now_ms)
+{
+    bool alive = eb_grpc_server_receive(conn->session, bytes, count, now_ms);
+    conn->speaks_tls =
+        !alive && !eb_grpc_server_is_open(conn->session) && bytes[0] == TLS_HANDSHAKE_RECORD;
+    return alive;
+}
+
+static bool receive_sealed(
+    struct eb_conn *conn, const uint8_t *bytes, size_t count, uint64_t now_ms)
+{
+    uint8_t record[EB_TLS_RECORD_BYTES];
+    int got;
+    bool alive = true;
+    eb_tls_stream_feed(conn->tls, bytes, count);
+    while (alive && (got = eb_tls_stream_read(conn->tls, record, sizeof record)) != 0) {
+        alive = got > 0 && eb_grpc_server_receive(conn->session, record, (size_t)got, now_ms);
+    }
+    return alive;
+}
+
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct eb_conn *conn = stream->data;
@@ -184,15 +234,17 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         return;
     }
     if (count < 0) {
-        eb_conn_close(conn, count == UV_EOF ? "closed by peer" : uv_strerror((int)count));
+        close_for(conn, (int)count);
         return;
     }
     if (conn->lingering) {
         return;
     }
     uint64_t now_ms = eb_loop_now_ms(conn->loop);
-    bool alive =
-        eb_grpc_server_receive(conn->session, (const uint8_t *)buffer->base, (size_t)count, now_ms);
+    conn->age.heard_ms = now_ms;
+    const uint8_t *bytes = (const uint8_t *)buffer->base;
+    bool alive = conn->tls ? receive_sealed(conn, bytes, (size_t)count, now_ms)
+                           : receive_plain(conn, bytes, (size_t)count, now_ms);
     if (!eb_grpc_server_is_in_headers(conn->session)) {
         conn->headers_since_ms = 0;
     } else if (conn->headers_since_ms == 0) {
@@ -201,7 +253,11 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     if (!alive) {
         /* What the session still wants to say goes out as far as the socket takes it at once. */
         eb_conn_flush(conn);
-        end_faulty(conn);
+        if (*find_reason(conn)) {
+            end_faulty(conn);
+        } else {
+            linger(conn); /* It has said so by TLS, and closes next. */
+        }
         return;
     }
     const bool is_full = (size_t)count == buffer->len;
@@ -213,68 +269,25 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     eb_conn_mark(conn);
 }
 
-static void on_written(uv_write_t *write, int status)
+static void on_written(struct eb_socket_output *output, int status)
 {
-    struct eb_conn *conn = write->data;
-    size_t written = conn->writing_bytes;
-    conn->writing_bytes = 0;
-    conn->unwritten_bytes = 0; /* The next write is a new one to wait for. */
+    struct eb_conn *conn = (struct eb_conn *)((char *)output - offsetof(struct eb_conn, output));
     if (status < 0) {
         eb_conn_close(conn, uv_strerror(status));
-        return;
-    }
-    eb_send_queue_drop(eb_grpc_server_queue(conn->session), written);
-    eb_conn_mark(conn);
-}
-
-/* Hands what the socket did not take at once to libuv; the buffers stay until on_written. */
-static void write_later(struct eb_conn *conn, const uv_buf_t *buffers, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) {
-        conn->writing_bytes += buffers[i].len;
-    }
-    conn->write.data = conn;
-    int code = uv_write(&conn->write, &conn->peer.stream, buffers, count, on_written);
-    if (code < 0) {
-        conn->writing_bytes = 0;
-        eb_conn_close(conn, uv_strerror(code));
+    } else {
+        eb_conn_mark(conn);
     }
 }
 
-/* One gathered write. true: everything offered was taken and there may be more. */
+/* true: everything offered was taken and there may be more. */
 static bool write_once(struct eb_conn *conn)
 {
-    struct eb_send_queue *queue = eb_grpc_server_queue(conn->session);
-    struct iovec parts[WRITE_BUFFERS_MAX];
-    uv_buf_t buffers[WRITE_BUFFERS_MAX];
-    unsigned count = (unsigned)eb_send_queue_peek(queue, parts, WRITE_BUFFERS_MAX);
-    size_t offered = 0;
-    for (unsigned i = 0; i < count; i++) {
-        buffers[i] = uv_buf_init(parts[i].iov_base, (unsigned)parts[i].iov_len);
-        offered += parts[i].iov_len;
+    int code = eb_socket_output_write(&conn->output);
+    if (code < 0) {
+        eb_conn_close(conn,
+            code == UV_EPROTO && conn->tls ? eb_tls_stream_reason(conn->tls) : uv_strerror(code));
     }
-    if (count == 0) {
-        return false;
-    }
-    int written = uv_try_write(&conn->peer.stream, buffers, count);
-    if (written == UV_EAGAIN) {
-        written = 0;
-    } else if (written < 0) {
-        eb_conn_close(conn, uv_strerror(written));
-        return false;
-    }
-    if (written > 0) {
-        eb_send_queue_drop(queue, (size_t)written);
-    }
-    if ((size_t)written == offered) {
-        return true;
-    }
-    count = (unsigned)eb_send_queue_peek(queue, parts, WRITE_BUFFERS_MAX);
-    for (unsigned i = 0; i < count; i++) {
-        buffers[i] = uv_buf_init(parts[i].iov_base, (unsigned)parts[i].iov_len);
-    }
-    write_later(conn, buffers, count);
-    return false;
+    return code > 0;
 }
 
 /* The session has nothing more to say or to hear. */
@@ -304,7 +317,7 @@ void eb_conn_begin_turn(struct eb_conn *conn)
 
 void eb_conn_flush(struct eb_conn *conn)
 {
-    bool again = !conn->closing && !conn->lingering && conn->writing_bytes == 0;
+    bool again = !conn->closing && !conn->lingering && conn->output.writing_bytes == 0;
     eb_turn_leave(&conn->turn);
     if (again) {
         (void)eb_turn_look(&conn->turn, uv_hrtime());
@@ -331,7 +344,7 @@ void eb_conn_flush(struct eb_conn *conn)
     eb_turn_leave(&conn->turn);
     if (again) {
         eb_conn_mark(conn);
-    } else if (conn->writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {
+    } else if (conn->output.writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {
         end(conn);
     }
 }
@@ -343,17 +356,19 @@ void eb_conn_mark(struct eb_conn *conn)
     }
 }
 
-/* Whether bytes have waited for the peer for too long. A few that go out now and then are no
- * progress: they would hold the rest for as long as the peer likes. */
-static bool is_write_stalled(struct eb_conn *conn, uint64_t now_ms)
+/* Does what is due because of a connection's age, or of its peer's silence. */
+static void follow_age(struct eb_conn *conn, uint64_t now_ms)
 {
-    size_t unwritten = uv_stream_get_write_queue_size(&conn->peer.stream);
-    if (conn->writing_bytes == 0 || unwritten > conn->unwritten_bytes ||
-        conn->unwritten_bytes - unwritten >= WRITE_PROGRESS_BYTES) {
-        conn->unwritten_bytes = unwritten;
-        conn->written_ms = now_ms;
+    switch (eb_conn_age_look(&conn->age, &eb_loop_options(conn->loop)->conn_limits.age, now_ms,
+        eb_grpc_server_call_count(conn->session), eb_grpc_server_begun_count(conn->session))) {
+    case EB_CONN_AGE_NOTHING: return;
+    case EB_CONN_AGE_PING: eb_grpc_server_ping(conn->session); break;
+    case EB_CONN_AGE_RETIRE: eb_grpc_server_drain(conn->session); break;
+    case EB_CONN_AGE_FINISH: find_events(conn)->on_drain(conn); break;
+    case EB_CONN_AGE_CUT: reset(conn, "its calls have not ended in time"); return;
+    case EB_CONN_AGE_DEAD: reset(conn, "peer does not answer pings"); return;
     }
-    return now_ms - conn->written_ms >= eb_loop_options(conn->loop)->conn_limits.write_timeout_ms;
+    eb_conn_mark(conn);
 }
 
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
@@ -373,14 +388,18 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
     bool half = eb_grpc_server_is_in_headers(conn->session) && conn->headers_since_ms != 0 &&
                 now_ms - conn->headers_since_ms >= limits->header_timeout_ms;
     if (silent || half) {
-        eb_conn_close(conn, silent ? "no HTTP/2 preface in time" : "headers not ended in time");
+        const bool shakes = conn->tls && !eb_tls_stream_is_ready(conn->tls);
+        eb_conn_close(conn, shakes   ? "no TLS handshake in time"
+                            : silent ? "no HTTP/2 preface in time"
+                                     : "headers not ended in time");
         return;
     }
-    if (is_write_stalled(conn, now_ms)) {
+    if (eb_socket_output_is_stalled(&conn->output, now_ms, limits->write_timeout_ms)) {
         reset(conn, "peer does not read");
         return;
     }
-    if (eb_grpc_server_call_count(conn->session) == 0) {
+    follow_age(conn, now_ms);
+    if (conn->closing || eb_grpc_server_call_count(conn->session) == 0) {
         return; /* Thousands of idle connections are to cost a look each. */
     }
     eb_grpc_server_tick(conn->session, now_ms);
@@ -428,6 +447,17 @@ static int open_stream(struct eb_conn *conn, int socket)
     return code < 0 ? code : uv_read_start(&conn->peer.stream, on_allocate, on_read);
 }
 
+/* A unix socket's bytes do not leave the machine. */
+static int open_tls(struct eb_conn *conn)
+{
+    struct eb_tls *tls = conn->origin.is_unix ? NULL : eb_loop_tls(conn->loop);
+    if (!tls) {
+        return 0;
+    }
+    conn->tls = eb_tls_stream_create(tls, eb_loop_receive_memory(conn->loop));
+    return conn->tls ? 0 : UV_ENOMEM;
+}
+
 struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_origin origin)
 {
     struct eb_conn *conn = calloc(1, sizeof *conn);
@@ -440,8 +470,13 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     conn->origin = origin;
     eb_turn_init(&conn->turn, options->conn_limits.turn_ns);
     conn->opened_ms = eb_loop_now_ms(loop);
+    eb_conn_age_init(
+        &conn->age, &options->conn_limits.age, conn->opened_ms, uv_hrtime() + (uint64_t)socket);
     read_peer_address(&conn->address, socket);
     int code = open_stream(conn, socket);
+    if (code == 0) {
+        code = open_tls(conn);
+    }
     if (code == 0) {
         conn->session = eb_grpc_server_create(&options->conn_limits.session,
             eb_loop_receive_memory(loop), &options->events.calls, conn);
@@ -451,6 +486,10 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
         uv_close(&conn->peer.handle, on_closed);
         return NULL;
     }
+    conn->output = (struct eb_socket_output){.stream = &conn->peer.stream,
+        .queue = eb_grpc_server_queue(conn->session),
+        .tls = conn->tls,
+        .on_written = on_written};
     eb_loop_add(loop, conn);
     options->events.on_open(conn);
     return conn;
@@ -469,6 +508,16 @@ size_t eb_conn_waiting_bytes(const struct eb_conn *conn)
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn)
 {
     return conn->loop;
+}
+
+bool eb_conn_is_local(const struct eb_conn *conn)
+{
+    return conn->origin.is_unix;
+}
+
+bool eb_conn_has_client_name(const struct eb_conn *conn, const char *name)
+{
+    return conn->tls && eb_tls_stream_has_name(conn->tls, name);
 }
 
 bool eb_conn_is_admin(const struct eb_conn *conn)

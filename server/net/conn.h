@@ -1,11 +1,12 @@
-/* One accepted connection: a libuv stream that feeds a gRPC session and writes what it sends, at
- * most once per turn of the loop.
+/* One accepted connection: a libuv stream that feeds a gRPC session, through TLS on TCP where the
+ * loop has it, and writes what it sends, at most once per turn of the loop.
  * Thread: its loop's. Memory: on the heap from open until its last callback, on_close; messages and
  * output from the loop's pools. */
 #pragma once
 
 #include "proto/grpc_server.h"
 #include "server/net/address.h"
+#include "server/net/conn_age.h"
 
 #include <uv.h>
 
@@ -22,7 +23,7 @@ struct eb_conn_events {
     /* The server is going to end all its connections: what is said now leaves before the peer is
      * told of that, as far as one write takes it. */
     void (*on_notice)(struct eb_conn *conn);
-    /* The peer has been told that the connection ends. */
+    /* What would not end by itself is to end. The peer has been told that the connection ends. */
     void (*on_drain)(struct eb_conn *conn);
     /* After the last call's on_close. */
     void (*on_close)(struct eb_conn *conn);
@@ -31,9 +32,10 @@ struct eb_conn_events {
 /* Time limits of a connection. */
 struct eb_conn_limits {
     struct eb_grpc_server_limits session;
-    uint64_t header_timeout_ms; /* for the preface, and for a header block once begun */
+    uint64_t header_timeout_ms; /* for TLS and the preface, and for a header block once begun */
     uint64_t write_timeout_ms;  /* without progress while bytes wait */
     uint64_t turn_ns;           /* of serving, then the other connections have their turn */
+    struct eb_conn_age_limits age;
 };
 
 /* Where a connection came from. */
@@ -74,6 +76,10 @@ size_t eb_conn_waiting_bytes(const struct eb_conn *conn);
 
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn);
 bool eb_conn_is_admin(const struct eb_conn *conn);
+/* Whether it came over a unix socket, whose file says who may. */
+bool eb_conn_is_local(const struct eb_conn *conn);
+/* See eb_tls_stream_has_name; false without TLS. */
+bool eb_conn_has_client_name(const struct eb_conn *conn, const char *name);
 /* The service's own state of this connection. */
 void *eb_conn_user(const struct eb_conn *conn);
 void eb_conn_set_user(struct eb_conn *conn, void *user);

@@ -30,6 +30,7 @@ struct eb_loop {
     struct eb_mailbox *drained_to;
     struct eb_mail *drained;
     const struct eb_loop_options *options;
+    struct eb_tls *tls; /* NULL: plain bytes */
     void *user;
     struct eb_conn *conns;
     struct eb_conn *marked;
@@ -354,6 +355,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     eb_buffer_pool_init(&loop->receive_pool, options->receive_memory_bytes);
     eb_buffer_pool_init(&loop->answer_pool, options->answer_memory_bytes);
     loop->receive_memory = eb_buffer_pool_memory(&loop->receive_pool);
+    loop->tls = eb_tls_hold(options->tls);
     loop->user = options->on_loop_open(loop);
     code = loop->user ? open_handles(loop) : UV_ENOMEM;
     if (code < 0) {
@@ -361,6 +363,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
             options->on_loop_close(loop);
         }
         (void)uv_loop_close(&loop->uv);
+        eb_tls_drop(loop->tls);
         free(read_buffer);
         free(loop);
         return code;
@@ -396,6 +399,7 @@ void eb_loop_destroy(struct eb_loop *loop)
     (void)code;
     eb_buffer_pool_deinit(&loop->receive_pool);
     eb_buffer_pool_deinit(&loop->answer_pool);
+    eb_tls_drop(loop->tls);
     free(loop->read_buffer);
     free(loop);
 }
@@ -495,6 +499,19 @@ void eb_loop_release(struct eb_loop *loop)
     assert(loop->holds > 0);
     loop->holds--;
     report_if_drained(loop);
+}
+
+void eb_loop_set_tls(struct eb_loop *loop, struct eb_tls *tls)
+{
+    struct eb_tls *former = loop->tls;
+    assert(!former == !tls);
+    loop->tls = eb_tls_hold(tls);
+    eb_tls_drop(former);
+}
+
+struct eb_tls *eb_loop_tls(const struct eb_loop *loop)
+{
+    return loop->tls;
 }
 
 struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop)

@@ -8,6 +8,7 @@
 #include "server/net/conn.h"
 #include "server/net/listener.h"
 #include "server/net/mailbox.h"
+#include "server/net/tls.h"
 
 #include <stdatomic.h>
 
@@ -20,7 +21,8 @@ struct eb_loop_options {
     uint64_t connections_max;      /* of all loops together */
     uint64_t drain_timeout_ms;
     uint64_t tick_ms;
-    void *service; /* for the hooks below */
+    struct eb_tls *tls; /* what loops begin with; NULL: plain bytes everywhere */
+    void *service;      /* for the hooks below */
     /* The service's state of one loop: made before the loop runs (NULL: no memory), ended after. */
     void *(*on_loop_open)(struct eb_loop *loop);
     void (*on_loop_close)(struct eb_loop *loop);
@@ -46,6 +48,12 @@ void eb_loop_destroy(struct eb_loop *loop);
 void eb_loop_drain(struct eb_loop *loop);
 void eb_loop_cut(struct eb_loop *loop);
 void eb_loop_end(struct eb_loop *loop);
+
+/* What TCP connections that are accepted from now on speak, in place of what it was: takes a hold.
+ * Not from plain bytes to TLS or back. */
+void eb_loop_set_tls(struct eb_loop *loop, struct eb_tls *tls);
+/* NULL: plain bytes. */
+struct eb_tls *eb_loop_tls(const struct eb_loop *loop);
 
 struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop);
 struct eb_buffer_pool *eb_loop_answer_pool(struct eb_loop *loop);

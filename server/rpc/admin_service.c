@@ -261,6 +261,7 @@ static const struct eb_method methods[] = {
 
 const struct eb_method_table eb_admin_service_methods = {
     .service = "embag.v1.ModelAdmin",
+    .access = EB_METHOD_FOR_ADMINS,
     .methods = methods,
     .count = sizeof methods / sizeof methods[0],
     .check = check_place,

@@ -157,12 +157,17 @@ static struct eb_outgoing *answer_all(
     if (!models) {
         return eb_inquiry_refuse_memory(error);
     }
+    struct eb_wire_model_list list = {0, models};
     for (size_t i = 0; i < count; i++) {
-        if (!describe_model(inquiry->arena, &inquiry->snapshot->models[i], selection, &models[i])) {
+        const struct eb_snapshot_model *model = &inquiry->snapshot->models[i];
+        if (!eb_principal_may_see(inquiry->caller, model->name)) {
+            continue;
+        }
+        if (!describe_model(inquiry->arena, model, selection, &models[list.count++])) {
             return eb_inquiry_refuse_memory(error);
         }
     }
-    return answer_list(inquiry, &(struct eb_wire_model_list){count, models}, error);
+    return answer_list(inquiry, &list, error);
 }
 
 struct eb_outgoing *eb_catalogue_list_models(
@@ -180,7 +185,10 @@ static bool find_described(const struct eb_inquiry *inquiry,
     struct eb_error *error)
 {
     const struct selection selection = {.only = query->version, .has_tables = has_tables};
-    const struct eb_snapshot_model *model = eb_snapshot_find(inquiry->snapshot, query->model);
+    const struct eb_snapshot_model *model;
+    if (!eb_inquiry_find_model(inquiry, query->model, &model, error)) {
+        return false;
+    }
     if (!model) {
         eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
         return false;

@@ -259,6 +259,7 @@ static const struct eb_method methods[] = {
 
 const struct eb_method_table eb_health_service_methods = {
     .service = "grpc.health.v1.Health",
+    .access = EB_METHOD_FOR_ALL,
     .methods = methods,
     .count = sizeof methods / sizeof methods[0],
 };

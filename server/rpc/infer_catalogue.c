@@ -79,10 +79,10 @@ struct eb_outgoing *eb_infer_catalogue_model_ready(
 {
     const struct eb_wire_model_query *query =
         read_query(inquiry, &inference__model_ready_request__descriptor, error);
-    if (!query) {
+    const struct eb_snapshot_model *model;
+    if (!query || !eb_inquiry_find_model(inquiry, query->model, &model, error)) {
         return NULL;
     }
-    const struct eb_snapshot_model *model = eb_snapshot_find(inquiry->snapshot, query->model);
     const bool is_ready =
         !inquiry->is_draining && model && eb_snapshot_find_version(model, query->version) != NULL;
     return answer_flag(inquiry, is_ready, error);
@@ -142,10 +142,10 @@ static bool find_model(const struct eb_inquiry *inquiry,
     struct eb_error *error)
 {
     const struct eb_wire_model_query *query = read_query(inquiry, descriptor, error);
-    if (!query) {
+    const struct eb_snapshot_model *model;
+    if (!query || !eb_inquiry_find_model(inquiry, query->model, &model, error)) {
         return false;
     }
-    const struct eb_snapshot_model *model = eb_snapshot_find(inquiry->snapshot, query->model);
     if (!model) {
         eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
         return false;

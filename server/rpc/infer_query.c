@@ -69,6 +69,12 @@ static uint32_t *find_slot(const struct sorting *sorting, const struct eb_featur
     return &sorting->slots[at];
 }
 
+static const char *const twice[] = {
+#define X(name, text) [EB_INFER_##name] = (text " is given twice"),
+    EB_INFER_ROLE_LIST(X)
+#undef X
+};
+
 static bool sort_input(struct sorting *sorting, const struct eb_infer_input *input)
 {
     const struct eb_feature *feature = find_feature(sorting, input->table);
@@ -83,7 +89,7 @@ static bool sort_input(struct sorting *sorting, const struct eb_infer_input *inp
     }
     struct inputs *table = &sorting->tables[*slot - 1];
     if (table->roles[input->role]) {
-        return refuse(sorting, table, "an input is given twice");
+        return refuse(sorting, table, twice[input->role]);
     }
     table->roles[input->role] = input;
     return true;
@@ -176,7 +182,7 @@ static bool fill_query(const struct sorting *sorting, const struct eb_infer_opti
     return fill_layout(sorting, table, out) && fill_weights(sorting, table, out);
 }
 
-/* All outputs that there can be. */
+/* All outputs that there can be, one of each of the tables in turn. */
 static bool list_outputs(
     const struct sorting *sorting, struct eb_infer_request *infer, struct eb_arena *arena)
 {
@@ -216,8 +222,9 @@ static struct inputs *find_inputs(
     return table;
 }
 
-static bool make_queries(
-    const struct sorting *sorting, struct eb_infer_request *infer, struct eb_arena *arena)
+/* are_listed: by list_outputs, not by the request. */
+static bool make_queries(const struct sorting *sorting, struct eb_infer_request *infer,
+    struct eb_arena *arena, bool are_listed)
 {
     struct eb_wire_request *request = &infer->request;
     request->queries = eb_arena_take(arena, infer->output_count * sizeof *request->queries);
@@ -228,7 +235,8 @@ static bool make_queries(
     }
     for (size_t i = 0; i < infer->output_count; i++) {
         const struct eb_infer_output *output = &infer->outputs[i];
-        const struct inputs *table = find_inputs(sorting, output);
+        const struct inputs *table =
+            are_listed ? &sorting->tables[i] : find_inputs(sorting, output);
         struct eb_wire_query *query = &request->queries[i];
         if (!table || !fill_query(sorting, &infer->options, table, query)) {
             return false;
@@ -257,6 +265,7 @@ bool eb_infer_query_make(struct eb_infer_request *infer, const struct eb_model_v
             sorting.count, (unsigned long long)queries_max);
         return false;
     }
-    return (infer->output_count > 0 || list_outputs(&sorting, infer, arena)) &&
-           make_queries(&sorting, infer, arena);
+    const bool are_listed = infer->output_count == 0;
+    return (!are_listed || list_outputs(&sorting, infer, arena)) &&
+           make_queries(&sorting, infer, arena, are_listed);
 }

@@ -2,6 +2,19 @@
 
 #include "server/rpc/reply.h"
 
+bool eb_inquiry_find_model(const struct eb_inquiry *inquiry, const char *name,
+    const struct eb_snapshot_model **model, struct eb_error *error)
+{
+    *model = eb_snapshot_find(inquiry->snapshot, name);
+    const char *known_name = *model ? (*model)->name : name;
+    if (!eb_principal_may_see(inquiry->caller, known_name)) {
+        eb_error_set(error, EB_STATUS_PERMISSION_DENIED, "\"%s\" may not see model \"%s\"",
+            inquiry->caller->name, known_name);
+        return false;
+    }
+    return true;
+}
+
 struct eb_codec_limits eb_inquiry_limits(const struct eb_inquiry *inquiry)
 {
     const struct eb_limits *limits = &inquiry->facts->config->limits;

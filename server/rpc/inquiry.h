@@ -8,6 +8,7 @@
 #include "server/config.h"
 #include "server/models/snapshot.h"
 #include "server/net/buffer_pool.h"
+#include "server/rpc/auth.h"
 
 /* What does not change while a server runs. */
 struct eb_server_facts {
@@ -20,6 +21,7 @@ struct eb_server_facts {
 /* Where one request is answered. */
 struct eb_inquiry {
     const struct eb_snapshot *snapshot;
+    const struct eb_principal *caller; /* is told of the models that it may see */
     const struct eb_server_facts *facts;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool;
@@ -32,6 +34,10 @@ struct eb_inquiry {
 typedef struct eb_outgoing *(*eb_inquiry_fn)(
     const struct eb_inquiry *inquiry, struct eb_error *error);
 
+/* The model of that name; *model is NULL where there is none. false: *error says that the caller
+ * may not know whether there is. */
+bool eb_inquiry_find_model(const struct eb_inquiry *inquiry, const char *name,
+    const struct eb_snapshot_model **model, struct eb_error *error);
 /* What a request may hold that names at most one model. */
 struct eb_codec_limits eb_inquiry_limits(const struct eb_inquiry *inquiry);
 /* An answer of `size` bytes, whose eb_reply_body is to be written. NULL: *error. */

@@ -179,6 +179,14 @@ static bool find_version(struct eb_lookup *lookup)
     const struct eb_snapshot *snapshot = lookup->home->snapshot;
     const char *name = lookup->request->model;
     const struct eb_snapshot_model *model = eb_snapshot_find(snapshot, name);
+    /* Before it is told whether there is such a model. */
+    if ((model || name[0] != '\0') &&
+        !eb_principal_may_look_up(lookup->caller, model ? model->name : name)) {
+        eb_error_set(&lookup->error, EB_STATUS_PERMISSION_DENIED,
+            "\"%s\" may not look up model \"%s\"", lookup->caller->name,
+            model ? model->name : name);
+        return false;
+    }
     if (!model && name[0] == '\0') {
         eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
             "model is empty, which is possible with one model only; this server has %zu",

@@ -11,6 +11,7 @@
 #include "server/config.h"
 #include "server/models/snapshot.h"
 #include "server/net/loop.h"
+#include "server/rpc/auth.h"
 #include "server/rpc/lookup_form.h"
 #include "server/rpc/plan_answer.h"
 #include "server/work/executor.h"
@@ -77,7 +78,10 @@ struct eb_lookup {
     uint64_t arrival_ns; /* uv_hrtime, as are all times */
     uint64_t begun_ns;   /* the first value; 0: none yet */
     uint64_t deadline_ns;
-    uint64_t looked_ns;         /* at the end of eb_lookup_run, or shortly before */
+    uint64_t looked_ns; /* at the end of eb_lookup_run, or shortly before */
+    /* Whose it is: the service's until the lookup has been run, which asks what he may. NULL: error
+     * says that it is nobody who is known. */
+    const struct eb_principal *caller;
     struct eb_outgoing *answer; /* the last one; NULL: error says why */
     uint32_t pushback_ms;       /* of what the queue refused: when to come again */
     struct eb_grpc_message message;

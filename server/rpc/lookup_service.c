@@ -177,8 +177,7 @@ static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
 }
 
 /* Returns when that was done, by uv_hrtime. */
-static uint64_t take(
-    struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
+static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_rpc_conn *conn = call->conn;
     /* Until it is run nothing else takes from the pool or gives. */
@@ -192,6 +191,7 @@ static uint64_t take(
         return uv_hrtime();
     }
     lookup->may_be_in_parts = is_stream(call);
+    lookup->caller = eb_auth_call_renew(call, &lookup->error);
     const bool is_request =
         eb_lookup_read(lookup, message, arrival_ns, call->deadline_ns) || !lookup->undecodable;
     if (is_request && is_stream(call) && lookup->withdraws) {

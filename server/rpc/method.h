@@ -30,8 +30,16 @@ struct eb_method {
     void (*on_close)(struct eb_rpc_call *call); /* the call goes away */
 };
 
+/* Whose calls are answered where an auth_file says who may call. */
+enum eb_method_access {
+    EB_METHOD_FOR_KNOWN,  /* those whom it knows */
+    EB_METHOD_FOR_ADMINS, /* those of them whom it says to be admins */
+    EB_METHOD_FOR_ALL     /* everybody's */
+};
+
 struct eb_method_table {
     const char *service; /* "embag.v1.EmbeddingBag" */
+    enum eb_method_access access;
     const struct eb_method *methods;
     size_t count;
     /* Whether the connection may call the service; false: *error says why not. */

@@ -101,12 +101,14 @@ static const struct eb_method methods[] = {
 
 const struct eb_method_table eb_reflection_service_methods = {
     .service = "grpc.reflection.v1.ServerReflection",
+    .access = EB_METHOD_FOR_ALL,
     .methods = methods,
     .count = sizeof methods / sizeof methods[0],
 };
 
 const struct eb_method_table eb_reflection_service_alpha_methods = {
     .service = "grpc.reflection.v1alpha.ServerReflection",
+    .access = EB_METHOD_FOR_ALL,
     .methods = methods,
     .count = sizeof methods / sizeof methods[0],
 };

@@ -48,8 +48,11 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)
     if (call->request_ended) {
         eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     } else if (call->draining) {
+        const bool is_end = eb_loop_is_draining(call->conn->loop->home.loop);
         eb_rpc_call_finish(call, EB_STATUS_UNAVAILABLE,
-            "the server is shutting down; send what has no answer again, elsewhere", 0);
+            is_end ? "the server is shutting down; send what has no answer again, elsewhere"
+                   : "this connection is over; send what has no answer again, over another",
+            0);
     }
 }
 

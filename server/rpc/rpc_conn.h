@@ -4,6 +4,7 @@
  * calls; each is freed by service.c, which made it. */
 #pragma once
 
+#include "server/rpc/auth_call.h"
 #include "server/rpc/lookup.h"
 #include "server/rpc/method.h"
 
@@ -19,6 +20,7 @@
 struct eb_service_loop {
     struct eb_lookup_home home;
     const struct eb_service *service;
+    struct eb_auth *auth;   /* NULL: nobody is asked who he is */
     struct eb_arena arena;  /* of catalogue answers and commands */
     unsigned command_count; /* of ModelAdmin, that are not done */
     struct eb_health_watch *watches;
@@ -35,6 +37,7 @@ struct eb_rpc_load {
 struct eb_rpc_conn {
     struct eb_conn *conn;
     struct eb_service_loop *loop;
+    struct eb_auth_conn auth;
     struct eb_lookup *lookups; /* being worked on */
     struct eb_rpc_load interactive;
     struct eb_rpc_load batch;
@@ -53,6 +56,7 @@ struct eb_rpc_call {
     struct eb_grpc_call *call;
     struct eb_rpc_conn *conn;
     const struct eb_method *method;
+    struct eb_auth_call auth;
     struct eb_rpc_call *next;
     struct eb_rpc_call *previous;
     struct eb_grpc_message message;   /* but of a stream: the request, until it is begun */

@@ -28,6 +28,7 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
     struct eb_error error;
     const struct eb_inquiry inquiry = {
         .snapshot = loop->home.snapshot,
+        .caller = eb_auth_call_renew(call, &error),
         .facts = &loop->service->facts,
         .arena = &loop->arena,
         .pool = eb_loop_answer_pool(loop->home.loop),
@@ -36,7 +37,7 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
         .size = message.size,
     };
     eb_arena_reset(&loop->arena, eb_rpc_conn_limits(call->conn)->response_bytes_max);
-    struct eb_outgoing *made = call->method->answer(&inquiry, &error);
+    struct eb_outgoing *made = inquiry.caller ? call->method->answer(&inquiry, &error) : NULL;
     eb_arena_reset(&loop->arena, 0);
     eb_rpc_conn_give_message(call->conn, &message);
     if (made) {
@@ -179,6 +180,9 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     call->deadline_ns = call_deadline_ns(call);
     grpc_call->user = call;
     eb_rpc_call_append(call);
+    if (!eb_auth_call_begin(call, place.table->access, &error)) {
+        finish(call, error.status, error.text);
+    }
     return call;
 }
 
@@ -369,6 +373,7 @@ static void *on_loop_open(struct eb_loop *loop)
         return NULL;
     }
     state->service = service;
+    state->auth = eb_auth_hold(service->auth);
     state->home = (struct eb_lookup_home){
         .context = &service->lookups,
         .loop = loop,
@@ -386,6 +391,7 @@ static void on_loop_close(struct eb_loop *loop)
     struct eb_service_loop *state = eb_loop_user(loop);
     eb_lookup_home_deinit(&state->home);
     eb_arena_deinit(&state->arena);
+    eb_auth_drop(state->auth);
     free(state);
 }
 

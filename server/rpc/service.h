@@ -12,6 +12,7 @@ struct eb_service {
     struct eb_snapshot *snapshot; /* what loops that open begin with */
     struct eb_server_facts facts; /* what GetServer says */
     struct eb_admin_desk admin;
+    struct eb_auth *auth; /* what loops that open begin with; NULL: nobody is asked */
 };
 
 /* Fills in what loops need to serve: options->events and the loop hooks. The service is found

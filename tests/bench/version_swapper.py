@@ -34,6 +34,7 @@ class VersionSwapper:
                 shutil.rmtree(os.path.join(self.folder, name))
         for version in versions:
             self._write(self.hidden, version)
+        os.sync()   # So that the disk is not written to while something is measured.
 
     def publish(self, version):
         """What was written becomes a version."""

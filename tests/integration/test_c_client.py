@@ -10,7 +10,7 @@ from embagd_process import Repository
 from served import OwnServerTest
 
 ADDRESS = '127.0.0.1:8600'
-LIBRARIES = ('-luv', '-lnghttp2', '-lprotobuf-c')
+LIBRARIES = ('-luv', '-lnghttp2', '-lprotobuf-c', '-lssl', '-lcrypto')
 PROBED = """\
 spec 1 timed 1
 0 OK shape 2 2 missing 0 by at values -2.1 -2.4 0.0 0.0 <>

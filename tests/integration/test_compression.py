@@ -48,7 +48,8 @@ class Compression(OwnServerTest):
         server = self.serve()
         large = request(7, 20000)
         with Client(server.address, OPTIONS, grpc.Compression.Gzip) as client:
-            self.assertEqual(client.lookup(large).results, self.connect(server).lookup(large).results)
+            plain = self.connect(server).lookup(large)
+            self.assertEqual(client.lookup(large).results, plain.results)
             answers = list(client.stream([request(n + 1, 1 + 500 * n) for n in range(20)]))
             self.assertEqual(sorted(a.request_id for a in answers), list(range(1, 21)))
             self.assertEqual({a.error_code for a in answers}, {0})

@@ -153,7 +153,7 @@ class InferTest(ServedTest):
         self.assertEqual(tensor_of(mixed.ask(self.client))[0], 'emb_table.pooled')
         self.expect(Inference('wide').indices('', [[0]]), INVALID, 'names without a table')
         self.expect(Inference('spec').indices('', [[0]]).indices('emb_table', [[0]]), INVALID,
-                    '"emb_table": an input is given twice')
+                    '"emb_table": indices is given twice')
 
     def test_typed_contents_are_as_raw_ones(self):
         def ask(is_typed, width, weights):
@@ -284,7 +284,8 @@ class InferTest(ServedTest):
         self.expect(Inference('wide').indices('t00', [[1]]).offsets('t00', [0]), INVALID,
                     'packed bags, which have no offsets')
         self.expect(Inference('wide').offsets('t00', [0]), INVALID, '"t00": it has no indices')
-        self.expect(wide().offsets('t00', [0]).offsets('t00', [0]), INVALID, 'given twice')
+        self.expect(wide().offsets('t00', [0]).offsets('t00', [0]), INVALID,
+                    'offsets is given twice')
         weights = np.ones((1, 2), '<f4')
         self.expect(wide().offsets('t00', [0]).weights('t00', weights), INVALID,
                     'per_sample_weights has not the shape of indices')

@@ -1,4 +1,26 @@
-"""Caps of a request, set small: at the cap it is answered, one past it refused."""
+"""Caps, set small: at the cap it is answered, one past it refused. Where each is tested:
+
+    request_bytes_max                 here, test_compression (decompressed)
+    response_bytes_max                here
+    queries_max, features with them   here, test_groups
+    indices_max, bags_max             here, test_groups
+    row_bytes_max, name_bytes_max     here
+    header_fields_max, _bytes_max     here, unit/grpc/test_grpc_peer
+    streams_max, connections_max      test_connections
+    in_flight_max                     here, unit/server/test_service_flow
+    receive_, answer_memory_bytes     here, unit/server/test_service_flow
+    queue_bytes_max                   here, unit/server/test_admission
+    outbound_bytes_max                test_held_memory, test_connection_memory
+    header_, message_, write_timeout  test_connections, test_held_memory
+    deadline_max_ms                   here, test_held_memory
+    drain_timeout_ms                  test_drain
+    ping_..., keepalive_, connection_ test_keepalive, unit/server/test_conn_age
+    arena of a request                unit/proto/test_codec_request
+    two requests' bytes kept          test_held_memory
+    resets, frames without content    test_connections, unit/grpc/test_grpc_budget
+    watches, commands                 test_health, test_admin
+    names asked of reflection         unit/proto/test_codec_reflection
+"""
 
 import unittest
 
@@ -7,10 +29,12 @@ import numpy as np
 import bag_model
 from bag_query import Query, to_message
 from embag.v1 import embedding_bag_pb2 as pb
-from h2raw import DATA, HEADERS, Connection, call_fields, frame, header_encode, message
+from embagd_process import Embagd
+from h2raw import (DATA, HEADERS, Connection, call_fields, frame, header_decode, header_encode,
+                   message)
 from rpc import as_bytes, error_of
 from served import OwnServerTest
-from table_files import Table
+from table_files import Table, write_model
 
 
 def request(*queries):
@@ -87,6 +111,22 @@ class Limits(OwnServerTest):
         self.check(client, request(pooled(1, 2), pooled(1, 2)),
                    request(pooled(1, 3), pooled(1, 2)), r'\b70000\b')
 
+    def test_bytes_of_an_answer_to_the_byte(self):
+        server = self.serve(tables=[Table.of_values('emb_table', 'f32', np.zeros((3, 1000)))])
+        fields, body = self.ask(server)
+        self.assertEqual(fields['grpc-status'], '0')
+        size = len(body) - 5
+        for limit, status in ((size, '0'), (size - 1, '8')):
+            server = Embagd(self.repository.path, '--response-bytes-max', str(limit))
+            self.addCleanup(server.stop)
+            fields, _ = self.ask(server.wait_ready())
+            self.assertEqual(fields['grpc-status'], status)
+
+    def ask(self, server):
+        """A small lookup, as it comes."""
+        with Connection(server.port) as peer:
+            return peer.finish(peer.call(message(as_bytes(request(pooled(1, 1))))))
+
     def test_an_answer_far_over_the_limit(self):
         client = self.connect(self.serve(tables=[
             Table.of_values('emb_table', 'f32', np.zeros((3, 4096)))]))
@@ -95,12 +135,37 @@ class Limits(OwnServerTest):
         self.check(client, request(pooled(1, 1)), request(segments), r'\b67108864\b')
 
     def test_a_row_too_wide_to_load(self):
-        from embagd_process import Embagd
-        from table_files import write_model
         write_model(self.repository.path, 'spec', 1, [
             Table.of_values('emb_table', 'f32', np.zeros((3, 1025)))])
         server = Embagd(self.repository.path, '--row-bytes-max', '4096')
         self.assertRegex(server.start_fails(), r'emb_table\.npy.*4100.*4096')
+
+    def test_the_widest_row_that_is_loaded(self):
+        client = self.connect(self.serve('--row-bytes-max', '4096', tables=[
+            Table.of_values('emb_table', 'f32', np.zeros((3, 1024)))]))
+        self.assertTrue(client.lookup(request(pooled(1, 1))).results)
+
+    def test_bytes_of_a_name(self):
+        client = self.connect(self.serve('--name-bytes-max', '20'))
+        self.assertTrue(client.lookup(request(pooled(1, 1))).results)
+        for size, expected in ((20, 'NOT_FOUND'), (21, 'RESOURCE_EXHAUSTED')):
+            named = pb.LookupRequest(model='m' * size)
+            table = request(Query('t' * size, np.zeros(1, np.int64), num_bags=1))
+            for call, asked in ((client.lookup, named), (client.lookup, table),
+                                (client.get_model, 'm' * size)):
+                code, text = error_of(call, asked)
+                self.assertEqual(code.name, expected, text)
+
+    def test_header_fields_of_a_call(self):
+        server = self.serve('--header-fields-max', '20', '--header-bytes-max', '1024')
+        with Connection(server.port) as peer:
+            usual = call_fields()
+            room = 1024 - sum(len(key) + len(value) for key, value in usual)
+            fields = [('f%02d' % n, 'v') for n in range(21 - len(usual))]
+            bytes_ = [('large', 'v' * (room - 5)), ('large', 'v' * (room - 4))]
+            for extra, status in ((fields[1:], 0), (fields, 8), (bytes_[:1], 0), (bytes_[1:], 8)):
+                stream = peer.call(message(as_bytes(request(pooled(1, 1)))), extra=extra)
+                self.assertEqual(peer.status(stream)[1], status, len(extra))
 
     def test_shown_as_set(self):
         client = self.connect(self.serve('--queries-max', '77', '--bags-max', '1234', '--loops',
@@ -116,6 +181,50 @@ class Limits(OwnServerTest):
         """A deadline of the client's that is longer than allowed is clamped, not refused."""
         client = self.connect(self.serve('--deadline-max-ms', '60000'))
         self.assertTrue(client.lookup(request(pooled(1, 1)), timeout=100000).results)
+
+
+class Memory(OwnServerTest):
+    """What all connections of a loop hold together."""
+
+    def hold(self, server, payload, end):
+        """A call on a connection of its own, which stays open and is not read."""
+        peer = Connection(server.port)
+        self.addCleanup(peer.close)
+        return peer, peer.call(payload, end=end)
+
+    def test_bytes_of_all_requests(self):
+        """Each is whole, but its call is not ended: some have their place, more do not."""
+        server = self.serve('--receive-memory-bytes', str(32 << 20), '--loops', '1',
+                            '--request-bytes-max', str(16 << 20))
+        large = message(b'\xfa\x06' + bytes([0xf0, 0xff, 0xff, 3]) + bytes((8 << 20) - 16))
+        held = [self.hold(server, large, end=False) for _ in range(2)]
+        for _ in range(2):
+            self.hold(server, large, end=False)
+        peer, stream = self.hold(server, large, end=False)
+        _, code, text = peer.status(stream)
+        self.assertEqual(code, 8, text)
+        for other, half in held:
+            other.data(half, b'')
+            self.assertEqual(other.status(half), ('200', 0, ''))
+        self.assertEqual(peer.status(peer.call(large))[1], 0)
+
+    def test_bytes_of_all_answers(self):
+        """Their readers wait: two have their place, a third does not."""
+        table = Table.of_values('emb_table', 'f32', np.zeros((3, 4096)))
+        server = self.serve('--answer-memory-bytes', str(128 << 20), '--loops', '1',
+                            tables=[table])
+        asked = message(as_bytes(request(pooled(3000, 3000))))
+        ends = []
+        for _ in range(3):
+            peer, stream = self.hold(server, asked, end=True)
+            got = peer.wait_frame(HEADERS)
+            fields = header_decode(got.payload)
+            ends.append((peer, stream, fields.get('grpc-status')))
+        self.assertEqual([end for _, _, end in ends], [None, None, '8'])
+        for peer, stream, _ in ends[:2]:
+            peer.close()
+        small = message(as_bytes(request(pooled(1, 1))))
+        self.assertEqual(ends[2][0].status(ends[2][0].call(small))[1], 0)
 
 
 class Overload(OwnServerTest):

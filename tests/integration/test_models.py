@@ -15,7 +15,9 @@ LIMITS = {
     'header_fields_max': 64, 'header_bytes_max': 16384, 'streams_max': 256, 'in_flight_max': 256,
     'connections_max': 10000, 'header_timeout_ms': 5000, 'message_timeout_ms': 15000,
     'write_timeout_ms': 30000, 'deadline_max_ms': 60000, 'drain_timeout_ms': 30000,
-    'outbound_bytes_max': 64 << 20,
+    'outbound_bytes_max': 64 << 20, 'ping_interval_min_ms': 5000,
+    'ping_idle_interval_min_ms': 30000, 'keepalive_ms': 7200000, 'keepalive_timeout_ms': 20000,
+    'connection_idle_max_ms': 0, 'connection_age_max_ms': 0, 'connection_grace_ms': 60000,
 }
 ALL_LIMITS = set(LIMITS) | {'receive_memory_bytes', 'answer_memory_bytes', 'queue_bytes_max',
                             'inline_below_us', 'watch_poll_ms', 'load_bytes_per_s'}

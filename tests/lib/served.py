@@ -108,7 +108,8 @@ class OwnServerTest(unittest.TestCase):
 
     def serve(self, *flags, tables=None, **keywords):
         """Starts a server that the test's end stops and checks."""
-        write_model(self.repository.path, 'spec', 1, tables or [spec_table()])
+        if not os.path.exists(self.repository.join('spec')):
+            write_model(self.repository.path, 'spec', 1, tables or [spec_table()])
         server = Embagd(self.repository.path, *flags, **keywords)
         self.addCleanup(server.stop)
         return server.wait_ready()

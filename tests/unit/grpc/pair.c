@@ -39,7 +39,9 @@ void pair_init(struct pair *pair)
 bool pair_start(struct pair *pair, uint32_t response_bytes_max)
 {
     struct eb_grpc_client_limits limits = {.response_bytes_max = response_bytes_max};
-    pair->client = eb_grpc_client_create("t", &limits, &pair->lender.memory, &pair_handler, pair);
+    static const struct eb_grpc_client_identity identity = {.authority = "t"};
+    pair->client =
+        eb_grpc_client_create(&identity, &limits, &pair->lender.memory, &pair_handler, pair);
     return pair->client && host_start(&pair->host);
 }
 

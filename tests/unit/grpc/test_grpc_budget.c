@@ -35,6 +35,50 @@ static void forgives_noise_with_time_and_with_calls(void **state)
     assert_int_equal(spend_all(&budget), burst);
 }
 
+/* Whether a ping passes, which comes `gap_ms` after the one before. */
+static bool ping(struct eb_grpc_budget *budget, uint64_t gap_ms)
+{
+    static uint64_t now_ms = 1000;
+    now_ms += gap_ms;
+    return eb_grpc_budget_spend_ping(budget, now_ms, 100);
+}
+
+static void takes_pings_that_keep_their_distance_for_ever(void **state)
+{
+    (void)state;
+    struct eb_grpc_budget budget;
+    eb_grpc_budget_init(&budget, 5);
+    for (int i = 0; i < 1000; ++i) {
+        assert_true(ping(&budget, 100));
+    }
+}
+
+static void strikes_a_peer_out_whose_pings_come_too_soon(void **state)
+{
+    (void)state;
+    struct eb_grpc_budget budget;
+    eb_grpc_budget_init(&budget, 5);
+    assert_true(ping(&budget, 0));
+    assert_true(ping(&budget, 99));
+    assert_true(ping(&budget, 100));
+    assert_true(ping(&budget, 99));
+    assert_false(ping(&budget, 99));
+}
+
+static void forgives_pings_when_something_is_sent(void **state)
+{
+    (void)state;
+    struct eb_grpc_budget budget;
+    eb_grpc_budget_init(&budget, 5);
+    for (int i = 0; i < 1000; ++i) {
+        assert_true(ping(&budget, 0));
+        assert_true(ping(&budget, 0));
+        assert_true(ping(&budget, 0));
+        eb_grpc_budget_calm(&budget);
+    }
+    assert_true(eb_grpc_budget_spend_ping(&budget, 1, 0));
+}
+
 static void counts_resets_against_normal_ends(void **state)
 {
     (void)state;
@@ -89,6 +133,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forgives_noise_with_time_and_with_calls),
+        cmocka_unit_test(takes_pings_that_keep_their_distance_for_ever),
+        cmocka_unit_test(strikes_a_peer_out_whose_pings_come_too_soon),
+        cmocka_unit_test(forgives_pings_when_something_is_sent),
         cmocka_unit_test(counts_resets_against_normal_ends),
         cmocka_unit_test(lets_a_client_cancel_at_a_steady_pace_for_ever),
         cmocka_unit_test(refills_resets_with_time_and_to_the_brim_only),

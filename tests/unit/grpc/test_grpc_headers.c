@@ -120,10 +120,36 @@ static void allows_the_limits_and_refuses_one_more(void **state)
     assert_int_equal(eb_grpc_headers_check(&headers).http_status, 200);
 }
 
+static void keeps_one_authorization_of_a_size_that_may_be_known(void **state)
+{
+    (void)state;
+    char longest[EB_GRPC_AUTHORIZATION_BYTES + 1];
+    struct eb_grpc_headers headers = good();
+    assert_false(headers.has_authorization);
+    add(&headers, "authorization", "Bearer abc");
+    assert_true(headers.has_authorization);
+    assert_string_equal(headers.authorization, "Bearer abc");
+    add(&headers, "authorization", "Bearer abc");
+    assert_true(headers.has_authorization);
+    assert_string_equal(headers.authorization, "");
+    memset(longest, 'x', sizeof longest);
+    longest[EB_GRPC_AUTHORIZATION_BYTES - 1] = '\0';
+    headers = good();
+    add(&headers, "authorization", longest);
+    assert_string_equal(headers.authorization, longest);
+    longest[EB_GRPC_AUTHORIZATION_BYTES - 1] = 'x';
+    longest[EB_GRPC_AUTHORIZATION_BYTES] = '\0';
+    headers = good();
+    add(&headers, "authorization", longest);
+    assert_true(headers.has_authorization);
+    assert_string_equal(headers.authorization, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_a_call_needs),
+        cmocka_unit_test(keeps_one_authorization_of_a_size_that_may_be_known),
         cmocka_unit_test(judges_method_and_content_type),
         cmocka_unit_test(refuses_a_bad_timeout_and_a_long_path),
         cmocka_unit_test(allows_the_limits_and_refuses_one_more),

@@ -371,6 +371,68 @@ static void allows_pings_that_come_with_calls_or_slowly(void **state)
     assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 9500);
 }
 
+/* A ping; whether the connection lives on. */
+static bool ping(struct trial *trial)
+{
+    frames_head(&trial->in, 8, FRAME_PING, 0, 0);
+    frames_put(&trial->in, "12345678", 8);
+    deliver(trial);
+    host_write(&trial->host);
+    return !trial->host.is_over;
+}
+
+static void turns_away_who_pings_too_often(void **state)
+{
+    struct trial *trial = *state;
+    struct frame first = {0};
+    size_t at = 0;
+    trial->host.limits.ping_interval_min_ms = 10;
+    trial->host.limits.ping_idle_interval_min_ms = 100;
+    frames_open(&trial->in);
+    for (int i = 0; i < 20; ++i) {
+        assert_true(ping(trial));
+        trial->host.now_ms += 100;
+    }
+    frames_request(&trial->in, 1, false, NULL);
+    for (int i = 0; i < 20; ++i) {
+        assert_true(ping(trial));
+        trial->host.now_ms += 10;
+    }
+    assert_true(ping(trial));
+    trial->host.now_ms += 9;
+    assert_true(ping(trial));
+    assert_true(ping(trial));
+    assert_false(ping(trial));
+    while (first.type != FRAME_GOAWAY) {
+        assert_true(frames_next(&trial->host.sent, &at, &first));
+    }
+    assert_int_equal(first.length, 8 + 14);
+    assert_memory_equal(first.payload + 8, "too_many_pings", 14);
+    assert_int_equal(first.payload[7], CODE_ENHANCE_YOUR_CALM);
+}
+
+static void pings_a_peer_when_told_to(void **state)
+{
+    struct trial *trial = *state;
+    struct frame last = {0};
+    eb_grpc_server_ping(trial->host.server);
+    frames_open(&trial->in);
+    deliver(trial);
+    host_write(&trial->host);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 0);
+    eb_grpc_server_ping(trial->host.server);
+    host_write(&trial->host);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, &last), 1);
+    assert_int_equal(last.flags, 0);
+    frames_head(&trial->in, 8, FRAME_PING, FLAG_ACK, 0);
+    frames_put(&trial->in, last.payload, 8);
+    deliver(trial);
+    host_write(&trial->host);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 1);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_GOAWAY, NULL), 0);
+    assert_false(trial->host.is_over);
+}
+
 /* The peer sends what wants an answer, and reads nothing. */
 static void gives_up_a_peer_that_does_not_read(void **state)
 {
@@ -504,6 +566,8 @@ int main(void)
         WITH_TRIAL(refuses_a_frame_over_the_frame_limit),
         cmocka_unit_test(turns_away_floods_that_are_read),
         WITH_TRIAL(allows_pings_that_come_with_calls_or_slowly),
+        WITH_TRIAL(turns_away_who_pings_too_often),
+        WITH_TRIAL(pings_a_peer_when_told_to),
         WITH_TRIAL(gives_up_a_peer_that_does_not_read),
         WITH_TRIAL(counts_resets_of_calls_that_were_answered_at_once),
         WITH_TRIAL(refuses_streams_over_the_limit),

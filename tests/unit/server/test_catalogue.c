@@ -67,6 +67,9 @@ static void asked_deinit(struct asked *asked)
     eb_buffer_pool_deinit(&asked->pool);
 }
 
+/* Who asks. */
+static const struct eb_principal *caller = &eb_auth_anybody;
+
 static bool ask(struct asked *asked, eb_inquiry_fn method, const void *bytes, size_t size)
 {
     asked_reset(asked);
@@ -74,6 +77,7 @@ static bool ask(struct asked *asked, eb_inquiry_fn method, const void *bytes, si
     eb_arena_reset(&asked->arena, asked->arena_cap_bytes);
     const struct eb_inquiry call = {
         .snapshot = snapshot,
+        .caller = caller,
         .facts = &facts,
         .arena = &asked->arena,
         .pool = &asked->pool,

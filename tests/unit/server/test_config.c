@@ -27,6 +27,8 @@ static void takes_defaults(void **state)
     assert_true(trial.config.threads >= 1);
     assert_null(trial.config.admin_listen);
     assert_int_equal(trial.config.admin_on_data_port, 0);
+    assert_null(trial.config.tls_cert);
+    assert_null(trial.config.auth_file);
     assert_null(trial.config.isa);
     assert_null(trial.config.prefetch);
     assert_null(trial.config.config_file);
@@ -45,7 +47,9 @@ static void takes_every_flag_in_both_forms(void **state)
         "--model-repository=/m|--listen|localhost:1|--listen=[::1]:65535|"
         "--listen=unix:/run/e.sock|--loops=3|--threads|5|--isa|ref|--log-level=debug|"
         "--request-bytes-max|2MiB|--inline-below-us=0|--huge-pages|1g|--numa=local|"
-        "--prefetch=64w:4:l1|--admin-listen|unix:/run/a.sock|--admin-on-data-port=true",
+        "--prefetch=64w:4:l1|--admin-listen|unix:/run/a.sock|--admin-on-data-port=true|"
+        "--tls-cert|/c|--tls-key=/k|--tls-client-ca|/a|--tls-client-verify=optional|"
+        "--tls-min-version|1.3|--auth-file|/f",
         "");
     assert_string_equal(trial.config.model_repository, "/m");
     assert_int_equal(trial.config.listen_count, 3);
@@ -63,6 +67,12 @@ static void takes_every_flag_in_both_forms(void **state)
     assert_string_equal(trial.config.prefetch, "64w:4:l1");
     assert_string_equal(trial.config.admin_listen, "unix:/run/a.sock");
     assert_int_equal(trial.config.admin_on_data_port, 1);
+    assert_string_equal(trial.config.tls_cert, "/c");
+    assert_string_equal(trial.config.tls_key, "/k");
+    assert_string_equal(trial.config.tls_client_ca, "/a");
+    assert_int_equal(trial.config.tls_client_verify, EB_TLS_CLIENT_OPTIONAL);
+    assert_int_equal(trial.config.tls_min_version, EB_TLS_1_3);
+    assert_string_equal(trial.config.auth_file, "/f");
 }
 
 static void takes_every_variable(void **state)
@@ -278,6 +288,23 @@ static void refuses_budgets_that_give_a_loop_too_little(void **state)
         "");
 }
 
+static void refuses_settings_of_tls_that_lack_others(void **state)
+{
+    (void)state;
+    config_trial_expect_fault(
+        "--model-repository|/m|--tls-cert|/c", "", "--tls-cert needs --tls-key");
+    config_trial_expect_fault("--model-repository|/m", "EMBAG_TLS_KEY=/k", "needs --tls-cert");
+    config_trial_expect_fault(
+        "--model-repository|/m|--tls-client-ca|/a", "", "--tls-client-ca needs --tls-cert");
+    config_trial_expect_fault("--model-repository|/m|--tls-min-version|1.3", "", "there is no TLS");
+    config_trial_expect_fault(
+        "--model-repository|/m|--tls-cert|/c|--tls-key|/k|--tls-client-verify|optional", "",
+        "--tls-client-verify needs --tls-client-ca");
+    config_trial_expect_fault(
+        "--model-repository|/m|--tls-min-version|1.1", "", "not one of 1.2|1.3");
+    config_trial_expect_run("--model-repository|/m|--tls-cert|/c|--tls-key|/k", "");
+}
+
 static void chooses_loops_by_cpus_and_memory(void **state)
 {
     (void)state;
@@ -312,7 +339,8 @@ static void helps_with_every_setting(void **state)
 #undef X
             "model_repository",
         "listen", "admin_listen", "admin_on_data_port", "config", "loops", "threads", "isa",
-        "prefetch", "log_level", "huge_pages", "numa"};
+        "prefetch", "log_level", "huge_pages", "numa", "tls_cert", "tls_key", "tls_client_ca",
+        "tls_client_verify", "tls_min_version", "auth_file"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char wanted[80];
         int length = snprintf(wanted, sizeof wanted, "\n  --%s ", flags[i]);
@@ -384,6 +412,7 @@ static void logs_every_setting_with_its_source(void **state)
     assert_non_null(defaults);
     assert_non_null(strstr(defaults, " request_bytes_max=16777216 "));
     assert_non_null(strstr(defaults, " numa=interleave huge_pages=2m log_level=info prefetch=auto "
+                                     "tls_min_version=1.2 tls_client_verify=require "
                                      "admin_on_data_port=false\n"));
 }
 
@@ -405,6 +434,7 @@ int main(void)
         TEST(refuses_unknown_variables_by_name),
         TEST(passes_over_the_variables_of_kubernetes),
         TEST(refuses_budgets_that_give_a_loop_too_little),
+        TEST(refuses_settings_of_tls_that_lack_others),
         TEST(chooses_loops_by_cpus_and_memory),
         TEST(helps_with_every_setting),
         TEST(tells_its_version),

@@ -197,7 +197,7 @@ static void refuses_inputs_that_do_not_go_together(void **state)
     add("rows", EB_INFER_OFFSETS, 1);
     expect_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": it has no indices; they may be empty");
     add("rows", EB_INFER_OFFSETS, 1);
-    expect_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": an input is given twice");
+    expect_refused(EB_STATUS_INVALID_ARGUMENT, "\"rows\": offsets is given twice");
     infer.input_count = 1;
     add_packed("rows", 2, 2);
     expect_refused(EB_STATUS_INVALID_ARGUMENT,

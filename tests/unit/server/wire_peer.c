@@ -102,7 +102,8 @@ void wire_peer_open(struct wire_peer *peer, const struct eb_address *address)
     peer->is_over = false;
     peer->socket = wire_connect(address, 0);
     assert_true(peer->socket >= 0);
-    peer->client = eb_grpc_client_create("t", &limits, &eb_memory_heap, &handler, peer);
+    static const struct eb_grpc_client_identity identity = {.authority = "t"};
+    peer->client = eb_grpc_client_create(&identity, &limits, &eb_memory_heap, &handler, peer);
     assert_non_null(peer->client);
 }
 

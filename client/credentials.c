@@ -1,0 +1,164 @@
+#include "client/credentials.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char scheme[] = "Bearer ";
+
+/* Always false. */
+static bool refuse(struct eb_error *error, const char *file, const char *what)
+{
+    const unsigned long code = ERR_peek_error();
+    const char *reason =
+        ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
+    eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s: %s%s%s", file, what,
+        reason != NULL ? ": " : "", reason != NULL ? reason : "");
+    ERR_clear_error();
+    return false;
+}
+
+/* ---- the token ---- */
+
+/* The file's first line behind the scheme. */
+static bool read_line(FILE *file, const char *path, char *header, struct eb_error *error)
+{
+    const size_t scheme_bytes = sizeof scheme - 1;
+    char *token = header + scheme_bytes;
+    size_t count = fread(token, 1, EB_CREDENTIALS_HEADER_BYTES - 1 - scheme_bytes, file);
+    if (ferror(file) != 0 || fgetc(file) != EOF) {
+        return refuse(error, path, "is no file with a token, which has at most 256 bytes");
+    }
+    while (count > 0 && (token[count - 1] == '\n' || token[count - 1] == '\r')) {
+        count--;
+    }
+    token[count] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        if (token[i] <= ' ' || token[i] > '~') {
+            return refuse(error, path, "is no token: one line of visible characters");
+        }
+    }
+    memcpy(header, scheme, scheme_bytes);
+    return count > 0 || refuse(error, path, "is empty");
+}
+
+static bool read_token(const char *path, char *header, struct eb_error *error)
+{
+    if (path == NULL) {
+        return true;
+    }
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return refuse(error, path, strerror(errno));
+    }
+    setbuf(file, NULL); /* No copy of the secret is to stay behind. */
+    bool is_good = read_line(file, path, header, error);
+    (void)fclose(file);
+    return is_good;
+}
+
+/* ---- TLS ---- */
+
+static bool wants_tls(const struct embag_access *access)
+{
+    return access->tls || access->tls_ca != NULL || access->tls_cert != NULL ||
+           access->tls_key != NULL || access->tls_server_name != NULL;
+}
+
+/* A password could only be asked for. */
+static int on_password(char *out, int out_bytes, int is_writing, void *context)
+{
+    (void)out;
+    (void)out_bytes;
+    (void)is_writing;
+    (void)context;
+    return 0;
+}
+
+static bool set_rules(SSL_CTX *tls)
+{
+    static const unsigned char protocols[] = {2, 'h', '2'};
+    SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_default_passwd_cb(tls, on_password);
+    SSL_CTX_set_options(tls, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    return SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION) == 1 &&
+           SSL_CTX_set_alpn_protos(tls, protocols, sizeof protocols) == 0;
+}
+
+static bool load_files(SSL_CTX *tls, const struct embag_access *access, struct eb_error *error)
+{
+    if (access->tls_ca == NULL && SSL_CTX_set_default_verify_paths(tls) != 1) {
+        return refuse(error, "TLS", "the system's certificates cannot be read");
+    }
+    if (access->tls_ca != NULL && SSL_CTX_load_verify_file(tls, access->tls_ca) != 1) {
+        return refuse(error, access->tls_ca, "cannot be read as certificates in PEM");
+    }
+    if (access->tls_cert == NULL) {
+        return true;
+    }
+    if (SSL_CTX_use_certificate_chain_file(tls, access->tls_cert) != 1) {
+        return refuse(error, access->tls_cert, "cannot be read as certificates in PEM");
+    }
+    return SSL_CTX_use_PrivateKey_file(tls, access->tls_key, SSL_FILETYPE_PEM) == 1 ||
+           refuse(error, access->tls_key,
+               "cannot be used as the certificate's key, in PEM and without a password");
+}
+
+static bool check_sense(
+    const struct embag_access *access, const struct eb_endpoint *endpoint, struct eb_error *error)
+{
+    const char *what = NULL;
+    if (endpoint->is_unix) {
+        what = "a unix socket speaks no TLS; leave it out";
+    } else if ((access->tls_cert == NULL) != (access->tls_key == NULL)) {
+        what = "a client's certificate and its key go together: give both or neither";
+    } else if (access->tls_server_name != NULL &&
+               strlen(access->tls_server_name) >= EB_ENDPOINT_HOST_BYTES) {
+        what = "the server's name is too long";
+    }
+    if (what != NULL) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s", what);
+    }
+    return what == NULL;
+}
+
+static bool open_tls(struct eb_credentials *credentials, const struct embag_access *access,
+    const struct eb_endpoint *endpoint, struct eb_error *error)
+{
+    if (!wants_tls(access)) {
+        return true;
+    }
+    if (!check_sense(access, endpoint, error)) {
+        return false;
+    }
+    ERR_clear_error();
+    (void)strcpy(credentials->server_name,
+        access->tls_server_name != NULL ? access->tls_server_name : endpoint->host);
+    credentials->tls = SSL_CTX_new(TLS_client_method());
+    if (credentials->tls == NULL || !set_rules(credentials->tls)) {
+        return refuse(error, "TLS", "OpenSSL cannot be used");
+    }
+    return load_files(credentials->tls, access, error);
+}
+
+/* ---- both ---- */
+
+bool eb_credentials_open(struct eb_credentials *credentials, const struct embag_access *access,
+    const struct eb_endpoint *endpoint, struct eb_error *error)
+{
+    *credentials = (struct eb_credentials){.tls = NULL};
+    if (open_tls(credentials, access, endpoint, error) &&
+        read_token(access->token_file, credentials->authorization, error)) {
+        return true;
+    }
+    eb_credentials_close(credentials);
+    return false;
+}
+
+void eb_credentials_close(struct eb_credentials *credentials)
+{
+    SSL_CTX_free(credentials->tls);
+    explicit_bzero(credentials, sizeof *credentials);
+}

@@ -1,0 +1,188 @@
+#include "client/tls_link.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OUTPUT_BYTES 131072
+/* Of output that has not been taken; then nothing more is encrypted. */
+#define OUTPUT_BYTES_FULL (OUTPUT_BYTES - EB_TLS_LINK_PLAIN_BYTES)
+#define PIECES_MAX 64 /* of the queue that are looked at for one record */
+
+struct eb_tls_link {
+    SSL *ssl;
+    BIO *in;  /* the SSL's */
+    BIO *out; /* the SSL's */
+    bool is_ready;
+    bool is_over;
+    char reason[160];
+    uint8_t output[OUTPUT_BYTES];
+};
+
+static bool fail(struct eb_tls_link *link, const char *what)
+{
+    const char *why = ERR_reason_error_string(ERR_peek_error());
+    long verified = SSL_get_verify_result(link->ssl);
+    if (verified != X509_V_OK) {
+        why = X509_verify_cert_error_string(verified);
+    }
+    link->is_over = true;
+    (void)snprintf(link->reason, sizeof link->reason, "%s%s%s", what, why != NULL ? ": " : "",
+        why != NULL ? why : "");
+    ERR_clear_error();
+    return false;
+}
+
+/* ---- life ---- */
+
+/* The name or address that the server's certificate must have; names are told to the server. */
+static bool expect_name(SSL *ssl, const char *name)
+{
+    X509_VERIFY_PARAM *rules = SSL_get0_param(ssl);
+    if (X509_VERIFY_PARAM_set1_ip_asc(rules, name) == 1) {
+        return true;
+    }
+    ERR_clear_error();
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
+}
+
+static bool open_session(struct eb_tls_link *link, const struct eb_credentials *credentials)
+{
+    link->ssl = SSL_new(credentials->tls);
+    link->in = BIO_new(BIO_s_mem());
+    link->out = BIO_new(BIO_s_mem());
+    if (link->ssl == NULL || link->in == NULL || link->out == NULL) {
+        BIO_free(link->in);
+        BIO_free(link->out);
+        return false;
+    }
+    /* Nothing there is not the end. */
+    BIO_set_mem_eof_return(link->in, -1);
+    SSL_set_bio(link->ssl, link->in, link->out);
+    SSL_set_connect_state(link->ssl);
+    return expect_name(link->ssl, credentials->server_name);
+}
+
+struct eb_tls_link *eb_tls_link_create(const struct eb_credentials *credentials)
+{
+    struct eb_tls_link *link = calloc(1, sizeof *link);
+    ERR_clear_error();
+    if (link == NULL || !open_session(link, credentials)) {
+        ERR_clear_error();
+        eb_tls_link_destroy(link);
+        return NULL;
+    }
+    (void)SSL_do_handshake(link->ssl);
+    return link;
+}
+
+void eb_tls_link_destroy(struct eb_tls_link *link)
+{
+    if (link != NULL) {
+        SSL_free(link->ssl);
+        free(link);
+    }
+}
+
+/* ---- reading ---- */
+
+bool eb_tls_link_feed(struct eb_tls_link *link, const uint8_t *bytes, size_t count)
+{
+    return BIO_write(link->in, bytes, (int)count) == (int)count;
+}
+
+/* A server that picks no protocol would be taken for one of HTTP/1.1. */
+static bool check_ready(struct eb_tls_link *link)
+{
+    const unsigned char *protocol = NULL;
+    unsigned bytes = 0;
+    if (link->is_ready || !SSL_is_init_finished(link->ssl)) {
+        return true;
+    }
+    SSL_get0_alpn_selected(link->ssl, &protocol, &bytes);
+    link->is_ready = bytes == 2 && memcmp(protocol, "h2", 2) == 0;
+    return link->is_ready || fail(link, "TLS: the server does not speak HTTP/2");
+}
+
+int eb_tls_link_read(struct eb_tls_link *link, uint8_t *out)
+{
+    if (link->is_over) {
+        return -1;
+    }
+    ERR_clear_error();
+    int got = SSL_read(link->ssl, out, EB_TLS_LINK_PLAIN_BYTES);
+    int code = got > 0 ? SSL_ERROR_NONE : SSL_get_error(link->ssl, got);
+    if (code == SSL_ERROR_ZERO_RETURN) {
+        fail(link, "closed by the server");
+        return -1;
+    }
+    if (code != SSL_ERROR_NONE && code != SSL_ERROR_WANT_READ) {
+        fail(link, SSL_is_init_finished(link->ssl) ? "TLS" : "TLS handshake");
+        return -1;
+    }
+    if (!check_ready(link)) {
+        return -1;
+    }
+    return got > 0 ? got : 0;
+}
+
+/* ---- writing ---- */
+
+/* The first bytes of the queue, at most a record's. */
+static size_t gather(const struct eb_send_queue *queue, uint8_t *record)
+{
+    struct iovec pieces[PIECES_MAX];
+    size_t piece_count = eb_send_queue_peek(queue, pieces, PIECES_MAX);
+    size_t count = 0;
+    for (size_t i = 0; i < piece_count && count < EB_TLS_LINK_PLAIN_BYTES; i++) {
+        size_t room = EB_TLS_LINK_PLAIN_BYTES - count;
+        size_t part = pieces[i].iov_len < room ? pieces[i].iov_len : room;
+        memcpy(record + count, pieces[i].iov_base, part);
+        count += part;
+    }
+    return count;
+}
+
+bool eb_tls_link_seal(struct eb_tls_link *link, struct eb_send_queue *queue)
+{
+    uint8_t record[EB_TLS_LINK_PLAIN_BYTES];
+    while (!link->is_over && eb_send_queue_bytes(queue) > 0 &&
+           BIO_ctrl_pending(link->out) < OUTPUT_BYTES_FULL) {
+        size_t count = gather(queue, record);
+        ERR_clear_error();
+        if (SSL_write(link->ssl, record, (int)count) != (int)count) {
+            return fail(link, "TLS cannot send");
+        }
+        eb_send_queue_drop(queue, count);
+    }
+    return !link->is_over;
+}
+
+void eb_tls_link_end(struct eb_tls_link *link)
+{
+    if (link->is_ready && !link->is_over) {
+        ERR_clear_error();
+        (void)SSL_shutdown(link->ssl); /* 0: said, and the server has not yet. */
+    }
+}
+
+const uint8_t *eb_tls_link_take_output(struct eb_tls_link *link, size_t *count)
+{
+    int got = BIO_read(link->out, link->output, sizeof link->output);
+    *count = got > 0 ? (size_t)got : 0;
+    return link->output;
+}
+
+bool eb_tls_link_is_ready(const struct eb_tls_link *link)
+{
+    return link->is_ready;
+}
+
+const char *eb_tls_link_reason(const struct eb_tls_link *link)
+{
+    return link->reason;
+}

@@ -1,0 +1,184 @@
+#include "server/net/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What HTTP/2 allows in TLS 1.2. In both the cheapest is the first where processors have AES. */
+#define CIPHERS_1_2                                                                                \
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"     \
+    "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
+#define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+
+struct eb_tls {
+    SSL_CTX *context;
+    atomic_uint holds;
+};
+
+/* For what is wrong with a file. */
+struct report {
+    char *text;
+    size_t bytes;
+};
+
+/* Always false. */
+static bool refuse(const struct report *why, const char *file, const char *what)
+{
+    const unsigned long code = ERR_peek_error();
+    const char *reason =
+        ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
+    snprintf(
+        why->text, why->bytes, "%s: %s%s%s", file, what, reason ? ": " : "", reason ? reason : "");
+    ERR_clear_error();
+    return false;
+}
+
+/* ---- rules ---- */
+
+/* A client that does not say which protocols it speaks would not ask on_protocols. */
+static int on_hello(SSL *ssl, int *alert, void *context)
+{
+    const unsigned char *names;
+    size_t bytes;
+    (void)context;
+    if (SSL_client_hello_get0_ext(
+            ssl, TLSEXT_TYPE_application_layer_protocol_negotiation, &names, &bytes)) {
+        return SSL_CLIENT_HELLO_SUCCESS;
+    }
+    ERR_raise(ERR_LIB_SSL, SSL_R_NO_APPLICATION_PROTOCOL);
+    *alert = SSL_AD_NO_APPLICATION_PROTOCOL;
+    return SSL_CLIENT_HELLO_ERROR;
+}
+
+static int on_protocols(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
+    const unsigned char *offered, unsigned offered_bytes, void *context)
+{
+    static const unsigned char ours[] = {2, 'h', '2'};
+    (void)ssl;
+    (void)context;
+    return SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_bytes, ours, sizeof ours,
+               offered, offered_bytes) == OPENSSL_NPN_NEGOTIATED
+               ? SSL_TLSEXT_ERR_OK
+               : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+/* A password could only be asked for. */
+static int on_password(char *out, int out_bytes, int is_writing, void *context)
+{
+    (void)out;
+    (void)out_bytes;
+    (void)is_writing;
+    (void)context;
+    return 0;
+}
+
+/* Tickets resume sessions; a cache of them on this side would be memory that peers take. */
+static bool set_rules(SSL_CTX *context, const struct eb_tls_options *options)
+{
+    static const unsigned char session_context[] = "embagd";
+    SSL_CTX_set_options(
+        context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_client_hello_cb(context, on_hello, NULL);
+    SSL_CTX_set_alpn_select_cb(context, on_protocols, NULL);
+    SSL_CTX_set_default_passwd_cb(context, on_password);
+    return SSL_CTX_set_min_proto_version(
+               context, options->is_1_3_only ? TLS1_3_VERSION : TLS1_2_VERSION) == 1 &&
+           SSL_CTX_set_cipher_list(context, CIPHERS_1_2) == 1 &&
+           SSL_CTX_set_ciphersuites(context, CIPHERS_1_3) == 1 &&
+           SSL_CTX_set_session_id_context(context, session_context, sizeof session_context - 1) ==
+               1;
+}
+
+/* ---- files ---- */
+
+static bool load_own(
+    SSL_CTX *context, const struct eb_tls_options *options, const struct report *why)
+{
+    if (SSL_CTX_use_certificate_chain_file(context, options->certificate_file) != 1) {
+        return refuse(why, options->certificate_file, "cannot be read as certificates in PEM");
+    }
+    if (SSL_CTX_use_PrivateKey_file(context, options->key_file, SSL_FILETYPE_PEM) != 1) {
+        return refuse(why, options->key_file,
+            "cannot be used as the certificate's key, in PEM and without a password");
+    }
+    return true;
+}
+
+static bool load_clients(
+    SSL_CTX *context, const struct eb_tls_options *options, const struct report *why)
+{
+    const char *file = options->client_ca_file;
+    if (!file) {
+        return true;
+    }
+    STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(file);
+    if (!names || SSL_CTX_load_verify_file(context, file) != 1) {
+        sk_X509_NAME_pop_free(names, X509_NAME_free);
+        return refuse(why, file, "cannot be read as certificates in PEM");
+    }
+    SSL_CTX_set_client_CA_list(context, names);
+    SSL_CTX_set_verify(context,
+        SSL_VERIFY_PEER | (options->is_client_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT),
+        NULL);
+    return true;
+}
+
+/* ---- life ---- */
+
+struct eb_tls *eb_tls_open(const struct eb_tls_options *options, char *why, size_t why_bytes)
+{
+    const struct report report = {why, why_bytes};
+    struct eb_tls *tls = calloc(1, sizeof *tls);
+    ERR_clear_error();
+    if (!tls) {
+        refuse(&report, "TLS", "out of memory");
+        return NULL;
+    }
+    atomic_init(&tls->holds, 1);
+    tls->context = SSL_CTX_new(TLS_server_method());
+    if (!tls->context || !set_rules(tls->context, options)) {
+        refuse(&report, "TLS", "OpenSSL cannot be used");
+    } else if (load_own(tls->context, options, &report) &&
+               load_clients(tls->context, options, &report)) {
+        return tls;
+    }
+    eb_tls_drop(tls);
+    return NULL;
+}
+
+struct eb_tls *eb_tls_hold(struct eb_tls *tls)
+{
+    if (tls) {
+        atomic_fetch_add_explicit(&tls->holds, 1, memory_order_relaxed);
+    }
+    return tls;
+}
+
+void eb_tls_drop(struct eb_tls *tls)
+{
+    if (tls && atomic_fetch_sub_explicit(&tls->holds, 1, memory_order_acq_rel) == 1) {
+        SSL_CTX_free(tls->context);
+        free(tls);
+    }
+}
+
+int64_t eb_tls_days_left(const struct eb_tls *tls)
+{
+    int days = 0;
+    int seconds = 0;
+    const X509 *certificate = SSL_CTX_get0_certificate(tls->context);
+    if (ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(certificate)) != 1) {
+        return 0;
+    }
+    return seconds < 0 ? (int64_t)days - 1 : days;
+}
+
+struct ssl_ctx_st *eb_tls_context(const struct eb_tls *tls)
+{
+    return tls->context;
+}

@@ -1,0 +1,341 @@
+#include "server/net/tls_stream.h"
+
+#include <assert.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORD_OVERHEAD_BYTES 256 /* at most, of one record */
+#define OUTPUT_BYTES_MIN 4096     /* a handshake's flight, mostly */
+#define PIECES_MAX 64             /* of the queue that are looked at for one record */
+#define HANDSHAKE_RECORD 22       /* the first byte of all that speaks TLS */
+
+struct output {
+    uint8_t *bytes; /* NULL: none */
+    size_t count;
+    size_t capacity;
+};
+
+struct eb_tls_stream {
+    SSL *ssl;
+    BIO_METHOD *method;
+    struct eb_tls *tls;
+    const struct eb_memory *memory;
+    const uint8_t *input; /* what was fed and not taken yet */
+    size_t input_bytes;
+    struct output filling;
+    struct output writing;
+    bool has_begun;
+    bool is_over;
+    char reason[160];
+};
+
+/* ---- output ---- */
+
+static void give_output(const struct eb_tls_stream *stream, struct output *output)
+{
+    if (output->bytes) {
+        stream->memory->give(stream->memory->context, output->bytes, output->capacity);
+    }
+    *output = (struct output){0};
+}
+
+/* Room for `bytes` more. */
+static bool reserve(struct eb_tls_stream *stream, size_t bytes)
+{
+    struct output *output = &stream->filling;
+    size_t capacity = output->capacity > 0 ? output->capacity : OUTPUT_BYTES_MIN;
+    if (bytes > EB_TLS_OUTPUT_BYTES_MAX - output->count) {
+        return false;
+    }
+    while (capacity - output->count < bytes) {
+        capacity *= 2;
+    }
+    if (capacity == output->capacity) {
+        return true;
+    }
+    uint8_t *larger = stream->memory->take(stream->memory->context, capacity);
+    if (!larger) {
+        return false;
+    }
+    const size_t count = output->count;
+    if (count > 0) {
+        memcpy(larger, output->bytes, count);
+    }
+    give_output(stream, output);
+    *output = (struct output){.bytes = larger, .count = count, .capacity = capacity};
+    return true;
+}
+
+/* ---- what OpenSSL reads from and writes to ---- */
+
+static int on_bio_read(BIO *bio, char *out, int out_bytes)
+{
+    struct eb_tls_stream *stream = BIO_get_data(bio);
+    size_t count = (size_t)out_bytes;
+    BIO_clear_retry_flags(bio);
+    if (stream->input_bytes == 0) {
+        BIO_set_retry_read(bio);
+        return -1;
+    }
+    if (count > stream->input_bytes) {
+        count = stream->input_bytes;
+    }
+    memcpy(out, stream->input, count);
+    stream->input += count;
+    stream->input_bytes -= count;
+    return (int)count;
+}
+
+static int on_bio_write(BIO *bio, const char *bytes, int count)
+{
+    struct eb_tls_stream *stream = BIO_get_data(bio);
+    BIO_clear_retry_flags(bio);
+    if (!reserve(stream, (size_t)count)) {
+        return -1;
+    }
+    memcpy(stream->filling.bytes + stream->filling.count, bytes, (size_t)count);
+    stream->filling.count += (size_t)count;
+    return count;
+}
+
+static long on_bio_control(BIO *bio, int command, long number, void *pointer)
+{
+    (void)bio;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH;
+}
+
+/* NULL: no memory. */
+static BIO *create_bio(struct eb_tls_stream *stream)
+{
+    stream->method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "eb_tls_stream");
+    if (!stream->method || BIO_meth_set_read(stream->method, on_bio_read) != 1 ||
+        BIO_meth_set_write(stream->method, on_bio_write) != 1 ||
+        BIO_meth_set_ctrl(stream->method, on_bio_control) != 1) {
+        return NULL;
+    }
+    BIO *bio = BIO_new(stream->method);
+    if (bio) {
+        BIO_set_data(bio, stream);
+        BIO_set_init(bio, 1);
+    }
+    return bio;
+}
+
+/* ---- life ---- */
+
+struct eb_tls_stream *eb_tls_stream_create(struct eb_tls *tls, const struct eb_memory *memory)
+{
+    struct eb_tls_stream *stream = calloc(1, sizeof *stream);
+    if (!stream) {
+        return NULL;
+    }
+    stream->memory = memory;
+    stream->tls = eb_tls_hold(tls);
+    stream->ssl = SSL_new(eb_tls_context(tls));
+    BIO *bio = stream->ssl ? create_bio(stream) : NULL;
+    if (!bio) {
+        eb_tls_stream_destroy(stream);
+        return NULL;
+    }
+    SSL_set_bio(stream->ssl, bio, bio);
+    SSL_set_accept_state(stream->ssl);
+    return stream;
+}
+
+void eb_tls_stream_destroy(struct eb_tls_stream *stream)
+{
+    if (!stream) {
+        return;
+    }
+    SSL_free(stream->ssl);
+    BIO_meth_free(stream->method);
+    eb_tls_drop(stream->tls);
+    give_output(stream, &stream->filling);
+    give_output(stream, &stream->writing);
+    free(stream);
+}
+
+/* ---- reading ---- */
+
+static void fail(struct eb_tls_stream *stream, const char *what)
+{
+    unsigned long code = ERR_peek_error();
+    const char *why = ERR_reason_error_string(code);
+    long verified = SSL_get_verify_result(stream->ssl);
+    if (verified != X509_V_OK) {
+        why = X509_verify_cert_error_string(verified);
+    }
+    stream->is_over = true;
+    stream->input_bytes = 0;
+    snprintf(
+        stream->reason, sizeof stream->reason, "%s%s%s", what, why ? ": " : "", why ? why : "");
+    ERR_clear_error();
+}
+
+void eb_tls_stream_feed(struct eb_tls_stream *stream, const uint8_t *bytes, size_t count)
+{
+    stream->input = bytes;
+    stream->input_bytes = stream->is_over ? 0 : count;
+    if (!stream->has_begun && count > 0) {
+        stream->has_begun = true;
+        if (bytes[0] != HANDSHAKE_RECORD) {
+            ERR_clear_error();
+            fail(stream, "the peer speaks no TLS, and this port nothing else");
+        }
+    }
+}
+
+int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_bytes)
+{
+    if (stream->is_over) {
+        return -1;
+    }
+    assert(out_bytes >= EB_TLS_RECORD_BYTES && out_bytes <= INT32_MAX);
+    ERR_clear_error();
+    int got = SSL_read(stream->ssl, out, (int)out_bytes);
+    if (got > 0) {
+        return got;
+    }
+    switch (SSL_get_error(stream->ssl, got)) {
+    case SSL_ERROR_WANT_READ: return 0;
+    case SSL_ERROR_ZERO_RETURN:
+        stream->is_over = true;
+        stream->input_bytes = 0;
+        return -1;
+    default: fail(stream, SSL_is_init_finished(stream->ssl) ? "TLS" : "TLS handshake"); return -1;
+    }
+}
+
+/* ---- writing ---- */
+
+/* The next bytes for one record, where they lie or together in `record`. */
+static const uint8_t *gather(
+    const struct eb_send_queue *queue, uint8_t record[EB_TLS_RECORD_BYTES], size_t *count)
+{
+    struct iovec pieces[PIECES_MAX];
+    size_t piece_count = eb_send_queue_peek(queue, pieces, PIECES_MAX);
+    if (piece_count == 1 || pieces[0].iov_len >= EB_TLS_RECORD_BYTES) {
+        *count = pieces[0].iov_len < EB_TLS_RECORD_BYTES ? pieces[0].iov_len : EB_TLS_RECORD_BYTES;
+        return pieces[0].iov_base;
+    }
+    *count = 0;
+    for (size_t i = 0; i < piece_count && *count < EB_TLS_RECORD_BYTES; i++) {
+        size_t room = EB_TLS_RECORD_BYTES - *count;
+        size_t part = pieces[i].iov_len < room ? pieces[i].iov_len : room;
+        memcpy(record + *count, pieces[i].iov_base, part);
+        *count += part;
+    }
+    return record;
+}
+
+/* What the queue's bytes take when they are encrypted, as far as they are written at once. */
+static size_t find_sealed_bytes(const struct eb_send_queue *queue)
+{
+    size_t bytes = eb_send_queue_bytes(queue);
+    bytes += (bytes / EB_TLS_RECORD_BYTES + 1) * RECORD_OVERHEAD_BYTES;
+    return bytes < EB_TLS_OUTPUT_BYTES_MAX ? bytes : EB_TLS_OUTPUT_BYTES_MAX;
+}
+
+bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queue)
+{
+    uint8_t record[EB_TLS_RECORD_BYTES];
+    const size_t full = EB_TLS_OUTPUT_BYTES_MAX - EB_TLS_RECORD_BYTES - RECORD_OVERHEAD_BYTES;
+    if (eb_send_queue_bytes(queue) > 0 && !stream->filling.bytes &&
+        eb_tls_stream_is_ready(stream) && !reserve(stream, find_sealed_bytes(queue))) {
+        ERR_clear_error();
+        fail(stream, "no memory for what is to be sent (receive_memory_bytes)");
+        return false;
+    }
+    while (!stream->is_over && eb_tls_stream_is_ready(stream) && stream->filling.count <= full &&
+           eb_send_queue_bytes(queue) > 0) {
+        size_t count;
+        const uint8_t *bytes = gather(queue, record, &count);
+        ERR_clear_error();
+        if (SSL_write(stream->ssl, bytes, (int)count) != (int)count) {
+            fail(stream, "TLS cannot send");
+            return false;
+        }
+        eb_send_queue_drop(queue, count);
+    }
+    return true;
+}
+
+void eb_tls_stream_end(struct eb_tls_stream *stream)
+{
+    if (!stream->is_over && eb_tls_stream_is_ready(stream)) {
+        ERR_clear_error();
+        (void)SSL_shutdown(stream->ssl); /* 0: said, and the peer has not yet. */
+        stream->is_over = true;
+    }
+}
+
+uint8_t *eb_tls_stream_begin_write(struct eb_tls_stream *stream, size_t *count)
+{
+    assert(!stream->writing.bytes);
+    stream->writing = stream->filling;
+    stream->filling = (struct output){0};
+    *count = stream->writing.count;
+    return stream->writing.bytes;
+}
+
+void eb_tls_stream_end_write(struct eb_tls_stream *stream)
+{
+    give_output(stream, &stream->writing);
+}
+
+/* ---- looking at it ---- */
+
+bool eb_tls_stream_is_ready(const struct eb_tls_stream *stream)
+{
+    return SSL_is_init_finished(stream->ssl);
+}
+
+bool eb_tls_stream_is_shaking(const struct eb_tls_stream *stream)
+{
+    return stream->has_begun && !stream->is_over && !eb_tls_stream_is_ready(stream);
+}
+
+const char *eb_tls_stream_reason(const struct eb_tls_stream *stream)
+{
+    return stream->reason;
+}
+
+static bool is_text(const ASN1_STRING *text, const char *name)
+{
+    return text && (size_t)ASN1_STRING_length(text) == strlen(name) &&
+           memcmp(ASN1_STRING_get0_data(text), name, strlen(name)) == 0;
+}
+
+static bool has_common_name(const X509 *certificate, const char *name)
+{
+    const X509_NAME *subject = X509_get_subject_name(certificate);
+    int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+    return at >= 0 && is_text(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)), name);
+}
+
+bool eb_tls_stream_has_name(const struct eb_tls_stream *stream, const char *name)
+{
+    const X509 *certificate = SSL_get0_peer_certificate(stream->ssl);
+    if (!eb_tls_stream_is_ready(stream) || !certificate ||
+        SSL_get_verify_result(stream->ssl) != X509_V_OK) {
+        return false;
+    }
+    GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
+    bool has_names = false;
+    bool is_found = false;
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
+        int kind;
+        const ASN1_STRING *text = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names, i), &kind);
+        const bool is_name = kind == GEN_DNS || kind == GEN_URI;
+        has_names |= is_name;
+        is_found |= is_name && is_text(text, name);
+    }
+    GENERAL_NAMES_free(names);
+    return has_names ? is_found : has_common_name(certificate, name);
+}

@@ -1,0 +1,45 @@
+/* One connection's TLS between bytes on the wire and bytes of its session: no socket, no clock.
+ * Thread: one at a time. Memory: output that waits comes from the eb_memory given, at most twice
+ * EB_TLS_OUTPUT_BYTES_MAX; OpenSSL's own is some 40 KiB while bytes are on their way, less while
+ * none are. */
+#pragma once
+
+#include "proto/send_queue.h"
+#include "server/net/tls.h"
+
+#define EB_TLS_RECORD_BYTES 16384      /* plain ones of the largest record */
+#define EB_TLS_OUTPUT_BYTES_MAX 131072 /* that are written at once */
+
+struct eb_tls_stream; /* opaque */
+
+/* Keeps a hold of `tls`; `memory` is borrowed for the stream's life. NULL: no memory. */
+struct eb_tls_stream *eb_tls_stream_create(struct eb_tls *tls, const struct eb_memory *memory);
+/* Also while output is being written. Accepts NULL. */
+void eb_tls_stream_destroy(struct eb_tls_stream *stream);
+
+/* Bytes from the peer, in any portions: borrowed until eb_tls_stream_read returns no more. */
+void eb_tls_stream_feed(struct eb_tls_stream *stream, const uint8_t *bytes, size_t count);
+/* Decrypts the next of what was fed. Returns how many bytes `out` has got; 0: all was read; -1: the
+ * stream is over: refused or, where the reason is "", ended by the peer. It may have output in all
+ * cases. `out_bytes` is EB_TLS_RECORD_BYTES or more. */
+int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_bytes);
+
+/* Encrypts what is in the queue, in full records as far as there is so much, once the handshake is
+ * done: up to what is written at once. false: no memory, or output that the peer has caused and
+ * does not take is too much; the stream is over. */
+bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queue);
+/* Says that nothing follows; a stream that is over says nothing. */
+void eb_tls_stream_end(struct eb_tls_stream *stream);
+
+/* The output so far, `*count` bytes, which stay until eb_tls_stream_end_write; one at a time. */
+uint8_t *eb_tls_stream_begin_write(struct eb_tls_stream *stream, size_t *count);
+void eb_tls_stream_end_write(struct eb_tls_stream *stream);
+
+/* Whether the handshake is done, or has begun and is not. */
+bool eb_tls_stream_is_ready(const struct eb_tls_stream *stream);
+bool eb_tls_stream_is_shaking(const struct eb_tls_stream *stream);
+/* Why the stream is over, for the log; "" where it is not, or has been ended by the peer. */
+const char *eb_tls_stream_reason(const struct eb_tls_stream *stream);
+/* Whether the peer has shown a certificate, which was verified, with this name: one of its DNS
+ * names or URIs or, where it has neither, its common name. */
+bool eb_tls_stream_has_name(const struct eb_tls_stream *stream, const char *name);

@@ -1,0 +1,115 @@
+#include "server/rpc/auth_call.h"
+
+#include "server/rpc/rpc_conn.h"
+
+#include <assert.h>
+#include <string.h>
+#include <strings.h>
+
+static const char scheme[] = "Bearer ";
+
+static bool has_name(const void *peer, const char *name)
+{
+    return eb_conn_has_client_name(peer, name);
+}
+
+/* Looked for once, not for each call: certificates take long to read. */
+static const struct eb_principal *find_named(struct eb_rpc_conn *conn, const struct eb_auth *auth)
+{
+    if (conn->auth.generation != auth->generation) {
+        conn->auth.principal = eb_auth_find_named(auth, has_name, conn->conn);
+        conn->auth.generation = auth->generation;
+    }
+    return conn->auth.principal;
+}
+
+/* A token that is shown is the one that counts, also where it is not known. */
+static void find_principal(struct eb_rpc_call *call)
+{
+    const struct eb_auth *auth = call->conn->loop->auth;
+    struct eb_auth_call *self = &call->auth;
+    self->generation = auth->generation;
+    if (self->is_junk) {
+        self->principal = NULL;
+    } else if (self->has_token) {
+        self->principal = eb_auth_find_token(auth, &self->token);
+    } else {
+        self->principal = find_named(call->conn, auth);
+    }
+    if (!self->principal && self->is_for_all) {
+        self->principal = &eb_auth_nobody;
+    }
+}
+
+static bool fail_unknown(const struct eb_auth_call *self, struct eb_error *error)
+{
+    eb_error_set(error, EB_STATUS_UNAUTHENTICATED, "%s",
+        self->has_token ? "the server does not know this bearer token"
+                        : "the server does not know who calls: send \"authorization: Bearer "
+                          "TOKEN\", or connect with a client certificate that it knows");
+    return false;
+}
+
+/* What the header says. */
+static void read_token(struct eb_auth_call *self, const char *authorization)
+{
+    const size_t scheme_bytes = sizeof scheme - 1;
+    if (!authorization) {
+        return;
+    }
+    self->has_token = true;
+    self->is_junk = strncasecmp(authorization, scheme, scheme_bytes) != 0 ||
+                    strlen(authorization + scheme_bytes) < EB_AUTH_TOKEN_BYTES_MIN;
+    if (!self->is_junk) {
+        const char *token = authorization + scheme_bytes;
+        eb_secret_digest(token, strlen(token), &self->token);
+    }
+}
+
+bool eb_auth_call_begin(
+    struct eb_rpc_call *call, enum eb_method_access access, struct eb_error *error)
+{
+    struct eb_auth_call *self = &call->auth;
+    self->is_for_all = access == EB_METHOD_FOR_ALL;
+    if (!call->conn->loop->auth || eb_conn_is_local(call->conn->conn)) {
+        self->principal = &eb_auth_anybody;
+        return true;
+    }
+    read_token(self, call->call->authorization);
+    find_principal(call);
+    if (!self->principal) {
+        return fail_unknown(self, error);
+    }
+    if (access == EB_METHOD_FOR_ADMINS && !self->principal->is_admin) {
+        eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
+            "\"%s\" may not call ModelAdmin: the auth_file of the server does not say that it "
+            "is an admin",
+            self->principal->name);
+        return false;
+    }
+    return true;
+}
+
+const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct eb_error *error)
+{
+    struct eb_auth_call *self = &call->auth;
+    if (self->principal == &eb_auth_anybody) {
+        return self->principal;
+    }
+    if (self->generation != call->conn->loop->auth->generation) {
+        find_principal(call);
+    }
+    if (!self->principal) {
+        fail_unknown(self, error);
+    }
+    return self->principal;
+}
+
+void eb_auth_call_set_rules(struct eb_loop *loop, struct eb_auth *auth)
+{
+    struct eb_service_loop *state = eb_loop_user(loop);
+    struct eb_auth *former = state->auth;
+    assert(!former == !auth);
+    state->auth = eb_auth_hold(auth);
+    eb_auth_drop(former);
+}

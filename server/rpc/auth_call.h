@@ -1,0 +1,39 @@
+/* Who makes a call, and whether it may: asked once where the call begins, and again for each of its
+ * requests where the rules have changed since.
+ * Thread: the loop's. Memory: none beyond the structs. */
+#pragma once
+
+#include "server/rpc/auth.h"
+#include "server/rpc/method.h"
+
+struct eb_error;
+struct eb_loop;
+struct eb_rpc_call;
+
+/* Part of a call. */
+struct eb_auth_call {
+    uint64_t generation; /* of the rules by which `principal` was found; 0: of none */
+    const struct eb_principal *principal; /* NULL: nobody who is known */
+    struct eb_secret_digest token;
+    bool has_token;
+    bool is_junk;    /* what was shown could be nobody's token */
+    bool is_for_all; /* nobody who is known may make it too */
+};
+
+/* Part of a connection: whom its certificate names. */
+struct eb_auth_conn {
+    uint64_t generation;
+    const struct eb_principal *principal;
+};
+
+/* Whether a call of a method of this access may begin. Its connection and its gRPC call must be
+ * set. false: *error, UNAUTHENTICATED or PERMISSION_DENIED. */
+bool eb_auth_call_begin(
+    struct eb_rpc_call *call, enum eb_method_access access, struct eb_error *error);
+/* Who makes the call by the rules of now, borrowed until others are set. NULL: it is not known any
+ * more, and *error. */
+const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct eb_error *error);
+
+/* The rules of a loop from now on, in place of what they were: takes a hold. Not from none to some
+ * or back. */
+void eb_auth_call_set_rules(struct eb_loop *loop, struct eb_auth *auth);

@@ -1,0 +1,303 @@
+#include "server/rpc/auth_file.h"
+
+#include "server/models/table_file.h"
+#include "server/models/yaml_load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALL_MODELS "*"
+
+/* What libcyaml reads into: every scalar as a text; NULL: the file does not say. */
+struct principal_texts {
+    char *name;
+    char *token_file;
+    char *token_sha256;
+    char *client_name;
+    char *admin;
+    char **models;
+    uint32_t model_count;
+};
+
+struct auth_texts {
+    struct principal_texts *principals;
+    uint32_t principal_count;
+};
+
+static const cyaml_schema_value_t text_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, CYAML_UNLIMITED)};
+
+#define TEXT(field)                                                                                \
+    CYAML_FIELD_STRING_PTR(#field, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,                       \
+        struct principal_texts, field, 0, CYAML_UNLIMITED)
+static const cyaml_schema_field_t principal_fields[] = {
+    TEXT(name),
+    TEXT(token_file),
+    TEXT(token_sha256),
+    TEXT(client_name),
+    TEXT(admin),
+    CYAML_FIELD_SEQUENCE_COUNT("models", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+        struct principal_texts, models, model_count, &text_schema, 0, EB_AUTH_MODELS_MAX),
+    CYAML_FIELD_END,
+};
+#undef TEXT
+
+static const cyaml_schema_value_t principal_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct principal_texts, principal_fields)};
+
+static const cyaml_schema_field_t auth_fields[] = {
+    CYAML_FIELD_SEQUENCE_COUNT("principals", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+        struct auth_texts, principals, principal_count, &principal_schema, 0,
+        EB_AUTH_PRINCIPALS_MAX),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t auth_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct auth_texts, auth_fields)};
+
+/* ---- files ---- */
+
+/* A whole file of at most `bytes_max` bytes, on the heap with a NUL behind it. NULL: *fault. */
+static uint8_t *read_open_file(
+    const struct eb_table_file *file, size_t bytes_max, struct eb_file_fault *fault)
+{
+    if (file->bytes > bytes_max) {
+        eb_file_fault_set(fault, "larger than %zu bytes: not the file that is meant", bytes_max);
+        return NULL;
+    }
+    uint8_t *bytes = malloc(file->bytes + 1);
+    if (!bytes) {
+        eb_file_fault_set(fault, "out of memory");
+        return NULL;
+    }
+    if (!eb_table_file_read(file, 0, bytes, file->bytes, fault)) {
+        free(bytes);
+        return NULL;
+    }
+    bytes[file->bytes] = '\0';
+    return bytes;
+}
+
+static uint8_t *read_file(
+    const char *path, size_t bytes_max, size_t *size, struct eb_file_fault *fault)
+{
+    struct eb_table_file file;
+    uint8_t *bytes = NULL;
+    if (eb_table_file_open(path, &file, fault)) {
+        bytes = read_open_file(&file, bytes_max, fault);
+        *size = file.bytes;
+        eb_table_file_close(&file);
+    }
+    if (!bytes) {
+        eb_file_fault_locate(fault, path);
+    }
+    return bytes;
+}
+
+/* ---- tokens ---- */
+
+/* A token is what RFC 6750 lets a header hold: visible characters. */
+static bool is_token(const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] <= ' ' || bytes[i] > '~') {
+            return false;
+        }
+    }
+    return count >= EB_AUTH_TOKEN_BYTES_MIN && count <= EB_AUTH_TOKEN_BYTES_MAX;
+}
+
+static bool read_token(
+    const char *path, struct eb_secret_digest *digest, struct eb_file_fault *fault)
+{
+    size_t size;
+    uint8_t *bytes = read_file(path, EB_AUTH_TOKEN_BYTES_MAX + 2, &size, fault);
+    if (!bytes) {
+        return false;
+    }
+    eb_secret_check_file(path);
+    size_t count = size;
+    while (count > 0 && (bytes[count - 1] == '\n' || bytes[count - 1] == '\r')) {
+        count--;
+    }
+    bool is_good = is_token(bytes, count);
+    if (is_good) {
+        eb_secret_digest(bytes, count, digest);
+    } else {
+        eb_file_fault_set(fault,
+            "%s: not a token: one line of %d to %d visible characters without spaces", path,
+            EB_AUTH_TOKEN_BYTES_MIN, EB_AUTH_TOKEN_BYTES_MAX);
+    }
+    explicit_bzero(bytes, size);
+    free(bytes);
+    return is_good;
+}
+
+/* The value of a hexadecimal digit; -1: it is none. */
+static int digit_value(char digit)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = digit ? strchr(digits, digit | 0x20) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static bool read_digest(const char *text, struct eb_secret_digest *digest)
+{
+    for (size_t i = 0; i < EB_SECRET_DIGEST_BYTES; i++) {
+        int high = digit_value(*text);
+        int low = high < 0 ? -1 : digit_value(text[1]);
+        if (low < 0) {
+            return false;
+        }
+        digest->bytes[i] = (uint8_t)(16 * high + low);
+        text += 2;
+    }
+    return *text == '\0';
+}
+
+/* ---- principals ---- */
+
+/* A principal on its way from texts. */
+struct place {
+    size_t index;
+    struct eb_file_fault *fault;
+};
+
+/* Always false. */
+static bool refuse(const struct place *place, const char *what)
+{
+    return eb_file_fault_set(place->fault, "principals[%zu].%s", place->index, what);
+}
+
+static char *take(char **text)
+{
+    char *taken = *text;
+    *text = NULL;
+    return taken;
+}
+
+static bool read_credentials(
+    const struct place *place, struct principal_texts *texts, struct eb_principal *out)
+{
+    out->has_token = texts->token_file || texts->token_sha256;
+    out->client_name = take(&texts->client_name);
+    if (texts->token_file && texts->token_sha256) {
+        return refuse(place, "token_file: token_sha256 is there too; leave one out");
+    }
+    if (!out->has_token && !out->client_name) {
+        return refuse(place, "name: it has no token_file, token_sha256 or client_name by which "
+                             "it could be known");
+    }
+    if (out->client_name && !*out->client_name) {
+        return refuse(place, "client_name: is empty");
+    }
+    if (texts->token_sha256 && !read_digest(texts->token_sha256, &out->token)) {
+        return refuse(place, "token_sha256: not the 64 hexadecimal digits of a SHA-256");
+    }
+    return !texts->token_file || read_token(texts->token_file, &out->token, place->fault);
+}
+
+static bool read_rights(
+    const struct place *place, struct principal_texts *texts, struct eb_principal *out)
+{
+    out->is_admin = texts->admin && strcmp(texts->admin, "true") == 0;
+    if (texts->admin && !out->is_admin && strcmp(texts->admin, "false") != 0) {
+        return refuse(place, "admin: not true or false");
+    }
+    out->models = texts->models;
+    out->model_count = texts->model_count;
+    texts->models = NULL;
+    texts->model_count = 0;
+    for (size_t i = 0; i < out->model_count; i++) {
+        out->has_all_models |= strcmp(out->models[i], ALL_MODELS) == 0;
+    }
+    return true;
+}
+
+static bool is_alike(const struct eb_principal *a, const struct eb_principal *b, const char **what)
+{
+    *what = NULL;
+    if (strcmp(a->name, b->name) == 0) {
+        *what = "name: another principal has it";
+    } else if (a->has_token && b->has_token && eb_secret_is_same(&a->token, &b->token)) {
+        *what = "token: another principal has it";
+    } else if (a->client_name && b->client_name && strcmp(a->client_name, b->client_name) == 0) {
+        *what = "client_name: another principal has it";
+    }
+    return *what;
+}
+
+/* Into the next principal of `auth`, which owns what is read also where it is refused. */
+static bool read_principal(
+    struct eb_auth *auth, struct principal_texts *texts, struct eb_file_fault *fault)
+{
+    const struct place place = {auth->count, fault};
+    struct eb_principal *principal = &auth->principals[auth->count++];
+    const char *what;
+    principal->name = take(&texts->name);
+    if (!principal->name || !*principal->name) {
+        return refuse(&place, "name: is missing");
+    }
+    if (!read_credentials(&place, texts, principal) || !read_rights(&place, texts, principal)) {
+        return false;
+    }
+    for (size_t i = 0; i < place.index; i++) {
+        if (is_alike(&auth->principals[i], principal, &what)) {
+            return refuse(&place, what);
+        }
+    }
+    return true;
+}
+
+static bool fill(struct eb_auth *auth, struct auth_texts *texts, struct eb_file_fault *fault)
+{
+    if (!texts || texts->principal_count == 0) {
+        return eb_file_fault_set(fault, "principals: there is none, so that nobody could call");
+    }
+    auth->principals = calloc(texts->principal_count, sizeof *auth->principals);
+    if (!auth->principals) {
+        return eb_file_fault_set(fault, "out of memory");
+    }
+    for (size_t i = 0; i < texts->principal_count; i++) {
+        if (!read_principal(auth, &texts->principals[i], fault)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* NULL: *fault, without the path. */
+static struct eb_auth *parse(const uint8_t *yaml, size_t yaml_bytes, struct eb_file_fault *fault)
+{
+    void *texts;
+    if (!eb_yaml_load(yaml, yaml_bytes, &auth_schema, &texts, fault)) {
+        return NULL;
+    }
+    struct eb_auth *auth = calloc(1, sizeof *auth);
+    if (auth) {
+        atomic_init(&auth->holds, 1);
+    } else {
+        eb_file_fault_set(fault, "out of memory");
+    }
+    if (auth && !fill(auth, texts, fault)) {
+        eb_auth_drop(auth);
+        auth = NULL;
+    }
+    eb_yaml_free(&auth_schema, texts);
+    return auth;
+}
+
+struct eb_auth *eb_auth_file_read(const char *path, struct eb_file_fault *fault)
+{
+    size_t size;
+    uint8_t *yaml = read_file(path, EB_AUTH_FILE_BYTES_MAX, &size, fault);
+    if (!yaml) {
+        return NULL;
+    }
+    struct eb_auth *auth = parse(yaml, size, fault);
+    free(yaml);
+    if (!auth) {
+        eb_file_fault_locate(fault, path);
+    }
+    return auth;
+}

@@ -1,0 +1,26 @@
+/* The file of the setting auth_file: who may call, and what.
+ *
+ *   principals:                      # all keys but `name` are optional
+ *     - name: ranking                # for people, no two alike
+ *       token_file: /run/secrets/a   # holds the bearer token, alone or with a line's end
+ *       token_sha256: 9f86d081...    # or its digest, 64 digits
+ *       client_name: ranking.example # a DNS name, URI or common name of the client's certificate
+ *       models: [dlrm-v2]            # that it may look up, or ["*"]; absent: none
+ *       admin: true                  # ModelAdmin too, and all models are listed; absent: false
+ *
+ * A principal has a token, a client_name or both: then each is enough by itself. No two have the
+ * same token or client_name. Unknown keys and aliases are refused.
+ * Thread: any one. Memory: what is read is on the heap; tokens are wiped, digests kept. */
+#pragma once
+
+#include "server/models/file_fault.h"
+#include "server/rpc/auth.h"
+
+/* Caps: what is larger is another file. */
+#define EB_AUTH_FILE_BYTES_MAX (1 << 20)
+#define EB_AUTH_PRINCIPALS_MAX 4096
+#define EB_AUTH_MODELS_MAX 4096 /* of one principal */
+
+/* The hold is the caller's; generation is for it to set. NULL: *fault, which has no secrets. Files
+ * of tokens that others can read are logged. */
+struct eb_auth *eb_auth_file_read(const char *path, struct eb_file_fault *fault);

@@ -1,0 +1,221 @@
+#include "server/security.h"
+
+#include "server/admin/log.h"
+#include "server/net/loop.h"
+#include "server/rpc/auth_call.h"
+#include "server/rpc/auth_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHY_BYTES EB_FILE_FAULT_BYTES
+#define EXPIRES_SOON_DAYS 14 /* then each look at the certificate is a warning */
+
+struct eb_security {
+    const struct eb_config *config;
+    struct eb_tls *tls;
+    struct eb_auth *auth;
+    uint64_t generation; /* of the rules read last */
+};
+
+/* What a loop is to go on with: its holds are the mail's. */
+struct security_mail {
+    struct eb_mail mail;
+    struct eb_loop *loop;
+    struct eb_tls *tls;
+    struct eb_auth *auth;
+};
+
+/* ---- reading ---- */
+
+static void log_certificate(const struct eb_config *config, const struct eb_tls *tls)
+{
+    const int64_t days = eb_tls_days_left(tls);
+    const bool is_soon = days < EXPIRES_SOON_DAYS;
+    eb_log(is_soon ? EB_LOG_WARN : EB_LOG_INFO, is_soon ? "certificate_expires" : "certificate",
+        eb_log_text("file", config->tls_cert), eb_log_number("days_left", days));
+}
+
+/* NULL: `why`. */
+static struct eb_tls *read_tls(const struct eb_config *config, char why[WHY_BYTES])
+{
+    const struct eb_tls_options options = {
+        .certificate_file = config->tls_cert,
+        .key_file = config->tls_key,
+        .client_ca_file = config->tls_client_ca,
+        .is_client_optional = config->tls_client_verify == EB_TLS_CLIENT_OPTIONAL,
+        .is_1_3_only = config->tls_min_version == EB_TLS_1_3,
+    };
+    struct eb_tls *tls = eb_tls_open(&options, why, WHY_BYTES);
+    if (tls) {
+        eb_secret_check_file(config->tls_key);
+        log_certificate(config, tls);
+    }
+    return tls;
+}
+
+/* Whether some principal could never be told, because clients are not asked for certificates. */
+static bool is_any_unreachable(const struct eb_config *config, const struct eb_auth *auth)
+{
+    for (size_t i = 0; i < auth->count; i++) {
+        if (auth->principals[i].client_name && !config->tls_client_ca) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* NULL: `why`. */
+static struct eb_auth *read_auth(struct eb_security *security, char why[WHY_BYTES])
+{
+    const struct eb_config *config = security->config;
+    struct eb_file_fault fault;
+    struct eb_auth *auth = eb_auth_file_read(config->auth_file, &fault);
+    if (auth && is_any_unreachable(config, auth)) {
+        eb_auth_drop(auth);
+        auth = NULL;
+        eb_file_fault_set(&fault,
+            "%s: a client_name is of use with tls_client_ca only, which is not set",
+            config->auth_file);
+    }
+    if (!auth) {
+        memcpy(why, fault.text, WHY_BYTES);
+        return NULL;
+    }
+    auth->generation = ++security->generation;
+    eb_log(EB_LOG_INFO, "auth", eb_log_text("file", config->auth_file),
+        eb_log_number("principals", (int64_t)auth->count));
+    return auth;
+}
+
+/* ---- life ---- */
+
+static bool log_failure(const char *what, const char *reason)
+{
+    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", what), eb_log_text("reason", reason),
+        eb_log_text("remedy", "mend the file, or name another one"));
+    return false;
+}
+
+static bool has_tcp(const struct eb_config *config)
+{
+    bool has = false;
+    for (size_t i = 0; i < config->listen_count; i++) {
+        has |= strncmp(config->listen[i], "unix:", strlen("unix:")) != 0;
+    }
+    return has;
+}
+
+static bool read_all(struct eb_security *security)
+{
+    const struct eb_config *config = security->config;
+    char why[WHY_BYTES];
+    if (config->tls_cert && !(security->tls = read_tls(config, why))) {
+        return log_failure("tls_cert", why);
+    }
+    if (config->auth_file && !(security->auth = read_auth(security, why))) {
+        return log_failure("auth_file", why);
+    }
+    if (security->auth && !security->tls && has_tcp(config)) {
+        eb_log(EB_LOG_WARN, "tokens_in_clear",
+            eb_log_text("reason", "bearer tokens come over TCP without TLS"),
+            eb_log_text("remedy", "set tls_cert and tls_key, or let a proxy speak TLS"));
+    }
+    return true;
+}
+
+struct eb_security *eb_security_open(const struct eb_config *config)
+{
+    struct eb_security *security = calloc(1, sizeof *security);
+    if (!security) {
+        log_failure("memory", strerror(ENOMEM));
+        return NULL;
+    }
+    security->config = config;
+    if (!read_all(security)) {
+        eb_security_close(security);
+        return NULL;
+    }
+    return security;
+}
+
+void eb_security_close(struct eb_security *security)
+{
+    if (security) {
+        eb_tls_drop(security->tls);
+        eb_auth_drop(security->auth);
+        free(security);
+    }
+}
+
+struct eb_tls *eb_security_tls(const struct eb_security *security)
+{
+    return security->tls;
+}
+
+struct eb_auth *eb_security_auth(const struct eb_security *security)
+{
+    return security->auth;
+}
+
+/* ---- reading again ---- */
+
+/* On the loop's thread. */
+static void on_mail(struct eb_mail *mail)
+{
+    struct security_mail *news = (struct security_mail *)mail;
+    eb_loop_set_tls(news->loop, news->tls);
+    eb_auth_call_set_rules(news->loop, news->auth);
+    eb_tls_drop(news->tls);
+    eb_auth_drop(news->auth);
+    free(news);
+}
+
+static void tell(const struct eb_security *security, struct eb_loop *loop)
+{
+    struct security_mail *news = malloc(sizeof *news);
+    if (!news) {
+        eb_log(EB_LOG_WARN, "reload_failed", eb_log_text("reason", "out of memory"),
+            eb_log_text("remedy", "send SIGHUP again"));
+        return;
+    }
+    *news = (struct security_mail){
+        .mail = {.deliver = on_mail},
+        .loop = loop,
+        .tls = eb_tls_hold(security->tls),
+        .auth = eb_auth_hold(security->auth),
+    };
+    eb_mailbox_post(eb_loop_mailbox(loop), &news->mail);
+}
+
+static void log_kept(const char *what, const char *why)
+{
+    eb_log(EB_LOG_ERROR, "reload_failed", eb_log_text("what", what), eb_log_text("reason", why),
+        eb_log_text("remedy", "mend the file and send SIGHUP again; until then what was read "
+                              "before holds"));
+}
+
+void eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count)
+{
+    char why[WHY_BYTES];
+    struct eb_tls *tls = security->tls ? read_tls(security->config, why) : NULL;
+    if (tls) {
+        eb_tls_drop(security->tls);
+        security->tls = tls;
+    } else if (security->tls) {
+        log_kept("tls_cert", why);
+    }
+    struct eb_auth *auth = security->auth ? read_auth(security, why) : NULL;
+    if (auth) {
+        eb_auth_drop(security->auth);
+        security->auth = auth;
+    } else if (security->auth) {
+        log_kept("auth_file", why);
+    }
+    for (size_t i = 0; i < count; i++) {
+        tell(security, loops[i]);
+    }
+    eb_log(EB_LOG_INFO, "reloaded", eb_log_number("tls", tls != NULL),
+        eb_log_number("auth", auth != NULL));
+}

@@ -1,0 +1,306 @@
+"""Who may call, and what: bearer tokens and certificates' names, as an auth_file says."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+
+import grpc
+
+import served
+from certificates import HERE, Authority
+from embag.v1 import embedding_bag_pb2 as pb
+from embagd_process import Embagd, wait_until
+from rpc import Admin, Client, Requests, error_of
+from served import OwnServerTest, spec_table
+from table_files import write_model
+from test_tls import SECONDS, SecureClient
+
+CODES = grpc.StatusCode
+RANKING, ALL, CHIEF = 'ranking-token-0123456789', 'all-token-0123456789', 'chief-token-0123456789'
+
+
+def request_of(model):
+    """A bag of one of the models."""
+    return pb.LookupRequest(model=model, queries=[pb.BagQuery(
+        table='emb_table', indices=[0, 2], num_bags=1)])
+
+
+class AuthTest(OwnServerTest):
+    """A server with two models, and three who may call."""
+
+    def setUp(self):
+        super().setUp()
+        self.authority = Authority()
+        self.addCleanup(self.authority.remove)
+        write_model(self.repository.path, 'other', 1, [spec_table()])
+        self.principals = [
+            {'name': 'ranking', 'models': ['spec'],
+             'token_file': self.authority.write('ranking.token', RANKING + '\n')},
+            {'name': 'all', 'models': ['*'],
+             'token_sha256': hashlib.sha256(ALL.encode()).hexdigest()},
+            {'name': 'chief', 'admin': True,
+             'token_file': self.authority.write('chief.token', CHIEF)},
+        ]
+
+    def write_rules(self):
+        """The file, which is YAML as JSON is; returns its path."""
+        return self.authority.write('auth.yaml', json.dumps({'principals': self.principals}))
+
+    def serve_rules(self, *flags, **keywords):
+        """Starts it."""
+        return self.serve('--auth-file', self.write_rules(), *flags, **keywords)
+
+    def caller(self, server, token=None, scheme='Bearer', kind=Client):
+        """A connection whose calls show a token."""
+        client = kind(server.address)
+        self.addCleanup(client.close)
+        if token is not None:
+            metadata = [('authorization', '%s %s' % (scheme, token))]
+            client.channel = grpc.intercept_channel(client.channel, Shown(metadata))
+        return client
+
+    def refused(self, code, text, call, *arguments):
+        """A call that must fail."""
+        got_code, got_text = error_of(call, *arguments)
+        self.assertEqual(got_code, code, got_text)
+        self.assertIn(text, got_text)
+
+    def reload(self, server, event='reloaded'):
+        """Sends the signal and waits for what becomes of it."""
+        def count():
+            return server.log.count(' event=%s ' % event)
+        before = count()
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: count() > before, SECONDS, event)
+
+
+class Shown(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor,
+            grpc.UnaryStreamClientInterceptor):
+    """Adds metadata to every call, over plain connections too."""
+
+    def __init__(self, metadata):
+        self.metadata = metadata
+
+    def _go_on(self, proceed, details, request):
+        metadata = list(details.metadata or []) + self.metadata
+        return proceed(details._replace(metadata=metadata), request)
+
+    intercept_unary_unary = intercept_stream_stream = intercept_unary_stream = _go_on
+
+
+class Tokens(AuthTest):
+    def test_lets_those_in_who_are_known(self):
+        server = self.serve_rules()
+        self.assertEqual(self.caller(server, RANKING).lookup(request_of('spec')).model, 'spec')
+        self.assertEqual(self.caller(server, RANKING, 'bEaReR').lookup(
+            request_of('spec')).model, 'spec')
+        for model in ('spec', 'other'):
+            self.assertEqual(self.caller(server, ALL).lookup(request_of(model)).model, model)
+        self.assertIsNotNone(server.find('tokens_in_clear'))
+
+    def test_refuses_all_others_in_every_call(self):
+        server = self.serve_rules()
+        for token, scheme, text in (
+                (None, '', 'authorization: Bearer'), ('x', 'Bearer', 'does not know'),
+                (RANKING[:-1], 'Bearer', 'does not know'), (RANKING + 'x', 'Bearer', 'know'),
+                (RANKING, 'Basic', 'know'), ('x' * 300, 'Bearer', 'know')):
+            client = self.caller(server, token, scheme)
+            with self.subTest(token=token, scheme=scheme):
+                self.refused(CODES.UNAUTHENTICATED, text, client.lookup, request_of('spec'))
+                self.refused(CODES.UNAUTHENTICATED, text, client.list_models)
+                self.refused(CODES.UNAUTHENTICATED, text, client.get_model, 'spec')
+                self.refused(CODES.UNAUTHENTICATED, text, client.get_server)
+                self.refused(CODES.UNAUTHENTICATED, text,
+                             lambda c=client: list(c.stream([request_of('spec')])))
+
+    def test_takes_nothing_for_a_token_that_is_none(self):
+        self.principals[1]['token_sha256'] = hashlib.sha256(b'').hexdigest()
+        server = self.serve_rules()
+        for token, scheme in (('x', 'y'), ('x' * 300, 'Bearer'), ('Bearer', 'Basic')):
+            self.refused(CODES.UNAUTHENTICATED, 'know',
+                         self.caller(server, token, scheme).list_models)
+
+    def test_refuses_two_tokens(self):
+        server = self.serve_rules()
+        client = self.caller(server, RANKING)
+        client.channel = grpc.intercept_channel(
+            client.channel, Shown([('authorization', 'Bearer ' + ALL)]))
+        self.refused(CODES.UNAUTHENTICATED, 'know', client.lookup, request_of('spec'))
+
+    def test_keeps_models_to_those_who_may(self):
+        server = self.serve_rules()
+        client = self.caller(server, RANKING)
+        for model in ('other', 'none'):
+            self.refused(CODES.PERMISSION_DENIED, '"ranking" may not look up model "%s"' % model,
+                         client.lookup, request_of(model))
+            self.refused(CODES.PERMISSION_DENIED, 'model "%s"' % model, client.get_model, model)
+        answers = list(client.stream([request_of('other'), request_of('spec')]))
+        self.assertEqual(sorted((a.error_code, a.model) for a in answers), [(0, 'spec'), (7, '')])
+        self.assertEqual([m.name for m in client.list_models().models], ['spec'])
+        self.assertEqual([m.name for m in self.caller(server, ALL).list_models().models],
+                         ['other', 'spec'])
+        self.refused(CODES.NOT_FOUND, 'none', self.caller(server, ALL).lookup, request_of('none'))
+
+    def test_tells_nobody_the_secrets(self):
+        server = self.serve_rules('--log-level', 'debug')
+        self.caller(server, RANKING).lookup(request_of('spec'))
+        error_of(self.caller(server, 'wrong-token-0123456789').list_models)
+        server.stop()
+        for secret in (RANKING, ALL, CHIEF, 'wrong-token', self.principals[1]['token_sha256']):
+            self.assertNotIn(secret, server.log)
+
+    def test_asks_nobody_on_unix_sockets(self):
+        path = self.authority.path('socket')
+        self.serve_rules(listen=('127.0.0.1:0', 'unix:' + path))
+        with Client('unix:' + path) as client:
+            self.assertEqual(len(client.list_models().models), 2)
+            self.assertEqual(client.lookup(request_of('other')).model, 'other')
+
+    def test_asks_nobody_for_health_and_reflection(self):
+        server = self.serve_rules()
+        for token in (None, 'wrong-token-0123456789'):
+            channel = self.caller(server, token).channel
+            check = channel.unary_unary('/grpc.health.v1.Health/Check')
+            self.assertEqual(check(b'', timeout=SECONDS), bytes([8, 1]))
+            info = channel.stream_stream(
+                '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo')
+            services = list(info(iter([b'\x3a\x00']), timeout=SECONDS))
+            self.assertIn(b'embag.v1.EmbeddingBag', services[0])
+
+    def test_asks_nobody_without_rules(self):
+        server = self.serve()
+        for token in (None, 'x' * 300):
+            self.assertEqual(len(self.caller(server, token).list_models().models), 2)
+
+
+class Admins(AuthTest):
+    def test_lets_admins_alone_command_over_the_network(self):
+        server = self.serve_rules('--admin-on-data-port', 'true')
+        chief = self.caller(server, CHIEF, kind=Admin)
+        self.assertEqual([m.name for m in chief.list_versions().models], ['other', 'spec'])
+        self.assertTrue(chief.command('ServeVersion', 'spec', 1)[-1].done)
+        self.assertEqual(len(chief.list_models().models), 2)
+        self.refused(CODES.PERMISSION_DENIED, 'may not look up', chief.lookup, request_of('spec'))
+        everyone = self.caller(server, ALL, kind=Admin)
+        self.refused(CODES.PERMISSION_DENIED, '"all" may not call ModelAdmin',
+                     everyone.list_versions)
+        self.refused(CODES.PERMISSION_DENIED, 'may not call', everyone.command, 'LoadVersion',
+                     'spec', 1)
+        self.refused(CODES.UNAUTHENTICATED, 'Bearer', self.caller(server, kind=Admin).list_versions)
+
+    def test_keeps_commands_off_the_network_unless_told(self):
+        path = self.authority.path('admin')
+        server = self.serve_rules('--admin-listen', 'unix:' + path)
+        self.refused(CODES.PERMISSION_DENIED, 'not answered on this address',
+                     self.caller(server, CHIEF, kind=Admin).list_versions)
+        with Admin('unix:' + path) as admin:
+            self.assertEqual(len(admin.list_versions().models), 2)
+
+
+class Names(AuthTest):
+    """Clients known by their certificates."""
+
+    def setUp(self):
+        super().setUp()
+        self.authority.issue('server', names=HERE)
+        self.flags = ('--tls-cert', self.authority.path('server.pem'),
+                      '--tls-key', self.authority.path('server.key'),
+                      '--tls-client-ca', self.authority.path('ca.pem'),
+                      '--tls-client-verify', 'optional')
+        self.principals += [
+            {'name': 'dns', 'client_name': 'a.example', 'models': ['spec']},
+            {'name': 'uri', 'client_name': 'spiffe://x/a', 'models': ['spec']},
+            {'name': 'common', 'client_name': 'plain name', 'models': ['spec']}]
+
+    def named(self, server, certificate):
+        """A connection with a certificate, or None."""
+        client = SecureClient('localhost:%d' % server.port, self.authority, certificate)
+        self.addCleanup(client.close)
+        return client
+
+    def test_knows_clients_by_their_names(self):
+        server = self.serve_rules(*self.flags)
+        for number, names in enumerate((
+                'DNS:z.example,DNS:a.example', 'URI:spiffe://x/a', None)):
+            self.authority.issue('client', 'plain name', names)
+            client = self.named(server, 'client')
+            with self.subTest(names=names, number=number):
+                self.assertEqual(client.lookup(request_of('spec')).model, 'spec')
+                self.refused(CODES.PERMISSION_DENIED, 'may not', client.lookup,
+                             request_of('other'))
+
+    def test_refuses_names_that_are_not_those(self):
+        server = self.serve_rules(*self.flags)
+        for common_name, names in (
+                ('other', None), ('plain name', 'DNS:b.example'), ('a.example', 'DNS:b.example'),
+                ('plain name x', None), ('other', 'DNS:a.example.org'),
+                ('other', 'email:a.example')):
+            self.authority.issue('client', common_name, names)
+            with self.subTest(common_name=common_name, names=names):
+                self.refused(CODES.UNAUTHENTICATED, 'does not know who calls',
+                             self.named(server, 'client').lookup, request_of('spec'))
+        self.refused(CODES.UNAUTHENTICATED, 'does not know who calls',
+                     self.named(server, None).lookup, request_of('spec'))
+        self.assertIsNone(server.find('tokens_in_clear'))
+
+    def test_takes_a_token_over_a_name(self):
+        server = self.serve_rules(*self.flags)
+        self.authority.issue('client', 'plain name')
+        client = self.named(server, 'client')
+        client.channel = grpc.intercept_channel(
+            client.channel, Shown([('authorization', 'Bearer ' + ALL)]))
+        self.assertEqual(client.lookup(request_of('other')).model, 'other')
+
+    def test_needs_an_authority_for_names(self):
+        log = Embagd(self.repository.path, '--auth-file', self.write_rules()).start_fails()
+        self.assertIn('client_name is of use with tls_client_ca only', log)
+
+
+class Reload(AuthTest):
+    def test_takes_new_rules_for_calls_and_streams_that_go_on(self):
+        server = self.serve_rules()
+        client = self.caller(server, RANKING)
+        requests = Requests()
+        answers = client.stream(requests, timeout=None)
+        requests.put(request_of('other'))
+        self.assertEqual(next(answers).error_code, 7)
+        self.principals[0]['models'] = ['other']
+        self.write_rules()
+        self.reload(server)
+        wait_until(lambda: error_of(client.lookup, request_of('spec'))[0] ==
+                   CODES.PERMISSION_DENIED, SECONDS, 'the new rules')
+        requests.put(request_of('other'))
+        self.assertEqual(next(answers).error_code, 0)
+        del self.principals[0]
+        self.write_rules()
+        self.reload(server)
+        wait_until(lambda: error_of(client.lookup, request_of('other'))[0] ==
+                   CODES.UNAUTHENTICATED, SECONDS, 'the newest rules')
+        requests.put(request_of('other'))
+        self.assertEqual(next(answers).error_code, 16)
+        requests.end()
+
+    def test_keeps_the_old_rules_where_the_new_are_faulty(self):
+        server = self.serve_rules()
+        self.authority.write('auth.yaml', 'principals: [{name: x}]')
+        self.reload(server, 'reload_failed')
+        self.assertIn('no token_file, token_sha256 or client_name', server.find('reload_failed'))
+        self.assertEqual(self.caller(server, RANKING).lookup(request_of('spec')).model, 'spec')
+
+
+class Tool(AuthTest):
+    def test_shows_its_token(self):
+        server = self.serve_rules()
+
+        def run(*flags):
+            return subprocess.run(
+                [served.EMBAG, 'models', '--server', server.address, '--json', *flags],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=SECONDS,
+                check=False)
+        ran = run('--token-file', self.authority.path('ranking.token'))
+        self.assertEqual([m['name'] for m in json.loads(ran.stdout)['models']], ['spec'])
+        self.assertIn('UNAUTHENTICATED', run().stderr)
+        self.assertIn('/none', run('--token-file', '/none').stderr)
+        self.assertIn('is empty', run('--token-file', os.devnull).stderr)

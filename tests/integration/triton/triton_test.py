@@ -1,0 +1,140 @@
+"""The Open Inference Protocol with tritonclient, and with a program of grpc++.
+
+    triton_test.py EMBAGD INFER_SEQUENCE
+
+Ends with a line "N passed, N failed"; exit status 0 if none failed.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'lib'))
+
+import embagd_process
+from embagd_process import Embagd, Repository
+from table_files import Table, write_model
+
+try:
+    import tritonclient.grpc as triton
+    import tritonclient.grpc.aio as triton_aio
+except ImportError:
+    triton = None
+
+# The specification's table, which infer_sequence.cc has too.
+ROWS = np.array([[-0.2, -0.6], [-0.1, -0.4], [-1.9, -1.8], [-1.0, 1.5], [0.8, -0.7]], '<f4')
+SEQUENCE_SECONDS = 60
+
+
+def tensor(name, values, datatype='INT64'):
+    """An input."""
+    array = np.array(values, {'INT64': '<i8', 'INT32': '<i4', 'FP32': '<f4'}[datatype])
+    made = triton.InferInput(name, array.shape, datatype)
+    made.set_data_from_numpy(array)
+    return made
+
+
+class TritonTest(unittest.TestCase):
+    """One server, with the specification's table and one of integers."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.repository = Repository()
+        write_model(cls.repository.path, 'spec', 1, [Table.of_values('emb_table', 'f32', ROWS)])
+        write_model(cls.repository.path, 'two', 5, [
+            Table('whole', 'i32', np.arange(12, dtype='<i4').reshape(4, 3)),
+            Table.of_values('emb_table', 'f32', ROWS)])
+        cls.server = Embagd(cls.repository.path).wait_ready()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+        cls.repository.remove()
+
+    def client(self):
+        """A connection that the test's end closes."""
+        if triton is None:
+            self.skipTest('tritonclient is not there')
+        client = triton.InferenceServerClient(self.server.address)
+        self.addCleanup(client.close)
+        return client
+
+    def test_grpcpp_calls_in_the_order_of_a_client(self):
+        subprocess.run([SEQUENCE, self.server.address], check=True, timeout=SEQUENCE_SECONDS)
+
+    def test_tells_what_it_is(self):
+        client = self.client()
+        self.assertTrue(client.is_server_live())
+        self.assertTrue(client.is_server_ready())
+        self.assertTrue(client.is_model_ready('spec'))
+        self.assertFalse(client.is_model_ready('spec', '2'))
+        self.assertEqual(client.get_server_metadata().name, 'embag')
+        self.assertEqual(list(client.get_model_metadata('two').versions), ['5'])
+        config = client.get_model_config('spec', as_json=True)['config']
+        self.assertEqual(config['output'][0], {
+            'name': 'emb_table.pooled', 'data_type': 'TYPE_FP32', 'dims': ['-1', '2']})
+
+    def test_infers(self):
+        client = self.client()
+        result = client.infer('spec', [
+            tensor('emb_table.indices', [0, 2, 3, 4]),
+            tensor('emb_table.offsets', [0, 2, 2], 'INT32'),
+        ], request_id='first', parameters={'reduction': 'max'})
+        self.assertEqual(result.get_response().id, 'first')
+        np.testing.assert_array_equal(
+            result.as_numpy('emb_table.pooled'),
+            [np.maximum(ROWS[0], ROWS[2]), [0, 0], np.maximum(ROWS[3], ROWS[4])])
+
+    def test_infers_outputs_as_they_are_asked_for(self):
+        client = self.client()
+        outputs = [triton.InferRequestedOutput(name + '.pooled') for name in ('emb_table', 'whole')]
+        result = client.infer('two', [
+            tensor('whole.indices', [[0, 3]]), tensor('emb_table.indices', [[1], [2]]),
+            tensor('emb_table.per_sample_weights', [[0.5], [2]], 'FP32'),
+        ], outputs=outputs, model_version='5')
+        self.assertEqual([output.name for output in result.get_response().outputs],
+                         ['emb_table.pooled', 'whole.pooled'])
+        np.testing.assert_array_equal(
+            result.as_numpy('emb_table.pooled'), [ROWS[1] / 2, ROWS[2] * 2])
+        np.testing.assert_array_equal(result.as_numpy('whole.pooled'), [[9, 11, 13]])
+
+    def test_tells_what_is_wrong(self):
+        client = self.client()
+        with self.assertRaises(triton.InferenceServerException) as raised:
+            client.infer('spec', [tensor('emb_table.indices', [[5]])])
+        self.assertEqual(raised.exception.status(), 'StatusCode.OUT_OF_RANGE')
+        self.assertIn('"emb_table": indices[0] = 5', raised.exception.message())
+
+    def test_infers_many_at_once(self):
+        self.client()
+
+        async def infer_all():
+            client = triton_aio.InferenceServerClient(self.server.address)
+            try:
+                return await asyncio.gather(*(
+                    client.infer('spec', [tensor('indices', [[n % 5]])]) for n in range(200)))
+            finally:
+                await client.close()
+        for n, result in enumerate(asyncio.run(infer_all())):
+            np.testing.assert_array_equal(result.as_numpy('pooled'), ROWS[n % 5:n % 5 + 1])
+
+
+def main():
+    """Returns the exit status."""
+    if triton is None:
+        print('skipped: tritonclient could not be installed')
+    program = unittest.main(argv=sys.argv[:1], exit=False, verbosity=2)
+    result = program.result
+    failed = len(result.failures) + len(result.errors)
+    print('%d passed, %d failed' % (result.testsRun - len(result.skipped) - failed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    embagd_process.EMBAGD, SEQUENCE = (os.path.abspath(path) for path in sys.argv[1:3])
+    sys.dont_write_bytecode = True
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Certificates for a test, made by the openssl command in a temporary directory."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+
+KEY = ('-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes')
+HERE = 'DNS:localhost,IP:127.0.0.1'  # whom servers of tests are
+
+
+def openssl(*words):
+    """Runs the command."""
+    subprocess.run(['openssl', *words], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.PIPE, timeout=60)
+
+
+class Authority:
+    """One that vouches for others; its files go with `remove`."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix='embag-test-')
+        openssl('req', '-x509', *KEY, '-days', '2', '-subj', '/CN=authority',
+                '-keyout', self.path('ca.key'), '-out', self.path('ca.pem'))
+
+    def remove(self):
+        """Deletes all of it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def path(self, name):
+        """Of a file that it has made, or may."""
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text, mode=0o600):
+        """A file beside them; returns its path."""
+        with open(self.path(name), 'w', encoding='utf-8') as file:
+            file.write(text)
+        os.chmod(self.path(name), mode)
+        return self.path(name)
+
+    def issue(self, name, common_name='someone', names=None):
+        """NAME.pem and NAME.key, replaced by whole files where they are there."""
+        request, new = self.path('request'), self.path('new')
+        openssl('req', *KEY, '-subj', '/CN=' + common_name, '-keyout', new + '.key',
+                '-out', request)
+        extension = []
+        if names:
+            extension = ['-extfile', self.write('extension', 'subjectAltName=' + names)]
+        openssl('x509', '-req', '-in', request, '-CA', self.path('ca.pem'), '-CAkey',
+                self.path('ca.key'), '-CAcreateserial', '-days', '2', *extension,
+                '-out', new + '.pem')
+        for kind in ('.key', '.pem'):
+            os.replace(new + kind, self.path(name + kind))
+
+    def read(self, name):
+        """A file's bytes."""
+        with open(self.path(name), 'rb') as file:
+            return file.read()

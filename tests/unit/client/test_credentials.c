@@ -1,0 +1,136 @@
+#include "client/credentials.h"
+
+#include "tests/unit/server/tls_files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct eb_scratch scratch;
+static char ca[EB_SCRATCH_PATH_BYTES];
+static char own[EB_SCRATCH_PATH_BYTES];
+static char key[EB_SCRATCH_PATH_BYTES];
+static char token[EB_SCRATCH_PATH_BYTES];
+
+static int make_files(void **state)
+{
+    struct tls_authority authority;
+    (void)state;
+    eb_scratch_init(&scratch);
+    tls_authority_init(&authority);
+    tls_authority_write(&authority, &scratch);
+    tls_authority_issue(&authority, &scratch, "own", "client", NULL);
+    tls_authority_deinit(&authority);
+    eb_scratch_path(&scratch, "ca.pem", ca);
+    eb_scratch_path(&scratch, "own.pem", own);
+    eb_scratch_path(&scratch, "own.key", key);
+    eb_scratch_path(&scratch, "token", token);
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+static bool open_for(struct eb_credentials *credentials, const char *address,
+    const struct embag_access *access, struct eb_error *error)
+{
+    struct eb_endpoint endpoint;
+    assert_true(eb_endpoint_parse(address, &endpoint));
+    return eb_credentials_open(credentials, access, &endpoint, error);
+}
+
+static void has_none_unless_asked(void **state)
+{
+    (void)state;
+    struct eb_credentials credentials;
+    struct eb_error error;
+    assert_true(open_for(&credentials, "h:1", &(struct embag_access){0}, &error));
+    assert_null(credentials.tls);
+    assert_string_equal(credentials.authorization, "");
+    eb_credentials_close(&credentials);
+    eb_credentials_close(&credentials);
+}
+
+static void expects_the_name_of_the_address_or_the_one_given(void **state)
+{
+    (void)state;
+    struct eb_credentials credentials;
+    struct eb_error error;
+    struct embag_access access = {.tls_ca = ca, .tls_cert = own, .tls_key = key};
+    assert_true(open_for(&credentials, "[::1]:8600", &access, &error));
+    assert_non_null(credentials.tls);
+    assert_string_equal(credentials.server_name, "::1");
+    eb_credentials_close(&credentials);
+    access.tls_server_name = "server.example";
+    assert_true(open_for(&credentials, "[::1]:8600", &access, &error));
+    assert_string_equal(credentials.server_name, "server.example");
+    eb_credentials_close(&credentials);
+}
+
+static void shows_the_token_of_a_file(void **state)
+{
+    (void)state;
+    struct eb_credentials credentials;
+    struct eb_error error;
+    const struct embag_access access = {.token_file = token};
+    eb_scratch_write(&scratch, "token", "abc\r\n", 5);
+    assert_true(open_for(&credentials, "unix:/s", &access, &error));
+    assert_string_equal(credentials.authorization, "Bearer abc");
+    eb_credentials_close(&credentials);
+    char longest[EB_CREDENTIALS_HEADER_BYTES];
+    memset(longest, 'x', sizeof longest);
+    eb_scratch_write(&scratch, "token", longest, 256);
+    assert_true(open_for(&credentials, "h:1", &access, &error));
+    assert_int_equal(strlen(credentials.authorization), 7 + 256);
+    eb_credentials_close(&credentials);
+}
+
+static void expect_refused(const char *address, struct embag_access access, const char *part)
+{
+    struct eb_credentials credentials;
+    struct eb_error error;
+    assert_false(open_for(&credentials, address, &access, &error));
+    assert_int_equal(error.status, EB_STATUS_INVALID_ARGUMENT);
+    eb_scratch_expect(error.text, part);
+    assert_null(credentials.tls);
+}
+
+static void refuses_what_cannot_be_used(void **state)
+{
+    (void)state;
+    char longest[300];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    expect_refused("unix:/s", (struct embag_access){.tls = true}, "speaks no TLS");
+    expect_refused("h:1", (struct embag_access){.tls_ca = "/none"}, "/none: ");
+    expect_refused("h:1", (struct embag_access){.tls_ca = key}, "certificates in PEM");
+    expect_refused("h:1", (struct embag_access){.tls_cert = own}, "go together");
+    expect_refused("h:1", (struct embag_access){.tls_key = key}, "go together");
+    expect_refused("h:1", (struct embag_access){.tls_cert = own, .tls_key = ca}, "key");
+    expect_refused("h:1", (struct embag_access){.tls_server_name = longest}, "too long");
+    expect_refused("h:1", (struct embag_access){.token_file = "/none"}, "/none: No such file");
+    eb_scratch_write(&scratch, "token", "\n", 1);
+    expect_refused("h:1", (struct embag_access){.token_file = token}, "is empty");
+    eb_scratch_write(&scratch, "token", "two words", 9);
+    expect_refused("h:1", (struct embag_access){.token_file = token}, "visible characters");
+    eb_scratch_write(&scratch, "token", longest, 257);
+    expect_refused("h:1", (struct embag_access){.token_file = token}, "at most 256 bytes");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(has_none_unless_asked),
+        cmocka_unit_test(expects_the_name_of_the_address_or_the_one_given),
+        cmocka_unit_test(shows_the_token_of_a_file),
+        cmocka_unit_test(refuses_what_cannot_be_used),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}

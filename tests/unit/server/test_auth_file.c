@@ -1,0 +1,224 @@
+#include "server/rpc/auth_file.h"
+
+#include "tests/unit/models/scratch.h"
+#include "tests/unit/server/capture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define DIGITS "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" /* of "abc" */
+#define TOKEN "0123456789abcdef"
+
+static struct eb_scratch scratch;
+
+static int make_folder(void **state)
+{
+    (void)state;
+    eb_scratch_init(&scratch);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+/* Of the file, which is written before. NULL: *fault. */
+static struct eb_auth *read_bytes(const char *yaml, size_t size, struct eb_file_fault *fault)
+{
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_write(&scratch, "auth.yaml", yaml, size);
+    eb_scratch_path(&scratch, "auth.yaml", path);
+    return eb_auth_file_read(path, fault);
+}
+
+static void expect_fault(const char *yaml, const char *part)
+{
+    struct eb_file_fault fault = {.text = ""};
+    assert_null(read_bytes(yaml, strlen(yaml), &fault));
+    eb_scratch_expect(fault.text, "auth.yaml: ");
+    eb_scratch_expect(fault.text, part);
+}
+
+/* A file of a token that its owner alone can read; "PATH" of the yaml becomes its path. */
+static const char *with_token(const char *yaml, const char *token, size_t size)
+{
+    static char text[2048];
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_write(&scratch, "token", token, size);
+    eb_scratch_path(&scratch, "token", path);
+    assert_int_equal(chmod(path, 0600), 0);
+    snprintf(text, sizeof text, yaml, path);
+    return text;
+}
+
+static void reads_who_may_what(void **state)
+{
+    (void)state;
+    struct eb_file_fault fault;
+    const char *yaml = with_token("principals:\n"
+                                  "  - {name: a, token_file: %s, models: [m, n]}\n"
+                                  "  - name: b\n"
+                                  "    token_sha256: " DIGITS "\n"
+                                  "    client_name: b.example\n"
+                                  "    models: ['*']\n"
+                                  "    admin: false\n"
+                                  "  - {name: c, client_name: c.example, admin: true}\n",
+        TOKEN "\r\n", sizeof TOKEN + 1);
+    struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &fault);
+    assert_non_null(auth);
+    assert_int_equal(auth->count, 3);
+    struct eb_secret_digest digest;
+    eb_secret_digest(TOKEN, strlen(TOKEN), &digest);
+    const struct eb_principal *a = eb_auth_find_token(auth, &digest);
+    assert_non_null(a);
+    assert_string_equal(a->name, "a");
+    assert_true(eb_principal_may_look_up(a, "n"));
+    assert_false(eb_principal_may_look_up(a, "o"));
+    assert_false(a->is_admin);
+    eb_secret_digest("abc", 3, &digest);
+    const struct eb_principal *b = eb_auth_find_token(auth, &digest);
+    assert_non_null(b);
+    assert_string_equal(b->client_name, "b.example");
+    assert_true(b->has_all_models);
+    assert_false(b->is_admin);
+    assert_true(auth->principals[2].is_admin);
+    assert_false(auth->principals[2].has_token);
+    assert_int_equal(auth->principals[2].model_count, 0);
+    assert_ptr_equal(eb_auth_hold(auth), auth);
+    eb_auth_drop(auth);
+    eb_auth_drop(auth);
+}
+
+static void refuses_rules_that_could_be_misread(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *part;
+    } cases[] = {
+        {"", "there is none"},
+        {"principals: []", "there is none"},
+        {"principals: [{client_name: x}]", "principals[0].name: is missing"},
+        {"principals: [{name: '', client_name: x}]", "principals[0].name: is missing"},
+        {"principals: [{name: x}]", "principals[0].name: it has no token_file"},
+        {"principals: [{name: x, client_name: ''}]", "principals[0].client_name: is empty"},
+        {"principals: [{name: x, client_name: y, admin: yes}]", "admin: not true or false"},
+        {"principals: [{name: x, client_name: y, role: z}]", "role"},
+        {"principals: [{name: x, token_sha256: abc}]", "not the 64 hexadecimal digits"},
+        {"principals: [{name: x, token_sha256: " DIGITS "0}]", "not the 64"},
+        {"principals: [{name: x, token_sha256: 'g" DIGITS "'}]", "not the 64"},
+        {"principals: [{name: x, token_sha256: " DIGITS ", token_file: /x}]", "leave one out"},
+        {"principals: [{name: x, client_name: y}, {name: x, client_name: z}]",
+            "principals[1].name: another"},
+        {"principals: [{name: x, client_name: y}, {name: z, client_name: y}]",
+            "principals[1].client_name: another"},
+        {"principals: [{name: x, token_sha256: " DIGITS "}, {name: z, token_sha256: " DIGITS "}]",
+            "principals[1].token: another"},
+        {"principals: &a [{name: x, client_name: y}]\nother: *a", "other"},
+        {"principals: [{name: x, token_file: /none}]", "/none: it cannot be opened"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect_fault(cases[i].yaml, cases[i].part);
+    }
+}
+
+static void keeps_tokens_to_what_a_header_can_hold(void **state)
+{
+    (void)state;
+    static const char yaml[] = "principals: [{name: x, token_file: %s}]";
+    char token[EB_AUTH_TOKEN_BYTES_MAX + 3];
+    memset(token, 'x', sizeof token);
+    static const struct {
+        size_t size;
+        const char *part; /* NULL: it is good */
+    } cases[] = {
+        {0, "not a token"},
+        {EB_AUTH_TOKEN_BYTES_MIN - 1, "not a token"},
+        {EB_AUTH_TOKEN_BYTES_MIN, NULL},
+        {EB_AUTH_TOKEN_BYTES_MAX, NULL},
+        {EB_AUTH_TOKEN_BYTES_MAX + 1, "not a token"},
+        {EB_AUTH_TOKEN_BYTES_MAX + 3, "larger than"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *text = with_token(yaml, token, cases[i].size);
+        struct eb_file_fault fault;
+        if (cases[i].part) {
+            expect_fault(text, cases[i].part);
+        } else {
+            struct eb_auth *auth = read_bytes(text, strlen(text), &fault);
+            assert_non_null(auth);
+            eb_auth_drop(auth);
+        }
+    }
+    expect_fault(with_token(yaml, "0123456789 abcdef", 17), "not a token");
+    expect_fault(with_token(yaml, "0123456789abcdef\nmore", 21), "not a token");
+    expect_fault(with_token(yaml, "0123456789\0abcdef", 17), "not a token");
+    expect_fault(with_token(yaml, "0123456789\xc3\xa4xxxxx", 17), "not a token");
+}
+
+static void never_says_a_token(void **state)
+{
+    (void)state;
+    struct eb_file_fault fault;
+    const char *yaml =
+        with_token("principals: [{name: x, token_file: %s}]", "secret secret secret", 20);
+    assert_null(read_bytes(yaml, strlen(yaml), &fault));
+    assert_null(strstr(fault.text, "secret"));
+}
+
+static void warns_of_tokens_that_others_can_read(void **state)
+{
+    (void)state;
+    char said[4096];
+    char path[EB_SCRATCH_PATH_BYTES];
+    struct eb_file_fault fault;
+    const char *yaml = with_token("principals: [{name: x, token_file: %s}]", TOKEN, strlen(TOKEN));
+    eb_scratch_path(&scratch, "token", path);
+    for (int mode = 0600; mode <= 0644; mode += 044) {
+        struct eb_capture error;
+        assert_int_equal(chmod(path, (mode_t)mode), 0);
+        eb_capture_start(&error, STDERR_FILENO);
+        struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &fault);
+        eb_capture_stop(&error, said, sizeof said);
+        assert_non_null(auth);
+        eb_auth_drop(auth);
+        assert_int_equal(strstr(said, "event=secret_exposed") != NULL, mode == 0644);
+    }
+}
+
+static void refuses_files_that_are_too_large(void **state)
+{
+    (void)state;
+    struct eb_file_fault fault;
+    char *bytes = malloc(EB_AUTH_FILE_BYTES_MAX + 1);
+    assert_non_null(bytes);
+    memset(bytes, '\n', EB_AUTH_FILE_BYTES_MAX + 1);
+    assert_null(read_bytes(bytes, EB_AUTH_FILE_BYTES_MAX + 1, &fault));
+    eb_scratch_expect(fault.text, "larger than");
+    assert_null(read_bytes(bytes, EB_AUTH_FILE_BYTES_MAX, &fault));
+    eb_scratch_expect(fault.text, "there is none");
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_who_may_what),
+        cmocka_unit_test(refuses_rules_that_could_be_misread),
+        cmocka_unit_test(keeps_tokens_to_what_a_header_can_hold),
+        cmocka_unit_test(never_says_a_token),
+        cmocka_unit_test(warns_of_tokens_that_others_can_read),
+        cmocka_unit_test(refuses_files_that_are_too_large),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
