@@ -13,7 +13,7 @@ packages=(
 )
 tests=(
     libcmocka-dev clang-format protobuf-compiler
-    openssl python3 python3-grpcio python3-protobuf python3-numpy
+    openssl python3 python3-grpcio python3-h2 python3-protobuf python3-numpy
     qemu-user
 )
 # Of arm64's packages the tests need these two, unpacked below a directory of their own: arm64 does

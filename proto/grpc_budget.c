@@ -1,11 +1,16 @@
 #include "proto/grpc_budget.h"
 
+#include <nghttp2/nghttp2.h>
+
 /* Honest clients ping about once per call, or every ten seconds. A burst of so many passes, and ten
  * a second for ever. */
 #define NOISE_MAX 1000u
 #define NOISE_REFILL_MS 100u
 /* As many of a peer's pings may come too soon: clocks and networks are not exact. */
 #define STRIKES_MAX 2u
+/* A client that takes a large answer sends two for each of its frames, and may do so when all of
+ * the answer has left and nothing calms any more. */
+#define WINDOW_UPDATES_PER_NOISE 16u
 /* A client that hedges cancels one call of each pair that it begins, and never stops. */
 #define RESETS_PER_MS 1u
 
@@ -52,6 +57,32 @@ bool eb_grpc_budget_spend_ping(struct eb_grpc_budget *budget, uint64_t now_ms, u
     budget->pinged_ms = now_ms;
     budget->strikes += is_early;
     return budget->strikes <= STRIKES_MAX;
+}
+
+static bool spend_window_update(struct eb_grpc_budget *budget)
+{
+    if (++budget->window_updates < WINDOW_UPDATES_PER_NOISE) {
+        return true;
+    }
+    budget->window_updates = 0;
+    return eb_grpc_budget_spend_noise(budget);
+}
+
+bool eb_grpc_budget_spend_frame(
+    struct eb_grpc_budget *budget, uint8_t type, uint8_t flags, size_t length)
+{
+    switch (type) {
+    case NGHTTP2_HEADERS:
+    case NGHTTP2_CONTINUATION:
+    case NGHTTP2_RST_STREAM: return true;
+    case NGHTTP2_WINDOW_UPDATE: return spend_window_update(budget);
+    case NGHTTP2_DATA:
+        return length > 0 || (flags & NGHTTP2_FLAG_END_STREAM) ||
+               eb_grpc_budget_spend_noise(budget);
+    case NGHTTP2_PING:
+    case NGHTTP2_SETTINGS: return (flags & NGHTTP2_FLAG_ACK) || eb_grpc_budget_spend_noise(budget);
+    default: return eb_grpc_budget_spend_noise(budget);
+    }
 }
 
 void eb_grpc_budget_calm(struct eb_grpc_budget *budget)

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a piece of a backlog, head included; each is twice as large as the one before. */
-#define PIECE_BYTES_MIN 4096
-#define PIECE_BYTES_MAX 131072
 #define ANSWER_PROGRESS_BYTES 65536 /* that must move within answer_stall_ms_max */
+/* A message that takes longer than so many times message_stall_ms_max has come at this rate. */
+#define MESSAGE_STALLS_MAX 4u
+#define MESSAGE_BYTES_PER_MS_MIN 4u
 #define STATIC_FIELD (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
 /* A field whose two texts outlive the session. */
@@ -29,15 +29,6 @@ static const nghttp2_nv response_fields[] = {
 };
 
 #define RESPONSE_FIELD_COUNT (sizeof(response_fields) / sizeof(response_fields[0]))
-
-struct eb_grpc_piece {
-    struct eb_grpc_piece *next;
-    size_t capacity;
-    size_t first; /* of the bytes that are left */
-    size_t end;
-    uint64_t filled_ms; /* when bytes were added last */
-    uint8_t room[];
-};
 
 /* The fields that end a call, and room for the texts that are not constant. */
 struct trailers {
@@ -104,33 +95,10 @@ static void credit(struct eb_grpc_call *call, size_t bytes)
     }
 }
 
-static void give_piece(struct eb_grpc_call *call, struct eb_grpc_piece *piece)
-{
-    const struct eb_memory *memory = call->connection->memory;
-    memory->give(memory->context, piece, sizeof(*piece) + piece->capacity);
-}
-
-static struct eb_grpc_piece *pop_piece(struct eb_grpc_backlog *backlog)
-{
-    struct eb_grpc_piece *piece = backlog->head;
-    backlog->head = piece->next;
-    if (!backlog->head) {
-        backlog->tail = NULL;
-    }
-    return piece;
-}
-
-static void give_backlog(struct eb_grpc_call *call)
-{
-    while (call->backlog.head) {
-        give_piece(call, pop_piece(&call->backlog));
-    }
-}
-
 static void drop_input(struct eb_grpc_call *call)
 {
     eb_grpc_message_discard(&call->reader);
-    give_backlog(call);
+    eb_grpc_backlog_clear(&call->backlog, call->connection->memory);
     if (call->held_bytes > 0) {
         credit(call, call->held_bytes);
     }
@@ -324,14 +292,8 @@ void eb_grpc_call_begin(struct eb_grpc_call *call)
     struct eb_grpc_connection *connection = call->connection;
     struct eb_grpc_headers_verdict verdict = eb_grpc_headers_check(&call->headers);
     if (verdict.http_status != 200) {
-        char digits[12];
-        snprintf(digits, sizeof(digits), "%d", verdict.http_status);
-        nghttp2_nv field = {.name = (uint8_t *)":status", .value = (uint8_t *)digits};
-        field.namelen = strlen(":status");
-        field.valuelen = strlen(digits);
         call->finished = true;
-        check(connection,
-            nghttp2_submit_response(connection->session, call->stream_id, &field, 1, NULL));
+        call->refusal.http_status = verdict.http_status;
         return;
     }
     if (verdict.status != EB_STATUS_OK) {
@@ -384,6 +346,7 @@ static size_t read_one(
     enum eb_grpc_read read = eb_grpc_message_read(&call->reader, bytes, &count, &message);
     if (read == EB_GRPC_READ_MESSAGE) {
         credit(call, EB_GRPC_PREFIX_BYTES + message.wire_bytes);
+        call->begun_ms = connection->now_ms;
         message.arrived_ms = arrived_ms;
         connection->handler->on_message(connection->context, call, message);
     } else if (read != EB_GRPC_READ_MORE) {
@@ -403,48 +366,12 @@ static size_t parse(struct eb_grpc_call *call, const uint8_t *bytes, size_t coun
     return used;
 }
 
-/* Adds an empty piece. false: no memory. */
-static bool add_piece(struct eb_grpc_call *call)
-{
-    struct eb_grpc_backlog *backlog = &call->backlog;
-    const struct eb_memory *memory = call->connection->memory;
-    size_t bytes = PIECE_BYTES_MIN;
-    if (backlog->tail) {
-        bytes = 2 * (sizeof(*backlog->tail) + backlog->tail->capacity);
-        bytes = bytes < PIECE_BYTES_MAX ? bytes : PIECE_BYTES_MAX;
-    }
-    struct eb_grpc_piece *piece = memory->take(memory->context, bytes);
-    if (!piece) {
-        return false;
-    }
-    *piece = (struct eb_grpc_piece){.capacity = bytes - sizeof(*piece)};
-    if (backlog->tail) {
-        backlog->tail->next = piece;
-    } else {
-        backlog->head = piece;
-    }
-    backlog->tail = piece;
-    return true;
-}
-
 /* Appends to the backlog. false: no memory. */
 static bool keep(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
-    struct eb_grpc_backlog *backlog = &call->backlog;
-    while (count > 0) {
-        size_t room = backlog->tail ? backlog->tail->capacity - backlog->tail->end : 0;
-        size_t step = room < count ? room : count;
-        if (room == 0 && !add_piece(call)) {
-            return false;
-        }
-        struct eb_grpc_piece *tail = backlog->tail;
-        memcpy(tail->room + tail->end, bytes, step);
-        tail->end += step;
-        tail->filled_ms = call->connection->now_ms;
-        bytes += step;
-        count -= step;
-    }
-    return true;
+    const struct eb_grpc_connection *connection = call->connection;
+    return eb_grpc_backlog_append(
+        &call->backlog, connection->memory, bytes, count, connection->now_ms);
 }
 
 void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
@@ -454,6 +381,9 @@ void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t c
     if (call->finished) {
         credit(call, count);
         return;
+    }
+    if (call->held_bytes == count) {
+        call->begun_ms = call->progress_ms;
     }
     size_t used = call->backlog.head ? 0 : parse(call, bytes, count);
     if (used < count && !call->finished && !keep(call, bytes + used, count - used)) {
@@ -475,9 +405,20 @@ static void deliver_end(struct eb_grpc_call *call)
     call->connection->handler->on_request_end(call->connection->context, call);
 }
 
+static void refuse(struct eb_grpc_call *call)
+{
+    struct eb_grpc_connection *connection = call->connection;
+    call->answered = true;
+    call->progress_ms = connection->now_ms;
+    check(connection, eb_grpc_refusal_submit(connection->session, call->stream_id, &call->refusal));
+}
+
 void eb_grpc_call_end(struct eb_grpc_call *call)
 {
     call->peer_ended = true;
+    if (call->refusal.http_status != 0 && !call->answered) {
+        refuse(call);
+    }
     deliver_end(call);
 }
 
@@ -490,16 +431,14 @@ bool eb_grpc_call_advance(struct eb_grpc_call *call)
 {
     if (can_advance(call)) {
         /* Taken away for as long as it is read: a handler may finish the call in between. */
-        struct eb_grpc_piece *piece = pop_piece(&call->backlog);
+        struct eb_grpc_piece *piece = eb_grpc_backlog_pop(&call->backlog);
         piece->first +=
             read_one(call, piece->room + piece->first, piece->end - piece->first, piece->filled_ms);
-        if (piece->first == piece->end || call->finished) {
-            give_piece(call, piece);
-        } else {
-            piece->next = call->backlog.head;
-            call->backlog.head = piece;
-            call->backlog.tail = call->backlog.tail ? call->backlog.tail : piece;
+        if (call->finished) {
+            piece->first = piece->end;
         }
+        call->begun_ms = call->connection->now_ms; /* It waited, which is not the peer's doing. */
+        eb_grpc_backlog_restore(&call->backlog, call->connection->memory, piece);
     }
     deliver_end(call);
     return can_advance(call);
@@ -509,6 +448,17 @@ bool eb_grpc_call_advance(struct eb_grpc_call *call)
 static bool is_partial(const struct eb_grpc_call *call)
 {
     return call->held_bytes > 0 && !call->backlog.head;
+}
+
+/* Whether a message has stood still for too long, or come so slowly that it may as well. */
+static bool is_message_stalled(const struct eb_grpc_call *call)
+{
+    const struct eb_grpc_connection *connection = call->connection;
+    const uint64_t stall_ms_max = connection->limits->message_stall_ms_max;
+    const uint64_t slow_ms_max =
+        MESSAGE_STALLS_MAX * stall_ms_max + call->held_bytes / MESSAGE_BYTES_PER_MS_MIN;
+    return is_partial(call) && (connection->now_ms - call->progress_ms >= stall_ms_max ||
+                                   connection->now_ms - call->begun_ms >= slow_ms_max);
 }
 
 /* Whether answers have waited for the peer's windows for too long. A few bytes now and then are no
@@ -541,21 +491,40 @@ static bool has_backlog(const struct eb_grpc_connection *connection)
     return call != NULL;
 }
 
+static void reset_stalled(struct eb_grpc_call *call)
+{
+    check(call->connection, nghttp2_submit_rst_stream(call->connection->session, NGHTTP2_FLAG_NONE,
+                                call->stream_id, NGHTTP2_ENHANCE_YOUR_CALM));
+}
+
+/* A peer that does not end a request which is no gRPC is answered all the same, and one that does
+ * not take the answer loses it. */
+static void tick_refused(struct eb_grpc_call *call)
+{
+    const struct eb_grpc_connection *connection = call->connection;
+    const uint64_t passed_ms = connection->now_ms - call->progress_ms;
+    if (!call->answered && passed_ms >= connection->limits->message_stall_ms_max) {
+        refuse(call);
+    } else if (call->answered && connection->limits->answer_stall_ms_max > 0 &&
+               passed_ms >= connection->limits->answer_stall_ms_max) {
+        reset_stalled(call);
+    }
+}
+
 /* `is_shut`: the peer can send nothing, on any call. */
 static void tick(struct eb_grpc_call *call, bool is_shut)
 {
     struct eb_grpc_connection *connection = call->connection;
     if (is_shut) {
         call->progress_ms = connection->now_ms;
+        call->begun_ms = connection->now_ms;
     }
-    if (is_partial(call) &&
-        connection->now_ms - call->progress_ms >= connection->limits->message_stall_ms_max) {
+    if (is_message_stalled(call)) {
         eb_grpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress", 0);
     }
     /* Trailers cannot go past a message that is half sent, so that only a reset ends the call. */
     if (is_answer_stalled(call)) {
-        check(connection, nghttp2_submit_rst_stream(connection->session, NGHTTP2_FLAG_NONE,
-                              call->stream_id, NGHTTP2_ENHANCE_YOUR_CALM));
+        reset_stalled(call);
     }
 }
 
@@ -563,7 +532,11 @@ void eb_grpc_call_tick(struct eb_grpc_connection *connection)
 {
     const bool is_shut = is_window_full(connection) && has_backlog(connection);
     for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
-        tick(call, is_shut);
+        if (call->refusal.http_status != 0) {
+            tick_refused(call);
+        } else {
+            tick(call, is_shut);
+        }
     }
 }
 

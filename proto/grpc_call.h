@@ -4,21 +4,14 @@
  * the calls themselves from the heap, kept for later calls of the connection. */
 #pragma once
 
+#include "proto/grpc_backlog.h"
 #include "proto/grpc_headers.h"
 #include "proto/grpc_message.h"
 #include "proto/grpc_output.h"
+#include "proto/grpc_refusal.h"
 
 struct eb_grpc_server_limits;
 struct eb_grpc_server_handler;
-
-struct eb_grpc_piece; /* grpc_call.c's */
-
-/* Bytes of a paused call, as they came, in pieces that are filled and emptied in order: they take
- * little more memory than there are of them. */
-struct eb_grpc_backlog {
-    struct eb_grpc_piece *head; /* NULL: none */
-    struct eb_grpc_piece *tail;
-};
 
 /* Valid from on_call until on_close has returned. */
 struct eb_grpc_call {
@@ -38,11 +31,13 @@ struct eb_grpc_call {
     char *text;           /* of a finished call whose trailers wait for messages; may be NULL */
     size_t held_bytes;    /* arrived and not credited to the peer's windows */
     uint64_t progress_ms; /* when bytes arrived last */
+    uint64_t begun_ms;    /* when the first of the bytes held did, or later */
     uint64_t sent_ms;     /* when a tick last saw that the answers had moved on */
     uint64_t sent_bytes;  /* of the answers by then */
-    bool announced;       /* on_call has been called */
-    bool answered;        /* the response's HEADERS are submitted */
-    bool finished;        /* nothing is accepted any more, from either side */
+    struct eb_grpc_refusal refusal; /* of what is no gRPC, once the peer has ended its side */
+    bool announced;                 /* on_call has been called */
+    bool answered;                  /* the response's HEADERS are submitted */
+    bool finished;                  /* nothing is accepted any more, from either side */
     bool trailers_sent;
     bool paused;
     bool peer_ended;
@@ -95,7 +90,7 @@ void eb_grpc_call_begin(struct eb_grpc_call *call);
 void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t count);
 /* The peer has ended its side. */
 void eb_grpc_call_end(struct eb_grpc_call *call);
-/* A HEADERS frame that ends our side has been sent. */
+/* A frame that ends our side has been sent. */
 void eb_grpc_call_trailers_sent(struct eb_grpc_call *call);
 /* Delivers at most one message of what was kept back, unless the call is paused. true: there is
  * more to read. */

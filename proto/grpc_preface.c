@@ -25,10 +25,10 @@ bool eb_grpc_preface_is_whole(const struct eb_grpc_preface *preface)
 
 const char *eb_grpc_preface_answer(uint8_t first)
 {
-    return first >= 'A' && first <= 'Z' ? "HTTP/1.1 400 Bad Request\r\n"
-                                          "content-type: text/plain\r\n"
-                                          "content-length: 34\r\n"
-                                          "connection: close\r\n\r\n"
-                                          "this port speaks gRPC over HTTP/2\n"
-                                        : "";
+    return memchr("CDGHOPT", first, strlen("CDGHOPT")) ? "HTTP/1.1 400 Bad Request\r\n"
+                                                         "content-type: text/plain\r\n"
+                                                         "content-length: 34\r\n"
+                                                         "connection: close\r\n\r\n"
+                                                         "this port speaks gRPC over HTTP/2\n"
+                                                       : "";
 }

@@ -73,10 +73,12 @@ static void turn_away(struct eb_grpc_server *server, const char *reason)
     }
 }
 
+static const char noise_reason[] = "the peer sends too many frames that carry nothing";
+
 static void spend_noise(struct eb_grpc_server *server)
 {
     if (!eb_grpc_budget_spend_noise(&server->budget)) {
-        turn_away(server, "the peer sends too many frames that carry nothing");
+        turn_away(server, noise_reason);
     }
 }
 
@@ -97,7 +99,7 @@ static void spend_ping(struct eb_grpc_server *server)
 static void spend_reset(struct eb_grpc_server *server)
 {
     if (!eb_grpc_budget_spend_reset(&server->budget)) {
-        turn_away(server, "the peer resets more calls than it lets end");
+        turn_away(server, "the peer resets more calls, or has them reset, than it lets end");
     }
 }
 
@@ -121,25 +123,14 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *head
             turn_away(server, "the peer sends a header block without end");
         }
         break;
-    case NGHTTP2_DATA:
-        if (head->length == 0 && !(head->flags & NGHTTP2_FLAG_END_STREAM)) {
-            spend_noise(server);
+    default:
+        if (!eb_grpc_budget_spend_frame(&server->budget, head->type, head->flags, head->length)) {
+            turn_away(server, noise_reason);
         }
-        break;
-    case NGHTTP2_WINDOW_UPDATE:
-    case NGHTTP2_RST_STREAM: break;
-    case NGHTTP2_PING:
-        if (!(head->flags & NGHTTP2_FLAG_ACK)) {
-            spend_noise(server);
+        if (head->type == NGHTTP2_PING && !(head->flags & NGHTTP2_FLAG_ACK)) {
             spend_ping(server);
         }
         break;
-    case NGHTTP2_SETTINGS:
-        if (!(head->flags & NGHTTP2_FLAG_ACK)) {
-            spend_noise(server);
-        }
-        break;
-    default: spend_noise(server); break;
     }
     return 0;
 }
@@ -252,14 +243,17 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         server->header_stream_id = 0;
         on_call_frame(server, frame);
         break;
-    case NGHTTP2_DATA: on_call_frame(server, frame); break;
-    case NGHTTP2_RST_STREAM: {
-        const struct eb_grpc_call *call = find_call(session, frame->hd.stream_id);
-        if (call && !call->trailers_sent) {
-            spend_reset(server);
+    case NGHTTP2_DATA:
+        if (frame->hd.length > 0 && frame->hd.length == frame->data.padlen) {
+            spend_noise(server);
+        }
+        on_call_frame(server, frame);
+        break;
+    case NGHTTP2_RST_STREAM:
+        if (!find_call(session, frame->hd.stream_id)) {
+            spend_noise(server);
         }
         break;
-    }
     case NGHTTP2_SETTINGS:
         if (!is_ack) {
             on_settings(server);
@@ -304,6 +298,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     struct eb_grpc_server *server = context;
     switch (frame->hd.type) {
     case NGHTTP2_HEADERS:
+    case NGHTTP2_DATA:
         eb_grpc_budget_calm(&server->budget);
         if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
             struct eb_grpc_call *call = find_call(session, frame->hd.stream_id);
@@ -312,7 +307,6 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
             }
         }
         break;
-    case NGHTTP2_DATA: eb_grpc_budget_calm(&server->budget); break;
     case NGHTTP2_GOAWAY:
         if (frame->goaway.error_code != NGHTTP2_NO_ERROR && !is_over(server)) {
             snprintf(server->reason, sizeof(server->reason), "HTTP/2 violation: %s %.*s",
@@ -337,8 +331,11 @@ static int on_stream_close(
     if (!call) {
         return 0;
     }
+    /* A fault that makes us reset a call costs the peer as little as its own reset. */
     if (call->trailers_sent) {
         eb_grpc_budget_earn_reset(&server->budget);
+    } else {
+        spend_reset(server);
     }
     if (server->header_call == call) {
         server->header_call = NULL;
@@ -379,7 +376,8 @@ static nghttp2_session *create_session(struct eb_grpc_server *server)
 }
 
 struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits *limits,
-    const struct eb_memory *memory, const struct eb_grpc_server_handler *handler, void *context)
+    const struct eb_grpc_server_memory *memory, const struct eb_grpc_server_handler *handler,
+    void *context)
 {
     struct eb_grpc_server *server = calloc(1, sizeof(*server));
     if (!server) {
@@ -387,10 +385,10 @@ struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits 
     }
     eb_grpc_budget_init(&server->budget, limits->reset_budget);
     server->connection.limits = limits;
-    server->connection.memory = memory;
+    server->connection.memory = memory->messages;
     server->connection.handler = handler;
     server->connection.context = context;
-    server->connection.queue = eb_send_queue_create(memory);
+    server->connection.queue = eb_send_queue_create(memory->output);
     server->connection.session = create_session(server);
     if (!server->connection.queue || !server->connection.session ||
         !eb_grpc_settings_submit(server->connection.session, limits)) {

@@ -17,7 +17,8 @@ struct eb_grpc_server_limits {
     uint32_t header_bytes_max;     /* names and values of one request together */
     uint32_t outbound_bytes_max;   /* written output that waits, at least 1 MiB; given up beyond.
                                       What waits in calls for the peer's windows does not count */
-    uint32_t message_stall_ms_max; /* a message that makes no progress for so long ends its call */
+    uint32_t message_stall_ms_max; /* a message that makes no progress for so long ends its call, as
+                                      does one that takes four times as long at less than 4 KiB/s */
     uint32_t
         answer_stall_ms_max; /* answers that hardly move for so long reset the call; 0: never */
     uint32_t reset_budget;   /* streams a peer may reset beyond those it lets end, and beyond a
@@ -46,11 +47,18 @@ struct eb_grpc_server_handler {
     void (*on_close)(void *context, struct eb_grpc_call *call);
 };
 
+/* Where its memory comes from; both may be the same. */
+struct eb_grpc_server_memory {
+    const struct eb_memory *messages; /* where it is used up, calls get RESOURCE_EXHAUSTED */
+    const struct eb_memory *output;   /* of bytes to write; used up, it ends the connection */
+};
+
 struct eb_grpc_server; /* opaque */
 
-/* NULL: no memory. All pointers are borrowed for the session's life. */
+/* NULL: no memory. All pointers are borrowed for the session's life, but `memory` itself. */
 struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits *limits,
-    const struct eb_memory *memory, const struct eb_grpc_server_handler *handler, void *context);
+    const struct eb_grpc_server_memory *memory, const struct eb_grpc_server_handler *handler,
+    void *context);
 /* Closes every call (on_close) and frees the session and its queue. Accepts NULL. */
 void eb_grpc_server_destroy(struct eb_grpc_server *server);
 

@@ -38,7 +38,9 @@
         "taken: at it its streams are not read further and its unary calls wait")                  \
     X(header_timeout_ms, 5000, 100, 600000,                                                        \
         "time for a connection's TLS handshake, preface and headers")                              \
-    X(message_timeout_ms, 15000, 100, 600000, "time without progress inside one message")          \
+    X(message_timeout_ms, 15000, 100, 600000,                                                      \
+        "time without progress inside one message, and a quarter of what one may take that comes " \
+        "at less than 4 KiB/s: its call ends")                                                     \
     X(write_timeout_ms, 30000, 100, 600000,                                                        \
         "time without progress in writing: a connection is closed, a call whose answer hardly "    \
         "moves is reset")                                                                          \

@@ -44,7 +44,7 @@ stop_section() { [[ -z $section_pid ]] || kill -TERM -- "-$section_pid" 2>/dev/n
 trap 'stop_section; exit 130' INT TERM
 
 # Lines of the output that are shown in any case: which variants of the kernels were tested.
-shown='processor: .*|[a-z0-9]+: (tested|skipped, .*)'
+shown='processor: .*|[a-z0-9+-]+: (tested|skipped, .*)|[a-z0-9+-]+ over [a-z0-9 ]+: skip .*'
 
 # section SECONDS_MAX NAME COMMAND...: runs a command or function below, counts its tests, shows
 # the output if any failed.
@@ -130,7 +130,15 @@ triton_tests() {
     tests/integration/triton/run.sh --embagd build/release/embagd --build build/triton
 }
 
-node_tests() { tests/integration/node/run.sh --embagd build/release/embagd --build build/node; }
+node_tests() {
+    tests/integration/node/run.sh --embagd build/release/embagd --build build/clients/node
+}
+
+# One after the other; what cannot be had is skipped, and says so.
+interop() {
+    "$python" tests/integration/interop.py --embagd build/release/embagd --build build/release \
+        --work build/clients "$@"
+}
 
 compare_with_grpcpp() {
     tests/bench/unary_cpu.sh --pairs 5 --requests 50000 && echo "1 passed, 0 failed"
@@ -143,8 +151,8 @@ model_figures() {
 }
 
 export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
-export -f old_processor_tests fuzz python_tests node_tests triton_tests compare_with_grpcpp
-export -f model_figures
+export -f old_processor_tests fuzz python_tests node_tests triton_tests interop
+export -f compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
 packages=--tests
@@ -183,6 +191,10 @@ if $all; then
     section 900 "clients: python package" python_tests
     section 300 "clients: grpc-js" node_tests
     section 400 "clients: tritonclient, and its calls from grpc++" triton_tests
+    section 400 "clients: stock ones, over every transport" interop \
+        grpcio grpc++ grpc-js grpc-go grpcurl
+    section 100 "a drain under load" interop drain
+    section 200 "h2spec" interop h2spec
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then
         section 900 "fuzz targets" fuzz

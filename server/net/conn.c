@@ -2,6 +2,7 @@
 
 #include "server/admin/log.h"
 #include "server/net/loop.h"
+#include "server/net/receive_share.h"
 #include "server/net/socket_output.h"
 #include "server/net/tls_stream.h"
 #include "server/net/turn.h"
@@ -29,6 +30,7 @@ struct eb_conn {
     struct eb_loop *loop;
     struct eb_grpc_server *session; /* NULL only while opening fails */
     struct eb_tls_stream *tls;      /* between it and the socket; NULL: nothing is */
+    struct eb_receive_share *share; /* NULL only while opening fails */
     void *user;
     uv_shutdown_t shutdown;
     uint64_t opened_ms;
@@ -54,6 +56,7 @@ static void on_closed(uv_handle_t *handle)
         find_events(conn)->on_close(conn);
         eb_loop_remove(conn->loop, conn);
     }
+    eb_receive_share_close(conn->share);
     free(conn);
 }
 
@@ -458,6 +461,16 @@ static int open_tls(struct eb_conn *conn)
     return conn->tls ? 0 : UV_ENOMEM;
 }
 
+/* NULL: no memory. */
+static struct eb_grpc_server *create_session(struct eb_conn *conn)
+{
+    const struct eb_loop_options *options = eb_loop_options(conn->loop);
+    const struct eb_grpc_server_memory memory = {
+        .messages = eb_conn_receive_memory(conn), .output = eb_loop_receive_memory(conn->loop)};
+    return eb_grpc_server_create(
+        &options->conn_limits.session, &memory, &options->events.calls, conn);
+}
+
 struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_origin origin)
 {
     struct eb_conn *conn = calloc(1, sizeof *conn);
@@ -477,9 +490,9 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     if (code == 0) {
         code = open_tls(conn);
     }
-    if (code == 0) {
-        conn->session = eb_grpc_server_create(&options->conn_limits.session,
-            eb_loop_receive_memory(loop), &options->events.calls, conn);
+    conn->share = eb_receive_share_create(eb_loop_receive_pool(loop));
+    if (code == 0 && conn->share) {
+        conn->session = create_session(conn);
     }
     if (!conn->session) {
         conn->closing = true;
@@ -518,6 +531,11 @@ bool eb_conn_is_local(const struct eb_conn *conn)
 bool eb_conn_has_client_name(const struct eb_conn *conn, const char *name)
 {
     return conn->tls && eb_tls_stream_has_name(conn->tls, name);
+}
+
+const struct eb_memory *eb_conn_receive_memory(const struct eb_conn *conn)
+{
+    return eb_receive_share_memory(conn->share);
 }
 
 bool eb_conn_is_admin(const struct eb_conn *conn)

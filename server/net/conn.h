@@ -1,7 +1,7 @@
 /* One accepted connection: a libuv stream that feeds a gRPC session, through TLS on TCP where the
  * loop has it, and writes what it sends, at most once per turn of the loop.
- * Thread: its loop's. Memory: on the heap from open until its last callback, on_close; messages and
- * output from the loop's pools. */
+ * Thread: its loop's. Memory: on the heap from open until its last callback, on_close; messages
+ * from its share of the loop's receive memory, output from that memory. */
 #pragma once
 
 #include "proto/grpc_server.h"
@@ -75,6 +75,8 @@ bool eb_conn_is_ending(const struct eb_conn *conn);
 size_t eb_conn_waiting_bytes(const struct eb_conn *conn);
 
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn);
+/* Where its messages come from and go back to, also after its end, until the last has. */
+const struct eb_memory *eb_conn_receive_memory(const struct eb_conn *conn);
 bool eb_conn_is_admin(const struct eb_conn *conn);
 /* Whether it came over a unix socket, whose file says who may. */
 bool eb_conn_is_local(const struct eb_conn *conn);

@@ -524,6 +524,11 @@ struct eb_buffer_pool *eb_loop_answer_pool(struct eb_loop *loop)
     return &loop->answer_pool;
 }
 
+struct eb_buffer_pool *eb_loop_receive_pool(struct eb_loop *loop)
+{
+    return &loop->receive_pool;
+}
+
 const struct eb_memory *eb_loop_receive_memory(const struct eb_loop *loop)
 {
     return &loop->receive_memory;

@@ -57,6 +57,8 @@ struct eb_tls *eb_loop_tls(const struct eb_loop *loop);
 
 struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop);
 struct eb_buffer_pool *eb_loop_answer_pool(struct eb_loop *loop);
+struct eb_buffer_pool *eb_loop_receive_pool(struct eb_loop *loop);
+/* The same, as proto/ borrows it. */
 const struct eb_memory *eb_loop_receive_memory(const struct eb_loop *loop);
 const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop);
 void *eb_loop_user(const struct eb_loop *loop);

@@ -29,7 +29,8 @@ static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_lookup_part) + sizeof(struc
 /* From here on reading a message takes long enough to ask whether checking it is of use. */
 #define SLOW_MESSAGE_BYTES 4096
 
-struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_form *form)
+struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_form *form,
+    const struct eb_memory *message_memory)
 {
     struct eb_lookup *lookup = home->idle;
     if (lookup) {
@@ -46,6 +47,7 @@ struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lo
     lookup->error.status = EB_STATUS_OK;
     lookup->home = home;
     lookup->form = form;
+    lookup->message_memory = message_memory;
     lookup->state = EB_LOOKUP_READING;
     return lookup;
 }
@@ -74,7 +76,7 @@ static void drop_answers(struct eb_lookup *lookup)
 static void give_inputs(struct eb_lookup *lookup)
 {
     eb_plan_deinit(&lookup->plan);
-    eb_grpc_message_give(eb_loop_receive_memory(lookup->home->loop), &lookup->message);
+    eb_grpc_message_give(lookup->message_memory, &lookup->message);
     if (lookup->version) {
         eb_model_version_give(lookup->version);
         lookup->version = NULL;

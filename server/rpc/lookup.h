@@ -84,6 +84,7 @@ struct eb_lookup {
     const struct eb_principal *caller;
     struct eb_outgoing *answer; /* the last one; NULL: error says why */
     uint32_t pushback_ms;       /* of what the queue refused: when to come again */
+    const struct eb_memory *message_memory;
     struct eb_grpc_message message;
     struct eb_wire_request *request;
     struct eb_model_version *version;
@@ -101,8 +102,10 @@ struct eb_lookup {
     struct eb_arena arena;
 };
 
-/* An idle lookup, to be asked for and answered in that form. NULL: no memory. */
-struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_form *form);
+/* An idle lookup, to be asked for and answered in that form, whose message goes back to
+ * `message_memory`. NULL: no memory. */
+struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_form *form,
+    const struct eb_memory *message_memory);
 /* Everything it holds goes back. Not while QUEUED. */
 void eb_lookup_give(struct eb_lookup *lookup);
 /* Frees the idle ones; all must be. */

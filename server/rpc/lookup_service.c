@@ -184,7 +184,8 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
     const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->home.loop);
     const uint64_t taken_bytes = pool->taken_bytes;
     const uint64_t message_bytes = eb_buffer_pool_rounded(message.taken_bytes);
-    struct eb_lookup *lookup = eb_lookup_take(&conn->loop->home, call->method->form);
+    struct eb_lookup *lookup =
+        eb_lookup_take(&conn->loop->home, call->method->form, eb_conn_receive_memory(conn->conn));
     if (!lookup) {
         eb_rpc_conn_give_message(conn, &message);
         finish(call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");

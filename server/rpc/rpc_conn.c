@@ -13,7 +13,7 @@ const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn)
 
 void eb_rpc_conn_give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *message)
 {
-    eb_grpc_message_give(eb_loop_receive_memory(conn->loop->home.loop), message);
+    eb_grpc_message_give(eb_conn_receive_memory(conn->conn), message);
 }
 
 void eb_rpc_call_drop_message(struct eb_rpc_call *call)

@@ -5,13 +5,13 @@ many gigabytes of rows. Where a machine is through with it too early, a round co
 hold in any case only, and another one is begun.
 """
 
-import os
 import resource
 import unittest
 
 import numpy as np
 
 import embagd_process
+from attacker import resident_bytes
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
 from h2raw import (ACK, DATA, END_STREAM, LOOKUP_STREAM, PING, RST_STREAM, Connection, call_fields,
@@ -37,12 +37,6 @@ def row(request_id, **fields):
 def cancel(request_id):
     """Withdraws a request."""
     return pb.LookupRequest(request_id=request_id, cancel=True)
-
-
-def resident_bytes(pid):
-    """Memory of the process that is there."""
-    with open('/proc/%d/statm' % pid, encoding='ascii') as file:
-        return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
 def settle(peer):

@@ -108,7 +108,7 @@ class OwnServerTest(unittest.TestCase):
 
     def serve(self, *flags, tables=None, **keywords):
         """Starts a server that the test's end stops and checks."""
-        if not os.path.exists(self.repository.join('spec')):
+        if not os.path.exists(self.repository.join('spec', '1')):
             write_model(self.repository.path, 'spec', 1, tables or [spec_table()])
         server = Embagd(self.repository.path, *flags, **keywords)
         self.addCleanup(server.stop)

@@ -511,7 +511,8 @@ static void on_connection(uv_stream_t *listener, int status)
     struct fake_conn *conn = calloc(1, sizeof *conn);
     assert(status == 0 && conn != NULL);
     conn->server = server;
-    conn->session = eb_grpc_server_create(&limits, &eb_memory_heap, &handler, conn);
+    static const struct eb_grpc_server_memory memory = {&eb_memory_heap, &eb_memory_heap};
+    conn->session = eb_grpc_server_create(&limits, &memory, &handler, conn);
     int rc = server->is_unix ? uv_pipe_init(&server->loop, &conn->socket.pipe, 0)
                              : uv_tcp_init(&server->loop, &conn->socket.tcp);
     assert(rc == 0 && conn->session != NULL);

@@ -124,7 +124,8 @@ void host_init(struct host *host, size_t fail_at)
 
 bool host_start(struct host *host)
 {
-    host->server = eb_grpc_server_create(&host->limits, &host->lender.memory, &handler, host);
+    const struct eb_grpc_server_memory memory = {&host->lender.memory, &host->lender.memory};
+    host->server = eb_grpc_server_create(&host->limits, &memory, &handler, host);
     return host->server != NULL;
 }
 

@@ -184,7 +184,12 @@ static void make_request(const struct bad_request *request)
     assert_int_equal(reply.http_status, request->http_status);
     assert_int_equal(reply.grpc_status, request->grpc_status);
     assert_true(frames_count(&host.sent, FRAME_HEADERS, &last) > 0);
-    assert_true(last.flags & FLAG_END_STREAM);
+    if (request->http_status == 200) {
+        assert_true(last.flags & FLAG_END_STREAM);
+    } else {
+        assert_int_equal(frames_count(&host.sent, FRAME_DATA, &last), 1);
+        assert_true(last.flags & FLAG_END_STREAM);
+    }
     assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, NULL), request->ends ? 0 : 1);
     assert_int_equal(eb_grpc_server_call_count(host.server), 0);
     assert_false(host.is_over);
@@ -199,7 +204,7 @@ static void answers_each_mistake_with_its_status(void **state)
     static const struct bad_request cases[] = {
         {{":method", "PUT"}, NULL, 0, true, 405, -1},
         {{"content-type", "text/html"}, NULL, 0, true, 415, -1},
-        {{"content-type", "application/grpcx"}, NULL, 0, false, 415, -1},
+        {{"content-type", "application/grpcx"}, "x", 1, true, 415, -1},
         {{"grpc-timeout", "1 h"}, NULL, 0, true, 200, 3},
         {{"x", NULL}, "\1\0\0\0\1x", 6, true, 200, 13},
         {{"grpc-encoding", "identity"}, "\1\0\0\0\1x", 6, true, 200, 13},
@@ -219,6 +224,41 @@ static void answers_each_mistake_with_its_status(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
         make_request(&cases[i]);
     }
+}
+
+static void answers_what_is_no_grpc_when_its_end_does_not_come(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const type[2] = {"content-type", "text/html"};
+    frames_open(&trial->in);
+    frames_request(&trial->in, 1, false, type);
+    deliver(trial);
+    host_write(&trial->host);
+    assert_int_equal(header_blocks_read(&trial->host.sent, 1).http_status, -1);
+    eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 15000);
+    host_write(&trial->host);
+    assert_int_equal(header_blocks_read(&trial->host.sent, 1).http_status, 415);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_RST_STREAM, NULL), 1);
+    assert_int_equal(eb_grpc_server_call_count(trial->host.server), 0);
+}
+
+static void resets_what_is_no_grpc_and_does_not_take_its_answer(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const type[2] = {"content-type", "text/html"};
+    static const uint8_t no_window[] = {0, 4, 0, 0, 0, 0};
+    frames_put(&trial->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+    frames_head(&trial->in, sizeof(no_window), FRAME_SETTINGS, 0, 0);
+    frames_put(&trial->in, no_window, sizeof(no_window));
+    frames_request(&trial->in, 1, true, type);
+    deliver(trial);
+    host_write(&trial->host);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, NULL), 0);
+    assert_int_equal(eb_grpc_server_call_count(trial->host.server), 1);
+    eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 30000);
+    host_write(&trial->host);
+    assert_int_equal(frames_count(&trial->host.sent, FRAME_RST_STREAM, NULL), 1);
+    assert_int_equal(eb_grpc_server_call_count(trial->host.server), 0);
 }
 
 static void says_when_to_come_back(void **state)
@@ -343,96 +383,6 @@ static void turns_away_floods_that_are_read(void **state)
     }
 }
 
-static void allows_pings_that_come_with_calls_or_slowly(void **state)
-{
-    struct trial *trial = *state;
-    static const uint8_t message[] = {0, 0, 0, 0, 0};
-    frames_open(&trial->in);
-    deliver(trial);
-    for (uint32_t i = 0; i < 1500; ++i) {
-        frames_request(&trial->in, 2 * i + 1, false, NULL);
-        frames_data(&trial->in, 2 * i + 1, true, message, sizeof(message));
-        for (int n = 0; n < 3; ++n) {
-            frames_head(&trial->in, 8, FRAME_PING, 0, 0);
-            frames_put(&trial->in, "12345678", 8);
-        }
-        deliver(trial);
-        host_write(&trial->host);
-    }
-    for (int i = 0; i < 5000; ++i) {
-        trial->host.now_ms += 1000;
-        frames_head(&trial->in, 8, FRAME_PING, 0, 0);
-        frames_put(&trial->in, "12345678", 8);
-        deliver(trial);
-        host_write(&trial->host);
-    }
-    assert_false(trial->host.is_over);
-    assert_int_equal(trial->host.message_count, 1500);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 9500);
-}
-
-/* A ping; whether the connection lives on. */
-static bool ping(struct trial *trial)
-{
-    frames_head(&trial->in, 8, FRAME_PING, 0, 0);
-    frames_put(&trial->in, "12345678", 8);
-    deliver(trial);
-    host_write(&trial->host);
-    return !trial->host.is_over;
-}
-
-static void turns_away_who_pings_too_often(void **state)
-{
-    struct trial *trial = *state;
-    struct frame first = {0};
-    size_t at = 0;
-    trial->host.limits.ping_interval_min_ms = 10;
-    trial->host.limits.ping_idle_interval_min_ms = 100;
-    frames_open(&trial->in);
-    for (int i = 0; i < 20; ++i) {
-        assert_true(ping(trial));
-        trial->host.now_ms += 100;
-    }
-    frames_request(&trial->in, 1, false, NULL);
-    for (int i = 0; i < 20; ++i) {
-        assert_true(ping(trial));
-        trial->host.now_ms += 10;
-    }
-    assert_true(ping(trial));
-    trial->host.now_ms += 9;
-    assert_true(ping(trial));
-    assert_true(ping(trial));
-    assert_false(ping(trial));
-    while (first.type != FRAME_GOAWAY) {
-        assert_true(frames_next(&trial->host.sent, &at, &first));
-    }
-    assert_int_equal(first.length, 8 + 14);
-    assert_memory_equal(first.payload + 8, "too_many_pings", 14);
-    assert_int_equal(first.payload[7], CODE_ENHANCE_YOUR_CALM);
-}
-
-static void pings_a_peer_when_told_to(void **state)
-{
-    struct trial *trial = *state;
-    struct frame last = {0};
-    eb_grpc_server_ping(trial->host.server);
-    frames_open(&trial->in);
-    deliver(trial);
-    host_write(&trial->host);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 0);
-    eb_grpc_server_ping(trial->host.server);
-    host_write(&trial->host);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, &last), 1);
-    assert_int_equal(last.flags, 0);
-    frames_head(&trial->in, 8, FRAME_PING, FLAG_ACK, 0);
-    frames_put(&trial->in, last.payload, 8);
-    deliver(trial);
-    host_write(&trial->host);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 1);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_GOAWAY, NULL), 0);
-    assert_false(trial->host.is_over);
-}
-
 /* The peer sends what wants an answer, and reads nothing. */
 static void gives_up_a_peer_that_does_not_read(void **state)
 {
@@ -515,6 +465,43 @@ static void answers_within_a_small_window(void **state)
     assert_int_equal(trial->host.close_count, 1);
 }
 
+/* Sends pieces of one long message, half a second apart, where one may be silent for twice that;
+ * returns after how many the call is over. */
+static int send_slowly(struct trial *trial, size_t piece_bytes)
+{
+    static const uint8_t prefix[] = {0, 0, 0x01, 0x86, 0xa0}; /* HOST_REQUEST_BYTES_MAX */
+    struct eb_outgoing *piece = host_outgoing(piece_bytes);
+    trial->host.limits.message_stall_ms_max = 1000;
+    frames_open(&trial->in);
+    frames_request(&trial->in, 1, false, NULL);
+    frames_data(&trial->in, 1, false, prefix, sizeof(prefix));
+    deliver(trial);
+    int count = 0;
+    while (count < 12 && eb_grpc_server_call_count(trial->host.server) > 0) {
+        trial->host.now_ms += 500;
+        frames_data(&trial->in, 1, false, piece->bytes, piece->size);
+        deliver(trial);
+        eb_grpc_server_tick(trial->host.server, trial->host.now_ms);
+        host_write(&trial->host);
+        ++count;
+    }
+    eb_outgoing_drop(piece);
+    return count;
+}
+
+static void ends_a_message_that_trickles(void **state)
+{
+    struct trial *trial = *state;
+    assert_int_equal(send_slowly(trial, 1), 9);
+    assert_int_equal(
+        header_blocks_read(&trial->host.sent, 1).grpc_status, EB_STATUS_DEADLINE_EXCEEDED);
+}
+
+static void lets_a_slow_message_come(void **state)
+{
+    assert_int_equal(send_slowly(*state, 5000), 12);
+}
+
 /* Opens the connection's window and that of stream 1 by as much as HTTP/2 begins with. */
 static void open_windows(struct trial *trial)
 {
@@ -556,6 +543,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_TRIAL(says_nothing_before_the_preface),
         cmocka_unit_test(tells_http_1_what_it_has_reached),
+        WITH_TRIAL(ends_a_message_that_trickles),
+        WITH_TRIAL(lets_a_slow_message_come),
+        WITH_TRIAL(answers_what_is_no_grpc_when_its_end_does_not_come),
+        WITH_TRIAL(resets_what_is_no_grpc_and_does_not_take_its_answer),
         WITH_TRIAL(hangs_up_on_garbage),
         cmocka_unit_test(survives_random_frames),
         cmocka_unit_test(answers_each_mistake_with_its_status),
@@ -565,9 +556,6 @@ int main(void)
         WITH_TRIAL(ends_a_header_block_that_is_huge),
         WITH_TRIAL(refuses_a_frame_over_the_frame_limit),
         cmocka_unit_test(turns_away_floods_that_are_read),
-        WITH_TRIAL(allows_pings_that_come_with_calls_or_slowly),
-        WITH_TRIAL(turns_away_who_pings_too_often),
-        WITH_TRIAL(pings_a_peer_when_told_to),
         WITH_TRIAL(gives_up_a_peer_that_does_not_read),
         WITH_TRIAL(counts_resets_of_calls_that_were_answered_at_once),
         WITH_TRIAL(refuses_streams_over_the_limit),

@@ -42,7 +42,10 @@ static void answers_those_who_speak_http_1(void **state)
     const char *body = strstr(answer, "\r\n\r\n") + 4;
     assert_memory_equal(answer, "HTTP/1.1 400 ", 13);
     assert_int_equal(strlen(body), 34);
-    assert_string_equal(eb_grpc_preface_answer('Z'), answer);
+    for (const char *method = "CDGHOPT"; *method; method++) {
+        assert_string_equal(eb_grpc_preface_answer((uint8_t)*method), answer);
+    }
+    assert_string_equal(eb_grpc_preface_answer('Z'), "");
     assert_string_equal(eb_grpc_preface_answer(0x16), "");
     assert_string_equal(eb_grpc_preface_answer('g'), "");
 }

@@ -54,7 +54,7 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
         memcpy(&size, message.bytes, sizeof size);
         answer(conn, call, NULL, size);
     }
-    eb_grpc_message_give(eb_loop_receive_memory(eb_conn_loop(conn)), &message);
+    eb_grpc_message_give(eb_conn_receive_memory(conn), &message);
 }
 
 static void on_request_end(void *context, struct eb_grpc_call *call)
@@ -281,8 +281,8 @@ void loop_host_act(
 
 static void add_taken_bytes(struct eb_loop *loop, void *context)
 {
-    const struct eb_buffer_pool *receive_pool = eb_loop_receive_memory(loop)->context;
-    *(uint64_t *)context += receive_pool->taken_bytes + eb_loop_answer_pool(loop)->taken_bytes;
+    *(uint64_t *)context +=
+        eb_loop_receive_pool(loop)->taken_bytes + eb_loop_answer_pool(loop)->taken_bytes;
 }
 
 uint64_t loop_host_taken_bytes(struct loop_host *host)

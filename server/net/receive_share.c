@@ -1,0 +1,75 @@
+#include "server/net/receive_share.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct eb_receive_share {
+    struct eb_memory memory;
+    struct eb_buffer_pool *pool;
+    uint64_t held_bytes; /* as the pool rounds them */
+    bool is_closed;
+};
+
+static void *take(void *context, size_t bytes)
+{
+    struct eb_receive_share *share = context;
+    struct eb_buffer_pool *pool = share->pool;
+    assert(!share->is_closed);
+    const uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
+    if (bytes > free_bytes) {
+        return NULL;
+    }
+    const uint64_t rounded = eb_buffer_pool_rounded(bytes);
+    if (rounded > free_bytes || share->held_bytes > free_bytes - rounded) {
+        return NULL;
+    }
+    void *buffer = eb_buffer_pool_take(pool, bytes);
+    if (buffer) {
+        share->held_bytes += rounded;
+    }
+    return buffer;
+}
+
+static void free_if_over(struct eb_receive_share *share)
+{
+    if (share->is_closed && share->held_bytes == 0) {
+        free(share);
+    }
+}
+
+static void give(void *context, void *buffer, size_t bytes)
+{
+    struct eb_receive_share *share = context;
+    if (!buffer) {
+        return;
+    }
+    const uint64_t rounded = eb_buffer_pool_rounded(bytes);
+    assert(share->held_bytes >= rounded);
+    eb_buffer_pool_give(share->pool, buffer, bytes);
+    share->held_bytes -= rounded;
+    free_if_over(share);
+}
+
+struct eb_receive_share *eb_receive_share_create(struct eb_buffer_pool *pool)
+{
+    struct eb_receive_share *share = malloc(sizeof *share);
+    if (share) {
+        *share = (struct eb_receive_share){
+            .memory = {.take = take, .give = give, .context = share}, .pool = pool};
+    }
+    return share;
+}
+
+void eb_receive_share_close(struct eb_receive_share *share)
+{
+    if (share) {
+        share->is_closed = true;
+        free_if_over(share);
+    }
+}
+
+const struct eb_memory *eb_receive_share_memory(const struct eb_receive_share *share)
+{
+    return &share->memory;
+}

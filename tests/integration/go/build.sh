@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Builds the grpc-go client, and grpcurl where that can be had, in a build folder.
+#     tests/integration/go/build.sh DIR
+# Exit status 77: there is no Go, or no module proxy answers.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source=$(cd "$here/../../.." && pwd)
+build=${1:?usage: $0 DIR}
+PATH=$PATH:/usr/local/go/bin
+command -v go >/dev/null || {
+    echo "there is no Go toolchain"
+    exit 77
+}
+mkdir -p "$build/client/pb" "$build/bin"
+build=$(cd "$build" && pwd)
+export GOBIN=$build/bin GOFLAGS=-buildvcs=false
+cp "$here"/{main.go,go.mod,go.sum} "$build/client/"
+cd "$build/client"
+timeout 120 go mod download google.golang.org/grpc google.golang.org/protobuf || {
+    echo "no Go module proxy answers"
+    exit 77
+}
+go install google.golang.org/protobuf/cmd/protoc-gen-go
+protoc --plugin="$GOBIN/protoc-gen-go" -I "$source/proto" --go_out=pb \
+    --go_opt=Membag/v1/embedding_bag.proto=embag/interop/pb --go_opt=module=embag/interop/pb \
+    embag/v1/embedding_bag.proto
+go build -o "$GOBIN/interop" .

@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+"""Calls embagd with python3-grpcio as any client would; one line "ok NAME", "skip NAME: why" or
+"FAIL NAME: why" a check. The generated messages are on PYTHONPATH.
+
+    interop_client.py --target ADDRESS [--ca FILE [--cert FILE --key FILE]] [--optional NAME,...]
+"""
+
+import argparse
+import struct
+import sys
+
+import grpc
+
+from embag.v1 import embedding_bag_pb2 as pb
+
+SERVICE = '/embag.v1.EmbeddingBag/'
+STREAMED = 1000
+LARGE_ROWS = 320  # of 16 KiB: 5 MiB
+WANT = [-2.1, -2.4, 0, 0, -0.2, 0.8]
+SECONDS = 30
+
+
+def request(request_id):
+    """Three bags, of which the second is empty."""
+    return pb.LookupRequest(request_id=request_id, model='spec', queries=[
+        pb.BagQuery(table='emb_table', indices=[0, 2, 3, 4], offsets=[0, 2, 2])])
+
+
+def rows(count):
+    """So many times the same row, of 16 KiB."""
+    return pb.LookupRequest(model='spec', queries=[
+        pb.BagQuery(table='large', indices_i64=bytes(8 * count), indices_per_bag=1)])
+
+
+LARGE = rows(LARGE_ROWS)
+
+
+def check_answer(answer):
+    """That it is the one to `request`."""
+    assert answer.error_code == 0, answer.error_message
+    values = struct.unpack('<6f', answer.results[0].values)
+    assert all(abs(a - b) < 1e-5 for a, b in zip(values, WANT)), values
+
+
+def lookup(channel, message, **options):
+    """One call."""
+    return channel.unary_unary(SERVICE + 'Lookup', pb.LookupRequest.SerializeToString,
+                               pb.LookupResponse.FromString)(message, timeout=SECONDS, **options)
+
+
+def open_stream(channel, requests, timeout=SECONDS):
+    """A LookupStream."""
+    return channel.stream_stream(SERVICE + 'LookupStream', pb.LookupRequest.SerializeToString,
+                                 pb.LookupResponse.FromString)(iter(requests), timeout=timeout)
+
+
+def fails(call, code, text=''):
+    """The call must fail so."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        assert error.code() == code and text in error.details(), error
+        return
+    raise AssertionError('the call was answered')
+
+
+def unary(connect):
+    """One lookup."""
+    check_answer(lookup(connect(), request(7)))
+
+
+def stream(connect):
+    """Many over one stream."""
+    answers = list(open_stream(connect(), [request(n + 1) for n in range(STREAMED)]))
+    for answer in answers:
+        check_answer(answer)
+    assert len({answer.request_id for answer in answers}) == STREAMED
+
+
+def large(connect):
+    """More than clients take unless they are told to."""
+    fails(lambda: lookup(connect(), LARGE), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    answer = lookup(connect(('grpc.max_receive_message_length', 64 << 20)), LARGE)
+    assert len(answer.results[0].values) == LARGE_ROWS * 4096 * 4
+
+
+def endless():
+    """Requests that never come."""
+    import threading
+    threading.Event().wait(SECONDS)
+    yield request(1)
+
+
+def deadline(connect):
+    """A stream without requests."""
+    fails(lambda: list(open_stream(connect(), endless(), 0.2)), grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def cancel(connect):
+    """The same, cancelled by its caller."""
+    channel = connect()
+    for _ in range(100):
+        call = open_stream(channel, [request(1)])
+        call.cancel()
+        fails(lambda: list(call), grpc.StatusCode.CANCELLED)
+    check_answer(lookup(channel, request(7)))
+
+
+def error(connect):
+    """What is wrong is named."""
+    bad = request(1)
+    bad.queries[0].indices[2] = 5
+    fails(lambda: lookup(connect(), bad), grpc.StatusCode.OUT_OF_RANGE, 'indices[2] = 5')
+
+
+def gzip(connect):
+    """A compressed request."""
+    answer = lookup(connect(), rows(100), compression=grpc.Compression.Gzip)
+    assert len(answer.results[0].values) == 100 * 4096 * 4
+
+
+CHECKS = (unary, stream, large, deadline, cancel, error, gzip)
+
+
+def read(path):
+    """A file's bytes; None where there is none."""
+    if not path:
+        return None
+    with open(path, 'rb') as file:
+        return file.read()
+
+
+def main():
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--target', required=True)
+    for name in ('--ca', '--cert', '--key', '--optional'):
+        parser.add_argument(name, default='')
+    options = parser.parse_args()
+
+    def connect(*more):
+        arguments = (('grpc.use_local_subchannel_pool', 1), *more)
+        if not options.ca:
+            return grpc.insecure_channel(options.target, options=arguments)
+        security = grpc.ssl_channel_credentials(
+            read(options.ca), read(options.key), read(options.cert))
+        named = (('grpc.ssl_target_name_override', 'localhost'),)
+        return grpc.secure_channel(options.target, security, options=arguments + named)
+
+    failed = 0
+    for check in CHECKS:
+        name = check.__name__
+        try:
+            check(connect)
+            print('ok', name)
+        except Exception as problem:  # pylint: disable=broad-except
+            unbuilt = (isinstance(problem, grpc.RpcError)
+                       and problem.code() == grpc.StatusCode.UNIMPLEMENTED)
+            if unbuilt and name in options.optional.split(','):
+                print('skip %s: the server has not built it' % name)
+            else:
+                print('FAIL %s: %r' % (name, problem))
+                failed = 1
+    return failed
+
+
+if __name__ == '__main__':
+    sys.exit(main())
