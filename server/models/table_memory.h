@@ -23,7 +23,7 @@
 #define EB_TABLE_MEMORY_ALIGNMENT 64 /* of a table that shares a mapping */
 /* Sealed and given back at a time, pages of 1 GiB apart: as long as that takes, no other thread of
  * the process gets memory from the system or gives it any. 3 GiB of small pages given back at once
- * held them up for 150 ms, and by 8 MiB for 0.2. */
+ * held them up for 90 to 150 ms, and by 8 MiB for 0.2 to 4, on a busy machine. */
 #define EB_TABLE_MEMORY_SLICE_BYTES (UINT64_C(8) << 20)
 
 struct eb_table_mapping;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Python package, installed into clean virtual environments below the build folder, and tested:
-# with Debian's packages, and with the newest ones where a package index answers.
+# with Debian's packages, and with those of constraints.txt where a package index answers.
 #     tests/integration/python/run.sh --embagd PATH --embag PATH --build DIR [--quick]
 # Each environment's tests end with a line "N passed, N failed"; exit status 0 if none failed.
 set -euo pipefail
@@ -47,6 +47,9 @@ status=0
 pip debian install --quiet --no-index --no-build-isolation "$package"
 run_tests debian || status=1
 echo "debian: tested"
+
+# Of builds in an environment of their own too.
+export PIP_CONSTRAINT=$here/constraints.txt
 
 # What the tests need besides tells whether an index answers; the package must install then.
 "$python" -m venv "$work/index"
