@@ -1,12 +1,13 @@
 #include "client/credentials.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char scheme[] = "Bearer ";
+static const char scheme[] = EB_GRPC_BEARER;
 
 /* Always false. */
 static bool refuse(struct eb_error *error, const char *file, const char *what)
@@ -27,8 +28,9 @@ static bool read_line(FILE *file, const char *path, char *header, struct eb_erro
 {
     const size_t scheme_bytes = sizeof scheme - 1;
     char *token = header + scheme_bytes;
-    size_t count = fread(token, 1, EB_CREDENTIALS_HEADER_BYTES - 1 - scheme_bytes, file);
+    size_t count = fread(token, 1, EB_GRPC_AUTHORIZATION_BYTES - 1 - scheme_bytes, file);
     if (ferror(file) != 0 || fgetc(file) != EOF) {
+        static_assert(EB_GRPC_TOKEN_BYTES_MAX == 256, "this says so");
         return refuse(error, path, "is no file with a token, which has at most 256 bytes");
     }
     while (count > 0 && (token[count - 1] == '\n' || token[count - 1] == '\r')) {
@@ -133,7 +135,6 @@ static bool open_tls(struct eb_credentials *credentials, const struct embag_acce
     if (!check_sense(access, endpoint, error)) {
         return false;
     }
-    ERR_clear_error();
     (void)strcpy(credentials->server_name,
         access->tls_server_name != NULL ? access->tls_server_name : endpoint->host);
     credentials->tls = SSL_CTX_new(TLS_client_method());
@@ -149,6 +150,7 @@ bool eb_credentials_open(struct eb_credentials *credentials, const struct embag_
     const struct eb_endpoint *endpoint, struct eb_error *error)
 {
     *credentials = (struct eb_credentials){.tls = NULL};
+    ERR_clear_error(); /* What the caller left of its own is no reason of ours. */
     if (open_tls(credentials, access, endpoint, error) &&
         read_token(access->token_file, credentials->authorization, error)) {
         return true;

@@ -4,16 +4,14 @@
 
 #include "client/embag.h"
 #include "client/endpoint.h"
-#include "proto/status.h"
+#include "proto/grpc_headers.h"
 
 struct ssl_ctx_st; /* OpenSSL's SSL_CTX */
-
-#define EB_CREDENTIALS_HEADER_BYTES 264 /* "Bearer TOKEN", its NUL included */
 
 struct eb_credentials {
     struct ssl_ctx_st *tls;                          /* NULL: plain bytes */
     char server_name[EB_ENDPOINT_HOST_BYTES];        /* that the server's certificate must have */
-    char authorization[EB_CREDENTIALS_HEADER_BYTES]; /* of each call; empty: none */
+    char authorization[EB_GRPC_AUTHORIZATION_BYTES]; /* of each call; empty: none */
 };
 
 /* false: *error, INVALID_ARGUMENT, names the file and what is wrong; nothing is open. */

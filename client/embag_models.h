@@ -72,7 +72,7 @@ struct embag_model {
     const char *name;
     uint64_t served_version;
     uint64_t commanded_version; /* served by command, whatever model.yaml says; 0: as that says */
-    const char *config_error;   /* why model.yaml cannot be used; empty otherwise */
+    const char *config_error;   /* why model.yaml or its directory cannot be used; else empty */
     size_t version_count;
     const struct embag_model_version *versions;
 };

@@ -24,7 +24,7 @@ arm64_root=/usr/local/aarch64-linux-gnu
 all=(
     clang libclang-rt-14-dev g++ libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc nghttp2-client
     libhiredis-dev redis-server
-    python3-pip python3-setuptools python3-venv python3-wheel openssl
+    python3-pip python3-setuptools python3-venv python3-wheel
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 )
 

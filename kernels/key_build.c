@@ -47,6 +47,7 @@ bool eb_key_build_plan(uint64_t row_count, struct eb_key_plan *plan)
         .index_bytes =
             sizeof(struct eb_key_header) + partitions * buckets * sizeof(struct eb_key_bucket),
         .scratch_bytes = buckets * EB_KEY_SLOTS * sizeof(struct entry),
+        .slice_count = (row_count + EB_KEY_SLICE_ROWS - 1) / EB_KEY_SLICE_ROWS,
         .partition_count = (uint32_t)partitions,
         .partition_buckets = (uint32_t)buckets,
     };
@@ -117,23 +118,76 @@ static void mix(uint64_t v[4], unsigned rounds)
     }
 }
 
-/* SipHash-2-4 of all keys. A hash that were simpler could be steered: who knows the seeds can find
- * keys that fall badly by them, and one key more that leads the hash to those seeds. */
-static uint64_t digest_keys(const struct eb_key_build *build)
+static void start(uint64_t v[4])
 {
-    const uint8_t *keys = build->keys;
-    uint64_t v[4] = {UINT64_C(0x736f6d6570736575), UINT64_C(0x646f72616e646f6d),
-        UINT64_C(0x6c7967656e657261), UINT64_C(0x7465646279746573)};
-    for (uint64_t row = 0; row < build->plan.row_count; row++) {
-        uint64_t key;
-        memcpy(&key, keys + row * sizeof key, sizeof key);
-        v[3] ^= key;
-        mix(v, 2);
-        v[0] ^= key;
-    }
+    v[0] = UINT64_C(0x736f6d6570736575);
+    v[1] = UINT64_C(0x646f72616e646f6d);
+    v[2] = UINT64_C(0x6c7967656e657261);
+    v[3] = UINT64_C(0x7465646279746573);
+}
+
+static void absorb(uint64_t v[4], uint64_t word)
+{
+    v[3] ^= word;
+    mix(v, 2);
+    v[0] ^= word;
+}
+
+static uint64_t finish(uint64_t v[4])
+{
     v[2] ^= 0xff;
     mix(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* Rows of a slice. */
+static struct eb_key_range slice_rows(const struct eb_key_build *build, uint64_t slice)
+{
+    uint64_t first = slice * EB_KEY_SLICE_ROWS;
+    uint64_t left = build->plan.row_count - first;
+    return (struct eb_key_range){
+        first, first + (left < EB_KEY_SLICE_ROWS ? left : EB_KEY_SLICE_ROWS)};
+}
+
+static int64_t load_key(const struct eb_key_build *build, uint64_t row)
+{
+    int64_t key;
+    memcpy(&key, (const uint8_t *)build->keys + row * sizeof key, sizeof key);
+    return key;
+}
+
+/* SipHash-2-4 of the keys, and of the slices' digests where they are joined. A hash that were
+ * simpler could be steered: who knows the seeds can find keys that fall badly by them, and one key
+ * more that leads the hash to those seeds. */
+uint64_t eb_key_build_digest(const struct eb_key_build *build, uint64_t slice)
+{
+    const struct eb_key_range rows = slice_rows(build, slice);
+    uint64_t v[4];
+    start(v);
+    for (uint64_t row = rows.first; row < rows.end; row++) {
+        absorb(v, (uint64_t)load_key(build, row));
+    }
+    return finish(v);
+}
+
+void eb_key_build_digest_all(struct eb_key_build *build)
+{
+    uint64_t v[4];
+    start(v);
+    for (uint64_t i = 0; i < build->plan.slice_count; i++) {
+        absorb(v, eb_key_build_digest(build, i));
+    }
+    build->digest = finish(v);
+}
+
+void eb_key_build_join(struct eb_key_build *build, const uint64_t *digests)
+{
+    uint64_t v[4];
+    start(v);
+    for (uint64_t i = 0; i < build->plan.slice_count; i++) {
+        absorb(v, digests[i]);
+    }
+    build->digest = finish(v);
 }
 
 void eb_key_build_begin(struct eb_key_build *build, uint32_t attempt)
@@ -142,36 +196,64 @@ void eb_key_build_begin(struct eb_key_build *build, uint32_t attempt)
     struct eb_key_header header = {
         .magic = EB_KEY_MAGIC,
         .row_count = build->plan.row_count,
-        .seed = eb_key_hash(digest_keys(build), (int64_t)attempt + 1),
+        .seed = eb_key_hash(build->digest, (int64_t)attempt + 1),
         .partition_count = build->plan.partition_count,
         .partition_buckets = build->plan.partition_buckets,
     };
+    uint64_t count = (uint64_t)build->share_count * build->plan.partition_count;
     memcpy(build->index, &header, sizeof header);
-    memset(build->counts, 0, build->plan.partition_count * sizeof build->counts[0]);
+    memset(build->counts, 0, count * sizeof build->counts[0]);
 }
 
-enum eb_key_outcome eb_key_build_assign(struct eb_key_build *build, struct eb_key_range rows,
-    struct eb_key_range partitions, struct eb_key_pair *pair)
+static uint32_t *counts_of(const struct eb_key_build *build, uint32_t share)
 {
-    const uint8_t *keys = build->keys;
+    return build->counts + (uint64_t)share * build->plan.partition_count;
+}
+
+static uint32_t entries_max(const struct eb_key_build *build)
+{
+    return build->plan.partition_buckets * EB_KEY_SLOTS;
+}
+
+void eb_key_build_count(struct eb_key_build *build, uint32_t share, struct eb_key_range rows)
+{
     const uint64_t seed = header_of(build)->seed;
-    const uint32_t entries_max = build->plan.partition_buckets * EB_KEY_SLOTS;
+    uint32_t *counts = counts_of(build, share);
     for (uint64_t row = rows.first; row < rows.end; row++) {
-        int64_t key;
-        memcpy(&key, keys + row * sizeof key, sizeof key);
-        uint32_t partition = eb_key_partition(eb_key_hash(seed, key), build->plan.partition_count);
-        if (partition < partitions.first || partition >= partitions.end) {
-            continue;
-        }
-        struct entry *entries = (void *)buckets_of(build, partition);
-        if (build->counts[partition] == entries_max) {
-            return explain(entries, entries_max, pair);
-        }
-        struct entry *entry = &entries[build->counts[partition]++];
-        memcpy(entry->key, &key, sizeof key);
-        entry->row = (uint32_t)row;
+        uint64_t hash = eb_key_hash(seed, load_key(build, row));
+        counts[eb_key_partition(hash, build->plan.partition_count)]++;
     }
-    return EB_KEY_OK;
+}
+
+void eb_key_build_allot(struct eb_key_build *build)
+{
+    for (uint32_t partition = 0; partition < build->plan.partition_count; partition++) {
+        uint32_t next = 0;
+        for (uint32_t share = 0; share < build->share_count; share++) {
+            uint32_t *count = counts_of(build, share) + partition;
+            uint32_t first = next;
+            next += *count;
+            *count = first;
+        }
+    }
+}
+
+/* What a partition has no room for is left out, and noticed when its keys are placed. */
+void eb_key_build_assign(struct eb_key_build *build, uint32_t share, struct eb_key_range rows)
+{
+    const uint64_t seed = header_of(build)->seed;
+    const uint32_t room = entries_max(build);
+    uint32_t *nexts = counts_of(build, share);
+    for (uint64_t row = rows.first; row < rows.end; row++) {
+        int64_t key = load_key(build, row);
+        uint32_t partition = eb_key_partition(eb_key_hash(seed, key), build->plan.partition_count);
+        struct entry *entries = (void *)buckets_of(build, partition);
+        uint32_t next = nexts[partition]++;
+        if (next < room) {
+            memcpy(entries[next].key, &key, sizeof key);
+            entries[next].row = (uint32_t)row;
+        }
+    }
 }
 
 static void clear_buckets(struct partition *partition)
@@ -329,8 +411,13 @@ enum eb_key_outcome eb_key_build_place(
         .bucket_count = build->plan.partition_buckets,
     };
     struct entry *entries = scratch;
-    uint32_t count = build->counts[number];
-    memcpy(entries, partition.buckets, count * sizeof entries[0]);
+    const uint32_t room = entries_max(build);
+    /* Where the last share's keys end. */
+    uint32_t count = counts_of(build, build->share_count - 1)[number];
+    memcpy(entries, partition.buckets, (count < room ? count : room) * sizeof entries[0]);
+    if (count > room) {
+        return explain(entries, room, pair);
+    }
     clear_buckets(&partition);
     place_first(&partition, entries, count);
     enum eb_key_outcome outcome = place_rest(&partition, entries, count, pair);
@@ -342,8 +429,10 @@ static enum eb_key_outcome run_attempt(
     struct eb_key_build *build, void *scratch, struct eb_key_pair *pair)
 {
     const struct eb_key_range rows = {0, build->plan.row_count};
-    const struct eb_key_range partitions = {0, build->plan.partition_count};
-    enum eb_key_outcome outcome = eb_key_build_assign(build, rows, partitions, pair);
+    enum eb_key_outcome outcome = EB_KEY_OK;
+    eb_key_build_count(build, 0, rows);
+    eb_key_build_allot(build);
+    eb_key_build_assign(build, 0, rows);
     for (uint32_t i = 0; i < build->plan.partition_count && outcome == EB_KEY_OK; i++) {
         outcome = eb_key_build_place(build, i, scratch, pair);
     }
@@ -354,6 +443,8 @@ enum eb_key_outcome eb_key_build_run(
     struct eb_key_build *build, void *scratch, struct eb_key_pair *pair)
 {
     enum eb_key_outcome outcome = EB_KEY_AGAIN;
+    build->share_count = 1;
+    eb_key_build_digest_all(build);
     for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX && outcome == EB_KEY_AGAIN;
          attempt++) {
         eb_key_build_begin(build, attempt);

@@ -193,6 +193,12 @@ bool eb_quantize_row_f16_scale(enum eb_storage to, const float *values, uint32_t
     return true;
 }
 
+bool eb_quantize_scale_is_sound(enum eb_storage storage, const struct eb_row_scale *scale)
+{
+    float last = (float)levels_of(storage);
+    return isfinite(scale->bias) && isfinite(fmaf(scale->scale, last, scale->bias));
+}
+
 uint32_t eb_quantize_find_fault(const float *values, uint32_t elements)
 {
     float smallest = FLT_MAX;
@@ -205,6 +211,43 @@ uint32_t eb_quantize_find_fault(const float *values, uint32_t elements)
         }
     }
     return elements;
+}
+
+/* What is too large for a storage: above one size, up to another. */
+struct excess {
+    int32_t above; /* as key_of has them */
+    int32_t last;
+};
+
+static struct excess excess_of(enum eb_storage to)
+{
+    switch (to) {
+    case EB_STORAGE_F16: return (struct excess){key_of(0x1.ffdffep15f), key_of(FLT_MAX)};
+    case EB_STORAGE_BF16: return (struct excess){key_of(0x1.fefffep127f), key_of(FLT_MAX)};
+    case EB_STORAGE_F8_E4M3: return (struct excess){key_of(464), key_of(INFINITY)};
+    case EB_STORAGE_F8_E5M2: return (struct excess){key_of(61440), key_of(INFINITY)};
+    default: return (struct excess){INT32_MAX, INT32_MAX};
+    }
+}
+
+static bool is_excess(const struct excess *excess, float value)
+{
+    int32_t size = key_of(fabsf(value));
+    return (size > excess->above) & (size <= excess->last);
+}
+
+uint32_t eb_quantize_find_excess(enum eb_storage to, const float *values, uint32_t elements)
+{
+    const struct excess excess = excess_of(to);
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < elements; i++) {
+        found |= is_excess(&excess, values[i]);
+    }
+    uint32_t at = found ? 0 : elements;
+    while (at < elements && !is_excess(&excess, values[at])) {
+        at++;
+    }
+    return at;
 }
 
 static void decode_row(enum eb_storage from, const uint8_t *row, const struct eb_row_scale *scale,

@@ -48,9 +48,18 @@ bool eb_quantize_row(enum eb_storage to, const float *values, uint32_t elements,
 bool eb_quantize_row_f16_scale(enum eb_storage to, const float *values, uint32_t elements,
     void *row, struct eb_row_scale *scale);
 
+/* Whether every value that codes of this storage can have with this scale and bias is finite. */
+bool eb_quantize_scale_is_sound(enum eb_storage storage, const struct eb_row_scale *scale);
+
 /* The position of the first value that keeps a row from becoming codes: one that is not finite, or
  * is more than EB_QUANTIZE_RANGE_MAX away from one before it. `elements` if there is none. */
 uint32_t eb_quantize_find_fault(const float *values, uint32_t elements);
+
+/* The position of the first value that is too large for a storage that is not of codes: a finite
+ * one that F16 or BF16 would make infinite, and for fp8 one more than half a step above the
+ * largest, an infinite one too. eb_quantize_row takes it all the same. `elements` if there is none.
+ */
+uint32_t eb_quantize_find_excess(enum eb_storage to, const float *values, uint32_t elements);
 
 /* The values of a row of any floating-point storage or of codes, whose *scale is read: exactly,
  * but for codes, fma(s, q, b) rounded once, and F64, rounded to f32. The way from one storage to

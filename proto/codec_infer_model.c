@@ -1,5 +1,6 @@
 /* What the Open Inference Protocol says of servers and models. */
 #include "proto/codec_infer.h"
+#include "proto/codec_infer_tensor.h"
 #include "proto/field.h"
 #include "proto/infer_type.h"
 
@@ -155,17 +156,14 @@ static void write_tensor(struct eb_field_writer *writer, uint32_t number,
 static void write_inputs(struct eb_field_writer *writer, uint32_t number,
     const struct eb_infer_model *model, write_tensor_fn write)
 {
-    static const char *const suffixes[] = {
-#define X(name, text) [EB_INFER_##name] = (text),
-        EB_INFER_ROLE_LIST(X)
-#undef X
-    };
     for (size_t i = 0; i < model->feature_count; i++) {
         const struct eb_infer_feature *feature = &model->features[i];
         for (unsigned role = 0; role < EB_INFER_ROLE_COUNT; role++) {
             const int32_t type = role == EB_INFER_WEIGHTS ? feature->weights_type : TYPE_I64;
             write_tensor(writer, number,
-                &(struct tensor){feature, suffixes[role], type, .is_input = true}, write);
+                &(struct tensor){
+                    feature, eb_codec_infer_tensor_suffixes[role], type, .is_input = true},
+                write);
         }
     }
 }

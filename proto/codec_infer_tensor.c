@@ -31,7 +31,7 @@
 #define TYPE(name) EMBAG__V1__DATA_TYPE__DATA_TYPE_##name
 #define PARAMETER(name) (1u << EB_CODEC_PARAMETER_##name)
 
-static const char *const suffixes[] = {
+const char *const eb_codec_infer_tensor_suffixes[EB_INFER_ROLE_COUNT] = {
 #define X(name, text) [EB_INFER_##name] = (text),
     EB_INFER_ROLE_LIST(X)
 #undef X
@@ -97,7 +97,7 @@ static bool take_role(const struct eb_codec_place *place, struct eb_infer_input 
 {
     size_t size;
     for (unsigned role = 0; role < EB_INFER_ROLE_COUNT; role++) {
-        if (has_suffix(place, suffixes[role], &size)) {
+        if (has_suffix(place, eb_codec_infer_tensor_suffixes[role], &size)) {
             out->role = (enum eb_infer_role)role;
             out->table = keep_table(place, size);
             return out->table != NULL;
@@ -274,8 +274,8 @@ static bool take_contents(
     struct reading *reading, const struct eb_field_reader *raw, struct eb_infer_input *out)
 {
     const struct eb_codec_place *place = reading->place;
-    out->array = (struct eb_wire_array){
-        .width = eb_infer_type_bytes(out->type), .field = suffixes[out->role]};
+    out->array = (struct eb_wire_array){.width = eb_infer_type_bytes(out->type),
+        .field = eb_codec_infer_tensor_suffixes[out->role]};
     if (raw && reading->forms != 0) {
         return eb_codec_form_refuse(
             place, "contents and raw_input_contents are two forms of one array");

@@ -5,6 +5,9 @@
 
 #include "proto/codec_infer_parameter.h"
 
+/* What an input is called behind its table's name and a dot, by its role. */
+extern const char *const eb_codec_infer_tensor_suffixes[EB_INFER_ROLE_COUNT];
+
 /* Fills in *out from an InferInputTensor's bytes. `raw` are its raw contents, NULL where the
  * request has none. false: the place's error says what is wrong, as for a query. */
 bool eb_codec_infer_tensor_read_input(struct eb_codec_place *place, struct eb_field_reader bytes,

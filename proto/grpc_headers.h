@@ -10,7 +10,10 @@
 
 #define EB_GRPC_PATH_BYTES 256 /* of :path, its NUL included; a longer one is no method of ours */
 
-#define EB_GRPC_AUTHORIZATION_BYTES 264 /* of authorization, its NUL included */
+/* Of authorization there is room for the longest bearer token behind its scheme, and a NUL. */
+#define EB_GRPC_BEARER "Bearer "
+#define EB_GRPC_TOKEN_BYTES_MAX 256
+#define EB_GRPC_AUTHORIZATION_BYTES (sizeof EB_GRPC_BEARER + EB_GRPC_TOKEN_BYTES_MAX)
 
 /* Caps on one block; beyond one of them its remaining fields are not looked at. */
 struct eb_grpc_headers_limits {

@@ -25,6 +25,7 @@ bool eb_grpc_preface_is_whole(const struct eb_grpc_preface *preface)
 
 const char *eb_grpc_preface_answer(uint8_t first)
 {
+    /* The first letters of HTTP/1's methods: CONNECT, DELETE, GET, HEAD, OPTIONS, PATCH, TRACE. */
     return memchr("CDGHOPT", first, strlen("CDGHOPT")) ? "HTTP/1.1 400 Bad Request\r\n"
                                                          "content-type: text/plain\r\n"
                                                          "content-length: 34\r\n"

@@ -6,6 +6,7 @@
 #include "server/config_setting.h"
 #include "server/cpu.h"
 #include "server/net/address.h"
+#include "server/net/buffer_pool.h"
 #include "server/prefetch.h"
 
 #include <ctype.h>
@@ -16,10 +17,15 @@
 
 #define LISTEN_DEFAULT "127.0.0.1:8600"
 
-/* What each loop must be able to hold at once: two whole requests, because half-received ones
- * share a connection's window, and one whole answer. */
-#define LOOP_REQUESTS 2
+/* What each loop must be able to hold at once: one whole answer, and so much that one connection
+ * alone can send the largest request. A connection takes more only while it holds no more than it
+ * leaves (receive_share.h), so what it holds counts twice beside what it takes. It holds the most
+ * where a message is decompressed: that as it came, which may be as large as the decompressed one,
+ * and zlib's state. 2 * (request + state) + request is less than four of what a request takes of
+ * the pool, where that is no less than REQUEST_ROOM_MIN; the rest is for what is being sent. */
+#define LOOP_REQUESTS 4
 #define LOOP_ANSWERS 1
+#define REQUEST_ROOM_MIN (UINT64_C(256) << 10)
 
 static enum eb_config_outcome answer(bool printed, struct eb_config_fault *fault)
 {
@@ -123,11 +129,18 @@ static bool read_environment(
     return true;
 }
 
+/* What the largest request takes of its loop's receive memory. */
+static uint64_t find_request_room(const struct eb_limits *limits)
+{
+    const uint64_t rounded = eb_buffer_pool_rounded(limits->request_bytes_max);
+    return rounded > REQUEST_ROOM_MIN ? rounded : REQUEST_ROOM_MIN;
+}
+
 uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits)
 {
     uint64_t loops = cpus / 4 < 16 ? cpus / 4 : 16;
     uint64_t by_requests =
-        limits->receive_memory_bytes / (LOOP_REQUESTS * limits->request_bytes_max);
+        limits->receive_memory_bytes / (LOOP_REQUESTS * find_request_room(limits));
     uint64_t by_answers = limits->answer_memory_bytes / (LOOP_ANSWERS * limits->response_bytes_max);
     loops = loops < by_requests ? loops : by_requests;
     loops = loops < by_answers ? loops : by_answers;
@@ -189,21 +202,21 @@ static bool check_budgets(const struct eb_config *config, struct eb_config_fault
     const struct {
         const char *budget_name;
         const char *part_name;
-        uint64_t budget, part, parts;
+        uint64_t budget, limit, part, parts;
     } budgets[] = {
         {"receive-memory-bytes", "request-bytes-max", limits->receive_memory_bytes,
-            limits->request_bytes_max, LOOP_REQUESTS},
+            limits->request_bytes_max, find_request_room(limits), LOOP_REQUESTS},
         {"answer-memory-bytes", "response-bytes-max", limits->answer_memory_bytes,
-            limits->response_bytes_max, LOOP_ANSWERS},
+            limits->response_bytes_max, limits->response_bytes_max, LOOP_ANSWERS},
     };
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
         uint64_t needed = config->loops * budgets[i].parts * budgets[i].part;
         if (budgets[i].budget < needed) {
             snprintf(fault->text, sizeof fault->text,
-                "--%s %" PRIu64 ": %" PRIu32 " loops need %" PRIu64 ", %" PRIu64 " x --%s %" PRIu64
-                " each; raise it, lower --%s or lower --loops",
+                "--%s %" PRIu64 ": %" PRIu32 " loops need %" PRIu64 ", %" PRIu64 " x %" PRIu64
+                " each for --%s %" PRIu64 "; raise it, lower --%s or lower --loops",
                 budgets[i].budget_name, budgets[i].budget, config->loops, needed, budgets[i].parts,
-                budgets[i].part_name, budgets[i].part, budgets[i].part_name);
+                budgets[i].part, budgets[i].part_name, budgets[i].limit, budgets[i].part_name);
             return false;
         }
     }

@@ -25,8 +25,8 @@
         "LookupStream is not read further")                                                        \
     X(connections_max, 10000, 1, 1000000, "open connections; a new one is closed at once")         \
     X(receive_memory_bytes, 1073741824, 33554432, 1099511627776,                                   \
-        "bytes of all requests in memory, an equal part for each loop; a request beyond gets "     \
-        "RESOURCE_EXHAUSTED")                                                                      \
+        "bytes of all requests in memory, an equal part for each loop, of which one connection "   \
+        "has at most half; a request beyond gets RESOURCE_EXHAUSTED")                              \
     X(answer_memory_bytes, 2147483648, 134217728, 1099511627776,                                   \
         "bytes of all answers and working memory, an equal part for each loop; a request beyond "  \
         "gets RESOURCE_EXHAUSTED")                                                                 \

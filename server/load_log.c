@@ -92,3 +92,11 @@ void eb_load_log_failed(void *options, const char *model, uint64_t version, cons
     eb_log(EB_LOG_ERROR, "model_failed", eb_log_text("model", model),
         eb_log_count("version", version), eb_log_text("reason", why));
 }
+
+void eb_load_log_unserved(const char *model, const char *why)
+{
+    eb_log(EB_LOG_ERROR, "model_unserved", eb_log_text("model", model), eb_log_text("reason", why),
+        eb_log_text("remedy",
+            "mend it or take its directory away; the other models are served, and "
+            "this one when a version of it loads"));
+}

@@ -12,3 +12,5 @@ void eb_load_log_progress(
  * debug), and a warning with the remedy where memory is not as it was asked for. */
 void eb_load_log_loaded(void *options, const struct eb_model_version *version, uint64_t elapsed_ms);
 void eb_load_log_failed(void *options, const char *model, uint64_t version, const char *why);
+/* A model with which the server begins has no version that loads; others have. */
+void eb_load_log_unserved(const char *model, const char *why);

@@ -58,12 +58,6 @@ struct eb_process {
     uv_signal_t on_hangup;
 };
 
-static void log_failure(const char *what, const char *reason, const char *remedy)
-{
-    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", what), eb_log_text("reason", reason),
-        eb_log_text("remedy", remedy));
-}
-
 static bool open_security(struct eb_process *process)
 {
     process->security = eb_security_open(process->config);
@@ -89,7 +83,7 @@ static bool open_models(struct eb_process *process)
     struct eb_file_fault fault;
     process->manager = eb_manager_open(&options, &fault);
     if (!process->manager) {
-        log_failure("model_repository", fault.text,
+        eb_log_fail_start("model_repository", fault.text,
             "mend the files named, or point "
             "--model-repository at another directory");
         return false;
@@ -114,7 +108,7 @@ static bool start_models(struct eb_process *process)
     }
     int code = eb_manager_start(process->manager, &process->uv, process->readers, count);
     if (code < 0) {
-        log_failure("model_repository", uv_strerror(code), "free some memory");
+        eb_log_fail_start("model_repository", uv_strerror(code), "free some memory");
     }
     return code == 0;
 }
@@ -164,7 +158,7 @@ static void log_isa_failure(const char *name)
             assert((size_t)used < sizeof remedy);
         }
     }
-    log_failure("isa", reason, remedy);
+    eb_log_fail_start("isa", reason, remedy);
 }
 
 static bool choose_isa(struct eb_process *process)
@@ -190,7 +184,7 @@ static bool open_executor(struct eb_process *process)
     process->executor = eb_executor_create(
         ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {
-        log_failure("threads", "the executor's threads could not be started",
+        eb_log_fail_start("threads", "the executor's threads could not be started",
             "lower --threads, or raise OMP_THREAD_LIMIT where it is set");
         return false;
     }
@@ -214,7 +208,8 @@ static uint64_t tick_ms(const struct eb_limits *limits)
 {
     const uint64_t times_ms[] = {limits->header_timeout_ms, limits->message_timeout_ms,
         limits->write_timeout_ms, limits->keepalive_ms, limits->keepalive_timeout_ms,
-        limits->connection_idle_max_ms, limits->connection_age_max_ms};
+        limits->connection_idle_max_ms, limits->connection_age_max_ms, limits->connection_grace_ms,
+        limits->drain_timeout_ms};
     uint64_t tick = TICK_MS_MAX;
     for (size_t i = 0; i < sizeof times_ms / sizeof times_ms[0]; i++) {
         if (times_ms[i] > 0 && times_ms[i] / 4 + 1 < tick) {
@@ -269,14 +264,14 @@ static bool create_loops(struct eb_process *process)
     process->drained = calloc(count, sizeof *process->drained);
     process->readers = calloc(count, sizeof *process->readers);
     if (!process->loops || !process->drained || !process->readers) {
-        log_failure("loops", strerror(ENOMEM), "free some memory");
+        eb_log_fail_start("loops", strerror(ENOMEM), "free some memory");
         return false;
     }
     set_options(process);
     for (uint32_t i = 0; i < count; i++) {
         int code = eb_loop_create(&process->loops[i], &process->options);
         if (code < 0) {
-            log_failure("loops", uv_strerror(code), "lower --loops");
+            eb_log_fail_start("loops", uv_strerror(code), "lower --loops");
             return false;
         }
     }
@@ -352,7 +347,7 @@ static bool visit_text(
     char why[256];
     size_t count = eb_address_resolve(text, addresses, why, sizeof why);
     if (count == 0) {
-        log_failure(text, why, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
+        eb_log_fail_start(text, why, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
         return false;
     }
     for (size_t i = 0; i < count; i++) {
@@ -468,7 +463,7 @@ static bool start_loops(struct eb_process *process)
         process->loops_running += code == 0;
     }
     if (code < 0) {
-        log_failure("loops", uv_strerror(code), "lower --loops");
+        eb_log_fail_start("loops", uv_strerror(code), "lower --loops");
     }
     return code == 0;
 }
@@ -479,7 +474,7 @@ struct eb_process *eb_process_open(const struct eb_config *config)
 {
     struct eb_process *process = calloc(1, sizeof *process);
     if (!process) {
-        log_failure("memory", strerror(ENOMEM), "free some memory");
+        eb_log_fail_start("memory", strerror(ENOMEM), "free some memory");
         return NULL;
     }
     process->config = config;

@@ -1,9 +1,9 @@
 #include "server/security.h"
 
 #include "server/admin/log.h"
+#include "server/auth_file.h"
 #include "server/net/loop.h"
 #include "server/rpc/auth_call.h"
-#include "server/rpc/auth_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -91,13 +91,6 @@ static struct eb_auth *read_auth(struct eb_security *security, char why[WHY_BYTE
 
 /* ---- life ---- */
 
-static bool log_failure(const char *what, const char *reason)
-{
-    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", what), eb_log_text("reason", reason),
-        eb_log_text("remedy", "mend the file, or name another one"));
-    return false;
-}
-
 static bool has_tcp(const struct eb_config *config)
 {
     bool has = false;
@@ -110,12 +103,15 @@ static bool has_tcp(const struct eb_config *config)
 static bool read_all(struct eb_security *security)
 {
     const struct eb_config *config = security->config;
+    static const char file_remedy[] = "mend the file, or name another one";
     char why[WHY_BYTES];
     if (config->tls_cert && !(security->tls = read_tls(config, why))) {
-        return log_failure("tls_cert", why);
+        eb_log_fail_start("tls_cert", why, file_remedy);
+        return false;
     }
     if (config->auth_file && !(security->auth = read_auth(security, why))) {
-        return log_failure("auth_file", why);
+        eb_log_fail_start("auth_file", why, file_remedy);
+        return false;
     }
     if (security->auth && !security->tls && has_tcp(config)) {
         eb_log(EB_LOG_WARN, "tokens_in_clear",
@@ -129,7 +125,7 @@ struct eb_security *eb_security_open(const struct eb_config *config)
 {
     struct eb_security *security = calloc(1, sizeof *security);
     if (!security) {
-        log_failure("memory", strerror(ENOMEM));
+        eb_log_fail_start("memory", strerror(ENOMEM), "free some memory");
         return NULL;
     }
     security->config = config;

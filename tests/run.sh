@@ -5,7 +5,7 @@
 #                         processors (emulated), fuzzing, other clients, models that change under
 #                         load, the comparison with grpc++: at most 40
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
-# counting single tests.
+# counting single tests; before it stands what was skipped.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -23,6 +23,7 @@ export python=/usr/bin/python3
 logs=build/tests
 passed_total=0
 failed_total=0
+skipped=() # what could not be had here, with its section
 section_pid=
 export PYTHONDONTWRITEBYTECODE=1
 export UBSAN_OPTIONS=print_stacktrace=1
@@ -50,7 +51,7 @@ shown='processor: .*|[a-z0-9+-]+: (tested|skipped, .*)|[a-z0-9+-]+ over [a-z0-9 
 # the output if any failed.
 section() {
     local limit=$1 name=$2 slug=${2//[^a-z0-9+]/-} start=$SECONDS status=0 passed failed
-    local log=$logs/$slug.log
+    local log=$logs/$slug.log lines line
     shift 2
     printf '\n== %s\n' "$name"
     mkdir -m 711 "$scratch/$slug"
@@ -64,7 +65,11 @@ section() {
     # A command that fails without a failing test has itself failed.
     ((status == 0 || failed > 0)) || failed=1
     ((failed == 0)) || cat "$log"
-    sed -En "s/^([0-9]+: )?($shown)\$/  \2/p" "$log"
+    mapfile -t lines < <(sed -En "s/^([0-9]+: )?($shown)\$/\2/p" "$log")
+    for line in "${lines[@]}"; do
+        echo "  $line"
+        [[ $line != *': skip'* ]] || skipped+=("$name: $line")
+    done
     passed_total=$((passed_total + passed))
     failed_total=$((failed_total + failed))
     printf '%s: %d passed, %d failed, %d s\n' "$name" "$passed" "$failed" $((SECONDS - start))
@@ -201,5 +206,9 @@ if $all; then
     fi
 fi
 
+if ((${#skipped[@]} > 0)); then
+    printf '\n== skipped\n'
+    printf '  %s\n' "${skipped[@]}"
+fi
 printf '\n%d passed, %d failed\n' "$passed_total" "$failed_total"
 ((failed_total == 0))

@@ -8,6 +8,10 @@
 #include <string.h>
 #include <strings.h>
 
+/* Short flags to getopt_long, so that it says nothing of them itself. */
+#define DIGITS "0123456789"
+static_assert(EB_FLAGS_MAX < '0', "no flag is taken for a digit");
+
 /* A value that is not what its flag takes. Returns false, for callers to return. */
 static bool refuse(const char *flag, const char *text, const char *why)
 {
@@ -223,6 +227,17 @@ static bool read_positionals(
     return true;
 }
 
+/* An argument like -1, which getopt_long takes for short flags. */
+static void refuse_negative(
+    const struct eb_command *command, int argument_count, char **arguments, int digit)
+{
+    /* While more of it follows, it is still the next one. */
+    bool is_next = optind < argument_count && arguments[optind][0] == '-' &&
+                   arguments[optind][1] == (char)digit;
+    (void)fprintf(stderr, "embag: %s: \"%s\": no flag, and no number below 0 can stand there\n",
+        command->name, arguments[is_next ? optind : optind - 1]);
+}
+
 enum eb_arguments_outcome eb_arguments_read(
     const struct eb_command *command, int argument_count, char **arguments, void *options)
 {
@@ -230,8 +245,12 @@ enum eb_arguments_outcome eb_arguments_read(
     bool given[EB_FLAGS_MAX] = {false};
     list_options(command, known);
     optind = 0; /* Starts anew, whatever was read before. */
-    for (int flag; (flag = getopt_long(argument_count, arguments, "", known, NULL)) != -1;) {
+    for (int flag; (flag = getopt_long(argument_count, arguments, DIGITS, known, NULL)) != -1;) {
         if (flag == '?') {
+            return EB_ARGUMENTS_WRONG;
+        }
+        if (flag >= DIGITS[0]) {
+            refuse_negative(command, argument_count, arguments, flag);
             return EB_ARGUMENTS_WRONG;
         }
         if (flag == EB_FLAGS_MAX) {

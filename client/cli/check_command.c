@@ -13,26 +13,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the server's settings allow at most; its defaults are narrower. */
-#define ROW_BYTES_MAX 16777216
-#define NAME_BYTES_MAX 4096
+/* Of the server's settings of these names (server/limits.h). */
+#define ROW_BYTES_DEFAULT 65536
+#define ROW_BYTES_LEAST 4
+#define ROW_BYTES_MOST 16777216
+#define NAME_BYTES_DEFAULT 255
+#define NAME_BYTES_LEAST 1
+#define NAME_BYTES_MOST 4096
 
 static const char usage[] =
-    "Usage: embag check FILE|DIRECTORY...\n"
+    "Usage: embag check [OPTION]... FILE|DIRECTORY...\n"
     "Checks files of tables, NAME.npy, NAME.safetensors and NAME.embag, and of keys,\n"
     "NAME.keys.npy, and tells the memory that each table will need. Of a packed table every byte "
     "is\n"
     "checked. A DIRECTORY is a version of a model, MODEL/VERSION: its files are checked, and then\n"
     "it is loaded as the server would load it, by MODEL/model.yaml and into as much memory.\n"
+    "\n"
+    "  --row-bytes-max N      as that server has it set; 65536\n"
+    "  --name-bytes-max N     as that server has it set; 255\n"
     "Exit status: 0, 1 where something is not sound, 2 for a usage error.\n";
 
 struct options {
+    uint64_t row_bytes_max;
+    uint64_t name_bytes_max;
     struct eb_flag_rest paths;
 };
 
+#define AT(field) offsetof(struct options, field)
 static const struct eb_flag flags[] = {
-    {"FILE or DIRECTORY", EB_FLAG_REST, offsetof(struct options, paths), 0, 0, NULL},
+    {"row-bytes-max", EB_FLAG_NUMBER, AT(row_bytes_max), ROW_BYTES_LEAST, ROW_BYTES_MOST, NULL},
+    {"name-bytes-max", EB_FLAG_NUMBER, AT(name_bytes_max), NAME_BYTES_LEAST, NAME_BYTES_MOST, NULL},
+    {"FILE or DIRECTORY", EB_FLAG_REST, AT(paths), 0, 0, NULL},
 };
+#undef AT
 
 static const struct eb_command command = {"check", usage, flags, sizeof flags / sizeof flags[0]};
 
@@ -79,16 +92,14 @@ static bool check_files(const char *path, bool *is_sound, struct eb_file_fault *
 /* Loads it, since much that the server would refuse shows only then: keys that are the same in two
  * files, values that have no codes, a default that is no key. */
 static bool check_load(
-    const char *path, const struct eb_model_config *config, struct eb_file_fault *fault)
+    const char *path, const struct eb_table_options *options, struct eb_file_fault *fault)
 {
-    const struct eb_table_options options = {
-        .row_bytes_max = ROW_BYTES_MAX, .name_bytes_max = NAME_BYTES_MAX, .config = config};
     struct eb_table_plan plan;
     struct eb_table_set set;
-    if (!eb_table_plan_read(path, &options, &plan, fault)) {
+    if (!eb_table_plan_read(path, options, &plan, fault)) {
         return false;
     }
-    bool is_loaded = eb_table_set_load(path, &options, NULL, &set, fault);
+    bool is_loaded = eb_table_set_load(path, options, NULL, &set, fault);
     if (is_loaded) {
         eb_table_set_deinit(&set);
         (void)printf("%s: %zu tables, %" PRIu64 " bytes of memory\n",
@@ -99,45 +110,53 @@ static bool check_load(
 }
 
 /* Whether the server would load a version, as its MODEL/model.yaml describes it. */
-static bool check_version(const char *path, struct eb_file_fault *fault)
+static bool check_version(
+    const char *path, const struct options *options, struct eb_file_fault *fault)
 {
+    struct eb_table_options tables = {
+        .row_bytes_max = options->row_bytes_max,
+        .name_bytes_max = (uint32_t)options->name_bytes_max,
+    };
     struct eb_model_config config;
     char *config_path = eb_directory_join(path, "../model.yaml", fault);
     if (!config_path) {
         return false;
     }
-    bool is_sound = eb_model_config_read(config_path, NAME_BYTES_MAX, &config, fault);
+    bool is_sound = eb_model_config_read(config_path, tables.name_bytes_max, &config, fault);
     free(config_path);
     if (is_sound) {
-        is_sound = check_load(path, &config, fault);
+        tables.config = &config;
+        is_sound = check_load(path, &tables, fault);
         eb_model_config_deinit(&config);
     }
     return is_sound;
 }
 
-static bool check_directory(const char *path)
+static bool check_directory(const char *path, const struct options *options)
 {
     struct eb_file_fault fault;
     bool is_sound = true;
-    if (!check_files(path, &is_sound, &fault) || (is_sound && !check_version(path, &fault))) {
+    if (!check_files(path, &is_sound, &fault) ||
+        (is_sound && !check_version(path, options, &fault))) {
         return complain(&fault);
     }
     return is_sound;
 }
 
-static bool check_path(const char *path)
+static bool check_path(const char *path, const struct options *options)
 {
     struct eb_file_fault fault;
     bool is_directory;
     if (!eb_directory_test(path, &is_directory, &fault)) {
         return complain(&fault);
     }
-    return is_directory ? check_directory(path) : check_file(path);
+    return is_directory ? check_directory(path, options) : check_file(path);
 }
 
 int eb_check_command_main(int argument_count, char **arguments)
 {
-    struct options options = {0};
+    struct options options = {
+        .row_bytes_max = ROW_BYTES_DEFAULT, .name_bytes_max = NAME_BYTES_DEFAULT};
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
     case EB_ARGUMENTS_READ: break;
     case EB_ARGUMENTS_HELP: return 0;
@@ -145,7 +164,7 @@ int eb_check_command_main(int argument_count, char **arguments)
     }
     bool is_sound = true;
     for (size_t i = 0; i < options.paths.count; i++) {
-        is_sound &= check_path(options.paths.texts[i]);
+        is_sound &= check_path(options.paths.texts[i], &options);
     }
     return is_sound ? 0 : 1;
 }

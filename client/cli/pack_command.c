@@ -12,13 +12,17 @@
 static const char usage[] =
     "Usage: embag pack [OPTION]... INPUT OUTPUT.embag\n"
     "Packs a table: rows as the server keeps them, with checksums and, for a keyed table, the\n"
-    "index of its keys. INPUT is NAME.npy, NAME.safetensors or NAME.embag.\n"
+    "index of its keys. INPUT is NAME.npy, NAME.safetensors or NAME.embag, or\n"
+    "one of NAME-00000-of-00016.npy and on, of which all are taken.\n"
     "\n"
     "  --tensor NAME          the tensor of a safetensors file that has several\n"
+    "  --format F             fbgemm_int8 fbgemm_int4 fbgemm_int2: INPUT has FBGEMM's fused rows,\n"
+    "                         u8 of shape (rows, bytes), which become rows of codes\n"
     "  --storage S            f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2: how rows are stored;\n"
     "                         the table's type stays what it is. As in INPUT unless given\n"
     "  --max-error X          refuse where a stored value is off by more than X\n"
-    "  --keys FILE.npy        a key of 64 bits for each row: the table becomes keyed\n"
+    "  --keys FILE.npy        a key of 64 bits for each row: the table becomes keyed; may be\n"
+    "                         one of several files, too\n"
     "  --unknown-row R        the row that stands for unknown ids\n"
     "  --split N              N files, TABLE-00000-of-0000N.embag and on, by rows\n"
     "  --parts P --part K     only the rows r with r mod P = K\n"
@@ -30,6 +34,13 @@ static const enum eb_storage storage_numbers[] = {EB_STORAGE_UNSPECIFIED, EB_STO
     EB_STORAGE_F16, EB_STORAGE_BF16, EB_STORAGE_F8_E4M3, EB_STORAGE_F8_E5M2, EB_STORAGE_INT8,
     EB_STORAGE_INT4, EB_STORAGE_INT2};
 
+#define X(name, text) text,
+static const char *const formats[] = {"", EB_MODEL_FORMAT_LIST(X) NULL}; /* by enum */
+#undef X
+
+/* --part is not given. */
+#define PART_UNKNOWN UINT64_MAX
+
 struct options {
     const char *input;
     const char *output;
@@ -37,6 +48,7 @@ struct options {
     const char *keys;
     const char *error_text;
     int storage;
+    int format;
     struct eb_flag_integer unknown_row;
     uint64_t split;
     uint64_t parts;
@@ -48,6 +60,7 @@ struct options {
 static const struct eb_flag flags[] = {
     {"tensor", EB_FLAG_TEXT, AT(tensor), 0, 0, NULL},
     {"storage", EB_FLAG_CHOICE, AT(storage), 0, 0, storages},
+    {"format", EB_FLAG_CHOICE, AT(format), 0, 0, formats},
     {"max-error", EB_FLAG_TEXT, AT(error_text), 0, 0, NULL},
     {"keys", EB_FLAG_TEXT, AT(keys), 0, 0, NULL},
     {"unknown-row", EB_FLAG_INTEGER, AT(unknown_row), 0, 0, NULL},
@@ -74,11 +87,11 @@ static bool read_error_max(struct options *options)
     if (values.count == 1) {
         memcpy(&options->error_max, values.data, sizeof options->error_max);
     }
-    bool is_good = values.count == 1 && options->error_max >= 0;
+    bool is_good = values.count == 1 && options->error_max >= 0 && isfinite(options->error_max);
     free(values.data);
     if (!is_good) {
-        (void)fprintf(
-            stderr, "embag: --max-error %s: not a number of at least 0\n", options->error_text);
+        (void)fprintf(stderr, "embag: --max-error %s: not a finite number of at least 0\n",
+            options->error_text);
     }
     return is_good;
 }
@@ -90,6 +103,8 @@ static bool check_options(struct options *options)
     size_t suffix = strlen(EB_PACKED_FORMAT_SUFFIX);
     options->split = options->split != 0 ? options->split : 1;
     options->parts = options->parts != 0 ? options->parts : 1;
+    bool has_part = options->part != PART_UNKNOWN;
+    options->part = has_part ? options->part : 0;
     const char *wrong = NULL;
     if (length <= suffix ||
         strcmp(options->output + length - suffix, EB_PACKED_FORMAT_SUFFIX) != 0) {
@@ -98,6 +113,8 @@ static bool check_options(struct options *options)
         wrong = "--part must be below --parts";
     } else if (options->parts > 1 && options->keys != NULL) {
         wrong = "--parts are parts of row numbers, which --keys replace: give one of them";
+    } else if (options->parts > 1 && !has_part) {
+        wrong = "--parts needs --part, which says which of them this is";
     }
     if (wrong != NULL) {
         (void)fprintf(stderr, "embag: pack: %s\n", wrong);
@@ -106,7 +123,7 @@ static bool check_options(struct options *options)
 }
 
 /* The table called `name`, or the only one where it is NULL. NULL: *fault. */
-static const struct eb_source_table *find_table(
+static struct eb_source_table *find_table(
     const struct eb_source_file *source, const char *name, struct eb_file_fault *fault)
 {
     for (size_t i = 0; i < source->table_count; i++) {
@@ -125,13 +142,30 @@ static const struct eb_source_table *find_table(
     return NULL;
 }
 
+/* Where --format says that its rows are fused. false: *fault, they are not. */
+static bool fuse_table(const struct options *options, const struct eb_source_file *source,
+    struct eb_source_table *table, struct eb_file_fault *fault)
+{
+    enum eb_model_format format = (enum eb_model_format)options->format;
+    if (format == EB_MODEL_FORMAT_VALUES) {
+        return true;
+    }
+    return source->is_packed
+               ? eb_file_fault_set(fault, "a packed table has no other format; leave --format out")
+               : eb_source_table_fuse(table, format, fault);
+}
+
 /* What the options and the source say about storage, rows and keys. */
 static bool plan_table(const struct options *options, struct eb_source_file *source,
     struct eb_pack_plan *plan, struct eb_file_fault *fault)
 {
+    struct eb_source_table *table = find_table(source, options->tensor, fault);
+    if (!table || !fuse_table(options, source, table, fault)) {
+        return false;
+    }
     *plan = (struct eb_pack_plan){
         .source = source,
-        .table = find_table(source, options->tensor, fault),
+        .table = table,
         .parts = (uint32_t)options->parts,
         .part = (uint32_t)options->part,
         .unknown_row = source->is_packed ? source->reader.format.unknown_row : -1,
@@ -139,9 +173,6 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
         .file_count = (uint32_t)options->split,
         .error_max = options->error_max,
     };
-    if (!plan->table) {
-        return false;
-    }
     enum eb_storage wanted = storage_numbers[options->storage];
     plan->storage = wanted != EB_STORAGE_UNSPECIFIED ? wanted : plan->table->tensor.storage;
     if (options->unknown_row.given) {
@@ -172,7 +203,7 @@ static bool read_keys(const struct options *options, struct eb_pack_plan *plan,
     if (options->keys == NULL && !has_some) {
         return true;
     }
-    bool is_good = options->keys != NULL ? eb_pack_keys_read(keys, options->keys, fault)
+    bool is_good = options->keys != NULL ? eb_pack_keys_read_whole(keys, options->keys, fault)
                                          : eb_pack_keys_unpack(keys, &source->reader, fault);
     if (is_good && keys->count != plan->table->tensor.dims[0]) {
         is_good = eb_file_fault_set(fault, "it has %" PRIu64 " keys for the %" PRIu64 " rows of %s",
@@ -236,7 +267,7 @@ static int run(struct options *options)
     }
     struct eb_source_file source;
     struct eb_file_fault fault;
-    bool is_good = eb_source_file_open(&source, options->input, &fault)
+    bool is_good = eb_source_file_open_whole(&source, options->input, &fault)
                        ? pack(options, &source, &fault)
                        : eb_file_fault_locate(&fault, options->input);
     eb_source_file_close(&source);
@@ -248,7 +279,7 @@ static int run(struct options *options)
 
 int eb_pack_command_main(int argument_count, char **arguments)
 {
-    struct options options = {0};
+    struct options options = {.part = PART_UNKNOWN};
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
     case EB_ARGUMENTS_READ: return run(&options);
     case EB_ARGUMENTS_HELP: return 0;

@@ -39,16 +39,31 @@ static bool read_source(
            eb_source_file_read(source, table, all, keys->keys, fault);
 }
 
-bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault)
+/* Closes the source. */
+static bool read_open(
+    struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_file_fault *fault)
 {
-    struct eb_source_file source;
-    *keys = (struct eb_pack_keys){0};
-    bool is_good = eb_source_file_open(&source, path, fault) && read_source(keys, &source, fault);
-    eb_source_file_close(&source);
+    bool is_good = read_source(keys, source, fault);
+    eb_source_file_close(source);
     if (!is_good) {
         eb_pack_keys_deinit(keys);
     }
     return is_good;
+}
+
+bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault)
+{
+    struct eb_source_file source;
+    *keys = (struct eb_pack_keys){0};
+    return eb_source_file_open(&source, path, fault) && read_open(keys, &source, fault);
+}
+
+bool eb_pack_keys_read_whole(
+    struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault)
+{
+    struct eb_source_file source;
+    *keys = (struct eb_pack_keys){0};
+    return eb_source_file_open_whole(&source, path, fault) && read_open(keys, &source, fault);
 }
 
 bool eb_pack_keys_unpack(

@@ -21,6 +21,9 @@ bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_file_fault *fa
 
 /* Reads NAME.npy. false: *fault, without the path; *keys is empty. */
 bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault);
+/* The same of all files where `path` names one of several. */
+bool eb_pack_keys_read_whole(
+    struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault);
 /* Reads those of a packed table, which has some. false: *fault, without the path. */
 bool eb_pack_keys_unpack(
     struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_file_fault *fault);

@@ -26,6 +26,7 @@ struct packing {
     uint64_t chunk_rows; /* packed at a time */
     uint8_t *from;       /* [chunk_rows] of the source, those between them included */
     uint8_t *to;         /* [chunk_rows] packed */
+    uint8_t *split;      /* one fused row as a table of codes has it */
     float *values;       /* of one row */
     float *stored;       /* of one row, as it will be read back */
     struct eb_file_fault *fault;
@@ -51,6 +52,8 @@ static void set_place(struct packing *packing)
     if (plan->source->is_packed) {
         *format = plan->source->reader.format;
         memset(format->sections, 0, sizeof format->sections);
+        /* A piece stays one of those that it was packed with. */
+        format->packing = eb_packed_format_is_whole(format) ? 0 : format->packing;
     }
     if (plan->parts > 1) {
         format->parts = plan->parts;
@@ -130,11 +133,13 @@ static bool take_memory(struct packing *packing)
     packing->chunk_rows = stride < CHUNK_BYTES ? CHUNK_BYTES / stride : 1;
     packing->from = malloc((packing->chunk_rows - 1) * stride + row_bytes);
     packing->to = calloc(packing->chunk_rows, packing->format.row_stride_bytes);
+    packing->split = malloc(plan->table->row_offset_bytes +
+                            eb_storage_row_bytes(plan->table->tensor.storage, elements));
     packing->values = malloc(elements * sizeof *packing->values);
     packing->stored = malloc(elements * sizeof *packing->stored);
     packing->writers = calloc(plan->file_count, sizeof *packing->writers);
     bool has_error = packing->result->is_converted;
-    return (packing->from && packing->to && packing->values && packing->stored &&
+    return (packing->from && packing->to && packing->split && packing->values && packing->stored &&
                packing->writers &&
                (!has_error || eb_pack_error_init(
                                   &packing->error, packing->format.tensor.dims[0], elements))) ||
@@ -162,6 +167,15 @@ static bool refuse_row(const struct packing *packing, uint64_t row)
         row, value, (double)packing->values[value]);
 }
 
+/* Always false. */
+static bool refuse_excess(const struct packing *packing, uint64_t row, uint32_t value)
+{
+    return eb_file_fault_set(packing->fault,
+        "row %" PRIu64 " of those packed: value %" PRIu32
+        ", %g, is more than %s can hold; choose another --storage or correct the table",
+        row, value, (double)packing->values[value], eb_storage_name(packing->plan->storage));
+}
+
 static bool convert_row(struct packing *packing, uint64_t row, const uint8_t *from, uint8_t *to)
 {
     const struct eb_source_table *table = packing->plan->table;
@@ -170,6 +184,10 @@ static bool convert_row(struct packing *packing, uint64_t row, const uint8_t *fr
     struct eb_row_scale scale = load_scale(table->tensor.storage, from);
     eb_dequantize_row(
         table->tensor.storage, from + table->row_offset_bytes, &scale, elements, packing->values);
+    uint32_t excess = eb_quantize_find_excess(format->tensor.storage, packing->values, elements);
+    if (excess < elements) {
+        return refuse_excess(packing, row, excess);
+    }
     uint8_t *codes = to + format->row_offset_bytes;
     if (!eb_quantize_row(format->tensor.storage, packing->values, elements, codes, &scale)) {
         return refuse_row(packing, row);
@@ -180,6 +198,27 @@ static bool convert_row(struct packing *packing, uint64_t row, const uint8_t *fr
     eb_dequantize_row(format->tensor.storage, codes, &scale, elements, packing->stored);
     eb_pack_error_add(&packing->error, row, packing->values, packing->stored);
     return true;
+}
+
+/* A row as its table's storage has it, its scale first; a fused one is taken apart. NULL: *fault.
+ */
+static const uint8_t *open_row(const struct packing *packing, uint64_t row, const uint8_t *from)
+{
+    const struct eb_source_table *table = packing->plan->table;
+    if (!table->is_fused) {
+        return from;
+    }
+    struct eb_row_scale scale;
+    eb_fused_row_split(&table->fused, from, packing->split + table->row_offset_bytes, &scale);
+    memcpy(packing->split, &scale, sizeof scale);
+    if (!eb_quantize_scale_is_sound(table->tensor.storage, &scale)) {
+        eb_file_fault_set(packing->fault,
+            "row %" PRIu64 " of those packed: values of scale %g and bias %g are not finite; "
+            "correct the row",
+            row, (double)scale.scale, (double)scale.bias);
+        return NULL;
+    }
+    return packing->split;
 }
 
 /* Reads, converts and writes the next rows: `row` counts those that are packed. */
@@ -200,8 +239,11 @@ static bool pack_chunk(
                                                        eb_tensor_row_elements(&table->tensor));
     uint64_t to_stride = packing->format.row_stride_bytes;
     for (uint64_t i = 0; i < count; i++) {
-        const uint8_t *from = packing->from + i * stride;
+        const uint8_t *from = open_row(packing, row + i, packing->from + i * stride);
         uint8_t *to = packing->to + i * to_stride;
+        if (!from) {
+            return locate(packing);
+        }
         if (!packing->result->is_converted) {
             memcpy(to, from, row_bytes);
         } else if (!convert_row(packing, row + i, from, to)) {
@@ -291,6 +333,21 @@ static bool pack_files(struct packing *packing)
     return true;
 }
 
+/* Says in all files that they are of one packing. */
+static bool mark_files(struct packing *packing)
+{
+    const uint32_t count = packing->plan->file_count;
+    uint64_t identity = packing->format.packing;
+    bool is_good = true;
+    for (uint32_t i = 0; packing->format.packing == 0 && i < count; i++) {
+        identity = eb_packed_format_chain(identity, packing->writers[i].format.digest);
+    }
+    for (uint32_t i = 0; is_good && i < count; i++) {
+        is_good = eb_packed_writer_mark(&packing->writers[i], identity, packing->fault);
+    }
+    return is_good;
+}
+
 static bool check_error(struct packing *packing)
 {
     struct eb_pack_result *result = packing->result;
@@ -330,7 +387,10 @@ static bool run(struct packing *packing)
     if (!is_good) {
         return false;
     }
-    return check_error(packing) ? publish(packing) : locate(packing);
+    if (!check_error(packing)) {
+        return locate(packing);
+    }
+    return mark_files(packing) && publish(packing);
 }
 
 bool eb_pack_table(
@@ -347,6 +407,7 @@ bool eb_pack_table(
     free(packing.writers);
     free(packing.from);
     free(packing.to);
+    free(packing.split);
     free(packing.values);
     free(packing.stored);
     eb_pack_error_deinit(&packing.error);

@@ -1,7 +1,7 @@
 #include "client/cli/source_file.h"
 
-#include "server/models/npy.h"
 #include "server/models/safetensors.h"
+#include "server/models/table_storage.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -44,13 +44,9 @@ static uint8_t *read_head(
 
 static bool open_npy(struct eb_source_file *source, struct eb_file_fault *fault)
 {
-    uint64_t bytes = source->file.bytes;
-    uint64_t head_bytes = bytes < EB_NPY_HEADER_BYTES_MAX ? bytes : EB_NPY_HEADER_BYTES_MAX;
-    uint8_t *head = read_head(&source->file, head_bytes, fault);
     struct eb_tensor tensor;
-    bool is_good = head && eb_npy_parse(head, head_bytes, bytes, &tensor, fault) &&
-                   make_tables(source, 1, fault);
-    free(head);
+    bool is_good =
+        eb_npy_parts_read_header(&source->file, &tensor, fault) && make_tables(source, 1, fault);
     if (is_good) {
         source->tables[0] = describe_tensor(&tensor);
     }
@@ -170,6 +166,48 @@ bool eb_source_file_open(
     return true;
 }
 
+static bool open_split(struct eb_source_file *source, struct eb_file_fault *fault)
+{
+    struct eb_tensor whole;
+    if (!eb_npy_parts_open(&source->parts, source->path, &whole, fault)) {
+        return false;
+    }
+    source->is_split = true;
+    if (!make_tables(source, 1, fault)) {
+        return false;
+    }
+    source->tables[0] = describe_tensor(&whole);
+    return name_table(source, source->path, fault);
+}
+
+bool eb_source_file_open_whole(
+    struct eb_source_file *source, const char *path, struct eb_file_fault *fault)
+{
+    if (!eb_npy_parts_is_one(path)) {
+        return eb_source_file_open(source, path, fault);
+    }
+    *source = (struct eb_source_file){.path = path};
+    if (!open_split(source, fault)) {
+        eb_source_file_close(source);
+        return false;
+    }
+    return true;
+}
+
+bool eb_source_table_fuse(
+    struct eb_source_table *table, enum eb_model_format format, struct eb_file_fault *fault)
+{
+    if (!eb_table_storage_find_fused(format, &table->tensor, &table->fused, fault)) {
+        return false;
+    }
+    table->is_fused = true;
+    table->tensor.storage = table->fused.storage;
+    table->tensor.dims[1] = table->fused.elements;
+    table->type = EB_F32;
+    table->row_offset_bytes = sizeof(struct eb_row_scale);
+    return true;
+}
+
 void eb_source_file_close(struct eb_source_file *source)
 {
     for (size_t i = 0; i < source->table_count; i++) {
@@ -177,6 +215,7 @@ void eb_source_file_close(struct eb_source_file *source)
     }
     free(source->tables);
     eb_packed_reader_close(&source->reader);
+    eb_npy_parts_close(&source->parts);
     if (source->is_open) {
         eb_table_file_close(&source->file);
     }
@@ -189,6 +228,9 @@ bool eb_source_file_read(struct eb_source_file *source, const struct eb_source_t
     assert(range.from <= table->tensor.data_bytes);
     assert(range.bytes <= table->tensor.data_bytes - range.from);
     uint64_t offset = table->tensor.data_offset + range.from;
+    if (source->is_split) {
+        return eb_npy_parts_read(&source->parts, offset, out, range.bytes, fault);
+    }
     return source->is_packed
                ? eb_packed_reader_read(&source->reader, offset, out, range.bytes, fault)
                : eb_table_file_read(&source->file, offset, out, range.bytes, fault);

@@ -2,18 +2,25 @@
  * Thread: one at a time. Memory: the list is on the heap. */
 #pragma once
 
+#include "client/cli/npy_parts.h"
+#include "kernels/fused_row.h"
+#include "server/models/model_config.h"
 #include "server/models/packed_reader.h"
 
 #include <stddef.h>
 
 /* Rows as they lie in the file: row r begins at tensor.data_offset + r * row_stride_bytes, with its
- * scale and bias where it has them, and its values row_offset_bytes further on. */
+ * scale and bias where it has them, and its values row_offset_bytes further on. Fused rows have
+ * scale, bias and codes as `fused` says, and become such rows by eb_fused_row_split; storage and
+ * dims are those of their values. */
 struct eb_source_table {
     char *name;
     struct eb_tensor tensor;
     enum eb_type type;
     uint64_t row_stride_bytes;
     uint64_t row_offset_bytes;
+    bool is_fused;
+    struct eb_fused_format fused;
 };
 
 /* Some bytes of a table's rows. */
@@ -26,6 +33,8 @@ struct eb_source_file {
     const char *path; /* borrowed */
     struct eb_table_file file;
     bool is_open;
+    bool is_split; /* the table lies in several files: */
+    struct eb_npy_parts parts;
     bool is_packed;
     struct eb_packed_reader reader; /* of a packed file, which has one table */
     size_t table_count;
@@ -39,6 +48,14 @@ bool eb_source_file_is_known(const char *path);
  * nothing is open then. */
 bool eb_source_file_open(
     struct eb_source_file *source, const char *path, struct eb_file_fault *fault);
+/* The same of all files of a table or of keys where `path` names one part of several; a packed
+ * piece stays a piece. */
+bool eb_source_file_open_whole(
+    struct eb_source_file *source, const char *path, struct eb_file_fault *fault);
+/* Takes the rows of a table, one of a file that is not packed, for fused ones. false: *fault,
+ * without the path, says why they are none. */
+bool eb_source_table_fuse(
+    struct eb_source_table *table, enum eb_model_format format, struct eb_file_fault *fault);
 /* Accepts a zeroed source. */
 void eb_source_file_close(struct eb_source_file *source);
 

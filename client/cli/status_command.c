@@ -89,8 +89,7 @@ static void print_model(const struct embag_model *model)
 {
     (void)printf("%s\n", eb_output_printable(model->name).bytes);
     if (model->config_error[0] != '\0') {
-        (void)printf(
-            "  model.yaml is not in force: %s\n", eb_output_printable(model->config_error).bytes);
+        (void)printf("  fault: %s\n", eb_output_printable(model->config_error).bytes);
     }
     for (size_t i = 0; i < model->version_count; i++) {
         print_version(model, &model->versions[i]);

@@ -251,3 +251,9 @@ void eb_log_write(enum eb_log_level level, const char *event, const struct eb_lo
     write_line(&line);
     errno = errno_before;
 }
+
+void eb_log_fail_start(const char *what, const char *reason, const char *remedy)
+{
+    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", what), eb_log_text("reason", reason),
+        eb_log_text("remedy", remedy));
+}

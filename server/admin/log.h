@@ -42,6 +42,9 @@ void eb_log_set_level(enum eb_log_level level);
  * whose key is NULL. A line that cannot be written is lost; errno is kept. Use through eb_log. */
 void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields);
 
+/* An ERROR event=start_failed: what of the start failed, why, and what to do about it. */
+void eb_log_fail_start(const char *what, const char *reason, const char *remedy);
+
 /* eb_log(EB_LOG_INFO, "listening", eb_log_text("address", address), eb_log_number("loops", n)); */
 #define eb_log(level, event, ...)                                                                  \
     eb_log_write(level, event, (const struct eb_log_field[]){__VA_ARGS__, {0}})

@@ -58,8 +58,10 @@ bool eb_directory_test(const char *path, bool *is_directory, struct eb_file_faul
         *is_directory = S_ISDIR(status.st_mode);
         return true;
     }
+    const int error = errno;
     *is_directory = false;
-    return errno == ENOENT ||
-           eb_file_fault_set(
-               fault, "%s: it cannot be looked at (%s); check permissions", path, strerror(errno));
+    return error == ENOENT ||
+           eb_file_fault_set(fault, "%s: it cannot be looked at (%s); %s", path, strerror(error),
+               error == ELOOP ? "the link leads to itself: mend it or remove it"
+                              : "check its permissions, and those of what it leads to");
 }

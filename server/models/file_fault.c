@@ -47,8 +47,21 @@ bool eb_file_fault_set(struct eb_file_fault *fault, const char *format, ...)
 
 bool eb_file_fault_blame(struct eb_file_fault *fault, int error)
 {
-    fault->may_pass = error == ENOMEM || error == EMFILE || error == ENFILE || error == EIO ||
-                      error == ESTALE || error == ETIMEDOUT;
+    switch (error) {
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case EIO:
+    case ESTALE:
+    case ETIMEDOUT:
+    case ENOENT:
+    case ENOTDIR:
+    case ENOTCONN:
+    case ELOOP:
+    case EACCES:
+    case EPERM: fault->may_pass = true; break;
+    default: fault->may_pass = false; break;
+    }
     return false;
 }
 

@@ -9,7 +9,7 @@
 /* NUL-terminated UTF-8 without control characters. */
 struct eb_file_fault {
     char text[EB_FILE_FAULT_BYTES];
-    bool may_pass; /* the system's and not the file's: it may be gone when tried again */
+    bool may_pass; /* not of what is in the file: it may be gone when tried again */
 };
 
 /* Sets the text as printf would; control characters and bytes that are not UTF-8, which names of
@@ -18,7 +18,8 @@ struct eb_file_fault {
 __attribute__((format(printf, 2, 3))) bool eb_file_fault_set(
     struct eb_file_fault *fault, const char *format, ...);
 /* Says in addition which of the system's errors (errno) it comes of: a lack of memory or of open
- * files, or a disk that did not answer, may pass. Always false. */
+ * files, a disk that did not answer or is not mounted, permissions and a file that is being
+ * replaced (ESTALE) may pass. Always false. */
 bool eb_file_fault_blame(struct eb_file_fault *fault, int error);
 /* Puts "PATH: " in front of the text. Always false. */
 bool eb_file_fault_locate(struct eb_file_fault *fault, const char *path);

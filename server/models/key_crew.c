@@ -8,14 +8,19 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Rows that are assigned between two looks at whether the attempt is over. */
-#define SLICE_ROWS (UINT64_C(1) << 20)
+/* What all do at the same time, one after the other. */
+enum phase { DIGEST, COUNT, ASSIGN, PLACE, PHASE_COUNT };
+
+/* How much of the work is done when a phase begins. */
+static const double begins[PHASE_COUNT + 1] = {0, 0.1, 0.2, 0.5, 1};
 
 /* All who work on one attempt. */
 struct shift {
     const struct eb_key_crew *crew;
     struct eb_key_build build;
+    uint64_t *digests; /* of slices */
     struct eb_file_fault *fault;
+    enum phase phase;
     atomic_bool is_over; /* someone has failed */
     bool is_given_up;
     atomic_uint placed_count;
@@ -24,11 +29,13 @@ struct shift {
 
 struct worker {
     struct shift *shift;
+    uint32_t number; /* that of its share, too; 0 runs on the thread of the call */
+    struct eb_key_range slices;
+    struct eb_key_range rows;
     struct eb_key_range partitions;
     void *scratch;
     enum eb_key_outcome outcome;
     struct eb_key_pair pair;
-    bool reports; /* it runs on the thread of the call */
     bool has_thread;
     pthread_t thread;
 };
@@ -44,62 +51,69 @@ static void report(struct shift *shift, uint64_t bytes)
     }
 }
 
-/* Every thread looks at all rows: how far one is, the others are. Assigning is told as half of the
- * work. */
-static void report_assigned(struct shift *shift, uint64_t row_count)
-{
-    double part = (double)row_count / (double)shift->build.plan.row_count;
-    report(shift, (uint64_t)(part * (double)shift->build.plan.index_bytes / 2));
-}
-
-static void report_placed(struct shift *shift)
-{
-    uint64_t placed = atomic_load_explicit(&shift->placed_count, memory_order_relaxed);
-    double part = (double)placed / shift->build.plan.partition_count;
-    report(shift, (uint64_t)((1 + part) * (double)shift->build.plan.index_bytes / 2));
-}
-
-static enum eb_key_outcome assign(struct worker *worker)
+/* The thread of the call tells how far it is in a phase; the others are about as far. */
+static void report_part(const struct worker *worker, double part)
 {
     struct shift *shift = worker->shift;
-    uint64_t row_count = shift->build.plan.row_count;
-    enum eb_key_outcome outcome = EB_KEY_OK;
-    for (uint64_t row = 0; row < row_count && outcome == EB_KEY_OK && !shift->is_over;
-         row += SLICE_ROWS) {
-        uint64_t left = row_count - row;
-        const struct eb_key_range rows = {row, row + (left < SLICE_ROWS ? left : SLICE_ROWS)};
-        outcome = eb_key_build_assign(&shift->build, rows, worker->partitions, &worker->pair);
-        if (worker->reports) {
-            report_assigned(shift, rows.end);
-        }
+    double begin = begins[shift->phase];
+    double done = begin + part * (begins[shift->phase + 1] - begin);
+    if (worker->number == 0) {
+        report(shift, (uint64_t)(done * (double)shift->build.plan.index_bytes));
     }
-    return outcome;
 }
 
-static enum eb_key_outcome place(struct worker *worker)
+static void digest(struct worker *worker)
 {
     struct shift *shift = worker->shift;
-    enum eb_key_outcome outcome = EB_KEY_OK;
+    const struct eb_key_range slices = worker->slices;
+    for (uint64_t i = slices.first; i < slices.end && !shift->is_over; i++) {
+        shift->digests[i] = eb_key_build_digest(&shift->build, i);
+        report_part(worker, (double)(i + 1 - slices.first) / (double)(slices.end - slices.first));
+    }
+}
+
+/* Counts or assigns the keys of its rows. */
+static void sort(struct worker *worker)
+{
+    struct shift *shift = worker->shift;
+    const struct eb_key_range rows = worker->rows;
+    for (uint64_t row = rows.first; row < rows.end && !shift->is_over; row += EB_KEY_SLICE_ROWS) {
+        uint64_t left = rows.end - row;
+        const struct eb_key_range some = {
+            row, row + (left < EB_KEY_SLICE_ROWS ? left : EB_KEY_SLICE_ROWS)};
+        if (shift->phase == COUNT) {
+            eb_key_build_count(&shift->build, worker->number, some);
+        } else {
+            eb_key_build_assign(&shift->build, worker->number, some);
+        }
+        report_part(worker, (double)(some.end - rows.first) / (double)(rows.end - rows.first));
+    }
+}
+
+static void place(struct worker *worker)
+{
+    struct shift *shift = worker->shift;
     for (uint64_t i = worker->partitions.first;
-         i < worker->partitions.end && outcome == EB_KEY_OK && !shift->is_over; i++) {
-        outcome = eb_key_build_place(&shift->build, (uint32_t)i, worker->scratch, &worker->pair);
+         i < worker->partitions.end && worker->outcome == EB_KEY_OK && !shift->is_over; i++) {
+        worker->outcome =
+            eb_key_build_place(&shift->build, (uint32_t)i, worker->scratch, &worker->pair);
         shift->placed_count++;
-        if (worker->reports) {
-            report_placed(shift);
-        }
+        report_part(worker, (double)shift->placed_count / shift->build.plan.partition_count);
     }
-    return outcome;
+    if (worker->outcome != EB_KEY_OK) {
+        shift->is_over = true;
+    }
 }
 
 static void *work(void *argument)
 {
     struct worker *worker = argument;
-    worker->outcome = assign(worker);
-    if (worker->outcome == EB_KEY_OK) {
-        worker->outcome = place(worker);
-    }
-    if (worker->outcome != EB_KEY_OK) {
-        worker->shift->is_over = true;
+    switch (worker->shift->phase) {
+    case DIGEST: digest(worker); break;
+    case COUNT:
+    case ASSIGN: sort(worker); break;
+    case PLACE: place(worker); break;
+    case PHASE_COUNT: break;
     }
     return NULL;
 }
@@ -113,28 +127,37 @@ static uint32_t count_workers(uint32_t partition_count)
     return workers < partition_count ? workers : partition_count;
 }
 
-/* Each has its part of the partitions; the first works on this thread. */
-static void run_workers(struct worker *workers, uint32_t worker_count)
+/* The workers of a build. */
+struct team {
+    uint32_t count;
+    struct worker workers[EB_KEY_CREW_THREADS_MAX];
+};
+
+/* Each does its part of a phase; the first on this thread. false: it is over. */
+static bool run_phase(struct shift *shift, struct team *team, enum phase phase)
 {
-    for (uint32_t i = 1; i < worker_count; i++) {
+    struct worker *workers = team->workers;
+    shift->phase = phase;
+    for (uint32_t i = 1; i < team->count; i++) {
         workers[i].has_thread = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
     }
     work(&workers[0]);
-    for (uint32_t i = 1; i < worker_count; i++) {
+    for (uint32_t i = 1; i < team->count; i++) {
         if (workers[i].has_thread) {
             pthread_join(workers[i].thread, NULL);
         } else {
             work(&workers[i]);
         }
     }
+    return !shift->is_over;
 }
 
 /* Who has the worst news. */
-static const struct worker *find_outcome(const struct worker *workers, uint32_t worker_count)
+static const struct worker *find_outcome(const struct team *team)
 {
-    const struct worker *worst = workers;
-    for (uint32_t i = 1; i < worker_count; i++) {
-        worst = workers[i].outcome > worst->outcome ? &workers[i] : worst;
+    const struct worker *worst = team->workers;
+    for (uint32_t i = 1; i < team->count; i++) {
+        worst = team->workers[i].outcome > worst->outcome ? &team->workers[i] : worst;
     }
     return worst;
 }
@@ -146,21 +169,34 @@ static bool refuse_memory(struct eb_file_fault *fault)
     return eb_file_fault_blame(fault, ENOMEM);
 }
 
-static bool prepare_workers(struct worker *workers, uint32_t worker_count, struct shift *shift)
+/* The part of a worker among `count` of so many. */
+static struct eb_key_range share_of(uint64_t all, uint32_t number, uint32_t count)
 {
-    uint64_t partitions = shift->build.plan.partition_count;
-    for (uint32_t i = 0; i < worker_count; i++) {
-        workers[i] = (struct worker){
+    return (struct eb_key_range){all * number / count, all * (number + 1) / count};
+}
+
+static bool prepare_team(struct team *team, struct shift *shift)
+{
+    const struct eb_key_plan *plan = &shift->build.plan;
+    team->count = count_workers(plan->partition_count);
+    for (uint32_t i = 0; i < team->count; i++) {
+        team->workers[i] = (struct worker){
             .shift = shift,
-            .partitions = {partitions * i / worker_count, partitions * (i + 1) / worker_count},
-            .scratch = malloc(shift->build.plan.scratch_bytes),
-            .reports = i == 0,
+            .number = i,
+            .slices = share_of(plan->slice_count, i, team->count),
+            .rows = share_of(plan->row_count, i, team->count),
+            .partitions = share_of(plan->partition_count, i, team->count),
+            .scratch = malloc(plan->scratch_bytes),
         };
-        if (!workers[i].scratch) {
+        if (!team->workers[i].scratch) {
             return refuse_memory(shift->fault);
         }
     }
-    return true;
+    uint64_t counts = (uint64_t)team->count * plan->partition_count;
+    shift->build.share_count = team->count;
+    shift->build.counts = calloc(counts, sizeof *shift->build.counts);
+    shift->digests = calloc(plan->slice_count + 1, sizeof *shift->digests);
+    return (shift->build.counts && shift->digests) || refuse_memory(shift->fault);
 }
 
 /* Always false. */
@@ -181,15 +217,28 @@ static bool refuse_keys(const struct shift *shift)
         shift->build.plan.row_count, EB_KEY_ATTEMPTS_MAX);
 }
 
-static bool run_attempts(
-    struct shift *shift, struct worker *workers, uint32_t worker_count, uint32_t *row)
+static void run_attempt(struct shift *shift, struct team *team, uint32_t attempt)
 {
-    for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX; attempt++) {
-        shift->is_over = false;
-        shift->placed_count = 0;
-        eb_key_build_begin(&shift->build, attempt);
-        run_workers(workers, worker_count);
-        const struct worker *worst = find_outcome(workers, worker_count);
+    for (uint32_t i = 0; i < team->count; i++) {
+        team->workers[i].outcome = EB_KEY_OK;
+    }
+    shift->is_over = false;
+    shift->placed_count = 0;
+    eb_key_build_begin(&shift->build, attempt);
+    if (run_phase(shift, team, COUNT)) {
+        eb_key_build_allot(&shift->build);
+        (void)(run_phase(shift, team, ASSIGN) && run_phase(shift, team, PLACE));
+    }
+}
+
+static bool run_attempts(struct shift *shift, struct team *team, uint32_t *row)
+{
+    if (run_phase(shift, team, DIGEST)) {
+        eb_key_build_join(&shift->build, shift->digests);
+    }
+    for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX && !shift->is_given_up; attempt++) {
+        run_attempt(shift, team, attempt);
+        const struct worker *worst = find_outcome(team);
         if (worst->outcome == EB_KEY_DUPLICATE) {
             *row = worst->pair.second_row;
             return refuse_pair(&worst->pair, shift->fault);
@@ -197,26 +246,12 @@ static bool run_attempts(
         if (worst->outcome == EB_KEY_OK) {
             report(shift, shift->build.plan.index_bytes);
         }
-        if (shift->is_given_up) {
-            return eb_file_fault_set(shift->fault, "the load was given up");
-        }
-        if (worst->outcome == EB_KEY_OK) {
+        if (worst->outcome == EB_KEY_OK && !shift->is_given_up) {
             return true;
         }
     }
-    return refuse_keys(shift);
-}
-
-static bool run(struct shift *shift, uint32_t *row)
-{
-    struct worker workers[EB_KEY_CREW_THREADS_MAX] = {{0}};
-    uint32_t worker_count = count_workers(shift->build.plan.partition_count);
-    bool is_good = prepare_workers(workers, worker_count, shift) &&
-                   run_attempts(shift, workers, worker_count, row);
-    for (uint32_t i = 0; i < worker_count; i++) {
-        free(workers[i].scratch);
-    }
-    return is_good;
+    return shift->is_given_up ? eb_file_fault_set(shift->fault, "the load was given up")
+                              : refuse_keys(shift);
 }
 
 bool eb_key_crew_build(const struct eb_key_crew *crew, uint32_t *row, struct eb_file_fault *fault)
@@ -226,10 +261,14 @@ bool eb_key_crew_build(const struct eb_key_crew *crew, uint32_t *row, struct eb_
         .build = {.plan = crew->plan, .keys = crew->keys, .index = crew->index},
         .fault = fault,
     };
+    struct team team = {0};
     assert(crew->go_on);
     *row = 0;
-    shift.build.counts = calloc(crew->plan.partition_count, sizeof *shift.build.counts);
-    bool is_good = shift.build.counts ? run(&shift, row) : refuse_memory(fault);
+    bool is_good = prepare_team(&team, &shift) && run_attempts(&shift, &team, row);
+    for (uint32_t i = 0; i < team.count; i++) {
+        free(team.workers[i].scratch);
+    }
     free(shift.build.counts);
+    free(shift.digests);
     return is_good;
 }

@@ -1,7 +1,8 @@
 /* Builds the index of a table's keys (kernels/key_build.h) by as many threads as there are
  * processors; the bytes do not depend on how many that are.
- * Thread: one at a time; the threads it starts it also joins. Memory: while it builds, some hundred
- * KiB of the heap for each thread, and four bytes for every 4096 keys. */
+ * Thread: one at a time; the threads it starts it also joins. Memory: while it builds, for each
+ * thread some hundred KiB of the heap and four bytes for every 4096 keys, and eight bytes for every
+ * 65536 keys. */
 #pragma once
 
 #include "kernels/key_build.h"

@@ -401,18 +401,30 @@ static bool read_labels(
     return sort_list(&list, place.fault);
 }
 
+static bool read_serve(const struct place *place, const char *text, uint64_t *serve)
+{
+    errno = 0;
+    unsigned long long number = text ? strtoull(text, NULL, 10) : 0;
+    if (!text || strcmp(text, "highest") == 0) {
+        return true;
+    }
+    if (!is_number(text, false) || errno != 0 || number == 0) {
+        return refuse(place, "serve", text, "is neither 'highest' nor a version's number");
+    }
+    *serve = number;
+    return true;
+}
+
 static bool read_versions(
     struct place place, struct eb_model_version_texts *texts, struct eb_model_config *config)
 {
     static const uint64_t keeps[2] = {1, EB_MODEL_CONFIG_KEEP_MAX};
     static const uint64_t seconds[2] = {0, EB_MODEL_CONFIG_KEEP_S_MAX};
-    static const uint64_t versions[2] = {1, UINT64_MAX};
     uint64_t keep = config->keep;
     uint64_t keep_s = config->keep_s;
-    bool is_highest = texts->serve && strcmp(texts->serve, "highest") == 0;
     if (!read_count(&place, "keep", texts->keep, keeps, &keep) ||
         !read_count(&place, "keep_s", texts->keep_s, seconds, &keep_s) ||
-        !read_count(&place, "serve", is_highest ? NULL : texts->serve, versions, &config->serve)) {
+        !read_serve(&place, texts->serve, &config->serve)) {
         return false;
     }
     config->keep = (uint32_t)keep;

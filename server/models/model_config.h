@@ -16,7 +16,7 @@
  *       reduction: mean       # sum mean weighted_mean sqrtn max min none
  *       missing: zero
  *       default_index: 7
- *       id_map: hash_modulo   # or none, modulo
+ *       id_map: hash_modulo   # or none, modulo (of signed ids: 2^64 - 1 is -1, the last row)
  *       seed: 42              # of hash_modulo
  *       max_ids: 50           # of one bag
  *   groups:

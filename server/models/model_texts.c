@@ -7,8 +7,8 @@
     CYAML_FIELD_STRING_PTR(                                                                        \
         #key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct type, key, 0, CYAML_UNLIMITED)
 #define LIST(type, key, entry, max)                                                                \
-    CYAML_FIELD_SEQUENCE(                                                                          \
-        #key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct type, key, &(entry), 0, max)
+    CYAML_FIELD_SEQUENCE(#key, CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL, struct type,     \
+        key, &(entry), 0, max)
 
 static const cyaml_schema_value_t text_value = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, CYAML_UNLIMITED)};

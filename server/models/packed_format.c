@@ -36,7 +36,8 @@ struct header {
     uint64_t head_bytes;
     uint64_t file_bytes;
     struct eb_packed_section sections[EB_PACKED_KIND_COUNT];
-    uint8_t zeros[304];
+    uint64_t packing;
+    uint8_t zeros[296];
 };
 static_assert(sizeof(struct header) == EB_PACKED_FORMAT_HEADER_BYTES, "no gaps");
 static_assert(offsetof(struct header, sections) == 160, "as the table in the header file says");
@@ -253,6 +254,7 @@ void eb_packed_format_write(struct eb_packed_format *format, uint8_t *head)
         .row_offset_bytes = format->row_offset_bytes,
         .head_bytes = format->head_bytes,
         .file_bytes = format->file_bytes,
+        .packing = format->packing,
     };
     memcpy(header.dims, format->tensor.dims, format->tensor.rank * sizeof header.dims[0]);
     memcpy(header.sections, format->sections, sizeof header.sections);
@@ -326,6 +328,12 @@ static bool check_agreement(const struct header *header, const uint8_t *head,
     return true;
 }
 
+uint64_t eb_packed_format_chain(uint64_t chain, uint64_t digest)
+{
+    const uint64_t link[] = {chain, digest};
+    return eb_packed_format_checksum(link, sizeof link);
+}
+
 bool eb_packed_format_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_packed_format *format, struct eb_file_fault *fault)
 {
@@ -348,6 +356,7 @@ bool eb_packed_format_parse(const uint8_t *head, uint64_t head_bytes, uint64_t f
         .parts = header.parts,
         .part = header.part,
         .unknown_row = header.unknown_row,
+        .packing = header.packing,
         .digest = digest,
     };
     memcpy(format->tensor.dims, header.dims, sizeof header.dims);

@@ -22,7 +22,8 @@
  *      160     16  rows: offset and bytes, the last row's gap included
  *      176     16  keys: int64, one for each row; zeros: there are none
  *      192     16  key index: as kernels/key_index.h lays it out; zeros: it is made of the keys
- *      208    304  zeros
+ *      208      8  packing: the same in all files of one packing and in those only; 0: not known
+ *      216    296  zeros
  *      512   8 each  checksums: XXH3-64 of each block of 1 MiB behind the head; the last is short
  *
  * Rows, keys and key index follow the head in this order, each at the next multiple of 4096, so
@@ -31,6 +32,11 @@
  * in what the digest covers or in a block, the zeros between sections included: no change of one
  * bit and no truncation goes unnoticed. The digest covers the checksums, so that equal digests mean
  * equal tables; neither is proof against someone who means to deceive.
+ *
+ * Pieces of a table are one table only if they were packed together: the packing is
+ * eb_packed_format_chain over the digests that the files would have were it 0, in their order, so
+ * that equal tables packed in equal ways give equal files. A piece that is packed again by itself
+ * keeps it.
  *
  * Thread: pure functions. Memory: none. */
 #pragma once
@@ -66,6 +72,7 @@ struct eb_packed_format {
     uint32_t parts;
     uint32_t part;
     int64_t unknown_row;
+    uint64_t packing;
     struct eb_packed_section sections[EB_PACKED_KIND_COUNT];
     uint64_t head_bytes;
     uint64_t file_bytes;
@@ -73,8 +80,8 @@ struct eb_packed_format {
 };
 
 /* Says where all lies, for a table of which storage, rank, dims, type, row_stride_bytes and the
- * bytes of keys and key index are set, and the four that say which rows these are, and
- * unknown_row. false: *fault names the field that cannot be so. */
+ * bytes of keys and key index are set, and the four that say which rows these are, unknown_row and
+ * packing. false: *fault names the field that cannot be so. */
 bool eb_packed_format_lay_out(struct eb_packed_format *format, struct eb_file_fault *fault);
 
 /* Rows of part `part` of a table of so many rows: those with row mod parts = part. */
@@ -102,6 +109,10 @@ void eb_packed_format_write(struct eb_packed_format *format, uint8_t *head);
  * another version, or cut short. */
 bool eb_packed_format_measure(
     const uint8_t *header, uint64_t file_bytes, uint64_t *head_bytes, struct eb_file_fault *fault);
+/* The packing of files of which the last has this digest and those before it this chain; 0 before
+ * the first. */
+uint64_t eb_packed_format_chain(uint64_t chain, uint64_t digest);
+
 /* Reads a whole head. false: *fault, it is damaged or says what cannot be. */
 bool eb_packed_format_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     struct eb_packed_format *format, struct eb_file_fault *fault);

@@ -200,6 +200,16 @@ bool eb_packed_writer_begin(
     return eb_packed_writer_append(writer, zeros, section->offset - writer->offset_bytes, fault);
 }
 
+/* Brings the whole file to the disk, too. */
+static bool write_head(struct eb_packed_writer *writer, struct eb_file_fault *fault)
+{
+    eb_packed_format_write(&writer->format, writer->head);
+    if (!write_at(writer, writer->head, writer->format.head_bytes, 0, fault)) {
+        return false;
+    }
+    return fsync(writer->descriptor) == 0 || refuse(writer, "written", fault);
+}
+
 bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault *fault)
 {
     struct eb_packed_format *format = &writer->format;
@@ -208,15 +218,22 @@ bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault 
     if (last > 0 && !write_block(writer, last, fault)) {
         return false;
     }
-    eb_packed_format_write(format, writer->head);
-    if (!write_at(writer, writer->head, format->head_bytes, 0, fault)) {
+    if (!write_head(writer, fault)) {
         return false;
     }
     /* Many may have ended and wait to be published. */
     free(writer->block);
     writer->block = NULL;
     writer->is_ended = true;
-    return fsync(writer->descriptor) == 0 || refuse(writer, "written", fault);
+    return true;
+}
+
+bool eb_packed_writer_mark(
+    struct eb_packed_writer *writer, uint64_t packing, struct eb_file_fault *fault)
+{
+    assert(writer->is_ended);
+    writer->format.packing = packing;
+    return write_head(writer, fault);
 }
 
 /* Gives a hidden file its name. NFS and others cannot rename without replacing; they have links,

@@ -38,5 +38,8 @@ bool eb_packed_writer_append(struct eb_packed_writer *writer, const void *bytes,
 /* Ends the file when all sections are complete: it is whole and on the disk, but has no name yet;
  * format.digest is known. */
 bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault *fault);
+/* Says in a file that has ended which packing it is of; format.digest is then another. */
+bool eb_packed_writer_mark(
+    struct eb_packed_writer *writer, uint64_t packing, struct eb_file_fault *fault);
 /* Gives a file that has ended its name. */
 bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_file_fault *fault);

@@ -1,12 +1,17 @@
 #include "server/models/piece_reader.h"
 
+#include <errno.h>
+
 static bool check_same(const struct eb_piece_reader *reader, const struct eb_table_file *look,
     struct eb_file_fault *fault)
 {
-    return eb_table_file_is_same(&reader->file, look) ||
-           eb_file_fault_set(fault,
-               "the file has changed since the load began; write versions elsewhere and rename "
-               "them into place");
+    if (eb_table_file_is_same(&reader->file, look)) {
+        return true;
+    }
+    eb_file_fault_set(fault,
+        "the file has changed since the load began; write versions elsewhere and rename them into "
+        "place");
+    return eb_file_fault_blame(fault, ESTALE);
 }
 
 bool eb_piece_reader_open(struct eb_piece_reader *reader, const struct eb_version_scan *scan,

@@ -55,6 +55,42 @@ bool eb_repository_is_same(const struct eb_repository_look *a, const struct eb_r
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
+/* FNV-1a. */
+static uint64_t digest(uint64_t start, const void *bytes, size_t count)
+{
+    const uint8_t *at = bytes;
+    uint64_t value = start;
+    for (size_t i = 0; i < count; i++) {
+        value = (value ^ at[i]) * UINT64_C(0x100000001b3);
+    }
+    return value;
+}
+
+uint64_t eb_repository_look_files(const char *path)
+{
+    struct eb_directory listing;
+    struct eb_file_fault fault;
+    uint64_t value = UINT64_C(0xcbf29ce484222325);
+    if (!eb_directory_read(path, &listing, &fault)) {
+        return 0;
+    }
+    for (size_t i = 0; i < listing.count; i++) {
+        const char *name = listing.entries[i]->d_name;
+        char *file = eb_directory_join(path, name, &fault);
+        struct stat status = {0};
+        const int error = file && stat(file, &status) == 0 ? 0 : errno;
+        free(file);
+        value = digest(value, name, strlen(name) + 1);
+        value = digest(value, &error, sizeof error);
+        value = digest(value, &status.st_ino, sizeof status.st_ino);
+        value = digest(value, &status.st_size, sizeof status.st_size);
+        value = digest(value, &status.st_mtim, sizeof status.st_mtim);
+        value = digest(value, &status.st_ctim, sizeof status.st_ctim);
+    }
+    eb_directory_deinit(&listing);
+    return value == 0 ? 1 : value;
+}
+
 /* ---- versions ---- */
 
 static int compare_versions(const void *left, const void *right)
@@ -67,19 +103,39 @@ static int compare_versions(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* Adds the version in the model's directory `name`, where that is one. */
+/* Whether the files of the version in the directory `name` are to be looked at. */
+static bool is_watched(
+    const struct scan *scan, const struct eb_repository_model *model, const char *name)
+{
+    const struct eb_repository_model *former =
+        scan->former ? eb_repository_find(scan->former, model->name) : NULL;
+    for (size_t i = 0; former && former->is_watched && i < former->version_count; i++) {
+        if (former->versions[i].is_watched && strcmp(former->versions[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Adds the version in the model's directory `name`, where that is one or cannot be told. */
 static bool add_version(
     const struct scan *scan, struct eb_repository_model *model, const char *name)
 {
     char *path = eb_directory_join(model->path, name, scan->fault);
-    bool is_directory = false;
-    bool is_good = path && eb_directory_test(path, &is_directory, scan->fault);
-    if (is_good && is_directory) {
+    if (!path) {
+        return false;
+    }
+    bool is_directory;
+    bool is_good = true;
+    bool is_seen = eb_directory_test(path, &is_directory, scan->fault);
+    if (!is_seen || is_directory) {
         struct eb_repository_version *version = &model->versions[model->version_count++];
         version->number = parse_version(name);
         version->look = look_at(path);
+        version->files = is_watched(scan, model, name) ? eb_repository_look_files(path) : 0;
         version->name = strdup(name);
-        is_good = version->name || fail_memory(scan, path);
+        version->fault = is_seen ? NULL : strdup(scan->fault->text);
+        is_good = (version->name && (is_seen || version->fault)) || fail_memory(scan, path);
     }
     free(path);
     return is_good;
@@ -109,7 +165,7 @@ static bool check_numbers(const struct scan *scan, struct eb_repository_model *m
             (i > 0 && versions[i - 1].number == versions[i].number) ||
             (i + 1 < model->version_count && versions[i + 1].number == versions[i].number);
         struct eb_file_fault fault;
-        if (!check_number(model, &versions[i], is_shared, &fault)) {
+        if (!versions[i].fault && !check_number(model, &versions[i], is_shared, &fault)) {
             versions[i].fault = strdup(fault.text);
             if (!versions[i].fault) {
                 return fail_memory(scan, model->path);
@@ -194,36 +250,39 @@ static bool read_config(const struct scan *scan, struct eb_repository_model *mod
 
 /* ---- models ---- */
 
-/* What is wrong with a model is its own. */
-static bool read_model(const struct scan *scan, struct eb_repository_model *model)
+/* What is wrong with a model is its own; not is_seen: *scan->fault says why it cannot be. */
+static bool read_model(const struct scan *scan, bool is_seen, struct eb_repository_model *model)
 {
     const char *name_fault = eb_name_fault(model->name, scan->name_bytes_max);
     model->look = look_at(model->path);
     if (name_fault) {
         eb_file_fault_set(
             scan->fault, "%s: the model name %s; rename the directory", model->path, name_fault);
-    } else if (read_versions(scan, model)) {
+    } else if (is_seen && read_versions(scan, model)) {
         return read_config(scan, model);
     }
     model->fault = strdup(scan->fault->text);
     return model->fault || fail_memory(scan, model->path);
 }
 
-/* Adds the model in directory/name, where that is one. */
+/* Adds the model in directory/name, where that is one or cannot be told. */
 static bool add_model(const struct scan *scan, const char *directory, const char *name,
     struct eb_repository *repository)
 {
     char *path = eb_directory_join(directory, name, scan->fault);
-    bool is_directory = false;
-    bool is_good = path && eb_directory_test(path, &is_directory, scan->fault);
-    if (!is_good || !is_directory || strcmp(name, FILESYSTEM_DIRECTORY) == 0) {
+    if (!path) {
+        return false;
+    }
+    bool is_directory;
+    bool is_seen = eb_directory_test(path, &is_directory, scan->fault);
+    if ((is_seen && !is_directory) || strcmp(name, FILESYSTEM_DIRECTORY) == 0) {
         free(path);
-        return is_good;
+        return true;
     }
     struct eb_repository_model *model = &repository->models[repository->count++];
     model->path = path;
     model->name = strdup(name);
-    return model->name ? read_model(scan, model) : fail_memory(scan, path);
+    return model->name ? read_model(scan, is_seen, model) : fail_memory(scan, path);
 }
 
 static bool add_models(const struct scan *scan, const char *directory,

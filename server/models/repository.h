@@ -25,6 +25,9 @@ struct eb_repository_version {
     char *name;
     char *fault; /* why it cannot be loaded by its number; NULL: it can */
     struct eb_repository_look look;
+    uint64_t files; /* as eb_repository_look_files, where they were looked at; else 0 */
+    /* Set by those who want to know of its files: they are looked at when this is `former`. */
+    bool is_watched;
 };
 
 struct eb_repository_model {
@@ -32,6 +35,7 @@ struct eb_repository_model {
     char *path;
     char *fault; /* why nothing in it can be loaded; NULL: it can */
     struct eb_repository_look look;
+    bool is_watched; /* some version is */
     size_t version_count;
     struct eb_repository_version *versions; /* highest first */
     struct eb_repository_look config_look;
@@ -50,6 +54,10 @@ bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
     const struct eb_repository *former, struct eb_repository *out, struct eb_file_fault *fault);
 /* Accepts a zeroed repository. */
 void eb_repository_deinit(struct eb_repository *repository);
+
+/* Tells apart what lies in a directory: names, sizes and times of its files. 0: it cannot be read.
+ */
+uint64_t eb_repository_look_files(const char *path);
 
 bool eb_repository_is_same(const struct eb_repository_look *a, const struct eb_repository_look *b);
 /* NULL: there is none of that name. */

@@ -186,6 +186,12 @@ void eb_roster_fail(struct eb_roster *roster, const char *name, uint64_t number,
     version->retry_ms = 0;
 }
 
+void eb_roster_note_files(
+    struct eb_roster *roster, const char *name, uint64_t number, uint64_t files)
+{
+    eb_roster_find_version(eb_roster_find(roster, name), number)->tried_files = files;
+}
+
 static bool is_forgivable(const struct eb_roster_version *version, uint64_t now_ms)
 {
     switch (version->failure) {

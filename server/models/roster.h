@@ -18,12 +18,17 @@ struct eb_roster_events {
     /* A model.yaml that names a version that is not there, told once: to serve it, or, where
      * `label` is not NULL, by that label. */
     void (*on_missing)(void *context, const char *model, uint64_t version, const char *label);
+    /* The directory of a version in memory is no longer what was loaded. */
+    void (*on_changed)(void *context, const char *model, uint64_t version);
+    /* A model.yaml says something else of tables, features or groups than versions in memory, the
+     * highest of which this is, were loaded by. */
+    void (*on_described)(void *context, const char *model, uint64_t version);
     void *context;
 };
 
 /* What becomes of a version that was not loaded. */
 enum eb_roster_failure {
-    EB_ROSTER_BROKEN,  /* it stays so until its directory or its model's settings change */
+    EB_ROSTER_BROKEN,  /* it stays so until its files or its model's settings change */
     EB_ROSTER_SHORT,   /* there was too little memory: until that is forgiven */
     EB_ROSTER_HINDERED /* by something else that may pass: until a pause is over and that is
                           forgiven. Each pause is twice the one before, up to five minutes */
@@ -34,6 +39,8 @@ struct eb_roster_version {
     char *name;      /* of its directory */
     struct eb_repository_look look;
     struct eb_repository_look tried_look; /* when loading it began */
+    uint64_t files;                       /* as in eb_repository_version; and, where it failed, */
+    uint64_t tried_files;                 /* when loading it began; 0: not known */
     bool is_on_disk;                      /* and can be loaded by its number */
     bool is_loading;
     bool is_held;                    /* by a command */
@@ -52,7 +59,8 @@ struct eb_roster_model {
     char *path;
     char *fault;                        /* of its directory; NULL: none */
     char *config_fault;                 /* of its model.yaml; NULL: none */
-    bool is_described;                  /* the settings are what some model.yaml, or none, says */
+    bool is_described;                  /* the settings are what some model.yaml, or none, says;
+                                           else it is held back */
     struct eb_model_settings *settings; /* in force */
     bool is_missing_told;               /* of the versions that these name */
     uint64_t *labels;                   /* version that each of the settings' labels leads to */
@@ -76,6 +84,9 @@ void eb_roster_deinit(struct eb_roster *roster);
 
 /* Takes over what was seen on disk. false: out of memory, and it is not all there. */
 bool eb_roster_update(struct eb_roster *roster, const struct eb_repository *seen);
+/* Marks those versions whose files are to be looked at next time: they failed, and are tried again
+ * when one of these has changed. */
+void eb_roster_watch(struct eb_roster *roster, struct eb_repository *seen);
 
 /* What to load next, of the model that needs it most; NULL: nothing. It is taken for LOADING until
  * eb_roster_put or eb_roster_fail. *version is the model's. */
@@ -86,6 +97,9 @@ void eb_roster_put(struct eb_roster *roster, struct eb_model_version *version, u
 /* `why`: it is known to fail. NULL, or another directory is in its place: it may be tried again. */
 void eb_roster_fail(struct eb_roster *roster, const char *model, uint64_t number, const char *why,
     enum eb_roster_failure failure);
+/* What the files of the version, which is about to fail, were like when loading it began. */
+void eb_roster_note_files(
+    struct eb_roster *roster, const char *model, uint64_t number, uint64_t files);
 /* A version that had been retired is no longer in memory. */
 void eb_roster_forget(struct eb_roster *roster, const char *model, uint64_t number);
 

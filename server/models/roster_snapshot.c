@@ -1,6 +1,8 @@
 /* The snapshots that a roster makes. */
 #include "server/models/roster.h"
 
+#include "server/models/name.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,17 +62,20 @@ static bool copy_labels(const struct eb_roster_model *from, struct eb_snapshot_m
 
 static bool copy_model(const struct eb_roster_model *from, struct eb_snapshot_model *to)
 {
+    const char *fault = from->fault ? from->fault : from->config_fault;
     *to = (struct eb_snapshot_model){.name = strdup(from->name),
         .served = from->served,
         .commanded = from->commanded,
-        .config_fault = from->config_fault ? strdup(from->config_fault) : NULL};
-    return to->name && (to->config_fault || !from->config_fault) && copy_versions(from, to) &&
-           copy_labels(from, to);
+        .fault = fault ? strdup(fault) : NULL};
+    return to->name && (to->fault || !fault) && copy_versions(from, to) && copy_labels(from, to);
 }
 
-/* One of which nothing was tried yet, or that cannot be looked at, is none to requests. */
+/* One of which nothing was tried yet, or whose name no answer can hold, is none to requests. */
 static bool is_visible(const struct eb_roster_model *model)
 {
+    if (model->fault || model->config_fault) {
+        return !eb_name_fault(model->name, UINT32_MAX);
+    }
     for (size_t i = 0; i < model->count; i++) {
         if (find_state(model, &model->versions[i]) != 0) {
             return true;

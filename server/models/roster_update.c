@@ -1,5 +1,6 @@
 #include "server/models/roster.h"
 
+#include "server/models/config_change.h"
 #include "server/models/version_policy.h"
 
 #include <stdlib.h>
@@ -59,6 +60,7 @@ static struct eb_roster_version *make_versions(
         const struct eb_repository_version *from = &seen->versions[i];
         versions[i] = (struct eb_roster_version){.number = from->number,
             .look = from->look,
+            .files = from->files,
             .is_on_disk = !from->fault,
             .name = strdup(from->name),
             .fault = from->fault ? strdup(from->fault) : NULL};
@@ -73,26 +75,50 @@ static struct eb_roster_version *make_versions(
 
 /* ---- versions ---- */
 
-/* The entry of the same directory; of the same number where that is in use, since there is one such
- * entry at most. NULL: none. */
+/* Where in the list, highest first, those of the number begin, or would. */
+static size_t find_number(const struct eb_roster_version *versions, size_t count, uint64_t number)
+{
+    size_t first = 0;
+    size_t end = count;
+    while (first < end) {
+        const size_t middle = first + (end - first) / 2;
+        if (versions[middle].number > number) {
+            first = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return first;
+}
+
+/* The entry of the same directory in the list, highest first; of the same number where that is in
+ * use, since there is one such entry at most. NULL: none. */
 static struct eb_roster_version *find_same(
     struct eb_roster_version *versions, size_t count, const struct eb_roster_version *wanted)
 {
     struct eb_roster_version *found = NULL;
-    for (size_t i = 0; i < count; i++) {
-        bool is_same_number = versions[i].number == wanted->number;
-        if (is_same_number && strcmp(versions[i].name, wanted->name) == 0) {
+    for (size_t i = find_number(versions, count, wanted->number);
+         i < count && versions[i].number == wanted->number; i++) {
+        if (strcmp(versions[i].name, wanted->name) == 0) {
             return &versions[i];
         }
-        if (is_same_number && eb_roster_is_in_use(wanted)) {
+        if (eb_roster_is_in_use(wanted)) {
             found = &versions[i];
         }
     }
     return found;
 }
 
-/* Moves to the new entry what the old one knows; why it did not load holds until the directory
- * changes. */
+/* Whether the directory is still what could not be loaded. */
+static bool is_as_tried(const struct eb_roster_version *fresh, const struct eb_roster_version *old)
+{
+    bool is_known = fresh->files != 0 && old->tried_files != 0;
+    return eb_repository_is_same(&fresh->look, &old->look) &&
+           !(is_known && fresh->files != old->tried_files);
+}
+
+/* Moves to the new entry what the old one knows; why it did not load holds until the directory or
+ * one of its files changes. */
 static void carry_over(struct eb_roster_version *to, struct eb_roster_version *from)
 {
     if (eb_roster_is_in_use(from)) {
@@ -105,7 +131,8 @@ static void carry_over(struct eb_roster_version *to, struct eb_roster_version *f
         from->loaded = NULL;
     }
     to->is_held = to->is_held || from->is_held;
-    if (to->is_on_disk && from->is_on_disk && eb_repository_is_same(&to->look, &from->look)) {
+    if (to->is_on_disk && from->is_on_disk && is_as_tried(to, from)) {
+        to->tried_files = from->tried_files;
         to->fault = from->fault;
         to->failure = from->failure;
         to->hindered_count = from->hindered_count;
@@ -150,6 +177,16 @@ static void tell_new_faults(const struct eb_roster *roster, const struct eb_rost
     }
 }
 
+/* A directory that is in the place of the one that was loaded, or is written to. */
+static void tell_changed(const struct eb_roster *roster, const struct eb_roster_model *model,
+    const struct eb_roster_version *old, const struct eb_roster_version *fresh)
+{
+    if (roster->events.on_changed && old->loaded && old->is_on_disk && fresh->is_on_disk &&
+        !eb_repository_is_same(&old->look, &fresh->look)) {
+        roster->events.on_changed(roster->events.context, model->name, old->number);
+    }
+}
+
 /* Tells lists of versions apart that a snapshot would show in different ways. */
 static uint64_t digest(const struct eb_roster_version *versions, size_t count)
 {
@@ -180,6 +217,7 @@ static bool update_versions(
         struct eb_roster_version *old = &model->versions[i];
         struct eb_roster_version *same = find_same(fresh, seen->version_count, old);
         if (same) {
+            tell_changed(roster, model, old, same);
             carry_over(same, old);
         } else if (eb_roster_is_in_use(old)) {
             fresh[count] = *old;
@@ -199,6 +237,16 @@ static bool update_versions(
 }
 
 /* ---- settings ---- */
+
+static bool is_any_in_use(const struct eb_roster_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        if (eb_roster_is_in_use(&model->versions[i])) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* The version that answers to a label of the settings in force. 0: none does. */
 static uint64_t find_label(const struct eb_roster_model *model, const char *name)
@@ -224,8 +272,22 @@ static void forgive_all(struct eb_roster_model *model)
     }
 }
 
+/* That what is in memory stays as it was loaded. */
+static void tell_described(const struct eb_roster *roster, const struct eb_roster_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        const struct eb_model_version *loaded = model->versions[i].loaded;
+        if (roster->events.on_described && loaded && loaded->settings &&
+            !eb_config_change_is_none(&loaded->settings->config, &model->settings->config)) {
+            roster->events.on_described(roster->events.context, model->name, loaded->version);
+            return;
+        }
+    }
+}
+
 /* Puts the settings in force. false: out of memory. */
-static bool adopt(struct eb_roster_model *model, struct eb_model_settings *settings)
+static bool adopt(const struct eb_roster *roster, struct eb_roster_model *model,
+    struct eb_model_settings *settings)
 {
     const struct eb_model_config *config = &settings->config;
     uint64_t *labels = calloc(config->label_count + 1, sizeof *labels);
@@ -241,7 +303,18 @@ static bool adopt(struct eb_roster_model *model, struct eb_model_settings *setti
     model->settings = eb_model_settings_take(settings);
     model->is_missing_told = false;
     forgive_all(model);
+    tell_described(roster, model);
     return true;
+}
+
+/* Of a model that has nothing in memory yet no version is loaded by settings that a model.yaml was
+ * to take the place of. */
+static void hold_back(struct eb_roster_model *model)
+{
+    eb_roster_free_versions(model->versions, model->count);
+    model->versions = NULL;
+    model->count = 0;
+    model->is_described = false;
 }
 
 static bool update_config(
@@ -258,11 +331,14 @@ static bool update_config(
     }
     if (seen->settings && seen->settings != model->settings) {
         roster->is_news = true;
-        if (!adopt(model, seen->settings)) {
+        if (!adopt(roster, model, seen->settings)) {
             return false;
         }
     }
     model->is_described = model->is_described || seen->settings;
+    if (seen->config_fault && !is_any_in_use(model)) {
+        hold_back(model);
+    }
     return true;
 }
 
@@ -293,10 +369,12 @@ static void tell_missing(const struct eb_roster *roster, struct eb_roster_model 
 static bool update_model(struct eb_roster *roster, const struct eb_repository_model *seen)
 {
     struct eb_roster_model *model = add_model(roster, seen);
+    const bool is_mended = model && model->fault && !seen->fault;
     bool is_new = false;
     if (!model || !set_fault(&model->fault, seen->fault, &is_new)) {
         return false;
     }
+    roster->is_news = roster->is_news || is_new || is_mended;
     if (is_new) {
         eb_roster_tell_failed(roster, model->name, 0, model->fault);
     }
@@ -324,16 +402,6 @@ static void lose_directory(struct eb_roster_model *model)
     }
 }
 
-static bool is_any_in_use(const struct eb_roster_model *model)
-{
-    for (size_t i = 0; i < model->count; i++) {
-        if (eb_roster_is_in_use(&model->versions[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Drops models of which nothing is left. */
 static void lose_models(struct eb_roster *roster, const struct eb_repository *seen)
 {
@@ -352,6 +420,30 @@ static void lose_models(struct eb_roster *roster, const struct eb_repository *se
         }
     }
     roster->count = count;
+}
+
+static void watch_model(const struct eb_roster_model *model, struct eb_repository_model *seen)
+{
+    seen->is_watched = false;
+    for (size_t i = 0; i < seen->version_count; i++) {
+        seen->versions[i].is_watched = false;
+    }
+    for (size_t i = 0; model && i < model->count; i++) {
+        const struct eb_roster_version *tried = &model->versions[i];
+        for (size_t k = 0; tried->fault && k < seen->version_count; k++) {
+            if (strcmp(seen->versions[k].name, tried->name) == 0) {
+                seen->versions[k].is_watched = true;
+                seen->is_watched = true;
+            }
+        }
+    }
+}
+
+void eb_roster_watch(struct eb_roster *roster, struct eb_repository *seen)
+{
+    for (size_t i = 0; i < seen->count; i++) {
+        watch_model(eb_roster_find(roster, seen->models[i].name), &seen->models[i]);
+    }
 }
 
 bool eb_roster_update(struct eb_roster *roster, const struct eb_repository *seen)

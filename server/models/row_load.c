@@ -58,6 +58,29 @@ static bool refuse_row(const struct passage *passage, uint64_t row, const float 
         column < elements ? (double)values[column] : 0.0, eb_storage_name(table->storage));
 }
 
+/* Always false. */
+static bool refuse_excess(
+    const struct passage *passage, uint64_t row, uint32_t column, const float *values)
+{
+    const struct eb_planned_table *table = passage->load->table;
+    return eb_file_fault_set(passage->fault,
+        "%s: row %" PRIu64 " of table '%.64s': value %" PRIu32
+        " is %g, more than %s can hold; choose another storage or correct the table",
+        passage->reader.path, row, table->name, column, (double)values[column],
+        eb_storage_name(table->storage));
+}
+
+/* Always false. */
+static bool refuse_scale(
+    const struct passage *passage, uint64_t row, const struct eb_row_scale *scale)
+{
+    return eb_file_fault_set(passage->fault,
+        "%s: row %" PRIu64 " of table '%.64s': values of scale %g and bias %g are not finite; "
+        "correct the row",
+        passage->reader.path, row, passage->load->table->name, (double)scale->scale,
+        (double)scale->bias);
+}
+
 /* `to` is where the row, with its scale, belongs. */
 static bool convert_row(
     const struct passage *passage, uint64_t row, const uint8_t *raw, uint8_t *to)
@@ -67,8 +90,15 @@ static bool convert_row(
     struct eb_row_scale scale = {0};
     if (table->is_fused) {
         eb_fused_row_split(&table->fused, raw, to + table->row_offset_bytes, &scale);
+        if (!eb_quantize_scale_is_sound(table->storage, &scale)) {
+            return refuse_scale(passage, row, &scale);
+        }
     } else {
         eb_dequantize_row(table->tensor.storage, raw, NULL, elements, passage->values);
+        uint32_t excess = eb_quantize_find_excess(table->storage, passage->values, elements);
+        if (excess < elements) {
+            return refuse_excess(passage, row, excess, passage->values);
+        }
         if (!eb_quantize_row(
                 table->storage, passage->values, elements, to + table->row_offset_bytes, &scale)) {
             return refuse_row(passage, row, passage->values);

@@ -16,7 +16,7 @@ static void free_model(struct eb_snapshot_model *model)
     }
     free(model->versions);
     free(model->labels);
-    free(model->config_fault);
+    free(model->fault);
     free(model->name);
 }
 

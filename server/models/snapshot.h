@@ -32,7 +32,8 @@ struct eb_snapshot_model {
     char *name;
     struct eb_model_version *served; /* NULL: none yet */
     uint64_t commanded;              /* version that a command serves; 0: as model.yaml says */
-    char *config_fault;              /* why model.yaml cannot be used; NULL: it can */
+    char
+        *fault; /* why its directory cannot be read or its model.yaml not be used; NULL: they can */
     size_t version_count;
     struct eb_snapshot_version *versions; /* highest first */
     size_t label_count;

@@ -23,7 +23,9 @@ static bool look(struct eb_table_file *file, struct eb_file_fault *fault)
 {
     struct stat status;
     if (fstat(file->descriptor, &status) != 0) {
-        return eb_file_fault_set(fault, "it cannot be looked at: %s", strerror(errno));
+        const int error = errno;
+        eb_file_fault_set(fault, "it cannot be looked at: %s", strerror(error));
+        return eb_file_fault_blame(fault, error);
     }
     if (!S_ISREG(status.st_mode)) {
         return eb_file_fault_set(fault, "it is no regular file; remove it or rename it");
@@ -36,13 +38,25 @@ static bool look(struct eb_table_file *file, struct eb_file_fault *fault)
     return true;
 }
 
+static const char *find_remedy(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR: return "put it back, or mend the link that leads to it";
+    case ELOOP: return "mend the link";
+    case EACCES:
+    case EPERM: return "give the server's user the right to read it";
+    default: return "see that its disk answers and that files can be opened";
+    }
+}
+
 bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_file_fault *fault)
 {
     *file = (struct eb_table_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     if (file->descriptor < 0) {
         const int error = errno;
         eb_file_fault_set(
-            fault, "it cannot be opened (%s); check its permissions", strerror(error));
+            fault, "it cannot be opened (%s); %s", strerror(error), find_remedy(error));
         return eb_file_fault_blame(fault, error);
     }
     if (!look(file, fault)) {
@@ -76,10 +90,11 @@ bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void 
             return eb_file_fault_blame(fault, error);
         }
         if (got == 0) {
-            return eb_file_fault_set(fault,
+            eb_file_fault_set(fault,
                 "byte %" PRIu64 ": the file was cut short while it was read; write versions "
                 "elsewhere and rename them into place",
                 offset);
+            return eb_file_fault_blame(fault, ESTALE);
         }
         at += got;
         offset += (uint64_t)got;

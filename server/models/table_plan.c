@@ -185,6 +185,11 @@ static bool check_packed(const struct planning *planning, const struct eb_planne
                 path_of(plan, &pieces[i]), packed->row_first, packed->rows_total, rows,
                 table->tensor.dims[0]);
         }
+        if (packed->packing != pieces->packed->packing) {
+            return eb_file_fault_set(planning->fault,
+                "%s: it was not packed together with %s; copy the files of one packing",
+                path_of(plan, &pieces[i]), path_of(plan, pieces));
+        }
         rows += pieces[i].tensor.dims[0];
     }
     return true;

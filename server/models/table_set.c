@@ -5,6 +5,7 @@
 #include "server/models/row_load.h"
 #include "server/models/table_share.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,10 +126,11 @@ static bool check_unchanged(const struct eb_version_scan *scan, struct eb_file_f
         bool is_same = eb_table_file_is_same(&file, &scan->files[i].look);
         eb_table_file_close(&file);
         if (!is_same) {
-            return eb_file_fault_set(fault,
+            eb_file_fault_set(fault,
                 "%s: the file has changed while it was read; write versions elsewhere and rename "
                 "them into place",
                 scan->files[i].path);
+            return eb_file_fault_blame(fault, ESTALE);
         }
     }
     return true;

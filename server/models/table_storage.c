@@ -68,38 +68,44 @@ static uint64_t count_elements(const struct eb_fused_format *format, uint64_t ro
     return row_bytes <= overhead ? 0 : (row_bytes - overhead) * per_byte;
 }
 
-static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *fault)
+bool eb_table_storage_find_fused(enum eb_model_format name, const struct eb_tensor *tensor,
+    struct eb_fused_format *format, struct eb_file_fault *fault)
 {
-    enum eb_model_format name = table->config->format;
-    struct eb_tensor *tensor = &table->tensor;
-    struct eb_fused_format format = {
+    *format = (struct eb_fused_format){
         .storage = fused_formats[name].storage, .layout = fused_formats[name].layout};
-    enum eb_storage wanted = table->config->storage;
-    if (wanted != EB_STORAGE_UNSPECIFIED && wanted != format.storage) {
-        return refuse_storage(table, "its format says another; leave storage out", fault);
-    }
     if (tensor->storage != EB_STORAGE_U8 || tensor->rank != 2) {
         char shape[EB_TENSOR_SHAPE_BYTES];
         eb_tensor_shape_text(tensor, shape);
         return eb_file_fault_set(fault,
-            "model.yaml: table '%.64s': fused rows are a u8 tensor of shape (rows, bytes), this is "
-            "%s of %s; leave format out",
-            table->name, shape, eb_storage_name(tensor->storage));
+            "fused rows are a u8 tensor of shape (rows, bytes), this is %s of %s; leave format out",
+            shape, eb_storage_name(tensor->storage));
     }
-    uint64_t elements = count_elements(&format, tensor->dims[1]);
+    uint64_t elements = count_elements(format, tensor->dims[1]);
     if (elements == 0 || elements > UINT32_MAX) {
         return eb_file_fault_set(fault,
-            "model.yaml: table '%.64s': rows of %" PRIu64 " bytes are no fused rows; leave format "
-            "out",
-            table->name, tensor->dims[1]);
+            "rows of %" PRIu64 " bytes are no fused rows; leave format out", tensor->dims[1]);
     }
-    format.elements = (uint32_t)elements;
+    format->elements = (uint32_t)elements;
+    return true;
+}
+
+static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *fault)
+{
+    struct eb_tensor *tensor = &table->tensor;
+    enum eb_model_format name = table->config->format;
+    enum eb_storage wanted = table->config->storage;
+    if (wanted != EB_STORAGE_UNSPECIFIED && wanted != fused_formats[name].storage) {
+        return refuse_storage(table, "its format says another; leave storage out", fault);
+    }
+    if (!eb_table_storage_find_fused(name, tensor, &table->fused, fault)) {
+        const struct eb_file_fault why = *fault;
+        return eb_file_fault_set(fault, "model.yaml: table '%.64s': %s", table->name, why.text);
+    }
     table->is_fused = true;
-    table->fused = format;
     table->file_row_bytes = tensor->dims[1];
-    tensor->dims[1] = elements;
-    tensor->storage = format.storage;
-    table->storage = format.storage;
+    tensor->dims[1] = table->fused.elements;
+    tensor->storage = table->fused.storage;
+    table->storage = table->fused.storage;
     table->type = EB_F32;
     lay_out(table);
     return true;

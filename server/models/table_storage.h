@@ -10,3 +10,8 @@
  * those of its values. false: *fault says why it cannot be stored so. */
 bool eb_table_storage_choose(
     struct eb_planned_table *table, const struct eb_piece *piece, struct eb_file_fault *fault);
+
+/* How the fused rows in a tensor lie that are of a format, one with fused rows. false: *fault says
+ * why they cannot be such, without saying where. */
+bool eb_table_storage_find_fused(enum eb_model_format name, const struct eb_tensor *tensor,
+    struct eb_fused_format *format, struct eb_file_fault *fault);

@@ -11,9 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define LINGER_MS_MAX 2000      /* for a peer to end its side after we have ended ours */
-#define WRITES_PER_TURN_MAX 16  /* then the other connections have their turn */
-#define TLS_HANDSHAKE_RECORD 22 /* the first byte of a client that speaks TLS */
+#define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
+#define WRITES_PER_TURN_MAX 16 /* then the other connections have their turn */
 
 struct eb_conn {
     union {
@@ -213,7 +212,7 @@ static bool receive_plain(struct eb_conn *conn, const uint8_t *bytes, size_t cou
 {
     bool alive = eb_grpc_server_receive(conn->session, bytes, count, now_ms);
     conn->speaks_tls =
-        !alive && !eb_grpc_server_is_open(conn->session) && bytes[0] == TLS_HANDSHAKE_RECORD;
+        !alive && !eb_grpc_server_is_open(conn->session) && bytes[0] == EB_TLS_HANDSHAKE_RECORD;
     return alive;
 }
 

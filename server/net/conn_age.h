@@ -6,14 +6,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All in milliseconds; 0: never. */
+/* All in milliseconds. */
 struct eb_conn_age_limits {
+    /* What begins it; 0: never. */
     uint64_t idle_max_ms; /* without a call */
     uint64_t age_max_ms;  /* more or less by a tenth, so that connections do not end together */
-    uint64_t grace_ms;    /* for calls to end, before streams are ended */
-    uint64_t end_ms;      /* for those to end, before the connection is cut */
     uint64_t silence_ms;  /* without a byte of the peer's, before it is asked whether it is there */
-    uint64_t silence_more_ms; /* for its answer */
+    /* What there is time for then; 0: none, so that the next look goes on. */
+    uint64_t grace_ms;        /* for calls to end, before streams are ended */
+    uint64_t end_ms;          /* for those to end, before the connection is cut */
+    uint64_t silence_more_ms; /* for the peer's answer */
 };
 
 /* What is to be done. */

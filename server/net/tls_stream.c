@@ -11,7 +11,6 @@
 #define RECORD_OVERHEAD_BYTES 256 /* at most, of one record */
 #define OUTPUT_BYTES_MIN 4096     /* a handshake's flight, mostly */
 #define PIECES_MAX 64             /* of the queue that are looked at for one record */
-#define HANDSHAKE_RECORD 22       /* the first byte of all that speaks TLS */
 
 struct output {
     uint8_t *bytes; /* NULL: none */
@@ -184,7 +183,7 @@ void eb_tls_stream_feed(struct eb_tls_stream *stream, const uint8_t *bytes, size
     stream->input_bytes = stream->is_over ? 0 : count;
     if (!stream->has_begun && count > 0) {
         stream->has_begun = true;
-        if (bytes[0] != HANDSHAKE_RECORD) {
+        if (bytes[0] != EB_TLS_HANDSHAKE_RECORD) {
             ERR_clear_error();
             fail(stream, "the peer speaks no TLS, and this port nothing else");
         }
@@ -246,14 +245,15 @@ bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queu
 {
     uint8_t record[EB_TLS_RECORD_BYTES];
     const size_t full = EB_TLS_OUTPUT_BYTES_MAX - EB_TLS_RECORD_BYTES - RECORD_OVERHEAD_BYTES;
-    if (eb_send_queue_bytes(queue) > 0 && !stream->filling.bytes &&
-        eb_tls_stream_is_ready(stream) && !reserve(stream, find_sealed_bytes(queue))) {
+    if (stream->is_over || !eb_tls_stream_is_ready(stream) || eb_send_queue_bytes(queue) == 0) {
+        return true;
+    }
+    if (!stream->filling.bytes && !reserve(stream, find_sealed_bytes(queue))) {
         ERR_clear_error();
         fail(stream, "no memory for what is to be sent (receive_memory_bytes)");
         return false;
     }
-    while (!stream->is_over && eb_tls_stream_is_ready(stream) && stream->filling.count <= full &&
-           eb_send_queue_bytes(queue) > 0) {
+    while (stream->filling.count <= full && eb_send_queue_bytes(queue) > 0) {
         size_t count;
         const uint8_t *bytes = gather(queue, record, &count);
         ERR_clear_error();

@@ -9,6 +9,7 @@
 
 #define EB_TLS_RECORD_BYTES 16384      /* plain ones of the largest record */
 #define EB_TLS_OUTPUT_BYTES_MAX 131072 /* that are written at once */
+#define EB_TLS_HANDSHAKE_RECORD 22     /* the first byte of all that speaks TLS */
 
 struct eb_tls_stream; /* opaque */
 
@@ -31,7 +32,8 @@ bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queu
 /* Says that nothing follows; a stream that is over says nothing. */
 void eb_tls_stream_end(struct eb_tls_stream *stream);
 
-/* The output so far, `*count` bytes, which stay until eb_tls_stream_end_write; one at a time. */
+/* The output so far, `*count` bytes, which stay until eb_tls_stream_end_write; one at a time. NULL:
+ * there is none, and nothing to end. */
 uint8_t *eb_tls_stream_begin_write(struct eb_tls_stream *stream, size_t *count);
 void eb_tls_stream_end_write(struct eb_tls_stream *stream);
 

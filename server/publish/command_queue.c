@@ -36,16 +36,42 @@ void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_comma
     *link = command;
 }
 
+/* Whether it is about a version that is not in memory. */
+static bool is_about_disk(
+    const struct eb_model_command *command, const struct eb_roster_version *version)
+{
+    return command->verb != EB_MODEL_UNLOAD && !(version && version->loaded);
+}
+
 bool eb_command_queue_needs_disk(
     const struct eb_command_queue *queue, const struct eb_model_command *command)
 {
     struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
     const struct eb_roster_version *version =
         model ? eb_roster_find_version(model, command->version) : NULL;
-    return command->verb != EB_MODEL_UNLOAD && !(version && version->loaded);
+    const bool is_to_end = command->verb == EB_MODEL_UNLOAD && version && version->loaded &&
+                           version->loaded == model->served;
+    return is_to_end || is_about_disk(command, version);
 }
 
 /* ---- beginning ---- */
+
+static void drop(struct eb_command_queue *queue, struct eb_roster_model *model,
+    struct eb_roster_version *version)
+{
+    version->is_held = false;
+    eb_roster_drop(queue->roster, model, version);
+}
+
+static bool is_on_disk(const struct eb_roster_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        if (model->versions[i].is_on_disk) {
+            return true;
+        }
+    }
+    return false;
+}
 
 static void unload(struct eb_command_queue *queue, struct eb_roster_model *model,
     struct eb_roster_version *version, struct verdict *verdict)
@@ -53,6 +79,8 @@ static void unload(struct eb_command_queue *queue, struct eb_roster_model *model
     const uint64_t number = version->number;
     if (!version->loaded) {
         judge(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is not in memory", number);
+    } else if (!is_on_disk(model)) {
+        drop(queue, model, version);
     } else if (version->loaded == model->served) {
         judge(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " is being served; serve another one first", number);
@@ -60,8 +88,7 @@ static void unload(struct eb_command_queue *queue, struct eb_roster_model *model
         judge(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " has a label; take it from model.yaml first", number);
     } else {
-        version->is_held = false;
-        eb_roster_drop(queue->roster, model, version);
+        drop(queue, model, version);
     }
 }
 
@@ -89,14 +116,33 @@ static uint64_t find_commanded_before(const struct eb_command_queue *queue,
     return model->commanded;
 }
 
+/* Why there is no version of that number. */
+static void miss_version(const struct eb_command_queue *queue,
+    const struct eb_model_command *command, const struct eb_roster_model *model,
+    struct verdict *verdict)
+{
+    const char *why = queue->disk_fault;
+    for (size_t i = 0; i < model->count && !why; i++) {
+        why = model->versions[i].number == command->version ? model->versions[i].fault : NULL;
+    }
+    if (command->verb == EB_MODEL_UNLOAD) {
+        judge(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has no version %" PRIu64 " in memory",
+            command->model, command->version);
+    } else if (why) {
+        judge(verdict, EB_MODEL_FAILED, "%s", why);
+    } else {
+        judge(verdict, EB_MODEL_NOT_FOUND,
+            "model \"%s\" has no version %" PRIu64 "; rename its directory into %s first",
+            command->model, command->version, model->path);
+    }
+}
+
 static void want(struct eb_command_queue *queue, struct eb_model_command *command,
     struct eb_roster_model *model, struct verdict *verdict)
 {
     struct eb_roster_version *version = eb_roster_find_version(model, command->version);
     if (command->version != 0 && !version) {
-        judge(verdict, EB_MODEL_NOT_FOUND,
-            "model \"%s\" has no version %" PRIu64 "; rename its directory into %s first",
-            command->model, command->version, model->path);
+        miss_version(queue, command, model, verdict);
         return;
     }
     if (version && command->verb != EB_MODEL_UNLOAD) {
@@ -106,6 +152,8 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
     case EB_MODEL_LOAD:
         if (version) {
             version->is_held = true;
+        } else if (queue->disk_fault) {
+            judge(verdict, EB_MODEL_FAILED, "%s", queue->disk_fault);
         }
         break;
     case EB_MODEL_UNLOAD:
@@ -122,16 +170,25 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
     }
 }
 
+/* What keeps all versions of the model from being loaded; NULL: nothing. */
+static const char *find_fault(const struct eb_roster_model *model)
+{
+    return model->fault || model->is_described ? model->fault : model->config_fault;
+}
+
 static void begin(
     struct eb_command_queue *queue, struct eb_model_command *command, struct verdict *verdict)
 {
     struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
+    const struct eb_roster_version *version =
+        model ? eb_roster_find_version(model, command->version) : NULL;
+    const char *why = model ? find_fault(model) : queue->disk_fault;
     command->is_begun = true;
     queue->roster->is_news = true;
-    if (!model) {
+    if (why && is_about_disk(command, version)) {
+        judge(verdict, EB_MODEL_FAILED, "%s", why);
+    } else if (!model) {
         judge(verdict, EB_MODEL_NOT_FOUND, "no model \"%s\"", command->model);
-    } else if (model->fault) {
-        judge(verdict, EB_MODEL_FAILED, "%s", model->fault);
     } else {
         want(queue, command, model, verdict);
     }
@@ -179,6 +236,20 @@ static void take_back(const struct eb_command_queue *queue, const struct eb_mode
     queue->roster->is_news = true;
 }
 
+/* Nothing is going to load the version any more. */
+static void check_lost(const struct eb_command_queue *queue, const struct eb_model_command *command,
+    struct eb_roster_version *version, struct verdict *verdict)
+{
+    const uint64_t number = command->version;
+    if (version && version->is_on_disk) {
+        judge(verdict, EB_MODEL_REFUSED, "version %" PRIu64 " was unloaded by another command",
+            number);
+    } else {
+        judge(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " has gone", number);
+    }
+    take_back(queue, command, version);
+}
+
 /* A certain version that is to be in memory, and perhaps to be served. */
 static void check_version(const struct eb_command_queue *queue,
     const struct eb_model_command *command, struct eb_roster_model *model, struct verdict *verdict)
@@ -187,8 +258,7 @@ static void check_version(const struct eb_command_queue *queue,
     const uint64_t number = command->version;
     struct eb_roster_version *version = eb_roster_find_version(model, number);
     if (!version) {
-        judge(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " has gone", number);
-        take_back(queue, command, NULL);
+        check_lost(queue, command, NULL, verdict);
     } else if (is_to_serve && model->commanded != number && !version->fault) {
         judge(verdict, EB_MODEL_REFUSED, "another command came after this one");
     } else if (version->loaded && (!is_to_serve || version->loaded == model->served)) {
@@ -198,6 +268,8 @@ static void check_version(const struct eb_command_queue *queue,
         judge(verdict, version->failure == EB_ROSTER_SHORT ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s",
             version->fault);
         take_back(queue, command, version);
+    } else if (!version->loaded && eb_roster_is_settled(model)) {
+        check_lost(queue, command, version, verdict);
     }
 }
 

@@ -6,7 +6,8 @@
 
 enum eb_model_verb {
     EB_MODEL_LOAD,   /* it stays until it is unloaded; version 0: as model.yaml says */
-    EB_MODEL_UNLOAD, /* whatever the time; not what is served or has a label */
+    EB_MODEL_UNLOAD, /* whatever the time; not what is served or has a label, unless its model is
+                        on disk no longer */
     EB_MODEL_SERVE   /* whatever model.yaml says; version 0: as that says */
 };
 
@@ -42,6 +43,7 @@ struct eb_command_queue {
     /* Looks at the disk, counted by the owner. */
     uint64_t scans_begun;
     uint64_t scans_done;
+    const char *disk_fault; /* why the last look was in vain; NULL: it was not */
 };
 
 void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_command *command);

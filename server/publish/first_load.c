@@ -10,32 +10,17 @@ static uint64_t now_ms(void)
     return uv_hrtime() / 1000000;
 }
 
-/* What stops a start, though models that come later may wait until it is mended. */
-static bool check_model(const struct eb_repository_model *model, struct eb_file_fault *fault)
-{
-    const char *why = model->fault ? model->fault : model->config_fault;
-    if (why) {
-        return eb_file_fault_set(fault, "%s", why);
-    }
-    return model->version_count > 0 ||
-           eb_file_fault_set(fault,
-               "%s: there is no version in it; put its tables into a directory called 1",
-               model->path);
-}
-
 static bool look(const struct eb_first_load *load, struct eb_file_fault *fault)
 {
-    if (!eb_repository_scan(
-            load->directory, load->tables->name_bytes_max, NULL, load->seen, fault)) {
-        return false;
-    }
-    for (size_t i = 0; i < load->seen->count; i++) {
-        if (!check_model(&load->seen->models[i], fault)) {
-            return false;
-        }
-    }
-    return eb_roster_update(load->roster, load->seen) ||
-           eb_file_fault_set(fault, "%s: out of memory", load->directory);
+    return eb_repository_scan(
+               load->directory, load->tables->name_bytes_max, NULL, load->seen, fault) &&
+           (eb_roster_update(load->roster, load->seen) ||
+               eb_file_fault_set(fault, "%s: out of memory", load->directory));
+}
+
+static void on_short(void *context, uint64_t missing_bytes)
+{
+    *(bool *)context = missing_bytes > 0;
 }
 
 /* Loads one version, on this thread, and says so. */
@@ -43,7 +28,9 @@ static bool load_version(const struct eb_first_load *load, const struct eb_roste
     const struct eb_roster_version *version, struct eb_file_fault *fault)
 {
     struct eb_table_memory_options memory = load->tables->memory;
-    const struct eb_load_progress progress = {.report = eb_load_log_progress};
+    bool is_short = false;
+    const struct eb_load_progress progress = {
+        .report = eb_load_log_progress, .run_short = on_short, .context = &is_short};
     char *path = eb_roster_path(model, version);
     size_t resident_count;
     struct eb_model_version **residents = eb_roster_residents(model, &resident_count);
@@ -54,6 +41,7 @@ static bool load_version(const struct eb_first_load *load, const struct eb_roste
     }
     const struct eb_version_source source = {
         model->name, version->number, path, model->settings, residents, resident_count};
+    const uint64_t files = eb_repository_look_files(path);
     const uint64_t start_ms = now_ms();
     struct eb_model_version *loaded =
         eb_model_version_load(&source, load->tables, &progress, fault);
@@ -63,22 +51,47 @@ static bool load_version(const struct eb_first_load *load, const struct eb_roste
         eb_load_log_loaded(&memory, loaded, now_ms() - start_ms);
         eb_roster_put(load->roster, loaded, now_ms());
     } else {
+        const enum eb_roster_failure why = fault->may_pass ? EB_ROSTER_HINDERED : EB_ROSTER_BROKEN;
+        eb_roster_note_files(load->roster, model->name, version->number, files);
         eb_roster_fail(load->roster, model->name, version->number, fault->text,
-            fault->may_pass ? EB_ROSTER_HINDERED : EB_ROSTER_BROKEN);
+            is_short ? EB_ROSTER_SHORT : why);
     }
     return true;
 }
 
-/* Whether every model has a version to answer with. */
+/* Why a model has no version to answer with. */
+static void find_reason(const struct eb_roster_model *model, struct eb_file_fault *fault)
+{
+    const char *why = model->fault ? model->fault : model->config_fault;
+    if (why) {
+        eb_file_fault_set(fault, "%s", why);
+    } else if (model->count == 0) {
+        eb_file_fault_set(fault,
+            "%s: there is no version in it; put its tables into a directory called 1", model->path);
+    } else {
+        why = model->versions[0].fault;
+        eb_file_fault_set(fault, "model '%.64s': no version loads: %s", model->name,
+            why ? why : "model.yaml serves another one, which is not there");
+    }
+}
+
+/* Whether any model has a version to answer with; says which ones have none. */
 static bool check_served(const struct eb_roster *roster, struct eb_file_fault *fault)
 {
+    bool is_any_served = false;
+    for (size_t i = 0; i < roster->count; i++) {
+        is_any_served = is_any_served || roster->models[i].served;
+    }
     for (size_t i = 0; i < roster->count; i++) {
         const struct eb_roster_model *model = &roster->models[i];
-        if (!model->served) {
-            const char *why = model->versions[0].fault;
-            return eb_file_fault_set(fault, "model '%.64s': no version loads: %s", model->name,
-                why ? why : "model.yaml serves another one, which is not there");
+        if (model->served) {
+            continue;
         }
+        find_reason(model, fault);
+        if (!is_any_served) {
+            return false;
+        }
+        eb_load_log_unserved(model->name, fault->text);
     }
     return true;
 }

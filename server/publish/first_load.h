@@ -1,5 +1,6 @@
 /* What each model has in memory before a server answers: the version that is to be served, or the
- * next one that loads, and those that have a label.
+ * next one that loads, and those that have a label. A model of which nothing loads is told, and
+ * waits until it does.
  * Thread: one at a time; may take long. Memory: what is loaded is the roster's. */
 #pragma once
 
@@ -12,6 +13,6 @@ struct eb_first_load {
     struct eb_roster *roster;   /* filled in; its events are set */
 };
 
-/* false: *fault says which directory or model.yaml cannot be read, that there is no model, or which
- * one has no version that loads and why. */
+/* false: *fault says why the directory cannot be read, that there is no model, or, where no model
+ * has a version that loads, why the first one has none. */
 bool eb_first_load_run(const struct eb_first_load *load, struct eb_file_fault *fault);

@@ -1,6 +1,7 @@
 #include "server/publish/loader.h"
 
 #include "server/load_log.h"
+#include "server/models/repository.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -110,6 +111,7 @@ static void run_load(struct eb_job *job)
         load->residents, load->resident_count};
     const struct eb_load_progress progress = {
         .report = on_progress, .go_on = keep_pace, .run_short = on_short, .context = load};
+    load->files = eb_repository_look_files(load->path);
     load->start_ns = uv_hrtime();
     load->due_ns = load->start_ns;
     load->version = eb_model_version_load(&source, tables, &progress, &load->fault);

@@ -42,6 +42,7 @@ struct eb_load {
     atomic_uint_fast64_t done_bytes;
     atomic_uint_fast64_t total_bytes;
     enum eb_load_outcome outcome;
+    uint64_t files;         /* as eb_repository_look_files, when it began */
     uint64_t missing_bytes; /* of memory */
     struct eb_model_version *version;
     struct eb_file_fault fault;

@@ -69,10 +69,12 @@ static void on_retired(void *context, const char *model, uint64_t version)
 
 static void on_config_failed(void *context, const char *model, const char *why)
 {
-    (void)context;
+    struct eb_manager *manager = context;
+    const struct eb_roster_model *known = eb_roster_find(&manager->roster, model);
     eb_log(EB_LOG_ERROR, "model_config_failed", eb_log_text("model", model),
         eb_log_text("reason", why),
-        eb_log_text("remedy", "mend the file; what it said before holds until then"));
+        eb_log_text("remedy", known->served ? "mend the file; what it said before holds until then"
+                                            : "mend the file; the model is held back until then"));
 }
 
 static void on_missing(void *context, const char *model, uint64_t version, const char *label)
@@ -84,6 +86,24 @@ static void on_missing(void *context, const char *model, uint64_t version, const
         eb_log_text("label", label),
         eb_log_text("remedy", "rename its directory into place, or name another version in "
                               "model.yaml; what was served and labelled stays until then"));
+}
+
+static void on_changed(void *context, const char *model, uint64_t version)
+{
+    (void)context;
+    eb_log(EB_LOG_WARN, "version_changed", eb_log_text("model", model),
+        eb_log_count("version", version),
+        eb_log_text("remedy", "what is loaded stays as it is; a new version wants a new number"));
+}
+
+static void on_described(void *context, const char *model, uint64_t version)
+{
+    (void)context;
+    eb_log(EB_LOG_WARN, "model_described_anew", eb_log_text("model", model),
+        eb_log_count("version", version),
+        eb_log_text("reason", "model.yaml says something else of tables, features or groups; that "
+                              "holds for versions that are loaded from now on"),
+        eb_log_text("remedy", "publish the version under a new number: cp -al 7 .8; mv .8 8"));
 }
 
 /* ---- the first versions ---- */
@@ -116,6 +136,8 @@ struct eb_manager *eb_manager_open(
         .on_served = on_served,
         .on_retired = on_retired,
         .on_missing = on_missing,
+        .on_changed = on_changed,
+        .on_described = on_described,
         .context = manager,
     };
     if (!load_all(manager, fault)) {
@@ -138,7 +160,9 @@ static void take_load(struct eb_manager *manager);
 
 static void on_scan_begun(void *context)
 {
-    ((struct eb_manager *)context)->commands.scans_begun++;
+    struct eb_manager *manager = context;
+    manager->commands.scans_begun++;
+    eb_roster_watch(&manager->roster, &manager->scanner.seen);
 }
 
 static void on_looked(void *context, bool is_good)
@@ -153,6 +177,7 @@ static void on_looked(void *context, bool is_good)
             eb_log_text("remedy", "free some memory; the repository is looked at again"));
     }
     manager->commands.scans_done = manager->commands.scans_begun;
+    manager->commands.disk_fault = manager->scanner.told_fault;
     eb_command_queue_begin(&manager->commands);
     if (manager->is_loaded && manager->commands.scans_done >= manager->load_scan) {
         take_load(manager);
@@ -214,6 +239,7 @@ static void note_failure(struct eb_manager *manager, const struct eb_load *load)
     const struct eb_roster_model *model = eb_roster_find(&manager->roster, load->model);
     const bool is_void = load->settings != model->settings ||
                          atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
+    eb_roster_note_files(&manager->roster, load->model, load->number, load->files);
     eb_roster_fail(&manager->roster, load->model, load->number, is_void ? NULL : load->fault.text,
         load->fault.may_pass ? EB_ROSTER_HINDERED : EB_ROSTER_BROKEN);
 }

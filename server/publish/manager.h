@@ -34,9 +34,9 @@ struct eb_manager_options {
     const struct eb_publisher_reader *readers;
 };
 
-/* Loads what each model is to begin with, on this thread. NULL: *fault says which directory cannot
- * be read, that there is no model, or which model has no version that loads and why. The readers
- * may be given later, see eb_manager_start. */
+/* Loads what each model is to begin with, on this thread. NULL: *fault says why the directory
+ * cannot be read, that there is no model, or why nothing loads. The readers may be given later, see
+ * eb_manager_start. */
 struct eb_manager *eb_manager_open(
     const struct eb_manager_options *options, struct eb_file_fault *fault);
 /* What requests see at first. */

@@ -11,12 +11,14 @@ struct eb_scanner {
     uint32_t name_bytes_max;
     bool is_watching; /* for what the system tells; cleared where it cannot */
     uint64_t poll_ms; /* 0: only when told to */
-    /* It begins to look: what is there from now on is seen by some later call of on_looked. */
+    /* It begins to look: what is there from now on is seen by some later call of on_looked. Until
+     * then `seen` is read by another thread. */
     void (*on_begun)(void *context);
     /* It has looked; not is_good: in vain, and `seen` is as before. */
     void (*on_looked)(void *context, bool is_good);
     void *context;
     struct eb_repository seen; /* what the repository is like */
+    char *told_fault;          /* why the last look was in vain; NULL: it was not */
     /* Private. */
     struct eb_worker worker;
     struct eb_watch watch;
@@ -25,7 +27,6 @@ struct eb_scanner {
     struct eb_job job;
     struct eb_repository found;
     struct eb_file_fault fault;
-    char *told_fault;
     bool is_good;
     bool is_busy;
     bool is_asked; /* to look again after this */

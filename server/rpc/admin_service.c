@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Progress is not told over a connection on which so many bytes wait to leave. */
-#define WAITING_BYTES_MAX 4096
-
 /* A command and its caller. */
 struct eb_admin_command {
     struct eb_model_command command; /* first */
@@ -49,7 +46,8 @@ static void on_progress_back(struct eb_mail *mail)
 {
     struct progress_mail *told = (struct progress_mail *)mail;
     struct eb_rpc_call *call = told->command->call;
-    if (call && !call->finished && eb_conn_waiting_bytes(call->conn->conn) < WAITING_BYTES_MAX) {
+    if (call && !call->finished &&
+        eb_conn_waiting_bytes(call->conn->conn) < EB_RPC_FEED_WAITING_BYTES_MAX) {
         (void)send_progress(call, &told->progress);
     }
     free(told);

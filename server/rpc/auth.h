@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 
 #define EB_AUTH_TOKEN_BYTES_MIN 16 /* shorter ones could be guessed */
-#define EB_AUTH_TOKEN_BYTES_MAX 256
 
 struct eb_principal {
     char *name;        /* for people */

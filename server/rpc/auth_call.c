@@ -1,12 +1,13 @@
 #include "server/rpc/auth_call.h"
 
+#include "proto/grpc_headers.h"
 #include "server/rpc/rpc_conn.h"
 
 #include <assert.h>
 #include <string.h>
 #include <strings.h>
 
-static const char scheme[] = "Bearer ";
+static const char scheme[] = EB_GRPC_BEARER;
 
 static bool has_name(const void *peer, const char *name)
 {
@@ -36,18 +37,29 @@ static void find_principal(struct eb_rpc_call *call)
     } else {
         self->principal = find_named(call->conn, auth);
     }
-    if (!self->principal && self->is_for_all) {
+    if (!self->principal && self->access == EB_METHOD_FOR_ALL) {
         self->principal = &eb_auth_nobody;
     }
 }
 
-static bool fail_unknown(const struct eb_auth_call *self, struct eb_error *error)
+/* Whether the principal may make the call. false: *error. */
+static bool judge(const struct eb_auth_call *self, struct eb_error *error)
 {
-    eb_error_set(error, EB_STATUS_UNAUTHENTICATED, "%s",
-        self->has_token ? "the server does not know this bearer token"
-                        : "the server does not know who calls: send \"authorization: Bearer "
-                          "TOKEN\", or connect with a client certificate that it knows");
-    return false;
+    if (!self->principal) {
+        eb_error_set(error, EB_STATUS_UNAUTHENTICATED, "%s",
+            self->has_token ? "the server does not know this bearer token"
+                            : "the server does not know who calls: send \"authorization: Bearer "
+                              "TOKEN\", or connect with a client certificate that it knows");
+        return false;
+    }
+    if (self->access == EB_METHOD_FOR_ADMINS && !self->principal->is_admin) {
+        eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
+            "\"%s\" may not call ModelAdmin: the auth_file of the server does not say that it "
+            "is an admin",
+            self->principal->name);
+        return false;
+    }
+    return true;
 }
 
 /* What the header says. */
@@ -70,24 +82,14 @@ bool eb_auth_call_begin(
     struct eb_rpc_call *call, enum eb_method_access access, struct eb_error *error)
 {
     struct eb_auth_call *self = &call->auth;
-    self->is_for_all = access == EB_METHOD_FOR_ALL;
+    self->access = access;
     if (!call->conn->loop->auth || eb_conn_is_local(call->conn->conn)) {
         self->principal = &eb_auth_anybody;
         return true;
     }
     read_token(self, call->call->authorization);
     find_principal(call);
-    if (!self->principal) {
-        return fail_unknown(self, error);
-    }
-    if (access == EB_METHOD_FOR_ADMINS && !self->principal->is_admin) {
-        eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
-            "\"%s\" may not call ModelAdmin: the auth_file of the server does not say that it "
-            "is an admin",
-            self->principal->name);
-        return false;
-    }
-    return true;
+    return judge(self, error);
 }
 
 const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct eb_error *error)
@@ -99,10 +101,7 @@ const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct e
     if (self->generation != call->conn->loop->auth->generation) {
         find_principal(call);
     }
-    if (!self->principal) {
-        fail_unknown(self, error);
-    }
-    return self->principal;
+    return judge(self, error) ? self->principal : NULL;
 }
 
 void eb_auth_call_set_rules(struct eb_loop *loop, struct eb_auth *auth)

@@ -15,9 +15,9 @@ struct eb_auth_call {
     uint64_t generation; /* of the rules by which `principal` was found; 0: of none */
     const struct eb_principal *principal; /* NULL: nobody who is known */
     struct eb_secret_digest token;
+    enum eb_method_access access; /* of its method: who may make it */
     bool has_token;
-    bool is_junk;    /* what was shown could be nobody's token */
-    bool is_for_all; /* nobody who is known may make it too */
+    bool is_junk; /* what was shown could be nobody's token */
 };
 
 /* Part of a connection: whom its certificate names. */
@@ -30,8 +30,8 @@ struct eb_auth_conn {
  * set. false: *error, UNAUTHENTICATED or PERMISSION_DENIED. */
 bool eb_auth_call_begin(
     struct eb_rpc_call *call, enum eb_method_access access, struct eb_error *error);
-/* Who makes the call by the rules of now, borrowed until others are set. NULL: it is not known any
- * more, and *error. */
+/* Who makes the call by the rules of now, borrowed until others are set. NULL: by these it is not
+ * known, or may not make it; *error is as of begin. */
 const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct eb_error *error);
 
 /* The rules of a loop from now on, in place of what they were: takes a hold. Not from none to some

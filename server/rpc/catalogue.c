@@ -124,7 +124,7 @@ static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_mode
     *out = (struct eb_wire_model){.name = model->name,
         .served_version = model->served ? model->served->version : 0,
         .commanded_version = model->commanded,
-        .config_error = model->config_fault ? model->config_fault : "",
+        .config_error = model->fault ? model->fault : "",
         .versions = versions};
     for (size_t i = 0; i < model->version_count; i++) {
         const struct eb_snapshot_version *version = &model->versions[i];
@@ -185,12 +185,9 @@ static bool find_described(const struct eb_inquiry *inquiry,
     struct eb_error *error)
 {
     const struct selection selection = {.only = query->version, .has_tables = has_tables};
-    const struct eb_snapshot_model *model;
-    if (!eb_inquiry_find_model(inquiry, query->model, &model, error)) {
-        return false;
-    }
+    const struct eb_model_choice choice = eb_inquiry_choose(inquiry, query);
+    const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
     if (!model) {
-        eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
         return false;
     }
     if (!describe_model(inquiry->arena, model, selection, described)) {

@@ -3,15 +3,12 @@
 #include "proto/codec_health.h"
 #include "server/rpc/reply.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* No service's name is longer, whatever name_bytes_max says of models' names. */
 #define SERVICE_NAME_BYTES_MAX 64
-
-/* Nothing is told over a connection on which so many bytes wait to leave, but later what is the
- * case then. */
-#define WAITING_BYTES_MAX 4096
 
 /* One call of Watch. */
 struct eb_health_watch {
@@ -35,16 +32,27 @@ static bool is_service(const char *name)
     return name[0] == '\0';
 }
 
-static enum eb_health_status judge(
-    const struct eb_snapshot *snapshot, bool is_draining, const char *name)
+/* From what it is told, and to whom. */
+struct view {
+    const struct eb_snapshot *snapshot;
+    const struct eb_principal *caller; /* knows nothing of models that it may not see */
+    bool is_draining;
+};
+
+static enum eb_health_status judge(const struct view *view, const char *name)
 {
     const bool is_ours = is_service(name);
-    const struct eb_snapshot_model *model = is_ours ? NULL : eb_snapshot_find(snapshot, name);
-    if (!is_ours && !model) {
+    const struct eb_snapshot_model *model = is_ours ? NULL : eb_snapshot_find(view->snapshot, name);
+    if (!is_ours && (!model || !eb_principal_may_see(view->caller, name))) {
         return EB_HEALTH_SERVICE_UNKNOWN;
     }
     const bool is_ready = is_ours || model->served;
-    return is_ready && !is_draining ? EB_HEALTH_SERVING : EB_HEALTH_NOT_SERVING;
+    return is_ready && !view->is_draining ? EB_HEALTH_SERVING : EB_HEALTH_NOT_SERVING;
+}
+
+static struct view view_of(const struct eb_inquiry *inquiry)
+{
+    return (struct view){inquiry->snapshot, inquiry->caller, inquiry->is_draining};
 }
 
 static uint32_t name_bytes_max(const struct eb_limits *limits)
@@ -62,7 +70,8 @@ static struct eb_outgoing *check(const struct eb_inquiry *inquiry, struct eb_err
     if (!name) {
         return NULL;
     }
-    const enum eb_health_status status = judge(inquiry->snapshot, inquiry->is_draining, name);
+    const struct view view = view_of(inquiry);
+    const enum eb_health_status status = judge(&view, name);
     if (status == EB_HEALTH_SERVICE_UNKNOWN) {
         eb_error_set(error, EB_STATUS_NOT_FOUND,
             "no service and no model \"%s\"; List says what there is", name);
@@ -75,32 +84,26 @@ static struct eb_outgoing *check(const struct eb_inquiry *inquiry, struct eb_err
     return answer;
 }
 
-static size_t count_services(void)
-{
-    size_t count = 0;
-    while (eb_method_table_at(count)) {
-        count++;
-    }
-    return count;
-}
-
-/* The server, its services, its models; as many as there are of all that. NULL: the arena is full.
- */
+/* The server, its services, and its models that the caller may see; as many as there are of all
+ * that. NULL: the arena is full. */
 static struct eb_wire_health *name_all(const struct eb_inquiry *inquiry, size_t *count)
 {
-    const size_t service_count = count_services();
+    const size_t service_count = eb_method_table_count();
     const struct eb_snapshot *snapshot = inquiry->snapshot;
-    *count = 1 + service_count + snapshot->count;
-    struct eb_wire_health *items = eb_arena_take(inquiry->arena, *count * sizeof *items);
+    struct eb_wire_health *items =
+        eb_arena_take(inquiry->arena, (1 + service_count + snapshot->count) * sizeof *items);
     if (!items) {
         return NULL;
     }
-    items[0].name = "";
+    *count = 0;
+    items[(*count)++].name = "";
     for (size_t i = 0; i < service_count; i++) {
-        items[1 + i].name = eb_method_table_at(i)->service;
+        items[(*count)++].name = eb_method_table_at(i)->service;
     }
     for (size_t i = 0; i < snapshot->count; i++) {
-        items[1 + service_count + i].name = snapshot->models[i].name;
+        if (eb_principal_may_see(inquiry->caller, snapshot->models[i].name)) {
+            items[(*count)++].name = snapshot->models[i].name;
+        }
     }
     return items;
 }
@@ -115,8 +118,9 @@ static struct eb_outgoing *list(const struct eb_inquiry *inquiry, struct eb_erro
     if (!items) {
         return eb_inquiry_refuse_memory(error);
     }
+    const struct view view = view_of(inquiry);
     for (size_t i = 0; i < count; i++) {
-        items[i].status = judge(inquiry->snapshot, inquiry->is_draining, items[i].name);
+        items[i].status = judge(&view, items[i].name);
     }
     struct eb_outgoing *answer =
         eb_inquiry_reply(inquiry, eb_health_list_bytes(items, count), error);
@@ -128,16 +132,19 @@ static struct eb_outgoing *list(const struct eb_inquiry *inquiry, struct eb_erro
 
 /* ---- Watch ---- */
 
-/* Says how it is, if that is not what was said last. What cannot be said now is at the next tick.
- */
+/* Says how it is, if that is not what was said last. What cannot be said now is at the next tick,
+ * and so is what other rules let the caller see. */
 static void tell(struct eb_rpc_call *call)
 {
     struct eb_health_watch *watch = call->watch;
     const struct eb_lookup_home *home = &call->conn->loop->home;
-    const enum eb_health_status status =
-        judge(home->snapshot, eb_loop_is_draining(home->loop), watch->name);
+    struct eb_error error;
+    const struct view view = {
+        home->snapshot, eb_auth_call_renew(call, &error), eb_loop_is_draining(home->loop)};
+    assert(view.caller); /* Everybody may call. */
+    const enum eb_health_status status = judge(&view, watch->name);
     if (status == watch->told || call->finished ||
-        eb_conn_waiting_bytes(call->conn->conn) >= WAITING_BYTES_MAX) {
+        eb_conn_waiting_bytes(call->conn->conn) >= EB_RPC_FEED_WAITING_BYTES_MAX) {
         return;
     }
     struct eb_outgoing *message =

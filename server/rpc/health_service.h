@@ -1,5 +1,5 @@
 /* The service grpc.health.v1.Health: of the whole server, of its services and of its models, by
- * name, whether they answer.
+ * name, whether they answer. To a caller that may not see a model there is none of that name.
  * Thread: the loop's of the call. Memory: each watch is on the heap until its call is over. */
 #pragma once
 

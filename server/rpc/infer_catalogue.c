@@ -79,12 +79,16 @@ struct eb_outgoing *eb_infer_catalogue_model_ready(
 {
     const struct eb_wire_model_query *query =
         read_query(inquiry, &inference__model_ready_request__descriptor, error);
-    const struct eb_snapshot_model *model;
-    if (!query || !eb_inquiry_find_model(inquiry, query->model, &model, error)) {
+    if (!query) {
+        return NULL;
+    }
+    const struct eb_model_choice choice = eb_inquiry_choose(inquiry, query);
+    const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
+    if (!model && error->status != EB_STATUS_NOT_FOUND) {
         return NULL;
     }
     const bool is_ready =
-        !inquiry->is_draining && model && eb_snapshot_find_version(model, query->version) != NULL;
+        !inquiry->is_draining && model && eb_snapshot_find_version(model, query->version);
     return answer_flag(inquiry, is_ready, error);
 }
 
@@ -142,23 +146,14 @@ static bool find_model(const struct eb_inquiry *inquiry,
     struct eb_error *error)
 {
     const struct eb_wire_model_query *query = read_query(inquiry, descriptor, error);
-    const struct eb_snapshot_model *model;
-    if (!query || !eb_inquiry_find_model(inquiry, query->model, &model, error)) {
+    if (!query) {
         return false;
     }
-    if (!model) {
-        eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", query->model);
-        return false;
-    }
-    const struct eb_model_version *version = eb_snapshot_find_version(model, query->version);
-    if (!version && query->version == 0) {
-        eb_error_set(
-            error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version in memory yet", model->name);
-        return false;
-    }
+    const struct eb_model_choice choice = eb_inquiry_choose(inquiry, query);
+    const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
+    const struct eb_model_version *version =
+        model ? eb_model_choice_find_version(&choice, model, error) : NULL;
     if (!version) {
-        eb_error_set(error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version %llu in memory",
-            model->name, (unsigned long long)query->version);
         return false;
     }
     if (!describe_model(inquiry->arena, model, version, out)) {

@@ -19,15 +19,9 @@ static bool resolve(struct eb_lookup *lookup)
         lookup->home->context->limits->queries_max, &lookup->error);
 }
 
-static struct eb_outgoing *lay_out(struct eb_lookup *lookup, size_t first, size_t count)
-{
-    return eb_plan_answer(&lookup->plan, first, count, &lookup->error);
-}
-
 static const struct eb_lookup_form form = {
     .read = read_request,
     .resolve = resolve,
-    .lay_out = lay_out,
 };
 
 static const struct eb_method methods[] = {

@@ -2,17 +2,16 @@
 
 #include "server/rpc/reply.h"
 
-bool eb_inquiry_find_model(const struct eb_inquiry *inquiry, const char *name,
-    const struct eb_snapshot_model **model, struct eb_error *error)
+struct eb_model_choice eb_inquiry_choose(
+    const struct eb_inquiry *inquiry, const struct eb_wire_model_query *query)
 {
-    *model = eb_snapshot_find(inquiry->snapshot, name);
-    const char *known_name = *model ? (*model)->name : name;
-    if (!eb_principal_may_see(inquiry->caller, known_name)) {
-        eb_error_set(error, EB_STATUS_PERMISSION_DENIED, "\"%s\" may not see model \"%s\"",
-            inquiry->caller->name, known_name);
-        return false;
-    }
-    return true;
+    return (struct eb_model_choice){
+        .snapshot = inquiry->snapshot,
+        .caller = inquiry->caller,
+        .right = EB_MODEL_RIGHT_SEE,
+        .model = query->model,
+        .version = query->version,
+    };
 }
 
 struct eb_codec_limits eb_inquiry_limits(const struct eb_inquiry *inquiry)

@@ -6,9 +6,8 @@
 #include "proto/arena.h"
 #include "proto/codec.h"
 #include "server/config.h"
-#include "server/models/snapshot.h"
 #include "server/net/buffer_pool.h"
-#include "server/rpc/auth.h"
+#include "server/rpc/model_choice.h"
 
 /* What does not change while a server runs. */
 struct eb_server_facts {
@@ -34,10 +33,9 @@ struct eb_inquiry {
 typedef struct eb_outgoing *(*eb_inquiry_fn)(
     const struct eb_inquiry *inquiry, struct eb_error *error);
 
-/* The model of that name; *model is NULL where there is none. false: *error says that the caller
- * may not know whether there is. */
-bool eb_inquiry_find_model(const struct eb_inquiry *inquiry, const char *name,
-    const struct eb_snapshot_model **model, struct eb_error *error);
+/* What a request asks for that names a model which its caller must see. */
+struct eb_model_choice eb_inquiry_choose(
+    const struct eb_inquiry *inquiry, const struct eb_wire_model_query *query);
 /* What a request may hold that names at most one model. */
 struct eb_codec_limits eb_inquiry_limits(const struct eb_inquiry *inquiry);
 /* An answer of `size` bytes, whose eb_reply_body is to be written. NULL: *error. */

@@ -1,5 +1,6 @@
 #include "server/rpc/lookup.h"
 
+#include "server/rpc/model_choice.h"
 #include "server/rpc/reply.h"
 
 #include <assert.h>
@@ -143,68 +144,26 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     return true;
 }
 
-/* The number that the request's label stands for, or the one it names. false: no such label. */
-static bool find_number(
-    struct eb_lookup *lookup, const struct eb_snapshot_model *model, uint64_t *number)
+static bool take_version(struct eb_lookup *lookup)
 {
-    const char *label = lookup->request->version_label;
-    *number = label[0] == '\0' ? lookup->request->version : eb_snapshot_find_label(model, label);
-    if (label[0] != '\0' && *number == 0) {
-        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" has no version with the label \"%s\"", model->name, label);
-        return false;
-    }
-    return true;
-}
-
-static bool take_version(struct eb_lookup *lookup, const struct eb_snapshot_model *model)
-{
-    uint64_t number;
-    if (!find_number(lookup, model, &number)) {
-        return false;
-    }
-    struct eb_model_version *version = eb_snapshot_find_version(model, number);
-    if (version) {
-        lookup->version = eb_model_version_take(version);
-    } else if (number == 0) {
-        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" has no version in memory yet", model->name);
-    } else {
-        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" has no version %llu in memory", model->name, (unsigned long long)number);
-    }
+    const struct eb_model_choice choice = {
+        .snapshot = lookup->home->snapshot,
+        .caller = lookup->caller,
+        .right = EB_MODEL_RIGHT_LOOK_UP,
+        .model = lookup->request->model,
+        .label = lookup->request->version_label,
+        .version = lookup->request->version,
+    };
+    const struct eb_snapshot_model *model = eb_model_choice_find(&choice, &lookup->error);
+    struct eb_model_version *version =
+        model ? eb_model_choice_find_version(&choice, model, &lookup->error) : NULL;
+    lookup->version = version ? eb_model_version_take(version) : NULL;
     return version;
-}
-
-static bool find_version(struct eb_lookup *lookup)
-{
-    const struct eb_snapshot *snapshot = lookup->home->snapshot;
-    const char *name = lookup->request->model;
-    const struct eb_snapshot_model *model = eb_snapshot_find(snapshot, name);
-    /* Before it is told whether there is such a model. */
-    if ((model || name[0] != '\0') &&
-        !eb_principal_may_look_up(lookup->caller, model ? model->name : name)) {
-        eb_error_set(&lookup->error, EB_STATUS_PERMISSION_DENIED,
-            "\"%s\" may not look up model \"%s\"", lookup->caller->name,
-            model ? model->name : name);
-        return false;
-    }
-    if (!model && name[0] == '\0') {
-        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND,
-            "model is empty, which is possible with one model only; this server has %zu",
-            snapshot->count);
-        return false;
-    }
-    if (!model) {
-        eb_error_set(&lookup->error, EB_STATUS_NOT_FOUND, "no model \"%s\"", name);
-        return false;
-    }
-    return take_version(lookup, model);
 }
 
 static bool check(struct eb_lookup *lookup)
 {
-    if (!find_version(lookup) || (lookup->form->resolve && !lookup->form->resolve(lookup))) {
+    if (!take_version(lookup) || (lookup->form->resolve && !lookup->form->resolve(lookup))) {
         return false;
     }
     lookup->plan = (struct eb_plan){
@@ -242,7 +201,7 @@ static bool lay_out(
         part->work.jobs += results->query_first;
         part->work.job_count = last->query_first + last->query_count - results->query_first;
     }
-    part->answer = lookup->form->lay_out(lookup, first, count);
+    part->answer = eb_plan_answer(plan, first, count, &lookup->error);
     lookup->part_count++;
     return part->answer != NULL;
 }

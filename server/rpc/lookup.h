@@ -2,8 +2,8 @@
  * laid out as the answer's bytes.
  *
  * Thread: its loop's; between QUEUED and the mail that ends it the executor owns jobs and answer.
- * Memory: lookups are pooled per loop; message, arena, scratch and answer come from the loop's
- * pools and go back with eb_lookup_give. */
+ * Memory: lookups are pooled per loop; arena, scratch and answer come from the loop's pools, the
+ * message from its connection's share of them, and all goes back with eb_lookup_give. */
 #pragma once
 
 #include "proto/codec.h"

@@ -1,9 +1,10 @@
-/* In which messages a lookup is asked for and answered: those of embag.v1, or another service's.
- * Thread: the loop's. Memory: from the lookup's arena and its loop's answer pool. */
+/* In which messages a lookup is asked for: those of embag.v1, or another service's; the request
+ * says on to the answer which.
+ *
+ * Thread: the loop's. Memory: from the lookup's arena. */
 #pragma once
 
 #include "proto/codec.h"
-#include "proto/send_queue.h"
 
 struct eb_lookup;
 
@@ -15,10 +16,7 @@ struct eb_lookup_form {
     /* Completes the request, now that lookup->version is known, which it may take from. false:
      * lookup->error. NULL: there is nothing to complete. */
     bool (*resolve)(struct eb_lookup *lookup);
-    /* The answer with results [first, first + count) of lookup->plan, everything written but the
-     * pooled values, at which the plan's jobs are aimed. NULL: lookup->error. */
-    struct eb_outgoing *(*lay_out)(struct eb_lookup *lookup, size_t first, size_t count);
-    /* Writes how long it took into such an answer's message. NULL: it does not say. */
+    /* Writes how long it took into the message of an answer. NULL: it does not say. */
     void (*set_times)(uint8_t *message, uint32_t queue_us, uint32_t compute_us);
 };
 

@@ -4,16 +4,6 @@
 #include "server/rpc/lookup_form.h"
 #include "server/rpc/reply.h"
 
-static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
-{
-    eb_rpc_call_finish(call, status, text, 0);
-}
-
-static bool is_stream(const struct eb_rpc_call *call)
-{
-    return call->method->kind == EB_METHOD_STREAM;
-}
-
 /* ---- answers ---- */
 
 static const char no_memory_text[] =
@@ -45,7 +35,7 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
     if (made) {
         eb_rpc_call_answer(call, made);
     } else {
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
+        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text, 0);
     }
 }
 
@@ -60,7 +50,7 @@ static struct eb_outgoing *answer_late(
         .error_code = EB_STATUS_DEADLINE_EXCEEDED,
         .error_message = text,
     };
-    if (!is_stream(call)) {
+    if (!eb_rpc_call_is_stream(call)) {
         eb_grpc_call_restate(grpc_call, EB_STATUS_DEADLINE_EXCEEDED, text);
         return NULL;
     }
@@ -71,7 +61,7 @@ static struct eb_outgoing *answer_late(
     if (made) {
         eb_reply_charge(made, &call->conn->answer_bytes);
     } else {
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
+        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text, 0);
         eb_grpc_call_restate(grpc_call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
     }
     return made;
@@ -103,10 +93,10 @@ static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
     if (lookup->answer) {
         send_result(call, lookup, lookup->answer, false);
         lookup->answer = NULL;
-        if (!is_stream(call)) {
-            finish(call, EB_STATUS_OK, NULL);
+        if (!eb_rpc_call_is_stream(call)) {
+            eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
         }
-    } else if (!is_stream(call) || lookup->undecodable) {
+    } else if (!eb_rpc_call_is_stream(call) || lookup->undecodable) {
         eb_rpc_call_finish(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
     } else {
         answer_stream_error(call, lookup);
@@ -153,7 +143,7 @@ static void withdraw(struct eb_rpc_call *call, uint64_t request_id)
 /* What comes before all else that may be wrong with a request: that it can be told from others. */
 static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
-    if (!is_stream(call)) {
+    if (!eb_rpc_call_is_stream(call)) {
         if (lookup->withdraws) {
             eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
                 "cancel is for streams; a unary call is cancelled by resetting it");
@@ -188,14 +178,15 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
         eb_lookup_take(&conn->loop->home, call->method->form, eb_conn_receive_memory(conn->conn));
     if (!lookup) {
         eb_rpc_conn_give_message(conn, &message);
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
+        eb_rpc_call_finish(
+            call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later", 0);
         return uv_hrtime();
     }
-    lookup->may_be_in_parts = is_stream(call);
+    lookup->may_be_in_parts = eb_rpc_call_is_stream(call);
     lookup->caller = eb_auth_call_renew(call, &lookup->error);
     const bool is_request =
         eb_lookup_read(lookup, message, arrival_ns, call->deadline_ns) || !lookup->undecodable;
-    if (is_request && is_stream(call) && lookup->withdraws) {
+    if (is_request && eb_rpc_call_is_stream(call) && lookup->withdraws) {
         withdraw(call, lookup->request_id);
         eb_lookup_give(lookup);
         return uv_hrtime();

@@ -20,6 +20,11 @@ static const struct eb_method_table *const tables[] = {
 
 #define TABLE_COUNT (sizeof tables / sizeof tables[0])
 
+size_t eb_method_table_count(void)
+{
+    return TABLE_COUNT;
+}
+
 const struct eb_method_table *eb_method_table_at(size_t index)
 {
     return index < TABLE_COUNT ? tables[index] : NULL;

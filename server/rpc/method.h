@@ -46,7 +46,8 @@ struct eb_method_table {
     bool (*check)(const struct eb_rpc_conn *conn, struct eb_error *error);
 };
 
-/* All tables. NULL: there are no more than `index`. */
+size_t eb_method_table_count(void);
+/* NULL: there are no more than `index`. */
 const struct eb_method_table *eb_method_table_at(size_t index);
 
 struct eb_method_place {

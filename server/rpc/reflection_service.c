@@ -43,10 +43,7 @@ static void find_extensions(struct answer *answer, const struct eb_wire_reflecti
 /* false: the arena is full. */
 static bool list_services(struct answer *answer, struct eb_arena *arena)
 {
-    size_t count = 0;
-    while (eb_method_table_at(count)) {
-        count++;
-    }
+    const size_t count = eb_method_table_count();
     const char **names = eb_arena_take(arena, count * sizeof *names);
     for (size_t i = 0; names && i < count; i++) {
         names[i] = eb_method_table_at(i)->service;

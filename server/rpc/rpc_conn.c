@@ -24,6 +24,11 @@ void eb_rpc_call_drop_message(struct eb_rpc_call *call)
     }
 }
 
+bool eb_rpc_call_is_stream(const struct eb_rpc_call *call)
+{
+    return call->method->kind == EB_METHOD_STREAM;
+}
+
 void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message)
 {
     eb_reply_charge(message, &call->conn->answer_bytes);
@@ -35,6 +40,8 @@ void eb_rpc_call_finish(
 {
     if (!call->finished) {
         call->finished = true;
+        eb_rpc_call_drop_message(call);
+        eb_rpc_call_unpark(call);
         eb_grpc_call_finish(call->call, status, text, pushback_ms);
         eb_conn_mark(call->conn->conn);
     }
@@ -42,7 +49,7 @@ void eb_rpc_call_finish(
 
 void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)
 {
-    if (call->method->kind != EB_METHOD_STREAM || call->in_flight > 0) {
+    if (!eb_rpc_call_is_stream(call) || call->in_flight > 0) {
         return;
     }
     if (call->request_ended) {
@@ -207,7 +214,7 @@ bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn)
 
 void eb_rpc_call_pause(struct eb_rpc_call *call)
 {
-    if (call->method->kind == EB_METHOD_STREAM && !call->paused && !call->finished) {
+    if (eb_rpc_call_is_stream(call) && !call->paused && !call->finished) {
         call->paused = true;
         call->conn->paused_count++;
         eb_grpc_call_pause(call->call);

@@ -16,12 +16,15 @@
  * being worked on at the most busy times. */
 #define EB_RPC_BUCKETS 4096
 
+/* A feed tells nothing more over a connection on which so many bytes wait to leave. */
+#define EB_RPC_FEED_WAITING_BYTES_MAX 4096
+
 /* The service's state of one loop. */
 struct eb_service_loop {
     struct eb_lookup_home home;
     const struct eb_service *service;
     struct eb_auth *auth;   /* NULL: nobody is asked who he is */
-    struct eb_arena arena;  /* of catalogue answers and commands */
+    struct eb_arena arena;  /* of inquiries, commands and watches */
     unsigned command_count; /* of ModelAdmin, that are not done */
     struct eb_health_watch *watches;
     struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* those that have a call */
@@ -109,12 +112,15 @@ void eb_rpc_call_append(struct eb_rpc_call *call);
 void eb_rpc_call_unlink(struct eb_rpc_call *call);
 /* Reads a stream no further; other calls do not care. */
 void eb_rpc_call_pause(struct eb_rpc_call *call);
+/* Whether its method is one of many requests and answers. */
+bool eb_rpc_call_is_stream(const struct eb_rpc_call *call);
 /* Sends a message, which it takes. */
 void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message);
 /* A stream whose peer has sent all, or that is being drained, ends where nothing of it is being
  * worked on; other calls do not. */
 void eb_rpc_call_finish_if_over(struct eb_rpc_call *call);
-/* Ends the call, unless it is finished already; see eb_grpc_call_finish. */
+/* Ends the call, unless it is finished already; see eb_grpc_call_finish. It waits no longer, and
+ * the message that it keeps is given back. */
 void eb_rpc_call_finish(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
 /* A call waits no longer. */

@@ -9,16 +9,6 @@
 /* Times request_bytes_max: what one connection's kept messages may hold. */
 #define KEPT_MESSAGES_MAX 2
 
-static void finish(struct eb_rpc_call *call, enum eb_status status, const char *text)
-{
-    eb_rpc_call_finish(call, status, text, 0);
-}
-
-static bool is_stream(const struct eb_rpc_call *call)
-{
-    return call->method->kind == EB_METHOD_STREAM;
-}
-
 /* ---- requests ---- */
 
 /* Answers a request at once, which it gives back. false: it has failed, and ends the call. */
@@ -44,9 +34,20 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
         eb_rpc_call_answer(call, made);
         eb_conn_mark(call->conn->conn);
     } else {
-        finish(call, error.status, error.text);
+        eb_rpc_call_finish(call, error.status, error.text, 0);
     }
     return made;
+}
+
+/* Starts a feed, if its caller may still have it. */
+static void start_feed(struct eb_rpc_call *call)
+{
+    struct eb_error error;
+    if (eb_auth_call_renew(call, &error)) {
+        call->method->start(call);
+    } else {
+        eb_rpc_call_finish(call, error.status, error.text, 0);
+    }
 }
 
 /* A call, but of a stream, whose request is whole. */
@@ -54,7 +55,7 @@ static void start_ready(struct eb_rpc_call *call)
 {
     struct eb_conn *conn = call->conn->conn;
     if (call->method->start) {
-        call->method->start(call);
+        start_feed(call);
         (void)eb_conn_spend_turn(conn, uv_hrtime());
         return;
     }
@@ -66,7 +67,7 @@ static void start_ready(struct eb_rpc_call *call)
         return;
     }
     if (answer_inquiry(call, message)) {
-        finish(call, EB_STATUS_OK, NULL);
+        eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     }
     (void)eb_conn_spend_turn(conn, uv_hrtime());
 }
@@ -76,13 +77,13 @@ static void start(struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
     if (!call->has_message) {
-        finish(call, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none");
+        eb_rpc_call_finish(
+            call, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none", 0);
         return;
     }
     if (call->method->form && eb_rpc_conn_is_crowded(conn)) {
-        eb_rpc_call_drop_message(call);
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "this connection has too many requests being worked on (in_flight_max)");
+        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
+            "this connection has too many requests being worked on (in_flight_max)", 0);
         return;
     }
     if (eb_conn_is_turn_over(conn->conn) || eb_rpc_conn_is_full(conn)) {
@@ -181,7 +182,7 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     grpc_call->user = call;
     eb_rpc_call_append(call);
     if (!eb_auth_call_begin(call, place.table->access, &error)) {
-        finish(call, error.status, error.text);
+        eb_rpc_call_finish(call, error.status, error.text, 0);
     }
     return call;
 }
@@ -193,7 +194,7 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     if (!call) {
         return;
     }
-    if (is_stream(call) && eb_loop_is_draining(conn->loop->home.loop)) {
+    if (eb_rpc_call_is_stream(call) && eb_loop_is_draining(conn->loop->home.loop)) {
         call->draining = true;
         eb_rpc_call_finish_if_over(call);
     }
@@ -211,9 +212,8 @@ static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message messag
     call->arrival_ns = eb_conn_looked_ns(conn->conn);
     conn->kept_bytes += message.size;
     if (conn->kept_bytes > KEPT_MESSAGES_MAX * eb_rpc_conn_limits(conn)->request_bytes_max) {
-        finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
-            "too many bytes of calls that have a message and are not ended");
-        eb_rpc_call_drop_message(call);
+        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
+            "too many bytes of calls that have a message and are not ended", 0);
     }
 }
 
@@ -237,10 +237,11 @@ static void on_message(
         eb_rpc_conn_give_message(conn, &message);
         return;
     }
-    if (!is_stream(call)) {
+    if (!eb_rpc_call_is_stream(call)) {
         if (call->has_message) {
             eb_rpc_conn_give_message(conn, &message);
-            finish(call, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more");
+            eb_rpc_call_finish(
+                call, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more", 0);
             return;
         }
         keep_message(call, message);
@@ -265,7 +266,7 @@ static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
         return;
     }
     call->request_ended = true;
-    if (is_stream(call)) {
+    if (eb_rpc_call_is_stream(call)) {
         eb_rpc_call_finish_if_over(call);
     } else {
         start(call);
@@ -311,11 +312,10 @@ static void on_conn_tick(struct eb_conn *conn)
     uint64_t now_ns = uv_hrtime();
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
         if (now_ns >= call->deadline_ns) {
-            finish(call, EB_STATUS_DEADLINE_EXCEEDED,
+            eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
                 call->command ? "the call's deadline passed; its command goes on"
-                              : "the call's deadline passed");
-            eb_rpc_call_drop_message(call);
-            eb_rpc_call_unpark(call);
+                              : "the call's deadline passed",
+                0);
         } else if (call->method->on_tick) {
             call->method->on_tick(call);
         }
@@ -341,7 +341,7 @@ static void on_conn_drain(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
-        if (is_stream(call)) {
+        if (eb_rpc_call_is_stream(call)) {
             call->draining = true;
             eb_rpc_call_finish_if_over(call);
         } else if (call->method->on_drain) {

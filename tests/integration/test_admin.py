@@ -27,6 +27,7 @@ COMMANDS_MAX = 32  # EB_ADMIN_COMMANDS_MAX
 SLOW = ('--load-bytes-per-s', '8MiB')
 SLOW_ROWS = 4 << 20
 TERABYTE = 1 << 40
+RACES = 50
 
 
 class AdminTest(VersionsTest):
@@ -139,6 +140,50 @@ class Commands(AdminTest):
         self.refused(grpc.StatusCode.INVALID_ARGUMENT, 'name the one to unload', 'UnloadVersion', 0)
         code, text = error_of(self.admin.list_versions, 'x')
         self.assertEqual((code, text), (grpc.StatusCode.NOT_FOUND, 'no model "x"'))
+
+    def test_says_that_the_repository_cannot_be_read(self):
+        self.serve('--watch', 'off')
+        hidden = self.repository.path + '.hidden'
+        os.rename(self.repository.path, hidden)
+        try:
+            for version in 2, 0:
+                self.refused(grpc.StatusCode.FAILED_PRECONDITION, 'the directory cannot be read',
+                             'LoadVersion', version)
+            self.assertEqual(self.lookup(), 1)
+        finally:
+            os.rename(hidden, self.repository.path)
+        self.done('LoadVersion', 0)
+
+    def test_unloads_what_is_served_of_a_model_that_was_taken_away(self):
+        self.publish(1, 'n')
+        self.serve('--watch', 'off')
+        self.assertEqual(self.lookup(model='n'), 1)
+        self.refused(grpc.StatusCode.FAILED_PRECONDITION, 'is being served',
+                     'UnloadVersion', 1, 'n')
+        shutil.rmtree(self.repository.join('n'))
+        self.done('UnloadVersion', 1, 'n')
+        code, _ = error_of(self.lookup, model='n')
+        self.assertEqual(code, grpc.StatusCode.NOT_FOUND)
+
+    def test_answers_each_command_of_a_race(self):
+        self.publish(2)
+        self.serve('--watch', 'off')
+        other = self.connect()
+
+        def unload():
+            try:
+                other.command('UnloadVersion', 'm', 1)
+            except grpc.RpcError as error:
+                self.assertEqual(error.code(), grpc.StatusCode.NOT_FOUND, error.details())
+
+        for _ in range(RACES):
+            unloads = threading.Thread(target=unload)
+            unloads.start()
+            try:
+                self.done('LoadVersion', 1)
+            except grpc.RpcError as error:
+                self.assertIn('unloaded by another command', error.details())
+            unloads.join()
 
     def test_leaves_the_old_one_where_the_new_one_is_broken(self):
         self.serve('--watch', 'off')

@@ -8,16 +8,22 @@ import subprocess
 
 import grpc
 
+import dynamic
 import served
 from certificates import HERE, Authority
 from embag.v1 import embedding_bag_pb2 as pb
+from embag.v1 import model_admin_pb2 as admin_pb
 from embagd_process import Embagd, wait_until
-from rpc import Admin, Client, Requests, error_of
+from rpc import ADMIN, Admin, Client, Requests, SecureClient, as_bytes, error_of
 from served import OwnServerTest, spec_table
 from table_files import write_model
-from test_tls import SECONDS, SecureClient
 
+SECONDS = 60
 CODES = grpc.StatusCode
+HEALTH = 'grpc.health.v1.Health'
+POOL = dynamic.load('grpc/health/v1/health.proto')
+CHECK, LIST, WATCH = (dynamic.Method(POOL, HEALTH, name) for name in ('Check', 'List', 'Watch'))
+SERVING, SERVICE_UNKNOWN = 1, 3
 RANKING, ALL, CHIEF = 'ranking-token-0123456789', 'all-token-0123456789', 'chief-token-0123456789'
 
 
@@ -143,6 +149,22 @@ class Tokens(AuthTest):
                          ['other', 'spec'])
         self.refused(CODES.NOT_FOUND, 'none', self.caller(server, ALL).lookup, request_of('none'))
 
+    def test_says_the_same_of_an_empty_name_everywhere(self):
+        """Whoever asks, and whichever of the two models he may see."""
+        server = self.serve_rules()
+        for token in (RANKING, ALL):
+            channel = self.caller(server, token).channel
+            for method, data in (
+                    ('embag.v1.EmbeddingBag/Lookup', as_bytes(request_of(''))),
+                    ('embag.v1.EmbeddingBag/GetModel', b''),
+                    ('inference.GRPCInferenceService/ModelMetadata', b''),
+                    ('inference.GRPCInferenceService/ModelConfig', b'')):
+                with self.subTest(token=token, method=method):
+                    self.refused(CODES.NOT_FOUND, 'one model only',
+                                 channel.unary_unary('/' + method), data, SECONDS)
+            ready = channel.unary_unary('/inference.GRPCInferenceService/ModelReady')
+            self.assertEqual(ready(b'', SECONDS), b'')
+
     def test_tells_nobody_the_secrets(self):
         server = self.serve_rules('--log-level', 'debug')
         self.caller(server, RANKING).lookup(request_of('spec'))
@@ -168,6 +190,33 @@ class Tokens(AuthTest):
                 '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo')
             services = list(info(iter([b'\x3a\x00']), timeout=SECONDS))
             self.assertIn(b'embag.v1.EmbeddingBag', services[0])
+
+    def health(self, server, token):
+        """What a caller is told by Check, List and Watch of the models and the server."""
+        channel = self.caller(server, token).channel
+        listed = set(LIST.unary(channel).statuses)
+        told = {}
+        for name in ('spec', 'other', 'none', '', HEALTH):
+            feed = WATCH.feed(channel, service=name)
+            watched = next(feed).status
+            feed.cancel()
+            self.assertEqual(name in listed, watched == SERVING)
+            try:
+                self.assertEqual(CHECK.unary(channel, service=name).status, watched)
+            except grpc.RpcError as error:
+                self.assertEqual((error.code(), watched), (CODES.NOT_FOUND, SERVICE_UNKNOWN))
+            told[name] = watched == SERVING
+        self.assertTrue(told.pop('') and told.pop(HEALTH))
+        return [name for name, is_told in told.items() if is_told]
+
+    def test_tells_of_health_of_models_those_who_may_see_them(self):
+        server = self.serve_rules()
+        for token, told in ((None, []), ('wrong-token-0123456789', []), (RANKING, ['spec']),
+                            (ALL, ['spec', 'other']), (CHIEF, ['spec', 'other'])):
+            with self.subTest(token=token):
+                self.assertEqual(self.health(server, token), told)
+        open_server = self.serve()
+        self.assertEqual(self.health(open_server, None), ['spec', 'other'])
 
     def test_asks_nobody_without_rules(self):
         server = self.serve()
@@ -281,6 +330,56 @@ class Reload(AuthTest):
         requests.put(request_of('other'))
         self.assertEqual(next(answers).error_code, 16)
         requests.end()
+
+    def held_open(self, server, method, request):
+        """A call of an admin that has begun; returns what sends its request and reads on."""
+        client = self.caller(server, CHIEF, kind=Admin)
+        call = client.channel.stream_stream(ADMIN + method, request_serializer=as_bytes)
+        requests = Requests()
+        answers = call(iter(requests), timeout=SECONDS)
+        # The server has read that call's header when it answers what is sent behind it.
+        client.list_versions()
+
+        def go_on():
+            requests.put(request)
+            requests.end()
+            return list(answers)
+        return go_on
+
+    def test_asks_admins_again_before_a_command_is_carried_out(self):
+        request = admin_pb.VersionRequest(model='spec', version=1)
+        chief = self.principals[2]
+        for change, code, text in (
+                (lambda: chief.update(admin=False, models=['*']), CODES.PERMISSION_DENIED,
+                 '"chief" may not call ModelAdmin'),
+                (lambda: self.principals.remove(chief), CODES.UNAUTHENTICATED, 'does not know')):
+            chief.clear()
+            chief.update(name='chief', admin=True, token_file=self.authority.path('chief.token'))
+            server = self.serve_rules('--admin-on-data-port', 'true')
+            calls = [self.held_open(server, method, request)
+                     for method in ('UnloadVersion', 'ListVersions')]
+            change()
+            self.write_rules()
+            self.reload(server)
+            everyone = self.caller(server, ALL)
+            wait_until(lambda s=server: error_of(
+                self.caller(s, CHIEF, kind=Admin).list_versions)[0] == code,
+                       SECONDS, 'the new rules')
+            for call in calls:
+                self.refused(code, text, call)
+            self.assertEqual(everyone.lookup(request_of('spec')).model, 'spec')
+            server.stop()
+
+    def test_takes_new_rules_for_watches_that_go_on(self):
+        server = self.serve_rules()
+        feed = WATCH.feed(self.caller(server, RANKING).channel, timeout=None, service='spec')
+        self.assertEqual(next(feed).status, SERVING)
+        for models, status in ((['other'], SERVICE_UNKNOWN), (['spec'], SERVING)):
+            self.principals[0]['models'] = models
+            self.write_rules()
+            self.reload(server)
+            self.assertEqual(next(feed).status, status)
+        feed.cancel()
 
     def test_keeps_the_old_rules_where_the_new_are_faulty(self):
         server = self.serve_rules()

@@ -244,7 +244,7 @@ class InferTest(ServedTest):
         for method in ('ModelMetadata', 'ModelConfig'):
             for name, version, code, part in (
                     ('none', '', NOT_FOUND, 'no model "none"'),
-                    ('', '', NOT_FOUND, 'no model ""'),
+                    ('', '', NOT_FOUND, 'model is empty'),
                     ('spec', '2', NOT_FOUND, 'has no version 2'),
                     ('spec', 'latest', INVALID, 'version "latest" is none'),
                     ('spec', '0', INVALID, 'version "0" is none'),

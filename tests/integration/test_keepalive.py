@@ -150,7 +150,7 @@ class Ages(OwnServerTest):
         return last, int.from_bytes(payload[4:8], 'big')
 
     def test_an_idle_one_is_ended_in_two_steps(self):
-        server = self.serve('--connection-idle-max-ms', '500')
+        server = self.serve('--connection-idle-max-ms', '3000')
         with Raw(server.port) as peer:
             stream = peer.call(GOOD_BYTES)
             self.assertEqual(peer.status(stream), OK)
@@ -158,16 +158,19 @@ class Ages(OwnServerTest):
             self.assertTrue(peer.is_closed())
 
     def test_one_with_a_call_is_not_idle(self):
-        server = self.serve('--connection-idle-max-ms', '500')
+        """It outlives one that was opened after its call and has none."""
+        server = self.serve('--connection-idle-max-ms', '3000')
         with Raw(server.port) as peer:
             stream = peer.open(call_fields(LOOKUP_STREAM))
-            time.sleep(1.5)
+            with Raw(server.port) as idle:
+                self.final(idle)
+                self.assertTrue(idle.is_closed())
             peer.data(stream, GOOD_BYTES)
             fields, _ = peer.finish(stream)
             self.assertEqual(fields['grpc-status'], '0')
 
     def test_an_old_one_answers_what_it_has_and_ends_its_streams_after_the_grace(self):
-        server = self.serve('--connection-age-max-ms', '500', '--connection-grace-ms', '500')
+        server = self.serve('--connection-age-max-ms', '3000', '--connection-grace-ms', '5000')
         with Raw(server.port) as peer:
             stream = peer.open(call_fields(LOOKUP_STREAM))
             peer.data(stream, GOOD_BYTES, end=False)

@@ -22,6 +22,8 @@
     names asked of reflection         unit/proto/test_codec_reflection
 """
 
+import gzip
+import random
 import unittest
 
 import numpy as np
@@ -195,7 +197,7 @@ class Memory(OwnServerTest):
     def test_bytes_of_all_requests(self):
         """Each is whole, but its call is not ended: some have their place, more do not."""
         server = self.serve('--receive-memory-bytes', str(32 << 20), '--loops', '1',
-                            '--request-bytes-max', str(16 << 20))
+                            '--request-bytes-max', str(8 << 20))
         large = message(b'\xfa\x06' + bytes([0xf0, 0xff, 0xff, 3]) + bytes((8 << 20) - 16))
         held = [self.hold(server, large, end=False) for _ in range(2)]
         for _ in range(2):
@@ -207,6 +209,29 @@ class Memory(OwnServerTest):
             other.data(half, b'')
             self.assertEqual(other.status(half), ('200', 0, ''))
         self.assertEqual(peer.status(peer.call(large))[1], 0)
+
+    def largest_request(self, size):
+        """A request of so many bytes, hardly any of which gzip saves, in an unknown field."""
+        asked = as_bytes(request(pooled(1, 1)))
+        room = size - len(asked) - 6
+        length = bytes([room >> 7 * n & 127 | (128 if n < 3 else 0) for n in range(4)])
+        junk = random.Random(size).randbytes(room - 20000) + bytes(20000)
+        return asked + b'\xfa\x06' + length + junk
+
+    def test_the_largest_request_comes_in_where_the_server_starts(self):
+        """On a connection alone, with the least memory that the start accepts; compressed, it is as
+        large as decompressed, and both are held at once."""
+        for size, memory, loops in ((20 << 20, 80 << 20, 1), (9 << 20, 64 << 20, 1),
+                                    ((4 << 20) + 1, 32 << 20, 1), (100000, 32 << 20, 32)):
+            server = self.serve('--receive-memory-bytes', str(memory), '--loops', str(loops),
+                                '--request-bytes-max', str(size))
+            data = self.largest_request(size)
+            self.assertEqual(len(data), size)
+            for payload, encoding in ((message(data), None),
+                                      (message(gzip.compress(data, 1), 1), 'gzip')):
+                with self.subTest(size=size, encoding=encoding), Connection(server.port) as peer:
+                    fields = call_fields(grpc_encoding=encoding)
+                    self.assertEqual(peer.status(peer.call(payload, fields)), ('200', 0, ''))
 
     def test_bytes_of_all_answers(self):
         """Their readers wait: two have their place, a third does not."""

@@ -9,6 +9,7 @@ import unittest
 
 import numpy as np
 
+import embagd_process
 import served
 from element_types import decode, encode
 from table_files import Table, write_npy, write_safetensors
@@ -46,6 +47,7 @@ class PackedFile:
         with open(path, 'rb') as file:
             self.bytes = file.read()
         head = self.bytes
+        self.packing, = struct.unpack_from('<Q', head, 208)
         assert head[:8] == b'\x93EMBAG\r\n'
         self.digest, version, self.storage, self.type, rank = struct.unpack_from('<QIIII', head, 8)
         assert version == 1
@@ -217,14 +219,102 @@ class Pack(WithDirectory):
         self.assertEqual([f.row_first for f in files], [0, 75, 150, 225])
         self.assertEqual([f.rows_total for f in files], [301] * 4)
 
+    def test_files_of_two_packings_are_not_one_table(self):
+        names = [f'out-{i:05}-of-00003.embag' for i in range(3)]
+        other = self.save('other.npy', self.table + 1)
+        contents = []
+        for source in (self.input, other, self.input):
+            self.pack('--split', '3', source, self.output)
+            os.makedirs(self.path('m'))
+            for name in names:
+                os.rename(self.path(name), self.path('m/' + name))
+            self.assertEqual(embag('check', self.path('m'))[0], 0)
+            contents.append([PackedFile(self.path('m/' + name)) for name in names])
+            shutil.rmtree(self.path('m'))
+        for first, again in zip(contents[0], contents[2]):
+            self.assertEqual(first.bytes, again.bytes)
+        self.assertEqual(len({file.packing for file in contents[0]}), 1)
+        os.makedirs(self.path('m'))
+        for name, file in zip(names, (contents[0][0], contents[1][1], contents[0][2])):
+            with open(self.path('m/' + name), 'wb') as out:
+                out.write(file.bytes)
+        self.refuse('out-00001-of-00003.embag: it was not packed together with', 'check',
+                    self.path('m'))
+        os.remove(self.path('m/' + names[1]))
+        with open(self.path('piece.embag'), 'wb') as out:
+            out.write(contents[0][1].bytes)
+        self.pack(self.path('piece.embag'), self.path('m/' + names[1]))
+        self.assertEqual(embag('check', self.path('m'))[0], 0)
+
+    def test_packs_fused_rows_as_codes(self):
+        rng = np.random.default_rng(4)
+        for name, bits, number in (('int8', 8, '<f4'), ('int4', 4, '<f2'), ('int2', 2, '<f2')):
+            with self.subTest(name=name):
+                codes = rng.integers(0, 256, (9, 12), 'u1')
+                numbers = rng.integers(-9, 9, (9, 2)).astype(number)
+                fused = self.save('f.npy', np.concatenate([codes, numbers.view('u1')], axis=1))
+                path = self.path(name + '.embag')
+                self.pack('--format', 'fbgemm_' + name, fused, path)
+                file = PackedFile(path)
+                self.assertEqual((file.shape, file.storage, file.type),
+                                 ((9, 12 * 8 // bits), STORAGE_NUMBERS[name], 1))
+                np.testing.assert_array_equal(file.rows()[:, 8:20], codes)
+                np.testing.assert_array_equal(file.rows()[:, :8].copy().view('<f4'), numbers)
+                half = self.path(name + '-part.embag')
+                self.pack('--format', 'fbgemm_' + name, '--parts', '2', '--part', '1', fused, half)
+                np.testing.assert_array_equal(PackedFile(half).rows(), file.rows()[1::2])
+                values = self.path(name + '-f32.embag')
+                self.pack('--format', 'fbgemm_' + name, '--storage', 'f32', fused, values)
+                np.testing.assert_allclose(PackedFile(values).values()[0], file.values()[0], 1e-6)
+
+    def test_refuses_fused_rows_that_are_none(self):
+        fused = np.zeros((9, 20), 'u1')
+        fused[5, 12:].view('<f4')[:] = 1, np.nan
+        self.refuse('row 5 of those packed: values of scale 1 and bias nan', 'pack', '--format',
+                    'fbgemm_int8', self.save('f.npy', fused), self.output)
+        self.refuse('fused rows are a u8 tensor', 'pack', '--format', 'fbgemm_int8', self.input,
+                    self.output)
+        self.refuse('rows of 8 bytes are no fused rows', 'pack', '--format', 'fbgemm_int8',
+                    self.save('f.npy', np.zeros((2, 8), 'u1')), self.output)
+        self.refuse('not one of fbgemm_int8', 'pack', '--format', 'x', self.input, self.output,
+                    status=2)
+        self.pack(self.input, self.output)
+        self.refuse('leave --format out', 'pack', '--format', 'fbgemm_int8', self.output,
+                    self.path('again.embag'))
+
+    def test_packs_all_files_of_a_split_table(self):
+        keys = np.random.default_rng(8).permutation(301)
+        cuts = (0, 100, 100, 299, 301)
+        names = [f't-{i:05}-of-00004' for i in range(4)]
+        for name, first, end in zip(names, cuts, cuts[1:]):
+            self.save(name + '.npy', self.table[first:end])
+            self.save(name + '.keys.npy', keys[first:end])
+        self.pack('--keys', self.save('k.npy', keys), '--storage', 'int8', self.input, self.output)
+        for given in range(4):
+            again = self.path(f'again{given}.embag')
+            self.pack('--keys', self.path(names[3 - given] + '.keys.npy'), '--storage', 'int8',
+                      self.path(names[given] + '.npy'), again)
+            self.assertEqual(PackedFile(again).bytes, PackedFile(self.output).bytes)
+        given, other = self.path(names[2] + '.npy'), self.path(names[1] + '.npy')
+        packed = self.path('new.embag')
+        os.rename(other, self.path('away'))
+        self.refuse(f'{given}: {other}: it cannot be opened', 'pack', given, packed)
+        self.save(names[1] + '.npy', np.zeros((2, 44), 'f4'))
+        self.refuse(f'{given}: {other}: it has another type or row shape', 'pack', given, packed)
+        self.refuse(f'{other}: it has another type or row shape', 'pack', other, packed)
+        self.refuse('it is called part 4 of 4', 'pack', self.path('t-00004-of-00004.npy'), packed)
+        self.refuse(f'{names[0]}.keys.npy: ', 'pack', '--keys',
+                    self.path(names[0] + '.keys.npy'), self.save('s.npy', self.table[:9]), packed)
+        self.assertEqual(embag('check', given)[0], 0)
+
     def test_makes_no_file_without_rows(self):
         keys = self.save('k.npy', np.arange(301))
         for more in ((), ('--keys', keys)):
             self.refuse(self.input + ': 301 rows do not fill 302 files', 'pack', '--split', '302',
                         *more, self.input, self.output)
         for parts in ('302', '4294967295'):
-            self.refuse(f'{self.input}: its 301 rows make no {parts} parts', 'pack', '--parts',
-                        parts, self.input, self.output)
+            self.refuse(f'{self.input}: its 301 rows make no {parts} parts', 'pack', '--part', '0',
+                        '--parts', parts, self.input, self.output)
 
     def test_a_keyed_table_stays_keyed_without_rows(self):
         once, twice = self.path('once.embag'), self.path('twice.embag')
@@ -262,8 +352,8 @@ class Pack(WithDirectory):
         again = self.path('again.embag')
         self.pack('--storage', 'f16', self.path('out-00001-of-00002.embag'), again)
         self.assertEqual((PackedFile(again).row_first, PackedFile(again).rows_total), (150, 301))
-        self.refuse('a piece of a table or a keyed table', 'pack', '--parts', '2', once,
-                    self.path('part.embag'))
+        self.refuse('a piece of a table or a keyed table', 'pack', '--parts', '2', '--part', '0',
+                    once, self.path('part.embag'))
 
     def test_takes_tables_of_no_rows_and_of_any_rank(self):
         for shape in ((0, 4), (5,), (3, 2, 2), (1, 1, 1, 1, 1, 1, 1, 2)):
@@ -279,9 +369,17 @@ class Pack(WithDirectory):
         self.refuse("must end in .embag", 'pack', self.input, self.path('out.npy'), status=2)
         self.refuse('--part must be below', 'pack', '--part', '1', self.input, self.output,
                     status=2)
-        for bound in ('-1', 'x', 'nan', '1,2', ''):
+        for bound in ('-1', 'x', 'nan', 'inf', '1e400', '1,2', ''):
             self.refuse('--max-error', 'pack', '--max-error', bound, self.input, self.output,
                         status=2)
+        table = self.table.copy()
+        table[2, 5] = -65520
+        self.refuse('row 2 of those packed: value 5, -65520, is more than f16 can hold', 'pack',
+                    '--storage', 'f16', self.save('large.npy', table), self.output)
+        self.refuse('more than f8_e4m3 can hold', 'pack', '--storage', 'f8_e4m3',
+                    self.path('large.npy'), self.output)
+        self.refuse('--parts needs --part', 'pack', '--parts', '4', self.input, self.output,
+                    status=2)
         self.refuse("field 'unknown_row': 301", 'pack', '--unknown-row', '301', self.input,
                     self.output)
         self.pack(self.input, self.output)
@@ -381,6 +479,23 @@ class Check(WithDirectory):
         with open(self.path('n/model.yaml'), 'w', encoding='utf-8') as file:
             file.write('tables: [{name: t, storage: int8}]')
         self.refuse('nan', 'check', self.path('n/1'))
+
+    def test_refuses_what_a_server_refuses_by_default(self):
+        for name, columns in (('wide', 16384), ('wider', 16385)):
+            os.makedirs(self.path(name + '/1'))
+            np.save(self.path(name + '/1/t.npy'), np.zeros((1, columns), 'f4'))
+        self.assertEqual(embag('check', self.path('wide/1'))[0], 0)
+        self.refuse('65540 bytes; row_bytes_max is 65536', 'check', self.path('wider/1'))
+        self.assertEqual(embag('check', '--row-bytes-max', '65540', self.path('wider/1'))[0], 0)
+        for length, status in ((255, 0), (256, 1)):
+            with open(self.path('wide/model.yaml'), 'w', encoding='utf-8') as file:
+                file.write('versions: {labels: [{name: %s, version: 1}]}' % ('n' * length))
+            self.assertEqual(embag('check', self.path('wide/1'))[0], status)
+        self.assertEqual(embag('check', '--name-bytes-max', '256', self.path('wide/1'))[0], 0)
+        helped = subprocess.run([embagd_process.EMBAGD, '--help'], capture_output=True, text=True,
+                                timeout=60, check=True).stdout
+        self.assertIn('--row-bytes-max N  (4..16777216 bytes, default 65536)', helped)
+        self.assertIn('--name-bytes-max N  (1..4096 bytes, default 255)', helped)
 
     def test_refuses_a_directory_without_tables(self):
         os.mkdir(self.path('empty'))

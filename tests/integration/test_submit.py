@@ -13,6 +13,7 @@ from table_files import Table, write_model
 LONG = 60000000  # us, longer than any test waits
 OFTEN = 1000000
 NEVER = -1
+CONNECTIONS = 2  # of the probe
 MODES = ('stream', 'unary')
 
 
@@ -198,6 +199,28 @@ class Submit(OwnServerTest):
                     server.wait()
                     server = self.start(listen=self.socket)
                 self.assertEqual(probe.answer(), 'all answered')
+
+    def stand_in(self, name):
+        """A server on a path of its own, to which the front leads from now on."""
+        server = self.start(listen='unix:' + self.repository.join(name))
+        os.symlink(name, self.repository.join('new'))
+        os.replace(self.repository.join('new'), self.repository.join('front'))
+        return server
+
+    def test_no_lookup_fails_while_its_server_drains_and_another_stands_by(self):
+        """One retry for each connection to the server that drains: a lookup that it refuses goes
+        to the other next."""
+        server = self.stand_in('socket0')
+        for number, mode in enumerate(MODES * 2, 1):
+            with self.subTest(mode=mode, number=number):
+                probe = Probe(self, 'unix:' + self.repository.join('front'), mode,
+                              retries_max=CONNECTIONS)
+                probe.begin('crowd %d' % scaled(40000))
+                self.assertEqual(probe.answer(), 'a quarter answered')
+                drained, server = server, self.stand_in('socket%d' % number)
+                drained.stop()
+                self.assertEqual([probe.answer() for _ in range(3)],
+                                 ['a quarter answered'] * 2 + ['all answered'])
 
 
 if __name__ == '__main__':

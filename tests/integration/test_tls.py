@@ -16,7 +16,7 @@ import served
 from certificates import HERE, Authority
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
-from rpc import OPTIONS, Client, Requests, error_of
+from rpc import Client, Requests, SecureClient, error_of
 from served import OwnServerTest
 
 SECONDS = 30
@@ -28,17 +28,6 @@ def request_of(*indices):
     """A bag of the specification's table."""
     return pb.LookupRequest(model='spec', queries=[pb.BagQuery(
         table='emb_table', indices=indices, num_bags=1)])
-
-
-class SecureClient(Client):
-    """One connection with TLS."""
-
-    def __init__(self, address, authority, certificate=None, options=()):
-        credentials = grpc.ssl_channel_credentials(
-            authority.read('ca.pem'),
-            certificate and authority.read(certificate + '.key'),
-            certificate and authority.read(certificate + '.pem'))
-        self.channel = grpc.secure_channel(address, credentials, options=OPTIONS + tuple(options))
 
 
 class TlsTest(OwnServerTest):
@@ -88,6 +77,17 @@ class TlsTest(OwnServerTest):
         wrapped = context.wrap_socket(plain, server_hostname='localhost')
         self.addCleanup(wrapped.close)
         return wrapped
+
+    def shake_hands(self, peer, plain, incoming, outgoing):
+        """The same with an SSLObject between two buffers, whose bytes the test sends itself."""
+        while True:
+            try:
+                peer.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                plain.sendall(outgoing.read())
+                incoming.write(plain.recv(65536))
+        plain.sendall(outgoing.read())
 
     def refused(self, server, reason):
         """Waits for the line that says so, with a reason."""
@@ -205,6 +205,26 @@ class Handshakes(TlsTest):
                     pass
         self.answered(self.secure(server))
 
+    def test_outlives_peers_that_end_while_it_has_something_to_say(self):
+        server = self.serve_tls()
+        settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+        ping = bytes([0, 0, 8, 6, 0, 0, 0, 0, 0]) + bytes(8)
+        wrong = bytes([0, 0, 8, 7, 0, 0, 0, 0, 0]) + bytes([0, 0, 0, 3]) + bytes(4)
+        for last_words in (b'', settings, ping, wrong):
+            with self.subTest(last_words=last_words):
+                incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+                peer = self.context('h2').wrap_bio(incoming, outgoing, server_hostname='localhost')
+                plain = socket.create_connection(('127.0.0.1', server.port), SECONDS)
+                self.addCleanup(plain.close)
+                self.shake_hands(peer, plain, incoming, outgoing)
+                peer.write(PREFACE + last_words)
+                with self.assertRaises(ssl.SSLWantReadError):
+                    peer.unwrap()
+                plain.sendall(outgoing.read())  # at once, so that one read has all of it
+                while plain.recv(4096):
+                    pass
+        self.answered(self.secure(server))
+
     def test_serves_unix_sockets_as_before(self):
         path = self.authority.path('socket')
         server = self.serve_tls(listen=('127.0.0.1:0', 'unix:' + path))
@@ -277,15 +297,21 @@ class Reload(TlsTest):
         answers = client.stream(requests, timeout=None)
         failures, stop = [], threading.Event()
 
-        def keep_asking():
+        def ask_anew():
+            with SecureClient('localhost:%d' % server.port, self.authority) as other:
+                self.answered(other)
+
+        def keep(ask):
             while not stop.is_set():
                 try:
-                    self.answered(client)
+                    ask()
                 except Exception as error:  # whatever it is, the test reports it
                     failures.append(error)
                     return
-        asking = threading.Thread(target=keep_asking)
-        asking.start()
+        asking = [threading.Thread(target=keep, args=(ask,))
+                  for ask in (lambda: self.answered(client), ask_anew) for _ in range(2)]
+        for thread in asking:
+            thread.start()
         try:
             before = self.serial(server)
             for _ in range(3):
@@ -300,7 +326,8 @@ class Reload(TlsTest):
                 next(answers)
         finally:
             stop.set()
-            asking.join()
+            for thread in asking:
+                thread.join()
             requests.end()
         self.assertEqual(failures, [])
         self.answered(self.secure(server))

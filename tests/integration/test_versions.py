@@ -117,6 +117,36 @@ class Versions(VersionsTest):
         self.assertEqual(self.lookup(version=1), 1)
         self.assertEqual(self.states(), {2: 'SERVING', 1: 'READY'})
 
+    def test_serves_beside_models_that_are_not_whole(self):
+        self.publish(1)
+        os.makedirs(self.repository.join('half', '.1'))
+        os.symlink('loop', self.repository.join('loop'))
+        self.describe('versions: {serve: 9}\n', 'other')
+        self.publish(12, 'other')
+        self.serve()
+        self.assertEqual(self.lookup(), 1)
+        self.assertEqual(self.lookup(model='m'), 1)
+        self.assertRegex(self.server.find('model_unserved'), 'half')
+        self.publish(2)
+        self.wait_served(2)
+        self.publish(1, 'half')
+        self.wait_served(1, 'half')
+        self.describe('', 'other')
+        self.wait_served(12, 'other')
+
+    def test_serves_what_was_written_in_place_when_it_is_whole(self):
+        self.publish(1)
+        self.serve('--watch-poll-ms', '100')
+        write_model(self.repository.path, 'm', '.2', [table_of(2)])
+        with open(self.repository.join('m', '.2', 't.npy'), 'r+b') as file:
+            whole = file.read()
+            file.truncate(100)
+        os.rename(self.repository.join('m', '.2'), self.repository.join('m', '2'))
+        wait_until(lambda: self.states().get(2) == 'FAILED', SECONDS, 'the complaint')
+        with open(self.repository.join('m', '2', 't.npy'), 'r+b') as file:
+            file.write(whole)
+        self.wait_served(2)
+
     def test_drops_the_one_before_when_its_time_is_over(self):
         self.describe('versions: {keep: 1, keep_s: 1}\n')
         self.publish(1)

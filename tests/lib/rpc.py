@@ -82,6 +82,17 @@ class Client:
         return self.unary('GetServer', pb.Server)(pb.GetServerRequest(), timeout=TIMEOUT_SECONDS)
 
 
+class SecureClient(Client):
+    """One connection with TLS."""
+
+    def __init__(self, address, authority, certificate=None, options=()):
+        credentials = grpc.ssl_channel_credentials(
+            authority.read('ca.pem'),
+            certificate and authority.read(certificate + '.key'),
+            certificate and authority.read(certificate + '.pem'))
+        self.channel = grpc.secure_channel(address, credentials, options=OPTIONS + tuple(options))
+
+
 class Admin(Client):
     """Who may call ModelAdmin too."""
 

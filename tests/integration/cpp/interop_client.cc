@@ -1,12 +1,12 @@
-/* Calls embagd with grpc++ as any client would; one line "ok NAME", "skip NAME: why" or
- * "FAIL NAME: why" a check.
+/* Calls embagd with grpc++ as any client would; one line "ok NAME" or "FAIL NAME: why" a
+ * check.
  *     embag-interop-grpcpp --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
- *         [--optional NAME,...]
  * With --drain it sends lookups over and over until it is told on its input to stop, and says how
  * many were answered; each that fails is a FAIL: a client of gRPC's own loses none while a server
  * drains and another takes its place.
  * Thread: its own, and one for each stream. Memory: the heap. */
 #include "embag/v1/embedding_bag.grpc.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 
 #include <chrono>
 #include <cmath>
@@ -25,16 +25,14 @@ namespace
 using embag::v1::EmbeddingBag;
 using embag::v1::LookupRequest;
 using embag::v1::LookupResponse;
+using grpc::health::v1::Health;
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
 
 constexpr int streamed = 1000;
 constexpr int large_rows = 320; /* of 16 KiB: 5 MiB */
 
 using Options = std::map<std::string, std::string>;
-
-struct Outcome {
-    grpc::Status status;
-    std::string fault; /* empty: as it should be */
-};
 
 LookupRequest make_request(uint64_t id)
 {
@@ -86,13 +84,13 @@ void set_deadline(grpc::ClientContext &context, int ms)
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(ms));
 }
 
-Outcome expect(const grpc::Status &status, grpc::StatusCode code, const char *text)
+std::string expect(const grpc::Status &status, grpc::StatusCode code, const char *text)
 {
     bool is_right =
         status.error_code() == code && status.error_message().find(text) != std::string::npos;
-    return {status,
-        is_right ? ""
-                 : "status " + std::to_string(status.error_code()) + ": " + status.error_message()};
+    return is_right
+               ? ""
+               : "status " + std::to_string(status.error_code()) + ": " + status.error_message();
 }
 
 class Client
@@ -103,16 +101,16 @@ class Client
     {
     }
 
-    Outcome lookup()
+    std::string lookup()
     {
         grpc::ClientContext context;
         set_deadline(context, 30000);
         LookupResponse answer;
         grpc::Status status = stub_->Lookup(&context, make_request(7), &answer);
-        return {status, status.ok() ? check_answer(answer) : status.error_message()};
+        return status.ok() ? check_answer(answer) : expect(status, grpc::StatusCode::OK, "");
     }
 
-    Outcome gzip()
+    std::string gzip()
     {
         grpc::ClientContext context;
         set_deadline(context, 30000);
@@ -120,10 +118,10 @@ class Client
         LookupResponse answer;
         grpc::Status status = stub_->Lookup(&context, make_rows(100), &answer);
         bool whole = status.ok() && answer.results(0).values().size() == 100 * 4096 * 4;
-        return {status, whole ? "" : "not whole: " + status.error_message()};
+        return whole ? "" : "not whole: " + status.error_message();
     }
 
-    Outcome stream()
+    std::string stream()
     {
         grpc::ClientContext context;
         set_deadline(context, 30000);
@@ -146,26 +144,26 @@ class Client
         if (seen.size() != streamed) {
             fault = std::to_string(seen.size()) + " answers";
         }
-        return {status, status.ok() ? fault : status.error_message()};
+        return status.ok() ? fault : expect(status, grpc::StatusCode::OK, "");
     }
 
-    Outcome large()
+    std::string large()
     {
         LookupRequest request = make_rows(large_rows);
         LookupResponse answer;
         grpc::ClientContext first;
         grpc::Status status = stub_->Lookup(&first, request, &answer);
         if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) {
-            return {status, "not refused by the client's own limit"};
+            return "not refused by the client's own limit";
         }
         grpc::ClientContext second;
         set_deadline(second, 30000);
         status = EmbeddingBag::NewStub(connect(64 << 20))->Lookup(&second, request, &answer);
         bool whole = status.ok() && answer.results(0).values().size() == large_rows * 4096 * 4;
-        return {status, whole ? "" : "not whole: " + status.error_message()};
+        return whole ? "" : "not whole: " + status.error_message();
     }
 
-    Outcome deadline()
+    std::string deadline()
     {
         grpc::ClientContext context;
         set_deadline(context, 200);
@@ -175,7 +173,7 @@ class Client
         return expect(call->Finish(), grpc::StatusCode::DEADLINE_EXCEEDED, "");
     }
 
-    Outcome cancel()
+    std::string cancel()
     {
         for (int i = 0; i < 100; i++) {
             grpc::ClientContext context;
@@ -183,15 +181,15 @@ class Client
             auto call = stub_->LookupStream(&context);
             context.TryCancel();
             call->Read(&answer);
-            Outcome outcome = expect(call->Finish(), grpc::StatusCode::CANCELLED, "");
-            if (!outcome.fault.empty()) {
-                return outcome;
+            std::string fault = expect(call->Finish(), grpc::StatusCode::CANCELLED, "");
+            if (!fault.empty()) {
+                return fault;
             }
         }
         return lookup();
     }
 
-    Outcome error()
+    std::string error()
     {
         grpc::ClientContext context;
         set_deadline(context, 30000);
@@ -200,6 +198,53 @@ class Client
         LookupResponse answer;
         return expect(stub_->Lookup(&context, bad, &answer), grpc::StatusCode::OUT_OF_RANGE,
             "indices[2] = 5");
+    }
+
+    std::string health()
+    {
+        auto stub = Health::NewStub(connect(4 << 20));
+        HealthCheckRequest request;
+        HealthCheckResponse answer;
+        grpc::ClientContext first;
+        set_deadline(first, 30000);
+        request.set_service("spec");
+        grpc::Status status = stub->Check(&first, request, &answer);
+        if (!status.ok() || answer.status() != HealthCheckResponse::SERVING) {
+            return "the model does not serve: " + status.error_message();
+        }
+        for (const char *name : {"spec", "absent"}) {
+            bool is_there = std::strcmp(name, "spec") == 0;
+            grpc::ClientContext context;
+            set_deadline(context, 30000);
+            request.set_service(name);
+            auto feed = stub->Watch(&context, request);
+            if (!feed->Read(&answer) ||
+                answer.status() != (is_there ? HealthCheckResponse::SERVING
+                                             : HealthCheckResponse::SERVICE_UNKNOWN)) {
+                return std::string("watching ") + name + " begins otherwise";
+            }
+            context.TryCancel();
+            (void)feed->Finish();
+        }
+        return "";
+    }
+
+    /* Channels that look after the server's health by themselves. */
+    std::string healthy()
+    {
+        LookupResponse answer;
+        grpc::ClientContext first;
+        set_deadline(first, 30000);
+        grpc::Status status = EmbeddingBag::NewStub(connect(4 << 20, "spec"))
+                                  ->Lookup(&first, make_request(7), &answer);
+        if (!status.ok()) {
+            return expect(status, grpc::StatusCode::OK, "");
+        }
+        grpc::ClientContext second;
+        set_deadline(second, 30000);
+        status = EmbeddingBag::NewStub(connect(4 << 20, "absent"))
+                     ->Lookup(&second, make_request(7), &answer);
+        return expect(status, grpc::StatusCode::UNAVAILABLE, "");
     }
 
   private:
@@ -211,12 +256,18 @@ class Client
         return text.str();
     }
 
-    std::shared_ptr<grpc::Channel> connect(int receive_bytes_max)
+    /* watched: whose health is looked after; "": nobody's. */
+    std::shared_ptr<grpc::Channel> connect(int receive_bytes_max, const std::string &watched = "")
     {
         grpc::ChannelArguments arguments;
         arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
         arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
         arguments.SetMaxReceiveMessageSize(receive_bytes_max);
+        if (!watched.empty()) {
+            arguments.SetServiceConfigJSON(R"({"loadBalancingConfig": [{"round_robin": {}}],)"
+                                           R"("healthCheckConfig": {"serviceName": ")" +
+                                           watched + "\"}}");
+        }
         auto security = grpc::InsecureChannelCredentials();
         if (!options_["--ca"].empty()) {
             security = grpc::SslCredentials({read("--ca"), read("--key"), read("--cert")});
@@ -229,18 +280,13 @@ class Client
     std::unique_ptr<EmbeddingBag::Stub> stub_;
 };
 
-bool report(const char *name, const Outcome &outcome, const std::string &optional)
+bool report(const char *name, const std::string &fault)
 {
-    if (outcome.fault.empty()) {
+    if (fault.empty()) {
         std::printf("ok %s\n", name);
         return true;
     }
-    bool may_lack = ("," + optional + ",").find("," + std::string(name) + ",") != std::string::npos;
-    if (may_lack && outcome.status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
-        std::printf("skip %s: the server has not built it\n", name);
-        return true;
-    }
-    std::printf("FAIL %s: %s\n", name, outcome.fault.c_str());
+    std::printf("FAIL %s: %s\n", name, fault.c_str());
     return false;
 }
 
@@ -252,13 +298,13 @@ bool drain(Client &client)
         __atomic_store_n(&is_over, true, __ATOMIC_RELAXED);
     });
     long answered = 0;
-    Outcome outcome;
-    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED) && outcome.fault.empty()) {
-        outcome = client.lookup();
-        answered += outcome.fault.empty();
+    std::string fault;
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED) && fault.empty()) {
+        fault = client.lookup();
+        answered += fault.empty();
     }
     std::printf("%ld answered\n", answered);
-    bool is_good = report("drain", outcome, "");
+    bool is_good = report("drain", fault);
     std::fflush(stdout);
     reader.join();
     return is_good;
@@ -276,13 +322,14 @@ int main(int argc, char **argv)
     if (argc % 2 == 0 && std::strcmp(argv[argc - 1], "--drain") == 0) {
         return drain(client) ? 0 : 1;
     }
-    const std::string &optional = options["--optional"];
-    bool is_good = report("unary", client.lookup(), optional);
-    is_good &= report("stream", client.stream(), optional);
-    is_good &= report("large", client.large(), optional);
-    is_good &= report("deadline", client.deadline(), optional);
-    is_good &= report("cancel", client.cancel(), optional);
-    is_good &= report("error", client.error(), optional);
-    is_good &= report("gzip", client.gzip(), optional);
+    bool is_good = report("unary", client.lookup());
+    is_good &= report("stream", client.stream());
+    is_good &= report("large", client.large());
+    is_good &= report("deadline", client.deadline());
+    is_good &= report("cancel", client.cancel());
+    is_good &= report("error", client.error());
+    is_good &= report("gzip", client.gzip());
+    is_good &= report("health", client.health());
+    is_good &= report("healthy", client.healthy());
     return is_good ? 0 : 1;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the grpc-go client, and grpcurl where that can be had, in a build folder.
+# Builds the grpc-go client in a build folder; grpcurl is built by interop.py.
 #     tests/integration/go/build.sh DIR
 # Exit status 77: there is no Go, or no module proxy answers.
 set -euo pipefail

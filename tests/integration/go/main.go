@@ -1,5 +1,5 @@
 // Calls embagd with grpc-go as any client would; one line "ok NAME" or "FAIL NAME: why" a check.
-// Usage: interop --target ADDRESS [--ca FILE [--cert FILE --key FILE]] [--optional NAME,...]
+// Usage: interop --target ADDRESS [--ca FILE [--cert FILE --key FILE]]
 package main
 
 import (
@@ -247,20 +247,15 @@ func transport(ca, cert, key string) (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(config), nil
 }
 
-func run(name string, check func(context.Context, *grpc.ClientConn) error, conn *grpc.ClientConn,
-	isOptional bool) bool {
+func run(name string, check func(context.Context, *grpc.ClientConn) error,
+	conn *grpc.ClientConn) bool {
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
-	err := check(ctx, conn)
-	switch {
-	case err == nil:
-		fmt.Println("ok", name)
-	case isOptional && status.Code(err) == codes.Unimplemented:
-		fmt.Println("skip", name+": the server has not built it")
-	default:
+	if err := check(ctx, conn); err != nil {
 		fmt.Printf("FAIL %s: %v\n", name, err)
 		return false
 	}
+	fmt.Println("ok", name)
 	return true
 }
 
@@ -269,7 +264,6 @@ func main() {
 	ca := flag.String("ca", "", "certificate of the server's authority")
 	cert := flag.String("cert", "", "the client's certificate")
 	key := flag.String("key", "", "and its key")
-	optional := flag.String("optional", "", "checks that the server need not have built")
 	flag.Parse()
 	security, err := transport(*ca, *cert, *key)
 	if err == nil {
@@ -278,8 +272,7 @@ func main() {
 			defer conn.Close()
 			good := true
 			for _, check := range checks {
-				isOptional := strings.Contains(","+*optional+",", ","+check.name+",")
-				good = run(check.name, check.run, conn, isOptional) && good
+				good = run(check.name, check.run, conn) && good
 			}
 			if !good {
 				os.Exit(1)

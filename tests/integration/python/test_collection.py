@@ -9,9 +9,9 @@ import numpy as np
 import embag
 from embag import aio
 from rpc import Admin
+from package_test import PackageTest
 from served import SEED, OwnServerTest, scaled
 from table_files import Table, write_model
-from test_lookups import PackageTest
 
 FEATURES = ['t%02d' % n for n in range(6)]
 

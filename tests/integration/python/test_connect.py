@@ -4,19 +4,19 @@ tells the token that came, is slow, or has too much to do."""
 import asyncio
 import concurrent.futures
 import os
-import subprocess
 import threading
 import unittest
 
 import grpc
 
 import embag
+from certificates import Authority
 from embag import aio
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import Repository
 
 SERVICE = 'embag.v1.EmbeddingBag'
-NAMES = 'subjectAltName=DNS:embag.example,IP:127.0.0.1'
+NAMES = 'DNS:embag.example,IP:127.0.0.1'
 
 
 class StandIn:
@@ -65,33 +65,6 @@ class StandIn:
         """Ends it."""
         self.go_on.set()
         self.server.stop(0).wait()
-
-
-class Certificates:
-    """Of a CA, a server and a client, in PEM, in a folder."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.sign('ca', '-x509')
-        for name in 'server', 'client':
-            self.sign(name, '-x509', '-CA', self.path('ca.pem'), '-CAkey', self.path('ca.key'),
-                      '-addext', NAMES)
-
-    def path(self, name):
-        """Of a file."""
-        return os.path.join(self.folder, name)
-
-    def content(self, name):
-        """Of a file."""
-        with open(self.path(name), 'rb') as file:
-            return file.read()
-
-    def sign(self, name, *options):
-        """A key and its certificate."""
-        subprocess.run(
-            ['openssl', 'req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes',
-             '-keyout', self.path(name + '.key'), '-out', self.path(name + '.pem'), '-days', '2',
-             '-subj', '/CN=' + name, *options], check=True, capture_output=True)
 
 
 class ConnectTest(unittest.TestCase):
@@ -154,10 +127,13 @@ class Encrypted(ConnectTest):
 
     def setUp(self):
         super().setUp()
-        self.files = files = Certificates(self.join())
-        pair = [(files.content('server.key'), files.content('server.pem'))]
+        self.files = files = Authority()
+        self.addCleanup(files.remove)
+        for name in 'server', 'client':
+            files.issue(name, names=NAMES)
+        pair = [(files.read('server.key'), files.read('server.pem'))]
         self.server = self.stand_in(grpc.ssl_server_credentials(pair))
-        mutual = grpc.ssl_server_credentials(pair, files.content('ca.pem'), True)
+        mutual = grpc.ssl_server_credentials(pair, files.read('ca.pem'), True)
         self.mutual = self.stand_in(mutual)
 
     def test_a_certificate_that_leads_to_the_ca(self):

@@ -8,8 +8,8 @@ import numpy as np
 
 import embag
 from embagd_process import Embagd, wait_until
+from package_test import PackageTest
 from served import SPEC_TABLE, OwnServerTest, scaled
-from test_lookups import PackageTest
 
 ROWS = np.array(SPEC_TABLE, 'f4')
 

@@ -7,9 +7,9 @@ import served
 from bag_query import LAYOUTS, to_message
 from element_types import INTEGER_TYPES, RAW_TYPES
 from embag.v1 import embedding_bag_pb2 as pb
+from package_test import PackageTest
 from random_query import random_query
-from served import SEED, SPEC_TABLE, ServedTest, scaled
-
+from served import SEED, SPEC_TABLE, scaled
 
 
 def as_query(query):
@@ -34,19 +34,6 @@ def needs_ml_dtypes(query):
     """Whether only that package has the type of its weights."""
     has_bf16 = query.weights is not None and query.weights_type == 'bf16'
     return has_bf16 and embag.BFLOAT16 == np.uint16
-
-
-class PackageTest(ServedTest):
-    """On the shared server."""
-
-    def setUp(self):
-        super().setUp()
-        self.embag = embag.Client(self.server.address, timeout=60)
-        self.addCleanup(self.embag.close)
-
-    def look_up(self, *arguments, **fields):
-        """In the specification's model."""
-        return self.embag.lookup(*arguments, model='spec', **fields)
 
 
 class Values(PackageTest):

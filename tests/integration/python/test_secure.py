@@ -2,25 +2,14 @@
 
 import asyncio
 import json
-import os
-import subprocess
 
 import embag
-import embagd_process
+from certificates import HERE, Authority
 from embag import aio
-from embagd_process import Repository
 from served import OwnServerTest
-from test_connect import Certificates
 
 TOKEN = 'ranking-token-0123456789'
 ROW = {'asked': 'emb_table', 'indices': [0], 'num_bags': 1, 'model': 'spec'}
-
-
-def embagd_knows(flag):
-    """Whether it has a setting."""
-    told = subprocess.run([embagd_process.EMBAGD, '--help'], capture_output=True, text=True,
-                          timeout=60, check=True).stdout
-    return flag in told
 
 
 class Secure(OwnServerTest):
@@ -28,11 +17,10 @@ class Secure(OwnServerTest):
 
     def setUp(self):
         super().setUp()
-        if not embagd_knows('--tls-cert') or not embagd_knows('--auth-file'):
-            self.skipTest('this embagd has no TLS, or no tokens')
-        folder = Repository()
-        self.addCleanup(folder.remove)
-        self.files = Certificates(folder.path)
+        self.files = Authority()
+        self.addCleanup(self.files.remove)
+        self.files.issue('server', names=HERE)
+        self.files.issue('client', names='DNS:embag.example')
         self.ca_file, self.cert_file, self.key_file = map(
             self.files.path, ('ca.pem', 'client.pem', 'client.key'))
 
@@ -44,16 +32,8 @@ class Secure(OwnServerTest):
     def serve_known(self, **rights):
         """Starts one without TLS that serves who has the token, and only so far."""
         rules = {'principals': [
-            {'name': 'ranking', 'token_file': self.write('token', TOKEN), **rights}]}
-        return self.serve('--auth-file', self.write('auth.yaml', json.dumps(rules)))
-
-    def write(self, name, text):
-        """A file of its user's alone; its path."""
-        path = self.files.path(name)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 'w',
-                  encoding='utf-8') as file:
-            file.write(text)
-        return path
+            {'name': 'ranking', 'token_file': self.files.write('token', TOKEN), **rights}]}
+        return self.serve('--auth-file', self.files.write('auth.yaml', json.dumps(rules)))
 
     def test_calls_streams_and_asyncio(self):
         address = self.serve_tls().address

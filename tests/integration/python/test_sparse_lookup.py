@@ -8,9 +8,9 @@ from collections import namedtuple
 import numpy as np
 
 import embag
+from package_test import PackageTest
 from served import SEED, OwnServerTest, scaled
 from table_files import Table
-from test_lookups import PackageTest
 
 Sparse = namedtuple('Sparse', 'indices values dense_shape')
 COMBINERS = ('sum', 'mean', 'sqrtn')

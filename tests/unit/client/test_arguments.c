@@ -102,7 +102,8 @@ static void rejects_malformed_values(void **state)
         "try|--number=1x", "try|--number=", "try|--number=99999999999999999999", "try|--list=1,,2",
         "try|--list=,", "try|--list=1,", "try|--list=1 2", "try|--list=9223372036854775808",
         "try|--list=1.5", "try|--list= 1", "try|--integer=", "try|--integer=1,2",
-        "try|--colour=blue", "try|--colour=", "try|--what", "try|--text", "try|--on=1", "try|here"};
+        "try|--colour=blue", "try|--colour=", "try|--what", "try|-1", "try|-12", "try|--text",
+        "try|--on=1", "try|here"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         struct options options;
         char *copy = NULL;

@@ -2,6 +2,7 @@
 
 #include "tests/unit/server/tls_files.h"
 
+#include <openssl/err.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +85,7 @@ static void shows_the_token_of_a_file(void **state)
     assert_true(open_for(&credentials, "unix:/s", &access, &error));
     assert_string_equal(credentials.authorization, "Bearer abc");
     eb_credentials_close(&credentials);
-    char longest[EB_CREDENTIALS_HEADER_BYTES];
+    char longest[EB_GRPC_AUTHORIZATION_BYTES];
     memset(longest, 'x', sizeof longest);
     eb_scratch_write(&scratch, "token", longest, 256);
     assert_true(open_for(&credentials, "h:1", &access, &error));
@@ -124,6 +125,18 @@ static void refuses_what_cannot_be_used(void **state)
     expect_refused("h:1", (struct embag_access){.token_file = token}, "at most 256 bytes");
 }
 
+static void says_nothing_of_what_went_wrong_before(void **state)
+{
+    (void)state;
+    struct eb_credentials credentials;
+    struct eb_error error;
+    const struct embag_access access = {.token_file = token};
+    eb_scratch_write(&scratch, "token", "\n", 1);
+    ERR_raise(ERR_LIB_SSL, ERR_R_MALLOC_FAILURE);
+    assert_false(open_for(&credentials, "h:1", &access, &error));
+    assert_string_equal(strrchr(error.text, ':'), ": is empty");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +144,7 @@ int main(void)
         cmocka_unit_test(expects_the_name_of_the_address_or_the_one_given),
         cmocka_unit_test(shows_the_token_of_a_file),
         cmocka_unit_test(refuses_what_cannot_be_used),
+        cmocka_unit_test(says_nothing_of_what_went_wrong_before),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

@@ -72,27 +72,47 @@ static void keeps_most_keys_in_their_first_bucket(void **state)
     key_fixture_deinit(&fixture);
 }
 
+/* Makes a fixture's work that of some shares. */
+static void share_work(struct key_fixture *fixture, uint32_t share_count)
+{
+    struct eb_key_build *build = &fixture->build;
+    free(build->counts);
+    build->share_count = share_count;
+    build->counts = malloc(share_count * build->plan.partition_count * sizeof build->counts[0]);
+    assert_non_null(build->counts);
+}
+
 static void is_the_same_however_the_work_is_shared(void **state)
 {
     (void)state;
+    enum { ROWS = 140000 };
+    /* The second has no rows; the last has one. */
+    static const uint64_t ends[] = {0, 5, 5, 70000, ROWS - 1, ROWS};
     struct key_fixture whole;
     struct key_fixture shared;
-    key_fixture_init(&whole, KEYS_MIXED, 60000);
-    key_fixture_init(&shared, KEYS_MIXED, 60000);
+    key_fixture_init(&whole, KEYS_MIXED, ROWS);
+    key_fixture_init(&shared, KEYS_MIXED, ROWS);
     assert_int_equal(key_fixture_build(&whole), EB_KEY_OK);
     struct eb_key_build *build = &shared.build;
-    const uint64_t partition_count = build->plan.partition_count;
-    assert_true(partition_count > 7);
+    uint64_t digests[3];
+    assert_int_equal(build->plan.slice_count, 3);
+    for (uint64_t slice = 3; slice-- > 0;) {
+        digests[slice] = eb_key_build_digest(build, slice);
+    }
+    share_work(&shared, 5);
+    eb_key_build_join(build, digests);
     eb_key_build_begin(build, 0);
-    const struct eb_key_range shares[] = {{5, partition_count}, {0, 5}};
-    for (size_t i = 0; i < 2; i++) {
-        for (uint64_t row = 0; row < shared.row_count; row += 7000) {
-            uint64_t end = row + 7000 < shared.row_count ? row + 7000 : shared.row_count;
-            const struct eb_key_range rows = {row, end};
-            assert_int_equal(eb_key_build_assign(build, rows, shares[i], &shared.pair), EB_KEY_OK);
+    for (uint32_t share = 5; share-- > 0;) {
+        eb_key_build_count(build, share, (struct eb_key_range){ends[share], ends[share + 1]});
+    }
+    eb_key_build_allot(build);
+    for (uint32_t share = 5; share-- > 0;) {
+        for (uint64_t row = ends[share]; row < ends[share + 1]; row += 7000) {
+            uint64_t end = row + 7000 < ends[share + 1] ? row + 7000 : ends[share + 1];
+            eb_key_build_assign(build, share, (struct eb_key_range){row, end});
         }
     }
-    for (uint64_t i = partition_count; i-- > 0;) {
+    for (uint64_t i = build->plan.partition_count; i-- > 0;) {
         memset(shared.scratch, 0xa5, build->plan.scratch_bytes);
         assert_int_equal(
             eb_key_build_place(build, (uint32_t)i, shared.scratch, &shared.pair), EB_KEY_OK);
@@ -102,34 +122,43 @@ static void is_the_same_however_the_work_is_shared(void **state)
     key_fixture_deinit(&shared);
 }
 
-/* One of several threads, with a share of the partitions of its own. */
+/* One of several threads, with a share of the rows of its own. */
 struct worker {
     pthread_t thread;
     struct eb_key_build *build;
-    struct eb_key_range partitions;
-    enum eb_key_outcome outcome;
+    uint32_t share;
+    struct eb_key_range rows;
 };
 
-static void *work(void *argument)
+static void *count(void *argument)
 {
     struct worker *worker = argument;
-    struct eb_key_build *build = worker->build;
-    const struct eb_key_range rows = {0, build->plan.row_count};
-    struct eb_key_pair pair;
-    void *scratch = malloc(build->plan.scratch_bytes);
-    worker->outcome = eb_key_build_assign(build, rows, worker->partitions, &pair);
-    for (uint64_t i = worker->partitions.first;
-         i < worker->partitions.end && worker->outcome == EB_KEY_OK; i++) {
-        worker->outcome = eb_key_build_place(build, (uint32_t)i, scratch, &pair);
-    }
-    free(scratch);
+    eb_key_build_count(worker->build, worker->share, worker->rows);
     return NULL;
+}
+
+static void *assign(void *argument)
+{
+    struct worker *worker = argument;
+    eb_key_build_assign(worker->build, worker->share, worker->rows);
+    return NULL;
+}
+
+enum { THREAD_COUNT = 3 };
+
+static void run_threads(struct worker workers[THREAD_COUNT], void *(*run)(void *argument))
+{
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, run, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREAD_COUNT; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    }
 }
 
 static void is_the_same_by_several_threads(void **state)
 {
     (void)state;
-    enum { THREAD_COUNT = 3 };
     struct worker workers[THREAD_COUNT];
     struct key_fixture whole;
     struct key_fixture shared;
@@ -137,18 +166,18 @@ static void is_the_same_by_several_threads(void **state)
     key_fixture_init(&shared, KEYS_OF_EXTREMES, 60000);
     assert_int_equal(key_fixture_build(&whole), EB_KEY_OK);
     struct eb_key_build *build = &shared.build;
-    eb_key_build_begin(build, 0);
-    for (uint64_t i = 0; i < THREAD_COUNT; i++) {
-        uint64_t count = build->plan.partition_count;
+    share_work(&shared, THREAD_COUNT);
+    for (uint32_t i = 0; i < THREAD_COUNT; i++) {
         workers[i] = (struct worker){
-            .build = build,
-            .partitions = {count * i / THREAD_COUNT, count * (i + 1) / THREAD_COUNT},
-        };
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+            .build = build, .share = i, .rows = {UINT64_C(20000) * i, UINT64_C(20000) * (i + 1)}};
     }
-    for (unsigned i = 0; i < THREAD_COUNT; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        assert_int_equal(workers[i].outcome, EB_KEY_OK);
+    eb_key_build_digest_all(build);
+    eb_key_build_begin(build, 0);
+    run_threads(workers, count);
+    eb_key_build_allot(build);
+    run_threads(workers, assign);
+    for (uint32_t i = 0; i < build->plan.partition_count; i++) {
+        assert_int_equal(eb_key_build_place(build, i, shared.scratch, &shared.pair), EB_KEY_OK);
     }
     assert_memory_equal(build->index, whole.build.index, build->plan.index_bytes);
     key_fixture_deinit(&whole);
@@ -223,6 +252,14 @@ static void reads_keys_of_any_alignment(void **state)
     free(bytes);
 }
 
+/* Begins an attempt with the keys that are there now. */
+static void begin(struct eb_key_build *build, uint32_t attempt)
+{
+    build->share_count = 1;
+    eb_key_build_digest_all(build);
+    eb_key_build_begin(build, attempt);
+}
+
 /* What undoes eb_key_hash. */
 static int64_t find_key(uint64_t seed, uint64_t hash)
 {
@@ -244,7 +281,7 @@ static void no_keys_can_be_chosen_for_seeds_that_are_known(void **state)
     key_fixture_init(&fixture, KEYS_SEQUENTIAL, 3000);
     for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX; attempt++) {
         struct eb_key_header header;
-        eb_key_build_begin(&fixture.build, attempt);
+        begin(&fixture.build, attempt);
         memcpy(&header, fixture.build.index, sizeof header);
         for (uint64_t i = 0; i < KEYS_PER_SEED; i++) {
             int64_t key = find_key(header.seed, i << 40);
@@ -264,13 +301,13 @@ static void seeds_depend_on_every_key_and_on_their_order(void **state)
     key_fixture_init(&fixture, KEYS_SEQUENTIAL, 100);
     struct eb_key_header before;
     struct eb_key_header after;
-    eb_key_build_begin(&fixture.build, 0);
+    begin(&fixture.build, 0);
     memcpy(&before, fixture.build.index, sizeof before);
     for (uint64_t row = 0; row + 1 < 100; row++) {
         int64_t key = fixture.keys[row];
         fixture.keys[row] = fixture.keys[row + 1];
         fixture.keys[row + 1] = key;
-        eb_key_build_begin(&fixture.build, 0);
+        begin(&fixture.build, 0);
         memcpy(&after, fixture.build.index, sizeof after);
         assert_true(after.seed != before.seed);
         before = after;
@@ -289,7 +326,7 @@ static void begins_again_where_keys_fall_badly(void **state)
         fixture.keys[0] = -table - 1;
         assert_int_equal(key_fixture_build(&fixture), EB_KEY_OK);
         struct eb_key_header header;
-        eb_key_build_begin(&fixture.build, 0);
+        begin(&fixture.build, 0);
         memcpy(&header, fixture.build.index, sizeof header);
         if (fixture.index.seed != header.seed) {
             again_count++;

@@ -437,6 +437,33 @@ static void dequantizes_floats(void **state)
     assert_memory_equal(values, same, sizeof same);
 }
 
+static void finds_what_a_storage_is_too_narrow_for(void **state)
+{
+    (void)state;
+    static const struct {
+        enum eb_storage storage;
+        float fits;
+        float excess;
+        bool holds_infinity;
+    } cases[] = {
+        {EB_STORAGE_F32, FLT_MAX, 0, true},
+        {EB_STORAGE_F16, 65519.996f, 65520, true},
+        {EB_STORAGE_BF16, 0x1.fefffep127f, 0x1.ffp127f, true},
+        {EB_STORAGE_F8_E4M3, 464, 464.00003f, false},
+        {EB_STORAGE_F8_E5M2, 61440, 61440.004f, false},
+        {EB_STORAGE_INT8, FLT_MAX, 0, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const enum eb_storage to = cases[i].storage;
+        const float fits[] = {NAN, -cases[i].fits, 0, cases[i].fits};
+        const float excess[] = {NAN, 1, -cases[i].excess, cases[i].excess};
+        const float infinity[] = {0, -INFINITY};
+        assert_int_equal(eb_quantize_find_excess(to, fits, 4), 4);
+        assert_int_equal(eb_quantize_find_excess(to, excess, 4), cases[i].excess > 0 ? 2 : 4);
+        assert_int_equal(eb_quantize_find_excess(to, infinity, 2), cases[i].holds_infinity ? 2 : 1);
+    }
+}
+
 static void dequantizes_with_one_rounding(void **state)
 {
     (void)state;
@@ -465,6 +492,7 @@ int main(void)
         cmocka_unit_test(refuses_what_f16_scales_cannot_say),
         cmocka_unit_test(quantizes_floats_by_narrowing),
         cmocka_unit_test(dequantizes_floats),
+        cmocka_unit_test(finds_what_a_storage_is_too_narrow_for),
         cmocka_unit_test(dequantizes_with_one_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

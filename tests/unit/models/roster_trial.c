@@ -46,13 +46,23 @@ static void on_missing(void *context, const char *model, uint64_t version, const
     note(context, "missing %s %" PRIu64 " %s\n", model, version, label ? label : "to serve");
 }
 
+static void on_changed(void *context, const char *model, uint64_t version)
+{
+    note(context, "changed %s %" PRIu64 "\n", model, version);
+}
+
+static void on_described(void *context, const char *model, uint64_t version)
+{
+    note(context, "described %s %" PRIu64 "\n", model, version);
+}
+
 int roster_trial_open(void **state)
 {
     struct roster_trial *trial = calloc(1, sizeof *trial);
     eb_scratch_init(&trial->scratch);
     trial->now_ms = KEEP_MS;
-    trial->roster.events = (struct eb_roster_events){
-        on_failed, on_config_failed, on_served, on_retired, on_missing, trial};
+    trial->roster.events = (struct eb_roster_events){on_failed, on_config_failed, on_served,
+        on_retired, on_missing, on_changed, on_described, trial};
     *state = trial;
     return 0;
 }
@@ -92,6 +102,7 @@ void roster_trial_look(struct roster_trial *trial)
     trial->told[0] = '\0';
     struct eb_repository found;
     struct eb_file_fault fault;
+    eb_roster_watch(&trial->roster, &trial->seen);
     if (!eb_repository_scan(trial->scratch.root, 255, &trial->seen, &found, &fault)) {
         fail_msg("%s", fault.text);
     }
@@ -123,6 +134,7 @@ void roster_trial_put(struct roster_trial *trial, const char *model, uint64_t nu
     loaded->model = strdup(model);
     loaded->version = number;
     loaded->tables.bytes = VERSION_BYTES;
+    loaded->settings = eb_model_settings_take(eb_roster_find(&trial->roster, model)->settings);
     atomic_init(&loaded->references, 1);
     eb_roster_put(&trial->roster, loaded, trial->now_ms);
 }

@@ -36,8 +36,14 @@ static void tells_what_may_pass_from_what_stays(void **state)
     assert_true(fault.may_pass);
     eb_file_fault_locate(&fault, "/a");
     assert_true(fault.may_pass);
-    eb_file_fault_blame(&fault, EACCES);
+    eb_file_fault_blame(&fault, EINVAL);
     assert_false(fault.may_pass);
+    static const int passing[] = {ENOENT, ENOTDIR, ELOOP, EACCES, ESTALE};
+    for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++) {
+        eb_file_fault_set(&fault, "odd");
+        eb_file_fault_blame(&fault, passing[i]);
+        assert_true(fault.may_pass);
+    }
 }
 
 static void escapes_what_would_break_a_line(void **state)

@@ -234,7 +234,7 @@ static void *make_index(const struct eb_key_plan *plan)
     void *index = aligned_alloc(64, plan->index_bytes);
     void *scratch = malloc(plan->scratch_bytes);
     uint32_t *counts = calloc(plan->partition_count, sizeof *counts);
-    struct eb_key_build build = {*plan, keys, index, counts};
+    struct eb_key_build build = {.plan = *plan, .keys = keys, .index = index, .counts = counts};
     struct eb_key_pair pair;
     assert_int_equal(eb_key_build_run(&build, scratch, &pair), EB_KEY_OK);
     free(scratch);

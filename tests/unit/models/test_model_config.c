@@ -50,8 +50,9 @@ static void expect_fault(const char *yaml, const char *part)
 static void has_defaults_where_nothing_is_said(void **state)
 {
     (void)state;
-    static const char *const texts[] = {
-        "", "{}", "versions: {}", "tables: []\nfeatures: []\n# nothing\n"};
+    static const char *const texts[] = {"", "{}", "versions: {}",
+        "tables: []\nfeatures: []\n# nothing\n",
+        "tables:\nfeatures: ~\ngroups: null\nversions: {labels: }\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct eb_model_config config;
         parse(texts[i], &config);
@@ -191,7 +192,8 @@ static void says_what_is_wrong_and_where(void **state)
         {"versions: {keep: 0}", "versions.keep: '0' is no number from 1 to 64"},
         {"versions: {keep: 65}", "versions.keep: '65' is no number from 1 to 64"},
         {"versions: {keep_s: forever}", "versions.keep_s: 'forever' is no number from 0 to"},
-        {"versions: {serve: lowest}", "versions.serve: 'lowest' is no number from 1 to"},
+        {"versions: {serve: lowest}",
+            "versions.serve: 'lowest' is neither 'highest' nor a version"},
         {"versions: {labels: [{name: a}]}", "versions.labels[0].version: is missing"},
         {"versions: {labels: [{name: a, version: 0}]}", "versions.labels[0].version: '0' is no"},
         {"versions: {labels: [{name: a, version: 1}, {name: a, version: 2}]}",

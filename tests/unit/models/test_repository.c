@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -136,6 +137,30 @@ static void says_which_model_names_are_not_allowed(void **state)
     eb_repository_deinit(&repository);
 }
 
+static void blames_what_cannot_be_looked_at_alone(void **state)
+{
+    (void)state;
+    char path[EB_SCRATCH_PATH_BYTES];
+    make("m/1");
+    eb_scratch_path(&scratch, "loop", path);
+    assert_int_equal(symlink("loop", path), 0);
+    eb_scratch_path(&scratch, "m/2", path);
+    assert_int_equal(symlink("2", path), 0);
+    eb_scratch_path(&scratch, "m/other", path);
+    assert_int_equal(symlink("other", path), 0);
+    struct eb_repository repository;
+    scan(NULL, &repository);
+    assert_int_equal(repository.count, 2);
+    eb_scratch_expect(repository.models[0].fault, "/loop: it cannot be looked at (");
+    const struct eb_repository_model *m = &repository.models[1];
+    assert_null(m->fault);
+    assert_int_equal(m->version_count, 2);
+    eb_scratch_expect(m->versions[0].fault, "/m/2: it cannot be looked at (");
+    assert_int_equal(m->versions[0].number, 2);
+    assert_null(m->versions[1].fault);
+    eb_repository_deinit(&repository);
+}
+
 static void refuses_what_holds_no_model(void **state)
 {
     (void)state;
@@ -250,6 +275,7 @@ int main(void)
         WITH_ROOT(says_which_names_are_no_version),
         WITH_ROOT(finds_a_model_without_versions),
         WITH_ROOT(says_which_model_names_are_not_allowed),
+        WITH_ROOT(blames_what_cannot_be_looked_at_alone),
         WITH_ROOT(refuses_what_holds_no_model),
         WITH_ROOT(reads_what_model_yaml_says),
         WITH_ROOT(says_what_is_wrong_with_model_yaml),

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -91,7 +92,8 @@ static void waits_with_a_model_until_it_can_be_read(void **state)
     eb_scratch_expect(trial->told, "failed a\tb 0 ");
     assert_int_equal(roster_trial_next(trial, ""), 0);
     struct eb_snapshot *snapshot = roster_trial_snapshot(trial);
-    assert_int_equal(snapshot->count, 0);
+    assert_int_equal(snapshot->count, 1);
+    assert_null(snapshot->models[0].served);
     eb_snapshot_free(snapshot);
     roster_trial_write_config(trial, "versions: {}\n");
     roster_trial_follow(trial);
@@ -135,7 +137,7 @@ static void shows_what_is_wrong_with_model_yaml_and_what_a_command_serves(void *
     trial->roster.models[0].commanded = 1;
     trial->roster.models[0].versions[0].is_held = true;
     struct eb_snapshot *snapshot = eb_roster_snapshot(&trial->roster);
-    eb_scratch_expect(snapshot->models[0].config_fault, "/m/model.yaml");
+    eb_scratch_expect(snapshot->models[0].fault, "/m/model.yaml");
     assert_int_equal(snapshot->models[0].commanded, 1);
     assert_true(snapshot->models[0].versions[0].is_held);
     eb_snapshot_free(snapshot);
@@ -144,7 +146,7 @@ static void shows_what_is_wrong_with_model_yaml_and_what_a_command_serves(void *
     roster_trial_look(trial);
     assert_true(trial->roster.is_news);
     snapshot = eb_roster_snapshot(&trial->roster);
-    assert_null(snapshot->models[0].config_fault);
+    assert_null(snapshot->models[0].fault);
     eb_snapshot_free(snapshot);
 }
 
@@ -279,6 +281,91 @@ static void keeps_what_is_served_while_its_directory_cannot_be_read(void **state
     assert_null(eb_roster_find(&trial->roster, "m")->fault);
 }
 
+static void holds_back_a_new_model_whose_model_yaml_is_broken(void **state)
+{
+    struct roster_trial *trial = *state;
+    roster_trial_make(trial, "m");
+    roster_trial_look(trial);
+    roster_trial_write_config(trial, "nonsense\n");
+    roster_trial_look(trial);
+    eb_scratch_expect(trial->told, "config m ");
+    roster_trial_make(trial, "m/1");
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "");
+    assert_int_equal(roster_trial_next(trial, "m"), 0);
+    struct eb_snapshot *snapshot = roster_trial_snapshot(trial);
+    assert_int_equal(snapshot->count, 1);
+    eb_scratch_expect(snapshot->models[0].fault, "/m/model.yaml");
+    eb_snapshot_free(snapshot);
+    roster_trial_write_config(trial, "versions: {keep: 1}\n");
+    roster_trial_follow(trial);
+    assert_int_equal(roster_trial_served(trial, "m"), 1);
+}
+
+static void holds_back_a_version_that_had_no_time_to_load(void **state)
+{
+    struct roster_trial *trial = *state;
+    roster_trial_make(trial, "m/1");
+    roster_trial_look(trial);
+    roster_trial_write_config(trial, "nonsense\n");
+    roster_trial_look(trial);
+    assert_int_equal(roster_trial_next(trial, "m"), 0);
+}
+
+static void shows_what_cannot_be_looked_at(void **state)
+{
+    struct roster_trial *trial = *state;
+    char path[EB_SCRATCH_PATH_BYTES];
+    roster_trial_make(trial, "m/1");
+    eb_scratch_path(&trial->scratch, "n", path);
+    assert_int_equal(symlink("n", path), 0);
+    roster_trial_make(trial, "odd\t/1");
+    roster_trial_follow(trial);
+    trial->roster.is_news = false;
+    struct eb_snapshot *snapshot = roster_trial_snapshot(trial);
+    assert_int_equal(snapshot->count, 2);
+    eb_scratch_expect(eb_snapshot_find(snapshot, "n")->fault, "/n: it cannot be looked at (");
+    eb_snapshot_free(snapshot);
+    assert_int_equal(unlink(path), 0);
+    roster_trial_make(trial, "n/1");
+    roster_trial_look(trial);
+    assert_true(trial->roster.is_news);
+    assert_int_equal(roster_trial_next(trial, "n"), 1);
+    roster_trial_put(trial, "n", 1);
+}
+
+static void tells_once_of_a_directory_that_changes_after_its_load(void **state)
+{
+    struct roster_trial *trial = *state;
+    roster_trial_make(trial, "m/1");
+    roster_trial_follow(trial);
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "");
+    roster_trial_make(trial, "m/1/x");
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "changed m 1\n");
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "");
+    assert_int_equal(roster_trial_next(trial, "m"), 0);
+}
+
+static void tells_of_a_description_that_does_not_hold_for_what_is_in_memory(void **state)
+{
+    struct roster_trial *trial = *state;
+    roster_trial_make(trial, "m/1");
+    roster_trial_follow(trial);
+    roster_trial_write_config(trial, "versions: {keep: 3}\n");
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "");
+    roster_trial_write_config(trial, "features: [{name: f, table: t}]\n");
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "described m 1\n");
+    roster_trial_make(trial, "m/2");
+    roster_trial_follow(trial);
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "");
+}
+
 int main(void)
 {
 #define TRIAL(test) cmocka_unit_test_setup_teardown(test, roster_trial_open, roster_trial_close)
@@ -295,6 +382,11 @@ int main(void)
         TRIAL(tells_once_of_versions_that_are_named_and_not_there),
         TRIAL(serves_what_is_in_memory_while_a_higher_one_is_loaded),
         TRIAL(keeps_what_is_served_while_its_directory_cannot_be_read),
+        TRIAL(holds_back_a_new_model_whose_model_yaml_is_broken),
+        TRIAL(holds_back_a_version_that_had_no_time_to_load),
+        TRIAL(shows_what_cannot_be_looked_at),
+        TRIAL(tells_once_of_a_directory_that_changes_after_its_load),
+        TRIAL(tells_of_a_description_that_does_not_hold_for_what_is_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

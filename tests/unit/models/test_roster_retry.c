@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -80,6 +81,31 @@ static void does_not_blame_a_directory_for_the_one_before_it(void **state)
     roster_trial_put(trial, "m", 2);
 }
 
+static void tries_again_what_failed_when_one_of_its_files_changes(void **state)
+{
+    struct roster_trial *trial = *state;
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_write(&trial->scratch, "m/2/t.npy", "half", 4);
+    eb_scratch_path(&trial->scratch, "m/2", path);
+    roster_trial_make(trial, "m/1");
+    roster_trial_look(trial);
+    assert_int_equal(roster_trial_next(trial, "m"), 2);
+    eb_roster_note_files(&trial->roster, "m", 2, eb_repository_look_files(path));
+    eb_roster_fail(&trial->roster, "m", 2, "it is cut short", EB_ROSTER_BROKEN);
+    roster_trial_follow(trial);
+    roster_trial_look(trial);
+    assert_int_equal(roster_trial_served(trial, "m"), 1);
+    assert_int_equal(roster_trial_next(trial, "m"), 0);
+    eb_scratch_path(&trial->scratch, "m/2/t.npy", path);
+    assert_int_equal(truncate(path, 8), 0);
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "");
+    assert_int_equal(roster_trial_next(trial, "m"), 2);
+    roster_trial_put(trial, "m", 2);
+    roster_trial_look(trial);
+    assert_string_equal(trial->told, "");
+}
+
 static void tells_of_a_lack_of_memory_once(void **state)
 {
     struct roster_trial *trial = *state;
@@ -146,6 +172,7 @@ int main(void)
         TRIAL(tries_again_what_lacked_memory_when_some_is_freed),
         TRIAL(tries_again_what_failed_by_the_settings_that_were),
         TRIAL(does_not_blame_a_directory_for_the_one_before_it),
+        TRIAL(tries_again_what_failed_when_one_of_its_files_changes),
         TRIAL(tells_of_a_lack_of_memory_once),
         TRIAL(pauses_ever_longer_before_it_tries_again_what_was_hindered),
     };

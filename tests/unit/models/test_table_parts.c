@@ -133,16 +133,23 @@ static void refuses_parts_that_do_not_fit_together(void **state)
 
 /* ---- packed ---- */
 
-static struct eb_packed_format write_packed(
-    const char *name, uint64_t rows, uint64_t first, uint64_t total)
+static struct eb_packed_format write_packed_of(
+    const char *name, uint64_t rows, uint64_t first, uint64_t total, uint64_t packing)
 {
     struct eb_packed_format format = eb_packed_trial_format(rows, 10);
     struct eb_file_fault fault;
     format.row_first = first;
     format.rows_total = total;
+    format.packing = packing;
     assert_true(eb_packed_format_lay_out(&format, &fault));
     eb_packed_trial_write(&trial.scratch, name, &format);
     return format;
+}
+
+static struct eb_packed_format write_packed(
+    const char *name, uint64_t rows, uint64_t first, uint64_t total)
+{
+    return write_packed_of(name, rows, first, total, 0);
 }
 
 /* Rows from `first` of the table are those of the file. */
@@ -198,6 +205,19 @@ static void refuses_packed_parts_of_other_packings(void **state)
     eb_set_trial_remove(&trial, "t-00000-of-00002.embag");
     write_packed("t-00000-of-00002.embag", 8, 0, 18);
     struct eb_table_set set;
+    eb_set_trial_load(&trial, "", &set);
+    eb_table_set_deinit(&set);
+}
+
+static void refuses_parts_that_were_not_packed_together(void **state)
+{
+    (void)state;
+    struct eb_table_set set;
+    write_packed_of("t-00000-of-00002.embag", 7, 0, 18, 3);
+    write_packed_of("t-00001-of-00002.embag", 11, 7, 18, 4);
+    eb_set_trial_expect_fault(&trial, "", "t-00001-of-00002.embag", "not packed together with");
+    eb_set_trial_remove(&trial, "t-00001-of-00002.embag");
+    write_packed_of("t-00001-of-00002.embag", 11, 7, 18, 3);
     eb_set_trial_load(&trial, "", &set);
     eb_table_set_deinit(&set);
 }
@@ -338,6 +358,7 @@ int main(void)
         TEST(loads_packed_rows_as_they_are),
         TEST(loads_packed_parts),
         TEST(refuses_packed_parts_of_other_packings),
+        TEST(refuses_parts_that_were_not_packed_together),
         TEST(refuses_a_part_of_a_table_that_is_served_in_parts),
         TEST(refuses_what_a_packed_table_cannot_be),
         TEST(finds_damage_while_it_loads),

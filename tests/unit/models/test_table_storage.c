@@ -82,6 +82,25 @@ static void converts_to_every_storage(void **state)
     }
 }
 
+static void refuses_values_that_the_storage_cannot_hold(void **state)
+{
+    (void)state;
+    static const uint64_t dims[2] = {2, 2};
+    static const float large[4] = {1, 2, -3, 65536};
+    static const float infinite[4] = {1, 2, -3, INFINITY};
+    struct eb_table_set set;
+    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, dims, large);
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, storage: f16}]",
+        "/t.npy: row 1 of table 't': value 1 is 65536, more than f16 can hold", "");
+    eb_set_trial_expect_fault(
+        &trial, "tables: [{name: t, storage: f8_e5m2}]", "/t.npy: ", "more than f8_e5m2 can hold");
+    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, dims, infinite);
+    eb_set_trial_expect_fault(
+        &trial, "tables: [{name: t, storage: f8_e4m3}]", "/t.npy: ", "is inf, more than");
+    eb_set_trial_load(&trial, "tables: [{name: t, storage: f16}]", &set);
+    eb_table_set_deinit(&set);
+}
+
 static void keeps_the_type_of_the_file(void **state)
 {
     (void)state;
@@ -220,6 +239,27 @@ static void reads_fused_rows(void **state)
     }
 }
 
+static void refuses_fused_rows_whose_values_are_not_finite(void **state)
+{
+    (void)state;
+    static const struct eb_row_scale bad_scales[] = {{NAN, 0}, {1, NAN}, {INFINITY, 0},
+        {-INFINITY, 0}, {0, INFINITY}, {2e36f, 0}, {1e38f, 3e38f}};
+    for (size_t n = 0; n < sizeof bad_scales / sizeof bad_scales[0]; n++) {
+        const struct eb_fused_format *format = &fused_cases[0].format;
+        const uint64_t dims[2] = {3, eb_fused_row_bytes(format)};
+        const struct eb_row_scale good = {1, 2};
+        uint8_t codes[12] = {0};
+        uint8_t fused[3 * 64];
+        for (size_t row = 0; row < 3; row++) {
+            (void)eb_fused_row_join(
+                format, codes, row == 1 ? &bad_scales[n] : &good, fused + row * dims[1]);
+        }
+        eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, dims, fused);
+        eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8}]",
+            "/t.npy: row 1 of table 't': values of scale", "are not finite");
+    }
+}
+
 static void refuses_rows_that_are_not_fused(void **state)
 {
     (void)state;
@@ -349,12 +389,14 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(converts_to_every_storage),
+        TEST(refuses_values_that_the_storage_cannot_hold),
         TEST(keeps_the_type_of_the_file),
         TEST(converts_a_table_of_many_chunks),
         TEST(counts_memory_as_it_will_be),
         TEST(refuses_what_makes_no_sense),
         TEST(names_the_value_that_cannot_become_a_code),
         TEST(reads_fused_rows),
+        TEST(refuses_fused_rows_whose_values_are_not_finite),
         TEST(refuses_rows_that_are_not_fused),
         TEST(has_the_defaults_that_are_said),
         TEST(calls_a_table_by_another_name),

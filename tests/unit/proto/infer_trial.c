@@ -80,6 +80,23 @@ const struct eb_infer_request *infer_trial_decode(
     return trial->request;
 }
 
+const struct eb_infer_request *infer_trial_accept(
+    struct infer_trial *trial, const struct infer_message *message)
+{
+    if (!infer_trial_decode(trial, message->bytes, message->writer.bytes)) {
+        fail_msg("refused: %s", trial->failure.error.text);
+    }
+    return trial->request;
+}
+
+void infer_trial_expect_array(
+    const struct eb_infer_input *input, uint32_t width, const void *elements, size_t bytes)
+{
+    assert_int_equal(input->array.width, width);
+    assert_int_equal(input->array.bytes, bytes);
+    assert_memory_equal(input->array.data, elements, bytes);
+}
+
 void infer_trial_refuse(
     const struct infer_message *message, enum eb_status status, const char *text)
 {

@@ -45,6 +45,11 @@ void infer_trial_deinit(struct infer_trial *trial);
 /* Decodes. NULL: trial->failure. */
 const struct eb_infer_request *infer_trial_decode(
     struct infer_trial *trial, const uint8_t *bytes, size_t size);
+/* Decodes what must be good. */
+const struct eb_infer_request *infer_trial_accept(
+    struct infer_trial *trial, const struct infer_message *message);
+void infer_trial_expect_array(
+    const struct eb_infer_input *input, uint32_t width, const void *elements, size_t bytes);
 /* A whole trial that must end with this error. */
 void infer_trial_refuse(
     const struct infer_message *message, enum eb_status status, const char *text);

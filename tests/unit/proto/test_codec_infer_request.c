@@ -37,14 +37,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static const struct eb_infer_request *accept(const struct infer_message *message)
-{
-    if (!infer_trial_decode(&trial, message->bytes, message->writer.bytes)) {
-        fail_msg("refused: %s", trial.failure.error.text);
-    }
-    return trial.request;
-}
-
 /* Everything that a request may say, with raw contents. */
 static void make_whole(struct infer_message *request)
 {
@@ -84,14 +76,6 @@ static void make_whole(struct infer_message *request)
     eb_field_put_bytes(&request->writer, RAW, weights, sizeof weights);
 }
 
-static void expect_array(
-    const struct eb_infer_input *input, uint32_t width, const void *elements, size_t bytes)
-{
-    assert_int_equal(input->array.width, width);
-    assert_int_equal(input->array.bytes, bytes);
-    assert_memory_equal(input->array.data, elements, bytes);
-}
-
 static void expect_inputs(const struct eb_infer_input *inputs)
 {
     assert_string_equal(inputs[0].table, "a.b");
@@ -100,7 +84,7 @@ static void expect_inputs(const struct eb_infer_input *inputs)
     assert_int_equal(inputs[0].dims[0], 3);
     assert_int_equal(inputs[0].dims[1], 1);
     assert_string_equal(inputs[0].array.field, "indices");
-    expect_array(&inputs[0], 8, wide, sizeof wide);
+    infer_trial_expect_array(&inputs[0], 8, wide, sizeof wide);
     assert_int_equal(inputs[0].options.reduction, EMBAG__V1__REDUCTION__REDUCTION_MAX);
     assert_int_equal(inputs[0].options.missing, EMBAG__V1__MISSING__MISSING_UNKNOWN_ROW);
     assert_true(inputs[0].options.has_default);
@@ -108,12 +92,12 @@ static void expect_inputs(const struct eb_infer_input *inputs)
     assert_string_equal(inputs[1].table, "");
     assert_int_equal(inputs[1].role, EB_INFER_OFFSETS);
     assert_int_equal(inputs[1].rank, 1);
-    expect_array(&inputs[1], 4, narrow, sizeof narrow);
+    infer_trial_expect_array(&inputs[1], 4, narrow, sizeof narrow);
     assert_true(inputs[1].options.include_last_offset);
     assert_string_equal(inputs[2].table, "a.b");
     assert_int_equal(inputs[2].role, EB_INFER_WEIGHTS);
     assert_int_equal(inputs[2].type, EMBAG__V1__DATA_TYPE__DATA_TYPE_F64);
-    expect_array(&inputs[2], 8, weights, sizeof weights);
+    infer_trial_expect_array(&inputs[2], 8, weights, sizeof weights);
 }
 
 static void reads_all_that_a_request_says(void **state)
@@ -121,7 +105,7 @@ static void reads_all_that_a_request_says(void **state)
     (void)state;
     struct infer_message message;
     make_whole(&message);
-    const struct eb_infer_request *infer = accept(&message);
+    const struct eb_infer_request *infer = infer_trial_accept(&trial, &message);
     const struct eb_wire_request *request = &infer->request;
     assert_ptr_equal(request->infer, infer);
     assert_string_equal(request->model, "model");
@@ -147,7 +131,7 @@ static void leaves_raw_contents_where_they_are(void **state)
     (void)state;
     struct infer_message message;
     make_whole(&message);
-    const uint8_t *data = accept(&message)->inputs[2].array.data;
+    const uint8_t *data = infer_trial_accept(&trial, &message)->inputs[2].array.data;
     assert_ptr_equal(data + sizeof weights, message.bytes + message.writer.bytes);
 }
 
@@ -156,7 +140,7 @@ static void reads_a_request_that_says_nothing(void **state)
     (void)state;
     struct infer_message message;
     infer_message_init(&message);
-    const struct eb_infer_request *infer = accept(&message);
+    const struct eb_infer_request *infer = infer_trial_accept(&trial, &message);
     assert_string_equal(infer->request.model, "");
     assert_int_equal(infer->request.version, 0);
     assert_string_equal(infer->id, "");
@@ -187,8 +171,8 @@ static void takes_as_many_tensors_as_queries_have(void **state)
     (void)state;
     struct infer_message request;
     make_many(&request, 6, 2);
-    assert_int_equal(accept(&request)->input_count, 6);
-    assert_int_equal(accept(&request)->output_count, 2);
+    assert_int_equal(infer_trial_accept(&trial, &request)->input_count, 6);
+    assert_int_equal(infer_trial_accept(&trial, &request)->output_count, 2);
     make_many(&request, 7, 0);
     infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "7 inputs and 0 outputs are more than a request may have: those of 2 tables");
@@ -318,7 +302,7 @@ static void skips_unknown_fields(void **state)
     infer_message_init(&request);
     eb_field_put_number(&request.writer, 8, 5);
     infer_message_put(&request, INPUTS, &input);
-    assert_int_equal(accept(&request)->input_count, 1);
+    assert_int_equal(infer_trial_accept(&trial, &request)->input_count, 1);
 }
 
 /* ---- parameters ---- */
@@ -348,7 +332,7 @@ static void takes_integers_of_both_signs(void **state)
     struct infer_message request;
     infer_message_init(&request);
     infer_message_put_number(&request, PARAMETERS, "timeout", 5, 12);
-    assert_int_equal(accept(&request)->request.timeout_us, 12);
+    assert_int_equal(infer_trial_accept(&trial, &request)->request.timeout_us, 12);
     infer_message_init(&request);
     infer_message_put_number(&request, PARAMETERS, "timeout", 5, (uint64_t)INT64_MAX + 1);
     infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
@@ -366,7 +350,8 @@ static void takes_the_last_of_several_values(void **state)
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "missing", "skip");
     infer_message_put_text(&request, PARAMETERS, "missing", "zero");
-    assert_int_equal(accept(&request)->options.missing, EMBAG__V1__MISSING__MISSING_ZERO);
+    assert_int_equal(
+        infer_trial_accept(&trial, &request)->options.missing, EMBAG__V1__MISSING__MISSING_ZERO);
 }
 
 int main(void)

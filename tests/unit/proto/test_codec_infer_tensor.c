@@ -34,22 +34,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static const struct eb_infer_request *accept(const struct infer_message *message)
-{
-    if (!infer_trial_decode(&trial, message->bytes, message->writer.bytes)) {
-        fail_msg("refused: %s", trial.failure.error.text);
-    }
-    return trial.request;
-}
-
-static void expect_array(
-    const struct eb_infer_input *input, uint32_t width, const void *elements, size_t bytes)
-{
-    assert_int_equal(input->array.width, width);
-    assert_int_equal(input->array.bytes, bytes);
-    assert_memory_equal(input->array.data, elements, bytes);
-}
-
 /* ---- contents that are not raw ---- */
 
 /* A request of one input with contents in that field. */
@@ -72,13 +56,15 @@ static void takes_integers_one_by_one_and_packed(void **state)
     eb_field_put_packed(&contents.writer, 3, (const uint64_t *)wide, 2);
     eb_field_put_present(&contents.writer, 3, (uint64_t)wide[2]);
     make_typed(&request, "t.indices", "INT64", &contents);
-    expect_array(&accept(&request)->inputs[0], 8, wide, sizeof wide);
+    infer_trial_expect_array(
+        &infer_trial_accept(&trial, &request)->inputs[0], 8, wide, sizeof wide);
 
     static const int64_t widened[] = {1, -2, INT32_MAX};
     infer_message_init(&contents);
     eb_field_put_packed(&contents.writer, 2, (const uint64_t *)widened, 3);
     make_typed(&request, "t.offsets", "INT32", &contents);
-    expect_array(&accept(&request)->inputs[0], 8, widened, sizeof widened);
+    infer_trial_expect_array(
+        &infer_trial_accept(&trial, &request)->inputs[0], 8, widened, sizeof widened);
 }
 
 static void takes_floats_as_they_come(void **state)
@@ -90,13 +76,15 @@ static void takes_floats_as_they_come(void **state)
     infer_message_init(&contents);
     eb_field_put_bytes(&contents.writer, 6, singles, sizeof singles);
     make_typed(&request, "t.per_sample_weights", "FP32", &contents);
-    expect_array(&accept(&request)->inputs[0], 4, singles, sizeof singles);
+    infer_trial_expect_array(
+        &infer_trial_accept(&trial, &request)->inputs[0], 4, singles, sizeof singles);
     infer_message_init(&contents);
     eb_field_put_bytes(&contents.writer, 7, weights, 16);
     eb_field_put_varint(&contents.writer, 7 << 3 | EB_FIELD_WIRE_FIXED64);
     eb_field_put_content(&contents.writer, &weights[2], sizeof weights[2]);
     make_typed(&request, "t.per_sample_weights", "FP64", &contents);
-    expect_array(&accept(&request)->inputs[0], 8, weights, sizeof weights);
+    infer_trial_expect_array(
+        &infer_trial_accept(&trial, &request)->inputs[0], 8, weights, sizeof weights);
 }
 
 static void refuses_contents_of_another_type(void **state)
@@ -198,9 +186,9 @@ static void takes_a_table_whose_name_ends_like_a_tensor(void **state)
     (void)state;
     struct infer_message request;
     make_raw(&request, "t.indices.indices", "INT64");
-    assert_string_equal(accept(&request)->inputs[0].table, "t.indices");
+    assert_string_equal(infer_trial_accept(&trial, &request)->inputs[0].table, "t.indices");
     make_raw(&request, "..indices", "INT64");
-    assert_string_equal(accept(&request)->inputs[0].table, ".");
+    assert_string_equal(infer_trial_accept(&trial, &request)->inputs[0].table, ".");
 }
 
 static void takes_names_up_to_their_limit(void **state)
@@ -208,9 +196,11 @@ static void takes_names_up_to_their_limit(void **state)
     (void)state;
     struct infer_message request;
     make_raw(&request, "12345678901234567890.per_sample_weights", "FP64");
-    assert_string_equal(accept(&request)->inputs[0].table, "12345678901234567890");
+    assert_string_equal(
+        infer_trial_accept(&trial, &request)->inputs[0].table, "12345678901234567890");
     make_raw(&request, "12345678901234567890.indices", "INT64");
-    assert_string_equal(accept(&request)->inputs[0].table, "12345678901234567890");
+    assert_string_equal(
+        infer_trial_accept(&trial, &request)->inputs[0].table, "12345678901234567890");
     make_raw(&request, "123456789012345678901.indices", "INT64");
     infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "inputs[0] has a name that is longer than one may be");
@@ -222,7 +212,7 @@ static void takes_names_up_to_their_limit(void **state)
         "ModelInferRequest.inputs[0].name is longer than a name may be (byte 4)");
     infer_message_init(&request);
     eb_field_put_text(&request.writer, 1, "12345678901234567890");
-    accept(&request);
+    infer_trial_accept(&trial, &request);
     eb_field_put_text(&request.writer, 1, "123456789012345678901");
     infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "model_name is longer than a name may be, 20 bytes");

@@ -223,6 +223,129 @@ static void does_not_find_what_is_not_there(void **state)
     expect(&other, EB_MODEL_NOT_FOUND, "no model \"n\"");
 }
 
+static void answers_a_load_whose_version_is_unloaded_before_it_hears_of_it(void **state)
+{
+    (void)state;
+    struct asked load;
+    ask(&load, EB_MODEL_LOAD, 1);
+    assert_int_equal(next(), 1);
+    put(1);
+    struct asked unload;
+    ask(&unload, EB_MODEL_UNLOAD, 1);
+    expect(&unload, EB_MODEL_DONE, "version 1 answers no longer");
+    expect(&load, EB_MODEL_REFUSED, "version 1 was unloaded by another command");
+    assert_int_equal(next(), 0);
+}
+
+static void answers_a_load_that_is_wanted_again_after_an_unload(void **state)
+{
+    (void)state;
+    struct asked asked[3];
+    ask(&asked[0], EB_MODEL_LOAD, 1);
+    assert_int_equal(next(), 1);
+    put(1);
+    asked[1].command = (struct eb_model_command){
+        .verb = EB_MODEL_UNLOAD, .model = "m", .version = 1, .on_done = on_done};
+    asked[1].done_count = 0;
+    eb_command_queue_push(&trial.queue, &asked[1].command);
+    eb_command_queue_begin(&trial.queue);
+    ask(&asked[2], EB_MODEL_LOAD, 1);
+    expect(&asked[1], EB_MODEL_DONE, "version 1 answers no longer");
+    assert_int_equal(asked[0].done_count + asked[2].done_count, 0);
+    assert_int_equal(next(), 1);
+    put(1);
+    decide();
+    expect(&asked[0], EB_MODEL_DONE, "version 1 is in memory");
+    expect(&asked[2], EB_MODEL_DONE, "version 1 is in memory");
+}
+
+static void answers_when_the_directory_goes_while_a_reader_has_the_version(void **state)
+{
+    (void)state;
+    struct asked asked;
+    ask(&asked, EB_MODEL_LOAD, 1);
+    assert_int_equal(next(), 1);
+    put(1);
+    decide();
+    ask(&asked, EB_MODEL_UNLOAD, 1);
+    ask(&asked, EB_MODEL_SERVE, 1);
+    assert_int_equal(next(), 1);
+    eb_roster_find_version(model(), 1)->is_on_disk = false;
+    eb_roster_fail(&trial.roster, "m", 1, NULL, EB_ROSTER_BROKEN);
+    decide();
+    expect(&asked, EB_MODEL_NOT_FOUND, "version 1 has gone");
+    assert_int_equal(model()->commanded, 0);
+}
+
+static void says_that_the_disk_cannot_be_read(void **state)
+{
+    (void)state;
+    struct asked asked;
+    trial.queue.disk_fault = "/r: the directory cannot be read";
+    ask(&asked, EB_MODEL_LOAD, 4);
+    expect(&asked, EB_MODEL_FAILED, "/r: the directory cannot be read");
+    ask(&asked, EB_MODEL_LOAD, 0);
+    expect(&asked, EB_MODEL_FAILED, "/r: the directory cannot be read");
+    ask(&asked, EB_MODEL_UNLOAD, 4);
+    expect(&asked, EB_MODEL_NOT_FOUND, "no version 4 in memory");
+    ask(&asked, EB_MODEL_SERVE, 2);
+    expect(&asked, EB_MODEL_DONE, "version 2 is served");
+    ask(&asked, EB_MODEL_SERVE, 0);
+    expect(&asked, EB_MODEL_DONE, "version 3 is served");
+    struct asked other = {.command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_done}};
+    eb_command_queue_push(&trial.queue, &other.command);
+    look();
+    eb_command_queue_begin(&trial.queue);
+    expect(&other, EB_MODEL_FAILED, "/r: the directory cannot be read");
+}
+
+static void says_what_keeps_a_model_from_being_loaded(void **state)
+{
+    (void)state;
+    struct asked asked;
+    model()->config_fault = strdup("model.yaml: line 1: nonsense");
+    ask(&asked, EB_MODEL_LOAD, 4);
+    expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
+    model()->is_described = false;
+    ask(&asked, EB_MODEL_LOAD, 4);
+    expect(&asked, EB_MODEL_FAILED, "model.yaml: line 1: nonsense");
+    model()->is_described = true;
+    model()->fault = strdup("m: Permission denied");
+    ask(&asked, EB_MODEL_LOAD, 1);
+    expect(&asked, EB_MODEL_FAILED, "m: Permission denied");
+    ask(&asked, EB_MODEL_SERVE, 2);
+    expect(&asked, EB_MODEL_DONE, "version 2 is served");
+}
+
+static void says_why_a_directory_is_no_version(void **state)
+{
+    (void)state;
+    struct asked asked;
+    struct eb_roster_version *version = eb_roster_find_version(model(), 1);
+    version->is_on_disk = false;
+    version->fault = strdup("m/1: another directory is version 1 too");
+    ask(&asked, EB_MODEL_LOAD, 1);
+    expect(&asked, EB_MODEL_FAILED, "m/1: another directory is version 1 too");
+}
+
+static void unloads_what_is_served_of_a_model_that_was_taken_away(void **state)
+{
+    (void)state;
+    struct asked asked;
+    asked.command = (struct eb_model_command){
+        .verb = EB_MODEL_UNLOAD, .model = "m", .version = 3, .on_done = on_done};
+    assert_true(eb_command_queue_needs_disk(&trial.queue, &asked.command));
+    for (size_t i = 0; i < model()->count; i++) {
+        model()->versions[i].is_on_disk = false;
+    }
+    ask(&asked, EB_MODEL_UNLOAD, 3);
+    expect(&asked, EB_MODEL_DONE, "version 3 answers no longer");
+    ask(&asked, EB_MODEL_UNLOAD, 2);
+    expect(&asked, EB_MODEL_DONE, "version 2 answers no longer");
+    assert_null(model()->served);
+    assert_int_equal(next(), 0);
+}
+
 static void gives_way_to_a_later_command(void **state)
 {
     (void)state;
@@ -296,6 +419,13 @@ int main(void)
         TRIAL(leaves_all_as_it_was_where_a_version_fails),
         TRIAL(refuses_to_unload_what_answers_without_a_number),
         TRIAL(does_not_find_what_is_not_there),
+        TRIAL(answers_a_load_whose_version_is_unloaded_before_it_hears_of_it),
+        TRIAL(answers_a_load_that_is_wanted_again_after_an_unload),
+        TRIAL(answers_when_the_directory_goes_while_a_reader_has_the_version),
+        TRIAL(says_that_the_disk_cannot_be_read),
+        TRIAL(says_what_keeps_a_model_from_being_loaded),
+        TRIAL(says_why_a_directory_is_no_version),
+        TRIAL(unloads_what_is_served_of_a_model_that_was_taken_away),
         TRIAL(gives_way_to_a_later_command),
         TRIAL(returns_to_what_was_where_a_version_goes),
         TRIAL(does_not_return_to_what_was_refused),

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -106,10 +107,30 @@ static void serves_what_model_yaml_says_and_loads_what_has_a_label(void **state)
     assert_non_null(eb_roster_find_version(eb_roster_find(&trial.roster, "m"), 1)->loaded);
 }
 
+static void serves_the_others_where_one_model_has_nothing_that_loads(void **state)
+{
+    (void)state;
+    char path[EB_SCRATCH_PATH_BYTES];
+    write_table("good/1/t.npy");
+    write_junk("broken/1/t.npy");
+    write_table("misnamed\t/1/t.npy");
+    eb_scratch_make_directory(&trial.scratch, "half/.1");
+    write_table("odd/1/t.npy");
+    eb_scratch_write(&trial.scratch, "odd/model.yaml", "nonsense\n", 9);
+    write_table("other/12/t.npy");
+    eb_scratch_write(&trial.scratch, "other/model.yaml", "versions: {serve: 9}\n", 21);
+    eb_scratch_path(&trial.scratch, "loop", path);
+    assert_int_equal(symlink("loop", path), 0);
+    assert_int_equal(expect_served("good"), 1);
+    static const char *const others[] = {"broken", "misnamed\t", "half", "odd", "other", "loop"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        assert_null(eb_roster_find(&trial.roster, others[i])->served);
+    }
+}
+
 static void names_a_model_of_which_nothing_loads(void **state)
 {
     (void)state;
-    write_table("good/1/t.npy");
     write_junk("m/1/t.npy");
     eb_scratch_make_directory(&trial.scratch, "m/2");
     expect_fault("model 'm': no version loads: ");
@@ -153,6 +174,7 @@ int main(void)
         TRIAL(serves_the_highest_version),
         TRIAL(serves_the_next_lower_version_where_one_is_broken),
         TRIAL(serves_what_model_yaml_says_and_loads_what_has_a_label),
+        TRIAL(serves_the_others_where_one_model_has_nothing_that_loads),
         TRIAL(names_a_model_of_which_nothing_loads),
         TRIAL(names_what_stands_in_the_place_of_all_versions),
         TRIAL(names_a_version_to_be_served_that_is_not_there),

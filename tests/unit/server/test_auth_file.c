@@ -1,5 +1,6 @@
-#include "server/rpc/auth_file.h"
+#include "server/auth_file.h"
 
+#include "proto/grpc_headers.h"
 #include "tests/unit/models/scratch.h"
 #include "tests/unit/server/capture.h"
 
@@ -136,7 +137,7 @@ static void keeps_tokens_to_what_a_header_can_hold(void **state)
 {
     (void)state;
     static const char yaml[] = "principals: [{name: x, token_file: %s}]";
-    char token[EB_AUTH_TOKEN_BYTES_MAX + 3];
+    char token[EB_GRPC_TOKEN_BYTES_MAX + 3];
     memset(token, 'x', sizeof token);
     static const struct {
         size_t size;
@@ -145,9 +146,9 @@ static void keeps_tokens_to_what_a_header_can_hold(void **state)
         {0, "not a token"},
         {EB_AUTH_TOKEN_BYTES_MIN - 1, "not a token"},
         {EB_AUTH_TOKEN_BYTES_MIN, NULL},
-        {EB_AUTH_TOKEN_BYTES_MAX, NULL},
-        {EB_AUTH_TOKEN_BYTES_MAX + 1, "not a token"},
-        {EB_AUTH_TOKEN_BYTES_MAX + 3, "larger than"},
+        {EB_GRPC_TOKEN_BYTES_MAX, NULL},
+        {EB_GRPC_TOKEN_BYTES_MAX + 1, "not a token"},
+        {EB_GRPC_TOKEN_BYTES_MAX + 3, "larger than"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *text = with_token(yaml, token, cases[i].size);

@@ -298,7 +298,7 @@ static void tells_what_differs_from_model_yaml(void **state)
     struct eb_snapshot_model *beta = &snapshot->models[1];
     asked_init(&asked);
     beta->commanded = 5;
-    beta->config_fault = strdup("broken");
+    beta->fault = strdup("broken");
     beta->versions[0].is_held = true;
     Embag__V1__ListModelsResponse *list = list_versions(&asked, "beta", 0);
     assert_non_null(list);
@@ -307,8 +307,8 @@ static void tells_what_differs_from_model_yaml(void **state)
     assert_true(list->models[0]->versions[0]->held);
     embag__v1__list_models_response__free_unpacked(list, NULL);
     beta->commanded = 0;
-    free(beta->config_fault);
-    beta->config_fault = NULL;
+    free(beta->fault);
+    beta->fault = NULL;
     beta->versions[0].is_held = false;
     asked_deinit(&asked);
 }

@@ -277,14 +277,32 @@ static void passes_over_the_variables_of_kubernetes(void **state)
 static void refuses_budgets_that_give_a_loop_too_little(void **state)
 {
     (void)state;
-    config_trial_expect_fault("--model-repository|/m|--loops|2|--receive-memory-bytes|63MiB", "",
-        "--receive-memory-bytes 66060288: 2 loops need 67108864, 2 x --request-bytes-max "
-        "16777216 each; raise it, lower --request-bytes-max or lower --loops");
+    config_trial_expect_fault("--model-repository|/m|--loops|2|--receive-memory-bytes|127MiB", "",
+        "--receive-memory-bytes 133169152: 2 loops need 134217728, 4 x 16777216 each for "
+        "--request-bytes-max 16777216; raise it, lower --request-bytes-max or lower --loops");
     config_trial_expect_fault("--model-repository|/m|--loops|3|--answer-memory-bytes|191MiB", "",
-        "--answer-memory-bytes 200278016: 3 loops need 201326592, 1 x --response-bytes-max "
-        "67108864 each");
-    config_trial_expect_run("--model-repository|/m|--loops|2|--receive-memory-bytes|64MiB|"
+        "--answer-memory-bytes 200278016: 3 loops need 201326592, 1 x 67108864 each for "
+        "--response-bytes-max 67108864");
+    config_trial_expect_run("--model-repository|/m|--loops|2|--receive-memory-bytes|128MiB|"
                             "--answer-memory-bytes|128MiB",
+        "");
+}
+
+/* What a request takes is rounded up, up to 16 MiB to powers of two. */
+static void counts_what_the_largest_request_takes(void **state)
+{
+    (void)state;
+    config_trial_expect_fault("--model-repository|/m|--loops|1|--receive-memory-bytes|60MiB|"
+                              "--request-bytes-max|9MiB",
+        "", "4 x 16777216 each for --request-bytes-max 9437184");
+    config_trial_expect_fault("--model-repository|/m|--loops|1|--receive-memory-bytes|79MiB|"
+                              "--request-bytes-max|20MiB",
+        "", "1 loops need 83886080, 4 x 20971520 each");
+    config_trial_expect_fault("--model-repository|/m|--loops|33|--receive-memory-bytes|32MiB|"
+                              "--request-bytes-max|1KiB|--response-bytes-max|1KiB",
+        "", "4 x 262144 each for --request-bytes-max 1024");
+    config_trial_expect_run("--model-repository|/m|--loops|1|--receive-memory-bytes|80MiB|"
+                            "--request-bytes-max|20MiB",
         "");
 }
 
@@ -320,6 +338,10 @@ static void chooses_loops_by_cpus_and_memory(void **state)
         assert_int_equal(eb_config_loops_default(cpus[i], &limits), loops[i]);
     }
     limits.request_bytes_max = 268435456;
+    assert_int_equal(eb_config_loops_default(64, &limits), 1);
+    limits.request_bytes_max = 134217729;
+    assert_int_equal(eb_config_loops_default(64, &limits), 1);
+    limits.request_bytes_max = 134217728;
     assert_int_equal(eb_config_loops_default(64, &limits), 2);
     limits.response_bytes_max = 1073741824;
     limits.answer_memory_bytes = 1073741824;
@@ -434,6 +456,7 @@ int main(void)
         TEST(refuses_unknown_variables_by_name),
         TEST(passes_over_the_variables_of_kubernetes),
         TEST(refuses_budgets_that_give_a_loop_too_little),
+        TEST(counts_what_the_largest_request_takes),
         TEST(refuses_settings_of_tls_that_lack_others),
         TEST(chooses_loops_by_cpus_and_memory),
         TEST(helps_with_every_setting),

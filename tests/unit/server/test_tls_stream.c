@@ -412,6 +412,26 @@ static void says_and_hears_that_nothing_follows(void **state)
     close_trial(&trial);
 }
 
+static void seals_nothing_for_a_peer_that_has_ended(void **state)
+{
+    (void)state;
+    struct trial trial;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    assert_int_equal(SSL_shutdown(trial.client), 0);
+    (void)feed(&trial);
+    assert_true(eb_send_queue_copy(trial.queue, "late", 4));
+    for (int i = 0; i < 2; i++) {
+        size_t count;
+        assert_true(eb_tls_stream_seal(trial.stream, trial.queue));
+        /* Nothing is begun, so that nothing has to be ended. */
+        assert_null(eb_tls_stream_begin_write(trial.stream, &count));
+        assert_int_equal(count, 0);
+    }
+    assert_int_equal(eb_send_queue_bytes(trial.queue), 4);
+    close_trial(&trial);
+}
+
 static void does_not_renegotiate(void **state)
 {
     (void)state;
@@ -477,6 +497,7 @@ int main(void)
         cmocka_unit_test(tells_the_names_of_a_client),
         cmocka_unit_test(ends_with_bytes_that_were_changed),
         cmocka_unit_test(says_and_hears_that_nothing_follows),
+        cmocka_unit_test(seals_nothing_for_a_peer_that_has_ended),
         cmocka_unit_test(does_not_renegotiate),
         cmocka_unit_test(bounds_output_that_a_peer_causes),
         cmocka_unit_test(ends_without_memory_for_output),

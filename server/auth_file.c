@@ -1,5 +1,6 @@
-#include "server/rpc/auth_file.h"
+#include "server/auth_file.h"
 
+#include "proto/grpc_headers.h"
 #include "server/models/table_file.h"
 #include "server/models/yaml_load.h"
 
@@ -104,14 +105,14 @@ static bool is_token(const uint8_t *bytes, size_t count)
             return false;
         }
     }
-    return count >= EB_AUTH_TOKEN_BYTES_MIN && count <= EB_AUTH_TOKEN_BYTES_MAX;
+    return count >= EB_AUTH_TOKEN_BYTES_MIN && count <= EB_GRPC_TOKEN_BYTES_MAX;
 }
 
 static bool read_token(
     const char *path, struct eb_secret_digest *digest, struct eb_file_fault *fault)
 {
     size_t size;
-    uint8_t *bytes = read_file(path, EB_AUTH_TOKEN_BYTES_MAX + 2, &size, fault);
+    uint8_t *bytes = read_file(path, EB_GRPC_TOKEN_BYTES_MAX + 2, &size, fault);
     if (!bytes) {
         return false;
     }
@@ -126,7 +127,7 @@ static bool read_token(
     } else {
         eb_file_fault_set(fault,
             "%s: not a token: one line of %d to %d visible characters without spaces", path,
-            EB_AUTH_TOKEN_BYTES_MIN, EB_AUTH_TOKEN_BYTES_MAX);
+            EB_AUTH_TOKEN_BYTES_MIN, EB_GRPC_TOKEN_BYTES_MAX);
     }
     explicit_bzero(bytes, size);
     free(bytes);

@@ -1,0 +1,42 @@
+/* A table, or its keys, in several npy files: NAME-00000-of-00016.npy and on, whose rows follow one
+ * another.
+ * Thread: one at a time. Memory: what describes the parts is on the heap; one file is open at a
+ * time. */
+#pragma once
+
+#include "server/models/table_file.h"
+#include "server/models/tensor.h"
+
+struct eb_npy_part {
+    struct eb_table_file look; /* closed; what the file was when its header was read */
+    struct eb_tensor tensor;
+};
+
+struct eb_npy_parts {
+    char *path;    /* of the part at hand: its number is written over */
+    size_t number; /* where in the path */
+    uint32_t given;
+    uint32_t count;
+    uint32_t at; /* the part at hand */
+    bool is_open;
+    struct eb_table_file file; /* of it */
+    struct eb_npy_part *parts; /* [count] */
+};
+
+/* Reads the header of an open npy file. false: *fault, without the path. */
+bool eb_npy_parts_read_header(
+    const struct eb_table_file *file, struct eb_tensor *tensor, struct eb_file_fault *fault);
+
+/* Whether a file is called like a part of several. */
+bool eb_npy_parts_is_one(const char *path);
+/* Reads the headers of all parts, of which `path` names any; *whole is the tensor that they are
+ * together, with a data_offset of 0. false: *fault, without that path but with that of another part
+ * that it is about: one is missing, or they do not fit together; nothing is open then. */
+bool eb_npy_parts_open(struct eb_npy_parts *parts, const char *path, struct eb_tensor *whole,
+    struct eb_file_fault *fault);
+/* Accepts zeroed parts. */
+void eb_npy_parts_close(struct eb_npy_parts *parts);
+
+/* Reads some bytes of the rows of all parts, which are there. false: as above. */
+bool eb_npy_parts_read(struct eb_npy_parts *parts, uint64_t offset, void *out, uint64_t bytes,
+    struct eb_file_fault *fault);

@@ -1,0 +1,51 @@
+#include "server/rpc/model_choice.h"
+
+static bool may_know(const struct eb_model_choice *choice, const char *name)
+{
+    return choice->right == EB_MODEL_RIGHT_LOOK_UP ? eb_principal_may_look_up(choice->caller, name)
+                                                   : eb_principal_may_see(choice->caller, name);
+}
+
+const struct eb_snapshot_model *eb_model_choice_find(
+    const struct eb_model_choice *choice, struct eb_error *error)
+{
+    const char *asked = choice->model;
+    const struct eb_snapshot_model *model = eb_snapshot_find(choice->snapshot, asked);
+    if (!model && asked[0] == '\0') {
+        eb_error_set(error, EB_STATUS_NOT_FOUND,
+            "model is empty, which is possible where there is one model only");
+        return NULL;
+    }
+    if (!may_know(choice, model ? model->name : asked)) {
+        eb_error_set(error, EB_STATUS_PERMISSION_DENIED, "\"%s\" may not %s model \"%s\"",
+            choice->caller->name, choice->right == EB_MODEL_RIGHT_LOOK_UP ? "look up" : "see",
+            asked);
+        return NULL;
+    }
+    if (!model) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND, "no model \"%s\"", asked);
+    }
+    return model;
+}
+
+struct eb_model_version *eb_model_choice_find_version(const struct eb_model_choice *choice,
+    const struct eb_snapshot_model *model, struct eb_error *error)
+{
+    const bool has_label = choice->label && choice->label[0] != '\0';
+    const uint64_t number =
+        has_label ? eb_snapshot_find_label(model, choice->label) : choice->version;
+    if (has_label && number == 0) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" has no version with the label \"%s\"", model->name, choice->label);
+        return NULL;
+    }
+    struct eb_model_version *version = eb_snapshot_find_version(model, number);
+    if (!version && number == 0) {
+        eb_error_set(
+            error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version in memory yet", model->name);
+    } else if (!version) {
+        eb_error_set(error, EB_STATUS_NOT_FOUND, "model \"%s\" has no version %llu in memory",
+            model->name, (unsigned long long)number);
+    }
+    return version;
+}

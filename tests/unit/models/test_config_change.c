@@ -1,0 +1,91 @@
+#include "server/models/config_change.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BASE                                                                                       \
+    "tables: [{name: t, source: s, storage: f16, missing: zero, default_index: 1, unknown_row: "   \
+    "2}]\n"                                                                                        \
+    "features: [{name: f, table: t, reduction: mean, id_map: hash_modulo, seed: 4, max_ids: 5}, "  \
+    "{name: g, table: t}]\n"                                                                       \
+    "groups: [{name: r, features: [f]}]\n"
+
+static void parse(const char *yaml, struct eb_model_config *config)
+{
+    struct eb_file_fault fault;
+    if (!eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, config, &fault)) {
+        fail_msg("%s", fault.text);
+    }
+}
+
+static bool is_none(const char *yaml)
+{
+    struct eb_model_config before;
+    struct eb_model_config after;
+    parse(BASE, &before);
+    parse(yaml, &after);
+    bool is_same = eb_config_change_is_none(&before, &after);
+    eb_model_config_deinit(&before);
+    eb_model_config_deinit(&after);
+    return is_same;
+}
+
+static void passes_over_what_is_said_of_versions(void **state)
+{
+    (void)state;
+    assert_true(is_none(BASE));
+    assert_true(is_none(BASE "versions: {keep: 3, serve: 2, labels: [{name: l, version: 1}]}\n"));
+}
+
+/* The text with `from` once replaced by `to`. */
+static void expect_change(const char *from, const char *to)
+{
+    char yaml[1024];
+    const char *at = strstr(BASE, from);
+    assert_non_null(at);
+    snprintf(yaml, sizeof yaml, "%.*s%s%s", (int)(at - BASE), BASE, to, at + strlen(from));
+    if (is_none(yaml)) {
+        fail_msg("%s to %s", from, to);
+    }
+}
+
+static void notices_each_change_of_tables_features_and_groups(void **state)
+{
+    static const char *const changes[][2] = {
+        {"name: t, source", "name: t2, source"},
+        {"source: s", "source: s2"},
+        {"f16", "f32"},
+        {"zero", "skip"},
+        {"default_index: 1", "default_index: 2"},
+        {"default_index: 1, ", ""},
+        {"unknown_row: 2", "unknown_row: 3"},
+        {"name: g,", "name: h,"},
+        {"table: t, reduction", "table: u, reduction"},
+        {"mean", "max"},
+        {"hash_modulo, seed: 4", "modulo"},
+        {"seed: 4", "seed: 3"},
+        {"max_ids: 5", "max_ids: 6"},
+        {", {name: g, table: t}", ""},
+        {"name: r", "name: q"},
+        {"[f]", "[g]"},
+        {"[f]", "[f, g]"},
+        {"groups: [{name: r, features: [f]}]", "groups: []"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        expect_change(changes[i][0], changes[i][1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(passes_over_what_is_said_of_versions),
+        cmocka_unit_test(notices_each_change_of_tables_features_and_groups),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
