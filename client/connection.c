@@ -147,9 +147,12 @@ static void explain(const struct eb_connection *connection, struct eb_error *why
         *why = transport->failure;
         return;
     }
-    eb_error_set(why, EB_STATUS_UNAVAILABLE, "the connection to %s was lost: %s",
+    const bool may_want_tls = !connection->has_spoken && transport->credentials->tls == NULL &&
+                              !transport->endpoint->is_unix;
+    eb_error_set(why, EB_STATUS_UNAVAILABLE, "the connection to %s was lost: %s%s",
         connection->config->identity.authority,
-        reason[0] != '\0' ? reason : transport->failure.text);
+        reason[0] != '\0' ? reason : transport->failure.text,
+        may_want_tls ? "; where the server speaks TLS, ask for it (tls, or tls_ca)" : "");
 }
 
 static void drop_calls(struct eb_connection *connection, bool all, const struct eb_error *why)

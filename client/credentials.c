@@ -146,12 +146,26 @@ static bool open_tls(struct eb_credentials *credentials, const struct embag_acce
 
 /* ---- both ---- */
 
+/* Everybody on the way could read it, and use it. */
+static bool check_way(
+    const struct embag_access *access, const struct eb_endpoint *endpoint, struct eb_error *error)
+{
+    if (access->token_file == NULL || wants_tls(access) || eb_endpoint_is_local(endpoint)) {
+        return true;
+    }
+    eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+        "a token is not sent to \"%s\" in clear: ask for TLS (tls, or tls_ca), or go by a "
+        "loopback address or a unix socket",
+        endpoint->host);
+    return false;
+}
+
 bool eb_credentials_open(struct eb_credentials *credentials, const struct embag_access *access,
     const struct eb_endpoint *endpoint, struct eb_error *error)
 {
     *credentials = (struct eb_credentials){.tls = NULL};
     ERR_clear_error(); /* What the caller left of its own is no reason of ours. */
-    if (open_tls(credentials, access, endpoint, error) &&
+    if (check_way(access, endpoint, error) && open_tls(credentials, access, endpoint, error) &&
         read_token(access->token_file, credentials->authorization, error)) {
         return true;
     }

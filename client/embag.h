@@ -127,7 +127,8 @@ struct embag_access {
     const char *tls_key;         /* PEM file without a password: its key */
     const char *tls_server_name; /* in the server's certificate; NULL: the address's host */
     const char *token_file;      /* its line is sent with each call as bearer token; NULL: none.
-                                    Without TLS everybody on the way can read it */
+                                    Without TLS to this machine only: everybody on the
+                                    way could read it */
 };
 
 struct embag_options {

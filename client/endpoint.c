@@ -1,6 +1,8 @@
 #include "client/endpoint.h"
 
+#include <arpa/inet.h>
 #include <string.h>
+#include <strings.h>
 
 #define UNIX_PREFIX "unix:"
 
@@ -54,4 +56,17 @@ bool eb_endpoint_parse(const char *text, struct eb_endpoint *endpoint)
     }
     strcpy(endpoint->port, colon + 1);
     return copy_part(endpoint->host, sizeof endpoint->host, text, host_bytes);
+}
+
+bool eb_endpoint_is_local(const struct eb_endpoint *endpoint)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (endpoint->is_unix || strcasecmp(endpoint->host, "localhost") == 0) {
+        return true;
+    }
+    if (inet_pton(AF_INET, endpoint->host, &v4) == 1) {
+        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    return inet_pton(AF_INET6, endpoint->host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }

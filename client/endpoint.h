@@ -17,3 +17,6 @@ struct eb_endpoint {
 
 /* false: `text` is none of the three forms, or its path does not fit a socket address. */
 bool eb_endpoint_parse(const char *text, struct eb_endpoint *endpoint);
+/* Whether what is sent there does not leave this machine: a unix socket, "localhost", or a loopback
+ * address. */
+bool eb_endpoint_is_local(const struct eb_endpoint *endpoint);

@@ -84,6 +84,13 @@ void eb_grpc_call_free_spare(struct eb_grpc_connection *connection)
     }
 }
 
+void eb_grpc_call_limit_message(struct eb_grpc_call *call, uint32_t bytes_max)
+{
+    if (bytes_max < call->reader.bytes_max) {
+        call->reader.bytes_max = bytes_max;
+    }
+}
+
 /* Opens the peer's windows for bytes that are dealt with. */
 static void credit(struct eb_grpc_call *call, size_t bytes)
 {
@@ -287,7 +294,8 @@ void eb_grpc_call_resume(struct eb_grpc_call *call)
     }
 }
 
-void eb_grpc_call_begin(struct eb_grpc_call *call)
+/* Hands the call to the handler, or answers what is wrong with its headers. */
+static void announce(struct eb_grpc_call *call)
 {
     struct eb_grpc_connection *connection = call->connection;
     struct eb_grpc_headers_verdict verdict = eb_grpc_headers_check(&call->headers);
@@ -306,8 +314,13 @@ void eb_grpc_call_begin(struct eb_grpc_call *call)
     call->reader.inflate = call->headers.encoding == EB_GRPC_GZIP ? eb_gzip_inflate : NULL;
     call->announced = true;
     connection->handler->on_call(connection->context, call);
-    if (call->authorization) {
-        call->authorization = NULL;
+    call->authorization = NULL;
+}
+
+void eb_grpc_call_begin(struct eb_grpc_call *call)
+{
+    announce(call);
+    if (call->headers.has_authorization) {
         explicit_bzero(call->headers.authorization, sizeof(call->headers.authorization));
     }
 }
@@ -322,6 +335,8 @@ static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)
     } else if (why == EB_GRPC_READ_BROKEN) {
         status = EB_STATUS_INTERNAL;
         snprintf(text, sizeof(text), "a message that is compressed cannot be decompressed");
+    } else if (why == EB_GRPC_READ_TOO_DENSE) {
+        snprintf(text, sizeof(text), "a message is compressed too well: send it uncompressed");
     } else if (why == EB_GRPC_READ_COMPRESSED &&
                call->headers.encoding == EB_GRPC_UNKNOWN_ENCODING) {
         status = EB_STATUS_UNIMPLEMENTED;

@@ -48,6 +48,9 @@ struct eb_grpc_call {
     struct eb_grpc_headers headers;
 };
 
+/* In on_call only: no message of the peer's may be larger than this, where it is less than the
+ * connection's limit. */
+void eb_grpc_call_limit_message(struct eb_grpc_call *call, uint32_t bytes_max);
 /* Sends one message and takes the creator's hold on it, whether or not the call is still alive. */
 void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message);
 /* Ends the call with trailers, after the messages given so far; trailers only where there were

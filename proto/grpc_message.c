@@ -2,9 +2,12 @@
 
 #include <string.h>
 
-/* What a prefix alone makes us take; more once so much has arrived, four times as much each time,
- * so that all copies together are a third of the message. */
+/* What a prefix alone makes us take, and the part of the largest message that is if that is less;
+ * more once so much has arrived, four times as much each time, so that all copies together are a
+ * third of the message. */
 #define FIRST_BYTES_MAX (256u * 1024)
+#define FIRST_BYTES_PART 64u
+#define FIRST_BYTES_MIN 256u
 #define GROWTH 4
 
 void eb_grpc_message_give(const struct eb_memory *memory, struct eb_grpc_message *message)
@@ -39,6 +42,15 @@ static uint32_t read_size(const uint8_t *prefix)
            prefix[4];
 }
 
+static size_t find_first_bytes(const struct eb_grpc_reader *reader)
+{
+    const size_t part = reader->bytes_max / FIRST_BYTES_PART;
+    if (part > FIRST_BYTES_MAX) {
+        return FIRST_BYTES_MAX;
+    }
+    return part < FIRST_BYTES_MIN ? FIRST_BYTES_MIN : part;
+}
+
 /* Judges a complete prefix and takes the first buffer. EB_GRPC_READ_MORE where all is well. */
 static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
 {
@@ -55,7 +67,8 @@ static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
     }
     reader->message.size = size;
     reader->filled = 0;
-    size_t first_bytes = size < FIRST_BYTES_MAX ? size : FIRST_BYTES_MAX;
+    size_t first_bytes = find_first_bytes(reader);
+    first_bytes = size < first_bytes ? size : first_bytes;
     return grow(reader, first_bytes > 0 ? first_bytes : 1) ? EB_GRPC_READ_MORE
                                                            : EB_GRPC_READ_NO_MEMORY;
 }
@@ -88,6 +101,7 @@ static enum eb_grpc_read decompress(struct eb_grpc_reader *reader)
     case EB_GZIP_DONE: break;
     case EB_GZIP_BROKEN: return EB_GRPC_READ_BROKEN;
     case EB_GZIP_TOO_LARGE: return EB_GRPC_READ_TOO_LARGE;
+    case EB_GZIP_TOO_DENSE: return EB_GRPC_READ_TOO_DENSE;
     case EB_GZIP_NO_MEMORY: return EB_GRPC_READ_NO_MEMORY;
     }
     const size_t wire_bytes = message->size;

@@ -39,6 +39,7 @@ enum eb_grpc_read {
     EB_GRPC_READ_BROKEN,     /* it is compressed, but cannot be decompressed */
     EB_GRPC_READ_BAD_FLAG,
     EB_GRPC_READ_TOO_LARGE,
+    EB_GRPC_READ_TOO_DENSE, /* see EB_GZIP_TOO_DENSE */
     EB_GRPC_READ_NO_MEMORY
 };
 

@@ -102,6 +102,10 @@ enum eb_gzip eb_gzip_inflate(const struct eb_memory *memory, const uint8_t *byte
     if (out->size / RATIO_MAX > size) {
         return EB_GZIP_BROKEN;
     }
-    return out->size > bytes_max ? EB_GZIP_TOO_LARGE
-                                 : inflate_into_memory(memory, bytes, size, out);
+    if (out->size > bytes_max) {
+        return EB_GZIP_TOO_LARGE;
+    }
+    return out->size > EB_GZIP_FREE_BYTES && out->size / EB_GZIP_RATIO_MAX > size
+               ? EB_GZIP_TOO_DENSE
+               : inflate_into_memory(memory, bytes, size, out);
 }

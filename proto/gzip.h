@@ -7,10 +7,16 @@
 
 #include <stdint.h>
 
+#define EB_GZIP_FREE_BYTES 1048576u
+#define EB_GZIP_RATIO_MAX 200u
+
 enum eb_gzip {
     EB_GZIP_DONE,
     EB_GZIP_BROKEN,    /* no gzip member, or more than one, or damaged */
-    EB_GZIP_TOO_LARGE, /* it would have more than bytes_max; little has been taken */
+    EB_GZIP_TOO_LARGE, /* it would have more than bytes_max; nothing has been taken */
+    /* It would have more than EB_GZIP_FREE_BYTES, and more than EB_GZIP_RATIO_MAX times its size:
+     * it is made to cost much more than it costs its sender. Nothing has been taken. */
+    EB_GZIP_TOO_DENSE,
     EB_GZIP_NO_MEMORY
 };
 

@@ -4,6 +4,8 @@
 #include "server/models/table_file.h"
 #include "server/models/yaml_load.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +110,17 @@ static bool is_token(const uint8_t *bytes, size_t count)
     return count >= EB_AUTH_TOKEN_BYTES_MIN && count <= EB_GRPC_TOKEN_BYTES_MAX;
 }
 
+/* A path that is not absolute is one from the folder of the file that names it. */
+static bool find_path(
+    const char *from, const char *path, char out[PATH_MAX], struct eb_file_fault *fault)
+{
+    const char *slash = *path == '/' ? NULL : strrchr(from, '/');
+    const int folder_bytes = slash ? (int)(slash + 1 - from) : 0;
+    const int bytes = snprintf(out, PATH_MAX, "%.*s%s", folder_bytes, from, path);
+    return (bytes > 0 && bytes < PATH_MAX) ||
+           eb_file_fault_set(fault, "%.255s...: the path is too long", path);
+}
+
 static bool read_token(
     const char *path, struct eb_secret_digest *digest, struct eb_file_fault *fault)
 {
@@ -160,6 +173,7 @@ static bool read_digest(const char *text, struct eb_secret_digest *digest)
 
 /* A principal on its way from texts. */
 struct place {
+    const char *file; /* that it comes from */
     size_t index;
     struct eb_file_fault *fault;
 };
@@ -195,7 +209,9 @@ static bool read_credentials(
     if (texts->token_sha256 && !read_digest(texts->token_sha256, &out->token)) {
         return refuse(place, "token_sha256: not the 64 hexadecimal digits of a SHA-256");
     }
-    return !texts->token_file || read_token(texts->token_file, &out->token, place->fault);
+    char path[PATH_MAX];
+    return !texts->token_file || (find_path(place->file, texts->token_file, path, place->fault) &&
+                                     read_token(path, &out->token, place->fault));
 }
 
 static bool read_rights(
@@ -210,7 +226,12 @@ static bool read_rights(
     texts->models = NULL;
     texts->model_count = 0;
     for (size_t i = 0; i < out->model_count; i++) {
-        out->has_all_models |= strcmp(out->models[i], ALL_MODELS) == 0;
+        const bool is_all = strcmp(out->models[i], ALL_MODELS) == 0;
+        out->has_all_models |= is_all;
+        if (!*out->models[i] || (!is_all && strchr(out->models[i], '*'))) {
+            return refuse(place, "models: a name is empty, or has a * in it; a * alone is all "
+                                 "models");
+        }
     }
     return true;
 }
@@ -229,10 +250,10 @@ static bool is_alike(const struct eb_principal *a, const struct eb_principal *b,
 }
 
 /* Into the next principal of `auth`, which owns what is read also where it is refused. */
-static bool read_principal(
-    struct eb_auth *auth, struct principal_texts *texts, struct eb_file_fault *fault)
+static bool read_principal(const char *file, struct eb_auth *auth, struct principal_texts *texts,
+    struct eb_file_fault *fault)
 {
-    const struct place place = {auth->count, fault};
+    const struct place place = {file, auth->count, fault};
     struct eb_principal *principal = &auth->principals[auth->count++];
     const char *what;
     principal->name = take(&texts->name);
@@ -250,7 +271,8 @@ static bool read_principal(
     return true;
 }
 
-static bool fill(struct eb_auth *auth, struct auth_texts *texts, struct eb_file_fault *fault)
+static bool fill(
+    const char *file, struct eb_auth *auth, struct auth_texts *texts, struct eb_file_fault *fault)
 {
     if (!texts || texts->principal_count == 0) {
         return eb_file_fault_set(fault, "principals: there is none, so that nobody could call");
@@ -260,7 +282,7 @@ static bool fill(struct eb_auth *auth, struct auth_texts *texts, struct eb_file_
         return eb_file_fault_set(fault, "out of memory");
     }
     for (size_t i = 0; i < texts->principal_count; i++) {
-        if (!read_principal(auth, &texts->principals[i], fault)) {
+        if (!read_principal(file, auth, &texts->principals[i], fault)) {
             return false;
         }
     }
@@ -268,7 +290,8 @@ static bool fill(struct eb_auth *auth, struct auth_texts *texts, struct eb_file_
 }
 
 /* NULL: *fault, without the path. */
-static struct eb_auth *parse(const uint8_t *yaml, size_t yaml_bytes, struct eb_file_fault *fault)
+static struct eb_auth *parse(
+    const char *file, const uint8_t *yaml, size_t yaml_bytes, struct eb_file_fault *fault)
 {
     void *texts;
     if (!eb_yaml_load(yaml, yaml_bytes, &auth_schema, &texts, fault)) {
@@ -280,7 +303,7 @@ static struct eb_auth *parse(const uint8_t *yaml, size_t yaml_bytes, struct eb_f
     } else {
         eb_file_fault_set(fault, "out of memory");
     }
-    if (auth && !fill(auth, texts, fault)) {
+    if (auth && !fill(file, auth, texts, fault)) {
         eb_auth_drop(auth);
         auth = NULL;
     }
@@ -295,7 +318,7 @@ struct eb_auth *eb_auth_file_read(const char *path, struct eb_file_fault *fault)
     if (!yaml) {
         return NULL;
     }
-    struct eb_auth *auth = parse(yaml, size, fault);
+    struct eb_auth *auth = parse(path, yaml, size, fault);
     free(yaml);
     if (!auth) {
         eb_file_fault_locate(fault, path);

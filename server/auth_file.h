@@ -2,10 +2,12 @@
  *
  *   principals:                      # all keys but `name` are optional
  *     - name: ranking                # for people, no two alike
- *       token_file: /run/secrets/a   # holds the bearer token, alone or with a line's end
+ *       token_file: /run/secrets/a   # holds the bearer token, alone or with a line's end; a
+ *                                    # relative path is one from this file's folder
  *       token_sha256: 9f86d081...    # or its digest, 64 digits
  *       client_name: ranking.example # a DNS name, URI or common name of the client's certificate
- *       models: [dlrm-v2]            # that it may look up, or ["*"]; absent: none
+ *       models: [dlrm-v2]            # that it may look up, or ["*"]; absent: none. No name is
+ *                                    # empty or has a * in it
  *       admin: true                  # ModelAdmin too, and all models are listed; absent: false
  *
  * A principal has a token, a client_name or both: then each is enough by itself. No two have the

@@ -38,9 +38,13 @@
         "taken: at it its streams are not read further and its unary calls wait")                  \
     X(header_timeout_ms, 5000, 100, 600000,                                                        \
         "time for a connection's TLS handshake, preface and headers")                              \
+    X(auth_timeout_ms, 10000, 0, 86400000,                                                         \
+        "with an auth_file: time for a connection's first call by someone who is known; then it "  \
+        "takes no new calls, as one that is old; 0: for ever")                                     \
     X(message_timeout_ms, 15000, 100, 600000,                                                      \
-        "time without progress inside one message, and a quarter of what one may take that comes " \
-        "at less than 4 KiB/s: its call ends")                                                     \
+        "time without progress inside one message, or between a unary call's message and the end " \
+        "of its request, and a quarter of what a message may take that comes at less than 4 "      \
+        "KiB/s: its call ends")                                                                    \
     X(write_timeout_ms, 30000, 100, 600000,                                                        \
         "time without progress in writing: a connection is closed, a call whose answer hardly "    \
         "moves is reset")                                                                          \

@@ -27,6 +27,9 @@
 /* Time limits are looked at this often, or more often where one is short. */
 #define TICK_MS_MAX 1000
 
+/* How often the certificate is looked at. */
+#define DAY_MS 86400000
+
 /* A loop's word that it has drained. */
 struct drained_mail {
     struct eb_mail mail;
@@ -56,6 +59,7 @@ struct eb_process {
     uv_signal_t on_term;
     uv_signal_t on_int;
     uv_signal_t on_hangup;
+    uv_timer_t on_day;
 };
 
 static bool open_security(struct eb_process *process)
@@ -209,7 +213,7 @@ static uint64_t tick_ms(const struct eb_limits *limits)
     const uint64_t times_ms[] = {limits->header_timeout_ms, limits->message_timeout_ms,
         limits->write_timeout_ms, limits->keepalive_ms, limits->keepalive_timeout_ms,
         limits->connection_idle_max_ms, limits->connection_age_max_ms, limits->connection_grace_ms,
-        limits->drain_timeout_ms};
+        limits->drain_timeout_ms, limits->auth_timeout_ms};
     uint64_t tick = TICK_MS_MAX;
     for (size_t i = 0; i < sizeof times_ms / sizeof times_ms[0]; i++) {
         if (times_ms[i] > 0 && times_ms[i] / 4 + 1 < tick) {
@@ -238,7 +242,8 @@ static void set_options(struct eb_process *process)
             .header_timeout_ms = limits->header_timeout_ms,
             .write_timeout_ms = limits->write_timeout_ms,
             .turn_ns = EB_TURN_NS,
-            .age = {.idle_max_ms = limits->connection_idle_max_ms,
+            .age = {.unknown_max_ms = config->auth_file ? limits->auth_timeout_ms : 0,
+                .idle_max_ms = limits->connection_idle_max_ms,
                 .age_max_ms = limits->connection_age_max_ms,
                 .grace_ms = limits->connection_grace_ms,
                 .end_ms = limits->drain_timeout_ms,
@@ -401,6 +406,12 @@ static void on_hangup(uv_signal_t *handle, int number)
     }
 }
 
+static void on_day(uv_timer_t *timer)
+{
+    const struct eb_process *process = timer->data;
+    eb_security_look(process->security);
+}
+
 static void close_handles(struct eb_process *process)
 {
     if (process->has_handles) {
@@ -412,6 +423,7 @@ static void close_handles(struct eb_process *process)
         uv_close((uv_handle_t *)&process->on_term, NULL);
         uv_close((uv_handle_t *)&process->on_int, NULL);
         uv_close((uv_handle_t *)&process->on_hangup, NULL);
+        uv_close((uv_handle_t *)&process->on_day, NULL);
         eb_mailbox_close(&process->mailbox);
     }
 }
@@ -445,11 +457,14 @@ static int open_main_loop(struct eb_process *process)
     uv_signal_init(&process->uv, &process->on_term);
     uv_signal_init(&process->uv, &process->on_int);
     uv_signal_init(&process->uv, &process->on_hangup);
+    uv_timer_init(&process->uv, &process->on_day);
     process->on_term.data = process;
     process->on_int.data = process;
     process->on_hangup.data = process;
+    process->on_day.data = process;
     code = uv_signal_start(&process->on_term, on_signal, SIGTERM);
     code = code < 0 ? code : uv_signal_start(&process->on_int, on_signal, SIGINT);
+    code = code < 0 ? code : uv_timer_start(&process->on_day, on_day, DAY_MS, DAY_MS);
     return code < 0 ? code : uv_signal_start(&process->on_hangup, on_hangup, SIGHUP);
 }
 

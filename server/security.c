@@ -155,6 +155,13 @@ struct eb_auth *eb_security_auth(const struct eb_security *security)
     return security->auth;
 }
 
+void eb_security_look(const struct eb_security *security)
+{
+    if (security->tls) {
+        log_certificate(security->config, security->tls);
+    }
+}
+
 /* ---- reading again ---- */
 
 /* On the loop's thread. */

@@ -22,6 +22,10 @@ void eb_security_close(struct eb_security *security);
 struct eb_tls *eb_security_tls(const struct eb_security *security);
 struct eb_auth *eb_security_auth(const struct eb_security *security);
 
+/* Says in the log how long the certificate is good for, where there is one: a warning where that is
+ * not long. To be called about once a day. */
+void eb_security_look(const struct eb_security *security);
+
 /* Reads the files again and hands what is good to all loops: connections that are accepted, and
  * calls that begin, from now on. What is not good leaves what was, and is logged. Not once the
  * loops are being ended. */

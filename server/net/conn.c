@@ -71,6 +71,9 @@ static void log_closed(const struct eb_conn *conn, const char *reason)
 static void log_refused(const struct eb_conn *conn, const char *reason)
 {
     char peer[EB_ADDRESS_TEXT_BYTES];
+    if (!eb_loop_may_log(conn->loop)) {
+        return;
+    }
     eb_address_format(&conn->address, peer);
     eb_log(EB_LOG_INFO, "connection_refused", eb_log_text("peer", peer),
         eb_log_text("reason", reason));
@@ -520,6 +523,11 @@ size_t eb_conn_waiting_bytes(const struct eb_conn *conn)
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn)
 {
     return conn->loop;
+}
+
+void eb_conn_set_known(struct eb_conn *conn)
+{
+    conn->age.is_known = true;
 }
 
 bool eb_conn_is_local(const struct eb_conn *conn)

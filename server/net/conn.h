@@ -51,6 +51,8 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
 void eb_conn_close(struct eb_conn *conn, const char *reason);
 /* Lets the calls there are end, then closes. May be called twice. */
 void eb_conn_drain(struct eb_conn *conn);
+/* Somebody who is known has called: it may stay. */
+void eb_conn_set_known(struct eb_conn *conn);
 /* Something was given to the session: write before the loop sleeps. */
 void eb_conn_mark(struct eb_conn *conn);
 /* Called by the loop before it sleeps, for a marked connection; when the turn of one that had all

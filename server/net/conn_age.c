@@ -13,6 +13,7 @@ void eb_conn_age_init(struct eb_conn_age *age, const struct eb_conn_age_limits *
         .old_ms = limits->age_max_ms == 0
                       ? UINT64_MAX
                       : now_ms + limits->age_max_ms - spread_ms + spread % (2 * spread_ms + 1),
+        .opened_ms = now_ms,
         .heard_ms = now_ms,
         .busy_ms = now_ms,
     };
@@ -43,6 +44,8 @@ static bool is_due(
     switch (age->step) {
     case EB_CONN_AGE_NOTHING:
         return now_ms >= age->old_ms ||
+               (limits->unknown_max_ms > 0 && !age->is_known &&
+                   now_ms - age->opened_ms >= limits->unknown_max_ms) ||
                (limits->idle_max_ms > 0 && now_ms - age->busy_ms >= limits->idle_max_ms);
     case EB_CONN_AGE_RETIRE: return now_ms - age->step_ms >= limits->grace_ms;
     case EB_CONN_AGE_FINISH: return now_ms - age->step_ms >= limits->end_ms;

@@ -9,9 +9,10 @@
 /* All in milliseconds. */
 struct eb_conn_age_limits {
     /* What begins it; 0: never. */
-    uint64_t idle_max_ms; /* without a call */
-    uint64_t age_max_ms;  /* more or less by a tenth, so that connections do not end together */
-    uint64_t silence_ms;  /* without a byte of the peer's, before it is asked whether it is there */
+    uint64_t idle_max_ms;    /* without a call */
+    uint64_t unknown_max_ms; /* without a call by someone who is known */
+    uint64_t age_max_ms;     /* more or less by a tenth, so that connections do not end together */
+    uint64_t silence_ms; /* without a byte of the peer's, before it is asked whether it is there */
     /* What there is time for then; 0: none, so that the next look goes on. */
     uint64_t grace_ms;        /* for calls to end, before streams are ended */
     uint64_t end_ms;          /* for those to end, before the connection is cut */
@@ -30,7 +31,9 @@ enum eb_conn_age_step {
 
 /* How far a connection is. */
 struct eb_conn_age {
-    uint64_t old_ms;            /* when it is old; UINT64_MAX: never */
+    uint64_t old_ms; /* when it is old; UINT64_MAX: never */
+    uint64_t opened_ms;
+    bool is_known;              /* somebody who is known has called: the caller's to set */
     uint64_t heard_ms;          /* when bytes came last: the caller's to set */
     uint64_t pinged_ms;         /* a ping is not answered since then; 0: none is */
     uint64_t busy_ms;           /* when it has been seen to have calls, or to have had some, last */

@@ -1,6 +1,7 @@
 #include "server/net/loop.h"
 
 #include "server/admin/log.h"
+#include "server/net/line_limit.h"
 #include "server/net/turn.h"
 
 #include <assert.h>
@@ -31,6 +32,7 @@ struct eb_loop {
     struct eb_mail *drained;
     const struct eb_loop_options *options;
     struct eb_tls *tls; /* NULL: plain bytes */
+    struct eb_line_limit refusals;
     void *user;
     struct eb_conn *conns;
     struct eb_conn *marked;
@@ -205,6 +207,21 @@ static void on_before_sleep(uv_prepare_t *prepare)
     }
 }
 
+bool eb_loop_may_log(struct eb_loop *loop)
+{
+    start_ticks(loop); /* One of them says how many lines were left out. */
+    return eb_line_limit_allows(&loop->refusals, eb_loop_now_ms(loop));
+}
+
+static void report_left_out(struct eb_loop *loop, uint64_t now_ms)
+{
+    const uint64_t left_out = eb_line_limit_take_left_out(&loop->refusals, now_ms);
+    if (left_out > 0) {
+        eb_log(EB_LOG_WARN, "connections_refused", eb_log_count("count", left_out),
+            eb_log_text("reason", "more were refused than are logged one by one"));
+    }
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct eb_loop *loop = timer->data;
@@ -217,7 +234,8 @@ static void on_tick(uv_timer_t *timer)
     for (size_t i = 0; i < loop->listener_count; i++) {
         eb_listener_resume(&loop->listeners[i].listener);
     }
-    if (loop->state == LOOP_SERVING && !loop->conns) {
+    report_left_out(loop, now_ms);
+    if (loop->state == LOOP_SERVING && !loop->conns && loop->refusals.left_out == 0) {
         uv_timer_stop(&loop->tick);
     }
     if (loop->state == LOOP_DRAINING &&
@@ -271,9 +289,11 @@ static void on_accept(struct eb_listener *listener, int socket)
         eb_address_is_unix(&listener->address), listener->is_admin};
     if (count_all_conns(loop) >= options->connections_max) {
         close(socket);
-        eb_log(EB_LOG_WARN, "connection_dropped",
-            eb_log_text("reason", "connections_max is reached"),
-            eb_log_number("connections_max", (int64_t)options->connections_max));
+        if (eb_loop_may_log(loop)) {
+            eb_log(EB_LOG_WARN, "connection_dropped",
+                eb_log_text("reason", "connections_max is reached"),
+                eb_log_number("connections_max", (int64_t)options->connections_max));
+        }
         return;
     }
     bool shared = ((struct loop_listener *)listener)->shared;

@@ -66,6 +66,9 @@ void *eb_loop_user(const struct eb_loop *loop);
 uint64_t eb_loop_conn_count(const struct eb_loop *loop);
 bool eb_loop_is_draining(const struct eb_loop *loop);
 uint64_t eb_loop_now_ms(const struct eb_loop *loop);
+/* Whether a line about one more connection that is not served may be logged; a line that counts
+ * those that may not follows. */
+bool eb_loop_may_log(struct eb_loop *loop);
 uv_loop_t *eb_loop_uv(struct eb_loop *loop);
 /* The loop stays while a hold is there: work elsewhere that will post to its mailbox. */
 void eb_loop_hold(struct eb_loop *loop);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* What HTTP/2 allows in TLS 1.2. In both the cheapest is the first where processors have AES. */
 #define CIPHERS_1_2                                                                                \
@@ -96,9 +97,35 @@ static bool set_rules(SSL_CTX *context, const struct eb_tls_options *options)
 
 /* ---- files ---- */
 
+/* Another kind of file, a FIFO say, could be opened for ever. */
+static bool is_file(const char *file, const struct report *why)
+{
+    struct stat status;
+    if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
+        return refuse(why, file, "is no regular file");
+    }
+    return true; /* What cannot be looked at cannot be read either, which says why. */
+}
+
+/* Clients refuse a certificate that is out of its time. */
+static bool check_time(const X509 *certificate, const char *file, const struct report *why)
+{
+    if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
+        return refuse(why, file, "the certificate has expired; put a new one in its place");
+    }
+    if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) {
+        return refuse(
+            why, file, "the certificate is not valid yet; wait, or look at this machine's clock");
+    }
+    return true;
+}
+
 static bool load_own(
     SSL_CTX *context, const struct eb_tls_options *options, const struct report *why)
 {
+    if (!is_file(options->certificate_file, why) || !is_file(options->key_file, why)) {
+        return false;
+    }
     if (SSL_CTX_use_certificate_chain_file(context, options->certificate_file) != 1) {
         return refuse(why, options->certificate_file, "cannot be read as certificates in PEM");
     }
@@ -106,7 +133,7 @@ static bool load_own(
         return refuse(why, options->key_file,
             "cannot be used as the certificate's key, in PEM and without a password");
     }
-    return true;
+    return check_time(SSL_CTX_get0_certificate(context), options->certificate_file, why);
 }
 
 static bool load_clients(
@@ -115,6 +142,9 @@ static bool load_clients(
     const char *file = options->client_ca_file;
     if (!file) {
         return true;
+    }
+    if (!is_file(file, why)) {
+        return false;
     }
     STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(file);
     if (!names || SSL_CTX_load_verify_file(context, file) != 1) {

@@ -18,7 +18,8 @@ struct eb_tls_options {
     bool is_1_3_only;             /* else TLS 1.2 too */
 };
 
-/* Reads the files. The hold is the caller's. NULL: `why` names the file and what is wrong. */
+/* Reads the files. The hold is the caller's. NULL: `why` names the file and what is wrong; a
+ * certificate that has expired, or is not valid yet, is. */
 struct eb_tls *eb_tls_open(const struct eb_tls_options *options, char *why, size_t why_bytes);
 /* Accept NULL. hold returns its argument. */
 struct eb_tls *eb_tls_hold(struct eb_tls *tls);

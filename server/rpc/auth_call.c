@@ -85,10 +85,14 @@ bool eb_auth_call_begin(
     self->access = access;
     if (!call->conn->loop->auth || eb_conn_is_local(call->conn->conn)) {
         self->principal = &eb_auth_anybody;
+        eb_conn_set_known(call->conn->conn);
         return true;
     }
     read_token(self, call->call->authorization);
     find_principal(call);
+    if (self->principal && self->principal != &eb_auth_nobody) {
+        eb_conn_set_known(call->conn->conn);
+    }
     return judge(self, error);
 }
 

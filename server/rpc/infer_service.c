@@ -25,8 +25,8 @@ static const struct eb_lookup_form form = {
 };
 
 static const struct eb_method methods[] = {
-    {"ServerLive", EB_METHOD_UNARY, .answer = eb_infer_catalogue_server_live},
-    {"ServerReady", EB_METHOD_UNARY, .answer = eb_infer_catalogue_server_ready},
+    {"ServerLive", EB_METHOD_UNARY, .is_probe = true, .answer = eb_infer_catalogue_server_live},
+    {"ServerReady", EB_METHOD_UNARY, .is_probe = true, .answer = eb_infer_catalogue_server_ready},
     {"ModelReady", EB_METHOD_UNARY, .answer = eb_infer_catalogue_model_ready},
     {"ServerMetadata", EB_METHOD_UNARY, .answer = eb_infer_catalogue_server_metadata},
     {"ModelMetadata", EB_METHOD_UNARY, .answer = eb_infer_catalogue_model_metadata},

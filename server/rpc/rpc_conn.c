@@ -4,6 +4,9 @@
 
 #include <assert.h>
 
+/* Times the largest message: what one connection's kept messages may hold. */
+#define KEPT_MESSAGES_MAX 2
+
 static_assert((EB_RPC_BUCKETS & (EB_RPC_BUCKETS - 1)) == 0, "buckets are found by a mask");
 
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn)
@@ -16,11 +19,33 @@ void eb_rpc_conn_give_message(struct eb_rpc_conn *conn, struct eb_grpc_message *
     eb_grpc_message_give(eb_conn_receive_memory(conn->conn), message);
 }
 
+bool eb_rpc_call_keep_message(struct eb_rpc_call *call, struct eb_grpc_message message)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    call->has_message = true;
+    call->message = message;
+    if (call->method->form) {
+        conn->kept_bytes += message.size;
+        return conn->kept_bytes <= KEPT_MESSAGES_MAX * eb_rpc_conn_limits(conn)->request_bytes_max;
+    }
+    conn->kept_inquiry_bytes += message.size;
+    return conn->kept_inquiry_bytes <= KEPT_MESSAGES_MAX * EB_INQUIRY_BYTES_MAX;
+}
+
+struct eb_grpc_message eb_rpc_call_take_message(struct eb_rpc_call *call)
+{
+    struct eb_grpc_message message = call->message;
+    call->message = (struct eb_grpc_message){0};
+    *(call->method->form ? &call->conn->kept_bytes : &call->conn->kept_inquiry_bytes) -=
+        message.size;
+    return message;
+}
+
 void eb_rpc_call_drop_message(struct eb_rpc_call *call)
 {
     if (call->message.bytes) {
-        call->conn->kept_bytes -= call->message.size;
-        eb_rpc_conn_give_message(call->conn, &call->message);
+        struct eb_grpc_message message = eb_rpc_call_take_message(call);
+        eb_rpc_conn_give_message(call->conn, &message);
     }
 }
 
@@ -187,13 +212,25 @@ bool eb_rpc_conn_is_crowded(const struct eb_rpc_conn *conn)
     return conn->interactive.count + conn->batch.count >= eb_rpc_conn_limits(conn)->in_flight_max;
 }
 
+/* What answers hold that the peer has not taken. */
+static uint64_t find_untaken_bytes(const struct eb_rpc_conn *conn)
+{
+    /* Small answers are copied into what is to be written, and from then on count there only. */
+    const uint64_t waiting_bytes = eb_conn_waiting_bytes(conn->conn);
+    return conn->answer_bytes > waiting_bytes ? conn->answer_bytes : waiting_bytes;
+}
+
+bool eb_rpc_call_is_sated(const struct eb_rpc_call *call)
+{
+    return call->method->answer && call->method->kind == EB_METHOD_STREAM &&
+           find_untaken_bytes(call->conn) >= EB_INQUIRY_ANSWER_BYTES_MAX;
+}
+
 bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn)
 {
     uint64_t bytes_max = eb_rpc_conn_limits(conn)->outbound_bytes_max;
     uint64_t batch_max = bytes_max / EB_RPC_BATCH_PART;
-    /* Small answers are copied into what is to be written, and from then on count there only. */
-    uint64_t waiting_bytes = eb_conn_waiting_bytes(conn->conn);
-    uint64_t bytes = conn->answer_bytes > waiting_bytes ? conn->answer_bytes : waiting_bytes;
+    uint64_t bytes = find_untaken_bytes(conn);
     bytes += conn->interactive.held_bytes;
     bytes += conn->batch.held_bytes < batch_max ? conn->batch.held_bytes : batch_max;
     return bytes >= bytes_max;
@@ -225,6 +262,18 @@ void eb_rpc_conn_pause(struct eb_rpc_conn *conn)
 {
     for (struct eb_rpc_call *call = conn->calls; call; call = call->next) {
         eb_rpc_call_pause(call);
+    }
+}
+
+void eb_rpc_conn_pause_sated(struct eb_rpc_conn *conn)
+{
+    if (find_untaken_bytes(conn) < EB_INQUIRY_ANSWER_BYTES_MAX) {
+        return;
+    }
+    for (struct eb_rpc_call *call = conn->calls; call; call = call->next) {
+        if (call->method->answer) {
+            eb_rpc_call_pause(call);
+        }
     }
 }
 

@@ -48,9 +48,10 @@ struct eb_rpc_conn {
     unsigned watch_count;
     uint64_t parked_count; /* calls that wait until answers have been taken */
     bool resuming;
-    uint64_t paused_count;     /* streams that are not read further */
-    uint64_t kept_bytes;       /* messages of calls whose request is not ended, or parked */
-    struct eb_rpc_call *calls; /* in the order in which they are served */
+    uint64_t paused_count;       /* streams that are not read further */
+    uint64_t kept_bytes;         /* messages of lookups whose request is not ended, or parked */
+    uint64_t kept_inquiry_bytes; /* likewise of calls that are no lookups */
+    struct eb_rpc_call *calls;   /* in the order in which they are served */
     struct eb_rpc_call *last_call;
 };
 
@@ -125,8 +126,17 @@ void eb_rpc_call_finish(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
 /* A call waits no longer. */
 void eb_rpc_call_unpark(struct eb_rpc_call *call);
+/* The call, but of a stream, keeps its message, which it takes. false: the connection keeps more
+ * than it may. */
+bool eb_rpc_call_keep_message(struct eb_rpc_call *call, struct eb_grpc_message message);
+/* The message that a call keeps becomes the caller's. */
+struct eb_grpc_message eb_rpc_call_take_message(struct eb_rpc_call *call);
 /* Gives back the message that a call keeps, if it does. */
 void eb_rpc_call_drop_message(struct eb_rpc_call *call);
+/* Whether it is a stream of inquiries that must wait until its peer has taken answers. */
+bool eb_rpc_call_is_sated(const struct eb_rpc_call *call);
+/* Reads those no further. */
+void eb_rpc_conn_pause_sated(struct eb_rpc_conn *conn);
 /* The call's lookup of that id that was linked last; NULL: none. Takes time by those that are in
  * the same place, whatever the number of those in flight. */
 struct eb_lookup *eb_rpc_call_find(const struct eb_rpc_call *call, uint64_t request_id);

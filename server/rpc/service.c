@@ -6,9 +6,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Times request_bytes_max: what one connection's kept messages may hold. */
-#define KEPT_MESSAGES_MAX 2
-
 /* ---- requests ---- */
 
 /* Answers a request at once, which it gives back. false: it has failed, and ends the call. */
@@ -59,9 +56,7 @@ static void start_ready(struct eb_rpc_call *call)
         (void)eb_conn_spend_turn(conn, uv_hrtime());
         return;
     }
-    struct eb_grpc_message message = call->message;
-    call->message = (struct eb_grpc_message){0};
-    call->conn->kept_bytes -= message.size;
+    struct eb_grpc_message message = eb_rpc_call_take_message(call);
     if (call->method->form) {
         eb_lookup_service_take(call, message, call->arrival_ns);
         return;
@@ -120,7 +115,8 @@ static void resume(struct eb_rpc_conn *conn)
         if (call->parked) {
             eb_rpc_call_unpark(call);
             start_ready(call);
-        } else if (call->paused && !call->draining && unpause(call)) {
+        } else if (call->paused && !call->draining && !eb_rpc_call_is_sated(call) &&
+                   unpause(call)) {
             eb_rpc_call_unlink(call);
             eb_rpc_call_append(call);
             eb_conn_mark(conn->conn);
@@ -178,10 +174,15 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
         return NULL;
     }
     *call = (struct eb_rpc_call){.call = grpc_call, .conn = conn, .method = place.method};
+    if (!place.method->form) {
+        eb_grpc_call_limit_message(grpc_call, EB_INQUIRY_BYTES_MAX);
+    }
     call->deadline_ns = call_deadline_ns(call);
     grpc_call->user = call;
     eb_rpc_call_append(call);
-    if (!eb_auth_call_begin(call, place.table->access, &error)) {
+    const enum eb_method_access access =
+        place.method->is_probe ? EB_METHOD_FOR_ALL : place.table->access;
+    if (!eb_auth_call_begin(call, access, &error)) {
         eb_rpc_call_finish(call, error.status, error.text, 0);
     }
     return call;
@@ -198,7 +199,7 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
         call->draining = true;
         eb_rpc_call_finish_if_over(call);
     }
-    if (eb_rpc_conn_is_busy(conn)) {
+    if (eb_rpc_conn_is_busy(conn) || eb_rpc_call_is_sated(call)) {
         eb_rpc_call_pause(call);
     }
 }
@@ -206,12 +207,8 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
 /* Until the peer ends its side. A peer that never does holds no more than its window would. */
 static void keep_message(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
-    struct eb_rpc_conn *conn = call->conn;
-    call->has_message = true;
-    call->message = message;
-    call->arrival_ns = eb_conn_looked_ns(conn->conn);
-    conn->kept_bytes += message.size;
-    if (conn->kept_bytes > KEPT_MESSAGES_MAX * eb_rpc_conn_limits(conn)->request_bytes_max) {
+    call->arrival_ns = eb_conn_looked_ns(call->conn->conn);
+    if (!eb_rpc_call_keep_message(call, message)) {
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "too many bytes of calls that have a message and are not ended", 0);
     }
@@ -244,6 +241,10 @@ static void on_message(
                 call, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more", 0);
             return;
         }
+        /* What its sender has compressed is work for us before it is a request. */
+        if (message.wire_bytes != message.size) {
+            (void)eb_conn_spend_turn(conn->conn, uv_hrtime());
+        }
         keep_message(call, message);
         return;
     }
@@ -252,6 +253,7 @@ static void on_message(
     } else {
         (void)answer_inquiry(call, message);
         (void)eb_conn_spend_turn(conn->conn, uv_hrtime());
+        eb_rpc_conn_pause_sated(conn);
     }
     if (eb_rpc_conn_is_busy(conn)) {
         eb_rpc_conn_pause(conn);
@@ -305,13 +307,24 @@ static void on_conn_open(struct eb_conn *conn)
     eb_conn_set_user(conn, state);
 }
 
+/* Whether the peer has sent all that there is to say and does not end it. */
+static bool is_unended(const struct eb_rpc_call *call, uint64_t now_ns)
+{
+    const uint64_t wait_ns = eb_rpc_conn_limits(call->conn)->message_timeout_ms * 1000000;
+    return call->has_message && !call->request_ended && !call->finished &&
+           now_ns >= call->arrival_ns + wait_ns;
+}
+
 /* A call that waits for its peer has no other event when its deadline passes. */
 static void on_conn_tick(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
     uint64_t now_ns = uv_hrtime();
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
-        if (now_ns >= call->deadline_ns) {
+        if (is_unended(call, now_ns)) {
+            eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
+                "the request was not ended in time after its message (message_timeout_ms)", 0);
+        } else if (now_ns >= call->deadline_ns) {
             eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
                 call->command ? "the call's deadline passed; its command goes on"
                               : "the call's deadline passed",

@@ -7,13 +7,16 @@ import signal
 import subprocess
 
 import grpc
+from hyperframe.frame import DataFrame
 
 import dynamic
 import served
+from attacker import GOOD_MESSAGE, Attacker
 from certificates import HERE, Authority
 from embag.v1 import embedding_bag_pb2 as pb
 from embag.v1 import model_admin_pb2 as admin_pb
 from embagd_process import Embagd, wait_until
+from h2raw import message
 from rpc import ADMIN, Admin, Client, Requests, SecureClient, as_bytes, error_of
 from served import OwnServerTest, spec_table
 from table_files import write_model
@@ -24,6 +27,7 @@ HEALTH = 'grpc.health.v1.Health'
 POOL = dynamic.load('grpc/health/v1/health.proto')
 CHECK, LIST, WATCH = (dynamic.Method(POOL, HEALTH, name) for name in ('Check', 'List', 'Watch'))
 SERVING, SERVICE_UNKNOWN = 1, 3
+PRINCIPALS_MAX, MODELS_MAX = 4096, 4096
 RANKING, ALL, CHIEF = 'ranking-token-0123456789', 'all-token-0123456789', 'chief-token-0123456789'
 
 
@@ -389,17 +393,117 @@ class Reload(AuthTest):
         self.assertEqual(self.caller(server, RANKING).lookup(request_of('spec')).model, 'spec')
 
 
+class Strangers(AuthTest):
+    """Connections over which nobody calls who is known."""
+
+    TIME = '--auth-timeout-ms', '400'
+
+    def greet(self, server):
+        """A connection of a stranger."""
+        peer = Attacker(server.port)
+        self.addCleanup(peer.socket.close)
+        return peer
+
+    def test_may_ask_whether_the_server_lives(self):
+        client = self.caller(self.serve_rules())
+        for method in 'ServerLive', 'ServerReady':
+            path = '/inference.GRPCInferenceService/' + method
+            self.assertEqual(client.channel.unary_unary(path)(b'', timeout=SECONDS), b'\x08\x01')
+        code, _ = error_of(lambda: client.channel.unary_unary(
+            '/inference.GRPCInferenceService/ServerMetadata')(b'', timeout=SECONDS))
+        self.assertEqual(code, CODES.UNAUTHENTICATED)
+
+    def test_are_ended(self):
+        server = self.serve_rules(*self.TIME)
+        silent, prober, watcher, liar = [self.greet(server) for _ in range(4)]
+        prober.send(*prober.call(message(b''), '/' + HEALTH + '/Check'))
+        watcher.send(*watcher.call(message(b''), '/' + HEALTH + '/Watch'))
+        liar.send(liar.headers(extra=[('authorization', 'Bearer ' + RANKING + 'x')]))
+        for peer in silent, prober, liar:
+            self.assertEqual(peer.ending(), 'NO_ERROR')
+        while not watcher.goaway:  # what it watches may go on for a while
+            watcher.read_frame()
+
+    def test_who_is_known_may_stay(self):
+        server = self.serve_rules(*self.TIME)
+        known, stranger = self.greet(server), self.greet(server)
+        for _ in range(2):
+            head = known.headers(extra=[('authorization', 'Bearer ' + RANKING)])
+            known.send(head, DataFrame(known.stream, GOOD_MESSAGE, flags=['END_STREAM']))
+            self.assertEqual(known.status(known.stream), 0)
+            self.assertEqual(stranger.ending(), 'NO_ERROR')
+            stranger = self.greet(server)
+
+    def test_may_stay_where_nobody_is_asked_who_he_is(self):
+        server = self.serve(*self.TIME)
+        peer = self.greet(server)
+        peer.socket.settimeout(2)
+        with self.assertRaises(TimeoutError):
+            peer.ending()
+
+
+class Limits(AuthTest):
+    """At what an auth_file may hold, and one past it."""
+
+    def test_tokens_have_so_many_characters(self):
+        self.principals = [{'name': 'longest', 'models': ['*'],
+                            'token_file': self.authority.write('t', 'x' * 256)}]
+        server = self.serve_rules()
+        self.assertEqual(self.caller(server, 'x' * 256).lookup(request_of('spec')).model, 'spec')
+        for token in 'x' * 255, 'x' * 257, 'x' * 15:
+            self.refused(CODES.UNAUTHENTICATED, '', self.caller(server, token).lookup,
+                         request_of('spec'))
+        self.authority.write('t', 'x' * 257)
+        self.reload(server, 'reload_failed')
+        self.assertIn('16 to 256 visible characters', server.find('reload_failed'))
+
+    def test_principals_and_models_are_so_many(self):
+        def digest(number):
+            return hashlib.sha256(b'%d' % number).hexdigest()
+        most = [{'name': 'p%d' % n, 'token_sha256': digest(n)} for n in range(PRINCIPALS_MAX)]
+        most[0]['models'] = ['m%d' % n for n in range(MODELS_MAX)]
+        self.principals[3:] = most[:PRINCIPALS_MAX - 3]
+        server = self.serve_rules()
+        self.principals.append({'name': 'more', 'token_sha256': digest(PRINCIPALS_MAX)})
+        self.write_rules()
+        self.reload(server, 'reload_failed')
+        self.principals.pop()
+        self.principals[3]['models'].append('more')
+        self.write_rules()
+        failed = server.log.count('event=reload_failed')
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.log.count('event=reload_failed') > failed, SECONDS, 'a refusal')
+
+    def test_a_relative_token_file_is_beside_the_file_that_names_it(self):
+        self.principals = [{'name': 'near', 'models': ['*'], 'token_file': 'ranking.token'}]
+        server = self.serve_rules()
+        self.assertEqual(self.caller(server, RANKING).lookup(request_of('spec')).model, 'spec')
+
+    def test_models_have_names(self):
+        for name in '', 'rank*', '**':
+            self.principals[0]['models'] = ['spec', name]
+            log = Embagd(self.repository.path, '--auth-file', self.write_rules()).start_fails()
+            self.assertIn('principals[0].models', log)
+
+
 class Tool(AuthTest):
     def test_shows_its_token(self):
         server = self.serve_rules()
 
-        def run(*flags):
+        def run(*flags, address=server.address):
             return subprocess.run(
-                [served.EMBAG, 'models', '--server', server.address, '--json', *flags],
+                [served.EMBAG, 'models', '--server', address, '--json', *flags],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=SECONDS,
                 check=False)
         ran = run('--token-file', self.authority.path('ranking.token'))
         self.assertEqual([m['name'] for m in json.loads(ran.stdout)['models']], ['spec'])
         self.assertIn('UNAUTHENTICATED', run().stderr)
+        self.authority.issue('server', names=HERE)
+        secure = self.serve('--tls-cert', self.authority.path('server.pem'),
+                            '--tls-key', self.authority.path('server.key'))
+        self.assertIn('speaks TLS, ask for it', run(address=secure.address).stderr)
+        self.assertIn('ask for TLS', run(
+            '--token-file', self.authority.path('ranking.token'),
+            address='embag.example:1').stderr)
         self.assertIn('/none', run('--token-file', '/none').stderr)
         self.assertIn('is empty', run('--token-file', os.devnull).stderr)

@@ -353,6 +353,27 @@ class Reload(TlsTest):
         self.reload(server)
         self.answered(self.secure(server))
 
+    def test_keeps_the_old_one_where_the_new_one_has_expired(self):
+        server = self.serve_tls()
+        before = self.serial(server)
+        self.authority.issue('server', names=HERE, days=-1)
+        self.reload(server, 'reload_failed')
+        self.assertIn('has expired', server.find('reload_failed'))
+        self.assertEqual(self.serial(server), before)
+        self.answered(self.secure(server))
+
+    def test_does_not_wait_for_what_is_no_file(self):
+        server = self.serve_tls()
+        for name in ('server.pem', 'server.key'):
+            good = self.authority.read(name)
+            os.remove(self.authority.path(name))
+            os.mkfifo(self.authority.path(name))
+            self.reload(server, 'reload_failed')
+            self.assertIn('is no regular file', server.log.splitlines()[-2])
+            os.remove(self.authority.path(name))
+            self.authority.write(name, good.decode())
+        self.answered(self.secure(server))
+
     def test_takes_the_signal_without_tls_too(self):
         server = self.serve()
         self.reload(server)
@@ -381,6 +402,11 @@ class Starts(TlsTest):
         subprocess.run(['openssl', 'ec', '-in', key, '-aes128', '-passout', 'pass:secret',
                         '-out', locked], check=True, stderr=subprocess.DEVNULL, timeout=60)
         self.fails('without a password', '--tls-cert', certificate, '--tls-key', locked)
+        self.authority.issue('late', days=-1)
+        self.fails('what=tls_cert .*has expired', '--tls-cert', self.authority.path('late.pem'),
+                   '--tls-key', self.authority.path('late.key'))
+        self.fails('is no regular file', '--tls-cert', certificate, '--tls-key', key,
+                   '--tls-client-ca', '/dev/zero')
 
     def test_warns_of_a_key_that_others_can_read(self):
         server = self.serve_tls()

@@ -38,7 +38,7 @@ class Authority:
         os.chmod(self.path(name), mode)
         return self.path(name)
 
-    def issue(self, name, common_name='someone', names=None):
+    def issue(self, name, common_name='someone', names=None, days=2):
         """NAME.pem and NAME.key, replaced by whole files where they are there."""
         request, new = self.path('request'), self.path('new')
         openssl('req', *KEY, '-subj', '/CN=' + common_name, '-keyout', new + '.key',
@@ -47,7 +47,7 @@ class Authority:
         if names:
             extension = ['-extfile', self.write('extension', 'subjectAltName=' + names)]
         openssl('x509', '-req', '-in', request, '-CA', self.path('ca.pem'), '-CAkey',
-                self.path('ca.key'), '-CAcreateserial', '-days', '2', *extension,
+                self.path('ca.key'), '-CAcreateserial', '-days', str(days), *extension,
                 '-out', new + '.pem')
         for kind in ('.key', '.pem'):
             os.replace(new + kind, self.path(name + kind))

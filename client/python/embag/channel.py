@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Sequence
 from typing import Any, TypedDict
@@ -27,7 +28,8 @@ class ConnectFields(TypedDict, total=False):
     - server_name: whom the server's certificate must name, instead of the address
     - options: channel options of gRPC, which override those of the package
 
-    Without TLS a token can be read by everyone on the way.
+    Without TLS a token could be read by everyone on the way: it is sent to this machine only, by a
+    loopback address or a unix socket.
     """
 
     token: str | None
@@ -72,6 +74,23 @@ class _Token:
         return self._metadata
 
 
+def _is_local(address: str) -> bool:
+    """Whether what is sent to it, a name as gRPC takes it, stays on this machine."""
+    if address.startswith(('unix:', 'unix-abstract:')):
+        return True
+    target = address.rpartition('/')[2]
+    for scheme in 'dns:', 'ipv4:', 'ipv6:':
+        target = target.removeprefix(scheme)
+    return all(_is_loopback(one.rpartition(':')[0].strip('[]')) for one in target.split(','))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == 'localhost' or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class Channel:
     """A channel of `grpc` or of `grpc.aio`, and the service's calls on it. OSError: a file cannot
     be read."""
@@ -92,8 +111,11 @@ class Channel:
             credentials = grpc.ssl_channel_credentials(
                 _content(ca_file), _content(key_file), _content(cert_file))
             self.channel = module.secure_channel(address, credentials, options=every)
-        else:
+        elif token is None and token_file is None or _is_local(address):
             self.channel = module.insecure_channel(address, options=every)
+        else:
+            raise ValueError('a token is not sent to %s in clear: ask for TLS (tls or ca_file), or '
+                             'go by a loopback address or a unix socket' % address)
         self.metadata = _Token(token, token_file).metadata
         self.lookup = self._unary('Lookup', pb.LookupRequest, pb.LookupResponse)
         self.list_models = self._unary('ListModels', pb.ListModelsRequest, pb.ListModelsResponse)

@@ -19,6 +19,24 @@ SERVICE = 'embag.v1.EmbeddingBag'
 NAMES = 'DNS:embag.example,IP:127.0.0.1'
 
 
+class TokensInClear(unittest.TestCase):
+    """A token is not sent where others could read it."""
+
+    FAR = 'embag.example:1', 'dns:///embag.example:1', '10.0.0.1:1', 'ipv4:127.0.0.1:1,10.0.0.1:1'
+    LOCAL = ('localhost:1', 'dns:///localhost:1', '127.0.0.1:1', 'ipv4:127.0.0.1:1', '[::1]:1',
+             'ipv6:[::1]:1', 'unix:/none', 'unix:///none', 'unix-abstract:none')
+
+    def test_it_goes_to_this_machine_only(self):
+        for address in self.FAR:
+            for fields in {'token': 'x' * 16}, {'token_file': '/none'}:
+                with self.subTest(address), self.assertRaisesRegex(ValueError, 'in clear'):
+                    embag.Client(address, **fields)
+            embag.Client(address).close()
+            embag.Client(address, token='x' * 16, tls=True).close()
+        for address in self.LOCAL:
+            embag.Client(address, token='x' * 16).close()
+
+
 class StandIn:
     """Answers by the name of the model."""
 

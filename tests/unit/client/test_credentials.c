@@ -88,7 +88,7 @@ static void shows_the_token_of_a_file(void **state)
     char longest[EB_GRPC_AUTHORIZATION_BYTES];
     memset(longest, 'x', sizeof longest);
     eb_scratch_write(&scratch, "token", longest, 256);
-    assert_true(open_for(&credentials, "h:1", &access, &error));
+    assert_true(open_for(&credentials, "127.0.0.1:1", &access, &error));
     assert_int_equal(strlen(credentials.authorization), 7 + 256);
     eb_credentials_close(&credentials);
 }
@@ -109,6 +109,7 @@ static void refuses_what_cannot_be_used(void **state)
     char longest[300];
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';
+    expect_refused("h:1", (struct embag_access){.token_file = token}, "ask for TLS");
     expect_refused("unix:/s", (struct embag_access){.tls = true}, "speaks no TLS");
     expect_refused("h:1", (struct embag_access){.tls_ca = "/none"}, "/none: ");
     expect_refused("h:1", (struct embag_access){.tls_ca = key}, "certificates in PEM");
@@ -116,13 +117,14 @@ static void refuses_what_cannot_be_used(void **state)
     expect_refused("h:1", (struct embag_access){.tls_key = key}, "go together");
     expect_refused("h:1", (struct embag_access){.tls_cert = own, .tls_key = ca}, "key");
     expect_refused("h:1", (struct embag_access){.tls_server_name = longest}, "too long");
-    expect_refused("h:1", (struct embag_access){.token_file = "/none"}, "/none: No such file");
+    expect_refused(
+        "localhost:1", (struct embag_access){.token_file = "/none"}, "/none: No such file");
     eb_scratch_write(&scratch, "token", "\n", 1);
-    expect_refused("h:1", (struct embag_access){.token_file = token}, "is empty");
+    expect_refused("localhost:1", (struct embag_access){.token_file = token}, "is empty");
     eb_scratch_write(&scratch, "token", "two words", 9);
-    expect_refused("h:1", (struct embag_access){.token_file = token}, "visible characters");
+    expect_refused("localhost:1", (struct embag_access){.token_file = token}, "visible characters");
     eb_scratch_write(&scratch, "token", longest, 257);
-    expect_refused("h:1", (struct embag_access){.token_file = token}, "at most 256 bytes");
+    expect_refused("localhost:1", (struct embag_access){.token_file = token}, "at most 256 bytes");
 }
 
 static void says_nothing_of_what_went_wrong_before(void **state)
@@ -133,7 +135,7 @@ static void says_nothing_of_what_went_wrong_before(void **state)
     const struct embag_access access = {.token_file = token};
     eb_scratch_write(&scratch, "token", "\n", 1);
     ERR_raise(ERR_LIB_SSL, ERR_R_MALLOC_FAILURE);
-    assert_false(open_for(&credentials, "h:1", &access, &error));
+    assert_false(open_for(&credentials, "localhost:1", &access, &error));
     assert_string_equal(strrchr(error.text, ':'), ": is empty");
 }
 

@@ -38,6 +38,24 @@ static void reads_a_unix_path(void **state)
     assert_string_equal(endpoint.path, "/run/embag:1");
 }
 
+static void knows_what_stays_on_this_machine(void **state)
+{
+    (void)state;
+    static const char *const local[] = {
+        "unix:/s", "localhost:1", "LOCALHOST:1", "127.0.0.1:1", "127.255.0.9:1", "[::1]:1"};
+    static const char *const far[] = {"localhost.example:1", "126.0.0.1:1", "128.0.0.1:1",
+        "127.example:1", "0.0.0.0:1", "[::2]:1", "[::]:1", "[fe80::1]:1"};
+    struct eb_endpoint endpoint;
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++) {
+        assert_true(eb_endpoint_parse(local[i], &endpoint));
+        assert_true(eb_endpoint_is_local(&endpoint));
+    }
+    for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+        assert_true(eb_endpoint_parse(far[i], &endpoint));
+        assert_false(eb_endpoint_is_local(&endpoint));
+    }
+}
+
 static void rejects_what_is_no_address(void **state)
 {
     (void)state;
@@ -77,6 +95,7 @@ int main(void)
         cmocka_unit_test(reads_host_and_port),
         cmocka_unit_test(reads_an_ipv6_address_in_brackets),
         cmocka_unit_test(reads_a_unix_path),
+        cmocka_unit_test(knows_what_stays_on_this_machine),
         cmocka_unit_test(rejects_what_is_no_address),
         cmocka_unit_test(rejects_a_path_or_a_name_that_does_not_fit),
     };

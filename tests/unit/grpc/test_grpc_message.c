@@ -222,7 +222,7 @@ static void reports_every_failing_allocation(void **state)
     enum eb_grpc_read read = EB_GRPC_READ_NO_MEMORY;
     for (size_t fail_at = 1; read == EB_GRPC_READ_NO_MEMORY; ++fail_at) {
         struct lender lender;
-        struct eb_grpc_reader reader = make_reader(&lender, 4u << 20);
+        struct eb_grpc_reader reader = make_reader(&lender, 16u << 20);
         lender.fail_at = fail_at;
         struct eb_grpc_message message = {0};
         size_t step = content->size;

@@ -100,7 +100,30 @@ static void takes_nothing_for_what_is_too_large(void **state)
     assert_int_equal(
         eb_gzip_inflate(&lender.memory, packed, size, 1u << 20, &out), EB_GZIP_TOO_LARGE);
     assert_int_equal(lender.taken_count, 0);
-    assert_int_equal(try_inflate(packed, size, BOMB_BYTES), EB_GZIP_DONE);
+}
+
+static void refuses_what_is_large_and_compressed_too_well(void **state)
+{
+    static uint8_t packed[EB_GZIP_FREE_BYTES];
+    static uint8_t content[2 * EB_GZIP_FREE_BYTES];
+    (void)state;
+    size_t size = pack(content, EB_GZIP_FREE_BYTES, packed, sizeof packed);
+    assert_int_equal(try_inflate(packed, size, sizeof content), EB_GZIP_DONE);
+    size = pack(content, EB_GZIP_FREE_BYTES + 1, packed, sizeof packed);
+    assert_int_equal(try_inflate(packed, size, sizeof content), EB_GZIP_TOO_DENSE);
+    /* Some bytes that do not compress make its size just enough. */
+    const size_t least = sizeof content / EB_GZIP_RATIO_MAX;
+    uint32_t noise = 1;
+    size = 0;
+    for (size_t i = 0; size < least; i++) {
+        noise = noise * 1664525u + 1013904223u;
+        content[i] = (uint8_t)(noise >> 24);
+        if (i % 256 == 0) {
+            size = pack(content, sizeof content, packed, sizeof packed);
+            assert_int_equal(try_inflate(packed, size, sizeof content),
+                size < least ? EB_GZIP_TOO_DENSE : EB_GZIP_DONE);
+        }
+    }
 }
 
 /* Whatever the end claims, no byte is written past it, and no claim out of proportion is believed.
@@ -180,6 +203,7 @@ int main(void)
         cmocka_unit_test(gives_what_was_compressed),
         cmocka_unit_test(refuses_one_byte_past_the_limit),
         cmocka_unit_test(takes_nothing_for_what_is_too_large),
+        cmocka_unit_test(refuses_what_is_large_and_compressed_too_well),
         cmocka_unit_test(refuses_an_end_that_lies),
         cmocka_unit_test(refuses_every_cut_and_what_follows_the_end),
         cmocka_unit_test(refuses_every_flipped_byte_of_its_head_and_end),

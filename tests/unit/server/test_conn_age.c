@@ -55,6 +55,19 @@ static void lets_connections_grow_old_within_a_tenth_of_each_other(void **state)
     assert_in_range(most_ms, 10950, 11000);
 }
 
+static void retires_a_connection_on_which_nobody_calls_who_is_known(void **state)
+{
+    static const struct eb_conn_age_limits limits = {.unknown_max_ms = 1000};
+    (void)state;
+    struct eb_conn_age age;
+    eb_conn_age_init(&age, &limits, OPENED_MS, 7);
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 999, 3, 9), EB_CONN_AGE_NOTHING);
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 1000, 3, 9), EB_CONN_AGE_RETIRE);
+    eb_conn_age_init(&age, &limits, OPENED_MS, 7);
+    age.is_known = true;
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 1000, 0, 0), EB_CONN_AGE_NOTHING);
+}
+
 static void takes_an_age_too_small_to_be_divided(void **state)
 {
     static const struct eb_conn_age_limits limits = {.age_max_ms = 1};
@@ -105,6 +118,7 @@ int main(void)
         cmocka_unit_test(ends_nothing_where_all_is_off),
         cmocka_unit_test(retires_a_connection_that_is_old_and_then_ends_it_step_by_step),
         cmocka_unit_test(lets_connections_grow_old_within_a_tenth_of_each_other),
+        cmocka_unit_test(retires_a_connection_on_which_nobody_calls_who_is_known),
         cmocka_unit_test(takes_an_age_too_small_to_be_divided),
         cmocka_unit_test(retires_a_connection_without_calls),
         cmocka_unit_test(asks_a_silent_peer_and_gives_it_up),

@@ -1,0 +1,21 @@
+/* How many lines of the log peers may cause: so many a second, the rest is counted.
+ * Thread: one at a time; pure. Memory: none. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define EB_LINE_LIMIT_LINES 10u
+#define EB_LINE_LIMIT_MS 1000u
+
+/* Zeroed is ready. */
+struct eb_line_limit {
+    uint64_t since_ms; /* of the second that goes on */
+    uint32_t lines;    /* in it */
+    uint64_t left_out; /* since eb_line_limit_take_left_out */
+};
+
+/* Whether one more line may be written now. */
+bool eb_line_limit_allows(struct eb_line_limit *limit, uint64_t now_ms);
+/* How many were not, once their second is over; 0: none, or it is not over. */
+uint64_t eb_line_limit_take_left_out(struct eb_line_limit *limit, uint64_t now_ms);
