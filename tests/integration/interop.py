@@ -173,7 +173,8 @@ def run_client(suite, options, transports, counts):
 
 
 def run_drain(options, server, counts):
-    """Lookups without a retry while one server drains and its client goes over to another."""
+    """Lookups while one server drains and its client goes over to another. gRPC sends again only
+    what it had not sent yet, for there is no policy of retries."""
     program = os.path.join(options.build, 'embag-interop-grpcpp')
     if not os.path.exists(program):
         counts.skip('drain', 'grpc++ is not built')

@@ -261,7 +261,6 @@ class Client
     {
         grpc::ChannelArguments arguments;
         arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-        arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
         arguments.SetMaxReceiveMessageSize(receive_bytes_max);
         if (!watched.empty()) {
             arguments.SetServiceConfigJSON(R"({"loadBalancingConfig": [{"round_robin": {}}],)"
