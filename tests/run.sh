@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # All tests, from a clean checkout: installs what is missing, builds, runs every suite.
 #   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
-#   tests/run.sh --all    also network tests at length and sanitized, the thread sanitizer, other
-#                         processors (emulated), fuzzing, other clients, models that change under
-#                         load, the comparison with grpc++: at most 40
+#   tests/run.sh --all    also network tests at length, the sanitizers, other processors (emulated),
+#                         fuzzing, other clients, models that change under load, the comparison
+#                         with grpc++: some 40
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
 # counting single tests; before it stands what was skipped.
 set -uo pipefail
@@ -175,18 +175,18 @@ timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
 section 60 "tidy and format" tidy
 if section 1500 "build" build release "${release_options[@]}"; then
     section 300 "unit tests and variants" unit_tests release
-    section 600 "network tests" network_tests release "${network_options[@]}"
+    section 1200 "network tests" network_tests release "${network_options[@]}"
     section 300 "quickstart" quickstart
 fi
-if section 1500 "build with address and undefined sanitizers" build asan; then
-    section 600 "unit tests, sanitized" unit_tests asan
-    ! $all || section 900 "network tests, sanitized" network_tests asan --quick
-fi
 if $all; then
+    if section 1500 "build with address and undefined sanitizers" build asan; then
+        section 600 "unit tests, sanitized" unit_tests asan
+        section 1500 "network tests, sanitized" network_tests asan --quick
+    fi
     if section 1500 "build with thread sanitizer" build tsan; then
         # What has no threads is left out.
         section 600 "unit tests, threads" unit_tests tsan -E '^(variants|codec.*|fuzz_.*)$'
-        section 900 "network tests, threads" network_tests tsan --quick
+        section 1500 "network tests, threads" network_tests tsan --quick
     fi
     section 300 "variants on older processors, emulated" old_processor_tests
     if section 600 "build of kernels for arm64" build arm64; then
@@ -195,11 +195,11 @@ if $all; then
     section 400 "models that change, small" model_figures
     section 900 "clients: python package" python_tests
     section 300 "clients: grpc-js" node_tests
-    section 400 "clients: tritonclient, and its calls from grpc++" triton_tests
-    section 400 "clients: stock ones, over every transport" interop \
+    section 600 "clients: tritonclient, and its calls from grpc++" triton_tests
+    section 900 "clients: stock ones, over every transport" interop \
         grpcio grpc++ grpc-js grpc-go grpcurl
     section 100 "a drain under load" interop drain
-    section 200 "h2spec" interop h2spec
+    section 500 "h2spec" interop h2spec
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then
         section 900 "fuzz targets" fuzz
