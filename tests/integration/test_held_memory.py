@@ -118,8 +118,8 @@ class UnreadAnswers(OwnServerTest):
                 read = peer.read_frame()
                 got[read.stream] = got.get(read.stream, 0) + len(read.payload)
                 ended = read.type == HEADERS and read.flags & END_STREAM and read.stream
-            # Half, as it happens, where a slow machine gives one a head start; none without turns.
-            self.assertGreater(min(got[stream] for stream in streams), got[ended] // 4)
+            # A slow machine may give one a head start of half; without turns it would have all.
+            self.assertGreater(min(got[stream] for stream in streams), got[ended] // 3)
 
     def test_a_trickle_from_the_socket_is_no_progress(self):
         server = self.serve('--write-timeout-ms', '1000')

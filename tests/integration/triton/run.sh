@@ -1,6 +1,6 @@
 #!/bin/bash
-# The Open Inference Protocol with its clients: tritonclient from PyPI, which is installed below the
-# build folder, once, and skipped where PyPI does not answer; and the same calls from grpc++.
+# The Open Inference Protocol with its clients: tritonclient, which is installed below the build
+# folder, once, and skipped where no package index answers; and the same calls from grpc++.
 #     tests/integration/triton/run.sh --embagd PATH --build DIR
 # Ends with a line "N passed, N failed"; exit status 0 if none failed.
 set -euo pipefail

@@ -1,6 +1,6 @@
 /* Peers that break rules: what they are answered, and that it costs little. */
 #include "tests/unit/grpc/header_blocks.h"
-#include "tests/unit/grpc/host.h"
+#include "tests/unit/grpc/peer_trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,42 +13,8 @@
 #define EMPTY_GZIP "\x1f\x8b\b\0\0\0\0\0\0\3\3\0\0\0\0\0\0\0\0\0"
 #define CODE_ENHANCE_YOUR_CALM 11
 
-struct trial {
-    struct host host;
-    struct frames in;
-};
-
-static int set_up(void **state)
-{
-    struct trial *trial = calloc(1, sizeof(*trial));
-    if (!trial) {
-        return -1;
-    }
-    host_init(&trial->host, 0);
-    *state = trial;
-    return host_start(&trial->host) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    struct trial *trial = *state;
-    frames_deinit(&trial->in);
-    host_deinit(&trial->host);
-    bool clean = trial->host.lender.lent_count == 0 && host_outgoing_live() == 0 &&
-                 trial->host.call_count == trial->host.close_count;
-    free(trial);
-    return clean ? 0 : -1;
-}
-
-/* Hands the prepared bytes over and forgets them. */
-static void deliver(struct trial *trial)
-{
-    host_receive(&trial->host, trial->in.bytes, trial->in.size);
-    trial->in.size = 0;
-}
-
 /* The connection has ended with a GOAWAY of this code. */
-static void assert_goaway(struct trial *trial, uint32_t code)
+static void assert_goaway(struct peer_trial *trial, uint32_t code)
 {
     struct frame last = {0};
     host_write(&trial->host);
@@ -62,7 +28,7 @@ static void assert_goaway(struct trial *trial, uint32_t code)
 
 static void says_nothing_before_the_preface(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     host_write(&trial->host);
     assert_int_equal(trial->host.sent.size, 0);
     frames_open(&trial->in);
@@ -112,9 +78,9 @@ static void tells_http_1_what_it_has_reached(void **state)
 
 static void hangs_up_on_garbage(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     frames_put(&trial->in, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     assert_true(trial->host.is_over);
     assert_int_equal(trial->host.sent.size, 0);
@@ -228,11 +194,11 @@ static void answers_each_mistake_with_its_status(void **state)
 
 static void answers_what_is_no_grpc_when_its_end_does_not_come(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     static const char *const type[2] = {"content-type", "text/html"};
     frames_open(&trial->in);
     frames_request(&trial->in, 1, false, type);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     assert_int_equal(header_blocks_read(&trial->host.sent, 1).http_status, -1);
     eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 15000);
@@ -244,14 +210,14 @@ static void answers_what_is_no_grpc_when_its_end_does_not_come(void **state)
 
 static void resets_what_is_no_grpc_and_does_not_take_its_answer(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     static const char *const type[2] = {"content-type", "text/html"};
     static const uint8_t no_window[] = {0, 4, 0, 0, 0, 0};
     frames_put(&trial->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
     frames_head(&trial->in, sizeof(no_window), FRAME_SETTINGS, 0, 0);
     frames_put(&trial->in, no_window, sizeof(no_window));
     frames_request(&trial->in, 1, true, type);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, NULL), 0);
     assert_int_equal(eb_grpc_server_call_count(trial->host.server), 1);
@@ -263,11 +229,11 @@ static void resets_what_is_no_grpc_and_does_not_take_its_answer(void **state)
 
 static void says_when_to_come_back(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     static const char *const path[2] = {":path", "/t/Refuse"};
     frames_open(&trial->in);
     frames_request(&trial->in, 1, true, path);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     struct reply reply = header_blocks_read(&trial->host.sent, 1);
     assert_int_equal(reply.pushback_ms, 250);
@@ -276,7 +242,7 @@ static void says_when_to_come_back(void **state)
 
 static void refuses_too_many_header_fields(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     static const char *const usual[][2] = {{":method", "POST"}, {":scheme", "http"},
         {":path", "/t/Echo"}, {":authority", "t"}, {"content-type", "application/grpc"}};
     frames_open(&trial->in);
@@ -293,7 +259,7 @@ static void refuses_too_many_header_fields(void **state)
         frames_put(&trial->in, block.bytes, block.size);
         frames_deinit(&block);
     }
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     assert_int_equal(header_blocks_read(&trial->host.sent, 119).grpc_status, EB_STATUS_OK);
     assert_int_equal(
@@ -303,19 +269,19 @@ static void refuses_too_many_header_fields(void **state)
 
 static void ends_a_header_block_without_end(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     struct frames field = {0};
     frames_field(&field, "a", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb");
     frames_open(&trial->in);
     frames_head(&trial->in, field.size, FRAME_HEADERS, 0, 1);
     frames_put(&trial->in, field.bytes, field.size);
-    deliver(trial);
+    peer_trial_deliver(trial);
     assert_true(eb_grpc_server_is_in_headers(trial->host.server));
     size_t count = 0;
     while (count < 100000 && !trial->host.is_over) {
         frames_head(&trial->in, field.size, FRAME_CONTINUATION, 0, 1);
         frames_put(&trial->in, field.bytes, field.size);
-        deliver(trial);
+        peer_trial_deliver(trial);
         ++count;
     }
     frames_deinit(&field);
@@ -325,36 +291,36 @@ static void ends_a_header_block_without_end(void **state)
 
 static void ends_a_header_block_that_is_huge(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     frames_open(&trial->in);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     frames_head(&trial->in, 0, FRAME_SETTINGS, FLAG_ACK, 0);
     frames_head(&trial->in, 200000, FRAME_HEADERS, FLAG_END_HEADERS, 1);
-    deliver(trial);
+    peer_trial_deliver(trial);
     assert_goaway(trial, CODE_ENHANCE_YOUR_CALM);
 }
 
 static void refuses_a_frame_over_the_frame_limit(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     frames_open(&trial->in);
     frames_head(&trial->in, 300000, FRAME_DATA, 0, 1);
-    deliver(trial);
+    peer_trial_deliver(trial);
     assert_goaway(trial, CODE_FRAME_SIZE_ERROR);
     assert_non_null(strstr(eb_grpc_server_reason(trial->host.server), "HTTP/2 violation"));
 }
 
 /* Repeats a frame until the connection ends; returns how often it took. Output is read. */
-static size_t flood(struct trial *trial, const struct frames *frame)
+static size_t flood(struct peer_trial *trial, const struct frames *frame)
 {
     size_t count = 0;
     frames_open(&trial->in);
     frames_request(&trial->in, 1, false, NULL);
-    deliver(trial);
+    peer_trial_deliver(trial);
     while (count < 20000 && !trial->host.is_over) {
         frames_put(&trial->in, frame->bytes, frame->size);
-        deliver(trial);
+        peer_trial_deliver(trial);
         host_write(&trial->host);
         ++count;
     }
@@ -371,30 +337,30 @@ static void turns_away_floods_that_are_read(void **state)
     } cases[] = {{FRAME_PING, 8, 0}, {FRAME_SETTINGS, 0, 0}, {FRAME_DATA, 0, 1},
         {FRAME_PRIORITY, 5, 77}, {0xB7, 3, 1}, {0x10, 4, 0}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
-        struct trial *trial = NULL;
-        assert_int_equal(set_up((void **)&trial), 0);
+        struct peer_trial *trial = NULL;
+        assert_int_equal(peer_trial_set_up((void **)&trial), 0);
         struct frames frame = {0};
         frames_head(&frame, cases[i].length, cases[i].type, 0, cases[i].stream_id);
         frames_put(&frame, "\0\0\0\0\1\0\0\0", cases[i].length);
         assert_in_range(flood(trial, &frame), 990, 1010);
         assert_goaway(trial, CODE_ENHANCE_YOUR_CALM);
         frames_deinit(&frame);
-        assert_int_equal(tear_down((void **)&trial), 0);
+        assert_int_equal(peer_trial_tear_down((void **)&trial), 0);
     }
 }
 
 /* The peer sends what wants an answer, and reads nothing. */
 static void gives_up_a_peer_that_does_not_read(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     frames_open(&trial->in);
-    deliver(trial);
+    peer_trial_deliver(trial);
     uint32_t id = 1;
     while (id < 100000 && !trial->host.is_over) {
         frames_request(&trial->in, id, true, NULL);
         frames_head(&trial->in, 8, FRAME_PING, 0, 0);
         frames_put(&trial->in, "12345678", 8);
-        deliver(trial);
+        peer_trial_deliver(trial);
         trial->host.is_over = !eb_grpc_server_send(trial->host.server) || trial->host.is_over;
         id += 2;
     }
@@ -405,7 +371,7 @@ static void gives_up_a_peer_that_does_not_read(void **state)
 
 static void counts_resets_of_calls_that_were_answered_at_once(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     frames_open(&trial->in);
     static const char *const html[2] = {"content-type", "text/html"};
     uint32_t id = 1;
@@ -413,7 +379,7 @@ static void counts_resets_of_calls_that_were_answered_at_once(void **state)
         frames_request(&trial->in, id, true, html);
         frames_head(&trial->in, 4, FRAME_RST_STREAM, 0, id);
         frames_put32(&trial->in, 8);
-        deliver(trial);
+        peer_trial_deliver(trial);
         host_write(&trial->host);
         id += 2;
     }
@@ -423,12 +389,12 @@ static void counts_resets_of_calls_that_were_answered_at_once(void **state)
 
 static void refuses_streams_over_the_limit(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     frames_open(&trial->in);
     for (uint32_t i = 0; i < 257; ++i) {
         frames_request(&trial->in, 2 * i + 1, false, NULL);
     }
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     struct frame last = {0};
     assert_int_equal(trial->host.call_count, 256);
@@ -440,7 +406,7 @@ static void refuses_streams_over_the_limit(void **state)
 
 static void answers_within_a_small_window(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     frames_put(&trial->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
     frames_head(&trial->in, 6, FRAME_SETTINGS, 0, 0);
     frames_put(&trial->in, "\0\4\0\0\0\x64", 6);
@@ -448,7 +414,7 @@ static void answers_within_a_small_window(void **state)
     struct eb_outgoing *message = host_outgoing(5000);
     frames_data(&trial->in, 1, true, message->bytes, message->size);
     eb_outgoing_drop(message);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     for (int i = 1; i < 51; ++i) {
         struct frame last = {0};
@@ -457,7 +423,7 @@ static void answers_within_a_small_window(void **state)
         assert_int_equal(frames_count(&trial->host.sent, FRAME_HEADERS, NULL), 1);
         frames_head(&trial->in, 4, FRAME_WINDOW_UPDATE, 0, 1);
         frames_put32(&trial->in, 100);
-        deliver(trial);
+        peer_trial_deliver(trial);
         host_write(&trial->host);
     }
     assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, NULL), 51);
@@ -467,7 +433,7 @@ static void answers_within_a_small_window(void **state)
 
 /* Sends pieces of one long message, half a second apart, where one may be silent for twice that;
  * returns after how many the call is over. */
-static int send_slowly(struct trial *trial, size_t piece_bytes)
+static int send_slowly(struct peer_trial *trial, size_t piece_bytes)
 {
     static const uint8_t prefix[] = {0, 0, 0x01, 0x86, 0xa0}; /* HOST_REQUEST_BYTES_MAX */
     struct eb_outgoing *piece = host_outgoing(piece_bytes);
@@ -475,12 +441,12 @@ static int send_slowly(struct trial *trial, size_t piece_bytes)
     frames_open(&trial->in);
     frames_request(&trial->in, 1, false, NULL);
     frames_data(&trial->in, 1, false, prefix, sizeof(prefix));
-    deliver(trial);
+    peer_trial_deliver(trial);
     int count = 0;
     while (count < 12 && eb_grpc_server_call_count(trial->host.server) > 0) {
         trial->host.now_ms += 500;
         frames_data(&trial->in, 1, false, piece->bytes, piece->size);
-        deliver(trial);
+        peer_trial_deliver(trial);
         eb_grpc_server_tick(trial->host.server, trial->host.now_ms);
         host_write(&trial->host);
         ++count;
@@ -491,7 +457,7 @@ static int send_slowly(struct trial *trial, size_t piece_bytes)
 
 static void ends_a_message_that_trickles(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     assert_int_equal(send_slowly(trial, 1), 9);
     assert_int_equal(
         header_blocks_read(&trial->host.sent, 1).grpc_status, EB_STATUS_DEADLINE_EXCEEDED);
@@ -503,23 +469,23 @@ static void lets_a_slow_message_come(void **state)
 }
 
 /* Opens the connection's window and that of stream 1 by as much as HTTP/2 begins with. */
-static void open_windows(struct trial *trial)
+static void open_windows(struct peer_trial *trial)
 {
     for (uint32_t id = 0; id <= 1; ++id) {
         frames_head(&trial->in, 4, FRAME_WINDOW_UPDATE, 0, id);
         frames_put32(&trial->in, 65535);
     }
-    deliver(trial);
+    peer_trial_deliver(trial);
 }
 
 static void answers_20_mib_within_windows_of_64_kib(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     static const char *const path[2] = {":path", "/t/Keep"};
     const size_t size = 20u << 20;
     frames_open(&trial->in);
     frames_request(&trial->in, 1, true, path);
-    deliver(trial);
+    peer_trial_deliver(trial);
     eb_grpc_call_answer(trial->host.call, host_outgoing(size));
     eb_grpc_call_finish(trial->host.call, EB_STATUS_OK, NULL, 0);
     size_t turns = 0;
@@ -536,7 +502,8 @@ static void answers_20_mib_within_windows_of_64_kib(void **state)
     assert_int_equal(host_outgoing_live(), 0);
 }
 
-#define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_TRIAL(test)                                                                           \
+    cmocka_unit_test_setup_teardown(test, peer_trial_set_up, peer_trial_tear_down)
 
 int main(void)
 {

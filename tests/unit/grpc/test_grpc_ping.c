@@ -1,5 +1,5 @@
 /* Pings of both sides: which are allowed, and what becomes of who sends too many. */
-#include "tests/unit/grpc/host.h"
+#include "tests/unit/grpc/peer_trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,46 +10,12 @@
 
 #define CODE_ENHANCE_YOUR_CALM 11
 
-struct trial {
-    struct host host;
-    struct frames in;
-};
-
-static int set_up(void **state)
-{
-    struct trial *trial = calloc(1, sizeof(*trial));
-    if (!trial) {
-        return -1;
-    }
-    host_init(&trial->host, 0);
-    *state = trial;
-    return host_start(&trial->host) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    struct trial *trial = *state;
-    frames_deinit(&trial->in);
-    host_deinit(&trial->host);
-    bool clean = trial->host.lender.lent_count == 0 && host_outgoing_live() == 0 &&
-                 trial->host.call_count == trial->host.close_count;
-    free(trial);
-    return clean ? 0 : -1;
-}
-
-/* Hands the prepared bytes over and forgets them. */
-static void deliver(struct trial *trial)
-{
-    host_receive(&trial->host, trial->in.bytes, trial->in.size);
-    trial->in.size = 0;
-}
-
 static void allows_pings_that_come_with_calls_or_slowly(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     static const uint8_t message[] = {0, 0, 0, 0, 0};
     frames_open(&trial->in);
-    deliver(trial);
+    peer_trial_deliver(trial);
     for (uint32_t i = 0; i < 1500; ++i) {
         frames_request(&trial->in, 2 * i + 1, false, NULL);
         frames_data(&trial->in, 2 * i + 1, true, message, sizeof(message));
@@ -57,14 +23,14 @@ static void allows_pings_that_come_with_calls_or_slowly(void **state)
             frames_head(&trial->in, 8, FRAME_PING, 0, 0);
             frames_put(&trial->in, "12345678", 8);
         }
-        deliver(trial);
+        peer_trial_deliver(trial);
         host_write(&trial->host);
     }
     for (int i = 0; i < 5000; ++i) {
         trial->host.now_ms += 1000;
         frames_head(&trial->in, 8, FRAME_PING, 0, 0);
         frames_put(&trial->in, "12345678", 8);
-        deliver(trial);
+        peer_trial_deliver(trial);
         host_write(&trial->host);
     }
     assert_false(trial->host.is_over);
@@ -73,18 +39,18 @@ static void allows_pings_that_come_with_calls_or_slowly(void **state)
 }
 
 /* A ping; whether the connection lives on. */
-static bool ping(struct trial *trial)
+static bool ping(struct peer_trial *trial)
 {
     frames_head(&trial->in, 8, FRAME_PING, 0, 0);
     frames_put(&trial->in, "12345678", 8);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     return !trial->host.is_over;
 }
 
 static void turns_away_who_pings_too_often(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     struct frame first = {0};
     size_t at = 0;
     trial->host.limits.ping_interval_min_ms = 10;
@@ -114,11 +80,11 @@ static void turns_away_who_pings_too_often(void **state)
 
 static void pings_a_peer_when_told_to(void **state)
 {
-    struct trial *trial = *state;
+    struct peer_trial *trial = *state;
     struct frame last = {0};
     eb_grpc_server_ping(trial->host.server);
     frames_open(&trial->in);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 0);
     eb_grpc_server_ping(trial->host.server);
@@ -127,14 +93,15 @@ static void pings_a_peer_when_told_to(void **state)
     assert_int_equal(last.flags, 0);
     frames_head(&trial->in, 8, FRAME_PING, FLAG_ACK, 0);
     frames_put(&trial->in, last.payload, 8);
-    deliver(trial);
+    peer_trial_deliver(trial);
     host_write(&trial->host);
     assert_int_equal(frames_count(&trial->host.sent, FRAME_PING, NULL), 1);
     assert_int_equal(frames_count(&trial->host.sent, FRAME_GOAWAY, NULL), 0);
     assert_false(trial->host.is_over);
 }
 
-#define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_TRIAL(test)                                                                           \
+    cmocka_unit_test_setup_teardown(test, peer_trial_set_up, peer_trial_tear_down)
 
 int main(void)
 {
