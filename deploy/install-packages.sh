@@ -9,12 +9,12 @@ set -euo pipefail
 packages=(
     gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler
     libprotobuf-c-dev libnghttp2-dev libssl-dev libuv1-dev libjansson-dev libcyaml-dev libyaml-dev
-    libjemalloc-dev libnuma-dev libxxhash-dev zlib1g-dev
+    libjemalloc-dev libmicrohttpd-dev libnuma-dev libsystemd-dev libxxhash-dev zlib1g-dev
 )
 tests=(
     libcmocka-dev clang-format protobuf-compiler
-    openssl python3 python3-grpcio python3-h2 python3-protobuf python3-numpy
-    qemu-user
+    curl openssl python3 python3-grpcio python3-h2 python3-protobuf python3-numpy
+    python3-yaml qemu-user
 )
 # Of arm64's packages the tests need these two, unpacked below a directory of their own: arm64 does
 # not become an architecture of this machine. tests/variants/arm64.cmake looks there.
@@ -23,9 +23,11 @@ arm64_tests=(libcmocka0 libcmocka-dev)
 arm64_root=/usr/local/aarch64-linux-gnu
 all=(
     clang libclang-rt-14-dev g++ libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc nghttp2-client
-    libhiredis-dev redis-server
+    libhiredis-dev redis-server libb64-0d prometheus chromium
+    openjdk-17-jdk-headless maven
     python3-pip python3-setuptools python3-venv python3-wheel
-    gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+    podman podman-compose runc netavark golang-github-containers-common iptables
+    mmdebstrap dpkg-dev file lintian gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 )
 
 case ${1:-} in

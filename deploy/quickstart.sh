@@ -2,7 +2,8 @@
 # From a checkout to answered lookups: installs what is missing, builds, writes two models, starts
 # the server, asks it the specification's examples and lookups of a recommender's 26 tables.
 #   deploy/quickstart.sh [--port N] [--once]
-# The server keeps running until the next run on its port; --once stops it at the end.
+# The server, with its status page on the port behind N, keeps running until the next run on its
+# port; --once stops it at the end.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -17,13 +18,15 @@ while (($# > 0)); do
         ;;
     *) port= ;;
     esac
-    if [[ ! $port =~ ^[1-9][0-9]{0,4}$ ]] || ((port > 65535 || $# == 0)); then
+    if [[ ! $port =~ ^[1-9][0-9]{0,4}$ ]] || ((port > 65534 || $# == 0)); then
         echo "usage: deploy/quickstart.sh [--port N] [--once]" >&2
         exit 2
     fi
     shift
 done
 address=127.0.0.1:$port
+http_port=$((port + 1))
+http_address=127.0.0.1:$http_port
 work=build/quickstart
 build=build/release
 log=$work/embagd-$port.log
@@ -67,7 +70,15 @@ stop_earlier_server() {
     fail "pid $pid does not end"
 }
 
-port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
+port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# What the operators' port answers at a path, with its headers.
+fetch() {
+    exec 3<>"/dev/tcp/127.0.0.1/$http_port"
+    printf 'GET %s HTTP/1.0\r\n\r\n' "$1" >&3
+    cat <&3
+    exec 3>&-
+}
 
 # Whether the build directory was made for this checkout, and not before it was moved or copied.
 is_configured() {
@@ -109,7 +120,7 @@ start_server() {
     # Emptied first: an earlier run's log would speak for this server.
     : >"$log"
     setsid "$build/embagd" --model-repository "$work/models" --listen "$address" \
-        --admin-listen "$admin" >/dev/null 2>>"$log" </dev/null &
+        --admin-listen "$admin" --http-listen "$http_address" >/dev/null 2>>"$log" </dev/null &
     server=$!
     trap 'stop_server "$server" || true' EXIT
     for ((tenths = 0; tenths < 600; tenths++)); do
@@ -128,7 +139,10 @@ start_server() {
 
 mkdir -p "$work" 2>/dev/null && [[ -w $work ]] || fail "$PWD/$work cannot be written to"
 stop_earlier_server
-! port_answers || fail "port $port is in use; stop what listens there, or give another: --port N"
+for taken in "$port" "$http_port"; do
+    ! port_answers "$taken" ||
+        fail "port $taken is in use; stop what listens there, or give another: --port N"
+done
 
 say "packages"
 deploy/install-packages.sh
@@ -139,7 +153,8 @@ say "models"
 write_models
 say "server"
 start_server
-echo "pid $server, gRPC on $address, log in $log"
+echo "pid $server, gRPC on $address, status page on http://$http_address/, log in $log"
+[[ $(fetch /readyz) == "HTTP/1."?" 200 "* ]] || fail "http://$http_address/readyz is not ready"
 say "the specification's examples, over the network"
 "$build/embag" demo --server "$address" --cases tests/conformance/spec_examples.json
 say "lookups of dlrm-v2"
@@ -157,6 +172,7 @@ fi
 trap - EXIT
 say "the server is running"
 cat <<END
+see:       http://$http_address/ in a browser
 try next:  $PWD/$build/embag lookup --server $address --model spec --table emb_table \\
                --indices 0,2,3,4 --offsets 0,2,2
            $PWD/$build/embag-load --server $address --workload dlrm-v2 --duration 3

@@ -89,30 +89,41 @@ struct eb_bag_ops;
 struct eb_int_array {
     const void *data; /* may be NULL where bytes is 0 */
     uint64_t bytes;
-    uint32_t width; /* 4 (int32) or 8 (int64) */
+    uint32_t width; /* 4 (int32) or 8 (int64); where bytes is 0 it may be 0 */
+};
+
+/* What the table, reduction, missing and output_type of a query decide, whatever its arrays are. */
+struct eb_bag_kind {
+    uint64_t result_row_bytes;
+    /* What reading a row of the table touches: its bytes, and its scale's. */
+    uint64_t gather_row_bytes;
+    enum eb_type output_type; /* never unspecified */
 };
 
 /* What a caller says. Enums must be valid and specified, but for `layout` (unspecified: no layout
  * was given) and `output_type` (unspecified: T); everything else may be anything a peer sends. */
 struct eb_bag_query {
     const struct eb_table *table;
+    /* By eb_bag_kind_find of a query of the same table, reduction, missing and output_type; NULL:
+     * to be found by eb_bag_measure. */
+    const struct eb_bag_kind *kind;
     const struct eb_id_map *id_map; /* borrowed; NULL: none, as always for a keyed table */
+    uint64_t max_ids;               /* indices of one bag; 0: as many as there are. Not with NONE */
+    int64_t default_index;          /* a row number or a key, which no id map changes */
     enum eb_reduction reduction;
     enum eb_missing missing;
     enum eb_type output_type;
     enum eb_layout layout;
-    bool include_last_offset;    /* bounds has one entry more than there are bags */
-    bool has_default;            /* default_index is given */
     struct eb_int_array indices; /* [num_indices] or [bags * indices_per_bag] */
     struct eb_int_array bounds;  /* offsets, lengths or segment ids, as layout says */
-    uint64_t indices_per_bag;    /* PACKED */
     uint64_t num_segments;       /* SEGMENTS */
     uint64_t num_bags;           /* 0: not said; else must agree, or says what the rest cannot */
-    uint64_t max_ids;            /* indices of one bag; 0: as many as there are. Not with NONE */
-    int64_t default_index;       /* a row number or a key, which no id map changes */
+    uint64_t indices_per_bag;    /* PACKED */
     const void *weights;         /* [num_indices] of weights_type, any alignment; NULL: none */
     uint64_t weights_bytes;
     enum eb_type weights_type; /* T, or F32 where T is a floating-point type */
+    bool include_last_offset;  /* bounds has one entry more than there are bags */
+    bool has_default;          /* default_index is given */
 };
 
 /* Sizes of a query's result and of what computing it needs; no product of them overflows. */
@@ -120,9 +131,8 @@ struct eb_bag_extent {
     uint64_t index_count;
     uint64_t result_rows; /* bags; NONE: index_count */
     uint64_t result_row_bytes;
-    enum eb_type output_type; /* never unspecified */
-    /* What reading a row of the table touches: its bytes, and its scale's. */
-    uint64_t gather_row_bytes;
+    enum eb_type output_type;
+    uint64_t gather_row_bytes; /* as of its kind */
     /* For eb_bag_check, a multiple of 64: 8 per index, 4 more with weights (8 for f64 and
      * integers), 4 per bag; row numbers, then weights, then bag starts. */
     uint64_t scratch_bytes;
@@ -167,6 +177,10 @@ struct eb_bag_job {
 
 /* In eb_bag_job.rows: an exact +0 row in place of a missing one. */
 #define EB_ROW_ZERO INT64_C(-1)
+
+/* false: no query of this kind is sound; *fault is set and nothing else. */
+bool eb_bag_kind_find(
+    const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_fault *fault);
 
 /* Checks sizes and combinations only, in constant time. With NONE the layout's fields and num_bags
  * are not looked at. false: *fault is set and nothing else. */

@@ -236,7 +236,7 @@ static bool fail_unnamed(struct pass *pass, const char *name, int64_t index)
 
 static bool check_default(struct pass *pass)
 {
-    return eb_bag_take_default(pass->query, &pass->default_row) ||
+    return !pass->query->has_default || eb_bag_take_default(pass->query, &pass->default_row) ||
            fail_unnamed(pass, "default_index", pass->query->default_index);
 }
 
@@ -459,9 +459,13 @@ bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query
         .fault = fault,
         .rows = scratch,
         .weights = extent->weights_offset > 0 ? bytes + extent->weights_offset : NULL,
+        .starts = NULL,
         .index_count = (uint32_t)extent->index_count,
         .bag_count = (uint32_t)extent->result_rows,
+        .is_unsorted = false,
         .missing_row = choose_missing_row(query),
+        .default_row = -1,
+        .missing_count = 0,
     };
     if (query->reduction != EB_REDUCTION_NONE) {
         pass.starts = (uint32_t *)(void *)(bytes + extent->starts_offset);

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-bool eb_bag_fault_set(
+void eb_bag_fault_put(
     struct eb_bag_fault *fault, enum eb_fault_class class, const char *format, ...)
 {
     fault->class = class;
@@ -11,5 +11,4 @@ bool eb_bag_fault_set(
     va_start(arguments, format);
     vsnprintf(fault->text, sizeof fault->text, format, arguments);
     va_end(arguments);
-    return false;
 }

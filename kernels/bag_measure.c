@@ -27,15 +27,11 @@ static const char *bounds_name(enum eb_layout layout)
 }
 
 /* How many integers an array holds. */
-static bool count_entries(
+static inline bool count_entries(
     const struct eb_int_array *array, const char *name, uint64_t *count, struct eb_bag_fault *fault)
 {
-    *count = 0;
-    if (array->bytes == 0) {
-        return true;
-    }
-    assert(array->data && (array->width == 4 || array->width == 8));
-    *count = array->bytes >> (array->width == 8 ? 3 : 2);
+    assert(array->width == 8 || array->width == 4 || array->bytes == 0);
+    *count = array->bytes / 4 >> (array->width == 8);
     if ((array->bytes & (array->width - 1)) != 0) {
         return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
             "%s has %" PRIu64 " bytes, which is no multiple of %" PRIu32, name, array->bytes,
@@ -45,14 +41,14 @@ static bool count_entries(
 }
 
 static bool count_indices(
-    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+    const struct eb_bag_query *query, uint64_t *index_count, struct eb_bag_fault *fault)
 {
-    if (!count_entries(&query->indices, "indices", &extent->index_count, fault)) {
+    if (!count_entries(&query->indices, "indices", index_count, fault)) {
         return false;
     }
-    if (extent->index_count > EB_BAG_INDICES_MAX) {
+    if (*index_count > EB_BAG_INDICES_MAX) {
         return eb_bag_fault_set(fault, EB_FAULT_TOO_LARGE,
-            "%" PRIu64 " indices, at most %" PRIu64 " are allowed", extent->index_count,
+            "%" PRIu64 " indices, at most %" PRIu64 " are allowed", *index_count,
             EB_BAG_INDICES_MAX);
     }
     return true;
@@ -64,13 +60,11 @@ static bool is_weights_type_allowed(const struct eb_bag_query *query)
     return query->weights_type == type || (query->weights_type == EB_F32 && eb_type_is_float(type));
 }
 
-static bool check_weights(const struct eb_bag_query *query, const struct eb_bag_extent *extent,
-    struct eb_bag_fault *fault)
+/* Of weights that are given. */
+static bool check_weights(
+    const struct eb_bag_query *query, uint64_t index_count, struct eb_bag_fault *fault)
 {
     enum eb_reduction reduction = query->reduction;
-    if (!eb_bag_weights_are_given(query)) {
-        return true;
-    }
     assert(query->weights || query->weights_bytes == 0);
     if (reduction == EB_REDUCTION_MEAN || reduction == EB_REDUCTION_MAX ||
         reduction == EB_REDUCTION_MIN) {
@@ -82,11 +76,11 @@ static bool check_weights(const struct eb_bag_query *query, const struct eb_bag_
             "weights_type %s does not go with a table of %s", eb_type_name(query->weights_type),
             eb_type_name(query->table->type));
     }
-    uint64_t bytes = extent->index_count * eb_type_bytes(query->weights_type);
+    uint64_t bytes = index_count * eb_type_bytes(query->weights_type);
     if (query->weights_bytes != bytes) {
         return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
             "weights has %" PRIu64 " bytes, but %" PRIu64 " indices need %" PRIu64,
-            query->weights_bytes, extent->index_count, bytes);
+            query->weights_bytes, index_count, bytes);
     }
     return true;
 }
@@ -109,12 +103,12 @@ static bool check_reduction(const struct eb_bag_query *query, struct eb_bag_faul
 }
 
 static bool choose_output_type(
-    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+    const struct eb_bag_query *query, enum eb_type *output_type, struct eb_bag_fault *fault)
 {
     enum eb_type type = query->table->type;
     enum eb_type wanted = query->output_type;
     if (wanted == EB_TYPE_UNSPECIFIED || wanted == type) {
-        extent->output_type = type;
+        *output_type = type;
         return true;
     }
     if (!eb_type_is_float(type) || !eb_type_is_float(wanted) || wanted == EB_F64) {
@@ -122,7 +116,7 @@ static bool choose_output_type(
             "output_type %s does not go with a table of %s", eb_type_name(wanted),
             eb_type_name(type));
     }
-    extent->output_type = wanted;
+    *output_type = wanted;
     return true;
 }
 
@@ -152,26 +146,33 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
     return true;
 }
 
-/* Offsets or lengths: an array with an entry for each bag. */
-static bool count_listed(const struct eb_bag_query *query, uint64_t index_count,
+/* Neither offsets nor lengths, but that they are the layout. */
+static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_count,
     uint64_t *bag_count, struct eb_bag_fault *fault)
 {
-    const char *name = bounds_name(query->layout);
-    uint64_t entries = 0;
-    if (!count_entries(&query->bounds, name, &entries, fault)) {
-        return false;
-    }
-    if (entries == 0 && query->include_last_offset) {
+    if (query->include_last_offset) {
         return eb_bag_fault_set(
             fault, EB_FAULT_MALFORMED, "offsets is empty, but include_last_offset needs an entry");
     }
-    if (entries == 0 && index_count > 0) {
+    if (index_count > 0) {
         return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
-            "%s is empty, but there are %" PRIu64 " indices", name, index_count);
+            "%s is empty, but there are %" PRIu64 " indices", bounds_name(query->layout),
+            index_count);
+    }
+    *bag_count = query->num_bags;
+    return true;
+}
+
+/* Offsets or lengths: an array with an entry for each bag. */
+static inline bool count_listed(const struct eb_bag_query *query, uint64_t index_count,
+    uint64_t *bag_count, struct eb_bag_fault *fault)
+{
+    uint64_t entries = 0;
+    if (!count_entries(&query->bounds, bounds_name(query->layout), &entries, fault)) {
+        return false;
     }
     if (entries == 0) {
-        *bag_count = query->num_bags;
-        return true;
+        return count_unlisted(query, index_count, bag_count, fault);
     }
     return agree_on_bags(query, entries - query->include_last_offset, bag_count, fault);
 }
@@ -209,49 +210,53 @@ static bool count_segments(const struct eb_bag_query *query, uint64_t index_coun
 static bool count_bags(const struct eb_bag_query *query, uint64_t index_count, uint64_t *bag_count,
     struct eb_bag_fault *fault)
 {
-    if (query->include_last_offset && query->layout != EB_LAYOUT_OFFSETS) {
+    if (query->layout == EB_LAYOUT_OFFSETS) {
+        return count_listed(query, index_count, bag_count, fault);
+    }
+    if (query->include_last_offset) {
         return eb_bag_fault_set(
             fault, EB_FAULT_MALFORMED, "include_last_offset is set without offsets");
     }
     switch (query->layout) {
     case EB_LAYOUT_UNSPECIFIED: return count_without_layout(query, index_count, bag_count, fault);
-    case EB_LAYOUT_OFFSETS:
     case EB_LAYOUT_LENGTHS: return count_listed(query, index_count, bag_count, fault);
     case EB_LAYOUT_PACKED: return count_packed(query, index_count, bag_count, fault);
     case EB_LAYOUT_SEGMENTS: return count_segments(query, index_count, bag_count, fault);
+    case EB_LAYOUT_OFFSETS:
     case EB_LAYOUT_COUNT: break;
     }
     assert(false && "a layout");
     return false;
 }
 
-static bool count_result_rows(
-    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+static inline bool count_result_rows(const struct eb_bag_query *query, uint64_t index_count,
+    uint64_t *result_rows, struct eb_bag_fault *fault)
 {
     if (query->reduction == EB_REDUCTION_NONE) {
-        extent->result_rows = extent->index_count;
+        *result_rows = index_count;
         return true;
     }
-    if (!count_bags(query, extent->index_count, &extent->result_rows, fault)) {
+    if (!count_bags(query, index_count, result_rows, fault)) {
         return false;
     }
-    if (extent->result_rows > EB_BAG_BAGS_MAX) {
+    if (*result_rows > EB_BAG_BAGS_MAX) {
         return eb_bag_fault_set(fault, EB_FAULT_TOO_LARGE,
-            "%" PRIu64 " bags, at most %" PRIu64 " are allowed", extent->result_rows,
-            EB_BAG_BAGS_MAX);
+            "%" PRIu64 " bags, at most %" PRIu64 " are allowed", *result_rows, EB_BAG_BAGS_MAX);
     }
     return true;
 }
 
 /* No sum can wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
-static void lay_out_scratch(const struct eb_bag_query *query, struct eb_bag_extent *extent)
+static inline void lay_out_scratch(const struct eb_bag_query *query, struct eb_bag_extent *extent)
 {
-    extent->starts_offset = extent->index_count * sizeof(int64_t);
-    if (eb_bag_weights_are_given(query) && extent->index_count > 0) {
-        extent->weights_offset = extent->starts_offset;
-        extent->starts_offset += extent->index_count * eb_bag_weights_bytes(query->table->type);
+    uint64_t bytes = extent->index_count * sizeof(int64_t);
+    extent->weights_offset = 0;
+    if (eb_bag_weights_are_given(query)) {
+        /* 0 too where there are no indices. */
+        extent->weights_offset = bytes;
+        bytes += extent->index_count * eb_bag_weights_bytes(query->table->type);
     }
-    uint64_t bytes = extent->starts_offset;
+    extent->starts_offset = bytes;
     if (query->reduction != EB_REDUCTION_NONE) {
         bytes += (extent->result_rows + 1) * sizeof(uint32_t);
     }
@@ -259,24 +264,46 @@ static void lay_out_scratch(const struct eb_bag_query *query, struct eb_bag_exte
     extent->scratch_bytes = (bytes + SCRATCH_ALIGNMENT - 1) / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT;
 }
 
-bool eb_bag_measure(
-    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+bool eb_bag_kind_find(
+    const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_fault *fault)
 {
     const struct eb_table *table = query->table;
     uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
     assert(table->row_elements > 0 && table->row_stride_bytes >= row_bytes);
     assert(query->reduction > EB_REDUCTION_UNSPECIFIED && query->reduction < EB_REDUCTION_COUNT);
     assert(query->missing > EB_MISSING_UNSPECIFIED && query->missing < EB_MISSING_COUNT);
-    struct eb_bag_extent sizes = {0};
-    bool is_sound = count_indices(query, &sizes, fault) && check_weights(query, &sizes, fault) &&
-                    check_reduction(query, fault) && choose_output_type(query, &sizes, fault) &&
-                    count_result_rows(query, &sizes, fault);
-    if (!is_sound) {
+    enum eb_type output_type;
+    if (!check_reduction(query, fault) || !choose_output_type(query, &output_type, fault)) {
         return false;
     }
-    sizes.result_row_bytes = table->row_elements * eb_type_bytes(sizes.output_type);
-    sizes.gather_row_bytes = row_bytes + (table->scales ? sizeof(struct eb_row_scale) : 0);
-    lay_out_scratch(query, &sizes);
-    *extent = sizes;
+    *kind = (struct eb_bag_kind){
+        .result_row_bytes = table->row_elements * eb_type_bytes(output_type),
+        .gather_row_bytes = row_bytes + (table->scales ? sizeof(struct eb_row_scale) : 0),
+        .output_type = output_type,
+    };
+    return true;
+}
+
+bool eb_bag_measure(
+    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+{
+    const struct eb_bag_kind *kind = query->kind;
+    struct eb_bag_kind found;
+    uint64_t index_count;
+    uint64_t result_rows;
+    if (!count_indices(query, &index_count, fault) ||
+        (eb_bag_weights_are_given(query) && !check_weights(query, index_count, fault)) ||
+        (!kind && !eb_bag_kind_find(query, &found, fault)) ||
+        !count_result_rows(query, index_count, &result_rows, fault)) {
+        return false;
+    }
+    kind = kind ? kind : &found;
+    assert(kind->result_row_bytes == query->table->row_elements * eb_type_bytes(kind->output_type));
+    extent->index_count = index_count;
+    extent->result_rows = result_rows;
+    extent->result_row_bytes = kind->result_row_bytes;
+    extent->output_type = kind->output_type;
+    extent->gather_row_bytes = kind->gather_row_bytes;
+    lay_out_scratch(query, extent);
     return true;
 }

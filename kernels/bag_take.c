@@ -24,7 +24,7 @@ static bool is_mapped(const struct eb_bag_query *query)
     return query->id_map && query->id_map->kind != EB_ID_MAP_NONE;
 }
 
-uint64_t eb_bag_take_rows(const struct eb_bag_index_fns *fns, const struct eb_bag_query *query,
+uint64_t eb_bag_take_named(const struct eb_bag_index_fns *fns, const struct eb_bag_query *query,
     const struct eb_int_array *slice, int64_t missing_row, int64_t *rows)
 {
     const struct eb_table *table = query->table;
@@ -45,10 +45,6 @@ uint64_t eb_bag_take_rows(const struct eb_bag_index_fns *fns, const struct eb_ba
 bool eb_bag_take_default(const struct eb_bag_query *query, int64_t *row)
 {
     const struct eb_table *table = query->table;
-    *row = -1;
-    if (!query->has_default) {
-        return true;
-    }
     if (table->keys) {
         *row = eb_key_index_find(table->keys, query->default_index);
         return *row >= 0;

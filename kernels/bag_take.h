@@ -17,11 +17,22 @@ static inline struct eb_int_array eb_bag_take_slice(
     };
 }
 
-/* Writes the row of every index of a slice of the query's to rows, `missing_row` where it has none.
- * Returns how many have none. */
-uint64_t eb_bag_take_rows(const struct eb_bag_index_fns *fns, const struct eb_bag_query *query,
+/* As eb_bag_take_rows, of a keyed table, or of ids that are mapped. */
+uint64_t eb_bag_take_named(const struct eb_bag_index_fns *fns, const struct eb_bag_query *query,
     const struct eb_int_array *slice, int64_t missing_row, int64_t *rows);
 
-/* The row of the query's default_index, which no id map changes: -1 where there is none, or where
- * it is the -1 of a dense table. false: it names nothing. */
+/* Writes the row of every index of a slice of the query's, which is not empty, to rows,
+ * `missing_row` where it has none. Returns how many have none. */
+static inline uint64_t eb_bag_take_rows(const struct eb_bag_index_fns *fns,
+    const struct eb_bag_query *query, const struct eb_int_array *slice, int64_t missing_row,
+    int64_t *rows)
+{
+    const struct eb_table *table = query->table;
+    return table->keys || query->id_map
+               ? eb_bag_take_named(fns, query, slice, missing_row, rows)
+               : fns->take_rows(slice, table->row_count, missing_row, rows);
+}
+
+/* The row of the query's default_index, which is given and no id map changes: -1 where it is the -1
+ * of a dense table. false: it names nothing. */
 bool eb_bag_take_default(const struct eb_bag_query *query, int64_t *row);

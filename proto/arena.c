@@ -93,10 +93,12 @@ static bool grow(struct eb_arena *arena, size_t bytes)
     return true;
 }
 
-void *eb_arena_take_more(struct eb_arena *arena, size_t rounded)
+void *eb_arena_take_more(struct eb_arena *arena, size_t bytes)
 {
     const size_t left = arena->cap_bytes - arena->used_bytes;
-    if (rounded == 0 || rounded > left || !grow(arena, rounded)) {
+    /* 0 where it wraps around. */
+    const size_t rounded = eb_arena_round(bytes > 0 ? bytes : 1);
+    if (rounded == 0 || rounded > left || (rounded > arena->room_bytes && !grow(arena, rounded))) {
         arena->is_exhausted = true;
         return NULL;
     }

@@ -34,18 +34,22 @@ void eb_arena_deinit(struct eb_arena *arena);
 /* Forgets all that was handed out and sets the cap for the next request. */
 void eb_arena_reset(struct eb_arena *arena, size_t cap_bytes);
 
-/* What eb_arena_take does where the newest block has no room. */
-void *eb_arena_take_more(struct eb_arena *arena, size_t rounded);
+/* What eb_arena_take does where the newest block has no room, or no bytes are asked for. */
+void *eb_arena_take_more(struct eb_arena *arena, size_t bytes);
+
+static inline size_t eb_arena_round(size_t bytes)
+{
+    return (bytes + (EB_ARENA_ALIGNMENT - 1)) / EB_ARENA_ALIGNMENT * EB_ARENA_ALIGNMENT;
+}
 
 /* `bytes` bytes aligned to 16, uninitialised. NULL: over the cap, or the lender has none; both are
  * remembered in is_exhausted. */
 static inline void *eb_arena_take(struct eb_arena *arena, size_t bytes)
 {
-    /* 0 where it wraps around. */
-    const size_t rounded =
-        (bytes + (bytes == 0) + (EB_ARENA_ALIGNMENT - 1)) / EB_ARENA_ALIGNMENT * EB_ARENA_ALIGNMENT;
+    /* 0 also where it wraps around. */
+    const size_t rounded = eb_arena_round(bytes);
     if (rounded - 1 >= arena->room_bytes) {
-        return eb_arena_take_more(arena, rounded);
+        return eb_arena_take_more(arena, bytes);
     }
     uint8_t *piece = arena->room;
     arena->room += rounded;

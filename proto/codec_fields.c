@@ -5,6 +5,13 @@
 #include <assert.h>
 #include <string.h>
 
+bool eb_codec_fields_copy_any(char *out, struct eb_field_reader name)
+{
+    const size_t size = eb_field_reader_bytes(&name);
+    memcpy(out, name.at, size);
+    return eb_guard_is_text(name.at, size);
+}
+
 /* How many numbers a field of a repeated integer adds: one, or those that are packed in it. */
 static size_t count_integers(struct eb_field_reader data)
 {

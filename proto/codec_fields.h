@@ -11,12 +11,21 @@
 #include "proto/status.h"
 #include "proto/unpack.h"
 
+#include <string.h>
+
+/* Whether the guard lets a string pass. */
+static inline bool eb_codec_fields_is_name(
+    struct eb_field_reader name, const struct eb_guard_limits *limits)
+{
+    return eb_guard_is_name(name.at, eb_field_reader_bytes(&name), limits);
+}
+
 /* Takes a string. false: the guard does not let it pass. */
 static inline bool eb_codec_fields_take_name(const struct eb_field *field,
     const struct eb_guard_limits *limits, struct eb_field_reader *name)
 {
     *name = field->data;
-    return eb_guard_is_name(field->data.at, eb_field_reader_bytes(&field->data), limits);
+    return eb_codec_fields_is_name(*name, limits);
 }
 
 /* An enum's number, whatever it is. */
@@ -42,6 +51,10 @@ static inline bool eb_codec_fields_count(
 static inline bool eb_codec_fields_find(
     struct eb_field_reader *message, uint32_t number, struct eb_field_reader *data)
 {
+    /* Fields of one number mostly follow each other. */
+    if (number < 16 && eb_field_reader_take_next(message, number, data)) {
+        return true;
+    }
     struct eb_field field;
     while (eb_field_reader_next(message, &field)) {
         if (field.number == number) {
@@ -50,6 +63,40 @@ static inline bool eb_codec_fields_find(
         }
     }
     return false;
+}
+
+/* Whether the guard lets a string of so many bytes pass: to be asked before it is given memory. */
+static inline bool eb_codec_fields_is_short(
+    struct eb_field_reader name, const struct eb_guard_limits *limits)
+{
+    return eb_field_reader_bytes(&name) <= limits->name_bytes_max;
+}
+
+/* Copies a string, which may be of any bytes, without a NUL. false: the guard does not let these
+ * bytes pass. */
+bool eb_codec_fields_copy_any(char *out, struct eb_field_reader name);
+
+/* The same, with a NUL after it in either case: most names are ASCII, and so short that a call
+ * would take longer. */
+static inline bool eb_codec_fields_copy_name(char *out, struct eb_field_reader name)
+{
+    const size_t size = eb_field_reader_bytes(&name);
+    size_t copied = 0;
+    if (size >= sizeof(uint64_t) && size <= 2 * sizeof(uint64_t)) {
+        uint64_t first;
+        uint64_t last;
+        memcpy(&first, name.at, sizeof first);
+        memcpy(&last, name.end - sizeof last, sizeof last);
+        memcpy(out, &first, sizeof first);
+        memcpy(out + size - sizeof last, &last, sizeof last);
+        copied = eb_guard_is_plain(first) && eb_guard_is_plain(last) ? size : 0;
+    } else {
+        for (; copied < size && size < sizeof(uint64_t) && name.at[copied] - 1u < 0x7F; copied++) {
+            out[copied] = (char)name.at[copied];
+        }
+    }
+    out[size] = '\0';
+    return copied == size || eb_codec_fields_copy_any(out, name);
 }
 
 /* These return NULL where the arena is exhausted, which *error then says. */

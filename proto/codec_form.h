@@ -8,6 +8,7 @@
 #include "proto/message.h"
 
 #include <protobuf-c/protobuf-c.h>
+#include <string.h>
 
 /* The element of a request that is read: what a fault is about. Its own faults are
  * INVALID_ARGUMENT; INTERNAL says that the guard has the word, RESOURCE_EXHAUSTED that the arena
@@ -15,7 +16,7 @@
 struct eb_codec_place {
     const char *list; /* "queries" */
     size_t index;     /* in the list */
-    const char *name; /* of its table, or of its group */
+    const char *name; /* of its table, or of its group; set once it is kept: refusals come after */
     struct eb_arena *arena;
     struct eb_error *error;
     const struct eb_guard_limits *limits; /* of the request, */
@@ -46,6 +47,18 @@ static inline bool eb_codec_form_check_enum(const struct eb_codec_place *place, 
            eb_codec_form_refuse_enum(place, field, type, number);
 }
 
+/* Zeroes an element, in pieces that are so small that a compiler makes straight stores of them: of
+ * a larger one it makes a loop or a call. */
+static inline __attribute__((always_inline)) void eb_codec_form_clear(void *element, size_t bytes)
+{
+    enum { PIECE_BYTES = 80 };
+    uint8_t *at = element;
+    for (; bytes > PIECE_BYTES; bytes -= PIECE_BYTES, at += PIECE_BYTES) {
+        memset(at, 0, PIECE_BYTES);
+    }
+    memset(at, 0, bytes);
+}
+
 /* A field that an array may come in. */
 struct eb_codec_form {
     const char *field;
@@ -61,15 +74,24 @@ struct eb_codec_arrays {
     bool is_unsettled; /* what was taken last may not be what an array is */
 };
 
-/* Takes a field for the array, which was zeroed, whatever has come to be there. */
-static inline __attribute__((always_inline)) void eb_codec_form_take(
-    struct eb_codec_arrays *arrays, const struct eb_field *field, struct eb_wire_array *array)
+/* Notes a field whose repeated elements are an array's, or a part of it. */
+static inline void eb_codec_form_see(struct eb_codec_arrays *arrays, uint32_t number)
 {
-    const struct eb_codec_form *form = &arrays->forms[field->number];
-    arrays->seen |= UINT32_C(1) << field->number;
-    arrays->is_unsettled |= array->field || form->is_repeated || field->data.at == field->data.end;
-    array->data = field->data.at;
-    array->bytes = eb_field_reader_bytes(&field->data);
+    arrays->seen |= UINT32_C(1) << number;
+    arrays->is_unsettled = true;
+}
+
+/* Takes a field's bytes for the array, which was zeroed, whatever has come to be there. */
+static inline __attribute__((always_inline)) void eb_codec_form_take(struct eb_codec_arrays *arrays,
+    uint32_t number, struct eb_field_reader data, struct eb_wire_array *array)
+{
+    const struct eb_codec_form *form = &arrays->forms[number];
+    if (array->field || data.at == data.end) {
+        arrays->is_unsettled = true;
+    }
+    arrays->seen |= UINT32_C(1) << number;
+    array->data = data.at;
+    array->bytes = eb_field_reader_bytes(&data);
     array->width = form->width;
     array->field = form->field;
 }

@@ -26,34 +26,49 @@ struct reading {
     const struct eb_codec_place *place;
     struct eb_codec_arrays arrays;
     struct eb_field_reader name;
-    size_t features_bytes; /* of the features' names, each with a NUL */
+    size_t feature_count;
+    size_t features_bytes; /* of the features' names */
+    bool has_empty;        /* one of them is empty */
     struct eb_wire_group *out;
 };
 
+/* What its name is made of is looked at when it is kept. false: the guard does not let it pass. */
+static inline bool take_feature(struct reading *reading, struct eb_field_reader name)
+{
+    reading->feature_count++;
+    reading->features_bytes += eb_field_reader_bytes(&name);
+    reading->has_empty |= name.at == name.end;
+    return eb_codec_fields_is_short(name, reading->place->limits);
+}
+
 /* Takes what a field says; of several of one number the last one counts. false: the guard does not
  * let it pass, as it does unknown ones. */
-static inline bool take_field(struct reading *reading, const struct eb_field *field)
+static inline bool take_bytes(struct reading *reading, const struct eb_field *field)
 {
     const struct eb_guard_limits *limits = reading->place->limits;
     struct eb_codec_arrays *arrays = &reading->arrays;
     struct eb_wire_group *out = reading->out;
-    struct eb_field_reader feature;
-    switch (field->tag) {
-    case EB_TAG_BYTES(1): return eb_codec_fields_take_name(field, limits, &reading->name);
-    case EB_TAG_BYTES(EB_CODEC_GROUP_FEATURES_FIELD):
-        out->feature_count++;
-        reading->features_bytes += eb_field_reader_bytes(&field->data) + 1;
-        return eb_codec_fields_take_name(field, limits, &feature);
-    case EB_TAG_NUMBER(3): out->bags = (uint32_t)field->varint; return true;
-    case EB_TAG_BYTES(4):
-    case EB_TAG_BYTES(5): eb_codec_form_take(arrays, field, &out->values); return true;
-    case EB_TAG_BYTES(6): eb_codec_form_take(arrays, field, &out->lengths); return true;
-    case EB_TAG_BYTES(7):
-    case EB_TAG_BYTES(8): eb_codec_form_take(arrays, field, &out->offsets); return true;
-    case EB_TAG_BYTES(9):
+    switch (field->number) {
+    case 1: return eb_codec_fields_take_name(field, limits, &reading->name);
+    case EB_CODEC_GROUP_FEATURES_FIELD: return take_feature(reading, field->data);
+    case 4:
+    case 5: eb_codec_form_take(arrays, field->number, field->data, &out->values); return true;
+    case 6: eb_codec_form_take(arrays, field->number, field->data, &out->lengths); return true;
+    case 7:
+    case 8: eb_codec_form_take(arrays, field->number, field->data, &out->offsets); return true;
+    case 9:
         out->weights = field->data.at;
         out->weights_bytes = eb_field_reader_bytes(&field->data);
         return true;
+    default: return field->number > FIELD_LAST;
+    }
+}
+
+/* Of any other wire type. */
+static inline bool take_number(const struct eb_field *field, struct eb_wire_group *out)
+{
+    switch (field->tag) {
+    case EB_TAG_NUMBER(3): out->bags = (uint32_t)field->varint; return true;
     case EB_TAG_NUMBER(10): out->weights_type = eb_codec_fields_enum(field); return true;
     case EB_TAG_NUMBER(11): out->reduction = eb_codec_fields_enum(field); return true;
     case EB_TAG_NUMBER(12): out->missing = eb_codec_fields_enum(field); return true;
@@ -61,14 +76,26 @@ static inline bool take_field(struct reading *reading, const struct eb_field *fi
     }
 }
 
+static inline bool take_field(struct reading *reading, const struct eb_field *field)
+{
+    return field->wire_type == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED
+               ? take_bytes(reading, field)
+               : take_number(field, reading->out);
+}
+
 static bool read_fields(struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_field_reader message = reading->arrays.message;
+    struct eb_field_reader feature;
     uint32_t count = 0;
     for (; message.at < message.end; count++) {
         struct eb_field field;
-        if (eb_field_reader_read(&message, &field) || !take_field(reading, &field)) {
+        const bool is_sound =
+            eb_field_reader_take_next(&message, EB_CODEC_GROUP_FEATURES_FIELD, &feature)
+                ? take_feature(reading, feature)
+                : !eb_field_reader_read(&message, &field) && take_field(reading, &field);
+        if (!is_sound) {
             return eb_codec_form_fail(place);
         }
     }
@@ -81,32 +108,37 @@ static bool keep_features(const struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_wire_group *out = reading->out;
+    const size_t text_bytes = reading->features_bytes + reading->feature_count;
     const char **features =
-        eb_unpack_take(place->arena, out->feature_count, sizeof *features, place->error);
-    char *text = eb_unpack_take(place->arena, reading->features_bytes, 1, place->error);
+        eb_unpack_take(place->arena, reading->feature_count, sizeof *features, place->error);
+    char *text = eb_unpack_take(place->arena, text_bytes, 1, place->error);
     if (!features || !text) {
         return false;
     }
+    out->features = features;
+    out->feature_count = reading->feature_count;
     struct eb_field_reader message = reading->arrays.message;
     struct eb_field_reader name;
-    size_t count = 0;
-    while (eb_codec_fields_find(&message, EB_CODEC_GROUP_FEATURES_FIELD, &name)) {
-        features[count++] = text;
-        while (name.at < name.end) {
-            *text++ = (char)*name.at++;
+    for (size_t i = 0; i < out->feature_count &&
+                       eb_codec_fields_find(&message, EB_CODEC_GROUP_FEATURES_FIELD, &name);
+         i++) {
+        features[i] = text;
+        if (!eb_codec_fields_copy_name(text, name)) {
+            return eb_codec_form_fail(place);
         }
-        *text++ = '\0';
+        text += eb_field_reader_bytes(&name) + 1;
     }
-    out->features = features;
     return true;
 }
 
-static bool check_features(const struct eb_codec_place *place, const struct eb_wire_group *group)
+static bool check_features(const struct reading *reading)
 {
+    const struct eb_codec_place *place = reading->place;
+    const struct eb_wire_group *group = reading->out;
     if (group->name[0] != 0 && group->feature_count > 0) {
         return eb_codec_form_refuse(place, "name and features are two forms of one list");
     }
-    for (size_t i = 0; i < group->feature_count; i++) {
+    for (size_t i = 0; reading->has_empty && i < group->feature_count; i++) {
         if (group->features[i][0] == 0) {
             return eb_codec_form_refuse(place, "features[%zu] is empty", i);
         }
@@ -145,7 +177,7 @@ bool eb_codec_group_read(
 {
     struct reading reading = {
         .place = place, .arrays = {.forms = forms, .message = bytes}, .out = out};
-    memset(out, 0, sizeof *out);
+    eb_codec_form_clear(out, sizeof *out);
     if (!read_fields(&reading)) {
         return false;
     }
@@ -154,7 +186,7 @@ bool eb_codec_group_read(
         return false;
     }
     place->name = out->name;
-    return keep_features(&reading) && check_enums(place, out) && check_features(place, out) &&
+    return keep_features(&reading) && check_enums(place, out) && check_features(&reading) &&
            choose_arrays(&reading);
 }
 

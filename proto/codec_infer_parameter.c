@@ -148,6 +148,15 @@ static bool equals(struct eb_field_reader text, const char *name)
     return size == strlen(name) && memcmp(text.at, name, size) == 0;
 }
 
+/* Triton keeps these names for what it tells itself; its perf_analyzer sends one with every
+ * request, triton_enable_empty_final_response, which says nothing about a call with one answer. */
+static bool is_tritons_own(struct eb_field_reader name)
+{
+    static const char prefix[] = "triton_";
+    const size_t size = sizeof prefix - 1;
+    return eb_field_reader_bytes(&name) >= size && memcmp(name.at, prefix, size) == 0;
+}
+
 static bool refuse_name(
     const struct eb_codec_place *place, const struct entry *entry, unsigned allowed)
 {
@@ -247,7 +256,7 @@ static bool take_entry(const struct eb_codec_place *place, const struct entry *e
             return take(place, entry, (enum eb_codec_parameter)i, options);
         }
     }
-    return refuse_name(place, entry, allowed);
+    return is_tritons_own(entry->key) || refuse_name(place, entry, allowed);
 }
 
 bool eb_codec_infer_parameter_read_all(const struct eb_codec_place *place,

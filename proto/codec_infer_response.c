@@ -3,6 +3,7 @@
 #include "proto/field.h"
 #include "proto/infer_type.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -49,6 +50,7 @@ static void write_output(struct eb_field_writer *writer, const struct eb_infer_o
 static size_t count_output(const struct eb_infer_output *output, struct eb_wire_result *result)
 {
     struct eb_field_writer counter = {.out = NULL};
+    assert(!result->like);
     write_output(&counter, output, result);
     result->head_bytes = counter.bytes;
     return counter.bytes;

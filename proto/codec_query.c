@@ -2,7 +2,7 @@
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
-#include <string.h>
+#include <assert.h>
 
 static const struct eb_codec_form forms[] = {
     [4] = {"indices_i64", 8, false},
@@ -22,84 +22,170 @@ static const struct eb_codec_form forms[] = {
 #define OFFSETS (7u << 7)
 #define SEGMENT_IDS (7u << 11)
 #define LENGTHS (3u << 22)
-#define WEIGHTS_F32 (1u << 18)
+#define WEIGHTS_F32_FIELD 18
 
 #define FIELD_LAST 23
 
 /* A query that is read. */
 struct reading {
-    const struct eb_codec_place *place;
+    struct eb_codec_place *place;
     struct eb_codec_arrays arrays;
+    struct eb_field_reader rest; /* of the message */
     struct eb_field_reader table;
     struct eb_wire_query *out;
 };
 
-/* Takes what a field says; of several of one number the last one counts. false: the guard does not
- * let it pass, as it does unknown ones. */
-static inline __attribute__((always_inline)) bool take_field(
-    struct reading *reading, const struct eb_field *field)
+/* These take what follows a field's tag; of several of one number the last one counts. false: the
+ * guard does not let it pass. All are inlined, so that what is read can be kept in registers. */
+
+/* The last name is looked at when it is kept. */
+static inline bool take_name(struct reading *reading)
 {
-    struct eb_codec_arrays *arrays = &reading->arrays;
+    const struct eb_field_reader before = reading->table;
+    return !eb_field_reader_content(&reading->rest, &reading->table) &&
+           (!before.at || eb_codec_fields_is_name(before, reading->place->limits));
+}
+
+static inline bool take_bytes(struct reading *reading, const void **bytes, size_t *size)
+{
+    struct eb_field_reader data;
+    if (eb_field_reader_content(&reading->rest, &data)) {
+        return false;
+    }
+    *bytes = data.at;
+    *size = eb_field_reader_bytes(&data);
+    return true;
+}
+
+static inline bool take_uint64(struct reading *reading, uint64_t *out)
+{
+    return !eb_field_reader_number(&reading->rest, out);
+}
+
+static inline bool take_uint32(struct reading *reading, uint32_t *out)
+{
+    uint64_t value;
+    if (!take_uint64(reading, &value)) {
+        return false;
+    }
+    *out = (uint32_t)value;
+    return true;
+}
+
+static inline bool take_enum(struct reading *reading, int32_t *out)
+{
+    uint64_t value;
+    if (!take_uint64(reading, &value)) {
+        return false;
+    }
+    *out = (int32_t)(uint32_t)value;
+    return true;
+}
+
+static inline bool take_bool(struct reading *reading, bool *out)
+{
+    uint64_t value;
+    if (!take_uint64(reading, &value)) {
+        return false;
+    }
+    *out = value != 0;
+    return true;
+}
+
+static inline bool take_default(struct reading *reading)
+{
+    uint64_t value;
+    if (!take_uint64(reading, &value)) {
+        return false;
+    }
+    reading->out->has_default = true;
+    reading->out->default_index = (int64_t)value;
+    return true;
+}
+
+static inline __attribute__((always_inline)) bool take_array(
+    struct reading *reading, uint32_t number, struct eb_wire_array *array)
+{
+    struct eb_field_reader data;
+    if (eb_field_reader_content(&reading->rest, &data)) {
+        return false;
+    }
+    eb_codec_form_take(&reading->arrays, number, data, array);
+    return true;
+}
+
+static inline bool take_element(struct reading *reading, uint32_t number)
+{
+    uint64_t value;
+    eb_codec_form_see(&reading->arrays, number);
+    return take_uint64(reading, &value);
+}
+
+static inline bool take_elements(struct reading *reading, uint32_t number)
+{
+    struct eb_field_reader data;
+    eb_codec_form_see(&reading->arrays, number);
+    return !eb_field_reader_content(&reading->rest, &data) && !eb_field_reader_find_endless(data);
+}
+
+static inline bool take_floats(struct reading *reading, uint32_t tag)
+{
+    struct eb_field field = eb_field_reader_field_of(tag);
+    eb_codec_form_see(&reading->arrays, WEIGHTS_F32_FIELD);
+    return !eb_field_reader_data(&reading->rest, &field) &&
+           eb_field_reader_bytes(&field.data) % sizeof(float) == 0;
+}
+
+/* Of a field that is not known. */
+static inline bool pass_by(struct reading *reading, uint32_t tag)
+{
+    struct eb_field field = eb_field_reader_field_of(tag);
+    return field.number > FIELD_LAST && !eb_field_reader_data(&reading->rest, &field);
+}
+
+/* Each form of an array is a case of its own, in which its number is a constant. */
+static inline __attribute__((always_inline)) bool take_field(struct reading *reading, uint32_t tag)
+{
     struct eb_wire_query *out = reading->out;
-    const uint64_t value = field->varint;
-    const size_t bytes = eb_field_reader_bytes(&field->data);
-    switch (field->tag) {
-    case EB_TAG_BYTES(1):
-        return eb_codec_fields_take_name(field, reading->place->limits, &reading->table);
-    case EB_TAG_NUMBER(2): out->reduction = eb_codec_fields_enum(field); return true;
-    case EB_TAG_NUMBER(3): out->missing = eb_codec_fields_enum(field); return true;
-    case EB_TAG_BYTES(4):
-    case EB_TAG_BYTES(5): eb_codec_form_take(arrays, field, &out->indices); return true;
-    case EB_TAG_NUMBER(6):
-    case EB_TAG_BYTES(6):
-        eb_codec_form_take(arrays, field, &out->indices);
-        return !eb_field_reader_find_endless(field->data);
-    case EB_TAG_BYTES(7):
-    case EB_TAG_BYTES(8): eb_codec_form_take(arrays, field, &out->offsets); return true;
-    case EB_TAG_NUMBER(9):
-    case EB_TAG_BYTES(9):
-        eb_codec_form_take(arrays, field, &out->offsets);
-        return !eb_field_reader_find_endless(field->data);
-    case EB_TAG_NUMBER(10): out->indices_per_bag = (uint32_t)value; return true;
-    case EB_TAG_BYTES(11):
-    case EB_TAG_BYTES(12): eb_codec_form_take(arrays, field, &out->segment_ids); return true;
-    case EB_TAG_NUMBER(13):
-    case EB_TAG_BYTES(13):
-        eb_codec_form_take(arrays, field, &out->segment_ids);
-        return !eb_field_reader_find_endless(field->data);
-    case EB_TAG_NUMBER(14): out->num_segments = value; return true;
-    case EB_TAG_NUMBER(15): out->include_last_offset = value != 0; return true;
-    case EB_TAG_BYTES(16):
-        out->weights = field->data.at;
-        out->weights_bytes = bytes;
-        return true;
-    case EB_TAG_NUMBER(17): out->weights_type = eb_codec_fields_enum(field); return true;
-    case EB_TAG_FIXED32(18):
-    case EB_TAG_BYTES(18):
-        arrays->seen |= WEIGHTS_F32;
-        arrays->is_unsettled = true;
-        return bytes % sizeof(float) == 0;
-    case EB_TAG_NUMBER(19):
-        out->has_default = true;
-        out->default_index = (int64_t)value;
-        return true;
-    case EB_TAG_NUMBER(20): out->layout = eb_codec_fields_enum(field); return true;
-    case EB_TAG_NUMBER(21): out->num_bags = value; return true;
-    case EB_TAG_BYTES(22):
-    case EB_TAG_BYTES(23): eb_codec_form_take(arrays, field, &out->lengths); return true;
-    default: return field->number > FIELD_LAST;
+    switch (tag) {
+    case EB_TAG_BYTES(1): return take_name(reading);
+    case EB_TAG_NUMBER(2): return take_enum(reading, &out->reduction);
+    case EB_TAG_NUMBER(3): return take_enum(reading, &out->missing);
+    case EB_TAG_BYTES(4): return take_array(reading, 4, &out->indices);
+    case EB_TAG_BYTES(5): return take_array(reading, 5, &out->indices);
+    case EB_TAG_NUMBER(6): return take_element(reading, 6);
+    case EB_TAG_BYTES(6): return take_elements(reading, 6);
+    case EB_TAG_BYTES(7): return take_array(reading, 7, &out->offsets);
+    case EB_TAG_BYTES(8): return take_array(reading, 8, &out->offsets);
+    case EB_TAG_NUMBER(9): return take_element(reading, 9);
+    case EB_TAG_BYTES(9): return take_elements(reading, 9);
+    case EB_TAG_NUMBER(10): return take_uint32(reading, &out->indices_per_bag);
+    case EB_TAG_BYTES(11): return take_array(reading, 11, &out->segment_ids);
+    case EB_TAG_BYTES(12): return take_array(reading, 12, &out->segment_ids);
+    case EB_TAG_NUMBER(13): return take_element(reading, 13);
+    case EB_TAG_BYTES(13): return take_elements(reading, 13);
+    case EB_TAG_NUMBER(14): return take_uint64(reading, &out->num_segments);
+    case EB_TAG_NUMBER(15): return take_bool(reading, &out->include_last_offset);
+    case EB_TAG_BYTES(16): return take_bytes(reading, &out->weights, &out->weights_bytes);
+    case EB_TAG_NUMBER(17): return take_enum(reading, &out->weights_type);
+    case EB_TAG_FIXED32(WEIGHTS_F32_FIELD):
+    case EB_TAG_BYTES(WEIGHTS_F32_FIELD): return take_floats(reading, tag);
+    case EB_TAG_NUMBER(19): return take_default(reading);
+    case EB_TAG_NUMBER(20): return take_enum(reading, &out->layout);
+    case EB_TAG_NUMBER(21): return take_uint64(reading, &out->num_bags);
+    case EB_TAG_BYTES(22): return take_array(reading, 22, &out->lengths);
+    case EB_TAG_BYTES(23): return take_array(reading, 23, &out->lengths);
+    default: return pass_by(reading, tag);
     }
 }
 
-/* Inlined, like what it calls, so that what is read can be kept in registers. */
 static inline __attribute__((always_inline)) bool read_fields(struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
-    struct eb_field_reader message = reading->arrays.message;
     uint32_t count = 0;
-    for (; message.at < message.end; count++) {
-        struct eb_field field;
-        if (eb_field_reader_read(&message, &field) || !take_field(reading, &field)) {
+    for (; reading->rest.at < reading->rest.end; count++) {
+        uint32_t tag;
+        if (eb_field_reader_tag(&reading->rest, &tag) || !take_field(reading, tag)) {
             return eb_codec_form_fail(place);
         }
     }
@@ -107,7 +193,9 @@ static inline __attribute__((always_inline)) bool read_fields(struct reading *re
            eb_codec_form_fail(place);
 }
 
-static bool check_enums(const struct eb_codec_place *place, const struct eb_wire_query *query)
+/* Says which of them has no value of its type. Returns false. */
+static __attribute__((noinline, cold)) bool refuse_enums(
+    const struct eb_codec_place *place, const struct eb_wire_query *query)
 {
     return eb_codec_form_check_enum(
                place, "reduction", &embag__v1__reduction__descriptor, query->reduction) &&
@@ -119,11 +207,19 @@ static bool check_enums(const struct eb_codec_place *place, const struct eb_wire
                place, "layout", &embag__v1__bag_layout__descriptor, query->layout);
 }
 
-static bool choose_arrays(const struct reading *reading)
+static inline bool check_enums(
+    const struct eb_codec_place *place, const struct eb_wire_query *query)
 {
-    const struct eb_codec_place *place = reading->place;
-    const struct eb_codec_arrays *arrays = &reading->arrays;
-    struct eb_wire_query *out = reading->out;
+    return (eb_codec_form_is_value(&embag__v1__reduction__descriptor, query->reduction) &&
+               eb_codec_form_is_value(&embag__v1__missing__descriptor, query->missing) &&
+               eb_codec_form_is_value(&embag__v1__data_type__descriptor, query->weights_type) &&
+               eb_codec_form_is_value(&embag__v1__bag_layout__descriptor, query->layout)) ||
+           refuse_enums(place, query);
+}
+
+static bool choose_arrays(const struct eb_codec_place *place, const struct eb_codec_arrays *arrays,
+    struct eb_wire_query *out)
+{
     return eb_codec_form_choose(place, arrays, INDICES, &out->indices) &&
            eb_codec_form_choose(place, arrays, OFFSETS, &out->offsets) &&
            eb_codec_form_choose(place, arrays, LENGTHS, &out->lengths) &&
@@ -167,30 +263,33 @@ static bool choose_layout(const struct eb_codec_place *place, struct eb_wire_que
     return true;
 }
 
-/* What most queries say: offsets, or nothing, and no layout. false: it is something else. */
-static inline __attribute__((always_inline)) bool take_offsets_alone(const struct reading *reading)
+/* Of a query whose arrays are settled: where nothing can be read as another layout than offsets,
+ * that is the one. false: it is something else. */
+static inline bool take_offsets_alone(const struct reading *reading)
 {
+    const int32_t offsets = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
     struct eb_wire_query *out = reading->out;
     const uint32_t seen = reading->arrays.seen;
-    if (out->layout != 0 || (seen & (LENGTHS | SEGMENT_IDS)) != 0 || out->indices_per_bag != 0 ||
-        out->num_segments != 0) {
+    if ((seen & (SEGMENT_IDS | LENGTHS)) != 0 || out->indices_per_bag != 0 ||
+        out->num_segments != 0 || (out->layout != 0 && out->layout != offsets)) {
         return false;
     }
-    out->layout = (seen & OFFSETS) != 0 ? EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS : 0;
+    if ((seen & OFFSETS) != 0) {
+        out->layout = offsets;
+    }
     return true;
 }
 
 /* Weights of their own field are taken already. */
-static bool choose_weights(const struct reading *reading)
+static bool choose_weights(const struct eb_codec_place *place, const struct eb_codec_arrays *arrays,
+    struct eb_wire_query *out)
 {
-    const struct eb_codec_place *place = reading->place;
-    struct eb_wire_query *out = reading->out;
-    if (!(reading->arrays.seen & WEIGHTS_F32)) {
+    if (!(arrays->seen & 1u << WEIGHTS_F32_FIELD)) {
         return true;
     }
     size_t bytes;
-    const void *floats =
-        eb_codec_fields_floats(reading->arrays.message, 18, &bytes, place->arena, place->error);
+    const void *floats = eb_codec_fields_floats(
+        arrays->message, WEIGHTS_F32_FIELD, &bytes, place->arena, place->error);
     if (!floats || bytes == 0) {
         return floats != NULL;
     }
@@ -208,31 +307,64 @@ static bool choose_weights(const struct reading *reading)
     return true;
 }
 
-bool eb_codec_query_read(
+static inline bool keep_table(const struct reading *reading)
+{
+    struct eb_codec_place *place = reading->place;
+    const struct eb_field_reader name = reading->table;
+    if (name.at == name.end) {
+        reading->out->table = place->name = "";
+        return eb_codec_form_refuse(place, "table is empty");
+    }
+    if (!eb_codec_fields_is_short(name, place->limits)) {
+        return eb_codec_form_fail(place);
+    }
+    char *table = eb_unpack_take(place->arena, eb_field_reader_bytes(&name) + 1, 1, place->error);
+    if (!table) {
+        return false;
+    }
+    if (!eb_codec_fields_copy_name(table, name)) {
+        return eb_codec_form_fail(place);
+    }
+    reading->out->table = place->name = table;
+    return true;
+}
+
+static inline __attribute__((always_inline)) bool read_query(
     struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_query *out)
 {
     struct reading reading = {
-        .place = place, .arrays = {.forms = forms, .message = bytes}, .out = out};
-    memset(out, 0, sizeof *out);
-    if (!read_fields(&reading)) {
+        .place = place, .arrays = {.forms = forms, .message = bytes}, .rest = bytes, .out = out};
+    eb_codec_form_clear(out, sizeof *out);
+    if (!read_fields(&reading) || !keep_table(&reading) || !check_enums(place, out)) {
         return false;
     }
-    out->table = eb_codec_fields_keep(reading.table, place->arena, place->error);
-    if (!out->table) {
-        return false;
+    if (!reading.arrays.is_unsettled && take_offsets_alone(&reading)) {
+        return true;
     }
-    place->name = out->table;
-    if (out->table[0] == 0) {
-        return eb_codec_form_refuse(place, "table is empty");
+    /* A copy, so that what was read until here can be kept in registers. */
+    const struct eb_codec_arrays arrays = {.forms = forms,
+        .message = bytes,
+        .seen = reading.arrays.seen,
+        .is_unsettled = reading.arrays.is_unsettled};
+    return choose_arrays(place, &arrays, out) && choose_layout(place, out) &&
+           choose_weights(place, &arrays, out);
+}
+
+bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reader *message,
+    struct eb_wire_query *queries, size_t count)
+{
+    struct eb_field_reader rest = *message;
+    struct eb_field_reader bytes;
+    bool is_good = true;
+    for (struct eb_wire_query *out = queries + place->index; is_good && out < queries + count;
+         out++) {
+        const bool is_there = eb_codec_fields_find(&rest, EB_CODEC_QUERIES_FIELD, &bytes);
+        assert(is_there);
+        is_good = read_query(place, bytes, out);
+        place->index += is_good;
     }
-    if (!check_enums(place, out)) {
-        return false;
-    }
-    if (!reading.arrays.is_unsettled) {
-        return take_offsets_alone(&reading) || choose_layout(place, out);
-    }
-    const struct reading unsettled = reading;
-    return choose_arrays(&unsettled) && choose_layout(place, out) && choose_weights(&unsettled);
+    *message = rest;
+    return is_good;
 }
 
 void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_query *query)

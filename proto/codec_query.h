@@ -5,10 +5,13 @@
 
 #include "proto/codec_form.h"
 
-/* Fills in *out, but for its fault, from a BagQuery's bytes, and the place's name. false: the
- * place's error says what is wrong. */
-bool eb_codec_query_read(
-    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_query *out);
+#define EB_CODEC_QUERIES_FIELD 4 /* of a LookupRequest */
+
+/* Fills in queries[place->index], ..., queries[count - 1], but for their faults, from the next
+ * BagQueries of a LookupRequest's message, which has as many, and moves past them and the index on.
+ * false: place->index is that of a query, of which the place's error says what is wrong. */
+bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reader *message,
+    struct eb_wire_query *queries, size_t count);
 
 /* Writes or counts the query's fields. */
 void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_query *query);

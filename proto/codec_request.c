@@ -25,7 +25,6 @@
 #define PRIORITY_MAX 1u
 #define TIMEOUT_US_FIELD 9
 
-#define QUERIES_FIELD 4
 #define GROUPS_FIELD 8
 
 #define FIELD_LAST 19
@@ -177,30 +176,24 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
 {
     struct eb_error fault;
     struct eb_field_reader message = reading->message;
-    struct eb_field_reader bytes;
     const size_t count = reading->query_count;
     struct eb_codec_place place = place_of(reading, "queries", &fault);
-    request->queries =
-        eb_unpack_take(reading->arena, count, sizeof *request->queries, reading->error);
-    if (!request->queries) {
+    struct eb_wire_query *queries =
+        eb_unpack_take(reading->arena, count, sizeof *queries, reading->error);
+    if (!queries) {
         return false;
     }
+    request->queries = queries;
     bool goes_on = true;
-    for (size_t i = 0;
-         goes_on && i < count && eb_codec_fields_find(&message, QUERIES_FIELD, &bytes); i++) {
-        place.index = i;
-        place.name = "";
-        struct eb_wire_query *query = &request->queries[i];
-        request->query_count = i + 1;
-        if (eb_codec_query_read(&place, bytes, query)) {
-            continue;
-        }
+    while (goes_on && !eb_codec_query_read_all(&place, &message, queries, count)) {
+        struct eb_wire_query *query = &queries[place.index++];
         query->fault = keep_fault(reading, &fault);
         if (!query->fault) {
             return false;
         }
         goes_on = request->errors_per_query;
     }
+    request->query_count = place.index;
     return true;
 }
 
@@ -221,7 +214,6 @@ static bool read_groups(struct reading *reading, struct eb_wire_request *request
     for (size_t i = 0; goes_on && i < count && eb_codec_fields_find(&message, GROUPS_FIELD, &bytes);
          i++) {
         place.index = i;
-        place.name = "";
         struct eb_wire_group *group = &request->groups[i];
         request->group_count = i + 1;
         if (eb_codec_group_read(&place, bytes, group)) {
@@ -256,7 +248,7 @@ static bool take_field(
     case EB_TAG_BYTES(2):
         return eb_codec_fields_take_name(field, &reading->limits, &reading->model);
     case EB_TAG_NUMBER(3): out->version = value; return true;
-    case EB_TAG_BYTES(QUERIES_FIELD): reading->query_count++; return true;
+    case EB_TAG_BYTES(EB_CODEC_QUERIES_FIELD): reading->query_count++; return true;
     case EB_TAG_NUMBER(5): out->output_type = eb_codec_fields_enum(field); return true;
     case EB_TAG_NUMBER(6): out->concat = value != 0; return true;
     case EB_TAG_NUMBER(7): out->partial = value != 0; return true;
@@ -286,10 +278,16 @@ static bool take_field(
 static bool read_fields(struct reading *reading, struct eb_wire_request *out)
 {
     struct eb_field_reader message = reading->message;
+    struct eb_field_reader query;
     uint32_t count = 0;
     bool is_sound = true;
     for (; message.at < message.end && is_sound; count++) {
         struct eb_field field;
+        /* Most fields are queries. */
+        if (eb_field_reader_take_next(&message, EB_CODEC_QUERIES_FIELD, &query)) {
+            reading->query_count++;
+            continue;
+        }
         is_sound = !eb_field_reader_read(&message, &field) && take_field(reading, &field, out);
     }
     if (is_sound && eb_codec_fields_count(&reading->limits, count, &reading->field_count) &&

@@ -45,59 +45,97 @@ static_assert(COMPUTE_US_FIELD < 16, "tags of larger fields take two bytes");
 #define MISSING_BY_QUERY_FIELD 11
 #define VALUES_FIELD 15
 
-/* Of a result whose head is short: query, type, shape, missing and the values' length, in the
- * longest form of each, and their tags. */
-#define SHORT_SHAPE_COUNT 2
-static_assert((1 + 5) + (1 + 10) + (2 + SHORT_SHAPE_COUNT * 10) + (1 + 10) + (1 + 10) <=
-                  sizeof((struct eb_wire_result){0}.head),
-    "a short head");
+/* Of a result that is plain: type, shape, missing and the values' length, in the longest form of
+ * each, and their tags. */
+#define PLAIN_SHAPE_COUNT 2
+static_assert((1 + 10) + (2 + PLAIN_SHAPE_COUNT * 10) + (1 + 10) + (1 + 10) <=
+                  sizeof((struct eb_wire_result){0}.tail),
+    "the tail of a plain result");
 
-/* All fields of a result, but for the bytes of its values; of one whose head is short, those that
- * it may have. Inlined, so that where it only counts it does nothing else. */
-static inline __attribute__((always_inline)) void write_result_head(
-    struct eb_field_writer *writer, const struct eb_wire_result *result, bool is_short)
+static inline void write_missing_by_query(
+    struct eb_field_writer *writer, const struct eb_wire_result *result)
+{
+    const size_t count = result->missing_by_query_count;
+    if (result->missing_by_query) {
+        eb_field_put_packed(writer, MISSING_BY_QUERY_FIELD, result->missing_by_query, count);
+    } else {
+        eb_field_put_zeros(writer, MISSING_BY_QUERY_FIELD, count);
+    }
+}
+
+/* Fields of a result behind its query, but for the bytes of its values; of one that is plain, those
+ * that it may have. Inlined, as are those below, so that a writer is kept in registers and where it
+ * only counts nothing else is done. */
+static inline __attribute__((always_inline)) void write_tail(
+    struct eb_field_writer *writer, const struct eb_wire_result *result, bool is_plain)
 {
     assert(result->error_code == 0 || result->values_bytes == 0);
-    eb_field_put_number(writer, QUERY_FIELD, result->query);
     eb_field_put_enum(writer, TYPE_FIELD, result->type);
     eb_field_put_packed(writer, SHAPE_FIELD, result->shape, result->shape_count);
     eb_field_put_number(writer, MISSING_FIELD, result->missing);
-    if (!is_short) {
+    if (!is_plain) {
         eb_field_put_bytes(writer, MISSING_POSITIONS_FIELD, result->missing_positions,
             result->missing_positions_bytes);
         eb_field_put_number(writer, ERROR_CODE_FIELD, result->error_code);
         if (result->error_message) {
             eb_field_put_text(writer, ERROR_MESSAGE_FIELD, result->error_message);
         }
-        eb_field_put_packed(writer, MISSING_BY_QUERY_FIELD, result->missing_by_query,
-            result->missing_by_query_count);
+        write_missing_by_query(writer, result);
     }
     if (result->values_bytes > 0) {
         eb_field_put_length(writer, VALUES_FIELD, result->values_bytes);
     }
 }
 
-/* Whether the head fits result->head, whatever its numbers are. */
-static bool is_head_short(const struct eb_wire_result *result)
+/* Whether its bytes fit result->tail, whatever its numbers are. */
+static bool is_plain(const struct eb_wire_result *result)
 {
-    return result->shape_count <= SHORT_SHAPE_COUNT && result->missing_positions_bytes == 0 &&
+    return result->shape_count <= PLAIN_SHAPE_COUNT && result->missing_positions_bytes == 0 &&
            result->error_code == 0 && !result->error_message && result->missing_by_query_count == 0;
 }
 
-/* Makes the head, or counts it where it is not short. Returns the result's bytes. */
-static size_t make_head(struct eb_wire_result *result)
+/* Makes the tail, or counts it where the result is not plain. */
+static void make_tail(struct eb_wire_result *result)
 {
-    /* No other function sees a writer, so that it can be kept in registers. */
-    if (is_head_short(result)) {
-        struct eb_field_writer writer = {.out = result->head};
-        write_result_head(&writer, result, true);
-        result->head_bytes = writer.bytes;
+    struct eb_field_writer writer = {.out = NULL};
+    result->is_tail_kept = is_plain(result);
+    if (result->is_tail_kept) {
+        writer.out = result->tail;
+        write_tail(&writer, result, true);
     } else {
-        struct eb_field_writer counter = {.out = NULL};
-        write_result_head(&counter, result, false);
-        result->head_bytes = counter.bytes;
+        write_tail(&writer, result, false);
     }
-    return result->head_bytes + result->values_bytes;
+    result->tail_bytes = writer.bytes;
+}
+
+/* The result that says what this one is like: mostly another. */
+static const struct eb_wire_result *find_pattern(const struct eb_wire_result *result)
+{
+    return result->like ? result->like : result;
+}
+
+/* Makes ready to write a result, which has not been yet. Returns its bytes. */
+static size_t prepare_result(struct eb_wire_result *result)
+{
+    if (!result->like) {
+        make_tail(result);
+    }
+    const struct eb_wire_result *pattern = find_pattern(result);
+    struct eb_field_writer head = {.out = NULL, .bytes = pattern->tail_bytes};
+    eb_field_put_number(&head, QUERY_FIELD, result->query);
+    result->head_bytes = head.bytes;
+    return head.bytes + pattern->values_bytes;
+}
+
+/* Copies a tail, of which most have ten bytes or somewhat more. */
+static void copy_tail(uint8_t *out, const uint8_t *tail, size_t bytes)
+{
+    if (bytes >= 8 && bytes <= 16) {
+        memcpy(out, tail, 8);
+        memcpy(out + bytes - 8, tail + bytes - 8, 8);
+    } else {
+        memcpy(out, tail, bytes);
+    }
 }
 
 /* Writes a result at out + bytes. Returns where it ends. */
@@ -106,18 +144,22 @@ static size_t write_result(
 {
     struct eb_field_writer writer = {.out = out, .bytes = bytes};
     assert(out); /* After which a compiler leaves out the counting. */
-    eb_field_put_length(&writer, RESULTS_FIELD, result->head_bytes + result->values_bytes);
-    if (is_head_short(result)) {
-        eb_field_put_content(&writer, result->head, result->head_bytes);
+    const struct eb_wire_result *pattern = find_pattern(result);
+    eb_field_put_length(&writer, RESULTS_FIELD, result->head_bytes + pattern->values_bytes);
+    eb_field_put_number(&writer, QUERY_FIELD, result->query);
+    if (pattern->is_tail_kept) {
+        copy_tail(out + writer.bytes, pattern->tail, pattern->tail_bytes);
+        writer.bytes += pattern->tail_bytes;
     } else {
-        write_result_head(&writer, result, false);
+        write_tail(&writer, pattern, false);
     }
     *values_at = out + writer.bytes;
-    eb_field_put_content(&writer, result->values, result->values_bytes);
+    eb_field_put_content(
+        &writer, result == pattern ? pattern->values : NULL, pattern->values_bytes);
     return writer.bytes;
 }
 
-static void write_before_results(
+static inline __attribute__((always_inline)) void write_before_results(
     struct eb_field_writer *writer, const struct eb_wire_response *response)
 {
     if (response->is_timed) {
@@ -135,7 +177,7 @@ static void write_before_results(
     }
 }
 
-static void write_after_results(
+static inline __attribute__((always_inline)) void write_after_results(
     struct eb_field_writer *writer, const struct eb_wire_response *response)
 {
     eb_field_put_number(writer, ERROR_CODE_OF_ALL_FIELD, response->error_code);
@@ -146,9 +188,11 @@ static void write_after_results(
 size_t eb_lookup_response_bytes(const struct eb_wire_response *response)
 {
     struct eb_field_writer counter = {.out = NULL};
+    struct eb_wire_result *results = response->results;
+    const size_t count = response->result_count;
     write_before_results(&counter, response);
-    for (size_t i = 0; i < response->result_count; i++) {
-        const size_t size = make_head(&response->results[i]);
+    for (size_t i = 0; i < count; i++) {
+        const size_t size = prepare_result(&results[i]);
         eb_field_put_length(&counter, RESULTS_FIELD, size);
         counter.bytes += size;
     }
@@ -160,9 +204,11 @@ void eb_lookup_response_encode(
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at)
 {
     struct eb_field_writer writer = {.out = out};
+    const struct eb_wire_result *results = response->results;
+    const size_t count = response->result_count;
     write_before_results(&writer, response);
-    for (size_t i = 0; i < response->result_count; i++) {
-        writer.bytes = write_result(out, writer.bytes, &response->results[i], &values_at[i]);
+    for (size_t i = 0; i < count; i++) {
+        writer.bytes = write_result(out, writer.bytes, &results[i], &values_at[i]);
     }
     write_after_results(&writer, response);
 }

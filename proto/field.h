@@ -126,7 +126,22 @@ static inline void eb_field_put_bytes(
 static inline void eb_field_put_text(
     struct eb_field_writer *writer, uint32_t number, const char *text)
 {
-    eb_field_put_bytes(writer, number, text, strlen(text));
+    if (text[0] != '\0') {
+        eb_field_put_bytes(writer, number, text, strlen(text));
+    }
+}
+
+/* A repeated uint64 in packed form, all of which are 0. */
+static inline void eb_field_put_zeros(struct eb_field_writer *writer, uint32_t number, size_t count)
+{
+    if (count == 0) {
+        return;
+    }
+    eb_field_put_length(writer, number, count);
+    if (writer->out) {
+        memset(writer->out + writer->bytes, 0, count);
+    }
+    writer->bytes += count;
 }
 
 /* Varints whose bytes are counted in one byte, however large they are. */

@@ -57,7 +57,7 @@ struct eb_field_varint eb_field_reader_long_varint(
 static inline struct eb_field_varint eb_field_reader_varint(
     struct eb_field_reader reader, size_t bytes_max)
 {
-    if (reader.at < reader.end && *reader.at < 0x80) {
+    if (__builtin_expect(reader.at < reader.end && *reader.at < 0x80, 1)) {
         return (struct eb_field_varint){*reader.at, reader.at + 1};
     }
     /* Most lengths are no longer than this. */
@@ -68,40 +68,83 @@ static inline struct eb_field_varint eb_field_reader_varint(
     return eb_field_reader_long_varint(reader.at, reader.end, bytes_max);
 }
 
-/* Sets what follows the tag and moves past it. Returns what is wrong, or NULL. */
+/* These move past a part of a field. They return what is wrong, or NULL. */
+
+/* A tag. *tag is 0 where it cannot be told. */
+static inline const char *eb_field_reader_tag(struct eb_field_reader *reader, uint32_t *tag)
+{
+    const struct eb_field_varint varint =
+        eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
+    *tag = 0;
+    if (!varint.end || varint.value > UINT32_MAX) {
+        return "holds a tag that is none";
+    }
+    reader->at = varint.end;
+    *tag = (uint32_t)varint.value;
+    return NULL;
+}
+
+/* What follows a tag of wire type VARINT. */
+static inline const char *eb_field_reader_number(struct eb_field_reader *reader, uint64_t *value)
+{
+    const struct eb_field_varint varint =
+        eb_field_reader_varint(*reader, EB_FIELD_READER_VARINT_BYTES_MAX);
+    if (!varint.end) {
+        return "is a varint that does not end";
+    }
+    reader->at = varint.end;
+    *value = varint.value;
+    return NULL;
+}
+
+/* So many bytes. */
+static inline const char *eb_field_reader_pass(
+    struct eb_field_reader *reader, uint64_t bytes, struct eb_field_reader *data)
+{
+    if (bytes > eb_field_reader_bytes(reader)) {
+        return "ends past its message";
+    }
+    *data = (struct eb_field_reader){reader->at, reader->at + bytes};
+    reader->at += bytes;
+    return NULL;
+}
+
+/* What follows a tag of wire type LENGTH_PREFIXED: the length, and the bytes. */
+static inline const char *eb_field_reader_content(
+    struct eb_field_reader *reader, struct eb_field_reader *data)
+{
+    const struct eb_field_varint length =
+        eb_field_reader_varint(*reader, EB_FIELD_READER_LENGTH_BYTES_MAX);
+    if (!length.end) {
+        return "has a length that does not end";
+    }
+    reader->at = length.end;
+    return eb_field_reader_pass(reader, length.value, data);
+}
+
+/* What follows a tag, whichever that is. */
 static inline const char *eb_field_reader_data(
     struct eb_field_reader *reader, struct eb_field *field)
 {
-    struct eb_field_varint varint = {.value = 0};
-    field->data.at = reader->at;
+    field->data = (struct eb_field_reader){reader->at, reader->at};
     switch (field->wire_type) {
-    case PROTOBUF_C_WIRE_TYPE_VARINT:
-        varint = eb_field_reader_varint(*reader, EB_FIELD_READER_VARINT_BYTES_MAX);
-        if (!varint.end) {
-            return "is a varint that does not end";
-        }
-        field->varint = varint.value;
-        field->data.end = varint.end;
-        reader->at = varint.end;
-        return NULL;
-    case PROTOBUF_C_WIRE_TYPE_64BIT: varint.value = 8; break;
-    case PROTOBUF_C_WIRE_TYPE_32BIT: varint.value = 4; break;
-    case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED:
-        varint = eb_field_reader_varint(*reader, EB_FIELD_READER_LENGTH_BYTES_MAX);
-        if (!varint.end) {
-            return "has a length that does not end";
-        }
-        reader->at = varint.end;
-        break;
+    case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED: return eb_field_reader_content(reader, &field->data);
+    case PROTOBUF_C_WIRE_TYPE_VARINT: {
+        const char *fault = eb_field_reader_number(reader, &field->varint);
+        field->data.end = reader->at;
+        return fault;
+    }
+    case PROTOBUF_C_WIRE_TYPE_64BIT: return eb_field_reader_pass(reader, 8, &field->data);
+    case PROTOBUF_C_WIRE_TYPE_32BIT: return eb_field_reader_pass(reader, 4, &field->data);
     default: return "has a wire type that is not taken";
     }
-    if (varint.value > eb_field_reader_bytes(reader)) {
-        return "ends past its message";
-    }
-    field->data.at = reader->at;
-    reader->at += varint.value;
-    field->data.end = reader->at;
-    return NULL;
+}
+
+/* A field of that tag, of which no more is known. */
+static inline struct eb_field eb_field_reader_field_of(uint32_t tag)
+{
+    return (struct eb_field){
+        .tag = tag, .number = tag >> 3, .wire_type = (ProtobufCWireType)(tag & 7)};
 }
 
 /* Moves past one field, of which there must be a byte. Returns what is wrong, or NULL;
@@ -109,22 +152,29 @@ static inline const char *eb_field_reader_data(
 static inline const char *eb_field_reader_read(
     struct eb_field_reader *reader, struct eb_field *field)
 {
-    const struct eb_field_varint tag =
-        eb_field_reader_varint(*reader, EB_FIELD_READER_TAG_BYTES_MAX);
-    field->tag = 0;
-    field->number = 0;
-    field->varint = 0;
-    if (!tag.end || tag.value > UINT32_MAX) {
-        return "holds a tag that is none";
+    uint32_t tag;
+    const char *fault = eb_field_reader_tag(reader, &tag);
+    *field = eb_field_reader_field_of(tag);
+    if (!fault && field->number == 0) {
+        fault = "holds a field of number 0";
     }
-    reader->at = tag.end;
-    field->tag = (uint32_t)tag.value;
-    field->number = field->tag >> 3;
-    field->wire_type = (ProtobufCWireType)(tag.value & 7);
-    if (field->number == 0) {
-        return "holds a field of number 0";
+    return fault ? fault : eb_field_reader_data(reader, field);
+}
+
+/* Moves past the next field where it is of that number, below 16, and of wire type
+ * LENGTH_PREFIXED. false: it is another, or cannot be read, and nothing has moved. */
+static inline bool eb_field_reader_take_next(
+    struct eb_field_reader *reader, uint32_t number, struct eb_field_reader *data)
+{
+    if (reader->at >= reader->end || *reader->at != EB_TAG_BYTES(number)) {
+        return false;
     }
-    return eb_field_reader_data(reader, field);
+    struct eb_field_reader rest = {reader->at + 1, reader->end};
+    if (eb_field_reader_content(&rest, data)) {
+        return false;
+    }
+    reader->at = rest.at;
+    return true;
 }
 
 /* Where what is wrong is of no interest, or nothing can be. false: there is no further field. */

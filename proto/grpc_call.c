@@ -117,6 +117,7 @@ void eb_grpc_call_close(struct eb_grpc_call *call)
     call->finished = true;
     drop_input(call);
     if (call->announced) {
+        call->reason = call->given_up ? call->text : NULL;
         connection->handler->on_close(connection->context, call);
     }
     eb_grpc_output_clear(&call->output);
@@ -268,12 +269,28 @@ void eb_grpc_call_finish(
     wake(call);
 }
 
+/* Ends a call that its handler has not ended, for a reason that on_close is told. */
+static void give_up(struct eb_grpc_call *call, enum eb_status status, const char *text)
+{
+    assert(!call->finished);
+    eb_grpc_call_finish(call, status, text, 0);
+    call->given_up = true;
+    if (!call->text) {
+        call->text = strdup(text);
+    }
+}
+
 void eb_grpc_call_restate(struct eb_grpc_call *call, enum eb_status status, const char *text)
 {
     assert(call->finished && !call->trailers_sent);
     call->status = status;
     free(call->text);
     call->text = text ? strdup(text) : NULL;
+}
+
+enum eb_status eb_grpc_call_outcome(const struct eb_grpc_call *call)
+{
+    return call->trailers_sent ? call->status : EB_STATUS_CANCELLED;
 }
 
 void eb_grpc_call_pause(struct eb_grpc_call *call)
@@ -304,11 +321,14 @@ static void announce(struct eb_grpc_call *call)
         call->refusal.http_status = verdict.http_status;
         return;
     }
+    call->path = call->headers.path;
+    call->trace = &call->headers.trace;
     if (verdict.status != EB_STATUS_OK) {
         eb_grpc_call_finish(call, verdict.status, verdict.text, 0);
+        call->reason = verdict.text;
+        connection->handler->on_refusal(connection->context, call);
         return;
     }
-    call->path = call->headers.path;
     call->timeout_us = call->headers.timeout_us;
     call->authorization = call->headers.has_authorization ? call->headers.authorization : NULL;
     call->reader.inflate = call->headers.encoding == EB_GRPC_GZIP ? eb_gzip_inflate : NULL;
@@ -320,35 +340,18 @@ static void announce(struct eb_grpc_call *call)
 void eb_grpc_call_begin(struct eb_grpc_call *call)
 {
     announce(call);
-    if (call->headers.has_authorization) {
-        explicit_bzero(call->headers.authorization, sizeof(call->headers.authorization));
-    }
+    explicit_bzero(call->headers.authorization, sizeof(call->headers.authorization));
 }
 
 static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)
 {
-    enum eb_status status = EB_STATUS_RESOURCE_EXHAUSTED;
-    char text[96] = "there is no memory for the message at the moment";
-    if (why == EB_GRPC_READ_BAD_FLAG) {
-        status = EB_STATUS_INTERNAL;
-        snprintf(text, sizeof(text), "a message's compression flag is neither 0 nor 1");
-    } else if (why == EB_GRPC_READ_BROKEN) {
-        status = EB_STATUS_INTERNAL;
-        snprintf(text, sizeof(text), "a message that is compressed cannot be decompressed");
-    } else if (why == EB_GRPC_READ_TOO_DENSE) {
-        snprintf(text, sizeof(text), "a message is compressed too well: send it uncompressed");
-    } else if (why == EB_GRPC_READ_COMPRESSED &&
-               call->headers.encoding == EB_GRPC_UNKNOWN_ENCODING) {
-        status = EB_STATUS_UNIMPLEMENTED;
-        snprintf(text, sizeof(text), "compressed message of unknown encoding");
-    } else if (why == EB_GRPC_READ_COMPRESSED) {
-        status = EB_STATUS_INTERNAL;
-        snprintf(text, sizeof(text), "a message is compressed, but grpc-encoding names nothing");
-    } else if (why == EB_GRPC_READ_TOO_LARGE) {
-        snprintf(text, sizeof(text), "the message is larger than the limit of %u bytes",
-            call->reader.bytes_max);
+    struct eb_error error;
+    call->lacked_memory = why == EB_GRPC_READ_NO_MEMORY;
+    eb_grpc_message_explain(&call->reader, why, &error);
+    if (why == EB_GRPC_READ_COMPRESSED && call->headers.encoding == EB_GRPC_UNKNOWN_ENCODING) {
+        eb_error_set(&error, EB_STATUS_UNIMPLEMENTED, "compressed message of unknown encoding");
     }
-    eb_grpc_call_finish(call, status, text, 0);
+    give_up(call, error.status, error.text);
 }
 
 /* Reads these bytes, which came at that time, until one message is delivered or there are no more.
@@ -413,7 +416,7 @@ static void deliver_end(struct eb_grpc_call *call)
         return;
     }
     if (eb_grpc_message_is_partial(&call->reader)) {
-        eb_grpc_call_finish(call, EB_STATUS_INTERNAL, "the request ended inside a message", 0);
+        give_up(call, EB_STATUS_INTERNAL, "the request ended inside a message");
         return;
     }
     call->end_delivered = true;
@@ -535,7 +538,7 @@ static void tick(struct eb_grpc_call *call, bool is_shut)
         call->begun_ms = connection->now_ms;
     }
     if (is_message_stalled(call)) {
-        eb_grpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress", 0);
+        give_up(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress");
     }
     /* Trailers cannot go past a message that is half sent, so that only a reset ends the call. */
     if (is_answer_stalled(call)) {
@@ -576,7 +579,7 @@ void eb_grpc_call_relieve(struct eb_grpc_connection *connection)
         if (!youngest) {
             return;
         }
-        eb_grpc_call_finish(youngest, EB_STATUS_RESOURCE_EXHAUSTED,
-            "unfinished messages fill the connection's receive window", 0);
+        give_up(youngest, EB_STATUS_RESOURCE_EXHAUSTED,
+            "unfinished messages fill the connection's receive window");
     }
 }

@@ -15,18 +15,23 @@ struct eb_grpc_server_handler;
 
 /* Valid from on_call until on_close has returned. */
 struct eb_grpc_call {
-    const char *path;    /* "/embag.v1.EmbeddingBag/Lookup" */
+    const char *path;    /* "/embag.v1.EmbeddingBag/Lookup"; in on_refusal "", or a part of it */
     uint64_t timeout_us; /* grpc-timeout; 0: none was given */
     /* In on_call only. "": what no server knows; NULL: none was given. */
     const char *authorization;
-    void *user; /* the handler's */
+    const struct eb_trace_parent *trace; /* what the call is part of; its trace_id may be "" */
+    enum eb_status status;               /* in on_refusal: how the call ends */
+    /* In on_refusal and on_close only. Where the session itself has ended the call: status is not
+     * OK, and this says why, unless there was no memory for it. NULL otherwise. */
+    const char *reason;
+    bool lacked_memory; /* in on_close: that was for want of memory for a message */
+    void *user;         /* the handler's */
 
     /* What follows is not for handlers. */
     struct eb_grpc_connection *connection;
     struct eb_grpc_call *next;
     struct eb_grpc_call *previous;
     int32_t stream_id;
-    enum eb_status status; /* of a finished call */
     uint32_t pushback_ms;
     char *text;           /* of a finished call whose trailers wait for messages; may be NULL */
     size_t held_bytes;    /* arrived and not credited to the peer's windows */
@@ -38,6 +43,7 @@ struct eb_grpc_call {
     bool announced;                 /* on_call has been called */
     bool answered;                  /* the response's HEADERS are submitted */
     bool finished;                  /* nothing is accepted any more, from either side */
+    bool given_up;                  /* by the session */
     bool trailers_sent;
     bool paused;
     bool peer_ended;
@@ -61,6 +67,9 @@ void eb_grpc_call_finish(
 /* Replaces the status and text of a call that is finished and whose trailers have not left. For
  * on_turn. */
 void eb_grpc_call_restate(struct eb_grpc_call *call, enum eb_status status, const char *text);
+/* In on_close only: what the peer was told; CANCELLED where that was nothing, since it has reset
+ * the call or the connection has gone. */
+enum eb_status eb_grpc_call_outcome(const struct eb_grpc_call *call);
 /* Keeps further messages back (they fill the call's window) until resumed. */
 void eb_grpc_call_pause(struct eb_grpc_call *call);
 /* Whether bytes have come that were not delivered. */

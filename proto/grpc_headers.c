@@ -47,6 +47,16 @@ static void add_authorization(struct eb_grpc_headers *headers, struct eb_grpc_te
     headers->authorization[is_good ? value.size : 0] = '\0';
 }
 
+static void add_trace(struct eb_grpc_headers *headers, struct eb_grpc_text value)
+{
+    if (headers->has_trace) {
+        headers->trace = (struct eb_trace_parent){0};
+        return;
+    }
+    headers->has_trace = true;
+    (void)eb_trace_parent_parse(value.bytes, value.size, &headers->trace);
+}
+
 static enum eb_grpc_encoding read_encoding(struct eb_grpc_text value)
 {
     if (is_text(value, "gzip")) {
@@ -76,6 +86,11 @@ void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text na
     case 7:
         if (is_text(name, ":method")) {
             headers->is_post = is_text(value, "POST");
+        }
+        break;
+    case 11:
+        if (is_text(name, "traceparent")) {
+            add_trace(headers, value);
         }
         break;
     case 12:

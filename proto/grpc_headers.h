@@ -3,6 +3,7 @@
 #pragma once
 
 #include "proto/status.h"
+#include "proto/trace_parent.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,7 +36,9 @@ struct eb_grpc_headers {
     bool is_path_long;
     bool is_timeout_bad;
     bool has_authorization;
+    bool has_trace;
     enum eb_grpc_encoding encoding;
+    struct eb_trace_parent trace; /* none where traceparent was not good, or came twice */
     char path[EB_GRPC_PATH_BYTES];
     /* "" where it was longer, or came twice: no such thing can be known to a server. */
     char authorization[EB_GRPC_AUTHORIZATION_BYTES];

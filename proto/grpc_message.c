@@ -1,5 +1,6 @@
 #include "proto/grpc_message.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* What a prefix alone makes us take, and the part of the largest message that is if that is less;
@@ -159,6 +160,38 @@ enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint
         return EB_GRPC_READ_MORE;
     }
     return end_message(reader, message);
+}
+
+void eb_grpc_message_explain(
+    const struct eb_grpc_reader *reader, enum eb_grpc_read why, struct eb_error *error)
+{
+    const enum eb_status too_much = EB_STATUS_RESOURCE_EXHAUSTED;
+    switch (why) {
+    case EB_GRPC_READ_COMPRESSED:
+        eb_error_set(
+            error, EB_STATUS_INTERNAL, "a message is compressed, but grpc-encoding names nothing");
+        return;
+    case EB_GRPC_READ_BROKEN:
+        eb_error_set(
+            error, EB_STATUS_INTERNAL, "a message that is compressed cannot be decompressed");
+        return;
+    case EB_GRPC_READ_BAD_FLAG:
+        eb_error_set(error, EB_STATUS_INTERNAL, "a message's compression flag is neither 0 nor 1");
+        return;
+    case EB_GRPC_READ_TOO_LARGE:
+        eb_error_set(
+            error, too_much, "the message is larger than the limit of %u bytes", reader->bytes_max);
+        return;
+    case EB_GRPC_READ_TOO_DENSE:
+        eb_error_set(error, too_much, "a message is compressed too well: send it uncompressed");
+        return;
+    case EB_GRPC_READ_NO_MEMORY:
+        eb_error_set(error, too_much, "there is no memory for the message at the moment");
+        return;
+    case EB_GRPC_READ_MORE:
+    case EB_GRPC_READ_MESSAGE: break;
+    }
+    assert(false && "a failure");
 }
 
 size_t eb_grpc_message_peek(const struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count)

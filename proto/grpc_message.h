@@ -5,6 +5,7 @@
 
 #include "proto/grpc_text.h"
 #include "proto/gzip.h"
+#include "proto/status.h"
 
 /* A message of the peer's. Its bytes come from the session's eb_memory and are the receiver's to
  * give back (eb_grpc_message_give), also after the call or the connection is gone. */
@@ -46,6 +47,9 @@ enum eb_grpc_read {
 /* Reads until a message is complete, at most *count bytes; *count becomes the bytes used. */
 enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint8_t *bytes,
     size_t *count, struct eb_grpc_message *message);
+/* Sets *error for a failure to read; of COMPRESSED as if no encoding had been named. */
+void eb_grpc_message_explain(
+    const struct eb_grpc_reader *reader, enum eb_grpc_read why, struct eb_error *error);
 /* How many of `bytes` are one whole message and its prefix, where the reader is between two: it can
  * be read where it lies, and the reader need not see it. 0: no such message is there, and
  * eb_grpc_message_read says what is. */

@@ -109,6 +109,7 @@ static bool move(struct eb_grpc_output *output, size_t count)
         output->head_sent += step;
         output->sent_bytes += step;
         if (output->head_sent == message->size) {
+            message->has_left = true;
             drop_head(output);
         }
     }

@@ -32,6 +32,7 @@ struct eb_grpc_server {
     enum drain drain;
     uint64_t begun_count;
     bool is_open;
+    bool peer_left; /* it has said goodbye in a way that nghttp2 ends the connection for */
     char reason[128];
 };
 
@@ -278,6 +279,9 @@ static int on_invalid_frame(
     if (frame->hd.stream_id == server->header_stream_id) {
         server->header_stream_id = 0;
     }
+    /* Clients written in Go name the largest stream there may be, which is none of the server's. */
+    server->peer_left |=
+        frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code == NGHTTP2_NO_ERROR;
     spend_noise(server);
     return 0;
 }
@@ -308,7 +312,8 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
         }
         break;
     case NGHTTP2_GOAWAY:
-        if (frame->goaway.error_code != NGHTTP2_NO_ERROR && !is_over(server)) {
+        if (frame->goaway.error_code != NGHTTP2_NO_ERROR && !server->peer_left &&
+            !is_over(server)) {
             snprintf(server->reason, sizeof(server->reason), "HTTP/2 violation: %s %.*s",
                 nghttp2_http2_strerror(frame->goaway.error_code),
                 (int)frame->goaway.opaque_data_len, (const char *)frame->goaway.opaque_data);

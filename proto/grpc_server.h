@@ -33,6 +33,9 @@ struct eb_grpc_server_limits {
 struct eb_grpc_server_handler {
     /* A call's headers are complete and in order. */
     void (*on_call)(void *context, struct eb_grpc_call *call);
+    /* A call's headers are complete and not in order: it ends with its status, for its reason, and
+     * none of the others is called for it. */
+    void (*on_refusal)(void *context, struct eb_grpc_call *call);
     /* One whole message; the receiver takes it. Not called while the call is paused. */
     void (*on_message)(void *context, struct eb_grpc_call *call, struct eb_grpc_message message);
     /* The peer has ended its side, after the last on_message. */

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #define PATH_BYTES 512
 
@@ -272,17 +273,22 @@ uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number
     return value;
 }
 
-bool eb_guard_is_name(const uint8_t *bytes, size_t size, const struct eb_guard_limits *limits)
+bool eb_guard_is_text(const uint8_t *bytes, size_t size)
 {
+    struct eb_field_reader reader = eb_field_reader_of(bytes, size);
     /* Most names are ASCII. */
-    size_t plain = 0;
-    while (plain < size && bytes[plain] - 1u < 0x7F) {
-        plain++;
+    uint64_t word;
+    while (eb_field_reader_bytes(&reader) >= sizeof word) {
+        memcpy(&word, reader.at, sizeof word);
+        if (!eb_guard_is_plain(word)) {
+            break;
+        }
+        reader.at += sizeof word;
     }
-    struct eb_field_reader reader = eb_field_reader_of(bytes + plain, size - plain);
-    bool is_name = size <= limits->name_bytes_max;
-    while (is_name && reader.at < reader.end) {
-        is_name = *reader.at != 0 && read_character(&reader);
+    while (reader.at < reader.end) {
+        if (*reader.at == 0 || !read_character(&reader)) {
+            return false;
+        }
     }
-    return is_name;
+    return true;
 }

@@ -31,5 +31,20 @@ bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t 
  * byte that is none of a message's. */
 uint64_t eb_guard_find_varint(const uint8_t *bytes, size_t size, uint32_t number);
 
-/* Whether a string field may hold these bytes: UTF-8 without NUL, not too long. */
-bool eb_guard_is_name(const uint8_t *bytes, size_t size, const struct eb_guard_limits *limits);
+/* Whether the bytes of a word are ASCII, and none is NUL. */
+static inline bool eb_guard_is_plain(uint64_t word)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    /* Where no byte is 0x80 or above, what is taken from one that is 0 comes out as 0xFF. */
+    return ((word | (word - ones)) & (ones << 7)) == 0;
+}
+
+/* Whether a string field may hold these bytes: UTF-8 without NUL. */
+bool eb_guard_is_text(const uint8_t *bytes, size_t size);
+
+/* The same, and whether they are not too many. */
+static inline bool eb_guard_is_name(
+    const uint8_t *bytes, size_t size, const struct eb_guard_limits *limits)
+{
+    return size <= limits->name_bytes_max && eb_guard_is_text(bytes, size);
+}

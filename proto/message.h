@@ -92,11 +92,16 @@ struct eb_wire_request {
 struct eb_wire_result {
     uint32_t query;
     int32_t type;
+    /* Encoding a LookupResponse: an earlier result of it, itself like no other, from which this one
+     * differs in `query` and the values alone: its other fields need not be set, and room is left
+     * for its values. NULL: all are set. */
+    const struct eb_wire_result *like;
+    size_t head_bytes; /* encoding, the codec's own: bytes of all but the values */
     uint32_t shape_count;
     const uint64_t *shape; /* [shape_count] */
     uint64_t missing;
     size_t missing_by_query_count;
-    const uint64_t *missing_by_query;
+    const uint64_t *missing_by_query; /* encoding: NULL where all are 0 */
     /* With report_missing: where in the query's indices those stand that named no row, ascending,
      * uint32 in little-endian order; any alignment. */
     const uint8_t *missing_positions;
@@ -105,9 +110,10 @@ struct eb_wire_result {
     const char *error_message; /* encoding: NULL where there is none */
     const uint8_t *values;     /* decoded: borrowed from the message's bytes */
     size_t values_bytes;
-    /* Encoding, the codec's own: bytes of all else, and these where they are few. */
-    size_t head_bytes;
-    uint8_t head[64];
+    /* Encoding, the codec's own: bytes behind the query's number, and these if they are few. */
+    size_t tail_bytes;
+    bool is_tail_kept;
+    uint8_t tail[64];
 };
 
 /* LookupResponse. */

@@ -3,6 +3,7 @@
 #include "server/admin/log.h"
 #include "server/config_file.h"
 #include "server/config_help.h"
+#include "server/config_print.h"
 #include "server/config_setting.h"
 #include "server/cpu.h"
 #include "server/net/address.h"
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #define LISTEN_DEFAULT "127.0.0.1:8600"
+#define HTTP_LISTEN_DEFAULT "127.0.0.1:8601"
 
 /* What each loop must be able to hold at once: one whole answer, and so much that one connection
  * alone can send the largest request. A connection takes more only while it holds no more than it
@@ -60,8 +62,9 @@ static bool read_flag(
     return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, fault);
 }
 
+/* *print: whether the settings are to be printed once all are known. */
 static enum eb_config_outcome read_flags(struct eb_config *config, int argument_count,
-    char *const *arguments, struct eb_config_fault *fault)
+    char *const *arguments, bool *print, struct eb_config_fault *fault)
 {
     int used;
     for (int i = 1; i < argument_count; i += used) {
@@ -71,7 +74,10 @@ static enum eb_config_outcome read_flags(struct eb_config *config, int argument_
         if (strcmp(arguments[i], "--version") == 0) {
             return answer(eb_config_help_print_version(stdout), fault);
         }
-        if (!read_flag(config, arguments + i, &used, fault)) {
+        if (strcmp(arguments[i], "--print-config") == 0) {
+            *print = true;
+            used = 1;
+        } else if (!read_flag(config, arguments + i, &used, fault)) {
             return EB_CONFIG_FAULT;
         }
     }
@@ -147,6 +153,18 @@ uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits)
     return loops > 0 ? (uint32_t)loops : 1;
 }
 
+/* Sets a text that no source has set. */
+static bool set_default(char **text, const char *fallback, struct eb_config_fault *fault)
+{
+    if (!*text) {
+        *text = strdup(fallback);
+    }
+    if (!*text) {
+        snprintf(fault->text, sizeof fault->text, "out of memory");
+    }
+    return *text;
+}
+
 /* Fills in what depends on the machine and on other settings. */
 static bool resolve(struct eb_config *config, struct eb_config_fault *fault)
 {
@@ -156,10 +174,11 @@ static bool resolve(struct eb_config *config, struct eb_config_fault *fault)
             "EMBAG_MODEL_REPOSITORY or by model_repository in the file");
         return false;
     }
+    if (!set_default(&config->http_listen, HTTP_LISTEN_DEFAULT, fault)) {
+        return false;
+    }
     if (config->listen_count == 0) {
-        config->listen[0] = strdup(LISTEN_DEFAULT);
-        if (!config->listen[0]) {
-            snprintf(fault->text, sizeof fault->text, "out of memory");
+        if (!set_default(&config->listen[0], LISTEN_DEFAULT, fault)) {
             return false;
         }
         config->listen_count = 1;
@@ -228,13 +247,17 @@ static bool check_budgets(const struct eb_config *config, struct eb_config_fault
 static enum eb_config_outcome read_layers(struct eb_config *config, int argument_count,
     char *const *arguments, char *const *environment, struct eb_config_fault *fault)
 {
-    enum eb_config_outcome outcome = read_flags(config, argument_count, arguments, fault);
+    bool print = false;
+    enum eb_config_outcome outcome = read_flags(config, argument_count, arguments, &print, fault);
     if (outcome != EB_CONFIG_RUN) {
         return outcome;
     }
     bool fine = read_environment(config, environment, fault) &&
                 (!config->config_file || eb_config_file_apply(config, fault)) &&
                 resolve(config, fault) && check_budgets(config, fault) && check_tls(config, fault);
+    if (fine && print) {
+        return eb_config_print(config, stdout, fault) ? EB_CONFIG_EXIT : EB_CONFIG_FAULT;
+    }
     return fine ? EB_CONFIG_RUN : EB_CONFIG_FAULT;
 }
 
@@ -257,6 +280,7 @@ void eb_config_deinit(struct eb_config *config)
     free(config->config_file);
     free(config->model_repository);
     free(config->admin_listen);
+    free(config->http_listen);
     free(config->tls_cert);
     free(config->tls_key);
     free(config->tls_client_ca);
@@ -279,45 +303,6 @@ static void join_listen(const struct eb_config *config, char *out)
     }
 }
 
-static uint64_t number_of(const struct eb_config *config, const struct eb_config_setting *setting)
-{
-    const char *member = (const char *)config + setting->offset;
-    uint64_t limit;
-    uint32_t count;
-    if (setting->kind == EB_CONFIG_LIMIT) {
-        memcpy(&limit, member, sizeof limit);
-        return limit;
-    }
-    memcpy(&count, member, sizeof count);
-    return count;
-}
-
-/* A text that is not set gives a field without key. `listen` is what join_listen has made. */
-static struct eb_log_field field_of(
-    const struct eb_config *config, const struct eb_config_setting *setting, const char *listen)
-{
-    const char *text = NULL;
-    switch (setting->kind) {
-    case EB_CONFIG_TEXT:
-    case EB_CONFIG_SOCKET:
-        memcpy(&text, (const char *)config + setting->offset, sizeof text);
-        return text ? eb_log_text(setting->name, text) : (struct eb_log_field){0};
-    case EB_CONFIG_PREFETCH:
-        text = config->prefetch ? config->prefetch : EB_PREFETCH_AUTO;
-        return eb_log_text(setting->name, text);
-    case EB_CONFIG_LISTEN: return eb_log_text(setting->name, listen);
-    case EB_CONFIG_LEVEL:
-        text = eb_log_level_name((enum eb_log_level)config->log_level);
-        return eb_log_text(setting->name, text);
-    case EB_CONFIG_CHOICE:
-        text = setting->choices[number_of(config, setting)];
-        return eb_log_text(setting->name, text);
-    case EB_CONFIG_COUNT:
-    case EB_CONFIG_LIMIT: break;
-    }
-    return eb_log_number(setting->name, (int64_t)number_of(config, setting));
-}
-
 static void log_source(
     const struct eb_config *config, enum eb_config_source source, const char *listen)
 {
@@ -333,7 +318,10 @@ static void log_source(
     /* From the last to the first: so a long path stands behind all numbers, and hides none of them
      * where it fills the line. */
     for (size_t i = EB_CONFIG_SETTING_COUNT; i-- > 0;) {
-        struct eb_log_field field = field_of(config, &eb_config_settings[i], listen);
+        const struct eb_config_setting *setting = &eb_config_settings[i];
+        struct eb_log_field field = setting->kind == EB_CONFIG_LISTEN
+                                        ? eb_log_text(setting->name, listen)
+                                        : eb_config_setting_field(config, setting);
         if (config->sources[i] == source && field.key) {
             fields[count++] = field;
         }

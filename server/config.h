@@ -13,8 +13,11 @@
 #define EB_CONFIG_LOOPS_MAX 256
 #define EB_CONFIG_THREADS_MAX 1024
 
+/* What http_listen says where there is to be no port. */
+#define EB_CONFIG_NONE "none"
+
 /* Settings that are no limits (see config_setting.c), and all of them. */
-#define EB_CONFIG_GENERAL_COUNT 19
+#define EB_CONFIG_GENERAL_COUNT 21
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
 
@@ -42,6 +45,7 @@ struct eb_config {
     size_t listen_count;         /* resolved: at least 1 */
     char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
     char *admin_listen;          /* unix:PATH, form checked; NULL: none */
+    char *http_listen;           /* resolved: HOST:PORT or [V6]:PORT, form checked, or "none" */
     uint32_t admin_on_data_port; /* 1: ModelAdmin is answered wherever lookups are */
     char *tls_cert;              /* files; NULL: TCP carries plain bytes */
     char *tls_key;               /* there where tls_cert is */
@@ -54,6 +58,7 @@ struct eb_config {
     char *isa;                   /* forced instruction set; NULL: the best */
     char *prefetch;              /* as eb_prefetch_check wants it; NULL: auto */
     int log_level;               /* one of eb_log_level */
+    uint32_t access_log;         /* one of eb_access_log_mode */
     uint32_t huge_pages;         /* one of eb_page_size */
     uint32_t numa;               /* one of eb_numa */
     uint32_t watch;              /* one of eb_manager_watch */
@@ -64,7 +69,7 @@ struct eb_config {
 
 enum eb_config_outcome {
     EB_CONFIG_RUN,   /* start the server */
-    EB_CONFIG_EXIT,  /* --help or --version was answered on stdout: exit 0 */
+    EB_CONFIG_EXIT,  /* what --help, --version or --print-config asks is on stdout: exit 0 */
     EB_CONFIG_FAULT, /* one line of the log has said what is wrong: exit 2 */
 };
 

@@ -1,6 +1,7 @@
 #include "server/config_setting.h"
 
 #include "kernels/bag_schedule.h"
+#include "server/admin/access_log.h"
 #include "server/admin/log.h"
 #include "server/models/numa_policy.h"
 #include "server/models/page_size.h"
@@ -29,13 +30,20 @@ const struct eb_config_setting eb_config_settings[] = {
         "directory of the models, laid out as DIR/MODEL/VERSION/TABLE.npy; has no default", NULL},
     {"listen", EB_CONFIG_LISTEN, AT(listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1, "ADDRESS",
         "HOST:PORT, [V6]:PORT or unix:PATH to serve gRPC on; more than one by commas or by "
-        "repeating the flag; without auth_file or tls_client_ca callers are not authenticated, so "
+        "repeating the flag; sockets that systemd passes under the name embag-data take their "
+        "place; without auth_file or tls_client_ca callers are not authenticated, so "
         "the default is 127.0.0.1:8600: 0.0.0.0:8600 opens it to the network",
         NULL},
     {"admin_listen", EB_CONFIG_SOCKET, AT(admin_listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
         "unix:PATH",
         "socket on which embag.v1.ModelAdmin is answered beside everything else, for its owner "
-        "alone (mode 0600); default: none",
+        "alone (mode 0600); one that systemd passes as embag-admin takes its place; default: none",
+        NULL},
+    {"http_listen", EB_CONFIG_PORT, AT(http_listen), 0, 1, EB_ADDRESS_GIVEN_BYTES - 1,
+        "ADDRESS|none",
+        "HOST:PORT or [V6]:PORT for operators, by HTTP: the status page, /metrics, /healthz, "
+        "/readyz, /version; whoever reaches it may read it, so the default is 127.0.0.1:8601; "
+        "none: no such port",
         NULL},
     {"admin_on_data_port", EB_CONFIG_CHOICE, AT(admin_on_data_port), 0, 0, 0, "false|true",
         "whether ModelAdmin, by which versions are loaded, unloaded and served, is answered on "
@@ -79,8 +87,14 @@ const struct eb_config_setting eb_config_settings[] = {
         "all its lines NEAR rows ahead into the first or the second; 0..4096 rows each, 0: not at "
         "all",
         NULL},
-    {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "LEVEL",
+    {"log_level", EB_CONFIG_LEVEL, AT(log_level), 0, 0, 0, "debug|info|warn|error",
         "least level that is logged: debug, info, warn or error; default: info", NULL},
+    {"access_log", EB_CONFIG_CHOICE, AT(access_log), 0, 0, 0, "errors|off|sampled|all",
+        "of which requests there is a line event=request: of those that fail (default), of none, "
+        "of those that fail, one in access_log_sample of the others and those whose traceparent "
+        "says that their trace is sampled, or of all; at most access_log_per_s_max a second; a "
+        "log_level above info has none",
+        eb_access_log_mode_names},
     {"huge_pages", EB_CONFIG_CHOICE, AT(huge_pages), 0, 0, 0, "2m|1g|off",
         "pages that tables are kept in: of 2 MiB (default), of 1 GiB from the system's pool, or "
         "small ones; where the system gives too few the log says how many, and the server starts",
@@ -217,6 +231,16 @@ static bool apply_socket(const struct attempt *attempt)
         why = "not unix:PATH";
     }
     return why ? refuse(attempt, why) : apply_text(attempt);
+}
+
+static bool apply_port(const struct attempt *attempt)
+{
+    const char *text = attempt->text;
+    const bool is_port = !eb_address_fault(text) && strncmp(text, "unix:", strlen("unix:")) != 0;
+    if (!is_port && strcmp(text, EB_CONFIG_NONE) != 0) {
+        return refuse(attempt, "not HOST:PORT or [V6]:PORT with a port of 0..65535, nor none");
+    }
+    return apply_text(attempt);
 }
 
 static bool apply_prefetch(const struct attempt *attempt)
@@ -375,6 +399,7 @@ bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_se
     switch (setting->kind) {
     case EB_CONFIG_TEXT: return apply_text(&attempt);
     case EB_CONFIG_SOCKET: return apply_socket(&attempt);
+    case EB_CONFIG_PORT: return apply_port(&attempt);
     case EB_CONFIG_PREFETCH: return apply_prefetch(&attempt);
     case EB_CONFIG_LISTEN: return apply_listen(&attempt);
     case EB_CONFIG_LEVEL: return apply_level(&attempt);
@@ -393,4 +418,43 @@ void eb_config_setting_apply_defaults(struct eb_config *config)
             set_number(config, &eb_config_settings[i], eb_config_settings[i].fallback);
         }
     }
+}
+
+static uint64_t number_of(const struct eb_config *config, const struct eb_config_setting *setting)
+{
+    const char *member = (const char *)config + setting->offset;
+    uint64_t limit;
+    uint32_t count;
+    if (setting->kind == EB_CONFIG_LIMIT) {
+        memcpy(&limit, member, sizeof limit);
+        return limit;
+    }
+    memcpy(&count, member, sizeof count);
+    return count;
+}
+
+struct eb_log_field eb_config_setting_field(
+    const struct eb_config *config, const struct eb_config_setting *setting)
+{
+    const char *text = NULL;
+    switch (setting->kind) {
+    case EB_CONFIG_TEXT:
+    case EB_CONFIG_SOCKET:
+    case EB_CONFIG_PORT:
+        memcpy(&text, (const char *)config + setting->offset, sizeof text);
+        return text ? eb_log_text(setting->name, text) : (struct eb_log_field){0};
+    case EB_CONFIG_PREFETCH:
+        text = config->prefetch ? config->prefetch : EB_PREFETCH_AUTO;
+        return eb_log_text(setting->name, text);
+    case EB_CONFIG_LISTEN: return (struct eb_log_field){0};
+    case EB_CONFIG_LEVEL:
+        text = eb_log_level_name((enum eb_log_level)config->log_level);
+        return eb_log_text(setting->name, text);
+    case EB_CONFIG_CHOICE:
+        text = setting->choices[number_of(config, setting)];
+        return eb_log_text(setting->name, text);
+    case EB_CONFIG_COUNT:
+    case EB_CONFIG_LIMIT: break;
+    }
+    return eb_log_number(setting->name, (int64_t)number_of(config, setting));
 }

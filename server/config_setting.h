@@ -2,6 +2,7 @@
  * Thread: main only. Memory: texts are copied into the config. */
 #pragma once
 
+#include "server/admin/log.h"
 #include "server/config.h"
 
 #include <stdbool.h>
@@ -9,6 +10,7 @@
 enum eb_config_kind {
     EB_CONFIG_TEXT,     /* char * */
     EB_CONFIG_SOCKET,   /* char *, unix:PATH */
+    EB_CONFIG_PORT,     /* char *, HOST:PORT, [V6]:PORT or none */
     EB_CONFIG_PREFETCH, /* char *, as eb_prefetch_check wants it */
     EB_CONFIG_LISTEN,   /* listen[] and listen_count */
     EB_CONFIG_LEVEL,    /* int, one of eb_log_level */
@@ -54,3 +56,8 @@ bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_se
     enum eb_config_source source, const char *text, struct eb_config_fault *fault);
 /* Sets every number's default and the log level's. `config` is zeroed. */
 void eb_config_setting_apply_defaults(struct eb_config *config);
+
+/* Its name and value, which borrow from the config. Without key: a text that is not set, or the
+ * addresses of listen, which are no single value. */
+struct eb_log_field eb_config_setting_field(
+    const struct eb_config *config, const struct eb_config_setting *setting);

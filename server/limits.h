@@ -4,7 +4,7 @@
 #pragma once
 
 /* X(name, default, min, max, "what it protects and what happens at it") */
-#define EB_LIMIT_LIST(X)                                                                           \
+#define EB_LIMIT_AMOUNT_LIST(X)                                                                    \
     X(request_bytes_max, 16777216, 1024, 268435456,                                                \
         "bytes of one request message; a larger one gets RESOURCE_EXHAUSTED")                      \
     X(response_bytes_max, 67108864, 1024, 1073741824,                                              \
@@ -36,6 +36,15 @@
     X(outbound_bytes_max, 67108864, 1048576, 1073741824,                                           \
         "bytes of memory of a connection's requests that wait and of its answers that are not "    \
         "taken: at it its streams are not read further and its unary calls wait")                  \
+    X(load_bytes_per_s, 1073741824, 1048576, 1099511627776,                                        \
+        "bytes read a second, at most, of versions that are loaded while the server serves")       \
+    X(access_log_sample, 1000, 1, 1000000000,                                                      \
+        "with access_log sampled, of so many requests that did not fail one is logged")            \
+    X(access_log_per_s_max, 100, 1, 1000000,                                                       \
+        "lines a second of requests that failed, and as many of others, an equal part for each "   \
+        "loop, of at least one; event=requests_not_logged counts what is left out")
+
+#define EB_LIMIT_TIME_LIST(X)                                                                      \
     X(header_timeout_ms, 5000, 100, 600000,                                                        \
         "time for a connection's TLS handshake, preface and headers")                              \
     X(auth_timeout_ms, 10000, 0, 86400000,                                                         \
@@ -68,7 +77,7 @@
     X(drain_timeout_ms, 30000, 0, 3600000, "time for open calls to end after SIGTERM")             \
     X(watch_poll_ms, 10000, 100, 3600000,                                                          \
         "time between looks at the repository, unless watch is off")                               \
-    X(load_bytes_per_s, 1073741824, 1048576, 1099511627776,                                        \
-        "bytes read a second, at most, of versions that are loaded while the server serves")       \
     X(inline_below_us, 15, 0, 1000,                                                                \
         "work estimated below this runs on the loop that read it; 0 sends all to the pool")
+
+#define EB_LIMIT_LIST(X) EB_LIMIT_AMOUNT_LIST(X) EB_LIMIT_TIME_LIST(X)

@@ -1,7 +1,7 @@
 /* How far ahead of the arithmetic rows are called into the caches: as the setting `prefetch` says,
  * or as is measured on the largest table that was loaded. What was chosen, and why, is logged.
- * Thread: main, before others run: they would disturb what is measured. Memory: what is measured
- * with is given back at once. */
+ * Thread: main, before those that compute or serve: they would disturb what is measured. Memory:
+ * what is measured with is given back at once. */
 #pragma once
 
 #include "kernels/bag_ops.h"

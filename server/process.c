@@ -3,11 +3,16 @@
 #include "server/admin/log.h"
 #include "server/config_help.h"
 #include "server/load_log.h"
+#include "server/net/tls.h"
 #include "server/net/turn.h"
+#include "server/ports.h"
 #include "server/prefetch.h"
 #include "server/publish/manager.h"
 #include "server/rpc/service.h"
 #include "server/security.h"
+#include "server/service_manager.h"
+#include "server/watchdog.h"
+#include "server/web_port.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -38,9 +43,12 @@ struct drained_mail {
 
 struct eb_process {
     const struct eb_config *config;
+    struct eb_ports ports;
     struct eb_security *security;
+    struct eb_web_port *web_port;
+    struct eb_census_word word; /* what that was told last */
     struct eb_manager *manager;
-    struct eb_publisher_reader *readers; /* [config->loops] */
+    struct eb_publisher_reader *readers; /* [config->loops], and the operators' port */
     size_t model_count;                  /* when it began to serve */
     const struct eb_bag_ops *ops;
     struct eb_executor *executor;
@@ -49,6 +57,7 @@ struct eb_process {
     struct eb_bag_schedules schedules;
     struct eb_loop **loops;       /* [config->loops], NULL where not made */
     struct drained_mail *drained; /* [config->loops] */
+    struct eb_watchdog *watchdog;
     uint32_t loops_running;
     uint32_t loops_drained;
     uv_loop_t uv; /* main's own: signals, and the mails of the loops */
@@ -70,6 +79,32 @@ static bool open_security(struct eb_process *process)
 
 /* ---- models ---- */
 
+static void on_loading(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct eb_process *process = context;
+    process->word.load_done_bytes = done_bytes;
+    process->word.load_total_bytes = total_bytes;
+    eb_web_port_tell(process->web_port, &process->word);
+    if (!process->service.snapshot) {
+        eb_service_manager_loading(path, done_bytes, total_bytes);
+    }
+}
+
+static void on_looked(void *context, const char *fault)
+{
+    struct eb_process *process = context;
+    if (process->word.is_repository_unreadable != (fault != NULL)) {
+        process->word.is_repository_unreadable = fault;
+        eb_web_port_tell(process->web_port, &process->word);
+    }
+}
+
+static void on_serving(void *context, const struct eb_snapshot *snapshot)
+{
+    (void)context;
+    eb_service_manager_serving(snapshot);
+}
+
 static bool open_models(struct eb_process *process)
 {
     const struct eb_limits *limits = &process->config->limits;
@@ -83,6 +118,10 @@ static bool open_models(struct eb_process *process)
         .watch = (enum eb_manager_watch)process->config->watch,
         .poll_ms = limits->watch_poll_ms,
         .load_bytes_per_s = limits->load_bytes_per_s,
+        .on_loading = on_loading,
+        .on_serving = on_serving,
+        .on_looked = on_looked,
+        .context = process,
     };
     struct eb_file_fault fault;
     process->manager = eb_manager_open(&options, &fault);
@@ -94,6 +133,7 @@ static bool open_models(struct eb_process *process)
     }
     process->service.snapshot = eb_manager_snapshot(process->manager);
     process->model_count = process->service.snapshot->count;
+    on_loading(process, NULL, 0, 0);
     return true;
 }
 
@@ -110,7 +150,9 @@ static bool start_models(struct eb_process *process)
         process->readers[i] = (struct eb_publisher_reader){
             eb_loop_mailbox(process->loops[i]), swap, process->loops[i]};
     }
-    int code = eb_manager_start(process->manager, &process->uv, process->readers, count);
+    const bool has_port = eb_web_port_reader(process->web_port, &process->readers[count]);
+    eb_service_manager_serving(eb_manager_snapshot(process->manager));
+    int code = eb_manager_start(process->manager, &process->uv, process->readers, count + has_port);
     if (code < 0) {
         eb_log_fail_start("model_repository", uv_strerror(code), "free some memory");
     }
@@ -174,6 +216,33 @@ static bool choose_isa(struct eb_process *process)
     return process->ops;
 }
 
+static void tell_certificate(struct eb_process *process)
+{
+    const struct eb_tls *tls = eb_security_tls(process->security);
+    process->word.certificate_expiry_unix_s = tls ? eb_tls_expiry_unix_s(tls) : 0;
+    eb_web_port_tell(process->web_port, &process->word);
+}
+
+static bool open_web_port(struct eb_process *process)
+{
+    const char *isa = eb_bag_ops_name(process->ops);
+    const bool is_open = eb_web_port_open(&process->web_port, process->config, isa);
+    tell_certificate(process);
+    return is_open;
+}
+
+/* Before the models may change. */
+static void attach_web_port(struct eb_process *process)
+{
+    const struct eb_web_port_source source = {
+        .loops = process->loops,
+        .loop_count = process->config->loops,
+        .executor = process->executor,
+        .snapshot = eb_manager_snapshot(process->manager),
+    };
+    eb_web_port_attach(process->web_port, &source);
+}
+
 static void ask_manager(void *manager, struct eb_model_command *command)
 {
     eb_manager_ask(manager, command);
@@ -183,7 +252,8 @@ static bool open_executor(struct eb_process *process)
 {
     const struct eb_config *config = process->config;
     const struct eb_bag_ops *ops = process->ops;
-    /* Before there are threads that would disturb what is measured. */
+    /* Before the threads that would disturb what is measured. The operators' runs by now, which
+     * answers a request now and then. */
     eb_prefetch_choose(config->prefetch, ops, process->service.snapshot, &process->schedules);
     process->executor = eb_executor_create(
         ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
@@ -267,7 +337,7 @@ static bool create_loops(struct eb_process *process)
     uint32_t count = process->config->loops;
     process->loops = calloc(count, sizeof *process->loops);
     process->drained = calloc(count, sizeof *process->drained);
-    process->readers = calloc(count, sizeof *process->readers);
+    process->readers = calloc(count + 1, sizeof *process->readers);
     if (!process->loops || !process->drained || !process->readers) {
         eb_log_fail_start("loops", strerror(ENOMEM), "free some memory");
         return false;
@@ -283,97 +353,6 @@ static bool create_loops(struct eb_process *process)
     return true;
 }
 
-/* ---- ports ---- */
-
-static void log_no_address(const struct eb_address *address, const char *why)
-{
-    char text[EB_ADDRESS_TEXT_BYTES];
-    eb_address_format(address, text);
-    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "listen"),
-        eb_log_text("address", text), eb_log_text("reason", why),
-        eb_log_text("remedy",
-            "stop whoever uses the address, or choose another --listen or --admin-listen"));
-}
-
-/* Whether the address can be had, before the models are loaded: that may take minutes. */
-static bool try_address(struct eb_process *process, const struct eb_address *address, bool is_admin)
-{
-    const struct eb_listener_wish wish = {.probe = true, .is_admin = is_admin};
-    struct eb_listener listener;
-    char why[256];
-    (void)process;
-    if (eb_listener_open(&listener, address, wish, why, sizeof why) < 0) {
-        log_no_address(address, why);
-        return false;
-    }
-    eb_listener_close(&listener);
-    return true;
-}
-
-/* One resolved address on its loops: a TCP port on all of them, a unix socket on the first, which
- * hands its connections round. */
-static bool listen_on(struct eb_process *process, const struct eb_address *address, bool is_admin)
-{
-    struct eb_address bound = *address;
-    bool is_unix = eb_address_is_unix(address);
-    uint32_t count = is_unix ? 1 : process->config->loops;
-    char why[256];
-    char text[EB_ADDRESS_TEXT_BYTES];
-    for (uint32_t i = 0; i < count; i++) {
-        const struct eb_listener_wish wish = {.probe = i == 0, .is_admin = is_admin};
-        struct eb_listener listener;
-        int code = eb_listener_open(&listener, &bound, wish, why, sizeof why);
-        if (code == 0) {
-            bound = listener.address;
-            code = eb_loop_listen(process->loops[i], &listener, is_unix);
-            if (code < 0) {
-                snprintf(why, sizeof why, "%s", uv_strerror(code));
-                eb_listener_close(&listener);
-            }
-        }
-        if (code < 0) {
-            log_no_address(address, why);
-            return false;
-        }
-    }
-    eb_address_format(&bound, text);
-    eb_log(EB_LOG_INFO, is_admin ? "admin_listening" : "listening", eb_log_text("address", text));
-    return true;
-}
-
-typedef bool (*use_address_fn)(
-    struct eb_process *process, const struct eb_address *address, bool is_admin);
-
-/* Every address that `text` stands for, until one cannot be used. */
-static bool visit_text(
-    struct eb_process *process, const char *text, bool is_admin, use_address_fn use)
-{
-    struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
-    char why[256];
-    size_t count = eb_address_resolve(text, addresses, why, sizeof why);
-    if (count == 0) {
-        eb_log_fail_start(text, why, "give --listen HOST:PORT, [V6]:PORT or unix:PATH");
-        return false;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (!use(process, &addresses[i], is_admin)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool visit_addresses(struct eb_process *process, use_address_fn use)
-{
-    const struct eb_config *config = process->config;
-    for (size_t i = 0; i < config->listen_count; i++) {
-        if (!visit_text(process, config->listen[i], false, use)) {
-            return false;
-        }
-    }
-    return !config->admin_listen || visit_text(process, config->admin_listen, true, use);
-}
-
 /* ---- signals and the end ---- */
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -381,12 +360,15 @@ static void on_signal(uv_signal_t *handle, int number)
     struct eb_process *process = handle->data;
     bool second = process->stopping;
     process->stopping = true;
+    eb_service_manager_stopping(second ? 0 : process->config->limits.drain_timeout_ms);
     eb_manager_stop(process->manager);
     eb_log(EB_LOG_INFO, second ? "cutting" : "draining",
         eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
     if (second) {
         uv_signal_stop(&process->on_term);
         uv_signal_stop(&process->on_int);
+    } else {
+        eb_web_port_drain(process->web_port);
     }
     for (uint32_t i = 0; i < process->loops_running; i++) {
         if (second) {
@@ -402,7 +384,15 @@ static void on_hangup(uv_signal_t *handle, int number)
     struct eb_process *process = handle->data;
     (void)number;
     if (!process->stopping) {
-        eb_security_reload(process->security, process->loops, process->config->loops);
+        eb_service_manager_reloading();
+        const bool is_good =
+            eb_security_reload(process->security, process->loops, process->config->loops);
+        const bool is_any =
+            eb_security_tls(process->security) || eb_security_auth(process->security);
+        process->word.reloads_done += is_any && is_good;
+        process->word.reloads_failed += !is_good;
+        tell_certificate(process);
+        eb_service_manager_ready();
     }
 }
 
@@ -416,29 +406,37 @@ static void close_handles(struct eb_process *process)
 {
     if (process->has_handles) {
         process->has_handles = false;
-        /* The end has begun: no further signal is to make it another one. */
-        signal(SIGTERM, SIG_IGN);
-        signal(SIGINT, SIG_IGN);
-        signal(SIGHUP, SIG_IGN);
         uv_close((uv_handle_t *)&process->on_term, NULL);
         uv_close((uv_handle_t *)&process->on_int, NULL);
         uv_close((uv_handle_t *)&process->on_hangup, NULL);
+        /* The end has begun: no further signal is to make it another one. libuv has just given them
+         * back their default. */
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGINT, SIG_IGN);
+        signal(SIGHUP, SIG_IGN);
         uv_close((uv_handle_t *)&process->on_day, NULL);
         eb_mailbox_close(&process->mailbox);
     }
+}
+
+/* Nothing comes to main's mailbox any more. */
+static void end_loops(void *context)
+{
+    struct eb_process *process = context;
+    eb_web_port_detach(process->web_port);
+    for (uint32_t i = 0; i < process->loops_running; i++) {
+        eb_loop_end(process->loops[i]);
+    }
+    close_handles(process);
 }
 
 static void on_drained(struct eb_mail *mail)
 {
     struct eb_process *process = ((struct drained_mail *)mail)->process;
     process->loops_drained++;
-    if (process->loops_drained < process->loops_running) {
-        return;
+    if (process->loops_drained == process->loops_running) {
+        eb_watchdog_stop(process->watchdog, end_loops, process);
     }
-    for (uint32_t i = 0; i < process->loops_running; i++) {
-        eb_loop_end(process->loops[i]);
-    }
-    close_handles(process);
 }
 
 /* main's own loop: signals, and word from the others. 0 or a negative libuv code. */
@@ -477,6 +475,11 @@ static bool start_loops(struct eb_process *process)
         code = eb_loop_start(process->loops[i], &process->mailbox, &process->drained[i].mail);
         process->loops_running += code == 0;
     }
+    if (code == 0) {
+        const struct eb_watchdog_subjects subjects = {
+            process->loops, process->config->loops, process->executor};
+        code = eb_watchdog_start(&process->watchdog, &process->uv, &process->mailbox, &subjects);
+    }
     if (code < 0) {
         eb_log_fail_start("loops", uv_strerror(code), "lower --loops");
     }
@@ -493,13 +496,15 @@ struct eb_process *eb_process_open(const struct eb_config *config)
         return NULL;
     }
     process->config = config;
+    process->word.is_repository_watched = config->watch != EB_MANAGER_WATCH_OFF;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); /* Until there are loops that could be told. */
     raise_file_limit(config);
     /* Listening before there are models would let clients wait; they are better off elsewhere. */
-    bool ready = open_security(process) && visit_addresses(process, try_address) &&
-                 choose_isa(process) && open_models(process) && open_executor(process) &&
-                 create_loops(process) && visit_addresses(process, listen_on);
+    bool ready = open_security(process) && eb_ports_open(&process->ports, config) &&
+                 choose_isa(process) && open_web_port(process) && open_models(process) &&
+                 open_executor(process) && create_loops(process) &&
+                 eb_ports_listen(&process->ports, process->loops);
     if (!ready) {
         eb_process_close(process);
         return NULL;
@@ -509,15 +514,21 @@ struct eb_process *eb_process_open(const struct eb_config *config)
 
 bool eb_process_run(struct eb_process *process)
 {
-    bool started = start_loops(process) && start_models(process);
+    bool started = start_loops(process);
+    if (started) {
+        attach_web_port(process);
+        started = start_models(process);
+    }
     if (started) {
         eb_log(EB_LOG_INFO, "ready", eb_log_text("version", EMBAG_VERSION),
             eb_log_text("isa", process->service.facts.isa),
             eb_log_number("loops", process->config->loops),
             eb_log_number("threads", process->config->threads),
             eb_log_number("models", (int64_t)process->model_count));
+        eb_service_manager_ready();
     } else {
         process->stopping = true;
+        eb_web_port_drain(process->web_port);
         eb_manager_stop(process->manager);
         for (uint32_t i = 0; i < process->loops_running; i++) {
             eb_loop_drain(process->loops[i]);
@@ -552,6 +563,9 @@ void eb_process_close(struct eb_process *process)
         eb_loop_destroy(process->loops[i]);
     }
     close_main_loop(process);
+    eb_ports_close(&process->ports);
+    eb_watchdog_destroy(process->watchdog);
+    eb_web_port_close(process->web_port);
     eb_executor_destroy(process->executor);
     eb_manager_destroy(process->manager);
     eb_security_close(process->security);

@@ -199,15 +199,17 @@ static void log_kept(const char *what, const char *why)
                               "before holds"));
 }
 
-void eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count)
+bool eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count)
 {
     char why[WHY_BYTES];
     struct eb_tls *tls = security->tls ? read_tls(security->config, why) : NULL;
+    bool is_good = true;
     if (tls) {
         eb_tls_drop(security->tls);
         security->tls = tls;
     } else if (security->tls) {
         log_kept("tls_cert", why);
+        is_good = false;
     }
     struct eb_auth *auth = security->auth ? read_auth(security, why) : NULL;
     if (auth) {
@@ -215,10 +217,12 @@ void eb_security_reload(struct eb_security *security, struct eb_loop *const *loo
         security->auth = auth;
     } else if (security->auth) {
         log_kept("auth_file", why);
+        is_good = false;
     }
     for (size_t i = 0; i < count; i++) {
         tell(security, loops[i]);
     }
     eb_log(EB_LOG_INFO, "reloaded", eb_log_number("tls", tls != NULL),
         eb_log_number("auth", auth != NULL));
+    return is_good;
 }

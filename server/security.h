@@ -28,5 +28,5 @@ void eb_security_look(const struct eb_security *security);
 
 /* Reads the files again and hands what is good to all loops: connections that are accepted, and
  * calls that begin, from now on. What is not good leaves what was, and is logged. Not once the
- * loops are being ended. */
-void eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count);
+ * loops are being ended. true: all was good. */
+bool eb_security_reload(struct eb_security *security, struct eb_loop *const *loops, size_t count);

@@ -2,8 +2,8 @@
 # All tests, from a clean checkout: installs what is missing, builds, runs every suite.
 #   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
 #   tests/run.sh --all    also network tests at length, the sanitizers, other processors (emulated),
-#                         fuzzing, other clients, models that change under load, the comparison
-#                         with grpc++: some 40
+#                         fuzzing, other clients, the status page in a browser, models that change
+#                         under load, the comparison with grpc++: some 45
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
 # counting single tests; before it stands what was skipped.
 set -uo pipefail
@@ -97,11 +97,21 @@ unit_tests() {
     ctest --test-dir "build/$preset" --verbose --timeout 300 -j "$(nproc)" "$@"
 }
 
+# In two processes: a test mostly waits.
 network_tests() {
-    local preset=$1
+    local preset=$1 part parts=() status=0
     shift
-    "$python" tests/integration/run.py --embagd "build/$preset/embagd" \
-        --embag "build/$preset/embag" --build "build/$preset" "$@"
+    for part in 1 2; do
+        "$python" tests/integration/run.py --embagd "build/$preset/embagd" \
+            --embag "build/$preset/embag" --build "build/$preset" --part "$part/2" "$@" \
+            >"$TMPDIR/part-$part" 2>&1 &
+        parts+=($!)
+    done
+    for part in 1 2; do
+        wait "${parts[part - 1]}" || status=$?
+        cat "$TMPDIR/part-$part"
+    done
+    return "$status"
 }
 
 old_processor_tests() { tests/variants/run_emulated.sh build/release; }
@@ -111,16 +121,24 @@ arm64_tests() { EMBAG_TEST_BEST=neon EMBAG_TEST_WIDTHS=4 unit_tests arm64; }
 
 tidy() { tests/tidy.sh --self-test && tests/tidy.sh; }
 
+# A port whose successor is free too: quickstart takes both.
 free_port() {
     "$python" -c 'import socket
-s = socket.socket()
-s.bind(("127.0.0.1", 0))
-print(s.getsockname()[1])'
+while True:
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        port = first.getsockname()[1]
+        try:
+            second.bind(("127.0.0.1", port + 1))
+        except (OSError, OverflowError):
+            continue
+        print(port)
+        break'
 }
 
 quickstart() { deploy/quickstart.sh --port "$(free_port)" --once && echo "1 passed, 0 failed"; }
 
-# Every target for a minute, two at a time. New finds go to the build directory.
+# Every target for 20 seconds, two at a time. New finds go to the build directory.
 fuzz() {
     find build/fuzz -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x | sort |
         xargs -n 1 -P 2 tests/fuzz/run_target.sh
@@ -138,6 +156,8 @@ triton_tests() {
 node_tests() {
     tests/integration/node/run.sh --embagd build/release/embagd --build build/clients/node
 }
+
+page_tests() { tests/integration/page/run.sh --build build/release; }
 
 # One after the other; what cannot be had is skipped, and says so.
 interop() {
@@ -157,6 +177,7 @@ model_figures() {
 
 export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
 export -f old_processor_tests fuzz python_tests node_tests triton_tests interop
+export -f page_tests
 export -f compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
@@ -175,7 +196,7 @@ timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
 section 60 "tidy and format" tidy
 if section 1500 "build" build release "${release_options[@]}"; then
     section 300 "unit tests and variants" unit_tests release
-    section 1200 "network tests" network_tests release "${network_options[@]}"
+    section 1500 "network tests" network_tests release "${network_options[@]}"
     section 300 "quickstart" quickstart
 fi
 if $all; then
@@ -193,6 +214,7 @@ if $all; then
         section 300 "unit tests and variants on arm64, emulated" arm64_tests
     fi
     section 400 "models that change, small" model_figures
+    section 400 "status page in Chromium" page_tests
     section 900 "clients: python package" python_tests
     section 300 "clients: grpc-js" node_tests
     section 600 "clients: tritonclient, and its calls from grpc++" triton_tests

@@ -52,6 +52,7 @@ LIBRARIES = {
     "protobuf": (r"protobuf-c/|.*\.pb-c\.h$", ("proto/", "server/rpc/")),
     "zlib": (r"zlib\.h$", ("proto/",)),
     "uv": (r"uv\.h$", ("server/", "client/")),
+    "microhttpd": (r"microhttpd\.h$", ("server/admin/",)),
     "openssl": (r"openssl/", ("server/net/", "client/")),
     "jansson": (r"jansson\.h$", ("server/models/", "client/cli/")),
     "cyaml": (r"cyaml/", ("server/models/", "server/config")),
@@ -59,6 +60,7 @@ LIBRARIES = {
     "xxhash": (r"xxhash\.h$", ("server/models/",)),
     "openmp": (r"omp\.h$", ("kernels/bag_parallel.c",)),
     "jemalloc": (r"jemalloc/", ("server/main.c",)),
+    "systemd": (r"systemd/", ("server/service_manager.c",)),
     "intrinsics": (r"([a-z0-9]*intrin|arm_neon|arm_sve)\.h$", ("kernels/",)),
     "threads": (r"(pthread|threads|semaphore)\.h$",
                 ("kernels/bag_parallel.c", "server/", "client/")),
@@ -76,9 +78,10 @@ TARGET_LINKS = {
     "embag_proto": ("nghttp2", "protobuf", "zlib"),
     "embag_tables": ("embag_kernels", "jansson", "cyaml", "numa", "xxhash"),
     "embag_server": ("embag_kernels", "embag_proto", "embag_tables", "uv", "openssl", "cyaml",
-                     "protobuf"),
+                     "protobuf", "microhttpd", "systemd"),
     "embagd": ("embag_server", "jemalloc"),
     "embag_client": ("embag_proto", "uv", "openssl"),
+    "embag_shared": ("embag_proto", "uv", "openssl"),
     "embag_cli_parts": ("embag_client", "embag_kernels", "embag_tables", "jansson"),
     "embag_cli": ("embag_cli_parts",),
     "embag_load_parts": ("embag_cli_parts", "embag_kernels", "jansson"),
@@ -86,7 +89,7 @@ TARGET_LINKS = {
 }
 LINK_WORDS = ("embag_kernels", "embag_proto", "embag_tables", "embag_server", "embag_client",
               "nghttp2", "protobuf", "zlib", "uv", "openssl", "jansson", "cyaml", "numa", "xxhash",
-              "openmp", "jemalloc")
+              "microhttpd", "openmp", "jemalloc", "systemd")
 
 COMMENT_OR_LITERAL = re.compile(
     r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)

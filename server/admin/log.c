@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
@@ -16,6 +17,7 @@
 /* Not more than PIPE_BUF, so that lines of several threads do not mix in a pipe. */
 #define LINE_BYTES_MAX 4096
 #define UTF8_BYTES_MAX 4 /* of a character */
+#define NUMBER_BYTES 24  /* of the longest, and more */
 
 static_assert(
     LINE_BYTES_MAX <= PIPE_BUF, "a pipe that polls as writable must have room for a line");
@@ -29,6 +31,7 @@ static const char *const level_names[] = {
 #define LEVEL_COUNT (sizeof level_names / sizeof level_names[0])
 
 static enum eb_log_level level_least = EB_LOG_INFO;
+static int descriptor = STDERR_FILENO;
 
 /* A line being written. Once something did not fit, nothing more is appended. */
 struct line {
@@ -119,14 +122,19 @@ static void append_text(struct line *line, const unsigned char *text)
     }
 }
 
+static void append_number(struct line *line, const struct eb_log_field *field)
+{
+    char number[NUMBER_BYTES];
+    const int bytes =
+        snprintf(number, sizeof number, field->is_count ? "%" PRIu64 : "%" PRId64, field->number);
+    append(line, number, (size_t)bytes);
+}
+
 static void append_field(struct line *line, const struct eb_log_field *field)
 {
-    char number[24];
-    int number_bytes =
-        snprintf(number, sizeof number, field->is_count ? "%" PRIu64 : "%" PRId64, field->number);
     size_t key_bytes = strlen(field->key);
     /* The key enters only with room for a whole number or for the beginning of a text. */
-    if (line->full || line->used + key_bytes + sizeof number > sizeof line->bytes - 2) {
+    if (line->full || line->used + key_bytes + NUMBER_BYTES > sizeof line->bytes - 2) {
         line->full = true;
         return;
     }
@@ -136,7 +144,7 @@ static void append_field(struct line *line, const struct eb_log_field *field)
     if (field->text) {
         append_text(line, (const unsigned char *)field->text);
     } else {
-        append(line, number, (size_t)number_bytes);
+        append_number(line, field);
     }
 }
 
@@ -154,29 +162,31 @@ static void append_time(struct line *line)
     append(line, text, (size_t)rest);
 }
 
-static void write_all(const char *bytes, size_t count)
+/* false: there is no room for it, or for all of it. */
+static bool write_all(const char *bytes, size_t count)
 {
     while (count > 0) {
-        ssize_t written = write(STDERR_FILENO, bytes, count);
+        ssize_t written = write(descriptor, bytes, count);
         if (written < 0 && errno == EINTR) {
             continue;
         }
         if (written <= 0) {
-            return;
+            return written < 0 && errno != EAGAIN;
         }
         bytes += written;
         count -= (size_t)written;
     }
+    return true;
 }
 
 /* Whether a line can be written without waiting: a pipe that polls as writable has room for one. */
 static bool is_writable(void)
 {
-    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    struct pollfd out = {.fd = descriptor, .events = POLLOUT};
     return poll(&out, 1, 0) != 0;
 }
 
-static void write_lost(unsigned count)
+static bool write_lost(unsigned count)
 {
     struct line line;
     line.used = 0;
@@ -188,7 +198,7 @@ static void write_lost(unsigned count)
         append_field(&line, &fields[i]);
     }
     line.bytes[line.used++] = '\n';
-    write_all(line.bytes, line.used);
+    return write_all(line.bytes, line.used);
 }
 
 /* A log that cannot be written is no reason to stop, and one that nobody reads no reason to wait:
@@ -198,13 +208,10 @@ static void write_line(const struct line *line)
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static unsigned lost_count;
     pthread_mutex_lock(&lock);
-    if (lost_count > 0 && is_writable()) {
-        write_lost(lost_count);
+    if (lost_count > 0 && is_writable() && write_lost(lost_count)) {
         lost_count = 0;
     }
-    if (is_writable()) {
-        write_all(line->bytes, line->used);
-    } else {
+    if (!is_writable() || !write_all(line->bytes, line->used)) {
         lost_count++;
     }
     pthread_mutex_unlock(&lock);
@@ -223,6 +230,22 @@ int eb_log_level_parse(const char *name)
 const char *eb_log_level_name(enum eb_log_level level)
 {
     return level_names[level];
+}
+
+void eb_log_open(void)
+{
+    if (isatty(STDERR_FILENO)) {
+        int own = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        descriptor = own >= 0 ? own : STDERR_FILENO;
+    }
+}
+
+void eb_log_close(void)
+{
+    if (descriptor != STDERR_FILENO) {
+        (void)close(descriptor);
+        descriptor = STDERR_FILENO;
+    }
 }
 
 void eb_log_set_level(enum eb_log_level level)

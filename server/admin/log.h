@@ -35,6 +35,11 @@ static inline struct eb_log_field eb_log_count(const char *key, uint64_t count)
 /* "info" and so on to level; -1: no such level. */
 int eb_log_level_parse(const char *name);
 const char *eb_log_level_name(enum eb_log_level level);
+/* Where stderr is a terminal, which may stand still (Ctrl-S) although it polls as writable: opens
+ * it anew, so that a line is lost rather than waited for. Where it cannot be opened it is waited
+ * for. Both once, where no other thread logs; without them the log is written all the same. */
+void eb_log_open(void);
+void eb_log_close(void);
 /* Set once at start, before other threads log. */
 void eb_log_set_level(enum eb_log_level level);
 

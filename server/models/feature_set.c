@@ -98,6 +98,22 @@ static bool make_features(struct eb_feature_set *set, const struct eb_table_set 
     return index_names(set);
 }
 
+static bool make_kinds(struct eb_feature_set *set)
+{
+    set->kinds = calloc(set->count + 1, sizeof *set->kinds);
+    for (size_t i = 0; set->kinds && i < set->count; i++) {
+        struct eb_feature *feature = &set->features[i];
+        const struct eb_bag_query query = {
+            .table = &feature->table->table,
+            .reduction = feature->reduction,
+            .missing = feature->missing,
+        };
+        struct eb_bag_fault fault;
+        feature->kind = eb_bag_kind_find(&query, &set->kinds[i], &fault) ? &set->kinds[i] : NULL;
+    }
+    return set->kinds;
+}
+
 static bool make_groups(struct eb_feature_set *set, const struct eb_model_config *config)
 {
     size_t name_count = 0;
@@ -128,7 +144,8 @@ bool eb_feature_set_init(struct eb_feature_set *set, const struct eb_table_set *
     if (tables->count >= UINT32_MAX - EB_MODEL_CONFIG_FEATURES_MAX) {
         return eb_file_fault_set(fault, "more tables than can be counted");
     }
-    if (make_features(set, tables, config) && (!config || make_groups(set, config))) {
+    if (make_features(set, tables, config) && make_kinds(set) &&
+        (!config || make_groups(set, config))) {
         return true;
     }
     eb_feature_set_deinit(set);
@@ -138,6 +155,7 @@ bool eb_feature_set_init(struct eb_feature_set *set, const struct eb_table_set *
 void eb_feature_set_deinit(struct eb_feature_set *set)
 {
     free(set->features);
+    free(set->kinds);
     free(set->groups);
     free(set->group_names);
     free(set->name_index);

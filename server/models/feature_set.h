@@ -8,6 +8,8 @@
 #include "server/models/model_config.h"
 #include "server/models/table_set.h"
 
+#include <string.h>
+
 /* A name for a use of a table; a table is one itself. */
 struct eb_feature {
     const char *name;
@@ -15,9 +17,11 @@ struct eb_feature {
     const struct eb_id_map *id_map; /* NULL: none */
     uint64_t max_ids;               /* of one bag; 0: not bounded */
     int64_t default_index;          /* a row, which no id map changes, -1 or a key */
-    bool has_default;
-    enum eb_reduction reduction; /* not UNSPECIFIED, like missing */
+    enum eb_reduction reduction;    /* not UNSPECIFIED, like missing */
     enum eb_missing missing;
+    bool has_default;
+    /* Of its queries where requests say nothing; NULL: no such query is sound. */
+    const struct eb_bag_kind *kind;
 };
 
 /* An ordered list of features. */
@@ -30,6 +34,7 @@ struct eb_feature_group {
 struct eb_feature_set {
     size_t table_count;
     size_t count;                /* of tables and features */
+    struct eb_bag_kind *kinds;   /* private: of the features */
     struct eb_feature *features; /* tables, sorted by name, then features, sorted by name */
     size_t group_count;
     struct eb_feature_group *groups; /* sorted by name */
@@ -47,6 +52,16 @@ void eb_feature_set_deinit(struct eb_feature_set *set);
 
 /* The feature or table of that name, in constant time. NULL: there is none. */
 const struct eb_feature *eb_feature_set_find(const struct eb_feature_set *set, const char *name);
+/* The same, sooner where it is the one behind `last` (NULL: none is likelier than the others). */
+static inline const struct eb_feature *eb_feature_set_find_after(
+    const struct eb_feature_set *set, const struct eb_feature *last, const char *name)
+{
+    const struct eb_feature *end = set->features + set->count;
+    if (last && last + 1 < end && strcmp(last[1].name, name) == 0) {
+        return last + 1;
+    }
+    return eb_feature_set_find(set, name);
+}
 /* NULL: no such group. */
 const struct eb_feature_group *eb_feature_set_find_group(
     const struct eb_feature_set *set, const char *name);

@@ -1,10 +1,10 @@
 #include "server/models/model_version.h"
 
+#include "server/models/moment.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct eb_model_settings *eb_model_settings_create(void)
 {
@@ -29,13 +29,6 @@ void eb_model_settings_give(struct eb_model_settings *settings)
         eb_model_config_deinit(&settings->config);
         free(settings);
     }
-}
-
-static uint64_t read_clock_ms(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* Whether each group can be asked for. */
@@ -95,13 +88,13 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
     version->version = source->version;
     atomic_init(&version->references, 1);
     version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
-    const uint64_t start_ms = read_clock_ms(CLOCK_MONOTONIC);
+    const uint64_t start_ms = eb_moment_steady_ms();
     if (!load_tables(version, source, options, progress, fault)) {
         eb_model_version_free(version);
         return NULL;
     }
-    version->load_ms = read_clock_ms(CLOCK_MONOTONIC) - start_ms;
-    version->loaded_unix_ms = read_clock_ms(CLOCK_REALTIME);
+    version->load_ms = eb_moment_steady_ms() - start_ms;
+    version->loaded_unix_ms = eb_moment_unix_ms();
     return version;
 }
 

@@ -160,6 +160,7 @@ void eb_roster_put(struct eb_roster *roster, struct eb_model_version *loaded, ui
     version->hindered_count = 0;
     version->loaded = loaded;
     version->since_ms = now_ms;
+    roster->loads.done++;
     roster->is_news = true;
 }
 
@@ -174,6 +175,7 @@ void eb_roster_fail(struct eb_roster *roster, const char *name, uint64_t number,
     if (!why || !eb_repository_is_same(&version->look, &version->tried_look)) {
         return;
     }
+    roster->loads.failed++;
     free(version->fault);
     version->fault = strdup(why);
     /* Where memory is that short, nothing is tried again before the disk is next looked at. */
@@ -221,6 +223,7 @@ void eb_roster_forget(struct eb_roster *roster, const char *name, uint64_t numbe
         eb_roster_find_version(eb_roster_find(roster, name), number);
     assert(version && version->retired_count > 0);
     version->retired_count--;
+    roster->loads.freed++;
     roster->is_news = true;
     /* Memory is free, and no pause is over for that. */
     eb_roster_forgive(roster, 0);

@@ -74,6 +74,7 @@ struct eb_roster_model {
 /* Zeroed, it is empty. */
 struct eb_roster {
     struct eb_roster_events events;
+    struct eb_snapshot_loads loads;
     bool is_news; /* a snapshot would differ from the last; set here, cleared by the owner */
     size_t count;
     struct eb_roster_model *models; /* sorted by name */

@@ -90,6 +90,7 @@ struct eb_snapshot *eb_roster_snapshot(const struct eb_roster *roster)
     if (!snapshot) {
         return NULL;
     }
+    snapshot->loads = roster->loads;
     snapshot->models = calloc(roster->count + 1, sizeof *snapshot->models);
     bool is_good = snapshot->models;
     for (size_t i = 0; is_good && i < roster->count; i++) {

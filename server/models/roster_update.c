@@ -166,12 +166,14 @@ static int compare_versions(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-static void tell_new_faults(const struct eb_roster *roster, const struct eb_roster_model *model,
+/* What cannot be loaded for what it is on disk has failed as if that had been tried. */
+static void take_new_faults(struct eb_roster *roster, const struct eb_roster_model *model,
     struct eb_roster_version *fresh, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const struct eb_roster_version *old = find_same(model->versions, model->count, &fresh[i]);
         if (fresh[i].fault && !(old && old->fault)) {
+            roster->loads.failed++;
             eb_roster_tell_failed(roster, model->name, fresh[i].number, fresh[i].fault);
         }
     }
@@ -212,7 +214,7 @@ static bool update_versions(
     const uint64_t before = digest(model->versions, model->count);
     size_t count = seen->version_count;
     excuse_those_in_use(model, fresh, count);
-    tell_new_faults(roster, model, fresh, count);
+    take_new_faults(roster, model, fresh, count);
     for (size_t i = 0; i < model->count; i++) {
         struct eb_roster_version *old = &model->versions[i];
         struct eb_roster_version *same = find_same(fresh, seen->version_count, old);

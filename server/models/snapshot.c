@@ -3,6 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *eb_version_state_name(enum eb_version_state state)
+{
+    static const char *const names[] = {
+#define X(name, number, text) [EB_VERSION_##name] = text,
+        EB_VERSION_STATE_LIST(X)
+#undef X
+    };
+    return names[state];
+}
+
 static void free_model(struct eb_snapshot_model *model)
 {
     for (size_t i = 0; i < model->version_count; i++) {

@@ -6,14 +6,17 @@
 
 #include "server/models/model_version.h"
 
-/* Numbers are those of embag.v1.ModelVersion.State. */
-enum eb_version_state {
-    EB_VERSION_LOADING = 1,
-    EB_VERSION_READY = 2,   /* answers where it is named */
-    EB_VERSION_SERVING = 3, /* and where no version is */
-    EB_VERSION_RETIRED = 4, /* answers no longer; its last readers are not done */
-    EB_VERSION_FAILED = 5
-};
+/* X(NAME, number, "name"); numbers are those of embag.v1.ModelVersion.State. */
+#define EB_VERSION_STATE_LIST(X)                                                                   \
+    X(LOADING, 1, "loading")                                                                       \
+    X(READY, 2, "ready")     /* answers where it is named */                                       \
+    X(SERVING, 3, "serving") /* and where no version is */                                         \
+    X(RETIRED, 4, "retired") /* answers no longer; its last readers are not done */                \
+    X(FAILED, 5, "failed")
+
+#define X(name, number, text) EB_VERSION_##name = (number),
+enum eb_version_state { EB_VERSION_STATE_LIST(X) EB_VERSION_STATES };
+#undef X
 
 struct eb_snapshot_version {
     uint64_t number; /* 0: its directory's name is no version's */
@@ -40,11 +43,23 @@ struct eb_snapshot_model {
     struct eb_snapshot_label *labels;
 };
 
+/* What has become of versions since the start. */
+struct eb_snapshot_loads {
+    uint64_t done;
+    uint64_t failed; /* or could not be tried, for what their directories are; not those that were
+                        given up, or wait for memory that is being freed */
+    uint64_t freed;  /* in the background, after they had been served or kept */
+};
+
 struct eb_snapshot {
+    struct eb_snapshot_loads loads;
     size_t count;
     struct eb_snapshot_model *models; /* sorted by name */
     unsigned holders;                 /* its owner's */
 };
+
+/* "loading" and so on. */
+const char *eb_version_state_name(enum eb_version_state state);
 
 /* Empty models with room for all that is going to be in them are filled in by the maker (roster.c).
  * Gives its references back. Accepts NULL. */

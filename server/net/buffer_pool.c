@@ -58,6 +58,7 @@ void *eb_buffer_pool_take(struct eb_buffer_pool *pool, size_t bytes)
     unsigned bin = find_bin(bytes);
     if (bytes > pool->cap_bytes ||
         rounded_bytes(bin, bytes) > pool->cap_bytes - pool->taken_bytes) {
+        pool->refusals++;
         return NULL;
     }
     uint64_t rounded = rounded_bytes(bin, bytes);

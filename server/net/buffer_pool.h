@@ -15,6 +15,7 @@ struct eb_buffer_pool {
     struct eb_kept_buffer *kept[EB_BUFFER_POOL_BINS];
     uint64_t cap_bytes;
     uint64_t taken_bytes; /* handed out, as rounded up */
+    uint64_t refusals;    /* times that there was not what was asked for, or not for who asked */
     uint64_t kept_bytes;  /* waiting in the bins */
 };
 

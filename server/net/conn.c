@@ -193,6 +193,7 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     *buffer = uv_buf_init(NULL, 0);
     eb_turn_leave(&conn->turn);
     if (!conn->lingering && !is_turn_spent(conn)) {
+        eb_loop_wake(conn->loop, conn->turn.seen_ns);
         catch_up(conn);
         assert(!conn->closing); /* which libuv could not bear here */
     }
@@ -242,6 +243,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         close_for(conn, (int)count);
         return;
     }
+    eb_loop_tally(conn->loop)->received_bytes += (uint64_t)count;
     if (conn->lingering) {
         return;
     }
@@ -295,6 +297,15 @@ static bool write_once(struct eb_conn *conn)
     return code > 0;
 }
 
+/* Likewise is_turn_spent; where it is over that need not be asked, but when this was does. */
+static bool look_after_write(struct eb_conn *conn)
+{
+    const uint64_t now_ns = uv_hrtime();
+    eb_loop_see(conn->loop, now_ns);
+    return conn->turn.is_over ? eb_turn_look(&conn->turn, now_ns)
+                              : eb_conn_spend_turn(conn, now_ns);
+}
+
 /* The session has nothing more to say or to hear. */
 static void end(struct eb_conn *conn)
 {
@@ -334,13 +345,14 @@ void eb_conn_flush(struct eb_conn *conn)
             return;
         }
         again = write_once(conn);
-        if (again && is_turn_spent(conn)) {
+        if (again && look_after_write(conn)) {
             break;
         }
     }
     if (conn->closing || conn->lingering) {
         return;
     }
+    find_events(conn)->on_sent(conn);
     if (conn->turn.is_over) {
         eb_loop_line_up(conn->loop, conn);
     } else {
@@ -504,6 +516,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     conn->output = (struct eb_socket_output){.stream = &conn->peer.stream,
         .queue = eb_grpc_server_queue(conn->session),
         .tls = conn->tls,
+        .sent_bytes = &eb_loop_tally(loop)->sent_bytes,
         .on_written = on_written};
     eb_loop_add(loop, conn);
     options->events.on_open(conn);
@@ -518,6 +531,11 @@ bool eb_conn_is_ending(const struct eb_conn *conn)
 size_t eb_conn_waiting_bytes(const struct eb_conn *conn)
 {
     return eb_grpc_server_waiting_bytes(conn->session);
+}
+
+const struct eb_address *eb_conn_peer(const struct eb_conn *conn)
+{
+    return &conn->address;
 }
 
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn)

@@ -20,6 +20,8 @@ struct eb_conn_events {
     void (*on_tick)(struct eb_conn *conn);
     /* After each write, eb_conn_waiting_bytes may have become less, and when a turn begins. */
     void (*on_written)(struct eb_conn *conn);
+    /* After the writes of one turn: eb_conn_looked_ns is when the socket had taken what it did. */
+    void (*on_sent)(struct eb_conn *conn);
     /* The server is going to end all its connections: what is said now leaves before the peer is
      * told of that, as far as one write takes it. */
     void (*on_notice)(struct eb_conn *conn);
@@ -76,6 +78,8 @@ bool eb_conn_is_ending(const struct eb_conn *conn);
 /* Bytes given to the session that the peer has not taken yet. */
 size_t eb_conn_waiting_bytes(const struct eb_conn *conn);
 
+/* The peer's. */
+const struct eb_address *eb_conn_peer(const struct eb_conn *conn);
 struct eb_loop *eb_conn_loop(const struct eb_conn *conn);
 /* Where its messages come from and go back to, also after its end, until the last has. */
 const struct eb_memory *eb_conn_receive_memory(const struct eb_conn *conn);
@@ -88,7 +92,7 @@ bool eb_conn_has_client_name(const struct eb_conn *conn, const char *name);
 void *eb_conn_user(const struct eb_conn *conn);
 void eb_conn_set_user(struct eb_conn *conn, void *user);
 
-/* Links of the loop's lists; used by loop.c only. */
+/* Links of the loop's lists; used by loop.c and conn_line.c only. */
 struct eb_conn_links {
     struct eb_conn *next;
     struct eb_conn *previous;

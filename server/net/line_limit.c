@@ -6,7 +6,8 @@ bool eb_line_limit_allows(struct eb_line_limit *limit, uint64_t now_ms)
         limit->since_ms = now_ms;
         limit->lines = 0;
     }
-    const bool allows = limit->lines < EB_LINE_LIMIT_LINES;
+    const uint32_t lines_max = limit->lines_max > 0 ? limit->lines_max : EB_LINE_LIMIT_LINES;
+    const bool allows = limit->lines < lines_max;
     limit->lines += allows;
     limit->left_out += !allows;
     return allows;

@@ -10,9 +10,10 @@
 
 /* Zeroed is ready. */
 struct eb_line_limit {
-    uint64_t since_ms; /* of the second that goes on */
-    uint32_t lines;    /* in it */
-    uint64_t left_out; /* since eb_line_limit_take_left_out */
+    uint32_t lines_max; /* in a second; 0: EB_LINE_LIMIT_LINES */
+    uint64_t since_ms;  /* of the second that goes on */
+    uint32_t lines;     /* in it */
+    uint64_t left_out;  /* since eb_line_limit_take_left_out */
 };
 
 /* Whether one more line may be written now. */

@@ -1,7 +1,10 @@
 #include "server/net/listener.h"
 
+#include "server/admin/log.h"
+
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -125,12 +128,73 @@ int eb_listener_open(struct eb_listener *listener, const struct eb_address *addr
     return code;
 }
 
+static bool is_listening_stream(int fd)
+{
+    int type = 0;
+    int listens = 0;
+    socklen_t type_size = sizeof type;
+    socklen_t listens_size = sizeof listens;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) == 0 && type == SOCK_STREAM &&
+           getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size) == 0 && listens;
+}
+
+/* Whether users that are neither its owner nor of its group may connect. What cannot be seen, in an
+ * abstract name or from here, is anybody's. */
+static bool is_open_to_all(const struct eb_address *address)
+{
+    struct sockaddr_un name;
+    struct stat status;
+    memcpy(&name, &address->socket_address, sizeof name);
+    return lstat(name.sun_path, &status) != 0 || (status.st_mode & S_IWOTH) != 0;
+}
+
+/* What is wrong with a socket that was passed; NULL: nothing. */
+static const char *find_fault(const struct eb_listener *listener)
+{
+    const int family = listener->address.socket_address.ss_family;
+    if (!is_listening_stream(listener->socket)) {
+        return "is no stream socket that listens";
+    }
+    if (family != AF_INET && family != AF_INET6 && family != AF_UNIX) {
+        return "is of no family that gRPC is spoken over";
+    }
+    if (listener->is_admin && family != AF_UNIX) {
+        return "is for commands, but no unix socket";
+    }
+    if (listener->is_admin && is_open_to_all(&listener->address)) {
+        return "is for commands, but open to every user";
+    }
+    return NULL;
+}
+
+int eb_listener_adopt(
+    struct eb_listener *listener, int socket, bool is_admin, char *why, size_t why_bytes)
+{
+    *listener = (struct eb_listener){.socket = socket, .is_admin = is_admin, .is_passed = true};
+    struct eb_address *address = &listener->address;
+    address->size = sizeof address->socket_address;
+    int code = 0;
+    if (getsockname(socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
+        code = fail("getsockname", why, why_bytes);
+        address->size = 0;
+    } else if (fcntl(socket, F_SETFL, O_NONBLOCK) != 0 || fcntl(socket, F_SETFD, FD_CLOEXEC) != 0) {
+        code = fail("fcntl", why, why_bytes);
+    } else if (find_fault(listener)) {
+        snprintf(why, why_bytes, "%s", find_fault(listener));
+        code = -EINVAL;
+    }
+    if (code != 0) {
+        eb_listener_close(listener);
+    }
+    return code;
+}
+
 void eb_listener_close(struct eb_listener *listener)
 {
     if (listener->socket < 0) {
         return;
     }
-    if (eb_address_is_unix(&listener->address)) {
+    if (eb_address_is_unix(&listener->address) && !listener->is_passed) {
         struct sockaddr_un name;
         memcpy(&name, &listener->address.socket_address, sizeof name);
         (void)unlink(name.sun_path); /* somebody may have removed it already */
@@ -145,6 +209,15 @@ static bool is_passing(int error)
     return error == EINTR || error == ECONNABORTED || error == EPROTO || error == ENETDOWN ||
            error == ENOPROTOOPT || error == EHOSTDOWN || error == EHOSTUNREACH ||
            error == ENETUNREACH || error == EPERM;
+}
+
+static void log_exhausted(const struct eb_listener *listener, int error)
+{
+    char address[EB_ADDRESS_TEXT_BYTES];
+    eb_address_format(&listener->address, address);
+    eb_log(EB_LOG_WARN, "accept_failed", eb_log_text("address", address),
+        eb_log_text("reason", strerror(error)),
+        eb_log_text("remedy", "raise the limit of open files, or lower connections_max"));
 }
 
 static void on_readable(uv_poll_t *watch, int status, int events)
@@ -162,9 +235,9 @@ static void on_readable(uv_poll_t *watch, int status, int events)
             return;
         }
         if (!is_passing(errno)) {
-            int error = errno;
+            log_exhausted(listener, errno);
             uv_poll_stop(watch);
-            listener->on_exhausted(listener, error);
+            listener->on_exhausted(listener);
             return;
         }
     }

@@ -8,15 +8,17 @@
 #include <uv.h>
 
 struct eb_listener {
-    int socket;    /* -1: none */
-    bool is_admin; /* its connections are, see conn.h */
+    int socket;     /* -1: none */
+    bool is_admin;  /* its connections are, see conn.h */
+    bool is_passed; /* a unix socket's file is not ours to remove */
     struct eb_address address;
     uv_poll_t watch;
     bool watching;
     /* Called on the loop's thread with a connected, non-blocking socket, which it takes. */
     void (*on_accept)(struct eb_listener *listener, int socket);
-    /* Called when the process is out of sockets; the listener rests until started again. */
-    void (*on_exhausted)(struct eb_listener *listener, int error);
+    /* Called when the process is out of sockets, as a log line has said; the listener rests until
+     * it is resumed. */
+    void (*on_exhausted)(struct eb_listener *listener);
     void *context;
 };
 
@@ -32,6 +34,11 @@ struct eb_listener_wish {
  * tried. */
 int eb_listener_open(struct eb_listener *listener, const struct eb_address *address,
     struct eb_listener_wish wish, char *why, size_t why_bytes);
+/* Takes a socket that somebody else has bound and that listens. 0, or a negative errno, `why` says
+ * what is wrong, and the socket is closed; where it has no address, the listener's has size 0. One
+ * for commands is a unix socket that is not open to every user. */
+int eb_listener_adopt(
+    struct eb_listener *listener, int socket, bool is_admin, char *why, size_t why_bytes);
 /* Closes the socket and removes a unix socket's file: for a listener that was never started.
  * Accepts one that is closed already. */
 void eb_listener_close(struct eb_listener *listener);

@@ -1,12 +1,13 @@
 #include "server/net/loop.h"
 
 #include "server/admin/log.h"
+#include "server/net/conn_line.h"
 #include "server/net/line_limit.h"
 #include "server/net/turn.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define LISTENERS_MAX 128 /* 16 addresses of up to 8 each */
@@ -35,9 +36,7 @@ struct eb_loop {
     struct eb_line_limit refusals;
     void *user;
     struct eb_conn *conns;
-    struct eb_conn *marked;
-    struct eb_conn *line; /* of those that wait for their next turn */
-    struct eb_conn **line_end;
+    struct eb_conn_line line;
     atomic_uint_fast64_t conn_count;
     uint64_t holds;
     uint64_t drain_started_ms;
@@ -49,6 +48,9 @@ struct eb_loop {
     struct eb_buffer_pool receive_pool;
     struct eb_buffer_pool answer_pool;
     struct eb_memory receive_memory;
+    uint64_t busy_since_ns; /* when it was woken; 0: it sleeps, or has only just begun */
+    uint64_t seen_ns;       /* the last look of this cycle, if there was one since; else 0 */
+    struct eb_tally tally;
     char *read_buffer;
 };
 
@@ -68,6 +70,24 @@ static void start_ticks(struct eb_loop *loop)
     if (!uv_is_active((uv_handle_t *)&loop->tick)) {
         const uint64_t tick_ms = loop->options->tick_ms;
         uv_timer_start(&loop->tick, on_tick, tick_ms, tick_ms);
+    }
+}
+
+/* Something is to be done that none of the connections has looked at the clock for. */
+static void wake(struct eb_loop *loop)
+{
+    if (loop->busy_since_ns == 0) {
+        loop->busy_since_ns = uv_hrtime();
+    }
+}
+
+/* All is done that was to be. */
+static void rest(struct eb_loop *loop)
+{
+    if (loop->busy_since_ns != 0) {
+        const uint64_t now_ns = loop->seen_ns ? loop->seen_ns : uv_hrtime();
+        eb_histogram_add(&loop->tally.lag, now_ns - loop->busy_since_ns);
+        loop->busy_since_ns = 0;
     }
 }
 
@@ -147,64 +167,29 @@ static void on_stay_awake(uv_idle_t *idle)
     (void)idle;
 }
 
-/* Those whose turn is over come last: what they write takes time too. Only what is marked now: a
- * connection that marks itself again waits for the next turn of the loop. */
-static void flush_marked(struct eb_loop *loop)
-{
-    struct eb_conn *late = NULL;
-    struct eb_conn *next;
-    struct eb_conn *conn = loop->marked;
-    loop->marked = NULL;
-    for (; conn; conn = next) {
-        struct eb_conn_links *links = eb_conn_links(conn);
-        next = links->next_marked;
-        if (eb_conn_is_turn_over(conn)) {
-            links->next_marked = late;
-            late = conn;
-        } else {
-            links->marked = false;
-            eb_conn_flush(conn);
-        }
-    }
-    for (conn = late; conn; conn = next) {
-        next = eb_conn_links(conn)->next_marked;
-        eb_conn_links(conn)->marked = false;
-        eb_conn_flush(conn);
-    }
-}
-
-static void leave_line(struct eb_loop *loop, struct eb_conn *conn)
-{
-    struct eb_conn_links *links = eb_conn_links(conn);
-    struct eb_conn **at = &loop->line;
-    while (*at != conn) {
-        at = &eb_conn_links(*at)->next_in_line;
-    }
-    *at = links->next_in_line;
-    if (!*at) {
-        loop->line_end = at;
-    }
-    links->next_in_line = NULL;
-    links->in_line = false;
-}
-
 /* One turn of those that wait for theirs, between two looks at what has come for all. Who has
  * joined the line since the last look waits for the next, so that what came in its own turn is
  * served before it has another. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
-    struct eb_conn *first = loop->line;
-    flush_marked(loop);
+    struct eb_conn *first = loop->line.first;
+    if (!eb_conn_line_is_empty(&loop->line)) {
+        wake(loop);
+    }
+    loop->seen_ns = 0;
+    eb_conn_line_flush(&loop->line);
     if (first) {
-        leave_line(loop, first);
+        loop->seen_ns = 0;
+        eb_conn_line_leave(&loop->line, first);
         eb_conn_begin_turn(first);
     }
-    if (loop->marked || loop->line) {
+    if (!eb_conn_line_is_empty(&loop->line)) {
         uv_idle_start(&loop->stay_awake, on_stay_awake);
     } else {
         uv_idle_stop(&loop->stay_awake);
     }
+    rest(loop);
 }
 
 bool eb_loop_may_log(struct eb_loop *loop)
@@ -227,6 +212,7 @@ static void on_tick(uv_timer_t *timer)
     struct eb_loop *loop = timer->data;
     uint64_t now_ms = eb_loop_now_ms(loop);
     struct eb_conn *next;
+    wake(loop);
     for (struct eb_conn *conn = loop->conns; conn; conn = next) {
         next = eb_conn_links(conn)->next;
         eb_conn_tick(conn, now_ms);
@@ -235,7 +221,8 @@ static void on_tick(uv_timer_t *timer)
         eb_listener_resume(&loop->listeners[i].listener);
     }
     report_left_out(loop, now_ms);
-    if (loop->state == LOOP_SERVING && !loop->conns && loop->refusals.left_out == 0) {
+    const bool has_more = loop->options->on_loop_tick(loop) || loop->refusals.left_out > 0;
+    if (loop->state == LOOP_SERVING && !loop->conns && !has_more) {
         uv_timer_stop(&loop->tick);
     }
     if (loop->state == LOOP_DRAINING &&
@@ -287,7 +274,9 @@ static void on_accept(struct eb_listener *listener, int socket)
     const struct eb_loop_options *options = loop->options;
     const struct eb_conn_origin origin = {
         eb_address_is_unix(&listener->address), listener->is_admin};
+    wake(loop);
     if (count_all_conns(loop) >= options->connections_max) {
+        loop->tally.refusals[EB_REFUSAL_CONNECTIONS]++;
         close(socket);
         if (eb_loop_may_log(loop)) {
             eb_log(EB_LOG_WARN, "connection_dropped",
@@ -311,14 +300,9 @@ static void on_accept(struct eb_listener *listener, int socket)
     eb_mailbox_post(&target->mailbox, &handed->mail);
 }
 
-static void on_exhausted(struct eb_listener *listener, int error)
+static void on_exhausted(struct eb_listener *listener)
 {
-    char address[EB_ADDRESS_TEXT_BYTES];
-    eb_address_format(&listener->address, address);
     start_ticks(listener->context);
-    eb_log(EB_LOG_WARN, "accept_failed", eb_log_text("address", address),
-        eb_log_text("reason", strerror(error)),
-        eb_log_text("remedy", "raise the limit of open files, or lower connections_max"));
 }
 
 int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, bool shared)
@@ -340,12 +324,18 @@ int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, boo
 
 /* ---- life ---- */
 
+static void on_delivery(struct eb_mailbox *mailbox)
+{
+    wake((struct eb_loop *)((char *)mailbox - offsetof(struct eb_loop, mailbox)));
+}
+
 static int open_handles(struct eb_loop *loop)
 {
     int code = eb_mailbox_open(&loop->mailbox, &loop->uv);
     if (code < 0) {
         return code;
     }
+    loop->mailbox.on_delivery = on_delivery;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_prepare_init(&loop->uv, &loop->before_sleep);
     uv_idle_init(&loop->uv, &loop->stay_awake);
@@ -367,7 +357,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
         return code;
     }
     loop->read_buffer = read_buffer;
-    loop->line_end = &loop->line;
+    eb_conn_line_init(&loop->line);
     loop->options = options;
     loop->drain_mail.deliver = on_drain_mail;
     loop->cut_mail.deliver = on_cut_mail;
@@ -449,29 +439,15 @@ void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
         eb_conn_links(loop->conns)->previous = conn;
     }
     loop->conns = conn;
+    loop->tally.connections++;
     atomic_fetch_add_explicit(&loop->conn_count, 1, memory_order_relaxed);
     start_ticks(loop);
-}
-
-static void unmark(struct eb_loop *loop, struct eb_conn *conn)
-{
-    if (!eb_conn_links(conn)->marked) {
-        return;
-    }
-    struct eb_conn **at = &loop->marked;
-    while (*at != conn) {
-        at = &eb_conn_links(*at)->next_marked;
-    }
-    *at = eb_conn_links(conn)->next_marked;
 }
 
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)
 {
     struct eb_conn_links *links = eb_conn_links(conn);
-    unmark(loop, conn);
-    if (links->in_line) {
-        leave_line(loop, conn);
-    }
+    eb_conn_line_remove(&loop->line, conn);
     if (links->previous) {
         eb_conn_links(links->previous)->next = links->next;
     } else {
@@ -486,21 +462,23 @@ void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)
 
 void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn)
 {
-    struct eb_conn_links *links = eb_conn_links(conn);
-    if (!links->marked) {
-        links->marked = true;
-        links->next_marked = loop->marked;
-        loop->marked = conn;
-    }
+    eb_conn_line_mark(&loop->line, conn);
 }
 
 void eb_loop_line_up(struct eb_loop *loop, struct eb_conn *conn)
 {
-    struct eb_conn_links *links = eb_conn_links(conn);
-    if (!links->in_line) {
-        links->in_line = true;
-        *loop->line_end = conn;
-        loop->line_end = &links->next_in_line;
+    eb_conn_line_join(&loop->line, conn);
+}
+
+void eb_loop_see(struct eb_loop *loop, uint64_t now_ns)
+{
+    loop->seen_ns = now_ns;
+}
+
+void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns)
+{
+    if (loop->busy_since_ns == 0) {
+        loop->busy_since_ns = now_ns;
     }
 }
 
@@ -562,6 +540,11 @@ const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop)
 void *eb_loop_user(const struct eb_loop *loop)
 {
     return loop->user;
+}
+
+struct eb_tally *eb_loop_tally(struct eb_loop *loop)
+{
+    return &loop->tally;
 }
 
 uint64_t eb_loop_conn_count(const struct eb_loop *loop)

@@ -4,13 +4,12 @@
  * destroy. */
 #pragma once
 
+#include "server/admin/tally.h"
 #include "server/net/buffer_pool.h"
 #include "server/net/conn.h"
 #include "server/net/listener.h"
 #include "server/net/mailbox.h"
 #include "server/net/tls.h"
-
-#include <stdatomic.h>
 
 /* What all loops of a process share; read-only once the first has started. */
 struct eb_loop_options {
@@ -25,6 +24,8 @@ struct eb_loop_options {
     void *service;      /* for the hooks below */
     /* The service's state of one loop: made before the loop runs (NULL: no memory), ended after. */
     void *(*on_loop_open)(struct eb_loop *loop);
+    /* With each tick. true: another one is needed, though there be no connection. */
+    bool (*on_loop_tick)(struct eb_loop *loop);
     void (*on_loop_close)(struct eb_loop *loop);
     struct eb_loop **loops; /* [loop_count] all of them */
     size_t loop_count;
@@ -62,6 +63,8 @@ struct eb_buffer_pool *eb_loop_receive_pool(struct eb_loop *loop);
 const struct eb_memory *eb_loop_receive_memory(const struct eb_loop *loop);
 const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop);
 void *eb_loop_user(const struct eb_loop *loop);
+/* What has been counted here: by net/ what comes and goes, by the service all else. */
+struct eb_tally *eb_loop_tally(struct eb_loop *loop);
 /* Open connections; any thread may read. */
 uint64_t eb_loop_conn_count(const struct eb_loop *loop);
 bool eb_loop_is_draining(const struct eb_loop *loop);
@@ -82,3 +85,7 @@ void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn);
  * leaves it and begins its next turn. Does nothing where it is in the line. */
 void eb_loop_line_up(struct eb_loop *loop, struct eb_conn *conn);
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop);
+/* The loop has something to do since `now_ns` (uv_hrtime), unless it had already; it has written
+ * something by `now_ns`. */
+void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns);
+void eb_loop_see(struct eb_loop *loop, uint64_t now_ns);

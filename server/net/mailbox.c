@@ -10,6 +10,9 @@ static void deliver_all(struct eb_mailbox *mailbox)
     mailbox->first = NULL;
     mailbox->last = NULL;
     uv_mutex_unlock(&mailbox->lock);
+    if (mail && mailbox->on_delivery) {
+        mailbox->on_delivery(mailbox);
+    }
     while (mail) {
         struct eb_mail *next = mail->next;
         mail->deliver(mail);

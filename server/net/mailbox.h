@@ -18,6 +18,8 @@ struct eb_mailbox {
     uv_mutex_t lock;
     struct eb_mail *first; /* guarded by lock */
     struct eb_mail *last;  /* guarded by lock */
+    /* Called before mails are delivered; may be set when the mailbox is open. NULL: nobody asks. */
+    void (*on_delivery)(struct eb_mailbox *mailbox);
 };
 
 /* 0, or a negative libuv code and nothing is open. */

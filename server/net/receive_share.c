@@ -17,11 +17,9 @@ static void *take(void *context, size_t bytes)
     struct eb_buffer_pool *pool = share->pool;
     assert(!share->is_closed);
     const uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
-    if (bytes > free_bytes) {
-        return NULL;
-    }
-    const uint64_t rounded = eb_buffer_pool_rounded(bytes);
+    const uint64_t rounded = bytes <= free_bytes ? eb_buffer_pool_rounded(bytes) : UINT64_MAX;
     if (rounded > free_bytes || share->held_bytes > free_bytes - rounded) {
+        pool->refusals++;
         return NULL;
     }
     void *buffer = eb_buffer_pool_take(pool, bytes);

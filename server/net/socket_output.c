@@ -11,6 +11,7 @@ static void on_write(uv_write_t *write, int status)
 {
     struct eb_socket_output *output = write->data;
     size_t written = output->writing_bytes;
+    *output->sent_bytes += status == 0 ? written : 0;
     output->writing_bytes = 0;
     output->unwritten_bytes = 0; /* The next write is a new one to wait for. */
     if (status == 0 && output->tls) {
@@ -39,6 +40,7 @@ static int write_later(struct eb_socket_output *output, const uv_buf_t *buffers,
 static int write_now(struct eb_socket_output *output, const uv_buf_t *buffers, unsigned count)
 {
     int written = uv_try_write(output->stream, buffers, count);
+    *output->sent_bytes += written > 0 ? (uint64_t)written : 0;
     return written == UV_EAGAIN ? 0 : written;
 }
 

@@ -14,6 +14,7 @@ struct eb_socket_output {
     uv_stream_t *stream;
     struct eb_send_queue *queue;
     struct eb_tls_stream *tls; /* NULL: plain bytes */
+    uint64_t *sent_bytes;      /* a sum of what sockets have taken */
     /* A write that was left to libuv is over. status: 0 or a negative libuv code. */
     void (*on_written)(struct eb_socket_output *output, int status);
 

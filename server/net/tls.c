@@ -208,6 +208,13 @@ int64_t eb_tls_days_left(const struct eb_tls *tls)
     return seconds < 0 ? (int64_t)days - 1 : days;
 }
 
+int64_t eb_tls_expiry_unix_s(const struct eb_tls *tls)
+{
+    struct tm end;
+    const X509 *certificate = SSL_CTX_get0_certificate(tls->context);
+    return ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) == 1 ? timegm(&end) : 0;
+}
+
 struct ssl_ctx_st *eb_tls_context(const struct eb_tls *tls)
 {
     return tls->context;

@@ -28,5 +28,8 @@ void eb_tls_drop(struct eb_tls *tls);
 /* Whole days until the certificate expires; negative: it has. */
 int64_t eb_tls_days_left(const struct eb_tls *tls);
 
+/* When it does, in seconds since 1970; 0: it does not say. */
+int64_t eb_tls_expiry_unix_s(const struct eb_tls *tls);
+
 /* For tls_stream.c. */
 struct ssl_ctx_st *eb_tls_context(const struct eb_tls *tls);

@@ -18,9 +18,24 @@ static bool look(const struct eb_first_load *load, struct eb_file_fault *fault)
                eb_file_fault_set(fault, "%s: out of memory", load->directory));
 }
 
+/* A version that is being loaded. */
+struct progress {
+    const struct eb_first_load *load;
+    bool is_short;
+};
+
+static void on_progress(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const struct eb_first_load *load = ((const struct progress *)context)->load;
+    eb_load_log_progress(NULL, path, done_bytes, total_bytes);
+    if (load->on_loading) {
+        load->on_loading(load->context, path, done_bytes, total_bytes);
+    }
+}
+
 static void on_short(void *context, uint64_t missing_bytes)
 {
-    *(bool *)context = missing_bytes > 0;
+    ((struct progress *)context)->is_short = missing_bytes > 0;
 }
 
 /* Loads one version, on this thread, and says so. */
@@ -28,9 +43,9 @@ static bool load_version(const struct eb_first_load *load, const struct eb_roste
     const struct eb_roster_version *version, struct eb_file_fault *fault)
 {
     struct eb_table_memory_options memory = load->tables->memory;
-    bool is_short = false;
+    struct progress told = {.load = load};
     const struct eb_load_progress progress = {
-        .report = eb_load_log_progress, .run_short = on_short, .context = &is_short};
+        .report = on_progress, .run_short = on_short, .context = &told};
     char *path = eb_roster_path(model, version);
     size_t resident_count;
     struct eb_model_version **residents = eb_roster_residents(model, &resident_count);
@@ -54,7 +69,7 @@ static bool load_version(const struct eb_first_load *load, const struct eb_roste
         const enum eb_roster_failure why = fault->may_pass ? EB_ROSTER_HINDERED : EB_ROSTER_BROKEN;
         eb_roster_note_files(load->roster, model->name, version->number, files);
         eb_roster_fail(load->roster, model->name, version->number, fault->text,
-            is_short ? EB_ROSTER_SHORT : why);
+            told.is_short ? EB_ROSTER_SHORT : why);
     }
     return true;
 }

@@ -11,6 +11,9 @@ struct eb_first_load {
     const struct eb_table_options *tables;
     struct eb_repository *seen; /* filled in */
     struct eb_roster *roster;   /* filled in; its events are set */
+    /* A version has come so far. NULL: nobody asks. */
+    void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
 };
 
 /* false: *fault says why the directory cannot be read, that there is no model, or, where no model

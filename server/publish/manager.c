@@ -4,6 +4,7 @@
 #include "server/load_log.h"
 #include "server/publish/first_load.h"
 #include "server/publish/loader.h"
+#include "server/publish/roster_log.h"
 #include "server/publish/scanner.h"
 
 #include <assert.h>
@@ -52,13 +53,6 @@ static uint64_t now_ms(void)
 
 /* ---- what is told ---- */
 
-static void on_served(void *context, const char *model, uint64_t version, uint64_t before)
-{
-    (void)context;
-    eb_log(EB_LOG_INFO, "model_serving", eb_log_text("model", model),
-        eb_log_count("version", version), eb_log_count("before", before));
-}
-
 static void on_retired(void *context, const char *model, uint64_t version)
 {
     struct eb_manager *manager = context;
@@ -77,42 +71,19 @@ static void on_config_failed(void *context, const char *model, const char *why)
                                             : "mend the file; the model is held back until then"));
 }
 
-static void on_missing(void *context, const char *model, uint64_t version, const char *label)
-{
-    (void)context;
-    eb_log(EB_LOG_WARN, "model_version_missing", eb_log_text("model", model),
-        eb_log_count("version", version),
-        eb_log_text("named_by", label ? "versions.labels" : "versions.serve"),
-        eb_log_text("label", label),
-        eb_log_text("remedy", "rename its directory into place, or name another version in "
-                              "model.yaml; what was served and labelled stays until then"));
-}
-
-static void on_changed(void *context, const char *model, uint64_t version)
-{
-    (void)context;
-    eb_log(EB_LOG_WARN, "version_changed", eb_log_text("model", model),
-        eb_log_count("version", version),
-        eb_log_text("remedy", "what is loaded stays as it is; a new version wants a new number"));
-}
-
-static void on_described(void *context, const char *model, uint64_t version)
-{
-    (void)context;
-    eb_log(EB_LOG_WARN, "model_described_anew", eb_log_text("model", model),
-        eb_log_count("version", version),
-        eb_log_text("reason", "model.yaml says something else of tables, features or groups; that "
-                              "holds for versions that are loaded from now on"),
-        eb_log_text("remedy", "publish the version under a new number: cp -al 7 .8; mv .8 8"));
-}
-
 /* ---- the first versions ---- */
 
 static bool load_all(struct eb_manager *manager, struct eb_file_fault *fault)
 {
     const struct eb_manager_options *options = &manager->options;
     const struct eb_first_load load = {
-        options->directory, &options->tables, &manager->scanner.seen, &manager->roster};
+        .directory = options->directory,
+        .tables = &options->tables,
+        .seen = &manager->scanner.seen,
+        .roster = &manager->roster,
+        .on_loading = options->on_loading,
+        .context = options->context,
+    };
     if (!eb_first_load_run(&load, fault)) {
         return false;
     }
@@ -133,11 +104,11 @@ struct eb_manager *eb_manager_open(
     manager->roster.events = (struct eb_roster_events){
         .on_failed = eb_load_log_failed,
         .on_config_failed = on_config_failed,
-        .on_served = on_served,
+        .on_served = eb_roster_log_served,
         .on_retired = on_retired,
-        .on_missing = on_missing,
-        .on_changed = on_changed,
-        .on_described = on_described,
+        .on_missing = eb_roster_log_missing,
+        .on_changed = eb_roster_log_changed,
+        .on_described = eb_roster_log_described,
         .context = manager,
     };
     if (!load_all(manager, fault)) {
@@ -178,6 +149,9 @@ static void on_looked(void *context, bool is_good)
     }
     manager->commands.scans_done = manager->commands.scans_begun;
     manager->commands.disk_fault = manager->scanner.told_fault;
+    if (manager->options.on_looked) {
+        manager->options.on_looked(manager->options.context, manager->scanner.told_fault);
+    }
     eb_command_queue_begin(&manager->commands);
     if (manager->is_loaded && manager->commands.scans_done >= manager->load_scan) {
         take_load(manager);
@@ -337,6 +311,9 @@ static void publish(struct eb_manager *manager, uint64_t *wake_ms)
     struct eb_snapshot *snapshot = eb_roster_snapshot(&manager->roster);
     if (snapshot && eb_publisher_publish(&manager->publisher, snapshot)) {
         manager->roster.is_news = false;
+        if (manager->options.on_serving) {
+            manager->options.on_serving(manager->options.context, snapshot);
+        }
         return;
     }
     eb_snapshot_free(snapshot);
@@ -345,17 +322,36 @@ static void publish(struct eb_manager *manager, uint64_t *wake_ms)
         eb_log_text("remedy", "free some memory; it is tried again"));
 }
 
+static void tell_loading(
+    const struct eb_manager *manager, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const struct eb_manager_options *options = &manager->options;
+    if (options->on_loading) {
+        options->on_loading(options->context, path, done_bytes, total_bytes);
+    }
+}
+
 static void on_progress(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
     const struct eb_load *load = manager->load;
     if (load) {
-        eb_command_queue_tell(&manager->commands, load->model,
-            atomic_load_explicit(&load->done_bytes, memory_order_relaxed),
-            atomic_load_explicit(&load->total_bytes, memory_order_relaxed));
+        const uint64_t done = atomic_load_explicit(&load->done_bytes, memory_order_relaxed);
+        const uint64_t total = atomic_load_explicit(&load->total_bytes, memory_order_relaxed);
+        eb_command_queue_tell(&manager->commands, load->model, done, total);
+        tell_loading(manager, load->path, done, total);
+    } else {
+        tell_loading(manager, NULL, 0, 0);
     }
-    if (!manager->commands.first) {
+    if (!manager->commands.first && !load) {
         uv_timer_stop(timer);
+    }
+}
+
+static void watch_progress(struct eb_manager *manager)
+{
+    if (!uv_is_active((uv_handle_t *)&manager->progress)) {
+        uv_timer_start(&manager->progress, on_progress, PROGRESS_MS, PROGRESS_MS);
     }
 }
 
@@ -369,6 +365,9 @@ static void go_on(struct eb_manager *manager)
     eb_roster_decide(&manager->roster, now_ms(), &wake_ms);
     check_load(manager);
     start_load(manager);
+    if (manager->load) {
+        watch_progress(manager);
+    }
     if (manager->roster.is_news) {
         publish(manager, &wake_ms);
     }
@@ -396,9 +395,7 @@ void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command
         eb_command_queue_cancel(&manager->commands);
         return;
     }
-    if (!uv_is_active((uv_handle_t *)&manager->progress)) {
-        uv_timer_start(&manager->progress, on_progress, PROGRESS_MS, PROGRESS_MS);
-    }
+    watch_progress(manager);
     if (eb_command_queue_needs_disk(&manager->commands, command)) {
         eb_scanner_look(&manager->scanner);
     }

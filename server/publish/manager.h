@@ -32,6 +32,14 @@ struct eb_manager_options {
     uint64_t load_bytes_per_s; /* of what is loaded in the background */
     size_t reader_count;
     const struct eb_publisher_reader *readers;
+    /* A version that is on its way into memory has come so far, in eb_manager_open on its thread,
+     * or none is any longer: no path and zeroes, after the start only. NULL: nobody asks. */
+    void (*on_loading)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
+    /* The readers are given another snapshot. NULL: nobody asks. */
+    void (*on_serving)(void *context, const struct eb_snapshot *snapshot);
+    /* The repository has been looked at; why that was in vain, or NULL. NULL: nobody asks. */
+    void (*on_looked)(void *context, const char *fault);
+    void *context;
 };
 
 /* Loads what each model is to begin with, on this thread. NULL: *fault says why the directory

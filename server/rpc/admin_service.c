@@ -202,7 +202,7 @@ static void start(struct eb_rpc_call *call, enum eb_model_verb verb)
     struct eb_error error;
     struct eb_admin_command *command = read_command(call, verb, &error);
     if (!command) {
-        eb_rpc_call_finish(call, error.status, error.text, 0);
+        eb_rpc_call_refuse(call, &error);
         return;
     }
     call->command = command;

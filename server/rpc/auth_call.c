@@ -108,6 +108,19 @@ const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct e
     return judge(self, error) ? self->principal : NULL;
 }
 
+const char *eb_auth_call_name(struct eb_rpc_call *call)
+{
+    const struct eb_auth *auth = call->conn->loop->auth;
+    struct eb_auth_call *self = &call->auth;
+    if (!auth || self->generation == 0) {
+        return NULL;
+    }
+    if (self->generation != auth->generation) {
+        find_principal(call);
+    }
+    return self->principal && self->principal != &eb_auth_nobody ? self->principal->name : NULL;
+}
+
 void eb_auth_call_set_rules(struct eb_loop *loop, struct eb_auth *auth)
 {
     struct eb_service_loop *state = eb_loop_user(loop);

@@ -34,6 +34,9 @@ bool eb_auth_call_begin(
  * known, or may not make it; *error is as of begin. */
 const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct eb_error *error);
 
+/* By what name the rules of now know who makes the call; NULL: by none, or they do not ask. */
+const char *eb_auth_call_name(struct eb_rpc_call *call);
+
 /* The rules of a loop from now on, in place of what they were: takes a hold. Not from none to some
  * or back. */
 void eb_auth_call_set_rules(struct eb_loop *loop, struct eb_auth *auth);

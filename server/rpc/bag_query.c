@@ -17,17 +17,13 @@ static_assert(
     (int)EB_MISSING_UNKNOWN_ROW == (int)EMBAG__V1__MISSING__MISSING_UNKNOWN_ROW, "Missing");
 static_assert((int)EB_LAYOUT_SEGMENTS == (int)EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_SEGMENTS, "Layout");
 
-static const struct eb_wire_array *find_bounds(const struct eb_wire_query *wire)
+static inline const struct eb_wire_array *find_bounds(const struct eb_wire_query *wire)
 {
     switch ((enum eb_layout)wire->layout) {
     case EB_LAYOUT_LENGTHS: return &wire->lengths;
     case EB_LAYOUT_SEGMENTS: return &wire->segment_ids;
-    case EB_LAYOUT_OFFSETS:
-    case EB_LAYOUT_PACKED:
-    case EB_LAYOUT_UNSPECIFIED:
-    case EB_LAYOUT_COUNT: break;
+    default: return &wire->offsets;
     }
-    return &wire->offsets;
 }
 
 bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error *error,
@@ -51,63 +47,80 @@ bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error
     return false;
 }
 
-bool eb_bag_query_refuse_weights_type(
-    const struct eb_bag_query_place *place, struct eb_error *error)
+void eb_bag_query_choose(
+    struct eb_bag_query *query, int32_t reduction, int32_t missing, int32_t output_type)
 {
-    return eb_bag_query_refuse(
-        place, error, EB_STATUS_INVALID_ARGUMENT, "weights_type is set, but there are no weights");
+    const bool is_other = (reduction != 0 && reduction != (int32_t)query->reduction) ||
+                          (missing != 0 && missing != (int32_t)query->missing) ||
+                          (output_type != 0 && output_type != (int32_t)query->table->type);
+    if (!is_other) {
+        return;
+    }
+    query->kind = NULL;
+    query->output_type = (enum eb_type)output_type;
+    if (reduction != 0) {
+        query->reduction = (enum eb_reduction)reduction;
+    }
+    if (missing != 0) {
+        query->missing = (enum eb_missing)missing;
+    }
 }
 
-const struct eb_feature *eb_bag_query_find(
-    const struct eb_bag_query_place *place, struct eb_error *error)
+bool eb_bag_query_weigh(const struct eb_bag_query_place *place,
+    const struct eb_bag_query_weights *weights, struct eb_bag_query *query, struct eb_error *error)
 {
-    const struct eb_feature *feature = eb_feature_set_find(&place->version->features, place->table);
-    if (!feature) {
-        eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" version %llu has no table or feature of that name", place->version->model,
-            (unsigned long long)place->version->version);
+    if (weights->type != 0) {
+        query->weights_type = (enum eb_type)weights->type;
     }
-    return feature;
-}
-
-bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_wire_query *wire,
-    struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error)
-{
-    const struct eb_feature *feature = eb_bag_query_find(place, error);
-    if (wire->fault && (feature || wire->table[0] == '\0')) {
-        *error = *wire->fault;
-        return false;
-    }
-    if (!feature) {
-        return false;
-    }
-    *table = feature->table;
-    enum eb_type type = (*table)->table.type;
-    bool weighted = wire->weights_bytes > 0;
-    *query = (struct eb_bag_query){
-        .table = &(*table)->table,
-        .id_map = feature->id_map,
-        .reduction = wire->reduction ? (enum eb_reduction)wire->reduction : feature->reduction,
-        .missing = wire->missing ? (enum eb_missing)wire->missing : feature->missing,
-        .output_type = place->output_type,
-        .layout = (enum eb_layout)wire->layout,
-        .include_last_offset = wire->include_last_offset,
-        .has_default = wire->has_default || feature->has_default,
-        .indices = eb_bag_query_array(&wire->indices),
-        .bounds = eb_bag_query_array(find_bounds(wire)),
-        .indices_per_bag = wire->indices_per_bag,
-        .num_segments = wire->num_segments,
-        .num_bags = wire->num_bags,
-        .max_ids = feature->max_ids,
-        .default_index = wire->has_default ? wire->default_index : feature->default_index,
-        .weights = weighted ? wire->weights : NULL,
-        .weights_bytes = wire->weights_bytes,
-        .weights_type = wire->weights_type ? (enum eb_type)wire->weights_type : type,
-    };
-    if (!weighted && wire->weights_type != 0 && query->indices.bytes > 0) {
-        return eb_bag_query_refuse_weights_type(place, error);
+    if (weights->bytes > 0) {
+        query->weights = weights->data;
+        query->weights_bytes = weights->bytes;
+    } else if (weights->type != 0 && query->indices.bytes > 0) {
+        return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
+            "weights_type is set, but there are no weights");
     }
     return true;
+}
+
+const struct eb_feature *eb_bag_query_refuse_name(
+    const struct eb_bag_query_place *place, struct eb_error *error)
+{
+    eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
+        "model \"%s\" version %llu has no table or feature of that name", place->version->model,
+        (unsigned long long)place->version->version);
+    return NULL;
+}
+
+/* What a query says of its weights, which most have none of. */
+static __attribute__((noinline)) bool fill_weights(const struct eb_bag_query_place *place,
+    const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error)
+{
+    const struct eb_bag_query_weights weights = {
+        wire->weights, wire->weights_bytes, wire->weights_type};
+    return eb_bag_query_weigh(place, &weights, query, error);
+}
+
+bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_feature *feature,
+    const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error)
+{
+    eb_bag_query_begin(feature, query);
+    query->layout = (enum eb_layout)wire->layout;
+    query->indices = eb_bag_query_array(&wire->indices);
+    query->bounds = eb_bag_query_array(find_bounds(wire));
+    query->num_segments = wire->num_segments;
+    query->num_bags = wire->num_bags;
+    query->indices_per_bag = wire->indices_per_bag;
+    query->include_last_offset = wire->include_last_offset;
+    const int32_t output_type = wire->output_type ? wire->output_type : (int32_t)place->output_type;
+    if ((wire->reduction | wire->missing | output_type) != 0) {
+        eb_bag_query_choose(query, wire->reduction, wire->missing, output_type);
+    }
+    if (wire->has_default) {
+        query->has_default = true;
+        query->default_index = wire->default_index;
+    }
+    const bool says_weights = wire->weights_bytes > 0 || wire->weights_type != 0;
+    return !says_weights || fill_weights(place, wire, query, error);
 }
 
 bool eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,

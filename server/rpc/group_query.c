@@ -155,19 +155,6 @@ static bool check_weights(
     return true;
 }
 
-static struct eb_bag_query make_common(
-    const struct eb_bag_query_place *place, const struct eb_group_query *group)
-{
-    const struct eb_wire_group *wire = group->wire;
-    return (struct eb_bag_query){
-        .output_type = place->output_type,
-        .layout = EB_LAYOUT_LENGTHS,
-        .indices = eb_bag_query_array(&wire->values),
-        .bounds = eb_bag_query_array(&group->lengths),
-        .num_bags = wire->bags,
-    };
-}
-
 bool eb_group_query_list(const struct eb_wire_request *request,
     const struct eb_model_version *version, uint64_t count_max, struct eb_error *error)
 {
@@ -207,52 +194,56 @@ bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct e
     if (wire->offsets.width != 0 && !make_lengths(place, wire, arena, group, error)) {
         return false;
     }
-    group->common = make_common(place, group);
     return find_starts(place, arena, group, error) && check_weights(place, group, error);
 }
 
 /* Entries [first, first + count) of an array, which are there. */
-static void slice(struct eb_int_array *array, uint64_t first, uint64_t count)
+static inline struct eb_int_array slice(
+    const struct eb_wire_array *array, uint64_t first, uint64_t count)
 {
-    if (count > 0) {
-        array->data = (const uint8_t *)array->data + first * array->width;
+    const uint8_t *data = array->data;
+    return (struct eb_int_array){
+        .data = count > 0 ? data + first * array->width : data,
+        .bytes = count * array->width,
+        .width = array->width,
+    };
+}
+
+/* What the group says of the weights of values [first, first + count). */
+static __attribute__((noinline)) bool fill_weights(const struct eb_group_query *group,
+    const struct eb_bag_query_place *place, struct eb_bag_query *query, struct eb_error *error)
+{
+    const uint64_t first = group->starts[place->feature];
+    const uint64_t count = group->starts[place->feature + 1] - first;
+    if (count == 0) {
+        return true;
     }
-    array->bytes = count * array->width;
+    struct eb_bag_query_weights weights = {.type = group->wire->weights_type};
+    if (group->weight_bytes > 0) {
+        weights.data = (const uint8_t *)group->wire->weights + first * group->weight_bytes;
+        weights.bytes = count * group->weight_bytes;
+    }
+    return eb_bag_query_weigh(place, &weights, query, error);
 }
 
 bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
-    struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error)
+    const struct eb_feature *feature, struct eb_bag_query *query, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
     const uint64_t first = group->starts[place->feature];
     const uint64_t count = group->starts[place->feature + 1] - first;
-    const struct eb_feature *feature = eb_bag_query_find(place, error);
-    if (!feature) {
-        return false;
+    eb_bag_query_begin(feature, query);
+    query->layout = EB_LAYOUT_LENGTHS;
+    query->indices = slice(&wire->values, first, count);
+    query->bounds = slice(&group->lengths, place->feature * (uint64_t)wire->bags, wire->bags);
+    query->num_segments = 0;
+    query->num_bags = wire->bags;
+    query->indices_per_bag = 0;
+    query->include_last_offset = false;
+    const int32_t output_type = (int32_t)place->output_type;
+    if ((wire->reduction | wire->missing | output_type) != 0) {
+        eb_bag_query_choose(query, wire->reduction, wire->missing, output_type);
     }
-    *table = feature->table;
-    *query = group->common;
-    query->table = &feature->table->table;
-    query->id_map = feature->id_map;
-    query->reduction = wire->reduction ? (enum eb_reduction)wire->reduction : feature->reduction;
-    query->missing = wire->missing ? (enum eb_missing)wire->missing : feature->missing;
-    query->has_default = feature->has_default;
-    query->default_index = feature->default_index;
-    query->max_ids = feature->max_ids;
-    query->weights_type = query->table->type;
-    slice(&query->indices, first, count);
-    slice(&query->bounds, place->feature * (uint64_t)wire->bags, wire->bags);
-    if (count == 0) {
-        return true;
-    }
-    if (wire->weights_type != 0) {
-        query->weights_type = (enum eb_type)wire->weights_type;
-    }
-    if (group->weight_bytes > 0) {
-        query->weights = (const uint8_t *)wire->weights + first * group->weight_bytes;
-        query->weights_bytes = count * group->weight_bytes;
-    } else if (wire->weights_type != 0) {
-        return eb_bag_query_refuse_weights_type(place, error);
-    }
-    return true;
+    const bool says_weights = group->weight_bytes > 0 || wire->weights_type != 0;
+    return !says_weights || fill_weights(group, place, query, error);
 }

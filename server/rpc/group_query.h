@@ -13,7 +13,6 @@ struct eb_group_query {
     struct eb_wire_array lengths; /* [features * bags], as sent or made of the offsets */
     const uint64_t *starts;       /* [features + 1] where each feature's values begin */
     uint64_t weight_bytes;        /* of one weight; 0: none */
-    struct eb_bag_query common;   /* what the queries of all features have alike */
 };
 
 /* Lists the features of the request's groups that are named: from then on they are as if the
@@ -26,6 +25,6 @@ bool eb_group_query_list(const struct eb_wire_request *request,
 bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
     struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error);
 
-/* Finds a feature's table and fills its query. false: *error, its text naming the feature. */
+/* Fills the query of the place's feature. false: *error, its text naming the feature. */
 bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
-    struct eb_bag_query *query, const struct eb_named_table **table, struct eb_error *error);
+    const struct eb_feature *feature, struct eb_bag_query *query, struct eb_error *error);

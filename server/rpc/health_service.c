@@ -238,7 +238,7 @@ static void start(struct eb_rpc_call *call)
     struct eb_error error;
     struct eb_health_watch *watch = read_watch(call, &error);
     if (!watch) {
-        eb_rpc_call_finish(call, error.status, error.text, 0);
+        eb_rpc_call_refuse(call, &error);
         return;
     }
     link_watch(watch, call);

@@ -49,6 +49,7 @@ struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lo
     lookup->home = home;
     lookup->form = form;
     lookup->message_memory = message_memory;
+    lookup->refusal = EB_REFUSAL_COUNT;
     lookup->state = EB_LOOKUP_READING;
     return lookup;
 }
@@ -89,7 +90,9 @@ void eb_lookup_give(struct eb_lookup *lookup)
 {
     assert(lookup->state != EB_LOOKUP_QUEUED && lookup->state != EB_LOOKUP_IDLE);
     struct eb_lookup_home *home = lookup->home;
-    give_inputs(lookup);
+    if (lookup->state != EB_LOOKUP_REPLYING) { /* Where it has been run they have gone. */
+        give_inputs(lookup);
+    }
     drop_answers(lookup);
     if (home->idle_count == IDLE_LOOKUPS_MAX) {
         free_lookup(lookup);
@@ -111,6 +114,17 @@ void eb_lookup_home_deinit(struct eb_lookup_home *home)
     }
 }
 
+/* A lookup that fails before the executor has it does so at once where there is no memory: nothing
+ * else has asked for any meanwhile. */
+static void note_shortage(struct eb_lookup *lookup)
+{
+    if (lookup->error.status == EB_STATUS_RESOURCE_EXHAUSTED &&
+        lookup->refusal == EB_REFUSAL_COUNT &&
+        eb_lookup_home_shortages(lookup->home) != lookup->shortages) {
+        lookup->refusal = EB_REFUSAL_MEMORY;
+    }
+}
+
 bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t arrival_ns,
     uint64_t deadline_ns)
 {
@@ -118,6 +132,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     struct eb_codec_limits caps = {.queries_max = (uint32_t)limits->queries_max,
         .name_bytes_max = (uint32_t)limits->name_bytes_max};
     struct eb_decode_failure failure;
+    lookup->shortages = eb_lookup_home_shortages(lookup->home);
     lookup->message = message;
     lookup->arrival_ns = arrival_ns;
     lookup->deadline_ns = lookup->arrival_ns + limits->deadline_max_ms * 1000000;
@@ -129,6 +144,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
         lookup->request_id = failure.request_id;
         lookup->withdraws = failure.cancel;
         lookup->undecodable = failure.undecodable;
+        note_shortage(lookup);
         return false;
     }
     lookup->request_id = lookup->request->request_id;
@@ -166,15 +182,14 @@ static bool check(struct eb_lookup *lookup)
     if (!take_version(lookup) || (lookup->form->resolve && !lookup->form->resolve(lookup))) {
         return false;
     }
-    lookup->plan = (struct eb_plan){
-        .request = lookup->request,
-        .version = lookup->version,
-        .limits = lookup->home->context->limits,
-        .ops = lookup->home->context->ops,
-        .arena = &lookup->arena,
-        .pool = eb_loop_answer_pool(lookup->home->loop),
-    };
-    return eb_plan_check(&lookup->plan, &lookup->error);
+    struct eb_plan *plan = &lookup->plan;
+    plan->request = lookup->request;
+    plan->version = lookup->version;
+    plan->limits = lookup->home->context->limits;
+    plan->ops = lookup->home->context->ops;
+    plan->arena = &lookup->arena;
+    plan->pool = eb_loop_answer_pool(lookup->home->loop);
+    return eb_plan_check(plan, &lookup->error);
 }
 
 /* What jobs [first, first + count) read and write. */
@@ -188,14 +203,15 @@ static uint64_t weigh_jobs(const struct eb_plan *plan, size_t first, size_t coun
     return bytes;
 }
 
-/* Lays out the answer of a part with results [first, first + count), whose jobs, one behind the
- * other, become its work. */
+/* Lays out the answer of a part, which is zeroed, with results [first, first + count), whose jobs,
+ * one behind the other, become its work. */
 static bool lay_out(
     struct eb_lookup *lookup, struct eb_lookup_part *part, size_t first, size_t count)
 {
     struct eb_plan *plan = &lookup->plan;
     const struct eb_plan_result *results = plan->results + first;
-    *part = (struct eb_lookup_part){.work = {.jobs = plan->jobs}, .lookup = lookup};
+    part->lookup = lookup;
+    part->work.jobs = plan->jobs;
     if (count > 0) {
         const struct eb_plan_result *last = &results[count - 1];
         part->work.jobs += results->query_first;
@@ -234,6 +250,7 @@ static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
     if (!lookup->parts) {
         return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
     }
+    memset(lookup->parts, 0, plan->result_count * sizeof *lookup->parts);
     bool is_good = true;
     for (size_t first = 0; first < plan->result_count && is_good;) {
         size_t count = count_together(plan, first);
@@ -265,6 +282,7 @@ static void conclude(struct eb_lookup *lookup)
     const uint64_t now_ns = uv_hrtime();
     lookup->looked_ns = now_ns;
     if (lookup->error.status == EB_STATUS_OK && now_ns >= lookup->deadline_ns) {
+        lookup->refusal = EB_REFUSAL_EXPIRED_UNSENT;
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed before the answer was ready");
     }
@@ -273,9 +291,10 @@ static void conclude(struct eb_lookup *lookup)
     } else {
         note_times(lookup, lookup->answer, now_ns);
     }
+    lookup->state = EB_LOOKUP_REPLYING;
+    lookup->home->on_result(lookup);
     lookup->part_count = 0;
     give_inputs(lookup);
-    lookup->state = EB_LOOKUP_REPLYING;
 }
 
 /* A part that is not the last. What comes after an error is of no use to its peer. */
@@ -287,6 +306,7 @@ static void give_part(struct eb_lookup *lookup, struct eb_outgoing *answer)
         return;
     }
     note_times(lookup, answer, now_ns);
+    lookup->parts_bytes += answer->size;
     lookup->home->on_part(lookup, answer);
 }
 
@@ -311,6 +331,7 @@ static void on_back(struct eb_mail *mail)
         lookup->begun_ns = begun_ns;
     }
     if (part->outcome == EB_WORK_EXPIRED && lookup->error.status == EB_STATUS_OK) {
+        lookup->refusal = EB_REFUSAL_EXPIRED;
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed while the request was queued");
     }
@@ -353,6 +374,7 @@ static bool refuse(
     struct eb_lookup *lookup, enum eb_admit admit, const struct eb_admission *admission)
 {
     lookup->pushback_ms = admission->retry_after_ms;
+    lookup->refusal = admit == EB_ADMIT_LATE ? EB_REFUSAL_LATE : EB_REFUSAL_QUEUE_FULL;
     if (admit == EB_ADMIT_LATE) {
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline cannot be met: more is queued before it; come again in %u ms",
@@ -406,6 +428,7 @@ static void compute(struct eb_lookup *lookup, uint64_t now_ns)
     const struct eb_work *work = &lookup->whole.work;
     struct eb_bag_stream stream;
     lookup->begun_ns = now_ns;
+    lookup->is_inline = true;
     if (work->job_count > 0) {
         const struct eb_bag_tile all = {
             .jobs = work->jobs,
@@ -423,6 +446,7 @@ static void compute(struct eb_lookup *lookup, uint64_t now_ns)
 static bool is_in_time(struct eb_lookup *lookup, uint64_t now_ns)
 {
     if (now_ns >= lookup->deadline_ns) {
+        lookup->refusal = EB_REFUSAL_EXPIRED;
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed before the request was read and checked");
         return false;
@@ -455,12 +479,14 @@ bool eb_lookup_run(struct eb_lookup *lookup)
             return false;
         }
     }
+    note_shortage(lookup);
     conclude(lookup);
     return true;
 }
 
 void eb_lookup_refuse_batch(struct eb_lookup *lookup)
 {
+    lookup->refusal = EB_REFUSAL_BATCH;
     lookup->pushback_ms = eb_executor_retry_after_ms(lookup->home->context->executor);
     eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
         "too much of batch priority waits on this connection; come again in %u ms",

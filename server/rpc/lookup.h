@@ -16,6 +16,8 @@
 #include "server/rpc/plan_answer.h"
 #include "server/work/executor.h"
 
+#include <stdatomic.h>
+
 /* What all lookups of a process share; read-only while serving. */
 struct eb_lookup_context {
     const struct eb_bag_ops *ops;
@@ -37,11 +39,20 @@ struct eb_lookup_home {
     /* Parts with the executor. What is small overtakes those of batch priority, not the others. */
     uint64_t queued_count;
     uint64_t queued_batch_count;
+    /* Called for a lookup that was run and is over, while its inputs are there; what follows comes
+     * later. */
+    void (*on_result)(const struct eb_lookup *lookup);
     /* Called on the loop's thread for a lookup that eb_lookup_run left QUEUED: it is over. */
     void (*on_finish)(struct eb_lookup *lookup);
     /* Before that, for a lookup that is answered in parts: takes one that is not the last. */
     void (*on_part)(struct eb_lookup *lookup, struct eb_outgoing *part);
 };
+
+/* How often there was not the memory for inputs, scratch and answers. */
+static inline uint64_t eb_lookup_home_shortages(const struct eb_lookup_home *home)
+{
+    return eb_loop_answer_pool(home->loop)->refusals;
+}
 
 enum eb_lookup_state {
     EB_LOOKUP_IDLE,
@@ -69,11 +80,13 @@ struct eb_lookup {
     struct eb_lookup_part *parts; /* &whole, or from the arena */
     struct eb_lookup_part whole;
     atomic_bool cancelled;
-    bool undecodable;     /* the message was none: it ends a stream */
-    bool withdraws;       /* the message is a `cancel`, faulty or not */
-    bool is_repeated;     /* the service's: another lookup of its call has its id */
-    bool is_batch;        /* of batch priority */
-    bool may_be_in_parts; /* the service's: its call takes several answers */
+    bool undecodable;        /* the message was none: it ends a stream */
+    bool withdraws;          /* the message is a `cancel`, faulty or not */
+    bool is_repeated;        /* the service's: another lookup of its call has its id */
+    bool is_batch;           /* of batch priority */
+    bool may_be_in_parts;    /* the service's: its call takes several answers */
+    bool is_inline;          /* computed on the loop's thread */
+    enum eb_refusal refusal; /* why it was not done though nothing is wrong with it; else COUNT */
     uint64_t request_id;
     uint64_t arrival_ns; /* uv_hrtime, as are all times */
     uint64_t begun_ns;   /* the first value; 0: none yet */
@@ -83,6 +96,8 @@ struct eb_lookup {
      * says that it is nobody who is known. */
     const struct eb_principal *caller;
     struct eb_outgoing *answer; /* the last one; NULL: error says why */
+    uint64_t shortages;         /* of the answer memory, when it began to be read */
+    uint64_t parts_bytes;       /* of answers before the last */
     uint32_t pushback_ms;       /* of what the queue refused: when to come again */
     const struct eb_memory *message_memory;
     struct eb_grpc_message message;

@@ -3,6 +3,7 @@
 #include "server/rpc/catalogue.h"
 #include "server/rpc/lookup_form.h"
 #include "server/rpc/reply.h"
+#include "server/rpc/request_end.h"
 
 /* ---- answers ---- */
 
@@ -33,8 +34,12 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
     };
     struct eb_outgoing *made = make_error(call, &response);
     if (made) {
+        eb_account_request(call, lookup->error.status);
         eb_rpc_call_answer(call, made);
     } else {
+        if (lookup->refusal == EB_REFUSAL_COUNT) {
+            eb_account_refusal(call, EB_REFUSAL_MEMORY);
+        }
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text, 0);
     }
 }
@@ -59,6 +64,7 @@ static struct eb_outgoing *answer_late(
     }
     struct eb_outgoing *made = make_error(call, &response);
     if (made) {
+        eb_account_request(call, EB_STATUS_DEADLINE_EXCEEDED);
         eb_reply_charge(made, &call->conn->answer_bytes);
     } else {
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text, 0);
@@ -70,11 +76,15 @@ static struct eb_outgoing *answer_late(
 struct eb_outgoing *eb_lookup_service_judge(
     void *context, struct eb_grpc_call *grpc_call, struct eb_outgoing *message)
 {
-    const struct eb_reply_terms terms = eb_reply_find_terms(message);
-    if (eb_conn_looked_ns(context) < terms.deadline_ns) {
+    if (eb_conn_looked_ns(context) < eb_reply_find_terms(message)->deadline_ns) {
         return message;
     }
-    eb_outgoing_drop(message);
+    const struct eb_reply_terms terms = *eb_reply_find_terms(message);
+    if (!terms.more) {
+        eb_account_refusal(grpc_call->user, EB_REFUSAL_EXPIRED_UNSENT);
+        eb_request_end_unsent(grpc_call->user, terms.request_id);
+    }
+    eb_reply_drop(message);
     return answer_late(grpc_call->user, grpc_call, &terms);
 }
 
@@ -82,8 +92,11 @@ struct eb_outgoing *eb_lookup_service_judge(
 static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup,
     struct eb_outgoing *message, bool more)
 {
-    const struct eb_reply_terms terms = {
+    struct eb_reply_terms terms = {
         .deadline_ns = lookup->deadline_ns, .request_id = lookup->request_id, .more = more};
+    if (!more) {
+        eb_account_watch(call, lookup, &terms);
+    }
     eb_reply_set_terms(message, &terms);
     eb_rpc_call_answer(call, message);
 }
@@ -97,6 +110,7 @@ static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
             eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
         }
     } else if (!eb_rpc_call_is_stream(call) || lookup->undecodable) {
+        call->is_undecodable |= lookup->undecodable;
         eb_rpc_call_finish(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
     } else {
         answer_stream_error(call, lookup);
@@ -134,7 +148,9 @@ static void withdraw(struct eb_rpc_call *call, uint64_t request_id)
 {
     struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
     if (lookup) {
+        eb_account_request(call, EB_STATUS_CANCELLED);
         eb_lookup_cancel(lookup);
+        eb_request_end_lost(lookup);
         eb_rpc_call_forget(lookup);
         eb_rpc_call_finish_if_over(call);
     }
@@ -173,7 +189,6 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
     /* Until it is run nothing else takes from the pool or gives. */
     const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->home.loop);
     const uint64_t taken_bytes = pool->taken_bytes;
-    const uint64_t message_bytes = eb_buffer_pool_rounded(message.taken_bytes);
     struct eb_lookup *lookup =
         eb_lookup_take(&conn->loop->home, call->method->form, eb_conn_receive_memory(conn->conn));
     if (!lookup) {
@@ -196,11 +211,15 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
     }
     const bool is_good = check_load(conn, lookup);
     eb_rpc_conn_link(lookup, call);
+    if (!is_good) {
+        conn->loop->home.on_result(lookup);
+    }
     const bool is_over = !is_good || eb_lookup_run(lookup);
     const uint64_t now_ns = is_good ? lookup->looked_ns : uv_hrtime();
     if (is_over) {
         eb_lookup_service_end(lookup);
     } else {
+        const uint64_t message_bytes = eb_buffer_pool_rounded(lookup->message.taken_bytes);
         eb_rpc_conn_hold(lookup, message_bytes + pool->taken_bytes - taken_bytes);
     }
     return now_ns;
@@ -218,6 +237,7 @@ void eb_lookup_service_forget(struct eb_rpc_call *call)
     for (struct eb_lookup *lookup = call->conn->lookups; call->in_flight > 0;
          lookup = lookup->next) {
         if (lookup->call == call) {
+            eb_request_end_lost(lookup);
             eb_rpc_call_forget(lookup);
             eb_lookup_cancel(lookup);
         }

@@ -30,14 +30,25 @@ const struct eb_method_table *eb_method_table_at(size_t index)
     return index < TABLE_COUNT ? tables[index] : NULL;
 }
 
-static const struct eb_method *find_method(const struct eb_method_table *table, const char *name)
+unsigned eb_method_count(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        count += tables[i]->count;
+    }
+    return (unsigned)count;
+}
+
+/* In the table, whose first method has that index. */
+static struct eb_method_place find_method(
+    const struct eb_method_table *table, size_t index, const char *name)
 {
     for (size_t i = 0; i < table->count; i++) {
         if (strcmp(name, table->methods[i].name) == 0) {
-            return &table->methods[i];
+            return (struct eb_method_place){table, &table->methods[i], (unsigned)(index + i)};
         }
     }
-    return NULL;
+    return (struct eb_method_place){.table = table, .index = eb_method_count()};
 }
 
 struct eb_method_place eb_method_find(const char *path)
@@ -45,13 +56,15 @@ struct eb_method_place eb_method_find(const char *path)
     const char *service = path + (path[0] == '/');
     const char *slash = strchr(service, '/');
     const size_t size = slash ? (size_t)(slash - service) : 0;
+    size_t index = 0;
     for (size_t i = 0; size > 0 && service > path && i < TABLE_COUNT; i++) {
         const struct eb_method_table *table = tables[i];
         if (strncmp(service, table->service, size) == 0 && table->service[size] == '\0') {
-            return (struct eb_method_place){table, find_method(table, slash + 1)};
+            return find_method(table, index, slash + 1);
         }
+        index += table->count;
     }
-    return (struct eb_method_place){0};
+    return (struct eb_method_place){.index = eb_method_count()};
 }
 
 /* Adds a name to a list of them. Returns how long that is now. */

@@ -57,9 +57,13 @@ size_t eb_method_table_count(void);
 /* NULL: there are no more than `index`. */
 const struct eb_method_table *eb_method_table_at(size_t index);
 
+/* Of all tables. */
+unsigned eb_method_count(void);
+
 struct eb_method_place {
     const struct eb_method_table *table;
     const struct eb_method *method; /* NULL: there is no such method */
+    unsigned index; /* in the order of the tables; where there is none, eb_method_count() */
 };
 
 /* By the path of a call, "/embag.v1.EmbeddingBag/Lookup". */

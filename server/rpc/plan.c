@@ -22,11 +22,9 @@ static_assert(sizeof(struct eb_plan_scratch) == SCRATCH_ALIGNMENT, "what follows
 
 /* A query that is not checked yet. */
 struct draft {
-    struct eb_bag_query_place place;
+    const struct eb_feature *feature;
     struct eb_bag_query query;
     struct eb_bag_extent extent;
-    const struct eb_named_table *table;
-    uint64_t first_index; /* of a feature in its group's values; else 0 */
 };
 
 static_assert(sizeof(struct draft) + sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
@@ -35,41 +33,40 @@ static_assert(sizeof(struct draft) + sizeof(struct eb_plan_query) + sizeof(struc
                   EB_PLAN_QUERY_BYTES,
     "what planning a query takes");
 
-static bool fail_limit(
-    const struct draft *draft, struct eb_error *error, const char *what, uint64_t limit)
+static bool fail_limit(const struct eb_bag_query_place *place, struct eb_error *error,
+    const char *what, uint64_t limit)
 {
-    return eb_bag_query_refuse(&draft->place, error, EB_STATUS_RESOURCE_EXHAUSTED,
+    return eb_bag_query_refuse(place, error, EB_STATUS_RESOURCE_EXHAUSTED,
         "with it the request has more than %llu %s", (unsigned long long)limit, what);
 }
 
 /* The request's caps, over all queries so far. No sum can wrap: each addend is bounded by the
  * kernels' caps times the longest row. */
-static bool count_query(struct eb_plan *plan, const struct draft *draft, struct eb_error *error)
+static inline bool count_query(struct eb_plan *plan, const struct eb_bag_query_place *place,
+    const struct eb_bag_extent *extent, struct eb_error *error)
 {
     const struct eb_limits *limits = plan->limits;
-    const struct eb_bag_extent *extent = &draft->extent;
-    struct eb_plan_counts *counts = &plan->counts;
-    counts->index_count += extent->index_count;
-    if (counts->index_count > limits->indices_max) {
-        return fail_limit(draft, error, "indices (indices_max)", limits->indices_max);
+    struct eb_plan_asked *asked = &plan->asked;
+    asked->index_count += extent->index_count;
+    if (asked->index_count > limits->indices_max) {
+        return fail_limit(place, error, "indices (indices_max)", limits->indices_max);
     }
-    counts->result_rows += extent->result_rows;
-    if (counts->result_rows > limits->bags_max) {
-        return fail_limit(draft, error, "bags (bags_max)", limits->bags_max);
+    asked->result_rows += extent->result_rows;
+    if (asked->result_rows > limits->bags_max) {
+        return fail_limit(place, error, "bags (bags_max)", limits->bags_max);
     }
-    counts->values_bytes += extent->result_rows * extent->result_row_bytes;
-    if (counts->values_bytes > limits->response_bytes_max) {
+    asked->values_bytes += extent->result_rows * extent->result_row_bytes;
+    if (asked->values_bytes > limits->response_bytes_max) {
         return fail_limit(
-            draft, error, "bytes of answer (response_bytes_max)", limits->response_bytes_max);
+            place, error, "bytes of answer (response_bytes_max)", limits->response_bytes_max);
     }
     return true;
 }
 
 /* What lies side by side is alike. */
-static bool check_joined(
-    const struct draft *first, const struct draft *draft, struct eb_error *error)
+static bool check_joined(const struct eb_bag_query_place *place, const struct draft *first,
+    const struct draft *draft, struct eb_error *error)
 {
-    const struct eb_bag_query_place *place = &draft->place;
     const enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
     const char *what = place->is_group ? "a group" : "concat";
     if (draft->query.reduction == EB_REDUCTION_NONE) {
@@ -94,13 +91,14 @@ static bool check_joined(
 }
 
 /* Sizes of a query that has been filled. */
-static inline bool measure(struct eb_plan *plan, struct draft *draft, struct eb_error *error)
+static inline bool measure(struct eb_plan *plan, const struct eb_bag_query_place *place,
+    struct draft *draft, struct eb_error *error)
 {
     struct eb_bag_fault fault;
     if (!eb_bag_measure(&draft->query, &draft->extent, &fault)) {
-        return eb_bag_query_fault(&draft->place, &fault, error);
+        return eb_bag_query_fault(place, &fault, error);
     }
-    return count_query(plan, draft, error);
+    return count_query(plan, place, &draft->extent, error);
 }
 
 static bool grow_scratch(struct eb_plan *plan, size_t bytes)
@@ -116,106 +114,135 @@ static bool grow_scratch(struct eb_plan *plan, size_t bytes)
     }
     *piece = (struct eb_plan_scratch){before, piece_bytes};
     plan->scratch = piece;
-    plan->scratch_used_bytes = sizeof *piece;
+    plan->scratch_room = (uint8_t *)(piece + 1);
+    plan->scratch_room_bytes = piece_bytes - sizeof *piece;
     return true;
 }
 
 /* Room for `bytes` more, which is not taken yet. NULL: no memory. */
-static uint8_t *find_scratch(struct eb_plan *plan, size_t bytes)
+static inline uint8_t *find_scratch(struct eb_plan *plan, size_t bytes)
 {
-    if ((!plan->scratch || plan->scratch->bytes - plan->scratch_used_bytes < bytes) &&
-        !grow_scratch(plan, bytes)) {
-        return NULL;
-    }
-    return (uint8_t *)plan->scratch + plan->scratch_used_bytes;
+    /* Before there is a piece, for a query that needs none, any address would do. */
+    const bool is_there = plan->scratch && bytes <= plan->scratch_room_bytes;
+    return is_there || grow_scratch(plan, bytes) ? plan->scratch_room : NULL;
 }
 
 /* What listing the query's missing indices will need. NULL: no memory. */
-static const struct eb_plan_missing *keep_missing(struct eb_plan *plan, const struct draft *draft)
+static const struct eb_plan_missing *keep_missing(
+    struct eb_plan *plan, const struct eb_bag_query *query, uint64_t first_index)
 {
     struct eb_plan_missing *missing = eb_arena_take(plan->arena, sizeof *missing);
     if (missing) {
-        *missing = (struct eb_plan_missing){draft->query, draft->first_index};
+        *missing = (struct eb_plan_missing){*query, first_index};
     }
     return missing;
 }
 
-/* Values of a query that has been measured, which then is the plan's next. */
-static inline bool check(struct eb_plan *plan, const struct draft *draft, struct eb_error *error)
+static inline void count_computed(
+    struct eb_plan *plan, const struct eb_bag_extent *extent, const struct eb_bag_job *job)
+{
+    struct eb_plan_counts *counts = &plan->counts;
+    counts->query_count++;
+    counts->index_count += extent->index_count;
+    counts->result_rows += extent->result_rows;
+    counts->values_bytes += extent->result_rows * extent->result_row_bytes;
+    counts->gather_bytes += job->gather_bytes;
+}
+
+/* Values of a query that has been measured, which then is the plan's next. `first_index` is of a
+ * feature in its group's values; else 0. */
+static inline bool check(struct eb_plan *plan, const struct eb_bag_query_place *place,
+    const struct draft *draft, uint64_t first_index, struct eb_error *error)
 {
     struct eb_bag_fault fault;
+    const struct eb_bag_extent *extent = &draft->extent;
     struct eb_bag_job *job = &plan->jobs[plan->counts.query_count];
     struct eb_plan_query *query = &plan->queries[plan->counts.query_count];
-    job->scratch = find_scratch(plan, draft->extent.scratch_bytes);
+    job->scratch = find_scratch(plan, extent->scratch_bytes);
     if (!job->scratch) {
         return eb_plan_refuse_memory(error, "the request's indices (answer_memory_bytes)");
     }
-    if (!eb_bag_check(plan->ops, &draft->query, &draft->extent, job, &fault)) {
-        return eb_bag_query_fault(&draft->place, &fault, error);
+    if (!eb_bag_check(plan->ops, &draft->query, extent, job, &fault)) {
+        return eb_bag_query_fault(place, &fault, error);
     }
-    query->table = draft->table;
-    query->result_row_bytes = draft->extent.result_row_bytes;
-    query->missing = NULL;
-    if (plan->request->report_missing && job->missing_count > 0) {
-        query->missing = keep_missing(plan, draft);
+    *query = (struct eb_plan_query){
+        .table = draft->feature->table,
+        .result_row_bytes = extent->result_row_bytes,
+        .missing = NULL,
+        .index_count = extent->index_count,
+        .indices = draft->query.indices,
+        .id_map = draft->query.id_map,
+    };
+    if (job->missing_count > 0 && plan->request->report_missing) {
+        query->missing = keep_missing(plan, &draft->query, first_index);
         if (!query->missing) {
             return eb_plan_refuse_memory(error, "what is missing");
         }
     }
-    plan->scratch_used_bytes += draft->extent.scratch_bytes;
-    plan->counts.gather_bytes += job->gather_bytes;
-    plan->counts.query_count++;
+    plan->scratch_room += extent->scratch_bytes;
+    plan->scratch_room_bytes -= extent->scratch_bytes;
+    count_computed(plan, extent, job);
     return true;
 }
 
-/* Finds the table of one of the request's queries, and its sizes. */
-static inline bool draft_query(
-    struct eb_plan *plan, size_t number, struct draft *draft, struct eb_error *error)
+static struct eb_bag_query_place place_queries(const struct eb_plan *plan)
 {
-    const struct eb_wire_query *wire = &plan->request->queries[number];
-    draft->place = (struct eb_bag_query_place){
+    return (struct eb_bag_query_place){
         .version = plan->version,
-        .table = wire->table,
-        .number = plan->request->infer ? EB_NO_QUERY : number,
+        .number = EB_NO_QUERY,
         .feature = EB_NO_FEATURE,
-        .output_type =
-            (enum eb_type)(wire->output_type ? wire->output_type : plan->request->output_type),
+        .output_type = (enum eb_type)plan->request->output_type,
     };
-    draft->first_index = 0;
-    return eb_bag_query_fill(&draft->place, wire, &draft->query, &draft->table, error) &&
-           measure(plan, draft, error);
 }
 
-static bool check_query(struct eb_plan *plan, size_t number, struct eb_error *error)
+/* Finds the table of one of the request's queries, and its sizes. `place` is that of the query
+ * before, or of none. */
+static inline bool draft_query(struct eb_plan *plan, size_t number,
+    struct eb_bag_query_place *place, struct draft *draft, struct eb_error *error)
 {
-    struct draft draft;
-    return draft_query(plan, number, &draft, error) && check(plan, &draft, error);
+    const struct eb_wire_query *wire = &plan->request->queries[number];
+    place->table = wire->table;
+    place->number = plan->request->infer ? EB_NO_QUERY : number;
+    const struct eb_feature *feature = eb_bag_query_find(place, error);
+    if (wire->fault && (feature || wire->table[0] == '\0')) {
+        *error = *wire->fault;
+        return false;
+    }
+    if (!feature) {
+        return false;
+    }
+    place->last = feature;
+    draft->feature = feature;
+    return eb_bag_query_fill(place, feature, wire, &draft->query, error) &&
+           measure(plan, place, draft, error);
 }
 
 /* Finds the tables of a group's features, and their sizes. */
 static bool draft_features(struct eb_plan *plan, const struct eb_group_query *group,
-    const struct eb_bag_query_place *place, struct draft *drafts, struct eb_error *error)
+    struct eb_bag_query_place *place, struct draft *drafts, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
     for (size_t f = 0; f < wire->feature_count; f++) {
         struct draft *draft = &drafts[f];
-        draft->place = *place;
-        draft->place.feature = f;
-        draft->place.table = wire->features[f];
-        draft->first_index = group->starts[f];
-        if (!eb_group_query_fill(group, &draft->place, &draft->query, &draft->table, error) ||
-            !measure(plan, draft, error) || !check_joined(&drafts[0], draft, error)) {
+        place->feature = f;
+        place->table = wire->features[f];
+        draft->feature = eb_bag_query_find(place, error);
+        if (!draft->feature ||
+            !eb_group_query_fill(group, place, draft->feature, &draft->query, error) ||
+            !measure(plan, place, draft, error) || !check_joined(place, &drafts[0], draft, error)) {
             return false;
         }
+        place->last = draft->feature;
     }
     return true;
 }
 
 /* Of all features first the sizes, then the values. */
 static bool check_features(struct eb_plan *plan, const struct eb_group_query *group,
-    const struct eb_bag_query_place *place, struct eb_error *error)
+    struct eb_bag_query_place *place, struct eb_error *error)
 {
     const size_t count = group->wire->feature_count;
+    const struct eb_plan_asked asked = plan->asked;
     const struct eb_plan_counts before = plan->counts;
     struct draft *drafts = eb_arena_take(plan->arena, count * sizeof *drafts);
     if (!drafts) {
@@ -223,13 +250,14 @@ static bool check_features(struct eb_plan *plan, const struct eb_group_query *gr
     }
     if (!draft_features(plan, group, place, drafts, error)) {
         /* What fails takes nothing of the caps. */
-        plan->counts = before;
+        plan->asked = asked;
         return false;
     }
-    const struct eb_plan_counts measured = plan->counts;
     for (size_t f = 0; f < count; f++) {
-        if (!check(plan, &drafts[f], error)) {
-            plan->counts = measured;
+        place->feature = f;
+        place->table = group->wire->features[f];
+        if (!check(plan, place, &drafts[f], group->starts[f], error)) {
+            plan->counts = before;
             return false;
         }
     }
@@ -240,7 +268,7 @@ static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *er
 {
     const struct eb_wire_group *wire = &plan->request->groups[number];
     struct eb_group_query group;
-    const struct eb_bag_query_place place = {
+    struct eb_bag_query_place place = {
         .version = plan->version,
         .table = wire->name,
         .is_group = true,
@@ -270,17 +298,21 @@ static bool keep_error(struct eb_plan *plan, struct eb_plan_result *result, stru
     return true;
 }
 
-/* Checks what makes one result, the next of the plan. false: the request fails. */
-static bool check_result(struct eb_plan *plan, size_t number, bool is_group, struct eb_error *error)
+/* Begins the plan's next result. */
+static inline void begin_result(struct eb_plan *plan, size_t number, bool is_joined)
 {
     struct eb_plan_result *result = &plan->results[plan->result_count];
-    const size_t query_count = plan->request->query_count;
     result->query_first = plan->counts.query_count;
-    result->number = (uint32_t)(is_group ? query_count + number : number);
-    result->is_joined = is_group;
+    result->number = (uint32_t)number;
+    result->is_joined = is_joined;
     result->status = EB_STATUS_OK;
-    if (!(is_group ? check_group : check_query)(plan, number, error) &&
-        !keep_error(plan, result, error)) {
+}
+
+/* Ends it. false: what makes it fails, and so does the request. */
+static inline bool end_result(struct eb_plan *plan, bool is_good, struct eb_error *error)
+{
+    struct eb_plan_result *result = &plan->results[plan->result_count];
+    if (!is_good && !keep_error(plan, result, error)) {
         return false;
     }
     result->query_count = plan->counts.query_count - result->query_first;
@@ -288,9 +320,36 @@ static bool check_result(struct eb_plan *plan, size_t number, bool is_group, str
     return true;
 }
 
+static bool check_queries(struct eb_plan *plan, struct eb_error *error)
+{
+    struct eb_bag_query_place place = place_queries(plan);
+    struct draft draft;
+    for (size_t i = 0; i < plan->request->query_count; i++) {
+        begin_result(plan, i, false);
+        const bool is_good =
+            draft_query(plan, i, &place, &draft, error) && check(plan, &place, &draft, 0, error);
+        if (!end_result(plan, is_good, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_groups(struct eb_plan *plan, struct eb_error *error)
+{
+    for (size_t i = 0; i < plan->request->group_count; i++) {
+        begin_result(plan, plan->request->query_count + i, true);
+        if (!end_result(plan, check_group(plan, i, error), error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* All queries as one result. */
 static bool check_concat(struct eb_plan *plan, struct eb_error *error)
 {
+    struct eb_bag_query_place place = place_queries(plan);
     struct draft first;
     struct draft other;
     if (plan->request->group_count > 0) {
@@ -300,8 +359,8 @@ static bool check_concat(struct eb_plan *plan, struct eb_error *error)
     }
     for (size_t i = 0; i < plan->request->query_count; i++) {
         struct draft *draft = i == 0 ? &first : &other;
-        if (!draft_query(plan, i, draft, error) || !check_joined(&first, draft, error) ||
-            !check(plan, draft, error)) {
+        if (!draft_query(plan, i, &place, draft, error) ||
+            !check_joined(&place, &first, draft, error) || !check(plan, &place, draft, 0, error)) {
             return false;
         }
     }
@@ -346,17 +405,7 @@ bool eb_plan_check(struct eb_plan *plan, struct eb_error *error)
     if (request->concat) {
         return check_concat(plan, error);
     }
-    for (size_t i = 0; i < request->query_count; i++) {
-        if (!check_result(plan, i, false, error)) {
-            return false;
-        }
-    }
-    for (size_t i = 0; i < request->group_count; i++) {
-        if (!check_result(plan, i, true, error)) {
-            return false;
-        }
-    }
-    return true;
+    return check_queries(plan, error) && check_groups(plan, error);
 }
 
 void eb_plan_deinit(struct eb_plan *plan)

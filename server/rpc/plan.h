@@ -20,6 +20,9 @@ struct eb_plan_query {
     const struct eb_named_table *table;
     uint64_t result_row_bytes;
     const struct eb_plan_missing *missing; /* NULL: there is nothing to list */
+    uint64_t index_count;
+    struct eb_int_array indices; /* the request's */
+    const struct eb_id_map *id_map;
 };
 
 /* One BagResult: a query's, a group's, or that of all queries side by side. */
@@ -32,7 +35,14 @@ struct eb_plan_result {
     const char *text; /* why it failed */
 };
 
-/* Sums over what has been checked. */
+/* What the request's caps are of: also of queries that failed alone, by their values. */
+struct eb_plan_asked {
+    uint64_t index_count;
+    uint64_t result_rows;
+    uint64_t values_bytes;
+};
+
+/* Sums over the queries that are computed. */
 struct eb_plan_counts {
     uint32_t query_count;
     uint64_t index_count;
@@ -48,13 +58,15 @@ struct eb_plan {
     const struct eb_bag_ops *ops;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool; /* of scratch and answers */
+    struct eb_plan_asked asked;
     struct eb_plan_counts counts;
     struct eb_plan_query *queries; /* [query_count] */
     struct eb_bag_job *jobs;       /* beside them; outputs set by eb_plan_answer */
     size_t result_count;
     struct eb_plan_result *results;
     struct eb_plan_scratch *scratch; /* what jobs point into, in pieces; the newest first */
-    size_t scratch_used_bytes;       /* of the newest */
+    uint8_t *scratch_room;           /* of the newest, what is not taken yet */
+    size_t scratch_room_bytes;
 };
 
 /* Most that planning one query, or feature, takes from the arena: with the text of its error, most

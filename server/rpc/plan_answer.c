@@ -12,6 +12,7 @@
 struct description {
     struct eb_plan *plan;
     const struct eb_plan_result *results; /* [response.result_count] */
+    const struct eb_wire_result *pattern; /* that others may be like; NULL: none yet */
     struct eb_wire_response response;
 };
 
@@ -71,21 +72,29 @@ static uint64_t count_row_bytes(const struct eb_plan *plan, const struct eb_plan
     return row_bytes;
 }
 
+static uint64_t count_missing(const struct eb_bag_job *jobs, size_t count)
+{
+    uint64_t missing = 0;
+    for (size_t i = 0; i < count; i++) {
+        missing += jobs[i].missing_count;
+    }
+    return missing;
+}
+
 /* Results side by side: [bags, sum of row sizes]. */
 static bool describe_joined(
     struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
 {
     const struct eb_bag_job *jobs = &plan->jobs[from->query_first];
-    uint64_t *numbers =
-        eb_arena_take(plan->arena, ((size_t)from->query_count + 2) * sizeof *numbers);
+    const uint64_t row_bytes = count_row_bytes(plan, from);
+    result->missing = count_missing(jobs, from->query_count);
+    const size_t listed_count = result->missing > 0 ? from->query_count : 0;
+    uint64_t *numbers = eb_arena_take(plan->arena, (listed_count + 2) * sizeof *numbers);
     if (!numbers) {
         return false;
     }
-    uint64_t row_bytes = count_row_bytes(plan, from);
-    uint64_t *missing_by_query = numbers + 2;
-    for (size_t i = 0; i < from->query_count; i++) {
-        missing_by_query[i] = jobs[i].missing_count;
-        result->missing += missing_by_query[i];
+    for (size_t i = 0; i < listed_count; i++) {
+        numbers[2 + i] = jobs[i].missing_count;
     }
     numbers[0] = jobs->bag_count;
     numbers[1] = row_bytes / eb_type_bytes(jobs->output_type);
@@ -93,47 +102,83 @@ static bool describe_joined(
     result->shape_count = 2;
     result->shape = numbers;
     result->missing_by_query_count = from->query_count;
-    result->missing_by_query = missing_by_query;
+    result->missing_by_query = listed_count > 0 ? numbers + 2 : NULL;
     result->values_bytes = (size_t)(jobs->bag_count * row_bytes);
     return true;
 }
 
-static bool describe_result(
-    struct eb_plan *plan, const struct eb_plan_result *from, struct eb_wire_result *result)
+/* Whether results may be like this one: it is of one query, all of whose rows were there, and has
+ * two dimensions. */
+static bool is_common(const struct eb_plan *plan, const struct eb_plan_result *from)
 {
-    memset(result, 0, offsetof(struct eb_wire_result, head_bytes));
+    return from->status == EB_STATUS_OK && !from->is_joined &&
+           plan->jobs[from->query_first].missing_count == 0 &&
+           plan->queries[from->query_first].table->rank == 2;
+}
+
+/* Whether a result that is common is like the last one that was not like another. */
+static bool fits_pattern(const struct description *out, const struct eb_plan_result *from)
+{
+    const struct eb_wire_result *pattern = out->pattern;
+    const struct eb_bag_job *job = &out->plan->jobs[from->query_first];
+    return pattern && pattern->shape[0] == job->bag_count &&
+           pattern->shape[1] == out->plan->queries[from->query_first].table->dims[1] &&
+           pattern->type == (int32_t)job->output_type;
+}
+
+static bool describe_result(
+    struct description *out, const struct eb_plan_result *from, struct eb_wire_result *result)
+{
+    const bool may_be_alike = is_common(out->plan, from);
+    if (may_be_alike && fits_pattern(out, from)) {
+        result->query = from->number;
+        result->like = out->pattern;
+        return true;
+    }
+    memset(result, 0, offsetof(struct eb_wire_result, tail));
     result->query = from->number;
     if (from->status != EB_STATUS_OK) {
         result->error_code = (uint32_t)from->status;
         result->error_message = from->text;
         return true;
     }
-    bool is_described =
-        from->is_joined ? describe_joined(plan, from, result) : describe_single(plan, from, result);
-    return is_described && describe_missing(plan, from, result);
+    /* Outputs of a ModelInferResponse have names of their own. */
+    if (may_be_alike && !out->plan->request->infer) {
+        out->pattern = result;
+    }
+    bool is_described = from->is_joined ? describe_joined(out->plan, from, result)
+                                        : describe_single(out->plan, from, result);
+    return is_described && describe_missing(out->plan, from, result);
 }
 
 /* The response without its bytes; false: the arena is full. */
 static bool describe(struct description *out)
 {
-    struct eb_wire_response *response = &out->response;
-    response->results =
-        eb_arena_take(out->plan->arena, (response->result_count + 1) * sizeof *response->results);
-    bool is_good = response->results != NULL;
-    for (size_t i = 0; i < response->result_count && is_good; i++) {
-        is_good = describe_result(out->plan, &out->results[i], &response->results[i]);
+    const size_t count = out->response.result_count;
+    struct eb_wire_result *results = eb_arena_take(out->plan->arena, (count + 1) * sizeof *results);
+    bool is_good = results != NULL;
+    for (size_t i = 0; i < count && is_good; i++) {
+        is_good = describe_result(out, &out->results[i], &results[i]);
     }
+    out->response.results = results;
     return is_good;
 }
 
+/* Says where the values of a result lie to its jobs, of which one that failed has none. */
 static void aim_jobs(struct eb_plan *plan, const struct eb_plan_result *result, uint8_t *values)
 {
+    struct eb_bag_job *jobs = &plan->jobs[result->query_first];
+    const struct eb_plan_query *queries = &plan->queries[result->query_first];
+    if (result->query_count == 1) {
+        jobs->out = values;
+        jobs->out_stride_bytes = queries->result_row_bytes;
+        return;
+    }
     const uint64_t row_bytes = count_row_bytes(plan, result);
     for (size_t i = 0; i < result->query_count; i++) {
-        struct eb_bag_job *job = &plan->jobs[result->query_first + i];
-        job->out = values;
-        job->out_stride_bytes = row_bytes;
-        values += plan->queries[result->query_first + i].result_row_bytes;
+        jobs[i].out = values;
+        jobs[i].out_stride_bytes = row_bytes;
+        values += queries[i].result_row_bytes;
     }
 }
 

@@ -10,7 +10,8 @@
 struct reply {
     struct eb_outgoing outgoing;
     struct eb_buffer_pool *pool;
-    uint64_t *charged; /* a sum that counts it; NULL: none does */
+    uint64_t held_bytes; /* of the pool */
+    uint64_t *charged;   /* a sum that counts it; NULL: none does */
     struct eb_reply_terms terms;
 };
 
@@ -19,8 +20,11 @@ static_assert(sizeof(struct reply) <= HEAD_BYTES, "a reply's head must fit in fr
 static void release(struct eb_outgoing *outgoing)
 {
     struct reply *reply = (struct reply *)outgoing;
+    if (outgoing->is_timed && reply->terms.on_gone) {
+        reply->terms.on_gone(&reply->terms, outgoing->has_left);
+    }
     if (reply->charged) {
-        *reply->charged -= eb_reply_held_bytes(outgoing);
+        *reply->charged -= reply->held_bytes;
     }
     eb_buffer_pool_give(reply->pool, reply, HEAD_BYTES + outgoing->size);
 }
@@ -39,14 +43,15 @@ struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size)
             .holds = 1,
             .release = release},
         .pool = pool,
+        .held_bytes = eb_buffer_pool_rounded(HEAD_BYTES + whole),
     };
     eb_grpc_prefix_write(reply->outgoing.bytes, (uint32_t)size);
     return &reply->outgoing;
 }
 
-uint64_t eb_reply_held_bytes(const struct eb_outgoing *reply)
+uint64_t eb_reply_held_bytes(const struct eb_outgoing *outgoing)
 {
-    return eb_buffer_pool_rounded(HEAD_BYTES + reply->size);
+    return ((const struct reply *)outgoing)->held_bytes;
 }
 
 void eb_reply_charge(struct eb_outgoing *outgoing, uint64_t *sum)
@@ -54,7 +59,7 @@ void eb_reply_charge(struct eb_outgoing *outgoing, uint64_t *sum)
     struct reply *reply = (struct reply *)outgoing;
     assert(!reply->charged);
     reply->charged = sum;
-    *sum += eb_reply_held_bytes(outgoing);
+    *sum += reply->held_bytes;
 }
 
 void eb_reply_set_terms(struct eb_outgoing *outgoing, const struct eb_reply_terms *terms)
@@ -63,10 +68,16 @@ void eb_reply_set_terms(struct eb_outgoing *outgoing, const struct eb_reply_term
     outgoing->is_timed = true;
 }
 
-struct eb_reply_terms eb_reply_find_terms(const struct eb_outgoing *outgoing)
+const struct eb_reply_terms *eb_reply_find_terms(const struct eb_outgoing *outgoing)
 {
     assert(outgoing->is_timed);
-    return ((const struct reply *)outgoing)->terms;
+    return &((const struct reply *)outgoing)->terms;
+}
+
+void eb_reply_drop(struct eb_outgoing *outgoing)
+{
+    outgoing->is_timed = false;
+    eb_outgoing_drop(outgoing);
 }
 
 uint8_t *eb_reply_body(struct eb_outgoing *reply)

@@ -1,6 +1,7 @@
 #include "server/rpc/rpc_conn.h"
 
 #include "server/rpc/reply.h"
+#include "server/rpc/request_end.h"
 
 #include <assert.h>
 
@@ -49,11 +50,6 @@ void eb_rpc_call_drop_message(struct eb_rpc_call *call)
     }
 }
 
-bool eb_rpc_call_is_stream(const struct eb_rpc_call *call)
-{
-    return call->method->kind == EB_METHOD_STREAM;
-}
-
 void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message)
 {
     eb_reply_charge(message, &call->conn->answer_bytes);
@@ -64,12 +60,19 @@ void eb_rpc_call_finish(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms)
 {
     if (!call->finished) {
+        eb_request_end_call(call, status, text);
         call->finished = true;
         eb_rpc_call_drop_message(call);
         eb_rpc_call_unpark(call);
         eb_grpc_call_finish(call->call, status, text, pushback_ms);
         eb_conn_mark(call->conn->conn);
     }
+}
+
+void eb_rpc_call_refuse(struct eb_rpc_call *call, const struct eb_error *error)
+{
+    call->is_undecodable |= error->status == EB_STATUS_INTERNAL;
+    eb_rpc_call_finish(call, error->status, error->text, 0);
 }
 
 void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)

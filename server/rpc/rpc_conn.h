@@ -4,9 +4,13 @@
  * calls; each is freed by service.c, which made it. */
 #pragma once
 
+#include "server/admin/access_log.h"
+#include "server/admin/slow_list.h"
+#include "server/rpc/account.h"
 #include "server/rpc/auth_call.h"
 #include "server/rpc/lookup.h"
 #include "server/rpc/method.h"
+#include "server/rpc/table_tally.h"
 
 /* Lookups of batch priority may be this part of in_flight_max, and hold this part of
  * outbound_bytes_max: 1 / EB_RPC_BATCH_PART. */
@@ -22,12 +26,16 @@
 /* The service's state of one loop. */
 struct eb_service_loop {
     struct eb_lookup_home home;
+    struct eb_table_tally tables;
     const struct eb_service *service;
     struct eb_auth *auth;   /* NULL: nobody is asked who he is */
     struct eb_arena arena;  /* of inquiries, commands and watches */
     unsigned command_count; /* of ModelAdmin, that are not done */
     struct eb_health_watch *watches;
+    struct eb_access_log access_log;
+    struct eb_slow_list slow;
     struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* those that have a call */
+    struct eb_account account;
 };
 
 /* Lookups of one connection and priority that are being worked on. */
@@ -60,6 +68,7 @@ struct eb_rpc_call {
     struct eb_grpc_call *call;
     struct eb_rpc_conn *conn;
     const struct eb_method *method;
+    unsigned method_index; /* as in eb_method_place */
     struct eb_auth_call auth;
     struct eb_rpc_call *next;
     struct eb_rpc_call *previous;
@@ -71,10 +80,12 @@ struct eb_rpc_call {
     struct eb_health_watch *watch;    /* NULL: none */
     bool has_message;
     bool request_ended;
-    bool draining; /* a stream: no more is read, what was read is answered */
-    bool finished; /* its status has been sent */
-    bool paused;   /* a stream: not read further */
-    bool parked;   /* but a stream: its whole message is there and waits */
+    bool draining;       /* a stream: no more is read, what was read is answered */
+    bool finished;       /* its status has been sent */
+    bool paused;         /* a stream: not read further */
+    bool is_recorded;    /* what is to be known of it was said, or kept: request_end.h */
+    bool is_undecodable; /* it ends since a message's bytes are none */
+    bool parked;         /* but a stream: its whole message is there and waits */
 };
 
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn);
@@ -114,7 +125,10 @@ void eb_rpc_call_unlink(struct eb_rpc_call *call);
 /* Reads a stream no further; other calls do not care. */
 void eb_rpc_call_pause(struct eb_rpc_call *call);
 /* Whether its method is one of many requests and answers. */
-bool eb_rpc_call_is_stream(const struct eb_rpc_call *call);
+static inline bool eb_rpc_call_is_stream(const struct eb_rpc_call *call)
+{
+    return call->method->kind == EB_METHOD_STREAM;
+}
 /* Sends a message, which it takes. */
 void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message);
 /* A stream whose peer has sent all, or that is being drained, ends where nothing of it is being
@@ -124,6 +138,8 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call);
  * the message that it keeps is given back. */
 void eb_rpc_call_finish(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
+/* The same for what is wrong with an inquiry, of which INTERNAL says that its bytes are none. */
+void eb_rpc_call_refuse(struct eb_rpc_call *call, const struct eb_error *error);
 /* A call waits no longer. */
 void eb_rpc_call_unpark(struct eb_rpc_call *call);
 /* The call, but of a stream, keeps its message, which it takes. false: the connection keeps more

@@ -2,16 +2,27 @@
 
 #include "server/rpc/health_service.h"
 #include "server/rpc/lookup_service.h"
+#include "server/rpc/request_end.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 /* ---- requests ---- */
 
+/* A call that is no lookup has been dealt with, before which there had been so many shortages. */
+static void account_memory(const struct eb_rpc_call *call, uint64_t shortages)
+{
+    const bool is_refused = call->finished && call->call->status == EB_STATUS_RESOURCE_EXHAUSTED;
+    if (is_refused && eb_lookup_home_shortages(&call->conn->loop->home) != shortages) {
+        eb_account_refusal(call, EB_REFUSAL_MEMORY);
+    }
+}
+
 /* Answers a request at once, which it gives back. false: it has failed, and ends the call. */
 static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
     struct eb_service_loop *loop = call->conn->loop;
+    const uint64_t shortages = eb_lookup_home_shortages(&call->conn->loop->home);
     struct eb_error error;
     const struct eb_inquiry inquiry = {
         .snapshot = loop->home.snapshot,
@@ -28,10 +39,15 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
     eb_arena_reset(&loop->arena, 0);
     eb_rpc_conn_give_message(call->conn, &message);
     if (made) {
+        if (eb_rpc_call_is_stream(call)) {
+            eb_account_request(call, EB_STATUS_OK);
+        }
+        eb_request_end_inquiry(call);
         eb_rpc_call_answer(call, made);
         eb_conn_mark(call->conn->conn);
     } else {
-        eb_rpc_call_finish(call, error.status, error.text, 0);
+        eb_rpc_call_refuse(call, &error);
+        account_memory(call, shortages);
     }
     return made;
 }
@@ -39,9 +55,11 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
 /* Starts a feed, if its caller may still have it. */
 static void start_feed(struct eb_rpc_call *call)
 {
+    const uint64_t shortages = eb_lookup_home_shortages(&call->conn->loop->home);
     struct eb_error error;
     if (eb_auth_call_renew(call, &error)) {
         call->method->start(call);
+        account_memory(call, shortages);
     } else {
         eb_rpc_call_finish(call, error.status, error.text, 0);
     }
@@ -77,6 +95,7 @@ static void start(struct eb_rpc_call *call)
         return;
     }
     if (call->method->form && eb_rpc_conn_is_crowded(conn)) {
+        eb_account_refusal(call, EB_REFUSAL_IN_FLIGHT);
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "this connection has too many requests being worked on (in_flight_max)", 0);
         return;
@@ -126,6 +145,12 @@ static void resume(struct eb_rpc_conn *conn)
     conn->resuming = false;
 }
 
+static void on_lookup_result(const struct eb_lookup *lookup)
+{
+    eb_account_lookup(lookup);
+    eb_request_end_lookup(lookup);
+}
+
 /* A lookup that the executor had. */
 static void on_lookup_finish(struct eb_lookup *lookup)
 {
@@ -147,8 +172,12 @@ static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
     return endless ? UINT64_MAX : now_ns + timeout_us * 1000;
 }
 
-static void refuse(struct eb_grpc_call *grpc_call, const struct eb_error *error)
+static void refuse(
+    struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call, const struct eb_error *error)
 {
+    if (conn) {
+        eb_request_end_refused(conn, grpc_call, error);
+    }
     grpc_call->user = NULL;
     eb_grpc_call_finish(grpc_call, error->status, error->text, 0);
 }
@@ -160,20 +189,21 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     struct eb_error error;
     if (!place.method) {
         eb_method_refuse(grpc_call->path, &error);
-        refuse(grpc_call, &error);
+        refuse(conn, grpc_call, &error);
         return NULL;
     }
     if (place.table->check && conn && !place.table->check(conn, &error)) {
-        refuse(grpc_call, &error);
+        refuse(conn, grpc_call, &error);
         return NULL;
     }
     struct eb_rpc_call *call = conn ? calloc(1, sizeof *call) : NULL;
     if (!call) {
         eb_error_set(&error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
-        refuse(grpc_call, &error);
+        refuse(conn, grpc_call, &error);
         return NULL;
     }
-    *call = (struct eb_rpc_call){.call = grpc_call, .conn = conn, .method = place.method};
+    *call = (struct eb_rpc_call){
+        .call = grpc_call, .conn = conn, .method = place.method, .method_index = place.index};
     if (!place.method->form) {
         eb_grpc_call_limit_message(grpc_call, EB_INQUIRY_BYTES_MAX);
     }
@@ -192,6 +222,9 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_conn *conn = eb_conn_user(context);
     struct eb_rpc_call *call = open_call(conn, grpc_call);
+    if (conn) {
+        eb_account_open(conn);
+    }
     if (!call) {
         return;
     }
@@ -201,6 +234,17 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     }
     if (eb_rpc_conn_is_busy(conn) || eb_rpc_call_is_sated(call)) {
         eb_rpc_call_pause(call);
+    }
+}
+
+static void on_refusal(void *context, struct eb_grpc_call *grpc_call)
+{
+    struct eb_rpc_conn *conn = eb_conn_user(context);
+    struct eb_error error;
+    if (conn) {
+        eb_error_set(&error, grpc_call->status, "%s", grpc_call->reason);
+        eb_account_refused_call(conn, grpc_call);
+        eb_request_end_refused(conn, grpc_call, &error);
     }
 }
 
@@ -279,10 +323,14 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_call *call = grpc_call->user;
     struct eb_rpc_conn *conn = eb_conn_user(context);
+    if (conn) {
+        eb_account_close(conn, grpc_call);
+    }
     if (!call) {
         return;
     }
     eb_lookup_service_forget(call);
+    eb_request_end_close(call);
     if (call->method->on_close) {
         call->method->on_close(call);
     }
@@ -315,6 +363,17 @@ static bool is_unended(const struct eb_rpc_call *call, uint64_t now_ns)
            now_ns >= call->arrival_ns + wait_ns;
 }
 
+static void expire(struct eb_rpc_call *call)
+{
+    if (!call->finished && call->method->form) {
+        eb_account_refusal(call, EB_REFUSAL_EXPIRED);
+    }
+    eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
+        call->command ? "the call's deadline passed; its command goes on"
+                      : "the call's deadline passed",
+        0);
+}
+
 /* A call that waits for its peer has no other event when its deadline passes. */
 static void on_conn_tick(struct eb_conn *conn)
 {
@@ -325,10 +384,7 @@ static void on_conn_tick(struct eb_conn *conn)
             eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
                 "the request was not ended in time after its message (message_timeout_ms)", 0);
         } else if (now_ns >= call->deadline_ns) {
-            eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
-                call->command ? "the call's deadline passed; its command goes on"
-                              : "the call's deadline passed",
-                0);
+            expire(call);
         } else if (call->method->on_tick) {
             call->method->on_tick(call);
         }
@@ -338,6 +394,15 @@ static void on_conn_tick(struct eb_conn *conn)
 static void on_conn_written(struct eb_conn *conn)
 {
     resume(eb_conn_user(conn));
+}
+
+static void on_conn_sent(struct eb_conn *conn)
+{
+    struct eb_rpc_conn *state = eb_conn_user(conn);
+    struct eb_account *account = &state->loop->account;
+    if (account->sent_count > 0) {
+        eb_account_settle(account, eb_conn_looked_ns(conn));
+    }
 }
 
 static void on_conn_notice(struct eb_conn *conn)
@@ -378,31 +443,53 @@ static void on_conn_close(struct eb_conn *conn)
 
 /* ---- loops ---- */
 
+/* A loop has its part of the lines. */
+static void open_access_log(struct eb_service_loop *state, const struct eb_config *config)
+{
+    const uint64_t lines_max = config->limits.access_log_per_s_max / config->loops;
+    eb_access_log_init(&state->access_log, (enum eb_access_log_mode)config->access_log,
+        (uint32_t)config->limits.access_log_sample, lines_max > 0 ? (uint32_t)lines_max : 1);
+}
+
 static void *on_loop_open(struct eb_loop *loop)
 {
     const struct eb_service *service = eb_loop_options(loop)->service;
+    assert(eb_method_count() < EB_TALLY_METHODS_MAX);
     struct eb_service_loop *state = calloc(1, sizeof *state);
     if (!state) {
         return NULL;
     }
+    const uint64_t now_ns = uv_hrtime();
     state->service = service;
     state->auth = eb_auth_hold(service->auth);
+    state->account.tally = eb_loop_tally(loop);
     state->home = (struct eb_lookup_home){
         .context = &service->lookups,
         .loop = loop,
         .snapshot = service->snapshot,
         .answer_memory = eb_buffer_pool_memory(eb_loop_answer_pool(loop)),
+        .on_result = on_lookup_result,
         .on_finish = on_lookup_finish,
         .on_part = eb_lookup_service_answer_part,
     };
     eb_arena_init(&state->arena, &state->home.answer_memory);
+    open_access_log(state, service->facts.config);
+    eb_table_tally_init(&state->tables, now_ns);
+    eb_table_tally_swap(&state->tables, service->snapshot, now_ns);
     return state;
+}
+
+static bool on_loop_tick(struct eb_loop *loop)
+{
+    return eb_request_end_tick(eb_loop_user(loop));
 }
 
 static void on_loop_close(struct eb_loop *loop)
 {
     struct eb_service_loop *state = eb_loop_user(loop);
+    (void)eb_access_log_report(&state->access_log, UINT64_MAX);
     eb_lookup_home_deinit(&state->home);
+    eb_table_tally_deinit(&state->tables);
     eb_arena_deinit(&state->arena);
     eb_auth_drop(state->auth);
     free(state);
@@ -413,14 +500,31 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
     struct eb_service_loop *state = eb_loop_user(loop);
     struct eb_snapshot *former = state->home.snapshot;
     state->home.snapshot = snapshot;
+    eb_table_tally_swap(&state->tables, snapshot, uv_hrtime());
     eb_health_service_update(state);
     return former;
+}
+
+void eb_service_count(struct eb_loop *loop, struct eb_census_part *part)
+{
+    struct eb_service_loop *state = eb_loop_user(loop);
+    const struct eb_buffer_pool *receive_pool = eb_loop_receive_pool(loop);
+    const struct eb_buffer_pool *answer_pool = eb_loop_answer_pool(loop);
+    part->tally = *eb_loop_tally(loop);
+    part->slow_count = eb_slow_list_copy(&state->slow, eb_loop_now_ms(loop), part->slow);
+    part->tally.receive_shortages = receive_pool->refusals;
+    part->tally.answer_shortages = answer_pool->refusals;
+    part->connections = eb_loop_conn_count(loop);
+    part->receive_bytes = receive_pool->taken_bytes;
+    part->answer_bytes = answer_pool->taken_bytes;
+    part->tables = eb_table_tally_copy(&state->tables, uv_hrtime());
 }
 
 void eb_service_attach(struct eb_loop_options *options)
 {
     options->events = (struct eb_conn_events){
         .calls = {.on_call = on_call,
+            .on_refusal = on_refusal,
             .on_message = on_message,
             .on_request_end = on_request_end,
             .on_turn = eb_lookup_service_judge,
@@ -428,10 +532,12 @@ void eb_service_attach(struct eb_loop_options *options)
         .on_open = on_conn_open,
         .on_tick = on_conn_tick,
         .on_written = on_conn_written,
+        .on_sent = on_conn_sent,
         .on_notice = on_conn_notice,
         .on_drain = on_conn_drain,
         .on_close = on_conn_close,
     };
     options->on_loop_open = on_loop_open;
+    options->on_loop_tick = on_loop_tick;
     options->on_loop_close = on_loop_close;
 }

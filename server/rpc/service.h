@@ -4,6 +4,7 @@
  * heap, bounded by their limits. */
 #pragma once
 
+#include "server/admin/census.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/lookup.h"
 
@@ -22,3 +23,5 @@ void eb_service_attach(struct eb_loop_options *options);
 /* On the loop's thread: requests that come from now on are answered from `snapshot`, which the loop
  * borrows until it gets another. Returns the one it had. */
 struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *snapshot);
+/* On the loop's thread: its part of a census, which is zeroed. */
+void eb_service_count(struct eb_loop *loop, struct eb_census_part *part);

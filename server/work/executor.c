@@ -1,6 +1,7 @@
 #include "server/work/executor.h"
 
 #include "kernels/bag_parallel.h"
+#include "server/admin/census.h"
 #include "server/work/rate.h"
 
 #include <assert.h>
@@ -23,6 +24,8 @@ struct eb_executor {
     struct eb_queue queue; /* guarded by lock, as are all below */
     struct eb_rate rate;
     unsigned idle_threads; /* that wait for a work */
+    uint64_t tiles;        /* computed since the start */
+    uint64_t busy_ns;      /* of all threads, likewise */
     bool stopping;
     struct executor_thread threads[]; /* [thread_count] */
 };
@@ -70,11 +73,11 @@ static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_
 static bool wait_for_work(struct eb_executor *executor)
 {
     executor->idle_threads++;
-    while (executor->queue.work_count == 0 && !executor->stopping) {
+    while (eb_queue_count(&executor->queue) == 0 && !executor->stopping) {
         uv_cond_wait(&executor->filled, &executor->lock);
     }
     executor->idle_threads--;
-    return executor->queue.work_count > 0;
+    return eb_queue_count(&executor->queue) > 0;
 }
 
 /* The next work where that has expired, else another one that has. NULL: none is known. */
@@ -108,14 +111,15 @@ static bool take_tile(struct eb_executor *executor, unsigned thread, struct eb_b
 
 static bool is_last_tile(const struct eb_executor *executor)
 {
-    return executor->queue.work_count == 1 && eb_work_is_last_tile(eb_queue_next(&executor->queue));
+    return eb_queue_count(&executor->queue) == 1 &&
+           eb_work_is_last_tile(eb_queue_next(&executor->queue));
 }
 
 /* A tile is given ahead of its turn only where no thread is idle or will be before it: that one
  * would begin it sooner. What has expired is left to who has the time to say so. */
 static bool take_ahead(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
-    if (executor->queue.work_count == 0 || executor->idle_threads > 0) {
+    if (eb_queue_count(&executor->queue) == 0 || executor->idle_threads > 0) {
         return false;
     }
     uint64_t now_ns = uv_hrtime();
@@ -132,7 +136,7 @@ static bool next_tile(void *context, unsigned thread, bool may_wait, struct eb_b
     struct eb_executor *executor = context;
     uv_mutex_lock(&executor->lock);
     bool found = may_wait ? take_tile(executor, thread, tile) : take_ahead(executor, thread, tile);
-    if (found && executor->queue.work_count > 0) {
+    if (found && eb_queue_count(&executor->queue) > 0) {
         /* One waker at a time: each thread that finds more than it takes calls the next. */
         uv_cond_signal(&executor->filled);
     }
@@ -148,6 +152,8 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
     uint64_t now_ns = uv_hrtime();
     uv_mutex_lock(&executor->lock);
     eb_rate_add(&executor->rate, finisher->tile_bytes, now_ns - finisher->since_ns);
+    executor->tiles++;
+    executor->busy_ns += now_ns - finisher->since_ns;
     finisher->tile_bytes = finisher->ahead_bytes; /* Where none was given, it will be set. */
     finisher->since_ns = now_ns;
     work->open_tiles--;
@@ -214,7 +220,7 @@ void eb_executor_destroy(struct eb_executor *executor)
         return;
     }
     uv_mutex_lock(&executor->lock);
-    assert(executor->queue.work_count == 0);
+    assert(eb_queue_count(&executor->queue) == 0);
     executor->stopping = true;
     uv_cond_broadcast(&executor->filled);
     uv_mutex_unlock(&executor->lock);
@@ -290,6 +296,32 @@ uint32_t eb_executor_retry_after_ms(struct eb_executor *executor)
     uint32_t ms = eb_admission_retry_after_ms(&executor->queue, &terms, EB_WORK_BATCH);
     uv_mutex_unlock(&executor->lock);
     return ms;
+}
+
+void eb_executor_check(struct eb_executor *executor)
+{
+    uv_mutex_lock(&executor->lock);
+    uv_mutex_unlock(&executor->lock);
+}
+
+void eb_executor_count(struct eb_executor *executor, struct eb_census_executor *out)
+{
+    static_assert(sizeof out->queued_works == EB_WORK_PRIORITIES * sizeof out->queued_works[0] &&
+                      sizeof out->queued_bytes == EB_WORK_PRIORITIES * sizeof out->queued_bytes[0],
+        "every priority has a place");
+    uv_mutex_lock(&executor->lock);
+    *out = (struct eb_census_executor){
+        .threads = executor->team.thread_count,
+        .idle_threads = executor->idle_threads,
+        .tiles = executor->tiles,
+        .busy_ns = executor->busy_ns,
+        .bytes_per_us = eb_rate_bytes_per_us(&executor->rate),
+    };
+    for (unsigned i = 0; i < EB_WORK_PRIORITIES; i++) {
+        out->queued_works[i] = executor->queue.levels[i].works;
+        out->queued_bytes[i] = executor->queue.levels[i].bytes;
+    }
+    uv_mutex_unlock(&executor->lock);
 }
 
 bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)

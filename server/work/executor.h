@@ -7,6 +7,7 @@
 #include "kernels/bag_stream.h"
 #include "server/work/admission.h"
 
+struct eb_census_executor;
 struct eb_executor; /* opaque */
 
 /* Starts `thread_count` threads; borrows ops and schedules. NULL: no memory, no thread to lead
@@ -28,5 +29,9 @@ enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *co
 /* When a batch work that is refused elsewhere had best come again: about when all that waits now
  * will be computed, at least 1. */
 uint32_t eb_executor_retry_after_ms(struct eb_executor *executor);
+/* Returns as soon as its lock could be had: where a thread hangs with it, never. */
+void eb_executor_check(struct eb_executor *executor);
+/* How it is. Any thread. */
+void eb_executor_count(struct eb_executor *executor, struct eb_census_executor *out);
 /* As eb_executor_admit for one work, but that one that would be LATE is taken. false: FULL. */
 bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work);

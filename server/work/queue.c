@@ -147,7 +147,7 @@ void eb_queue_push(struct eb_queue *queue, struct eb_work *work)
     work->left_bytes = work->weight_bytes;
     source->source_bytes += work->left_bytes;
     queue->levels[level_of(work->priority)].bytes += work->left_bytes;
-    queue->work_count++;
+    queue->levels[level_of(work->priority)].works++;
 }
 
 void eb_queue_remove(struct eb_queue *queue, struct eb_work *work)
@@ -157,7 +157,7 @@ void eb_queue_remove(struct eb_queue *queue, struct eb_work *work)
     assert(first);
     first->source_bytes -= work->left_bytes;
     queue->levels[level_of(work->priority)].bytes -= work->left_bytes;
-    queue->work_count--;
+    queue->levels[level_of(work->priority)].works--;
     if (first == work && heir == work) {
         remove_source(queue, work);
     } else if (first == work) {

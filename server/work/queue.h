@@ -22,18 +22,24 @@
 struct eb_queue_level {
     struct eb_work *turn; /* the first work of the source whose turn it is; NULL: none waits */
     uint64_t bytes;       /* that wait */
+    uint64_t works;       /* likewise */
 };
 
 /* Empty when zeroed. */
 struct eb_queue {
     struct eb_queue_level levels[EB_WORK_PRIORITIES];
-    size_t work_count;
     struct eb_work *hand; /* where the next look for expired works begins */
     struct eb_work *buckets[EB_QUEUE_BUCKETS];
 };
 
 /* The work whose tile is next. NULL: none waits. */
 struct eb_work *eb_queue_next(const struct eb_queue *queue);
+/* How many wait. */
+static inline uint64_t eb_queue_count(const struct eb_queue *queue)
+{
+    return queue->levels[EB_WORK_INTERACTIVE].works + queue->levels[EB_WORK_BATCH].works;
+}
+
 /* Counts a tile of that work, which must be eb_queue_next. */
 void eb_queue_charge(struct eb_queue *queue, struct eb_work *work, uint64_t bytes);
 /* Behind all works of its source; a source that did not wait comes behind all others. */

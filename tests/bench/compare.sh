@@ -76,7 +76,7 @@ make_model() {
 
 start_embag() {
     start_server "$work/embag.log" "$build/embagd" --model-repository "$repository" \
-        --listen 127.0.0.1:0 --loops 1 --threads 1
+        --listen 127.0.0.1:0 --http-listen none --loops 1 --threads 1
     pids[embag]=$pid addresses[embag]=$address
 }
 

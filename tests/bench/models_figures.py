@@ -105,7 +105,7 @@ class Figures:
         """embagd as it is without settings, and the seconds until it served."""
         begun = time.monotonic()
         server = Server([self.bench.program('embagd'), '--model-repository', repository,
-                         '--listen', '127.0.0.1:0', *flags],
+                         '--listen', '127.0.0.1:0', '--http-listen', 'none', *flags],
                         os.path.join(self.bench.work, 'embagd.log'), server_cpus(), START_SECONDS)
         return server, time.monotonic() - begun
 

@@ -140,7 +140,8 @@ class Bench:
     def serve(self, workload, *flags):
         """embagd with one loop and one thread, on the tables of a workload."""
         return Server([self.program('embagd'), '--model-repository', self.models(workload),
-                       '--listen', '127.0.0.1:0', '--loops', '1', '--threads', '1', *flags],
+                       '--listen', '127.0.0.1:0', '--http-listen', 'none', '--loops', '1',
+                       '--threads', '1', *flags],
                       os.path.join(self.work, 'embagd.log'))
 
     def echo(self, mode, sizes):

@@ -79,7 +79,7 @@ model=$work/models/dlrm-v2/1
     "$build/embag" make-model --workload dlrm-v2 --scale "$scale" "$work/models" >/dev/null
 protoc --proto_path=proto --python_out="$work/messages" embag/v1/embedding_bag.proto
 start_server "$work/embagd.log" "$build/embagd" --model-repository "$work/models" \
-    --listen 127.0.0.1:0 --loops 1 --threads 1
+    --listen 127.0.0.1:0 --http-listen none --loops 1 --threads 1
 embag_pid=$pid embag_address=$address
 start_server "$work/peer.log" "$build/embag-peer-grpcpp" "$model" 0
 peer_pid=$pid peer_address=$address

@@ -50,8 +50,12 @@ static uint8_t *take_bytes(struct input *input, uint64_t *bytes)
 
 static struct eb_int_array take_array(struct input *input)
 {
-    struct eb_int_array array = {.width = take_number(input, 1) & 1 ? 8 : 4};
+    const uint64_t kind = take_number(input, 1);
+    struct eb_int_array array = {.width = kind & 1 ? 8 : 4};
     array.data = take_bytes(input, &array.bytes);
+    if (array.bytes == 0 && (kind & 2) != 0) {
+        array.width = 0;
+    }
     return array;
 }
 

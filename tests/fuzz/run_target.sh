@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one fuzz target for a minute from its corpus: tests/fuzz/run_target.sh build/fuzz/fuzz_NAME
+# Runs one fuzz target for 20 seconds from its corpus: tests/fuzz/run_target.sh build/fuzz/fuzz_NAME
 # What it finds, inputs and crashes, goes to build/fuzz/found/NAME.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -8,7 +8,7 @@ name=${target##*/fuzz_}
 found=build/fuzz/found/$name
 mkdir -p "$found/corpus" || exit 1
 
-if "$target" -max_total_time=60 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+if "$target" -max_total_time=20 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$found/" "$found/corpus" "tests/fuzz/corpus/$name" >"$found/log" 2>&1; then
     counts="1 passed, 0 failed"
     output=$(grep '^stat::number_of_executed_units' "$found/log")

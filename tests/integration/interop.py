@@ -255,6 +255,7 @@ def main():
     from run import generate_messages, sanitizer
     generate_messages(os.path.abspath(options.build))
     import embagd_process
+    import tally
     embagd_process.EMBAGD = os.path.abspath(options.embagd)
     embagd_process.SANITIZE = sanitizer(options.build)
     special = {'drain': run_drain, 'grpcurl': run_grpcurl, 'h2spec': run_h2spec}
@@ -270,8 +271,7 @@ def main():
     finally:
         server.stop()
         secure.stop()
-    print('%d passed, %d failed' % (counts.passed, counts.failed))
-    return 1 if counts.failed else 0
+    return tally.say(counts.passed, counts.failed)
 
 
 if __name__ == '__main__':

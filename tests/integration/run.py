@@ -2,6 +2,7 @@
 """Runs the tests that speak to embagd over the network: conformance and integration.
 
     tests/integration/run.py --embagd PATH --embag PATH --build DIR [--quick] [--only PATTERN]
+        [--part I/N]
 
 Ends with a line "N passed, N failed"; exit status 0 if none failed.
 """
@@ -12,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -26,17 +28,33 @@ def parse_arguments():
     parser.add_argument('--build', required=True, help='build folder; generated files go there too')
     parser.add_argument('--quick', action='store_true', help='fewer requests, for slow servers')
     parser.add_argument('--only', default='*', help='pattern of test names, such as *spec*')
+    parser.add_argument('--part', type=read_part, default=(1, 1),
+                        help='I/N: each Nth module from the Ith on; parts may run side by side')
     return parser.parse_args()
 
 
+def read_part(text):
+    """1/2 as (1, 2)."""
+    number, count = (int(word) for word in text.split('/'))
+    if not 1 <= number <= count:
+        raise ValueError(text)
+    return number, count
+
+
 def generate_messages(build):
-    """The Python messages, made by protoc in the build folder; puts them on the path."""
+    """The Python messages, made by protoc in the build folder; puts them on the path. File by file
+    they are the same, and whole, for whoever runs beside this."""
     out = os.path.join(build, 'python')
-    os.makedirs(out, exist_ok=True)
-    subprocess.run(['protoc', '-I', os.path.join(SOURCE, 'proto'), '--python_out', out,
-                    'embag/v1/embedding_bag.proto', 'embag/v1/model_admin.proto',
-                    'inference/open_inference.proto'],
-                   cwd=os.path.join(SOURCE, 'proto'), check=True)
+    with tempfile.TemporaryDirectory(dir=build) as made:
+        subprocess.run(['protoc', '-I', os.path.join(SOURCE, 'proto'), '--python_out', made,
+                        'embag/v1/embedding_bag.proto', 'embag/v1/model_admin.proto',
+                        'inference/open_inference.proto'],
+                       cwd=os.path.join(SOURCE, 'proto'), check=True)
+        for folder, _, names in os.walk(made):
+            target = os.path.join(out, os.path.relpath(folder, made))
+            os.makedirs(target, exist_ok=True)
+            for name in names:
+                os.replace(os.path.join(folder, name), os.path.join(target, name))
     sys.path[:0] = [out, os.path.join(TESTS, 'lib')]
 
 
@@ -56,23 +74,23 @@ def all_tests(suite):
             yield test
 
 
-def select(pattern):
-    """All tests whose name matches; a module that cannot be imported is a failing test."""
-    chosen = unittest.TestSuite()
-    for folder in ('conformance', 'integration'):
-        found = unittest.TestLoader().discover(os.path.join(TESTS, folder))
-        chosen.addTests(t for t in all_tests(found) if fnmatch.fnmatch(t.id(), pattern))
-    return chosen
+def select(pattern, part):
+    """All tests of the part whose name matches; a module that cannot be imported is a failing
+    test. What one module needs for itself in the build folder is one process's."""
+    number, count = part
+    modules = [module for folder in ('conformance', 'integration')
+               for module in unittest.TestLoader().discover(os.path.join(TESTS, folder))]
+    return unittest.TestSuite(test for module in modules[number - 1::count]
+                              for test in all_tests(module) if fnmatch.fnmatch(test.id(), pattern))
 
 
 def run(tests):
     """Runs them and stops the shared server; returns how many passed and failed."""
     import served
+    import tally
     print('EMBAG_TEST_SEED=%d' % served.SEED, flush=True)
     result = unittest.TextTestRunner(sys.stdout, verbosity=2).run(tests)
-    failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
-    failed_tests = {test.id().split(' ')[0] for test, _ in result.failures + result.errors}
-    passed = max(result.testsRun - len(result.skipped) - len(failed_tests), 0)
+    passed, failed = tally.count(result)
     try:
         passed += served.finish()
     except AssertionError as error:
@@ -97,10 +115,9 @@ def main():
     """Returns the exit status."""
     arguments = parse_arguments()
     generate_messages(os.path.abspath(arguments.build))
+    import tally
     set_up(arguments)
-    passed, failed = run(select(arguments.only))
-    print('%d passed, %d failed' % (passed, failed))
-    return 1 if failed else 0
+    return tally.say(*run(select(arguments.only, arguments.part)))
 
 
 if __name__ == '__main__':

@@ -445,8 +445,10 @@ class BadMessages(BadRequest):
     def test_ends_a_call_at_its_deadline(self):
         slow = request(pb.BagQuery(table='large', indices_i32=bytes(4000000), num_bags=1),
                        model='wide')
-        got, _ = error_of(self.client.lookup, slow, timeout=0.001)
-        self.assertEqual(got.name, 'DEADLINE_EXCEEDED')
+        # grpcio 1.51 may reset a call that it has not begun, which ends the connection.
+        with Client(self.server.address) as client:
+            got, _ = error_of(client.lookup, slow, timeout=0.001)
+            self.assertEqual(got.name, 'DEADLINE_EXCEEDED')
 
 
 if __name__ == '__main__':

@@ -8,6 +8,7 @@ import embagd_process
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
 from h2raw import Connection, message
+from http_peer import fetch
 from rpc import as_bytes
 from served import OwnServerTest
 
@@ -40,10 +41,11 @@ class Idle(OwnServerTest):
         return count_wakeups(server.pid) == before
 
     def test_before_and_after_its_connections(self):
-        server = self.serve('--loops', '2', '--inline-below-us', '0')
+        server = self.serve('--loops', '2', '--inline-below-us', '0', http='127.0.0.1:0')
         wait_until(lambda: self.sleeps(server), 60, 'two seconds of sleep')
         with Connection(server.port) as peer:
             self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD))))[1], 0)
+        self.assertEqual(fetch(server, '/metrics')[0], 200)
         wait_until(lambda: self.sleeps(server), 60, 'two seconds of sleep')
         with Connection(server.port) as peer:
             self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD))))[1], 0)

@@ -337,6 +337,11 @@ class InferTest(ServedTest):
         valueless.request.parameters['missing'].SetInParent()
         self.expect(valueless, INVALID, 'parameter "missing" wants a string')
 
+    def test_passes_over_parameters_that_are_tritons_own(self):
+        plain = Inference('wide').indices('t00', [[1]]).ask(self.client)
+        told = Inference('wide', triton_enable_empty_final_response=True).indices('t00', [[1]])
+        self.assertEqual(told.ask(self.client), plain)
+
     def test_refuses_contents_that_do_not_fit(self):
         inference = Inference('wide').indices('t00', [[1]])
         inference.request.raw_input_contents.append(b'')

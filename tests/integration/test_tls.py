@@ -369,7 +369,8 @@ class Reload(TlsTest):
             os.remove(self.authority.path(name))
             os.mkfifo(self.authority.path(name))
             self.reload(server, 'reload_failed')
-            self.assertIn('is no regular file', server.log.splitlines()[-2])
+            refusals = [line for line in server.log.splitlines() if ' event=reload_failed ' in line]
+            self.assertIn('is no regular file', refusals[-1])
             os.remove(self.authority.path(name))
             self.authority.write(name, good.decode())
         self.answered(self.secure(server))

@@ -39,10 +39,11 @@ def resident_bytes(pid):
 class Bystander:
     """Asks for lookups all the time, on connections of its own: each must be answered, and right.
     At the end the process must not have grown by more than `grows_bytes`, once it has seen the end
-    of those who attacked it."""
+    of those who attacked it. `connect` makes a connection."""
 
-    def __init__(self, server, grows_bytes=32 * MIB):
+    def __init__(self, server, grows_bytes=32 * MIB, connect=None):
         self.server = server
+        self.connect = connect or (lambda: Client(server.address))
         self.grows_bytes = grows_bytes
         self.answers = 0
         self.faults = []
@@ -51,10 +52,10 @@ class Bystander:
 
     def _run(self):
         try:
-            with Client(self.server.address) as client:
+            with self.connect() as client:
                 while not self.is_over.is_set():
                     self._ask(client)
-            with Client(self.server.address) as client:
+            with self.connect() as client:
                 self._ask(client)
         except Exception as error:  # pylint: disable=broad-except
             self.faults.append(error)
@@ -67,7 +68,7 @@ class Bystander:
         self.answers += 1
 
     def __enter__(self):
-        with Client(self.server.address) as client:
+        with self.connect() as client:
             self._ask(client)
         self.before_bytes = resident_bytes(self.server.pid)
         self.answers = 0

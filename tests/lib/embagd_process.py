@@ -53,12 +53,13 @@ class Repository:
 
 
 class Embagd:
-    """One server process, of the program `under` where that is given. Its log is read by a thread,
-    so that it never blocks on a full pipe."""
+    """One server process, of the program `under` where that is given, with no port for operators
+    unless `http` gives it one. Its log is read by a thread, so that it never blocks on a full pipe.
+    """
 
-    def __init__(self, repository, *flags, listen=('127.0.0.1:0',), environment=None, user=None,
-                 under=()):
-        command = [*under, EMBAGD, '--model-repository', repository]
+    def __init__(self, repository, *flags, listen=('127.0.0.1:0',), http='none', environment=None,
+                 user=None, under=()):
+        command = [*under, EMBAGD, '--model-repository', repository, '--http-listen', http]
         if SANITIZE == 'thread' and '--threads' not in flags:
             # OpenMP's barrier is invisible to the thread sanitizer: a team of one needs none.
             command += ['--threads', '1']
@@ -104,11 +105,19 @@ class Embagd:
             raise AssertionError('embagd ended at start:\n' + self.log)
         return self
 
+    def _port_of(self, event):
+        line = wait_until(lambda: self.find(event), START_SECONDS, 'event=' + event)
+        return int(re.search(r'address="?\S*:(\d+)', line).group(1))
+
     @property
     def port(self):
         """The TCP port it listens on."""
-        line = wait_until(lambda: self.find('listening'), START_SECONDS, 'event=listening')
-        return int(re.search(r'address="?\S*:(\d+)', line).group(1))
+        return self._port_of('listening')
+
+    @property
+    def http_port(self):
+        """The operators' port."""
+        return self._port_of('http_listening')
 
     @property
     def address(self):

@@ -45,6 +45,15 @@ def write_npy(directory, table):
     np.save(os.path.join(directory, table.name + '.npy'), table.raw)
 
 
+def write_sparse_npy(directory, size):
+    """A table of `size` bytes in rows of 64 f32, of which the disk holds nothing."""
+    os.makedirs(directory)
+    with open(os.path.join(directory, 'table.npy'), 'wb') as file:
+        np.lib.format.write_array_header_1_0(
+            file, {'descr': '<f4', 'fortran_order': False, 'shape': (size // 256, 64)})
+        file.truncate(file.tell() + size)
+
+
 def safetensors_bytes(entries, data, pad_to=8):
     """A whole file: `entries` is its header as a dict, `data` what follows it."""
     header = json.dumps(entries).encode()

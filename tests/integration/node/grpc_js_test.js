@@ -39,7 +39,7 @@ function writeRepository() {
 function startServer(embagd, repository) {
   const environment = Object.entries(process.env).filter(([key]) => !key.startsWith('EMBAG_'));
   const server = spawn(
-    embagd, ['--model-repository', repository, '--listen', '127.0.0.1:0'],
+    embagd, ['--model-repository', repository, '--listen', '127.0.0.1:0', '--http-listen', 'none'],
     { stdio: ['ignore', 'ignore', 'pipe'], env: Object.fromEntries(environment) });
   let log = '';
   return new Promise((resolve, reject) => {

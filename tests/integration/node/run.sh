@@ -7,21 +7,11 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 install_seconds_max=180
-usage() {
-    echo "usage: $0 --embagd PATH --build DIR" >&2
-    exit 2
-}
 
 embagd= build=
-while (($# > 0)); do
-    case $1 in
-    --embagd) embagd=${2:-} ;;
-    --build) build=${2:-} ;;
-    *) usage ;;
-    esac
-    shift $(($# > 1 ? 2 : 1))
-done
-[[ -n $embagd && -n $build ]] || usage
+# shellcheck source=tests/lib/options.sh
+source "$here/../../lib/options.sh"
+read_options '--embagd PATH --build DIR' "$@"
 
 modules=$build/node-modules
 mkdir -p "$modules"

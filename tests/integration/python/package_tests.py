@@ -20,13 +20,12 @@ def main():
     """Returns the exit status."""
     sys.path[:0] = [INTEGRATION, LIB]
     import run
+    import tally
     arguments = run.parse_arguments()
     run.set_up(arguments)
     found = run.all_tests(unittest.TestLoader().discover(HERE))
     chosen = unittest.TestSuite(t for t in found if fnmatch.fnmatch(t.id(), arguments.only))
-    passed, failed = run.run(chosen)
-    print('%d passed, %d failed' % (passed, failed))
-    return 1 if failed else 0
+    return tally.say(*run.run(chosen))
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The Open Inference Protocol with its clients: tritonclient, which is installed below the build
-# folder, once, and skipped where no package index answers; and the same calls from grpc++.
+# The Open Inference Protocol with its clients: tritonclient and perf_analyzer, which are installed
+# below the build folder, once, and skipped where no package index answers; and the same calls from
+# grpc++.
 #     tests/integration/triton/run.sh --embagd PATH --build DIR
 # Ends with a line "N passed, N failed"; exit status 0 if none failed.
 set -euo pipefail
@@ -8,21 +9,11 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 proto=$here/../../../proto
 client=tritonclient[grpc]==2.73.0
-usage() {
-    echo "usage: $0 --embagd PATH --build DIR" >&2
-    exit 2
-}
 
 embagd= build=
-while (($# > 0)); do
-    case $1 in
-    --embagd) embagd=${2:-} ;;
-    --build) build=${2:-} ;;
-    *) usage ;;
-    esac
-    shift $(($# > 1 ? 2 : 1))
-done
-[[ -n $embagd && -n $build ]] || usage
+# shellcheck source=tests/lib/options.sh
+source "$here/../../lib/options.sh"
+read_options '--embagd PATH --build DIR' "$@"
 
 mkdir -p "$build/generated"
 protoc --proto_path="$proto" --cpp_out="$build/generated" --grpc_out="$build/generated" \
@@ -41,4 +32,18 @@ if [[ ! -f $venv/installed ]] || [[ $(<"$venv/installed") != "$client" ]]; then
     fi
 fi
 [[ ! -f $venv/installed ]] || python=$venv/bin/python
-exec "$python" "$here/triton_test.py" "$embagd" "$build/infer-sequence"
+
+# The last wheel of tritonclient that has perf_analyzer in it, and the library of CUDA's that this
+# is linked with; it asks for no GPU.
+analyzer_wheels=(tritonclient==2.44.0 nvidia-cuda-runtime-cu12==12.4.127)
+analyzer=$build/analyzer
+if [[ ! -f $analyzer/installed || $(<"$analyzer/installed") != "${analyzer_wheels[*]}" ]]; then
+    rm -rf "$analyzer"
+    if "$venv/bin/pip" install -q --no-deps --target "$analyzer" "${analyzer_wheels[@]}"; then
+        echo "${analyzer_wheels[*]}" >"$analyzer/installed"
+    fi
+fi
+export LD_LIBRARY_PATH=$analyzer/nvidia/cuda_runtime/lib
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here/../../lib
+exec "$python" "$here/triton_test.py" "$embagd" "$build/infer-sequence" \
+    "$analyzer/bin/perf_analyzer"

@@ -1,21 +1,23 @@
-"""The Open Inference Protocol with tritonclient, and with a program of grpc++.
+"""The Open Inference Protocol with tritonclient, perf_analyzer, and a program of grpc++.
 
-    triton_test.py EMBAGD INFER_SEQUENCE
+    triton_test.py EMBAGD INFER_SEQUENCE PERF_ANALYZER
 
 Ends with a line "N passed, N failed"; exit status 0 if none failed.
 """
 
 import asyncio
+import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'lib'))
-
 import embagd_process
+import tally
 from embagd_process import Embagd, Repository
 from table_files import Table, write_model
 
@@ -28,6 +30,7 @@ except ImportError:
 # The specification's table, which infer_sequence.cc has too.
 ROWS = np.array([[-0.2, -0.6], [-0.1, -0.4], [-1.9, -1.8], [-1.0, 1.5], [0.8, -0.7]], '<f4')
 SEQUENCE_SECONDS = 60
+ANALYZER_SECONDS = 120
 
 
 def tensor(name, values, datatype='INT64'):
@@ -65,6 +68,32 @@ class TritonTest(unittest.TestCase):
 
     def test_grpcpp_calls_in_the_order_of_a_client(self):
         subprocess.run([SEQUENCE, self.server.address], check=True, timeout=SEQUENCE_SECONDS)
+
+    def analyze(self, *options):
+        """What perf_analyzer says of the bags {0, 2} and {3, 4}, two at a time."""
+        if not os.path.exists(ANALYZER):
+            self.skipTest('perf_analyzer is not there')
+        data = {'data': [{'emb_table.indices': {'content': [0, 2, 3, 4], 'shape': [2, 2]}}]}
+        with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
+            json.dump(data, file)
+            file.flush()
+            # What changes by less than 1 000 % is stable, so that a slow machine is no failure.
+            done = subprocess.run(
+                [ANALYZER, '-m', 'spec', '-u', self.server.address, '-i', 'grpc',
+                 '--input-data', file.name, '--shape', 'emb_table.indices:2,2',
+                 '--measurement-mode', 'count_windows', '--measurement-request-count', '50',
+                 '--concurrency-range', '2', '-s', '1000', *options],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                timeout=ANALYZER_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def test_perf_analyzer_measures_it(self):
+        for mode in ('--sync', '--async'):
+            with self.subTest(mode):
+                told = self.analyze(mode)
+                count = re.search(r'Request count: ([0-9]+)', told)
+                self.assertTrue(count and int(count[1]) >= 50, told)
 
     def test_tells_what_it_is(self):
         client = self.client()
@@ -126,15 +155,13 @@ class TritonTest(unittest.TestCase):
 def main():
     """Returns the exit status."""
     if triton is None:
-        print('skipped: tritonclient could not be installed')
-    program = unittest.main(argv=sys.argv[:1], exit=False, verbosity=2)
-    result = program.result
-    failed = len(result.failures) + len(result.errors)
-    print('%d passed, %d failed' % (result.testsRun - len(result.skipped) - failed, failed))
-    return 1 if failed else 0
+        print('tritonclient: skipped, no package index answers')
+    if not os.path.exists(ANALYZER):
+        print('perf-analyzer: skipped, no package index answers')
+    return tally.run_tests()
 
 
 if __name__ == '__main__':
-    embagd_process.EMBAGD, SEQUENCE = (os.path.abspath(path) for path in sys.argv[1:3])
-    sys.dont_write_bytecode = True
+    embagd_process.EMBAGD, SEQUENCE, ANALYZER = (
+        os.path.abspath(path) for path in sys.argv[1:4])
     sys.exit(main())

@@ -492,8 +492,11 @@ static void on_close(void *context, struct eb_grpc_call *call)
     atomic_fetch_add(&conn->server->done_count, 1);
 }
 
-static const struct eb_grpc_server_handler handler = {
-    .on_call = on_call, .on_message = on_message, .on_request_end = on_call, .on_close = on_close};
+static const struct eb_grpc_server_handler handler = {.on_call = on_call,
+    .on_refusal = on_call,
+    .on_message = on_message,
+    .on_request_end = on_call,
+    .on_close = on_close};
 
 static const struct eb_grpc_server_limits limits = {
     .request_bytes_max = 16 * 1024 * 1024,

@@ -1,5 +1,6 @@
 #include "tests/unit/grpc/host.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,8 @@ static void on_call(void *context, struct eb_grpc_call *call)
     ++host->call_count;
     host->older = host->call;
     host->call = call;
+    snprintf(host->authorization, sizeof(host->authorization), "%s",
+        call->authorization ? call->authorization : "");
     if (is_path(call, "/t/Refuse")) {
         eb_grpc_call_finish(call, EB_STATUS_NOT_FOUND, "no such thing: 100%", 250);
     }
@@ -96,8 +99,15 @@ static void on_close(void *context, struct eb_grpc_call *call)
     host->older = host->older == call ? NULL : host->older;
 }
 
+static void on_refusal(void *context, struct eb_grpc_call *call)
+{
+    (void)context;
+    (void)call;
+}
+
 static const struct eb_grpc_server_handler handler = {
     .on_call = on_call,
+    .on_refusal = on_refusal,
     .on_message = on_message,
     .on_request_end = on_request_end,
     .on_close = on_close,

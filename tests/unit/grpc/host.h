@@ -26,6 +26,7 @@ struct host {
     size_t close_count;
     struct eb_grpc_call *call;  /* the newest; NULL once it is closed */
     struct eb_grpc_call *older; /* the one before */
+    char authorization[64];     /* what on_call saw of the newest, cut; "": nothing */
     bool is_over;               /* receive or send has said so */
     struct frames sent;         /* what went out, where host_write was used */
 };

@@ -145,11 +145,34 @@ static void keeps_one_authorization_of_a_size_that_may_be_known(void **state)
     assert_string_equal(headers.authorization, "");
 }
 
+static void keeps_one_trace_parent_that_is_good(void **state)
+{
+    (void)state;
+    static const char text[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    struct eb_grpc_headers headers = good();
+    assert_string_equal(headers.trace.trace_id, "");
+    add(&headers, "tracestate", text);
+    assert_string_equal(headers.trace.trace_id, "");
+    add(&headers, "traceparent", text);
+    assert_string_equal(headers.trace.trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_string_equal(headers.trace.parent_id, "00f067aa0ba902b7");
+    assert_true(headers.trace.is_sampled);
+    add(&headers, "traceparent", text);
+    assert_string_equal(headers.trace.trace_id, "");
+    assert_false(headers.trace.is_sampled);
+    headers = good();
+    add(&headers, "traceparent", "00-4bf9");
+    add(&headers, "traceparent", text);
+    assert_string_equal(headers.trace.trace_id, "");
+    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_a_call_needs),
         cmocka_unit_test(keeps_one_authorization_of_a_size_that_may_be_known),
+        cmocka_unit_test(keeps_one_trace_parent_that_is_good),
         cmocka_unit_test(judges_method_and_content_type),
         cmocka_unit_test(refuses_a_bad_timeout_and_a_long_path),
         cmocka_unit_test(allows_the_limits_and_refuses_one_more),

@@ -49,6 +49,36 @@ static void says_nothing_before_the_preface(void **state)
     assert_true(eb_grpc_server_is_open(trial->host.server));
 }
 
+static void forgets_a_token_once_it_has_been_judged(void **state)
+{
+    struct peer_trial *trial = *state;
+    static const char *const token[] = {"authorization", "Bearer 0123456789abcdef"};
+    frames_open(&trial->in);
+    frames_request(&trial->in, 1, false, token);
+    peer_trial_deliver(trial);
+    assert_string_equal(trial->host.authorization, token[1]);
+    const struct eb_grpc_call *call = trial->host.call;
+    assert_null(call->authorization);
+    for (size_t i = 0; i < sizeof(call->headers.authorization); ++i) {
+        assert_int_equal(call->headers.authorization[i], 0);
+    }
+}
+
+/* As clients written in Go do: the last stream should be one that the server has opened. */
+static void takes_the_farewell_of_a_peer_that_names_no_stream(void **state)
+{
+    struct peer_trial *trial = *state;
+    frames_open(&trial->in);
+    frames_request(&trial->in, 1, false, NULL);
+    frames_head(&trial->in, 8, FRAME_GOAWAY, 0, 0);
+    frames_put32(&trial->in, INT32_MAX);
+    frames_put32(&trial->in, 0);
+    peer_trial_deliver(trial);
+    host_write(&trial->host);
+    assert_string_equal(eb_grpc_server_reason(trial->host.server), "");
+    assert_true(eb_grpc_server_is_done(trial->host.server));
+}
+
 static void tells_http_1_what_it_has_reached(void **state)
 {
     (void)state;
@@ -509,6 +539,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_TRIAL(says_nothing_before_the_preface),
+        WITH_TRIAL(forgets_a_token_once_it_has_been_judged),
+        WITH_TRIAL(takes_the_farewell_of_a_peer_that_names_no_stream),
         cmocka_unit_test(tells_http_1_what_it_has_reached),
         WITH_TRIAL(ends_a_message_that_trickles),
         WITH_TRIAL(lets_a_slow_message_come),

@@ -33,7 +33,14 @@ static int set_up(void **state)
     (void)state;
     for (int i = 0; i < TABLES; i++) {
         snprintf(table_names[i], sizeof table_names[i], "t%02d", i);
-        named[i] = (struct eb_named_table){.name = table_names[i]};
+        named[i] = (struct eb_named_table){
+            .name = table_names[i],
+            .table = {.row_stride_bytes = 8,
+                .row_elements = 2,
+                .storage = EB_STORAGE_F32,
+                .type = EB_F32,
+                .unknown_row = -1},
+        };
     }
     return 0;
 }
@@ -63,6 +70,8 @@ static void a_table_is_a_feature_with_its_defaults(void **state)
     assert_false(plain->has_default);
     assert_null(plain->id_map);
     assert_true(plain->max_ids == 0);
+    assert_int_equal(plain->kind->output_type, EB_F32);
+    assert_true(plain->kind->result_row_bytes == 8);
     const struct eb_feature *said = eb_feature_set_find(&set, "t01");
     assert_int_equal(said->missing, EB_MISSING_SKIP);
     assert_true(said->has_default);
@@ -101,6 +110,7 @@ static void a_feature_has_its_tables_defaults_where_nothing_is_said(void **state
     assert_true(feature->has_default);
     assert_true(feature->default_index == 3);
     assert_null(feature->id_map);
+    assert_null(feature->kind); /* the table has no row for unknown ids */
 }
 
 static void finds_each_of_many_names(void **state)
@@ -123,6 +133,20 @@ static void finds_each_of_many_names(void **state)
         assert_null(eb_feature_set_find(&set, name));
     }
     assert_null(eb_feature_set_find(&set, ""));
+}
+
+static void finds_the_same_whatever_was_found_before(void **state)
+{
+    (void)state;
+    resolve(3, "features: [{name: f, table: t00}]");
+    const char *names[] = {"t00", "t01", "t02", "f", "u", ""};
+    for (size_t last = 0; last <= set.count; last++) {
+        const struct eb_feature *before = last < set.count ? &set.features[last] : NULL;
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            assert_ptr_equal(eb_feature_set_find_after(&set, before, names[i]),
+                eb_feature_set_find(&set, names[i]));
+        }
+    }
 }
 
 static void keeps_the_order_of_groups(void **state)
@@ -161,6 +185,7 @@ int main(void)
         TEST(a_feature_has_what_is_said_of_it),
         TEST(a_feature_has_its_tables_defaults_where_nothing_is_said),
         TEST(finds_each_of_many_names),
+        TEST(finds_the_same_whatever_was_found_before),
         TEST(keeps_the_order_of_groups),
         TEST(finds_nothing_where_nothing_is),
     };

@@ -334,6 +334,26 @@ static void shows_what_cannot_be_looked_at(void **state)
     roster_trial_put(trial, "n", 1);
 }
 
+static void counts_what_cannot_be_looked_at_as_a_load_that_failed(void **state)
+{
+    struct roster_trial *trial = *state;
+    char path[EB_SCRATCH_PATH_BYTES];
+    roster_trial_make(trial, "m/1");
+    roster_trial_follow(trial);
+    assert_int_equal(trial->roster.loads.failed, 0);
+    eb_scratch_path(&trial->scratch, "m/2", path);
+    assert_int_equal(symlink("2", path), 0);
+    roster_trial_make(trial, "m/0");
+    roster_trial_follow(trial);
+    assert_int_equal(roster_trial_state_of(trial, "m", 2), EB_VERSION_FAILED);
+    assert_int_equal(trial->roster.loads.failed, 2);
+    /* Not again while nothing changes. */
+    roster_trial_follow(trial);
+    assert_int_equal(trial->roster.loads.failed, 2);
+    assert_int_equal(trial->roster.loads.done, 1);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void tells_once_of_a_directory_that_changes_after_its_load(void **state)
 {
     struct roster_trial *trial = *state;
@@ -385,6 +405,7 @@ int main(void)
         TRIAL(holds_back_a_new_model_whose_model_yaml_is_broken),
         TRIAL(holds_back_a_version_that_had_no_time_to_load),
         TRIAL(shows_what_cannot_be_looked_at),
+        TRIAL(counts_what_cannot_be_looked_at_as_a_load_that_failed),
         TRIAL(tells_once_of_a_directory_that_changes_after_its_load),
         TRIAL(tells_of_a_description_that_does_not_hold_for_what_is_in_memory),
     };

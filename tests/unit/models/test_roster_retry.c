@@ -47,6 +47,28 @@ static void tries_again_what_lacked_memory_when_some_is_freed(void **state)
     assert_int_equal(roster_trial_next(trial, "m"), 4);
 }
 
+static void counts_loads_that_are_done_and_those_that_failed(void **state)
+{
+    struct roster_trial *trial = *state;
+    roster_trial_make(trial, "m/1");
+    roster_trial_make(trial, "m/2");
+    roster_trial_look(trial);
+    assert_int_equal(roster_trial_next(trial, "m"), 2);
+    eb_roster_fail(&trial->roster, "m", 2, NULL, EB_ROSTER_BROKEN); /* It was given up. */
+    assert_int_equal(roster_trial_next(trial, "m"), 2);
+    eb_roster_fail(&trial->roster, "m", 2, "broken", EB_ROSTER_BROKEN);
+    assert_int_equal(roster_trial_next(trial, "m"), 1);
+    roster_trial_put(trial, "m", 1);
+    struct eb_roster_model *model = eb_roster_find(&trial->roster, "m");
+    eb_roster_drop(&trial->roster, model, eb_roster_find_version(model, 1));
+    eb_roster_forget(&trial->roster, "m", 1);
+    struct eb_snapshot *snapshot = roster_trial_snapshot(trial);
+    assert_int_equal(snapshot->loads.done, 1);
+    assert_int_equal(snapshot->loads.failed, 1);
+    assert_int_equal(snapshot->loads.freed, 1);
+    eb_snapshot_free(snapshot);
+}
+
 static void tries_again_what_failed_by_the_settings_that_were(void **state)
 {
     struct roster_trial *trial = *state;
@@ -170,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TRIAL(leaves_the_old_one_where_the_new_one_fails),
         TRIAL(tries_again_what_lacked_memory_when_some_is_freed),
+        TRIAL(counts_loads_that_are_done_and_those_that_failed),
         TRIAL(tries_again_what_failed_by_the_settings_that_were),
         TRIAL(does_not_blame_a_directory_for_the_one_before_it),
         TRIAL(tries_again_what_failed_when_one_of_its_files_changes),

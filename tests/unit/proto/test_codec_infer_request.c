@@ -326,6 +326,21 @@ static void refuses_parameters_by_name_and_place(void **state)
         "inputs[0] \"per_sample_weights\": parameter \"reduction\" is not taken here; none is");
 }
 
+static void passes_over_parameters_that_are_tritons_own(void **state)
+{
+    (void)state;
+    struct infer_message request;
+    infer_message_init(&request);
+    infer_message_put_text(&request, PARAMETERS, "triton_any", "word");
+    infer_message_put_number(&request, PARAMETERS, "triton_", 1, 1);
+    infer_trial_accept(&trial, &request);
+    infer_message_init(&request);
+    infer_message_put_text(&request, PARAMETERS, "triton", "word");
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+        "parameter \"triton\" is not taken here; those are: reduction, missing, output_type, "
+        "timeout");
+}
+
 static void takes_integers_of_both_signs(void **state)
 {
     (void)state;
@@ -369,6 +384,7 @@ int main(void)
         EACH(refuses_a_message_that_occurs_twice),
         EACH(skips_unknown_fields),
         EACH(refuses_parameters_by_name_and_place),
+        EACH(passes_over_parameters_that_are_tritons_own),
         EACH(takes_integers_of_both_signs),
         EACH(takes_the_last_of_several_values),
     };

@@ -225,11 +225,64 @@ static void takes_nothing_that_the_guard_refuses(void **state)
     assert_in_range(refused_count, TRIALS / 10, TRIALS - TRIALS / 10);
 }
 
+/* A query's table, or else a group's feature, is taken as the guard does, and kept as it is. */
+static void assert_name_agrees(struct eb_arena *arena, const uint8_t *name, size_t size, bool table)
+{
+    const struct eb_guard_limits limits = {
+        .fields_max = UINT32_MAX, .name_bytes_max = 255, .submessages_max = 40};
+    struct writer writer = {.size = 0};
+    struct eb_decode_failure failure;
+    struct eb_error error;
+    put(&writer, table ? 0x22 : 0x42);
+    put(&writer, (unsigned)size + 2);
+    put(&writer, table ? 0x0A : 0x12);
+    put(&writer, (unsigned)size);
+    memcpy(writer.bytes + writer.size, name, size);
+    writer.size += size;
+    eb_arena_reset(arena, 1 << 20);
+    const struct eb_wire_request *request =
+        eb_lookup_request_decode(arena, writer.bytes, writer.size, &trial_limits, &failure);
+    if (!eb_guard_check(
+            &embag__v1__lookup_request__descriptor, writer.bytes, writer.size, &limits, &error)) {
+        assert_null(request);
+        assert_string_equal(failure.error.text, error.text);
+        return;
+    }
+    assert_non_null(request);
+    const char *kept = table ? request->queries[0].table : request->groups[0].features[0];
+    assert_int_equal(strlen(kept), size);
+    assert_memory_equal(kept, name, size);
+}
+
+/* Each length, with each byte that may end ASCII at each place. */
+static void keeps_names_of_all_lengths(void **state)
+{
+    (void)state;
+    const uint8_t others[] = {'a', 0x7F, 0x80, 0xC3, 0xFF, 0x00};
+    struct eb_arena arena;
+    eb_arena_init(&arena, &eb_memory_heap);
+    for (size_t size = 1; size <= 40; size++) {
+        for (size_t i = 0; i < size * sizeof others; i++) {
+            uint8_t name[41];
+            memset(name, 'n', sizeof name);
+            name[i / sizeof others] = others[i % sizeof others];
+            assert_name_agrees(&arena, name, size, true);
+            assert_name_agrees(&arena, name, size, false);
+            /* After 0xC3 it makes a character. */
+            name[i / sizeof others + 1] = 0xA9;
+            assert_name_agrees(&arena, name, size, true);
+            assert_name_agrees(&arena, name, size, false);
+        }
+    }
+    eb_arena_deinit(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_queries_as_protobuf_does),
         cmocka_unit_test(takes_nothing_that_the_guard_refuses),
+        cmocka_unit_test(keeps_names_of_all_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -281,6 +281,112 @@ static void limits_names(void **state)
         "LookupRequest.queries[0].table is longer than a name may be (byte 8)");
 }
 
+/* A request of one field `tag` with so many fields that are not known, and the error's text where
+ * it is refused. */
+static void try_fields(uint8_t tag, size_t count, const char *text)
+{
+    struct lone_query lone;
+    lone_query_init(&lone);
+    struct trial trial;
+    trial_init(&trial, &lone.request);
+    free(trial.bytes);
+    const size_t inner = 3 * (count + 1);
+    trial.size = 4 + inner;
+    trial.bytes = malloc(trial.size);
+    assert_non_null(trial.bytes);
+    uint8_t *at = trial.bytes;
+    *at++ = tag;
+    *at++ = (uint8_t)(0x80 | (inner & 0x7F));
+    *at++ = (uint8_t)(0x80 | (inner >> 7 & 0x7F));
+    *at++ = (uint8_t)(inner >> 14);
+    memcpy(at, "\x0A\x01t", 3);
+    for (at += 3; count > 0; count--, at += 3) {
+        memcpy(at, "\xC0\x01\x00", 3);
+    }
+    trial_decode(&trial);
+    assert_int_equal(trial.request == NULL, text != NULL);
+    if (text) {
+        assert_string_equal(trial.failure.error.text, text);
+        assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    }
+    trial_deinit(&trial);
+}
+
+/* The most fields, two of which are known, and one more. */
+static void limits_the_number_of_fields(void **state)
+{
+    (void)state;
+    const size_t others_max = 4096 + 40 * 64 - 2;
+    try_fields(0x22, others_max, NULL);
+    try_fields(0x22, others_max + 1,
+        "LookupRequest.queries[0].24 is one field more than a message may have (byte 19969)");
+    try_fields(0x42, others_max, NULL);
+    try_fields(0x42, others_max + 1,
+        "LookupRequest.groups[0].24 is one field more than a message may have (byte 19969)");
+}
+
+/* Bytes of a message that is refused for its size, by which the memory it took is told from none.
+ */
+#define MUCH_BYTES 20000
+
+static void assert_refused_cheaply(const Embag__V1__LookupRequest *message, const char *text)
+{
+    struct trial trial;
+    trial_init(&trial, message);
+    trial_decode(&trial);
+    assert_null(trial.request);
+    assert_string_equal(trial.failure.error.text, text);
+    assert_in_range(trial.arena.used_bytes, 1, MUCH_BYTES / 10);
+    trial_deinit(&trial);
+}
+
+static void gives_no_memory_to_what_is_too_large(void **state)
+{
+    (void)state;
+    char name[MUCH_BYTES + 1];
+    memset(name, 'n', MUCH_BYTES);
+    name[MUCH_BYTES] = 0;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    lone.query.table = name;
+    assert_refused_cheaply(
+        &lone.request, "LookupRequest.queries[0].table is longer than a name may be (byte 10)");
+    lone_query_init(&lone);
+    Embag__V1__FeatureGroup group = EMBAG__V1__FEATURE_GROUP__INIT;
+    group.n_features = 1;
+    group.features = (char *[]){name};
+    lone.request.n_queries = 0;
+    lone.request.n_groups = 1;
+    lone.request.groups = (Embag__V1__FeatureGroup *[]){&group};
+    assert_refused_cheaply(
+        &lone.request, "LookupRequest.groups[0].features is longer than a name may be (byte 10)");
+}
+
+/* Numbers that are not packed are fields each. */
+static void gives_no_memory_to_too_many_fields(void **state)
+{
+    (void)state;
+    struct lone_query lone;
+    lone_query_init(&lone);
+    struct trial trial;
+    trial_init(&trial, &lone.request);
+    free(trial.bytes);
+    trial.size = 4 + MUCH_BYTES;
+    trial.bytes = malloc(trial.size);
+    assert_non_null(trial.bytes);
+    memcpy(trial.bytes, "\x22\xA0\x9C\x01", 4);
+    memcpy(trial.bytes + 4, "\x0A\x02tt", 4);
+    for (size_t at = 8; at < trial.size; at += 2) {
+        memcpy(trial.bytes + at, "\x30\x01", 2);
+    }
+    trial_decode(&trial);
+    assert_null(trial.request);
+    assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(trial.failure.error.text, "more than a message may have"));
+    assert_in_range(trial.arena.used_bytes, 1, MUCH_BYTES / 10);
+    trial_deinit(&trial);
+}
+
 static void names_the_request_that_it_cannot_decode(void **state)
 {
     (void)state;
@@ -369,6 +475,9 @@ int main(void)
         cmocka_unit_test(limits_the_priority),
         cmocka_unit_test(limits_the_number_of_queries),
         cmocka_unit_test(limits_names),
+        cmocka_unit_test(limits_the_number_of_fields),
+        cmocka_unit_test(gives_no_memory_to_what_is_too_large),
+        cmocka_unit_test(gives_no_memory_to_too_many_fields),
         cmocka_unit_test(names_the_request_that_it_cannot_decode),
         cmocka_unit_test(refuses_a_request_that_outgrows_its_arena),
         cmocka_unit_test(survives_each_failing_allocation),

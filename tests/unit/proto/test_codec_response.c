@@ -163,6 +163,66 @@ static void encodes_what_became_of_each_query(void **state)
     free(bytes);
 }
 
+/* The answer is the one that it is where all results say everything. */
+static void writes_results_that_are_like_an_earlier_one(void **state)
+{
+    (void)state;
+    const struct eb_wire_result models[] = {
+        {.type = 1, .shape_count = 2, .shape = shape, .values_bytes = 5},
+        {.type = 1, .shape_count = 2, .shape = shape + 2, .values_bytes = 1200},
+        {.type = -1, .shape_count = 2, .shape = shape + 2, .missing = UINT64_MAX},
+        {.type = 1, .shape_count = 0, .shape = shape, .values_bytes = 1},
+        {.type = 1, .shape_count = 4, .shape = shape, .values_bytes = 5},
+        {.type = 12, .missing_by_query_count = 3, .missing_by_query = missing},
+        {.error_code = 11, .error_message = "no such row"},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct eb_wire_result full[3] = {models[i], models[i], models[i]};
+        struct eb_wire_result alike[3] = {models[i], {.like = alike}, {.like = alike}};
+        full[1].query = alike[1].query = 1;
+        full[2].query = alike[2].query = 300;
+        struct eb_wire_response response = {
+            .model = "m", .error_message = "", .result_count = 3, .results = full};
+        uint8_t *values_at[3];
+        uint8_t *alike_at[3];
+        size_t size = 0;
+        size_t alike_size = 0;
+        uint8_t *bytes = encode(&response, &size, values_at);
+        response.results = alike;
+        uint8_t *alike_bytes = encode(&response, &alike_size, alike_at);
+        assert_int_equal(alike_size, size);
+        assert_memory_equal(alike_bytes, bytes, size);
+        for (size_t k = 0; k < 3; k++) {
+            assert_ptr_equal(alike_bytes + (values_at[k] - bytes), alike_at[k]);
+        }
+        free(alike_bytes);
+        free(bytes);
+    }
+}
+
+static void counts_missing_by_query_where_none_is(void **state)
+{
+    (void)state;
+    static const uint64_t none[200];
+    struct eb_wire_result results[] = {
+        {.missing_by_query_count = 1, .missing_by_query = none},
+        {.missing_by_query_count = 200, .missing_by_query = none},
+    };
+    struct eb_wire_response response = {
+        .model = "m", .error_message = "", .result_count = 2, .results = results};
+    uint8_t *values_at[2];
+    size_t size = 0;
+    size_t short_size = 0;
+    uint8_t *bytes = encode(&response, &size, values_at);
+    results[0].missing_by_query = NULL;
+    results[1].missing_by_query = NULL;
+    uint8_t *short_bytes = encode(&response, &short_size, values_at);
+    assert_int_equal(short_size, size);
+    assert_memory_equal(short_bytes, bytes, size);
+    free(short_bytes);
+    free(bytes);
+}
+
 static void makes_a_part_the_last_one(void **state)
 {
     (void)state;
@@ -487,6 +547,8 @@ int main(void)
         cmocka_unit_test(encodes_an_error),
         cmocka_unit_test(encodes_one_of_several_answers),
         cmocka_unit_test(encodes_what_became_of_each_query),
+        cmocka_unit_test(writes_results_that_are_like_an_earlier_one),
+        cmocka_unit_test(counts_missing_by_query_where_none_is),
         cmocka_unit_test(makes_a_part_the_last_one),
         cmocka_unit_test(writes_times_into_an_answer_that_is_laid_out),
         cmocka_unit_test(leaves_gaps_for_values),

@@ -49,7 +49,10 @@ static void write_junk(const char *name)
 
 static bool load(struct eb_file_fault *fault)
 {
-    const struct eb_first_load first = {trial.scratch.root, &tables, &trial.seen, &trial.roster};
+    const struct eb_first_load first = {.directory = trial.scratch.root,
+        .tables = &tables,
+        .seen = &trial.seen,
+        .roster = &trial.roster};
     return eb_first_load_run(&first, fault);
 }
 

@@ -109,6 +109,12 @@ static void *on_loop_open(struct eb_loop *loop)
     return host;
 }
 
+static bool on_loop_tick(struct eb_loop *loop)
+{
+    (void)loop;
+    return false;
+}
+
 static void on_loop_close(struct eb_loop *loop)
 {
     struct loop_host *host = eb_loop_user(loop);
@@ -130,6 +136,7 @@ void loop_host_init(struct loop_host *host)
             .on_open = on_open,
             .on_tick = on_tick,
             .on_written = on_written,
+            .on_sent = on_written,
             .on_notice = on_notice,
             .on_drain = on_drain,
             .on_close = on_close},
@@ -150,6 +157,7 @@ void loop_host_init(struct loop_host *host)
         .tick_ms = 10,
         .service = host,
         .on_loop_open = on_loop_open,
+        .on_loop_tick = on_loop_tick,
         .on_loop_close = on_loop_close,
         .loops = host->loops,
         .loop_count = LOOP_HOST_LOOPS,

@@ -7,6 +7,8 @@
 
 #include "server/net/loop.h"
 
+#include <stdatomic.h>
+
 #define LOOP_HOST_LOOPS 2
 
 struct loop_host;

@@ -20,7 +20,8 @@ static void load(struct service_host *host)
 {
     static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     struct eb_scratch scratch;
-    const struct eb_first_load first = {scratch.root, &limits, &host->seen, &host->roster};
+    const struct eb_first_load first = {
+        .directory = scratch.root, .tables = &limits, .seen = &host->seen, .roster = &host->roster};
     struct eb_file_fault fault;
     eb_scratch_init(&scratch);
     eb_scratch_write_npy(&scratch, "trial/7/rows.npy",

@@ -17,7 +17,7 @@
 
 struct service_host {
     struct loop_host loops;  /* the first serves, the second has nobody */
-    struct eb_config config; /* its limits are for the test to change before the start */
+    struct eb_config config; /* for the test to change before the start */
     struct eb_repository seen;
     struct eb_roster roster;
     struct eb_snapshot *snapshot;

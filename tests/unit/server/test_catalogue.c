@@ -458,7 +458,8 @@ static int load_models(void **state)
     eb_scratch_write_npy(&scratch, "beta/5/line.npy", line, 10);
     eb_scratch_write(&scratch, "alpha/model.yaml", alpha, sizeof alpha - 1);
     eb_scratch_write(&scratch, "beta/model.yaml", yaml, sizeof yaml - 1);
-    const struct eb_first_load first = {scratch.root, &limits, &seen, &roster};
+    const struct eb_first_load first = {
+        .directory = scratch.root, .tables = &limits, .seen = &seen, .roster = &roster};
     bool is_loaded = eb_first_load_run(&first, &fault);
     eb_scratch_deinit(&scratch);
     snapshot = is_loaded ? eb_roster_snapshot(&roster) : NULL;

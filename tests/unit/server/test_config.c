@@ -26,6 +26,7 @@ static void takes_defaults(void **state)
     assert_true(trial.config.loops >= 1 && trial.config.loops <= 16);
     assert_true(trial.config.threads >= 1);
     assert_null(trial.config.admin_listen);
+    assert_string_equal(trial.config.http_listen, "127.0.0.1:8601");
     assert_int_equal(trial.config.admin_on_data_port, 0);
     assert_null(trial.config.tls_cert);
     assert_null(trial.config.auth_file);
@@ -49,7 +50,7 @@ static void takes_every_flag_in_both_forms(void **state)
         "--request-bytes-max|2MiB|--inline-below-us=0|--huge-pages|1g|--numa=local|"
         "--prefetch=64w:4:l1|--admin-listen|unix:/run/a.sock|--admin-on-data-port=true|"
         "--tls-cert|/c|--tls-key=/k|--tls-client-ca|/a|--tls-client-verify=optional|"
-        "--tls-min-version|1.3|--auth-file|/f",
+        "--tls-min-version|1.3|--auth-file|/f|--http-listen=[::]:80",
         "");
     assert_string_equal(trial.config.model_repository, "/m");
     assert_int_equal(trial.config.listen_count, 3);
@@ -73,6 +74,7 @@ static void takes_every_flag_in_both_forms(void **state)
     assert_int_equal(trial.config.tls_client_verify, EB_TLS_CLIENT_OPTIONAL);
     assert_int_equal(trial.config.tls_min_version, EB_TLS_1_3);
     assert_string_equal(trial.config.auth_file, "/f");
+    assert_string_equal(trial.config.http_listen, "[::]:80");
 }
 
 static void takes_every_variable(void **state)
@@ -81,7 +83,9 @@ static void takes_every_variable(void **state)
     config_trial_expect_run("",
         "EMBAG_MODEL_REPOSITORY=/m|EMBAG_LISTEN=a:1,b:2|EMBAG_LOOPS=2|EMBAG_THREADS=4|"
         "EMBAG_ISA=avx2|EMBAG_LOG_LEVEL=error|EMBAG_REQUEST_BYTES_MAX=16KiB|"
-        "EMBAG_DRAIN_TIMEOUT_MS=0|EMBAG_HUGE_PAGES=off|EMBAG_NUMA=off|EMBAG_PREFETCH=off");
+        "EMBAG_DRAIN_TIMEOUT_MS=0|EMBAG_HUGE_PAGES=off|EMBAG_NUMA=off|EMBAG_PREFETCH=off|"
+        "EMBAG_HTTP_LISTEN=none");
+    assert_string_equal(trial.config.http_listen, "none");
     assert_string_equal(trial.config.model_repository, "/m");
     assert_int_equal(trial.config.listen_count, 2);
     assert_string_equal(trial.config.listen[1], "b:2");
@@ -212,6 +216,25 @@ static void refuses_faulty_flags(void **state)
         {"--listen|unix:", "the path of a unix socket has 1 to 107 bytes"},
         {"--listen|a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:9|--listen|a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8",
             "more than 16 addresses"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        config_trial_expect_fault(cases[i].flags, "", cases[i].fault);
+    }
+}
+
+static void refuses_ports_of_another_form(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *flags;
+        const char *fault;
+    } cases[] = {
+        {"--http-listen|unix:/run/h.sock", "--http-listen unix:/run/h.sock: not HOST:PORT or [V6]"},
+        {"--http-listen|8601",
+            "8601: not HOST:PORT or [V6]:PORT with a port of 0..65535, nor none"},
+        {"--http-listen|off", "--http-listen off: not HOST:PORT"},
+        {"--http-listen|a:65536", "--http-listen a:65536: not HOST:PORT"},
+        {"--http-listen|", "--http-listen : not HOST:PORT"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         config_trial_expect_fault(cases[i].flags, "", cases[i].fault);
@@ -362,7 +385,7 @@ static void helps_with_every_setting(void **state)
             "model_repository",
         "listen", "admin_listen", "admin_on_data_port", "config", "loops", "threads", "isa",
         "prefetch", "log_level", "huge_pages", "numa", "tls_cert", "tls_key", "tls_client_ca",
-        "tls_client_verify", "tls_min_version", "auth_file"};
+        "tls_client_verify", "tls_min_version", "auth_file", "http_listen"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char wanted[80];
         int length = snprintf(wanted, sizeof wanted, "\n  --%s ", flags[i]);
@@ -433,9 +456,11 @@ static void logs_every_setting_with_its_source(void **state)
     const char *defaults = strstr(trial.said_stderr, " event=config source=default ");
     assert_non_null(defaults);
     assert_non_null(strstr(defaults, " request_bytes_max=16777216 "));
-    assert_non_null(strstr(defaults, " numa=interleave huge_pages=2m log_level=info prefetch=auto "
-                                     "tls_min_version=1.2 tls_client_verify=require "
-                                     "admin_on_data_port=false\n"));
+    assert_non_null(
+        strstr(defaults, " numa=interleave huge_pages=2m access_log=errors log_level=info "
+                         "prefetch=auto "
+                         "tls_min_version=1.2 tls_client_verify=require "
+                         "admin_on_data_port=false http_listen=127.0.0.1:8601\n"));
 }
 
 #define TEST(name)                                                                                 \
@@ -451,6 +476,7 @@ int main(void)
         TEST(checks_values_that_are_overridden),
         TEST(takes_the_last_of_a_repeated_flag),
         TEST(refuses_faulty_flags),
+        TEST(refuses_ports_of_another_form),
         TEST(takes_addresses_up_to_their_longest),
         TEST(takes_sixteen_addresses),
         TEST(refuses_unknown_variables_by_name),

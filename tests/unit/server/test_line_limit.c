@@ -26,6 +26,16 @@ static void allows_some_lines_a_second(void **state)
     assert_int_equal(count_allowed(&limit, 1000, NOW_MS + EB_LINE_LIMIT_MS), EB_LINE_LIMIT_LINES);
 }
 
+static void allows_as_many_as_it_is_told(void **state)
+{
+    (void)state;
+    struct eb_line_limit limit = {.lines_max = 3};
+    assert_int_equal(count_allowed(&limit, 1000, NOW_MS), 3);
+    assert_int_equal(count_allowed(&limit, 1000, NOW_MS + EB_LINE_LIMIT_MS), 3);
+    assert_int_equal(
+        eb_line_limit_take_left_out(&limit, NOW_MS + 2 * EB_LINE_LIMIT_MS), 2 * (1000 - 3));
+}
+
 static void counts_the_others_until_it_is_asked(void **state)
 {
     (void)state;
@@ -42,6 +52,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allows_some_lines_a_second),
+        cmocka_unit_test(allows_as_many_as_it_is_told),
         cmocka_unit_test(counts_the_others_until_it_is_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

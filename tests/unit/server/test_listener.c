@@ -3,6 +3,7 @@
 #include "tests/unit/server/wire_peer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +28,6 @@ struct watched {
     int accepted[8]; /* sockets, non-blocking */
     int accepted_count;
     int exhausted_count;
-    int exhausted_error;
 };
 
 static char folder[] = "/tmp/embag-test-listener-XXXXXX";
@@ -80,6 +80,70 @@ static int open_listener(struct eb_listener *listener, const struct eb_address *
     memset(why, 0, sizeof why);
     return eb_listener_open(
         listener, address, (struct eb_listener_wish){.probe = probe}, why, sizeof why);
+}
+
+/* ---- sockets that were passed ---- */
+
+/* A unix socket that listens, as a service manager would have made it. */
+static int make_passed(struct eb_address *address, mode_t mode)
+{
+    *address = unix_address("passed");
+    int fd = bind_plain(address, SOCK_STREAM);
+    assert_int_equal(chmod(path_of(address), mode), 0);
+    return fd;
+}
+
+static void adopts_a_socket_and_leaves_its_file(void **state)
+{
+    (void)state;
+    struct eb_address address;
+    struct eb_listener listener;
+    int fd = make_passed(&address, 0600);
+    assert_int_equal(eb_listener_adopt(&listener, fd, true, why, sizeof why), 0);
+    assert_int_equal(listener.socket, fd);
+    assert_true(listener.is_admin);
+    assert_string_equal(path_of(&listener.address), path_of(&address));
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    assert_true((fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    eb_listener_close(&listener);
+    assert_int_equal(listener.socket, -1);
+    assert_true(exists(&address));
+    assert_int_equal(unlink(path_of(&address)), 0);
+}
+
+static void expect_not_adopted(int fd, bool is_admin, const char *part)
+{
+    struct eb_listener listener;
+    assert_true(eb_listener_adopt(&listener, fd, is_admin, why, sizeof why) < 0);
+    assert_non_null(strstr(why, part));
+    assert_int_equal(listener.socket, -1);
+    assert_int_equal(fcntl(fd, F_GETFD), -1);
+}
+
+static void refuses_to_adopt_what_does_not_listen(void **state)
+{
+    (void)state;
+    struct eb_address address = resolve("127.0.0.1:0");
+    expect_not_adopted(bind_plain(&address, SOCK_DGRAM), false, "no stream socket that listens");
+    expect_not_adopted(socket(AF_INET, SOCK_STREAM, 0), false, "no stream socket that listens");
+    int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    expect_not_adopted(file, false, "getsockname");
+    file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    struct eb_listener listener;
+    assert_true(eb_listener_adopt(&listener, file, false, why, sizeof why) < 0);
+    assert_int_equal(listener.address.size, 0);
+}
+
+static void refuses_to_adopt_an_admin_socket_that_others_may_use(void **state)
+{
+    (void)state;
+    struct eb_address address = resolve("127.0.0.1:0");
+    expect_not_adopted(bind_plain(&address, SOCK_STREAM), true, "no unix socket");
+    expect_not_adopted(make_passed(&address, 0666), true, "open to every user");
+    assert_int_equal(unlink(path_of(&address)), 0);
+    int fd = make_passed(&address, 0660);
+    assert_int_equal(unlink(path_of(&address)), 0);
+    expect_not_adopted(fd, true, "open to every user");
 }
 
 /* ---- opening ---- */
@@ -288,11 +352,10 @@ static void on_accept(struct eb_listener *listener, int socket)
     }
 }
 
-static void on_exhausted(struct eb_listener *listener, int error)
+static void on_exhausted(struct eb_listener *listener)
 {
     struct watched *watched = listener->context;
     watched->exhausted_count++;
-    watched->exhausted_error = error;
 }
 
 static void watch(struct watched *watched, const struct eb_address *address)
@@ -394,7 +457,6 @@ static void exhaust_and_resume(void)
     int client = wire_connect(&watched.listener.address, 0);
     int spare = fill_descriptors();
     assert_true(turn_until(&watched, &watched.exhausted_count, 1));
-    assert_int_equal(watched.exhausted_error, EMFILE);
     for (int i = 0; i < 100; i++) {
         uv_run(&watched.loop, UV_RUN_NOWAIT);
     }
@@ -453,6 +515,9 @@ int main(void)
         cmocka_unit_test(refuses_a_unix_socket_of_another_type),
         cmocka_unit_test(refuses_a_file_that_is_no_socket),
         cmocka_unit_test(refuses_a_unix_socket_in_a_directory_that_is_missing),
+        cmocka_unit_test(adopts_a_socket_and_leaves_its_file),
+        cmocka_unit_test(refuses_to_adopt_what_does_not_listen),
+        cmocka_unit_test(refuses_to_adopt_an_admin_socket_that_others_may_use),
         cmocka_unit_test(delivers_connected_sockets_that_do_not_block),
         cmocka_unit_test(refuses_connections_once_stopped),
         cmocka_unit_test(rests_when_out_of_sockets_until_resumed),

@@ -2,6 +2,7 @@
 #include "tests/unit/server/capture.h"
 
 #include <errno.h>
+#include <pty.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -192,6 +193,30 @@ static void survives_a_closed_stderr_and_keeps_errno(void **state)
     assert_int_equal(error, ENOENT);
 }
 
+/* Its reader does not read: the lines that it takes are few. */
+static void does_not_wait_for_a_terminal_that_stands_still(void **state)
+{
+    (void)state;
+    int reader;
+    int terminal;
+    char text[512];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(openpty(&reader, &terminal, NULL, NULL, NULL), 0);
+    const int before = dup(STDERR_FILENO);
+    assert_true(before >= 0);
+    assert_int_equal(dup2(terminal, STDERR_FILENO), STDERR_FILENO);
+    eb_log_open();
+    for (int i = 0; i < 1000; i++) {
+        eb_log(EB_LOG_INFO, "test", eb_log_text("key", text));
+    }
+    eb_log_close();
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    close(before);
+    close(terminal);
+    close(reader);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +228,7 @@ int main(void)
         cmocka_unit_test(cuts_no_number),
         cmocka_unit_test(drops_levels_below_the_one_set),
         cmocka_unit_test(names_and_parses_levels),
+        cmocka_unit_test(does_not_wait_for_a_terminal_that_stands_still),
         cmocka_unit_test(survives_a_closed_stderr_and_keeps_errno),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 #include "server/rpc/method.h"
 
 #include "proto/schema.h"
+#include "server/admin/tally.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,6 +97,26 @@ static void names_the_methods_of_a_service_that_lacks_it(void **state)
     assert_non_null(strstr(error.text, "embag.v1.EmbeddingBag has Lookup, LookupStream, "));
 }
 
+static void numbers_every_method_in_the_order_of_the_tables(void **state)
+{
+    (void)state;
+    char path[256];
+    unsigned index = 0;
+    const struct eb_method_table *table;
+    for (size_t i = 0; (table = eb_method_table_at(i)); i++) {
+        for (size_t k = 0; k < table->count; k++, index++) {
+            snprintf(path, sizeof path, "/%s/%s", table->service, table->methods[k].name);
+            assert_int_equal(eb_method_find(path).index, index);
+        }
+        snprintf(path, sizeof path, "/%s/None", table->service);
+        assert_int_equal(eb_method_find(path).index, eb_method_count());
+    }
+    assert_int_equal(eb_method_count(), index);
+    assert_int_equal(eb_method_find("/a/B").index, index);
+    assert_int_equal(eb_method_find("").index, index);
+    assert_true(index < EB_TALLY_METHODS_MAX);
+}
+
 static void gives_unary_calls_a_deadline_always(void **state)
 {
     (void)state;
@@ -119,6 +140,7 @@ int main(void)
         cmocka_unit_test(names_the_methods_of_a_service_that_lacks_it),
         cmocka_unit_test(names_the_services_where_there_is_no_such_method),
         cmocka_unit_test(describes_every_method_to_those_who_ask),
+        cmocka_unit_test(numbers_every_method_in_the_order_of_the_tables),
         cmocka_unit_test(gives_unary_calls_a_deadline_always),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

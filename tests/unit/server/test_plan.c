@@ -122,6 +122,38 @@ static void counts_the_missing_of_every_query(void **state)
     plan_trial_deinit(&trial);
 }
 
+/* Of results that follow each other each says what it is, whatever it has of the one before. */
+static void answers_results_that_differ_in_one_thing(void **state)
+{
+    (void)state;
+    static const float summed[] = {30, 32, 30, 31};
+    static const float skipped[] = {10, 11, 30, 31};
+    static const float single[] = {60, 63};
+    static const int32_t ones[] = {1, 1, 1};
+    struct plan_trial trial;
+    plan_trial_init(&trial, 4);
+    trial.queries[2].missing = EB_MISSING_SKIP;
+    plan_trial_set_indices(&trial.queries[2], one_past, 3);
+    trial.queries[3].table = "half";
+    plan_trial_set_indices(&trial.queries[3], ones, 3);
+    assert_true(plan_trial_run(&trial));
+    plan_trial_expect_rows(&trial, 0, 2, summed, 4);
+    plan_trial_expect_rows(&trial, 1, 2, summed, 4);
+    plan_trial_expect_rows(&trial, 2, 2, skipped, 4);
+    assert_int_equal(trial.response->results[1].missing, 0);
+    assert_int_equal(trial.response->results[2].missing, 1);
+    assert_int_equal(trial.response->results[3].type, EB_F16);
+    assert_int_equal(trial.response->results[3].values_bytes, 4 * sizeof(uint16_t));
+    plan_trial_set_indices(&trial.queries[2], trial.queries[0].indices.data, 3);
+    plan_trial_set_offsets(&trial.queries[1], zeros, 1);
+    trial.queries[3].table = "wide";
+    assert_true(plan_trial_run(&trial));
+    plan_trial_expect_rows(&trial, 1, 1, single, 2);
+    plan_trial_expect_rows(&trial, 2, 2, summed, 4);
+    assert_int_equal(trial.response->results[3].shape[1], 3);
+    plan_trial_deinit(&trial);
+}
+
 /* ---- concat ---- */
 
 static void concatenates_side_by_side(void **state)
@@ -469,6 +501,7 @@ int main(void)
         cmocka_unit_test(answers_a_request_of_no_queries),
         cmocka_unit_test(answers_queries_without_indices_or_bags),
         cmocka_unit_test(counts_the_missing_of_every_query),
+        cmocka_unit_test(answers_results_that_differ_in_one_thing),
         cmocka_unit_test(concatenates_side_by_side),
         cmocka_unit_test(concatenates_unlike_types_where_one_is_asked_for),
         cmocka_unit_test(refuses_to_concatenate_what_does_not_fit_together),

@@ -232,6 +232,9 @@ static void answers_each_query_for_itself(void **state)
     assert_int_equal(result_of(3)->error_code, EB_STATUS_INVALID_ARGUMENT);
     assert_int_equal(result_of(3)->query, 3);
     assert_int_equal(trial.plan.counts.query_count, 1);
+    assert_int_equal(trial.plan.counts.index_count, 3);
+    assert_int_equal(trial.plan.counts.result_rows, 2);
+    assert_int_equal(trial.plan.counts.values_bytes, 4 * sizeof(float));
     plan_trial_expect_rows(&trial, 2, 2, rows, 4);
     /* What concerns the request as a whole still fails it whole. */
     trial.limits.indices_max = 5;

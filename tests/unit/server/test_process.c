@@ -33,7 +33,8 @@ static void configure(struct eb_config *config)
 {
     static char repository[128];
     static char *arguments[] = {"embagd", "--model-repository", repository, "--listen",
-        "127.0.0.1:0", "--loops", "2", "--threads", "1", "--isa", "ref"};
+        "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--loops", "2", "--threads", "1", "--isa",
+        "ref"};
     static char *environment[] = {NULL};
     snprintf(repository, sizeof repository, "%s/models", scratch.root);
     assert_int_equal(
@@ -180,6 +181,22 @@ static void does_not_start_on_an_address_that_is_none(void **state)
     expect_no_start(&config, "256.0.0.1");
     set_text(&config.listen[0], "192.0.2.1:8600");
     expect_no_start(&config, "192.0.2.1:8600");
+    set_text(&config.listen[0], "127.0.0.1:0");
+    set_text(&config.http_listen, "256.0.0.1:0");
+    expect_no_start(&config, "what=http_listen");
+    set_text(&config.http_listen, "192.0.2.1:8601");
+    expect_no_start(&config, "192.0.2.1:8601");
+    eb_config_deinit(&config);
+}
+
+static void needs_no_port_for_operators(void **state)
+{
+    (void)state;
+    struct eb_config config;
+    configure(&config);
+    set_text(&config.http_listen, EB_CONFIG_NONE);
+    eb_process_close(expect_start(&config));
+    assert_int_equal(count_in_lines("event=http_listening"), 0);
     eb_config_deinit(&config);
 }
 
@@ -195,20 +212,33 @@ static void looks_at_addresses_first(void **state)
     eb_config_deinit(&config);
 }
 
+/* The address in the line of an event. */
+static void find_address(const char *event, char out[EB_ADDRESS_TEXT_BYTES])
+{
+    const char *line = strstr(lines, event);
+    assert_non_null(line);
+    const char *address = strstr(line, "address=");
+    assert_non_null(address);
+    address += strlen("address=");
+    snprintf(out, EB_ADDRESS_TEXT_BYTES, "%.*s", (int)strcspn(address, " \n"), address);
+}
+
 static void does_not_start_where_another_listens(void **state)
 {
     (void)state;
     struct eb_config config;
+    char taken[EB_ADDRESS_TEXT_BYTES];
+    char http_taken[EB_ADDRESS_TEXT_BYTES];
     configure(&config);
     struct eb_process *other = expect_start(&config);
-    char *address = strstr(lines, "address=");
-    assert_non_null(address);
-    address += strlen("address=");
-    address[strcspn(address, " \n")] = '\0';
-    char taken[EB_ADDRESS_TEXT_BYTES];
-    snprintf(taken, sizeof taken, "%s", address);
+    find_address("event=listening", taken);
+    find_address("event=http_listening", http_taken);
     set_text(&config.listen[0], taken);
     expect_no_start(&config, taken);
+    set_text(&config.listen[0], "127.0.0.1:0");
+    set_text(&config.http_listen, http_taken);
+    expect_no_start(&config, http_taken);
+    expect_no_start(&config, "what=http_listen");
     eb_process_close(other);
     eb_process_close(expect_start(&config));
     eb_config_deinit(&config);
@@ -249,6 +279,7 @@ static int take_descriptors(int taken[DESCRIPTORS_MAX], int spare)
 /* With more and more descriptors: each start fails whole, in turn at every step that needs one. */
 static void start_with_few_descriptors(const struct eb_config *config)
 {
+    bool failed_port = false;
     bool failed_loops = false;
     bool failed_listen = false;
     struct eb_process *process = NULL;
@@ -266,10 +297,11 @@ static void start_with_few_descriptors(const struct eb_config *config)
         }
         eb_capture_stop(&capture, lines, sizeof lines);
         assert_int_equal(count_in_lines("event=start_failed"), process == NULL);
+        failed_port |= strstr(lines, "what=http_listen") != NULL;
         failed_loops |= strstr(lines, "what=loops") != NULL;
         failed_listen |= strstr(lines, "what=listen") != NULL;
     }
-    assert_true(failed_loops && failed_listen);
+    assert_true(failed_port && failed_loops && failed_listen);
     eb_process_close(process);
 }
 
@@ -292,8 +324,12 @@ static void forbid_threads(void)
 
 static void start_without_threads(const struct eb_config *config)
 {
+    struct eb_config without_port = *config;
+    without_port.http_listen = EB_CONFIG_NONE;
     forbid_threads();
-    expect_no_start(config, "what=threads");
+    expect_no_start(config, "what=http_listen");
+    expect_no_start(config, "its thread: ");
+    expect_no_start(&without_port, "what=threads");
 }
 
 /* The process is open when it turns out that its loops can have no threads. */
@@ -468,6 +504,7 @@ int main(void)
         cmocka_unit_test(does_not_start_without_models),
         cmocka_unit_test(does_not_start_with_an_unknown_instruction_set),
         cmocka_unit_test(does_not_start_on_an_address_that_is_none),
+        cmocka_unit_test(needs_no_port_for_operators),
         cmocka_unit_test(looks_at_addresses_first),
         cmocka_unit_test(does_not_start_where_another_listens),
         cmocka_unit_test(takes_back_earlier_addresses_where_a_later_one_fails),

@@ -57,7 +57,7 @@ static void assert_empty(void)
 {
     assert_null(eb_queue_next(&queue));
     assert_null(queue.hand);
-    assert_int_equal(queue.work_count, 0);
+    assert_int_equal(eb_queue_count(&queue), 0);
     assert_int_equal(eb_queue_bytes(&queue, EB_WORK_BATCH), 0);
     for (int i = 0; i < EB_QUEUE_BUCKETS; i++) {
         assert_null(queue.buckets[i]);
@@ -199,7 +199,7 @@ static void check_sums(const bool *waits)
             count++;
         }
     }
-    assert_int_equal(queue.work_count, count);
+    assert_int_equal(eb_queue_count(&queue), count);
     assert_int_equal(eb_queue_bytes(&queue, EB_WORK_INTERACTIVE), levels[0]);
     assert_int_equal(eb_queue_bytes(&queue, EB_WORK_BATCH), levels[0] + levels[1]);
 }
@@ -208,7 +208,7 @@ static void step(bool *waits)
 {
     int index = (int)draw(MANY);
     unsigned action = draw(3);
-    if (action == 0 && queue.work_count > 0) {
+    if (action == 0 && eb_queue_count(&queue) > 0) {
         struct eb_work *work = eb_queue_next(&queue);
         serve(TILE);
         waits[work - works] = work->left_bytes > 0;
@@ -231,7 +231,7 @@ static void counts_what_waits(void **state)
             check_sums(waits);
         }
     }
-    while (queue.work_count > 0) {
+    while (eb_queue_count(&queue) > 0) {
         serve(TILE);
     }
     assert_empty();

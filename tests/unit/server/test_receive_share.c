@@ -134,9 +134,11 @@ static void refuses_what_the_pool_has_not(void **state)
     struct trial *trial = *state;
     assert_null(take(trial->share, POOL_BYTES + 1));
     assert_null(take(trial->share, SIZE_MAX));
+    assert_int_equal(trial->pool.refusals, 2);
     void *all = take(trial->share, POOL_BYTES);
     assert_non_null(all);
     assert_null(take(trial->share, 1));
+    assert_int_equal(trial->pool.refusals, 3);
     give(trial->share, all, POOL_BYTES);
 }
 

@@ -69,6 +69,7 @@ static void is_not_made_beyond_the_pools_cap(void **state)
     struct eb_outgoing *reply = eb_reply_take(&pool, 3900);
     assert_non_null(reply);
     assert_null(eb_reply_take(&pool, 0));
+    assert_int_equal(pool.refusals, 3);
     eb_outgoing_drop(reply);
     eb_buffer_pool_deinit(&pool);
 }
@@ -95,6 +96,40 @@ static void is_counted_as_what_it_holds_until_its_last_hold_goes(void **state)
     eb_buffer_pool_deinit(&pool);
 }
 
+static unsigned gone_count;
+static unsigned left_count;
+
+static void on_gone(const struct eb_reply_terms *terms, bool has_left)
+{
+    assert_int_equal(terms->request_id, 7);
+    gone_count++;
+    left_count += has_left;
+}
+
+static void says_once_that_it_is_gone_and_whether_it_has_left(void **state)
+{
+    (void)state;
+    struct eb_buffer_pool pool;
+    const struct eb_reply_terms terms = {.request_id = 7, .on_gone = on_gone};
+    eb_buffer_pool_init(&pool, 1 << 20);
+    for (unsigned i = 0; i < 3; i++) {
+        struct eb_outgoing *reply = eb_reply_take(&pool, 1);
+        eb_reply_set_terms(reply, &terms);
+        reply->has_left = i == 1;
+        eb_outgoing_hold(reply);
+        eb_outgoing_drop(reply);
+        assert_int_equal(gone_count, i);
+        if (i == 2) {
+            eb_reply_drop(reply);
+        } else {
+            eb_outgoing_drop(reply);
+        }
+    }
+    assert_int_equal(gone_count, 2);
+    assert_int_equal(left_count, 1);
+    eb_buffer_pool_deinit(&pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +138,7 @@ int main(void)
         cmocka_unit_test(holds_a_message_of_no_bytes),
         cmocka_unit_test(is_not_made_beyond_the_pools_cap),
         cmocka_unit_test(is_counted_as_what_it_holds_until_its_last_hold_goes),
+        cmocka_unit_test(says_once_that_it_is_gone_and_whether_it_has_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

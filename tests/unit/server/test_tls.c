@@ -83,9 +83,34 @@ static void names_the_file_that_is_at_fault(void **state)
     }
 }
 
+static void refuses_a_certificate_out_of_its_time(void **state)
+{
+    (void)state;
+    struct tls_authority authority;
+    char path[EB_SCRATCH_PATH_BYTES];
+    char path_key[EB_SCRATCH_PATH_BYTES];
+    const struct {
+        long from_day, to_day;
+        const char *part;
+    } cases[] = {{1, 10, "not valid yet"}, {-10, -1, "has expired"}};
+    tls_authority_init(&authority);
+    eb_scratch_path(&scratch, "timed.pem", path);
+    eb_scratch_path(&scratch, "timed.key", path_key);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct eb_tls_options options = {.certificate_file = path, .key_file = path_key};
+        char why[256] = "";
+        tls_authority_issue_for(&authority, &scratch, "timed", cases[i].from_day, cases[i].to_day);
+        assert_null(eb_tls_open(&options, why, sizeof why));
+        eb_scratch_expect(why, path);
+        eb_scratch_expect(why, cases[i].part);
+    }
+    tls_authority_deinit(&authority);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_a_certificate_out_of_its_time),
         cmocka_unit_test(tells_for_how_long_a_certificate_is_good),
         cmocka_unit_test(names_the_file_that_is_at_fault),
     };

@@ -87,16 +87,11 @@ void tls_authority_write(const struct tls_authority *authority, const struct eb_
     write_certificate(scratch, "ca.pem", authority->certificate);
 }
 
-void tls_authority_issue(const struct tls_authority *authority, const struct eb_scratch *scratch,
-    const char *name, const char *common_name, const char *names)
+/* Signs the certificate of that key and writes both, which go with this call. */
+static void sign_and_write(const struct tls_authority *authority, const struct eb_scratch *scratch,
+    const char *name, X509 *certificate, EVP_PKEY *key)
 {
     char file[64];
-    EVP_PKEY *key = EVP_EC_gen("P-256");
-    assert_non_null(key);
-    X509 *certificate = make_certificate(key, common_name, CA_NAME);
-    if (names) {
-        add_extension(certificate, NID_subject_alt_name, names);
-    }
     assert_true(X509_sign(certificate, authority->key, EVP_sha256()) > 0);
     snprintf(file, sizeof file, "%s.pem", name);
     write_certificate(scratch, file, certificate);
@@ -106,6 +101,29 @@ void tls_authority_issue(const struct tls_authority *authority, const struct eb_
     write_bio(scratch, file, pem);
     X509_free(certificate);
     EVP_PKEY_free(key);
+}
+
+void tls_authority_issue(const struct tls_authority *authority, const struct eb_scratch *scratch,
+    const char *name, const char *common_name, const char *names)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    assert_non_null(key);
+    X509 *certificate = make_certificate(key, common_name, CA_NAME);
+    if (names) {
+        add_extension(certificate, NID_subject_alt_name, names);
+    }
+    sign_and_write(authority, scratch, name, certificate, key);
+}
+
+void tls_authority_issue_for(const struct tls_authority *authority,
+    const struct eb_scratch *scratch, const char *name, long from_day, long to_day)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    assert_non_null(key);
+    X509 *certificate = make_certificate(key, "someone", CA_NAME);
+    assert_non_null(X509_gmtime_adj(X509_getm_notBefore(certificate), from_day * DAY_S));
+    assert_non_null(X509_gmtime_adj(X509_getm_notAfter(certificate), to_day * DAY_S));
+    sign_and_write(authority, scratch, name, certificate, key);
 }
 
 /* ---- clients ---- */

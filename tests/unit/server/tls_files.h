@@ -22,6 +22,9 @@ void tls_authority_write(const struct tls_authority *authority, const struct eb_
  * subjectAltName is configured; NULL: without. */
 void tls_authority_issue(const struct tls_authority *authority, const struct eb_scratch *scratch,
     const char *name, const char *common_name, const char *names);
+/* Likewise, good from so many days from now until so many. */
+void tls_authority_issue_for(const struct tls_authority *authority,
+    const struct eb_scratch *scratch, const char *name, long from_day, long to_day);
 
 /* A client that trusts the scratch's ca.pem, asks for `protocol` (NULL: for none) and shows
  * NAME.pem (NULL: nothing); freed by SSL_free. Its bytes are in memory. */

@@ -1,0 +1,516 @@
+#include "server/admin/metrics_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Buckets of histograms end at powers of two: 8.192 us, the last 34.4 s. All are ends of a range of
+ * ours, so that no bucket is a guess. */
+#define BUCKET_FIRST_NS (UINT64_C(1) << 13)
+#define BUCKET_LAST_NS (UINT64_C(1) << 35)
+
+/* What one is made of: a name, whether it is only ever added to, and one line of help. */
+static void begin(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void write_count(FILE *out, const char *name, const char *help, uint64_t value)
+{
+    begin(out, name, "counter", help);
+    fprintf(out, "%s %" PRIu64 "\n", name, value);
+}
+
+static void write_gauge(FILE *out, const char *name, const char *help, uint64_t value)
+{
+    begin(out, name, "gauge", help);
+    fprintf(out, "%s %" PRIu64 "\n", name, value);
+}
+
+static void write_seconds(FILE *out, double seconds)
+{
+    fprintf(out, " %.12g\n", seconds);
+}
+
+/* A label's value, between its quotes. */
+static void write_escaped(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        switch (*text) {
+        case '\\': fputs("\\\\", out); break;
+        case '"': fputs("\\\"", out); break;
+        case '\n': fputs("\\n", out); break;
+        default: fputc(*text, out); break;
+        }
+    }
+}
+
+/* `NAME{model="..."`: more labels, or the end of them, are the caller's. */
+static void open_model(FILE *out, const char *name, const char *model)
+{
+    fprintf(out, "%s{model=\"", name);
+    write_escaped(out, model);
+    fputc('"', out);
+}
+
+/* ---- requests ---- */
+
+/* The ends that alerts ask for are told of from the start: a rate sees no count come into being. */
+static bool is_told_always(int code)
+{
+    static const bool always[EB_TALLY_STATUSES] = {[EB_STATUS_OK] = true,
+        [EB_STATUS_UNKNOWN] = true,
+        [EB_STATUS_INVALID_ARGUMENT] = true,
+        [EB_STATUS_NOT_FOUND] = true,
+        [EB_STATUS_OUT_OF_RANGE] = true,
+        [EB_STATUS_UNIMPLEMENTED] = true,
+        [EB_STATUS_INTERNAL] = true,
+        [EB_STATUS_DATA_LOSS] = true};
+    return always[code];
+}
+
+static void write_requests(FILE *out, const struct eb_census *census)
+{
+    static const char name[] = "embag_requests_total";
+    begin(out, name, "counter",
+        "Requests that are over, each of a stream as one, by gRPC's code; service and method are "
+        "empty for calls of what there is not.");
+    for (size_t i = 0; i < census->method_count; i++) {
+        for (int code = 0; code < EB_TALLY_STATUSES; code++) {
+            const uint64_t count = census->total.requests[i][code];
+            if (count > 0 || is_told_always(code)) {
+                fprintf(out, "%s{service=\"", name);
+                write_escaped(out, census->methods[i].service);
+                fputs("\",method=\"", out);
+                write_escaped(out, census->methods[i].method);
+                fprintf(out, "\",code=\"%s\"} %" PRIu64 "\n", eb_status_name(code), count);
+            }
+        }
+    }
+}
+
+static void write_refusals(FILE *out, const struct eb_tally *total)
+{
+    static const char name[] = "embag_refused_total";
+    begin(out, name, "counter",
+        "Requests, or connections, that were not served though nothing is wrong with them.");
+    for (int i = 0; i < EB_REFUSAL_COUNT; i++) {
+        fprintf(out, "%s{reason=\"%s\"} %" PRIu64 "\n", name, eb_refusal_name((enum eb_refusal)i),
+            total->refusals[i]);
+    }
+}
+
+/* `label` is empty or ends with a comma. */
+static void write_buckets(
+    FILE *out, const char *name, const char *label, const struct eb_histogram *histogram)
+{
+    const uint64_t count = eb_histogram_count(histogram);
+    for (uint64_t end_ns = BUCKET_FIRST_NS; end_ns <= BUCKET_LAST_NS; end_ns *= 2) {
+        fprintf(out, "%s_bucket{%sle=\"%.12g\"} %" PRIu64 "\n", name, label, (double)end_ns * 1e-9,
+            eb_histogram_count_below(histogram, end_ns));
+    }
+    fprintf(out, "%s_bucket{%sle=\"+Inf\"} %" PRIu64 "\n", name, label, count);
+}
+
+static void write_stages(FILE *out, const struct eb_tally *total)
+{
+    static const char name[] = "embag_stage_seconds";
+    begin(out, name, "histogram",
+        "Time of lookups that were answered, by stage"
+#define X(id, text, what) "; " text ": " what
+        EB_STAGE_LIST(X) "."
+#undef X
+    );
+    for (int i = 0; i < EB_STAGE_COUNT; i++) {
+        const char *stage = eb_stage_name((enum eb_stage)i);
+        const struct eb_histogram *histogram = &total->stages[i];
+        char label[64];
+        snprintf(label, sizeof label, "stage=\"%s\",", stage);
+        write_buckets(out, name, label, histogram);
+        fprintf(out, "%s_sum{stage=\"%s\"}", name, stage);
+        write_seconds(out, (double)histogram->sum_ns * 1e-9);
+        fprintf(out, "%s_count{stage=\"%s\"} %" PRIu64 "\n", name, stage,
+            eb_histogram_count(histogram));
+    }
+}
+
+static void write_lag(FILE *out, const struct eb_histogram *lag)
+{
+    static const char name[] = "embag_loop_lag_seconds";
+    begin(out, name, "histogram",
+        "How long loops were busy between two looks at what has come: what comes waits so long.");
+    write_buckets(out, name, "", lag);
+    fprintf(out, "%s_sum", name);
+    write_seconds(out, (double)lag->sum_ns * 1e-9);
+    fprintf(out, "%s_count %" PRIu64 "\n", name, eb_histogram_count(lag));
+}
+
+static void write_tally(FILE *out, const struct eb_census *census)
+{
+    const struct eb_tally *total = &census->total;
+    write_requests(out, census);
+#define X(member, text, help) write_count(out, "embag_" text "_total", help, total->member);
+    EB_TALLY_COUNT_LIST(X)
+#undef X
+    write_refusals(out, total);
+    write_stages(out, total);
+    write_lag(out, &total->lag);
+}
+
+/* ---- loops and executor ---- */
+
+static void write_loops(FILE *out, const struct eb_census *census)
+{
+    struct eb_census_loop sum = {0};
+    for (size_t i = 0; i < census->loop_count; i++) {
+        sum.connections += census->loops[i].connections;
+        sum.receive_bytes += census->loops[i].receive_bytes;
+        sum.answer_bytes += census->loops[i].answer_bytes;
+    }
+    write_gauge(out, "embag_loops", "Event loops.", census->loop_count);
+    write_gauge(out, "embag_connections", "Connections that are open.", sum.connections);
+    begin(out, "embag_pool_bytes", "gauge",
+        "Bytes in use of receive_memory_bytes and answer_memory_bytes.");
+    fprintf(out, "embag_pool_bytes{pool=\"receive\"} %" PRIu64 "\n", sum.receive_bytes);
+    fprintf(out, "embag_pool_bytes{pool=\"answer\"} %" PRIu64 "\n", sum.answer_bytes);
+}
+
+static void write_by_priority(
+    FILE *out, const char *name, const char *help, const uint64_t values[EB_CENSUS_PRIORITIES])
+{
+    begin(out, name, "gauge", help);
+    for (int i = 0; i < EB_CENSUS_PRIORITIES; i++) {
+        fprintf(out, "%s{priority=\"%s\"} %" PRIu64 "\n", name,
+            eb_census_priority_name((enum eb_census_priority)i), values[i]);
+    }
+}
+
+static void write_executor(FILE *out, const struct eb_census_executor *executor)
+{
+    static const char busy[] = "embag_executor_busy_seconds_total";
+    write_by_priority(out, "embag_queue_requests", "Requests that wait for the executor.",
+        executor->queued_works);
+    write_by_priority(out, "embag_queue_bytes",
+        "Bytes of rows that requests waiting for the executor will touch, of queue_bytes_max.",
+        executor->queued_bytes);
+    write_gauge(out, "embag_executor_threads", "Threads of the executor.", executor->threads);
+    write_gauge(out, "embag_executor_idle_threads",
+        "Threads of the executor that have nothing to do.", executor->idle_threads);
+    write_count(out, "embag_executor_tiles_total",
+        "Pieces of requests that the executor has computed.", executor->tiles);
+    begin(out, busy, "counter", "Time that the executor's threads were busy, all together.");
+    fputs(busy, out);
+    write_seconds(out, (double)executor->busy_ns * 1e-9);
+    write_gauge(out, "embag_executor_thread_bytes_per_second",
+        "Bytes of rows that one thread of the executor gathers, as measured lately.",
+        executor->bytes_per_us * 1000000);
+}
+
+/* ---- tables ---- */
+
+static size_t at_most(size_t count, size_t max)
+{
+    return count < max ? count : max;
+}
+
+/* What is told of every table: X("name", help, count of `table`). */
+#define TABLE_LIST(X)                                                                              \
+    X("embag_table_bags_total", "Bags that were asked for of a table.", table->bags)               \
+    X("embag_table_rows_touched_total",                                                            \
+        "Rows of a table that were named, each as often as it was, those that it does not have "   \
+        "among them.",                                                                             \
+        table->indices)                                                                            \
+    X("embag_missing_total", "Rows that were named and that the table does not have.",             \
+        table->missing)
+
+/* Those that have rows of their own. */
+struct named_tables {
+    size_t first;
+    size_t count;
+};
+
+/* A first table without names is what loops have counted of tables for which they have no place
+ * (rpc/table_tally.h). */
+static struct named_tables find_named(const struct eb_census *census)
+{
+    const size_t first = census->table_count > 0 && census->tables[0].model[0] == '\0';
+    return (struct named_tables){
+        first, at_most(census->table_count - first, EB_METRICS_TABLES_MAX)};
+}
+
+/* What all others have counted. */
+static struct eb_census_table add_up_rest(
+    const struct eb_census *census, const struct named_tables *named)
+{
+    struct eb_census_table rest = {.model = "", .table = ""};
+    for (size_t i = 0; i < census->table_count; i++) {
+        if (i < named->first || i >= named->first + named->count) {
+            rest.bags += census->tables[i].bags;
+            rest.indices += census->tables[i].indices;
+            rest.missing += census->tables[i].missing;
+        }
+    }
+    return rest;
+}
+
+static void write_tables(FILE *out, const struct eb_census *census)
+{
+    const struct named_tables named = find_named(census);
+    const struct eb_census_table rest = add_up_rest(census, &named);
+    const size_t row_count = named.count + (named.count < census->table_count);
+#define X(metric, help, value)                                                                     \
+    begin(out, metric, "counter", help);                                                           \
+    for (size_t i = 0; i < row_count; i++) {                                                       \
+        const struct eb_census_table *table =                                                      \
+            i < named.count ? &census->tables[named.first + i] : &rest;                            \
+        open_model(out, metric, table->model);                                                     \
+        fputs(",table=\"", out);                                                                   \
+        write_escaped(out, table->table);                                                          \
+        fprintf(out, "\"} %" PRIu64 "\n", value);                                                  \
+    }
+    TABLE_LIST(X)
+#undef X
+}
+
+/* ---- models ---- */
+
+/* A place among all versions, until those that are told of end. */
+struct version_at {
+    const struct eb_census *census;
+    size_t model;
+    size_t version;
+    size_t passed;
+};
+
+/* The next version and its model; false: there is none, or no more are told of. */
+static bool find_next(struct version_at *at, const struct eb_census_model **model,
+    const struct eb_census_version **version)
+{
+    const size_t model_count = at_most(at->census->model_count, EB_METRICS_MODELS_MAX);
+    while (at->model < model_count && at->version == at->census->models[at->model].version_count) {
+        at->model++;
+        at->version = 0;
+    }
+    if (at->model == model_count || at->passed == EB_METRICS_VERSIONS_MAX) {
+        return false;
+    }
+    *model = &at->census->models[at->model];
+    *version = &(*model)->versions[at->version];
+    at->version++;
+    at->passed++;
+    return true;
+}
+
+/* What is told of every version in memory: X("name", help, format and value of `version`). */
+#define VERSION_LIST(X)                                                                            \
+    X("embag_model_version_bytes", "Bytes of memory of a version's tables.", "%" PRIu64,           \
+        version->bytes)                                                                            \
+    X("embag_model_version_rows", "Rows of a version's tables.", "%" PRIu64, version->rows)        \
+    X("embag_model_version_load_seconds", "Time that loading a version took.", "%.3f",             \
+        (double)version->load_ms * 1e-3)                                                           \
+    X("embag_model_version_loaded_timestamp_seconds", "When a version was loaded.", "%.3f",        \
+        (double)version->loaded_unix_ms * 1e-3)
+
+static void write_versions(FILE *out, const struct eb_census *census)
+{
+    const struct eb_census_model *model;
+    const struct eb_census_version *version;
+#define X(metric, help, format, value)                                                             \
+    begin(out, metric, "gauge", help);                                                             \
+    for (struct version_at at = {.census = census}; find_next(&at, &model, &version);) {           \
+        if (version->loaded_unix_ms > 0) {                                                         \
+            open_model(out, metric, model->name);                                                  \
+            fprintf(out, ",version=\"%" PRIu64 "\"} " format "\n", version->number, value);        \
+        }                                                                                          \
+    }
+    VERSION_LIST(X)
+#undef X
+}
+
+static void write_states(FILE *out, const struct eb_census *census)
+{
+    static const char name[] = "embag_model_versions";
+    begin(out, name, "gauge", "Versions of a model by what became of them.");
+    for (size_t i = 0; i < at_most(census->model_count, EB_METRICS_MODELS_MAX); i++) {
+        const struct eb_census_model *model = &census->models[i];
+        uint64_t counts[EB_VERSION_STATES] = {0};
+        for (size_t n = 0; n < model->version_count; n++) {
+            counts[model->versions[n].state]++;
+        }
+#define X(id, number, text)                                                                        \
+    open_model(out, name, model->name);                                                            \
+    fprintf(out, ",state=\"%s\"} %" PRIu64 "\n", text, counts[number]);
+        EB_VERSION_STATE_LIST(X)
+#undef X
+    }
+}
+
+static void write_served(FILE *out, const struct eb_census *census)
+{
+    const size_t count = at_most(census->model_count, EB_METRICS_MODELS_MAX);
+    static const char served[] = "embag_model_serving_version";
+    static const char faulty[] = "embag_model_faulty";
+    begin(out, served, "gauge", "The version that answers where none is named; 0: none.");
+    for (size_t i = 0; i < count; i++) {
+        open_model(out, served, census->models[i].name);
+        fprintf(out, "} %" PRIu64 "\n", census->models[i].served);
+    }
+    begin(out, faulty, "gauge",
+        "1 where a model's directory or model.yaml cannot be used; it goes on as before.");
+    for (size_t i = 0; i < count; i++) {
+        open_model(out, faulty, census->models[i].name);
+        fprintf(out, "} %d\n", census->models[i].fault != NULL);
+    }
+}
+
+static void write_page_bytes(FILE *out, const struct eb_census *census)
+{
+    static const char name[] = "embag_table_memory_bytes";
+    struct eb_census_page_bytes sum = {0};
+    for (size_t i = 0; i < census->model_count; i++) {
+        for (size_t n = 0; n < census->models[i].version_count; n++) {
+            const struct eb_census_page_bytes *pages = &census->models[i].versions[n].pages;
+            sum.small += pages->small;
+            sum.huge_2m += pages->huge_2m;
+            sum.huge_1g += pages->huge_1g;
+        }
+    }
+    begin(out, name, "gauge", "Memory of all tables by the size of its pages.");
+    fprintf(out, "%s{page_size=\"small\"} %" PRIu64 "\n", name, sum.small);
+    fprintf(out, "%s{page_size=\"2m\"} %" PRIu64 "\n", name, sum.huge_2m);
+    fprintf(out, "%s{page_size=\"1g\"} %" PRIu64 "\n", name, sum.huge_1g);
+}
+
+static void write_models(FILE *out, const struct eb_census *census)
+{
+    static const char loads[] = "embag_model_loads_total";
+    write_served(out, census);
+    write_states(out, census);
+    write_versions(out, census);
+    begin(out, loads, "counter", "Loads of versions that are over.");
+    fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", loads, census->loads.done);
+    fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", loads, census->loads.failed);
+    write_count(out, "embag_model_versions_freed_total",
+        "Versions that were in memory and are no longer.", census->loads.freed);
+    write_page_bytes(out, census);
+}
+
+/* ---- the process ---- */
+
+static void write_left_out(FILE *out, const struct eb_census *census)
+{
+    static const char name[] = "embag_left_out";
+    size_t versions = 0;
+    const size_t models = at_most(census->model_count, EB_METRICS_MODELS_MAX);
+    const struct named_tables tables = find_named(census);
+    struct version_at at = {.census = census};
+    const struct eb_census_model *model;
+    const struct eb_census_version *version;
+    for (size_t i = 0; i < census->model_count; i++) {
+        versions += census->models[i].version_count;
+    }
+    while (find_next(&at, &model, &version)) {
+    }
+    begin(out, name, "gauge",
+        "Models, versions and tables that these metrics do not tell of, for there are too many.");
+    fprintf(out, "%s{what=\"models\"} %zu\n", name, census->model_count - models);
+    fprintf(out, "%s{what=\"versions\"} %zu\n", name, versions - at.passed);
+    fprintf(
+        out, "%s{what=\"tables\"} %zu\n", name, census->table_count - tables.first - tables.count);
+}
+
+static void write_server(FILE *out, const struct eb_metrics_source *source)
+{
+    static const char phase[] = "embag_phase";
+    begin(out, phase, "gauge", "1 for the part of its life that the server is in.");
+#define X(id, text)                                                                                \
+    fprintf(out, "%s{phase=\"%s\"} %d\n", phase, text, source->census->phase == EB_CENSUS_##id);
+    EB_CENSUS_PHASE_LIST(X)
+#undef X
+    begin(out, "embag_build_info", "gauge", "1, with embagd's version and instruction set.");
+    fputs("embag_build_info{version=\"", out);
+    write_escaped(out, source->version);
+    fputs("\",isa=\"", out);
+    write_escaped(out, source->isa);
+    fputs("\"} 1\n", out);
+}
+
+/* What there is no certificate for has no expiry, and a repository that is looked at on command
+ * only may have been anything since. */
+static void write_word(FILE *out, const struct eb_census_word *word)
+{
+    static const char expiry[] = "embag_certificate_expiry_timestamp_seconds";
+    static const char reloads[] = "embag_reloads_total";
+    static const char readable[] = "embag_repository_readable";
+    begin(out, expiry, "gauge", "When the server's certificate expires, where it has one.");
+    if (word->certificate_expiry_unix_s != 0) {
+        fprintf(out, "%s %" PRId64 "\n", expiry, word->certificate_expiry_unix_s);
+    }
+    begin(out, reloads, "counter", "Times that certificate and auth_file were read again.");
+    fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", reloads, word->reloads_done);
+    fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", reloads, word->reloads_failed);
+    begin(out, readable, "gauge",
+        "0 where the model repository cannot be read, and models stay as they are; of one that is "
+        "watched.");
+    if (word->is_repository_watched) {
+        fprintf(out, "%s %d\n", readable, !word->is_repository_unreadable);
+    }
+    write_gauge(out, "embag_load_done_bytes",
+        "Bytes in memory of the version that is being loaded; 0: none is.", word->load_done_bytes);
+    write_gauge(out, "embag_load_total_bytes",
+        "Bytes of the version that is being loaded; 0: none is.", word->load_total_bytes);
+}
+
+static void write_limits(FILE *out, const struct eb_metrics_limits *limits)
+{
+    static const char name[] = "embag_limit";
+    begin(out, name, "gauge", "What the settings allow of what other metrics count.");
+#define X(member) fprintf(out, "%s{name=\"" #member "\"} %" PRIu64 "\n", name, limits->member);
+    EB_METRICS_LIMIT_LIST(X)
+#undef X
+}
+
+static void write_process(FILE *out, const struct eb_metrics_source *source)
+{
+    const struct eb_process_usage *usage = source->usage;
+    begin(out, "process_cpu_seconds_total", "counter", "Time of CPUs that the process has used.");
+    fputs("process_cpu_seconds_total", out);
+    write_seconds(out, usage->cpu_seconds);
+    begin(out, "process_start_time_seconds", "gauge", "When the process began.");
+    fprintf(
+        out, "process_start_time_seconds %.3f\n", (double)source->census->started_unix_ms * 1e-3);
+    write_gauge(out, "process_resident_memory_bytes", "Bytes of memory that are the process's.",
+        usage->resident_bytes);
+    write_gauge(out, "process_virtual_memory_bytes", "Bytes of the process's addresses.",
+        usage->virtual_bytes);
+    write_gauge(out, "process_open_fds", "Files that the process has open.", usage->open_files);
+    write_gauge(
+        out, "process_max_fds", "Files that the process may have open.", usage->open_files_max);
+    write_gauge(out, "process_threads", "Threads of the process.", usage->threads);
+}
+
+char *eb_metrics_text_write(const struct eb_metrics_source *source, size_t *size)
+{
+    const struct eb_census *census = source->census;
+    char *text = NULL;
+    FILE *out = open_memstream(&text, size);
+    if (!out) {
+        return NULL;
+    }
+    write_tally(out, census);
+    write_loops(out, census);
+    write_executor(out, &census->executor);
+    write_tables(out, census);
+    write_models(out, census);
+    write_left_out(out, census);
+    write_server(out, source);
+    write_word(out, &census->word);
+    write_limits(out, source->limits);
+    write_process(out, source);
+    const bool is_whole = !ferror(out);
+    if (fclose(out) != 0 || !is_whole) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

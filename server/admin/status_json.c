@@ -1,0 +1,243 @@
+#include "server/admin/status_json.h"
+
+#include "server/admin/json_text.h"
+
+static void write_histogram(
+    struct eb_json_text *text, const char *key, const struct eb_histogram *histogram)
+{
+    eb_json_text_begin(text, key, '{');
+    eb_json_text_count(text, "sum_ns", histogram->sum_ns);
+    eb_json_text_begin(text, "ranges", '[');
+    for (unsigned i = 0; i < EB_HISTOGRAM_RANGES; i++) {
+        if (histogram->counts[i] > 0) {
+            uint64_t end_ns = eb_histogram_end_ns(i);
+            eb_json_text_begin(text, NULL, '[');
+            eb_json_text_count(text, NULL, end_ns == UINT64_MAX ? 0 : end_ns);
+            eb_json_text_count(text, NULL, histogram->counts[i]);
+            eb_json_text_end(text, ']');
+        }
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_end(text, '}');
+}
+
+static void write_method(
+    struct eb_json_text *text, const struct eb_census_method *method, const uint64_t *counts)
+{
+    for (int status = 0; status < EB_TALLY_STATUSES; status++) {
+        if (counts[status] > 0) {
+            eb_json_text_begin(text, NULL, '{');
+            eb_json_text_string(text, "service", method->service);
+            eb_json_text_string(text, "method", method->method);
+            eb_json_text_string(text, "code", eb_status_name(status));
+            eb_json_text_count(text, "count", counts[status]);
+            eb_json_text_end(text, '}');
+        }
+    }
+}
+
+static void write_requests(struct eb_json_text *text, const struct eb_census *census)
+{
+    eb_json_text_begin(text, "requests", '[');
+    for (size_t i = 0; i < census->method_count; i++) {
+        write_method(text, &census->methods[i], census->total.requests[i]);
+    }
+    eb_json_text_end(text, ']');
+}
+
+static void write_tally(struct eb_json_text *text, const struct eb_tally *tally)
+{
+    eb_json_text_begin(text, "refusals", '{');
+    for (int i = 0; i < EB_REFUSAL_COUNT; i++) {
+        eb_json_text_count(text, eb_refusal_name((enum eb_refusal)i), tally->refusals[i]);
+    }
+    eb_json_text_end(text, '}');
+    eb_json_text_begin(text, "counts", '{');
+#define X(member, name, help) eb_json_text_count(text, name, tally->member);
+    EB_TALLY_COUNT_LIST(X)
+#undef X
+    eb_json_text_end(text, '}');
+    eb_json_text_begin(text, "stages", '{');
+    for (int i = 0; i < EB_STAGE_COUNT; i++) {
+        write_histogram(text, eb_stage_name((enum eb_stage)i), &tally->stages[i]);
+    }
+    eb_json_text_end(text, '}');
+    write_histogram(text, "lag", &tally->lag);
+}
+
+static void write_loops(struct eb_json_text *text, const struct eb_census *census)
+{
+    eb_json_text_begin(text, "loops", '[');
+    for (size_t i = 0; i < census->loop_count; i++) {
+        const struct eb_census_loop *loop = &census->loops[i];
+        eb_json_text_begin(text, NULL, '{');
+        eb_json_text_count(text, "connections", loop->connections);
+        eb_json_text_count(text, "receive_bytes", loop->receive_bytes);
+        eb_json_text_count(text, "answer_bytes", loop->answer_bytes);
+        eb_json_text_end(text, '}');
+    }
+    eb_json_text_end(text, ']');
+}
+
+static void write_executor(struct eb_json_text *text, const struct eb_census_executor *executor)
+{
+    eb_json_text_begin(text, "executor", '{');
+    eb_json_text_count(text, "threads", executor->threads);
+    eb_json_text_count(text, "idle_threads", executor->idle_threads);
+    eb_json_text_count(text, "tiles", executor->tiles);
+    eb_json_text_count(text, "busy_ns", executor->busy_ns);
+    eb_json_text_count(text, "bytes_per_us", executor->bytes_per_us);
+    eb_json_text_begin(text, "queued", '[');
+    for (int i = 0; i < EB_CENSUS_PRIORITIES; i++) {
+        eb_json_text_begin(text, NULL, '{');
+        eb_json_text_string(text, "priority", eb_census_priority_name((enum eb_census_priority)i));
+        eb_json_text_count(text, "works", executor->queued_works[i]);
+        eb_json_text_count(text, "bytes", executor->queued_bytes[i]);
+        eb_json_text_end(text, '}');
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_end(text, '}');
+}
+
+static void write_table(struct eb_json_text *text, const struct eb_census_table *table)
+{
+    eb_json_text_begin(text, NULL, '{');
+    eb_json_text_string(text, "model", table->model);
+    eb_json_text_string(text, "table", table->table);
+    eb_json_text_count(text, "bags", table->bags);
+    eb_json_text_count(text, "indices", table->indices);
+    eb_json_text_count(text, "missing", table->missing);
+    eb_json_text_begin(text, "hot", '[');
+    for (size_t i = 0; i < table->hot_count; i++) {
+        eb_json_text_begin(text, NULL, '[');
+        eb_json_text_id(text, NULL, table->hot[i].id);
+        eb_json_text_share(text, NULL, table->hot[i].share);
+        eb_json_text_end(text, ']');
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_end(text, '}');
+}
+
+static void write_tables(struct eb_json_text *text, const struct eb_census *census)
+{
+    eb_json_text_begin(text, "tables", '[');
+    for (size_t i = 0; i < census->table_count; i++) {
+        write_table(text, &census->tables[i]);
+    }
+    eb_json_text_end(text, ']');
+}
+
+static void write_version(struct eb_json_text *text, const struct eb_census_version *version)
+{
+    eb_json_text_begin(text, NULL, '{');
+    eb_json_text_unsigned_id(text, "number", version->number);
+    eb_json_text_string(text, "state", eb_version_state_name(version->state));
+    eb_json_text_string(text, "fault", version->fault);
+    eb_json_text_count(text, "loaded_unix_ms", version->loaded_unix_ms);
+    eb_json_text_count(text, "load_ms", version->load_ms);
+    eb_json_text_count(text, "tables", version->tables);
+    eb_json_text_count(text, "rows", version->rows);
+    eb_json_text_count(text, "bytes", version->bytes);
+    eb_json_text_begin(text, "pages", '{');
+    eb_json_text_count(text, "small", version->pages.small);
+    eb_json_text_count(text, "huge_2m", version->pages.huge_2m);
+    eb_json_text_count(text, "huge_1g", version->pages.huge_1g);
+    eb_json_text_end(text, '}');
+    eb_json_text_end(text, '}');
+}
+
+static void write_model(struct eb_json_text *text, const struct eb_census_model *model)
+{
+    eb_json_text_begin(text, NULL, '{');
+    eb_json_text_string(text, "name", model->name);
+    if (model->served > 0) {
+        eb_json_text_unsigned_id(text, "served", model->served);
+    } else {
+        eb_json_text_string(text, "served", NULL);
+    }
+    eb_json_text_string(text, "fault", model->fault);
+    eb_json_text_begin(text, "versions", '[');
+    for (size_t i = 0; i < model->version_count; i++) {
+        write_version(text, &model->versions[i]);
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_end(text, '}');
+}
+
+static void write_models(struct eb_json_text *text, const struct eb_census *census)
+{
+    eb_json_text_begin(text, "models", '[');
+    for (size_t i = 0; i < census->model_count; i++) {
+        write_model(text, &census->models[i]);
+    }
+    eb_json_text_end(text, ']');
+    eb_json_text_begin(text, "loads", '{');
+    eb_json_text_count(text, "done", census->loads.done);
+    eb_json_text_count(text, "failed", census->loads.failed);
+    eb_json_text_count(text, "freed", census->loads.freed);
+    eb_json_text_end(text, '}');
+}
+
+static const char *find_repository_state(const struct eb_census_word *word)
+{
+    if (!word->is_repository_watched) {
+        return "unwatched";
+    }
+    return word->is_repository_unreadable ? "unreadable" : "readable";
+}
+
+static void write_word(struct eb_json_text *text, const struct eb_census_word *word)
+{
+    eb_json_text_begin(text, "load", '{');
+    eb_json_text_count(text, "done_bytes", word->load_done_bytes);
+    eb_json_text_count(text, "total_bytes", word->load_total_bytes);
+    eb_json_text_end(text, '}');
+    eb_json_text_string(text, "repository", find_repository_state(word));
+}
+
+static void write_slow(struct eb_json_text *text, const struct eb_census_slow *slow)
+{
+    eb_json_text_begin(text, NULL, '{');
+    eb_json_text_count(text, "unix_ms", slow->unix_ms);
+    eb_json_text_string(text, "method", slow->method);
+    eb_json_text_string(text, "model", slow->model);
+    eb_json_text_string(text, "peer", slow->peer);
+    eb_json_text_string(text, "trace", slow->trace);
+    eb_json_text_string(text, "code", eb_status_name((int)slow->status));
+    eb_json_text_count(text, "indices", slow->indices);
+    eb_json_text_count(text, "value_bytes", slow->value_bytes);
+    eb_json_text_begin(text, "ns", '{');
+    for (int i = 0; i < EB_STAGE_COUNT; i++) {
+        eb_json_text_count(text, eb_stage_name((enum eb_stage)i), slow->ns[i]);
+    }
+    eb_json_text_end(text, '}');
+    eb_json_text_end(text, '}');
+}
+
+static void write_slow_requests(struct eb_json_text *text, const struct eb_census *census)
+{
+    eb_json_text_begin(text, "slow", '[');
+    for (size_t i = 0; i < census->slow_count; i++) {
+        write_slow(text, &census->slow[i]);
+    }
+    eb_json_text_end(text, ']');
+}
+
+char *eb_status_json_write(const struct eb_census *census, size_t *size)
+{
+    struct eb_json_text text = {0};
+    eb_json_text_begin(&text, NULL, '{');
+    eb_json_text_string(&text, "phase", eb_census_phase_name(census->phase));
+    eb_json_text_count(&text, "taken_unix_ms", census->taken_unix_ms);
+    eb_json_text_count(&text, "started_unix_ms", census->started_unix_ms);
+    write_requests(&text, census);
+    write_tally(&text, &census->total);
+    write_loops(&text, census);
+    write_executor(&text, &census->executor);
+    write_tables(&text, census);
+    write_models(&text, census);
+    write_word(&text, &census->word);
+    write_slow_requests(&text, census);
+    eb_json_text_end(&text, '}');
+    return eb_json_text_take(&text, size);
+}

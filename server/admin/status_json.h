@@ -1,0 +1,38 @@
+/* The data of the status page: a census as JSON, which scripts may read too. All counts are since
+ * the start; readers take differences of two looks. Members may be added.
+ *
+ *   {"phase": "loading" | "serving" | "draining", "taken_unix_ms": N, "started_unix_ms": N,
+ *    "requests": [{"service": "embag.v1.EmbeddingBag", "method": "Lookup", "code": "OK",
+ *                  "count": N}],             those that are not 0; "" and "": of no method
+ *    "refusals": {"queue_full": N, ...},     by the names of EB_REFUSAL_LIST
+ *    "counts": {"received_bytes": N, ...},   by the names of EB_TALLY_COUNT_LIST
+ *    "stages": {"queue": HISTOGRAM, ...},    by the names of EB_STAGE_LIST
+ *    "lag": HISTOGRAM,                       of all loops
+ *    "loops": [{"connections": N, "receive_bytes": N, "answer_bytes": N}],
+ *    "executor": {"threads": N, "idle_threads": N, "tiles": N, "busy_ns": N, "bytes_per_us": N,
+ *                 "queued": [{"priority": "interactive" | "batch", "works": N, "bytes": N}]},
+ *    "tables": [{"model": TEXT, "table": TEXT, "bags": N, "indices": N, "missing": N,
+ *                "hot": [[ID, share of indices], ...]}],                     most first
+ *    "models": [{"name": TEXT, "served": ID | null, "fault": TEXT | null,
+ *                "versions": [{"number": ID, "state": "loading" | "ready" | "serving" | "retired" |
+ *                              "failed", "fault": TEXT | null, "loaded_unix_ms": N (0: it is not in
+ *                              memory, like all below), "load_ms": N, "tables": N, "rows": N,
+ *                              "bytes": N, "pages": {"small": bytes, "huge_2m": bytes,
+ *                              "huge_1g": bytes}}]}],                        highest first
+ *    "loads": {"done": N, "failed": N, "freed": N},
+ *    "load": {"done_bytes": N, "total_bytes": N},       of the version on its way; both 0: none is
+ *    "repository": "readable" | "unreadable" | "unwatched",
+ *    "slow": [{"unix_ms": N, "method": TEXT, "model": TEXT, "peer": TEXT, "trace": TEXT,
+ *              "code": "OK", "indices": N, "value_bytes": N,
+ *              "ns": {"queue": N, ..., "send": 0, ...}}]}                    longest first
+ *
+ * A slow request's "total" ends when its answer is ready; that of "stages" when it has been sent.
+ * ID is a number of 64 bits as a text. HISTOGRAM is {"sum_ns": N, "ranges": [[where the range ends,
+ * in ns, or 0: nowhere; count], ...]} of those ranges whose count is not 0.
+ * Thread: pure. Memory: the caller's. */
+#pragma once
+
+#include "server/admin/census.h"
+
+/* The text, `*size` bytes, on the heap; the caller frees it. NULL: out of memory. */
+char *eb_status_json_write(const struct eb_census *census, size_t *size);

@@ -1,0 +1,154 @@
+#include "server/admin/web_answer.h"
+
+#include "server/admin/process_usage.h"
+#include "server/admin/status_json.h"
+#include "server/admin/status_page.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLAIN "text/plain; charset=utf-8"
+#define JSON "application/json"
+
+static const struct {
+    const char *path;
+    enum eb_web_need need;
+} paths[] = {
+#define X(name, path, need) {path, EB_WEB_NEEDS_##need},
+    EB_WEB_PATH_LIST(X)
+#undef X
+};
+
+enum eb_web_path eb_web_path_find(const char *path)
+{
+    int found = 0;
+    while (found < EB_WEB_PATH_COUNT && strcmp(paths[found].path, path) != 0) {
+        found++;
+    }
+    return (enum eb_web_path)found;
+}
+
+enum eb_web_need eb_web_path_need(enum eb_web_path path)
+{
+    return paths[path].need;
+}
+
+/* ---- whom it may be for ---- */
+
+/* Bytes of the host in "HOST" or "HOST:PORT", HOST not being in brackets. */
+static size_t host_bytes_of(const char *host)
+{
+    const size_t bytes = strcspn(host, ":");
+    return bytes > 0 && host[bytes - 1] == '.' ? bytes - 1 : bytes; /* "localhost." */
+}
+
+static bool is_local_name(const char *host, size_t bytes)
+{
+    static const char local[] = ".localhost";
+    const size_t local_bytes = sizeof local - 1;
+    return !memchr(host, '.', bytes) ||
+           (bytes > local_bytes &&
+               strncasecmp(host + bytes - local_bytes, local, local_bytes) == 0);
+}
+
+bool eb_web_answer_suspects_host(const char *host)
+{
+    if (!host || host[0] == '[') {
+        return false;
+    }
+    const size_t bytes = host_bytes_of(host);
+    /* No name's last label is a number, as an address's is. */
+    const bool is_address = strspn(host, "0123456789.") >= bytes;
+    return !is_address && !is_local_name(host, bytes);
+}
+
+/* ---- what is at the paths ---- */
+
+struct eb_web_answer eb_web_answer_say(unsigned code, const char *text)
+{
+    return (struct eb_web_answer){.code = code, .type = PLAIN, .text = text, .size = strlen(text)};
+}
+
+/* Takes the text; NULL: there was no memory for it. */
+static struct eb_web_answer give(const char *type, char *text, size_t size)
+{
+    return (struct eb_web_answer){
+        .code = 200, .type = text ? type : NULL, .owned = text, .text = text, .size = size};
+}
+
+struct eb_web_answer eb_web_answer_no_path(void)
+{
+    return eb_web_answer_say(404, "there is nothing at this path; there is:\n"
+#define X(name, path, need) path "\n"
+        EB_WEB_PATH_LIST(X)
+#undef X
+    );
+}
+
+static struct eb_web_answer say_ready(enum eb_census_phase phase)
+{
+    switch (phase) {
+    case EB_CENSUS_LOADING: return eb_web_answer_say(503, "loading\n");
+    case EB_CENSUS_SERVING: break;
+    case EB_CENSUS_DRAINING: return eb_web_answer_say(503, "draining\n");
+    }
+    return eb_web_answer_say(200, "ready\n");
+}
+
+static struct eb_web_answer write_version(const struct eb_web_facts *facts)
+{
+    char *text = NULL;
+    const int size = asprintf(&text, "{\"version\": \"%s\", \"build\": \"%s\", \"isa\": \"%s\"}\n",
+        facts->version, facts->build, facts->isa);
+    return size < 0 ? (struct eb_web_answer){0} : give(JSON, text, (size_t)size);
+}
+
+static struct eb_web_answer write_metrics(
+    const struct eb_web_facts *facts, const struct eb_census *census)
+{
+    struct eb_process_usage usage;
+    size_t size = 0;
+    eb_process_usage_read(&usage);
+    const struct eb_metrics_source source = {.census = census,
+        .usage = &usage,
+        .version = facts->version,
+        .isa = facts->isa,
+        .limits = &facts->limits};
+    char *text = eb_metrics_text_write(&source, &size);
+    return give(EB_METRICS_TEXT_TYPE, text, size);
+}
+
+static struct eb_web_answer write_status(const struct eb_census *census)
+{
+    size_t size = 0;
+    char *text = eb_status_json_write(census, &size);
+    return give(JSON, text, size);
+}
+
+struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_web_facts *facts,
+    enum eb_census_phase phase, const struct eb_census *census)
+{
+    assert(census || eb_web_path_need(path) == EB_WEB_NEEDS_NOTHING);
+    switch (path) {
+    case EB_WEB_PAGE:
+        return (struct eb_web_answer){.code = 200,
+            .type = "text/html; charset=utf-8",
+            .text = (const char *)eb_status_page,
+            .size = eb_status_page_bytes};
+    case EB_WEB_HEALTHZ: return eb_web_answer_say(200, "ok\n");
+    case EB_WEB_METRICS: return write_metrics(facts, census);
+    case EB_WEB_READYZ: return say_ready(phase);
+    case EB_WEB_STATUS: return write_status(census);
+    case EB_WEB_VERSION: return write_version(facts);
+    case EB_WEB_PATH_COUNT: break;
+    }
+    return eb_web_answer_no_path();
+}
+
+void eb_web_answer_deinit(struct eb_web_answer *answer)
+{
+    free(answer->owned);
+    *answer = (struct eb_web_answer){0};
+}

@@ -1,0 +1,155 @@
+#include "server/service_manager.h"
+
+#include "server/models/snapshot.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DATA_NAME "embag-data"
+#define ADMIN_NAME "embag-admin"
+#define STATUS_BYTES 512 /* what is longer is cut: it is one line of `systemctl status` */
+/* A start may take so long between two words of its progress: the index of a large keyed table is
+ * built, or the pages of tables are counted. */
+#define PROGRESS_US UINT64_C(300000000)
+/* What the end takes beside the drain. */
+#define END_MS 15000
+#define GIB 1073741824.0
+
+/* ---- sockets ---- */
+
+static void close_all(int count)
+{
+    for (int i = 0; i < count; i++) {
+        close(SD_LISTEN_FDS_START + i);
+    }
+}
+
+/* false: `why`. */
+static bool name_sockets(int count, char *const *names,
+    struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], char *why, size_t why_bytes)
+{
+    if (count > EB_PASSED_SOCKETS_MAX) {
+        snprintf(
+            why, why_bytes, "%d sockets were passed, %d is the most", count, EB_PASSED_SOCKETS_MAX);
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        const bool is_admin = strcmp(names[i], ADMIN_NAME) == 0;
+        if (!is_admin && strcmp(names[i], DATA_NAME) != 0) {
+            snprintf(why, why_bytes, "a socket called \"%.64s\" was passed", names[i]);
+            return false;
+        }
+        out[i] = (struct eb_passed_socket){SD_LISTEN_FDS_START + i, is_admin};
+    }
+    return true;
+}
+
+size_t eb_service_manager_take_sockets(
+    struct eb_passed_socket out[EB_PASSED_SOCKETS_MAX], char *why, size_t why_bytes)
+{
+    char **names = NULL;
+    const int unset_environment = 1;
+    why[0] = '\0';
+    int count = sd_listen_fds_with_names(unset_environment, &names);
+    if (count < 0) {
+        snprintf(why, why_bytes, "LISTEN_FDS: %s", strerror(-count));
+        return 0;
+    }
+    if (!name_sockets(count, names, out, why, why_bytes)) {
+        close_all(count);
+        count = 0;
+    }
+    for (char **name = names; name && *name; name++) {
+        free(*name);
+    }
+    free(names);
+    return (size_t)count;
+}
+
+/* ---- what is told ---- */
+
+/* A name from the disk must not end the line that it stands in, for another one could follow; and
+ * half a character at the end would make all of it bad UTF-8. */
+static void mend_status(char status[STATUS_BYTES])
+{
+    size_t length = strlen(status);
+    for (size_t i = 0; i < length; i++) {
+        if ((unsigned char)status[i] < ' ') {
+            status[i] = '?';
+        }
+    }
+    if (length == STATUS_BYTES - 1) {
+        while (((unsigned char)status[length - 1] & 0xc0) == 0x80) {
+            length--;
+        }
+        length -= (unsigned char)status[length - 1] >= 0xc0;
+    }
+    status[length] = '\0';
+}
+
+void eb_service_manager_loading(const char *path, uint64_t done_bytes, uint64_t total_bytes)
+{
+    char status[STATUS_BYTES];
+    snprintf(status, sizeof status, "Loading %.1f of %.1f GiB: %s", (double)done_bytes / GIB,
+        (double)total_bytes / GIB, path);
+    mend_status(status);
+    (void)sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%" PRIu64 "\nSTATUS=%s", PROGRESS_US, status);
+}
+
+void eb_service_manager_serving(const struct eb_snapshot *snapshot)
+{
+    char status[STATUS_BYTES];
+    size_t used = 0;
+    size_t served_count = 0;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        served_count += snapshot->models[i].served != NULL;
+    }
+    used += (size_t)snprintf(
+        status, sizeof status, "Serving %zu of %zu models", served_count, snapshot->count);
+    const char *between = ": ";
+    for (size_t i = 0; i < snapshot->count && used < sizeof status; i++) {
+        const struct eb_snapshot_model *model = &snapshot->models[i];
+        if (model->served) {
+            used += (size_t)snprintf(status + used, sizeof status - used, "%s%s %" PRIu64, between,
+                model->name, model->served->version);
+            between = ", ";
+        }
+    }
+    mend_status(status);
+    (void)sd_notifyf(0, "STATUS=%s", status);
+}
+
+void eb_service_manager_ready(void)
+{
+    (void)sd_notify(0, "READY=1");
+}
+
+void eb_service_manager_reloading(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    (void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+        (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+}
+
+void eb_service_manager_stopping(uint64_t timeout_ms)
+{
+    (void)sd_notifyf(0, "STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%" PRIu64,
+        (timeout_ms + END_MS) * 1000);
+}
+
+uint64_t eb_service_manager_silence_ms(void)
+{
+    uint64_t silence_us = 0;
+    return sd_watchdog_enabled(0, &silence_us) > 0 ? silence_us / 1000 : 0;
+}
+
+void eb_service_manager_alive(void)
+{
+    (void)sd_notify(0, "WATCHDOG=1");
+}

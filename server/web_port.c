@@ -1,0 +1,149 @@
+#include "server/web_port.h"
+
+#include "server/admin/log.h"
+#include "server/admin/web.h"
+#include "server/config_help.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHY_BYTES 256
+
+/* Longer than Prometheus and probes keep a connection idle between two scrapes a minute apart. */
+#define IDLE_MS 75000
+#define REQUEST_MS 10000
+#define CENSUS_MS 5000
+/* Fifty censuses a second, so that who asks cannot take the loops' time. */
+#define INTERVAL_MS 20
+
+struct eb_web_port {
+    struct eb_census_taker *taker;
+    struct eb_web *web;
+};
+
+static bool fail(const struct eb_config *config, const char *why)
+{
+    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "http_listen"),
+        eb_log_text("address", config->http_listen), eb_log_text("reason", why),
+        eb_log_text("remedy",
+            "mend what the reason names, or give --http-listen another address, or none"));
+    return false;
+}
+
+static void log_addresses(const struct eb_web *web)
+{
+    const struct eb_address *address;
+    for (size_t i = 0; (address = eb_web_address(web, i)); i++) {
+        char text[EB_ADDRESS_TEXT_BYTES];
+        eb_address_format(address, text);
+        eb_log(EB_LOG_INFO, "http_listening", eb_log_text("address", text));
+    }
+}
+
+static struct eb_metrics_limits read_limits(const struct eb_limits *limits)
+{
+    return (struct eb_metrics_limits){
+#define X(member) .member = limits->member,
+        EB_METRICS_LIMIT_LIST(X)
+#undef X
+    };
+}
+
+/* false: `why` says what failed. */
+static bool open_web(
+    struct eb_web_port *port, const struct eb_config *config, const char *isa, char why[WHY_BYTES])
+{
+    struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+    const size_t count = eb_address_resolve(config->http_listen, addresses, why, WHY_BYTES);
+    if (count == 0) {
+        return false;
+    }
+    const struct eb_web_options options = {
+        .facts = {.version = EMBAG_VERSION,
+            .build = eb_config_help_build(),
+            .isa = isa,
+            .limits = read_limits(&config->limits)},
+        .times = {.request_ms = REQUEST_MS,
+            .idle_ms = IDLE_MS,
+            .census_ms = CENSUS_MS,
+            .interval_ms = INTERVAL_MS},
+        .address_count = count,
+        .addresses = addresses,
+        .source = eb_census_taker_source(port->taker),
+    };
+    port->web = eb_web_open(&options, why, WHY_BYTES);
+    return port->web;
+}
+
+bool eb_web_port_open(struct eb_web_port **out, const struct eb_config *config, const char *isa)
+{
+    char why[WHY_BYTES];
+    *out = NULL;
+    if (strcmp(config->http_listen, EB_CONFIG_NONE) == 0) {
+        return true;
+    }
+    struct eb_web_port *port = calloc(1, sizeof *port);
+    if (port) {
+        port->taker = eb_census_taker_create();
+    }
+    if (!port || !port->taker) {
+        free(port);
+        return fail(config, strerror(ENOMEM));
+    }
+    if (!open_web(port, config, isa, why)) {
+        eb_web_port_close(port);
+        return fail(config, why);
+    }
+    log_addresses(port->web);
+    *out = port;
+    return true;
+}
+
+void eb_web_port_attach(struct eb_web_port *port, const struct eb_web_port_source *source)
+{
+    if (port) {
+        eb_census_taker_attach(
+            port->taker, source->loops, source->loop_count, source->executor, source->snapshot);
+        eb_census_taker_say(port->taker, EB_CENSUS_SERVING);
+    }
+}
+
+bool eb_web_port_reader(struct eb_web_port *port, struct eb_publisher_reader *reader)
+{
+    if (port) {
+        *reader = (struct eb_publisher_reader){
+            eb_web_mailbox(port->web), eb_census_taker_swap, port->taker};
+    }
+    return port;
+}
+
+void eb_web_port_tell(struct eb_web_port *port, const struct eb_census_word *word)
+{
+    if (port) {
+        eb_census_taker_tell(port->taker, word);
+    }
+}
+
+void eb_web_port_drain(struct eb_web_port *port)
+{
+    if (port) {
+        eb_census_taker_say(port->taker, EB_CENSUS_DRAINING);
+    }
+}
+
+void eb_web_port_detach(struct eb_web_port *port)
+{
+    if (port) {
+        eb_census_taker_detach(port->taker);
+    }
+}
+
+void eb_web_port_close(struct eb_web_port *port)
+{
+    if (port) {
+        eb_web_close(port->web);
+        eb_census_taker_destroy(port->taker);
+        free(port);
+    }
+}

@@ -1,0 +1,86 @@
+"""Plain bytes to a TLS server: what a test says by hand, inside a TLS connection."""
+
+import selectors
+import socket
+import ssl
+import threading
+
+CHUNK_BYTES = 65536
+LINGER_SECONDS = 60  # for a side that takes no more of what the other has said
+
+
+class TlsRelay:
+    """Listens on `port`; each connection is carried on to the server's, by a thread of its own.
+    TLS's state is one thread's: a socket's reader and writer may be two."""
+
+    def __init__(self, server_port, authority_file):
+        self.server_port = server_port
+        self.context = ssl.create_default_context(cafile=authority_file)
+        self.context.set_alpn_protocols(['h2'])
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        """Listens no more; connections end with their peers."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(near,), daemon=True).start()
+
+    def _carry(self, near):
+        with near, socket.create_connection(('127.0.0.1', self.server_port)) as raw:
+            near.settimeout(LINGER_SECONDS)
+            raw.settimeout(LINGER_SECONDS)
+            try:
+                with self.context.wrap_socket(raw, server_hostname='localhost') as far:
+                    carry_both_ways(near, far)
+            except OSError:
+                pass  # Either side has gone, which the other sees by the end of its connection.
+
+
+def carry_both_ways(near, far):
+    """Until the server ends. What it has said is carried on also where it takes no more."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(near, selectors.EVENT_READ)
+        selector.register(far, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is far and not carry_back(near, far):
+                    return
+                if key.fileobj is near and not carry_there(near, far):
+                    selector.unregister(near)
+
+
+def carry_there(near, far):
+    """False: the client has ended, or the server takes no more."""
+    data = near.recv(CHUNK_BYTES)
+    if not data:
+        far.shutdown(socket.SHUT_WR)
+        return False
+    try:
+        far.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def carry_back(near, far):
+    """All that TLS has read, which may be nothing for a client. False: the server has ended."""
+    while True:
+        far.settimeout(0)
+        try:
+            data = far.recv(CHUNK_BYTES)
+        except ssl.SSLWantReadError:
+            return True
+        finally:
+            far.settimeout(LINGER_SECONDS)
+        if not data:
+            return False
+        near.sendall(data)

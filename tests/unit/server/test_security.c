@@ -1,0 +1,84 @@
+#include "server/security.h"
+
+#include "tests/unit/server/capture.h"
+#include "tests/unit/server/tls_files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct eb_scratch scratch;
+static struct tls_authority authority;
+static char certificate[EB_SCRATCH_PATH_BYTES];
+static char key[EB_SCRATCH_PATH_BYTES];
+
+static int make_files(void **state)
+{
+    (void)state;
+    eb_scratch_init(&scratch);
+    tls_authority_init(&authority);
+    eb_scratch_path(&scratch, "server.pem", certificate);
+    eb_scratch_path(&scratch, "server.key", key);
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    tls_authority_deinit(&authority);
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+/* What the daily look says of a certificate that is good for so many days. */
+static void look(int days, char *out, size_t out_bytes)
+{
+    const struct eb_config config = {.tls_cert = certificate, .tls_key = key};
+    struct eb_capture capture;
+    tls_authority_issue_for(&authority, &scratch, "server", -1, days);
+    struct eb_security *security = eb_security_open(&config);
+    assert_non_null(security);
+    eb_capture_start(&capture, STDERR_FILENO);
+    eb_security_look(security);
+    eb_capture_stop(&capture, out, out_bytes);
+    eb_security_close(security);
+}
+
+static void warns_each_day_of_a_certificate_that_soon_expires(void **state)
+{
+    (void)state;
+    char line[1024];
+    look(10, line, sizeof line);
+    eb_scratch_expect(line, "level=warn event=certificate_expires");
+    eb_scratch_expect(line, certificate);
+    look(100, line, sizeof line);
+    eb_scratch_expect(line, "level=info event=certificate ");
+}
+
+static void has_nothing_to_look_at_without_a_certificate(void **state)
+{
+    (void)state;
+    const struct eb_config config = {.tls_cert = NULL};
+    struct eb_capture capture;
+    char line[256];
+    struct eb_security *security = eb_security_open(&config);
+    assert_non_null(security);
+    eb_capture_start(&capture, STDERR_FILENO);
+    eb_security_look(security);
+    eb_capture_stop(&capture, line, sizeof line);
+    assert_string_equal(line, "");
+    eb_security_close(security);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(warns_each_day_of_a_certificate_that_soon_expires),
+        cmocka_unit_test(has_nothing_to_look_at_without_a_certificate),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}
