@@ -1,0 +1,210 @@
+"""What `cmake --install` makes: programs are built against it by pkg-config and by find_package."""
+
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+import embagd_process
+import served
+from embagd_process import Repository
+from served import OwnServerTest
+
+ADDRESS = '127.0.0.1:8600'
+COMPONENTS = ('server', 'tools', 'libembag', 'dev')
+HEADERS = ('embag.h', 'embag_admin.h', 'embag_async.h', 'embag_models.h', 'embag_types.h')
+ROWS = '-2.1 -2.4\n0 0\n-0.2 0.8\n'
+STRICT = ('-Wall', '-Wextra', '-Wpedantic', '-Wconversion', '-Werror', '-fsyntax-only')
+PROJECT = """\
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(embag %(version)s REQUIRED COMPONENTS static)
+add_executable(shared lookup.c)
+target_link_libraries(shared PRIVATE embag::embag)
+add_executable(static lookup.c)
+target_link_libraries(static PRIVATE embag::embag_static)
+"""
+
+
+def run(*command, **keywords):
+    """Its output; it must succeed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=300, check=False, **keywords)
+    if done.returncode != 0:
+        raise AssertionError('%s: status %d\n%s' % (command, done.returncode, done.stdout))
+    return done.stdout
+
+
+def install(prefix, *options):
+    """The build folder, below a prefix."""
+    run('cmake', '--install', served.BUILD, '--prefix', prefix, *options)
+
+
+def files_of(folder):
+    """Paths of all files and links below it."""
+    return sorted(os.path.relpath(os.path.join(at, name), folder)
+                  for at, _, names in os.walk(folder) for name in names)
+
+
+def sanitizer_flags():
+    """What a program needs that links a library of this build."""
+    sanitizer = embagd_process.SANITIZE
+    return ['-fsanitize=' + sanitizer] if sanitizer else []
+
+
+def declared_functions(header):
+    """Names of those that a public header declares."""
+    with open(header, encoding='utf-8') as file:
+        text = re.sub(r'/\*.*?\*/', '', file.read(), flags=re.S)
+    return set(re.findall(r'^[^\s#].*?\b(embag_\w+)\(', text, re.M))
+
+
+class Install(OwnServerTest):
+    """Into a prefix that is moved before anything uses it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Repository()
+        cls.addClassCleanup(cls.folder.remove)
+        cls.first = cls.folder.join('first')
+        install(cls.first)
+        cls.prefix = cls.folder.join('moved')
+        os.rename(cls.first, cls.prefix)
+        cls.files = files_of(cls.prefix)
+        cls.library = cls.find('libembag.so')
+
+    @classmethod
+    def find(cls, name):
+        """The path of an installed file."""
+        found = [path for path in cls.files if os.path.basename(path) == name]
+        if len(found) != 1:
+            raise AssertionError('%s stands at %s' % (name, found))
+        return os.path.join(cls.prefix, found[0])
+
+    def pkg_config(self, *options):
+        """What it says of libembag, in words."""
+        folder = os.path.dirname(self.find('libembag.pc'))
+        return run('pkg-config', *options, 'libembag',
+                   env={**os.environ, 'PKG_CONFIG_PATH': folder}).split()
+
+    def write_lookup(self, server):
+        """The installed example, in a folder of its own, which speaks to the server."""
+        with open(self.find('lookup_example.c'), encoding='utf-8') as file:
+            text = file.read().replace(ADDRESS, server.address)
+        folder = self.folder.join('user')
+        shutil.rmtree(folder, ignore_errors=True)
+        os.mkdir(folder)
+        with open(os.path.join(folder, 'lookup.c'), 'w', encoding='utf-8') as file:
+            file.write(text)
+        return folder
+
+    def test_component_by_component_it_is_the_same(self):
+        parts = []
+        for component in COMPONENTS:
+            folder = self.folder.join('part-' + component)
+            install(folder, '--component', component)
+            parts += files_of(folder)
+        self.assertEqual(sorted(parts), self.files)
+
+    def test_names_neither_its_prefix_nor_the_build(self):
+        for path in self.files:
+            if path.endswith(('.pc', '.cmake', '.h')):
+                with open(os.path.join(self.prefix, path), encoding='utf-8') as file:
+                    text = file.read()
+                for place in (self.first, served.BUILD, served.SOURCE):
+                    self.assertNotIn(place, text, path)
+
+    def test_programs_run(self):
+        for name, said in (('embagd', 'embagd '), ('embag', 'embag '), ('embag-load', 'Usage')):
+            flag = '--help' if name == 'embag-load' else '--version'
+            self.assertIn(said, run(self.find(name), flag))
+
+    def test_example_configuration_can_be_used(self):
+        example = self.find('embagd.yaml')
+        printed = run(self.find('embagd'), '--config', example, '--print-config',
+                      env=embagd_process.clean_environment())
+        with open(example, encoding='utf-8') as file:
+            text = file.read()
+        for line in re.findall(r'^\w.*$', text, re.M):
+            name, value = line.split(': ', 1)
+            self.assertRegex(printed.replace('"', ''), r'(?m)^%s: %s # file: ' % (
+                name, re.escape(value.replace('"', ''))))
+        every = self.folder.join('every.yaml')
+        with open(every, 'w', encoding='utf-8') as file:
+            file.write(re.sub(r'^# (\w+: )', r'\1', text, flags=re.M))
+        run(self.find('embagd'), '--config', every, '--print-config',
+            env=embagd_process.clean_environment())
+
+    def test_protos_are_complete(self):
+        folder = os.path.join(self.prefix, 'share', 'embag', 'proto')
+        for path in files_of(folder):
+            run('protoc', '-I', folder, '--descriptor_set_out=/dev/null', path)
+        self.assertIn('embag/v1/embedding_bag.proto', files_of(folder))
+
+    def test_every_header_is_c_and_cpp_alone(self):
+        folder = os.path.dirname(self.find('embag.h'))
+        self.assertEqual(sorted(os.listdir(folder)), sorted(HEADERS))
+        compilers = [('cc', '-std=c17', '-xc'), ('c++', '-std=c++17', '-xc++')]
+        for compiler, *language in compilers:
+            if not shutil.which(compiler):
+                self.skipTest('there is no ' + compiler)
+            for header in HEADERS:
+                run(compiler, *language, *STRICT, '-I', folder, '-',
+                    input='#include <%s>\n' % header)
+
+    def test_exports_what_the_headers_declare(self):
+        declared = set()
+        for header in HEADERS:
+            declared |= declared_functions(self.find(header))
+        listed = run('nm', '-D', '--defined-only', self.library)
+        self.assertEqual({line.split()[2] for line in listed.splitlines()}, declared)
+        self.assertIn('embag_lookup', declared)
+
+    def test_is_called_by_the_versions_it_keeps_to(self):
+        version = self.pkg_config('--modversion')[0]
+        major, minor, _ = version.split('.')
+        abi = major if major != '0' else '0.' + minor
+        dynamic = run('readelf', '-d', self.library)
+        self.assertIn('Library soname: [libembag.so.%s]' % abi, dynamic)
+        self.assertTrue(os.path.exists(self.find('libembag.so.' + version)))
+
+    def test_builds_by_pkg_config(self):
+        folder = self.write_lookup(self.serve())
+        shared = self.pkg_config('--cflags', '--libs')
+        # The same, but for the one library of ours that is to be taken as an archive.
+        static = [{'-lembag': '-l:libembag.a'}.get(word, word)
+                  for word in self.pkg_config('--static', '--cflags', '--libs')]
+        for words, needs_library in ((shared, True), (static, False)):
+            program = os.path.join(folder, 'lookup')
+            run('cc', os.path.join(folder, 'lookup.c'), '-o', program, *words, *sanitizer_flags())
+            self.assertEqual('libembag.so' in run('readelf', '-d', program), needs_library)
+            environment = {**os.environ, 'LD_LIBRARY_PATH': os.path.dirname(self.library)}
+            self.assertEqual(run(program, env=environment), ROWS)
+
+    def configure(self, version):
+        """A project of a user's that wants this version; the folder it is to be built in."""
+        folder = self.folder.join('user')
+        with open(os.path.join(folder, 'CMakeLists.txt'), 'w', encoding='utf-8') as file:
+            file.write(PROJECT % {'version': version})
+        build = os.path.join(folder, 'build')
+        run('cmake', '-S', folder, '-B', build, '-DCMAKE_PREFIX_PATH=' + self.prefix,
+            '-DCMAKE_C_FLAGS=' + ' '.join(sanitizer_flags()))
+        return build
+
+    def test_builds_by_find_package(self):
+        self.write_lookup(self.serve())
+        version = self.pkg_config('--modversion')[0]
+        build = self.configure(version)
+        run('cmake', '--build', build)
+        for name, needs_library in (('shared', True), ('static', False)):
+            program = os.path.join(build, name)
+            self.assertEqual('libembag.so' in run('readelf', '-d', program), needs_library)
+            self.assertEqual(run(program), ROWS)
+        major, minor, _ = version.split('.')
+        with self.assertRaisesRegex(AssertionError, 'embag'):
+            self.configure('%s.%d' % (major, int(minor) + 1))
+
+
+if __name__ == '__main__':
+    unittest.main()
