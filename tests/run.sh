@@ -2,8 +2,9 @@
 # All tests, from a clean checkout: installs what is missing, builds, runs every suite.
 #   tests/run.sh          what needs Debian's packages only: at most 8 minutes on two cores
 #   tests/run.sh --all    also network tests at length, the sanitizers, other processors (emulated),
-#                         fuzzing, other clients, the status page in a browser, models that change
-#                         under load, the comparison with grpc++: some 45
+#                         fuzzing, other clients, container, packages and chart, the status page
+#                         in a browser, Prometheus, models that change under load, the comparison
+#                         with grpc++: some 50
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
 # counting single tests; before it stands what was skipped.
 set -uo pipefail
@@ -159,6 +160,20 @@ node_tests() {
 
 page_tests() { tests/integration/page/run.sh --build build/release; }
 
+monitoring_tests() { tests/integration/monitoring/run.sh --build build/release; }
+
+package_tests() {
+    tests/integration/packaging/run.sh --build build/release --work build/packaging
+}
+
+container_tests() {
+    tests/integration/container/run.sh --embag build/release/embag --build build/container
+}
+
+helm_tests() {
+    tests/integration/helm/run.sh --embagd build/release/embagd --build build/clients/helm
+}
+
 # One after the other; what cannot be had is skipped, and says so.
 interop() {
     "$python" tests/integration/interop.py --embagd build/release/embagd --build build/release \
@@ -177,7 +192,7 @@ model_figures() {
 
 export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
 export -f old_processor_tests fuzz python_tests node_tests triton_tests interop
-export -f page_tests
+export -f page_tests monitoring_tests package_tests container_tests helm_tests
 export -f compare_with_grpcpp model_figures
 
 release_options=(-DEMBAG_FOLDERS="kernels;proto;server;client;tests")
@@ -215,6 +230,10 @@ if $all; then
     fi
     section 400 "models that change, small" model_figures
     section 400 "status page in Chromium" page_tests
+    section 200 "metrics, rules and dashboard with Prometheus" monitoring_tests
+    section 900 "Debian packages, under systemd" package_tests
+    section 1200 "container image" container_tests
+    section 1500 "Helm chart" helm_tests
     section 900 "clients: python package" python_tests
     section 300 "clients: grpc-js" node_tests
     section 600 "clients: tritonclient, and its calls from grpc++" triton_tests

@@ -1,0 +1,79 @@
+# What Debian packages are made of: `cpack -G DEB` in a build folder. embag-server is the server as
+# a service, embag-tools the command line, libembag and libembag-dev the C client. Only where all of
+# these are built.
+if(NOT TARGET embagd OR NOT TARGET embag_load OR NOT TARGET embag_shared)
+  return()
+endif()
+set(EMBAG_MAINTAINER "The authors of embag <embag@example.org>"
+  CACHE STRING "Who answers for packages, as Debian writes it")
+
+# Files of the system: nothing that an installation into a prefix writes.
+set(system EXCLUDE_FROM_ALL COMPONENT system)
+install(FILES deploy/systemd/embagd.service deploy/systemd/embagd.socket
+  DESTINATION /lib/systemd/system ${system})
+install(FILES deploy/embagd.yaml DESTINATION /etc/embag ${system})
+install(FILES deploy/debian/embagd.default DESTINATION /etc/default RENAME embagd ${system})
+install(DIRECTORY DESTINATION /var/lib/embag/models ${system})
+
+configure_file(deploy/debian/changelog.in debian/changelog @ONLY)
+execute_process(COMMAND gzip -9nf ${PROJECT_BINARY_DIR}/debian/changelog COMMAND_ERROR_IS_FATAL ANY)
+get_target_property(soname embag_shared SOVERSION)
+foreach(pair IN ITEMS system:embag-server tools:embag-tools libembag:libembag${soname}
+    dev:libembag-dev)
+  string(REPLACE ":" ";" pair ${pair})
+  list(POP_FRONT pair component package)
+  install(FILES deploy/debian/copyright ${PROJECT_BINARY_DIR}/debian/changelog.gz
+    DESTINATION /usr/share/doc/${package} COMPONENT ${component} EXCLUDE_FROM_ALL)
+endforeach()
+
+set(CPACK_PACKAGE_NAME embag)
+set(CPACK_PACKAGE_CONTACT ${EMBAG_MAINTAINER})
+# With DESTDIR, for the sake of /etc and /var, this is the prefix that counts.
+set(CPACK_INSTALL_PREFIX /usr)
+set(CPACK_SET_DESTDIR ON)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL server system tools libembag dev)
+set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
+set(CPACK_COMPONENT_SERVER_GROUP service)
+set(CPACK_COMPONENT_SYSTEM_GROUP service)
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_SERVICE_PACKAGE_NAME embag-server)
+set(CPACK_DEBIAN_SERVICE_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_SERVICE_PACKAGE_DEPENDS passwd)
+set(CPACK_DEBIAN_SERVICE_PACKAGE_RECOMMENDS embag-tools)
+set(CPACK_DEBIAN_SERVICE_DESCRIPTION "server of embedding tables: lookups of bags over gRPC
+Keeps a recommender's embedding tables in memory and answers requests that
+name tables and bags of row numbers with one pooled vector for each bag. This
+package has the server and its systemd service, which starts where a model is.")
+foreach(file IN ITEMS postinst prerm postrm conffiles)
+  list(APPEND CPACK_DEBIAN_SERVICE_PACKAGE_CONTROL_EXTRA
+    ${PROJECT_SOURCE_DIR}/deploy/debian/server/${file})
+endforeach()
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME embag-tools)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_TOOLS_DESCRIPTION "command line and load generator for embag
+Asks a server of embedding tables for lookups and for its models, changes which
+versions it serves, makes, packs and checks models, and measures what a server
+can take.")
+set(CPACK_DEBIAN_LIBEMBAG_PACKAGE_NAME libembag${soname})
+set(CPACK_DEBIAN_LIBEMBAG_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBEMBAG_PACKAGE_CONTROL_EXTRA
+  ${PROJECT_SOURCE_DIR}/deploy/debian/libembag/triggers)
+set(CPACK_DEBIAN_LIBEMBAG_DESCRIPTION "C client of embag, a server of embedding tables
+Lookups that block and lookups that do not, over connections that it keeps.")
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libembag-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libembag${soname} (= ${PROJECT_VERSION}), libnghttp2-dev, \
+libprotobuf-c-dev, libssl-dev, libuv1-dev")
+set(CPACK_DEBIAN_DEV_DESCRIPTION "C client of embag: headers and static library
+What programs that call a server of embedding tables are built with, and the
+server's messages as .proto files.")
+include(CPack)

@@ -1,0 +1,56 @@
+#!/bin/bash
+# The container image, really built and run.
+#     tests/integration/container/run.sh --embag PATH --build DIR
+# Its base is what the container file names where an image registry answers, else a system made by
+# mmdebstrap from Debian's packages. Needs root. Images are kept below the build folder.
+# Ends with a line "N passed, N failed"; exit status 0 if none failed.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$here/../../..
+
+embag= build=
+# shellcheck source=tests/lib/options.sh
+source "$here/../../lib/options.sh"
+read_options '--embag PATH --build DIR' "$@"
+embag=$(readlink -f "$embag")
+mkdir -p "$build"
+build=$(readlink -f "$build")
+
+if ((EUID != 0)); then
+    echo "container: skipped, its tests need root"
+    echo "0 passed, 0 failed"
+    exit 0
+fi
+
+# With little of the system's help: layers as whole copies, cgroups without systemd.
+cat >"$build/podman" <<EOF
+#!/bin/bash
+exec podman --runtime runc --storage-driver vfs --root "$build/store" --runroot "$build/run" \\
+    --cgroup-manager cgroupfs --events-backend file "\$@"
+EOF
+chmod +x "$build/podman"
+podman=$build/podman
+limits=(--ulimit nofile=20000:20000 --ulimit nproc=1000:1000)
+
+base=debian:bookworm-slim
+if ! "$podman" image exists "$base" && ! timeout 60 "$podman" pull -q "$base" 2>/dev/null; then
+    base=localhost/debian-bookworm
+    if ! "$podman" image exists "$base"; then
+        echo "no image registry answers: making the base from packages"
+        mmdebstrap --quiet --variant=minbase bookworm "$build/base.tar"
+        "$podman" import -q "$build/base.tar" "$base"
+        rm "$build/base.tar"
+    fi
+fi
+
+# By the command of the guide, from the checkout's root, with what is special here before its words.
+read -ra build_words < <(grep -m1 '^podman build ' "$root/deploy/OPERATIONS.md")
+(cd "$root" && "$podman" build --isolation chroot --network host --layers=false "${limits[@]}" \
+    --build-arg BASE="$base" "${build_words[@]:2}")
+
+mkdir -p "$build/messages"
+(cd "$root/proto" &&
+    protoc --python_out="$build/messages" embag/v1/{embedding_bag,model_admin}.proto)
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$build/messages:$root/tests/lib
+exec /usr/bin/python3 "$here/container_test.py" "$podman" "$base" "$embag"

@@ -1,0 +1,498 @@
+"""The Helm chart: what it renders, and what it refuses.
+
+    helm_test.py EMBAGD BUILD
+
+BUILD holds what run.sh has built, as far as it could. Ends with a line "N passed, N failed"; exit
+status 0 if none failed.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import yaml
+
+import guide
+import manifest_schemas
+import tally
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CHART = os.path.join(HERE, '..', '..', '..', 'deploy', 'helm', 'embag')
+EVERY = os.path.join(HERE, 'every.yaml')
+KUBERNETES = '1.31.0'
+TEMPLATES = os.path.join(CHART, 'templates')
+IMAGE = os.path.join(CHART, '..', '..', 'Containerfile')
+OWN_KINDS = {'Deployment', 'Service', 'ConfigMap', 'PodDisruptionBudget'}
+EVERY_KIND = OWN_KINDS | {'NetworkPolicy', 'ServiceMonitor', 'PrometheusRule'}
+# Settings that the manifests stand on: the chart sets them, by flags and in the file.
+FLAGS_OF_CHART = {'config', 'model_repository', 'listen', 'http_listen'}
+EMBAGD = BUILD = None  # paths, set by main
+
+
+def has_tools():
+    """Whether run.sh could build them."""
+    return os.path.exists(os.path.join(BUILD, 'installed'))
+
+
+def run(*command, status=0, **keywords):
+    """Its output; it must end so."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=300, check=False, **keywords)
+    if done.returncode != status:
+        raise AssertionError('%s: status %d\n%s' % (command, done.returncode, done.stdout))
+    return done.stdout
+
+
+def tool(name):
+    """The path of what run.sh has built."""
+    return os.path.join(BUILD, 'bin', name)
+
+
+def helm(command, *options, chart=CHART, **keywords):
+    """Of a release called prod, for a cluster of the version that is tested."""
+    release = ('prod',) if command != 'lint' else ()
+    return run(tool('helm'), command, *release, chart, '--kube-version', KUBERNETES, *options,
+               **keywords)
+
+
+def read_chart(name):
+    """The text of a file of the chart."""
+    with open(os.path.join(CHART, name), encoding='utf-8') as file:
+        return file.read()
+
+
+def read_yaml(path):
+    """The one document of a file."""
+    with open(path, encoding='utf-8') as file:
+        return yaml.safe_load(file)
+
+
+def image_environment():
+    """What the image gives its processes."""
+    with open(IMAGE, encoding='utf-8') as file:
+        text = file.read()
+    return dict(pair.split('=') for line in re.findall(r'^ENV (.*)$', text, re.M)
+                for pair in line.split())
+
+
+def described_settings():
+    """What values may be of each setting, in terms of a schema, as --help says."""
+    told = run(EMBAGD, '--help')
+    return {name.replace('-', '_'): setting_schema(placeholder, *limits)
+            for name, placeholder, *limits in re.findall(
+                r'^  --([a-z0-9-]+) (\S+)(?:  \((\d+)\.\.(\d+)(?: (bytes))?)?', told, re.M)}
+
+
+def setting_schema(placeholder, least, most, unit):
+    """Of one setting; false is what helm takes a bare off for."""
+    words = placeholder.split('|')
+    if least:
+        numbers = {'minimum': int(least), 'maximum': int(most)}
+        if unit:
+            return {'type': ['integer', 'string'], 'pattern': '^[0-9]+([KMG]iB)?$', **numbers}
+        return {'type': 'integer', **numbers}
+    if len(words) > 1 and placeholder.islower():
+        return {'enum': words + [False] * ('off' in words)}
+    if 'off' in words:
+        return {'type': ['string', 'boolean'], 'not': {'const': True}}
+    return {'type': 'string'}
+
+
+def settings_of(text, *flags):
+    """Names of settings with their values and where they came from, as --print-config says of a
+    file's text and of flags."""
+    with tempfile.NamedTemporaryFile('w', suffix='.yaml', encoding='utf-8') as file:
+        file.write(text)
+        file.flush()
+        printed = run(EMBAGD, *flags, '--config', file.name, '--print-config',
+                      env=image_environment())
+    found = re.findall(r'^(?:# )?(\w+):(.*?) # (default|file|environment|flag)\b', printed, re.M)
+    return {name: (yaml.safe_load(value), source) for name, value, source in found}
+
+
+class ChartFiles(unittest.TestCase):
+    """What can be told without helm."""
+
+    def test_its_settings_are_embagds(self):
+        config = read_yaml(os.path.join(CHART, 'values.yaml'))['config']
+        known = settings_of(yaml.safe_dump(config))
+        for name, value in config.items():
+            self.assertEqual(known[name], (value, 'file'))
+        names = set(re.findall(r'set \$config "(\w+)"', read_chart('templates/_helpers.tpl')))
+        self.assertIn('admin_listen', names)
+        self.assertLessEqual(names, set(known))
+        described = {name: schema for name, schema in described_settings().items()
+                     if name not in names | FLAGS_OF_CHART}
+        self.assertEqual(set(described) | names | FLAGS_OF_CHART, set(known))
+        schema = json.loads(read_chart('values.schema.json'))['properties']['config']
+        self.assertEqual(schema['properties'], described)
+        self.assertIs(schema['additionalProperties'], False)
+
+    def test_values_are_all_used_and_all_described(self):
+        values = yaml.safe_load(read_chart('values.yaml'))
+        templates = ''.join(read_chart(os.path.join('templates', name))
+                            for name in os.listdir(os.path.join(CHART, 'templates')))
+        described = json.loads(read_chart('values.schema.json'))['properties']
+        self.assertEqual(set(values), set(described) - {'global'})
+        used = set(re.findall(r'\.Values\.(\w+)', templates))
+        used |= set(re.findall(r'"(\w+)"', re.search(r'list (".*?) }}', templates)[1]))
+        self.assertEqual(used, set(values))
+        for name, value in values.items():
+            if isinstance(value, dict) and 'properties' in described[name] and name != 'config':
+                self.assertEqual(set(value) or set(described[name]['properties']),
+                                 set(described[name]['properties']), name)
+
+    def test_every_option_has_another_value_somewhere(self):
+        values, every = yaml.safe_load(read_chart('values.yaml')), read_yaml(EVERY)
+        self.assertEqual(set(every), set(values))
+        for name, value in every.items():
+            self.assertNotEqual(value, values[name], name)
+
+
+def read_template(name):
+    """Documents of a template without what helm would fill in: an action that is a value, or a part
+    of one, is x, one that is a line of its own is left out, and of branches all are there."""
+    text = re.sub(r'^[ -]*\{\{-.*?\}\}\n', '', read_chart(os.path.join('templates', name)),
+                  flags=re.M | re.S)
+    return list(yaml.safe_load_all(re.sub(r'\{\{.*?\}\}', 'x', text)))
+
+
+class Templates(unittest.TestCase):
+    """Field by field, as far as that goes without helm."""
+
+    def setUp(self):
+        found = [document for name in os.listdir(TEMPLATES) if name.endswith('.yaml')
+                 for document in read_template(name)]
+        self.kinds = sorted(document['kind'] for document in found)
+        self.found = {document['kind']: document for document in found}
+        self.pod = self.found['Deployment']['spec']['template']['spec']
+        self.container, = self.pod['containers']
+
+    def test_are_of_the_kinds_that_are_wanted(self):
+        self.assertEqual(self.kinds, sorted([*EVERY_KIND, 'Service']))
+        self.assertEqual({kind: document['apiVersion'] for kind, document in self.found.items()}, {
+            'Deployment': 'apps/v1', 'Service': 'v1', 'ConfigMap': 'v1',
+            'PodDisruptionBudget': 'policy/v1', 'NetworkPolicy': 'networking.k8s.io/v1',
+            'ServiceMonitor': 'monitoring.coreos.com/v1',
+            'PrometheusRule': 'monitoring.coreos.com/v1'})
+
+    def test_flags_override_all_that_the_image_sets(self):
+        flags = {word.split('=')[0] for word in self.container['args']}
+        for name in image_environment():
+            self.assertIn('--' + name.removeprefix('EMBAG_').lower().replace('_', '-'), flags)
+
+    def test_ports_are_those_of_the_flags(self):
+        ports = {port['name']: port['containerPort'] for port in self.container['ports']}
+        self.assertEqual(ports, {'grpc': 8600, 'http': 8601})
+        for name, flag in ('grpc', '--listen=x:%d'), ('http', '--http-listen=x:%d'):
+            self.assertIn(flag % ports[name], self.container['args'])
+        service, = read_template('service.yaml')
+        self.assertEqual([(port['targetPort'], port['port']) for port in service['spec']['ports']],
+                         [('grpc', 8600)])
+        for probe, path in ('livenessProbe', '/healthz'), ('readinessProbe', '/readyz'):
+            self.assertEqual(self.container[probe]['httpGet'], {'path': path, 'port': 'http'})
+
+    def test_have_no_right_that_is_not_needed(self):
+        context = self.pod['securityContext']
+        self.assertTrue(context['runAsNonRoot'] and context['runAsUser'] > 0)
+        self.assertIs(self.pod['automountServiceAccountToken'], False)
+        self.assertEqual(self.container['securityContext'], {
+            'allowPrivilegeEscalation': False, 'readOnlyRootFilesystem': True,
+            'capabilities': {'drop': ['ALL']}})
+
+    def test_volumes_are_all_mounted(self):
+        self.assertEqual({mount['name'] for mount in self.container['volumeMounts']},
+                         {volume['name'] for volume in self.pod['volumes']})
+        writable = {mount['mountPath'] for mount in self.container['volumeMounts']
+                    if not mount.get('readOnly')}
+        self.assertEqual(writable, {'/run/embag'})
+
+    def test_the_monitor_finds_the_service_of_its_port(self):
+        service, monitor = read_template('servicemonitor.yaml')
+        component = service['metadata']['labels']['app.kubernetes.io/component']
+        selector = monitor['spec']['selector']['matchLabels']
+        self.assertEqual(selector['app.kubernetes.io/component'], component)
+        self.assertEqual([endpoint['port'] for endpoint in monitor['spec']['endpoints']],
+                         [port['name'] for port in service['spec']['ports']])
+
+
+@unittest.skipUnless(len(sys.argv) == 3 and os.path.exists(os.path.join(sys.argv[2], 'installed')),
+                     'helm could not be built')
+class Rendered(unittest.TestCase):
+    """By helm, with the chart's own values and with every option."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.own = list(yaml.safe_load_all(helm('template')))
+        cls.every = list(yaml.safe_load_all(helm('template', '--values', EVERY)))
+
+    @staticmethod
+    def find(manifests, kind, component=None):
+        """The one manifest of a kind, for this component."""
+        found, = (m for m in manifests if m['kind'] == kind and component ==
+                  m['metadata']['labels'].get('app.kubernetes.io/component'))
+        return found
+
+    def pod(self, manifests):
+        """The deployment's."""
+        return self.find(manifests, 'Deployment')['spec']['template']['spec']
+
+    def config(self, manifests):
+        """The text of the settings."""
+        return self.find(manifests, 'ConfigMap')['data']['embagd.yaml']
+
+    def test_lints(self):
+        for options in ((), ('--values', EVERY)):
+            self.assertIn(' 0 chart(s) failed', helm('lint', '--strict', *options))
+
+    def test_renders_by_the_command_of_the_guide(self):
+        text = guide.section(guide.read('deploy', 'OPERATIONS.md'), 'Installing')
+        command = re.search(r'^helm install ((?:.*\\\n)*.*)$', text, re.M)[1]
+        words = shlex.split(command.replace('\\\n', ''))
+        rendered = run(tool('helm'), 'template', *words, '--kube-version', KUBERNETES,
+                       cwd=guide.SOURCE)
+        manifests = list(yaml.safe_load_all(rendered))
+        container = self.pod(manifests)['containers'][0]
+        pushed = re.search(r'^podman push (\S+)$', text, re.M)[1]
+        self.assertEqual(container['image'], pushed)
+        self.assertEqual({m['metadata']['name'] for m in manifests}, {'embag'})
+        for name in re.findall(r'^kubectl .* deployment/(\S+)$', text, re.M):
+            self.assertEqual(self.find(manifests, 'Deployment')['metadata']['name'], name)
+
+    def test_renders_each_kind_once(self):
+        self.assertEqual(sorted(m['kind'] for m in self.own), sorted(OWN_KINDS))
+        self.assertEqual(sorted(m['kind'] for m in self.every),
+                         sorted([*EVERY_KIND, 'Service']))
+
+    def test_manifests_keep_to_the_schemas(self):
+        folder = os.path.join(BUILD, 'schemas')
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(BUILD, 'modules.json'), encoding='utf-8') as file:
+            text = file.read()
+        api, operator = re.findall(r'"Dir": "(.*)"', text)
+        manifest_schemas.write_api(api, folder, EVERY_KIND)
+        manifest_schemas.write_resources(operator, folder, EVERY_KIND)
+        place = os.path.join(folder, '{{.ResourceKind}}{{.KindSuffix}}.json')
+        command = (tool('kubeconform'), '-strict', '-summary', '-schema-location', place)
+        for manifests in self.own, self.every:
+            said = run(*command, input=yaml.safe_dump_all(manifests))
+            self.assertIn('Valid: %d, Invalid: 0, Errors: 0, Skipped: 0' % len(manifests), said)
+        # The schemas find faults, deep ones too.
+        for path, value in ((('replicas',), 'two'), (('template', 'spec', 'volums'), []),
+                            (('template', 'spec', 'containers', 0, 'ports', 0, 'name'), 5)):
+            deployment = yaml.safe_load(yaml.safe_dump(self.find(self.own, 'Deployment')))
+            at = deployment['spec']
+            for step in path[:-1]:
+                at = at[step]
+            at[path[-1]] = value
+            self.assertIn('is invalid', run(*command, status=1, input=yaml.safe_dump(deployment)))
+
+    def test_embagd_takes_the_settings(self):
+        for manifests, host in (self.own, '0.0.0.0'), (self.every, '[::]'):
+            text = self.config(manifests)
+            path, *flags = self.pod(manifests)['containers'][0]['args']
+            self.assertEqual(path, '--config=/etc/embag/embagd.yaml')
+            settings = settings_of(text, *flags)
+            for name in yaml.safe_load(text):
+                self.assertEqual(settings[name][1], 'file')
+            self.assertEqual(settings['model_repository'], ('/models', 'flag'))
+            self.assertEqual(settings['listen'], ([host + ':8600'], 'flag'))
+            self.assertEqual(settings['http_listen'], (host + ':8601', 'flag'))
+        self.assertEqual(yaml.safe_load(self.config(self.every)), {
+            'admin_listen': 'unix:/run/embag/admin.sock', 'huge_pages': '1g',
+            'tls_cert': '/etc/embag-tls/tls.crt', 'tls_key': '/etc/embag-tls/tls.key',
+            'tls_client_ca': '/etc/embag-client-ca/ca.crt', 'tls_client_verify': 'optional',
+            'tls_min_version': '1.3', 'auth_file': '/etc/embag-auth/auth.yaml',
+            'admin_on_data_port': True, 'drain_timeout_ms': 45500, 'log_level': 'info',
+            'connection_age_max_ms': 600000, 'receive_memory_bytes': 8589934592,
+            'request_bytes_max': '32MiB', 'watch': 'poll', 'load_bytes_per_s': 100000000})
+
+    def test_a_bare_off_stays_off(self):
+        names = ('access_log', 'numa', 'prefetch', 'watch')
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml', encoding='utf-8') as file:
+            file.write('config:\n' + ''.join('  %s: off\n' % name for name in names))
+            file.flush()
+            text = self.config(list(yaml.safe_load_all(helm('template', '--values', file.name))))
+        settings = settings_of(text, '--model-repository=/models')
+        self.assertEqual({name: settings[name] for name in names},
+                         dict.fromkeys(names, ('off', 'file')))
+
+    def test_its_rules_ask_for_its_own_job(self):
+        rules = self.find(self.every, 'PrometheusRule')['spec']
+        # A ServiceMonitor's job is called as its service, of which each namespace may have one.
+        name = self.find(self.every, 'Service', 'http')['metadata']['name']
+        job = 'job="%s", namespace="default"' % name
+        alerts = read_chart('files/alerts.yaml')
+        self.assertIn('job="embag"', alerts)
+        self.assertNotEqual(job, 'job="embag"')
+        self.assertEqual(rules, yaml.safe_load(alerts.replace('job="embag"', job)))
+        if not shutil.which('promtool'):
+            self.skipTest('promtool is not there')
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml', encoding='utf-8') as file:
+            yaml.safe_dump(rules, file)
+            self.assertIn('SUCCESS', run('promtool', 'check', 'rules', file.name))
+
+    def test_has_no_rules_without_the_job_that_they_ask_for(self):
+        self.assertIn('prometheusRule.enabled needs serviceMonitor.enabled',
+                      helm('template', '--set', 'prometheusRule.enabled=true', status=1))
+
+    def test_every_path_of_the_settings_is_mounted(self):
+        for manifests in self.own, self.every:
+            pod = self.pod(manifests)
+            container, = pod['containers']
+            volumes = {volume['name'] for volume in pod['volumes']}
+            mounts = {mount['mountPath']: mount for mount in container['volumeMounts']}
+            self.assertEqual({mount['name'] for mount in mounts.values()}, volumes)
+            text = '\n'.join([self.config(manifests), *container['args']])
+            paths = re.findall(r'(/[\w./-]+)$', text, re.M)
+            self.assertLessEqual({'/models', '/etc/embag/embagd.yaml'}, set(paths))
+            for path in paths:
+                self.assertTrue(path in mounts or os.path.dirname(path) in mounts, path)
+            writable = {path for path, mount in mounts.items() if not mount.get('readOnly')}
+            self.assertEqual(writable, {'/run/embag'})
+
+    def test_ports_are_those_of_the_settings(self):
+        for manifests in self.own, self.every:
+            container = self.pod(manifests)['containers'][0]
+            wanted = {name: int(flag.rpartition(':')[2])
+                      for name, flag in zip(('grpc', 'http'), container['args'][2:])}
+            self.assertEqual({p['name']: p['containerPort'] for p in container['ports']}, wanted)
+            service = self.find(manifests, 'Service')['spec']
+            self.assertEqual({p['targetPort']: p['port'] for p in service['ports']},
+                             {'grpc': wanted['grpc']})
+            for probe, path in ('livenessProbe', '/healthz'), ('readinessProbe', '/readyz'):
+                self.assertEqual(container[probe]['httpGet'], {'path': path, 'port': 'http'})
+        self.assertEqual(self.find(self.own, 'Service')['spec']['clusterIP'], 'None')
+        self.assertNotIn('clusterIP', self.find(self.every, 'Service')['spec'])
+        service = self.find(self.every, 'Service', 'http')['spec']
+        self.assertEqual({p['targetPort']: p['port'] for p in service['ports']},
+                         {'http': wanted['http']})
+
+    def test_has_no_right_that_it_does_not_need(self):
+        for manifests in self.own, self.every:
+            pod = self.pod(manifests)
+            context = pod['securityContext']
+            self.assertTrue(context['runAsNonRoot'] and context['runAsUser'] > 0)
+            self.assertEqual(context['seccompProfile'], {'type': 'RuntimeDefault'})
+            self.assertIs(pod['automountServiceAccountToken'], False)
+            self.assertIs(pod['enableServiceLinks'], False)
+            self.assertEqual(pod['containers'][0]['securityContext'], {
+                'allowPrivilegeEscalation': False, 'readOnlyRootFilesystem': True,
+                'capabilities': {'drop': ['ALL']}})
+
+    def test_waits_for_the_drain(self):
+        for manifests, pre_stop, grace in (self.own, 5, 45), (self.every, 20, 76):
+            pod = self.pod(manifests)
+            hook = pod['containers'][0]['lifecycle']['preStop']
+            self.assertEqual(hook, {'sleep': {'seconds': pre_stop}})
+            drain_ms = yaml.safe_load(self.config(manifests))['drain_timeout_ms']
+            self.assertEqual(pod['terminationGracePeriodSeconds'], grace)
+            self.assertGreater(1000 * (grace - pre_stop), drain_ms)
+
+    def test_memory_is_what_tables_and_work_take(self):
+        own, every = (self.pod(m)['containers'][0]['resources'] for m in (self.own, self.every))
+        self.assertEqual(own['limits'], {'cpu': '2', 'memory': '12Gi'})
+        self.assertEqual(own['requests'], own['limits'])
+        # Three versions of 20 GiB, 40 of them in pages of 1 GiB, and 12 for the work.
+        made = {'cpu': '500m', 'memory': '32Gi', 'hugepages-1Gi': '40Gi'}
+        self.assertEqual(every, {'requests': made, 'limits': {**made, 'example.com/device': 1}})
+
+    def test_selectors_meet_the_pods(self):
+        for manifests in self.own, self.every:
+            template = self.find(manifests, 'Deployment')['spec']['template']
+            labels = template['metadata']['labels'].items()
+            constraint, = template['spec']['topologySpreadConstraints']
+            selectors = [self.find(manifests, 'Service')['spec']['selector'],
+                         constraint['labelSelector']['matchLabels']]
+            selectors += [m['spec']['selector']['matchLabels'] for m in manifests
+                          if m['kind'] in ('Deployment', 'PodDisruptionBudget')]
+            for selector in selectors:
+                self.assertTrue(selector.items() <= labels)
+        policy = self.find(self.every, 'NetworkPolicy')['spec']
+        self.assertTrue(policy['podSelector']['matchLabels'].items() <= labels)
+        monitor = self.find(self.every, 'ServiceMonitor')['spec']
+        service = self.find(self.every, 'Service', 'http')
+        self.assertTrue(service['spec']['selector'].items() <= labels)
+        asked = monitor['selector']['matchLabels'].items()
+        self.assertEqual([m for m in self.every if m['kind'] == 'Service' and asked
+                          <= m['metadata']['labels'].items()], [service])
+        self.assertIn(monitor['endpoints'][0]['port'],
+                      [port['name'] for port in service['spec']['ports']])
+
+    def test_other_settings_are_other_pods(self):
+        def annotations(*options):
+            manifests = list(yaml.safe_load_all(helm('template', *options)))
+            return self.find(manifests, 'Deployment')['spec']['template']['metadata']['annotations']
+        self.assertEqual(annotations(), annotations('--set', 'replicas=9'))
+        self.assertNotEqual(annotations(), annotations('--set', 'config.log_level=warn'))
+
+    def test_models_come_from_where_they_are_said_to_be(self):
+        def volume(*options):
+            manifests = list(yaml.safe_load_all(helm('template', *options)))
+            found, = (v for v in self.pod(manifests)['volumes'] if v['name'] == 'models')
+            return found
+        self.assertEqual(volume()['persistentVolumeClaim'], {'claimName': 'embag-models'})
+        self.assertEqual(volume('--set', 'models.hostPath=/srv')['hostPath'],
+                         {'path': '/srv', 'type': 'Directory'})
+        pod = self.pod(self.every)
+        self.assertIn({'name': 'models', 'emptyDir': {'sizeLimit': '40Gi'}}, pod['volumes'])
+        container, = pod['initContainers']
+        self.assertEqual([m['mountPath'] for m in container['volumeMounts']], ['/tmp', '/models'])
+        served, = (m for m in pod['containers'][0]['volumeMounts'] if m['name'] == 'models')
+        self.assertEqual(served['subPath'], 'current')
+
+    def test_refuses_values_that_cannot_be_meant(self):
+        for setting, said in (
+                ('replica=3', 'replica'), ('config.listen=0.0.0.0:1', 'config'),
+                ('config.http_listen=none', 'config'), ('config.Loops=3', 'config'),
+                ('config.drain_timeout_ms=30s', 'drain_timeout_ms'),
+                ('config.access_log=true', 'access_log'), ('config.nope=1', 'nope'),
+                ('config.loops=abc', 'loops'), ('config.loops=0', 'loops'),
+                ('config.row_bytes_max=1TB', 'row_bytes_max'),
+                ('config.log_level=all', 'log_level'),
+                ('models.existingClaim=', 'models'), ('models.emptyDir=4Gi', 'models'),
+                ('tls.clientCaSecretName=ca', 'tls'), ('memory.tables=4Gi', 'memory.tables'),
+                ('service.headless=yes', 'headless'),
+                ('probes.liveness.periodSeconds=0', 'probes')):
+            refusal = helm('template', '--set', setting, status=1)
+            self.assertIn("values don't meet the specifications", refusal)
+            self.assertIn(said, refusal)
+
+    def test_notes_tell_how_to_go_on(self):
+        """helm shows them where there is a cluster; here a manifest has their text."""
+        with tempfile.TemporaryDirectory() as folder:
+            chart = shutil.copytree(CHART, os.path.join(folder, 'embag'))
+            templates = os.path.join(chart, 'templates')
+            with open(os.path.join(templates, '_notes.tpl'), 'w', encoding='utf-8') as file:
+                text = read_chart('templates/NOTES.txt')
+                file.write('{{- define "notes" -}}%s{{- end -}}' % text)
+            with open(os.path.join(templates, 'notes.yaml'), 'w', encoding='utf-8') as file:
+                file.write('notes: {{ include "notes" . | toJson }}')
+            for options, said in (
+                    ((), 'embag answers gRPC at dns:///prod-embag.default:8600, every pod'),
+                    (('--values', EVERY), 'gRPC over TLS at prod-embag.default:8600; a client')):
+                shown = helm('template', '--show-only', 'templates/notes.yaml', *options,
+                             chart=chart)
+                notes = yaml.safe_load(shown)['notes']
+                self.assertIn(said, notes)
+                self.assertIn('deployment/prod-embag', notes)
+                self.assertEqual('Everybody' in notes, not options)
+
+
+def main():
+    """Returns the exit status."""
+    global EMBAGD, BUILD
+    EMBAGD, BUILD = sys.argv[1:3]
+    if not has_tools():
+        print('helm over manifests: skip no Go, or no module proxy answers')
+    return tally.run_tests()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

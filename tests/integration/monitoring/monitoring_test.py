@@ -1,0 +1,236 @@
+"""Metrics, rules and dashboard, with Debian's Prometheus.
+
+    monitoring_test.py BUILD
+
+Ends with a line "N passed, N failed"; exit status 0 if none failed.
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import yaml
+
+import embagd_process
+import tally
+from certificates import HERE as LOOPBACK, Authority
+from embagd_process import Embagd, Repository, wait_until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEPLOY = os.path.join(HERE, '..', '..', '..', 'deploy', 'monitoring')
+SECONDS = 60
+# What the dashboard's variables stand for.
+VARIABLES = {'$instance': '.*', '$__rate_interval': '10s', '$__range': '1m'}
+METRIC = r'\b(?:up|(?:embag|process)_[a-z0-9_]+)\b'
+
+
+def get(url):
+    """The text at the address."""
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+        return answer.read().decode()
+
+
+def promtool(*words, text=None):
+    """Runs it; fails with what it says. Returns that."""
+    done = subprocess.run(['promtool', *words], input=text, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False)
+    if done.returncode != 0:
+        raise AssertionError('promtool %s: %s' % (' '.join(words), done.stdout))
+    return done.stdout
+
+
+def read_yaml(name):
+    """A file beside the dashboard."""
+    with open(os.path.join(DEPLOY, name), encoding='utf-8') as file:
+        return yaml.safe_load(file)
+
+
+def read_rules():
+    """The alerts."""
+    return [rule for group in read_yaml('alerts.yaml')['groups'] for rule in group['rules']]
+
+
+def read_dashboard():
+    """The panels that ask something."""
+    with open(os.path.join(DEPLOY, 'dashboard.json'), encoding='utf-8') as file:
+        return [panel for panel in json.load(file)['panels'] if 'targets' in panel]
+
+
+def free_port():
+    """Nobody listens on it."""
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Prometheus:
+    """One that scrapes a server each second, with our rules."""
+
+    def __init__(self, target):
+        self.folder = tempfile.TemporaryDirectory(prefix='embag-test-')
+        config = read_yaml('prometheus.yaml')
+        config['global'] = {'scrape_interval': '1s', 'evaluation_interval': '1s'}
+        config['rule_files'] = [os.path.abspath(os.path.join(DEPLOY, name))
+                                for name in config['rule_files']]
+        config['scrape_configs'][0]['static_configs'][0]['targets'] = [target]
+        path = os.path.join(self.folder.name, 'prometheus.yaml')
+        with open(path, 'w', encoding='utf-8') as file:
+            yaml.safe_dump(config, file)
+        self.url = 'http://127.0.0.1:%d' % free_port()
+        with open(os.path.join(self.folder.name, 'log'), 'wb') as log:
+            self.process = subprocess.Popen(
+                ['prometheus', '--config.file=' + path,
+                 '--storage.tsdb.path=' + os.path.join(self.folder.name, 'data'),
+                 '--web.listen-address=' + self.url[len('http://'):]], stdout=log, stderr=log)
+        wait_until(self.is_up, SECONDS, 'Prometheus has scraped embagd')
+
+    def is_up(self):
+        """Whether it has scraped the server."""
+        try:
+            return [value for _, value in self.ask('up{job="embag"}')] == [1]
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def read(self, path):
+        """What its API says."""
+        return json.loads(get(self.url + '/api/v1/' + path))['data']
+
+    def ask(self, expression):
+        """Labels and value of each series."""
+        result = self.read('query?' + urllib.parse.urlencode({'query': expression}))['result']
+        return [(series['metric'], float(series['value'][1])) for series in result]
+
+    def close(self):
+        """Ends it."""
+        self.process.terminate()
+        self.process.wait(SECONDS)
+        self.folder.cleanup()
+
+
+class RulesTest(unittest.TestCase):
+    """What needs no server."""
+
+    def test_rules_are_as_promtool_wants_them(self):
+        promtool('check', 'config', os.path.join(DEPLOY, 'prometheus.yaml'))
+
+    def test_each_alert_speaks_when_it_should(self):
+        promtool('test', 'rules', os.path.join(HERE, 'alerts_test.yaml'))
+
+    def test_each_alert_says_what_to_do(self):
+        for rule in read_rules():
+            with self.subTest(rule['alert']):
+                self.assertIn(rule['labels']['severity'], ('page', 'ticket', 'info'))
+                self.assertTrue(rule['annotations']['summary'])
+                self.assertTrue(rule['annotations']['description'])
+
+    def test_each_alert_has_a_test(self):
+        with open(os.path.join(HERE, 'alerts_test.yaml'), encoding='utf-8') as file:
+            tested = set(re.findall(r'alertname="(\w+)"', file.read()))
+        self.assertEqual(tested, {rule['alert'] for rule in read_rules()})
+
+    def test_each_selector_names_the_job(self):
+        """By which a deployment is told from others, and which the chart replaces."""
+        for rule in read_rules():
+            selectors = re.findall(METRIC + r'(\{[^}]*\})?', rule['expr'])
+            self.assertTrue(selectors)
+            for selector in selectors:
+                self.assertIn('job="embag"', selector, rule['alert'])
+
+    def test_panels_do_not_overlap(self):
+        places = [panel['gridPos'] for panel in read_dashboard()]
+        for i, one in enumerate(places):
+            self.assertLessEqual(one['x'] + one['w'], 24)
+            for other in places[:i]:
+                apart = (one['x'] >= other['x'] + other['w'] or other['x'] >= one['x'] + one['w'] or
+                         one['y'] >= other['y'] + other['h'] or other['y'] >= one['y'] + one['h'])
+                self.assertTrue(apart, (one, other))
+
+
+class ScrapeTest(unittest.TestCase):
+    """A server under load, and a Prometheus that has watched it for a while."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.repository = Repository()
+        subprocess.run([os.path.join(BUILD, 'embag'), 'make-model', '--workload', 'dlrm-v2',
+                        '--scale', '20000', cls.repository.path], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        cls.authority = Authority()
+        cls.authority.issue('server', names=LOOPBACK)
+        cls.server = Embagd(cls.repository.path, '--http-listen', '127.0.0.1:0',
+                            '--tls-cert', cls.authority.path('server.pem'),
+                            '--tls-key', cls.authority.path('server.key')).wait_ready()
+        cls.http = re.search(r'event=http_listening address=(\S+)', cls.server.log)[1]
+        cls.load = subprocess.Popen(
+            [os.path.join(BUILD, 'embag-load'), '--server', cls.server.address, '--model',
+             'dlrm-v2', '--workload', 'dlrm-v2', '--rate', '200', '--duration', '600',
+             '--tls-ca', cls.authority.path('ca.pem')],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        cls.prometheus = Prometheus(cls.http)
+        wait_until(lambda: cls.prometheus.ask('rate(embag_requests_total{code="OK"}[10s]) > 0'),
+                   SECONDS, 'Prometheus has seen requests')
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.load.terminate()
+        cls.load.wait(SECONDS)
+        cls.prometheus.close()
+        cls.server.stop()
+        cls.repository.remove()
+        cls.authority.remove()
+
+    def test_metrics_are_as_promtool_wants_them(self):
+        self.assertEqual(promtool('check', 'metrics', text=get('http://%s/metrics' % self.http)),
+                         '')
+
+    def test_rules_can_be_evaluated(self):
+        def rules():
+            return [rule for group in self.prometheus.read('rules')['groups']
+                    for rule in group['rules']]
+        wait_until(lambda: rules() and all(rule['health'] == 'ok' for rule in rules()), SECONDS,
+                   'every rule has been evaluated')
+        self.assertEqual(len(rules()), len(read_rules()))
+
+    def test_rules_and_panels_name_metrics_that_there_are(self):
+        known = set(self.prometheus.read('label/__name__/values'))
+        asked = [rule['expr'] for rule in read_rules()]
+        asked += [target['expr'] for panel in read_dashboard() for target in panel['targets']]
+        for expression in asked:
+            names = set(re.findall(METRIC, expression))
+            self.assertTrue(names and names <= known, (expression, names - known))
+
+    def test_every_panel_has_something_to_show(self):
+        for panel in read_dashboard():
+            for target in panel['targets']:
+                expression = target['expr']
+                for name, value in VARIABLES.items():
+                    expression = expression.replace(name, value)
+                with self.subTest(panel['title'], expression=expression):
+                    self.assertTrue(self.prometheus.ask(expression))
+
+    def test_what_has_a_limit_is_shown_with_it(self):
+        asked = ''.join(target['expr'] for panel in read_dashboard() for target in panel['targets'])
+        shown = re.findall(r'\w+', ' '.join(re.findall(r'embag_limit\{(.*?)\}', asked)))
+        limits = {labels['name'] for labels, _ in self.prometheus.ask('embag_limit')}
+        self.assertTrue(limits)
+        self.assertLessEqual(limits, set(shown))
+
+    def test_counts_what_was_asked(self):
+        """As the load goes on: what two scrapes say differs by what came in between."""
+        rate, = (value for labels, value in self.prometheus.ask(
+            'rate(embag_requests_total{code="OK"}[5s])') if value > 0)
+        bags, = (value for _, value in self.prometheus.ask('rate(embag_bags_total[5s])'))
+        self.assertAlmostEqual(bags / rate, 26, delta=2)  # a bag of each of 26 tables
+
+
+if __name__ == '__main__':
+    BUILD = os.path.abspath(sys.argv[1])
+    embagd_process.EMBAGD = os.path.join(BUILD, 'embagd')
+    sys.exit(tally.run_tests())

@@ -1,0 +1,136 @@
+"""A system with its own systemd, in namespaces of this machine: what a service meets when it is
+installed. Wants root, and a cgroup2 that may be written to."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+
+from embagd_process import wait_until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BOOT_SECONDS = 60
+COMMAND_SECONDS = 120
+NAMESPACES = ('--mount', '--pid', '--ipc', '--uts', '--net', '--cgroup')
+# What changes on its own, or with every package.
+NOT_LISTED = ('dev', 'proc', 'run', 'sys', 'tmp', 'var/cache', 'var/lib/apt', 'var/lib/dpkg',
+              'var/lib/systemd', 'var/log')
+
+
+def find_cgroups():
+    """Where cgroup2 is mounted, or None."""
+    with open('/proc/mounts', encoding='utf-8') as mounts:
+        words = [line.split() for line in mounts]
+    return next((line[1] for line in words if line[2] == 'cgroup2' and 'ro' not in
+                 line[3].split(',')), None)
+
+
+class Machine:
+    """Boots the system of a tar file; `stop` takes it away."""
+
+    def __init__(self, tar):
+        with contextlib.ExitStack() as made:
+            self.folder = tempfile.mkdtemp(prefix='embag-machine-')
+            made.callback(shutil.rmtree, self.folder)
+            self.root = os.path.join(self.folder, 'root')
+            os.mkdir(self.root)
+            # The service's user gets at its root through this.
+            os.chmod(self.folder, 0o755)
+            subprocess.run(['tar', '-C', self.root, '-xf', tar], check=True)
+            cgroup = tempfile.mkdtemp(prefix='embag-machine-', dir=find_cgroups())
+            made.callback(remove_cgroup, cgroup)
+            with open(os.path.join(self.folder, 'boot.log'), 'wb') as log:
+                self.process = subprocess.Popen(
+                    ['sh', '-c', 'echo $$ >"$0/cgroup.procs" && exec "$@"', cgroup,
+                     'unshare', *NAMESPACES, '--fork', '--kill-child',
+                     'bash', os.path.join(HERE, 'boot.sh'), self.root],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.made = made.pop_all()
+
+    def wait_running(self):
+        """Waits until it has booted; returns itself. RuntimeError where that cannot be here."""
+        def is_running():
+            return self.process.poll() is not None or self.first_pid() and self.run(
+                'systemctl', 'is-system-running', check=False).stdout.strip() in (
+                    'running', 'degraded')
+        try:
+            wait_until(is_running, BOOT_SECONDS, 'a system boots')
+        except AssertionError:
+            pass
+        if self.process.poll() is None and self.first_pid() and os.path.exists(
+                os.path.join(self.root, 'bin/systemctl')):
+            return self
+        with open(os.path.join(self.folder, 'boot.log'), encoding='utf-8') as log:
+            text = log.read()
+        self.stop()
+        raise RuntimeError('no system can be booted here: ' + text[-500:].strip())
+
+    def first_pid(self):
+        """Of its systemd, or None."""
+        path = '/proc/%d/task/%d/children' % (self.process.pid, self.process.pid)
+        try:
+            with open(path, encoding='utf-8') as children:
+                first = children.read().split()
+            with open('/proc/%s/comm' % first[0], encoding='utf-8') as name:
+                return int(first[0]) if name.read() == 'systemd\n' else None
+        except (OSError, IndexError):
+            return None
+
+    def run(self, *command, check=True):
+        """Runs a command inside; its output is text."""
+        done = subprocess.run(
+            ['nsenter', '-t', str(self.first_pid()), '-m', '-p', '-i', '-u', '-n', '-C', '-r', '--',
+             'env', '-i', 'PATH=/usr/sbin:/usr/bin:/sbin:/bin', *command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            encoding='utf-8', timeout=COMMAND_SECONDS, check=False)
+        if check and done.returncode != 0:
+            raise AssertionError('%s: status %d\n%s' % (
+                ' '.join(command), done.returncode, done.stdout))
+        return done
+
+    def show(self, unit, name):
+        """A property of a unit."""
+        return self.run('systemctl', 'show', '-P', name, unit).stdout.strip()
+
+    def path(self, path):
+        """From outside, with what is mounted inside."""
+        return '/proc/%d/root%s' % (self.first_pid(), path)
+
+    def write(self, path, text):
+        """A file inside."""
+        os.makedirs(os.path.dirname(self.path(path)), exist_ok=True)
+        with open(self.path(path), 'w', encoding='utf-8') as file:
+            file.write(text)
+
+    def list_files(self):
+        """All paths but those that change on their own."""
+        found = set()
+        for folder, folders, names in os.walk(self.root):
+            inside = os.path.relpath(folder, self.root)
+            folders[:] = [name for name in folders
+                          if os.path.normpath(os.path.join(inside, name)) not in NOT_LISTED]
+            found.update(os.path.normpath(os.path.join(inside, name)) for name in folders + names)
+        return found
+
+    def stop(self):
+        """Ends all processes in it and deletes it."""
+        self.process.kill()
+        self.process.wait()
+        self.made.close()
+
+
+def remove_cgroup(cgroup):
+    """With those in it; their processes end on their own time."""
+    for folder, _, _ in os.walk(cgroup, topdown=False):
+        wait_until(lambda folder=folder: not os.path.isdir(folder) or remove(folder), 10,
+                   'a cgroup is empty')
+
+
+def remove(folder):
+    """Whether a cgroup could be removed."""
+    try:
+        os.rmdir(folder)
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,339 @@
+"""Debian's packages as lintian sees them, and embagd as they install it, in a system with a systemd
+of its own.
+
+    packaging_test.py TAR PACKAGE...
+
+Where no such system can be had, or TAR is not there, what needs it is skipped, with a line that
+says so. Ends with a line "N passed, N failed"; exit status 0 if none failed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import guide
+import tally
+from embagd_process import wait_until
+from machine import Machine, find_cgroups
+
+PACKAGES = []    # files; libembag-dev, which programs are built with, is not installed
+MACHINE = None   # a system with systemd, and what they depend on
+BEFORE = set()   # files there before they were installed
+UNIT = 'embagd.service'
+MODELS = '/var/lib/embag/models'
+SECONDS = 30
+LINTIAN_SECONDS = 200
+EXPOSURE_MAX = 15  # of `systemd-analyze security`, in tenths: 0 to 100
+# A system call that the unit does not allow ends the process here, instead of failing.
+STRICT = '[Service]\nSystemCallErrorNumber=kill\n'
+WATCHED = STRICT + 'WatchdogSec=2s\nTimeoutAbortSec=1s\nRestartSec=100ms\n'
+DROP_IN = '/run/systemd/system/embagd.service.d/test.conf'
+DOCUMENTS = '/usr/share/doc/embag'
+BUILD = '/tmp/build/release'  # where the guide has the packages, from /tmp
+
+
+def installed():
+    """The files of those that are."""
+    return [path for path in PACKAGES if not os.path.basename(path).startswith('libembag-dev_')]
+
+
+def install():
+    """By dpkg, which does not fetch what is missing. Returns what it says."""
+    return MACHINE.run('dpkg', '-i', *(os.path.join(BUILD, os.path.basename(path))
+                                       for path in installed())).stdout
+
+
+def printed_commands(*programs):
+    """Lines of the operations guide's block on packages that call these."""
+    section = guide.section(guide.read('deploy', 'OPERATIONS.md'), 'Installing')
+    found = [line for line in guide.blocks(section, 'sh')[0].text.splitlines()
+             if line.split()[0] in programs]
+    if {line.split()[0] for line in found} != set(programs):
+        raise AssertionError('the guide does not call all of %s' % ', '.join(programs))
+    return found
+
+
+def install_as_printed():
+    """By the guide's command."""
+    command, = printed_commands('apt-get')
+    MACHINE.run('bash', '-c', 'cd /tmp && ' + command)
+
+
+class Built(unittest.TestCase):
+    """What can be told without installing them."""
+
+    def test_lintian_finds_no_error(self):
+        done = subprocess.run(['lintian', '--allow-root', '--fail-on', 'error', *PACKAGES],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=LINTIAN_SECONDS, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+
+class InstalledTest(unittest.TestCase):
+    """A test in the system."""
+
+    def setUp(self):
+        self.machine = MACHINE
+        self.identity = None
+
+    def ask(self, *words, **keywords):
+        """systemctl."""
+        return self.machine.run('systemctl', *words, **keywords)
+
+    def show(self, name):
+        """A property of the service."""
+        return self.machine.show(UNIT, name)
+
+    def make_model(self):
+        """The table of the specification's examples."""
+        if not os.path.exists(self.machine.path(MODELS + '/spec')):
+            self.machine.run('embag', 'make-model', '--example', 'spec', MODELS)
+
+    def lookup(self):
+        """A lookup is answered, and right."""
+        said = self.machine.run(
+            'embag', 'lookup', '--server', '127.0.0.1:8600', '--model', 'spec', '--table',
+            'emb_table', '--indices', '0,2,3,4', '--offsets', '0,2,2').stdout
+        self.assertIn('0: -2.1 -2.4', said)
+
+    def log(self):
+        """What the service has said since its last start."""
+        self.identity = self.show('InvocationID') or self.identity
+        return self.machine.run('journalctl', '--no-pager', '-o', 'cat',
+                                '_SYSTEMD_INVOCATION_ID=' + self.identity).stdout
+
+    def wait_log(self, event):
+        """Waits until an event is there; returns its line."""
+        def find():
+            return re.search(r'.*\bevent=%s\b.*' % event, self.log())
+        return wait_until(find, SECONDS, 'event=' + event)[0]
+
+
+class Installing(InstalledTest):
+    """Before the service has run."""
+
+    def test_installing_starts_nothing(self):
+        self.assertEqual(self.show('ActiveState'), 'inactive')
+        self.assertEqual(self.show('UnitFileState'), 'disabled')
+        self.assertIn('/usr/sbin/nologin', self.machine.run('getent', 'passwd', 'embag').stdout)
+        self.machine.run('embag-load', '--help')
+        config = self.machine.run('embagd', '--config', '/etc/embag/embagd.yaml', '--print-config')
+        self.assertIn('model_repository: ' + MODELS, config.stdout.replace('"', ''))
+
+    def test_guides_rules_and_dashboard_are_there(self):
+        for name in ('README.md', 'OPERATIONS.md', 'CLIENTS.md', 'monitoring/alerts.yaml',
+                     'monitoring/dashboard.json', 'monitoring/prometheus.yaml'):
+            self.machine.run('test', '-s', os.path.join(DOCUMENTS, name))
+
+
+class Service(InstalledTest):
+    """The service, by its unit's hardening."""
+
+    def setUp(self):
+        super().setUp()
+        self.use(STRICT)
+        self.make_model()
+        self.addCleanup(self.ask, 'stop', 'embagd.socket', UNIT)
+
+    def use(self, drop_in):
+        """What is different in this test."""
+        self.machine.write(DROP_IN, drop_in)
+        self.ask('daemon-reload')
+
+    def read_status(self, name):
+        """Of the main process."""
+        text = self.machine.run('cat', '/proc/%s/status' % self.show('MainPID')).stdout
+        return re.search(r'^%s:\s*(.*)$' % name, text, re.M)[1].split()
+
+    def wait_status(self, text):
+        """Waits until the service says that of itself."""
+        wait_until(lambda: self.show('StatusText') == text, SECONDS, text)
+
+    def test_it_is_active_when_it_serves(self):
+        self.ask('start', UNIT)
+        self.assertEqual(self.show('ActiveState'), 'active')
+        self.wait_log('ready')
+        self.wait_status('Serving 1 of 1 models: spec 1')
+        self.lookup()
+        self.ask('stop', UNIT)
+        self.assertEqual([self.show(name) for name in ('Result', 'ExecMainStatus')],
+                         ['success', '0'])
+        self.wait_log('stopped')
+
+    def test_it_has_no_rights_beyond_its_user(self):
+        self.ask('start', UNIT)
+        user = self.machine.run('id', '-u', 'embag').stdout.strip()
+        self.assertEqual(self.read_status('Uid'), [user] * 4)
+        for name in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb'):
+            self.assertEqual(int(self.read_status(name)[0], 16), 0, name)
+        self.assertEqual([self.read_status(name) for name in ('NoNewPrivs', 'Seccomp')],
+                         [['1'], ['2']])
+        pid = self.show('MainPID')
+        mounts = self.machine.run('cat', '/proc/%s/mounts' % pid).stdout.splitlines()
+        root = next(line.split() for line in mounts if line.split()[1] == '/')
+        self.assertIn('ro', root[3].split(','))
+        # A system in namespaces may not be allowed to set these.
+        self.assertEqual(self.show('OOMScoreAdjust'), '-500')
+        self.assertEqual(self.show('LimitNOFILE'), '524288')
+
+    def test_it_serves_what_is_published_and_takes_commands(self):
+        self.ask('start', UNIT)
+        self.machine.run('cp', '-a', MODELS + '/spec/1', MODELS + '/spec/.7')
+        self.machine.run('mv', MODELS + '/spec/.7', MODELS + '/spec/7')
+        self.addCleanup(self.machine.run, 'rm', '-r', MODELS + '/spec/7')
+        self.wait_status('Serving 1 of 1 models: spec 7')
+        self.lookup()
+        said = self.machine.run('embag', 'models', 'status', '--server',
+                                'unix:/run/embag/admin.sock').stdout
+        self.assertRegex(said, r'7\s+serving')
+        self.assertEqual(self.machine.run(
+            'stat', '-c', '%a %U', '/run/embag/admin.sock').stdout, '600 embag\n')
+
+    def test_it_computes_with_tables_in_pages_of_their_own(self):
+        self.machine.run('embag', 'make-model', '--workload', 'dlrm-v2', '--scale', '20000', MODELS)
+        self.addCleanup(self.machine.run, 'rm', '-r', MODELS + '/dlrm-v2')
+        self.ask('start', UNIT)
+        self.wait_status('Serving 2 of 2 models: dlrm-v2 1, spec 1')
+        self.machine.run('embag', 'demo', '--server', '127.0.0.1:8600', '--lookups', '20')
+
+    def test_the_commands_of_the_guide_succeed(self):
+        for command in printed_commands('systemctl', 'journalctl', 'embag'):
+            said = self.machine.run('bash', '-c', command).stdout
+            if 'status' in command:
+                self.assertRegex(said, 'Serving 1 of 1 models|serving')
+        self.wait_log('reloaded')
+        self.addCleanup(self.ask, 'disable', UNIT)
+
+    def test_it_reads_again_and_stays(self):
+        self.ask('start', UNIT)
+        pid = self.show('MainPID')
+        self.ask('reload', UNIT)
+        self.wait_log('reloaded')
+        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'it is active again')
+        self.assertEqual(self.show('MainPID'), pid)
+        self.lookup()
+
+    def test_one_that_hangs_is_started_again(self):
+        self.use(WATCHED)
+        self.ask('start', UNIT)
+        pid = self.show('MainPID')
+        self.machine.run('sh', '-c', 'kill -STOP ' + pid)
+        wait_until(lambda: self.show('MainPID') not in (pid, '0'), SECONDS, 'it has begun anew')
+        wait_until(lambda: self.show('ActiveState') == 'active', SECONDS, 'it is active again')
+        self.assertEqual(self.show('NRestarts'), '1')
+        self.lookup()
+
+    def test_one_that_answers_is_let_live(self):
+        self.use(WATCHED)
+        self.ask('start', UNIT)
+        started = int(self.show('WatchdogTimestampMonotonic'))
+        wait_until(lambda: int(self.show('WatchdogTimestampMonotonic')) > started + 4000000,
+                   SECONDS, 'the watchdog hears of it for longer than it may be silent')
+        self.assertEqual(self.show('NRestarts'), '0')
+
+    def test_settings_that_are_wrong_are_not_tried_again(self):
+        self.machine.write('/etc/default/embagd', 'EMBAG_LOOPS=none\n')
+        self.addCleanup(self.machine.write, '/etc/default/embagd', '')
+        self.assertNotEqual(self.ask('start', UNIT, check=False).returncode, 0)
+        self.assertEqual([self.show(name) for name in ('ActiveState', 'ExecMainStatus')],
+                         ['failed', '2'])
+        self.ask('reset-failed', UNIT)
+
+    def test_it_is_started_by_its_socket(self):
+        self.ask('start', 'embagd.socket')
+        self.assertEqual(self.show('ActiveState'), 'inactive')
+        self.lookup()
+        self.assertIn('passed=1', self.wait_log('listening'))
+        self.ask('stop', UNIT)
+        self.lookup()
+
+    def test_it_is_not_started_without_models(self):
+        self.machine.run('mv', MODELS + '/spec', '/tmp/spec')
+        self.addCleanup(self.machine.run, 'mv', '/tmp/spec', MODELS + '/spec')
+        self.ask('start', UNIT)
+        self.assertEqual([self.show(name) for name in ('ActiveState', 'ConditionResult')],
+                         ['inactive', 'no'])
+
+    def test_its_units_are_as_systemd_wants_them(self):
+        self.assertEqual(self.machine.run(
+            'systemd-analyze', 'verify', UNIT, 'embagd.socket').stdout, '')
+
+    def test_it_is_exposed_little(self):
+        said = self.machine.run('systemd-analyze', 'security', '--no-pager',
+                                '--threshold=%d' % EXPOSURE_MAX, UNIT).stdout
+        print(said.strip().splitlines()[-1])
+
+
+class Leaving(InstalledTest):
+    """From an upgrade to purge, in the order of the names."""
+
+    def test_1_an_upgrade_lets_it_serve_on(self):
+        self.make_model()
+        self.ask('enable', '--now', UNIT)
+        pid = self.show('MainPID')
+        self.assertIn('systemctl restart embagd', install())
+        self.assertEqual(self.show('MainPID'), pid)
+        self.lookup()
+
+    def test_2_removing_stops_it_and_keeps_what_was_set(self):
+        self.machine.run('dpkg', '--remove', 'embag-server')
+        self.assertEqual(self.show('ActiveState'), 'inactive')
+        self.assertTrue(os.path.exists(self.machine.path('/etc/embag/embagd.yaml')))
+        self.assertTrue(os.path.exists(self.machine.path(MODELS + '/spec/1')))
+
+    def test_3_purging_leaves_nothing_but_models(self):
+        names = [os.path.basename(path).split('_')[0] for path in installed()]
+        self.machine.run('dpkg', '--purge', *names)
+        self.assertNotEqual(self.machine.run('getent', 'passwd', 'embag', check=False).returncode,
+                            0)
+        left = self.machine.list_files() - BEFORE
+        self.assertEqual({path for path in left if not path.startswith('var/lib/embag/models/')},
+                         {'var/lib/embag', 'var/lib/embag/models'})
+        self.assertEqual(BEFORE - self.machine.list_files(), set())
+
+
+def boot(tar):
+    """The system, with the packages in its /tmp. RuntimeError where it cannot be had here."""
+    if not os.path.exists(tar):
+        raise RuntimeError('no archive of Debian packages answers')
+    if os.geteuid() != 0:
+        raise RuntimeError('only root can boot a system')
+    if not find_cgroups():
+        raise RuntimeError('there is no cgroup2 that may be written to')
+    machine = Machine(tar).wait_running()
+    os.makedirs(machine.path(BUILD))
+    for path in installed():
+        shutil.copy(path, machine.path(BUILD))
+    return machine
+
+
+def run_tests(*cases):
+    """Returns how many passed, and how many failed."""
+    load = unittest.defaultTestLoader.loadTestsFromTestCase
+    return tally.count(unittest.TextTestRunner(sys.stdout, verbosity=2).run(
+        unittest.TestSuite(map(load, cases))))
+
+
+def main():
+    """Returns the exit status."""
+    global MACHINE, BEFORE
+    PACKAGES.extend(sys.argv[2:])
+    try:
+        MACHINE = boot(sys.argv[1])
+    except RuntimeError as error:
+        print('packages: skipped, %s' % error)
+        return tally.say(*run_tests(Built))
+    try:
+        BEFORE = MACHINE.list_files()
+        install_as_printed()
+        counts = run_tests(Built, Installing, Service, Leaving)
+    finally:
+        MACHINE.stop()
+    return tally.say(*counts)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""deploy/compose.yaml: what it says of the image is true, and what it mounts is there."""
+
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+import yaml
+
+import guide
+import served
+from embagd_process import Repository
+
+FOLDER = os.path.join(served.SOURCE, 'deploy')
+SECONDS = 60
+
+
+def image_lines(instruction):
+    """What the last stage of the container file says by it, in words."""
+    last = guide.read('deploy', 'Containerfile').rpartition('\nFROM ')[2]
+    return [word for line in re.findall('^%s (.*)$' % instruction, last, re.M)
+            for word in line.split()]
+
+
+class Compose(unittest.TestCase):
+    """As a file, and as podman-compose reads it."""
+
+    def setUp(self):
+        self.text = guide.read('deploy', 'compose.yaml')
+        self.services = yaml.safe_load(self.text)['services']
+        self.server = self.services['embag']
+
+    def test_builds_the_image_out_of_this_tree(self):
+        build = self.server['build']
+        context = os.path.normpath(os.path.join(FOLDER, build['context']))
+        self.assertEqual(context, served.SOURCE)
+        self.assertTrue(os.path.exists(os.path.join(context, build['dockerfile'])))
+        copied = re.findall(r'^COPY ((?!--).*) \S+$', guide.read('deploy', 'Containerfile'), re.M)
+        self.assertTrue(copied)
+        for path in ' '.join(copied).split():
+            self.assertTrue(os.path.exists(os.path.join(context, path)), path)
+
+    def test_publishes_the_ports_of_the_image(self):
+        published = [port.split(':') for port in self.server['ports']]
+        self.assertEqual([port[-1] for port in published], image_lines('EXPOSE'))
+        variables = dict(word.split('=') for word in image_lines('ENV'))
+        heard = [variables['EMBAG_LISTEN'], variables['EMBAG_HTTP_LISTEN']]
+        self.assertEqual([address.split(':')[-1] for address in heard], image_lines('EXPOSE'))
+        # The operators' port is not for the network.
+        self.assertEqual([port[:-1] for port in published], [['8600'], ['127.0.0.1', '8601']])
+
+    def test_models_are_where_the_image_looks_for_them(self):
+        (volume,) = self.server['volumes']
+        self.assertTrue(volume.endswith(':/models:ro'), volume)
+        self.assertIn('EMBAG_MODEL_REPOSITORY=/models', image_lines('ENV'))
+
+    def test_gives_no_right_that_is_not_needed(self):
+        self.assertIs(self.server['read_only'], True)
+        self.assertEqual(self.server['cap_drop'], ['ALL'])
+        self.assertIn('no-new-privileges:true', self.server['security_opt'])
+        self.assertNotIn('user', self.server)
+        self.assertEqual(image_lines('USER'), ['10001:10001'])
+
+    def test_gives_it_time_to_drain(self):
+        told = subprocess.run([os.path.join(served.BUILD, 'embagd'), '--help'], check=True,
+                              capture_output=True, text=True, timeout=SECONDS).stdout
+        drain_ms = int(re.search(r'--drain-timeout-ms N .*default (\d+)', told)[1])
+        grace = re.fullmatch(r'(\d+)s', self.server['stop_grace_period'])[1]
+        self.assertGreater(1000 * int(grace), drain_ms)
+
+    def test_mounts_files_that_are_there(self):
+        for name in 'prometheus', 'grafana':
+            self.assertEqual(self.services[name]['profiles'], ['monitoring'])
+            for volume in self.services[name]['volumes']:
+                path = volume.split(':')[0]
+                self.assertTrue(os.path.exists(os.path.join(FOLDER, path)), path)
+        job, = yaml.safe_load(guide.read('deploy', 'monitoring', 'prometheus.yaml'))[
+            'scrape_configs']
+        self.assertEqual(job['static_configs'], [{'targets': ['embag:8601']}])
+        # Where Prometheus and Grafana look, by what is mounted beside it.
+        rules = [volume.split(':')[1] for volume in self.services['prometheus']['volumes']]
+        self.assertIn('/etc/prometheus/alerts.yaml', rules)
+        boards = yaml.safe_load(guide.read('deploy', 'monitoring', 'grafana-provisioning',
+                                           'dashboards', 'embag.yaml'))
+        folder = boards['providers'][0]['options']['path']
+        mounted = [volume.split(':')[1] for volume in self.services['grafana']['volumes']]
+        self.assertIn(folder, [os.path.dirname(path) for path in mounted])
+
+
+
+@unittest.skipUnless(shutil.which('podman-compose'), 'there is no podman-compose')
+class PodmanCompose(unittest.TestCase):
+    """What it makes of the directory of models."""
+
+    def bring_up(self, status=0, **variables):
+        """What it says that it would do."""
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith('EMBAG_')}
+        done = subprocess.run(
+            # It has no command that only reads; true is its podman, and starts nothing.
+            ['podman-compose', '--podman-path', shutil.which('true'), '--dry-run', '-f',
+             os.path.join(FOLDER, 'compose.yaml'), 'up', '--no-build'],
+            env={**environment, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, check=False, timeout=SECONDS)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
+    def test_wants_one(self):
+        self.assertIn('names no directory of models', self.bring_up(status=1))
+
+    def test_takes_an_absolute_one(self):
+        models = Repository()
+        self.addCleanup(models.remove)
+        self.assertIn('-v %s:/models:ro' % models.path, self.bring_up(EMBAG_MODELS=models.path))
+
+    def test_takes_one_that_begins_with_a_dot_from_its_own_directory_on(self):
+        for name, path in ('./helm', os.path.join(FOLDER, 'helm')), ('../proto', 'proto'):
+            self.assertIn('-v %s:/models:ro' % os.path.join(served.SOURCE, path),
+                          self.bring_up(EMBAG_MODELS=name))
+
+    def test_takes_a_plain_name_for_that_of_a_volume(self):
+        """As compose.yaml says."""
+        self.assertIn('-v deploy_helm:/models:ro', self.bring_up(EMBAG_MODELS='helm'))
+
+
+if __name__ == '__main__':
+    unittest.main()
