@@ -7,6 +7,7 @@ import subprocess
 import unittest
 
 import embagd_process
+import guide
 import served
 from embagd_process import Repository, wait_until
 from served import OwnServerTest
@@ -21,18 +22,13 @@ FIRST_BAG = -2.1, -2.4  # of the specification's table: rows 0 and 2
 
 
 def readme_section(heading):
-    """The text under it, up to the next one of its level."""
-    with open(os.path.join(served.SOURCE, 'README.md'), encoding='utf-8') as file:
-        text = file.read()
-    found = re.search(r'^(#+) %s$(.*?)(?=^#{1,2} |\Z)' % heading, text, re.M | re.S)
-    if not found:
-        raise AssertionError('README.md has no section "%s"' % heading)
-    return found.group(2)
+    """The text under it."""
+    return guide.section(guide.read('README.md'), heading)
 
 
 def blocks(section, language):
-    """Fenced blocks of a language."""
-    return re.findall(r'^```%s\n(.*?)^```' % language, section, re.M | re.S)
+    """Texts of the fenced blocks of a language."""
+    return [block.text for block in guide.blocks(section, language)]
 
 
 def quickstart_programs():
