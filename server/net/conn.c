@@ -184,6 +184,17 @@ static void catch_up(struct eb_conn *conn)
     }
 }
 
+/* Whether its turn goes on with what it reads now. */
+static bool may_read(struct eb_conn *conn)
+{
+    if (conn->turn.is_over) {
+        return false;
+    }
+    const uint64_t now_ns = uv_hrtime();
+    eb_turn_enter(&conn->turn, eb_loop_reader(conn->loop), now_ns);
+    return !eb_conn_spend_turn(conn, now_ns);
+}
+
 /* No buffer: libuv reads nothing, and asks again in the next turn if the socket has more. Unlike
  * uv_read_stop that costs no system call. */
 static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer)
@@ -192,7 +203,7 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     (void)suggested_bytes;
     *buffer = uv_buf_init(NULL, 0);
     eb_turn_leave(&conn->turn);
-    if (!conn->lingering && !is_turn_spent(conn)) {
+    if (!conn->lingering && may_read(conn)) {
         eb_loop_wake(conn->loop, conn->turn.seen_ns);
         catch_up(conn);
         assert(!conn->closing); /* which libuv could not bear here */

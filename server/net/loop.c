@@ -51,6 +51,7 @@ struct eb_loop {
     uint64_t busy_since_ns; /* when it was woken; 0: it sleeps, or has only just begun */
     uint64_t seen_ns;       /* the last look of this cycle, if there was one since; else 0 */
     struct eb_tally tally;
+    struct eb_turn_reader reader;
     char *read_buffer;
 };
 
@@ -480,6 +481,11 @@ void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns)
     if (loop->busy_since_ns == 0) {
         loop->busy_since_ns = now_ns;
     }
+}
+
+struct eb_turn_reader *eb_loop_reader(struct eb_loop *loop)
+{
+    return &loop->reader;
 }
 
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop)

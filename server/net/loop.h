@@ -77,7 +77,7 @@ uv_loop_t *eb_loop_uv(struct eb_loop *loop);
 void eb_loop_hold(struct eb_loop *loop);
 void eb_loop_release(struct eb_loop *loop);
 
-/* For conn.c: membership in the loop's lists, its one read buffer. */
+/* For conn.c: membership in the loop's lists, its one read buffer, who of them was read last. */
 void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn);
@@ -85,6 +85,7 @@ void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn);
  * leaves it and begins its next turn. Does nothing where it is in the line. */
 void eb_loop_line_up(struct eb_loop *loop, struct eb_conn *conn);
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop);
+struct eb_turn_reader *eb_loop_reader(struct eb_loop *loop);
 /* The loop has something to do since `now_ns` (uv_hrtime), unless it had already; it has written
  * something by `now_ns`. */
 void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns);

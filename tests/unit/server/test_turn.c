@@ -48,6 +48,36 @@ static void begins_anew_when_renewed(void **state)
     assert_true(eb_turn_look(&turn, NOW_NS + 3 * TURN_NS));
 }
 
+/* Whether a turn that is entered is not over after the time that it has beside others. */
+static bool is_long(struct eb_turn *turn, struct eb_turn_reader *reader, uint64_t now_ns)
+{
+    eb_turn_renew(turn);
+    eb_turn_enter(turn, reader, now_ns);
+    assert_false(eb_turn_look(turn, now_ns));
+    assert_true(eb_turn_look(turn, now_ns + 2 * TURN_NS));
+    eb_turn_renew(turn);
+    assert_false(eb_turn_look(turn, now_ns));
+    return !eb_turn_look(turn, now_ns + 2 * TURN_NS - 1);
+}
+
+static void is_twice_as_long_for_one_that_is_alone(void **state)
+{
+    (void)state;
+    const uint64_t later_ns = NOW_NS + EB_TURN_ALONE_NS;
+    struct eb_turn_reader reader = {NULL, 0};
+    struct eb_turn turn;
+    struct eb_turn other;
+    eb_turn_init(&turn, TURN_NS);
+    eb_turn_init(&other, TURN_NS);
+    assert_false(is_long(&turn, &reader, NOW_NS));
+    assert_false(is_long(&turn, &reader, later_ns - 1));
+    assert_true(is_long(&turn, &reader, later_ns));
+    assert_false(is_long(&other, &reader, later_ns));
+    assert_false(is_long(&turn, &reader, later_ns + 1));
+    assert_false(is_long(&turn, &reader, later_ns + EB_TURN_ALONE_NS));
+    assert_true(is_long(&turn, &reader, later_ns + 1 + EB_TURN_ALONE_NS));
+}
+
 /* One read of a turn, which took so long. */
 static void read_once(struct eb_turn *turn, uint64_t taken_ns, bool is_full)
 {
@@ -93,6 +123,7 @@ int main(void)
         cmocka_unit_test(is_over_when_its_time_is),
         cmocka_unit_test(does_not_count_what_others_do),
         cmocka_unit_test(begins_anew_when_renewed),
+        cmocka_unit_test(is_twice_as_long_for_one_that_is_alone),
         cmocka_unit_test(asks_for_more_where_reading_is_quick),
         cmocka_unit_test(asks_for_less_where_it_takes_a_turn),
     };
