@@ -1,12 +1,13 @@
 /* What embagd is measured against: a server that does nothing but move as many bytes.
  *
- *     embag-echo-server MODE REQUEST_BYTES ANSWER_BYTES
+ *     embag-echo-server MODE REQUEST_BYTES ANSWER_BYTES ANSWERS
  *
  * For every REQUEST_BYTES that a connection has sent it sends ANSWER_BYTES, all that are due in
- * gathered writes. MODE `libuv` serves any number of connections on a libuv loop; `raw` one after
- * the other with blocking calls, which is the least that any server could do. It says
- * event=listening with its address and event=ready on stderr, as embagd does, and runs until it is
- * killed. */
+ * gathered writes. There are ANSWERS of them in memory, each in its own place, and each is sent in
+ * its turn: as many as are in flight, since a server's answers lie nowhere else either. MODE
+ * `libuv` serves any number of connections on a libuv loop; `raw` one after the other with blocking
+ * calls, which is the least that any server could do. It says event=listening with its address and
+ * event=ready on stderr, as embagd does, and runs until it is killed. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
@@ -28,7 +29,8 @@
 static struct {
     uint64_t request_bytes;
     uint64_t answer_bytes;
-    char *answer;
+    uint64_t answers_bytes; /* of all answers */
+    char *answers;
     char in[READ_BYTES]; /* what is read is not kept */
 } echo;
 
@@ -38,6 +40,7 @@ struct conn {
     bool is_writing;
     uint64_t unanswered_bytes; /* received, not a whole request yet */
     uint64_t owed_bytes;       /* to be sent */
+    uint64_t sent_bytes;
 };
 
 /* Counts what has come; returns the bytes that are to be sent for it. */
@@ -49,16 +52,18 @@ static uint64_t count_owed(uint64_t *unanswered_bytes, uint64_t received_bytes)
     return requests * echo.answer_bytes;
 }
 
-/* As many answers as one write takes; the first may have been sent in part. Returns how many
+/* What one write takes of the answers that are owed after those that were sent. Returns how many
  * pieces there are. */
-static unsigned gather(uint64_t owed_bytes, struct iovec out[GATHER_MAX])
+static unsigned gather(uint64_t sent_bytes, uint64_t owed_bytes, struct iovec out[GATHER_MAX])
 {
     unsigned count = 0;
     while (owed_bytes > 0 && count < GATHER_MAX) {
-        uint64_t rest = owed_bytes % echo.answer_bytes;
-        uint64_t piece = rest > 0 ? rest : echo.answer_bytes;
-        out[count++] = (struct iovec){.iov_base = echo.answer, .iov_len = piece};
+        uint64_t rest = echo.answer_bytes - sent_bytes % echo.answer_bytes;
+        uint64_t piece = rest < owed_bytes ? rest : owed_bytes;
+        char *from = echo.answers + sent_bytes % echo.answers_bytes;
+        out[count++] = (struct iovec){.iov_base = from, .iov_len = piece};
         owed_bytes -= piece;
+        sent_bytes += piece;
     }
     return count;
 }
@@ -94,7 +99,7 @@ static void send_owed(struct conn *conn)
     uv_stream_t *stream = (uv_stream_t *)&conn->tcp;
     struct iovec pieces[GATHER_MAX];
     while (conn->owed_bytes > 0 && !conn->is_writing) {
-        unsigned count = gather(conn->owed_bytes, pieces);
+        unsigned count = gather(conn->sent_bytes, conn->owed_bytes, pieces);
         uv_buf_t buffers[GATHER_MAX];
         uint64_t bytes = 0;
         for (unsigned i = 0; i < count; i++) {
@@ -111,6 +116,7 @@ static void send_owed(struct conn *conn)
             return;
         }
         conn->owed_bytes -= (uint64_t)sent;
+        conn->sent_bytes += (uint64_t)sent;
     }
 }
 
@@ -159,15 +165,16 @@ static int serve_libuv(int listener)
     return uv_run(loop, UV_RUN_DEFAULT);
 }
 
-static bool write_owed(int socket, uint64_t owed_bytes)
+static bool write_owed(int socket, uint64_t *sent_bytes, uint64_t owed_bytes)
 {
     struct iovec pieces[GATHER_MAX];
     while (owed_bytes > 0) {
-        ssize_t sent = writev(socket, pieces, (int)gather(owed_bytes, pieces));
+        ssize_t sent = writev(socket, pieces, (int)gather(*sent_bytes, owed_bytes, pieces));
         if (sent <= 0) {
             return false;
         }
         owed_bytes -= (uint64_t)sent;
+        *sent_bytes += (uint64_t)sent;
     }
     return true;
 }
@@ -177,11 +184,12 @@ static void serve_socket(int socket)
 {
     const int one = 1;
     uint64_t unanswered_bytes = 0;
+    uint64_t sent_bytes = 0;
     bool is_open = setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0;
     while (is_open) {
         ssize_t received = read(socket, echo.in, sizeof echo.in);
-        is_open =
-            received > 0 && write_owed(socket, count_owed(&unanswered_bytes, (uint64_t)received));
+        is_open = received > 0 && write_owed(socket, &sent_bytes,
+                                      count_owed(&unanswered_bytes, (uint64_t)received));
     }
     (void)close(socket);
 }
@@ -213,21 +221,42 @@ static int listen_and_say(void)
     return listener;
 }
 
+/* false: the sizes are none. */
+static bool read_sizes(char **arguments)
+{
+    echo.request_bytes = strtoull(arguments[0], NULL, 10);
+    echo.answer_bytes = strtoull(arguments[1], NULL, 10);
+    const uint64_t answers = strtoull(arguments[2], NULL, 10);
+    echo.answers_bytes = answers * echo.answer_bytes;
+    return echo.request_bytes > 0 && echo.answer_bytes > 0 && echo.answer_bytes <= UINT32_MAX &&
+           answers > 0 && answers <= UINT32_MAX;
+}
+
+/* Written once, so that they are there: memory that was only asked for is all one page. */
+static bool make_answers(void)
+{
+    echo.answers = malloc(echo.answers_bytes);
+    if (echo.answers == NULL) {
+        perror("embag-echo-server: answers");
+        return false;
+    }
+    memset(echo.answers, 1, echo.answers_bytes);
+    return true;
+}
+
 int main(int argument_count, char **arguments)
 {
-    bool is_raw = argument_count == 4 && strcmp(arguments[1], "raw") == 0;
-    if (argument_count != 4 || (!is_raw && strcmp(arguments[1], "libuv") != 0)) {
-        (void)fprintf(stderr, "Usage: embag-echo-server libuv|raw REQUEST_BYTES ANSWER_BYTES\n");
+    bool is_raw = argument_count == 5 && strcmp(arguments[1], "raw") == 0;
+    if (argument_count != 5 || (!is_raw && strcmp(arguments[1], "libuv") != 0)) {
+        (void)fprintf(
+            stderr, "Usage: embag-echo-server libuv|raw REQUEST_BYTES ANSWER_BYTES ANSWERS\n");
         return 2;
     }
-    echo.request_bytes = strtoull(arguments[2], NULL, 10);
-    echo.answer_bytes = strtoull(arguments[3], NULL, 10);
-    if (echo.request_bytes == 0 || echo.answer_bytes == 0 || echo.answer_bytes > UINT32_MAX) {
-        (void)fprintf(stderr, "embag-echo-server: give bytes above 0\n");
+    if (!read_sizes(arguments + 2)) {
+        (void)fprintf(stderr, "embag-echo-server: give numbers above 0\n");
         return 2;
     }
-    echo.answer = calloc(1, echo.answer_bytes);
-    int listener = echo.answer != NULL ? listen_and_say() : -1;
+    int listener = make_answers() ? listen_and_say() : -1;
     if (listener < 0) {
         return 1;
     }

@@ -68,7 +68,7 @@ class Figures:
 
     def echo_us(self, mode, sizes, in_flight=IN_FLIGHT):
         """CPU time of an echo server per answer."""
-        with self.bench.echo(mode, sizes) as echo:
+        with self.bench.echo(mode, sizes, in_flight) as echo:
             return self.bench.echo_load(echo, sizes, in_flight, self.seconds / 2)['cpu_us']
 
     # Overhead.
@@ -278,7 +278,7 @@ class Figures:
                 sizes = wire_bytes.count(self.bench, server, once)
                 for number in range(2 * self.rounds):
                     lookup = self.bench.load(server, [*once, *closed(1)], self.seconds / 2, True)
-                    with self.bench.echo('libuv', sizes) as echo:
+                    with self.bench.echo('libuv', sizes, 1) as echo:
                         report = self.bench.echo_load(echo, sizes, 1, self.seconds / 2)
                     values = {'lookup_us': lookup['p50_us'], 'echo_us': report['p50_us'],
                               'above_us': lookup['p50_us'] - report['p50_us']}

@@ -144,9 +144,9 @@ class Bench:
                        '--threads', '1', *flags],
                       os.path.join(self.work, 'embagd.log'))
 
-    def echo(self, mode, sizes):
+    def echo(self, mode, sizes, in_flight):
         """A server that moves bytes and does nothing else."""
-        return Server([self.program('embag-echo-server'), mode, *map(str, sizes)],
+        return Server([self.program('embag-echo-server'), mode, *map(str, sizes), str(in_flight)],
                       os.path.join(self.work, 'echo.log'))
 
     def start_load(self, address, arguments, gives_way=False):
