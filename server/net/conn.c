@@ -49,12 +49,13 @@ static const struct eb_conn_events *find_events(const struct eb_conn *conn)
 static void on_closed(uv_handle_t *handle)
 {
     struct eb_conn *conn = handle->data;
-    eb_tls_stream_destroy(conn->tls);
     if (conn->session) {
         eb_grpc_server_destroy(conn->session);
         find_events(conn)->on_close(conn);
         eb_loop_remove(conn->loop, conn);
     }
+    /* Last: who calls that end with the session came from is still asked. */
+    eb_tls_stream_destroy(conn->tls);
     eb_receive_share_close(conn->share);
     free(conn);
 }

@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 
 import grpc
@@ -16,7 +18,8 @@ from certificates import HERE, Authority
 from embag.v1 import embedding_bag_pb2 as pb
 from embag.v1 import model_admin_pb2 as admin_pb
 from embagd_process import Embagd, wait_until
-from h2raw import message
+from h2raw import (ACK, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, call_fields, frame,
+                   header_encode, message)
 from rpc import ADMIN, Admin, Client, Requests, SecureClient, as_bytes, error_of
 from served import OwnServerTest, spec_table
 from table_files import write_model
@@ -305,6 +308,40 @@ class Names(AuthTest):
         client.channel = grpc.intercept_channel(
             client.channel, Shown([('authorization', 'Bearer ' + ALL)]))
         self.assertEqual(client.lookup(request_of('other')).model, 'other')
+
+    def begin_call(self, server, certificate):
+        """A connection with a certificate and a call without a message, of which the server has
+        read the header."""
+        context = ssl.create_default_context(cafile=self.authority.path('ca.pem'))
+        context.load_cert_chain(self.authority.path(certificate + '.pem'),
+                                self.authority.path(certificate + '.key'))
+        context.set_alpn_protocols(['h2'])
+        peer = context.wrap_socket(socket.create_connection(('127.0.0.1', server.port), SECONDS),
+                                   server_hostname='localhost')
+        self.addCleanup(peer.close)
+        peer.sendall(PREFACE + frame(SETTINGS, 0, 0) +
+                     frame(HEADERS, END_HEADERS, 1, header_encode(call_fields())) +
+                     frame(PING, 0, 0, b'has read'))
+        said = b''
+        while frame(PING, ACK, 0, b'has read') not in said:
+            data = peer.recv(65536)
+            self.assertTrue(data, 'the server has ended the connection')
+            said += data
+        return peer
+
+    def test_asks_for_the_name_of_a_call_that_ends_with_its_connection(self):
+        # Memory that was given back is overwritten.
+        server = self.serve_rules(*self.flags, environment={'MALLOC_CONF': 'junk:true'})
+        self.authority.issue('client', 'plain name')
+        peer = self.begin_call(server, 'client')
+        self.principals[-1]['name'] = 'another'
+        self.write_rules()
+        self.reload(server)
+        peer.close()
+        wait_until(lambda: server.has_ended() or ' principal=another ' in server.log, SECONDS,
+                   'a line of the lost call')
+        client = self.named(server, 'client')
+        self.assertEqual(client.lookup(request_of('spec')).model, 'spec')
 
     def test_needs_an_authority_for_names(self):
         log = Embagd(self.repository.path, '--auth-file', self.write_rules()).start_fails()
