@@ -80,7 +80,7 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call)
     if (!eb_rpc_call_is_stream(call) || call->in_flight > 0) {
         return;
     }
-    if (call->request_ended) {
+    if (call->request_ended && !call->has_dropped) {
         eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     } else if (call->draining) {
         const bool is_end = eb_loop_is_draining(call->conn->loop->home.loop);

@@ -81,6 +81,7 @@ struct eb_rpc_call {
     bool has_message;
     bool request_ended;
     bool draining;       /* a stream: no more is read, what was read is answered */
+    bool has_dropped;    /* draining: a message came that has no answer */
     bool finished;       /* its status has been sent */
     bool paused;         /* a stream: not read further */
     bool is_recorded;    /* what is to be known of it was said, or kept: request_end.h */

@@ -274,7 +274,12 @@ static void on_message(
 {
     struct eb_rpc_call *call = grpc_call->user;
     struct eb_rpc_conn *conn = eb_conn_user(context);
-    if (!call || call->finished || call->draining) {
+    if (!call || call->finished) {
+        eb_rpc_conn_give_message(conn, &message);
+        return;
+    }
+    if (call->draining) {
+        call->has_dropped = true;
         eb_rpc_conn_give_message(conn, &message);
         return;
     }
