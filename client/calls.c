@@ -7,6 +7,9 @@
 /* A number is its record's index below its generation. */
 #define INDEX_BITS 16
 #define INDEX_MASK ((UINT64_C(1) << INDEX_BITS) - 1)
+/* What a thread counts for in `inside`, and the bit that says that its end is awaited. */
+#define INSIDE_ONE 2U
+#define INSIDE_AWAITED 1U
 
 bool eb_calls_init(struct eb_calls *calls, uint32_t count)
 {
@@ -24,6 +27,8 @@ bool eb_calls_init(struct eb_calls *calls, uint32_t count)
     assert(rc == 0);
     rc = uv_cond_init(&calls->changed);
     assert(rc == 0);
+    rc = uv_sem_init(&calls->left, 0);
+    assert(rc == 0);
     return true;
 }
 
@@ -32,6 +37,7 @@ void eb_calls_deinit(struct eb_calls *calls)
     if (calls->records == NULL) {
         return;
     }
+    uv_sem_destroy(&calls->left);
     uv_cond_destroy(&calls->changed);
     uv_mutex_destroy(&calls->lock);
     free(calls->records);
@@ -150,19 +156,15 @@ struct eb_call *eb_calls_find(struct eb_calls *calls, uint64_t id)
 
 void eb_calls_enter(struct eb_calls *calls)
 {
-    uv_mutex_lock(&calls->lock);
-    calls->inside_count++;
-    uv_mutex_unlock(&calls->lock);
+    atomic_fetch_add(&calls->inside, INSIDE_ONE);
 }
 
 void eb_calls_leave(struct eb_calls *calls)
 {
-    uv_mutex_lock(&calls->lock);
-    calls->inside_count--;
-    if (calls->closed) {
-        uv_cond_broadcast(&calls->changed);
+    /* Where nobody waits, the table may be gone as soon as this thread is not counted. */
+    if (atomic_fetch_sub(&calls->inside, INSIDE_ONE) == (INSIDE_ONE | INSIDE_AWAITED)) {
+        uv_sem_post(&calls->left);
     }
-    uv_mutex_unlock(&calls->lock);
 }
 
 void eb_calls_close(struct eb_calls *calls)
@@ -175,11 +177,9 @@ void eb_calls_close(struct eb_calls *calls)
 
 void eb_calls_await_leaving(struct eb_calls *calls)
 {
-    uv_mutex_lock(&calls->lock);
-    while (calls->inside_count > 0) {
-        uv_cond_wait(&calls->changed, &calls->lock);
+    if (atomic_fetch_or(&calls->inside, INSIDE_AWAITED) > 0) {
+        uv_sem_wait(&calls->left);
     }
-    uv_mutex_unlock(&calls->lock);
 }
 
 void eb_calls_append(struct eb_call_list *list, struct eb_call *call)

@@ -11,6 +11,8 @@
 #include "client/lookup_call.h"
 #include "proto/status.h"
 
+#include <stdatomic.h>
+
 struct eb_connection;
 struct eb_completion_queue;
 struct eb_dispatcher;
@@ -80,13 +82,14 @@ struct eb_call_list {
 
 struct eb_calls {
     uv_mutex_t lock;
-    uv_cond_t changed; /* one has been given back, or the table is closed, or the last has left */
+    uv_cond_t changed; /* one has been given back, or the table is closed */
     struct eb_call *records;
     uint32_t count;
-    uint32_t inside_count; /* threads that are waiting, or hold what they need the client for */
-    bool closed;           /* nothing is taken or posted any more */
-    uint64_t generation;   /* of the next number */
+    bool closed;         /* nothing is taken or posted any more */
+    uint64_t generation; /* of the next number */
     struct eb_call *free;
+    atomic_uint inside; /* twice the threads inside the client; odd: the last to go posts `left` */
+    uv_sem_t left;
 };
 
 /* false: no memory, and nothing is left to undo. */
@@ -110,12 +113,13 @@ bool eb_calls_cancel_read(struct eb_calls *calls, struct eb_call *call);
 /* The record with this number; NULL: none. */
 struct eb_call *eb_calls_find(struct eb_calls *calls, uint64_t id);
 
-/* Marks this thread as inside the client, so that closing waits for it, and no longer. */
+/* Marks this thread as inside the client, so that closing waits for it, and no longer. Whoever
+ * calls a function of the client enters before it touches anything else, and leaves last. */
 void eb_calls_enter(struct eb_calls *calls);
 void eb_calls_leave(struct eb_calls *calls);
 /* From now on nothing is taken or posted; threads that wait for a record are sent away. */
 void eb_calls_close(struct eb_calls *calls);
-/* Waits until no thread is inside. */
+/* Waits until no thread is inside. Once; no thread enters any more. */
 void eb_calls_await_leaving(struct eb_calls *calls);
 
 void eb_calls_append(struct eb_call_list *list, struct eb_call *call);

@@ -162,6 +162,12 @@ static bool post(struct embag_client *client, struct eb_call *call, struct eb_er
     return false;
 }
 
+/* Of a call that begins now; timeout_us 0: the client's. */
+static uint64_t find_deadline_ns(const struct embag_client *client, uint64_t timeout_us)
+{
+    return uv_hrtime() + pick(timeout_us, client->timeout_us) * NS_PER_US;
+}
+
 static void fill_lookup(struct embag_client *client, const struct embag_request *request,
     struct eb_call *call, uint64_t deadline_ns, struct eb_error *error)
 {
@@ -203,32 +209,41 @@ static void put_in_queue(struct eb_call *call)
     eb_completion_queue_push(call->queue, call);
 }
 
-enum embag_status embag_submit(struct embag_client *client, const struct embag_request *request,
-    const struct embag_call *how, uint64_t *id, struct embag_error *error)
+/* Begins the call of a record that was taken. *error is set where it does not begin. */
+static void submit(struct embag_client *client, const struct embag_request *request,
+    const struct embag_call *how, struct eb_call *call, struct eb_error *error)
 {
-    struct eb_error failure = {.status = EB_STATUS_OK};
-    uint64_t deadline_ns = uv_hrtime() + pick(request->timeout_us, client->timeout_us) * NS_PER_US;
-    struct eb_call *call = eb_calls_take(&client->engine.calls, 0, &failure);
-    if (call == NULL) {
-        return report(&failure, error);
-    }
     if (how != NULL) {
         call->on_done = how->on_done;
         call->context = how->context;
     }
     call->queue = &client->queue;
     call->on_over = call->on_done != NULL ? tell : put_in_queue;
-    fill_lookup(client, request, call, deadline_ns, &failure);
-    if (id != NULL) {
-        *id = call->id;
+    fill_lookup(client, request, call, find_deadline_ns(client, request->timeout_us), error);
+    (void)post(client, call, error);
+}
+
+enum embag_status embag_submit(struct embag_client *client, const struct embag_request *request,
+    const struct embag_call *how, uint64_t *id, struct embag_error *error)
+{
+    struct eb_error failure = {.status = EB_STATUS_OK};
+    eb_calls_enter(&client->engine.calls);
+    struct eb_call *call = eb_calls_take(&client->engine.calls, 0, &failure);
+    if (call != NULL) {
+        if (id != NULL) {
+            *id = call->id;
+        }
+        submit(client, request, how, call, &failure);
     }
-    (void)post(client, call, &failure);
+    eb_calls_leave(&client->engine.calls);
     return report(&failure, error);
 }
 
 void embag_cancel(struct embag_client *client, uint64_t id)
 {
+    eb_calls_enter(&client->engine.calls);
     eb_engine_post_cancel(&client->engine, id);
+    eb_calls_leave(&client->engine.calls);
 }
 
 bool embag_next(
@@ -246,7 +261,10 @@ bool embag_next(
 
 int embag_completion_fd(struct embag_client *client)
 {
-    return eb_completion_queue_fd(&client->queue);
+    eb_calls_enter(&client->engine.calls);
+    int fd = eb_completion_queue_fd(&client->queue);
+    eb_calls_leave(&client->engine.calls);
+    return fd;
 }
 
 /* ---- calls that block ---- */
@@ -308,9 +326,9 @@ enum embag_status embag_lookup(struct embag_client *client, const struct embag_r
     struct embag_answer **answer, struct embag_error *error)
 {
     struct eb_error failure = {.status = EB_STATUS_OK};
-    uint64_t deadline_ns = uv_hrtime() + pick(request->timeout_us, client->timeout_us) * NS_PER_US;
     *answer = NULL;
     eb_calls_enter(&client->engine.calls);
+    uint64_t deadline_ns = find_deadline_ns(client, request->timeout_us);
     struct eb_call *call = take_blocking(client, deadline_ns, &failure);
     if (call != NULL) {
         fill_lookup(client, request, call, deadline_ns, &failure);
@@ -330,9 +348,9 @@ static enum embag_status list_models(struct embag_client *client, const char *pa
     const char *model, struct embag_model_list **list, struct embag_error *error)
 {
     struct eb_error failure = {.status = EB_STATUS_OK};
-    uint64_t deadline_ns = uv_hrtime() + client->timeout_us * NS_PER_US;
     *list = NULL;
     eb_calls_enter(&client->engine.calls);
+    uint64_t deadline_ns = find_deadline_ns(client, 0);
     struct eb_call *call = take_blocking(client, deadline_ns, &failure);
     if (call != NULL) {
         call->kind = EB_CALL_LIST_MODELS;

@@ -151,8 +151,8 @@ struct embag_client; /* opaque */
 enum embag_status embag_open(const char *address, const struct embag_options *options,
     struct embag_client **client, struct embag_error *error);
 /* Ends what is under way with CANCELLED and returns once nothing of the client is left: threads
- * that wait in a call of it have returned. None may begin another. Not from a callback of the
- * client. */
+ * that were in a call of it, of whatever kind, are done with it. None may begin another; callbacks
+ * still may, until this returns, and are refused. Not from a callback of the client. */
 void embag_close(struct embag_client *client);
 
 /* Sends one Lookup and waits for its answer: at in_flight_max first for other calls to end. What is
