@@ -43,8 +43,8 @@ struct embag_query {
     bool include_last_offset;
     bool has_default; /* default_index is meant */
     int64_t default_index;
-    const void *weights; /* [num_indices] of weights_type; NULL: none */
-    size_t weights_count;
+    const void *weights;  /* [num_indices] of weights_type; NULL with a count of 0: none */
+    size_t weights_count; /* 0 of an array that is not NULL: refused where there are indices */
     enum embag_type weights_type;
 };
 
@@ -60,7 +60,7 @@ struct embag_group {
     struct embag_integers values;  /* [num_values] indices, feature by feature, bag by bag */
     struct embag_integers lengths; /* [feature_count * bags] values of each bag; width 4 only */
     struct embag_integers offsets; /* [feature_count * bags + 1] 0 first, num_values last */
-    const void *weights;           /* [num_values] of weights_type; NULL: none */
+    const void *weights;           /* [num_values] of weights_type, or none, as in a query */
     size_t weights_count;
     enum embag_type weights_type;
     enum embag_reduction reduction; /* of every feature */

@@ -41,10 +41,16 @@ static int32_t find_layout(const struct embag_query *query)
 
 static const char array_fault[] = "an array's width is neither 4 nor 8, or its data is NULL";
 
-/* NULL: all is well; else what is not. */
+/* An array without weights where there is something to weigh is the server's to refuse. */
+static bool says_weights(const void *weights, size_t count, const struct embag_integers *weighed)
+{
+    return count > 0 || (weights != NULL && weighed->count > 0);
+}
+
+/* Of weights that are said. NULL: all is well; else what is not. */
 static const char *check_weights(const void *weights, size_t count, enum embag_type type)
 {
-    if (count > 0 && (weights == NULL || embag_type_bytes(type) == 0)) {
+    if (weights == NULL || embag_type_bytes(type) == 0) {
         return "weights are NULL or of no type";
     }
     return count > SIZE_MAX / 8 ? "there are more weights than memory" : NULL;
@@ -68,11 +74,12 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
     out->include_last_offset = in->include_last_offset;
     out->has_default = in->has_default;
     out->default_index = in->default_index;
-    if (in->weights_count > 0) {
-        out->weights = in->weights;
-        out->weights_bytes = in->weights_count * embag_type_bytes(in->weights_type);
-        out->weights_type = (int32_t)in->weights_type;
+    if (!says_weights(in->weights, in->weights_count, &in->indices)) {
+        return NULL;
     }
+    out->weights = in->weights;
+    out->weights_bytes = in->weights_count * embag_type_bytes(in->weights_type);
+    out->weights_type = (int32_t)in->weights_type;
     return check_weights(in->weights, in->weights_count, in->weights_type);
 }
 
@@ -103,11 +110,12 @@ static const char *fill_group(const struct embag_group *in, struct eb_wire_group
     out->bags = in->bags;
     out->reduction = (int32_t)in->reduction;
     out->missing = (int32_t)in->missing;
-    if (in->weights_count > 0) {
-        out->weights = in->weights;
-        out->weights_bytes = in->weights_count * embag_type_bytes(in->weights_type);
-        out->weights_type = (int32_t)in->weights_type;
+    if (!says_weights(in->weights, in->weights_count, &in->values)) {
+        return NULL;
     }
+    out->weights = in->weights;
+    out->weights_bytes = in->weights_count * embag_type_bytes(in->weights_type);
+    out->weights_type = (int32_t)in->weights_type;
     return check_weights(in->weights, in->weights_count, in->weights_type);
 }
 

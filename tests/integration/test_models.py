@@ -92,6 +92,17 @@ class Models(ServedTest):
             self.assertEqual((run.returncode, run.stdout), (1, b''))
             self.assertRegex(run.stderr.decode(), r'OUT_OF_RANGE.*9')
 
+    def test_the_tool_does_not_take_empty_weights_for_none(self):
+        for indices, length, status, error in (
+                ('0,1', '2', 1, 'INVALID_ARGUMENT.*no weights'), ('', '0', 0, '^$')):
+            run = subprocess.run(
+                [served.EMBAG, 'lookup', '--server', self.server.address, '--model', 'spec',
+                 '--table', 'emb_table', '--indices', indices, '--lengths', length,
+                 '--weights', ''],
+                capture_output=True, check=False, timeout=60)
+            self.assertEqual(run.returncode, status, run.stderr)
+            self.assertRegex(run.stderr.decode(), error)
+
     def test_the_tool_takes_a_flag_once(self):
         run = subprocess.run(
             [served.EMBAG, 'lookup', '--server', self.server.address, '--model', 'spec',

@@ -418,6 +418,7 @@ static void refuses_arrays_that_are_none(void **state)
         {.offsets = {NULL, 1, 4}},
         {.weights_count = 1, .weights_type = EMBAG_F32},
         {.weights = numbers, .weights_count = 1},
+        {.weights = numbers, .values = {numbers, 1, 8}},
     };
     const struct eb_lookup_label label = {0};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
@@ -433,6 +434,38 @@ static void refuses_arrays_that_are_none(void **state)
         assert_null(eb_lookup_call_encode(&absent[i], &label, &eb_memory_heap, &error));
         assert_int_equal(error.status, EB_STATUS_INVALID_ARGUMENT);
     }
+}
+
+static void tells_an_empty_array_of_weights_from_none(void **state)
+{
+    (void)state;
+    static const int64_t one[1];
+    const struct embag_query queries[] = {
+        {.table = "t", .weights = one, .weights_type = EMBAG_F32, .indices = {one, 1, 8}},
+        {.table = "t", .weights = NULL, .weights_type = EMBAG_F32, .indices = {one, 1, 8}},
+        {.table = "t", .weights = one, .weights_type = EMBAG_F32, .indices = {one, 0, 8}},
+    };
+    const struct embag_group groups[] = {
+        {.name = "g", .weights = one, .weights_type = EMBAG_F32, .values = {one, 1, 8}},
+        {.name = "g", .weights = NULL, .weights_type = EMBAG_F32, .values = {one, 1, 8}},
+        {.name = "g", .weights = one, .weights_type = EMBAG_F32, .values = {one, 0, 8}},
+    };
+    static const int32_t types[] = {EMBAG_F32, 0, 0};
+    const struct embag_request request = {
+        .queries = queries, .query_count = 3, .groups = groups, .group_count = 3};
+    struct eb_arena arena;
+    struct eb_outgoing *outgoing = NULL;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, 100000);
+    const struct eb_wire_request *wire = decode_request(&arena, &request, &outgoing);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(wire->queries[i].weights_type, types[i]);
+        assert_int_equal(wire->queries[i].weights_bytes, 0);
+        assert_int_equal(wire->groups[i].weights_type, types[i]);
+        assert_int_equal(wire->groups[i].weights_bytes, 0);
+    }
+    eb_outgoing_drop(outgoing);
+    eb_arena_deinit(&arena);
 }
 
 static void says_the_layout_of_empty_arrays(void **state)
@@ -474,6 +507,7 @@ int main(void)
         cmocka_unit_test(sends_every_field),
         cmocka_unit_test(sends_every_field_of_a_group),
         cmocka_unit_test(refuses_arrays_that_are_none),
+        cmocka_unit_test(tells_an_empty_array_of_weights_from_none),
         cmocka_unit_test(says_the_layout_of_empty_arrays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
