@@ -57,7 +57,8 @@ struct eb_call {
     /* How it ended. */
     uint32_t attempts;
     uint32_t retry_after_ms;
-    void *answer; /* eb_lookup_answer, eb_models_list, eb_admin_progress; NULL: error says why */
+    bool was_sent; /* at least once: attempts also counts where no connection could be had */
+    void *answer;  /* eb_lookup_answer, eb_models_list, eb_admin_progress; NULL: error says why */
     struct eb_error error;
 
     /* The client's thread's alone, also while the record is another's or free: what is late is

@@ -75,20 +75,29 @@ static bool is_connected(const struct eb_dispatcher *dispatcher)
     return false;
 }
 
-static const char *explain_expiry(const struct eb_call *call)
+/* Where no connection can be had a call ends in the same way whether it is tried a last time or
+ * waits, because of earlier failures, until its time is over. */
+static void explain_expiry(const struct eb_call *call, struct eb_error *why)
 {
-    if (call->attempts > 0) {
-        return "no answer within the deadline";
+    const struct eb_dispatcher *dispatcher = call->dispatcher;
+    const bool has_connection = call->state == EB_CALL_SENT || is_connected(dispatcher);
+    if (!has_connection && dispatcher->connect_error.status != EB_STATUS_OK) {
+        *why = dispatcher->connect_error;
+        return;
     }
-    return is_connected(call->dispatcher)
-               ? "not sent within the deadline: others wait for their answers before it"
-               : "not sent within the deadline: there is no connection to the server";
+    const char *text = "no answer within the deadline";
+    if (!call->was_sent) {
+        text = has_connection
+                   ? "not sent within the deadline: others wait for their answers before it"
+                   : "not sent within the deadline: there is no connection to the server";
+    }
+    eb_error_set(why, EB_STATUS_DEADLINE_EXCEEDED, "%s", text);
 }
 
 static void expire(struct eb_call *call)
 {
     struct eb_error why;
-    eb_error_set(&why, EB_STATUS_DEADLINE_EXCEEDED, "%s", explain_expiry(call));
+    explain_expiry(call, &why);
     if (call->state == EB_CALL_WAITING) {
         eb_calls_remove(find_waiting(call->dispatcher, call), call);
         for (uint32_t i = 0; i < call->dispatcher->connection_count; i++) {
@@ -277,6 +286,7 @@ static void on_open(void *context, struct eb_connection *connection)
 {
     (void)connection;
     struct eb_dispatcher *dispatcher = context;
+    dispatcher->connect_error.status = EB_STATUS_OK;
     if (dispatcher->is_opening) {
         report_opening(dispatcher, NULL);
     }
@@ -338,6 +348,7 @@ static void on_connect_failure(struct eb_dispatcher *dispatcher, const struct eb
     if (count_live(dispatcher) > 0) {
         return;
     }
+    dispatcher->connect_error = *why;
     if (dispatcher->is_opening) {
         report_opening(dispatcher, why);
     }
@@ -456,12 +467,14 @@ static void send_call(
     call->error.status = EB_STATUS_OK;
     call->state = EB_CALL_SENT;
     call->is_unary |= dispatcher->options.mode == EMBAG_MODE_UNARY;
-    if (!eb_connection_send(connection, call, dispatcher->now_ns)) {
-        struct eb_error why;
-        eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
-            dispatcher->options.authority);
-        judge(call, &why);
+    if (eb_connection_send(connection, call, dispatcher->now_ns)) {
+        call->was_sent = true;
+        return;
     }
+    struct eb_error why;
+    eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
+        dispatcher->options.authority);
+    judge(call, &why);
 }
 
 static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority priority)

@@ -36,8 +36,9 @@ struct eb_dispatcher {
         *connections; /* twice as many as wanted: some drain, others replace them */
     uint32_t connection_count;
     struct eb_call_list waiting[EB_CALL_PRIORITIES];
-    uint64_t now_ns;           /* of this turn */
-    uint32_t connect_failures; /* in a row */
+    uint64_t now_ns;               /* of this turn */
+    uint32_t connect_failures;     /* in a row */
+    struct eb_error connect_error; /* why none could be had; OK: that is not so, or not any more */
     uint64_t connect_not_before_ns;
     bool connects_early;  /* one that served well is gone: it is replaced before it is asked for */
     struct eb_alarm wake; /* rings for the sake of the turn that rings it */

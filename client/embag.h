@@ -156,8 +156,9 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
 void embag_close(struct embag_client *client);
 
 /* Sends one Lookup and waits for its answer: at in_flight_max first for other calls to end. What is
- * safe to send again is, as embag_async.h says; then a lost connection, or none, is UNAVAILABLE.
- * Anything but EMBAG_OK: *answer is NULL. Not from a callback of the client: INVALID_ARGUMENT. */
+ * safe to send again is, as embag_async.h says; then a lost connection, or none, is UNAVAILABLE,
+ * also where the deadline passes while none can be had. Anything but EMBAG_OK: *answer is NULL. Not
+ * from a callback of the client: INVALID_ARGUMENT. */
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
     struct embag_answer **answer, struct embag_error *error);
 void embag_answer_free(struct embag_answer *answer);

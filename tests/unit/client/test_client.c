@@ -320,6 +320,31 @@ static void connects_to_a_server_that_was_restarted(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
+/* Connecting is tried less and less often: most of the calls end between two attempts. */
+static void says_why_there_was_no_connection_within_the_deadline(void **state)
+{
+    (void)state;
+    char directory[] = "/tmp/embag-test.XXXXXX", path[64];
+    assert_non_null(mkdtemp(directory));
+    (void)snprintf(path, sizeof path, "%s/socket", directory);
+    struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, path);
+    const struct embag_options options = {.timeout_us = LONG_US, .retries_max = 4, .mode = mode};
+    embag_close(fixture->client);
+    assert_int_equal(
+        embag_open(fixture->server.address, &options, &fixture->client, NULL), EMBAG_OK);
+    assert_true(fake_server_stop(&fixture->server));
+    for (int i = 0; i < 20; i++) {
+        uint64_t timeout_us = i == 0 ? LONG_US : 20000;
+        assert_int_equal(
+            look_up(fixture->client, "echo", timeout_us, &fixture->error), EMBAG_UNAVAILABLE);
+        assert_non_null(strstr(fixture->error.text, path));
+        assert_non_null(strstr(fixture->error.text, "no such file"));
+    }
+    embag_close(fixture->client);
+    free(fixture);
+    assert_int_equal(rmdir(directory), 0);
+}
+
 static void refuses_an_answer_over_the_limit(void **state)
 {
     (void)state;
@@ -471,6 +496,7 @@ int main(void)
         cmocka_unit_test(connects_again_after_the_server_has_closed),
         cmocka_unit_test(connects_again_after_a_drain),
         cmocka_unit_test(connects_to_a_server_that_was_restarted),
+        cmocka_unit_test(says_why_there_was_no_connection_within_the_deadline),
         cmocka_unit_test(refuses_an_answer_over_the_limit),
         cmocka_unit_test(refuses_arrays_that_are_none),
         cmocka_unit_test(serves_two_threads_with_one_client),
