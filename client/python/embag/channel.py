@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
@@ -15,6 +16,9 @@ _SERVICE = '/embag.v1.EmbeddingBag/'
 
 # gRPC refuses answers above 4 MiB otherwise; the server has limits of its own.
 _OPTIONS = {'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1}
+# gRPC takes the environment's proxies (http_proxy and others) for loopback addresses too.
+_NO_PROXY: dict[str, Any] = {'grpc.enable_http_proxy': 0,
+                             'grpc.address_http_proxy_enabled_addresses': ''}
 
 
 class ConnectFields(TypedDict, total=False):
@@ -29,7 +33,8 @@ class ConnectFields(TypedDict, total=False):
     - options: channel options of gRPC, which override those of the package
 
     Without TLS a token could be read by everyone on the way: it is sent to this machine only, by a
-    loopback address or a unix socket.
+    loopback address or a unix socket, and by no proxy, whatever the options. Without TLS and token
+    this machine is reached by a proxy only where the options turn grpc.enable_http_proxy on.
     """
 
     token: str | None
@@ -78,9 +83,8 @@ def _is_local(address: str) -> bool:
     """Whether what is sent to it, a name as gRPC takes it, stays on this machine."""
     if address.startswith(('unix:', 'unix-abstract:')):
         return True
-    target = address.rpartition('/')[2]
-    for scheme in 'dns:', 'ipv4:', 'ipv6:':
-        target = target.removeprefix(scheme)
+    # Of dns://SERVER/NAME, and of schemes that are not known here, others say where it leads.
+    target = re.sub('^(dns|ipv4|ipv6):(///)?', '', address)
     return all(_is_loopback(one.rpartition(':')[0].strip('[]')) for one in target.split(','))
 
 
@@ -102,20 +106,25 @@ class Channel:
                  options: Sequence[tuple[str, Any]] = ()) -> None:
         if (cert_file is None) != (key_file is None):
             raise ValueError('cert_file and key_file: both of them, or none')
+        is_encrypted = bool(tls or ca_file or cert_file or server_name)
+        has_token = token is not None or token_file is not None
+        is_local = _is_local(address)
+        if has_token and not is_encrypted and not is_local:
+            raise ValueError('a token is not sent to %s in clear: ask for TLS (tls or ca_file), or '
+                             'go by a loopback address or a unix socket' % address)
         # Of an option that is there twice gRPC takes the first.
-        named = _OPTIONS | dict(options)
+        named: dict[str, Any] = _OPTIONS | dict(options)
+        if is_local and not is_encrypted:
+            named = named | _NO_PROXY if has_token else _NO_PROXY | named
         if server_name is not None:
             named['grpc.ssl_target_name_override'] = server_name
         every = tuple(named.items())
-        if tls or ca_file or cert_file or server_name:
+        if is_encrypted:
             credentials = grpc.ssl_channel_credentials(
                 _content(ca_file), _content(key_file), _content(cert_file))
             self.channel = module.secure_channel(address, credentials, options=every)
-        elif token is None and token_file is None or _is_local(address):
-            self.channel = module.insecure_channel(address, options=every)
         else:
-            raise ValueError('a token is not sent to %s in clear: ask for TLS (tls or ca_file), or '
-                             'go by a loopback address or a unix socket' % address)
+            self.channel = module.insecure_channel(address, options=every)
         self.metadata = _Token(token, token_file).metadata
         self.lookup = self._unary('Lookup', pb.LookupRequest, pb.LookupResponse)
         self.list_models = self._unary('ListModels', pb.ListModelsRequest, pb.ListModelsResponse)

@@ -4,8 +4,10 @@ tells the token that came, is slow, or has too much to do."""
 import asyncio
 import concurrent.futures
 import os
+import socket
 import threading
 import unittest
+import unittest.mock
 
 import grpc
 
@@ -22,7 +24,8 @@ NAMES = 'DNS:embag.example,IP:127.0.0.1'
 class TokensInClear(unittest.TestCase):
     """A token is not sent where others could read it."""
 
-    FAR = 'embag.example:1', 'dns:///embag.example:1', '10.0.0.1:1', 'ipv4:127.0.0.1:1,10.0.0.1:1'
+    FAR = ('embag.example:1', 'dns:///embag.example:1', '10.0.0.1:1', 'ipv4:127.0.0.1:1,10.0.0.1:1',
+           'dns://10.0.0.1/localhost:1', 'xds:///localhost:1')
     LOCAL = ('localhost:1', 'dns:///localhost:1', '127.0.0.1:1', 'ipv4:127.0.0.1:1', '[::1]:1',
              'ipv6:[::1]:1', 'unix:/none', 'unix:///none', 'unix-abstract:none')
 
@@ -138,6 +141,52 @@ class Tokens(ConnectTest):
             embag.Client('127.0.0.1:1', colour='red')
         with self.assertRaises(FileNotFoundError):
             embag.Client('127.0.0.1:1', ca_file=self.join('nothing'))
+
+
+class Proxies(ConnectTest):
+    """Where the environment names one."""
+
+    def setUp(self):
+        super().setUp()
+        self.address = self.stand_in().address
+        self.proxy = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(self.proxy.close)
+        proxy = '127.0.0.1:%d' % self.proxy.getsockname()[1]
+        url = 'http://' + proxy
+        environment = unittest.mock.patch.dict(
+            os.environ, no_proxy='', no_grpc_proxy='', http_proxy=url, grpc_proxy=url,
+            GRPC_ADDRESS_HTTP_PROXY=proxy, GRPC_ADDRESS_HTTP_PROXY_ENABLED_ADDRESSES='127.0.0.1')
+        environment.start()
+        self.addCleanup(environment.stop)
+        self.forced = [('grpc.enable_http_proxy', 1), ('grpc.http_proxy', url)]
+
+    def assert_unused(self):
+        """Nobody has called the proxy."""
+        self.proxy.setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            self.proxy.accept()
+
+    def test_have_nothing_to_do_with_this_machine(self):
+        self.assertEqual(self.connect(self.address).lookup([]).model, 'nobody')
+        for options in (), self.forced:
+            client = self.connect(self.address, token='secret', options=options)
+            self.assertEqual(client.lookup([]).model, 'Bearer secret')
+        self.assert_unused()
+
+    def test_nor_for_asyncio(self):
+        async def ask():
+            async with aio.Client(self.address, token='secret', options=self.forced) as client:
+                return (await client.lookup([])).model
+        self.assertEqual(asyncio.run(ask()), 'Bearer secret')
+        self.assert_unused()
+
+    def test_are_there_for_who_asks_and_has_no_token(self):
+        client = self.connect(self.address, options=self.forced)
+        client.stream().submit([])
+        self.proxy.settimeout(60)
+        connection, _ = self.proxy.accept()
+        with connection:
+            self.assertIn(b'CONNECT ' + self.address.encode(), connection.recv(1000))
 
 
 class Encrypted(ConnectTest):
