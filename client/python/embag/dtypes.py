@@ -31,6 +31,7 @@ _DTYPES: dict[int, np.dtype[np.generic]] = {
 # uint16 is u16 also where it has to stand for bf16.
 _TYPES = {dtype: number for number, dtype in reversed(list(_DTYPES.items()))}
 _TYPES[np.dtype('<u2')] = pb.DATA_TYPE_U16
+_INT32_MAX = 2**31 - 1
 
 
 def number_of(prefix: str, name: str | None) -> Any:
@@ -48,13 +49,23 @@ def array_of(data: bytes, number: int, shape: tuple[int, ...]) -> NDArray[np.gen
     return np.frombuffer(data, _DTYPES[number]).reshape(shape)
 
 
-def integers(values: ArrayLike, what: str) -> NDArray[np.generic]:
+def integers(values: ArrayLike, what: str) -> NDArray[Any]:
     """As int32, which stays so, or int64; uint64 becomes its two's complement.
     TypeError, naming `what`: they are no integers."""
     array = np.asarray(values)
     if array.size > 0 and array.dtype.kind not in 'iu':
         raise TypeError('%s are integers, not %s' % (what, array.dtype))
     return array.astype('<i4' if array.dtype == np.int32 else '<i8', copy=False)
+
+
+def lengths(values: ArrayLike) -> NDArray[np.int32]:
+    """Of bags, as int32. TypeError: they are no integers. ValueError: one is not in [0, 2**31)."""
+    array = integers(values, 'lengths')
+    (places,) = np.nonzero((array.ravel() < 0) | (array.ravel() > _INT32_MAX))
+    if places.size > 0:
+        raise ValueError('lengths[%d] = %d: a bag has 0 to %d values' % (
+            places[0], np.ravel(values)[places[0]], _INT32_MAX))
+    return array.astype('<i4', copy=False)
 
 
 def weight_bytes(weights: ArrayLike) -> tuple[bytes, Any]:

@@ -112,9 +112,12 @@ class Group:
 
     - features: names of features or tables, or the name of a list of features that the model has
     - values: [num_values] integers, feature by feature, bag by bag
-    - lengths: [features, bags], or flattened with `bags` said: number of values of each bag
+    - lengths: [features, bags], or flattened with `bags` said: number of values of each bag, in
+      [0, 2**31)
     - bags: how many every feature has; may be left out where `lengths` has two dims
     - weights, reduction, missing: as of a `Query`, for all features; None: each one's own
+
+    TypeError, ValueError: as of a `Query`.
     """
 
     __slots__ = ('message',)
@@ -122,7 +125,7 @@ class Group:
     def __init__(self, features: str | Sequence[str], values: ArrayLike, lengths: ArrayLike, *,
                  bags: int | None = None, weights: ArrayLike | None = None,
                  reduction: str | None = None, missing: str | None = None) -> None:
-        sizes = dtypes.integers(lengths, 'lengths')
+        sizes = dtypes.lengths(lengths)
         if bags is None and sizes.ndim != 2:
             raise ValueError('lengths has %d dims: say how many bags there are' % sizes.ndim)
         self.message = message = pb.FeatureGroup(
@@ -134,7 +137,7 @@ class Group:
         else:
             message.features.extend(features)
         _set_integers(message, 'values', values)
-        message.lengths_i32 = sizes.astype('<i4', casting='same_kind').tobytes()
+        message.lengths_i32 = sizes.tobytes()
         if weights is not None:
             message.weights, message.weights_type = dtypes.weight_bytes(weights)
 

@@ -183,7 +183,10 @@ class Collections(CollectionTest):
             self.collection(['t00', 't09'])(jagged)
         with self.assertRaises(embag.NotFound):
             self.collection({'t00': 'nothing'})(jagged)
-        jagged.sizes, jagged.stride = jagged.sizes[1:], lambda: 5
+        sizes, jagged.sizes = jagged.sizes, jagged.sizes.astype('i8') + 2**32
+        with self.assertRaisesRegex(ValueError, r'lengths\[0\]'):
+            self.collection(FEATURES)(jagged)
+        jagged.sizes, jagged.stride = sizes[1:], lambda: 5
         with self.assertRaises(ValueError):
             self.collection(FEATURES)(jagged)
 

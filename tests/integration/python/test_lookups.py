@@ -242,6 +242,23 @@ class Faults(PackageTest):
         with self.assertRaises(ValueError):
             embag.Group(['t00'], [0], [1])
 
+    def test_lengths_that_do_not_fit_are_not_cut_off(self):
+        for length in -1, 2**31, 2**32 + 1, 1 - 2**32, 2**64 - 1:
+            with self.assertRaisesRegex(ValueError, r'lengths\[1\] = %d: ' % length):
+                sizes = np.array([[1, length]], np.int64 if length < 2**63 else np.uint64)
+                embag.Group(['t00'], [0, 1], sizes)
+        for lengths in [[2**31 - 1, 0]], np.array([[2**31 - 1, 0]], np.uint64), [2**31 - 1, 0]:
+            group = embag.Group(['t00'], [0], lengths, bags=2)
+            self.assertEqual(group.message.lengths_i32, b'\xff\xff\xff\x7f' + bytes(4))
+
+    def test_unsigned_bounds_are_not_taken_for_others(self):
+        for name in 'offsets', 'lengths', 'segment_ids':
+            for most in 2**32 - 1, 2**64 - 1:
+                bounds = np.array([0, most], np.uint32 if most < 2**32 else np.uint64)
+                count = 0 if name != 'segment_ids' else 2
+                with self.assertRaises((embag.InvalidArgument, embag.OutOfRange)):
+                    self.look_up('emb_table', [0, 1], num_segments=count, **{name: bounds})
+
     def test_a_closed_client(self):
         self.embag.close()
         self.fails(ValueError, 'emb_table', [0], num_bags=1)
