@@ -66,7 +66,8 @@ class Query:
     - lengths: [bags] number of indices of each bag, instead of offsets
     - segment_ids, num_segments: [num_indices] the bag of each index, in any order, and how many
       bags there are, instead of offsets
-    - num_bags: how many bags where nothing else says it: 1 makes one bag of all indices
+    - num_bags: how many bags where nothing else says it: 1 makes one bag of all indices. Beside
+      indices of two dims 0, or what they say
     - weights: like the indices, factor of each row: of the table's type, or float32 for every
       floating-point table. A list is taken as float32
     - reduction: 'sum', 'mean', 'weighted_mean', 'sqrtn', 'max', 'min', 'none'; None: the feature's
@@ -128,6 +129,9 @@ class Group:
         sizes = dtypes.lengths(lengths)
         if bags is None and sizes.ndim != 2:
             raise ValueError('lengths has %d dims: say how many bags there are' % sizes.ndim)
+        if bags is not None and sizes.ndim == 2 and bags != sizes.shape[1]:
+            raise ValueError('bags is %d, and lengths of shape %s are of %d bags'
+                             % (bags, sizes.shape, sizes.shape[1]))
         self.message = message = pb.FeatureGroup(
             bags=sizes.shape[1] if bags is None else bags,
             reduction=dtypes.number_of('REDUCTION_', reduction),
@@ -189,5 +193,8 @@ def _set_packed(message: pb.BagQuery, shape: tuple[int, ...], has_layout: bool) 
         return
     if has_layout or len(shape) > 2:
         raise ValueError('indices of shape %s: one dim, or two and no other layout' % (shape,))
+    if message.num_bags not in (0, shape[0]):
+        raise ValueError('num_bags is %d, and indices of shape %s are %d bags'
+                         % (message.num_bags, shape, shape[0]))
     message.layout = pb.BAG_LAYOUT_PACKED
     message.num_bags, message.indices_per_bag = shape

@@ -242,6 +242,15 @@ class Faults(PackageTest):
         with self.assertRaises(ValueError):
             embag.Group(['t00'], [0], [1])
 
+    def test_bags_that_are_said_twice_are_as_many(self):
+        packed = self.look_up('emb_table', [[0, 1], [2, 3]], num_bags=2)
+        self.assertEqual(packed.values.shape, (2, 2))
+        self.fails(ValueError, 'emb_table', [[0, 1], [2, 3]], num_bags=1)
+        self.fails(ValueError, 'emb_table', np.zeros((0, 3), int), num_bags=3)
+        self.assertEqual(embag.Group(['t00'], [0, 1], [[1, 1]], bags=2).message.bags, 2)
+        with self.assertRaisesRegex(ValueError, 'bags is 1'):
+            embag.Group(['t00', 't01'], [0, 1], [[1, 1]], bags=1)
+
     def test_lengths_that_do_not_fit_are_not_cut_off(self):
         for length in -1, 2**31, 2**32 + 1, 1 - 2**32, 2**64 - 1:
             with self.assertRaisesRegex(ValueError, r'lengths\[1\] = %d: ' % length):
