@@ -68,11 +68,13 @@ def lengths(values: ArrayLike) -> NDArray[np.int32]:
     return array.astype('<i4', copy=False)
 
 
-def weight_bytes(weights: ArrayLike) -> tuple[bytes, Any]:
+def weight_bytes(weights: ArrayLike, index_count: int) -> tuple[bytes, Any]:
     """Bytes and type of weights: the array's own type; f32 where they are no array. TypeError: the
     server has no such type."""
     array = np.asarray(weights, None if hasattr(weights, 'dtype') else np.float32)
     number = _TYPES.get(array.dtype.newbyteorder('<'))
     if number is None:
         raise TypeError('weights cannot be %s' % array.dtype)
-    return array.astype(_DTYPES[number], copy=False).tobytes(), number if array.size else 0
+    # The server takes a type without weights for a fault, which none for no indices are not.
+    is_said = array.size > 0 or index_count > 0
+    return array.astype(_DTYPES[number], copy=False).tobytes(), number if is_said else 0

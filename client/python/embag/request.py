@@ -94,7 +94,7 @@ class Query:
             num_bags=num_bags, include_last_offset=include_last_offset)
         layouts = {'offsets': offsets, 'lengths': lengths, 'segment_ids': segment_ids}
         said = {name: values for name, values in layouts.items() if values is not None}
-        _set_integers(message, 'indices', indices)
+        count = _set_integers(message, 'indices', indices)
         _set_packed(message, np.shape(indices), bool(said))
         if len(said) > 1:
             raise ValueError('bags are said twice: by %s' % ' and by '.join(said))
@@ -102,7 +102,7 @@ class Query:
             _set_integers(message, name, values)
             message.layout = dtypes.number_of('BAG_LAYOUT_', name.replace('_ids', 's'))
         if weights is not None:
-            message.weights, message.weights_type = dtypes.weight_bytes(weights)
+            message.weights, message.weights_type = dtypes.weight_bytes(weights, count)
         if default_index is not None:
             message.default_index = default_index
 
@@ -140,10 +140,10 @@ class Group:
             message.name = features
         else:
             message.features.extend(features)
-        _set_integers(message, 'values', values)
+        count = _set_integers(message, 'values', values)
         message.lengths_i32 = sizes.tobytes()
         if weights is not None:
-            message.weights, message.weights_type = dtypes.weight_bytes(weights)
+            message.weights, message.weights_type = dtypes.weight_bytes(weights, count)
 
 
 Asked = Union[Query, Group, Sequence[Union[Query, Group]]]
@@ -182,9 +182,11 @@ def _message(*, model: str = '', version: int = 0, version_label: str = '',
         errors_per_query=errors_per_query, report_missing=report_missing)
 
 
-def _set_integers(message: pb.BagQuery | pb.FeatureGroup, field: str, values: ArrayLike) -> None:
+def _set_integers(message: pb.BagQuery | pb.FeatureGroup, field: str, values: ArrayLike) -> int:
+    """Returns how many there are."""
     array = dtypes.integers(values, field)
     setattr(message, '%s_i%d' % (field, 8 * array.itemsize), array.tobytes())
+    return array.size
 
 
 def _set_packed(message: pb.BagQuery, shape: tuple[int, ...], has_layout: bool) -> None:

@@ -165,6 +165,18 @@ class Requests(PackageTest):
             want = np.float32(2) * np.float32([-1, 1.5]) + np.float32(.5) * np.float32([.8, -.7])
             np.testing.assert_allclose(values[0], want, rtol=1e-6)
 
+    def test_no_weights_are_for_no_indices_only(self):
+        for weights in [], np.zeros(0, 'f4'):
+            values = self.look_up('emb_table', [], offsets=[0], weights=weights).values
+            self.assertEqual(values.tolist(), [[0, 0]])
+            group = embag.Group(['t00'], [], [[0]], weights=weights)
+            self.assertFalse(self.embag.lookup(group, model='wide').values.any())
+            with self.assertRaisesRegex(embag.InvalidArgument, 'weights'):
+                self.look_up('emb_table', [3, 4], num_bags=1, weights=weights)
+            with self.assertRaisesRegex(embag.InvalidArgument, 'weights'):
+                group = embag.Group(['t00'], [3], [[1]], weights=weights)
+                self.embag.lookup(group, model='wide')
+
     def test_a_version(self):
         self.assertEqual(self.look_up('emb_table', [0], num_bags=1, version=1).version, 1)
         with self.assertRaises(embag.NotFound):
