@@ -21,6 +21,13 @@ from embag.v1 import embedding_bag_pb2 as pb
 __all__ = ['Client', 'LookupStream', 'RemoteEmbeddingBagCollection']
 
 
+def _readable(reply: Any) -> Any:
+    """What grpc.aio has received: it says None where bytes are no message."""
+    if reply is None:
+        raise errors.Internal('the answer cannot be read: its bytes are no message')
+    return reply
+
+
 class Client:
     """As `embag.Client`; to be made and used in one running event loop.
 
@@ -74,8 +81,9 @@ class Client:
     async def _call(self, method: Any, message: Any, timeout: float | None,
                     places: errors.Places = errors.Places()) -> Any:
         try:
-            return await method(message, timeout=self.timeout if timeout is None else timeout,
-                                metadata=self._channel.metadata())
+            return _readable(
+                await method(message, timeout=self.timeout if timeout is None else timeout,
+                             metadata=self._channel.metadata()))
         except grpc.RpcError as error:
             raise errors.of_call(error, places) from None
         except grpc.aio.UsageError as error:
@@ -99,13 +107,17 @@ class _Call:
         end: errors.EmbagError = errors.Unavailable('the stream has ended')
         try:
             async for reply in self.replies:
-                self.in_flight.settle(reply)
+                self.in_flight.settle(_readable(reply))
+        except errors.Internal as error:
+            end = error
+            self.replies.cancel()
         except grpc.RpcError as error:
             end = errors.of_call(error)
         except asyncio.CancelledError:
             end = errors.Cancelled('the stream was closed')
-        self.in_flight.end(end)
-        self.requests.put_nowait(None)
+        finally:
+            self.in_flight.end(end)
+            self.requests.put_nowait(None)
 
     async def close(self, timeout: float | None) -> None:
         """Waits for the answers that are due."""

@@ -82,10 +82,13 @@ def _result(message: pb.BagResult, places: errors.Places) -> Result:
 
 
 def of_message(message: pb.LookupResponse, places: errors.Places) -> Answer:
-    """The answer to what was asked at `places`."""
+    """The answer to what was asked at `places`. Raises `Internal` where it cannot be read."""
+    try:
+        results = [_result(result, places) for result in message.results]
+    except (ValueError, OverflowError) as error:
+        raise errors.Internal('the answer cannot be read: %s' % error) from error
     # Results come in the order of the queries, then of the groups.
     order = (*places.queries, *places.groups)
-    results = [_result(result, places) for result in message.results]
     if len(results) == len(order):
         results = [result for _, result in sorted(zip(order, results), key=lambda pair: pair[0])]
     return Answer(message.model, message.version, tuple(results), message.queue_us,

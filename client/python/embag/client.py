@@ -24,7 +24,8 @@ class Client:
 
     It connects with the first call, and again whenever the connection is lost; nothing is asked
     twice. Every call raises an `EmbagError` where it fails: `Unavailable` without a connection,
-    `DeadlineExceeded` after the timeout. ValueError: the client is closed.
+    `DeadlineExceeded` after the timeout, `Internal` for an answer that it cannot read. ValueError:
+    the client is closed.
     """
 
     def __init__(self, address: str, *, timeout: float | None = 10.0,

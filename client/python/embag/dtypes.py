@@ -45,7 +45,11 @@ def number_of(prefix: str, name: str | None) -> Any:
 
 
 def array_of(data: bytes, number: int, shape: tuple[int, ...]) -> NDArray[np.generic]:
-    """A read-only array over `data`, which is not copied."""
+    """A read-only array over `data`, which is not copied. ValueError: they do not fit, or a newer
+    server has a type of that number."""
+    if number not in _DTYPES:
+        raise ValueError('values of type %d, which this version of the package does not know: '
+                         'install a newer one' % number)
     return np.frombuffer(data, _DTYPES[number]).reshape(shape)
 
 

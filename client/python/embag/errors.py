@@ -85,7 +85,7 @@ class Unimplemented(EmbagError):
 
 
 class Internal(EmbagError):
-    """Bytes that are no message."""
+    """Bytes that are no message, or an answer that this version of the package cannot read."""
 
     code = 13
 

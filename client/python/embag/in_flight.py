@@ -49,16 +49,20 @@ class InFlight:
             return self._waiting.pop(number, None)
 
     def settle(self, message: pb.LookupResponse) -> None:
-        """An answer has come."""
+        """An answer has come; what is wrong with it is its future's to raise."""
         taken = self._take(message.request_id)
         if taken is None or not self._claim(taken[0]):
             return
         future, places = taken
-        if message.error_code:
-            future.set_exception(errors.of_status(
-                message.error_code, message.error_message, places, message.retry_after_ms))
-        else:
-            future.set_result(answer.of_message(message, places))
+        try:
+            if message.error_code:
+                future.set_exception(errors.of_status(
+                    message.error_code, message.error_message, places, message.retry_after_ms))
+            else:
+                future.set_result(answer.of_message(message, places))
+        except Exception as error:
+            # Nobody else knows of this future any more.
+            future.set_exception(error)
 
     def end(self, error: errors.EmbagError) -> None:
         """The call is over: what still waits fails, and nothing more is taken."""

@@ -35,9 +35,10 @@ class _Call:
                 self.in_flight.settle(reply)
         except grpc.RpcError as error:
             end = errors.of_call(error)
-        self.in_flight.end(end)
-        # Lets go of grpc's thread that waits for requests.
-        self.requests.put(None)
+        finally:
+            self.in_flight.end(end)
+            # Lets go of grpc's thread that waits for requests.
+            self.requests.put(None)
 
     def close(self, timeout: float | None) -> None:
         """Waits for the answers that are due."""
