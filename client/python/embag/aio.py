@@ -88,6 +88,12 @@ class Client:
             raise errors.of_call(error, places) from None
         except grpc.aio.UsageError as error:
             raise ValueError(str(error)) from None
+        except asyncio.CancelledError:
+            # grpc.aio cancels what is under way on a channel that is closed, as if the task were.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling() > 0:
+                raise
+            raise errors.Cancelled('the client was closed') from None
 
 
 class _Call:

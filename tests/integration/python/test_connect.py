@@ -61,6 +61,7 @@ class StandIn:
 
     def __init__(self, credentials=None):
         self.go_on = threading.Event()
+        self.begun = threading.Event()
         self.withdrawn = threading.Event()
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(8))
         handlers = {
@@ -83,6 +84,7 @@ class StandIn:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, 'the queue is full')
         if request.model == 'slow':
             context.add_callback(self.withdrawn.set)
+            self.begun.set()
             self.go_on.wait(60)
         if request.model == 'bytes':
             return b'\xff'
@@ -318,6 +320,32 @@ class Trouble(ConnectTest):
         with self.connect(self.stand_in().address, timeout=0.2).stream() as stream:
             future = stream.submit([], model='slow')
         self.assertIsInstance(future.exception(60), (embag.Cancelled, embag.Unavailable))
+
+    def test_closing_a_client_ends_its_calls(self):
+        server = self.stand_in()
+        client = self.connect(server.address, timeout=60)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool, client.stream() as stream:
+            futures = [pool.submit(client.lookup, [], model='slow'),
+                       stream.submit([], model='slow')]
+            self.assertTrue(server.begun.wait(60))
+            client.close()
+            for future in futures:
+                self.assertIsInstance(future.exception(60), embag.Cancelled)
+
+    def test_closing_a_client_of_asyncio_ends_its_calls(self):
+        server = self.stand_in()
+
+        async def ask():
+            client = aio.Client(server.address, timeout=60)
+            task = asyncio.create_task(client.lookup([], model='slow'))
+            future = client.stream().submit([], model='slow')
+            self.assertTrue(await asyncio.to_thread(server.begun.wait, 60))
+            await client.close()
+            for call in task, future:
+                with self.assertRaises(embag.Cancelled):
+                    await asyncio.wait_for(call, 60)
+            self.assertFalse(task.cancelled())
+        asyncio.run(ask())
 
     def test_an_answer_that_cannot_be_read(self):
         client = self.connect(self.stand_in().address, timeout=60)
