@@ -152,15 +152,18 @@ class LookupStream:
                timeout: float | None = None,
                **fields: Unpack[LookupFields]) -> asyncio.Future[Answer]:
         """Asks at once; awaiting the future gives the answer, or raises what `lookup` does.
-        Cancelling it, or the task that awaits it, withdraws the request. ValueError: the stream is
-        closed."""
+        Cancelling it, or the task that awaits it, withdraws the request. ValueError: the stream, or
+        its client, is closed."""
         request = Request(asked, indices, fields)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         wait = self._timeout if timeout is None else timeout
         if self._closed:
             raise ValueError('the stream is closed')
-        while self._call is None or not self._call.in_flight.add(request, future, wait):
-            self._call = _Call(self._channel)
+        try:
+            while self._call is None or not self._call.in_flight.add(request, future, wait):
+                self._call = _Call(self._channel)
+        except grpc.aio.UsageError as error:
+            raise ValueError(str(error)) from None
         return future
 
     async def close(self) -> None:

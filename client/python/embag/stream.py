@@ -73,7 +73,8 @@ class LookupStream:
                timeout: float | None = None, **fields: Unpack[LookupFields]) -> Future[Answer]:
         """`Client.lookup` without waiting: `result()` of the future is the answer, or raises what
         `lookup` does. `cancel()` withdraws the request. The timeout is the server's to keep: pass
-        one to `result()` too where it may be out of reach. ValueError: the stream is closed."""
+        one to `result()` too where it may be out of reach. ValueError: the stream, or its client,
+        is closed."""
         request = Request(asked, indices, fields)
         future: Future[Answer] = Future()
         wait = self._timeout if timeout is None else timeout

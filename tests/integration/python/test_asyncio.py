@@ -1,6 +1,7 @@
 """embag.aio."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import unittest
@@ -158,6 +159,18 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         await self.client.close()
         with self.assertRaises(ValueError):
             await one_row(self.client.lookup, 0)
+        with self.assertRaises(ValueError):
+            await one_row(self.client.stream().submit, 0)
+
+    async def test_a_stream_whose_client_is_closed(self):
+        async with self.client.stream() as stream:
+            await one_row(stream.submit, 0)
+            await self.client.close()
+            # What is submitted before the stream has heard of it is told by its future.
+            with self.assertRaises(ValueError):
+                for _ in range(2):
+                    with contextlib.suppress(embag.Cancelled):
+                        await asyncio.wait_for(one_row(stream.submit, 0), 60)
 
 
 class AsyncioAlive(ServedTest):

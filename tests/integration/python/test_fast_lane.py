@@ -76,6 +76,16 @@ class FastLane(PackageTest):
         with self.assertRaises(ValueError):
             submit_row(self.stream, 0)
 
+    def test_a_stream_whose_client_is_closed(self):
+        submit_row(self.stream, 0).result(60)
+        self.embag.close()
+        # What is submitted before the stream has heard of it is told by its future.
+        with self.assertRaises(ValueError):
+            for _ in range(2):
+                self.assertIsInstance(submit_row(self.stream, 0).exception(60), embag.Cancelled)
+        with self.assertRaises(ValueError):
+            submit_row(self.embag.stream(), 0)
+
     def test_leaves_no_thread(self):
         def ours():
             return [t.name for t in threading.enumerate() if t.name == 'embag-stream']
