@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from embag import answer, errors
 from embag.answer import Answer
-from embag.channel import Channel, ConnectFields
+from embag.channel import Channel, ConnectFields, seconds
 from embag.in_flight import InFlight
 from embag.jagged import Collection, CollectionFields, KeyedJagged, KeyedVectors
 from embag.request import Asked, LookupFields, Request
@@ -82,7 +82,7 @@ class Client:
                     places: errors.Places = errors.Places()) -> Any:
         try:
             return _readable(
-                await method(message, timeout=self.timeout if timeout is None else timeout,
+                await method(message, timeout=seconds(timeout, self.timeout),
                              metadata=self._channel.metadata()))
         except grpc.RpcError as error:
             raise errors.of_call(error, places) from None
@@ -138,7 +138,7 @@ class LookupStream:
 
     def __init__(self, channel: Channel, timeout: float | None) -> None:
         self._channel = channel
-        self._timeout = timeout
+        self._timeout = seconds(timeout)
         self._call: _Call | None = None
         self._closed = False
 
@@ -156,7 +156,7 @@ class LookupStream:
         its client, is closed."""
         request = Request(asked, indices, fields)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        wait = self._timeout if timeout is None else timeout
+        wait = seconds(timeout, self._timeout)
         if self._closed:
             raise ValueError('the stream is closed')
         try:

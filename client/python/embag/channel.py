@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ _SERVICE = '/embag.v1.EmbeddingBag/'
 
 # gRPC refuses answers above 4 MiB otherwise; the server has limits of its own.
 _OPTIONS = {'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1}
+# Some thirty years: what waits takes no number of seconds that is much larger.
+_SECONDS_MAX = 1e9
 # gRPC takes the environment's proxies (http_proxy and others) for loopback addresses too.
 _NO_PROXY: dict[str, Any] = {'grpc.enable_http_proxy': 0,
                              'grpc.address_http_proxy_enabled_addresses': ''}
@@ -45,6 +48,13 @@ class ConnectFields(TypedDict, total=False):
     key_file: str | None
     server_name: str | None
     options: Sequence[tuple[str, Any]]
+
+
+def seconds(timeout: float | None, otherwise: float | None = None) -> float | None:
+    """How long gRPC and threads are to wait: the timeout, or `otherwise` where it is None. None: no
+    bound, which infinity is too."""
+    wait = otherwise if timeout is None else timeout
+    return min(wait, _SECONDS_MAX) if wait is not None and math.isfinite(wait) else None
 
 
 def _content(path: str | None) -> bytes | None:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from embag import answer, errors
 from embag.answer import Answer
-from embag.channel import Channel, ConnectFields
+from embag.channel import Channel, ConnectFields, seconds
 from embag.request import Asked, LookupFields, Request
 from embag.stream import LookupStream
 from embag.v1 import embedding_bag_pb2 as pb
@@ -19,7 +19,8 @@ class Client:
     """One connection to a server, for any number of threads.
 
     - address: 'HOST:PORT', or 'unix:PATH'
-    - timeout: seconds that a call may take where it does not say so itself; None: no bound
+    - timeout: seconds that a call may take where it does not say so itself; None, and infinity, of
+      a call too: no bound
     - the rest: see `embag.channel.ConnectFields`
 
     It connects with the first call, and again whenever the connection is lost; nothing is asked
@@ -80,7 +81,7 @@ class Client:
     def _call(self, method: Any, message: Any, timeout: float | None,
               places: errors.Places = errors.Places()) -> Any:
         try:
-            return method(message, timeout=self.timeout if timeout is None else timeout,
+            return method(message, timeout=seconds(timeout, self.timeout),
                           metadata=self._channel.metadata())
         except grpc.RpcError as error:
             raise errors.of_call(error, places) from None

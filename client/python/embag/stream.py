@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from embag import errors
 from embag.answer import Answer
-from embag.channel import Channel
+from embag.channel import Channel, seconds
 from embag.in_flight import InFlight
 from embag.request import Asked, LookupFields, Request
 
@@ -58,7 +58,7 @@ class LookupStream:
 
     def __init__(self, channel: Channel, timeout: float | None) -> None:
         self._channel = channel
-        self._timeout = timeout
+        self._timeout = seconds(timeout)
         self._lock = threading.Lock()
         self._call: _Call | None = None
         self._closed = False
@@ -77,7 +77,7 @@ class LookupStream:
         is closed."""
         request = Request(asked, indices, fields)
         future: Future[Answer] = Future()
-        wait = self._timeout if timeout is None else timeout
+        wait = seconds(timeout, self._timeout)
         with self._lock:
             if self._closed:
                 raise ValueError('the stream is closed')

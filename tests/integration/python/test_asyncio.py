@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import unittest
 
@@ -123,6 +124,16 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         async with self.client.stream() as stream:
             with self.assertRaises(TimeoutError):
                 await self.slow(stream.submit, timeout=1e-6)
+
+    async def test_a_timeout_without_end(self):
+        for timeout in math.inf, 1e300:
+            async with aio.Client(self.server.address, timeout=timeout) as client:
+                await one_row(client.lookup, 0)
+                async with client.stream() as stream:
+                    await one_row(stream.submit, 0)
+            await one_row(self.client.lookup, 0, timeout=timeout)
+            async with self.client.stream() as stream:
+                await one_row(stream.submit, 0, timeout=timeout)
 
     async def test_a_cancelled_task_is_withdrawn(self):
         task = asyncio.create_task(self.slow(self.client.lookup))

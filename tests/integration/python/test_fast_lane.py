@@ -1,6 +1,7 @@
 """embag.Client.stream()."""
 
 import concurrent.futures
+import math
 import threading
 
 import numpy as np
@@ -68,6 +69,15 @@ class FastLane(PackageTest):
         self.assertIsInstance(futures[-1].exception(), TimeoutError)
         for future in futures[:-1]:
             future.result(60)
+
+    def test_a_timeout_without_end(self):
+        for timeout in math.inf, 1e300:
+            with embag.Client(self.server.address, timeout=timeout) as client:
+                client.lookup('emb_table', [0], num_bags=1, model='spec')
+                with client.stream() as stream:
+                    submit_row(stream, 0).result(60)
+            self.embag.lookup('emb_table', [0], num_bags=1, model='spec', timeout=timeout)
+            submit_row(self.stream, 0, timeout=timeout).result(60)
 
     def test_closing_waits_for_what_is_under_way(self):
         futures = [self.slow() for _ in range(3)]
