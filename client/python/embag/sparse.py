@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from embag.catalogue import tables_by_name
 from embag.client import Client
+from embag.dtypes import integers
 from embag.request import RequestFields
 from embag.v1 import embedding_bag_pb2 as pb
 
@@ -50,7 +51,7 @@ def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
         raise ValueError('max_norm is not there: the rows of the table are taken as they are')
     if combiner not in _REDUCTIONS:
         raise ValueError('combiner %r is none of %s' % (combiner, ', '.join(_REDUCTIONS)))
-    shape, places = np.asarray(sp_ids.dense_shape), np.asarray(sp_ids.indices)
+    shape, places = np.asarray(sp_ids.dense_shape), integers(sp_ids.indices, 'indices')
     if shape.shape != (2,):
         raise ValueError('sp_ids has %d dims, not 2' % shape.size)
     rows, row_count = places.reshape(-1, 2)[:, 0], int(shape[0])

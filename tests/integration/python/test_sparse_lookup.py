@@ -84,6 +84,11 @@ class SparseLookups(PackageTest):
         got = embag.embedding_lookup_sparse(
             self.embag, 'f32_23x7', none._replace(dense_shape=[0, 4]), model='every')
         self.assertEqual(got.shape, (0, 7))
+        lists = Sparse([], [], [3, 4])
+        for weights in None, lists:
+            got = embag.embedding_lookup_sparse(self.embag, 'f32_23x7', lists, weights,
+                                                model='every')
+            self.assertEqual(got.tolist(), [[0] * 7] * 3)
 
     def test_what_does_not_fit(self):
         indices = np.array([[0, 0], [1, 1]])
@@ -98,6 +103,9 @@ class SparseLookups(PackageTest):
             with self.assertRaises(ValueError):
                 embag.embedding_lookup_sparse(self.embag, 'f32_23x7', sp_ids, sp_weights, combiner,
                                               max_norm, model='every')
+        with self.assertRaises(TypeError):
+            embag.embedding_lookup_sparse(self.embag, 'f32_23x7',
+                                          ids._replace(indices=indices + .5), model='every')
         with self.assertRaises(embag.OutOfRange):
             embag.embedding_lookup_sparse(self.embag, 'f32_23x7',
                                           ids._replace(values=np.array([0, 23])), model='every')
