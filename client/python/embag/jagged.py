@@ -29,7 +29,8 @@ class KeyedJagged(Protocol):
 
 
 class KeyedVectors:
-    """Has the methods of a KeyedTensor: values() is [bags, sum of length_per_key()]."""
+    """Has the methods of a KeyedTensor: values() is [bags, sum of length_per_key()], and [key] its
+    columns of one key. KeyError: there is no such key."""
 
     def __init__(self, keys: Sequence[str], lengths: Sequence[int], values: Any) -> None:
         self._keys = list(keys)
@@ -58,6 +59,8 @@ class KeyedVectors:
         return self._offsets
 
     def __getitem__(self, key: str) -> Any:
+        if key not in self._keys:
+            raise KeyError(key)
         number = self._keys.index(key)
         return self._values[:, self._offsets[number]:self._offsets[number + 1]]
 

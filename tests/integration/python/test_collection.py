@@ -115,6 +115,8 @@ class CollectionTest(PackageTest):
         for key, array in vectors.to_dict().items():
             np.testing.assert_allclose(array, expected[key], rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(array, vectors[key])
+        with self.assertRaises(KeyError):
+            print(vectors['nothing'])
 
 
 class Collections(CollectionTest):
