@@ -13,15 +13,33 @@ bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struc
     return cut->job == job_count;
 }
 
-/* Where bags end that gather, or write where they are empty, about so many bytes. */
+static uint64_t find_row_bytes(const struct eb_bag_job *job)
+{
+    return eb_storage_row_bytes(job->table->storage, job->table->row_elements);
+}
+
+/* What a bag takes at least: a row, or the result, which is longer where rows are codes. */
+static uint64_t find_bag_bytes_min(const struct eb_bag_job *job)
+{
+    uint64_t row_bytes = find_row_bytes(job);
+    uint64_t result_bytes = job->table->row_elements * eb_type_bytes(job->output_type);
+    return row_bytes > result_bytes ? row_bytes : result_bytes;
+}
+
+static uint64_t at_least_one(uint64_t count)
+{
+    return count > 0 ? count : 1;
+}
+
+/* Where bags end that gather about so many bytes, and write no more. */
 static uint32_t find_bag_end(
     const struct eb_bag_job *job, uint32_t bag_first, uint64_t bytes_target)
 {
-    uint64_t row_bytes = eb_storage_row_bytes(job->table->storage, job->table->row_elements);
-    uint64_t row_count = bytes_target > row_bytes ? bytes_target / row_bytes : 1;
+    uint64_t row_count = at_least_one(bytes_target / find_row_bytes(job));
+    uint64_t bag_count = at_least_one(bytes_target / find_bag_bytes_min(job));
     uint32_t bags_left = job->bag_count - bag_first;
     uint32_t low = bag_first + 1;
-    uint32_t high = row_count < bags_left ? bag_first + (uint32_t)row_count : job->bag_count;
+    uint32_t high = bag_count < bags_left ? bag_first + (uint32_t)bag_count : job->bag_count;
     /* The first end from which on enough rows are gathered. */
     while (job->starts && low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -34,25 +52,23 @@ static uint32_t find_bag_end(
     return high;
 }
 
-/* Bytes of rows, or of results where bags are empty, of bags [bag_first, bag_end). */
+/* Bytes of rows or, where these are more, of results of bags [bag_first, bag_end). */
 static uint64_t count_bytes(const struct eb_bag_job *job, uint32_t bag_first, uint32_t bag_end)
 {
-    uint64_t rows = bag_end - bag_first;
-    if (job->starts && job->starts[bag_end] - job->starts[bag_first] > rows) {
-        rows = job->starts[bag_end] - job->starts[bag_first];
-    }
-    return rows * eb_storage_row_bytes(job->table->storage, job->table->row_elements);
+    uint64_t least_bytes = (bag_end - bag_first) * find_bag_bytes_min(job);
+    uint64_t rows = job->starts ? job->starts[bag_end] - job->starts[bag_first] : 0;
+    uint64_t bytes = rows * find_row_bytes(job);
+    return bytes > least_bytes ? bytes : least_bytes;
 }
 
 /* Columns of a bag of that many bytes to give to one tile: as many pieces as targets. */
 static uint32_t find_piece(const struct eb_bag_job *job, uint64_t bytes, uint64_t bytes_target)
 {
-    const struct eb_table *table = job->table;
-    uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
+    uint64_t row_bytes = find_row_bytes(job);
     uint64_t piece_bytes = bytes_target < bytes ? row_bytes * bytes_target / bytes : row_bytes;
     piece_bytes = piece_bytes / PIECE_BYTES_MIN * PIECE_BYTES_MIN;
     piece_bytes = piece_bytes < PIECE_BYTES_MIN ? PIECE_BYTES_MIN : piece_bytes;
-    return (uint32_t)(piece_bytes * 8 / eb_storage_bits(table->storage));
+    return (uint32_t)(piece_bytes * 8 / eb_storage_bits(job->table->storage));
 }
 
 /* Whether a bag is so large that its columns are given to several tiles. */

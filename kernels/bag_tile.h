@@ -74,7 +74,8 @@ struct eb_bag_cut {
 /* Whether there is nothing left to cut; steps over jobs without bags. */
 bool eb_bag_cut_is_over(const struct eb_bag_job *jobs, uint32_t job_count, struct eb_bag_cut *cut);
 
-/* Cuts the next tile: about `bytes_target` bytes of rows, or of results where bags are empty; at
- * least one bag, or the columns of one. The cut must not be over. Leaves tile->owner alone. */
+/* Cuts the next tile: about `bytes_target` bytes of rows or, where these are more, of results; at
+ * least one bag, or a line or two of the columns of one. So a bag of many narrow rows is one tile.
+ * The cut must not be over. Leaves tile->owner alone. */
 void eb_bag_cut_tile(const struct eb_bag_job *jobs, uint32_t job_count, uint64_t bytes_target,
     struct eb_bag_cut *cut, struct eb_bag_tile *tile);

@@ -115,11 +115,13 @@ static bool is_last_tile(const struct eb_executor *executor)
            eb_work_is_last_tile(eb_queue_next(&executor->queue));
 }
 
-/* A tile is given ahead of its turn only where no thread is idle or will be before it: that one
- * would begin it sooner. What has expired is left to who has the time to say so. */
+/* A tile is given ahead of its turn only where no thread is idle, nor is likely to be before it:
+ * that one would begin it sooner, and behind a tile that takes long it could not be cancelled. What
+ * has expired is left to who has the time to say so. */
 static bool take_ahead(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
-    if (eb_queue_count(&executor->queue) == 0 || executor->idle_threads > 0) {
+    if (eb_queue_count(&executor->queue) == 0 || executor->idle_threads > 0 ||
+        executor->threads[thread].tile_bytes > EB_QUEUE_TURN_BYTES) {
         return false;
     }
     uint64_t now_ns = uv_hrtime();

@@ -58,7 +58,8 @@ uint64_t eb_queue_bytes(const struct eb_queue *queue, unsigned priority);
 uint64_t eb_queue_source_bytes(const struct eb_queue *queue, const struct eb_work *work);
 /* Bytes that will be given out, if nothing is dropped, before a work that is pushed now: all that
  * waits above its priority and of its own source, and of every other source of its priority what
- * its turns until then give it at least. That no tile is larger than a turn is assumed. Counts no
+ * its turns until then give it at least. That no tile is larger than a turn is assumed: one of a
+ * huge bag of narrow rows is (EB_WORK_TILE_BYTES), and then less is told than will be. Counts no
  * further than to `enough_bytes`, and no more than EB_QUEUE_SOURCES_ASKED sources, so that it may
  * be more than is said. */
 uint64_t eb_queue_bytes_before(

@@ -7,8 +7,10 @@
 
 #include <stdatomic.h>
 
-/* Bytes of rows per tile: some 15 us of gathering, so that the lock around the queue and the end of
- * a request cost little beside it. */
+/* Bytes of rows, or of results, per tile: some 15 us of gathering, so that the lock around the
+ * queue and the end of a request cost little beside it. A bag whose rows are no longer than two
+ * lines is one tile, however many rows it has: no cancel and no deadline ends it once it is begun.
+ */
 #define EB_WORK_TILE_BYTES 131072
 
 enum eb_work_outcome {

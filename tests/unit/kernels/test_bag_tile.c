@@ -13,7 +13,8 @@ static struct eb_bag_job jobs[JOBS];
 static void use_starts(struct eb_bag_job *job, const uint32_t *starts, uint32_t bag_count)
 {
     table = table_of(EB_F32, floats, 1, DIM);
-    *job = (struct eb_bag_job){.table = &table, .starts = starts, .bag_count = bag_count};
+    *job = (struct eb_bag_job){
+        .table = &table, .starts = starts, .bag_count = bag_count, .output_type = EB_F32};
 }
 
 /* The next tile of the first `job_count` jobs. */
@@ -71,6 +72,30 @@ static void counts_empty_bags_as_rows(void **state)
     assert_tile(&tile, 85, 95);
     tile = cut(1, 10, &position);
     assert_tile(&tile, 95, 100);
+}
+
+/* Where rows are codes of two bits results are sixteen times as long. */
+static void counts_results_that_are_longer_than_rows(void **state)
+{
+    (void)state;
+    static const uint32_t empty[101];
+    static const uint32_t starts[] = {0, 20, 21, 22, 23, 24, 60, 80};
+    const struct eb_table codes = table_of_codes(EB_STORAGE_INT2, floats, NULL, 1, DIM);
+    jobs[0] = (struct eb_bag_job){
+        .table = &codes, .starts = empty, .bag_count = 100, .output_type = EB_F32};
+    struct eb_bag_cut position = {0};
+    struct eb_bag_tile tile = cut(1, 10, &position);
+    assert_tile(&tile, 0, 10);
+    jobs[0].starts = starts;
+    jobs[0].bag_count = 7;
+    position = (struct eb_bag_cut){0};
+    tile = cut(1, 3, &position);
+    assert_tile(&tile, 0, 3);
+    tile = cut(1, 2, &position);
+    assert_tile(&tile, 3, 5);
+    /* 32 rows of codes are two results. */
+    tile = cut(1, 2, &position);
+    assert_tile(&tile, 5, 6);
 }
 
 static void cuts_rows_of_none(void **state)
@@ -180,6 +205,7 @@ int main(void)
         cmocka_unit_test(cuts_where_enough_rows_are_gathered),
         cmocka_unit_test(takes_one_bag_at_least),
         cmocka_unit_test(counts_empty_bags_as_rows),
+        cmocka_unit_test(counts_results_that_are_longer_than_rows),
         cmocka_unit_test(cuts_rows_of_none),
         cmocka_unit_test(goes_on_into_the_next_jobs),
         cmocka_unit_test(splits_a_giant_bag_by_columns),

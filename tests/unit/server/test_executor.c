@@ -173,6 +173,34 @@ static void gives_a_tile_of_the_next_work_ahead(void **state)
     free_work(second);
 }
 
+/* Of one bag, whose tiles are half of its columns each: two turns. */
+static struct counted_work *make_giant(void)
+{
+    const uint32_t count = 4 * EB_QUEUE_TURN_BYTES / sizeof rows[0];
+    struct counted_work *counted = make_work();
+    free(counted->row_list);
+    counted->row_list = calloc(count, sizeof *counted->row_list);
+    assert_non_null(counted->row_list);
+    counted->starts[1] = count;
+    counted->job.rows = counted->row_list;
+    counted->job.bag_count = 1;
+    counted->job.gather_bytes = count * sizeof rows[0];
+    counted->work.weight_bytes = counted->job.gather_bytes;
+    return counted;
+}
+
+static void gives_nothing_ahead_of_a_tile_that_takes_long(void **state)
+{
+    (void)state;
+    struct counted_work *first = make_giant();
+    struct counted_work *second = make_work();
+    assert_int_equal(count_given_ahead(first, second), 0);
+    assert_int_equal(first->outcome, EB_WORK_DONE);
+    assert_int_equal(second->outcome, EB_WORK_DONE);
+    free_work(first);
+    free_work(second);
+}
+
 static void gives_nothing_ahead_of_a_work_that_is_cancelled(void **state)
 {
     (void)state;
@@ -539,6 +567,7 @@ int main(void)
         cmocka_unit_test(judges_works_that_come_together_as_one),
         cmocka_unit_test(computes_every_bag_of_every_work_once),
         cmocka_unit_test(gives_a_tile_of_the_next_work_ahead),
+        cmocka_unit_test(gives_nothing_ahead_of_a_tile_that_takes_long),
         cmocka_unit_test(gives_nothing_ahead_of_a_work_that_is_cancelled),
         cmocka_unit_test(ends_an_expired_work_without_computing),
         cmocka_unit_test(ends_a_cancelled_work_without_computing),
