@@ -29,14 +29,7 @@ static bool check_form(const struct eb_bag_query_place *place, const struct eb_w
     struct eb_error *error)
 {
     const struct eb_wire_array *arrays[] = {&wire->values, &wire->lengths, &wire->offsets};
-    if (wire->feature_count == 0 && wire->name[0] != '\0') {
-        return eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
-            "model \"%s\" version %llu has no group of that name", place->version->model,
-            (unsigned long long)place->version->version);
-    }
-    if (wire->feature_count == 0) {
-        return refuse(place, error, "it has no features");
-    }
+    const bool has_layout = wire->lengths.width != 0 || wire->offsets.width != 0;
     if (wire->reduction == EB_REDUCTION_NONE) {
         return refuse(place, error, "a group cannot have the reduction NONE");
     }
@@ -47,7 +40,7 @@ static bool check_form(const struct eb_bag_query_place *place, const struct eb_w
                 arrays[i]->width);
         }
     }
-    if (wire->lengths.width == 0 && wire->offsets.width == 0 && wire->bags > 0) {
+    if (!has_layout && (wire->bags > 0 || wire->values.bytes > 0)) {
         return refuse(place, error, "it has neither lengths nor offsets");
     }
     return true;
@@ -181,13 +174,25 @@ bool eb_group_query_list(const struct eb_wire_request *request,
 }
 
 bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
-    struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
+    struct eb_group_query *group, struct eb_error *error)
 {
     *group = (struct eb_group_query){.wire = wire, .lengths = wire->lengths};
     if (wire->fault) {
         *error = *wire->fault;
         return false;
     }
+    if (wire->feature_count == 0 && wire->name[0] != '\0') {
+        return eb_bag_query_refuse(place, error, EB_STATUS_NOT_FOUND,
+            "model \"%s\" version %llu has no group of that name", place->version->model,
+            (unsigned long long)place->version->version);
+    }
+    return wire->feature_count > 0 || refuse(place, error, "it has no features");
+}
+
+bool eb_group_query_lay_out(const struct eb_bag_query_place *place, struct eb_arena *arena,
+    struct eb_group_query *group, struct eb_error *error)
+{
+    const struct eb_wire_group *wire = group->wire;
     if (!check_form(place, wire, error) || !check_counts(place, wire, error)) {
         return false;
     }

@@ -21,10 +21,14 @@ struct eb_group_query {
 bool eb_group_query_list(const struct eb_wire_request *request,
     const struct eb_model_version *version, uint64_t count_max, struct eb_error *error);
 
-/* Checks sizes, and where features begin. `place` names the group. false: *error. */
+/* That there are features. `place` names the group. false: *error. */
 bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
-    struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error);
+    struct eb_group_query *group, struct eb_error *error);
+/* Once the features are known: checks sizes, and where each one's values begin. false: *error. */
+bool eb_group_query_lay_out(const struct eb_bag_query_place *place, struct eb_arena *arena,
+    struct eb_group_query *group, struct eb_error *error);
 
-/* Fills the query of the place's feature. false: *error, its text naming the feature. */
+/* Of a group that is laid out: fills the query of the place's feature. false: *error, its text
+ * naming the feature. */
 bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag_query_place *place,
     const struct eb_feature *feature, struct eb_bag_query *query, struct eb_error *error);

@@ -217,30 +217,42 @@ static inline bool draft_query(struct eb_plan *plan, size_t number,
            measure(plan, place, draft, error);
 }
 
-/* Finds the tables of a group's features, and their sizes. */
-static bool draft_features(struct eb_plan *plan, const struct eb_group_query *group,
-    struct eb_bag_query_place *place, struct draft *drafts, struct eb_error *error)
+/* Finds the tables of a group's features. */
+static bool find_features(const struct eb_wire_group *wire, struct eb_bag_query_place *place,
+    struct draft *drafts, struct eb_error *error)
 {
-    const struct eb_wire_group *wire = group->wire;
     for (size_t f = 0; f < wire->feature_count; f++) {
-        struct draft *draft = &drafts[f];
         place->feature = f;
         place->table = wire->features[f];
-        draft->feature = eb_bag_query_find(place, error);
-        if (!draft->feature ||
-            !eb_group_query_fill(group, place, draft->feature, &draft->query, error) ||
-            !measure(plan, place, draft, error) || !check_joined(place, &drafts[0], draft, error)) {
+        place->last = drafts[f].feature = eb_bag_query_find(place, error);
+        if (!place->last) {
             return false;
         }
-        place->last = draft->feature;
     }
     return true;
 }
 
-/* Of all features first the sizes, then the values. */
-static bool check_features(struct eb_plan *plan, const struct eb_group_query *group,
-    struct eb_bag_query_place *place, struct eb_error *error)
+/* The sizes of features that are found. */
+static bool draft_features(struct eb_plan *plan, const struct eb_group_query *group,
+    struct eb_bag_query_place *place, struct draft *drafts, struct eb_error *error)
 {
+    for (size_t f = 0; f < group->wire->feature_count; f++) {
+        struct draft *draft = &drafts[f];
+        place->feature = f;
+        place->table = group->wire->features[f];
+        if (!eb_group_query_fill(group, place, draft->feature, &draft->query, error) ||
+            !measure(plan, place, draft, error) || !check_joined(place, &drafts[0], draft, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of all features first the names, then the sizes, then the values. */
+static bool check_features(struct eb_plan *plan, struct eb_group_query *group,
+    const struct eb_bag_query_place *whole, struct eb_error *error)
+{
+    struct eb_bag_query_place place = *whole;
     const size_t count = group->wire->feature_count;
     const struct eb_plan_asked asked = plan->asked;
     const struct eb_plan_counts before = plan->counts;
@@ -248,15 +260,17 @@ static bool check_features(struct eb_plan *plan, const struct eb_group_query *gr
     if (!drafts) {
         return eb_plan_refuse_memory(error, "the request's queries");
     }
-    if (!draft_features(plan, group, place, drafts, error)) {
+    if (!find_features(group->wire, &place, drafts, error) ||
+        !eb_group_query_lay_out(whole, plan->arena, group, error) ||
+        !draft_features(plan, group, &place, drafts, error)) {
         /* What fails takes nothing of the caps. */
         plan->asked = asked;
         return false;
     }
     for (size_t f = 0; f < count; f++) {
-        place->feature = f;
-        place->table = group->wire->features[f];
-        if (!check(plan, place, &drafts[f], group->starts[f], error)) {
+        place.feature = f;
+        place.table = group->wire->features[f];
+        if (!check(plan, &place, &drafts[f], group->starts[f], error)) {
             plan->counts = before;
             return false;
         }
@@ -276,7 +290,7 @@ static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *er
         .feature = EB_NO_FEATURE,
         .output_type = (enum eb_type)plan->request->output_type,
     };
-    return eb_group_query_begin(&place, wire, plan->arena, &group, error) &&
+    return eb_group_query_begin(&place, wire, &group, error) &&
            check_features(plan, &group, &place, error);
 }
 

@@ -332,7 +332,8 @@ class NamedGroups(FeatureTest):
         for name in ('nothing', 'dense', 'highest'):
             refused(lambda: self.ask_group(self.group(name=name)), NOT_FOUND,
                     'groups[0] "%s": model "m" version 4 has no group of that name' % name)
-        refused(lambda: self.ask_group(self.group(features=['ranking'])), INVALID, 'groups[0]')
+        refused(lambda: self.ask_group(self.group(features=['ranking'])), NOT_FOUND,
+                'groups[0].features[0] "ranking"')
         refused(lambda: self.ask_group(self.group(name='ranking', features=['dense'])), INVALID,
                 'groups[0] "ranking": name and features are two forms of one list')
         refused(lambda: self.ask_group(self.group(name='alone')), INVALID,

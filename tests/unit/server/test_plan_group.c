@@ -167,6 +167,22 @@ static void refuses_arrays_that_do_not_fit(void **state)
     expect_invalid("offsets_i32[4] = 6 does not follow 3 within 5 values");
     group.offsets = (struct eb_wire_array){0};
     expect_invalid("neither lengths nor offsets");
+    group.bags = 0;
+    expect_invalid("neither lengths nor offsets");
+    use_values(values, 0);
+    assert_true(plan_trial_check(&trial));
+}
+
+/* As of queries: names, sizes, layouts, indices. */
+static void tells_names_before_lengths(void **state)
+{
+    (void)state;
+    static const char *const unknown[] = {"rows", "no such"};
+    group.features = unknown;
+    use_lengths(lengths, 3);
+    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND, "groups[0].features[1] \"no such\"");
+    use_lengths((const int32_t[]){2, -1, 0, 4}, 4);
+    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND, "groups[0].features[1] \"no such\"");
 }
 
 static void refuses_what_is_no_group(void **state)
@@ -284,6 +300,7 @@ int main(void)
         TEST(numbers_groups_behind_queries),
         TEST(takes_a_group_of_no_bags),
         TEST(refuses_arrays_that_do_not_fit),
+        TEST(tells_names_before_lengths),
         TEST(refuses_what_is_no_group),
         TEST(counts_features_against_the_caps),
         TEST(answers_each_query_for_itself),
