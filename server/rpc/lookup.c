@@ -122,6 +122,7 @@ static void note_shortage(struct eb_lookup *lookup)
         lookup->refusal == EB_REFUSAL_COUNT &&
         eb_lookup_home_shortages(lookup->home) != lookup->shortages) {
         lookup->refusal = EB_REFUSAL_MEMORY;
+        lookup->pushback_ms = eb_executor_retry_after_ms(lookup->home->context->executor);
     }
 }
 
@@ -258,6 +259,21 @@ static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
         first += count;
     }
     return is_good;
+}
+
+/* Whether what it takes, now that all is laid out, leaves enough to other connections. */
+static bool check_share(struct eb_lookup *lookup)
+{
+    struct eb_buffer_pool *pool = eb_loop_answer_pool(lookup->home->loop);
+    if (pool->taken_bytes <= lookup->taken_bytes_max) {
+        return true;
+    }
+    pool->refusals++;
+    eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
+        "the request and its answer take %llu bytes more than this connection may have now of "
+        "what is left (answer_memory_bytes); send less at once or come again later",
+        (unsigned long long)(pool->taken_bytes - lookup->taken_bytes_max));
+    return false;
 }
 
 static uint32_t in_us(uint64_t from_ns, uint64_t to_ns)
@@ -475,7 +491,8 @@ bool eb_lookup_run(struct eb_lookup *lookup)
     const bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
     if ((!is_slow || is_in_time(lookup, uv_hrtime())) && check(lookup)) {
         const bool is_inline = is_small(lookup);
-        if (lay_out_all(lookup, is_inline) && !compute_or_submit(lookup, is_inline)) {
+        if (lay_out_all(lookup, is_inline) && check_share(lookup) &&
+            !compute_or_submit(lookup, is_inline)) {
             return false;
         }
     }

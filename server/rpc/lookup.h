@@ -97,8 +97,9 @@ struct eb_lookup {
     const struct eb_principal *caller;
     struct eb_outgoing *answer; /* the last one; NULL: error says why */
     uint64_t shortages;         /* of the answer memory, when it began to be read */
+    uint64_t taken_bytes_max;   /* the service's: what it may leave taken of the answer memory */
     uint64_t parts_bytes;       /* of answers before the last */
-    uint32_t pushback_ms;       /* of what the queue refused: when to come again */
+    uint32_t pushback_ms;       /* of what queue or memory refused: when to come again */
     const struct eb_memory *message_memory;
     struct eb_grpc_message message;
     struct eb_wire_request *request;

@@ -198,6 +198,7 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
         return uv_hrtime();
     }
     lookup->may_be_in_parts = eb_rpc_call_is_stream(call);
+    lookup->taken_bytes_max = taken_bytes + eb_rpc_conn_room_bytes(conn);
     lookup->caller = eb_auth_call_renew(call, &lookup->error);
     const bool is_request =
         eb_lookup_read(lookup, message, arrival_ns, call->deadline_ns) || !lookup->undecodable;

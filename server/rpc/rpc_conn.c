@@ -229,9 +229,29 @@ bool eb_rpc_call_is_sated(const struct eb_rpc_call *call)
            find_untaken_bytes(call->conn) >= EB_INQUIRY_ANSWER_BYTES_MAX;
 }
 
+uint64_t eb_rpc_conn_room_bytes(const struct eb_rpc_conn *conn)
+{
+    const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->home.loop);
+    const uint64_t held_bytes =
+        conn->answer_bytes + conn->interactive.held_bytes + conn->batch.held_bytes;
+    const uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
+    const uint64_t last_bytes = pool->cap_bytes / EB_RPC_LAST_PART;
+    const uint64_t shared_bytes = free_bytes > held_bytes ? (free_bytes - held_bytes) / 2 : 0;
+    const uint64_t ample_bytes = free_bytes > last_bytes ? free_bytes - last_bytes : 0;
+    return shared_bytes > ample_bytes ? shared_bytes : ample_bytes;
+}
+
+/* What makes it full; not 0, since what has nothing under way has nothing to wait for. */
+static uint64_t find_full_bytes(const struct eb_rpc_conn *conn)
+{
+    const uint64_t bytes_max = eb_rpc_conn_limits(conn)->outbound_bytes_max;
+    const uint64_t room_bytes = eb_rpc_conn_room_bytes(conn);
+    return room_bytes < bytes_max ? room_bytes + 1 : bytes_max;
+}
+
 bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn)
 {
-    uint64_t bytes_max = eb_rpc_conn_limits(conn)->outbound_bytes_max;
+    uint64_t bytes_max = find_full_bytes(conn);
     uint64_t batch_max = bytes_max / EB_RPC_BATCH_PART;
     uint64_t bytes = find_untaken_bytes(conn);
     bytes += conn->interactive.held_bytes;
@@ -249,7 +269,7 @@ bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn)
 {
     const struct eb_limits *limits = eb_rpc_conn_limits(conn);
     return conn->batch.count * EB_RPC_BATCH_PART >= limits->in_flight_max ||
-           conn->batch.held_bytes * EB_RPC_BATCH_PART >= limits->outbound_bytes_max;
+           conn->batch.held_bytes * EB_RPC_BATCH_PART >= find_full_bytes(conn);
 }
 
 void eb_rpc_call_pause(struct eb_rpc_call *call)

@@ -12,9 +12,13 @@
 #include "server/rpc/method.h"
 #include "server/rpc/table_tally.h"
 
-/* Lookups of batch priority may be this part of in_flight_max, and hold this part of
- * outbound_bytes_max: 1 / EB_RPC_BATCH_PART. */
+/* Lookups of batch priority may be this part of in_flight_max, and hold this part of what makes the
+ * connection full: 1 / EB_RPC_BATCH_PART. */
 #define EB_RPC_BATCH_PART 2
+
+/* The last of a loop's answer memory, 1 / EB_RPC_LAST_PART of it, is shared out, so that
+ * connections that do not read leave some to the others; until then each takes what it needs. */
+#define EB_RPC_LAST_PART 4
 
 /* Places in which a loop's lookups are found by call and id; a power of two. Some thousands are
  * being worked on at the most busy times. */
@@ -107,9 +111,15 @@ void eb_rpc_conn_drop(struct eb_lookup *lookup, uint64_t bytes);
 
 /* Whether as many requests are being worked on as may be, in_flight_max. */
 bool eb_rpc_conn_is_crowded(const struct eb_rpc_conn *conn);
-/* Whether lookups that wait and answers that are not taken hold what they may of memory,
- * outbound_bytes_max. What one lookup will hold is not known before it is there: all together hold
- * less than that and what one interactive and one batch lookup take. */
+/* What the connection's next lookup may take of the loop's answer memory: all but its last part, or
+ * in that half of what is free beyond what the connection holds. So each leaves at least half of
+ * what was free of that part before it held anything. */
+uint64_t eb_rpc_conn_room_bytes(const struct eb_rpc_conn *conn);
+/* Whether lookups that wait and answers that are not taken hold what they may of memory:
+ * outbound_bytes_max, or more than eb_rpc_conn_room_bytes. What one lookup will hold is not known
+ * before it is there: all together hold less than outbound_bytes_max and what one interactive and
+ * one batch lookup take. Never where nothing is held: what is has an end, upon which it is asked
+ * again. */
 bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn);
 /* Whether the connection has as much going on as it may, or its turn is over. Batch lookups alone,
  * for which nothing is done while others wait, do not make it so: it can still ask, and withdraw

@@ -14,8 +14,8 @@ from hyperframe.frame import (ContinuationFrame, DataFrame, GoAwayFrame, Headers
 from attacker import GOOD_MESSAGE, MIB, SECONDS_MAX, Attacker, Bystander
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
-from h2raw import (LOOKUP_STREAM, PREFACE, Connection, call_fields, frame, header_encode,
-                   message)
+from h2raw import (LOOKUP_STREAM, PING, PREFACE, WINDOW_UPDATE, Connection, call_fields,
+                   frame, header_encode, message)
 from rpc import Client, as_bytes, error_of
 from served import OwnServerTest, spec_table
 from table_files import Table
@@ -196,6 +196,62 @@ class Windows(OwnServerTest):
             attacker.send(attacker.headers(LOOKUP_STREAM), WindowUpdateFrame(1, 1 << 30),
                           SettingsFrame(0, {4: (1 << 31) - 1}))
             self.assertEqual(attacker.status(1), 'FLOW_CONTROL_ERROR')
+
+
+class AnswerHoarders(OwnServerTest):
+    """Peers that ask for answers until they get no more, and read none: their loop's answer memory
+    is shared out, so that others are served."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve(
+            '--loops', '1', '--answer-memory-bytes', str(128 * MIB), '--deadline-max-ms', '600000',
+            '--write-timeout-ms', '600000',
+            tables=[spec_table(), Table.of_values('wide', 'f32', np.ones((1, LARGE_COLUMNS)))])
+
+    def wide(self, bags):
+        """A call for so many rows of 16 KiB."""
+        return pb.LookupRequest(model='spec', queries=[pb.BagQuery(table='wide', num_bags=bags)])
+
+    def hoard(self, bags, count):
+        """A connection that wants so many answers and reads none, and its calls."""
+        peer = Connection(self.server.port, window=0)
+        self.addCleanup(peer.close)
+        payload = message(as_bytes(self.wide(bags)))
+        calls = [peer.call(payload) for _ in range(count)]
+        peer.send(frame(PING, 0, 0, PING_BYTES))
+        peer.wait_frame(PING)
+        return peer, calls
+
+    def check_others(self):
+        """Lookups of 256 KiB, each on a connection of its own."""
+        with Bystander(self.server, grows_bytes=128 * MIB):
+            for _ in range(10):
+                with Client(self.server.address) as client:
+                    result, = client.lookup(self.wide(15), timeout=SECONDS_MAX).results
+                    self.assertEqual(len(result.values), 15 * 4 * LARGE_COLUMNS)
+
+    def test_of_answers_that_together_fill_the_memory(self):
+        for _ in range(4):
+            self.hoard(15, 250)
+        for bags in (15, 7, 3, 1):
+            self.hoard(bags, 250)
+        self.check_others()
+
+    def test_of_answers_that_fill_it_one_by_one(self):
+        for bags in (4000, 1000, 250, 60, 15, 4, 1):
+            self.hoard(bags, 20)
+        self.check_others()
+
+    def test_one_that_reads_at_last_gets_all(self):
+        """It waits beside others that never do."""
+        self.hoard(15, 250)
+        late, calls = self.hoard(15, 250)
+        self.hoard(15, 250)
+        room = (1 << 30).to_bytes(4, 'big')
+        late.send(b''.join(frame(WINDOW_UPDATE, 0, stream, room)
+                           for stream in [0] + calls))
+        self.assertEqual({late.status(call)[1] for call in calls}, {0})
 
 
 class Resets(OwnServerTest):

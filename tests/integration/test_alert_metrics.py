@@ -135,12 +135,12 @@ class Memory(AlertMetrics):
         server = self.serve('--loops', '1', '--answer-memory-bytes', str(128 * MIB),
                             tables=[spec_table(), wide])
         large = message(as_bytes(pb.LookupRequest(model='spec', queries=[
-            pb.BagQuery(table='wide', num_bags=48 * 256)])))  # answered by 48 MiB
+            pb.BagQuery(table='wide', num_bags=40 * 256)])))  # answered by 40 MiB
         for _ in range(2):
             slow = Connection(server.port, window=0)
             self.addCleanup(slow.close)
             slow.call(large)
-        self.fills(server, 'answer', 96 * MIB)
+        self.fills(server, 'answer', 80 * MIB)
         with Connection(server.port) as peer:
             for _ in range(REFUSALS):
                 self.assertEqual(peer.status(peer.call(large))[1], 8)

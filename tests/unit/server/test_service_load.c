@@ -180,6 +180,89 @@ static void gives_back_what_a_closed_connection_had_waiting(void **state)
     service_host_stop(&trial.host);
 }
 
+/* Waits until so many bytes are taken. */
+static void wait_until_taken(struct trial *trial, uint64_t bytes)
+{
+    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    while (loop_host_taken_bytes(&trial->host.loops) < bytes && uv_hrtime() < deadline_ns) {
+        uv_sleep(1);
+    }
+    assert_true(loop_host_taken_bytes(&trial->host.loops) >= bytes);
+}
+
+#define SHARERS 6
+#define SHARER_REQUESTS 128
+
+/* Each asks for more than the whole memory: it waits for its share, and others are served. */
+static void leaves_answer_memory_to_others(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct wire_peer sharers[SHARERS];
+    static struct service_call calls[SHARERS];
+    struct wire_peer other;
+    struct service_call unary;
+    service_host_init(&trial.host);
+    trial.host.loops.options.answer_memory_bytes = 8 * MIB;
+    start(&trial);
+    wire_peer_open(&other, &trial.host.address);
+    for (int i = 0; i < SHARERS; i++) {
+        wire_peer_open(&sharers[i], &trial.host.address);
+        service_call_open(&sharers[i], &calls[i], STREAM, 0);
+        service_peer_settle(&sharers[i]);
+        for (uint64_t id = 1; id <= SHARER_REQUESTS; id++) {
+            const struct service_request request = {.id = id, .bags = 8000};
+            service_call_write(&calls[i], &request, id == SHARER_REQUESTS);
+        }
+        wire_peer_send(&sharers[i]);
+        (void)settle_by(&other, &trial);
+    }
+    wait_until_taken(&trial, 4 * MIB);
+    service_call_lookup(&other, &unary, &(struct service_request){.bags = 1});
+    wire_peer_send(&other);
+    service_host_release(&trial.host);
+    service_call_expect_end(&other, &unary, EB_STATUS_OK);
+    wire_peer_close(&other);
+    for (int i = 0; i < SHARERS; i++) {
+        service_call_expect_end(&sharers[i], &calls[i], EB_STATUS_OK);
+        assert_int_equal(calls[i].count, SHARER_REQUESTS);
+        wire_peer_close(&sharers[i]);
+    }
+    finish(&trial, 1);
+}
+
+/* There is memory for three of 3 MiB; the third would leave too little. */
+static void refuses_an_answer_that_leaves_too_little_to_others(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct wire_peer others[2];
+    struct service_call calls[2];
+    const struct service_request large = {.id = 1, .bags = 250000};
+    service_host_init(&trial.host);
+    trial.host.loops.options.answer_memory_bytes = 10 * MIB;
+    start(&trial);
+    for (int i = 0; i < 2; i++) {
+        wire_peer_open(&others[i], &trial.host.address);
+        service_call_lookup(&others[i], &calls[i], &large);
+        wire_peer_send(&others[i]);
+        wait_until_taken(&trial, (uint64_t)(i + 1) * 3 * MIB);
+    }
+    ask(&trial, &large);
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 1, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(trial.call.answers[0].retry_after_ms > 0);
+    ask(&trial, &(struct service_request){.id = 2, .bags = 100000});
+    wait_until_taken(&trial, 7 * MIB);
+    service_host_release(&trial.host);
+    for (int i = 0; i < 2; i++) {
+        service_call_expect_end(&others[i], &calls[i], EB_STATUS_OK);
+        wire_peer_close(&others[i]);
+    }
+    finish(&trial, 3);
+    expect_answer(&trial, 2, EB_STATUS_OK);
+}
+
 /* ---- batch requests ---- */
 
 static void refuses_batch_requests_past_their_part(void **state)
@@ -389,6 +472,8 @@ int main(void)
         cmocka_unit_test(bounds_what_waiting_batch_requests_hold),
         cmocka_unit_test(parks_unary_calls_until_what_waits_is_computed),
         cmocka_unit_test(gives_back_what_a_closed_connection_had_waiting),
+        cmocka_unit_test(leaves_answer_memory_to_others),
+        cmocka_unit_test(refuses_an_answer_that_leaves_too_little_to_others),
         cmocka_unit_test(refuses_batch_requests_past_their_part),
         cmocka_unit_test(sees_cancels_where_few_may_be_in_flight),
         cmocka_unit_test(sees_cancels_while_batch_requests_fill_their_part),
