@@ -5,7 +5,6 @@
 #include "client/cli/output.h"
 #include "server/models/directory.h"
 #include "server/models/model_config.h"
-#include "server/models/table_plan.h"
 #include "server/models/table_set.h"
 
 #include <dirent.h>
@@ -94,18 +93,13 @@ static bool check_files(const char *path, bool *is_sound, struct eb_file_fault *
 static bool check_load(
     const char *path, const struct eb_table_options *options, struct eb_file_fault *fault)
 {
-    struct eb_table_plan plan;
     struct eb_table_set set;
-    if (!eb_table_plan_read(path, options, &plan, fault)) {
-        return false;
-    }
     bool is_loaded = eb_table_set_load(path, options, NULL, &set, fault);
     if (is_loaded) {
-        eb_table_set_deinit(&set);
         (void)printf("%s: %zu tables, %" PRIu64 " bytes of memory\n",
-            eb_output_printable(path).bytes, plan.table_count, plan.memory_bytes);
+            eb_output_printable(path).bytes, set.count, set.bytes);
+        eb_table_set_deinit(&set);
     }
-    eb_table_plan_deinit(&plan);
     return is_loaded;
 }
 

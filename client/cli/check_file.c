@@ -179,8 +179,8 @@ static bool check_packed(
         (is_keyed && !check_packed_keys(reader, &index_bytes, fault))) {
         return false;
     }
-    uint64_t footprint = eb_table_memory_footprint(format->tensor.data_bytes) +
-                         (is_keyed ? eb_table_memory_footprint(index_bytes) : 0);
+    uint64_t footprint =
+        eb_table_memory_footprint(eb_table_memory_join(format->tensor.data_bytes, index_bytes));
     print_table(path, &source->tables[0]);
     print_place(format);
     (void)printf("%s, %" PRIu64 " bytes of memory; digest %016" PRIx64 ", every byte is sound\n",

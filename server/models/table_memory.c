@@ -35,7 +35,37 @@ uint64_t eb_table_memory_footprint(uint64_t bytes)
         return UINT64_MAX;
     }
     uint64_t unit = bytes >= PAGE_BYTES ? PAGE_BYTES : EB_TABLE_MEMORY_ALIGNMENT;
-    return (bytes + unit - 1) / unit * unit;
+    /* A table of no rows has a place too. */
+    return bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
+}
+
+static uint64_t add_saturated(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t whole_pages(uint64_t bytes)
+{
+    return add_saturated(bytes, PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+uint64_t eb_table_memory_join(uint64_t rows_bytes, uint64_t index_bytes)
+{
+    const uint64_t unit = EB_TABLE_MEMORY_ALIGNMENT;
+    return index_bytes == 0
+               ? rows_bytes
+               : add_saturated(add_saturated(rows_bytes, unit - 1) / unit * unit, index_bytes);
+}
+
+void eb_table_memory_need_add(struct eb_table_need *need, uint64_t bytes)
+{
+    uint64_t *sum = bytes >= PAGE_BYTES ? &need->whole_bytes : &need->common_bytes;
+    *sum = add_saturated(*sum, eb_table_memory_footprint(bytes));
+}
+
+uint64_t eb_table_memory_need_bytes(const struct eb_table_need *need)
+{
+    return add_saturated(need->whole_bytes, whole_pages(need->common_bytes));
 }
 
 /* Maps mapping->bytes bytes (whole pages) at a page's start; false with errno. */
@@ -166,14 +196,35 @@ static bool wants_giant_pages(const struct eb_table_memory *memory)
     return memory->options.pages == EB_PAGE_1G && !memory->is_pool_short;
 }
 
-bool eb_table_memory_reserve(struct eb_table_memory *memory, uint64_t footprint_bytes)
+static bool reserve_giant_pages(struct eb_table_memory *memory, uint64_t bytes)
 {
-    if (!wants_giant_pages(memory) || footprint_bytes == 0) {
+    if (!wants_giant_pages(memory) || bytes == 0) {
         return false;
     }
-    struct eb_table_mapping *mapping = add_giant_mapping(memory, footprint_bytes);
+    struct eb_table_mapping *mapping = add_giant_mapping(memory, bytes);
     memory->common = mapping ? mapping : memory->common;
     return mapping != NULL;
+}
+
+bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_table_need *need)
+{
+    if (reserve_giant_pages(memory, add_saturated(need->whole_bytes, need->common_bytes))) {
+        return true;
+    }
+    memory->common_bytes = whole_pages(need->common_bytes);
+    return false;
+}
+
+/* The next mapping that small tables are cut from. */
+static struct eb_table_mapping *add_common(struct eb_table_memory *memory)
+{
+    uint64_t bytes = memory->common_bytes > 0 ? memory->common_bytes : PAGE_BYTES;
+    struct eb_table_mapping *common = add_mapping(memory, bytes);
+    if (common) {
+        memory->common = common;
+        memory->common_bytes = 0;
+    }
+    return common;
 }
 
 /* The mapping that the next `bytes` bytes are cut from. */
@@ -184,15 +235,10 @@ static struct eb_table_mapping *find_mapping(struct eb_table_memory *memory, uin
     if (may_join && common && common->bytes - common->used_bytes >= bytes) {
         return common;
     }
-    if (eb_table_memory_reserve(memory, bytes)) {
+    if (reserve_giant_pages(memory, bytes)) {
         return memory->common;
     }
-    if (bytes >= PAGE_BYTES) {
-        return add_mapping(memory, bytes);
-    }
-    common = add_mapping(memory, PAGE_BYTES);
-    memory->common = common ? common : memory->common;
-    return common;
+    return bytes >= PAGE_BYTES ? add_mapping(memory, bytes) : add_common(memory);
 }
 
 void *eb_table_memory_take(

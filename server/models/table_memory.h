@@ -1,7 +1,8 @@
 /* Memory for the tables of one model version, in the pages and on the memory nodes that are asked
  * for. In pages of 2 MiB or small ones a table of 2 MiB or more has a mapping of its own, smaller
- * ones share one. In pages of 1 GiB, which are taken from the system's pool, all tables lie one
- * behind the other; where the pool has too few they go to pages of 2 MiB.
+ * ones share one, which is as large as they together. In pages of 1 GiB, which are taken from the
+ * system's pool, all tables lie one behind the other; where the pool has too few they go to pages
+ * of 2 MiB.
  *
  * A mapping may be held by several versions, whose tables are then the same: it goes with the last
  * of them.
@@ -35,11 +36,18 @@ struct eb_table_memory_options {
     enum eb_numa numa;
 };
 
+/* What tables will take. Zeroed, it is of none. */
+struct eb_table_need {
+    uint64_t whole_bytes;  /* of tables that have mappings of their own */
+    uint64_t common_bytes; /* of those that share one */
+};
+
 /* Zeroed but for its options, it is ready. */
 struct eb_table_memory {
     struct eb_table_memory_options options;
     struct eb_table_hold *holds;     /* singly linked */
     struct eb_table_mapping *common; /* the one that tables are cut from; may be NULL */
+    uint64_t common_bytes;           /* of the next one, as reserved; 0: nothing is */
     uint64_t mapped_bytes;
     uint64_t shared_bytes; /* of these, those that another had already */
     bool is_pool_short;    /* pages of 1 GiB were wanted and refused */
@@ -51,10 +59,11 @@ struct eb_table_memory {
  * how much was wanted. */
 void *eb_table_memory_take(
     struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault);
-/* Where pages of 1 GiB are wanted, takes as many as tables of so much footprint together need, all
- * or none, so that no part of a page is lost between them. Whether they are there: no further
- * memory is needed then. */
-bool eb_table_memory_reserve(struct eb_table_memory *memory, uint64_t footprint_bytes);
+/* Makes a place for the tables that the need was counted of, which are taken next, in any order:
+ * they take as much as eb_table_memory_need_bytes says. Where pages of 1 GiB are wanted, takes as
+ * many as these tables need, all or none, so that no part of a page is lost between them. Whether
+ * they are there: no further memory is needed then. */
+bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_table_need *need);
 /* Makes everything read-only: done once, when a version is complete. Huge pages stay huge. false:
  * *fault. */
 bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *fault);
@@ -70,6 +79,14 @@ uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
 /* Unmaps all that nobody else holds. Accepts a zeroed struct. */
 void eb_table_memory_deinit(struct eb_table_memory *memory);
 
-/* What `bytes` bytes occupy once taken: whole pages of 2 MiB, or a share of one. UINT64_MAX where
+/* What `bytes` bytes occupy once taken: whole pages of 2 MiB, or a share of them. UINT64_MAX where
  * that is more than an address space can hold. */
 uint64_t eb_table_memory_footprint(uint64_t bytes);
+/* Of rows with an index (0: none) behind them, in one piece, which is shared as a whole. At most
+ * UINT64_MAX. */
+uint64_t eb_table_memory_join(uint64_t rows_bytes, uint64_t index_bytes);
+/* Counts a table of `bytes` bytes. */
+void eb_table_memory_need_add(struct eb_table_need *need, uint64_t bytes);
+/* What the tables take together: whole pages of 2 MiB; at most UINT64_MAX. Pages of 1 GiB are more
+ * by what the last of them has left. */
+uint64_t eb_table_memory_need_bytes(const struct eb_table_need *need);

@@ -295,11 +295,6 @@ static bool check_width(const struct planning *planning, const struct eb_planned
                planning->options->row_bytes_max);
 }
 
-static uint64_t add_saturated(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 /* Keys that the table's index is built of. */
 static uint64_t count_key_bytes(const struct eb_planned_table *table)
 {
@@ -308,23 +303,20 @@ static uint64_t count_key_bytes(const struct eb_planned_table *table)
 
 void eb_table_plan_measure(struct eb_table_plan *plan)
 {
-    uint64_t key_bytes_max = 0;
     plan->work_bytes = 0;
-    plan->memory_bytes = 0;
+    plan->need = (struct eb_table_need){0};
+    plan->key_bytes = 0;
     for (size_t i = 0; i < plan->table_count; i++) {
         const struct eb_planned_table *table = &plan->tables[i];
         if (table->resident) {
             continue;
         }
         uint64_t key_bytes = count_key_bytes(table);
-        key_bytes_max = key_bytes > key_bytes_max ? key_bytes : key_bytes_max;
+        plan->key_bytes = key_bytes > plan->key_bytes ? key_bytes : plan->key_bytes;
         plan->work_bytes += table->tensor.data_bytes + key_bytes + table->index_bytes;
-        plan->memory_bytes =
-            add_saturated(plan->memory_bytes, eb_table_memory_footprint(table->rows_bytes));
-        plan->memory_bytes =
-            add_saturated(plan->memory_bytes, eb_table_memory_footprint(table->index_bytes));
+        eb_table_memory_need_add(
+            &plan->need, eb_table_memory_join(table->rows_bytes, table->index_bytes));
     }
-    plan->memory_bytes = add_saturated(plan->memory_bytes, key_bytes_max);
 }
 
 static bool check_name(const struct planning *planning, const struct eb_piece *piece)

@@ -36,7 +36,7 @@ struct eb_planned_table {
     struct eb_piece_range keys; /* count 0: no files of keys */
     bool is_keyed;              /* by files of keys, or by packed ones */
     bool has_index;             /* a packed file has it ready; otherwise it is to be built */
-    uint64_t index_bytes;       /* of keys and index together; 0: not keyed */
+    uint64_t index_bytes;       /* of keys and index together, behind the rows; 0: not keyed */
     uint64_t origin;            /* set by table_share.h, as are: */
     /* What it is the same as, and need not be loaded; NULL: it is. */
     const struct eb_named_table *resident;
@@ -48,9 +48,9 @@ struct eb_table_plan {
     size_t table_count;
     struct eb_planned_table *tables; /* in the order of files, and of data in each */
     /* Of tables that are to be loaded: */
-    uint64_t work_bytes;   /* to be read, and of indexes to be built */
-    uint64_t memory_bytes; /* footprints of rows and indexes, and what building the largest index
-                            * takes; at most UINT64_MAX */
+    uint64_t work_bytes;       /* to be read, and of indexes to be built */
+    struct eb_table_need need; /* of rows and indexes */
+    uint64_t key_bytes;        /* of memory that building the largest index takes meanwhile */
 };
 
 /* false: *fault names the file, or the place in model.yaml, and what is wrong: what the scan finds

@@ -56,13 +56,12 @@ static bool load_content(struct loading *loading, const struct eb_planned_table 
     struct eb_table_digest *digest, struct eb_named_table *table)
 {
     struct eb_table_memory *memory = &loading->set->memory;
-    uint8_t *rows = eb_table_memory_take(memory, planned->rows_bytes, loading->fault);
-    void *index = planned->is_keyed && rows
-                      ? eb_table_memory_take(memory, planned->index_bytes, loading->fault)
-                      : NULL;
-    if (!rows || (planned->is_keyed && !index)) {
+    const uint64_t bytes = eb_table_memory_join(planned->rows_bytes, planned->index_bytes);
+    uint8_t *rows = eb_table_memory_take(memory, bytes, loading->fault);
+    if (!rows) {
         return eb_file_fault_locate(loading->fault, planned->name);
     }
+    void *index = planned->is_keyed ? rows + (bytes - planned->index_bytes) : NULL;
     *table = describe(planned, rows);
     table->index = index;
     table->index_bytes = planned->index_bytes;
@@ -90,18 +89,13 @@ static bool load_table(struct loading *loading, struct eb_planned_table *planned
     return is_good;
 }
 
-static bool hold(struct loading *loading, const struct eb_planned_table *planned, const void *taken)
-{
-    struct eb_table_mapping *mapping = eb_table_memory_find(&planned->resident_set->memory, taken);
-    return eb_table_memory_share(&loading->set->memory, mapping, loading->fault);
-}
-
 /* The same with a table that another set has. */
 static bool share_table(struct loading *loading, struct eb_planned_table *planned)
 {
     const struct eb_named_table *resident = planned->resident;
-    if (!hold(loading, planned, resident->base) ||
-        (resident->index && !hold(loading, planned, resident->index))) {
+    struct eb_table_mapping *mapping =
+        eb_table_memory_find(&planned->resident_set->memory, resident->base);
+    if (!eb_table_memory_share(&loading->set->memory, mapping, loading->fault)) {
         return eb_file_fault_locate(loading->fault, planned->name);
     }
     planned->index_bytes = resident->index_bytes;
@@ -155,10 +149,11 @@ static bool load_tables(struct loading *loading)
 /* Compares what is needed with what is there; pages of a pool are reserved at once. */
 static bool check_memory(struct loading *loading, const char *directory)
 {
-    uint64_t needed = loading->plan->memory_bytes;
-    if (eb_table_memory_reserve(&loading->set->memory, needed)) {
-        return true;
-    }
+    const struct eb_table_plan *plan = loading->plan;
+    bool is_taken = eb_table_memory_reserve(&loading->set->memory, &plan->need);
+    uint64_t tables_bytes = is_taken ? 0 : eb_table_memory_need_bytes(&plan->need);
+    uint64_t needed =
+        tables_bytes > UINT64_MAX - plan->key_bytes ? UINT64_MAX : tables_bytes + plan->key_bytes;
     uint64_t available = eb_memory_available_bytes();
     if (needed <= available) {
         return true;

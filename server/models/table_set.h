@@ -34,7 +34,7 @@ struct eb_named_table {
     struct eb_table table;
     const uint8_t *base;      /* where its rows and what lies between them begin */
     struct eb_key_index keys; /* what table.keys points to, where that is not NULL */
-    const void *index;        /* where keys and index lie, index_bytes; NULL: not keyed */
+    const void *index;        /* behind the rows: keys and index, index_bytes; NULL: not keyed */
     uint64_t index_bytes;
     uint64_t digest; /* of its content (table_digest.h) */
     uint64_t origin; /* of where that was read from */

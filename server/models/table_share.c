@@ -25,8 +25,7 @@ static bool is_alike(const struct eb_planned_table *planned, const struct eb_nam
 
 static bool can_share(const struct eb_table_set *set, const struct eb_named_table *resident)
 {
-    return eb_table_memory_find(&set->memory, resident->base) &&
-           (!resident->index || eb_table_memory_find(&set->memory, resident->index));
+    return eb_table_memory_find(&set->memory, resident->base) != NULL;
 }
 
 /* Whether both are known to be the same by what is at hand. */

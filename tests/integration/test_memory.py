@@ -2,11 +2,13 @@
 
 import ctypes
 import re
+import subprocess
 import unittest
 
 import numpy as np
 
 import bag_model
+import served
 from bag_query import Query, to_message
 from embag.v1 import embedding_bag_pb2 as pb
 from served import SEED, OwnServerTest, spec_table
@@ -14,6 +16,8 @@ from table_files import Table
 
 PR_SET_THP_DISABLE = 41
 ROWS = 40000
+PAGE = 2 << 20
+TABLES = 12  # of 1.07 MiB
 
 
 def fields_of(line):
@@ -36,6 +40,21 @@ def huge_bytes(pid, flag):
     return total
 
 
+def mapped_bytes(pid, flag):
+    """Bytes of the read-only mappings that have the flag."""
+    total, size, readable = 0, 0, False
+    with open('/proc/%d/smaps' % pid, encoding='utf-8') as smaps:
+        for line in smaps:
+            words = line.split()
+            if re.match(r'[0-9a-f]+-[0-9a-f]+ ', line):
+                readable = words[1] == 'r--p'
+            elif words[0] == 'Size:':
+                size = int(words[1]) * 1024
+            elif words[0] == 'VmFlags:' and readable and flag in words:
+                total += size
+    return total
+
+
 class Memory(OwnServerTest):
     """Tables of some 10 MiB, whose rows have gaps between them, beside a small one."""
 
@@ -49,6 +68,18 @@ class Memory(OwnServerTest):
         """The server, and what it said of its only version."""
         server = self.serve(*flags, tables=self.tables, **keywords)
         return server, fields_of(server.find('model_loaded'))
+
+    def test_tables_below_a_page_take_what_check_says(self):
+        """Of none of them two fit into one page of 2 MiB."""
+        rng = np.random.default_rng([SEED, 32])
+        self.tables = [Table.of_values('t%02d' % i, 'f32', rng.normal(size=(1100, 256)))
+                       for i in range(TABLES)]
+        server, _ = self.start(environment={'EMBAG_HUGE_PAGES': 'off'})
+        out = subprocess.run([served.EMBAG, 'check', self.repository.join('spec', '1')],
+                             check=True, capture_output=True, text=True, timeout=60).stdout
+        told = int(re.search(r'%d tables, (\d+) bytes of memory' % TABLES, out).group(1))
+        self.assertEqual(told, -(-TABLES * 1100 * 1024 // PAGE) * PAGE)
+        self.assertEqual(mapped_bytes(server.pid, 'nh'), told)
 
     def check_answers(self, server):
         """A lookup in the large table."""

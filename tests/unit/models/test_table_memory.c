@@ -243,13 +243,56 @@ static void refuses_more_than_there_is(void **state)
 static void counts_what_a_table_occupies(void **state)
 {
     (void)state;
-    assert_int_equal(eb_table_memory_footprint(0), 0);
+    assert_int_equal(eb_table_memory_footprint(0), 64);
     assert_int_equal(eb_table_memory_footprint(1), 64);
     assert_int_equal(eb_table_memory_footprint(64), 64);
     assert_int_equal(eb_table_memory_footprint(PAGE - 1), PAGE);
     assert_int_equal(eb_table_memory_footprint(PAGE), PAGE);
     assert_int_equal(eb_table_memory_footprint(PAGE + 1), 2 * PAGE);
     assert_true(eb_table_memory_footprint(UINT64_MAX) == UINT64_MAX);
+}
+
+/* Tables of which no two fit into one page, large ones between them and one of no rows. */
+static void takes_as_much_as_was_counted(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {PAGE / 2 + 1, 3 * PAGE + 1, 0, PAGE - 65, 40, PAGE};
+    enum { SIZES = sizeof sizes / sizeof sizes[0], TURNS = 30 };
+    struct eb_table_memory memory = {0};
+    struct eb_table_need need = {0};
+    for (int i = 0; i < SIZES * TURNS; i++) {
+        eb_table_memory_need_add(&need, sizes[i % SIZES]);
+    }
+    assert_false(eb_table_memory_reserve(&memory, &need));
+    assert_int_equal(memory.mapped_bytes, 0);
+    for (int i = 0; i < SIZES * TURNS; i++) {
+        take(&memory, sizes[i % SIZES]);
+    }
+    assert_int_equal(memory.mapped_bytes, eb_table_memory_need_bytes(&need));
+    assert_int_equal(memory.mapped_bytes, (5 * TURNS + 45 + 1) * PAGE);
+    take(&memory, 40);
+    take(&memory, PAGE - 40);
+    assert_int_equal(memory.mapped_bytes, (5 * TURNS + 45 + 2) * PAGE);
+    eb_table_memory_deinit(&memory);
+}
+
+static void counts_no_more_than_can_be_said(void **state)
+{
+    (void)state;
+    struct eb_table_need need = {0};
+    assert_int_equal(eb_table_memory_need_bytes(&need), 0);
+    eb_table_memory_need_add(&need, eb_table_memory_join(UINT64_MAX, 1));
+    eb_table_memory_need_add(&need, PAGE);
+    eb_table_memory_need_add(&need, 1);
+    assert_true(eb_table_memory_need_bytes(&need) == UINT64_MAX);
+}
+
+static void joins_an_index_to_its_rows(void **state)
+{
+    (void)state;
+    assert_int_equal(eb_table_memory_join(65, 0), 65);
+    assert_int_equal(eb_table_memory_join(0, 7), 7);
+    assert_int_equal(eb_table_memory_join(65, 7), 128 + 7);
 }
 
 /* Writing sealed memory must end the process, so a child does it. */
@@ -314,6 +357,9 @@ int main(void)
         cmocka_unit_test(gives_zeroed_memory),
         cmocka_unit_test(refuses_more_than_there_is),
         cmocka_unit_test(counts_what_a_table_occupies),
+        cmocka_unit_test(takes_as_much_as_was_counted),
+        cmocka_unit_test(counts_no_more_than_can_be_said),
+        cmocka_unit_test(joins_an_index_to_its_rows),
         cmocka_unit_test(sealed_memory_cannot_be_written),
         cmocka_unit_test(seals_and_gives_back_in_slices),
     };

@@ -103,11 +103,16 @@ static uint8_t *take(uint64_t bytes)
     return taken;
 }
 
+static bool reserve(uint64_t bytes)
+{
+    return eb_table_memory_reserve(&memory, &(struct eb_table_need){.whole_bytes = bytes});
+}
+
 static void lays_tables_one_behind_the_other(void **state)
 {
     (void)state;
     pool.page_count = 3;
-    assert_true(eb_table_memory_reserve(&memory, GIB + 1));
+    assert_true(reserve(GIB + 1));
     assert_int_equal(pool.page_count, 1);
     assert_int_equal(pool.populated, 2 * GIB);
     uint8_t *first = take(40);
@@ -121,18 +126,19 @@ static void lays_tables_one_behind_the_other(void **state)
     assert_false(memory.is_pool_short);
 }
 
-/* What a version's footprints add up to is all that it takes. */
+/* What a version's tables add up to is all that it takes. */
 static void holds_as_much_as_was_reserved(void **state)
 {
     (void)state;
     static const uint64_t sizes[] = {1, PAGE, 63, PAGE + 1, 65, PAGE - 1, 64, 500 * PAGE};
-    uint64_t footprint = 0;
+    struct eb_table_need need = {0};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        footprint += eb_table_memory_footprint(sizes[i]);
+        eb_table_memory_need_add(&need, sizes[i]);
     }
     pool.page_count = 1;
-    uint64_t rest = (GIB - footprint) / PAGE * PAGE;
-    assert_true(eb_table_memory_reserve(&memory, footprint + rest));
+    uint64_t rest = (GIB - need.whole_bytes - need.common_bytes) / PAGE * PAGE;
+    eb_table_memory_need_add(&need, rest);
+    assert_true(eb_table_memory_reserve(&memory, &need));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         take(sizes[i]);
     }
@@ -156,7 +162,7 @@ static void falls_back_to_pages_of_2_mib_where_the_pool_is_short(void **state)
 {
     (void)state;
     pool.page_count = 1;
-    assert_false(eb_table_memory_reserve(&memory, GIB + 1));
+    assert_false(reserve(GIB + 1));
     assert_true(memory.is_pool_short);
     assert_int_equal(pool.page_count, 1);
     uint8_t *large = take(3 * PAGE);
@@ -174,7 +180,7 @@ static void falls_back_where_pages_cannot_be_made_present(void **state)
     (void)state;
     pool.page_count = 2;
     pool.populate_error = EFAULT;
-    assert_false(eb_table_memory_reserve(&memory, GIB));
+    assert_false(reserve(GIB));
     assert_true(memory.is_pool_short);
     take(PAGE);
     assert_int_equal(memory.mapped_bytes, PAGE);
@@ -185,7 +191,7 @@ static void trusts_a_kernel_that_cannot_be_asked_to_populate(void **state)
     (void)state;
     pool.page_count = 1;
     pool.populate_error = EINVAL;
-    assert_true(eb_table_memory_reserve(&memory, GIB));
+    assert_true(reserve(GIB));
     assert_false(memory.is_pool_short);
 }
 
@@ -196,7 +202,7 @@ static void leaves_the_pool_alone_unless_told(void **state)
     pool.page_count = 1;
     for (size_t i = 0; i < 2; i++) {
         memory.options.pages = others[i];
-        assert_false(eb_table_memory_reserve(&memory, GIB));
+        assert_false(reserve(GIB));
         take(PAGE);
         eb_table_memory_deinit(&memory);
     }
@@ -208,9 +214,9 @@ static void refuses_what_no_pool_can_hold(void **state)
 {
     (void)state;
     pool.page_count = UINT64_MAX;
-    assert_false(eb_table_memory_reserve(&memory, UINT64_MAX));
+    assert_false(reserve(UINT64_MAX));
     assert_int_equal(pool.asked_count, 0);
-    assert_false(eb_table_memory_reserve(&memory, 0));
+    assert_false(reserve(0));
 }
 
 static void seals_pages_of_the_pool(void **state)

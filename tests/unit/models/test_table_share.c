@@ -290,6 +290,32 @@ static void shares_rows_only_with_their_keys(void **state)
     eb_table_set_deinit(&three);
 }
 
+/* The pages that small tables share stay with their version: a few keys are not among them. */
+static void shares_few_keys_without_what_lies_beside_them(void **state)
+{
+    (void)state;
+    enum { WIDE_ROWS = 160, WIDE = 4096 };
+    static const uint64_t wide_dims[2] = {WIDE_ROWS, WIDE};
+    static const uint64_t key_dims[2] = {WIDE_ROWS, 0};
+    static const uint64_t small_dims[2] = {100000, ELEMENTS};
+    struct eb_table_set one;
+    struct eb_table_set two;
+    eb_set_trial_write_npy(&trial, "1/wide.npy", EB_STORAGE_F32, wide_dims, values);
+    eb_set_trial_write_npy(&trial, "1/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
+    eb_set_trial_write_npy(&trial, "1/a.npy", EB_STORAGE_F32, small_dims, values);
+    eb_set_trial_write_npy(&trial, "1/b.npy", EB_STORAGE_F32, small_dims, values);
+    eb_set_trial_write_npy(&trial, "2/wide.npy", EB_STORAGE_F32, wide_dims, values);
+    eb_set_trial_write_npy(&trial, "2/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
+    load("1", "", NULL, &one);
+    load("2", "", &one, &two);
+    expect_shared(&one, &two, "wide");
+    assert_int_equal(one.bytes, 3 * EB_PAGE_2M_BYTES);
+    assert_int_equal(two.bytes, 2 * EB_PAGE_2M_BYTES);
+    eb_table_set_deinit(&one);
+    assert_int_equal(eb_key_index_find(find(&two, "wide")->table.keys, keys[5]), 5);
+    eb_table_set_deinit(&two);
+}
+
 static void loads_small_tables_anew(void **state)
 {
     (void)state;
@@ -323,10 +349,13 @@ static void needs_memory_only_for_what_is_loaded(void **state)
         .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
     eb_scratch_path(&trial.scratch, "1", path);
     assert_true(eb_table_plan_read(path, &options, &plan, &fault));
-    assert_true(plan.memory_bytes > BYTES);
+    assert_true(eb_table_memory_need_bytes(&plan.need) > BYTES);
+    assert_int_equal(plan.key_bytes, ROWS * sizeof *keys);
     eb_load_meter_init(&meter, NULL, plan.work_bytes);
     assert_true(eb_table_share_find(&plan, &options, &meter, &fault));
-    assert_int_equal(plan.memory_bytes, 8 * ELEMENTS * sizeof(float));
+    assert_int_equal(plan.need.whole_bytes, 0);
+    assert_int_equal(plan.need.common_bytes, 8 * ELEMENTS * sizeof(float));
+    assert_int_equal(plan.key_bytes, 0);
     assert_int_equal(meter.total_bytes, 8 * ELEMENTS * sizeof(float));
     eb_table_plan_deinit(&plan);
     eb_table_set_deinit(&one);
@@ -378,6 +407,7 @@ int main(void)
         WITH_TRIAL(shares_only_what_is_stored_alike),
         WITH_TRIAL(shares_packed_files_of_one_digest_without_reading_them),
         WITH_TRIAL(shares_rows_only_with_their_keys),
+        WITH_TRIAL(shares_few_keys_without_what_lies_beside_them),
         WITH_TRIAL(loads_small_tables_anew),
         WITH_TRIAL(needs_memory_only_for_what_is_loaded),
         WITH_TRIAL(counts_holders_on_many_threads),

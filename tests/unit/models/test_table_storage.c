@@ -156,7 +156,8 @@ static void counts_memory_as_it_will_be(void **state)
     const struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
     assert_true(eb_table_plan_read(trial.scratch.root, &options, &plan, &fault));
-    assert_int_equal(plan.memory_bytes, eb_table_memory_footprint(100000 * (16 + 8)));
+    assert_int_equal(
+        eb_table_memory_need_bytes(&plan.need), eb_table_memory_footprint(100000 * (16 + 8)));
     eb_table_plan_deinit(&plan);
     eb_model_config_deinit(&config);
 }
