@@ -10,12 +10,15 @@
 struct group_files {
     const char *limit;
     const char *used;
-    const char *cache_key; /* in memory.stat: counted as used, but dropped when memory is short */
+    /* In memory.stat: pages of files, counted as used, but dropped when memory is short. Those that
+     * were read twice are active, as the files are that were checked and are loaded now. */
+    const char *cache_keys[2];
 };
 
 static const struct group_files version_1 = {
-    "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-static const struct group_files version_2 = {"memory.max", "memory.current", "inactive_file"};
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+static const struct group_files version_2 = {
+    "memory.max", "memory.current", {"inactive_file", "active_file"}};
 
 /* A whole number at the start of `text`; "max" is none. */
 static bool read_number(const char *text, uint64_t *value)
@@ -65,18 +68,19 @@ static uint64_t group_bytes(const char *directory, const struct group_files *fil
     char text[EB_CGROUP_TEXT_BYTES];
     uint64_t limit;
     uint64_t used = 0;
-    uint64_t cache = 0;
     if (!eb_cgroup_read(directory, files->limit, text) || !read_number(text, &limit)) {
         return UINT64_MAX;
     }
     if (!eb_cgroup_read(directory, files->used, text) || !read_number(text, &used)) {
         return limit;
     }
-    if (eb_cgroup_read(directory, "memory.stat", text)) {
-        (void)find_number(text, files->cache_key, &cache);
+    bool is_told = eb_cgroup_read(directory, "memory.stat", text);
+    for (int i = 0; is_told && i < 2; i++) {
+        uint64_t cache = 0;
+        (void)find_number(text, files->cache_keys[i], &cache);
+        used -= least(used, cache);
     }
-    uint64_t held = used - least(used, cache);
-    return limit - least(limit, held);
+    return limit - least(limit, used);
 }
 
 static void apply_group(void *context, const char *directory, bool is_unified)

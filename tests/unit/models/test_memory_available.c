@@ -54,6 +54,13 @@ static void takes_the_cache_of_a_group_as_free(void **state)
     write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
         "anon 1\nfile 5\nworkingset_inactive_file 7\ninactive_file 300000\n");
     assert_int_equal(eb_memory_available_bytes_under(scratch->root), 3396000);
+    /* What was read twice. */
+    write_text(scratch, "sys/fs/cgroup/a/b/memory.stat",
+        "anon 1\nfile 500005\nworkingset_active_file 7\ninactive_file 300000\n"
+        "active_file 200000\n");
+    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 3596000);
+    write_text(scratch, "sys/fs/cgroup/a/b/memory.stat", "active_file 9000000\n");
+    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 4096000);
 }
 
 static void takes_the_least_of_all_groups_above(void **state)
@@ -88,8 +95,8 @@ static void reads_version_1_groups(void **state)
     write_text(scratch, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n");
     write_text(scratch, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "2000\n");
     write_text(scratch, "sys/fs/cgroup/memory/a/memory.stat",
-        "inactive_file 5\ntotal_inactive_file 500\n");
-    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 3500);
+        "inactive_file 5\nactive_file 6\ntotal_inactive_file 500\ntotal_active_file 70\n");
+    assert_int_equal(eb_memory_available_bytes_under(scratch->root), 3570);
 }
 
 static void survives_a_path_that_is_none(void **state)
