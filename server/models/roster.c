@@ -157,7 +157,7 @@ void eb_roster_put(struct eb_roster *roster, struct eb_model_version *loaded, ui
     assert(version && version->is_loading && !version->loaded);
     version->is_loading = false;
     version->failure = EB_ROSTER_BROKEN;
-    version->hindered_count = 0;
+    version->passing_count = 0;
     version->loaded = loaded;
     version->since_ms = now_ms;
     roster->loads.done++;
@@ -184,7 +184,7 @@ void eb_roster_fail(struct eb_roster *roster, const char *name, uint64_t number,
         eb_roster_tell_failed(roster, name, number, why);
     }
     version->failure = failure;
-    version->hindered_count = failure == EB_ROSTER_HINDERED ? version->hindered_count + 1 : 0;
+    version->passing_count = failure == EB_ROSTER_BROKEN ? 0 : version->passing_count + 1;
     version->retry_ms = 0;
 }
 
@@ -194,27 +194,29 @@ void eb_roster_note_files(
     eb_roster_find_version(eb_roster_find(roster, name), number)->tried_files = files;
 }
 
-static bool is_forgivable(const struct eb_roster_version *version, uint64_t now_ms)
-{
-    switch (version->failure) {
-    case EB_ROSTER_BROKEN: return false;
-    case EB_ROSTER_SHORT: return true;
-    case EB_ROSTER_HINDERED: return version->retry_ms != 0 && version->retry_ms <= now_ms;
-    }
-    return false;
-}
-
-void eb_roster_forgive(struct eb_roster *roster, uint64_t now_ms)
+/* Of every version, those that lacked memory or those whose pause is over. */
+static void forgive(struct eb_roster *roster, bool is_memory_back, uint64_t now_ms)
 {
     for (size_t i = 0; i < roster->count; i++) {
         for (size_t k = 0; k < roster->models[i].count; k++) {
             struct eb_roster_version *version = &roster->models[i].versions[k];
-            if (is_forgivable(version, now_ms)) {
+            bool is_over = version->retry_ms != 0 && version->retry_ms <= now_ms;
+            if (is_over || (is_memory_back && version->failure == EB_ROSTER_SHORT)) {
                 free(version->fault);
                 version->fault = NULL;
             }
         }
     }
+}
+
+void eb_roster_forgive(struct eb_roster *roster, uint64_t now_ms)
+{
+    forgive(roster, false, now_ms);
+}
+
+void eb_roster_forgive_short(struct eb_roster *roster)
+{
+    forgive(roster, true, 0);
 }
 
 void eb_roster_forget(struct eb_roster *roster, const char *name, uint64_t number)
@@ -225,8 +227,7 @@ void eb_roster_forget(struct eb_roster *roster, const char *name, uint64_t numbe
     version->retired_count--;
     roster->loads.freed++;
     roster->is_news = true;
-    /* Memory is free, and no pause is over for that. */
-    eb_roster_forgive(roster, 0);
+    eb_roster_forgive_short(roster);
 }
 
 void eb_roster_drop(
@@ -319,11 +320,11 @@ static void expire(
     }
 }
 
-static uint64_t pause_ms(unsigned hindered_count)
+static uint64_t pause_ms(unsigned passing_count)
 {
     uint64_t pause_ms = PAUSE_FIRST_MS;
     uint32_t chance = 0;
-    for (unsigned i = 1; i < hindered_count && pause_ms < PAUSE_MAX_MS; i++) {
+    for (unsigned i = 1; i < passing_count && pause_ms < PAUSE_MAX_MS; i++) {
         pause_ms *= 2;
     }
     pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS;
@@ -331,16 +332,16 @@ static uint64_t pause_ms(unsigned hindered_count)
     return pause_ms + pause_ms / 4 * (chance >> 16) / 65536;
 }
 
-/* Begins the pauses of what was hindered, and waits for the end of the first one. */
-static void pause_hindered(struct eb_roster_model *model, uint64_t now_ms, uint64_t *wake_ms)
+/* Begins the pauses of what may pass, and waits for the end of the first one. */
+static void pause_failed(struct eb_roster_model *model, uint64_t now_ms, uint64_t *wake_ms)
 {
     for (size_t i = 0; i < model->count; i++) {
         struct eb_roster_version *version = &model->versions[i];
-        if (!version->fault || version->failure != EB_ROSTER_HINDERED) {
+        if (!version->fault || version->failure == EB_ROSTER_BROKEN) {
             continue;
         }
         if (version->retry_ms == 0) {
-            version->retry_ms = now_ms + pause_ms(version->hindered_count);
+            version->retry_ms = now_ms + pause_ms(version->passing_count);
         }
         *wake_ms = version->retry_ms < *wake_ms ? version->retry_ms : *wake_ms;
     }
@@ -353,7 +354,7 @@ void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_
         serve(roster, &roster->models[i]);
         move_labels(roster, &roster->models[i]);
         expire(roster, &roster->models[i], now_ms, wake_ms);
-        pause_hindered(&roster->models[i], now_ms, wake_ms);
+        pause_failed(&roster->models[i], now_ms, wake_ms);
     }
 }
 

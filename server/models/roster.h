@@ -29,9 +29,9 @@ struct eb_roster_events {
 /* What becomes of a version that was not loaded. */
 enum eb_roster_failure {
     EB_ROSTER_BROKEN,  /* it stays so until its files or its model's settings change */
-    EB_ROSTER_SHORT,   /* there was too little memory: until that is forgiven */
-    EB_ROSTER_HINDERED /* by something else that may pass: until a pause is over and that is
-                          forgiven. Each pause is twice the one before, up to five minutes */
+    EB_ROSTER_SHORT,   /* there was too little memory: until a pause is over, or some is freed */
+    EB_ROSTER_HINDERED /* by something else that may pass: until a pause is over. Each pause is
+                          twice the one before, up to five minutes */
 };
 
 struct eb_roster_version {
@@ -46,7 +46,7 @@ struct eb_roster_version {
     bool is_held;                    /* by a command */
     bool is_wanted;                  /* private: when it was last asked */
     enum eb_roster_failure failure;  /* the last one, which was told */
-    unsigned hindered_count;         /* times that it was, one behind the other */
+    unsigned passing_count;          /* failures that may pass, one behind the other */
     uint64_t retry_ms;               /* when its pause is over; 0: it has not begun */
     char *fault;                     /* why it was not loaded; NULL: it was, or was not tried */
     unsigned retired_count;          /* times it is in memory and answers no longer */
@@ -112,9 +112,10 @@ bool eb_roster_is_due(struct eb_roster *roster, const char *model, uint64_t numb
 void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_ms);
 /* Whether nothing of the model is being loaded or to be. */
 bool eb_roster_is_settled(const struct eb_roster_model *model);
-/* Versions that lacked memory may be tried again, and those that were hindered whose pause is over.
- */
+/* Versions whose pause is over may be tried again. */
 void eb_roster_forgive(struct eb_roster *roster, uint64_t now_ms);
+/* Versions that lacked memory may be tried again: some may be there that was not. */
+void eb_roster_forgive_short(struct eb_roster *roster);
 /* Drops spare versions, those first that have not been wanted for the longest time, until they
  * make up so many bytes. false: all of them do not, and none is dropped. */
 bool eb_roster_make_room(struct eb_roster *roster, uint64_t bytes, uint64_t now_ms);

@@ -135,7 +135,7 @@ static void carry_over(struct eb_roster_version *to, struct eb_roster_version *f
         to->tried_files = from->tried_files;
         to->fault = from->fault;
         to->failure = from->failure;
-        to->hindered_count = from->hindered_count;
+        to->passing_count = from->passing_count;
         to->retry_ms = from->retry_ms;
         from->fault = NULL;
     }

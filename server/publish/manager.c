@@ -156,7 +156,6 @@ static void on_looked(void *context, bool is_good)
     if (manager->is_loaded && manager->commands.scans_done >= manager->load_scan) {
         take_load(manager);
     }
-    /* Memory that others had may be free by now. */
     manager->is_short = false;
     eb_roster_forgive(&manager->roster, now_ms());
     go_on(manager);
@@ -291,6 +290,7 @@ static void start_load(struct eb_manager *manager)
 static void on_wake(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
+    eb_roster_forgive_short(&manager->roster);
     eb_roster_forgive(&manager->roster, now_ms());
     go_on(manager);
 }

@@ -142,7 +142,7 @@ static void tells_of_a_lack_of_memory_once(void **state)
         assert_string_equal(trial->told, i == 0 ? "failed m 2 1 too few\n" : "");
         roster_trial_look(trial);
         assert_int_equal(roster_trial_next(trial, "m"), 0);
-        eb_roster_forgive(&trial->roster, trial->now_ms);
+        eb_roster_forgive_short(&trial->roster);
     }
     assert_int_equal(roster_trial_next(trial, "m"), 2);
     eb_roster_fail(&trial->roster, "m", 2, "unread", EB_ROSTER_HINDERED);
@@ -150,12 +150,12 @@ static void tells_of_a_lack_of_memory_once(void **state)
 }
 
 /* A pause that is at least so long, and at most a quarter longer. */
-static void wait_out(struct roster_trial *trial, uint64_t least_ms)
+static void wait_out(struct roster_trial *trial, enum eb_roster_failure failure, uint64_t least_ms)
 {
-    eb_roster_fail(&trial->roster, "m", 2, "unread", EB_ROSTER_HINDERED);
+    eb_roster_fail(&trial->roster, "m", 2, "it may pass", failure);
     roster_trial_decide(trial);
     assert_in_range(trial->wake_ms - trial->now_ms, least_ms, least_ms + least_ms / 4);
-    /* Neither a look nor memory that has been freed ends it. */
+    /* A look does not end it. */
     trial->now_ms = trial->wake_ms - 1;
     roster_trial_look(trial);
     eb_roster_forgive(&trial->roster, trial->now_ms);
@@ -167,16 +167,15 @@ static void wait_out(struct roster_trial *trial, uint64_t least_ms)
     assert_int_equal(roster_trial_next(trial, "m"), 2);
 }
 
-static void pauses_ever_longer_before_it_tries_again_what_was_hindered(void **state)
+static void expect_longer_pauses(struct roster_trial *trial, enum eb_roster_failure failure)
 {
     static const uint64_t pauses_s[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300};
-    struct roster_trial *trial = *state;
     roster_trial_write_config(trial, "versions: {keep_s: 0}");
     roster_trial_begin_second(trial);
     for (size_t i = 0; i < sizeof pauses_s / sizeof pauses_s[0]; i++) {
-        wait_out(trial, pauses_s[i] * 1000);
+        wait_out(trial, failure, pauses_s[i] * 1000);
     }
-    /* What is another directory has not been hindered yet. */
+    /* What is another directory has not failed yet. */
     roster_trial_make(trial, "m/2/x");
     roster_trial_look(trial);
     eb_roster_fail(&trial->roster, "m", 2, "it has changed", EB_ROSTER_BROKEN);
@@ -184,6 +183,34 @@ static void pauses_ever_longer_before_it_tries_again_what_was_hindered(void **st
     roster_trial_put(trial, "m", 2);
     roster_trial_decide(trial);
     assert_true(trial->wake_ms == UINT64_MAX);
+}
+
+static void pauses_ever_longer_before_it_tries_again_what_was_hindered(void **state)
+{
+    expect_longer_pauses(*state, EB_ROSTER_HINDERED);
+}
+
+/* What it takes to find out that memory is short may be much. */
+static void pauses_ever_longer_before_it_tries_again_what_lacked_memory(void **state)
+{
+    expect_longer_pauses(*state, EB_ROSTER_SHORT);
+}
+
+static void memory_ends_only_the_pauses_of_what_lacked_it(void **state)
+{
+    struct roster_trial *trial = *state;
+    roster_trial_begin_second(trial);
+    eb_roster_fail(&trial->roster, "m", 2, "unread", EB_ROSTER_HINDERED);
+    roster_trial_decide(trial);
+    eb_roster_forgive_short(&trial->roster);
+    assert_int_equal(roster_trial_next(trial, "m"), 0);
+    eb_roster_forgive(&trial->roster, trial->wake_ms);
+    assert_int_equal(roster_trial_next(trial, "m"), 2);
+    eb_roster_fail(&trial->roster, "m", 2, "too large", EB_ROSTER_SHORT);
+    roster_trial_decide(trial);
+    eb_roster_forgive_short(&trial->roster);
+    assert_int_equal(roster_trial_next(trial, "m"), 2);
+    roster_trial_put(trial, "m", 2);
 }
 
 int main(void)
@@ -198,6 +225,8 @@ int main(void)
         TRIAL(tries_again_what_failed_when_one_of_its_files_changes),
         TRIAL(tells_of_a_lack_of_memory_once),
         TRIAL(pauses_ever_longer_before_it_tries_again_what_was_hindered),
+        TRIAL(pauses_ever_longer_before_it_tries_again_what_lacked_memory),
+        TRIAL(memory_ends_only_the_pauses_of_what_lacked_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
