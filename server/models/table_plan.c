@@ -308,7 +308,7 @@ void eb_table_plan_measure(struct eb_table_plan *plan)
     plan->key_bytes = 0;
     for (size_t i = 0; i < plan->table_count; i++) {
         const struct eb_planned_table *table = &plan->tables[i];
-        if (table->resident) {
+        if (table->resident || table->is_open) {
             continue;
         }
         uint64_t key_bytes = count_key_bytes(table);

@@ -41,13 +41,14 @@ struct eb_planned_table {
     /* What it is the same as, and need not be loaded; NULL: it is. */
     const struct eb_named_table *resident;
     const struct eb_table_set *resident_set;
+    bool is_open; /* whether it is the same as one is not known before its files are read */
 };
 
 struct eb_table_plan {
     struct eb_version_scan scan;
     size_t table_count;
     struct eb_planned_table *tables; /* in the order of files, and of data in each */
-    /* Of tables that are to be loaded: */
+    /* Of tables that are to be loaded, as far as that is known: */
     uint64_t work_bytes;       /* to be read, and of indexes to be built */
     struct eb_table_need need; /* of rows and indexes */
     uint64_t key_bytes;        /* of memory that building the largest index takes meanwhile */

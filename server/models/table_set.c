@@ -146,11 +146,10 @@ static bool load_tables(struct loading *loading)
     return check_unchanged(&plan->scan, loading->fault);
 }
 
-/* Compares what is needed with what is there; pages of a pool are reserved at once. */
-static bool check_memory(struct loading *loading, const char *directory)
+/* Compares what the plan needs, but for tables whose memory is taken, with what is there. */
+static bool check_memory(const struct loading *loading, const char *directory, bool is_taken)
 {
     const struct eb_table_plan *plan = loading->plan;
-    bool is_taken = eb_table_memory_reserve(&loading->set->memory, &plan->need);
     uint64_t tables_bytes = is_taken ? 0 : eb_table_memory_need_bytes(&plan->need);
     uint64_t needed =
         tables_bytes > UINT64_MAX - plan->key_bytes ? UINT64_MAX : tables_bytes + plan->key_bytes;
@@ -163,6 +162,20 @@ static bool check_memory(struct loading *loading, const char *directory)
         "%s: its tables need %" PRIu64 " bytes of memory, %" PRIu64 " are available; free some or "
         "raise the container's limit",
         directory, needed, available);
+}
+
+/* Finds out what is to be loaded, and whether there is memory for it: what is too large by what is
+ * known without reading is not read. Pages of a pool are not known to be there before they are
+ * reserved, which is done once. */
+static bool prepare(
+    struct loading *loading, const char *directory, const struct eb_table_options *options)
+{
+    struct eb_table_plan *plan = loading->plan;
+    struct eb_table_memory *memory = &loading->set->memory;
+    eb_table_share_find_known(plan, options);
+    return (memory->options.pages == EB_PAGE_1G || check_memory(loading, directory, false)) &&
+           eb_table_share_find_equal(plan, options, &loading->meter, loading->fault) &&
+           check_memory(loading, directory, eb_table_memory_reserve(memory, &plan->need));
 }
 
 static int compare_tables(const void *left, const void *right)
@@ -257,8 +270,7 @@ bool eb_table_set_load(const char *directory, const struct eb_table_options *opt
     }
     struct loading loading = {.plan = &plan, .set = set, .fault = fault};
     eb_load_meter_init(&loading.meter, progress, plan.work_bytes);
-    bool is_good = eb_table_share_find(&plan, options, &loading.meter, fault) &&
-                   check_memory(&loading, directory) && load_tables(&loading);
+    bool is_good = prepare(&loading, directory, options) && load_tables(&loading);
     eb_table_plan_deinit(&plan);
     if (is_good && !finish(set, options->config, fault)) {
         is_good = eb_file_fault_locate(fault, directory);

@@ -69,15 +69,22 @@ static bool compare(const struct search *search, const struct eb_planned_table *
     return is_good;
 }
 
+/* The one of its name in the set that it could be the same as; NULL: none. */
+static const struct eb_named_table *find_alike(
+    const struct eb_table_set *set, const struct eb_planned_table *planned)
+{
+    const struct eb_named_table *resident = eb_table_set_find(set, planned->name);
+    return resident && is_alike(planned, resident) && can_share(set, resident) ? resident : NULL;
+}
+
 static bool find_equal(const struct search *search, struct eb_planned_table *planned)
 {
     const struct eb_table_options *options = search->options;
     const uint8_t *compared = NULL;
     for (size_t i = 0; i < options->resident_count; i++) {
         const struct eb_table_set *set = options->residents[i];
-        const struct eb_named_table *resident = eb_table_set_find(set, planned->name);
-        if (!resident || resident->base == compared || !is_alike(planned, resident) ||
-            !can_share(set, resident)) {
+        const struct eb_named_table *resident = find_alike(set, planned);
+        if (!resident || resident->base == compared) {
             continue;
         }
         bool is_same = false;
@@ -94,28 +101,34 @@ static bool find_equal(const struct search *search, struct eb_planned_table *pla
     return true;
 }
 
-static bool find(const struct search *search, struct eb_planned_table *planned)
+void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table_options *options)
 {
-    if (planned->rows_bytes < EB_PAGE_2M_BYTES) {
-        return true;
+    for (size_t i = 0; i < plan->table_count; i++) {
+        struct eb_planned_table *planned = &plan->tables[i];
+        planned->origin = eb_table_digest_of_origin(plan, planned);
+        bool is_small = planned->rows_bytes < EB_PAGE_2M_BYTES;
+        for (size_t k = 0; k < options->resident_count && !is_small && !planned->resident; k++) {
+            find_known(options->residents[k], planned);
+        }
+        /* A packed file that was the same would be known. */
+        bool is_decided = is_small || planned->resident || eb_table_digest_is_known(planned);
+        for (size_t k = 0; k < options->resident_count && !is_decided && !planned->is_open; k++) {
+            planned->is_open = find_alike(options->residents[k], planned) != NULL;
+        }
     }
-    for (size_t i = 0; i < search->options->resident_count && !planned->resident; i++) {
-        find_known(search->options->residents[i], planned);
-    }
-    /* A packed file that was the same would be known. */
-    return planned->resident || eb_table_digest_is_known(planned) || find_equal(search, planned);
+    eb_table_plan_measure(plan);
 }
 
-bool eb_table_share_find(struct eb_table_plan *plan, const struct eb_table_options *options,
+bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table_options *options,
     struct eb_load_meter *meter, struct eb_file_fault *fault)
 {
     const struct search search = {plan, options, meter, fault};
     for (size_t i = 0; i < plan->table_count; i++) {
         struct eb_planned_table *planned = &plan->tables[i];
-        planned->origin = eb_table_digest_of_origin(plan, planned);
-        if (!find(&search, planned)) {
+        if (planned->is_open && !find_equal(&search, planned)) {
             return false;
         }
+        planned->is_open = false;
     }
     eb_table_plan_measure(plan);
     meter->total_bytes = meter->done_bytes + plan->work_bytes;

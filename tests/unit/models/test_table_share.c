@@ -27,10 +27,18 @@ static struct eb_set_trial trial;
 static float *values;
 static int64_t *keys;
 static uint64_t read_bytes; /* since the last load began */
+static uint64_t available_bytes;
+
+uint64_t __wrap_eb_memory_available_bytes(void);
+uint64_t __wrap_eb_memory_available_bytes(void)
+{
+    return available_bytes;
+}
 
 static int set_up(void **state)
 {
     (void)state;
+    available_bytes = UINT64_MAX;
     eb_set_trial_init(&trial);
     values = malloc(BYTES);
     keys = malloc(ROWS * sizeof *keys);
@@ -352,13 +360,48 @@ static void needs_memory_only_for_what_is_loaded(void **state)
     assert_true(eb_table_memory_need_bytes(&plan.need) > BYTES);
     assert_int_equal(plan.key_bytes, ROWS * sizeof *keys);
     eb_load_meter_init(&meter, NULL, plan.work_bytes);
-    assert_true(eb_table_share_find(&plan, &options, &meter, &fault));
+    eb_table_share_find_known(&plan, &options);
+    assert_true(eb_table_share_find_equal(&plan, &options, &meter, &fault));
     assert_int_equal(plan.need.whole_bytes, 0);
     assert_int_equal(plan.need.common_bytes, 8 * ELEMENTS * sizeof(float));
     assert_int_equal(plan.key_bytes, 0);
     assert_int_equal(meter.total_bytes, 8 * ELEMENTS * sizeof(float));
     eb_table_plan_deinit(&plan);
     eb_table_set_deinit(&one);
+}
+
+/* Whether what cannot be in memory already fits is known before anything is read. */
+static void reads_nothing_of_what_is_too_large_anyway(void **state)
+{
+    (void)state;
+    static const uint64_t dims[2] = {ROWS / 2, ELEMENTS};
+    struct eb_table_set one;
+    struct eb_table_set two;
+    struct eb_file_fault fault = {.text = ""};
+    char path[EB_SCRATCH_PATH_BYTES];
+    write_rows("1/t.npy");
+    write_rows("2/t.npy");
+    write_rows("2/more.npy");
+    eb_set_trial_write_npy(&trial, "1/grown.npy", EB_STORAGE_F32, dims, values);
+    write_rows("2/grown.npy");
+    load("1", "", NULL, &one);
+    const struct eb_table_set *resident = &one;
+    const struct eb_load_progress progress = {.go_on = count_bytes, .context = &read_bytes};
+    const struct eb_table_options options = {
+        .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
+    eb_scratch_path(&trial.scratch, "2", path);
+    const uint64_t needed = 2 * eb_table_memory_footprint(BYTES);
+    read_bytes = 0;
+    available_bytes = needed - 1;
+    assert_false(eb_table_set_load(path, &options, &progress, &two, &fault));
+    eb_scratch_expect(fault.text, "its tables need 20971520 bytes of memory, 20971519 are");
+    assert_int_equal(read_bytes, 0);
+    available_bytes = needed;
+    assert_true(eb_table_set_load(path, &options, &progress, &two, &fault));
+    assert_int_equal(read_bytes, 3 * BYTES);
+    expect_shared(&one, &two, "t");
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
 }
 
 static void *share_and_give(void *argument)
@@ -410,6 +453,7 @@ int main(void)
         WITH_TRIAL(shares_few_keys_without_what_lies_beside_them),
         WITH_TRIAL(loads_small_tables_anew),
         WITH_TRIAL(needs_memory_only_for_what_is_loaded),
+        WITH_TRIAL(reads_nothing_of_what_is_too_large_anyway),
         WITH_TRIAL(counts_holders_on_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
