@@ -10,7 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Largest JSON header, as in the reference implementation. */
+/* Largest JSON header, as in the reference implementation; version_scan.h says what memory it must
+ * find. */
 #define EB_SAFETENSORS_HEADER_BYTES_MAX 100000000
 
 struct eb_safetensors_entry {

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Largest file that is read. */
+/* Largest file that is read; version_scan.h says what memory it must find. */
 #define EB_TENSOR_INDEX_BYTES_MAX 100000000
 
 struct eb_tensor_place {

@@ -2,12 +2,14 @@
 
 #include "server/models/directory.h"
 #include "server/models/file_name.h"
+#include "server/models/memory_available.h"
 #include "server/models/npy.h"
 #include "server/models/packed_reader.h"
 #include "server/models/safetensors.h"
 #include "server/models/tensor_index.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,13 +135,29 @@ static bool scan_packed(struct scanning *scanning, const struct scanned *scanned
     return true;
 }
 
+/* Whether there is memory for the parsed JSON of so many bytes. */
+static bool check_memory(uint64_t json_bytes, struct eb_file_fault *fault)
+{
+    uint64_t needed = json_bytes * EB_VERSION_SCAN_JSON_MEMORY;
+    uint64_t available = eb_memory_available_bytes();
+    if (needed <= available) {
+        return true;
+    }
+    eb_file_fault_set(fault,
+        "what describes its tensors has %" PRIu64 " bytes, and may need %" PRIu64
+        " bytes of memory, %" PRIu64 " are available; free some or write fewer tensors to a file",
+        json_bytes, needed, available);
+    return eb_file_fault_blame(fault, ENOMEM);
+}
+
 static bool scan_safetensors(struct scanning *scanning, const struct scanned *scanned)
 {
     uint64_t file_bytes = scanned->file->bytes;
     uint8_t first[8] = {0};
     uint64_t head_bytes = file_bytes < sizeof first ? file_bytes : sizeof first;
     if (!eb_table_file_read(scanned->file, 0, first, head_bytes, scanning->fault) ||
-        !eb_safetensors_head_bytes(first, file_bytes, &head_bytes, scanning->fault)) {
+        !eb_safetensors_head_bytes(first, file_bytes, &head_bytes, scanning->fault) ||
+        !check_memory(head_bytes - sizeof first, scanning->fault)) {
         return false;
     }
     uint8_t *head = read_head(scanned->file, head_bytes, scanning->fault);
@@ -253,6 +271,9 @@ static bool read_index(
     if (file->bytes > EB_TENSOR_INDEX_BYTES_MAX) {
         return eb_file_fault_set(
             fault, "larger than %d bytes: not a list of tensors", EB_TENSOR_INDEX_BYTES_MAX);
+    }
+    if (!check_memory(file->bytes, fault)) {
+        return false;
     }
     uint8_t *json = read_head(file, file->bytes, fault);
     bool is_good = json && eb_tensor_index_parse(json, file->bytes, index, fault);

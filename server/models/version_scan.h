@@ -7,6 +7,11 @@
 #include "server/models/table_file.h"
 #include "server/models/tensor.h"
 
+/* Bytes of memory for each byte of a safetensors header, or of a list of tensors, that is read: it
+ * is not read where there are fewer. The most that was seen are 78, of an array of empty objects,
+ * and 17 of tensors' descriptions; their pieces take as much again. */
+#define EB_VERSION_SCAN_JSON_MEMORY UINT64_C(100)
+
 struct eb_scanned_file {
     char *path;
     struct eb_table_file look; /* closed again; what it was when its header was read */
@@ -31,7 +36,8 @@ struct eb_version_scan {
 };
 
 /* false: *fault names the file and what is wrong: a broken header, a list of tensors that is not
- * met, part of a safetensors file that no such list names; *scan is empty then. */
+ * met, part of a safetensors file that no such list names, too little memory for one of these;
+ * *scan is empty then. */
 bool eb_version_scan_read(
     const char *directory, struct eb_version_scan *scan, struct eb_file_fault *fault);
 /* Accepts a zeroed scan. */

@@ -1,6 +1,7 @@
 /* Tables that lie in several files, in packed files and in listed safetensors files. */
 #include "server/models/table_set.h"
 
+#include "server/models/version_scan.h"
 #include "tests/unit/models/packed_trial.h"
 #include "tests/unit/models/set_trial.h"
 
@@ -19,9 +20,18 @@
 static struct eb_set_trial trial;
 static float values[64 * COLUMNS];
 
+static uint64_t available_bytes;
+
+uint64_t __wrap_eb_memory_available_bytes(void);
+uint64_t __wrap_eb_memory_available_bytes(void)
+{
+    return available_bytes;
+}
+
 static int set_up(void **state)
 {
     (void)state;
+    available_bytes = UINT64_MAX;
     eb_set_trial_init(&trial);
     for (int i = 0; i < 64 * COLUMNS; i++) {
         values[i] = (float)i;
@@ -346,6 +356,32 @@ static void gives_equal_contents_equal_digests(void **state)
     eb_table_set_deinit(&parts);
 }
 
+/* Headers and lists, whose memory is taken before that of tables is known. */
+static void reads_a_description_only_where_there_is_memory_for_it(void **state)
+{
+    (void)state;
+    enum { HEADER = 50000, LIST = 60000 };
+    static char file[8 + HEADER + 8 + 1] = {(char)(HEADER & 0xff), (char)(HEADER >> 8)};
+    static char list[LIST + 1];
+    struct eb_table_set set;
+    (void)snprintf(file + 8, HEADER + 1, "%-*s", HEADER, "{\"a\":" F16_2X2 "}");
+    (void)snprintf(list, sizeof list, "%-*s", LIST, "{\"weight_map\":{\"a\":\"m.safetensors\"}}");
+    eb_scratch_write(&trial.scratch, "m.safetensors", file, sizeof file - 1);
+    available_bytes = HEADER * EB_VERSION_SCAN_JSON_MEMORY - 1;
+    eb_set_trial_expect_fault(
+        &trial, "", "/m.safetensors: ", "may need 5000000 bytes of memory, 4999999 are");
+    available_bytes++;
+    eb_set_trial_load(&trial, "", &set);
+    eb_table_set_deinit(&set);
+    write_list(list);
+    available_bytes = LIST * EB_VERSION_SCAN_JSON_MEMORY - 1;
+    eb_set_trial_expect_fault(
+        &trial, "", "/m.safetensors.index.json: ", "may need 6000000 bytes of memory, 5999999 are");
+    available_bytes++;
+    eb_set_trial_load(&trial, "", &set);
+    eb_table_set_deinit(&set);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -365,6 +401,7 @@ int main(void)
         TEST(loads_listed_tensors),
         TEST(refuses_lists_that_are_not_met),
         TEST(refuses_a_part_that_is_not_listed),
+        TEST(reads_a_description_only_where_there_is_memory_for_it),
         TEST(gives_equal_contents_equal_digests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
