@@ -329,17 +329,16 @@ static void says_why_there_was_no_connection_within_the_deadline(void **state)
     (void)snprintf(path, sizeof path, "%s/socket", directory);
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, path);
     const struct embag_options options = {.timeout_us = LONG_US, .retries_max = 4, .mode = mode};
-    embag_close(fixture->client);
-    assert_int_equal(
-        embag_open(fixture->server.address, &options, &fixture->client, NULL), EMBAG_OK);
+    struct embag_client *client;
+    assert_int_equal(embag_open(fixture->server.address, &options, &client, NULL), EMBAG_OK);
     assert_true(fake_server_stop(&fixture->server));
     for (int i = 0; i < 20; i++) {
         uint64_t timeout_us = i == 0 ? LONG_US : 20000;
-        assert_int_equal(
-            look_up(fixture->client, "echo", timeout_us, &fixture->error), EMBAG_UNAVAILABLE);
+        assert_int_equal(look_up(client, "echo", timeout_us, &fixture->error), EMBAG_UNAVAILABLE);
         assert_non_null(strstr(fixture->error.text, path));
         assert_non_null(strstr(fixture->error.text, "no such file"));
     }
+    embag_close(client);
     embag_close(fixture->client);
     free(fixture);
     assert_int_equal(rmdir(directory), 0);
