@@ -3,15 +3,39 @@
 #include "server/config.h"
 #include "server/process.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum exit_status { EXIT_START_FAILED = 1, EXIT_BAD_SETTINGS = 2 };
 
+/* Nobody has been answered yet, and nothing is ever written: the process may end where it stands,
+ * as it must where a load waits for its disk. */
+static void end_early(int number)
+{
+    const struct eb_log_field fields[] = {
+        eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"),
+        eb_log_text("reason", "it had not begun to serve"), {0}};
+    eb_log_last("stopped", fields);
+    _exit(EXIT_SUCCESS);
+}
+
+/* Until eb_process_run takes the signals over. Without a handler the first process of a container
+ * would not get them at all. */
+static void await_early_end(void)
+{
+    struct sigaction action = {.sa_handler = end_early};
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaddset(&action.sa_mask, SIGINT);
+    (void)sigaction(SIGTERM, &action, NULL); /* Neither can fail. */
+    (void)sigaction(SIGINT, &action, NULL);
+}
+
 static int serve(const struct eb_config *config)
 {
     eb_log_set_level((enum eb_log_level)config->log_level);
     eb_config_log(config);
+    await_early_end();
     struct eb_process *process = eb_process_open(config);
     if (!process) {
         return EXIT_START_FAILED;

@@ -12,7 +12,8 @@ struct eb_process; /* opaque */
  * said what failed and what to do. `config` is borrowed for the process's life. */
 struct eb_process *eb_process_open(const struct eb_config *config);
 /* Serves until SIGTERM or SIGINT and until the drain that follows is over; a second signal cuts it
- * short. false: the loops' threads could not be started, as a log line has said. */
+ * short. Handlers of the caller's for both hold until they are replaced, so that none is lost.
+ * false: the loops' threads could not be started, as a log line has said. */
 bool eb_process_run(struct eb_process *process);
 /* Accepts NULL and a half-made process. */
 void eb_process_close(struct eb_process *process);

@@ -18,6 +18,7 @@
 #define LINE_BYTES_MAX 4096
 #define UTF8_BYTES_MAX 4 /* of a character */
 #define NUMBER_BYTES 24  /* of the longest, and more */
+#define SECONDS_PER_DAY 86400
 
 static_assert(
     LINE_BYTES_MAX <= PIPE_BUF, "a pipe that polls as writable must have room for a line");
@@ -148,18 +149,41 @@ static void append_field(struct line *line, const struct eb_log_field *field)
     }
 }
 
+struct date {
+    int year;
+    int month; /* 1 to 12 */
+    int day;   /* 1 to 31 */
+};
+
+/* Of a day since 1970, which is 0. gmtime_r takes a lock, for which a signal's handler may not
+ * wait. */
+static struct date find_date(int day)
+{
+    /* Years begin with March here, so that the day that not all have is their last: 719468 days
+     * from the first of the year 0 to 1970, 146097 in 400 years. */
+    const int age = (day + 719468) / 146097;
+    const int age_day = (day + 719468) % 146097;
+    const int age_year = (age_day - age_day / 1460 + age_day / 36524 - age_day / 146096) / 365;
+    const int year_day = age_day - (365 * age_year + age_year / 4 - age_year / 100);
+    const int month = (5 * year_day + 2) / 153;
+    return (struct date){
+        .year = 400 * age + age_year + (month >= 10),
+        .month = month < 10 ? month + 3 : month - 9,
+        .day = year_day - (153 * month + 2) / 5 + 1,
+    };
+}
+
 static void append_time(struct line *line)
 {
     struct timespec now;
-    struct tm parts;
-    char text[64];
-    /* Neither can fail: the clock exists, and its year fits an int. */
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &parts);
-    size_t length = strftime(text, sizeof text, "ts=%Y-%m-%dT%H:%M:%S", &parts);
-    append(line, text, length);
-    int rest = snprintf(text, sizeof text, ".%03ldZ", now.tv_nsec / 1000000);
-    append(line, text, (size_t)rest);
+    char text[96];
+    clock_gettime(CLOCK_REALTIME, &now); /* It exists. */
+    const struct date date = find_date((int)(now.tv_sec / SECONDS_PER_DAY));
+    const int second = (int)(now.tv_sec % SECONDS_PER_DAY);
+    int length =
+        snprintf(text, sizeof text, "ts=%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", date.year, date.month,
+            date.day, second / 3600, second / 60 % 60, second % 60, (int)(now.tv_nsec / 1000000));
+    append(line, text, (size_t)length);
 }
 
 /* false: there is no room for it, or for all of it. */
@@ -186,18 +210,27 @@ static bool is_writable(void)
     return poll(&out, 1, 0) != 0;
 }
 
+static void compose(struct line *line, enum eb_log_level level, const char *event,
+    const struct eb_log_field *fields)
+{
+    line->used = 0;
+    line->full = false;
+    append_time(line);
+    const struct eb_log_field head[] = {
+        eb_log_text("level", level_names[level]), eb_log_text("event", event)};
+    append_field(line, &head[0]);
+    append_field(line, &head[1]);
+    for (; fields->key; fields++) {
+        append_field(line, fields);
+    }
+    line->bytes[line->used++] = '\n';
+}
+
 static bool write_lost(unsigned count)
 {
     struct line line;
-    line.used = 0;
-    line.full = false;
-    append_time(&line);
-    const struct eb_log_field fields[] = {eb_log_text("level", level_names[EB_LOG_WARN]),
-        eb_log_text("event", "log_lost"), eb_log_number("lines", count)};
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        append_field(&line, &fields[i]);
-    }
-    line.bytes[line.used++] = '\n';
+    compose(&line, EB_LOG_WARN, "log_lost",
+        (const struct eb_log_field[]){eb_log_number("lines", count), {0}});
     return write_all(line.bytes, line.used);
 }
 
@@ -260,19 +293,21 @@ void eb_log_write(enum eb_log_level level, const char *event, const struct eb_lo
     }
     int errno_before = errno;
     struct line line;
-    line.used = 0;
-    line.full = false;
-    append_time(&line);
-    const struct eb_log_field head[] = {
-        eb_log_text("level", level_names[level]), eb_log_text("event", event)};
-    append_field(&line, &head[0]);
-    append_field(&line, &head[1]);
-    for (; fields->key; fields++) {
-        append_field(&line, fields);
-    }
-    line.bytes[line.used++] = '\n';
+    compose(&line, level, event, fields);
     write_line(&line);
     errno = errno_before;
+}
+
+void eb_log_last(const char *event, const struct eb_log_field *fields)
+{
+    struct line line;
+    if (EB_LOG_INFO < level_least) {
+        return;
+    }
+    compose(&line, EB_LOG_INFO, event, fields);
+    if (is_writable()) {
+        (void)write_all(line.bytes, line.used);
+    }
 }
 
 void eb_log_fail_start(const char *what, const char *reason, const char *remedy)

@@ -47,6 +47,10 @@ void eb_log_set_level(enum eb_log_level level);
  * whose key is NULL. A line that cannot be written is lost; errno is kept. Use through eb_log. */
 void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields);
 
+/* An INFO for a signal's handler that ends the process: waits for no lock that the thread which it
+ * interrupts may have. `fields` as of eb_log_write. */
+void eb_log_last(const char *event, const struct eb_log_field *fields);
+
 /* An ERROR event=start_failed: what of the start failed, why, and what to do about it. */
 void eb_log_fail_start(const char *what, const char *reason, const char *remedy);
 

@@ -8,12 +8,25 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static char captured[16384];
 static struct eb_capture capture;
+
+/* What time it is; zeroed: what the system says. */
+static struct timespec now;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+    *out = now;
+    return now.tv_nsec > 0 ? 0 : __real_clock_gettime(clock, out);
+}
 
 static void capture_start(void)
 {
@@ -55,6 +68,41 @@ static void writes_one_logfmt_line(void **state)
     assert_string_equal(captured + strlen(stamp),
         " level=warn event=listening address=127.0.0.1:8600 loops=2 least=-9223372036854775808 "
         "most=18446744073709551615\n");
+}
+
+static void tells_the_day_as_the_calendar_has_it(void **state)
+{
+    (void)state;
+    /* Days around the ends of Februaries and years, of four centuries. */
+    for (int year = 70; year < 500; year++) {
+        for (int month = 0; month < 12; month += year % 4 == 0 ? 1 : 11) {
+            for (int day = 0; day < 3; day++) {
+                struct tm parts = {.tm_year = year, .tm_mon = month, .tm_mday = day, .tm_sec = -1};
+                char expected[64];
+                now = (struct timespec){timegm(&parts), 7999999};
+                now.tv_sec = now.tv_sec < 0 ? 0 : now.tv_sec;
+                gmtime_r(&now.tv_sec, &parts);
+                strftime(expected, sizeof expected, "ts=%Y-%m-%dT%H:%M:%S.007Z ", &parts);
+                line_of("a");
+                assert_memory_equal(captured, expected, strlen(expected));
+            }
+        }
+    }
+    now = (struct timespec){0};
+}
+
+static void writes_a_last_line_at_its_level(void **state)
+{
+    (void)state;
+    capture_start();
+    const struct eb_log_field fields[] = {eb_log_text("signal", "SIGTERM"), {0}};
+    eb_log_last("stopped", fields);
+    eb_log_set_level(EB_LOG_WARN);
+    eb_log_last("not", fields);
+    eb_log_set_level(EB_LOG_INFO);
+    capture_stop();
+    assert_non_null(strstr(captured, " level=info event=stopped signal=SIGTERM\n"));
+    assert_null(strstr(captured, "event=not"));
 }
 
 static void leaves_plain_text_and_utf8_unquoted(void **state)
@@ -221,6 +269,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_one_logfmt_line),
+        cmocka_unit_test(tells_the_day_as_the_calendar_has_it),
+        cmocka_unit_test(writes_a_last_line_at_its_level),
         cmocka_unit_test(leaves_plain_text_and_utf8_unquoted),
         cmocka_unit_test(quotes_and_escapes_what_could_forge_a_line),
         cmocka_unit_test(takes_null_for_an_empty_text),
