@@ -2,6 +2,7 @@
 
 #include "server/admin/log.h"
 #include "server/config_help.h"
+#include "server/isa.h"
 #include "server/load_log.h"
 #include "server/net/tls.h"
 #include "server/net/turn.h"
@@ -27,13 +28,14 @@
 #define RESET_BUDGET 4000
 /* Open files of the process itself, beside its connections. */
 #define FILES_RESERVED 256
-/* Why a start failed, or what to do about it. */
-#define REASON_BYTES 128
 /* Time limits are looked at this often, or more often where one is short. */
 #define TICK_MS_MAX 1000
 
 /* How often the certificate is looked at. */
 #define DAY_MS 86400000
+
+/* For what ends by itself when it is told to, before it is given up: a load looks every 50 ms. */
+#define GIVE_UP_MS 250
 
 /* A loop's word that it has drained. */
 struct drained_mail {
@@ -64,11 +66,15 @@ struct eb_process {
     bool has_uv;
     bool has_handles; /* on it */
     bool stopping;
+    bool is_overdue; /* drain_timeout_ms is over, or there was a second signal */
+    bool has_ended_loops;
+    bool has_given_up;
     struct eb_mailbox mailbox;
     uv_signal_t on_term;
     uv_signal_t on_int;
     uv_signal_t on_hangup;
     uv_timer_t on_day;
+    uv_timer_t patience; /* with what the end waits for */
 };
 
 static bool open_security(struct eb_process *process)
@@ -175,45 +181,6 @@ static void raise_file_limit(const struct eb_config *config)
             eb_log_number("wanted", (int64_t)wanted),
             eb_log_text("remedy", "raise ulimit -n, or lower connections_max"));
     }
-}
-
-static bool is_built(const char *name)
-{
-    const struct eb_bag_ops *ops;
-    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
-        if (strcmp(name, eb_bag_ops_name(ops)) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What runs here can be chosen instead. */
-static void log_isa_failure(const char *name)
-{
-    char reason[REASON_BYTES];
-    char remedy[REASON_BYTES];
-    const char *why = is_built(name) ? "this machine cannot run" : "this build does not have";
-    snprintf(reason, sizeof reason, "%s %s", why, name);
-    int used = snprintf(remedy, sizeof remedy, "leave isa unset to take the best of");
-    const struct eb_bag_ops *ops;
-    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
-        if (eb_bag_ops_runs_here(ops)) {
-            used +=
-                snprintf(remedy + used, sizeof remedy - (size_t)used, " %s", eb_bag_ops_name(ops));
-            assert((size_t)used < sizeof remedy);
-        }
-    }
-    eb_log_fail_start("isa", reason, remedy);
-}
-
-static bool choose_isa(struct eb_process *process)
-{
-    process->ops = eb_bag_ops_find(process->config->isa);
-    if (!process->ops) {
-        log_isa_failure(process->config->isa);
-    }
-    return process->ops;
 }
 
 static void tell_certificate(struct eb_process *process)
@@ -355,27 +322,69 @@ static bool create_loops(struct eb_process *process)
 
 /* ---- signals and the end ---- */
 
+static void on_patience_over(uv_timer_t *timer)
+{
+    struct eb_process *process = timer->data;
+    const char *path = eb_manager_left(process->manager);
+    if (path) {
+        process->has_given_up = true;
+        eb_log(EB_LOG_WARN, "given_up", eb_log_text("path", path),
+            eb_log_text("reason", "what reads it, or frees its memory, does not end"),
+            eb_log_text("remedy", "see whether its disk answers"));
+        uv_stop(&process->uv);
+    }
+}
+
+/* Nobody waits for answers any more, and who has told the process to end has waited enough. */
+static void give_up_if_due(struct eb_process *process)
+{
+    if (process->is_overdue && process->has_ended_loops) {
+        uv_timer_start(&process->patience, on_patience_over, GIVE_UP_MS, 0);
+    }
+}
+
+static void on_overdue(uv_timer_t *timer)
+{
+    struct eb_process *process = timer->data;
+    process->is_overdue = true;
+    give_up_if_due(process);
+}
+
+static void drain(struct eb_process *process)
+{
+    process->stopping = true;
+    eb_web_port_drain(process->web_port);
+    eb_manager_stop(process->manager);
+    for (uint32_t i = 0; i < process->loops_running; i++) {
+        eb_loop_drain(process->loops[i]);
+    }
+    if (process->has_handles) {
+        uv_timer_start(&process->patience, on_overdue, process->config->limits.drain_timeout_ms, 0);
+    }
+}
+
+static void cut(struct eb_process *process)
+{
+    uv_signal_stop(&process->on_term);
+    uv_signal_stop(&process->on_int);
+    for (uint32_t i = 0; i < process->loops_running && !process->has_ended_loops; i++) {
+        eb_loop_cut(process->loops[i]);
+    }
+    process->is_overdue = true;
+    give_up_if_due(process);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct eb_process *process = handle->data;
-    bool second = process->stopping;
-    process->stopping = true;
+    const bool second = process->stopping;
     eb_service_manager_stopping(second ? 0 : process->config->limits.drain_timeout_ms);
-    eb_manager_stop(process->manager);
     eb_log(EB_LOG_INFO, second ? "cutting" : "draining",
         eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
     if (second) {
-        uv_signal_stop(&process->on_term);
-        uv_signal_stop(&process->on_int);
+        cut(process);
     } else {
-        eb_web_port_drain(process->web_port);
-    }
-    for (uint32_t i = 0; i < process->loops_running; i++) {
-        if (second) {
-            eb_loop_cut(process->loops[i]);
-        } else {
-            eb_loop_drain(process->loops[i]);
-        }
+        drain(process);
     }
 }
 
@@ -415,11 +424,14 @@ static void close_handles(struct eb_process *process)
         signal(SIGINT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
         uv_close((uv_handle_t *)&process->on_day, NULL);
-        eb_mailbox_close(&process->mailbox);
+        uv_close((uv_handle_t *)&process->patience, NULL);
+        if (!process->has_ended_loops) {
+            eb_mailbox_close(&process->mailbox);
+        }
     }
 }
 
-/* Nothing comes to main's mailbox any more. */
+/* Nothing comes to main's mailbox any more: main's loop ends with the manager's handles. */
 static void end_loops(void *context)
 {
     struct eb_process *process = context;
@@ -427,7 +439,9 @@ static void end_loops(void *context)
     for (uint32_t i = 0; i < process->loops_running; i++) {
         eb_loop_end(process->loops[i]);
     }
-    close_handles(process);
+    eb_mailbox_close(&process->mailbox);
+    process->has_ended_loops = true;
+    give_up_if_due(process);
 }
 
 static void on_drained(struct eb_mail *mail)
@@ -436,6 +450,24 @@ static void on_drained(struct eb_mail *mail)
     process->loops_drained++;
     if (process->loops_drained == process->loops_running) {
         eb_watchdog_stop(process->watchdog, end_loops, process);
+    }
+}
+
+/* None of them keeps the loop from its end. */
+static void init_handles(struct eb_process *process)
+{
+    uv_signal_t *const signals[] = {&process->on_term, &process->on_int, &process->on_hangup};
+    uv_timer_t *const timers[] = {&process->on_day, &process->patience};
+    process->has_handles = true;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        uv_signal_init(&process->uv, signals[i]);
+        signals[i]->data = process;
+        uv_unref((uv_handle_t *)signals[i]);
+    }
+    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++) {
+        uv_timer_init(&process->uv, timers[i]);
+        timers[i]->data = process;
+        uv_unref((uv_handle_t *)timers[i]);
     }
 }
 
@@ -451,15 +483,7 @@ static int open_main_loop(struct eb_process *process)
     if (code < 0) {
         return code;
     }
-    process->has_handles = true;
-    uv_signal_init(&process->uv, &process->on_term);
-    uv_signal_init(&process->uv, &process->on_int);
-    uv_signal_init(&process->uv, &process->on_hangup);
-    uv_timer_init(&process->uv, &process->on_day);
-    process->on_term.data = process;
-    process->on_int.data = process;
-    process->on_hangup.data = process;
-    process->on_day.data = process;
+    init_handles(process);
     code = uv_signal_start(&process->on_term, on_signal, SIGTERM);
     code = code < 0 ? code : uv_signal_start(&process->on_int, on_signal, SIGINT);
     code = code < 0 ? code : uv_timer_start(&process->on_day, on_day, DAY_MS, DAY_MS);
@@ -502,11 +526,11 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     raise_file_limit(config);
     /* Listening before there are models would let clients wait; they are better off elsewhere. */
     bool ready = open_security(process) && eb_ports_open(&process->ports, config) &&
-                 choose_isa(process) && open_web_port(process) && open_models(process) &&
-                 open_executor(process) && create_loops(process) &&
+                 (process->ops = eb_isa_choose(config->isa)) && open_web_port(process) &&
+                 open_models(process) && open_executor(process) && create_loops(process) &&
                  eb_ports_listen(&process->ports, process->loops);
     if (!ready) {
-        eb_process_close(process);
+        (void)eb_process_close(process); /* It has not run. */
         return NULL;
     }
     return process;
@@ -527,12 +551,7 @@ bool eb_process_run(struct eb_process *process)
             eb_log_number("models", (int64_t)process->model_count));
         eb_service_manager_ready();
     } else {
-        process->stopping = true;
-        eb_web_port_drain(process->web_port);
-        eb_manager_stop(process->manager);
-        for (uint32_t i = 0; i < process->loops_running; i++) {
-            eb_loop_drain(process->loops[i]);
-        }
+        drain(process);
     }
     if (process->loops_running > 0) {
         uv_run(&process->uv, UV_RUN_DEFAULT);
@@ -554,13 +573,16 @@ static void close_main_loop(struct eb_process *process)
     (void)code;
 }
 
-void eb_process_close(struct eb_process *process)
+bool eb_process_close(struct eb_process *process)
 {
     if (!process) {
-        return;
+        return true;
     }
     for (uint32_t i = 0; process->loops && i < process->config->loops; i++) {
         eb_loop_destroy(process->loops[i]);
+    }
+    if (process->has_given_up) {
+        return false;
     }
     close_main_loop(process);
     eb_ports_close(&process->ports);
@@ -573,4 +595,5 @@ void eb_process_close(struct eb_process *process)
     free(process->readers);
     free(process->drained);
     free(process);
+    return true;
 }

@@ -565,6 +565,14 @@ void eb_manager_stop(struct eb_manager *manager)
     close_if_idle(manager);
 }
 
+const char *eb_manager_left(const struct eb_manager *manager)
+{
+    if (!manager->uv || manager->is_closed) {
+        return NULL;
+    }
+    return manager->load ? manager->load->path : manager->options.directory;
+}
+
 void eb_manager_destroy(struct eb_manager *manager)
 {
     if (!manager) {

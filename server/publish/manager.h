@@ -57,6 +57,9 @@ int eb_manager_start(struct eb_manager *manager, uv_loop_t *loop,
  * run, have given back what is on its way to them or retired. May be called twice, or without
  * start. */
 void eb_manager_stop(struct eb_manager *manager);
+/* After eb_manager_stop: the path of what is still being loaded, looked at or freed, which may take
+ * as long as a disk does not answer. NULL: nothing is. */
+const char *eb_manager_left(const struct eb_manager *manager);
 /* When the loop has run out and no reader reads any longer. Accepts NULL. */
 void eb_manager_destroy(struct eb_manager *manager);
 

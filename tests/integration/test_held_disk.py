@@ -7,10 +7,12 @@ import unittest
 
 import served
 from embagd_process import Embagd, wait_until
+from h2raw import Connection, message
 from served import OwnServerTest, spec_table
 from table_files import write_model
 
 SECONDS = 30
+OK = ('200', 0, '')
 FIRST_PROCESS = ('unshare', '--user', '--map-root-user', '--pid', '--fork', '--kill-child')
 
 
@@ -76,6 +78,71 @@ class HeldDisk(OwnServerTest):
             os.kill(int(file.read()), signal.SIGTERM)
         self.ends_well(outer)
         self.assertIn('signal=SIGTERM', outer.find('stopped'))
+
+    # ---- while it serves
+
+    def serve_held(self, *flags):
+        """A server that serves, and loads a version from a disk that does not answer."""
+        server = self.start(*flags).wait_ready()
+        self.hold()
+        write_model(self.repository.path, 'spec', 2, [spec_table()])
+        self.wait_waiting()
+        return server
+
+    def drain(self, server):
+        """The first signal, that has arrived."""
+        server.terminate()
+        wait_until(lambda: server.find('draining'), SECONDS, 'it drains')
+
+    def test_a_load_is_given_up_when_the_drain_is_over(self):
+        server = self.serve_held('--drain-timeout-ms', '300')
+        self.drain(server)
+        self.ends_well(server)
+        self.assertIn('path=' + self.repository.join('spec', '2'), server.find('given_up'))
+        self.assertTrue(server.find('stopped'))
+
+    def test_a_second_signal_gives_a_load_up(self):
+        server = self.serve_held('--drain-timeout-ms', '3600000')
+        self.drain(server)
+        server.terminate()
+        self.ends_well(server)
+        self.assertTrue(server.find('cutting'))
+        self.assertTrue(server.find('given_up'))
+
+    def test_a_look_at_the_repository_is_given_up(self):
+        server = self.start('--drain-timeout-ms', '300').wait_ready()
+        self.hold()
+        with open(self.repository.join('spec', 'model.yaml'), 'w', encoding='utf-8') as file:
+            file.write('versions: {keep: 3}\n')
+        self.wait_waiting()
+        self.drain(server)
+        self.ends_well(server)
+        self.assertIn('path=' + self.repository.path, server.find('given_up'))
+
+    def test_connections_have_their_time_first(self):
+        server = self.serve_held('--drain-timeout-ms', '3600000', '--access-log-per-s-max', '1')
+        with Connection(server.port) as peer:
+            for _ in range(20):
+                self.assertNotEqual(peer.status(peer.call(message(b'?'))), OK)
+            half = peer.open()
+            peer.data(half, message(b'?')[:3], end=False)
+            self.drain(server)
+            peer.data(half, message(b'?')[3:])
+            self.assertNotEqual(peer.status(half), OK)
+            self.assertFalse(server.find('given_up'))
+            server.terminate()
+            self.ends_well(server)
+        logged = sum('event=request ' in line for line in server.lines)
+        left_out = sum(int(line.rpartition('failed=')[2].split()[0]) for line in server.lines
+                       if 'event=requests_not_logged' in line)
+        self.assertEqual(logged + left_out, 21)
+
+    def test_what_ends_in_time_is_not_given_up(self):
+        server = self.serve_held('--drain-timeout-ms', '3600000')
+        self.drain(server)
+        self.release()
+        self.ends_well(server)
+        self.assertFalse(server.find('given_up'))
 
 
 if __name__ == '__main__':
