@@ -38,7 +38,7 @@ static uint64_t parse_version(const char *digits)
     return errno == 0 ? number : 0;
 }
 
-/* What is gone, or cannot be looked at, is zeroed; reading it will tell why. */
+/* What is gone, or cannot be followed, is zeroed; reading it will tell which. */
 static struct eb_repository_look look_at(const char *path)
 {
     struct stat status;
@@ -205,13 +205,21 @@ static bool read_versions(const struct scan *scan, struct eb_repository_model *m
 
 /* ---- model.yaml ---- */
 
-/* Takes over what was read of the same file before; what could not be read may be by now. */
-static bool share_config(const struct scan *scan, struct eb_repository_model *model)
+/* Takes over what was read of the same file before, or of none; what could not be read may be by
+ * now, and a link that leads nowhere is no lack of a file. */
+static bool share_config(
+    const struct scan *scan, const char *path, struct eb_repository_model *model)
 {
+    static const struct eb_repository_look nothing;
+    struct stat status;
     const struct eb_repository_model *former =
         scan->former ? eb_repository_find(scan->former, model->name) : NULL;
     if (!former || !former->settings ||
         !eb_repository_is_same(&former->config_look, &model->config_look)) {
+        return false;
+    }
+    if (eb_repository_is_same(&model->config_look, &nothing) &&
+        (lstat(path, &status) == 0 || errno != ENOENT)) {
         return false;
     }
     model->settings = eb_model_settings_take(former->settings);
@@ -243,7 +251,7 @@ static bool read_config(const struct scan *scan, struct eb_repository_model *mod
         return false;
     }
     model->config_look = look_at(path);
-    bool is_good = share_config(scan, model) || parse_config(scan, path, model);
+    bool is_good = share_config(scan, path, model) || parse_config(scan, path, model);
     free(path);
     return is_good;
 }

@@ -11,7 +11,8 @@
 
 #define EB_REPOSITORY_CONFIG_FILE "model.yaml"
 
-/* A file or directory as it was looked at; zeroed: there was none. */
+/* A file or directory as it was looked at; zeroed: there was none,
+ * or a link that cannot be followed. */
 struct eb_repository_look {
     dev_t device;
     ino_t inode;

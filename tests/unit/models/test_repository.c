@@ -218,6 +218,33 @@ static void reads_model_yaml_again_only_where_it_has_changed(void **state)
     eb_repository_deinit(&third);
 }
 
+static void takes_a_link_that_leads_nowhere_for_no_lack_of_model_yaml(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {"model.yaml", "nowhere"};
+    char path[EB_SCRATCH_PATH_BYTES];
+    struct eb_repository none;
+    make("m/1");
+    eb_scratch_path(&scratch, "m/model.yaml", path);
+    scan(NULL, &none);
+    assert_null(none.models[0].config_fault);
+    for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
+        struct eb_repository linked;
+        struct eb_repository again;
+        assert_int_equal(symlink(targets[i], path), 0);
+        scan(&none, &linked);
+        assert_non_null(linked.models[0].config_fault);
+        eb_scratch_expect(linked.models[0].config_fault, "/m/model.yaml: ");
+        assert_null(linked.models[0].settings);
+        assert_int_equal(unlink(path), 0);
+        scan(&linked, &again);
+        assert_null(again.models[0].config_fault);
+        eb_repository_deinit(&linked);
+        eb_repository_deinit(&again);
+    }
+    eb_repository_deinit(&none);
+}
+
 static void reads_again_what_could_not_be_read(void **state)
 {
     (void)state;
@@ -280,6 +307,7 @@ int main(void)
         WITH_ROOT(reads_what_model_yaml_says),
         WITH_ROOT(says_what_is_wrong_with_model_yaml),
         WITH_ROOT(reads_model_yaml_again_only_where_it_has_changed),
+        WITH_ROOT(takes_a_link_that_leads_nowhere_for_no_lack_of_model_yaml),
         WITH_ROOT(reads_again_what_could_not_be_read),
         WITH_ROOT(tells_a_directory_that_was_replaced),
     };
