@@ -175,13 +175,13 @@ static void on_mail(struct eb_mail *mail)
     free(news);
 }
 
-static void tell(const struct eb_security *security, struct eb_loop *loop)
+static bool tell(const struct eb_security *security, struct eb_loop *loop)
 {
     struct security_mail *news = malloc(sizeof *news);
     if (!news) {
         eb_log(EB_LOG_WARN, "reload_failed", eb_log_text("reason", "out of memory"),
             eb_log_text("remedy", "send SIGHUP again"));
-        return;
+        return false;
     }
     *news = (struct security_mail){
         .mail = {.deliver = on_mail},
@@ -190,6 +190,7 @@ static void tell(const struct eb_security *security, struct eb_loop *loop)
         .auth = eb_auth_hold(security->auth),
     };
     eb_mailbox_post(eb_loop_mailbox(loop), &news->mail);
+    return true;
 }
 
 static void log_kept(const char *what, const char *why)
@@ -220,9 +221,11 @@ bool eb_security_reload(struct eb_security *security, struct eb_loop *const *loo
         is_good = false;
     }
     for (size_t i = 0; i < count; i++) {
-        tell(security, loops[i]);
+        is_good = tell(security, loops[i]) && is_good;
     }
-    eb_log(EB_LOG_INFO, "reloaded", eb_log_number("tls", tls != NULL),
-        eb_log_number("auth", auth != NULL));
+    if (is_good) {
+        eb_log(EB_LOG_INFO, "reloaded", eb_log_number("tls", tls != NULL),
+            eb_log_number("auth", auth != NULL));
+    }
     return is_good;
 }

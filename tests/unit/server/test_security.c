@@ -59,6 +59,28 @@ static void warns_each_day_of_a_certificate_that_soon_expires(void **state)
     eb_scratch_expect(line, "level=info event=certificate ");
 }
 
+static void says_that_it_was_read_again_only_where_it_was(void **state)
+{
+    (void)state;
+    char line[2048];
+    const struct eb_config config = {.tls_cert = certificate, .tls_key = key};
+    struct eb_capture capture;
+    tls_authority_issue_for(&authority, &scratch, "server", -1, 100);
+    struct eb_security *security = eb_security_open(&config);
+    assert_non_null(security);
+    eb_capture_start(&capture, STDERR_FILENO);
+    assert_true(eb_security_reload(security, NULL, 0));
+    eb_capture_stop(&capture, line, sizeof line);
+    eb_scratch_expect(line, "event=reloaded tls=1 auth=0");
+    assert_int_equal(unlink(key), 0);
+    eb_capture_start(&capture, STDERR_FILENO);
+    assert_false(eb_security_reload(security, NULL, 0));
+    eb_capture_stop(&capture, line, sizeof line);
+    eb_scratch_expect(line, "event=reload_failed what=tls_cert ");
+    assert_null(strstr(line, "event=reloaded"));
+    eb_security_close(security);
+}
+
 static void has_nothing_to_look_at_without_a_certificate(void **state)
 {
     (void)state;
@@ -78,6 +100,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(warns_each_day_of_a_certificate_that_soon_expires),
+        cmocka_unit_test(says_that_it_was_read_again_only_where_it_was),
         cmocka_unit_test(has_nothing_to_look_at_without_a_certificate),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
