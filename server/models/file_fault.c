@@ -3,37 +3,83 @@
 #include "server/models/name.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* A byte as \xNN, and the NUL that ends the text. */
 #define ESCAPE_BYTES 5
+/* A path of the system's and what is said of it. */
+#define RAW_BYTES_MAX (PATH_MAX + 2 * EB_FILE_FAULT_BYTES)
+/* Of a text that is too long so much of its beginning stands, which is a path's. */
+#define HEAD_BYTES 120
+#define GAP "..."
+
+/* The character or escape at `in`, and where the next one is. */
+static const char *take_unit(const char *in, char out[ESCAPE_BYTES], size_t *out_bytes)
+{
+    const uint8_t *bytes = (const uint8_t *)in;
+    *out_bytes = eb_name_char_bytes(bytes, strnlen(in, ESCAPE_BYTES));
+    if (*out_bytes > 0) {
+        memcpy(out, in, *out_bytes);
+        return in + *out_bytes;
+    }
+    *out_bytes = (size_t)snprintf(out, ESCAPE_BYTES, "\\x%02x", (unsigned)*bytes);
+    return in + 1;
+}
+
+static size_t measure(const char *raw)
+{
+    size_t bytes = 0;
+    char unit[ESCAPE_BYTES];
+    size_t unit_bytes;
+    while (*raw) {
+        raw = take_unit(raw, unit, &unit_bytes);
+        bytes += unit_bytes;
+    }
+    return bytes;
+}
+
+/* Appends to the text of `used` bytes the units that fit into `limit`, and moves *raw behind them.
+ */
+static size_t append(struct eb_file_fault *fault, size_t used, size_t limit, const char **raw)
+{
+    char unit[ESCAPE_BYTES];
+    size_t unit_bytes;
+    while (**raw) {
+        const char *next = take_unit(*raw, unit, &unit_bytes);
+        if (used + unit_bytes > limit) {
+            break;
+        }
+        memcpy(fault->text + used, unit, unit_bytes);
+        used += unit_bytes;
+        *raw = next;
+    }
+    return used;
+}
 
 /* Copies `raw` into the fault, which is made of whole characters and escapes only. */
 static void copy_escaped(struct eb_file_fault *fault, const char *raw)
 {
-    const uint8_t *in = (const uint8_t *)raw;
-    size_t left = strlen(raw);
-    size_t used = 0;
-    while (left > 0 && used + ESCAPE_BYTES <= sizeof fault->text) {
-        size_t bytes = eb_name_char_bytes(in, left);
-        if (bytes > 0) {
-            memcpy(fault->text + used, in, bytes);
-            used += bytes;
-        } else {
-            bytes = 1;
-            used += (size_t)snprintf(fault->text + used, ESCAPE_BYTES, "\\x%02x", (unsigned)*in);
+    const size_t limit = sizeof fault->text - 1;
+    char unit[ESCAPE_BYTES];
+    size_t unit_bytes;
+    size_t used = append(fault, 0, measure(raw) > limit ? HEAD_BYTES : limit, &raw);
+    if (*raw) {
+        memcpy(fault->text + used, GAP, strlen(GAP));
+        used += strlen(GAP);
+        for (size_t left = measure(raw); left > limit - used; left -= unit_bytes) {
+            raw = take_unit(raw, unit, &unit_bytes);
         }
-        in += bytes;
-        left -= bytes;
+        used = append(fault, used, limit, &raw);
     }
     fault->text[used] = '\0';
 }
 
 bool eb_file_fault_set(struct eb_file_fault *fault, const char *format, ...)
 {
-    char raw[EB_FILE_FAULT_BYTES];
+    char raw[RAW_BYTES_MAX];
     va_list arguments;
     va_start(arguments, format);
     if (vsnprintf(raw, sizeof raw, format, arguments) < 0) {

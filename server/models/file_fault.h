@@ -13,8 +13,8 @@ struct eb_file_fault {
 };
 
 /* Sets the text as printf would; control characters and bytes that are not UTF-8, which names of
- * files may hold, become \xNN, and what does not fit is cut. Always false, so that a check that
- * fails can return it. */
+ * files may hold, become \xNN. Of what does not fit the middle is left out: paths stand in front,
+ * and what is wrong behind them. Always false, so that a check that fails can return it. */
 __attribute__((format(printf, 2, 3))) bool eb_file_fault_set(
     struct eb_file_fault *fault, const char *format, ...);
 /* Says in addition which of the system's errors (errno) it comes of: a lack of memory or of open

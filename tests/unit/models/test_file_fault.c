@@ -1,6 +1,7 @@
 #include "server/models/file_fault.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,6 +74,25 @@ static void cuts_what_does_not_fit(void **state)
     }
 }
 
+/* A path may be longer than the whole text, and stand in front of one that is long already. */
+static void says_what_is_wrong_behind_the_longest_path(void **state)
+{
+    (void)state;
+    char path[PATH_MAX];
+    memset(path, 'a', sizeof path);
+    path[0] = '/';
+    memcpy(path + sizeof path - sizeof "/t.npy", "/t.npy", sizeof "/t.npy");
+    struct eb_file_fault fault;
+    eb_file_fault_set(&fault, "%s: it is odd", path);
+    for (size_t i = 0; i < 3; i++) {
+        assert_memory_equal(fault.text, "/aaa", 4);
+        assert_non_null(strstr(fault.text, "a..."));
+        assert_string_equal(
+            fault.text + strlen(fault.text) - strlen("/t.npy: it is odd"), "/t.npy: it is odd");
+        eb_file_fault_locate(&fault, path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -81,6 +101,7 @@ int main(void)
         cmocka_unit_test(tells_what_may_pass_from_what_stays),
         cmocka_unit_test(escapes_what_would_break_a_line),
         cmocka_unit_test(cuts_what_does_not_fit),
+        cmocka_unit_test(says_what_is_wrong_behind_the_longest_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
