@@ -117,6 +117,20 @@ static bool is_watched(
     return false;
 }
 
+/* Counts it once its name is there: what is counted is looked at, also where the model is at fault.
+ */
+static bool name_version(struct eb_repository_model *model, const char *name, const char *fault)
+{
+    struct eb_repository_version *version = &model->versions[model->version_count];
+    version->name = strdup(name);
+    if (!version->name) {
+        return false;
+    }
+    model->version_count++;
+    version->fault = fault ? strdup(fault) : NULL;
+    return !fault || version->fault;
+}
+
 /* Adds the version in the model's directory `name`, where that is one or cannot be told. */
 static bool add_version(
     const struct scan *scan, struct eb_repository_model *model, const char *name)
@@ -129,13 +143,12 @@ static bool add_version(
     bool is_good = true;
     bool is_seen = eb_directory_test(path, &is_directory, scan->fault);
     if (!is_seen || is_directory) {
-        struct eb_repository_version *version = &model->versions[model->version_count++];
+        struct eb_repository_version *version = &model->versions[model->version_count];
         version->number = parse_version(name);
         version->look = look_at(path);
         version->files = is_watched(scan, model, name) ? eb_repository_look_files(path) : 0;
-        version->name = strdup(name);
-        version->fault = is_seen ? NULL : strdup(scan->fault->text);
-        is_good = (version->name && (is_seen || version->fault)) || fail_memory(scan, path);
+        is_good = name_version(model, name, is_seen ? NULL : scan->fault->text) ||
+                  fail_memory(scan, path);
     }
     free(path);
     return is_good;

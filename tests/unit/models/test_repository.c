@@ -2,6 +2,7 @@
 
 #include "tests/unit/models/scratch.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +15,16 @@
 #define NAME_BYTES_MAX 255
 
 static struct eb_scratch scratch;
+
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+
+static unsigned copies_left = UINT_MAX; /* until one is refused */
+
+char *__wrap_strdup(const char *text)
+{
+    return copies_left-- > 0 ? __real_strdup(text) : NULL;
+}
 
 static int make_root(void **state)
 {
@@ -294,6 +305,29 @@ static void tells_a_directory_that_was_replaced(void **state)
     eb_repository_deinit(&second);
 }
 
+/* Where one version finds no memory the model is at fault, and those that are listed are whole. */
+static void lists_whole_versions_where_memory_is_short(void **state)
+{
+    (void)state;
+    make("m/1");
+    make("m/2");
+    struct eb_repository repository = {0};
+    struct eb_file_fault fault;
+    bool is_good = false;
+    for (unsigned copies = 0; !is_good || repository.models[0].fault; copies++) {
+        eb_repository_deinit(&repository);
+        copies_left = copies;
+        is_good = eb_repository_scan(scratch.root, NAME_BYTES_MAX, NULL, &repository, &fault);
+        copies_left = UINT_MAX;
+        for (size_t i = 0; is_good && i < repository.models[0].version_count; i++) {
+            assert_non_null(repository.models[0].versions[i].name);
+        }
+        assert_true(copies < 20);
+    }
+    assert_int_equal(repository.models[0].version_count, 2);
+    eb_repository_deinit(&repository);
+}
+
 int main(void)
 {
 #define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
@@ -310,6 +344,7 @@ int main(void)
         WITH_ROOT(takes_a_link_that_leads_nowhere_for_no_lack_of_model_yaml),
         WITH_ROOT(reads_again_what_could_not_be_read),
         WITH_ROOT(tells_a_directory_that_was_replaced),
+        WITH_ROOT(lists_whole_versions_where_memory_is_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
