@@ -529,6 +529,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
         .queue = eb_grpc_server_queue(conn->session),
         .tls = conn->tls,
         .sent_bytes = &eb_loop_tally(loop)->sent_bytes,
+        .moved_ms = conn->opened_ms,
         .on_written = on_written};
     eb_loop_add(loop, conn);
     options->events.on_open(conn);

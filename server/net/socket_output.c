@@ -120,11 +120,19 @@ void eb_socket_output_end(struct eb_socket_output *output)
     eb_tls_stream_end_write(output->tls);
 }
 
+/* Whether there are bytes that the peer keeps from being written. */
+static bool is_held_up(const struct eb_socket_output *output)
+{
+    return output->tls && eb_send_queue_bytes(output->queue) > 0 &&
+           eb_tls_stream_is_held_up(output->tls);
+}
+
 bool eb_socket_output_is_stalled(
     struct eb_socket_output *output, uint64_t now_ms, uint64_t longest_ms)
 {
     size_t unwritten = uv_stream_get_write_queue_size(output->stream);
-    if (output->writing_bytes == 0 || unwritten > output->unwritten_bytes ||
+    if ((output->writing_bytes == 0 && !is_held_up(output)) ||
+        unwritten > output->unwritten_bytes ||
         output->unwritten_bytes - unwritten >= PROGRESS_BYTES) {
         output->unwritten_bytes = unwritten;
         output->moved_ms = now_ms;

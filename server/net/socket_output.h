@@ -21,7 +21,7 @@ struct eb_socket_output {
     uv_write_t write;
     size_t writing_bytes;   /* of the write under way; 0: none is */
     size_t unwritten_bytes; /* of the write under way, as the last look saw it */
-    uint64_t moved_ms;      /* last progress that a look saw */
+    uint64_t moved_ms;      /* last progress that a look saw; the owner sets when it began */
 };
 
 /* Writes some of what there is, with no write under way. 1: all that was offered was taken, and
@@ -30,7 +30,8 @@ struct eb_socket_output {
 int eb_socket_output_write(struct eb_socket_output *output);
 /* Tells a peer that speaks TLS that nothing follows, as far as the socket takes it at once. */
 void eb_socket_output_end(struct eb_socket_output *output);
-/* Whether bytes have waited for the peer for `longest_ms`. A few that go out now and then are no
- * progress: they would hold the rest for as long as the peer likes. */
+/* Whether bytes have waited for the peer for `longest_ms`: to be taken, or for the rest of a
+ * message of TLS's own that it has begun, before which nothing of the queue is sent. A few that go
+ * out now and then are no progress: they would hold the rest for as long as the peer likes. */
 bool eb_socket_output_is_stalled(
     struct eb_socket_output *output, uint64_t now_ms, uint64_t longest_ms);

@@ -28,6 +28,7 @@ struct eb_tls_stream {
     struct output filling;
     struct output writing;
     bool has_begun;
+    bool is_ready; /* the handshake has been done: OpenSSL says so only between messages */
     bool is_over;
     char reason[160];
 };
@@ -190,6 +191,12 @@ void eb_tls_stream_feed(struct eb_tls_stream *stream, const uint8_t *bytes, size
     }
 }
 
+/* Whether nothing of TLS's own is under way. */
+static bool can_write(const struct eb_tls_stream *stream)
+{
+    return SSL_is_init_finished(stream->ssl);
+}
+
 int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_bytes)
 {
     if (stream->is_over) {
@@ -198,6 +205,7 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
     assert(out_bytes >= EB_TLS_RECORD_BYTES && out_bytes <= INT32_MAX);
     ERR_clear_error();
     int got = SSL_read(stream->ssl, out, (int)out_bytes);
+    stream->is_ready = stream->is_ready || can_write(stream);
     if (got > 0) {
         return got;
     }
@@ -207,7 +215,7 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
         stream->is_over = true;
         stream->input_bytes = 0;
         return -1;
-    default: fail(stream, SSL_is_init_finished(stream->ssl) ? "TLS" : "TLS handshake"); return -1;
+    default: fail(stream, stream->is_ready ? "TLS" : "TLS handshake"); return -1;
     }
 }
 
@@ -245,7 +253,7 @@ bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queu
 {
     uint8_t record[EB_TLS_RECORD_BYTES];
     const size_t full = EB_TLS_OUTPUT_BYTES_MAX - EB_TLS_RECORD_BYTES - RECORD_OVERHEAD_BYTES;
-    if (stream->is_over || !eb_tls_stream_is_ready(stream) || eb_send_queue_bytes(queue) == 0) {
+    if (stream->is_over || !can_write(stream) || eb_send_queue_bytes(queue) == 0) {
         return true;
     }
     if (!stream->filling.bytes && !reserve(stream, find_sealed_bytes(queue))) {
@@ -268,7 +276,7 @@ bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queu
 
 void eb_tls_stream_end(struct eb_tls_stream *stream)
 {
-    if (!stream->is_over && eb_tls_stream_is_ready(stream)) {
+    if (!stream->is_over && can_write(stream)) {
         ERR_clear_error();
         (void)SSL_shutdown(stream->ssl); /* 0: said, and the peer has not yet. */
         stream->is_over = true;
@@ -293,12 +301,17 @@ void eb_tls_stream_end_write(struct eb_tls_stream *stream)
 
 bool eb_tls_stream_is_ready(const struct eb_tls_stream *stream)
 {
-    return SSL_is_init_finished(stream->ssl);
+    return stream->is_ready;
 }
 
 bool eb_tls_stream_is_shaking(const struct eb_tls_stream *stream)
 {
-    return stream->has_begun && !stream->is_over && !eb_tls_stream_is_ready(stream);
+    return stream->has_begun && !stream->is_over && !stream->is_ready;
+}
+
+bool eb_tls_stream_is_held_up(const struct eb_tls_stream *stream)
+{
+    return stream->is_ready && !stream->is_over && !can_write(stream);
 }
 
 const char *eb_tls_stream_reason(const struct eb_tls_stream *stream)

@@ -26,8 +26,8 @@ void eb_tls_stream_feed(struct eb_tls_stream *stream, const uint8_t *bytes, size
 int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_bytes);
 
 /* Encrypts what is in the queue, in full records as far as there is so much, once the handshake is
- * done: up to what is written at once. false: no memory, or output that the peer has caused and
- * does not take is too much; the stream is over. */
+ * done and while nothing holds it up: up to what is written at once. false: no memory, or output
+ * that the peer has caused and does not take is too much; the stream is over. */
 bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queue);
 /* Says that nothing follows; a stream that is over says nothing. */
 void eb_tls_stream_end(struct eb_tls_stream *stream);
@@ -37,9 +37,12 @@ void eb_tls_stream_end(struct eb_tls_stream *stream);
 uint8_t *eb_tls_stream_begin_write(struct eb_tls_stream *stream, size_t *count);
 void eb_tls_stream_end_write(struct eb_tls_stream *stream);
 
-/* Whether the handshake is done, or has begun and is not. */
+/* Whether the handshake has been done, or has begun and is not. */
 bool eb_tls_stream_is_ready(const struct eb_tls_stream *stream);
 bool eb_tls_stream_is_shaking(const struct eb_tls_stream *stream);
+/* Whether the handshake is done and the peer has begun another message of TLS's own, a KeyUpdate,
+ * and not ended it: until it does nothing is encrypted. */
+bool eb_tls_stream_is_held_up(const struct eb_tls_stream *stream);
 /* Why the stream is over, for the log; "" where it is not, or has been ended by the peer. */
 const char *eb_tls_stream_reason(const struct eb_tls_stream *stream);
 /* Whether the peer has shown a certificate, which was verified, with this name: one of its DNS

@@ -2,6 +2,7 @@
 
 #include "tests/unit/proto/lender.h"
 #include "tests/unit/server/tls_files.h"
+#include "tests/unit/server/tls_forger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -387,6 +388,8 @@ static void ends_with_bytes_that_were_changed(void **state)
         (void)feed(&trial);
         (void)write_output(&trial);
         assert_int_equal(trial.got_bytes, 0);
+        const char *reason = eb_tls_stream_reason(trial.stream);
+        assert_true(*reason == '\0' || strncmp(reason, "TLS:", 4) == 0);
         close_trial(&trial);
     }
 }
@@ -429,6 +432,35 @@ static void seals_nothing_for_a_peer_that_has_ended(void **state)
         assert_int_equal(count, 0);
     }
     assert_int_equal(eb_send_queue_bytes(trial.queue), 4);
+    close_trial(&trial);
+}
+
+static void is_held_up_by_a_message_that_does_not_end(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct tls_forger forger;
+    char answer[8] = "";
+    open_trial(&trial, true, tls_client_create(&scratch, "h2", "client"));
+    tls_forger_init(&forger, trial.client);
+    assert_false(eb_tls_stream_is_held_up(trial.stream));
+    assert_true(shake_hands(&trial));
+    tls_forger_begin_update(&forger);
+    assert_true(feed(&trial));
+    assert_true(eb_tls_stream_is_held_up(trial.stream));
+    /* It is not the handshake that has not ended. */
+    assert_true(eb_tls_stream_is_ready(trial.stream));
+    assert_false(eb_tls_stream_is_shaking(trial.stream));
+    assert_true(eb_tls_stream_has_name(trial.stream, "a.example"));
+    assert_true(eb_send_queue_copy(trial.queue, "answer", 6));
+    assert_false(write_output(&trial));
+    assert_int_equal(eb_send_queue_bytes(trial.queue), 6);
+    tls_forger_end_update(&forger);
+    assert_true(feed(&trial));
+    assert_false(eb_tls_stream_is_held_up(trial.stream));
+    assert_true(write_output(&trial));
+    assert_int_equal(SSL_read(trial.client, answer, sizeof answer), 6);
+    assert_string_equal(answer, "answer");
     close_trial(&trial);
 }
 
@@ -498,6 +530,7 @@ int main(void)
         cmocka_unit_test(ends_with_bytes_that_were_changed),
         cmocka_unit_test(says_and_hears_that_nothing_follows),
         cmocka_unit_test(seals_nothing_for_a_peer_that_has_ended),
+        cmocka_unit_test(is_held_up_by_a_message_that_does_not_end),
         cmocka_unit_test(does_not_renegotiate),
         cmocka_unit_test(bounds_output_that_a_peer_causes),
         cmocka_unit_test(ends_without_memory_for_output),
