@@ -97,19 +97,16 @@ bool eb_address_is_unix(const struct eb_address *address)
     return address->socket_address.ss_family == AF_UNIX;
 }
 
-static void format_unix(const struct eb_address *address, char *out)
+const char *eb_address_unix_path(const struct eb_address *address)
 {
-    struct sockaddr_un name = {0};
-    memcpy(&name, &address->socket_address, sizeof name);
-    size_t head = offsetof(struct sockaddr_un, sun_path);
-    size_t length = address->size > head ? strnlen(name.sun_path, address->size - head) : 0;
-    snprintf(out, EB_ADDRESS_TEXT_BYTES, "unix:%.*s", (int)length, name.sun_path);
+    static_assert(sizeof address->socket_address > sizeof(struct sockaddr_un), "room for a NUL");
+    return (const char *)&address->socket_address + offsetof(struct sockaddr_un, sun_path);
 }
 
 void eb_address_format(const struct eb_address *address, char out[EB_ADDRESS_TEXT_BYTES])
 {
     if (eb_address_is_unix(address)) {
-        format_unix(address, out);
+        snprintf(out, EB_ADDRESS_TEXT_BYTES, "%s%s", UNIX_PREFIX, eb_address_unix_path(address));
         return;
     }
     char host[64];

@@ -24,6 +24,10 @@ size_t eb_address_resolve(
     const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], char *why, size_t why_bytes);
 
 bool eb_address_is_unix(const struct eb_address *address);
+/* A unix address's path, NUL-terminated also where it fills sun_path to its last byte, as a peer's
+ * or a passed socket's may; "" where it has none or an abstract name. Lies in `address`, which
+ * was filled by eb_address_resolve or zero before the system filled it. */
+const char *eb_address_unix_path(const struct eb_address *address);
 
 /* "127.0.0.1:8600", "[::1]:8600", "unix:/run/embag.sock"; "unix:" for an unnamed peer. */
 void eb_address_format(const struct eb_address *address, char out[EB_ADDRESS_TEXT_BYTES]);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define BACKLOG 4096            /* the system lowers it to its own maximum */
@@ -37,15 +36,15 @@ static bool is_answered(const struct eb_address *address)
 
 static int open_unix(struct eb_listener *listener, char *why, size_t why_bytes)
 {
-    struct sockaddr_un name;
-    memcpy(&name, &listener->address.socket_address, sizeof name);
+    const struct eb_address *address = &listener->address;
+    const char *path = eb_address_unix_path(address);
     struct stat status;
-    if (lstat(name.sun_path, &status) == 0) {
-        if (!S_ISSOCK(status.st_mode) || is_answered(&listener->address)) {
+    if (lstat(path, &status) == 0) {
+        if (!S_ISSOCK(status.st_mode) || is_answered(address)) {
             errno = EADDRINUSE;
             return fail("bind", why, why_bytes);
         }
-        if (unlink(name.sun_path) != 0) {
+        if (unlink(path) != 0) {
             return fail("unlink of a stale socket", why, why_bytes);
         }
     }
@@ -57,7 +56,8 @@ static int open_unix(struct eb_listener *listener, char *why, size_t why_bytes)
     if (listener->is_admin && fchmod(listener->socket, S_IRUSR | S_IWUSR) != 0) {
         return fail("fchmod", why, why_bytes);
     }
-    if (bind(listener->socket, (struct sockaddr *)&name, sizeof name) != 0) {
+    if (bind(listener->socket, (const struct sockaddr *)&address->socket_address, address->size) !=
+        0) {
         return fail("bind", why, why_bytes);
     }
     return 0;
@@ -142,10 +142,8 @@ static bool is_listening_stream(int fd)
  * abstract name or from here, is anybody's. */
 static bool is_open_to_all(const struct eb_address *address)
 {
-    struct sockaddr_un name;
     struct stat status;
-    memcpy(&name, &address->socket_address, sizeof name);
-    return lstat(name.sun_path, &status) != 0 || (status.st_mode & S_IWOTH) != 0;
+    return lstat(eb_address_unix_path(address), &status) != 0 || (status.st_mode & S_IWOTH) != 0;
 }
 
 /* What is wrong with a socket that was passed; NULL: nothing. */
@@ -195,9 +193,8 @@ void eb_listener_close(struct eb_listener *listener)
         return;
     }
     if (eb_address_is_unix(&listener->address) && !listener->is_passed) {
-        struct sockaddr_un name;
-        memcpy(&name, &listener->address.socket_address, sizeof name);
-        (void)unlink(name.sun_path); /* somebody may have removed it already */
+        /* Somebody may have removed it already. */
+        (void)unlink(eb_address_unix_path(&listener->address));
     }
     close(listener->socket);
     listener->socket = -1;

@@ -3,7 +3,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 #include <cmocka.h>
 
@@ -91,6 +93,34 @@ static void refuses_a_unix_path_that_does_not_fit(void **state)
     assert_int_equal(resolve(text, addresses), 0);
 }
 
+/* Linux lets a peer bind to a path without room for its NUL, and says 111 bytes. */
+static void writes_a_peers_path_that_fills_its_place(void **state)
+{
+    (void)state;
+    const size_t head = offsetof(struct sockaddr_un, sun_path);
+    struct eb_address *peer = calloc(1, sizeof *peer);
+    assert_non_null(peer);
+    peer->size = sizeof(struct sockaddr_un) + 1;
+    peer->socket_address.ss_family = AF_UNIX;
+    memset((char *)&peer->socket_address + head, 'p', sizeof(struct sockaddr_un) - head);
+    char text[EB_ADDRESS_TEXT_BYTES];
+    char expected[EB_ADDRESS_TEXT_BYTES] = "unix:";
+    memset(expected + 5, 'p', 108);
+    eb_address_format(peer, text);
+    assert_string_equal(text, expected);
+    free(peer);
+}
+
+static void writes_no_path_of_a_peer_without_one(void **state)
+{
+    (void)state;
+    struct eb_address peer = {.size = sizeof(sa_family_t)};
+    char text[EB_ADDRESS_TEXT_BYTES];
+    peer.socket_address.ss_family = AF_UNIX;
+    eb_address_format(&peer, text);
+    assert_string_equal(text, "unix:");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -99,6 +129,8 @@ int main(void)
         cmocka_unit_test(says_what_is_wrong_with_a_form),
         cmocka_unit_test(refuses_an_address_that_is_too_long),
         cmocka_unit_test(refuses_a_unix_path_that_does_not_fit),
+        cmocka_unit_test(writes_a_peers_path_that_fills_its_place),
+        cmocka_unit_test(writes_no_path_of_a_peer_without_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,31 @@ static void refuses_to_adopt_an_admin_socket_that_others_may_use(void **state)
     expect_not_adopted(fd, true, "open to every user");
 }
 
+/* A path may fill its place to the last byte, with no room for a NUL. */
+static void adopts_an_admin_socket_of_the_longest_path(void **state)
+{
+    (void)state;
+    char path[sizeof((struct sockaddr_un *)0)->sun_path + 1] = "";
+    struct eb_address address = unix_address("p");
+    const socklen_t size = sizeof(struct sockaddr_un);
+    struct sockaddr_un *name = (struct sockaddr_un *)&address.socket_address;
+    size_t length = strlen(name->sun_path);
+    memset(name->sun_path + length, 'p', sizeof name->sun_path - length);
+    memcpy(path, name->sun_path, sizeof name->sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(fchmod(fd, 0600), 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)name, size), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    /* On the heap, where a read beyond it is found. */
+    struct eb_listener *listener = malloc(sizeof *listener);
+    assert_non_null(listener);
+    int code = eb_listener_adopt(listener, fd, true, why, sizeof why);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(code, 0);
+    eb_listener_close(listener);
+    free(listener);
+}
+
 /* ---- opening ---- */
 
 static void replaces_port_0_by_the_one_given(void **state)
@@ -516,6 +541,7 @@ int main(void)
         cmocka_unit_test(refuses_a_file_that_is_no_socket),
         cmocka_unit_test(refuses_a_unix_socket_in_a_directory_that_is_missing),
         cmocka_unit_test(adopts_a_socket_and_leaves_its_file),
+        cmocka_unit_test(adopts_an_admin_socket_of_the_longest_path),
         cmocka_unit_test(refuses_to_adopt_what_does_not_listen),
         cmocka_unit_test(refuses_to_adopt_an_admin_socket_that_others_may_use),
         cmocka_unit_test(delivers_connected_sockets_that_do_not_block),
