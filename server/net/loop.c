@@ -37,7 +37,7 @@ struct eb_loop {
     void *user;
     struct eb_conn *conns;
     struct eb_conn_line line;
-    atomic_uint_fast64_t conn_count;
+    atomic_uint_fast64_t conn_count; /* places taken: open, or on their way here */
     uint64_t holds;
     uint64_t drain_started_ms;
     enum loop_state state;
@@ -240,13 +240,36 @@ static void run_thread(void *context)
 
 /* ---- accepting ---- */
 
+static void give_place(struct eb_loop *loop)
+{
+    atomic_fetch_sub(&loop->conn_count, 1);
+}
+
+/* A place among connections_max for one that the loop is to open, taken when it is accepted: those
+ * on their way to their loops are as many as have come. Taken first and counted then, so that loops
+ * that accept at once do not take the same one. false: there is none left. */
+static bool take_place(struct eb_loop *loop)
+{
+    uint64_t taken = 0;
+    atomic_fetch_add(&loop->conn_count, 1);
+    for (size_t i = 0; i < loop->options->loop_count; i++) {
+        taken += eb_loop_conn_count(loop->options->loops[i]);
+    }
+    if (taken > loop->options->connections_max) {
+        give_place(loop);
+        return false;
+    }
+    return true;
+}
+
+/* In the place that was taken for it. */
 static void open_conn(struct eb_loop *loop, int socket, struct eb_conn_origin origin)
 {
     if (loop->state != LOOP_SERVING) {
+        give_place(loop);
         close(socket);
-        return;
-    }
-    if (!eb_conn_open(loop, socket, origin)) {
+    } else if (!eb_conn_open(loop, socket, origin)) {
+        give_place(loop);
         eb_log(
             EB_LOG_WARN, "connection_dropped", eb_log_text("reason", "out of memory or sockets"));
     }
@@ -260,38 +283,41 @@ static void on_handed(struct eb_mail *mail)
     free(handed);
 }
 
-static uint64_t count_all_conns(const struct eb_loop *loop)
+static void refuse(struct eb_loop *loop, int socket)
 {
-    uint64_t count = 0;
-    for (size_t i = 0; i < loop->options->loop_count; i++) {
-        count += eb_loop_conn_count(loop->options->loops[i]);
+    loop->tally.refusals[EB_REFUSAL_CONNECTIONS]++;
+    close(socket);
+    if (eb_loop_may_log(loop)) {
+        eb_log(EB_LOG_WARN, "connection_dropped",
+            eb_log_text("reason", "connections_max is reached"),
+            eb_log_number("connections_max", (int64_t)loop->options->connections_max));
     }
-    return count;
+}
+
+/* Whose turn it is to take a connection. */
+static struct eb_loop *choose_loop(struct eb_loop *loop, bool shared)
+{
+    if (!shared) {
+        return loop;
+    }
+    struct eb_loop *chosen = loop->options->loops[loop->next_shared];
+    loop->next_shared = (unsigned)((loop->next_shared + 1) % loop->options->loop_count);
+    return chosen;
 }
 
 static void on_accept(struct eb_listener *listener, int socket)
 {
     struct eb_loop *loop = listener->context;
-    const struct eb_loop_options *options = loop->options;
     const struct eb_conn_origin origin = {
         eb_address_is_unix(&listener->address), listener->is_admin};
     wake(loop);
-    if (count_all_conns(loop) >= options->connections_max) {
-        loop->tally.refusals[EB_REFUSAL_CONNECTIONS]++;
-        close(socket);
-        if (eb_loop_may_log(loop)) {
-            eb_log(EB_LOG_WARN, "connection_dropped",
-                eb_log_text("reason", "connections_max is reached"),
-                eb_log_number("connections_max", (int64_t)options->connections_max));
-        }
+    struct eb_loop *target = choose_loop(loop, ((struct loop_listener *)listener)->shared);
+    struct handed_socket *handed = target == loop ? NULL : malloc(sizeof *handed);
+    if (!take_place(handed ? target : loop)) {
+        free(handed);
+        refuse(loop, socket);
         return;
     }
-    bool shared = ((struct loop_listener *)listener)->shared;
-    struct eb_loop *target = shared ? options->loops[loop->next_shared] : loop;
-    if (shared) {
-        loop->next_shared = (unsigned)((loop->next_shared + 1) % options->loop_count);
-    }
-    struct handed_socket *handed = target == loop ? NULL : malloc(sizeof *handed);
     if (!handed) {
         open_conn(loop, socket, origin);
         return;
@@ -441,7 +467,6 @@ void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
     }
     loop->conns = conn;
     loop->tally.connections++;
-    atomic_fetch_add_explicit(&loop->conn_count, 1, memory_order_relaxed);
     start_ticks(loop);
 }
 
@@ -457,7 +482,7 @@ void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)
     if (links->next) {
         eb_conn_links(links->next)->previous = links->previous;
     }
-    atomic_fetch_sub_explicit(&loop->conn_count, 1, memory_order_relaxed);
+    give_place(loop);
     report_if_drained(loop);
 }
 
@@ -555,7 +580,7 @@ struct eb_tally *eb_loop_tally(struct eb_loop *loop)
 
 uint64_t eb_loop_conn_count(const struct eb_loop *loop)
 {
-    return atomic_load_explicit(&loop->conn_count, memory_order_relaxed);
+    return atomic_load(&loop->conn_count);
 }
 
 bool eb_loop_is_draining(const struct eb_loop *loop)

@@ -17,7 +17,7 @@ struct eb_loop_options {
     struct eb_conn_limits conn_limits;
     uint64_t receive_memory_bytes; /* of one loop */
     uint64_t answer_memory_bytes;  /* of one loop */
-    uint64_t connections_max;      /* of all loops together */
+    uint64_t connections_max;      /* of all loops together; one more is closed at once */
     uint64_t drain_timeout_ms;
     uint64_t tick_ms;
     struct eb_tls *tls; /* what loops begin with; NULL: plain bytes everywhere */
@@ -65,7 +65,7 @@ const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop);
 void *eb_loop_user(const struct eb_loop *loop);
 /* What has been counted here: by net/ what comes and goes, by the service all else. */
 struct eb_tally *eb_loop_tally(struct eb_loop *loop);
-/* Open connections; any thread may read. */
+/* Open connections, and those accepted for it that are not open yet; any thread may read. */
 uint64_t eb_loop_conn_count(const struct eb_loop *loop);
 bool eb_loop_is_draining(const struct eb_loop *loop);
 uint64_t eb_loop_now_ms(const struct eb_loop *loop);

@@ -96,6 +96,67 @@ static void closes_connections_beyond_connections_max(void **state)
     loop_host_stop(&host);
 }
 
+struct held_loop {
+    struct eb_mail mail;
+    uv_sem_t may_go;
+};
+
+static void on_hold(struct eb_mail *mail)
+{
+    uv_sem_wait(&((struct held_loop *)mail)->may_go);
+}
+
+static void read_refusals(struct eb_loop *loop, void *context)
+{
+    *(uint64_t *)context = eb_loop_tally(loop)->refusals[EB_REFUSAL_CONNECTIONS];
+}
+
+static void counts_connections_that_are_on_their_way_to_a_loop(void **state)
+{
+    (void)state;
+    enum { COUNT = 8, PLACES = 3 };
+    struct loop_host host;
+    struct eb_address address;
+    struct held_loop held = {.mail = {.deliver = on_hold}};
+    int clients[COUNT];
+    uint64_t refusals;
+    char text[EB_ADDRESS_TEXT_BYTES];
+    loop_host_init(&host);
+    host.options.connections_max = PLACES;
+    loop_host_create(&host);
+    snprintf(text, sizeof text, "unix:%s", socket_path);
+    loop_host_listen(&host, 0, text, &address);
+    loop_host_start(&host);
+    assert_int_equal(uv_sem_init(&held.may_go, 0), 0);
+    eb_mailbox_post(eb_loop_mailbox(host.loops[1]), &held.mail);
+    for (size_t i = 0; i < COUNT; i++) {
+        clients[i] = wire_connect(&address, 0);
+    }
+    /* One of the three waits for the loop that is held; those that follow do not. */
+    bool are_closed = true;
+    for (size_t i = PLACES; i < COUNT; i++) {
+        are_closed &= wire_read_to_end(clients[i], TIMEOUT_MS, NULL, 0);
+    }
+    uv_sem_post(&held.may_go);
+    assert_true(are_closed);
+    assert_int_equal(loop_host_conn_count(&host), PLACES);
+    loop_host_act(host.loops[0], read_refusals, &refusals);
+    assert_int_equal(refusals, COUNT - PLACES);
+    for (size_t i = 0; i < COUNT; i++) {
+        close(clients[i]);
+    }
+    assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
+    for (size_t i = 0; i < 2 * PLACES; i++) {
+        struct wire_peer peer;
+        wire_peer_open(&peer, &address);
+        assert_true(wire_peer_echo(&peer, 1));
+        wire_peer_close(&peer);
+        assert_true(loop_host_wait_conns(&host, 0, TIMEOUT_MS));
+    }
+    loop_host_stop(&host);
+    uv_sem_destroy(&held.may_go);
+}
+
 static void hands_unix_connections_round_the_loops(void **state)
 {
     (void)state;
@@ -412,6 +473,7 @@ int main(void)
         cmocka_unit_test(gives_everything_back_after_many_connections),
         cmocka_unit_test(keeps_many_connections_open_at_once),
         cmocka_unit_test(closes_connections_beyond_connections_max),
+        cmocka_unit_test(counts_connections_that_are_on_their_way_to_a_loop),
         cmocka_unit_test(hands_unix_connections_round_the_loops),
         cmocka_unit_test(drains_at_once_where_nothing_is_open),
         cmocka_unit_test(drains_an_idle_client_that_answers_pings),
