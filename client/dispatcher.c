@@ -75,8 +75,8 @@ static bool is_connected(const struct eb_dispatcher *dispatcher)
     return false;
 }
 
-/* Where no connection can be had a call ends in the same way whether it is tried a last time or
- * waits, because of earlier failures, until its time is over. */
+/* Where the last attempt at a connection has failed a call ends in the same way whether it is tried
+ * a last time or waits for the next attempt until its time is over. */
 static void explain_expiry(const struct eb_call *call, struct eb_error *why)
 {
     const struct eb_dispatcher *dispatcher = call->dispatcher;
@@ -286,7 +286,6 @@ static void on_open(void *context, struct eb_connection *connection)
 {
     (void)connection;
     struct eb_dispatcher *dispatcher = context;
-    dispatcher->connect_error.status = EB_STATUS_OK;
     if (dispatcher->is_opening) {
         report_opening(dispatcher, NULL);
     }
@@ -342,13 +341,22 @@ static void back_off(struct eb_dispatcher *dispatcher)
     }
 }
 
+/* Until the next attempt. false: there is, or may soon be, a connection all the same. */
+static bool note_connect_error(struct eb_dispatcher *dispatcher, const struct eb_error *why)
+{
+    if (count_live(dispatcher) > 0) {
+        return false;
+    }
+    dispatcher->connect_error = *why;
+    return true;
+}
+
 static void on_connect_failure(struct eb_dispatcher *dispatcher, const struct eb_error *why)
 {
     back_off(dispatcher);
-    if (count_live(dispatcher) > 0) {
+    if (!note_connect_error(dispatcher, why)) {
         return;
     }
-    dispatcher->connect_error = *why;
     if (dispatcher->is_opening) {
         report_opening(dispatcher, why);
     }
@@ -366,6 +374,7 @@ static void on_close(void *context, struct eb_connection *connection, const stru
         on_connect_failure(dispatcher, why);
     } else if (!connection->has_answered) {
         back_off(dispatcher);
+        (void)note_connect_error(dispatcher, why);
     } else {
         dispatcher->connect_failures = 0;
         dispatcher->connects_early = true;
@@ -387,6 +396,7 @@ static struct eb_connection *find_closed(struct eb_dispatcher *dispatcher)
 
 static void open_connection(struct eb_dispatcher *dispatcher, struct eb_connection *connection)
 {
+    dispatcher->connect_error.status = EB_STATUS_OK;
     if (!eb_connection_open(connection, uv_hrtime() + dispatcher->options.connect_timeout_ns)) {
         struct eb_error why;
         eb_error_set(&why, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a connection");

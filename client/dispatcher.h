@@ -38,7 +38,7 @@ struct eb_dispatcher {
     struct eb_call_list waiting[EB_CALL_PRIORITIES];
     uint64_t now_ns;               /* of this turn */
     uint32_t connect_failures;     /* in a row */
-    struct eb_error connect_error; /* why none could be had; OK: that is not so, or not any more */
+    struct eb_error connect_error; /* why the last attempt gave none; OK: it did, or lasts */
     uint64_t connect_not_before_ns;
     bool connects_early;  /* one that served well is gone: it is replaced before it is asked for */
     struct eb_alarm wake; /* rings for the sake of the turn that rings it */

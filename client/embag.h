@@ -43,9 +43,9 @@ struct embag_query {
     bool include_last_offset;
     bool has_default; /* default_index is meant */
     int64_t default_index;
-    const void *weights;  /* [num_indices] of weights_type; NULL with a count of 0: none */
-    size_t weights_count; /* 0 of an array that is not NULL: refused where there are indices */
-    enum embag_type weights_type;
+    const void *weights; /* [num_indices] of weights_type */
+    size_t weights_count;
+    enum embag_type weights_type; /* unspecified: none; else indices without weights are refused */
 };
 
 /* TorchRec's jagged form: the bags of many features in one set of arrays. Its answer is one result,
@@ -157,8 +157,8 @@ void embag_close(struct embag_client *client);
 
 /* Sends one Lookup and waits for its answer: at in_flight_max first for other calls to end. What is
  * safe to send again is, as embag_async.h says; then a lost connection, or none, is UNAVAILABLE,
- * also where the deadline passes while none can be had. Anything but EMBAG_OK: *answer is NULL. Not
- * from a callback of the client: INVALID_ARGUMENT. */
+ * also where the deadline passes after the last attempt at one has failed. Anything but EMBAG_OK:
+ * *answer is NULL. Not from a callback of the client: INVALID_ARGUMENT. */
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
     struct embag_answer **answer, struct embag_error *error);
 void embag_answer_free(struct embag_answer *answer);

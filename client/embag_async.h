@@ -46,7 +46,7 @@ struct embag_completion {
     void *context;               /* of its embag_call */
     struct embag_answer *answer; /* the taker's to free; NULL where error.status is not EMBAG_OK */
     struct embag_error error;    /* text is empty where status is EMBAG_OK */
-    uint32_t attempts;           /* times it was sent, or no connection could be had for it */
+    uint32_t attempts;           /* times it was sent, or a connection was tried for it in vain */
     uint32_t retry_after_ms; /* as the server asked; 0: nothing; UINT32_MAX: not to come again */
 };
 

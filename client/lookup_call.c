@@ -41,16 +41,17 @@ static int32_t find_layout(const struct embag_query *query)
 
 static const char array_fault[] = "an array's width is neither 4 nor 8, or its data is NULL";
 
-/* An array without weights where there is something to weigh is the server's to refuse. */
-static bool says_weights(const void *weights, size_t count, const struct embag_integers *weighed)
+/* A type says so too where there is something to weigh: no weights are the server's to refuse then.
+ */
+static bool says_weights(size_t count, enum embag_type type, const struct embag_integers *weighed)
 {
-    return count > 0 || (weights != NULL && weighed->count > 0);
+    return count > 0 || (type != EMBAG_TYPE_UNSPECIFIED && weighed->count > 0);
 }
 
 /* Of weights that are said. NULL: all is well; else what is not. */
 static const char *check_weights(const void *weights, size_t count, enum embag_type type)
 {
-    if (weights == NULL || embag_type_bytes(type) == 0) {
+    if ((weights == NULL && count > 0) || embag_type_bytes(type) == 0) {
         return "weights are NULL or of no type";
     }
     return count > SIZE_MAX / 8 ? "there are more weights than memory" : NULL;
@@ -74,7 +75,7 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
     out->include_last_offset = in->include_last_offset;
     out->has_default = in->has_default;
     out->default_index = in->default_index;
-    if (!says_weights(in->weights, in->weights_count, &in->indices)) {
+    if (!says_weights(in->weights_count, in->weights_type, &in->indices)) {
         return NULL;
     }
     out->weights = in->weights;
@@ -110,7 +111,7 @@ static const char *fill_group(const struct embag_group *in, struct eb_wire_group
     out->bags = in->bags;
     out->reduction = (int32_t)in->reduction;
     out->missing = (int32_t)in->missing;
-    if (!says_weights(in->weights, in->weights_count, &in->values)) {
+    if (!says_weights(in->weights_count, in->weights_type, &in->values)) {
         return NULL;
     }
     out->weights = in->weights;
