@@ -52,9 +52,13 @@ class ConnectFields(TypedDict, total=False):
 
 def seconds(timeout: float | None, otherwise: float | None = None) -> float | None:
     """How long gRPC and threads are to wait: the timeout, or `otherwise` where it is None. None: no
-    bound, which infinity is too."""
+    bound, which infinity is too. ValueError: it is no number."""
     wait = otherwise if timeout is None else timeout
-    return min(wait, _SECONDS_MAX) if wait is not None and math.isfinite(wait) else None
+    if wait is None or wait == math.inf:
+        return None
+    if math.isnan(wait):
+        raise ValueError('timeout is not a number')
+    return max(0.0, min(wait, _SECONDS_MAX))
 
 
 def _content(path: str | None) -> bytes | None:
@@ -94,7 +98,7 @@ def _is_local(address: str) -> bool:
     if address.startswith(('unix:', 'unix-abstract:')):
         return True
     # Of dns://SERVER/NAME, and of schemes that are not known here, others say where it leads.
-    target = re.sub('^(dns|ipv4|ipv6):(///)?', '', address)
+    target = re.sub('^(dns|ipv4|ipv6):(///|/(?!/))?', '', address)
     return all(_is_loopback(one.rpartition(':')[0].strip('[]')) for one in target.split(','))
 
 
@@ -122,8 +126,9 @@ class Channel:
         if has_token and not is_encrypted and not is_local:
             raise ValueError('a token is not sent to %s in clear: ask for TLS (tls or ca_file), or '
                              'go by a loopback address or a unix socket' % address)
-        # Of an option that is there twice gRPC takes the first.
-        named: dict[str, Any] = _OPTIONS | dict(options)
+        # Of an option that is there twice gRPC takes the first; its name may come as bytes.
+        named: dict[str, Any] = _OPTIONS | {
+            name.decode() if isinstance(name, bytes) else name: value for name, value in options}
         if is_local and not is_encrypted:
             named = named | _NO_PROXY if has_token else _NO_PROXY | named
         if server_name is not None:

@@ -134,6 +134,9 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             await one_row(self.client.lookup, 0, timeout=timeout)
             async with self.client.stream() as stream:
                 await one_row(stream.submit, 0, timeout=timeout)
+        for timeout, error in (math.nan, ValueError), (-math.inf, embag.DeadlineExceeded):
+            with self.assertRaises(error):
+                await self.slow(self.client.lookup, timeout=timeout)
 
     async def test_a_cancelled_task_is_withdrawn(self):
         task = asyncio.create_task(self.slow(self.client.lookup))

@@ -196,8 +196,11 @@ class Proxies(ConnectTest):
 
     def test_have_nothing_to_do_with_this_machine(self):
         self.assertEqual(self.connect(self.address).lookup([]).model, 'nobody')
-        for options in (), self.forced:
+        for options in (), self.forced, [(name.encode(), value) for name, value in self.forced]:
             client = self.connect(self.address, token='secret', options=options)
+            self.assertEqual(client.lookup([]).model, 'Bearer secret')
+        for scheme in 'dns:', 'dns:/', 'dns:///', 'ipv4:':
+            client = self.connect(scheme + self.address, token='secret')
             self.assertEqual(client.lookup([]).model, 'Bearer secret')
         self.assert_unused()
 

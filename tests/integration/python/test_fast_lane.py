@@ -78,6 +78,10 @@ class FastLane(PackageTest):
                     submit_row(stream, 0).result(60)
             self.embag.lookup('emb_table', [0], num_bags=1, model='spec', timeout=timeout)
             submit_row(self.stream, 0, timeout=timeout).result(60)
+        with self.assertRaises(ValueError):
+            submit_row(self.stream, 0, timeout=math.nan)
+        with self.assertRaises(embag.DeadlineExceeded):
+            self.slow(timeout=-math.inf).result(60)
 
     def test_closing_waits_for_what_is_under_way(self):
         futures = [self.slow() for _ in range(3)]
