@@ -189,6 +189,7 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
     /* Until it is run nothing else takes from the pool or gives. */
     const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->home.loop);
     const uint64_t taken_bytes = pool->taken_bytes;
+    const uint64_t taken_bytes_max = taken_bytes + eb_rpc_conn_room_bytes(conn);
     struct eb_lookup *lookup =
         eb_lookup_take(&conn->loop->home, call->method->form, eb_conn_receive_memory(conn->conn));
     if (!lookup) {
@@ -198,7 +199,7 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
         return uv_hrtime();
     }
     lookup->may_be_in_parts = eb_rpc_call_is_stream(call);
-    lookup->taken_bytes_max = taken_bytes + eb_rpc_conn_room_bytes(conn);
+    lookup->taken_bytes_max = taken_bytes_max;
     lookup->caller = eb_auth_call_renew(call, &lookup->error);
     const bool is_request =
         eb_lookup_read(lookup, message, arrival_ns, call->deadline_ns) || !lookup->undecodable;

@@ -235,6 +235,9 @@ uint64_t eb_rpc_conn_room_bytes(const struct eb_rpc_conn *conn)
     const uint64_t held_bytes =
         conn->answer_bytes + conn->interactive.held_bytes + conn->batch.held_bytes;
     const uint64_t free_bytes = pool->cap_bytes - pool->taken_bytes;
+    if (held_bytes == 0 && pool->taken_bytes <= pool->cap_bytes / EB_RPC_LITTLE_PART) {
+        return free_bytes;
+    }
     const uint64_t last_bytes = pool->cap_bytes / EB_RPC_LAST_PART;
     const uint64_t shared_bytes = free_bytes > held_bytes ? (free_bytes - held_bytes) / 2 : 0;
     const uint64_t ample_bytes = free_bytes > last_bytes ? free_bytes - last_bytes : 0;

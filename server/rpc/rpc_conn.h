@@ -19,6 +19,9 @@
 /* The last of a loop's answer memory, 1 / EB_RPC_LAST_PART of it, is shared out, so that
  * connections that do not read leave some to the others; until then each takes what it needs. */
 #define EB_RPC_LAST_PART 4
+/* While no more than this is taken, which is what idle connections and small lookups have, one
+ * lookup may have all the rest: what a loop can hold it can answer. */
+#define EB_RPC_LITTLE_PART 64
 
 /* Places in which a loop's lookups are found by call and id; a power of two. Some thousands are
  * being worked on at the most busy times. */
@@ -111,8 +114,9 @@ void eb_rpc_conn_drop(struct eb_lookup *lookup, uint64_t bytes);
 
 /* Whether as many requests are being worked on as may be, in_flight_max. */
 bool eb_rpc_conn_is_crowded(const struct eb_rpc_conn *conn);
-/* What the connection's next lookup may take of the loop's answer memory: all but its last part, or
- * in that half of what is free beyond what the connection holds. So each leaves at least half of
+/* What the connection's next lookup may take of the loop's answer memory: all of it where next to
+ * nothing is taken and the connection holds none; else all but its last part, or in that half of
+ * what is free beyond what the connection holds. So each leaves at least half of
  * what was free of that part before it held anything. */
 uint64_t eb_rpc_conn_room_bytes(const struct eb_rpc_conn *conn);
 /* Whether lookups that wait and answers that are not taken hold what they may of memory:

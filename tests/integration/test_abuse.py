@@ -243,6 +243,13 @@ class AnswerHoarders(OwnServerTest):
             self.hoard(bags, 20)
         self.check_others()
 
+    def test_one_lookup_may_have_it_all(self):
+        server = self.serve('--loops', '2', '--answer-memory-bytes', str(128 * MIB))
+        with Client(server.address) as client:
+            for _ in range(2):
+                result, = client.lookup(self.wide(3900), timeout=SECONDS_MAX).results
+                self.assertEqual(len(result.values), 3900 * 4 * LARGE_COLUMNS)
+
     def test_one_that_reads_at_last_gets_all(self):
         """It waits beside others that never do."""
         self.hoard(15, 250)
