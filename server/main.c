@@ -9,8 +9,8 @@
 
 enum exit_status { EXIT_START_FAILED = 1, EXIT_BAD_SETTINGS = 2 };
 
-/* Nobody has been answered yet, and nothing is ever written: the process may end where it stands,
- * as it must where a load waits for its disk. */
+/* No lookup has been answered yet, and nothing is ever written: the process may end where it
+ * stands, as it must where a load waits for its disk. */
 static void end_early(int number)
 {
     const struct eb_log_field fields[] = {

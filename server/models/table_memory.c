@@ -59,8 +59,9 @@ uint64_t eb_table_memory_join(uint64_t rows_bytes, uint64_t index_bytes)
 
 void eb_table_memory_need_add(struct eb_table_need *need, uint64_t bytes)
 {
-    uint64_t *sum = bytes >= PAGE_BYTES ? &need->whole_bytes : &need->common_bytes;
-    *sum = add_saturated(*sum, eb_table_memory_footprint(bytes));
+    uint64_t footprint = eb_table_memory_footprint(bytes);
+    uint64_t *sum = footprint >= PAGE_BYTES ? &need->whole_bytes : &need->common_bytes;
+    *sum = add_saturated(*sum, footprint);
 }
 
 uint64_t eb_table_memory_need_bytes(const struct eb_table_need *need)

@@ -305,17 +305,21 @@ void eb_table_plan_measure(struct eb_table_plan *plan)
 {
     plan->work_bytes = 0;
     plan->need = (struct eb_table_need){0};
+    plan->most = (struct eb_table_need){0};
     plan->key_bytes = 0;
     for (size_t i = 0; i < plan->table_count; i++) {
         const struct eb_planned_table *table = &plan->tables[i];
+        uint64_t bytes = eb_table_memory_join(table->rows_bytes, table->index_bytes);
+        if (!table->resident) {
+            eb_table_memory_need_add(&plan->most, bytes);
+        }
         if (table->resident || table->is_open) {
             continue;
         }
         uint64_t key_bytes = count_key_bytes(table);
         plan->key_bytes = key_bytes > plan->key_bytes ? key_bytes : plan->key_bytes;
         plan->work_bytes += table->tensor.data_bytes + key_bytes + table->index_bytes;
-        eb_table_memory_need_add(
-            &plan->need, eb_table_memory_join(table->rows_bytes, table->index_bytes));
+        eb_table_memory_need_add(&plan->need, bytes);
     }
 }
 

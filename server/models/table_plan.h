@@ -51,6 +51,7 @@ struct eb_table_plan {
     /* Of tables that are to be loaded, as far as that is known: */
     uint64_t work_bytes;       /* to be read, and of indexes to be built */
     struct eb_table_need need; /* of rows and indexes */
+    struct eb_table_need most; /* the same, should no table that is open prove to be there */
     uint64_t key_bytes;        /* of memory that building the largest index takes meanwhile */
 };
 

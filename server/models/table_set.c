@@ -146,18 +146,25 @@ static bool load_tables(struct loading *loading)
     return check_unchanged(&plan->scan, loading->fault);
 }
 
-/* Compares what the plan needs, but for tables whose memory is taken, with what is there. */
+/* With what building an index takes meanwhile. */
+static uint64_t count_needed(const struct eb_table_plan *plan, const struct eb_table_need *need)
+{
+    uint64_t bytes = eb_table_memory_need_bytes(need);
+    return bytes > UINT64_MAX - plan->key_bytes ? UINT64_MAX : bytes + plan->key_bytes;
+}
+
+/* Compares what the plan needs, but for tables whose memory is taken, with what is there. Where
+ * that is too little, what others give up for it must do even if no table that is open is there. */
 static bool check_memory(const struct loading *loading, const char *directory, bool is_taken)
 {
     const struct eb_table_plan *plan = loading->plan;
-    uint64_t tables_bytes = is_taken ? 0 : eb_table_memory_need_bytes(&plan->need);
-    uint64_t needed =
-        tables_bytes > UINT64_MAX - plan->key_bytes ? UINT64_MAX : tables_bytes + plan->key_bytes;
+    uint64_t needed = is_taken ? plan->key_bytes : count_needed(plan, &plan->need);
+    uint64_t most = is_taken ? plan->key_bytes : count_needed(plan, &plan->most);
     uint64_t available = eb_memory_available_bytes();
     if (needed <= available) {
         return true;
     }
-    eb_load_meter_run_short(&loading->meter, needed - available);
+    eb_load_meter_run_short(&loading->meter, most - available);
     return eb_file_fault_set(loading->fault,
         "%s: its tables need %" PRIu64 " bytes of memory, %" PRIu64 " are available; free some or "
         "raise the container's limit",

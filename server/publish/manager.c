@@ -156,7 +156,8 @@ static void on_looked(void *context, bool is_good)
     if (manager->is_loaded && manager->commands.scans_done >= manager->load_scan) {
         take_load(manager);
     }
-    manager->is_short = false;
+    /* What is about to be freed is waited for. */
+    manager->is_short = manager->is_short && manager->retired_count > 0;
     eb_roster_forgive(&manager->roster, now_ms());
     go_on(manager);
 }

@@ -276,6 +276,25 @@ static void takes_as_much_as_was_counted(void **state)
     eb_table_memory_deinit(&memory);
 }
 
+/* A table that is rounded up to a whole page has it for itself. */
+static void counts_tables_of_nearly_a_page_as_they_lie(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {PAGE - 1, PAGE - 63, PAGE - 64, 40};
+    struct eb_table_memory memory = {0};
+    struct eb_table_need need = {0};
+    for (size_t i = 0; i < 4; i++) {
+        eb_table_memory_need_add(&need, sizes[i]);
+    }
+    assert_false(eb_table_memory_reserve(&memory, &need));
+    for (size_t i = 0; i < 4; i++) {
+        take(&memory, sizes[i]);
+    }
+    assert_int_equal(memory.mapped_bytes, 3 * PAGE);
+    assert_int_equal(eb_table_memory_need_bytes(&need), 3 * PAGE);
+    eb_table_memory_deinit(&memory);
+}
+
 static void counts_no_more_than_can_be_said(void **state)
 {
     (void)state;
@@ -358,6 +377,7 @@ int main(void)
         cmocka_unit_test(refuses_more_than_there_is),
         cmocka_unit_test(counts_what_a_table_occupies),
         cmocka_unit_test(takes_as_much_as_was_counted),
+        cmocka_unit_test(counts_tables_of_nearly_a_page_as_they_lie),
         cmocka_unit_test(counts_no_more_than_can_be_said),
         cmocka_unit_test(joins_an_index_to_its_rows),
         cmocka_unit_test(sealed_memory_cannot_be_written),
