@@ -13,7 +13,7 @@ struct eb_load_progress {
     void (*report)(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes);
     /* After so many bytes more; may take its time. false: the load is given up. */
     bool (*go_on)(void *context, uint64_t bytes);
-    /* The load fails for want of so many bytes of memory. */
+    /* The load fails for want of memory: with so many bytes more it would not. */
     void (*run_short)(void *context, uint64_t missing_bytes);
     void *context;
 };
@@ -30,5 +30,5 @@ void eb_load_meter_init(
 /* So many bytes more are done, of what is at `path`. false: *fault, the load is given up. */
 bool eb_load_meter_add(
     struct eb_load_meter *meter, const char *path, uint64_t bytes, struct eb_file_fault *fault);
-/* Tells whoever asked that the load fails for want of so many bytes of memory. */
+/* Tells whoever asked that the load fails, and would not with so many bytes more. */
 void eb_load_meter_run_short(const struct eb_load_meter *meter, uint64_t missing_bytes);

@@ -156,8 +156,9 @@ static void on_looked(void *context, bool is_good)
     if (manager->is_loaded && manager->commands.scans_done >= manager->load_scan) {
         take_load(manager);
     }
-    /* What is about to be freed is waited for. */
-    manager->is_short = manager->is_short && manager->retired_count > 0;
+    /* Memory that others had may be free by now; and what needs less, of another model, does not
+     * wait for what is about to be freed. */
+    manager->is_short = false;
     eb_roster_forgive(&manager->roster, now_ms());
     go_on(manager);
 }

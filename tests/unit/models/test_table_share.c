@@ -26,7 +26,8 @@
 static struct eb_set_trial trial;
 static float *values;
 static int64_t *keys;
-static uint64_t read_bytes; /* since the last load began */
+static uint64_t read_bytes;    /* since the last load began */
+static uint64_t missing_bytes; /* as the last load that was short of memory said */
 static uint64_t available_bytes;
 
 uint64_t __wrap_eb_memory_available_bytes(void);
@@ -85,6 +86,12 @@ static bool count_bytes(void *context, uint64_t bytes)
 {
     *(uint64_t *)context += bytes;
     return true;
+}
+
+static void note_missing(void *context, uint64_t bytes)
+{
+    (void)context;
+    missing_bytes = bytes;
 }
 
 /* Loads ROOT/version beside those that are there. */
@@ -386,7 +393,8 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     write_rows("2/grown.npy");
     load("1", "", NULL, &one);
     const struct eb_table_set *resident = &one;
-    const struct eb_load_progress progress = {.go_on = count_bytes, .context = &read_bytes};
+    const struct eb_load_progress progress = {
+        .go_on = count_bytes, .run_short = note_missing, .context = &read_bytes};
     const struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
     eb_scratch_path(&trial.scratch, "2", path);
@@ -396,6 +404,8 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     assert_false(eb_table_set_load(path, &options, &progress, &two, &fault));
     eb_scratch_expect(fault.text, "its tables need 20971520 bytes of memory, 20971519 are");
     assert_int_equal(read_bytes, 0);
+    /* Of "t" it is not known yet whether it is there. */
+    assert_int_equal(missing_bytes, eb_table_memory_footprint(BYTES) + 1);
     available_bytes = needed;
     assert_true(eb_table_set_load(path, &options, &progress, &two, &fault));
     assert_int_equal(read_bytes, 3 * BYTES);
