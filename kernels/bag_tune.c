@@ -36,6 +36,8 @@ const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT]
     {0, false, 64, false},   /* 13.9 20.4 32.9 66.2 */
     {0, false, 32, false},   /* best on Zen 4 for tables of 2 GB */
     {0, false, 16, true},    /* 18.2 27.4 44.1 86.6 */
+    {0, false, 24, true},    /* on Zen 5, 32 tables of 32 MB: best for rows of 256 bytes, */
+    {0, false, 48, true},    /* of 1 GB and more for those of 128 and 256 */
     {64, false, 16, true},   /* for processors on which the second cache's hint is in vain */
     {0, false, 0, false}, {64, true, 4, true}, /* 14.2 19.6 35 72 */
 };
@@ -44,9 +46,11 @@ struct trial {
     struct eb_bag_tune_scratch *scratch;
     uint64_t (*now_ns)(void);
     uint64_t random;
-    struct eb_table table;
-    struct eb_bag_job job;
-    struct eb_bag_schedules schedules; /* of_class[class] is what is tried */
+    unsigned piece_count;
+    const struct eb_bag_tune_piece *pieces;
+    struct eb_table tables[EB_BAG_TUNE_PIECES_MAX]; /* the pieces, as rows of a class */
+    struct eb_bag_job jobs[EB_BAG_TUNE_PIECES_MAX]; /* bags of each, some more of the last ones */
+    struct eb_bag_schedules schedules;              /* of_class[class] is what is tried */
     struct eb_bag_stream stream;
     unsigned class;
 };
@@ -85,31 +89,77 @@ unsigned eb_bag_tune_choose(const double ns_per_row[EB_BAG_TUNE_CANDIDATE_COUNT]
     return ns_per_row[best] < ns_per_row[0] * (1 - GAIN_MIN) ? best : 0;
 }
 
+void eb_bag_tune_add(struct eb_bag_tune_ground *ground, const struct eb_table *table)
+{
+    const struct eb_bag_tune_piece piece = {
+        table->rows, table->row_count * table->row_stride_bytes};
+    const bool is_full = ground->count == EB_BAG_TUNE_PIECES_MAX;
+    unsigned at = is_full ? ground->count - 1 : ground->count;
+    if (piece.bytes < EB_BAG_TUNE_PIECE_BYTES_MIN ||
+        (is_full && piece.bytes <= ground->pieces[at].bytes)) {
+        return;
+    }
+    ground->count = at + 1;
+    for (; at > 0 && ground->pieces[at - 1].bytes < piece.bytes; at--) {
+        ground->pieces[at] = ground->pieces[at - 1];
+    }
+    ground->pieces[at] = piece;
+}
+
+unsigned eb_bag_tune_pieces_needed(const struct eb_bag_tune_ground *ground)
+{
+    const uint64_t bytes_min = eb_bag_tune_bytes_min();
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < ground->count; i++) {
+        bytes += ground->pieces[i].bytes;
+        if (bytes >= bytes_min) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+/* The first of a piece's bags. */
+static uint32_t bag_first_of(const struct trial *trial, unsigned piece)
+{
+    return piece * EB_BAG_TUNE_BAGS / trial->piece_count;
+}
+
 /* Bags of rows of f32 that are summed, what most lookups do. The memory may hold anything:
  * processors with vector functions add subnormals and NaNs as fast as other numbers, or nearly so.
  */
-static void init(struct trial *trial, const struct eb_bag_tune_task *task)
+static void init_piece(struct trial *trial, unsigned piece)
 {
-    uintptr_t to_line = -(uintptr_t)task->base & (EB_LINE_BYTES - 1);
-    trial->scratch = task->scratch;
-    trial->now_ns = task->now_ns ? task->now_ns : read_clock;
-    trial->random = 1;
-    trial->table = (struct eb_table){
-        .rows = (const uint8_t *)task->base + to_line,
+    const uint8_t *base = trial->pieces[piece].base;
+    const uintptr_t to_line = -(uintptr_t)base & (EB_LINE_BYTES - 1);
+    const uint32_t bag_first = bag_first_of(trial, piece);
+    trial->tables[piece] = (struct eb_table){
+        .rows = base + to_line,
         .storage = EB_STORAGE_F32,
         .type = EB_F32,
         .unknown_row = -1,
     };
-    trial->job = (struct eb_bag_job){
-        .table = &trial->table,
-        .rows = task->scratch->rows,
-        .starts = task->scratch->starts,
-        .bag_count = EB_BAG_TUNE_BAGS,
+    trial->jobs[piece] = (struct eb_bag_job){
+        .table = &trial->tables[piece],
+        .rows = trial->scratch->rows + bag_first * EB_BAG_TUNE_BAG_ROWS,
+        .starts = trial->scratch->starts,
+        .bag_count = bag_first_of(trial, piece + 1) - bag_first,
         .reduction = EB_REDUCTION_SUM,
         .output_type = EB_F32,
         .default_row = -1,
-        .out = task->scratch->out,
     };
+}
+
+static void init(struct trial *trial, const struct eb_bag_tune_task *task, unsigned piece_count)
+{
+    trial->scratch = task->scratch;
+    trial->now_ns = task->now_ns ? task->now_ns : read_clock;
+    trial->random = 1;
+    trial->piece_count = piece_count;
+    trial->pieces = task->ground->pieces;
+    for (unsigned i = 0; i < piece_count; i++) {
+        init_piece(trial, i);
+    }
     for (uint32_t bag = 0; bag <= EB_BAG_TUNE_BAGS; bag++) {
         task->scratch->starts[bag] = bag * EB_BAG_TUNE_BAG_ROWS;
     }
@@ -119,27 +169,38 @@ static void init(struct trial *trial, const struct eb_bag_tune_task *task)
 }
 
 /* Rows of the class's size, as many as the memory holds. */
-static void take_class(struct trial *trial, const struct eb_bag_tune_task *task, unsigned class)
+static void take_class(struct trial *trial, unsigned class)
 {
-    uint64_t row_bytes = (uint64_t)EB_LINE_BYTES << class;
-    uint64_t skipped = (uintptr_t)trial->table.rows - (uintptr_t)task->base;
+    const uint64_t row_bytes = (uint64_t)EB_LINE_BYTES << class;
     trial->class = class;
-    trial->table.row_count = (task->bytes - skipped) / row_bytes;
-    if (trial->table.row_count > ROWS_MAX) {
-        trial->table.row_count = ROWS_MAX;
+    for (unsigned i = 0; i < trial->piece_count; i++) {
+        const struct eb_bag_tune_piece *piece = &trial->pieces[i];
+        struct eb_table *table = &trial->tables[i];
+        struct eb_bag_job *job = &trial->jobs[i];
+        const uint64_t skipped = (uintptr_t)table->rows - (uintptr_t)piece->base;
+        table->row_count = (piece->bytes - skipped) / row_bytes;
+        if (table->row_count > ROWS_MAX) {
+            table->row_count = ROWS_MAX;
+        }
+        table->row_stride_bytes = row_bytes;
+        table->row_elements = (uint32_t)(row_bytes / sizeof(float));
+        job->out = trial->scratch->out + bag_first_of(trial, i) * row_bytes;
+        job->out_stride_bytes = row_bytes;
     }
-    trial->table.row_stride_bytes = row_bytes;
-    trial->table.row_elements = (uint32_t)(row_bytes / sizeof(float));
-    trial->job.out_stride_bytes = row_bytes;
 }
 
 /* By the upper bits of a linear congruential generator: nothing here needs better ones. */
 static void draw_rows(struct trial *trial)
 {
+    unsigned piece = 0;
     for (uint32_t i = 0; i < EB_BAG_TUNE_ROWS; i++) {
+        if (i == bag_first_of(trial, piece + 1) * EB_BAG_TUNE_BAG_ROWS) {
+            piece++;
+        }
         trial->random =
             trial->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        trial->scratch->rows[i] = (int64_t)((trial->random >> 32) * trial->table.row_count >> 32);
+        trial->scratch->rows[i] =
+            (int64_t)((trial->random >> 32) * trial->tables[piece].row_count >> 32);
     }
 }
 
@@ -147,9 +208,9 @@ static void draw_rows(struct trial *trial)
 static double measure(struct trial *trial, const struct eb_bag_schedule *schedule)
 {
     const struct eb_bag_tile tile = {
-        .jobs = &trial->job,
-        .job_count = 1,
-        .bag_end = EB_BAG_TUNE_BAGS,
+        .jobs = trial->jobs,
+        .job_count = trial->piece_count,
+        .bag_end = trial->jobs[trial->piece_count - 1].bag_count,
         .element_end = UINT32_MAX,
     };
     draw_rows(trial);
@@ -195,19 +256,21 @@ void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *o
     *out = eb_bag_schedules_default;
     eb_bag_tune_find_caches(out);
     *report = (struct eb_bag_tune_report){0};
-    if (task->bytes < eb_bag_tune_bytes_min()) {
+    const unsigned piece_count = eb_bag_tune_pieces_needed(task->ground);
+    if (piece_count == 0) {
         return;
     }
-    init(&trial, task);
+    init(&trial, task, piece_count);
     uint64_t begin_ns = trial.now_ns();
     /* The long rows first: they leave the tables of pages as warm as serving does. */
     for (unsigned n = EB_BAG_ROW_CLASS_COUNT; n-- > 0;) {
-        take_class(&trial, task, n);
-        if (!eb_bag_prefetch_calls(&trial.stream.prefetch, &trial.table)) {
+        take_class(&trial, n);
+        if (!eb_bag_prefetch_calls(&trial.stream.prefetch, &trial.tables[0])) {
             return;
         }
         measure_class(&trial, &report->of_class[n]);
         out->of_class[n] = eb_bag_tune_candidates[report->of_class[n].chosen];
     }
+    report->piece_count = piece_count;
     report->elapsed_ns = trial.now_ns() - begin_ns;
 }

@@ -1,7 +1,7 @@
 /* Measures how far ahead rows are best called on this machine, for each class of row sizes: pools
- * random rows of a large piece of memory with each of a few schedules in turns, and takes the
- * fastest. What it costs is bounded by the clock, some tens of milliseconds where nothing else
- * runs. Results are discarded; no result of a lookup depends on what is chosen.
+ * random rows of large tables with each of a few schedules in turns, and takes the fastest. What
+ * it costs is bounded by the clock, some tens of milliseconds where nothing else runs. Results are
+ * discarded; no result of a lookup depends on what is chosen.
  * Thread: one, on which nothing else should be running. Memory: the caller's, borrowed for the
  * call; what is measured is read only. */
 #pragma once
@@ -10,7 +10,7 @@
 #include "kernels/bag_schedule.h"
 
 /* The first is the default, which another must beat. */
-#define EB_BAG_TUNE_CANDIDATE_COUNT 9
+#define EB_BAG_TUNE_CANDIDATE_COUNT 11
 extern const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT];
 
 /* One measurement. */
@@ -30,10 +30,32 @@ struct eb_bag_tune_scratch {
     uint8_t out[EB_BAG_TUNE_BAGS * EB_BAG_TUNE_ROW_BYTES_MAX];
 };
 
+/* A table's rows as memory: of any contents, at any alignment. */
+struct eb_bag_tune_piece {
+    const void *base; /* [bytes] */
+    uint64_t bytes;
+};
+
+/* Tables that are measured on at most: where single ones are small, several are as good. */
+#define EB_BAG_TUNE_PIECES_MAX 32
+
+/* The largest tables of those that were added. Empty when zeroed. */
+struct eb_bag_tune_ground {
+    unsigned count;
+    struct eb_bag_tune_piece pieces[EB_BAG_TUNE_PIECES_MAX]; /* the largest first */
+};
+
+/* Smaller tables are not: the second-level cache, or nearly, holds them. */
+#define EB_BAG_TUNE_PIECE_BYTES_MIN (UINT64_C(2) << 20)
+
+/* Adds a table's rows, whose keys and their index lie elsewhere. */
+void eb_bag_tune_add(struct eb_bag_tune_ground *ground, const struct eb_table *table);
+/* How many pieces it takes, the largest first, for eb_bag_tune_bytes_min; 0: all are not enough. */
+unsigned eb_bag_tune_pieces_needed(const struct eb_bag_tune_ground *ground);
+
 struct eb_bag_tune_task {
     const struct eb_bag_ops *ops;
-    const void *base; /* [bytes] of any contents, such as the rows of a table; at any alignment */
-    uint64_t bytes;
+    const struct eb_bag_tune_ground *ground;
     struct eb_bag_tune_scratch *scratch;
     uint64_t (*now_ns)(void); /* NULL: the system's monotonic clock */
 };
@@ -46,11 +68,12 @@ struct eb_bag_tune_class {
 
 struct eb_bag_tune_report {
     struct eb_bag_tune_class of_class[EB_BAG_ROW_CLASS_COUNT];
+    unsigned piece_count; /* that were measured on */
     uint64_t elapsed_ns;
 };
 
 /* Fills *out and the report. Classes keep the default where there was no time to measure them, all
- * of them where the memory is less than eb_bag_tune_bytes_min or the ops have no function that
+ * of them where the tables are less than eb_bag_tune_bytes_min or the ops have no function that
  * calls rows of f32. Caches are as eb_bag_tune_find_caches has them. */
 void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *out,
     struct eb_bag_tune_report *report);

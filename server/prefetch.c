@@ -13,10 +13,11 @@
 /* "128:64:l2 12.8" for each candidate. */
 #define FIGURES_BYTES (EB_BAG_TUNE_CANDIDATE_COUNT * (EB_BAG_SCHEDULE_TEXT_BYTES + 16))
 
-/* The table that is measured on. */
+/* What is measured on: the largest tables, of which the largest is told. */
 struct subject {
     const struct eb_model_version *version;
     const struct eb_named_table *table; /* NULL: there is none */
+    struct eb_bag_tune_ground ground;
 };
 
 const char *eb_prefetch_check(const char *setting)
@@ -32,20 +33,20 @@ static uint64_t row_bytes_of(const struct eb_table *table)
     return table->row_count * table->row_stride_bytes;
 }
 
-static struct subject find_largest(const struct eb_snapshot *snapshot)
+static void find_largest(const struct eb_snapshot *snapshot, struct subject *out)
 {
-    struct subject largest = {0};
+    *out = (struct subject){0};
     for (size_t i = 0; i < snapshot->count; i++) {
         const struct eb_model_version *version = snapshot->models[i].served;
         for (size_t n = 0; version && n < version->tables.count; n++) {
             const struct eb_named_table *table = &version->tables.tables[n];
-            if (!largest.table ||
-                row_bytes_of(&table->table) > row_bytes_of(&largest.table->table)) {
-                largest = (struct subject){version, table};
+            eb_bag_tune_add(&out->ground, &table->table);
+            if (!out->table || row_bytes_of(&table->table) > row_bytes_of(&out->table->table)) {
+                out->version = version;
+                out->table = table;
             }
         }
     }
-    return largest;
 }
 
 /* The sizes of a class's rows: "65..128"; the last class has no largest. */
@@ -125,6 +126,7 @@ static void log_measured(const struct subject *subject, const struct eb_bag_sche
         eb_log_count("version", subject->version->version),
         eb_log_text("table", subject->table->name),
         eb_log_number("bytes", (int64_t)row_bytes_of(&subject->table->table)),
+        eb_log_number("tables", report->piece_count),
         eb_log_number("elapsed_ms", (int64_t)(report->elapsed_ns / 1000000)));
     for (unsigned class = 0; class < EB_BAG_ROW_CLASS_COUNT; class ++) {
         log_class(class, &schedules->of_class[class], &report->of_class[class]);
@@ -137,8 +139,7 @@ static void measure(
     struct eb_bag_tune_report report;
     const struct eb_bag_tune_task task = {
         .ops = ops,
-        .base = subject->table->table.rows,
-        .bytes = row_bytes_of(&subject->table->table),
+        .ground = &subject->ground,
         .scratch = malloc(sizeof *task.scratch),
     };
     if (!task.scratch) {
@@ -154,18 +155,19 @@ static void measure(
     }
 }
 
-/* Where there is a table that is worth it. */
+/* Where there are tables that are worth it. */
 static void measure_largest(
     const struct eb_bag_ops *ops, const struct eb_snapshot *snapshot, struct eb_bag_schedules *out)
 {
-    const struct subject subject = find_largest(snapshot);
-    uint64_t bytes_min = eb_bag_tune_bytes_min();
+    struct subject subject;
     char reason[64];
-    if (subject.table && row_bytes_of(&subject.table->table) >= bytes_min) {
+    find_largest(snapshot, &subject);
+    if (eb_bag_tune_pieces_needed(&subject.ground) > 0) {
         measure(&subject, ops, out);
         return;
     }
-    snprintf(reason, sizeof reason, "no table has %" PRIu64 " bytes", bytes_min);
+    snprintf(reason, sizeof reason, "the %d largest tables have less than %" PRIu64 " bytes",
+        EB_BAG_TUNE_PIECES_MAX, eb_bag_tune_bytes_min());
     log_unmeasured(&out->of_class[0], reason);
 }
 

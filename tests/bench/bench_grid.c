@@ -91,7 +91,7 @@ static bool measure_distributions(struct eb_bench_session *session,
     const struct eb_bench_table *table, const struct eb_bench_keys *keyed)
 {
     bool good = true;
-    eb_bench_session_adopt(session, &table->table);
+    eb_bench_session_adopt(session, table, 1);
     session->pages = table->pages;
     session->peer_pages = table->peer_pages;
     for (unsigned i = 0; i < session->options->distribution_count && good; i++) {

@@ -39,7 +39,7 @@ static const char usage[] =
     "  --peer-pages P             of the peer's tables; as --pages unless given\n"
     "  --scales-apart             scale and bias of codes in an array apart, not with each row\n"
     "  --isa NAME                 ref, avx2, avx512 ...; the fastest unless given\n"
-    "  --prefetch SCHEDULE        auto (measured on each table, as the server does), default,\n"
+    "  --prefetch SCHEDULE        auto (measured on the tables, as the server does), default,\n"
     "                             off, or FAR:NEAR:l1|l2, such as 128:64:l2 or 64w:4:l1\n"
     "  --ahead                    the next call is known while one is computed\n"
     "  --seed N                   of the indices; 1 unless given\n"

@@ -14,7 +14,8 @@
 #define READING_US_TEAM 1000
 #define READINGS_PER_TURN 6
 
-void eb_bench_session_adopt(struct eb_bench_session *session, const struct eb_table *table)
+void eb_bench_session_adopt(
+    struct eb_bench_session *session, const struct eb_bench_table *tables, unsigned count)
 {
     const struct eb_bench_options *options = session->options;
     session->schedules = eb_bag_schedules_default;
@@ -26,10 +27,13 @@ void eb_bench_session_adopt(struct eb_bench_session *session, const struct eb_ta
         return;
     }
     struct eb_bag_tune_report report;
+    struct eb_bag_tune_ground ground = {0};
+    for (unsigned i = 0; i < count; i++) {
+        eb_bag_tune_add(&ground, &tables[i].table);
+    }
     const struct eb_bag_tune_task task = {
         .ops = options->ops,
-        .base = table->rows,
-        .bytes = table->row_count * table->row_stride_bytes,
+        .ground = &ground,
         .scratch = eb_bench_memory_take(sizeof(struct eb_bag_tune_scratch)),
     };
     eb_bag_tune(&task, &session->schedules, &report);

@@ -22,9 +22,9 @@ struct eb_bench_session {
 void eb_bench_session_init(
     struct eb_bench_session *session, const struct eb_bench_options *options);
 
-/* Takes up a table that cases to come read: how far ahead its rows are best called. Of several
- * tables, the largest. */
-void eb_bench_session_adopt(struct eb_bench_session *session, const struct eb_table *table);
+/* Takes up the tables that cases to come read: how far ahead their rows are best called. */
+void eb_bench_session_adopt(
+    struct eb_bench_session *session, const struct eb_bench_table *tables, unsigned count);
 
 /* What all cases have in common; feeds, bags and batches are the caller's to say. */
 struct eb_bench_case eb_bench_session_model(

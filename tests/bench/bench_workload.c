@@ -76,7 +76,7 @@ static bool make_tables(struct model *model, struct eb_bench_session *session)
         add_pages(&session->peer_pages, &model->tables[i].peer_pages);
     }
     model->batch_count = count_batches(model);
-    eb_bench_session_adopt(session, find_largest(model));
+    eb_bench_session_adopt(session, model->tables, model->table_count);
     return true;
 }
 

@@ -48,13 +48,21 @@ class Prefetch(OwnServerTest):
                              ['1..64', '65..128', '129..256', '257..512', '513..'])
         else:
             # A processor without vector functions, or with a cache that is very large.
-            self.assertRegex(lines[0]['reason'], 'calls no rows|no table has')
+            self.assertRegex(lines[0]['reason'], 'calls no rows|largest tables have less than')
         self.check_answers(server, table)
+
+    def test_measures_on_several_tables(self):
+        rng = np.random.default_rng([SEED, 49])
+        tables = [Table.of_values(name, 'f32', rng.normal(size=(ROWS // 2, 64)))
+                  for name in ('one', 'other')]
+        server = self.serve(tables=tables)
+        if len(self.lines(server)) > 1:
+            self.assertRegex(server.find('prefetch_measured'), r' table=one bytes=\d+ tables=2 ')
 
     def test_does_not_measure_on_small_tables(self):
         line, = self.lines(self.serve(tables=[spec_table()]))
         self.assertEqual((line['schedule'], line['measured']), ('64:32:l2', 'no'))
-        self.assertRegex(line['reason'], 'no table has [0-9]+ bytes')
+        self.assertRegex(line['reason'], 'largest tables have less than [0-9]+ bytes')
 
     def takes(self, setting):
         """A start with the schedule, which nothing measured may override, and a lookup."""

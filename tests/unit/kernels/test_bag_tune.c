@@ -13,6 +13,7 @@
 struct ground {
     uint8_t *mapping;
     uint64_t mapped_bytes;
+    struct eb_bag_tune_ground tables;
     struct eb_bag_tune_task task;
     struct eb_bag_schedules schedules;
     struct eb_bag_tune_report report;
@@ -28,6 +29,12 @@ static uint64_t read_test_clock(void)
     return clock_ns;
 }
 
+static void add(struct eb_bag_tune_ground *ground, const uint8_t *base, uint64_t bytes)
+{
+    const struct eb_table table = {.rows = base, .row_count = bytes, .row_stride_bytes = 1};
+    eb_bag_tune_add(ground, &table);
+}
+
 /* `bytes` that end right before a forbidden page, and begin right behind another where they are
  * whole pages. Of pages that nobody writes all are the same one. */
 static void make_ground(struct ground *ground, uint64_t bytes, int protection)
@@ -39,10 +46,11 @@ static void make_ground(struct ground *ground, uint64_t bytes, int protection)
         NULL, ground->mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(ground->mapping, MAP_FAILED);
     assert_int_equal(mprotect(ground->mapping + page, inner, protection), 0);
+    ground->tables = (struct eb_bag_tune_ground){0};
+    add(&ground->tables, ground->mapping + page + inner - bytes, bytes);
     ground->task = (struct eb_bag_tune_task){
         .ops = eb_bag_ops_find(NULL),
-        .base = ground->mapping + page + inner - bytes,
-        .bytes = bytes,
+        .ground = &ground->tables,
         .scratch = malloc(sizeof *ground->task.scratch),
     };
     assert_non_null(ground->task.scratch);
@@ -119,6 +127,81 @@ static void leaves_small_memory_alone(void **state)
     tune(&ground);
     assert_defaults(&ground);
     assert_int_equal(ground.report.elapsed_ns, 0);
+    drop_ground(&ground);
+}
+
+static void keeps_the_largest_tables(void **state)
+{
+    (void)state;
+    const uint64_t least = EB_BAG_TUNE_PIECE_BYTES_MIN;
+    static uint8_t bases[EB_BAG_TUNE_PIECES_MAX + 5];
+    struct eb_bag_tune_ground ground = {0};
+    add(&ground, bases, least - 1);
+    assert_int_equal(ground.count, 0);
+    for (unsigned i = 0; i < EB_BAG_TUNE_PIECES_MAX; i++) {
+        /* Every second one larger than those before, the others smaller. */
+        add(&ground, bases + i, least + (i % 2 > 0 ? i : 64 - i));
+        assert_int_equal(ground.count, i + 1);
+    }
+    add(&ground, bases + EB_BAG_TUNE_PIECES_MAX, least); /* no larger than any */
+    assert_int_equal(ground.count, EB_BAG_TUNE_PIECES_MAX);
+    add(&ground, bases + EB_BAG_TUNE_PIECES_MAX + 1, least + 1000);
+    assert_int_equal(ground.count, EB_BAG_TUNE_PIECES_MAX);
+    assert_ptr_equal(ground.pieces[0].base, bases + EB_BAG_TUNE_PIECES_MAX + 1);
+    assert_ptr_equal(ground.pieces[1].base, bases);
+    assert_int_equal(ground.pieces[1].bytes, least + 64);
+    assert_int_equal(ground.pieces[EB_BAG_TUNE_PIECES_MAX - 1].bytes, least + 3);
+    for (unsigned i = 1; i < EB_BAG_TUNE_PIECES_MAX; i++) {
+        assert_true(ground.pieces[i - 1].bytes >= ground.pieces[i].bytes);
+    }
+}
+
+static void takes_no_more_tables_than_it_needs(void **state)
+{
+    (void)state;
+    static uint8_t base[1];
+    const uint64_t half = eb_bag_tune_bytes_min() / 2;
+    struct eb_bag_tune_ground ground = {0};
+    assert_int_equal(eb_bag_tune_pieces_needed(&ground), 0);
+    add(&ground, base, half);
+    assert_int_equal(eb_bag_tune_pieces_needed(&ground), 0);
+    add(&ground, base, half - 1);
+    assert_int_equal(eb_bag_tune_pieces_needed(&ground), 0);
+    add(&ground, base, half);
+    assert_int_equal(eb_bag_tune_pieces_needed(&ground), 2);
+    add(&ground, base, 2 * half);
+    assert_int_equal(eb_bag_tune_pieces_needed(&ground), 1);
+}
+
+/* Three tables side by side, the last of which ends before the forbidden page: bags of each. */
+static void measures_on_several_tables(void **state)
+{
+    (void)state;
+    const uint64_t bytes = eb_bag_tune_bytes_min() + 52;
+    struct ground ground;
+    make_ground(&ground, bytes, PROT_READ);
+    const struct eb_bag_tune_piece whole = ground.tables.pieces[0];
+    const uint64_t first = bytes / 2 + 1;
+    const uint64_t second = bytes / 3;
+    ground.tables.count = 0;
+    add(&ground.tables, whole.base, first);
+    add(&ground.tables, (const uint8_t *)whole.base + first, second);
+    add(&ground.tables, (const uint8_t *)whole.base + first + second, bytes - first - second);
+    tick_ns = MS / 100;
+    ground.task.now_ns = read_test_clock;
+    tune(&ground);
+    if (has_vector_functions(ground.task.ops)) {
+        assert_int_equal(ground.report.piece_count, 3);
+        assert_true(ground.report.of_class[0].is_measured);
+        /* The last measurement's rows lie in the tables that their bags are of. */
+        const int64_t *rows = ground.task.scratch->rows;
+        bool is_beyond_second = false;
+        for (unsigned i = 0; i < EB_BAG_TUNE_ROWS; i++) {
+            is_beyond_second |= rows[i] * EB_LINE_BYTES >= (int64_t)second;
+            assert_in_range(rows[i], 0, first / EB_LINE_BYTES);
+        }
+        assert_true(is_beyond_second);
+    }
     drop_ground(&ground);
 }
 
@@ -275,6 +358,9 @@ int main(void)
         cmocka_unit_test(has_candidates_that_can_be_set_by_hand),
         cmocka_unit_test(leaves_small_memory_alone),
         cmocka_unit_test(leaves_memory_alone_where_nothing_calls_rows),
+        cmocka_unit_test(keeps_the_largest_tables),
+        cmocka_unit_test(takes_no_more_tables_than_it_needs),
+        cmocka_unit_test(measures_on_several_tables),
         cmocka_unit_test(stays_inside_its_memory),
         cmocka_unit_test(chooses_among_its_candidates),
         cmocka_unit_test(ends_when_its_time_is_over),
