@@ -1,11 +1,10 @@
-#include "kernels/bag.h"
+#include "kernels/bag_measure.h"
+
 #include "kernels/bag_fault.h"
 #include "kernels/bag_weights.h"
 
 #include <assert.h>
 #include <inttypes.h>
-
-#define SCRATCH_ALIGNMENT 64
 
 const char *eb_reduction_name(enum eb_reduction reduction)
 {
@@ -246,24 +245,6 @@ static inline bool count_result_rows(const struct eb_bag_query *query, uint64_t 
     return true;
 }
 
-/* No sum can wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
-static inline void lay_out_scratch(const struct eb_bag_query *query, struct eb_bag_extent *extent)
-{
-    uint64_t bytes = extent->index_count * sizeof(int64_t);
-    extent->weights_offset = 0;
-    if (eb_bag_weights_are_given(query)) {
-        /* 0 too where there are no indices. */
-        extent->weights_offset = bytes;
-        bytes += extent->index_count * eb_bag_weights_bytes(query->table->type);
-    }
-    extent->starts_offset = bytes;
-    if (query->reduction != EB_REDUCTION_NONE) {
-        bytes += (extent->result_rows + 1) * sizeof(uint32_t);
-    }
-    /* So that the scratch of the next query, laid behind it, is aligned too. */
-    extent->scratch_bytes = (bytes + SCRATCH_ALIGNMENT - 1) / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT;
-}
-
 bool eb_bag_kind_find(
     const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_fault *fault)
 {
@@ -304,6 +285,8 @@ bool eb_bag_measure(
     extent->result_row_bytes = kind->result_row_bytes;
     extent->output_type = kind->output_type;
     extent->gather_row_bytes = kind->gather_row_bytes;
-    lay_out_scratch(query, extent);
+    eb_bag_extent_lay_out(extent,
+        eb_bag_weights_are_given(query) ? eb_bag_weights_bytes(query->table->type) : 0,
+        query->reduction != EB_REDUCTION_NONE);
     return true;
 }

@@ -12,6 +12,10 @@
 struct eb_codec_limits {
     uint32_t queries_max;    /* queries and features of one LookupRequest, together */
     uint32_t name_bytes_max; /* longest name */
+    /* Lists of features that keep these caps: a group whose features' fields are the very bytes of
+     * one is given its names, which then are not read. */
+    const struct eb_known_features *known; /* [known_count] */
+    size_t known_count;
 };
 
 /* Why a request was not decoded. */

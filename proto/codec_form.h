@@ -19,8 +19,10 @@ struct eb_codec_place {
     const char *name; /* of its table, or of its group; set once it is kept: refusals come after */
     struct eb_arena *arena;
     struct eb_error *error;
-    const struct eb_guard_limits *limits; /* of the request, */
-    uint32_t *field_count;                /* and how many of its fields are read */
+    const struct eb_guard_limits *limits;  /* of the request, */
+    uint32_t *field_count;                 /* and how many of its fields are read */
+    const struct eb_known_features *known; /* [known_count]; of groups */
+    size_t known_count;
 };
 
 /* Sets INVALID_ARGUMENT, its text naming the place. Returns false. */

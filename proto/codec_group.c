@@ -27,14 +27,25 @@ struct reading {
     struct eb_codec_arrays arrays;
     struct eb_field_reader name;
     size_t feature_count;
-    size_t features_bytes; /* of the features' names */
-    bool has_empty;        /* one of them is empty */
+    size_t features_bytes;                 /* of the features' names */
+    bool has_empty;                        /* one of them is empty */
+    const struct eb_known_features *known; /* all so far are its; NULL: they are not */
+    const uint8_t *run;                    /* where the features' fields begin */
+    const uint8_t *run_end;                /* where they end; NULL: others lie between them */
     struct eb_wire_group *out;
 };
 
-/* What its name is made of is looked at when it is kept. false: the guard does not let it pass. */
-static inline bool take_feature(struct reading *reading, struct eb_field_reader name)
+/* What its name is made of is looked at when it is kept. The field is [begin, end). false: the
+ * guard does not let it pass. */
+static inline bool take_feature(
+    struct reading *reading, struct eb_field_reader name, const uint8_t *begin, const uint8_t *end)
 {
+    if (reading->feature_count == 0) {
+        reading->run = begin;
+        reading->run_end = begin;
+    }
+    reading->run_end = reading->run_end == begin ? end : NULL;
+    reading->known = NULL;
     reading->feature_count++;
     reading->features_bytes += eb_field_reader_bytes(&name);
     reading->has_empty |= name.at == name.end;
@@ -43,14 +54,16 @@ static inline bool take_feature(struct reading *reading, struct eb_field_reader 
 
 /* Takes what a field says; of several of one number the last one counts. false: the guard does not
  * let it pass, as it does unknown ones. */
-static inline bool take_bytes(struct reading *reading, const struct eb_field *field)
+static inline bool take_bytes(
+    struct reading *reading, const struct eb_field *field, const uint8_t *begin)
 {
     const struct eb_guard_limits *limits = reading->place->limits;
     struct eb_codec_arrays *arrays = &reading->arrays;
     struct eb_wire_group *out = reading->out;
     switch (field->number) {
     case 1: return eb_codec_fields_take_name(field, limits, &reading->name);
-    case EB_CODEC_GROUP_FEATURES_FIELD: return take_feature(reading, field->data);
+    case EB_CODEC_GROUP_FEATURES_FIELD:
+        return take_feature(reading, field->data, begin, field->data.end);
     case 4:
     case 5: eb_codec_form_take(arrays, field->number, field->data, &out->values); return true;
     case 6: eb_codec_form_take(arrays, field->number, field->data, &out->lengths); return true;
@@ -76,11 +89,50 @@ static inline bool take_number(const struct eb_field *field, struct eb_wire_grou
     }
 }
 
-static inline bool take_field(struct reading *reading, const struct eb_field *field)
+static inline bool take_field(
+    struct reading *reading, const struct eb_field *field, const uint8_t *begin)
 {
     return field->wire_type == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED
-               ? take_bytes(reading, field)
+               ? take_bytes(reading, field, begin)
                : take_number(field, reading->out);
+}
+
+/* The longest known list that the message goes on with. NULL: none. */
+static const struct eb_known_features *find_known(
+    const struct eb_codec_place *place, const struct eb_field_reader *message)
+{
+    const struct eb_known_features *found = NULL;
+    for (size_t i = 0; i < place->known_count; i++) {
+        const struct eb_known_features *known = &place->known[i];
+        if (known->run_bytes <= eb_field_reader_bytes(message) &&
+            (!found || known->run_bytes > found->run_bytes) &&
+            memcmp(message->at, known->run, known->run_bytes) == 0) {
+            found = known;
+        }
+    }
+    return found;
+}
+
+/* Moves past the group's first features where they are a known list's, and then counts their
+ * fields. */
+static bool take_known(
+    struct reading *reading, struct eb_field_reader *message, uint32_t *field_count)
+{
+    if (reading->feature_count > 0 || *message->at != EB_TAG_BYTES(EB_CODEC_GROUP_FEATURES_FIELD)) {
+        return false;
+    }
+    const struct eb_known_features *known = find_known(reading->place, message);
+    if (!known) {
+        return false;
+    }
+    reading->known = known;
+    reading->run = message->at;
+    message->at += known->run_bytes;
+    reading->run_end = message->at;
+    reading->feature_count = known->count;
+    reading->features_bytes = known->text_bytes;
+    *field_count += (uint32_t)known->count;
+    return true;
 }
 
 static bool read_fields(struct reading *reading)
@@ -89,12 +141,17 @@ static bool read_fields(struct reading *reading)
     struct eb_field_reader message = reading->arrays.message;
     struct eb_field_reader feature;
     uint32_t count = 0;
-    for (; message.at < message.end; count++) {
+    while (message.at < message.end) {
+        if (take_known(reading, &message, &count)) {
+            continue;
+        }
+        const uint8_t *begin = message.at;
         struct eb_field field;
         const bool is_sound =
             eb_field_reader_take_next(&message, EB_CODEC_GROUP_FEATURES_FIELD, &feature)
-                ? take_feature(reading, feature)
-                : !eb_field_reader_read(&message, &field) && take_field(reading, &field);
+                ? take_feature(reading, feature, begin, message.at)
+                : !eb_field_reader_read(&message, &field) && take_field(reading, &field, begin);
+        count++;
         if (!is_sound) {
             return eb_codec_form_fail(place);
         }
@@ -109,6 +166,16 @@ static bool keep_features(const struct reading *reading)
     const struct eb_codec_place *place = reading->place;
     struct eb_wire_group *out = reading->out;
     const size_t text_bytes = reading->features_bytes + reading->feature_count;
+    if (reading->run_end) {
+        out->run = reading->run;
+        out->run_bytes = (size_t)(reading->run_end - reading->run);
+    }
+    if (reading->known) {
+        out->known = reading->known;
+        out->features = reading->known->names;
+        out->feature_count = reading->known->count;
+        return true;
+    }
     const char **features =
         eb_unpack_take(place->arena, reading->feature_count, sizeof *features, place->error);
     char *text = eb_unpack_take(place->arena, text_bytes, 1, place->error);

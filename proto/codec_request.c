@@ -34,6 +34,7 @@ struct reading {
     struct eb_arena *arena;
     struct eb_error *error;
     struct eb_guard_limits limits;
+    const struct eb_codec_limits *caps;
     struct eb_field_reader message;
     struct eb_field_reader model;
     struct eb_field_reader label;
@@ -110,20 +111,20 @@ static size_t count_queries(const struct reading *reading, size_t max)
 }
 
 /* What concerns the request as a whole. */
-static bool check_request(const struct reading *reading, const struct eb_wire_request *request,
-    const struct eb_codec_limits *limits)
+static bool check_request(const struct reading *reading, const struct eb_wire_request *request)
 {
     struct eb_error *error = reading->error;
-    const size_t count = count_queries(reading, limits->queries_max);
+    const uint32_t count_max = reading->caps->queries_max;
+    const size_t count = count_queries(reading, count_max);
     if (request->version != 0 && reading->label.at < reading->label.end) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "version and version_label are both given; give one of them");
         return false;
     }
-    if (count > limits->queries_max) {
+    if (count > count_max) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
             "%zu queries and features of groups are more than a request may have, %" PRIu32, count,
-            limits->queries_max);
+            count_max);
         return false;
     }
     if (request->priority > PRIORITY_MAX) {
@@ -166,6 +167,8 @@ static struct eb_codec_place place_of(
         .error = fault,
         .limits = &reading->limits,
         .field_count = &reading->field_count,
+        .known = reading->caps->known,
+        .known_count = reading->caps->known_count,
     };
 }
 
@@ -299,8 +302,7 @@ static bool read_fields(struct reading *reading, struct eb_wire_request *out)
 }
 
 /* NULL: the error is set, unless the guard knows better. */
-static struct eb_wire_request *read_request(
-    struct reading *reading, const struct eb_codec_limits *limits)
+static struct eb_wire_request *read_request(struct reading *reading)
 {
     struct eb_wire_request *request =
         eb_unpack_take(reading->arena, 1, sizeof *request, reading->error);
@@ -309,7 +311,7 @@ static struct eb_wire_request *read_request(
     }
     memset(request, 0, sizeof *request);
     if (!read_fields(reading, request) || !check_unbuilt(reading) ||
-        !check_request(reading, request, limits)) {
+        !check_request(reading, request)) {
         return NULL;
     }
     request->model = eb_codec_fields_keep(reading->model, reading->arena, reading->error);
@@ -329,9 +331,10 @@ struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const u
         .arena = arena,
         .error = &failure->error,
         .limits = request_limits(limits),
+        .caps = limits,
         .message = eb_field_reader_of(bytes, size),
     };
-    struct eb_wire_request *request = read_request(&reading, limits);
+    struct eb_wire_request *request = read_request(&reading);
     if ((!request || reading.is_faulty) && !eb_guard_check(&embag__v1__lookup_request__descriptor,
                                                bytes, size, &reading.limits, &failure->error)) {
         request = NULL;

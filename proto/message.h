@@ -45,11 +45,23 @@ struct eb_wire_query {
     const struct eb_error *fault;
 };
 
+/* A list of features that a group has named before. */
+struct eb_known_features {
+    const uint8_t *run; /* [run_bytes] its fields in the FeatureGroup, one behind the other */
+    size_t run_bytes;
+    size_t text_bytes; /* of all names, without NULs */
+    size_t count;
+    const char *const *names; /* [count] */
+};
+
 /* FeatureGroup: many features' bags in one set of arrays, feature by feature. */
 struct eb_wire_group {
     const char *name; /* of an ordered list of features in the model; empty: `features` says them */
     size_t feature_count;
     const char *const *features;
+    const struct eb_known_features *known; /* decoded: whose names these are; NULL: nobody's */
+    const uint8_t *run; /* [run_bytes] decoded: the features' fields; NULL: others lie between */
+    size_t run_bytes;
     uint32_t bags;                /* of each feature */
     struct eb_wire_array values;  /* values_i64 or values_i32 */
     struct eb_wire_array lengths; /* [feature_count * bags] */

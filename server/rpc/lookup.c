@@ -112,6 +112,7 @@ void eb_lookup_home_deinit(struct eb_lookup_home *home)
         home->idle = lookup->next;
         free_lookup(lookup);
     }
+    eb_feature_memo_deinit(&home->memo);
 }
 
 /* A lookup that fails before the executor has it does so at once where there is no memory: nothing
@@ -130,8 +131,11 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     uint64_t deadline_ns)
 {
     const struct eb_limits *limits = lookup->home->context->limits;
-    struct eb_codec_limits caps = {.queries_max = (uint32_t)limits->queries_max,
-        .name_bytes_max = (uint32_t)limits->name_bytes_max};
+    const struct eb_feature_memo *memo = &lookup->home->memo;
+    const struct eb_codec_limits caps = {.queries_max = (uint32_t)limits->queries_max,
+        .name_bytes_max = (uint32_t)limits->name_bytes_max,
+        .known = memo->lists,
+        .known_count = memo->count};
     struct eb_decode_failure failure;
     lookup->shortages = eb_lookup_home_shortages(lookup->home);
     lookup->message = message;
@@ -190,6 +194,7 @@ static bool check(struct eb_lookup *lookup)
     plan->ops = lookup->home->context->ops;
     plan->arena = &lookup->arena;
     plan->pool = eb_loop_answer_pool(lookup->home->loop);
+    plan->memo = &lookup->home->memo;
     return eb_plan_check(plan, &lookup->error);
 }
 

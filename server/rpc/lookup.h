@@ -33,6 +33,7 @@ struct eb_lookup_home {
     const struct eb_lookup_context *context;
     struct eb_loop *loop;
     struct eb_snapshot *snapshot;   /* what requests are answered from as they come */
+    struct eb_feature_memo memo;    /* of the snapshot's versions */
     struct eb_memory answer_memory; /* of the loop's answer pool */
     struct eb_lookup *idle;         /* kept for the next requests */
     size_t idle_count;
@@ -124,7 +125,7 @@ struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lo
     const struct eb_memory *message_memory);
 /* Everything it holds goes back. Not while QUEUED. */
 void eb_lookup_give(struct eb_lookup *lookup);
-/* Frees the idle ones; all must be. */
+/* Frees the idle ones, which all must be, and the memo. */
 void eb_lookup_home_deinit(struct eb_lookup_home *home);
 
 /* Reads the request: takes `message`, which came at `arrival_ns`. `deadline_ns` is the call's; the

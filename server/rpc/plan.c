@@ -1,5 +1,6 @@
 #include "server/rpc/plan.h"
 
+#include "kernels/bag_measure.h"
 #include "server/rpc/group_query.h"
 
 #include <assert.h>
@@ -29,7 +30,7 @@ struct draft {
 
 static_assert(sizeof(struct draft) + sizeof(struct eb_plan_query) + sizeof(struct eb_bag_job) +
                       sizeof(struct eb_plan_result) + sizeof(struct eb_plan_missing) +
-                      ERROR_TEXT_BYTES + 64 <=
+                      sizeof(struct eb_feature *) + ERROR_TEXT_BYTES + 64 <=
                   EB_PLAN_QUERY_BYTES,
     "what planning a query takes");
 
@@ -96,6 +97,18 @@ static inline bool measure(struct eb_plan *plan, const struct eb_bag_query_place
 {
     struct eb_bag_fault fault;
     if (!eb_bag_measure(&draft->query, &draft->extent, &fault)) {
+        return eb_bag_query_fault(place, &fault, error);
+    }
+    return count_query(plan, place, &draft->extent, error);
+}
+
+/* The same of a feature of a group that is laid out. */
+static inline bool measure_feature(struct eb_plan *plan, const struct eb_group_query *group,
+    const struct eb_bag_query_place *place, struct draft *draft, struct eb_error *error)
+{
+    struct eb_bag_fault fault;
+    const uint64_t *starts = &group->starts[place->feature];
+    if (!eb_bag_measure_counted(&draft->query, starts[1] - starts[0], &draft->extent, &fault)) {
         return eb_bag_query_fault(place, &fault, error);
     }
     return count_query(plan, place, &draft->extent, error);
@@ -217,19 +230,35 @@ static inline bool draft_query(struct eb_plan *plan, size_t number,
            measure(plan, place, draft, error);
 }
 
-/* Finds the tables of a group's features. */
-static bool find_features(const struct eb_wire_group *wire, struct eb_bag_query_place *place,
-    struct draft *drafts, struct eb_error *error)
+/* The tables of a group's features, [feature_count]. NULL: *error. */
+static const struct eb_feature *const *find_features(struct eb_plan *plan,
+    const struct eb_wire_group *wire, const struct eb_bag_query_place *whole,
+    struct eb_error *error)
 {
+    const struct eb_feature *const *known = eb_feature_memo_find(plan->memo, wire, plan->version);
+    if (known) {
+        return known;
+    }
+    struct eb_bag_query_place place = *whole;
+    const struct eb_feature **features =
+        eb_arena_take(plan->arena, wire->feature_count * sizeof *features);
+    if (!features) {
+        eb_plan_refuse_memory(error, "the request's queries");
+        return NULL;
+    }
     for (size_t f = 0; f < wire->feature_count; f++) {
-        place->feature = f;
-        place->table = wire->features[f];
-        place->last = drafts[f].feature = eb_bag_query_find(place, error);
-        if (!place->last) {
-            return false;
+        place.feature = f;
+        place.table = wire->features[f];
+        place.last = features[f] = eb_bag_query_find(&place, error);
+        if (!place.last) {
+            return NULL;
         }
     }
-    return true;
+    if (!plan->news) {
+        plan->news = wire;
+        plan->news_features = features;
+    }
+    return features;
 }
 
 /* The sizes of features that are found. */
@@ -241,7 +270,8 @@ static bool draft_features(struct eb_plan *plan, const struct eb_group_query *gr
         place->feature = f;
         place->table = group->wire->features[f];
         if (!eb_group_query_fill(group, place, draft->feature, &draft->query, error) ||
-            !measure(plan, place, draft, error) || !check_joined(place, &drafts[0], draft, error)) {
+            !measure_feature(plan, group, place, draft, error) ||
+            !check_joined(place, &drafts[0], draft, error)) {
             return false;
         }
     }
@@ -260,8 +290,11 @@ static bool check_features(struct eb_plan *plan, struct eb_group_query *group,
     if (!drafts) {
         return eb_plan_refuse_memory(error, "the request's queries");
     }
-    if (!find_features(group->wire, &place, drafts, error) ||
-        !eb_group_query_lay_out(whole, plan->arena, group, error) ||
+    const struct eb_feature *const *features = find_features(plan, group->wire, whole, error);
+    for (size_t f = 0; features && f < count; f++) {
+        drafts[f].feature = features[f];
+    }
+    if (!features || !eb_group_query_lay_out(whole, plan->arena, group, error) ||
         !draft_features(plan, group, &place, drafts, error)) {
         /* What fails takes nothing of the caps. */
         plan->asked = asked;
@@ -356,6 +389,9 @@ static bool check_groups(struct eb_plan *plan, struct eb_error *error)
         if (!end_result(plan, check_group(plan, i, error), error)) {
             return false;
         }
+    }
+    if (plan->news) {
+        eb_feature_memo_keep(plan->memo, plan->news, plan->version, plan->news_features);
     }
     return true;
 }

@@ -8,6 +8,7 @@
 #include "server/config.h"
 #include "server/net/buffer_pool.h"
 #include "server/rpc/bag_query.h"
+#include "server/rpc/feature_memo.h"
 
 /* Of a query whose missing indices are to be listed. */
 struct eb_plan_missing {
@@ -58,6 +59,7 @@ struct eb_plan {
     const struct eb_bag_ops *ops;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool; /* of scratch and answers */
+    struct eb_feature_memo *memo;
     struct eb_plan_asked asked;
     struct eb_plan_counts counts;
     struct eb_plan_query *queries; /* [query_count] */
@@ -67,15 +69,17 @@ struct eb_plan {
     struct eb_plan_scratch *scratch; /* what jobs point into, in pieces; the newest first */
     uint8_t *scratch_room;           /* of the newest, what is not taken yet */
     size_t scratch_room_bytes;
+    const struct eb_wire_group *news; /* the first group whose features the memo did not know */
+    const struct eb_feature *const *news_features;
 };
 
 /* Most that planning one query, or feature, takes from the arena: with the text of its error, most
  * of what such texts have. */
 #define EB_PLAN_QUERY_BYTES 1408
 
-/* Checks everything. The first six members are set, the rest zeroed. false: *error holds the first
- * fault, query by query, sizes before values; with errors_per_query a result holds its own, and
- * false is for what concerns the whole request. eb_plan_deinit is due either way. */
+/* Checks everything. The first seven members are set, the rest zeroed. false: *error holds the
+ * first fault, query by query, sizes before values; with errors_per_query a result holds its own,
+ * and false is for what concerns the whole request. eb_plan_deinit is due either way. */
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error);
 /* Gives the scratch back. */
 void eb_plan_deinit(struct eb_plan *plan);

@@ -505,6 +505,7 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
     struct eb_service_loop *state = eb_loop_user(loop);
     struct eb_snapshot *former = state->home.snapshot;
     state->home.snapshot = snapshot;
+    eb_feature_memo_forget_versions(&state->home.memo);
     eb_table_tally_swap(&state->tables, snapshot, uv_hrtime());
     eb_health_service_update(state);
     return former;

@@ -117,6 +117,39 @@ class Versions(VersionsTest):
         self.assertEqual(self.lookup(version=1), 1)
         self.assertEqual(self.states(), {2: 'SERVING', 1: 'READY'})
 
+    def test_finds_features_that_a_group_names_again_in_each_version(self):
+        """The same list, request after request over one connection, while versions change whose
+        tables are others."""
+        features = ['t', 'u']
+
+        def ask(**fields):
+            group = pb.FeatureGroup(features=features, bags=1, values_i64=b'\0' * 16,
+                                    lengths_i32=b'\1\0\0\0' * 2)
+            return self.client.lookup(pb.LookupRequest(model='m', groups=[group], **fields))
+
+        def values(**fields):
+            answer = ask(**fields)
+            return np.frombuffer(answer.results[0].values, '<f4')[::2].tolist()
+
+        self.publish(1, tables=[table_of(1), table_of(10, 'u')])
+        self.serve('--loops', '1')
+        for _ in range(3):
+            self.assertEqual(values(), [1, 10])
+        self.publish(2, tables=[table_of(20, 'u'), table_of(2), table_of(7, 'a')])
+        self.wait_served(2)
+        for _ in range(3):
+            self.assertEqual(values(), [2, 20])
+            self.assertEqual(values(version=1), [1, 10])
+        self.publish(3, tables=[table_of(3)])
+        self.wait_served(3)
+        for _ in range(2):
+            code, text = error_of(ask)
+            self.assertEqual(code, grpc.StatusCode.NOT_FOUND)
+            self.assertIn('features[1] "u"', text)
+        self.assertEqual(values(version=2), [2, 20])
+        features[1] = 't'
+        self.assertEqual(values(), [3, 3])
+
     def test_serves_beside_models_that_are_not_whole(self):
         self.publish(1)
         os.makedirs(self.repository.join('half', '.1'))

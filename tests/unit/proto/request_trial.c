@@ -78,3 +78,17 @@ ProtobufCBinaryData lone_query_binary(const void *data, size_t size)
 {
     return (ProtobufCBinaryData){.len = size, .data = (uint8_t *)(uintptr_t)data};
 }
+
+void lone_group_init(struct lone_group *lone)
+{
+    static char *features[] = {"user", "item"};
+    embag__v1__feature_group__init(&lone->group);
+    embag__v1__lookup_request__init(&lone->request);
+    lone->group.n_features = 2;
+    lone->group.features = features;
+    lone->group.bags = 2;
+    lone->groups[0] = &lone->group;
+    lone->request.request_id = 77;
+    lone->request.n_groups = 1;
+    lone->request.groups = lone->groups;
+}

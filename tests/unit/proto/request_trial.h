@@ -41,3 +41,13 @@ void lone_query_init(struct lone_query *lone);
 
 /* Bytes as protobuf-c wants them for packing, which does not write to them. */
 ProtobufCBinaryData lone_query_binary(const void *data, size_t size);
+
+/* A group of two features, "user" and "item", with two bags each, alone in a request of id 77. */
+struct lone_group {
+    Embag__V1__FeatureGroup group;
+    Embag__V1__FeatureGroup *groups[1];
+    Embag__V1__LookupRequest request;
+};
+
+/* `lone` must not move. */
+void lone_group_init(struct lone_group *lone);

@@ -10,28 +10,6 @@
 
 static const int64_t wide[] = {1, 2, -3, INT64_MAX};
 static const int32_t narrow[] = {1, 2, -3, INT32_MAX};
-static char *two_features[] = {"user", "item"};
-
-/* A group of two features with two bags each, alone in a request of id 77. */
-struct lone_group {
-    Embag__V1__FeatureGroup group;
-    Embag__V1__FeatureGroup *groups[1];
-    Embag__V1__LookupRequest request;
-};
-
-static void lone_group_init(struct lone_group *lone)
-{
-    embag__v1__feature_group__init(&lone->group);
-    embag__v1__lookup_request__init(&lone->request);
-    lone->group.n_features = 2;
-    lone->group.features = two_features;
-    lone->group.bags = 2;
-    lone->groups[0] = &lone->group;
-    lone->request.request_id = 77;
-    lone->request.n_groups = 1;
-    lone->request.groups = lone->groups;
-}
-
 static void assert_array(const struct eb_wire_array *array, uint32_t width, const char *field)
 {
     assert_int_equal(array->width, width);

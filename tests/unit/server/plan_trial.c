@@ -161,6 +161,7 @@ static void reset(struct plan_trial *trial)
 void plan_trial_deinit(struct plan_trial *trial)
 {
     reset(trial);
+    eb_feature_memo_deinit(&trial->memo);
     eb_arena_deinit(&trial->answer_arena);
     eb_buffer_pool_deinit(&trial->pool);
 }
@@ -177,6 +178,7 @@ bool plan_trial_check(struct plan_trial *trial)
         .ops = eb_bag_ops_find(NULL),
         .arena = &trial->arena,
         .pool = &trial->pool,
+        .memo = &trial->memo,
     };
     return eb_plan_check(&trial->plan, &trial->error);
 }

@@ -30,6 +30,7 @@ struct plan_trial {
     struct eb_buffer_pool pool;
     struct eb_memory memory; /* of the pool */
     struct eb_arena arena;
+    struct eb_feature_memo memo;
     struct eb_plan plan;
     struct eb_error error;
     struct eb_outgoing *answer;

@@ -94,6 +94,39 @@ static void takes_arrays_at_any_address(void **state)
     expect_pooled();
 }
 
+/* The second time the names are not looked at, the third in another group beside one that is new.
+ */
+static void knows_a_list_that_comes_again(void **state)
+{
+    (void)state;
+    static const char *const gone[] = {"gone", "away"};
+    static const char *const turned[] = {"wide", "rows"};
+    static const float turned_pooled[] = {300, 302, 304, 0, 0, 200, 201, 202, 10, 12};
+    group.run = (const uint8_t *)"rows, wide";
+    group.run_bytes = 10;
+    expect_pooled();
+    assert_int_equal(trial.memo.count, 1);
+    group.known = &trial.memo.lists[0];
+    group.features = gone;
+    expect_pooled();
+    struct eb_wire_group both[] = {group, group};
+    both[0].known = NULL;
+    both[0].features = turned;
+    both[0].run = (const uint8_t *)"wide, rows";
+    trial.request.groups = both;
+    trial.request.group_count = 2;
+    static const int32_t others[] = {1, 2, 2, 0, 1};
+    both[0].values.data = others;
+    assert_true(plan_trial_run(&trial));
+    plan_trial_expect_rows(&trial, 0, 2, turned_pooled, 10);
+    plan_trial_expect_rows(&trial, 1, 2, pooled, 10);
+    assert_int_equal(trial.memo.count, 2);
+    eb_feature_memo_forget_versions(&trial.memo);
+    trial.request.group_count = 1;
+    trial.request.groups = &group;
+    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND, "\"gone\"");
+}
+
 static void weighs_each_value(void **state)
 {
     (void)state;
@@ -296,6 +329,7 @@ int main(void)
         TEST(puts_features_side_by_side),
         TEST(takes_offsets_for_lengths),
         TEST(takes_arrays_at_any_address),
+        TEST(knows_a_list_that_comes_again),
         TEST(weighs_each_value),
         TEST(numbers_groups_behind_queries),
         TEST(takes_a_group_of_no_bags),

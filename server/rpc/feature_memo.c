@@ -1,0 +1,110 @@
+#include "server/rpc/feature_memo.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct eb_feature *const *eb_feature_memo_find(struct eb_feature_memo *memo,
+    const struct eb_wire_group *group, const struct eb_model_version *version)
+{
+    memo->group_count++;
+    if (!group->known) {
+        return NULL;
+    }
+    struct eb_feature_memo_entry *entry = &memo->entries[group->known - memo->lists];
+    entry->used = memo->group_count;
+    return entry->version == version ? entry->features : NULL;
+}
+
+static size_t count_text_bytes(const struct eb_wire_group *group)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < group->feature_count; i++) {
+        bytes += strlen(group->features[i]);
+    }
+    return bytes;
+}
+
+/* Fills in a block of the features, the names, the fields, and the names' text. */
+static bool make_list(const struct eb_wire_group *group, struct eb_known_features *list,
+    struct eb_feature_memo_entry *entry)
+{
+    const size_t count = group->feature_count;
+    const size_t text_bytes = count_text_bytes(group);
+    const size_t pointer_bytes = count * (sizeof *entry->features + sizeof *list->names);
+    const struct eb_feature **features =
+        malloc(pointer_bytes + group->run_bytes + text_bytes + count);
+    if (!features) {
+        return false;
+    }
+    const char **names = (const char **)(features + count);
+    uint8_t *run = (uint8_t *)(names + count);
+    char *text = (char *)run + group->run_bytes;
+    memcpy(run, group->run, group->run_bytes);
+    for (size_t i = 0; i < count; i++) {
+        names[i] = strcpy(text, group->features[i]);
+        text += strlen(text) + 1;
+    }
+    *list = (struct eb_known_features){run, group->run_bytes, text_bytes, count, names};
+    entry->features = features;
+    return true;
+}
+
+/* A place for one list more, or one whose list nobody has named for long. `count`: there is none.
+ */
+static size_t find_place(const struct eb_feature_memo *memo)
+{
+    if (memo->count < EB_FEATURE_MEMO_LISTS) {
+        return memo->count;
+    }
+    size_t place = 0;
+    while (place < memo->count &&
+           memo->group_count - memo->entries[place].used < EB_FEATURE_MEMO_AGE_MIN) {
+        place++;
+    }
+    return place;
+}
+
+/* The place of a list that is to be kept. EB_FEATURE_MEMO_LISTS: it is not. */
+static size_t add(struct eb_feature_memo *memo, const struct eb_wire_group *group)
+{
+    const size_t place = find_place(memo);
+    struct eb_known_features list;
+    struct eb_feature_memo_entry entry = {.used = memo->group_count};
+    if (!group->run || group->run_bytes > EB_FEATURE_MEMO_RUN_BYTES_MAX ||
+        place == EB_FEATURE_MEMO_LISTS || !make_list(group, &list, &entry)) {
+        return EB_FEATURE_MEMO_LISTS;
+    }
+    free(memo->entries[place].features);
+    memo->lists[place] = list;
+    memo->entries[place] = entry;
+    memo->count += place == memo->count;
+    return place;
+}
+
+void eb_feature_memo_keep(struct eb_feature_memo *memo, const struct eb_wire_group *group,
+    const struct eb_model_version *version, const struct eb_feature *const *features)
+{
+    const size_t place = group->known ? (size_t)(group->known - memo->lists) : add(memo, group);
+    if (place < EB_FEATURE_MEMO_LISTS) {
+        struct eb_feature_memo_entry *entry = &memo->entries[place];
+        assert(memo->lists[place].count == group->feature_count);
+        memcpy(entry->features, features, group->feature_count * sizeof *entry->features);
+        entry->version = version;
+    }
+}
+
+void eb_feature_memo_forget_versions(struct eb_feature_memo *memo)
+{
+    for (size_t i = 0; i < memo->count; i++) {
+        memo->entries[i].version = NULL;
+    }
+}
+
+void eb_feature_memo_deinit(struct eb_feature_memo *memo)
+{
+    for (size_t i = 0; i < memo->count; i++) {
+        free(memo->entries[i].features);
+    }
+    *memo = (struct eb_feature_memo){0};
+}

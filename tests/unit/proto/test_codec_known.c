@@ -1,0 +1,141 @@
+/* Lists of features that are told by their bytes. */
+#include "tests/unit/proto/request_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct eb_wire_group *decode_with(
+    struct trial *trial, const struct eb_known_features *known, size_t known_count)
+{
+    const struct eb_codec_limits limits = {
+        .queries_max = 40, .name_bytes_max = 255, .known = known, .known_count = known_count};
+    eb_arena_reset(&trial->arena, eb_lookup_request_arena_bytes(trial->size, &limits));
+    trial->request = eb_lookup_request_decode(
+        &trial->arena, trial->bytes, trial->size, &limits, &trial->failure);
+    assert_non_null(trial->request);
+    return &trial->request->groups[0];
+}
+
+/* "user" and "item" as fields, and what they are known as. */
+static const uint8_t two_run[] = "\x12\x04user\x12\x04item";
+static const char *const known_names[] = {"known user", "known item"};
+static const struct eb_known_features two_known = {two_run, sizeof two_run - 1, 8, 2, known_names};
+
+static void says_where_the_features_lie(void **state)
+{
+    (void)state;
+    struct lone_group lone;
+    lone_group_init(&lone);
+    struct trial trial;
+    trial_accept(&trial, &lone.request);
+    const struct eb_wire_group *group = &trial.request->groups[0];
+    assert_int_equal(group->run_bytes, two_known.run_bytes);
+    assert_memory_equal(group->run, two_run, two_known.run_bytes);
+    assert_null(group->known);
+    trial_deinit(&trial);
+}
+
+static void says_nothing_of_features_that_lie_apart(void **state)
+{
+    (void)state;
+    /* user, bags 2, item: in a group of a request. */
+    static const uint8_t apart[] = "\x42\x0e\x12\x04user\x18\x02\x12\x04item";
+    struct lone_group lone;
+    lone_group_init(&lone);
+    struct trial trial;
+    trial_init(&trial, &lone.request);
+    assert_true(trial.size >= sizeof apart - 1);
+    trial.size = sizeof apart - 1;
+    memcpy(trial.bytes, apart, trial.size);
+    const struct eb_known_features user = {two_run, 6, 4, 1, known_names};
+    for (size_t known_count = 0; known_count < 2; known_count++) {
+        const struct eb_wire_group *group = decode_with(&trial, &user, known_count);
+        assert_int_equal(group->feature_count, 2);
+        assert_string_equal(group->features[0], "user");
+        assert_string_equal(group->features[1], "item");
+        assert_null(group->known);
+        assert_null(group->run);
+    }
+    trial_deinit(&trial);
+}
+
+static void takes_the_names_of_a_known_list(void **state)
+{
+    (void)state;
+    struct lone_group lone;
+    lone_group_init(&lone);
+    struct trial trial;
+    trial_init(&trial, &lone.request);
+    const struct eb_known_features known[] = {{two_run, 6, 4, 1, known_names}, two_known};
+    const struct eb_wire_group *group = decode_with(&trial, known, 2);
+    assert_ptr_equal(group->known, &known[1]); /* the longer one */
+    assert_ptr_equal(group->features, known_names);
+    assert_int_equal(group->feature_count, 2);
+    assert_int_equal(group->run_bytes, two_known.run_bytes);
+    trial_deinit(&trial);
+}
+
+static void reads_what_goes_on_behind_a_known_list(void **state)
+{
+    (void)state;
+    static char *three_features[] = {"user", "item", "shop"};
+    struct lone_group lone;
+    lone_group_init(&lone);
+    lone.group.features = three_features;
+    lone.group.n_features = 3;
+    struct trial trial;
+    trial_init(&trial, &lone.request);
+    const struct eb_wire_group *group = decode_with(&trial, &two_known, 1);
+    assert_null(group->known);
+    assert_int_equal(group->feature_count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(group->features[i], three_features[i]);
+    }
+    assert_int_equal(group->run_bytes, two_known.run_bytes + 6);
+    trial_deinit(&trial);
+    /* A list that is longer than the message, one that begins otherwise, and one in the middle. */
+    lone.group.n_features = 1;
+    lone.group.bags = 0;
+    trial_init(&trial, &lone.request);
+    assert_null(decode_with(&trial, &two_known, 1)->known);
+    trial_deinit(&trial);
+    lone.group.n_features = 2;
+    lone.group.features = three_features + 1;
+    trial_init(&trial, &lone.request);
+    group = decode_with(&trial, &two_known, 1);
+    assert_null(group->known);
+    assert_string_equal(group->features[0], "item");
+    trial_deinit(&trial);
+}
+
+static void counts_the_fields_of_a_known_list(void **state)
+{
+    (void)state;
+    struct lone_group lone;
+    lone_group_init(&lone);
+    struct trial trial;
+    trial_init(&trial, &lone.request);
+    const struct eb_codec_limits one = {
+        .queries_max = 1, .name_bytes_max = 255, .known = &two_known, .known_count = 1};
+    eb_arena_reset(&trial.arena, eb_lookup_request_arena_bytes(trial.size, &one));
+    assert_null(
+        eb_lookup_request_decode(&trial.arena, trial.bytes, trial.size, &one, &trial.failure));
+    assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    trial_deinit(&trial);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_where_the_features_lie),
+        cmocka_unit_test(says_nothing_of_features_that_lie_apart),
+        cmocka_unit_test(takes_the_names_of_a_known_list),
+        cmocka_unit_test(reads_what_goes_on_behind_a_known_list),
+        cmocka_unit_test(counts_the_fields_of_a_known_list),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
