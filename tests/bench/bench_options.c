@@ -44,6 +44,11 @@ static const char usage[] =
     "  --ahead                    the next call is known while one is computed\n"
     "  --seed N                   of the indices; 1 unless given\n"
     "  --repeats N                pairs of turns, 15 unless given; medians are shown\n"
+    "  --serve REQUEST:ANSWER:N   measures nothing, but listens on loopback, computes a call for "
+    "so\n"
+    "                             many bytes of a request, and sends so many as the answer, whose\n"
+    "                             end the results are; N answers have places in memory. One case,\n"
+    "                             one thread, one connection after the other, until it is killed\n"
     "  --reading-us N             how long a look at the clock covers, about\n"
     "  --no-peer, --no-roofline   leave these out\n"
     "  --json                     one object per line instead of a table\n";
@@ -53,7 +58,7 @@ struct texts {
     const char *row_type, *dim, *bags, *indices_per_bag, *distribution, *state, *threads;
     const char *rows, *table_bytes, *workload, *samples, *scale;
     const char *reduction, *output_type, *pages, *peer_pages, *isa, *prefetch;
-    const char *seed, *repeats, *reading_us;
+    const char *seed, *repeats, *reading_us, *serve;
     bool scales_apart, weighted, keyed, ahead, json, no_peer, no_roofline;
 };
 
@@ -88,6 +93,7 @@ static const struct eb_flag flags[] = {
     TEXT("seed", seed),
     TEXT("repeats", repeats),
     TEXT("reading-us", reading_us),
+    TEXT("serve", serve),
     SWITCH("scales-apart", scales_apart),
     SWITCH("weighted", weighted),
     SWITCH("keyed", keyed),
@@ -365,6 +371,35 @@ static bool read_prefetch(const char *text, struct eb_bench_options *out)
     return !why || refuse("prefetch", text, why);
 }
 
+static bool has_one_case(const struct eb_bench_options *options)
+{
+    return options->storages.count == 1 && options->dims.count == 1 && options->bags.count == 1 &&
+           options->indices_per_bag.count == 1 && options->states.count == 1 &&
+           options->thread_counts.count == 1 && options->distribution_count == 1;
+}
+
+/* What the lists say is read before. */
+static bool read_serving(const char *text, struct eb_bench_options *out)
+{
+    const struct range sizes = {1, EB_BENCH_ECHO_SIZE_MAX};
+    uint64_t *const values[] = {
+        &out->served.request_bytes, &out->served.answer_bytes, &out->served.answer_count};
+    const size_t last = sizeof values / sizeof values[0] - 1;
+    const char *at = text;
+    for (size_t i = 0; text && i <= last; i++) {
+        size_t bytes = strcspn(at, ":");
+        if (!read_number(&sizes, at, bytes, values[i]) || (at[bytes] == ':') != (i < last)) {
+            return refuse("serve", text, "not bytes of a request, of an answer, and answers");
+        }
+        at += bytes + 1;
+    }
+    bool is_plain = has_one_case(out) && out->thread_counts.values[0] == 1 &&
+                    out->states.values[0] != EB_BENCH_FLUSHED && !out->is_keyed && !out->is_ahead;
+    return !text || is_plain ||
+           refuse("serve", text,
+               "takes one case, one thread, --state hot or steady, no --keyed and no --ahead");
+}
+
 static bool read_others(const struct texts *texts, struct eb_bench_options *out)
 {
     out->ops = eb_bag_ops_find(texts->isa);
@@ -393,7 +428,8 @@ static bool read_others(const struct texts *texts, struct eb_bench_options *out)
     out->has_no_peer = texts->no_peer;
     out->has_no_roofline = texts->no_roofline;
     return read_prefetch(texts->prefetch, out) &&
-           read_distributions(texts->distribution ? texts->distribution : "uniform", out);
+           read_distributions(texts->distribution ? texts->distribution : "uniform", out) &&
+           read_serving(texts->serve, out);
 }
 
 enum eb_arguments_outcome eb_bench_options_read(

@@ -8,6 +8,7 @@
 #include "kernels/bag_schedule.h"
 #include "server/models/page_size.h"
 #include "tests/bench/bench_case.h"
+#include "tests/bench/bench_echo.h"
 
 #define EB_BENCH_LIST_MAX 16
 /* Most rows of a table. */
@@ -43,7 +44,8 @@ struct eb_bench_options {
     struct eb_bag_schedule schedule;
     uint64_t seed;
     uint64_t pairs;
-    uint64_t reading_us; /* 0: as suits the number of threads */
+    uint64_t reading_us;               /* 0: as suits the number of threads */
+    struct eb_bench_echo_sizes served; /* zero unless the case is served instead of measured */
     bool has_scales_apart;
     bool is_weighted;
     bool is_keyed; /* the check pass by key too; not with a workload */

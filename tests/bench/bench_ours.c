@@ -55,12 +55,12 @@ static uint64_t measure_call(const struct eb_bench_case *bench)
     return bytes;
 }
 
+/* Makes the jobs of a call ready; their results lie at `out`. */
 static void check_call(
-    struct eb_bench_ours *ours, uint32_t call, uint64_t batch, enum naming naming)
+    struct eb_bench_ours *ours, uint32_t call, uint64_t batch, enum naming naming, uint8_t *out)
 {
     const struct eb_bench_case *bench = ours->bench;
     uint8_t *scratch = ours->scratch + call * ours->call_scratch_bytes;
-    uint8_t *out = ours->out;
     for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
         struct eb_bag_query query = ask(bench, feed, batch, naming);
         struct eb_bag_job *job = &ours->jobs[call * bench->feed_count + feed];
@@ -91,7 +91,7 @@ static double check_calls(struct eb_bench_ours *ours, uint64_t position, enum na
     double start_us = eb_clock_read_us();
     for (uint32_t call = 0; call < ours->call_count; call++) {
         uint64_t batch = eb_bench_case_batch(ours->bench, ours->thread, position + call);
-        check_call(ours, call % ours->checked_count, batch, naming);
+        check_call(ours, call % ours->checked_count, batch, naming, ours->out);
     }
     return eb_clock_read_us() - start_us;
 }
@@ -157,4 +157,10 @@ void eb_bench_ours_deinit(struct eb_bench_ours *ours)
 struct eb_bench_runner eb_bench_ours_runner(struct eb_bench_ours *ours)
 {
     return (struct eb_bench_runner){.self = ours, .prepare = prepare, .run = run};
+}
+
+void eb_bench_ours_call(struct eb_bench_ours *ours, uint64_t position, uint8_t *out)
+{
+    check_call(ours, 0, eb_bench_case_batch(ours->bench, ours->thread, position), BY_ROW, out);
+    eb_bag_stream_pool(&ours->stream, &ours->tiles[0], NULL);
 }

@@ -30,3 +30,7 @@ void eb_bench_ours_init(struct eb_bench_ours *ours, const struct eb_bench_case *
     unsigned thread, uint32_t call_count);
 void eb_bench_ours_deinit(struct eb_bench_ours *ours);
 struct eb_bench_runner eb_bench_ours_runner(struct eb_bench_ours *ours);
+
+/* The check pass and pooling of the batch at a position; its results lie one behind the other at
+ * `out`, which may have any alignment. */
+void eb_bench_ours_call(struct eb_bench_ours *ours, uint64_t position, uint8_t *out);

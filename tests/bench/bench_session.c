@@ -1,6 +1,7 @@
 #include "tests/bench/bench_session.h"
 
 #include "kernels/bag_tune.h"
+#include "tests/bench/bench_floor.h"
 #include "tests/bench/bench_memory.h"
 #include "tests/bench/bench_report.h"
 #include "tests/bench/bench_theirs.h"
@@ -112,29 +113,39 @@ static void choose_reading(struct eb_bench_session *session, const struct eb_ben
     }
 }
 
-bool eb_bench_session_measure(struct eb_bench_session *session, const struct eb_bench_case *bench)
+static void measure_verified(struct eb_bench_session *session, const struct eb_bench_case *bench,
+    struct eb_fbgemm_kernel *peer, bool is_peer_tuned)
 {
     const struct eb_bench_options *options = session->options;
+    choose_reading(session, bench);
+    if (!options->has_no_roofline &&
+        (session->roofline_ns_per_row <= 0 || bench->state == EB_BENCH_HOT)) {
+        session->roofline_ns_per_row =
+            eb_bench_measure_roofline(bench, &session->plan, &session->roofline_way);
+    }
+    const struct eb_bench_report report = {.options = options,
+        .bench = bench,
+        .distribution = session->distribution,
+        .figures = eb_bench_measure_case(bench, &session->plan, peer),
+        .roofline_ns_per_row = session->roofline_ns_per_row,
+        .roofline_way = session->roofline_way,
+        .pages = session->pages,
+        .peer_pages = session->peer_pages,
+        .is_peer_tuned = is_peer_tuned};
+    eb_bench_report_print(stdout, &report);
+}
+
+bool eb_bench_session_measure(struct eb_bench_session *session, const struct eb_bench_case *bench)
+{
+    const struct eb_bench_echo_sizes *served = &session->options->served;
     bool is_tuned = false;
     struct eb_fbgemm_kernel *peer = make_peer(session, bench, &is_tuned);
     bool good = verify(bench, peer);
-    if (good) {
-        choose_reading(session, bench);
-        if (!options->has_no_roofline &&
-            (session->roofline_ns_per_row <= 0 || bench->state == EB_BENCH_HOT)) {
-            session->roofline_ns_per_row =
-                eb_bench_measure_roofline(bench, &session->plan, &session->roofline_way);
-        }
-        const struct eb_bench_report report = {.options = options,
-            .bench = bench,
-            .distribution = session->distribution,
-            .figures = eb_bench_measure_case(bench, &session->plan, peer),
-            .roofline_ns_per_row = session->roofline_ns_per_row,
-            .roofline_way = session->roofline_way,
-            .pages = session->pages,
-            .peer_pages = session->peer_pages,
-            .is_peer_tuned = is_tuned};
-        eb_bench_report_print(stdout, &report);
+    if (good && served->answer_count > 0) {
+        eb_bench_floor_serve(bench, served);
+        good = false;
+    } else if (good) {
+        measure_verified(session, bench, peer, is_tuned);
     }
     eb_fbgemm_destroy(peer);
     return good;

@@ -30,7 +30,8 @@ void eb_bench_session_adopt(
 struct eb_bench_case eb_bench_session_model(
     const struct eb_bench_session *session, enum eb_storage storage);
 
-/* Verifies, measures and reports a case. false: results are wrong, said on stderr. */
+/* Verifies, measures and reports a case, or serves it where that is asked for. false: results are
+ * wrong, or it cannot be served; said on stderr. */
 bool eb_bench_session_measure(struct eb_bench_session *session, const struct eb_bench_case *bench);
 
 /* Calls `measure` for each number of threads and state, with the case changed so, until it returns

@@ -2,14 +2,19 @@
 
 import json
 import os
+import re
+import socket
 import subprocess
 import unittest
+
+import numpy as np
 
 import served
 
 POSITIVE = ('ns_per_row', 'gb_per_s', 'check_ns_per_row', 'us_per_call', 'roofline_ns_per_row',
             'roofline_fraction', 'calls_per_reading')
 PEER = ('peer_ns_per_row', 'ratio', 'ratio_low', 'ratio_high', 'ratio_checked')
+TABLES, DIM = 26, 128   # of dlrm-v2
 SMALL = ('--rows', '500', '--repeats', '2', '--reading-us', '20')
 
 
@@ -102,6 +107,61 @@ class Bench(unittest.TestCase):
                       '--reading-us', '20')
         self.assertEqual((cell['pages'], cell['pages_got'], cell['rows']), ('4k', '4k', 16384))
 
+    def serve(self, sizes, *arguments):
+        """Serves samples of dlrm-v2; the port."""
+        process = subprocess.Popen(
+            [os.path.join(served.BUILD, 'embag-bench'), '--workload', 'dlrm-v2', '--scale',
+             '100000', '--serve', '%d:%d:%d' % sizes, *arguments], stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        said = ''
+        while 'event=ready' not in said:
+            line = process.stderr.readline()
+            self.assertTrue(line, said)
+            said += line
+        return int(re.search(r'event=listening address=127\.0\.0\.1:(\d+)', said)[1])
+
+    def ask(self, port, sizes, count):
+        """Sends so many requests at once; the heads of the answers, and their values."""
+        with socket.create_connection(('127.0.0.1', port), timeout=120) as connection:
+            connection.sendall(bytes(count * sizes[0]))
+            with connection.makefile('rb') as stream:
+                data = stream.read(count * sizes[1])
+        answers = np.frombuffer(data, np.uint8).reshape(count, sizes[1])
+        head = sizes[1] - TABLES * DIM * 4
+        values = np.ascontiguousarray(answers[:, head:]).view('<f4')
+        return answers[:, :head], values
+
+    def test_serves_answers_that_it_computes(self):
+        sizes, count = (100, 37 + TABLES * DIM * 4, 3), 10
+        heads, values = self.ask(self.serve(sizes), sizes, count)
+        self.assertTrue((heads == 1).all())
+        self.assertTrue(np.isfinite(values).all())
+        self.assertTrue(np.any(values.reshape(count, TABLES, DIM), axis=2).all())
+        self.assertEqual(len(np.unique(values, axis=0)), count)
+        slow = self.serve(sizes, '--isa', 'ref')
+        np.testing.assert_allclose(self.ask(slow, sizes, count)[1], values, 1e-4, 1e-4)
+        hot = self.ask(self.serve(sizes, '--state', 'hot'), sizes, count)[1]
+        np.testing.assert_array_equal(hot, np.repeat(values[:1], count, axis=0))
+
+    def test_serves_on_when_a_peer_is_gone_before_its_answers(self):
+        sizes = (1, 4 * TABLES * DIM * 4, 2)
+        port = self.serve(sizes, '--samples', '4')
+        with socket.create_connection(('127.0.0.1', port), timeout=120) as connection:
+            connection.sendall(bytes(10000))
+            connection.shutdown(socket.SHUT_WR)  # a reset after it makes writing a broken pipe
+            connection.recv(1)
+        self.assertEqual(self.ask(port, sizes, 3)[0].shape[0], 3)
+
+    def test_refuses_answers_without_room_for_results(self):
+        needed = TABLES * DIM * 4
+        status, _, messages = bench('--workload', 'dlrm-v2', '--scale', '100000', '--serve',
+                                    '100:%d:1' % (needed - 1))
+        self.assertEqual(status, 1)
+        self.assertIn(str(needed), messages)
+
     def test_prints_a_table_for_people(self):
         status, out, _ = bench(*SMALL, '--dim', '16,32', '--no-roofline')
         self.assertEqual(status, 0)
@@ -120,7 +180,7 @@ class Bench(unittest.TestCase):
     def test_names_all_its_flags(self):
         status, out, _ = bench('--help')
         self.assertEqual(status, 0)
-        for flag in ('--row-type', '--workload', '--distribution', '--json', '--keyed'):
+        for flag in ('--row-type', '--workload', '--distribution', '--json', '--keyed', '--serve'):
             self.assertIn(flag, out)
 
 

@@ -137,6 +137,17 @@ static void reads_how_far_ahead_rows_are_called(void **state)
     expect_prefetch("--prefetch 64w:4:l1", false, "64w:4:l1");
 }
 
+static void reads_what_is_served(void **state)
+{
+    (void)state;
+    assert_int_equal(read_line(""), EB_ARGUMENTS_READ);
+    assert_int_equal(options.served.answer_count, 0);
+    assert_int_equal(read_line("--serve 100:4k:8 --state hot"), EB_ARGUMENTS_READ);
+    assert_int_equal(options.served.request_bytes, 100);
+    assert_int_equal(options.served.answer_bytes, 4096);
+    assert_int_equal(options.served.answer_count, 8);
+}
+
 static void reads_workloads(void **state)
 {
     (void)state;
@@ -157,7 +168,9 @@ static void refuses_what_a_flag_does_not_take(void **state)
         "--table-bytes 99999999999g", "--distribution zipf", "--distribution uniform,",
         "--state warm", "--pages 2M", "--reduction avg", "--output-type int8", "--isa mmx",
         "--prefetch x", "--repeats 0", "--workload none", "--seed x", "--samples 0",
-        "--reading-us 0", "--dim 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "--what", "extra"};
+        "--reading-us 0", "--serve 1", "--serve 1:2", "--serve 1:2:3:4",
+        "--serve 1:2:3:", "--serve 0:2:3", "--serve 1:2:0", "--serve 1:5g:3", "--serve x:2:3",
+        "--serve :2:3", "--dim 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "--what", "extra"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         if (read_line(wrong[i]) != EB_ARGUMENTS_WRONG) {
             fail_msg("%s is taken", wrong[i]);
@@ -172,6 +185,15 @@ static void refuses_what_does_not_go_together(void **state)
     assert_int_equal(read_line("--workload tbe --dim 64"), EB_ARGUMENTS_WRONG);
     assert_int_equal(read_line("--workload tbe --rows 64"), EB_ARGUMENTS_WRONG);
     assert_int_equal(read_line("--workload tbe --bags 64"), EB_ARGUMENTS_WRONG);
+    static const char *const unserved[] = {"--dim 1,2", "--bags 1,2", "--state hot,steady",
+        "--state flushed", "--threads 2", "--row-type f32,f16", "--indices-per-bag 1,2",
+        "--distribution uniform,meta2021", "--keyed", "--ahead"};
+    for (size_t i = 0; i < sizeof unserved / sizeof unserved[0]; i++) {
+        char line[128] = "--serve 1:2:3 ";
+        if (read_line(strcat(line, unserved[i])) != EB_ARGUMENTS_WRONG) {
+            fail_msg("%s is taken", line);
+        }
+    }
 }
 
 int main(void)
@@ -183,6 +205,7 @@ int main(void)
         cmocka_unit_test(reads_single_values),
         cmocka_unit_test(gives_the_peer_the_same_pages),
         cmocka_unit_test(reads_how_far_ahead_rows_are_called),
+        cmocka_unit_test(reads_what_is_served),
         cmocka_unit_test(reads_workloads),
         cmocka_unit_test(refuses_what_a_flag_does_not_take),
         cmocka_unit_test(refuses_what_does_not_go_together),

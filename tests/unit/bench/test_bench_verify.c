@@ -73,6 +73,29 @@ static void finds_wrong_results_wrong(void **state)
     bench_fixture_deinit(&fixture);
 }
 
+/* A call of its own, whose results lie at an odd address. */
+static void finds_a_single_call_right(void **state)
+{
+    (void)state;
+    enum { BYTES = BENCH_FIXTURE_BAGS * 24 * sizeof(float) };
+    for (unsigned n = EB_BENCH_HOT; n <= EB_BENCH_STEADY; n++) {
+        struct bench_fixture fixture;
+        struct eb_bench_ours ours;
+        uint8_t place[BYTES + 2] = {0};
+        bench_fixture_init(&fixture, EB_STORAGE_F32, true);
+        fixture.bench.state = (enum eb_bench_state)n;
+        eb_bench_ours_init(&ours, &fixture.bench, 0, 1);
+        for (uint64_t position = 0; position <= BENCH_FIXTURE_BATCHES; position++) {
+            uint64_t batch = eb_bench_case_batch(&fixture.bench, 0, position);
+            eb_bench_ours_call(&ours, position, place + 1);
+            assert_true(eb_bench_verify_results(&fixture.bench, batch, place + 1) <= 1);
+        }
+        assert_int_equal(place[0] + place[BYTES + 1], 0);
+        eb_bench_ours_deinit(&ours);
+        bench_fixture_deinit(&fixture);
+    }
+}
+
 /* The peer's results of rows of one storage. */
 static void assert_peer_right(
     enum eb_storage storage, enum eb_reduction reduction, bool is_weighted)
@@ -117,6 +140,7 @@ int main(void)
         cmocka_unit_test(finds_right_results_right),
         cmocka_unit_test(finds_integers_right),
         cmocka_unit_test(finds_wrong_results_wrong),
+        cmocka_unit_test(finds_a_single_call_right),
         cmocka_unit_test(finds_the_peer_right),
     };
     return cmocka_run_group_tests_name("bench_verify", tests, NULL, NULL);
