@@ -1,8 +1,10 @@
 /* The least that a server can take for a case: for every request's bytes that it has received, one
  * call's check pass and pooling straight into the answer's place, and the answer's write. There is
- * no HTTP/2, no gRPC, no reading of the request (its batch comes from the stock) and no planning.
- * Kernels and bytes share a core's caches here, as they do in embagd, so that it takes more than
- * the kernels alone and a bare echo do together.
+ * no HTTP/2, no gRPC, no planning and no reading of the request: its batch comes from the stock,
+ * and so, unless HOT, out of memory, where a server has its indices in the cache. Kernels and bytes
+ * share a core's caches here, as they do in embagd, so that it takes more than the kernels alone
+ * and a bare echo do together.
+ *
  * Thread: one. Memory: answers and the jobs of a call, while it serves; borrows the case. */
 #pragma once
 

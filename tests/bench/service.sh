@@ -3,9 +3,11 @@
 #   tests/bench/service.sh [--build DIR] [--rounds N] [--seconds S] [--overload-seconds S]
 #       [FIGURE...]
 # Figures, all unless given:
-#   overhead   server CPU per dlrm-v2 lookup above the bare kernels and a raw echo of the same bytes
+#   overhead   server CPU per dlrm-v2 lookup above the bare kernels and a raw echo of the same
+#              bytes, and above both in one process
 #   small      server CPU per lookup of one bag of 20 cached rows
-#   batches    requests of 128 samples against the kernels alone, and against these and a bare write
+#   batches    requests of 128 samples against the kernels alone, and against these and a bare
+#              write; what there can be is told by kernels and echo in one process
 #   latency    p99 / p50 of an open load at 70 % of saturation
 #   overload   goodput, late answers and memory at twice saturation
 #   idle       memory of 10 000 idle connections, and what busy ones notice of them

@@ -149,6 +149,13 @@ class Bench:
         return Server([self.program('embag-echo-server'), mode, *map(str, sizes), str(in_flight)],
                       os.path.join(self.work, 'echo.log'))
 
+    def floor(self, workload, sizes, in_flight, *arguments):
+        """A server that moves bytes and computes answers with the kernels, and does nothing else.
+        """
+        return Server([self.program('embag-bench'), '--no-peer', *self._tables(workload), '--serve',
+                       '%d:%d:%d' % (*sizes, in_flight), *arguments],
+                      os.path.join(self.work, 'floor.log'))
+
     def start_load(self, address, arguments, gives_way=False):
         """embag-load as a process; its report is its standard output."""
         with open(os.path.join(self.work, 'load.log'), 'w', encoding='utf-8') as stderr:
@@ -187,7 +194,7 @@ class Bench:
         return report
 
     def echo_load(self, server, sizes, in_flight, seconds):
-        """Load on an echo server, as `load`."""
+        """Load on an echo server or a floor, as `load`."""
         before = server.cpu_ns()
         done = subprocess.run(
             on_load_cpu([self.program('embag-echo-load'), server.port, *map(str, sizes),
@@ -208,8 +215,10 @@ class Bench:
 
     def workload_kernel_us(self, workload, *arguments):
         """The same for the tables of a model that is served."""
-        return self.kernel_us('--workload', workload, '--scale', str(self.scales[workload]),
-                              *arguments)
+        return self.kernel_us(*self._tables(workload), *arguments)
+
+    def _tables(self, workload):
+        return ['--workload', workload, '--scale', str(self.scales[workload])]
 
 
 class Sampler:
