@@ -1,6 +1,7 @@
 /* Guard and codec on bytes of a peer: whatever passes the guard is a message for protobuf-c too,
- * the codec takes nothing else, what is refused is refused with a reason, and a request without a
- * fault survives being encoded and decoded again. */
+ * the codec takes nothing else, what is refused is refused with a reason, a request without a fault
+ * survives being encoded and decoded again, and a list of features that is known makes no
+ * difference. */
 #include "proto/codec.h"
 #include "proto/guard.h"
 
@@ -8,6 +9,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -65,19 +67,66 @@ static void check_round_trip(struct eb_arena *arena, const struct eb_wire_reques
     free(bytes);
 }
 
+static size_t count_text_bytes(const struct eb_wire_group *group)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < group->feature_count; i++) {
+        bytes += strlen(group->features[i]);
+    }
+    return bytes;
+}
+
+static void check_same_features(
+    const struct eb_wire_group *group, const struct eb_wire_group *expected)
+{
+    assert(group->feature_count == expected->feature_count);
+    assert(group->run_bytes == expected->run_bytes && group->run == expected->run);
+    for (size_t i = 0; i < group->feature_count; i++) {
+        assert(strcmp(group->features[i], expected->features[i]) == 0);
+    }
+}
+
+/* The same bytes again, when the first group's list is known. */
+static void check_known(
+    struct eb_arena *arena, const struct eb_wire_request *request, const uint8_t *data, size_t size)
+{
+    const struct eb_wire_group *first = request->groups;
+    if (request->group_count == 0 || count_faults(request) > 0 || !first->run) {
+        return;
+    }
+    const struct eb_known_features known = {.run = first->run,
+        .run_bytes = first->run_bytes,
+        .text_bytes = count_text_bytes(first),
+        .count = first->feature_count,
+        .names = first->features};
+    struct eb_codec_limits with_known = limits;
+    with_known.known = &known;
+    with_known.known_count = 1;
+    struct eb_decode_failure failure;
+    const struct eb_wire_request *again =
+        eb_lookup_request_decode(arena, data, size, &with_known, &failure);
+    assert(again && count_faults(again) == 0 && again->groups[0].known == &known);
+    assert(again->group_count == request->group_count);
+    for (size_t i = 0; i < request->group_count; i++) {
+        check_same_features(&again->groups[i], &request->groups[i]);
+    }
+    assert(eb_lookup_request_bytes(again) == eb_lookup_request_bytes(request));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const bool has_passed = check_guard(data, size);
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
-    /* Twice the room: the round trip decodes into the same arena. */
-    eb_arena_reset(&arena, 2 * eb_lookup_request_arena_bytes(2 * size, &limits));
+    /* Three times the room: what is decoded again comes into the same arena. */
+    eb_arena_reset(&arena, 3 * eb_lookup_request_arena_bytes(2 * size, &limits));
     struct eb_decode_failure failure = {.error = {.status = EB_STATUS_OK}};
     const struct eb_wire_request *request =
         eb_lookup_request_decode(&arena, data, size, &limits, &failure);
     if (request) {
         assert(has_passed);
         check_round_trip(&arena, request);
+        check_known(&arena, request, data, size);
     } else {
         assert(failure.error.status != EB_STATUS_OK && failure.error.text[0] != 0);
         assert(failure.undecodable == (failure.error.status == EB_STATUS_INTERNAL));
