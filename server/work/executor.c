@@ -40,7 +40,7 @@ static void take_out(struct eb_executor *executor, struct eb_work *work)
 static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct eb_bag_tile *tile)
 {
     struct eb_work *work = eb_queue_next(&executor->queue);
-    eb_work_cut_tile(work, eb_work_tile_target(work, executor->team.thread_count), tile);
+    eb_work_cut_tile(work, tile);
     bool is_last = eb_work_is_all_given(work);
     /* To count a tile takes time by the number of its jobs: the last one is what is left. */
     uint64_t bytes = is_last ? work->left_bytes : eb_work_tile_bytes(tile);

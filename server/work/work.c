@@ -22,18 +22,9 @@ bool eb_work_is_last_tile(const struct eb_work *work)
     return eb_bag_cut_is_over(work->jobs, work->job_count, &cut);
 }
 
-uint64_t eb_work_tile_target(const struct eb_work *work, unsigned thread_count)
+void eb_work_cut_tile(struct eb_work *work, struct eb_bag_tile *tile)
 {
-    const uint64_t share_bytes = work->left_bytes / (2 * thread_count);
-    if (share_bytes <= EB_WORK_TILE_BYTES) {
-        return EB_WORK_TILE_BYTES;
-    }
-    return share_bytes < EB_WORK_TILE_BYTES_MAX ? share_bytes : EB_WORK_TILE_BYTES_MAX;
-}
-
-void eb_work_cut_tile(struct eb_work *work, uint64_t bytes_target, struct eb_bag_tile *tile)
-{
-    eb_bag_cut_tile(work->jobs, work->job_count, bytes_target, &work->cut, tile);
+    eb_bag_cut_tile(work->jobs, work->job_count, EB_WORK_TILE_BYTES, &work->cut, tile);
     tile->owner = work;
     work->open_tiles++;
 }

@@ -7,13 +7,11 @@
 
 #include <stdatomic.h>
 
-/* Bytes of rows, or of results, per tile: 5 to 15 us of gathering, so that the lock around the
+/* Bytes of rows, or of results, per tile: some 15 us of gathering, so that the lock around the
  * queue and the end of a request cost little beside it. A bag whose rows are no longer than two
  * lines is one tile, however many rows it has: no cancel and no deadline ends it once it is begun.
  */
 #define EB_WORK_TILE_BYTES 131072
-/* Per tile of a work that is large for the threads there are: they come to the lock less often. */
-#define EB_WORK_TILE_BYTES_MAX (3 * EB_WORK_TILE_BYTES)
 
 enum eb_work_outcome {
     EB_WORK_DONE,    /* every job is computed */
@@ -72,13 +70,11 @@ struct eb_work {
 /* Whether nobody waits for it any longer. Any thread. */
 bool eb_work_is_expired(const struct eb_work *work, uint64_t now_ns);
 bool eb_work_is_all_given(struct eb_work *work);
-/* Whether the next tile, of EB_WORK_TILE_BYTES, is its last; false where it has none. */
+/* Whether the next tile is its last; false where it has none. */
 bool eb_work_is_last_tile(const struct eb_work *work);
 
-/* Bytes of its next tile: fewer towards its end, so that the threads end together. */
-uint64_t eb_work_tile_target(const struct eb_work *work, unsigned thread_count);
-/* Cuts its next tile, of which there must be one, of about so many bytes. */
-void eb_work_cut_tile(struct eb_work *work, uint64_t bytes_target, struct eb_bag_tile *tile);
+/* Cuts its next tile, of which there must be one. */
+void eb_work_cut_tile(struct eb_work *work, struct eb_bag_tile *tile);
 /* What a tile reads and writes: its share of the work's weight. Takes time by its number of jobs.
  * Any thread. */
 uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile);

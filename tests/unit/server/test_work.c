@@ -49,7 +49,7 @@ static void cuts_tiles_that_add_up_to_what_is_read_and_written(void **state)
         struct eb_bag_tile tile;
         assert_false(was_last);
         was_last = eb_work_is_last_tile(&work);
-        eb_work_cut_tile(&work, EB_WORK_TILE_BYTES, &tile);
+        eb_work_cut_tile(&work, &tile);
         assert_ptr_equal(tile.owner, &work);
         assert_true(eb_work_tile_bytes(&tile) <= EB_WORK_TILE_BYTES * 5 / 4);
         bytes += eb_work_tile_bytes(&tile);
@@ -57,20 +57,6 @@ static void cuts_tiles_that_add_up_to_what_is_read_and_written(void **state)
     assert_true(was_last);
     assert_int_equal(bytes, 2 * BAGS * (10 * DIM * sizeof(float) + DIM * 2));
     assert_true(work.open_tiles >= bytes / (EB_WORK_TILE_BYTES * 5 / 4));
-}
-
-static void cuts_large_works_coarser_and_their_ends_finer(void **state)
-{
-    (void)state;
-    struct eb_work work = {.left_bytes = 0};
-    assert_int_equal(eb_work_tile_target(&work, 1), EB_WORK_TILE_BYTES);
-    work.left_bytes = 4 * EB_WORK_TILE_BYTES;
-    assert_int_equal(eb_work_tile_target(&work, 1), 2 * EB_WORK_TILE_BYTES);
-    assert_int_equal(eb_work_tile_target(&work, 2), EB_WORK_TILE_BYTES);
-    work.left_bytes = 100 * EB_WORK_TILE_BYTES;
-    assert_int_equal(eb_work_tile_target(&work, 1), EB_WORK_TILE_BYTES_MAX);
-    assert_int_equal(eb_work_tile_target(&work, 25), 2 * EB_WORK_TILE_BYTES);
-    assert_int_equal(eb_work_tile_target(&work, 64), EB_WORK_TILE_BYTES);
 }
 
 static void counts_the_columns_of_a_bag_that_is_cut(void **state)
@@ -111,7 +97,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_tiles_that_add_up_to_what_is_read_and_written),
-        cmocka_unit_test(cuts_large_works_coarser_and_their_ends_finer),
         cmocka_unit_test(counts_the_columns_of_a_bag_that_is_cut),
         cmocka_unit_test(has_no_last_tile_without_bags),
         cmocka_unit_test(expires_at_its_deadline_or_when_it_is_cancelled),
