@@ -37,8 +37,12 @@ uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile)
         const struct eb_bag_job *job = part.job;
         uint32_t elements = part.element_end - part.element_first;
         uint64_t bags = part.bag_end - part.bag_first;
-        bytes += eb_bag_part_rows(&part) * eb_storage_row_bytes(job->table->storage, elements) +
-                 bags * elements * eb_type_bytes(job->output_type);
+        uint64_t row_bytes = eb_storage_row_bytes(job->table->storage, elements);
+        if (job->table->scales && part.element_first == 0) {
+            row_bytes += sizeof(struct eb_row_scale);
+        }
+        bytes +=
+            eb_bag_part_rows(&part) * row_bytes + bags * elements * eb_type_bytes(job->output_type);
     }
     return bytes;
 }

@@ -72,6 +72,29 @@ static void counts_the_columns_of_a_bag_that_is_cut(void **state)
     assert_int_equal(eb_work_tile_bytes(&part) * 2, eb_work_tile_bytes(&whole));
 }
 
+/* As the work's weight has them: once a row, however many pieces its columns are in. */
+static void counts_scales_with_the_first_columns(void **state)
+{
+    (void)state;
+    static const struct eb_row_scale scales[1];
+    struct eb_table codes = table;
+    codes.storage = EB_STORAGE_INT8;
+    codes.scales = scales;
+    struct eb_bag_job jobs[2];
+    make_jobs(jobs);
+    jobs[0].table = &codes;
+    struct eb_bag_tile tile = {
+        .jobs = jobs, .job_count = 1, .bag_first = 3, .bag_end = 4, .element_end = UINT32_MAX};
+    const uint64_t bytes = 10 * (DIM + sizeof(struct eb_row_scale)) + DIM * 2;
+    assert_int_equal(eb_work_tile_bytes(&tile), bytes);
+    tile.element_end = DIM / 2;
+    uint64_t pieces = eb_work_tile_bytes(&tile);
+    tile.element_first = DIM / 2;
+    tile.element_end = UINT32_MAX;
+    pieces += eb_work_tile_bytes(&tile);
+    assert_int_equal(pieces, bytes);
+}
+
 static void has_no_last_tile_without_bags(void **state)
 {
     (void)state;
@@ -98,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_tiles_that_add_up_to_what_is_read_and_written),
         cmocka_unit_test(counts_the_columns_of_a_bag_that_is_cut),
+        cmocka_unit_test(counts_scales_with_the_first_columns),
         cmocka_unit_test(has_no_last_tile_without_bags),
         cmocka_unit_test(expires_at_its_deadline_or_when_it_is_cancelled),
     };
