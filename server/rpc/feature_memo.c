@@ -1,5 +1,8 @@
 #include "server/rpc/feature_memo.h"
 
+#include "proto/codec_group.h"
+#include "proto/field_reader.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,19 +53,26 @@ static bool make_list(const struct eb_wire_group *group, struct eb_known_feature
     return true;
 }
 
-/* A place for one list more, or one whose list nobody has named for long. `count`: there is none.
- */
+/* A place for one list more, or that of the list that nobody has named for longest. `count`: there
+ * is none. */
 static size_t find_place(const struct eb_feature_memo *memo)
 {
     if (memo->count < EB_FEATURE_MEMO_LISTS) {
         return memo->count;
     }
-    size_t place = 0;
-    while (place < memo->count &&
-           memo->group_count - memo->entries[place].used < EB_FEATURE_MEMO_AGE_MIN) {
-        place++;
+    size_t oldest = 0;
+    for (size_t i = 1; i < memo->count; i++) {
+        oldest = memo->entries[i].used < memo->entries[oldest].used ? i : oldest;
     }
-    return place;
+    const uint64_t age = memo->group_count - memo->entries[oldest].used;
+    return age < EB_FEATURE_MEMO_AGE_MIN ? memo->count : oldest;
+}
+
+/* Whether decoding will tell the group's list again. */
+static bool can_be_known(const struct eb_wire_group *group)
+{
+    return group->run && group->run_bytes <= EB_FEATURE_MEMO_RUN_BYTES_MAX &&
+           group->run[0] == EB_TAG_BYTES(EB_CODEC_GROUP_FEATURES_FIELD);
 }
 
 /* The place of a list that is to be kept. EB_FEATURE_MEMO_LISTS: it is not. */
@@ -71,8 +81,8 @@ static size_t add(struct eb_feature_memo *memo, const struct eb_wire_group *grou
     const size_t place = find_place(memo);
     struct eb_known_features list;
     struct eb_feature_memo_entry entry = {.used = memo->group_count};
-    if (!group->run || group->run_bytes > EB_FEATURE_MEMO_RUN_BYTES_MAX ||
-        place == EB_FEATURE_MEMO_LISTS || !make_list(group, &list, &entry)) {
+    if (!can_be_known(group) || place == EB_FEATURE_MEMO_LISTS ||
+        !make_list(group, &list, &entry)) {
         return EB_FEATURE_MEMO_LISTS;
     }
     free(memo->entries[place].features);

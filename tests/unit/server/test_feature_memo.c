@@ -21,7 +21,7 @@ struct asked {
 
 static void ask(struct asked *asked, const struct eb_feature_memo *memo, unsigned number)
 {
-    (void)snprintf(asked->run, sizeof asked->run, "run of list %u", number);
+    (void)snprintf(asked->run, sizeof asked->run, "\x12 run of list %u", number);
     asked->names[0] = "user";
     asked->names[1] = "item";
     asked->group = (struct eb_wire_group){.name = "",
@@ -66,8 +66,8 @@ static void knows_what_it_has_kept(void **state)
     assert_int_equal(memo.lists[0].text_bytes, 8);
     assert_string_equal(memo.lists[0].names[0], "user");
     assert_string_equal(memo.lists[0].names[1], "item");
-    assert_int_equal(memo.lists[0].run_bytes, strlen("run of list 1"));
-    assert_memory_equal(memo.lists[0].run, "run of list 1", memo.lists[0].run_bytes);
+    assert_int_equal(memo.lists[0].run_bytes, strlen("\x12 run of list 1"));
+    assert_memory_equal(memo.lists[0].run, "\x12 run of list 1", memo.lists[0].run_bytes);
     eb_feature_memo_deinit(&memo);
     assert_int_equal(memo.count, 0);
 }
@@ -111,10 +111,34 @@ static void gives_up_only_what_nobody_names(void **state)
     eb_feature_memo_deinit(&memo);
 }
 
+/* Of several that are old, the oldest goes. */
+static void gives_up_the_oldest_first(void **state)
+{
+    (void)state;
+    struct eb_feature_memo memo = {0};
+    for (unsigned i = 0; i < EB_FEATURE_MEMO_LISTS; i++) {
+        (void)ask_and_keep(&memo, i, &versions[0], first_features);
+    }
+    for (unsigned i = 0; i < EB_FEATURE_MEMO_LISTS; i++) {
+        if (i != 5) {
+            assert_true(ask_and_keep(&memo, i, &versions[0], first_features));
+        }
+    }
+    memo.group_count += 2 * EB_FEATURE_MEMO_AGE_MIN;
+    assert_false(ask_and_keep(&memo, 100, &versions[0], first_features));
+    for (unsigned i = 0; i < EB_FEATURE_MEMO_LISTS; i++) {
+        if (i != 5) {
+            assert_true(ask_and_keep(&memo, i, &versions[0], first_features));
+        }
+    }
+    assert_true(ask_and_keep(&memo, 100, &versions[0], first_features));
+    eb_feature_memo_deinit(&memo);
+}
+
 static void keeps_nothing_of_what_it_cannot_tell_again(void **state)
 {
     (void)state;
-    static uint8_t run[EB_FEATURE_MEMO_RUN_BYTES_MAX + 1];
+    static uint8_t run[EB_FEATURE_MEMO_RUN_BYTES_MAX + 1] = {0x92, 0};
     const struct eb_feature *const list[2] = {first_features, first_features + 1};
     struct eb_feature_memo memo = {0};
     struct asked asked;
@@ -127,7 +151,11 @@ static void keeps_nothing_of_what_it_cannot_tell_again(void **state)
     asked.group.run_bytes = sizeof run;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
     assert_int_equal(memo.count, 0);
+    /* A tag of two bytes, which decoding does not look for. */
     asked.group.run_bytes--;
+    eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
+    assert_int_equal(memo.count, 0);
+    run[0] = 0x12;
     eb_feature_memo_keep(&memo, &asked.group, &versions[0], list);
     assert_int_equal(memo.count, 1);
     eb_feature_memo_deinit(&memo);
@@ -139,6 +167,7 @@ int main(void)
         cmocka_unit_test(knows_what_it_has_kept),
         cmocka_unit_test(tells_versions_apart),
         cmocka_unit_test(gives_up_only_what_nobody_names),
+        cmocka_unit_test(gives_up_the_oldest_first),
         cmocka_unit_test(keeps_nothing_of_what_it_cannot_tell_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,8 +102,8 @@ static void knows_a_list_that_comes_again(void **state)
     static const char *const gone[] = {"gone", "away"};
     static const char *const turned[] = {"wide", "rows"};
     static const float turned_pooled[] = {300, 302, 304, 0, 0, 200, 201, 202, 10, 12};
-    group.run = (const uint8_t *)"rows, wide";
-    group.run_bytes = 10;
+    group.run = (const uint8_t *)"\x12 rows, wide";
+    group.run_bytes = 12;
     expect_pooled();
     assert_int_equal(trial.memo.count, 1);
     group.known = &trial.memo.lists[0];
@@ -112,7 +112,7 @@ static void knows_a_list_that_comes_again(void **state)
     struct eb_wire_group both[] = {group, group};
     both[0].known = NULL;
     both[0].features = turned;
-    both[0].run = (const uint8_t *)"wide, rows";
+    both[0].run = (const uint8_t *)"\x12 wide, rows";
     trial.request.groups = both;
     trial.request.group_count = 2;
     static const int32_t others[] = {1, 2, 2, 0, 1};
