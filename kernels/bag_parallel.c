@@ -2,6 +2,8 @@
 
 #include <assert.h>
 #include <omp.h>
+#include <sched.h>
+#include <stdlib.h>
 
 static void work(const struct eb_bag_team *team, unsigned thread)
 {
@@ -23,6 +25,35 @@ static void work(const struct eb_bag_team *team, unsigned thread)
 unsigned eb_bag_parallel_limit(void)
 {
     return (unsigned)omp_get_thread_limit();
+}
+
+/* Adds the processors of a place. false: no memory. */
+static bool add_place(int place, cpu_set_t *masks, size_t bytes)
+{
+    const int count = omp_get_place_num_procs(place);
+    int *processors = calloc((size_t)count + 1, sizeof *processors);
+    if (!processors) {
+        return false;
+    }
+    omp_get_place_proc_ids(place, processors);
+    for (int i = 0; i < count; i++) {
+        CPU_SET_S((size_t)processors[i], bytes, masks);
+    }
+    free(processors);
+    return true;
+}
+
+bool eb_bag_parallel_unbind(void)
+{
+    /* Eight times what one cpu_set_t holds, as many as Linux may have. */
+    cpu_set_t masks[8] = {0};
+    const int place_count = omp_get_num_places();
+    for (int i = 0; i < place_count; i++) {
+        if (!add_place(i, masks, sizeof masks)) {
+            return false;
+        }
+    }
+    return place_count == 0 || sched_setaffinity(0, sizeof masks, masks) == 0;
 }
 
 unsigned eb_bag_parallel_run(const struct eb_bag_team *team)

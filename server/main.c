@@ -1,10 +1,13 @@
 /* embagd: reads its settings, then is a process until it is told to stop. */
+#include "kernels/bag_parallel.h"
 #include "server/admin/log.h"
 #include "server/config.h"
 #include "server/process.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum exit_status { EXIT_START_FAILED = 1, EXIT_BAD_SETTINGS = 2 };
@@ -53,6 +56,11 @@ int main(int argument_count, char **arguments)
     struct eb_config config;
     int status = EXIT_SUCCESS;
     eb_log_open();
+    if (!eb_bag_parallel_unbind()) {
+        eb_log(EB_LOG_WARN, "threads_bound", eb_log_text("reason", strerror(errno)),
+            eb_log_text("effect", "loops and loads run on one CPU"),
+            eb_log_text("remedy", "start without OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY"));
+    }
     switch (eb_config_read(argument_count, arguments, environ, &config)) {
     case EB_CONFIG_RUN: status = serve(&config); break;
     case EB_CONFIG_EXIT: break;

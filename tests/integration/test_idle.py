@@ -1,4 +1,4 @@
-"""A server with nothing to do, and one with a single CPU."""
+"""A server with nothing to do, and which CPUs one has."""
 
 import os
 import time
@@ -77,6 +77,29 @@ class OneCpu(OwnServerTest):
         futures = [client.lookup_future(GOOD) for _ in range(50)]
         for future in futures:
             self.assertEqual(len(future.result().results), 1)
+
+
+class BoundThreads(OwnServerTest):
+    """An environment that binds OpenMP's threads, as images for machine learning set it."""
+
+    def expect_all_cpus(self, **environment):
+        """As many loops and threads as without it; only those that compute stay in place."""
+        cpus = len(os.sched_getaffinity(0))
+        server = self.serve(environment=environment)
+        facts = self.connect(server).get_server()
+        self.assertEqual((facts.loops, facts.threads), (max(1, -(-cpus // 4)), cpus))
+        free = [thread for thread in os.listdir('/proc/%d/task' % server.pid)
+                if len(os.sched_getaffinity(int(thread))) == cpus]
+        self.assertGreaterEqual(len(free), facts.loops)
+
+    def test_leaves_the_server_all_cpus(self):
+        self.expect_all_cpus(OMP_PROC_BIND='true')
+        self.expect_all_cpus(OMP_PLACES='cores')
+
+    def test_does_not_widen_what_places_leave_out(self):
+        cpu = min(os.sched_getaffinity(0))
+        server = self.serve(environment={'OMP_PLACES': '{%d}' % cpu})
+        self.assertEqual(os.sched_getaffinity(server.pid), {cpu})
 
 
 if __name__ == '__main__':
