@@ -8,6 +8,8 @@
 #   small      server CPU per lookup of one bag of 20 cached rows
 #   batches    requests of 128 samples against the kernels alone, and against these and a bare
 #              write; what there can be is told by kernels and echo in one process
+#   wide       server CPU per lookup of 26, 200 and 856 features at once, as one group against
+#              queries
 #   latency    p99 / p50 of an open load at 70 % of saturation
 #   overload   goodput, late answers and memory at twice saturation
 #   idle       memory of 10 000 idle connections, and what busy ones notice of them

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import wire_bytes
-from figure_table import Row, at_least, at_most
+from figure_table import Row, at_least, at_most, stated
 from service_run import (LOAD_CPU, SERVER_CPU, Bench, Sampler, fail, make_parser, median, note,
                          on_load_cpu, print_figures, read_options)
 
@@ -19,6 +19,7 @@ IN_FLIGHT = 32
 SMALL_TABLE = 't02'        # of dlrm-v2: 87 KiB at scale 100, so that it is cached
 DEADLINE_US = {1: 20000, 128: 100000}
 IDLE_COUNT = 10000
+WIDE = (26, 200, 856)      # features, each of a small table
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -162,6 +163,27 @@ class Figures:
         return {'kernel_us': kernel, 'write_us': write, 'exchange_us': exchange,
                 'floor_us': floor, 'server_us': report['cpu_us'],
                 'per_s': report['requests_per_s'], 'busy': report['busy']}
+
+    # Many features.
+
+    def wide(self):
+        """CPU per lookup of all features at once, as one group and as queries."""
+        ways = {'queries': (), 'group': ('--groups',)}
+        for features in WIDE:
+            workload = 'wide-%d' % features
+            taken = []
+            with self.bench.serve(workload) as server:
+                for number in range(self.rounds):
+                    reports = {way: self.bench.load(
+                        server, ['--workload', workload, '--requests', '64', *more, *closed()],
+                        self.seconds) for way, more in ways.items()}
+                    taken.append({way: report['cpu_us'] for way, report in reports.items()})
+                    self.show_round(workload, number, taken[-1])
+                    self.bench.record('wide', features=features, **reports)
+            lowest = least(taken, *ways)
+            yield Row('%d features: as one group / as queries' % features, stated('x'),
+                      lowest['group'] / lowest['queries'],
+                      'server %(group).3g us as one group, %(queries).3g as queries' % lowest)
 
     # Open loads.
 
@@ -384,7 +406,8 @@ def batch_rows(name, taken, bound):
               remark + '; ' + by_rate % (rate * both, busy, both / lowest['floor_us']))
 
 
-FIGURES = ('overhead', 'small', 'batches', 'latency', 'overload', 'idle', 'single', 'disturbed')
+FIGURES = ('overhead', 'small', 'batches', 'wide', 'latency', 'overload', 'idle', 'single',
+           'disturbed')
 
 
 def main():
@@ -396,7 +419,8 @@ def main():
     parser.add_argument('--rm2-scale', type=int, default=4, help='%(default)s')
     options = read_options(parser, FIGURES)
     bench = Bench(options.build, os.path.join(options.build, 'bench'),
-                  {'dlrm-v2': options.scale, 'rm2': options.rm2_scale})
+                  {'dlrm-v2': options.scale, 'rm2': options.rm2_scale,
+                   **{'wide-%d' % features: 1 for features in WIDE}})
     figures = Figures(bench, options)
     if SERVER_CPU == LOAD_CPU:
         note('one core only: server and load share it')
