@@ -11,7 +11,8 @@
 #   wide       server CPU per lookup of 26, 200 and 856 features at once, as one group against
 #              queries
 #   latency    p99 / p50 of an open load at 70 % of saturation
-#   overload   goodput, late answers and memory at twice saturation
+#   overload   goodput, late answers and memory at twice saturation, of clients that withhold what
+#              would come late; goodput of clients that do not
 #   idle       memory of 10 000 idle connections, and what busy ones notice of them
 #   single     one lookup at a time above an echo of the same bytes through libuv
 #   disturbed  others' p99 beside a slow reader, cancels and a flood

@@ -38,6 +38,12 @@ def open_load(seconds, rate):
     return ['--rate', '%.1f' % rate, '--duration', str(seconds), '--warmup', '1']
 
 
+def in_time(samples):
+    """... for answers that are worth nothing after their deadline."""
+    deadline = str(DEADLINE_US[samples])
+    return ['--deadline-us', deadline, '--timeout-us', deadline]
+
+
 class Figures:
     """What was asked on the command line, and the figures."""
 
@@ -216,35 +222,43 @@ class Figures:
     # Overload.
 
     def overload(self):
-        """Goodput at twice saturation, late answers, memory."""
+        """Goodput at twice saturation, late answers, memory; then goodput without pacing."""
         for samples, mode, bound in ((128, 'stream', 0.9), (1, 'stream', 0.7), (1, 'unary', 0.7)):
             name = 'twice saturation, %d sample(s), %s' % (samples, mode)
             with self.bench.serve('dlrm-v2') as server:
                 peak, peak_us = self._peak(server, samples, mode)
                 report, probe, memory = self._overload(server, samples, mode, 2 * peak)
-            note('  %s: peak %.0f/s, good %.0f/s, errors %s, unsent %d, server %.0f %% busy, '
-                 'probe %s' % (name, peak, report['goodput_per_s'], report['errors_by_code'],
-                               report['unsent'], 100 * report['busy'], probe))
+                unpaced = self._unpaced(server, samples, mode, 2 * peak)
+            note('  %s: peak %.0f/s, good %.0f/s paced and %.0f/s unpaced, errors %s, unsent %d, '
+                 'server %.0f %% busy, probe %s' % (
+                     name, peak, report['goodput_per_s'], unpaced['goodput_per_s'],
+                     report['errors_by_code'], report['unsent'], 100 * report['busy'], probe))
             self.bench.record('overload', samples=samples, mode=mode, peak=peak, load=report,
-                              probe=probe, memory_kib=memory)
+                              unpaced=unpaced, probe=probe, memory_kib=memory)
             # What of its time the server has spent on answers that came in time.
             by_time = report['goodput_per_s'] * peak_us / 1e6 / report['busy']
             yield Row(name + ': goodput', at_least(bound, 'x'), report['goodput_per_s'] / peak,
-                      'peak %.0f/s, good %.0f/s; by the server\'s CPU time: %.2f' % (
+                      'paced: the client withholds what would come late; peak %.0f/s, good '
+                      '%.0f/s; by the server\'s CPU time: %.2f' % (
                           peak, report['goodput_per_s'], by_time))
+            yield Row('  goodput of clients without pacing', stated('x'),
+                      unpaced['goodput_per_s'] / peak,
+                      'unpaced: good %.0f/s, server %.0f %% busy; sent late p99 %.1f ms, %d of %d '
+                      'not sent' % (unpaced['goodput_per_s'], 100 * unpaced['busy'],
+                                    unpaced['late_p99_us'] / 1e3, unpaced['unsent'],
+                                    unpaced['requests']))
             yield Row('  answers after their deadline', at_most(0, ''), probe['late'],
-                      '%d of %d answered, at most after %.1f ms (served in %.1f); deadline %.0f'
-                      % (probe['answered'], probe['sent'], probe['longest_us'] / 1e3,
-                         probe['longest_served_us'] / 1e3, DEADLINE_US[samples] / 1e3))
+                      'paced: %d of %d answered, at most after %.1f ms (served in %.1f); deadline '
+                      '%.0f' % (probe['answered'], probe['sent'], probe['longest_us'] / 1e3,
+                                probe['longest_served_us'] / 1e3, DEADLINE_US[samples] / 1e3))
             yield Row('  memory at the end / after 5 s', at_most(1.05, 'x'),
-                      memory[1] / memory[0], '%.0f MiB, %.0f MiB' % (
+                      memory[1] / memory[0], 'paced: %.0f MiB, %.0f MiB' % (
                           memory[0] / 1024, memory[1] / 1024))
 
     def _overload(self, server, samples, mode, rate):
         deadline = str(DEADLINE_US[samples])
         load = self.bench.start_load(server.address, [
-            *dlrm(samples, mode), *open_load(self.overload_seconds, rate), '--deadline-us',
-            deadline, '--timeout-us', deadline])
+            *dlrm(samples, mode), *open_load(self.overload_seconds, rate), *in_time(samples)])
         before = server.cpu_ns()
         with Sampler(server) as sampler:
             probe = self._python('late_probe.py', server, deadline, '50',
@@ -253,6 +267,14 @@ class Figures:
         report['busy'] = (server.cpu_ns() - before) / 1e9 / (self.overload_seconds + 1)
         return report, json.loads(probe.communicate()[0]), (
             sampler.at(5), sampler.at(self.overload_seconds))
+
+    def _unpaced(self, server, samples, mode, rate):
+        """What is left to the server to shed: all of it is sent."""
+        seconds, before = self.overload_seconds / 3, server.cpu_ns()
+        report = self.bench.load_report(self.bench.start_load(server.address, [
+            *dlrm(samples, mode), *open_load(seconds, rate), *in_time(samples), '--unpaced']))
+        report['busy'] = (server.cpu_ns() - before) / 1e9 / (seconds + 1)
+        return report
 
     def _python(self, script, server, *arguments, gives_way=False):
         """A script beside the load."""

@@ -1,16 +1,19 @@
 """The figures of tests/bench/service.sh: what they make of what a played server answers."""
 
 import contextlib
+import json
 import os
 import sys
 import types
 import unittest
+from unittest import mock
 
 BENCH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'bench')
 sys.path.append(BENCH)
 
 import service_figures
 
+PROBE = {'late': 0, 'answered': 5, 'sent': 5, 'longest_us': 9, 'longest_served_us': 8}
 OPTIONS = types.SimpleNamespace(rounds=2, seconds=1, overload_seconds=30)
 
 
@@ -20,26 +23,36 @@ class PlayedBench:
 
     work = 'nowhere'
 
-    def __init__(self, play):
+    def __init__(self, play, server=None):
         self.play = play
+        self.server = server
         self.asked = []
 
     def serve(self, workload):
-        """A server of nothing."""
-        return contextlib.nullcontext(workload)
+        """A server, or in its place the name of what it serves."""
+        return contextlib.nullcontext(self.server or workload)
 
     def load(self, server, arguments, _):
         """A load on it."""
         self.asked.append((server, arguments))
         return self.play(server, arguments)
 
+    def start_load(self, address, arguments):
+        """A load whose end is waited for later."""
+        return address, arguments
+
+    def load_report(self, load):
+        """That end."""
+        return self.load(*load, None)
+
     def record(self, figure, **values):
         """Nothing is kept."""
 
 
 def rows(figure, bench):
-    """The rows that a figure yields."""
-    return list(getattr(service_figures.Figures(bench, OPTIONS), figure)())
+    """The rows that a figure yields, without its progress."""
+    with mock.patch.object(service_figures, 'note'):
+        return list(getattr(service_figures.Figures(bench, OPTIONS), figure)())
 
 
 class Wide(unittest.TestCase):
@@ -61,3 +74,56 @@ class Wide(unittest.TestCase):
         self.assertEqual(len(bench.asked), 3 * 2 * OPTIONS.rounds)
         for workload, arguments in bench.asked:
             self.assertEqual(arguments[:4], ['--workload', workload, '--requests', '64'])
+
+
+class PlayedServer:
+    """In place of service_run.Server; a load's CPU time is a second."""
+
+    address = 'nowhere:1'
+
+    def __init__(self):
+        self.cpu_s = 0
+
+    def cpu_ns(self):
+        """Each time it is asked, another second."""
+        self.cpu_s += 1
+        return self.cpu_s * 10**9
+
+    def resident_kib(self):
+        """Always the same."""
+        return 1024
+
+
+class Overload(unittest.TestCase):
+    """Twice what the server can do."""
+
+    def setUp(self):
+        self.enterContext(mock.patch.object(
+            service_figures.Figures, '_python',
+            lambda *_: mock.Mock(communicate=lambda: (json.dumps(PROBE), None))))
+        self.enterContext(mock.patch.object(service_figures.Sampler, 'at', lambda *_: 1024))
+        self.bench = PlayedBench(self.play, PlayedServer())
+        self.rows = rows('overload', self.bench)
+
+    def play(self, _, arguments):
+        """A peak of 100/s; of the double 90 in time with pacing, 20 without."""
+        if '--rate' not in arguments:
+            return {'requests_per_s': 100, 'cpu_us': 10}
+        return {'goodput_per_s': 20 if '--unpaced' in arguments else 90, 'errors_by_code': {},
+                'unsent': 1, 'requests': 7, 'late_p99_us': 1500}
+
+    def test_tells_goodput_with_and_without_pacing(self):
+        paced, unpaced = self.rows[0], self.rows[1]
+        self.assertEqual((paced.measured, paced.asked.bound), (0.9, 0.9))
+        self.assertRegex(paced.remark, '^paced: ')
+        self.assertEqual((unpaced.measured, unpaced.asked.bound), (0.2, None))
+        self.assertRegex(unpaced.remark, '^unpaced: good 20/s, .* 1.5 ms, 1 of 7 not sent$')
+
+    def test_loads_without_pacing_for_a_third_of_the_time(self):
+        loads = [arguments for _, arguments in self.bench.asked if '--rate' in arguments]
+        self.assertEqual(len(loads), 2 * 3)
+        for paced, unpaced in zip(loads[::2], loads[1::2]):
+            at = paced.index('--duration') + 1
+            self.assertEqual([float(load[at]) for load in (paced, unpaced)], [30, 10])
+            self.assertEqual([*paced[:at], *paced[at + 1:], '--unpaced'],
+                             [*unpaced[:at], *unpaced[at + 1:]])
