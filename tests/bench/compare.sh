@@ -36,17 +36,18 @@ while (($# > 0)); do
         shift
         continue
         ;;
-    --build) build=${2:?} ;;
-    --turns) turns=${2:?} ;;
-    --seconds) seconds=${2:?} ;;
-    --step-seconds) step_seconds=${2:?} ;;
-    --scale) scale=${2:?} ;;
-    --rows-scale) rows_scale=${2:?} ;;
-    --out) out=${2:?} ;;
-    *)
-        sed -n '2,/^set/s/^# //p' "${BASH_SOURCE[0]}" >&2
-        exit 2
+    -h | --help)
+        show_help
+        exit
         ;;
+    --build) build=$(value "$@") ;;
+    --turns) turns=$(count "$@") ;;
+    --seconds) seconds=$(time_span "$@") ;;
+    --step-seconds) step_seconds=$(time_span "$@") ;;
+    --scale) scale=$(count "$@") ;;
+    --rows-scale) rows_scale=$(count "$@") ;;
+    --out) out=$(value "$@") ;;
+    *) refuse "$1: neither an option nor one of cpu, rows, curves" ;;
     esac
     shift 2
 done

@@ -12,6 +12,41 @@ fail() {
     exit 1
 }
 
+# refuse TEXT: the command line is wrong; ends the script.
+refuse() {
+    printf '%s: %s; --help says more\n' "${0##*/}" "$*" >&2
+    exit 2
+}
+
+# show_help: the comment at the head of the script.
+show_help() { sed -n '2,/^set/s/^#\( \|$\)//p' "tests/bench/${0##*/}"; }
+
+# value, count, time_span OPTION [VALUE]...: print the value that an option has on the command line:
+# any, a whole number of at least 1, seconds. End the script, if called as VARIABLE=$(...), where it
+# is none.
+value() {
+    [[ -n ${2:-} ]] || refuse "$1 needs a value"
+    printf '%s\n' "$2"
+}
+count() {
+    [[ ${2:-} =~ ^[1-9][0-9]{0,8}$ ]] || refuse "$1 '${2:-}': needs a whole number of at least 1"
+    printf '%s\n' "$2"
+}
+time_span() {
+    [[ ${2:-} =~ ^([1-9][0-9]{0,4}(\.[0-9]+)?|0\.[1-9][0-9]*)$ ]] ||
+        refuse "$1 '${2:-}': needs seconds, at least 0.1"
+    printf '%s\n' "$2"
+}
+
+# read_build ARGUMENT...: the command line of a script in figure_options.py; leaves the folder of
+# the build in `build`. Ends the script where help is asked for or something is wrong.
+read_build() {
+    local -x PYTHONDONTWRITEBYTECODE=1
+    local command=("$python" tests/bench/figure_options.py "${0##*/}" "$@")
+    [[ " $* " != *" --help "* && " $* " != *" -h "* ]] || exec "${command[@]}"
+    build=$("${command[@]}")
+}
+
 # note TEXT: progress, on stderr, so that what is measured can be piped.
 note() { printf '%s\n' "$*" >&2; }
 

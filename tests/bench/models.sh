@@ -16,12 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tests/bench/lib.sh
 . tests/bench/lib.sh
 
-build=build/release
-arguments=("$@")
-while (($# > 0)); do
-    [[ $1 != --build ]] || build=${2:?}
-    shift
-done
+read_build "$@"
 need protoc taskset "$python" "$build"/{embagd,embag,embag-load,embag-bench}
 
 messages=$build/bench/messages
@@ -30,4 +25,4 @@ mkdir -p "$messages"
 protoc --proto_path=proto --python_out="$messages" embag/v1/embedding_bag.proto \
     embag/v1/model_admin.proto
 processor
-exec "$python" tests/bench/models_figures.py "${arguments[@]}"
+exec "$python" tests/bench/models_figures.py "$@"

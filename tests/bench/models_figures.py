@@ -13,16 +13,17 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 
 import numpy as np
 
 from embag.v1 import embedding_bag_pb2 as pb
+from figure_options import ROWS_ASKED, read_options
 from figure_table import Row, at_least, at_most, stated
 from models_files import NAME, KeyedTable, keys_of, write_many
 from rpc import Client
-from service_run import (LOAD_CPU, Bench, Server, fail, make_parser, median, note, print_figures,
-                         read_options)
+from service_run import LOAD_CPU, Bench, Server, fail, median, note, print_figures
 from version_swapper import MODEL, VersionSwapper
 
 GIB = 1 << 30
@@ -30,7 +31,6 @@ MIB = 1 << 20
 IN_FLIGHT = '32'
 SETTLE_SECONDS = 60
 START_SECONDS = 900
-ROWS_ASKED = 100000000          # the keyed table for which 6 GiB are asked
 KEYED_BYTES_ASKED = 16          # keys and index, of a row
 SAMPLE = 1000
 ERROR_INT8 = 1 / 510            # of a row's range, by kernels/quantize.h
@@ -359,22 +359,8 @@ class Figures:
                 yield self._speed('  embag check of that', seconds, os.path.getsize(output))
 
 
-FIGURES = ('swap', 'many', 'wide', 'large', 'keys', 'pack')
-
-
 def main():
-    parser = make_parser('models.sh', 'Measures models: versions, keys, files.', FIGURES)
-    parser.add_argument('--work', help='where files are made; BUILD/bench unless given')
-    parser.add_argument('--rounds', type=int, default=3, help='of swaps; %(default)s')
-    parser.add_argument('--seconds', type=float, default=30,
-                        help='of a round, and swaps in it; %(default)s')
-    parser.add_argument('--scale', type=int, default=1000, help='of dlrm-v2: %(default)s')
-    parser.add_argument('--rows', type=int, default=ROWS_ASKED,
-                        help='of the large table: %(default)s')
-    parser.add_argument('--keyed-bytes', type=int, default=2 * GIB,
-                        help='of the tables that are looked up by key: %(default)s')
-    parser.add_argument('--pack-rows', type=int, default=4000000, help='%(default)s')
-    options = read_options(parser, FIGURES)
+    options = read_options('models.sh', sys.argv[1:])
     bench = Bench(options.build, options.work or os.path.join(options.build, 'bench'), {},
                   'models')
     print_figures(Figures(bench, options), options.figures, bench)

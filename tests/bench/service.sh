@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the service costs and how calm it is: the figures that embagd is held to, in one table.
 #   tests/bench/service.sh [--build DIR] [--rounds N] [--seconds S] [--overload-seconds S]
-#       [FIGURE...]
+#       [--scale N] [--rm2-scale N] [FIGURE...]      --help says what they are
 # Figures, all unless given:
 #   overhead   server CPU per dlrm-v2 lookup above the bare kernels and a raw echo of the same
 #              bytes, and above both in one process
@@ -23,12 +23,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tests/bench/lib.sh
 . tests/bench/lib.sh
 
-build=build/release
-arguments=("$@")
-while (($# > 0)); do
-    [[ $1 != --build ]] || build=${2:?}
-    shift
-done
+read_build "$@"
 need protoc taskset "$python" \
     "$build"/{embagd,embag,embag-load,embag-bench,embag-echo-server,embag-echo-load}
 
@@ -36,4 +31,4 @@ export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests/lib:tests/bench
 mkdir -p "$build/bench/messages"
 protoc --proto_path=proto --python_out="$build/bench/messages" embag/v1/embedding_bag.proto
 processor
-exec "$python" tests/bench/service_figures.py "${arguments[@]}"
+exec "$python" tests/bench/service_figures.py "$@"

@@ -11,9 +11,10 @@ import subprocess
 import sys
 
 import wire_bytes
+from figure_options import read_options
 from figure_table import Row, at_least, at_most, stated
-from service_run import (LOAD_CPU, SERVER_CPU, Bench, Sampler, fail, make_parser, median, note,
-                         on_load_cpu, print_figures, read_options)
+from service_run import (LOAD_CPU, SERVER_CPU, Bench, Sampler, fail, median, note, on_load_cpu,
+                         print_figures)
 
 IN_FLIGHT = 32
 SMALL_TABLE = 't02'        # of dlrm-v2: 87 KiB at scale 100, so that it is cached
@@ -428,18 +429,8 @@ def batch_rows(name, taken, bound):
               remark + '; ' + by_rate % (rate * both, busy, both / lowest['floor_us']))
 
 
-FIGURES = ('overhead', 'small', 'batches', 'wide', 'latency', 'overload', 'idle', 'single',
-           'disturbed')
-
-
 def main():
-    parser = make_parser('service.sh', 'Measures embagd on one core, load on another.', FIGURES)
-    parser.add_argument('--rounds', type=int, default=3, help='turns of each; %(default)s')
-    parser.add_argument('--seconds', type=float, default=1, help='of a turn; %(default)s')
-    parser.add_argument('--overload-seconds', type=float, default=30, help='%(default)s')
-    parser.add_argument('--scale', type=int, default=100, help='of dlrm-v2: %(default)s')
-    parser.add_argument('--rm2-scale', type=int, default=4, help='%(default)s')
-    options = read_options(parser, FIGURES)
+    options = read_options('service.sh', sys.argv[1:])
     bench = Bench(options.build, os.path.join(options.build, 'bench'),
                   {'dlrm-v2': options.scale, 'rm2': options.rm2_scale,
                    **{'wide-%d' % features: 1 for features in WIDE}})

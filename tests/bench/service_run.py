@@ -1,7 +1,6 @@
 """What figures are measured with: servers on one core, load on another, the CPU time and memory of
-a server, and the kernels alone; the command line that names figures, and the table of them."""
+a server, and the kernels alone; the table of figures."""
 
-import argparse
 import json
 import os
 import re
@@ -252,25 +251,6 @@ class Sampler:
 def median(values):
     """Of any iterable."""
     return statistics.median(list(values))
-
-
-def make_parser(prog, what, figures):
-    """Reads the names of figures, and the folder of the build; the caller adds the rest."""
-    parser = argparse.ArgumentParser(prog=prog, description=what)
-    parser.add_argument('figures', nargs='*', metavar='FIGURE',
-                        help='%s; all unless given' % ', '.join(figures))
-    parser.add_argument('--build', default='build/release', help='%(default)s unless given')
-    return parser
-
-
-def read_options(parser, figures):
-    """The command line; names that are no figures end the run."""
-    options = parser.parse_args()
-    unknown = set(options.figures) - set(figures)
-    if unknown:
-        parser.error('%s: not one of %s' % (', '.join(unknown), ', '.join(figures)))
-    options.figures = options.figures or figures
-    return options
 
 
 def print_figures(figures, names, bench):
