@@ -16,15 +16,16 @@ scale=400
 onnx=
 while (($# > 0)); do
     case $1 in
-    --build) build=${2:?} ;;
-    --turns) turns=${2:?} ;;
-    --seconds) seconds=${2:?} ;;
-    --scale) scale=${2:?} ;;
-    --onnx) onnx=${2:?} ;;
-    *)
-        sed -n '2,/^set/s/^# //p' "${BASH_SOURCE[0]}" >&2
-        exit 2
+    -h | --help)
+        show_help
+        exit
         ;;
+    --build) build=$(value "$@") ;;
+    --turns) turns=$(count "$@") ;;
+    --seconds) seconds=$(time_span "$@") ;;
+    --scale) scale=$(count "$@") ;;
+    --onnx) onnx=$(value "$@") ;;
+    *) refuse "$1: not an option" ;;
     esac
     shift 2
 done

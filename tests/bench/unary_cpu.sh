@@ -16,14 +16,15 @@ requests=100000
 scale=200
 while (($# > 0)); do
     case $1 in
-    --build) build=${2:?} ;;
-    --pairs) pairs=${2:?} ;;
-    --requests) requests=${2:?} ;;
-    --scale) scale=${2:?} ;;
-    *)
-        echo "usage: unary_cpu.sh [--build DIR] [--pairs N] [--requests N] [--scale N]" >&2
-        exit 2
+    -h | --help)
+        show_help
+        exit
         ;;
+    --build) build=$(value "$@") ;;
+    --pairs) pairs=$(count "$@") ;;
+    --requests) requests=$(count "$@") ;;
+    --scale) scale=$(count "$@") ;;
+    *) refuse "$1: not an option" ;;
     esac
     shift 2
 done

@@ -9,10 +9,14 @@ BENCH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NOWHERE = '/nonexistent/build'
 COUNTS = {'service.sh': ('--rounds', '--scale', '--rm2-scale'),
           'models.sh': ('--rounds', '--scale', '--rows', '--keyed-bytes', '--pack-rows'),
-          'compare.sh': ('--turns', '--scale', '--rows-scale')}
+          'compare.sh': ('--turns', '--scale', '--rows-scale'),
+          'python_peers.sh': ('--turns', '--scale'),
+          'unary_cpu.sh': ('--pairs', '--requests', '--scale')}
 SECONDS = {'service.sh': ('--seconds', '--overload-seconds'),
            'models.sh': ('--seconds',),
-           'compare.sh': ('--seconds', '--step-seconds')}
+           'compare.sh': ('--seconds', '--step-seconds'),
+           'python_peers.sh': ('--seconds',),
+           'unary_cpu.sh': ()}
 
 
 def run(script, *arguments):
@@ -23,7 +27,7 @@ def run(script, *arguments):
 
 
 class Scripts(unittest.TestCase):
-    """service.sh, models.sh and compare.sh."""
+    """Those that measure servers."""
 
     def check_refused(self, text, script, *arguments):
         """It ends as a usage error whose last line has the text."""
