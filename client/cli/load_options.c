@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define BAGS_MAX 1000000
 #define INDICES_MAX 1000000
@@ -60,7 +61,7 @@ static const char usage[] =
     "                         Latency counts from when a request was due\n"
     "  --sweep FROM:TO:STEPS  open loads of rates from FROM to TO; stops where the server is\n"
     "                         saturated, prints a table and draws the curve\n"
-    "  --svg FILE             where to; " SVG_DEFAULT " unless given\n"
+    "  --svg FILE             where to: NAME.svg; " SVG_DEFAULT " unless given\n"
     "  --duration S           seconds that are measured, 10 unless given (a sweep's: each step)\n"
     "  --warmup S             seconds before that, which do not count; 1 unless given\n"
     "  --unpaced              send each request at once; else the client withholds what would be\n"
@@ -233,6 +234,15 @@ static bool read_sharing(const struct given *given, struct eb_load_options *out)
            refuse("threads", NULL, "each needs a connection: give more --connections");
 }
 
+/* What the name says is what is written. Devices, and pipes of a shell's >(...), have no suffix. */
+static bool check_svg(const char *name)
+{
+    size_t length = strlen(name);
+    return (length >= 4 && strcasecmp(name + length - 4, ".svg") == 0) ||
+           strncmp(name, "/dev/", 5) == 0 ||
+           refuse("svg", name, "what is drawn is SVG; give a name that ends in .svg");
+}
+
 static bool read_speed(const struct given *given, struct eb_load_options *out)
 {
     out->duration_s = 10;
@@ -245,7 +255,7 @@ static bool read_speed(const struct given *given, struct eb_load_options *out)
         if (given->rate != NULL) {
             return refuse("sweep", given->sweep, "sets the rate itself; leave --rate out");
         }
-        if (!read_sweep(given->sweep, &out->sweep)) {
+        if (!read_sweep(given->sweep, &out->sweep) || !check_svg(out->svg)) {
             return false;
         }
         out->is_open = true;

@@ -27,6 +27,8 @@ struct sweep {
     uint64_t wrong_count;
     struct embag_error first_error; /* status EMBAG_OK: none */
     json_t *steps;
+    FILE *svg; /* where the curve is drawn at the end */
+    bool is_drawn;
 };
 
 bool eb_load_sweep_is_saturated(const struct eb_load_result *result)
@@ -86,8 +88,25 @@ static void run_steps(struct sweep *sweep, const struct eb_load_run *run)
     }
 }
 
-/* false: said on stderr. */
-static bool draw(const struct sweep *sweep)
+static void say_unwritable(const struct sweep *sweep)
+{
+    (void)fprintf(stderr, "embag-load: cannot write %s: %s; name another with --svg\n",
+        sweep->subject->options->svg, strerror(errno));
+}
+
+/* Before the first step: who cannot have the curve learns it before, not after hours of steps.
+ * false: said on stderr. */
+static bool open_svg(struct sweep *sweep)
+{
+    sweep->svg = fopen(sweep->subject->options->svg, "w");
+    if (sweep->svg == NULL) {
+        say_unwritable(sweep);
+    }
+    return sweep->svg != NULL;
+}
+
+/* What cannot be written is said on stderr. */
+static void draw(struct sweep *sweep)
 {
     const struct eb_load_options *options = sweep->subject->options;
     char title[160];
@@ -113,16 +132,12 @@ static bool draw(const struct sweep *sweep)
         .limit_x = sweep->is_saturated ? sweep->rates[sweep->step_count - 1] : 0,
         .limit_label = "saturated",
     };
-    FILE *file = fopen(options->svg, "w");
-    if (file != NULL) {
-        eb_load_chart_write(file, &chart);
+    eb_load_chart_write(sweep->svg, &chart);
+    bool has_arrived = fflush(sweep->svg) == 0 && ferror(sweep->svg) == 0;
+    sweep->is_drawn = fclose(sweep->svg) == 0 && has_arrived;
+    if (!sweep->is_drawn) {
+        say_unwritable(sweep);
     }
-    if (file == NULL || fclose(file) != 0) {
-        (void)fprintf(stderr, "embag-load: cannot write %s: %s; name another with --svg\n",
-            options->svg, strerror(errno));
-        return false;
-    }
-    return true;
 }
 
 static void print_end(const struct sweep *sweep)
@@ -140,16 +155,18 @@ static void print_end(const struct sweep *sweep)
     } else {
         (void)printf("interrupted: these are the figures up to then\n");
     }
-    (void)printf("the curve is in %s\n", sweep->subject->options->svg);
+    if (sweep->is_drawn) {
+        (void)printf("the curve is in %s\n", sweep->subject->options->svg);
+    }
 }
 
 /* Settings, then what was found. */
 static void print_json(struct sweep *sweep)
 {
     json_t *object = eb_load_report_json(sweep->subject, &sweep->result);
-    json_t *summary = json_pack("{s:O, s:b, s:f, s:f, s:s}", "steps", sweep->steps, "saturated",
+    json_t *summary = json_pack("{s:O, s:b, s:f, s:f, s:s?}", "steps", sweep->steps, "saturated",
         (int)sweep->is_saturated, "kept_up_per_s", sweep->kept_rate, "best_per_s",
-        sweep->best_per_s, "svg", sweep->subject->options->svg);
+        sweep->best_per_s, "svg", sweep->is_drawn ? sweep->subject->options->svg : NULL);
     if (object != NULL && summary != NULL && json_object_update(object, summary) == 0) {
         (void)json_dumpf(object, stdout, JSON_REAL_PRECISION(9));
         (void)printf("\n");
@@ -160,7 +177,7 @@ static void print_json(struct sweep *sweep)
 
 static int conclude(struct sweep *sweep)
 {
-    bool is_drawn = draw(sweep);
+    draw(sweep);
     if (sweep->subject->options->is_json) {
         print_json(sweep);
     } else {
@@ -175,7 +192,7 @@ static int conclude(struct sweep *sweep)
         (void)fprintf(stderr, "embag-load: %llu answers were wrong\n",
             (unsigned long long)sweep->wrong_count);
     }
-    return is_drawn && sweep->has_answers && sweep->wrong_count == 0 ? 0 : 1;
+    return sweep->is_drawn && sweep->has_answers && sweep->wrong_count == 0 ? 0 : 1;
 }
 
 int eb_load_sweep_run(const struct eb_load_run *run, const struct eb_load_subject *subject)
@@ -185,13 +202,16 @@ int eb_load_sweep_run(const struct eb_load_run *run, const struct eb_load_subjec
         (void)fprintf(stderr, "embag-load: no memory for a sweep\n");
         return 1;
     }
+    int status = 1;
     sweep->subject = subject;
     sweep->steps = json_array();
-    if (!subject->options->is_json) {
-        eb_load_report_table_head(stdout, subject->options);
+    if (open_svg(sweep)) {
+        if (!subject->options->is_json) {
+            eb_load_report_table_head(stdout, subject->options);
+        }
+        run_steps(sweep, run);
+        status = conclude(sweep);
     }
-    run_steps(sweep, run);
-    int status = conclude(sweep);
     json_decref(sweep->steps);
     free(sweep);
     return status;

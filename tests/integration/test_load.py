@@ -201,8 +201,29 @@ class Runs(LoadTest):
         self.assertEqual(rates, [100, 200, 300][:len(rates)])
         self.assertTrue(len(rates) == 3 or figures['saturated'])
         self.assertGreater(figures['best_per_s'], 0)
+        self.assertEqual(figures['svg'], path)
         self.assertEqual(len(drawing.getElementsByTagName('polyline')), 3)
         self.assertIn('rows: latency against rate', drawing.toxml())
+
+    def test_names_the_curve_only_where_it_could_be_written(self):
+        sweep = ('--workload', 'rows', '--sweep', '100:101:2', '--svg', '/dev/full')
+        self.assertIsNone(self.measure(*sweep, status=1)['svg'])
+        status, out, messages = load(self.server.address, *SHORT, *PATIENT, *sweep)
+        self.assertEqual(status, 1, out)
+        self.assertNotIn('/dev/full', out)
+        self.assertIn('embag-load: cannot write /dev/full: No space left on device', messages)
+
+    def test_runs_no_step_of_a_sweep_whose_curve_cannot_be_written(self):
+        # Of the hour that the steps would take none is waited for.
+        for more in ((), ('--json',)):
+            status, out, messages = load(
+                self.server.address, '--workload', 'rows', '--sweep', '100:200:2', '--duration',
+                '1800', '--svg', '/nonexistent/b.svg', *more)
+            self.assertEqual(status, 1, messages)
+            self.assertNotIn('b.svg', out)
+            self.assertNotIn('asked/s', out)
+            self.assertIn('embag-load: cannot write /nonexistent/b.svg: No such file or directory; '
+                          'name another with --svg', messages)
 
     def test_stops_a_sweep_where_the_server_is_saturated(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -296,6 +317,8 @@ class Refusals(LoadTest):
                 (2, '--workload NAME', ()),
                 (2, 'dlrm-v2', ('--workload', 'x')),
                 (2, 'FROM:TO:STEPS', ('--workload', 'rows', '--sweep', '1:2')),
+                (2, '--svg c.png: what is drawn is SVG',
+                 ('--workload', 'rows', '--sweep', '1:2:3', '--svg', 'c.png')),
                 (1, 'make-model', ('--workload', 'rm1')),
                 (1, '--model', ('--tables', 'half')),
                 (1, 'embag models', ('--model', 'small', '--tables', 'x')),

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -86,6 +87,17 @@ static void reads_a_sweep(void **state)
     assert_string_equal(options.svg, "embag-load.svg");
 }
 
+static void draws_where_the_name_says_svg_or_nothing(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a/b.svg", "B.SVG", "/dev/stdout", "/dev/fd/63"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char words[80];
+        (void)snprintf(words, sizeof words, "--workload rows --sweep 1:2:3 --svg %s", names[i]);
+        assert_string_equal(read(words).svg, names[i]);
+    }
+}
+
 static void takes_a_thread_for_every_64_connections(void **state)
 {
     (void)state;
@@ -113,7 +125,8 @@ static void refuses_what_makes_no_sense(void **state)
         "--workload rows --sweep 1:2:1", "--workload rows --sweep 1:2:101",
         "--workload rows --sweep 0:2:3", "--workload rows --sweep 1:2:3x",
         "--workload rows --sweep 1:2:-3", "--workload rows --sweep 1:2:3 --rate 5",
-        "--workload rows --svg x.svg", "--workload rows --distribution zipf:0",
+        "--workload rows --svg x.svg", "--workload rows --sweep 1:2:3 --svg c.png",
+        "--workload rows --sweep 1:2:3 --svg svg", "--workload rows --distribution zipf:0",
         "--workload rows --output-type i8", "--workload rows --priority low",
         "--workload rows --groups=yes", "--workload wide-27", "--workload rows --requests 0",
         "--workload rows --seed x", "--workload rows --timeout-us 0",
@@ -144,6 +157,7 @@ int main(void)
         cmocka_unit_test(reads_what_the_user_says),
         cmocka_unit_test(reads_how_tables_are_asked_for),
         cmocka_unit_test(reads_a_sweep),
+        cmocka_unit_test(draws_where_the_name_says_svg_or_nothing),
         cmocka_unit_test(takes_a_thread_for_every_64_connections),
         cmocka_unit_test(refuses_what_makes_no_sense),
         cmocka_unit_test(wants_a_server),
