@@ -12,10 +12,28 @@
 #define DIGITS "0123456789"
 static_assert(EB_FLAGS_MAX < '0', "no flag is taken for a digit");
 
+/* Whose messages are printed: embag's, or of the program whose arguments were read last. */
+static const char *program = "embag";
+
+/* Whether the command is a program of its own, such as embag-load. */
+static bool is_program(const struct eb_command *command)
+{
+    return strncmp(command->name, "embag-", 6) == 0;
+}
+
+/* The beginning of a message: "embag: lookup: ", or "embag-load: ". */
+static void say_whose(const struct eb_command *command)
+{
+    (void)fprintf(stderr, "%s: ", program);
+    if (!is_program(command)) {
+        (void)fprintf(stderr, "%s: ", command->name);
+    }
+}
+
 /* A value that is not what its flag takes. Returns false, for callers to return. */
 static bool refuse(const char *flag, const char *text, const char *why)
 {
-    (void)fprintf(stderr, "embag: --%s %s: %s\n", flag, text, why);
+    (void)fprintf(stderr, "%s: --%s %s: %s\n", program, flag, text, why);
     return false;
 }
 
@@ -28,7 +46,7 @@ static bool read_number(const struct eb_flag *flag, const char *text, uint64_t *
         return refuse(flag->name, text, "not a whole number");
     }
     if (errno == ERANGE || value < flag->min || value > flag->max) {
-        (void)fprintf(stderr, "embag: --%s %s: not between %llu and %llu\n", flag->name, text,
+        (void)fprintf(stderr, "%s: --%s %s: not between %llu and %llu\n", program, flag->name, text,
             (unsigned long long)flag->min, (unsigned long long)flag->max);
         return false;
     }
@@ -97,8 +115,8 @@ bool eb_arguments_read_values(
         const char *element = next;
         bool good = read_value(&next, type, (uint8_t *)out->data + out->count * bytes);
         if (!good || *next != (out->count + 1 < count ? ',' : '\0')) {
-            (void)fprintf(stderr, "embag: --%s %s: \"%.*s\" is no number of the type\n", flag, text,
-                (int)strcspn(element, ","), element);
+            (void)fprintf(stderr, "%s: --%s %s: \"%.*s\" is no number of the type\n", program, flag,
+                text, (int)strcspn(element, ","), element);
             free(out->data);
             *out = (struct eb_arguments_values){0};
             return false;
@@ -136,7 +154,7 @@ static bool read_choice(const struct eb_flag *flag, const char *text, int *out)
             return true;
         }
     }
-    (void)fprintf(stderr, "embag: --%s %s: not one of", flag->name, text);
+    (void)fprintf(stderr, "%s: --%s %s: not one of", program, flag->name, text);
     for (int i = 1; flag->choices[i] != NULL; i++) {
         (void)fprintf(stderr, " %s", flag->choices[i]);
     }
@@ -212,7 +230,8 @@ static bool read_positionals(
     for (size_t i = 0; i < command->flag_count; i++) {
         const struct eb_flag *flag = &command->flags[i];
         if (is_positional(flag) && optind == argument_count) {
-            (void)fprintf(stderr, "embag: %s: %s is missing\n", command->name, flag->name);
+            say_whose(command);
+            (void)fprintf(stderr, "%s is missing\n", flag->name);
             return false;
         }
         if (is_positional(flag) && !take_positional(flag, argument_count, arguments, options)) {
@@ -220,8 +239,8 @@ static bool read_positionals(
         }
     }
     if (optind < argument_count) {
-        (void)fprintf(stderr, "embag: %s: \"%s\" is one argument too many\n", command->name,
-            arguments[argument_count - 1]);
+        say_whose(command);
+        (void)fprintf(stderr, "\"%s\" is one argument too many\n", arguments[argument_count - 1]);
         return false;
     }
     return true;
@@ -234,8 +253,9 @@ static void refuse_negative(
     /* While more of it follows, it is still the next one. */
     bool is_next = optind < argument_count && arguments[optind][0] == '-' &&
                    arguments[optind][1] == (char)digit;
-    (void)fprintf(stderr, "embag: %s: \"%s\": no flag, and no number below 0 can stand there\n",
-        command->name, arguments[is_next ? optind : optind - 1]);
+    say_whose(command);
+    (void)fprintf(stderr, "\"%s\": no flag, and no number below 0 can stand there\n",
+        arguments[is_next ? optind : optind - 1]);
 }
 
 enum eb_arguments_outcome eb_arguments_read(
@@ -244,6 +264,7 @@ enum eb_arguments_outcome eb_arguments_read(
     struct option known[EB_FLAGS_MAX + 2];
     bool given[EB_FLAGS_MAX] = {false};
     list_options(command, known);
+    program = is_program(command) ? command->name : "embag";
     optind = 0; /* Starts anew, whatever was read before. */
     for (int flag; (flag = getopt_long(argument_count, arguments, DIGITS, known, NULL)) != -1;) {
         if (flag == '?') {

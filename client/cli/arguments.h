@@ -1,6 +1,7 @@
 /* A command's flags as data, and the reading of their values. What is wrong is said on stderr in
- * one line that names flag and value.
- * Thread: main (getopt_long keeps state of its own). Memory: lists are the caller's to free. */
+ * one line that names program, flag and value.
+ * Thread: main (getopt_long keeps state of its own, and so does this: the program's name). Memory:
+ * lists are the caller's to free. */
 #pragma once
 
 #include "client/embag.h"
@@ -38,7 +39,7 @@ struct eb_flag {
 #define EB_FLAGS_MAX 40
 
 struct eb_command {
-    const char *name;
+    const char *name;  /* "lookup", of embag; with "embag-" before it a program's own */
     const char *usage; /* what --help prints */
     const struct eb_flag *flags;
     size_t flag_count; /* at most EB_FLAGS_MAX */
@@ -62,6 +63,7 @@ struct eb_arguments_values {
     size_t count;
 };
 
-/* For f32, f64 and integer types. false: said on stderr, and *out is empty. */
+/* For f32, f64 and integer types. false: said on stderr, in the name of the program whose arguments
+ * were read last, embag's at first; and *out is empty. */
 bool eb_arguments_read_values(
     const char *flag, const char *text, enum embag_type type, struct eb_arguments_values *out);

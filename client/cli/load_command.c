@@ -38,6 +38,7 @@ static bool find_target(struct session *session)
     struct embag_model_list *list;
     struct embag_error error;
     if (embag_list_models(session->lanes[0].client, &list, &error) != EMBAG_OK) {
+        (void)fputs("embag-load: ", stderr);
         (void)eb_output_error(&error);
         return false;
     }

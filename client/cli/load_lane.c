@@ -36,6 +36,7 @@ static bool connect_lane(
     };
     struct embag_error error;
     if (embag_open(options->server, &client_options, &lane->client, &error) != EMBAG_OK) {
+        (void)fputs("embag-load: ", stderr);
         (void)eb_output_error(&error);
         return false;
     }

@@ -1,10 +1,23 @@
 #include "client/cli/load_command.h"
 
 #include <stdio.h>
+#include <string.h>
+
+static int dispatch(int argument_count, char **arguments)
+{
+    static char name[] = "embag-load";
+    if (argument_count > 1 && strcmp(arguments[1], "--version") == 0) {
+        (void)puts("embag-load " EMBAG_VERSION);
+        return 0;
+    }
+    /* getopt_long begins its messages with what stands here: else all of a path. */
+    arguments[0] = name;
+    return eb_load_command_main(argument_count, arguments);
+}
 
 int main(int argument_count, char **arguments)
 {
-    int status = eb_load_command_main(argument_count, arguments);
+    int status = dispatch(argument_count, arguments);
     /* A report that did not arrive is a failure, whatever was measured. */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         perror("embag-load: standard output");

@@ -25,6 +25,7 @@ static const char usage[] =
     "Usage: embag-load --server ADDRESS --workload NAME [OPTION]...\n"
     "       embag-load --server ADDRESS --tables A,B --bags N --indices-per-bag L [OPTION]...\n"
     "       embag-load --server ADDRESS --group NAME --bags N --indices-per-bag L [OPTION]...\n"
+    "       embag-load --help | --version\n"
     "Asks an embag server for pooled rows, as often as it is told, and measures the answers.\n"
     "\n"
     "What is asked\n"
@@ -80,6 +81,7 @@ static const char usage[] =
     "Percentiles and the maximum are of all requests that were due: one without an answer counts\n"
     "with at least its timeout, or the deadline where that is longer. The mean is of answers.\n"
     "Ctrl-C ends the run and reports what has been measured.\n"
+
     "Exit status: 0; 1 where all requests failed, an answer was wrong, or the server was not\n"
     "reached; 2 for a usage error.\n";
 

@@ -330,10 +330,26 @@ class Refusals(LoadTest):
                 self.assertEqual((got, out), (status, ''))
                 self.assertIn(remedy, messages)
 
+    def test_speaks_in_its_own_name(self):
+        for message, arguments in (
+                ('embag-load: --samples 0: not between', ('--samples', '0')),
+                ('embag-load: "extra" is one argument too many', ('extra',)),
+                ("embag-load: unrecognized option '--nothing'", ('--nothing',))):
+            status, _, messages = load(self.server.address, *arguments)
+            self.assertEqual(status, 2)
+            self.assertTrue(messages.startswith(message), messages)
+
+    def test_says_which_version_it_is(self):
+        told = subprocess.run([served.EMBAG, '--version'], check=True, capture_output=True,
+                              text=True, timeout=SECONDS).stdout
+        done = subprocess.run([program(), '--version'], check=True, capture_output=True, text=True,
+                              timeout=SECONDS)
+        self.assertEqual(done.stdout, told.replace('embag ', 'embag-load '))
+
     def test_fails_where_nobody_listens(self):
         status, out, messages = load('127.0.0.1:1', '--workload', 'rows')
         self.assertEqual((status, out), (1, ''))
-        self.assertIn('UNAVAILABLE', messages)
+        self.assertTrue(messages.startswith('embag-load: UNAVAILABLE'), messages)
 
     def test_names_all_its_flags(self):
         status, out, _ = load('x', '--help')

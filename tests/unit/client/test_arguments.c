@@ -39,6 +39,7 @@ static const struct eb_flag flags[] = {
 
 static const struct eb_command with_place = {"try", "usage\n", flags, 7};
 static const struct eb_command without_place = {"try", "usage\n", flags, 6};
+static const struct eb_command of_its_own = {"embag-try", "usage\n", flags, 7};
 
 #define ARGUMENTS_MAX 8
 
@@ -166,9 +167,9 @@ static void takes_a_place_and_the_rest_wherever_flags_stand(void **state)
     free(copy);
 }
 
-static void names_flag_and_value_in_one_line(void **state)
+/* What reading such a line says, for it is wrong. */
+static void assert_says(const struct eb_command *command, const char *line, const char *message)
 {
-    (void)state;
     struct options options;
     char *copy = NULL;
     char text[256] = {0};
@@ -176,15 +177,44 @@ static void names_flag_and_value_in_one_line(void **state)
     assert_true(saved >= 0 && file >= 0);
     assert_int_equal(fflush(stderr), 0);
     assert_true(dup2(file, STDERR_FILENO) >= 0);
-    enum eb_arguments_outcome outcome =
-        read_line(&without_place, "try|--list=1,b,3", &options, &copy);
+    enum eb_arguments_outcome outcome = read_line(command, line, &options, &copy);
     assert_true(dup2(saved, STDERR_FILENO) >= 0);
     assert_int_equal(outcome, EB_ARGUMENTS_WRONG);
     assert_true(pread(file, text, sizeof text - 1, 0) > 0);
-    assert_string_equal(text, "embag: --list 1,b,3: \"b\" is no number of the type\n");
+    assert_string_equal(text, message);
     assert_int_equal(close(saved), 0);
     assert_int_equal(close(file), 0);
     free(copy);
+}
+
+static void names_flag_and_value_in_one_line(void **state)
+{
+    (void)state;
+    assert_says(&without_place, "try|--list=1,b,3",
+        "embag: --list 1,b,3: \"b\" is no number of the type\n");
+    assert_says(&without_place, "try|more", "embag: try: \"more\" is one argument too many\n");
+}
+
+static void speaks_as_the_program_whose_arguments_they_are(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        const char *message;
+    } cases[] = {
+        {"x|--number=0|here", "embag-try: --number 0: not between 1 and 10\n"},
+        {"x|--number=a|here", "embag-try: --number a: not a whole number\n"},
+        {"x|--colour=blue|here", "embag-try: --colour blue: not one of RED GREEN\n"},
+        {"x|--list=b|here", "embag-try: --list b: \"b\" is no number of the type\n"},
+        {"x", "embag-try: PLACE is missing\n"},
+        {"x|here|more", "embag-try: \"more\" is one argument too many\n"},
+        {"x|-1", "embag-try: \"-1\": no flag, and no number below 0 can stand there\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_says(&of_its_own, cases[i].line, cases[i].message);
+    }
+    assert_says(&with_place, "try", "embag: try: PLACE is missing\n");
+    assert_says(&with_place, "try|--number=0", "embag: --number 0: not between 1 and 10\n");
 }
 
 static void reads_values_of_each_type(void **state)
@@ -243,6 +273,7 @@ int main(void)
         cmocka_unit_test(wants_exactly_one_place),
         cmocka_unit_test(takes_a_place_and_the_rest_wherever_flags_stand),
         cmocka_unit_test(names_flag_and_value_in_one_line),
+        cmocka_unit_test(speaks_as_the_program_whose_arguments_they_are),
         cmocka_unit_test(reads_values_of_each_type),
         cmocka_unit_test(packs_values_by_their_type),
         cmocka_unit_test(prints_help_and_does_nothing),
