@@ -47,7 +47,7 @@ static const char usage[] =
     "  --priority P           interactive (unless given) or batch, which waits for it\n"
     "  --distribution D       of rows: uniform (unless given), zipf:A or meta2021\n"
     "  --output-type T        f32, f16 or bf16; each table's own unless given\n"
-    "  --requests N           different requests, made before the run and sent in turn\n"
+    "  --requests N           different requests, made beforehand, sent in turn\n"
     "  --seed N               of rows and times; 1 unless given\n"
     "How\n"
     "  --mode MODE            stream (unless given): on one LookupStream per connection;\n"
@@ -77,13 +77,13 @@ static const char usage[] =
     "  --verify-ahead N       and compute beforehand what the N versions behind the served one\n"
     "                         should answer; else that is done while their answers wait, which\n"
     "                         counts as the server's time\n"
-    "  --json                 one object instead of a report for people\n"
+    "  --json                 one object, whose keys README.md explains, instead of a report\n"
     "Percentiles and the maximum are of all requests that were due: one without an answer counts\n"
     "with at least its timeout, or the deadline where that is longer. The mean is of answers.\n"
-    "Ctrl-C ends the run and reports what has been measured.\n"
-
-    "Exit status: 0; 1 where all requests failed, an answer was wrong, or the server was not\n"
-    "reached; 2 for a usage error.\n";
+    "Progress goes to stderr. Ctrl-C ends the run with what has been measured.\n"
+    "Exit status: 0; 1 where all requests failed, an answer was wrong, the curve was not written "
+    "or\n"
+    "the server not reached; 2 for a usage error.\n";
 
 enum { MODE_STREAM = 1, MODE_UNARY = 2 };
 static const char *const modes[] = {"", "stream", "unary", NULL};

@@ -12,6 +12,7 @@ import xml.dom.minidom
 
 import numpy as np
 
+import guide
 import served
 from embagd_process import Embagd, Repository, wait_until
 from table_files import Table, write_model
@@ -35,6 +36,14 @@ def load(address, *arguments):
     done = subprocess.run([program(), '--server', address, *arguments], capture_output=True,
                           text=True, timeout=SECONDS, check=False)
     return done.returncode, done.stdout, done.stderr
+
+
+def keys_of(*kinds):
+    """Those that the README tells of settings, figures or sweeps."""
+    section = guide.section(guide.read('README.md'), 'Putting load on a server')
+    rows = re.findall(r'^\| (\w+) \| (`.*?`) \|', section, re.M)
+    return sorted(key for kind, keys in rows if kind in kinds
+                  for key in re.findall(r'`(\w+)`', keys))
 
 
 class LoadTest(unittest.TestCase):
@@ -205,6 +214,18 @@ class Runs(LoadTest):
         self.assertEqual(len(drawing.getElementsByTagName('polyline')), 3)
         self.assertIn('rows: latency against rate', drawing.toxml())
 
+    def test_prints_the_keys_that_the_readme_tells(self):
+        rows = ('--workload', 'rows', '--in-flight', '2')
+        closed = keys_of('setting', 'figure')
+        closed.remove('rate')
+        self.assertEqual(sorted(self.measure(*rows)), closed)
+        self.assertEqual(sorted(self.measure(*rows, '--rate', '100')), keys_of('setting', 'figure'))
+        swept = self.measure(*rows, '--sweep', '100:101:2', '--svg', '/dev/null')
+        self.assertEqual(sorted(swept), keys_of('setting', 'figure', 'sweep'))
+        for step in swept['steps']:
+            self.assertEqual(sorted(step), keys_of('figure'))
+        self.assertEqual({key: swept[key] for key in keys_of('figure')}, swept['steps'][-1])
+
     def test_names_the_curve_only_where_it_could_be_written(self):
         sweep = ('--workload', 'rows', '--sweep', '100:101:2', '--svg', '/dev/full')
         self.assertIsNone(self.measure(*sweep, status=1)['svg'])
@@ -355,7 +376,8 @@ class Refusals(LoadTest):
         status, out, _ = load('x', '--help')
         self.assertEqual(status, 0)
         for flag in ('--workload', '--in-flight', '--rate', '--sweep', '--verify', '--deadline-us',
-                     '--groups', '--priority', '--unpaced'):
+                     '--groups', '--priority', '--unpaced', 'Progress goes to stderr',
+                     'README.md'):
             self.assertIn(flag, out)
 
 
