@@ -27,6 +27,13 @@
  * answer, as many as it can are answered in time, and the others end with DEADLINE_EXCEEDED without
  * having cost it anything (attempts is 0). Interactive lookups go before batch ones.
  *
+ * Of batch priority there is a limit that the client does not know: a server works on as many of
+ * one connection as half of its in_flight_max, 128 by default, and on fewer where they are large.
+ * It refuses those beyond ("too much of batch priority waits on this connection") with a time to
+ * come again; a lookup whose retries are all refused ends with RESOURCE_EXHAUSTED, long before its
+ * deadline. So have no more than 128 batch lookups under way for each of the client's connections:
+ * submit fewer at a time, or open it with more connections.
+ *
  * Thread: any. Memory: a request is copied before embag_submit returns; a completion's answer is
  * its taker's. Beyond answers nothing is allocated once the client is warm, but for what nghttp2
  * takes: little of each unary call, next to nothing on streams. */
