@@ -1,7 +1,6 @@
 #include "kernels/bag_measure.h"
 
 #include "kernels/bag_fault.h"
-#include "kernels/bag_weights.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -280,13 +279,6 @@ bool eb_bag_measure(
     }
     kind = kind ? kind : &found;
     assert(kind->result_row_bytes == query->table->row_elements * eb_type_bytes(kind->output_type));
-    extent->index_count = index_count;
-    extent->result_rows = result_rows;
-    extent->result_row_bytes = kind->result_row_bytes;
-    extent->output_type = kind->output_type;
-    extent->gather_row_bytes = kind->gather_row_bytes;
-    eb_bag_extent_lay_out(extent,
-        eb_bag_weights_are_given(query) ? eb_bag_weights_bytes(query->table->type) : 0,
-        query->reduction != EB_REDUCTION_NONE);
+    eb_bag_extent_fill(query, kind, index_count, result_rows, extent);
     return true;
 }

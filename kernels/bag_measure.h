@@ -2,23 +2,32 @@
  * Thread: pure. Memory: none. */
 #pragma once
 
-#include "kernels/bag.h"
+#include "kernels/bag_weights.h"
 
 #define EB_BAG_SCRATCH_ALIGNMENT 64
 
-/* Lays out the scratch of a query whose counts and sizes the extent has: its row numbers, then
- * weights of so many bytes each (0: none), then, unless it is NONE, its bags' starts. No sum can
- * wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
-static inline void eb_bag_extent_lay_out(
-    struct eb_bag_extent *extent, uint64_t weight_bytes, bool has_starts)
+/* Fills the extent of a query whose counts are found and sound: sizes as its kind has them, and the
+ * scratch: row numbers, then weights where they are given, then, but for NONE, its bags' starts. No
+ * sum can wrap within EB_BAG_INDICES_MAX and EB_BAG_BAGS_MAX. */
+static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
+    const struct eb_bag_kind *kind, uint64_t index_count, uint64_t result_rows,
+    struct eb_bag_extent *extent)
 {
-    uint64_t bytes = extent->index_count * sizeof(int64_t);
-    /* 0 too where there are no indices. */
-    extent->weights_offset = weight_bytes > 0 ? bytes : 0;
-    bytes += extent->index_count * weight_bytes;
+    uint64_t bytes = index_count * sizeof(int64_t);
+    extent->index_count = index_count;
+    extent->result_rows = result_rows;
+    extent->result_row_bytes = kind->result_row_bytes;
+    extent->output_type = kind->output_type;
+    extent->gather_row_bytes = kind->gather_row_bytes;
+    extent->weights_offset = 0;
+    if (eb_bag_weights_are_given(query)) {
+        /* 0 too where there are no indices. */
+        extent->weights_offset = bytes;
+        bytes += index_count * eb_bag_weights_bytes(query->table->type);
+    }
     extent->starts_offset = bytes;
-    if (has_starts) {
-        bytes += (extent->result_rows + 1) * sizeof(uint32_t);
+    if (query->reduction != EB_REDUCTION_NONE) {
+        bytes += (result_rows + 1) * sizeof(uint32_t);
     }
     /* So that the scratch of the next query, laid behind it, is aligned too. */
     extent->scratch_bytes = (bytes + EB_BAG_SCRATCH_ALIGNMENT - 1) / EB_BAG_SCRATCH_ALIGNMENT *
@@ -30,16 +39,10 @@ static inline void eb_bag_extent_lay_out(
 static inline bool eb_bag_measure_counted(const struct eb_bag_query *query, uint64_t index_count,
     struct eb_bag_extent *extent, struct eb_bag_fault *fault)
 {
-    const struct eb_bag_kind *kind = query->kind;
-    if (!kind || query->weights || query->reduction == EB_REDUCTION_NONE ||
+    if (!query->kind || eb_bag_weights_are_given(query) || query->reduction == EB_REDUCTION_NONE ||
         index_count > EB_BAG_INDICES_MAX || query->num_bags > EB_BAG_BAGS_MAX) {
         return eb_bag_measure(query, extent, fault);
     }
-    extent->index_count = index_count;
-    extent->result_rows = query->num_bags;
-    extent->result_row_bytes = kind->result_row_bytes;
-    extent->output_type = kind->output_type;
-    extent->gather_row_bytes = kind->gather_row_bytes;
-    eb_bag_extent_lay_out(extent, 0, true);
+    eb_bag_extent_fill(query, query->kind, index_count, query->num_bags, extent);
     return true;
 }

@@ -1,3 +1,4 @@
+#include "kernels/bag_measure.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <string.h>
@@ -327,6 +328,63 @@ static void rejects_unknown_row_that_is_absent(void **state)
     assert_bags(1);
 }
 
+/* The same outcome as by eb_bag_measure, or the same fault. */
+static void assert_counted_alike(void)
+{
+    struct eb_bag_extent extents[2];
+    struct eb_bag_fault faults[2];
+    memset(extents, 0, sizeof extents);
+    const uint64_t index_count = query.indices.bytes / query.indices.width;
+    const bool is_sound = eb_bag_measure(&query, &extents[0], &faults[0]);
+    assert_int_equal(
+        eb_bag_measure_counted(&query, index_count, &extents[1], &faults[1]), is_sound);
+    assert_memory_equal(&extents[0], &extents[1], sizeof extents[0]);
+    if (!is_sound) {
+        assert_string_equal(faults[0].text, faults[1].text);
+    }
+}
+
+static void measures_lengths_that_are_counted_alike(void **state)
+{
+    (void)state;
+    static int32_t lengths[] = {2, 0, 4};
+    static const float weights[6];
+    struct eb_bag_kind kind;
+    struct eb_bag_fault fault;
+    use_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
+    query.num_bags = 3;
+    for (enum eb_reduction r = EB_REDUCTION_UNSPECIFIED + 1; r < EB_REDUCTION_COUNT; r++) {
+        query.reduction = r;
+        query.kind = NULL;
+        assert_counted_alike();
+        assert_true(eb_bag_kind_find(&query, &kind, &fault));
+        query.kind = &kind;
+        assert_counted_alike();
+        query.weights = weights;
+        query.weights_bytes = sizeof weights;
+        query.weights_type = EB_F32;
+        assert_counted_alike();
+        query.weights_bytes--;
+        assert_counted_alike();
+        query.weights = NULL;
+        query.weights_bytes = 0;
+    }
+    query.reduction = EB_REDUCTION_SUM;
+    /* Bags of nothing, nothing at all, and more than may be. */
+    query.indices.bytes = 0;
+    assert_counted_alike();
+    query.bounds.bytes = 0;
+    query.num_bags = 0;
+    assert_counted_alike();
+    query.num_bags = EB_BAG_BAGS_MAX + 1;
+    query.bounds.bytes = query.num_bags * query.bounds.width;
+    assert_counted_alike();
+    query.num_bags = 3;
+    query.bounds.bytes = sizeof lengths;
+    query.indices.bytes = (EB_BAG_INDICES_MAX + 1) * query.indices.width;
+    assert_counted_alike();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +412,7 @@ int main(void)
         cmocka_unit_test_setup(rejects_weighted_means_of_integers, set_up),
         cmocka_unit_test_setup(checks_output_type, set_up),
         cmocka_unit_test_setup(rejects_unknown_row_that_is_absent, set_up),
+        cmocka_unit_test_setup(measures_lengths_that_are_counted_alike, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
