@@ -33,8 +33,8 @@ unsigned eb_bag_parallel_run(const struct eb_bag_team *team);
 /* Where the environment binds OpenMP's threads to places (OMP_PROC_BIND, OMP_PLACES,
  * GOMP_CPU_AFFINITY), its library has bound the process's first thread to one of them before main,
  * and all that it creates would stay there: lets it run on all of them again. To be called by that
- * thread before it creates any; teams are still bound as the environment says. false: the system
- * does not let it, as errno says. */
+ * thread before it creates any; teams are still bound as the environment says. false: there is
+ * no memory, or the system does not let it, as errno says. */
 bool eb_bag_parallel_unbind(void);
 
 /* Most threads that a team may have: OMP_THREAD_LIMIT, or as good as none. */

@@ -36,8 +36,8 @@ const struct eb_bag_schedule eb_bag_tune_candidates[EB_BAG_TUNE_CANDIDATE_COUNT]
     {0, false, 64, false},   /* 13.9 20.4 32.9 66.2 */
     {0, false, 32, false},   /* best on Zen 4 for tables of 2 GB */
     {0, false, 16, true},    /* 18.2 27.4 44.1 86.6 */
-    {0, false, 24, true},    /* on Zen 5, 32 tables of 32 MB: best for rows of 256 bytes, */
-    {0, false, 48, true},    /* of 1 GB and more for those of 128 and 256 */
+    {0, false, 24, true},    /* on Zen 5 best for rows of 256 bytes of 32 tables of 32 MB, */
+    {0, false, 48, true},    /* and best, or within 4 %, for those of one table of 64 MB to 1 GB */
     {64, false, 16, true},   /* for processors on which the second cache's hint is in vain */
     {0, false, 0, false}, {64, true, 4, true}, /* 14.2 19.6 35 72 */
 };

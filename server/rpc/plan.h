@@ -70,7 +70,7 @@ struct eb_plan {
     uint8_t *scratch_room;           /* of the newest, what is not taken yet */
     size_t scratch_room_bytes;
     const struct eb_wire_group *news; /* the first group whose features the memo did not know */
-    const struct eb_feature *const *news_features;
+    const struct eb_feature *const *news_features; /* what these are, from the arena */
 };
 
 /* Most that planning one query, or feature, takes from the arena: with the text of its error, most

@@ -58,6 +58,9 @@ class Prefetch(OwnServerTest):
         server = self.serve(tables=tables)
         if len(self.lines(server)) > 1:
             self.assertRegex(server.find('prefetch_measured'), r' table=one bytes=\d+ tables=2 ')
+        else:
+            self.assertRegex(self.lines(server)[0]['reason'],
+                             'calls no rows|largest tables have less than')
 
     def test_does_not_measure_on_small_tables(self):
         line, = self.lines(self.serve(tables=[spec_table()]))
