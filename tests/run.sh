@@ -5,17 +5,20 @@
 #                         fuzzing, other clients, container, packages and chart, the status page
 #                         in a browser, Prometheus, models that change under load, the comparison
 #                         with grpc++: some 50
+#   tests/run.sh --long   what takes long and is run by hand: attacks for minutes
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
 # counting single tests; before it stands what was skipped.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
 all=false
+long=false
 case ${1:-} in
 '') ;;
 --all) all=true ;;
+--long) long=true ;;
 *)
-    echo "usage: tests/run.sh [--all]" >&2
+    echo "usage: tests/run.sh [--all | --long]" >&2
     exit 2
     ;;
 esac
@@ -115,6 +118,12 @@ network_tests() {
     return "$status"
 }
 
+# One after the other: they measure what others are served beside an attack.
+long_network_tests() {
+    "$python" tests/integration/run.py --embagd build/release/embagd --embag build/release/embag \
+        --build build/release --long
+}
+
 old_processor_tests() { tests/variants/run_emulated.sh build/release; }
 
 # By an emulator, so of some widths only.
@@ -190,7 +199,8 @@ model_figures() {
         --keyed-bytes 67108864 --pack-rows 100000 && echo "1 passed, 0 failed"
 }
 
-export -f configure build build_fuzz unit_tests network_tests arm64_tests tidy free_port quickstart
+export -f configure build build_fuzz unit_tests network_tests long_network_tests arm64_tests
+export -f tidy free_port quickstart
 export -f old_processor_tests fuzz python_tests node_tests triton_tests interop
 export -f page_tests monitoring_tests package_tests container_tests helm_tests
 export -f compare_with_grpcpp model_figures
@@ -208,8 +218,8 @@ printf '\n== packages\n'
 # In the foreground, where sudo can ask for a password.
 timeout --foreground -k 10 600 deploy/install-packages.sh "$packages" || give_up
 [[ -x $python ]] || give_up "$python is missing: the tests run with Debian's python3"
-section 60 "tidy and format" tidy
-if section 1500 "build" build release "${release_options[@]}"; then
+$long || section 60 "tidy and format" tidy
+if section 1500 "build" build release "${release_options[@]}" && ! $long; then
     section 300 "unit tests and variants" unit_tests release
     section 1500 "network tests" network_tests release "${network_options[@]}"
     section 300 "quickstart" quickstart
@@ -245,6 +255,10 @@ if $all; then
     if section 1500 "build of fuzz targets" build_fuzz; then
         section 900 "fuzz targets" fuzz
     fi
+fi
+
+if $long; then
+    section 3600 "attacks, long" long_network_tests
 fi
 
 if ((${#skipped[@]} > 0)); then

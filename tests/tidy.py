@@ -14,11 +14,11 @@ from collections import namedtuple
 Finding = namedtuple("Finding", "path line text")
 Function = namedtuple("Function", "path line name parameters lines body static")
 
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX = 80
 FUNCTION_LINES_MEDIAN = 12
-PARAMETERS_MAX = 5
+PARAMETERS_MAX = 6
 NESTING_MAX = 3
-FILE_LINES_MAX = {".c": 600, ".h": 200}
+FILE_LINES_MAX = {".c": 1000, ".h": 400}
 COLUMNS_MAX = 100
 
 LAYERS = ("proto", "kernels", "server", "client")
@@ -334,7 +334,7 @@ def check_mailbox(tree):
 
 
 def check_function_lines(tree):
-    """a function has at most 70 lines"""
+    """a function has at most 80 lines"""
     for function in definitions(tree):
         if function.lines > FUNCTION_LINES_MAX:
             yield Finding(function.path, function.line, f"{function.name}: {function.lines} lines")
@@ -348,7 +348,7 @@ def check_median(tree):
 
 
 def check_macro_lines(tree):
-    """a macro does not hide a function longer than 70 lines"""
+    """a macro does not hide a function longer than 80 lines"""
     for path, text in c_files(tree):
         for match in DIRECTIVE.finditer(text):
             lines = match[0].count("\n") + 1
@@ -357,7 +357,7 @@ def check_macro_lines(tree):
 
 
 def check_parameters(tree):
-    """a function has at most 5 parameters, callbacks apart whose type a library fixes"""
+    """a function has at most 6 parameters, callbacks apart whose type a library fixes"""
     for path, text in c_files(tree):
         for function in parse_functions(path, text):
             # Of callbacks and of functions that a linker puts in a library's place, the library
@@ -384,7 +384,7 @@ def check_recursion(tree):
 
 
 def check_file_lines(tree):
-    """a .c has at most 600 lines, a .h 200"""
+    """a .c has at most 1000 lines, a .h 400"""
     for path, text in c_files(tree):
         lines, most = text.count("\n"), FILE_LINES_MAX[os.path.splitext(path)[1]]
         if lines > most:

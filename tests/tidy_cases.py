@@ -6,7 +6,7 @@ import sys
 import tidy
 
 HEAD = "/* What. Thread: any. Memory: none. */\n#pragma once\n"
-LONG = "static void f(void)\n{\n" + "    g();\n" * 68 + "}\n"
+LONG = "static void f(void)\n{\n" + "    g();\n" * 78 + "}\n"
 DEEP = "static void f(void)\n{\n    if (a) {\n        for (;;) {\n            while (b) {\n"
 
 # (rule, what is wrong, path, text). An empty second entry: the rule must be silent.
@@ -38,16 +38,18 @@ CASES = [
     ("kernels_pure", "memory", "kernels/a.c", "void f(void)\n{\n    malloc(1);\n}\n"),
     ("kernels_pure", "", "kernels/a.c", "void f(void)\n{\n    snprintf(x);\n}\n"),
     ("mailbox", "around it", "server/work/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
-    ("function_lines", "71 lines", "proto/a.c", LONG.replace("g();", "g();\n", 1)),
+    ("function_lines", "81 lines", "proto/a.c", LONG.replace("g();", "g();\n", 1)),
     ("function_lines", "", "proto/a.c", LONG.replace("    g();\n", "", 1)),
     ("median", "13 lines", "proto/a.c", "static void f(void)\n{\n" + "    g();\n" * 10 + "}\n"),
     ("median", "", "proto/a.c", "static void f(void)\n{\n" + "    g();\n" * 9 + "}\n"),
-    ("macro_lines", "a long macro", "proto/a.c", "#define F \\\n" + "    g(); \\\n" * 70 + "\n"),
-    ("parameters", "six", "proto/a.c", "void f(int a, int b, int c, int d, int e, int f)\n{\n}\n"),
-    ("parameters", "six declared", "proto/a.h",
-     "void f(int a, int b, int c, int d, int e, int f);\n"),
-    ("parameters", "", "proto/a.c", "static int on_data(int a, int b, int c, int d, int e, int f)\n"
-     "{\n    h(1, 2, 3, 4, 5, 6);\n}\n"),
+    ("macro_lines", "a long macro", "proto/a.c", "#define F \\\n" + "    g(); \\\n" * 80 + "\n"),
+    ("parameters", "seven", "proto/a.c",
+     "void f(int a, int b, int c, int d, int e, int f, int g)\n{\n}\n"),
+    ("parameters", "seven declared", "proto/a.h",
+     "void f(int a, int b, int c, int d, int e, int f, int g);\n"),
+    ("parameters", "", "proto/a.c",
+     "static int on_data(int a, int b, int c, int d, int e, int f, int g)\n"
+     "{\n    h(1, 2, 3, 4, 5, 6, 7);\n}\n"),
     ("parameters", "", "proto/a.c", "void f(int a, int (*b)(int, int, int), int c, int d)\n{\n}\n"),
     ("nesting", "four", "proto/a.c", DEEP + "if (c) {\n}\n}\n}\n}\n}\n"),
     ("nesting", "a loop made by a macro", "proto/a.c", DEEP + "EACH(c) {\n}\n}\n}\n}\n}\n"),
@@ -55,9 +57,9 @@ CASES = [
     ("nesting", "", "proto/a.c", DEEP + "h(&(struct x){.a = {1}});\nreturn (struct x){0};\n}}}}\n"),
     ("recursion", "itself", "proto/a.c", "static void f(int a)\n{\n    f(a);\n}\n"),
     ("recursion", "", "proto/a.c", "static void f(int a)\n{\n    x->f(a);\n    gf(a);\n}\n"),
-    ("file_lines", "601", "proto/a.c", "int a;\n" * 601),
-    ("file_lines", "201", "proto/a.h", "int a;\n" * 201),
-    ("file_lines", "", "proto/a.c", "int a;\n" * 600),
+    ("file_lines", "1001", "proto/a.c", "int a;\n" * 1001),
+    ("file_lines", "401", "proto/a.h", "int a;\n" * 401),
+    ("file_lines", "", "proto/a.c", "int a;\n" * 1000),
     ("columns", "101", "tests/a.py", "a" * 101 + "\n"),
     ("columns", "", "tests/a.py", "a" * 100 + "\n"),
     ("blanks", "tab", "proto/a.c", "\tint a;\n"),

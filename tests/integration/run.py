@@ -2,7 +2,7 @@
 """Runs the tests that speak to embagd over the network: conformance and integration.
 
     tests/integration/run.py --embagd PATH --embag PATH --build DIR [--quick] [--only PATTERN]
-        [--part I/N]
+        [--part I/N] [--long]
 
 Ends with a line "N passed, N failed"; exit status 0 if none failed.
 """
@@ -28,6 +28,8 @@ def parse_arguments():
     parser.add_argument('--build', required=True, help='build folder; generated files go there too')
     parser.add_argument('--quick', action='store_true', help='fewer requests, for slow servers')
     parser.add_argument('--only', default='*', help='pattern of test names, such as *spec*')
+    parser.add_argument('--long', action='store_true',
+                        help='the modules long_*.py alone, which take minutes each')
     parser.add_argument('--part', type=read_part, default=(1, 1),
                         help='I/N: each Nth module from the Ith on; parts may run side by side')
     return parser.parse_args()
@@ -74,12 +76,13 @@ def all_tests(suite):
             yield test
 
 
-def select(pattern, part):
-    """All tests of the part whose name matches; a module that cannot be imported is a failing
-    test. What one module needs for itself in the build folder is one process's."""
+def select(pattern, part, files):
+    """All tests of the part whose name matches, from modules whose file name matches `files`; a
+    module that cannot be imported is a failing test. What one module needs for itself in the build
+    folder is one process's."""
     number, count = part
     modules = [module for folder in ('conformance', 'integration')
-               for module in unittest.TestLoader().discover(os.path.join(TESTS, folder))]
+               for module in unittest.TestLoader().discover(os.path.join(TESTS, folder), files)]
     return unittest.TestSuite(test for module in modules[number - 1::count]
                               for test in all_tests(module) if fnmatch.fnmatch(test.id(), pattern))
 
@@ -117,7 +120,8 @@ def main():
     generate_messages(os.path.abspath(arguments.build))
     import tally
     set_up(arguments)
-    return tally.say(*run(select(arguments.only, arguments.part)))
+    files = 'long_*.py' if arguments.long else 'test*.py'
+    return tally.say(*run(select(arguments.only, arguments.part, files)))
 
 
 if __name__ == '__main__':
