@@ -517,9 +517,12 @@ static void reset_stalled(struct eb_grpc_call *call)
 
 /* A peer that does not end a request which is no gRPC is answered all the same, and one that does
  * not take the answer loses it. */
-static void tick_refused(struct eb_grpc_call *call)
+static void tick_refused(struct eb_grpc_call *call, bool is_unread)
 {
     const struct eb_grpc_connection *connection = call->connection;
+    if (is_unread) {
+        call->progress_ms = connection->now_ms;
+    }
     const uint64_t passed_ms = connection->now_ms - call->progress_ms;
     if (!call->answered && passed_ms >= connection->limits->message_stall_ms_max) {
         refuse(call);
@@ -529,7 +532,7 @@ static void tick_refused(struct eb_grpc_call *call)
     }
 }
 
-/* `is_shut`: the peer can send nothing, on any call. */
+/* `is_shut`: nothing of the peer's can come, on any call. */
 static void tick(struct eb_grpc_call *call, bool is_shut)
 {
     struct eb_grpc_connection *connection = call->connection;
@@ -546,12 +549,12 @@ static void tick(struct eb_grpc_call *call, bool is_shut)
     }
 }
 
-void eb_grpc_call_tick(struct eb_grpc_connection *connection)
+void eb_grpc_call_tick(struct eb_grpc_connection *connection, bool is_unread)
 {
-    const bool is_shut = is_window_full(connection) && has_backlog(connection);
+    const bool is_shut = is_unread || (is_window_full(connection) && has_backlog(connection));
     for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
         if (call->refusal.http_status != 0) {
-            tick_refused(call);
+            tick_refused(call, is_unread);
         } else {
             tick(call, is_shut);
         }

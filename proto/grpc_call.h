@@ -108,8 +108,9 @@ void eb_grpc_call_trailers_sent(struct eb_grpc_call *call);
  * more to read. */
 bool eb_grpc_call_advance(struct eb_grpc_call *call);
 /* Time has passed: ends calls whose message, or whose answer, stands still for too long. For a
- * message the time does not count in which a paused call keeps the connection's window shut. */
-void eb_grpc_call_tick(struct eb_grpc_connection *connection);
+ * message the time does not count in which a paused call keeps the connection's window shut, or in
+ * which the peer's bytes are not read (`is_unread`). */
+void eb_grpc_call_tick(struct eb_grpc_connection *connection, bool is_unread);
 /* Where messages that are not complete fill the connection's window, none of them ever will be: the
  * youngest call gives way. */
 void eb_grpc_call_relieve(struct eb_grpc_connection *connection);

@@ -489,14 +489,14 @@ bool eb_grpc_server_receive(
     return settle(server);
 }
 
-void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms)
+void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, bool is_unread)
 {
     if (is_over(server)) {
         return;
     }
     struct eb_grpc_connection *connection = &server->connection;
     connection->now_ms = now_ms;
-    eb_grpc_call_tick(connection);
+    eb_grpc_call_tick(connection, is_unread);
     /* Where this ends the connection, the next send says so. */
     (void)settle(server);
 }

@@ -70,8 +70,9 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server);
  * write what is waiting, then close. A violation may show at the next _send only. */
 bool eb_grpc_server_receive(
     struct eb_grpc_server *server, const uint8_t *bytes, size_t count, uint64_t now_ms);
-/* Lets time pass: ends calls whose message or answer makes no progress. */
-void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms);
+/* Lets time pass: ends calls whose message or answer makes no progress. `is_unread`: the caller has
+ * not read what the peer may have sent, so that messages are not expected to have made any. */
+void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, bool is_unread);
 
 /* Moves what may be sent now into the queue of bytes to write, up to some hundred KiB. Called
  * before each write, and again once that is done: more may have been waiting. false: the connection

@@ -8,11 +8,19 @@
 #include "server/net/turn.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
 #define WRITES_PER_TURN_MAX 16 /* then the other connections have their turn */
+/* How often libuv may find a socket readable that is not to be read, until it looks at it no
+ * longer: so often costs as much as to stop and to start reading, some four system calls. With
+ * thousands of such sockets libuv would do nothing else. */
+#define VAIN_LOOKS_MAX 8
+#define FIRST_SLICE_PART 2 /* of a slice is a connection's first: thousands may be new at once */
+#define SLICES_HALVED_NS 100000000 /* of having nothing to read halve the slices that count */
 
 struct eb_conn {
     union {
@@ -35,7 +43,14 @@ struct eb_conn {
     uint64_t opened_ms;
     uint64_t lingering_since_ms; /* our side is ended since then */
     uint64_t headers_since_ms;   /* a header block is incomplete since then; 0: none is */
+    uint64_t slices;      /* time slices it has used up, halved while it has nothing to read */
+    uint64_t read_out_ns; /* when it last had nothing to read */
+    unsigned vain_looks;  /* of libuv at its socket since then, while it was not to be read */
     struct eb_conn_origin origin;
+    uint64_t message_count; /* of the peer's, that have been dealt with */
+    bool is_read_out;       /* the last look at its socket found no more than was read */
+    bool is_inside;         /* the last that was read, and not little, lay inside one message */
+    bool is_unpolled;       /* libuv does not look at its socket: its end is watched for instead */
     bool lingering;
     bool closing;
     bool speaks_tls; /* the peer, on a port that does not */
@@ -104,6 +119,39 @@ static void reset(struct eb_conn *conn, const char *reason)
     }
 }
 
+static int find_socket(const struct eb_conn *conn)
+{
+    uv_os_fd_t socket;
+    int code = uv_fileno(&conn->peer.handle, &socket);
+    assert(code == 0); /* It is open. */
+    (void)code;
+    return socket;
+}
+
+/* Lets libuv look at the socket no longer, while the connection waits. If its end cannot be watched
+ * for, libuv goes on. */
+static void stop_polling(struct eb_conn *conn)
+{
+    if (eb_loop_watch_hangup(conn->loop, conn, find_socket(conn)) == 0) {
+        uv_read_stop(&conn->peer.stream);
+        conn->is_unpolled = true;
+    }
+}
+
+static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer);
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer);
+
+static void start_polling(struct eb_conn *conn)
+{
+    if (conn->is_unpolled) {
+        conn->is_unpolled = false;
+        eb_loop_forget_hangup(conn->loop, find_socket(conn));
+        int code = uv_read_start(&conn->peer.stream, on_allocate, on_read);
+        assert(code == 0); /* It has been started before, and is not closing. */
+        (void)code;
+    }
+}
+
 static void on_shutdown(uv_shutdown_t *shutdown, int status)
 {
     struct eb_conn *conn = shutdown->data;
@@ -121,6 +169,8 @@ static void linger(struct eb_conn *conn)
     }
     conn->lingering = true;
     conn->lingering_since_ms = eb_loop_now_ms(conn->loop);
+    eb_loop_stop_waiting(conn->loop, conn);
+    start_polling(conn);
     eb_socket_output_end(&conn->output);
     conn->shutdown.data = conn;
     int code = uv_shutdown(&conn->shutdown, &conn->peer.stream, on_shutdown);
@@ -150,7 +200,7 @@ static void end_faulty(struct eb_conn *conn)
     linger(conn);
 }
 
-bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns)
+static bool look_at_turn(struct eb_conn *conn, uint64_t now_ns)
 {
     if (!conn->turn.is_over && eb_turn_look(&conn->turn, now_ns)) {
         eb_conn_mark(conn); /* The next turn is not to be waited for. */
@@ -158,10 +208,11 @@ bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns)
     return conn->turn.is_over;
 }
 
-/* Likewise, now; where it is over that need not be asked. */
-static bool is_turn_spent(struct eb_conn *conn)
+bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns)
 {
-    return conn->turn.is_over || eb_conn_spend_turn(conn, uv_hrtime());
+    conn->message_count++;
+    conn->turn.is_inside = false;
+    return look_at_turn(conn, now_ns);
 }
 
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn)
@@ -185,18 +236,71 @@ static void catch_up(struct eb_conn *conn)
     }
 }
 
-/* Whether its turn goes on with what it reads now. */
-static bool may_read(struct eb_conn *conn)
+bool eb_conn_is_waiting(const struct eb_conn *conn)
 {
-    if (conn->turn.is_over) {
-        return false;
-    }
-    const uint64_t now_ns = uv_hrtime();
-    eb_turn_enter(&conn->turn, eb_loop_reader(conn->loop), now_ns);
-    return !eb_conn_spend_turn(conn, now_ns);
+    return conn->links.run.is_waiting;
 }
 
-/* No buffer: libuv reads nothing, and asks again in the next turn if the socket has more. Unlike
+/* Whether its peer has begun, but has not asked for anything yet. */
+static bool is_new(const struct eb_conn *conn)
+{
+    return conn->message_count == 0 && !conn->is_inside && eb_grpc_server_is_open(conn->session);
+}
+
+/* Until its next time slice. One that is new is no better off than one that has had a slice. */
+static void wait_for_slice(struct eb_conn *conn)
+{
+    eb_loop_wait(conn->loop, conn, conn->slices + is_new(conn));
+}
+
+/* It has nothing to read. */
+static void note_read_out(struct eb_conn *conn)
+{
+    conn->read_out_ns = conn->turn.seen_ns;
+    conn->vain_looks = 0;
+}
+
+/* It has something to read again: slices of long ago do not count. */
+static void forget_slices(struct eb_conn *conn, uint64_t now_ns)
+{
+    if (conn->slices > 0) {
+        const uint64_t halvings = (now_ns - conn->read_out_ns) / SLICES_HALVED_NS;
+        conn->slices = halvings < 64 ? conn->slices >> halvings : 0;
+    }
+}
+
+/* Whether what libuv has found in the socket is read now. If not, it waits for its slice. */
+static bool may_read(struct eb_conn *conn, uint64_t now_ns)
+{
+    if (conn->turn.is_over || eb_conn_is_waiting(conn)) {
+        return false;
+    }
+    forget_slices(conn, now_ns);
+    if (!eb_loop_may_read(conn->loop, !is_new(conn) && conn->slices == 0, now_ns)) {
+        wait_for_slice(conn);
+        return false;
+    }
+    return true;
+}
+
+/* Deals with what was kept back, then gives room for what is read next; none: the slice is over. */
+static uv_buf_t begin_read(struct eb_conn *conn, uint64_t now_ns)
+{
+    eb_turn_enter(&conn->turn, eb_loop_reader(conn->loop), now_ns);
+    if (!look_at_turn(conn, now_ns)) {
+        eb_loop_wake(conn->loop, now_ns);
+        catch_up(conn);
+        assert(!conn->closing); /* which libuv could not bear here */
+    }
+    if (conn->turn.is_over) {
+        return uv_buf_init(NULL, 0);
+    }
+    uv_buf_t buffer = eb_loop_read_buffer(conn->loop);
+    buffer.len = conn->turn.read_bytes;
+    return buffer;
+}
+
+/* No buffer: libuv reads nothing, and looks again in the next cycle if the socket has more. Unlike
  * uv_read_stop that costs no system call. */
 static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer)
 {
@@ -204,14 +308,14 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     (void)suggested_bytes;
     *buffer = uv_buf_init(NULL, 0);
     eb_turn_leave(&conn->turn);
-    if (!conn->lingering && may_read(conn)) {
-        eb_loop_wake(conn->loop, conn->turn.seen_ns);
-        catch_up(conn);
-        assert(!conn->closing); /* which libuv could not bear here */
-    }
-    if (!conn->turn.is_over || conn->lingering) {
+    if (conn->lingering) {
         *buffer = eb_loop_read_buffer(conn->loop);
-        buffer->len = conn->lingering ? EB_TURN_READ_MIN : conn->turn.read_bytes;
+        buffer->len = EB_TURN_READ_MIN;
+        return;
+    }
+    const uint64_t now_ns = uv_hrtime();
+    if (may_read(conn, now_ns)) {
+        *buffer = begin_read(conn, now_ns);
     }
 }
 
@@ -249,6 +353,9 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct eb_conn *conn = stream->data;
     if (count == UV_ENOBUFS) {
+        if (eb_conn_is_waiting(conn) && ++conn->vain_looks > VAIN_LOOKS_MAX) {
+            stop_polling(conn);
+        }
         return;
     }
     if (count < 0) {
@@ -261,6 +368,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     }
     uint64_t now_ms = eb_loop_now_ms(conn->loop);
     conn->age.heard_ms = now_ms;
+    const uint64_t message_count = conn->message_count;
     const uint8_t *bytes = (const uint8_t *)buffer->base;
     bool alive = conn->tls ? receive_sealed(conn, bytes, (size_t)count, now_ms)
                            : receive_plain(conn, bytes, (size_t)count, now_ms);
@@ -279,11 +387,15 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         }
         return;
     }
-    const bool is_full = (size_t)count == buffer->len;
-    if (is_full) {
-        (void)is_turn_spent(conn);
+    conn->is_read_out = (size_t)count < buffer->len;
+    conn->is_inside = count >= EB_TURN_READ_MIN && message_count == conn->message_count;
+    if (!conn->is_read_out) {
+        conn->turn.is_inside = conn->is_inside && eb_loop_has_long_queue(conn->loop);
+        (void)look_at_turn(conn, uv_hrtime());
+    } else if (!conn->turn.is_over) {
+        note_read_out(conn);
     }
-    eb_turn_adapt(&conn->turn, is_full);
+    eb_turn_adapt(&conn->turn, !conn->is_read_out);
     eb_turn_leave(&conn->turn);
     eb_conn_mark(conn);
 }
@@ -309,13 +421,12 @@ static bool write_once(struct eb_conn *conn)
     return code > 0;
 }
 
-/* Likewise is_turn_spent; where it is over that need not be asked, but when this was does. */
+/* Like look_at_turn; and tells the loop what time it is. */
 static bool look_after_write(struct eb_conn *conn)
 {
     const uint64_t now_ns = uv_hrtime();
     eb_loop_see(conn->loop, now_ns);
-    return conn->turn.is_over ? eb_turn_look(&conn->turn, now_ns)
-                              : eb_conn_spend_turn(conn, now_ns);
+    return conn->turn.is_over ? eb_turn_look(&conn->turn, now_ns) : look_at_turn(conn, now_ns);
 }
 
 /* The session has nothing more to say or to hear. */
@@ -334,13 +445,47 @@ static void renew_turn(struct eb_conn *conn)
     find_events(conn)->on_written(conn);
 }
 
-void eb_conn_begin_turn(struct eb_conn *conn)
+/* Reads the socket once, as libuv would. Returns whether there may be more for this slice. */
+static bool read_socket(struct eb_conn *conn)
 {
-    if (!conn->closing && !conn->lingering) {
-        renew_turn(conn);
-        catch_up(conn);
-        eb_turn_leave(&conn->turn);
+    const uv_buf_t buffer = begin_read(conn, uv_hrtime());
+    if (buffer.len == 0) {
+        return false;
     }
+    ssize_t count;
+    do {
+        count = recv(find_socket(conn), buffer.base, buffer.len, 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EAGAIN) {
+        conn->is_read_out = true;
+        return false;
+    }
+    on_read(&conn->peer.stream,
+        count > 0    ? count
+        : count == 0 ? UV_EOF
+                     : uv_translate_sys_error(errno),
+        &buffer);
+    return !conn->is_read_out && !eb_conn_is_ending(conn) && !conn->turn.is_over;
+}
+
+void eb_conn_run(struct eb_conn *conn)
+{
+    if (eb_conn_is_ending(conn)) {
+        return;
+    }
+    renew_turn(conn);
+    while (read_socket(conn)) {
+    }
+    eb_turn_leave(&conn->turn);
+    if (!eb_conn_is_ending(conn) && !conn->turn.is_over) {
+        note_read_out(conn);
+        start_polling(conn);
+    }
+}
+
+void eb_conn_hang_up(struct eb_conn *conn)
+{
+    close_for(conn, UV_EOF);
 }
 
 void eb_conn_flush(struct eb_conn *conn)
@@ -365,8 +510,10 @@ void eb_conn_flush(struct eb_conn *conn)
         return;
     }
     find_events(conn)->on_sent(conn);
-    if (conn->turn.is_over) {
-        eb_loop_line_up(conn->loop, conn);
+    if (conn->turn.is_over && (!conn->is_read_out || find_events(conn)->has_kept(conn))) {
+        conn->slices++;
+        conn->turn.turn_ns = eb_loop_options(conn->loop)->conn_limits.turn_ns;
+        wait_for_slice(conn);
     } else {
         renew_turn(conn);
     }
@@ -412,6 +559,12 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         return;
     }
     const struct eb_conn_limits *limits = &eb_loop_options(conn->loop)->conn_limits;
+    if (eb_conn_is_waiting(conn)) {
+        /* What the peer has sent may lie in the socket: that we do not read is not its doing. */
+        conn->opened_ms = now_ms;
+        conn->headers_since_ms = conn->headers_since_ms ? now_ms : 0;
+        conn->age.heard_ms = now_ms;
+    }
     bool silent = !eb_grpc_server_is_open(conn->session) &&
                   now_ms - conn->opened_ms >= limits->header_timeout_ms;
     bool half = eb_grpc_server_is_in_headers(conn->session) && conn->headers_since_ms != 0 &&
@@ -431,7 +584,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
     if (conn->closing || eb_grpc_server_call_count(conn->session) == 0) {
         return; /* Thousands of idle connections are to cost a look each. */
     }
-    eb_grpc_server_tick(conn->session, now_ms);
+    eb_grpc_server_tick(conn->session, now_ms, eb_conn_is_waiting(conn));
     find_events(conn)->on_tick(conn);
     eb_conn_mark(conn);
 }
@@ -507,7 +660,11 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     const struct eb_loop_options *options = eb_loop_options(loop);
     conn->loop = loop;
     conn->origin = origin;
-    eb_turn_init(&conn->turn, options->conn_limits.turn_ns);
+    conn->links.conn = conn;
+    eb_list_init(&conn->links.open);
+    eb_list_init(&conn->links.marked);
+    eb_run_entry_init(&conn->links.run);
+    eb_turn_init(&conn->turn, options->conn_limits.turn_ns / FIRST_SLICE_PART);
     conn->opened_ms = eb_loop_now_ms(loop);
     eb_conn_age_init(
         &conn->age, &options->conn_limits.age, conn->opened_ms, uv_hrtime() + (uint64_t)socket);

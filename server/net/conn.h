@@ -7,6 +7,7 @@
 #include "proto/grpc_server.h"
 #include "server/net/address.h"
 #include "server/net/conn_age.h"
+#include "server/net/run_queue.h"
 
 #include <uv.h>
 
@@ -20,6 +21,8 @@ struct eb_conn_events {
     void (*on_tick)(struct eb_conn *conn);
     /* After each write, eb_conn_waiting_bytes may have become less, and when a turn begins. */
     void (*on_written)(struct eb_conn *conn);
+    /* Whether something that was read waits for on_written. */
+    bool (*has_kept)(const struct eb_conn *conn);
     /* After the writes of one turn: eb_conn_looked_ns is when the socket had taken what it did. */
     void (*on_sent)(struct eb_conn *conn);
     /* The server is going to end all its connections: what is said now leaves before the peer is
@@ -57,10 +60,14 @@ void eb_conn_drain(struct eb_conn *conn);
 void eb_conn_set_known(struct eb_conn *conn);
 /* Something was given to the session: write before the loop sleeps. */
 void eb_conn_mark(struct eb_conn *conn);
-/* Called by the loop before it sleeps, for a marked connection; when the turn of one that had all
- * of its last comes; and about once a second. */
+/* Called by the loop before it sleeps, for a marked connection. */
 void eb_conn_flush(struct eb_conn *conn);
-void eb_conn_begin_turn(struct eb_conn *conn);
+/* Called by the loop when the next time slice of a connection that waits for one comes: deals with
+ * what it kept back, then with what its socket has, for the slice's length. */
+void eb_conn_run(struct eb_conn *conn);
+/* Called by the loop when the peer of a connection that waits has gone. */
+void eb_conn_hang_up(struct eb_conn *conn);
+/* Called by the loop about once a second. */
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
 
 /* Whether the connection has had enough of this turn of its loop at `now_ns` (uv_hrtime): asked
@@ -72,6 +79,8 @@ bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns);
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn);
 /* What the last eb_conn_spend_turn of this turn has said. */
 bool eb_conn_is_turn_over(const struct eb_conn *conn);
+/* Whether it waits for its next time slice: what its peer has sent is not read meanwhile. */
+bool eb_conn_is_waiting(const struct eb_conn *conn);
 
 /* Whether nothing that is begun now could be answered. */
 bool eb_conn_is_ending(const struct eb_conn *conn);
@@ -92,13 +101,11 @@ bool eb_conn_has_client_name(const struct eb_conn *conn, const char *name);
 void *eb_conn_user(const struct eb_conn *conn);
 void eb_conn_set_user(struct eb_conn *conn, void *user);
 
-/* Links of the loop's lists; used by loop.c and conn_line.c only. */
+/* The connection in the loop's lists; used by loop.c and write_queue.c only. */
 struct eb_conn_links {
-    struct eb_conn *next;
-    struct eb_conn *previous;
-    struct eb_conn *next_marked;
-    struct eb_conn *next_in_line;
-    bool marked;
-    bool in_line;
+    struct eb_conn *conn;
+    struct eb_list open;     /* all of the loop's */
+    struct eb_list marked;   /* those that have something to write */
+    struct eb_run_entry run; /* those that wait for a time slice */
 };
 struct eb_conn_links *eb_conn_links(struct eb_conn *conn);

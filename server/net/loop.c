@@ -1,9 +1,10 @@
 #include "server/net/loop.h"
 
 #include "server/admin/log.h"
-#include "server/net/conn_line.h"
+#include "server/net/hangup_watch.h"
 #include "server/net/line_limit.h"
 #include "server/net/turn.h"
+#include "server/net/write_queue.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -11,6 +12,11 @@
 #include <unistd.h>
 
 #define LISTENERS_MAX 128 /* 16 addresses of up to 8 each */
+/* Reading what has come, between two writes. Then those that are still to be read wait, or the
+ * answers of those that were would wait for thousands of others. Those that wait are served for as
+ * long as this took, for one slice at least. */
+#define READING_NS_MAX 1000000
+#define LONG_QUEUE 32 /* connections that wait: their slices take 5 ms */
 
 enum loop_state { LOOP_SERVING, LOOP_DRAINING, LOOP_DRAINED };
 
@@ -24,7 +30,8 @@ struct eb_loop {
     uv_thread_t thread;
     uv_timer_t tick;
     uv_prepare_t before_sleep;
-    uv_idle_t stay_awake; /* active while a connection has more to write, or waits for its turn */
+    uv_idle_t stay_awake; /* active while a connection has more to write, or waits for a slice */
+    struct eb_hangup_watch hangups;
     struct eb_mailbox mailbox;
     struct eb_mail drain_mail;
     struct eb_mail cut_mail;
@@ -35,8 +42,9 @@ struct eb_loop {
     struct eb_tls *tls; /* NULL: plain bytes */
     struct eb_line_limit refusals;
     void *user;
-    struct eb_conn *conns;
-    struct eb_conn_line line;
+    struct eb_list conns;
+    struct eb_write_queue writes;
+    struct eb_run_queue waiting;
     atomic_uint_fast64_t conn_count; /* places taken: open, or on their way here */
     uint64_t holds;
     uint64_t drain_started_ms;
@@ -48,8 +56,9 @@ struct eb_loop {
     struct eb_buffer_pool receive_pool;
     struct eb_buffer_pool answer_pool;
     struct eb_memory receive_memory;
-    uint64_t busy_since_ns; /* when it was woken; 0: it sleeps, or has only just begun */
-    uint64_t seen_ns;       /* the last look of this cycle, if there was one since; else 0 */
+    uint64_t busy_since_ns;    /* when it was woken; 0: it sleeps, or has only just begun */
+    uint64_t seen_ns;          /* the last look of this cycle, if there was one since; else 0 */
+    uint64_t reading_since_ns; /* what libuv has found readable; 0: nothing yet in this cycle */
     struct eb_tally tally;
     struct eb_turn_reader reader;
     char *read_buffer;
@@ -96,7 +105,7 @@ static void rest(struct eb_loop *loop)
 
 static void report_if_drained(struct eb_loop *loop)
 {
-    if (loop->state != LOOP_DRAINING || loop->conns || loop->holds > 0) {
+    if (loop->state != LOOP_DRAINING || !eb_list_is_empty(&loop->conns) || loop->holds > 0) {
         return;
     }
     loop->state = LOOP_DRAINED;
@@ -112,7 +121,26 @@ static void end(struct eb_loop *loop)
     uv_close((uv_handle_t *)&loop->tick, NULL);
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
     uv_close((uv_handle_t *)&loop->stay_awake, NULL);
+    eb_hangup_watch_close(&loop->hangups);
     eb_mailbox_close(&loop->mailbox);
+}
+
+/* The loop's connection after `link`, or its first; NULL: that was the last. */
+static struct eb_conn *find_next_conn(const struct eb_loop *loop, const struct eb_list *link)
+{
+    return link->next == &loop->conns
+               ? NULL
+               : EB_CONTAINER_OF(link->next, struct eb_conn_links, open)->conn;
+}
+
+static struct eb_conn *find_first_conn(const struct eb_loop *loop)
+{
+    return find_next_conn(loop, &loop->conns);
+}
+
+static struct eb_conn *find_conn_after(const struct eb_loop *loop, struct eb_conn *conn)
+{
+    return find_next_conn(loop, &eb_conn_links(conn)->open);
 }
 
 static void drain(struct eb_loop *loop)
@@ -127,8 +155,8 @@ static void drain(struct eb_loop *loop)
         eb_listener_stop(&loop->listeners[i].listener);
     }
     struct eb_conn *next;
-    for (struct eb_conn *conn = loop->conns; conn; conn = next) {
-        next = eb_conn_links(conn)->next;
+    for (struct eb_conn *conn = find_first_conn(loop); conn; conn = next) {
+        next = find_conn_after(loop, conn);
         eb_conn_drain(conn);
     }
     report_if_drained(loop);
@@ -137,8 +165,8 @@ static void drain(struct eb_loop *loop)
 static void cut(struct eb_loop *loop, const char *reason)
 {
     struct eb_conn *next;
-    for (struct eb_conn *conn = loop->conns; conn; conn = next) {
-        next = eb_conn_links(conn)->next;
+    for (struct eb_conn *conn = find_first_conn(loop); conn; conn = next) {
+        next = find_conn_after(loop, conn);
         eb_conn_close(conn, reason);
     }
 }
@@ -160,37 +188,98 @@ static void on_end_mail(struct eb_mail *mail)
     end((struct eb_loop *)((char *)mail - offsetof(struct eb_loop, end_mail)));
 }
 
-/* ---- turns ---- */
+/* ---- time slices ---- */
 
-/* The next turn is all that is wanted. */
+/* The next slice is all that is wanted. */
 static void on_stay_awake(uv_idle_t *idle)
 {
     (void)idle;
 }
 
-/* One turn of those that wait for theirs, between two looks at what has come for all. Who has
- * joined the line since the last look waits for the next, so that what came in its own turn is
- * served before it has another. */
+static struct eb_conn *pop_waiting(struct eb_loop *loop)
+{
+    struct eb_run_entry *entry = eb_run_queue_pop(&loop->waiting);
+    return entry ? EB_CONTAINER_OF(entry, struct eb_conn_links, run)->conn : NULL;
+}
+
+/* Gives slices to connections that wait, `count_max` at most: who begins to wait now is served
+ * after what has come for others meanwhile. */
+static void run_waiting(struct eb_loop *loop, size_t count_max)
+{
+    const uint64_t begun_ns = uv_hrtime();
+    const uint64_t read_ns = loop->reading_since_ns ? begun_ns - loop->reading_since_ns : 0;
+    const uint64_t run_ns_max = read_ns < READING_NS_MAX ? read_ns : READING_NS_MAX;
+    uint64_t now_ns = begun_ns;
+    for (size_t i = 0; i < count_max && (i == 0 || now_ns - begun_ns < run_ns_max); i++) {
+        struct eb_conn *conn = pop_waiting(loop);
+        if (!conn) {
+            return;
+        }
+        loop->seen_ns = 0;
+        eb_conn_run(conn);
+        eb_write_queue_flush_one(&loop->writes, conn);
+        now_ns = uv_hrtime();
+    }
+}
+
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
-    struct eb_conn *first = loop->line.first;
-    if (!eb_conn_line_is_empty(&loop->line)) {
+    const size_t waiting_count = loop->waiting.count;
+    if (!eb_write_queue_is_empty(&loop->writes) || waiting_count > 0) {
         wake(loop);
     }
     loop->seen_ns = 0;
-    eb_conn_line_flush(&loop->line);
-    if (first) {
-        loop->seen_ns = 0;
-        eb_conn_line_leave(&loop->line, first);
-        eb_conn_begin_turn(first);
+    eb_write_queue_flush(&loop->writes);
+    if (waiting_count > 0) {
+        run_waiting(loop, waiting_count);
     }
-    if (!eb_conn_line_is_empty(&loop->line)) {
+    loop->reading_since_ns = 0;
+    if (!eb_write_queue_is_empty(&loop->writes) || loop->waiting.count > 0) {
         uv_idle_start(&loop->stay_awake, on_stay_awake);
     } else {
         uv_idle_stop(&loop->stay_awake);
     }
     rest(loop);
+}
+
+bool eb_loop_may_read(struct eb_loop *loop, bool is_light, uint64_t now_ns)
+{
+    if (loop->reading_since_ns == 0) {
+        loop->reading_since_ns = now_ns;
+    }
+    return now_ns - loop->reading_since_ns < READING_NS_MAX &&
+           (is_light || loop->waiting.count == 0);
+}
+
+bool eb_loop_has_long_queue(const struct eb_loop *loop)
+{
+    return loop->waiting.count >= LONG_QUEUE;
+}
+
+void eb_loop_wait(struct eb_loop *loop, struct eb_conn *conn, uint64_t slices)
+{
+    eb_run_queue_push(&loop->waiting, &eb_conn_links(conn)->run, slices);
+}
+
+void eb_loop_stop_waiting(struct eb_loop *loop, struct eb_conn *conn)
+{
+    eb_run_queue_remove(&loop->waiting, &eb_conn_links(conn)->run);
+}
+
+static void on_hangup(void *connection)
+{
+    eb_conn_hang_up(connection);
+}
+
+int eb_loop_watch_hangup(struct eb_loop *loop, struct eb_conn *conn, int socket)
+{
+    return eb_hangup_watch_add(&loop->hangups, socket, conn);
+}
+
+void eb_loop_forget_hangup(struct eb_loop *loop, int socket)
+{
+    eb_hangup_watch_forget(&loop->hangups, socket);
 }
 
 bool eb_loop_may_log(struct eb_loop *loop)
@@ -214,8 +303,8 @@ static void on_tick(uv_timer_t *timer)
     uint64_t now_ms = eb_loop_now_ms(loop);
     struct eb_conn *next;
     wake(loop);
-    for (struct eb_conn *conn = loop->conns; conn; conn = next) {
-        next = eb_conn_links(conn)->next;
+    for (struct eb_conn *conn = find_first_conn(loop); conn; conn = next) {
+        next = find_conn_after(loop, conn);
         eb_conn_tick(conn, now_ms);
     }
     for (size_t i = 0; i < loop->listener_count; i++) {
@@ -223,7 +312,7 @@ static void on_tick(uv_timer_t *timer)
     }
     report_left_out(loop, now_ms);
     const bool has_more = loop->options->on_loop_tick(loop) || loop->refusals.left_out > 0;
-    if (loop->state == LOOP_SERVING && !loop->conns && !has_more) {
+    if (loop->state == LOOP_SERVING && eb_list_is_empty(&loop->conns) && !has_more) {
         uv_timer_stop(&loop->tick);
     }
     if (loop->state == LOOP_DRAINING &&
@@ -362,6 +451,12 @@ static int open_handles(struct eb_loop *loop)
     if (code < 0) {
         return code;
     }
+    code = eb_hangup_watch_open(&loop->hangups, &loop->uv, on_hangup);
+    if (code < 0) {
+        eb_mailbox_close(&loop->mailbox);
+        uv_run(&loop->uv, UV_RUN_DEFAULT);
+        return code;
+    }
     loop->mailbox.on_delivery = on_delivery;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_prepare_init(&loop->uv, &loop->before_sleep);
@@ -384,7 +479,9 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
         return code;
     }
     loop->read_buffer = read_buffer;
-    eb_conn_line_init(&loop->line);
+    eb_list_init(&loop->conns);
+    eb_write_queue_init(&loop->writes);
+    eb_run_queue_init(&loop->waiting);
     loop->options = options;
     loop->drain_mail.deliver = on_drain_mail;
     loop->cut_mail.deliver = on_cut_mail;
@@ -460,12 +557,7 @@ void eb_loop_end(struct eb_loop *loop)
 
 void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
 {
-    struct eb_conn_links *links = eb_conn_links(conn);
-    links->next = loop->conns;
-    if (loop->conns) {
-        eb_conn_links(loop->conns)->previous = conn;
-    }
-    loop->conns = conn;
+    eb_list_push(&loop->conns, &eb_conn_links(conn)->open);
     loop->tally.connections++;
     start_ticks(loop);
 }
@@ -473,27 +565,16 @@ void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)
 {
     struct eb_conn_links *links = eb_conn_links(conn);
-    eb_conn_line_remove(&loop->line, conn);
-    if (links->previous) {
-        eb_conn_links(links->previous)->next = links->next;
-    } else {
-        loop->conns = links->next;
-    }
-    if (links->next) {
-        eb_conn_links(links->next)->previous = links->previous;
-    }
+    eb_run_queue_remove(&loop->waiting, &links->run);
+    eb_list_remove(&links->marked);
+    eb_list_remove(&links->open);
     give_place(loop);
     report_if_drained(loop);
 }
 
 void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn)
 {
-    eb_conn_line_mark(&loop->line, conn);
-}
-
-void eb_loop_line_up(struct eb_loop *loop, struct eb_conn *conn)
-{
-    eb_conn_line_join(&loop->line, conn);
+    eb_write_queue_mark(&loop->writes, conn);
 }
 
 void eb_loop_see(struct eb_loop *loop, uint64_t now_ns)

@@ -81,9 +81,21 @@ void eb_loop_release(struct eb_loop *loop);
 void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn);
-/* At the end of the line of those whose turn is over; each cycle of the loop the first of them
- * leaves it and begins its next turn. Does nothing where it is in the line. */
-void eb_loop_line_up(struct eb_loop *loop, struct eb_conn *conn);
+/* Returns whether a connection that libuv has found readable is read at once. It is not if reading
+ * others has taken as long as it may between two writes. If anybody waits, only one that `is_light`
+ * is: who is new, or has used up time slices of late, waits too. */
+bool eb_loop_may_read(struct eb_loop *loop, bool is_light, uint64_t now_ns);
+/* Returns whether so many connections wait that the next slice of one that begins to is far off. */
+bool eb_loop_has_long_queue(const struct eb_loop *loop);
+/* Makes a connection wait for its next time slice, see run_queue.h; eb_conn_run follows. Does
+ * nothing if it waits already. */
+void eb_loop_wait(struct eb_loop *loop, struct eb_conn *conn, uint64_t slices);
+/* The connection waits no longer. Does nothing if it did not. */
+void eb_loop_stop_waiting(struct eb_loop *loop, struct eb_conn *conn);
+/* Watches for the end of a socket that libuv does not: eb_conn_hang_up follows, once at most.
+ * Returns 0 or a negative libuv code. */
+int eb_loop_watch_hangup(struct eb_loop *loop, struct eb_conn *conn, int socket);
+void eb_loop_forget_hangup(struct eb_loop *loop, int socket);
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop);
 struct eb_turn_reader *eb_loop_reader(struct eb_loop *loop);
 /* The loop has something to do since `now_ns` (uv_hrtime), unless it had already; it has written

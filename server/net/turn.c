@@ -22,7 +22,7 @@ void eb_turn_enter(struct eb_turn *turn, struct eb_turn_reader *reader, uint64_t
 
 static uint64_t length_ns(const struct eb_turn *turn)
 {
-    return turn->turn_ns << turn->is_alone;
+    return (turn->turn_ns << turn->is_alone) * (turn->is_inside ? EB_TURN_INSIDE : 1);
 }
 
 bool eb_turn_look(struct eb_turn *turn, uint64_t now_ns)

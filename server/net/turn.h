@@ -1,8 +1,7 @@
-/* How much of one turn of its loop a connection has had. Once that is enough it is read no further,
- * writes after those that have not had enough, and waits in line for its next turn: of those that
- * wait, the loop gives one a turn between two looks at what has come for all. So a connection that
- * asks for little waits for one turn and one write of those that flood, however many they are, and
- * each of these has its turn after as many turns of others as there are connections in the line.
+/* How much of a time slice of its loop a connection has had. When the slice is over, the connection
+ * is read no further, writes after those whose slice is not over, and waits for its next one
+ * (run_queue.h). So a connection that asks for little waits for one slice and one write of those
+ * that flood, however many they are.
  * Thread: its loop's. Memory: none; time is passed in. */
 #pragma once
 
@@ -19,6 +18,9 @@
  * known to wait, and fewer writes, each of more answers, cost less (of the server's time 7 % with
  * 32 lookups of 26 tables in flight, 12 % where they are groups). */
 #define EB_TURN_ALONE_NS 100000000
+/* Inside a message a slice may be so many times as long if so many wait that the next one would be
+ * far off: reading a request of 500 KB is cheap, and should not take five slices. */
+#define EB_TURN_INSIDE 4
 #define EB_TURN_READ_MIN 16384   /* bytes asked for at once */
 #define EB_TURN_READ_FIRST 32768 /* of a new connection */
 #define EB_TURN_READ_MAX 262144
@@ -30,6 +32,7 @@ struct eb_turn {
     uint64_t spent_ns; /* on what went on before, in this turn */
     size_t read_bytes; /* to ask for at once */
     bool is_alone;
+    bool is_inside; /* reads on inside a message: the caller's to set */
     bool is_over;
 };
 

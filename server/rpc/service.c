@@ -360,12 +360,13 @@ static void on_conn_open(struct eb_conn *conn)
     eb_conn_set_user(conn, state);
 }
 
-/* Whether the peer has sent all that there is to say and does not end it. */
+/* Whether the peer has sent all that there is to say and does not end it. While the connection is
+ * not read nobody knows. */
 static bool is_unended(const struct eb_rpc_call *call, uint64_t now_ns)
 {
     const uint64_t wait_ns = eb_rpc_conn_limits(call->conn)->message_timeout_ms * 1000000;
-    return call->has_message && !call->request_ended && !call->finished &&
-           now_ns >= call->arrival_ns + wait_ns;
+    return !eb_conn_is_waiting(call->conn->conn) && call->has_message && !call->request_ended &&
+           !call->finished && now_ns >= call->arrival_ns + wait_ns;
 }
 
 static void expire(struct eb_rpc_call *call)
@@ -399,6 +400,12 @@ static void on_conn_tick(struct eb_conn *conn)
 static void on_conn_written(struct eb_conn *conn)
 {
     resume(eb_conn_user(conn));
+}
+
+static bool has_conn_kept(const struct eb_conn *conn)
+{
+    const struct eb_rpc_conn *state = eb_conn_user(conn);
+    return state->paused_count + state->parked_count > 0;
 }
 
 static void on_conn_sent(struct eb_conn *conn)
@@ -538,6 +545,7 @@ void eb_service_attach(struct eb_loop_options *options)
         .on_open = on_conn_open,
         .on_tick = on_conn_tick,
         .on_written = on_conn_written,
+        .has_kept = has_conn_kept,
         .on_sent = on_conn_sent,
         .on_notice = on_conn_notice,
         .on_drain = on_conn_drain,

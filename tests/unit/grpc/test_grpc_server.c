@@ -295,16 +295,41 @@ static void ends_a_call_whose_message_stands_still(void **state)
     frames_request(&frames, 3, false, NULL);
     put_part(&frames, 1, 3);
     host_receive(&host, frames.bytes, frames.size);
-    eb_grpc_server_tick(host.server, host.now_ms + 14999);
+    eb_grpc_server_tick(host.server, host.now_ms + 14999, false);
     host_write(&host);
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, NULL), 0);
-    eb_grpc_server_tick(host.server, host.now_ms + 15000);
+    eb_grpc_server_tick(host.server, host.now_ms + 15000, false);
     host_write(&host);
     struct frame last = {0};
     /* The other call has no message under way, and may be idle for as long as it likes. */
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, &last), 1);
     assert_int_equal(last.stream_id, 1);
     assert_int_equal(eb_grpc_server_call_count(host.server), 1);
+    frames_deinit(&frames);
+    host_deinit(&host);
+}
+
+static void blames_nobody_for_what_it_did_not_read(void **state)
+{
+    (void)state;
+    struct host host;
+    host_init(&host, 0);
+    assert_true(host_start(&host));
+    struct frames frames = {0};
+    frames_open(&frames);
+    frames_request(&frames, 1, false, NULL);
+    put_part(&frames, 1, 3);
+    host_receive(&host, frames.bytes, frames.size);
+    for (int i = 1; i <= 20; i++) {
+        eb_grpc_server_tick(host.server, host.now_ms + 10000 * (uint64_t)i, true);
+    }
+    eb_grpc_server_tick(host.server, host.now_ms + 214999, false);
+    assert_int_equal(eb_grpc_server_call_count(host.server), 1);
+    host_write(&host);
+    assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, NULL), 0);
+    eb_grpc_server_tick(host.server, host.now_ms + 215000, false);
+    host_write(&host);
+    assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, NULL), 1);
     frames_deinit(&frames);
     host_deinit(&host);
 }
@@ -322,11 +347,11 @@ static void resets_a_call_whose_answer_stands_still(void **state)
     /* More than the window that HTTP/2 begins with, and no more is opened. */
     eb_grpc_call_answer(host.call, host_outgoing(200000));
     host_write(&host);
-    eb_grpc_server_tick(host.server, host.now_ms);
-    eb_grpc_server_tick(host.server, host.now_ms + 29999);
+    eb_grpc_server_tick(host.server, host.now_ms, false);
+    eb_grpc_server_tick(host.server, host.now_ms + 29999, false);
     host_write(&host);
     assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, NULL), 0);
-    eb_grpc_server_tick(host.server, host.now_ms + 30000);
+    eb_grpc_server_tick(host.server, host.now_ms + 30000, false);
     host_write(&host);
     struct frame last = {0};
     assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, &last), 1);
@@ -348,6 +373,7 @@ int main(void)
         cmocka_unit_test(two_half_received_messages_do_not_wait_for_ever),
         cmocka_unit_test(a_paused_call_that_fills_the_window_is_left_in_peace),
         cmocka_unit_test(ends_a_call_whose_message_stands_still),
+        cmocka_unit_test(blames_nobody_for_what_it_did_not_read),
         cmocka_unit_test(resets_a_call_whose_answer_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,6 +78,22 @@ static void is_twice_as_long_for_one_that_is_alone(void **state)
     assert_true(is_long(&turn, &reader, later_ns + 1 + EB_TURN_ALONE_NS));
 }
 
+static void is_longer_inside_a_message(void **state)
+{
+    (void)state;
+    struct eb_turn turn;
+    eb_turn_init(&turn, TURN_NS);
+    turn.is_inside = true;
+    assert_false(eb_turn_look(&turn, NOW_NS));
+    assert_false(eb_turn_look(&turn, NOW_NS + EB_TURN_INSIDE * TURN_NS - 1));
+    turn.is_inside = false;
+    assert_true(eb_turn_look(&turn, NOW_NS + EB_TURN_INSIDE * TURN_NS - 1));
+    eb_turn_renew(&turn);
+    turn.is_inside = true;
+    assert_false(eb_turn_look(&turn, NOW_NS));
+    assert_true(eb_turn_look(&turn, NOW_NS + EB_TURN_INSIDE * TURN_NS));
+}
+
 /* One read of a turn, which took so long. */
 static void read_once(struct eb_turn *turn, uint64_t taken_ns, bool is_full)
 {
@@ -124,6 +140,7 @@ int main(void)
         cmocka_unit_test(does_not_count_what_others_do),
         cmocka_unit_test(begins_anew_when_renewed),
         cmocka_unit_test(is_twice_as_long_for_one_that_is_alone),
+        cmocka_unit_test(is_longer_inside_a_message),
         cmocka_unit_test(asks_for_more_where_reading_is_quick),
         cmocka_unit_test(asks_for_less_where_it_takes_a_turn),
     };

@@ -1,0 +1,70 @@
+/* A doubly linked list that runs through the structs it holds: each has a link for every list that
+ * it may be in. The list itself is a link too, so that the list is a ring.
+ * Thread: the caller's to keep apart. Memory: none of its own. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The struct of `type` whose `member` is at `pointer`. */
+#define EB_CONTAINER_OF(pointer, type, member)                                                     \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
+struct eb_list {
+    struct eb_list *next;
+    struct eb_list *previous;
+};
+
+/* Makes an empty list, or a link that is in no list. */
+static inline void eb_list_init(struct eb_list *list)
+{
+    list->next = list;
+    list->previous = list;
+}
+
+/* Returns whether a list is empty, or a link in no list. */
+static inline bool eb_list_is_empty(const struct eb_list *list)
+{
+    return list->next == list;
+}
+
+/* Appends a link that is in no list. */
+static inline void eb_list_push(struct eb_list *list, struct eb_list *link)
+{
+    link->next = list;
+    link->previous = list->previous;
+    list->previous->next = link;
+    list->previous = link;
+}
+
+/* Takes a link out of its list, if it is in one. */
+static inline void eb_list_remove(struct eb_list *link)
+{
+    link->previous->next = link->next;
+    link->next->previous = link->previous;
+    eb_list_init(link);
+}
+
+/* Takes the first link out; NULL: the list is empty. */
+static inline struct eb_list *eb_list_pop(struct eb_list *list)
+{
+    struct eb_list *first = list->next;
+    if (first == list) {
+        return NULL;
+    }
+    eb_list_remove(first);
+    return first;
+}
+
+/* Moves all links of `from`, in their order, to the end of `list`. */
+static inline void eb_list_move(struct eb_list *list, struct eb_list *from)
+{
+    if (eb_list_is_empty(from)) {
+        return;
+    }
+    from->next->previous = list->previous;
+    list->previous->next = from->next;
+    from->previous->next = list;
+    list->previous = from->previous;
+    eb_list_init(from);
+}

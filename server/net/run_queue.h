@@ -1,0 +1,41 @@
+/* The connections of a loop that wait for their next time slice, and who of them is next.
+ *
+ * A connection's level tells how many slices it has had since it last had nothing to read: it
+ * doubles from level to level. Slices go to the lowest level that has someone waiting, so that a
+ * request of ordinary size does not wait for those that have sent for seconds; but one slice of
+ * EB_RUN_ROUND goes round all levels, so that nobody starves. Within a level the first comes first.
+ * Thread: its loop's. Memory: none; its lists run through the connections. */
+#pragma once
+
+#include "proto/list.h"
+
+#include <stdint.h>
+
+#define EB_RUN_LEVELS 8 /* 0: has had no slice, 1: one, 2: up to 3, ... 7: 64 or more */
+
+#define EB_RUN_ROUND 8
+
+/* A connection's place in the queue. */
+struct eb_run_entry {
+    struct eb_list link;
+    unsigned level; /* while it waits */
+    bool is_waiting;
+};
+
+struct eb_run_queue {
+    struct eb_list levels[EB_RUN_LEVELS];
+    size_t count;
+    unsigned next_level;  /* of the slices that go round */
+    unsigned slice_count; /* since the last one that went round */
+};
+
+void eb_run_queue_init(struct eb_run_queue *queue);
+void eb_run_entry_init(struct eb_run_entry *entry);
+/* Returns the level of a connection that has had so many slices. */
+unsigned eb_run_queue_find_level(uint64_t slices);
+/* Appends an entry to those of its level. Does nothing if it waits already. */
+void eb_run_queue_push(struct eb_run_queue *queue, struct eb_run_entry *entry, uint64_t slices);
+/* Takes out the entry whose slice is next; NULL: nobody waits. */
+struct eb_run_entry *eb_run_queue_pop(struct eb_run_queue *queue);
+/* Takes an entry out. Does nothing if it does not wait. */
+void eb_run_queue_remove(struct eb_run_queue *queue, struct eb_run_entry *entry);
