@@ -90,8 +90,9 @@ struct embag_result {
     uint32_t query; /* which one of the request: queries first, then groups */
     enum embag_type type;
     uint32_t rank;
-    uint64_t shape[EMBAG_RANK_MAX]; /* [bags, trailing dims...]; group: [bags, sum of row sizes] */
-    uint64_t missing;               /* indices that named no row; with concat of all queries */
+    uint64_t shape[EMBAG_RANK_MAX];   /* [bags, trailing dims...]; group: [bags, sum of row sizes];
+                                         0 from rank on */
+    uint64_t missing;                 /* indices that named no row; with concat of all queries */
     const uint64_t *missing_by_query; /* [missing_by_query_count] of missing; NULL: 0 of them */
     const void *values;               /* C order, little-endian, aligned to 16 bytes */
     size_t values_bytes;              /* product of shape times the type's bytes */
@@ -158,7 +159,22 @@ void embag_close(struct embag_client *client);
 /* Sends one Lookup and waits for its answer: at in_flight_max first for other calls to end. What is
  * safe to send again is, as embag_async.h says; then a lost connection, or none, is UNAVAILABLE,
  * also where the deadline passes after the last attempt at one has failed. Anything but EMBAG_OK:
- * *answer is NULL. Not from a callback of the client: INVALID_ARGUMENT. */
+ * *answer is NULL. Not from a callback of the client: INVALID_ARGUMENT.
+ *
+ * An answer fits its request, whatever the server sends. One that does not fit is INTERNAL, and the
+ * text says what was asked and what was answered. A caller may therefore rely on this:
+ * - Results are those of the queries and then of the groups, in order; with concat there is one.
+ *   The version is the one that the request names, and never 0.
+ * - shape[0] is the number of bags that the query's layout or the group says. With EMBAG_NONE it is
+ *   the number of indices. Where a query says no reduction it is either, because a feature's own
+ *   reduction may be NONE: say one, or read shape[0].
+ * - The type is output_type if that is set. The rank is at least 1; for a group and with concat it
+ *   is 2, the type is floating-point, and each feature or query has at least one column. Only
+ *   shape[0] can be 0.
+ * - values_bytes is what shape and type say. Counts and positions of missing indices are complete,
+ *   and each position is one of the query's indices, or of the group's values.
+ * The width of rows, and their type where output_type is not set, are the table's: read them from
+ * shape and type. */
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
     struct embag_answer **answer, struct embag_error *error);
 void embag_answer_free(struct embag_answer *answer);

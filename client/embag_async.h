@@ -51,7 +51,8 @@ extern "C" {
 struct embag_completion {
     uint64_t id;                 /* as embag_submit gave it */
     void *context;               /* of its embag_call */
-    struct embag_answer *answer; /* the taker's to free; NULL where error.status is not EMBAG_OK */
+    struct embag_answer *answer; /* the taker's to free; fits its request as embag_lookup's does;
+                                    NULL where error.status is not EMBAG_OK */
     struct embag_error error;    /* text is empty where status is EMBAG_OK */
     uint32_t attempts;           /* times it was sent, or a connection was tried for it in vain */
     uint32_t retry_after_ms; /* as the server asked; 0: nothing; UINT32_MAX: not to come again */

@@ -125,7 +125,7 @@ struct request_block {
     struct eb_outgoing outgoing;
     const struct eb_memory *memory;
     size_t taken_bytes;
-    uint32_t feature_counts[]; /* [groups]; behind them the message */
+    struct eb_lookup_asked asked[]; /* [queries + groups]; behind them the message */
 };
 
 static void release_request(struct eb_outgoing *request)
@@ -135,19 +135,19 @@ static void release_request(struct eb_outgoing *request)
 }
 
 static struct request_block *take_block(
-    const struct eb_memory *memory, size_t group_count, size_t size)
+    const struct eb_memory *memory, size_t asked_count, size_t size)
 {
     size_t bytes = size + EB_GRPC_PREFIX_BYTES;
-    size_t taken_bytes = sizeof(struct request_block) + group_count * sizeof(uint32_t) + bytes;
+    size_t taken_bytes =
+        sizeof(struct request_block) + asked_count * sizeof(struct eb_lookup_asked) + bytes;
     struct request_block *block = memory->take(memory->context, taken_bytes);
     if (block == NULL) {
         return NULL;
     }
-    block->outgoing =
-        (struct eb_outgoing){.bytes = (uint8_t *)(block->feature_counts + group_count),
-            .size = bytes,
-            .holds = 1,
-            .release = release_request};
+    block->outgoing = (struct eb_outgoing){.bytes = (uint8_t *)(block->asked + asked_count),
+        .size = bytes,
+        .holds = 1,
+        .release = release_request};
     block->memory = memory;
     block->taken_bytes = taken_bytes;
     eb_grpc_prefix_write(block->outgoing.bytes, (uint32_t)size);
@@ -169,13 +169,16 @@ static struct eb_outgoing *encode(
             "the request has %zu bytes, more than a gRPC message can", size);
         return NULL;
     }
-    struct request_block *block = take_block(memory, wire->group_count, size);
+    struct request_block *block = take_block(memory, wire->query_count + wire->group_count, size);
     if (block == NULL) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
+    for (size_t i = 0; i < wire->query_count; i++) {
+        block->asked[i] = eb_lookup_check_keep_query(&wire->queries[i]);
+    }
     for (size_t i = 0; i < wire->group_count; i++) {
-        block->feature_counts[i] = (uint32_t)wire->groups[i].feature_count;
+        block->asked[wire->query_count + i] = eb_lookup_check_keep_group(&wire->groups[i]);
     }
     eb_lookup_request_encode(wire, block->outgoing.bytes + EB_GRPC_PREFIX_BYTES);
     return &block->outgoing;
@@ -286,80 +289,13 @@ void eb_lookup_call_expect(const struct embag_request *request, const struct eb_
     *expected = (struct eb_lookup_expected){
         .query_count = request->query_count,
         .group_count = request->group_count,
-        .feature_counts = block != NULL ? block->feature_counts : NULL,
+        .asked = block != NULL ? block->asked : NULL,
+        .version = request->version,
+        .output_type = request->output_type,
         .concat = request->concat,
         .errors_per_query = request->errors_per_query,
         .report_missing = request->report_missing,
     };
-}
-
-/* Whether the result at `position` has a count of missing indices for each query that it stands
- * for, or each feature of a group, where the request says how many those are. */
-static bool has_counts(
-    const struct eb_lookup_expected *expected, size_t position, const struct eb_wire_result *result)
-{
-    if (expected->concat) {
-        return result->missing_by_query_count == expected->query_count;
-    }
-    if (position < expected->query_count) {
-        return result->missing_by_query_count == 0;
-    }
-    uint32_t feature_count = expected->feature_counts[position - expected->query_count];
-    return feature_count == 0 || result->missing_by_query_count == feature_count;
-}
-
-/* Whether the result has as many positions as missing indices, where they were asked for. */
-static bool has_positions(
-    const struct eb_lookup_expected *expected, const struct eb_wire_result *result)
-{
-    size_t bytes = result->missing_positions_bytes;
-    return expected->report_missing
-               ? bytes % sizeof(uint32_t) == 0 && bytes / sizeof(uint32_t) == result->missing
-               : bytes == 0;
-}
-
-/* Whether a result's values are as many as its shape says, and its counts as many as the request
- * makes them. */
-static bool is_consistent(
-    const struct eb_lookup_expected *expected, size_t position, const struct eb_wire_result *result)
-{
-    if (result->error_code != 0) {
-        return expected->errors_per_query && !expected->concat;
-    }
-    uint64_t bytes = embag_type_bytes((enum embag_type)result->type);
-    if (bytes == 0 || result->shape_count > EMBAG_RANK_MAX ||
-        !has_counts(expected, position, result) || !has_positions(expected, result)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < result->shape_count; i++) {
-        if (__builtin_mul_overflow(bytes, result->shape[i], &bytes)) {
-            return false;
-        }
-    }
-    return bytes == result->values_bytes;
-}
-
-/* Whether the response answers the request: a result per query and group in order, or one for all,
- * if there are any. */
-static bool check_response(const struct eb_lookup_expected *expected,
-    const struct eb_wire_response *response, struct eb_error *error)
-{
-    if (response->error_code != 0) {
-        eb_error_set(error, (enum eb_status)response->error_code, "%s", response->error_message);
-        return false;
-    }
-    size_t count = expected->concat ? expected->query_count > 0
-                                    : expected->query_count + expected->group_count;
-    bool matches = response->result_count == count;
-    for (size_t i = 0; matches && i < response->result_count; i++) {
-        matches =
-            response->results[i].query == i && is_consistent(expected, i, &response->results[i]);
-    }
-    if (!matches) {
-        eb_error_set(error, EB_STATUS_INTERNAL, "the server's results do not fit the request");
-        return false;
-    }
-    return true;
 }
 
 static size_t round_up(size_t bytes)
@@ -395,7 +331,7 @@ static void copy_result(const struct eb_wire_result *in, struct embag_result *ou
     bool has_failed = in->error_code != 0;
     *out = (struct embag_result){
         .query = in->query,
-        .status = (enum embag_status)in->error_code,
+        .status = (enum embag_status)eb_lookup_check_status(in->error_code),
         .message = in->error_message,
     };
     if (has_failed) {
@@ -459,7 +395,7 @@ bool eb_lookup_call_check(struct eb_lookup_answer *answer,
 {
     const struct eb_wire_response *response = answer->response;
     answer->response = NULL;
-    if (!check_response(expected, response, error)) {
+    if (!eb_lookup_check_response(expected, response, error)) {
         return false;
     }
     if (!copy_response(answer, response)) {

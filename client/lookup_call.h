@@ -4,6 +4,7 @@
 #pragma once
 
 #include "client/embag.h"
+#include "client/lookup_check.h"
 #include "proto/arena.h"
 #include "proto/message.h"
 #include "proto/send_queue.h"
@@ -20,16 +21,6 @@ struct eb_lookup_answer {
 struct eb_lookup_label {
     uint64_t request_id; /* by which a stream's answers are told apart */
     uint64_t timeout_us; /* of the call as a whole */
-};
-
-/* What an answer must fit: all that is kept of a request. */
-struct eb_lookup_expected {
-    size_t query_count;
-    size_t group_count;
-    const uint32_t *feature_counts; /* [group_count], the outgoing request's */
-    bool concat;
-    bool errors_per_query;
-    bool report_missing;
 };
 
 /* A request of `size` bytes from `memory`, which must outlive it, its gRPC prefix written; the

@@ -13,8 +13,11 @@ static const struct embag_group group = {.features = features,
     .values = {rows, 5, 8},
     .lengths = {lengths, 4, 4},
     .missing = EMBAG_MISSING_SKIP};
-static const struct embag_request request = {
-    .model = "spec", .groups = &group, .group_count = 1, .report_missing = true};
+static const struct embag_request request = {.model = "spec",
+    .groups = &group,
+    .group_count = 1,
+    .output_type = EMBAG_F32,
+    .report_missing = true};
 
 int main(void)
 {
@@ -25,10 +28,11 @@ int main(void)
         embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
         errx(1, "%s: %s", embag_status_name(error.status), error.text);
     }
-    const struct embag_result *result = &answer->results[0]; /* [bags, 2 + 2] */
+    const struct embag_result *result = &answer->results[0]; /* [2, 2 + 2] of F32 */
     const float *bags = result->values;
-    printf("%g %g | %g %g\n%g %g | %g %g\n", bags[0], bags[1], bags[2], bags[3], bags[4], bags[5],
-        bags[6], bags[7]);
+    for (uint64_t i = 0; i < 2 * result->shape[1]; i++) {
+        printf("%g%s", bags[i], (i + 1) % result->shape[1] ? " " : "\n");
+    }
     for (uint64_t i = 0; i < result->missing; i++) {
         printf("no row: values[%u]\n", result->missing_positions[i]);
     }

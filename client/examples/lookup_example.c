@@ -3,9 +3,12 @@
 #include <stdio.h>
 
 static const int64_t rows[] = {0, 2, 3, 4}, offsets[] = {0, 2, 2};
-static const struct embag_query query = {
-    .table = "emb_table", .indices = {rows, 4, 8}, .offsets = {offsets, 3, 8}};
-static const struct embag_request request = {.model = "spec", .queries = &query, .query_count = 1};
+static const struct embag_query query = {.table = "emb_table",
+    .reduction = EMBAG_SUM,
+    .indices = {rows, 4, 8},
+    .offsets = {offsets, 3, 8}};
+static const struct embag_request request = {
+    .model = "spec", .queries = &query, .query_count = 1, .output_type = EMBAG_F32};
 
 int main(void)
 {
@@ -16,8 +19,11 @@ int main(void)
         embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
         errx(1, "%s: %s", embag_status_name(error.status), error.text);
     }
-    const float *bags = answer->results[0].values; /* [3, 2] */
-    printf("%g %g\n%g %g\n%g %g\n", bags[0], bags[1], bags[2], bags[3], bags[4], bags[5]);
+    const struct embag_result *result = &answer->results[0]; /* [3, dim] of F32 */
+    const float *bags = result->values;
+    for (uint64_t i = 0; i < 3 * result->shape[1]; i++) {
+        printf("%g%s", bags[i], (i + 1) % result->shape[1] ? " " : "\n");
+    }
     embag_answer_free(answer);
     embag_close(client);
 }

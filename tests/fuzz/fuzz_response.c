@@ -1,6 +1,7 @@
 /* A server's answer as the client takes it. The decoder, which reads by hand, takes what the guard
- * lets pass and nothing else, and finds in it what protobuf-c finds. What then fits a request, of
- * which the first byte says what it asks, is whole: it outlives the bytes that it came in. */
+ * lets pass and nothing else, and finds in it what protobuf-c finds. Three bytes in front of it
+ * make a request. An answer that is taken for it outlives the bytes that it came in, and a reader
+ * who goes by the request stays within it. */
 #include "client/lookup_call.h"
 #include "proto/codec.h"
 #include "proto/guard.h"
@@ -11,6 +12,13 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define REQUEST_BYTES 3
+#define QUERIES_MAX 3
+#define GROUPS_MAX 2
+#define INDICES 6 /* of a query, or values of a group */
+#define INDICES_PER_BAG 3
+#define INDICES_MAX 21 /* of seven packed bags */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -67,76 +75,188 @@ static void check_decoded(const struct eb_lookup_answer *answer, const uint8_t *
     embag__v1__lookup_response__free_unpacked(message, NULL);
 }
 
-static struct eb_lookup_expected take_expected(uint8_t flags)
+/* The request that an input begins with, and what of it the client keeps. */
+struct asked {
+    struct embag_request request;
+    struct embag_query query; /* all queries are alike */
+    struct embag_query queries[QUERIES_MAX];
+    struct embag_group groups[GROUPS_MAX]; /* the first has two features, the other a name */
+    uint64_t bags;
+    struct eb_outgoing *outgoing;
+    struct eb_lookup_expected expected;
+};
+
+static const int64_t numbers[INDICES_MAX];
+
+static struct embag_integers take_numbers(size_t count)
 {
-    static const uint32_t feature_counts[] = {2, 0};
-    return (struct eb_lookup_expected){
-        .query_count = flags & 3u,
-        .group_count = (flags >> 2 & 3u) % 3,
-        .feature_counts = feature_counts,
-        .concat = flags >> 4 & 1,
-        .errors_per_query = flags >> 5 & 1,
-        .report_missing = flags >> 6 & 1,
-    };
+    assert(count <= INDICES_MAX);
+    return (struct embag_integers){numbers, count, 8};
 }
 
-static void check_result(
-    const struct embag_result *result, const struct eb_lookup_expected *expected)
+/* A query of so many bags, said in one of eight ways. */
+static void ask_bags(struct embag_query *query, uint64_t bags, unsigned layout)
 {
-    assert(result->message && result->rank <= EMBAG_RANK_MAX);
-    if (result->status != EMBAG_OK) {
-        assert(expected->errors_per_query && result->rank == 0 && result->values_bytes == 0);
-        return;
+    query->indices = take_numbers(INDICES);
+    switch (layout) {
+    case 0: query->offsets = take_numbers(bags); break;
+    case 1:
+        query->offsets = take_numbers(bags + 1);
+        query->include_last_offset = true;
+        break;
+    case 2: query->lengths = take_numbers(bags); break;
+    case 3:
+        query->indices = take_numbers(bags * INDICES_PER_BAG);
+        query->indices_per_bag = INDICES_PER_BAG;
+        break;
+    case 4:
+        query->segment_ids = take_numbers(INDICES);
+        query->num_segments = bags;
+        break;
+    case 5: query->num_segments = bags; break;
+    case 6:
+        query->offsets = take_numbers(0);
+        query->num_bags = bags;
+        break;
+    default: query->num_bags = bags; break;
     }
-    size_t bytes = embag_type_bytes(result->type);
-    assert(bytes > 0 && (uintptr_t)result->values % 16 == 0);
-    for (uint32_t i = 0; i < result->rank; i++) {
-        bytes *= result->shape[i];
-    }
-    assert(bytes == result->values_bytes);
-    assert(!result->missing_positions || expected->report_missing);
 }
 
-/* A sanitizer sees what is not there: all of it is read. */
-static uint64_t add_up(const struct embag_result *result)
+static void ask_groups(struct asked *asked)
 {
-    uint64_t sum = strlen(result->message);
-    for (size_t i = 0; i < result->values_bytes; i++) {
+    static const char *const features[] = {"a", "b"};
+    for (size_t i = 0; i < GROUPS_MAX; i++) {
+        asked->groups[i] =
+            (struct embag_group){.bags = (uint32_t)asked->bags, .values = take_numbers(INDICES)};
+    }
+    asked->groups[0].features = features;
+    asked->groups[0].feature_count = 2;
+    asked->groups[1].name = "g";
+}
+
+static void ask(struct asked *asked, const uint8_t *bytes)
+{
+    static const enum embag_reduction reductions[] = {
+        EMBAG_REDUCTION_UNSPECIFIED, EMBAG_SUM, EMBAG_NONE, EMBAG_MIN};
+    const struct eb_lookup_label label = {.request_id = 1};
+    struct eb_error error;
+    asked->bags = bytes[1] & 7u;
+    asked->query = (struct embag_query){.table = "t", .reduction = reductions[bytes[1] >> 6]};
+    ask_bags(&asked->query, asked->bags, bytes[1] >> 3 & 7u);
+    for (size_t i = 0; i < QUERIES_MAX; i++) {
+        asked->queries[i] = asked->query;
+    }
+    ask_groups(asked);
+    asked->request = (struct embag_request){.model = "m",
+        .version = bytes[2] >> 4 & 3u,
+        .queries = asked->queries,
+        .query_count = bytes[0] & 3u,
+        .groups = asked->groups,
+        .group_count = (bytes[0] >> 2 & 3u) % (GROUPS_MAX + 1),
+        .output_type = (enum embag_type)(bytes[2] & 15u),
+        .concat = bytes[0] >> 4 & 1,
+        .errors_per_query = bytes[0] >> 5 & 1,
+        .report_missing = bytes[0] >> 6 & 1};
+    asked->outgoing = eb_lookup_call_encode(&asked->request, &label, &eb_memory_heap, &error);
+    assert(asked->outgoing);
+    eb_lookup_call_expect(&asked->request, asked->outgoing, &asked->expected);
+}
+
+/* Whether the result has several vectors side by side. */
+static bool is_joined(const struct asked *asked, size_t position)
+{
+    return asked->request.concat || position >= asked->request.query_count;
+}
+
+/* Reads a result by what was asked: bag by bag, or index by index. */
+static uint64_t read_rows(const struct asked *asked, const struct embag_result *result)
+{
+    const enum embag_reduction reduction = asked->query.reduction;
+    const uint64_t indices = asked->query.indices.count;
+    const bool is_own =
+        reduction == EMBAG_REDUCTION_UNSPECIFIED && !is_joined(asked, result->query);
+    const bool has_bags = reduction != EMBAG_NONE || is_joined(asked, result->query);
+    uint64_t rows = has_bags ? asked->bags : indices;
+    if (is_own && result->shape[0] != rows) {
+        rows = indices;
+    }
+    size_t row_bytes = embag_type_bytes(result->type);
+    uint64_t sum = 0;
+    assert(result->rank >= 1 && result->rank <= EMBAG_RANK_MAX && rows == result->shape[0]);
+    for (uint32_t i = 1; i < EMBAG_RANK_MAX; i++) {
+        assert((result->shape[i] > 0) == (i < result->rank));
+        row_bytes *= i < result->rank ? result->shape[i] : 1;
+    }
+    assert(rows * row_bytes == result->values_bytes);
+    for (uint64_t i = 0; i < rows * row_bytes; i++) {
         sum += ((const uint8_t *)result->values)[i];
-    }
-    for (size_t i = 0; i < result->missing_by_query_count; i++) {
-        sum += result->missing_by_query[i];
-    }
-    for (uint64_t i = 0; result->missing_positions && i < result->missing; i++) {
-        sum += result->missing_positions[i];
     }
     return sum;
 }
 
-static void check_answer(
-    const struct embag_answer *answer, const struct eb_lookup_expected *expected)
+/* Reads what was asked where it is missing. */
+static uint64_t read_missing(const struct asked *asked, const struct embag_result *result)
 {
-    const size_t count = expected->query_count + expected->group_count;
+    const bool is_group = result->query >= asked->request.query_count;
+    const int64_t *indices = is_group ? asked->groups[0].values.data : asked->query.indices.data;
+    const size_t index_count =
+        is_group ? asked->groups[0].values.count : asked->query.indices.count;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < result->missing_by_query_count; i++) {
+        sum += result->missing_by_query[i];
+    }
+    assert(is_joined(asked, result->query) ? sum == result->missing : sum == 0);
+    assert(!result->missing_positions || asked->request.report_missing);
+    for (uint64_t i = 0; result->missing_positions && i < result->missing; i++) {
+        assert(result->missing_positions[i] < index_count);
+        sum += (uint64_t)indices[result->missing_positions[i]];
+    }
+    return sum;
+}
+
+static uint64_t check_result(const struct asked *asked, const struct embag_result *result)
+{
+    const struct embag_request *request = &asked->request;
+    assert(result->message && result->rank <= EMBAG_RANK_MAX);
+    if (result->status != EMBAG_OK) {
+        assert(request->errors_per_query && result->rank == 0 && result->values_bytes == 0);
+        assert((unsigned)result->status <= EMBAG_UNAUTHENTICATED);
+        return strlen(result->message);
+    }
+    assert(embag_type_bytes(result->type) > 0 && (uintptr_t)result->values % 16 == 0);
+    assert(request->output_type == EMBAG_TYPE_UNSPECIFIED || request->output_type == result->type);
+    if (is_joined(asked, result->query)) {
+        assert(result->rank == 2);
+    }
+    return read_rows(asked, result) + read_missing(asked, result);
+}
+
+static void check_answer(const struct asked *asked, const struct embag_answer *answer)
+{
+    const struct embag_request *request = &asked->request;
+    const size_t count = request->query_count + request->group_count;
     uint64_t sum = strlen(answer->model);
-    assert(answer->result_count == (expected->concat ? expected->query_count > 0 : count));
+    assert(answer->result_count == (request->concat ? request->query_count > 0 : count));
+    assert(answer->version > 0 && (request->version == 0 || request->version == answer->version));
     for (size_t i = 0; i < answer->result_count; i++) {
         assert(answer->results[i].query == i);
-        check_result(&answer->results[i], expected);
-        sum += add_up(&answer->results[i]);
+        sum += check_result(asked, &answer->results[i]);
     }
     sum_of_all = sum;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size == 0) {
+    if (size < REQUEST_BYTES) {
         return 0;
     }
-    const struct eb_lookup_expected expected = take_expected(data[0]);
+    struct asked asked;
+    ask(&asked, data);
+    size -= REQUEST_BYTES;
     struct eb_error error = {.status = EB_STATUS_OK};
     uint8_t *bytes = malloc(size);
     assert(bytes);
-    memcpy(bytes, data + 1, --size);
+    memcpy(bytes, data + REQUEST_BYTES, size);
     const bool has_passed = eb_guard_check(
         &embag__v1__lookup_response__descriptor, bytes, size, &eb_unpack_answer_limits, &error);
     assert(has_passed == (error.status == EB_STATUS_OK));
@@ -144,11 +264,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert(has_passed == (answer != NULL));
     if (answer) {
         check_decoded(answer, bytes, size);
-        const bool fits = eb_lookup_call_check(answer, &expected, &error);
+        const bool fits = eb_lookup_call_check(answer, &asked.expected, &error);
         free(bytes);
         bytes = NULL;
         if (fits) {
-            check_answer(&answer->answer, &expected);
+            check_answer(&asked, &answer->answer);
         } else {
             assert(error.status != EB_STATUS_OK);
         }
@@ -156,6 +276,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(error.status != EB_STATUS_OK && error.text[0] != 0);
     }
     eb_lookup_call_free(answer);
+    eb_outgoing_drop(asked.outgoing);
     free(bytes);
     return 0;
 }

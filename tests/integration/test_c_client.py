@@ -59,7 +59,7 @@ class CClient(OwnServerTest):
                 ('lookup', '-2.1 -2.4\n0 0\n-0.2 0.8\n'),
                 ('submit', 'row 0: -0.2 -0.6\nrow 1: -0.1 -0.4\nrow 2: -1.9 -1.8\n'
                            'row 3: -1 1.5\n'),
-                ('group', '-0.2 -0.6 | 0 0\n-2.9 -0.3 | 0.8 -0.7\nno row: values[4]\n')):
+                ('group', '-0.2 -0.6 0 0\n-2.9 -0.3 0.8 -0.7\nno row: values[4]\n')):
             with self.subTest(example=name):
                 program = self.compile(name + '_example')
                 printed = self.run_program(program)

@@ -93,6 +93,25 @@ static void gets_an_answer_with_its_shape(void **state)
     close_fixture(fixture);
 }
 
+/* The call fails, and nothing else does. */
+static void refuses_an_answer_of_another_shape(void **state)
+{
+    (void)state;
+    struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, NULL);
+    const int64_t rows[] = {1, 2}, offsets[] = {0, 1, 2};
+    const struct embag_query query = {
+        .table = "t", .reduction = EMBAG_SUM, .indices = {rows, 2, 8}, .offsets = {offsets, 3, 8}};
+    const struct embag_request request = {.model = "echo", .queries = &query, .query_count = 1};
+    struct embag_answer *answer = NULL;
+    assert_int_equal(
+        embag_lookup(fixture->client, &request, &answer, &fixture->error), EMBAG_INTERNAL);
+    assert_null(answer);
+    assert_string_equal(fixture->error.text, "the answer does not fit the request: "
+                                             "results[0]: shape [2] has 2 bags, the request has 3");
+    assert_int_equal(look_up(fixture->client, "echo", 0, &fixture->error), EMBAG_OK);
+    close_fixture(fixture);
+}
+
 static void carries_large_arrays_both_ways(void **state)
 {
     (void)state;
@@ -481,6 +500,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gets_an_answer_with_its_shape),
+        cmocka_unit_test(refuses_an_answer_of_another_shape),
         cmocka_unit_test(carries_large_arrays_both_ways),
         cmocka_unit_test(lists_models),
         cmocka_unit_test(reports_what_the_server_says),

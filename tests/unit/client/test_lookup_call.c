@@ -23,7 +23,10 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
     return __real_aligned_alloc(alignment, bytes);
 }
 
-static const struct embag_query two_queries[2] = {{.table = "a"}, {.table = "b"}};
+static const int64_t zero_rows[70001]; /* rows 0 */
+static const struct embag_query two_queries[2] = {
+    {.table = "a", .indices_per_bag = 1, .indices = {zero_rows, 2, 8}},
+    {.table = "b", .lengths = {zero_rows, 2, 8}, .indices = {zero_rows, 70001, 8}}};
 static const struct embag_request two = {.model = "m", .queries = two_queries, .query_count = 2};
 
 /* Serialises results, reads them back as an answer to `request`. */
@@ -63,6 +66,15 @@ static const float values[] = {1.5f, -2.5f};
     {                                                                                              \
         .query = (number), .type = 1, .shape_count = 2, .shape = shape,                            \
         .values = (const uint8_t *)values, .values_bytes = sizeof values                           \
+    }
+
+/* As a group's, or of all queries together. */
+static const uint64_t wide_shape[] = {2, 2};
+static const float wide_values[] = {1.5f, -2.5f, 3.5f, 0};
+#define WIDE(number)                                                                               \
+    {                                                                                              \
+        .query = (number), .type = 1, .shape_count = 2, .shape = wide_shape,                       \
+        .values = (const uint8_t *)wide_values, .values_bytes = sizeof wide_values                 \
     }
 
 static void reads_results_that_fit_the_request(void **state)
@@ -111,11 +123,12 @@ static void rejects_results_that_do_not_fit_the_request(void **state)
 static void takes_one_result_for_all_when_concatenated(void **state)
 {
     (void)state;
-    static const uint64_t missing[] = {UINT64_MAX, 0};
-    struct eb_wire_result result[] = {GOOD(0)};
+    static const uint64_t missing[] = {1, 70000};
+    struct eb_wire_result result[] = {WIDE(0)};
     struct embag_request request = two;
     struct eb_error error;
     request.concat = true;
+    result[0].missing = 70001;
     result[0].missing_by_query = missing;
     result[0].missing_by_query_count = 2;
     struct eb_lookup_answer *answer = read_back(&request, result, 1, &error);
@@ -139,7 +152,8 @@ static void takes_one_result_for_all_when_concatenated(void **state)
 }
 
 static const char *const features[] = {"a", "b"};
-static const struct embag_group two_features[1] = {{.features = features, .feature_count = 2}};
+static const struct embag_group two_features[1] = {
+    {.features = features, .feature_count = 2, .bags = 2, .values = {zero_rows, 4, 8}}};
 static const struct embag_request mixed = {
     .queries = two_queries, .query_count = 2, .groups = two_features, .group_count = 1};
 
@@ -147,7 +161,7 @@ static void reads_the_result_of_a_group_behind_those_of_queries(void **state)
 {
     (void)state;
     static const uint64_t missing[] = {0, 3};
-    struct eb_wire_result results[] = {GOOD(0), GOOD(1), GOOD(2)};
+    struct eb_wire_result results[] = {GOOD(0), GOOD(1), WIDE(2)};
     struct eb_error error;
     results[2].missing = 3;
     results[2].missing_by_query = missing;
@@ -158,7 +172,7 @@ static void reads_the_result_of_a_group_behind_those_of_queries(void **state)
     assert_int_equal(last->query, 2);
     assert_int_equal(last->missing_by_query_count, 2);
     assert_memory_equal(last->missing_by_query, missing, sizeof missing);
-    assert_memory_equal(last->values, values, sizeof values);
+    assert_memory_equal(last->values, wide_values, sizeof wide_values);
     eb_lookup_call_free(answer);
     for (size_t count = 0; count < 2; count++) {
         results[2].missing_by_query_count = count;
@@ -222,12 +236,12 @@ static void aligns_the_values_of_every_result(void **state)
     enum { COUNT = 8 };
     static const uint8_t bytes[] = "0123456789abcdef";
     struct eb_wire_result results[COUNT];
-    struct embag_query queries[COUNT] = {{.table = "t"}};
+    struct embag_query queries[COUNT];
     uint64_t shapes[COUNT];
     struct eb_error error;
     for (unsigned i = 0; i < COUNT; i++) {
-        queries[i].table = "t";
         shapes[i] = i == 4 ? 0 : 2 * i + 1;
+        queries[i] = (struct embag_query){.table = "t", .num_bags = shapes[i]};
         results[i] = (struct eb_wire_result){.query = i,
             .type = EMBAG_U8,
             .shape_count = 1,
@@ -257,11 +271,13 @@ static void takes_memory_for_all_results_at_once(void **state)
     static uint8_t *values_at[COUNT];
     static const uint8_t bytes[BYTES];
     static const uint64_t bags[] = {BYTES};
+    static struct eb_lookup_asked asked[COUNT];
     const struct eb_wire_response response = {
-        .model = "m", .error_message = "", .result_count = COUNT, .results = results};
-    const struct eb_lookup_expected expected = {.query_count = COUNT};
+        .model = "m", .version = 1, .error_message = "", .result_count = COUNT, .results = results};
+    const struct eb_lookup_expected expected = {.query_count = COUNT, .asked = asked};
     struct eb_error error;
     for (uint32_t i = 0; i < COUNT; i++) {
+        asked[i].bags = BYTES;
         results[i] = (struct eb_wire_result){.query = i,
             .type = EMBAG_U8,
             .shape_count = 1,

@@ -1,0 +1,419 @@
+#include "client/lookup_check.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHAPE_TEXT_BYTES (EMBAG_RANK_MAX * 22 + 4) /* dims of 20 digits, ", " between them */
+
+/* BagLayout's numbers. */
+enum { LAYOUT_OFFSETS = 1, LAYOUT_LENGTHS = 2, LAYOUT_PACKED = 3, LAYOUT_SEGMENTS = 4 };
+
+/* ---- what is kept of a request ---- */
+
+static uint64_t count_entries(const struct eb_wire_array *array)
+{
+    return array->width != 0 ? array->bytes / array->width : 0;
+}
+
+/* Offsets or lengths; without any, num_bags says how many bags are empty. */
+static uint64_t count_listed_bags(
+    const struct eb_wire_query *query, const struct eb_wire_array *array)
+{
+    uint64_t entries = count_entries(array);
+    return entries > 0 ? entries - query->include_last_offset : query->num_bags;
+}
+
+static uint64_t count_bags(const struct eb_wire_query *query)
+{
+    switch (query->layout) {
+    case LAYOUT_OFFSETS: return count_listed_bags(query, &query->offsets);
+    case LAYOUT_LENGTHS: return count_listed_bags(query, &query->lengths);
+    case LAYOUT_SEGMENTS: return query->num_segments;
+    case LAYOUT_PACKED: return count_entries(&query->indices) / query->indices_per_bag;
+    default: return query->num_bags;
+    }
+}
+
+struct eb_lookup_asked eb_lookup_check_keep_query(const struct eb_wire_query *query)
+{
+    assert(query->layout != LAYOUT_PACKED || query->indices_per_bag > 0);
+    return (struct eb_lookup_asked){
+        .bags = count_bags(query),
+        .index_count = count_entries(&query->indices),
+        .reduction = query->reduction,
+    };
+}
+
+struct eb_lookup_asked eb_lookup_check_keep_group(const struct eb_wire_group *group)
+{
+    return (struct eb_lookup_asked){
+        .bags = group->bags,
+        .index_count = count_entries(&group->values),
+        .feature_count = (uint32_t)group->feature_count,
+        .reduction = group->reduction,
+    };
+}
+
+/* ---- texts ---- */
+
+static const char *name_type(enum embag_type type)
+{
+    static const char *const names[] = {[EMBAG_F32] = "F32",
+        [EMBAG_F64] = "F64",
+        [EMBAG_F16] = "F16",
+        [EMBAG_BF16] = "BF16",
+        [EMBAG_I8] = "I8",
+        [EMBAG_U8] = "U8",
+        [EMBAG_I16] = "I16",
+        [EMBAG_U16] = "U16",
+        [EMBAG_I32] = "I32",
+        [EMBAG_U32] = "U32",
+        [EMBAG_I64] = "I64",
+        [EMBAG_U64] = "U64"};
+    return embag_type_bytes(type) > 0 ? names[type] : "of no type";
+}
+
+/* A whole answer that does not fit. Returns false. */
+static bool refuse_answer(struct eb_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static bool refuse_answer(struct eb_error *error, const char *format, ...)
+{
+    char text[EB_ERROR_TEXT_BYTES / 2];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    eb_error_set(error, EB_STATUS_INTERNAL, "the answer does not fit the request: %s", text);
+    return false;
+}
+
+/* One result, the request that it must fit, and where it is said that it does not. */
+struct checked {
+    const struct eb_lookup_expected *expected;
+    const struct eb_wire_result *result;
+    size_t position;
+    struct eb_error *error;
+};
+
+/* Returns false. */
+static bool refuse_result(const struct checked *checked, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static bool refuse_result(const struct checked *checked, const char *format, ...)
+{
+    char text[EB_ERROR_TEXT_BYTES / 2];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return refuse_answer(checked->error, "results[%zu]: %s", checked->position, text);
+}
+
+/* As refuse_result, the shape in front. */
+static bool refuse_shape(const struct checked *checked, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static bool refuse_shape(const struct checked *checked, const char *format, ...)
+{
+    const struct eb_wire_result *result = checked->result;
+    char shape[SHAPE_TEXT_BYTES] = "";
+    char text[EB_ERROR_TEXT_BYTES / 4];
+    size_t used = 0;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    for (uint32_t i = 0; i < result->shape_count && i < EMBAG_RANK_MAX; i++) {
+        used += (size_t)snprintf(
+            shape + used, sizeof shape - used, "%s%" PRIu64, i > 0 ? ", " : "", result->shape[i]);
+    }
+    return refuse_result(checked, "shape [%s] %s", shape, text);
+}
+
+/* ---- shape and type ---- */
+
+/* Whether a result has several vectors side by side: concat's, or a group's. */
+static bool is_joined(const struct checked *checked)
+{
+    return checked->expected->concat || checked->position >= checked->expected->query_count;
+}
+
+static bool is_float(enum embag_type type)
+{
+    return type == EMBAG_F32 || type == EMBAG_F64 || type == EMBAG_F16 || type == EMBAG_BF16;
+}
+
+static bool check_type(const struct checked *checked)
+{
+    const enum embag_type type = (enum embag_type)checked->result->type;
+    const enum embag_type asked = checked->expected->output_type;
+    if (embag_type_bytes(type) == 0) {
+        return refuse_result(checked, "type %" PRId32 " is no element type that this client knows",
+            checked->result->type);
+    }
+    if (asked != EMBAG_TYPE_UNSPECIFIED && type != asked) {
+        return refuse_result(
+            checked, "values are %s, the request asks for %s", name_type(type), name_type(asked));
+    }
+    return !is_joined(checked) || is_float(type) ||
+           refuse_result(
+               checked, "values are %s, side by side they are floating-point", name_type(type));
+}
+
+/* The first dimension: bags, or indices where they are not reduced. */
+static bool check_rows(const struct checked *checked)
+{
+    const struct eb_lookup_asked *asked = &checked->expected->asked[checked->position];
+    const uint64_t rows = checked->result->shape[0];
+    const bool is_own = asked->reduction == EMBAG_REDUCTION_UNSPECIFIED && !is_joined(checked);
+    if (is_joined(checked) || (!is_own && asked->reduction != EMBAG_NONE)) {
+        return rows == asked->bags ||
+               refuse_shape(
+                   checked, "has %" PRIu64 " bags, the request has %" PRIu64, rows, asked->bags);
+    }
+    if (rows == asked->index_count || (is_own && rows == asked->bags)) {
+        return true;
+    }
+    return is_own
+               ? refuse_shape(checked,
+                     "has %" PRIu64 " rows, the request has %" PRIu64 " bags of %" PRIu64
+                     " indices",
+                     rows, asked->bags, asked->index_count)
+               : refuse_shape(checked, "has %" PRIu64 " rows, the request has %" PRIu64 " indices",
+                     rows, asked->index_count);
+}
+
+/* The columns of a result that has several vectors side by side. */
+static bool check_columns(const struct checked *checked)
+{
+    const struct eb_lookup_expected *expected = checked->expected;
+    const uint64_t part_count =
+        expected->concat ? expected->query_count : expected->asked[checked->position].feature_count;
+    if (checked->result->shape_count != 2) {
+        return refuse_shape(checked, "has not two dimensions");
+    }
+    return checked->result->shape[1] >= part_count ||
+           refuse_shape(checked, "has fewer columns than %" PRIu64 " %s", part_count,
+               expected->concat ? "queries" : "features");
+}
+
+/* That the values are as many as the shape says. */
+static bool check_size(const struct checked *checked)
+{
+    const struct eb_wire_result *result = checked->result;
+    const enum embag_type type = (enum embag_type)result->type;
+    uint64_t bytes = embag_type_bytes(type);
+    for (uint32_t i = 1; i < result->shape_count; i++) {
+        if (result->shape[i] == 0) {
+            return refuse_shape(checked, "has rows of no value");
+        }
+        if (__builtin_mul_overflow(bytes, result->shape[i], &bytes)) {
+            return refuse_shape(checked, "of %s needs more bytes than memory has", name_type(type));
+        }
+    }
+    if (__builtin_mul_overflow(bytes, result->shape[0], &bytes)) {
+        return refuse_shape(checked, "of %s needs more bytes than memory has", name_type(type));
+    }
+    return bytes == result->values_bytes ||
+           refuse_shape(checked, "of %s needs %" PRIu64 " bytes, and there are %zu",
+               name_type(type), bytes, result->values_bytes);
+}
+
+static bool check_shape(const struct checked *checked)
+{
+    const uint32_t rank = checked->result->shape_count;
+    if (rank == 0) {
+        return refuse_shape(checked, "has no dimension");
+    }
+    if (rank > EMBAG_RANK_MAX) {
+        return refuse_result(
+            checked, "%" PRIu32 " dimensions, at most %d are possible", rank, EMBAG_RANK_MAX);
+    }
+    return check_rows(checked) && (!is_joined(checked) || check_columns(checked)) &&
+           check_size(checked);
+}
+
+/* ---- missing indices ---- */
+
+/* Indices that a result stands for. */
+static uint64_t count_indices(const struct checked *checked)
+{
+    const struct eb_lookup_expected *expected = checked->expected;
+    if (!expected->concat) {
+        return expected->asked[checked->position].index_count;
+    }
+    uint64_t count = 0;
+    for (size_t i = 0; i < expected->query_count; i++) {
+        count += expected->asked[i].index_count;
+    }
+    return count;
+}
+
+/* How many counts of missing indices a result has, where the request says it. */
+static bool check_part_count(const struct checked *checked)
+{
+    const struct eb_lookup_expected *expected = checked->expected;
+    const size_t count = checked->result->missing_by_query_count;
+    uint64_t wanted = 0;
+    if (expected->concat) {
+        wanted = expected->query_count;
+    } else if (is_joined(checked)) {
+        wanted = expected->asked[checked->position].feature_count;
+        wanted = wanted > 0 ? wanted : count;
+    }
+    return count == wanted ||
+           refuse_result(
+               checked, "%zu counts of missing indices, the request wants %" PRIu64, count, wanted);
+}
+
+/* That what is missing of each query or feature makes up what is missing of all. */
+static bool check_parts(const struct checked *checked)
+{
+    const struct eb_lookup_expected *expected = checked->expected;
+    const struct eb_wire_result *result = checked->result;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < result->missing_by_query_count; i++) {
+        const uint64_t count = result->missing_by_query[i];
+        if (__builtin_add_overflow(sum, count, &sum)) {
+            return refuse_result(checked,
+                "%" PRIu64 " indices are missing, by its parts more than can be", result->missing);
+        }
+        if (expected->concat && count > expected->asked[i].index_count) {
+            return refuse_result(checked,
+                "%" PRIu64 " indices are missing of queries[%zu], the request has %" PRIu64, count,
+                i, expected->asked[i].index_count);
+        }
+    }
+    return sum == result->missing ||
+           refuse_result(checked, "%" PRIu64 " indices are missing, by its parts %" PRIu64,
+               result->missing, sum);
+}
+
+/* Positions [first, first + count) of one query or group, whose indices they name in order. */
+static bool check_run(
+    const struct checked *checked, uint64_t first, uint64_t count, uint64_t index_count)
+{
+    uint64_t least = 0;
+    for (uint64_t i = first; i < first + count; i++) {
+        uint32_t position;
+        memcpy(
+            &position, checked->result->missing_positions + i * sizeof position, sizeof position);
+        if (position < least) {
+            return refuse_result(checked,
+                "missing_positions[%" PRIu64 "] = %" PRIu32 " is not above %" PRIu64, i, position,
+                least - 1);
+        }
+        if (position >= index_count) {
+            return refuse_result(checked,
+                "missing_positions[%" PRIu64 "] = %" PRIu32 ", the request has %" PRIu64 " indices",
+                i, position, index_count);
+        }
+        least = (uint64_t)position + 1;
+    }
+    return true;
+}
+
+/* Where the missing indices stand, which are as many as was checked. */
+static bool check_positions(const struct checked *checked)
+{
+    const struct eb_lookup_expected *expected = checked->expected;
+    const struct eb_wire_result *result = checked->result;
+    const size_t bytes = result->missing_positions_bytes;
+    if (!expected->report_missing) {
+        return bytes == 0 || refuse_result(checked,
+                                 "it has missing_positions, the request does not ask for them");
+    }
+    if (bytes != result->missing * sizeof(uint32_t)) {
+        return refuse_result(checked,
+            "missing_positions has %zu bytes, %" PRIu64 " missing indices need %" PRIu64, bytes,
+            result->missing, (uint64_t)(result->missing * sizeof(uint32_t)));
+    }
+    if (!expected->concat) {
+        return check_run(
+            checked, 0, result->missing, expected->asked[checked->position].index_count);
+    }
+    uint64_t first = 0;
+    for (size_t i = 0; i < expected->query_count; i++) {
+        const uint64_t count = result->missing_by_query[i];
+        if (!check_run(checked, first, count, expected->asked[i].index_count)) {
+            return false;
+        }
+        first += count;
+    }
+    return true;
+}
+
+static bool check_missing(const struct checked *checked)
+{
+    const uint64_t missing = checked->result->missing;
+    if (!check_part_count(checked) || (is_joined(checked) && !check_parts(checked))) {
+        return false;
+    }
+    if (missing > 0 && missing > count_indices(checked)) {
+        return refuse_result(checked, "%" PRIu64 " indices are missing, the request has %" PRIu64,
+            missing, count_indices(checked));
+    }
+    return check_positions(checked);
+}
+
+/* ---- results, and all of them ---- */
+
+static bool check_result(const struct checked *checked)
+{
+    const struct eb_lookup_expected *expected = checked->expected;
+    const struct eb_wire_result *result = checked->result;
+    if (result->query != checked->position) {
+        return refuse_result(checked, "it is of query %" PRIu32, result->query);
+    }
+    if (result->error_code != 0) {
+        return (expected->errors_per_query && !expected->concat) ||
+               refuse_result(checked, "error %s, which the request does not take for one result",
+                   eb_status_name((int)eb_lookup_check_status(result->error_code)));
+    }
+    return check_type(checked) && check_shape(checked) && check_missing(checked);
+}
+
+static bool check_count(const struct eb_lookup_expected *expected,
+    const struct eb_wire_response *response, struct eb_error *error)
+{
+    size_t wanted = expected->query_count + expected->group_count;
+    if (expected->concat) {
+        wanted = expected->query_count > 0;
+    }
+    return response->result_count == wanted ||
+           refuse_answer(error, "%zu results, the request has %zu queries and %zu groups%s",
+               response->result_count, expected->query_count, expected->group_count,
+               expected->concat ? ", which have one result together" : "");
+}
+
+bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
+    const struct eb_wire_response *response, struct eb_error *error)
+{
+    if (response->error_code != 0) {
+        eb_error_set(
+            error, eb_lookup_check_status(response->error_code), "%s", response->error_message);
+        return false;
+    }
+    if (response->more) {
+        return refuse_answer(error, "it is one of several parts, which the request does not take");
+    }
+    if (response->version == 0) {
+        return refuse_answer(error, "version 0 has answered, which no model has");
+    }
+    if (expected->version != 0 && response->version != expected->version) {
+        return refuse_answer(error, "version %" PRIu64 " has answered, the request names %" PRIu64,
+            response->version, expected->version);
+    }
+    bool is_good = check_count(expected, response, error);
+    for (size_t i = 0; is_good && i < response->result_count; i++) {
+        const struct checked checked = {expected, &response->results[i], i, error};
+        is_good = check_result(&checked);
+    }
+    return is_good;
+}
+
+enum eb_status eb_lookup_check_status(uint32_t code)
+{
+    return code <= EB_STATUS_UNAUTHENTICATED ? (enum eb_status)code : EB_STATUS_UNKNOWN;
+}
