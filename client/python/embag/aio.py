@@ -12,20 +12,13 @@ from numpy.typing import ArrayLike
 
 from embag import answer, errors
 from embag.answer import Answer
-from embag.channel import Channel, ConnectFields, seconds
+from embag.channel import Channel, ConnectFields, readable, seconds
 from embag.in_flight import InFlight
 from embag.jagged import Collection, CollectionFields, KeyedJagged, KeyedVectors
 from embag.request import Asked, LookupFields, Request
 from embag.v1 import embedding_bag_pb2 as pb
 
 __all__ = ['Client', 'LookupStream', 'RemoteEmbeddingBagCollection']
-
-
-def _readable(reply: Any) -> Any:
-    """What grpc.aio has received: it says None where bytes are no message."""
-    if reply is None:
-        raise errors.Internal('the answer cannot be read: its bytes are no message')
-    return reply
 
 
 class Client:
@@ -54,7 +47,7 @@ class Client:
         """As `embag.Client.lookup`."""
         request = Request(asked, indices, fields)
         reply = await self._call(self._channel.lookup, request.message, timeout, request.places)
-        return answer.of_message(reply, request.places)
+        return answer.of_message(reply, request.expected)
 
     def stream(self) -> LookupStream:
         """A stream: lookups by messages of one call."""
@@ -81,7 +74,7 @@ class Client:
     async def _call(self, method: Any, message: Any, timeout: float | None,
                     places: errors.Places = errors.Places()) -> Any:
         try:
-            return _readable(
+            return readable(
                 await method(message, timeout=seconds(timeout, self.timeout),
                              metadata=self._channel.metadata()))
         except grpc.RpcError as error:
@@ -113,7 +106,7 @@ class _Call:
         end: errors.EmbagError = errors.Unavailable('the stream has ended')
         try:
             async for reply in self.replies:
-                self.in_flight.settle(_readable(reply))
+                self.in_flight.settle(readable(reply))
         except errors.Internal as error:
             end = error
             self.replies.cancel()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embag import dtypes, errors
+from embag.expected import Expected
 from embag.v1 import embedding_bag_pb2 as pb
 
 
@@ -70,23 +71,29 @@ class Answer:
         return iter(self.results)
 
 
-def _result(message: pb.BagResult, places: errors.Places) -> Result:
-    error = array = None
+def _result(position: int, message: pb.BagResult, expected: Expected) -> Result:
+    values, positions = message.values, message.missing_positions
+    expected.check_result(position, message, len(values))
     if message.error_code:
-        error = errors.of_status(message.error_code, message.error_message, places)
-    else:
-        array = dtypes.array_of(message.values, message.type, tuple(message.shape))
+        error = errors.of_status(message.error_code, message.error_message, expected.places)
+        return Result(missing=0, missing_positions=np.empty(0, '<u4'), missing_by_query=(),
+                      error=error, array=None)
     return Result(
-        missing=message.missing, missing_by_query=tuple(message.missing_by_query), error=error,
-        missing_positions=np.frombuffer(message.missing_positions, '<u4'), array=array)
+        missing=message.missing, missing_positions=np.frombuffer(positions, '<u4'),
+        missing_by_query=tuple(message.missing_by_query), error=None,
+        array=dtypes.array_of(values, message.type, tuple(message.shape)))
 
 
-def of_message(message: pb.LookupResponse, places: errors.Places) -> Answer:
-    """The answer to what was asked at `places`. Raises `Internal` where it cannot be read."""
-    try:
-        results = [_result(result, places) for result in message.results]
-    except (ValueError, OverflowError) as error:
-        raise errors.Internal('the answer cannot be read: %s' % error) from error
+def of_message(message: pb.LookupResponse, expected: Expected) -> Answer:
+    """The answer to what was asked. Raises what the server says is wrong, `Internal` where the
+    answer does not fit."""
+    places = expected.places
+    if message.error_code:
+        raise errors.of_status(message.error_code, message.error_message, places,
+                               message.retry_after_ms)
+    expected.check(message)
+    results = [_result(position, result, expected)
+               for position, result in enumerate(message.results)]
     # Results come in the order of the queries, then of the groups.
     order = (*places.queries, *places.groups)
     if len(results) == len(order):

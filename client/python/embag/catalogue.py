@@ -14,7 +14,8 @@ def tables_by_name(model: pb.Model, version: int = 0) -> dict[str, pb.Table]:
     for each in model.versions:
         if each.version == wanted:
             tables = {table.name: table for table in each.tables}
-            return tables | {feature.name: tables[feature.table] for feature in each.features}
+            return tables | {feature.name: tables[feature.table] for feature in each.features
+                             if feature.table in tables}
     return {}
 
 

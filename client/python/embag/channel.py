@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 import grpc
 
+from embag import errors
 from embag.v1 import embedding_bag_pb2 as pb
 
 _SERVICE = '/embag.v1.EmbeddingBag/'
@@ -59,6 +60,14 @@ def seconds(timeout: float | None, otherwise: float | None = None) -> float | No
     if math.isnan(wait):
         raise ValueError('timeout is not a number')
     return max(0.0, min(wait, _SECONDS_MAX))
+
+
+def readable(reply: Any) -> Any:
+    """What gRPC has received: it gives None where no message came with OK, and grpc.aio also where
+    the bytes are none. Raises `Internal` for those."""
+    if reply is None:
+        raise errors.Internal('there is no answer, or its bytes are no message')
+    return reply
 
 
 def _content(path: str | None) -> bytes | None:

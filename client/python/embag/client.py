@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from embag import answer, errors
 from embag.answer import Answer
-from embag.channel import Channel, ConnectFields, seconds
+from embag.channel import Channel, ConnectFields, readable, seconds
 from embag.request import Asked, LookupFields, Request
 from embag.stream import LookupStream
 from embag.v1 import embedding_bag_pb2 as pb
@@ -25,8 +25,8 @@ class Client:
 
     It connects with the first call, and again whenever the connection is lost; nothing is asked
     twice. Every call raises an `EmbagError` where it fails: `Unavailable` without a connection,
-    `DeadlineExceeded` after the timeout, `Internal` for an answer that it cannot read. ValueError:
-    the client is closed.
+    `DeadlineExceeded` after the timeout, `Internal` for an answer that does not fit what was asked.
+    ValueError: the client is closed.
     """
 
     def __init__(self, address: str, *, timeout: float | None = 10.0,
@@ -55,7 +55,7 @@ class Client:
         """
         request = Request(asked, indices, fields)
         reply = self._call(self._channel.lookup, request.message, timeout, request.places)
-        return answer.of_message(reply, request.places)
+        return answer.of_message(reply, request.expected)
 
     def stream(self) -> LookupStream:
         """A stream: many lookups under way from one thread."""
@@ -81,7 +81,7 @@ class Client:
     def _call(self, method: Any, message: Any, timeout: float | None,
               places: errors.Places = errors.Places()) -> Any:
         try:
-            return method(message, timeout=seconds(timeout, self.timeout),
-                          metadata=self._channel.metadata())
+            return readable(method(message, timeout=seconds(timeout, self.timeout),
+                                   metadata=self._channel.metadata()))
         except grpc.RpcError as error:
             raise errors.of_call(error, places) from None

@@ -28,6 +28,7 @@ _DTYPES: dict[int, np.dtype[np.generic]] = {
     pb.DATA_TYPE_I32: np.dtype('<i4'), pb.DATA_TYPE_U32: np.dtype('<u4'),
     pb.DATA_TYPE_I64: np.dtype('<i8'), pb.DATA_TYPE_U64: np.dtype('<u8'),
 }
+FLOATS = (pb.DATA_TYPE_F32, pb.DATA_TYPE_F64, pb.DATA_TYPE_F16, pb.DATA_TYPE_BF16)
 # uint16 is u16 also where it has to stand for bf16.
 _TYPES = {dtype: number for number, dtype in reversed(list(_DTYPES.items()))}
 _TYPES[np.dtype('<u2')] = pb.DATA_TYPE_U16
@@ -44,12 +45,19 @@ def number_of(prefix: str, name: str | None) -> Any:
     return number
 
 
+def size_of(number: int) -> int | None:
+    """Bytes of one element; None: a newer server has a type of that number."""
+    dtype = _DTYPES.get(number)
+    return None if dtype is None else dtype.itemsize
+
+
+def name_of(number: int) -> str:
+    """'F32' and so on; the number where there is no such type."""
+    return pb.DataType.Name(number)[len('DATA_TYPE_'):] if number in _DTYPES else str(number)
+
+
 def array_of(data: bytes, number: int, shape: tuple[int, ...]) -> NDArray[np.generic]:
-    """A read-only array over `data`, which is not copied. ValueError: they do not fit, or a newer
-    server has a type of that number."""
-    if number not in _DTYPES:
-        raise ValueError('values of type %d, which this version of the package does not know: '
-                         'install a newer one' % number)
+    """A read-only array over `data`, which is not copied, of a known type whose shape it fills."""
     return np.frombuffer(data, _DTYPES[number]).reshape(shape)
 
 

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 import grpc
 
-_NAMED = re.compile(r'(queries|groups)\[(\d+)\]')
+# Numbers as the server writes them: whatever else a text has there is no place.
+_NAMED = re.compile(r'(queries|groups)\[([0-9]{1,9})\]')
+_MILLISECONDS = re.compile(r'[0-9]{1,9}')
+_CODE_MAX = 16
 
 
 class EmbagError(Exception):
@@ -85,7 +88,8 @@ class Unimplemented(EmbagError):
 
 
 class Internal(EmbagError):
-    """Bytes that are no message, or an answer that this version of the package cannot read."""
+    """Bytes that are no message, or an answer that does not fit what was asked: other bags, another
+    type, and the like, or what this version of the package does not know."""
 
     code = 13
 
@@ -123,7 +127,8 @@ class Places(NamedTuple):
 
 def of_status(code: int, message: str, places: Places = Places(),
               retry_after_ms: int = 0) -> EmbagError:
-    """The exception for a status and its text."""
+    """The exception for a status and its text; a number that is no status is UNKNOWN."""
+    code = code if code <= _CODE_MAX else EmbagError.code
     return _CLASSES.get(code, EmbagError)(
         message, code=code, query=places.fault(message),
         retry_after=retry_after_ms / 1000 if retry_after_ms else None)
@@ -135,4 +140,4 @@ def of_call(error: grpc.RpcError, places: Places = Places()) -> EmbagError:
     trailers = dict(call.trailing_metadata() or ())
     wait = str(trailers.get('grpc-retry-pushback-ms', ''))
     return of_status(call.code().value[0], call.details() or call.code().name, places,
-                     int(wait) if wait.isdigit() else 0)
+                     int(wait) if _MILLISECONDS.fullmatch(wait) else 0)

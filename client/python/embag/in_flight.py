@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embag import answer, errors
+from embag.expected import Expected
 from embag.request import Request
 from embag.v1 import embedding_bag_pb2 as pb
 
@@ -22,7 +23,7 @@ class InFlight:
         self._claim = claim
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[Any, errors.Places]] = {}
+        self._waiting: dict[int, tuple[Any, Expected]] = {}
         self._end: errors.EmbagError | None = None
 
     def __len__(self) -> int:
@@ -35,7 +36,7 @@ class InFlight:
             if self._end is not None:
                 return False
             number = request.message.request_id = next(self._ids)
-            self._waiting[number] = future, request.places
+            self._waiting[number] = future, request.expected
             self._send(request.message)
         future.add_done_callback(lambda done: self._forget(number, done))
         return True
@@ -44,7 +45,7 @@ class InFlight:
         if future.cancelled() and self._take(number) is not None:
             self._send(pb.LookupRequest(request_id=number, cancel=True))
 
-    def _take(self, number: int) -> tuple[Any, errors.Places] | None:
+    def _take(self, number: int) -> tuple[Any, Expected] | None:
         with self._lock:
             return self._waiting.pop(number, None)
 
@@ -53,13 +54,9 @@ class InFlight:
         taken = self._take(message.request_id)
         if taken is None or not self._claim(taken[0]):
             return
-        future, places = taken
+        future, expected = taken
         try:
-            if message.error_code:
-                future.set_exception(errors.of_status(
-                    message.error_code, message.error_message, places, message.retry_after_ms))
-            else:
-                future.set_result(answer.of_message(message, places))
+            future.set_result(answer.of_message(message, expected))
         except Exception as error:
             # Nobody else knows of this future any more.
             future.set_exception(error)

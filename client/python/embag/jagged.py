@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from embag.answer import Answer
 from embag.catalogue import row_size, tables_by_name
 from embag.client import Client
+from embag.expected import refuse
 from embag.request import Group, RequestFields
 from embag.v1 import embedding_bag_pb2 as pb
 
@@ -151,11 +152,15 @@ class Collection:
     def sizes(self, version: int) -> dict[str, int] | None:
         """Columns of each key in a version; None: it is not the one it was last told of."""
         known, sizes = self._known
-        return sizes if known == version else None
+        return sizes if known == version and sizes else None
 
     def learn(self, version: int, model: pb.Model) -> dict[str, int]:
         """Tells it of a version; returns what sizes() will."""
         tables = tables_by_name(model, version)
+        for name in self._names.values():
+            if name not in tables:
+                refuse('version %d has answered for %r, and its description does not have that'
+                       % (version, name))
         sizes = {key: row_size(tables[name]) for key, name in self._names.items()}
         self._known = version, sizes
         return sizes
@@ -163,6 +168,10 @@ class Collection:
     def vectors(self, answer: Answer, sizes: dict[str, int]) -> KeyedVectors:
         """What the answer says of each key."""
         arrays = [result.values for result in answer]
+        for keys, array in zip(self._groups.values(), arrays):
+            if array.shape[1] != sum(sizes[key] for key in keys):
+                refuse('%d columns, and the model describes %s for %s' % (
+                    array.shape[1], [sizes[key] for key in keys], keys))
         values = arrays[0] if len(arrays) == 1 else self._woven(arrays, sizes)
         lengths = [sizes[key] for key in self._names]
         return KeyedVectors(list(self._names), lengths,

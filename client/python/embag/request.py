@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from embag import dtypes
 from embag.errors import Places
+from embag.expected import Expected, Extent
 from embag.v1 import embedding_bag_pb2 as pb
 
 
@@ -81,7 +82,7 @@ class Query:
     TypeError, ValueError: arguments that cannot be said on the wire; all else the server checks.
     """
 
-    __slots__ = ('message',)
+    __slots__ = ('extent', 'message')
 
     def __init__(self, table: str, indices: ArrayLike, *, offsets: ArrayLike | None = None,
                  lengths: ArrayLike | None = None, segment_ids: ArrayLike | None = None,
@@ -98,13 +99,17 @@ class Query:
         _set_packed(message, np.shape(indices), bool(said))
         if len(said) > 1:
             raise ValueError('bags are said twice: by %s' % ' and by '.join(said))
+        bags = num_segments or message.num_bags
         for name, values in said.items():
-            _set_integers(message, name, values)
+            entries = _set_integers(message, name, values)
+            if name != 'segment_ids':
+                bags = entries - include_last_offset if entries else num_bags
             message.layout = dtypes.number_of('BAG_LAYOUT_', name.replace('_ids', 's'))
         if weights is not None:
             message.weights, message.weights_type = dtypes.weight_bytes(weights, count)
         if default_index is not None:
             message.default_index = default_index
+        self.extent = Extent(bags, count, message.reduction)
 
 
 class Group:
@@ -121,7 +126,7 @@ class Group:
     TypeError, ValueError: as of a `Query`.
     """
 
-    __slots__ = ('message',)
+    __slots__ = ('extent', 'message')
 
     def __init__(self, features: str | Sequence[str], values: ArrayLike, lengths: ArrayLike, *,
                  bags: int | None = None, weights: ArrayLike | None = None,
@@ -141,6 +146,7 @@ class Group:
         else:
             message.features.extend(features)
         count = _set_integers(message, 'values', values)
+        self.extent = Extent(message.bags, count, message.reduction, len(message.features))
         message.lengths_i32 = sizes.tobytes()
         if weights is not None:
             message.weights, message.weights_type = dtypes.weight_bytes(weights, count)
@@ -171,6 +177,12 @@ class Request:
         self.message = _message(**cast(RequestFields, options))
         self.message.queries.extend(query.message for query in queries.values())
         self.message.groups.extend(group.message for group in groups.values())
+        self.expected = Expected(
+            self.places, (*(query.extent for query in queries.values()),
+                          *(group.extent for group in groups.values())),
+            version=self.message.version, output_type=self.message.output_type,
+            concat=self.message.concat, errors_per_query=self.message.errors_per_query,
+            report_missing=self.message.report_missing)
 
 
 def _message(*, model: str = '', version: int = 0, version_label: str = '',

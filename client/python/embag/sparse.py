@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from embag.catalogue import tables_by_name
 from embag.client import Client
 from embag.dtypes import integers
+from embag.expected import refuse
 from embag.request import RequestFields
 from embag.v1 import embedding_bag_pb2 as pb
 
@@ -80,6 +81,8 @@ def _narrowed(client: Client, table: str, weights: NDArray[Any],
 
 def _without_default(values: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     """Zeros for rows without ids, whatever the table has for empty bags."""
+    if rows.size and not 0 <= rows.min() <= rows.max() < len(values):
+        refuse('rows %d to %d of %d are answered' % (rows.min(), rows.max(), len(values)))
     empty = np.ones(len(values), bool)
     empty[rows] = False
     if values[empty].any():

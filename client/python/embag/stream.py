@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from embag import errors
 from embag.answer import Answer
-from embag.channel import Channel, seconds
+from embag.channel import Channel, readable, seconds
 from embag.in_flight import InFlight
 from embag.request import Asked, LookupFields, Request
 
@@ -32,7 +32,10 @@ class _Call:
         end: errors.EmbagError = errors.Unavailable('the stream has ended')
         try:
             for reply in self.replies:
-                self.in_flight.settle(reply)
+                self.in_flight.settle(readable(reply))
+        except errors.Internal as error:
+            end = error
+            self.replies.cancel()
         except grpc.RpcError as error:
             end = errors.of_call(error)
         finally:

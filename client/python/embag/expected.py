@@ -1,0 +1,171 @@
+"""What an answer must be, by what was asked: a server is believed only as far as that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from embag import dtypes, errors
+from embag.v1 import embedding_bag_pb2 as pb
+
+# Dims of an array, as the server has it.
+_RANK_MAX = 8
+
+
+class Extent(NamedTuple):
+    """Of one query or group: its bags, as its layout says, its indices or values, its reduction,
+    and, of a group, its features, 0 where the model lists them."""
+
+    bags: int
+    indices: int
+    reduction: int
+    features: int | None = None
+
+    def rows(self, is_joined: bool) -> set[int]:
+        """What the first dim of the result may be. A reduction that is not said is the feature's,
+        which may be 'none'."""
+        if is_joined or self.reduction not in (pb.REDUCTION_UNSPECIFIED, pb.REDUCTION_NONE):
+            return {self.bags}
+        if self.reduction == pb.REDUCTION_NONE:
+            return {self.indices}
+        return {self.bags, self.indices}
+
+    def says(self, is_joined: bool) -> tuple[str, str]:
+        """What the first dim counts, and how many of them were asked for."""
+        if is_joined or self.reduction not in (pb.REDUCTION_UNSPECIFIED, pb.REDUCTION_NONE):
+            return 'bags', str(self.bags)
+        if self.reduction == pb.REDUCTION_NONE:
+            return 'rows', '%d indices' % self.indices
+        return 'rows', '%d bags of %d indices' % (self.bags, self.indices)
+
+
+def refuse(text: str) -> NoReturn:
+    """Raises `Internal`."""
+    raise errors.Internal('the answer does not fit the request: ' + text)
+
+
+def _refuse_result(position: int, text: str) -> NoReturn:
+    refuse('results[%d]: %s' % (position, text))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Of a whole request; `extents` are those of the queries and then of the groups, `places` says
+    where what was asked stands."""
+
+    places: errors.Places
+    extents: tuple[Extent, ...]
+    version: int
+    output_type: int
+    concat: bool
+    errors_per_query: bool
+    report_missing: bool
+
+    def check(self, message: pb.LookupResponse) -> None:
+        """The answer as a whole."""
+        if message.more:
+            refuse('it is one of several parts, which the request does not take')
+        if message.version == 0 or self.version not in (0, message.version):
+            refuse('version %d has answered, the request names %s'
+                   % (message.version, self.version or 'none'))
+        count = min(len(self.extents), 1) if self.concat else len(self.extents)
+        if len(message.results) != count:
+            refuse('%d results, the request has %d queries and %d groups%s' % (
+                len(message.results), len(self.places.queries), len(self.places.groups),
+                ', which have one result together' if self.concat else ''))
+
+    def check_result(self, position: int, message: pb.BagResult, value_bytes: int) -> None:
+        """One result, with so many bytes of values."""
+        if message.query != position:
+            _refuse_result(position, 'it is of query %d' % message.query)
+        if message.error_code:
+            if self.concat or not self.errors_per_query:
+                _refuse_result(position, 'error %d, which the request does not take for one result'
+                               % message.error_code)
+            return
+        self._check_type(position, message.type)
+        self._check_shape(position, message, value_bytes)
+        self._check_missing(position, message)
+
+    def _is_joined(self, position: int) -> bool:
+        """Whether the result has several vectors side by side."""
+        return self.concat or self.extents[position].features is not None
+
+    def _check_type(self, position: int, number: int) -> None:
+        if dtypes.size_of(number) is None:
+            _refuse_result(position, 'values of type %d, which this version of the package does '
+                           'not know: install a newer one' % number)
+        if self.output_type not in (pb.DATA_TYPE_UNSPECIFIED, number):
+            _refuse_result(position, 'values are %s, the request asks for %s' % (
+                dtypes.name_of(number), dtypes.name_of(self.output_type)))
+        if self._is_joined(position) and number not in dtypes.FLOATS:
+            _refuse_result(position, 'values are %s, side by side they are floating-point'
+                           % dtypes.name_of(number))
+
+    def _check_shape(self, position: int, message: pb.BagResult, value_bytes: int) -> None:
+        shape = list(message.shape[:_RANK_MAX + 1])
+        if not 1 <= len(shape) <= _RANK_MAX:
+            _refuse_result(position, 'shape of %d dims, not 1 to %d'
+                           % (len(message.shape), _RANK_MAX))
+        is_joined, extent = self._is_joined(position), self.extents[position]
+        if shape[0] not in extent.rows(is_joined):
+            what, asked = extent.says(is_joined)
+            _refuse_result(position, 'shape %s has %d %s, the request has %s'
+                           % (shape, shape[0], what, asked))
+        if 0 in shape[1:]:
+            _refuse_result(position, 'shape %s has rows of no value' % shape)
+        if is_joined:
+            columns = len(self.extents) if self.concat else extent.features or 0
+            if len(shape) != 2 or shape[1] < columns:
+                _refuse_result(position, 'shape %s is not that of %d vectors side by side'
+                               % (shape, columns))
+        wanted = math.prod(shape) * (dtypes.size_of(message.type) or 0)
+        if wanted != value_bytes:
+            _refuse_result(position, 'shape %s of %s needs %d bytes, and there are %d' % (
+                shape, dtypes.name_of(message.type), wanted, value_bytes))
+
+    def _parts(self, position: int, message: pb.BagResult) -> Sequence[tuple[int, int]]:
+        """Of each query, or group, that the result stands for: missing indices, and indices."""
+        extent, counts = self.extents[position], message.missing_by_query
+        wanted = 0
+        if self.concat:
+            wanted = len(self.extents)
+        elif extent.features is not None:
+            wanted = extent.features or len(counts)
+        if len(counts) != wanted:
+            _refuse_result(position, '%d counts of missing indices, the request wants %d'
+                           % (len(counts), wanted))
+        if self._is_joined(position) and sum(counts) != message.missing:
+            _refuse_result(position, '%d indices are missing, by its parts %d'
+                           % (message.missing, sum(counts)))
+        if self.concat:
+            return list(zip(counts, (each.indices for each in self.extents)))
+        return [(message.missing, extent.indices)]
+
+    def _check_missing(self, position: int, message: pb.BagResult) -> None:
+        parts = self._parts(position, message)
+        for missing, indices in parts:
+            if missing > indices:
+                _refuse_result(position, '%d indices are missing, the request has %d'
+                               % (missing, indices))
+        wanted = 4 * message.missing if self.report_missing else 0
+        if len(message.missing_positions) != wanted:
+            _refuse_result(position, 'missing_positions has %d bytes, not %d'
+                           % (len(message.missing_positions), wanted))
+        if wanted:
+            self._check_positions(position, parts, message.missing_positions)
+
+    @staticmethod
+    def _check_positions(position: int, parts: Sequence[tuple[int, int]], data: bytes) -> None:
+        """That those of each part ascend, and name its indices."""
+        places, begin = np.frombuffer(data, '<u4').astype('i8'), 0
+        for missing, indices in parts:
+            run = places[begin:begin + missing]
+            begin += missing
+            if run.size and ((np.diff(run) <= 0).any() or run[-1] >= indices):
+                _refuse_result(position, 'missing_positions do not ascend within %d indices'
+                               % indices)
