@@ -72,16 +72,17 @@ class Answer:
 
 
 def _result(position: int, message: pb.BagResult, expected: Expected) -> Result:
-    values, positions = message.values, message.missing_positions
-    expected.check_result(position, message, len(values))
+    values, shape = message.values, tuple(message.shape)
+    expected.check_result(position, message, shape, len(values))
     if message.error_code:
         error = errors.of_status(message.error_code, message.error_message, expected.places)
         return Result(missing=0, missing_positions=np.empty(0, '<u4'), missing_by_query=(),
                       error=error, array=None)
     return Result(
-        missing=message.missing, missing_positions=np.frombuffer(positions, '<u4'),
+        missing=message.missing,
+        missing_positions=np.frombuffer(message.missing_positions, '<u4'),
         missing_by_query=tuple(message.missing_by_query), error=None,
-        array=dtypes.array_of(values, message.type, tuple(message.shape)))
+        array=dtypes.array_of(values, message.type, shape))
 
 
 def of_message(message: pb.LookupResponse, expected: Expected) -> Answer:

@@ -25,14 +25,13 @@ class Extent(NamedTuple):
     reduction: int
     features: int | None = None
 
-    def rows(self, is_joined: bool) -> set[int]:
-        """What the first dim of the result may be. A reduction that is not said is the feature's,
-        which may be 'none'."""
-        if is_joined or self.reduction not in (pb.REDUCTION_UNSPECIFIED, pb.REDUCTION_NONE):
-            return {self.bags}
-        if self.reduction == pb.REDUCTION_NONE:
-            return {self.indices}
-        return {self.bags, self.indices}
+    def has_rows(self, count: int, is_joined: bool) -> bool:
+        """Whether the first dim of the result may be that. A reduction that is not said is the
+        feature's, which may be 'none'."""
+        if count == self.bags and (is_joined or self.reduction != pb.REDUCTION_NONE):
+            return True
+        return (count == self.indices and not is_joined
+                and self.reduction in (pb.REDUCTION_UNSPECIFIED, pb.REDUCTION_NONE))
 
     def says(self, is_joined: bool) -> tuple[str, str]:
         """What the first dim counts, and how many of them were asked for."""
@@ -78,8 +77,9 @@ class Expected:
                 len(message.results), len(self.places.queries), len(self.places.groups),
                 ', which have one result together' if self.concat else ''))
 
-    def check_result(self, position: int, message: pb.BagResult, value_bytes: int) -> None:
-        """One result, with so many bytes of values."""
+    def check_result(self, position: int, message: pb.BagResult, shape: tuple[int, ...],
+                     value_bytes: int) -> None:
+        """One result, its shape taken out, with so many bytes of values."""
         if message.query != position:
             _refuse_result(position, 'it is of query %d' % message.query)
         if message.error_code:
@@ -87,67 +87,66 @@ class Expected:
                 _refuse_result(position, 'error %d, which the request does not take for one result'
                                % message.error_code)
             return
-        self._check_type(position, message.type)
-        self._check_shape(position, message, value_bytes)
-        self._check_missing(position, message)
+        # What has several vectors side by side is concat's, or a group's.
+        is_joined = self.concat or self.extents[position].features is not None
+        self._check_type(position, is_joined, message.type)
+        self._check_shape(position, is_joined, shape)
+        wanted = math.prod(shape) * (dtypes.size_of(message.type) or 0)
+        if wanted != value_bytes:
+            _refuse_result(position, 'shape %s of %s needs %d bytes, and there are %d' % (
+                list(shape), dtypes.name_of(message.type), wanted, value_bytes))
+        self._check_missing(position, is_joined, message)
 
-    def _is_joined(self, position: int) -> bool:
-        """Whether the result has several vectors side by side."""
-        return self.concat or self.extents[position].features is not None
-
-    def _check_type(self, position: int, number: int) -> None:
+    def _check_type(self, position: int, is_joined: bool, number: int) -> None:
         if dtypes.size_of(number) is None:
             _refuse_result(position, 'values of type %d, which this version of the package does '
                            'not know: install a newer one' % number)
         if self.output_type not in (pb.DATA_TYPE_UNSPECIFIED, number):
             _refuse_result(position, 'values are %s, the request asks for %s' % (
                 dtypes.name_of(number), dtypes.name_of(self.output_type)))
-        if self._is_joined(position) and number not in dtypes.FLOATS:
+        if is_joined and number not in dtypes.FLOATS:
             _refuse_result(position, 'values are %s, side by side they are floating-point'
                            % dtypes.name_of(number))
 
-    def _check_shape(self, position: int, message: pb.BagResult, value_bytes: int) -> None:
-        shape = list(message.shape[:_RANK_MAX + 1])
+    def _check_shape(self, position: int, is_joined: bool, shape: tuple[int, ...]) -> None:
+        extent = self.extents[position]
         if not 1 <= len(shape) <= _RANK_MAX:
-            _refuse_result(position, 'shape of %d dims, not 1 to %d'
-                           % (len(message.shape), _RANK_MAX))
-        is_joined, extent = self._is_joined(position), self.extents[position]
-        if shape[0] not in extent.rows(is_joined):
+            _refuse_result(position, 'shape of %d dims, not 1 to %d' % (len(shape), _RANK_MAX))
+        if not extent.has_rows(shape[0], is_joined):
             what, asked = extent.says(is_joined)
             _refuse_result(position, 'shape %s has %d %s, the request has %s'
-                           % (shape, shape[0], what, asked))
+                           % (list(shape), shape[0], what, asked))
         if 0 in shape[1:]:
-            _refuse_result(position, 'shape %s has rows of no value' % shape)
+            _refuse_result(position, 'shape %s has rows of no value' % list(shape))
         if is_joined:
             columns = len(self.extents) if self.concat else extent.features or 0
             if len(shape) != 2 or shape[1] < columns:
                 _refuse_result(position, 'shape %s is not that of %d vectors side by side'
-                               % (shape, columns))
-        wanted = math.prod(shape) * (dtypes.size_of(message.type) or 0)
-        if wanted != value_bytes:
-            _refuse_result(position, 'shape %s of %s needs %d bytes, and there are %d' % (
-                shape, dtypes.name_of(message.type), wanted, value_bytes))
+                               % (list(shape), columns))
 
     def _parts(self, position: int, message: pb.BagResult) -> Sequence[tuple[int, int]]:
-        """Of each query, or group, that the result stands for: missing indices, and indices."""
+        """Of each query, or of the group, that a result of several vectors stands for: missing
+        indices, and indices."""
         extent, counts = self.extents[position], message.missing_by_query
-        wanted = 0
-        if self.concat:
-            wanted = len(self.extents)
-        elif extent.features is not None:
-            wanted = extent.features or len(counts)
+        wanted = len(self.extents) if self.concat else extent.features or len(counts)
         if len(counts) != wanted:
             _refuse_result(position, '%d counts of missing indices, the request wants %d'
                            % (len(counts), wanted))
-        if self._is_joined(position) and sum(counts) != message.missing:
+        if sum(counts) != message.missing:
             _refuse_result(position, '%d indices are missing, by its parts %d'
                            % (message.missing, sum(counts)))
         if self.concat:
             return list(zip(counts, (each.indices for each in self.extents)))
         return [(message.missing, extent.indices)]
 
-    def _check_missing(self, position: int, message: pb.BagResult) -> None:
-        parts = self._parts(position, message)
+    def _check_missing(self, position: int, is_joined: bool, message: pb.BagResult) -> None:
+        if is_joined:
+            parts = self._parts(position, message)
+        elif message.missing_by_query:
+            _refuse_result(position, '%d counts of missing indices, the request wants 0'
+                           % len(message.missing_by_query))
+        else:
+            parts = [(message.missing, self.extents[position].indices)]
         for missing, indices in parts:
             if missing > indices:
                 _refuse_result(position, '%d indices are missing, the request has %d'
