@@ -1,6 +1,7 @@
 """What pyproject.toml cannot say: the messages are generated from the project's .proto files, by
 protoc where it is on the PATH, otherwise by grpcio-tools."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -22,6 +23,9 @@ def generate(folder):
     if not os.path.exists(os.path.join(PROTO, FILES[0])):
         sys.exit('setup.py: %s is not there: install from a whole checkout of embag' % PROTO)
     protoc = shutil.which('protoc')
+    if not protoc and not importlib.util.find_spec('grpc_tools'):
+        sys.exit('setup.py: there is neither protoc nor grpcio-tools to make the messages with: '
+                 'install protobuf-compiler (Debian) or grpcio-tools (pip)')
     compiler = [protoc] if protoc else [sys.executable, '-m', 'grpc_tools.protoc']
     subprocess.run([*compiler, '-I', PROTO, '--python_out', folder, '--pyi_out', folder, *FILES],
                    check=True)
@@ -35,7 +39,11 @@ def needed_protobuf(folder):
     return told.group(1) if told else OLDEST_PROTOBUF
 
 
-with tempfile.TemporaryDirectory() as messages:
+# Nothing is built in the checkout: what an earlier build left there would be installed too.
+with tempfile.TemporaryDirectory() as work:
+    messages, egg_base = os.path.join(work, 'messages'), os.path.join(work, 'egg')
+    os.mkdir(messages)
+    os.mkdir(egg_base)
     generate(messages)
 
     class BuildWithMessages(build_py):
@@ -47,5 +55,7 @@ with tempfile.TemporaryDirectory() as messages:
             self.copy_tree(messages, self.build_lib)
 
     setup(cmdclass={'build_py': BuildWithMessages},
+          options={'build': {'build_base': os.path.join(work, 'build')},
+                   'egg_info': {'egg_base': egg_base}},
           install_requires=['grpcio>=1.51', 'numpy>=1.24',
                             'protobuf>=' + needed_protobuf(messages)])

@@ -44,10 +44,13 @@ def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
       are float64 the server is asked once more, for that type
 
     A row without ids, or whose divisor is 0, is zeros. Rows need not be sorted, and rows at the end
-    that have no ids are there too. ValueError: shapes or indices that differ, ids that are not a
-    matrix, another combiner, or `max_norm`, which the server cannot do. All that `Client.lookup`
-    raises.
+    that have no ids are there too. TypeError: no SparseTensor. ValueError: shapes or indices that
+    differ, ids that are not a matrix, another combiner, or `max_norm`, which the server cannot do.
+    All that `Client.lookup` raises.
     """
+    _check_sparse('sp_ids', sp_ids)
+    if sp_weights is not None:
+        _check_sparse('sp_weights', sp_weights)
     if max_norm is not None:
         raise ValueError('max_norm is not there: the rows of the table are taken as they are')
     if combiner not in _REDUCTIONS:
@@ -68,6 +71,14 @@ def embedding_lookup_sparse(client: Client, table: str, sp_ids: Sparse,
         table, np.asarray(sp_ids.values), segment_ids=rows, num_segments=row_count,
         weights=weights, reduction=_REDUCTIONS[combiner][weights is not None], **fields)
     return _without_default(answer.values, rows)
+
+
+def _check_sparse(name: str, given: object) -> None:
+    for attribute in 'indices', 'values', 'dense_shape':
+        if not hasattr(given, attribute):
+            raise TypeError('%s is a %s, which has no %s: expected a SparseTensor, which a '
+                            'RaggedTensor gives by .to_sparse(), a dense tensor by '
+                            'tf.sparse.from_dense()' % (name, type(given).__name__, attribute))
 
 
 def _narrowed(client: Client, table: str, weights: NDArray[Any],

@@ -44,7 +44,47 @@ pip() {
 status=0
 
 "$python" -m venv --system-site-packages "$work/debian"
-pip debian install --quiet --no-index --no-build-isolation "$package"
+
+# said NAME COMMAND...: one test, whose output is shown if it fails.
+said() {
+    local name=$1
+    shift
+    if "$@" >"$work/log" 2>&1; then
+        printf '%s: ok\n1 passed, 0 failed\n' "$name"
+    else
+        cat "$work/log"
+        printf '%s: failed\n0 passed, 1 failed\n' "$name"
+        status=1
+    fi
+}
+
+install_on_debian() { pip debian install --no-index --no-build-isolation "$package"; }
+
+# Where nothing can make the messages it is said what to install.
+fails_without_protoc() {
+    local output
+    if output=$(PATH=$work/debian/bin install_on_debian 2>&1); then
+        echo "it was installed without protoc"
+        return 1
+    fi
+    echo "$output"
+    [[ $output == *'install protobuf-compiler (Debian) or grpcio-tools (pip)'* &&
+        $output != *Traceback* ]]
+}
+
+# Modules that are no longer there are not installed, and the checkout stays as it is.
+leaves_nothing_behind() {
+    mkdir -p "$package/build/lib/embag"
+    touch "$package/build/lib/embag/stale.py"
+    find "$package" | sort >"$work/before"
+    install_on_debian || return 1
+    find "$package" | sort | diff "$work/before" - &&
+        [[ -z $(find "$work/debian" -path '*/embag/stale.py') ]]
+}
+
+"$work/debian/bin/python" -c 'import grpc_tools' 2>"$work/log" ||
+    said "without protoc" fails_without_protoc
+said "a clean checkout" leaves_nothing_behind
 run_tests debian || status=1
 echo "debian: tested"
 

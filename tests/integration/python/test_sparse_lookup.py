@@ -111,6 +111,19 @@ class SparseLookups(PackageTest):
                                           ids._replace(values=np.array([0, 23])), model='every')
 
 
+    def test_what_is_no_sparse_tensor_says_how_to_make_one(self):
+        class RaggedTensor:
+            """Has what of a RaggedTensor a SparseTensor has not."""
+
+            values, row_splits, shape = np.array([0, 1]), [0, 1, 2], (2, None)
+        ids = Sparse(np.array([[0, 0], [1, 0]]), np.array([0, 1]), [2, 1])
+        for asked, name in (((RaggedTensor(),), 'sp_ids is a RaggedTensor'),
+                            ((ids, RaggedTensor()), 'sp_weights is a RaggedTensor'),
+                            ((np.eye(2),), 'sp_ids is a ndarray')):
+            with self.assertRaisesRegex(TypeError, name + r'.*\.to_sparse\(\)'):
+                embag.embedding_lookup_sparse(self.embag, 'f32_23x7', *asked, model='every')
+
+
 class DefaultRow(OwnServerTest):
     """A table that has a row of its own for empty bags."""
 
