@@ -2,6 +2,7 @@
 #include "kernels/bag_parallel.h"
 #include "server/admin/log.h"
 #include "server/config.h"
+#include "server/models/standard_files.h"
 #include "server/process.h"
 
 #include <errno.h>
@@ -55,6 +56,11 @@ int main(int argument_count, char **arguments)
 {
     struct eb_config config;
     int status = EXIT_SUCCESS;
+    if (!eb_standard_files_open()) {
+        eb_log_fail_start("/dev/null", strerror(errno),
+            "give the process a /dev/null, or descriptors 0, 1 and 2");
+        return EXIT_START_FAILED;
+    }
     eb_log_open();
     if (!eb_bag_parallel_unbind()) {
         eb_log(EB_LOG_WARN, "threads_bound", eb_log_text("reason", strerror(errno)),

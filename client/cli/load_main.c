@@ -1,4 +1,5 @@
 #include "client/cli/load_command.h"
+#include "server/models/standard_files.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,10 @@ static int dispatch(int argument_count, char **arguments)
 
 int main(int argument_count, char **arguments)
 {
+    if (!eb_standard_files_open()) {
+        perror("embag-load: /dev/null");
+        return 1;
+    }
     int status = dispatch(argument_count, arguments);
     /* A report that did not arrive is a failure, whatever was measured. */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {

@@ -4,6 +4,7 @@
 #include "client/cli/make_model.h"
 #include "client/cli/models_command.h"
 #include "client/cli/pack_command.h"
+#include "server/models/standard_files.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,6 +61,10 @@ static int dispatch(int argument_count, char **arguments)
 
 int main(int argument_count, char **arguments)
 {
+    if (!eb_standard_files_open()) {
+        perror("embag: /dev/null");
+        return 1;
+    }
     int status = dispatch(argument_count, arguments);
     /* Output that did not arrive is a failure, whatever the command thought of it. */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {

@@ -1,3 +1,4 @@
+#include "server/models/standard_files.h"
 #include "tests/bench/bench_grid.h"
 #include "tests/bench/bench_report.h"
 #include "tests/bench/bench_workload.h"
@@ -14,6 +15,10 @@ static bool run(const struct eb_bench_options *options)
 
 int main(int argument_count, char **arguments)
 {
+    if (!eb_standard_files_open()) {
+        perror("embag-bench: /dev/null");
+        return 1;
+    }
     struct eb_bench_options options;
     int status = 2;
     switch (eb_bench_options_read(&options, argument_count, arguments)) {
