@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 /* A connection, and the request that is read or answered on it. */
@@ -227,6 +228,26 @@ static enum MHD_Result answer_path(struct eb_web_client *client, const char *pat
         eb_web_answer_make(client->path, &all->facts, all->source.phase(all->source.taker), NULL));
 }
 
+/* Counts a Host header. Stops at the second. */
+static enum MHD_Result on_header(
+    void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    unsigned *host_count = context;
+    (void)kind;
+    (void)value;
+    *host_count += strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0;
+    return *host_count > 1 ? MHD_NO : MHD_YES;
+}
+
+/* Checks for more than one Host header. libmicrohttpd returns the first one only, and a proxy in
+ * front of us may have judged the request by another. */
+static bool has_many_hosts(struct MHD_Connection *connection)
+{
+    unsigned host_count = 0;
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, on_header, &host_count);
+    return host_count > 1;
+}
+
 /* Called when a request's headers have come, for each part of a body, which is passed over, and at
  * its end. */
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection,
@@ -239,6 +260,10 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     (void)body;
     if (!client) {
         return MHD_NO;
+    }
+    if (!*state && has_many_hosts(connection)) {
+        return reply(client, eb_web_answer_say(MHD_HTTP_BAD_REQUEST,
+                                 "the request has more than one Host header; send one\n"));
     }
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
         return reply(client,

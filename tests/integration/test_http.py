@@ -106,6 +106,12 @@ class Paths(Http):
         for host in ('127.0.0.1', 'localhost:8601', '[::1]', 'a-machine'):
             self.assertEqual(fetch(server, '/status.json', Host=host)[0], 200)
 
+    def test_refuses_a_second_host(self):
+        server = self.serve()
+        answer = exchange(server, b'GET /status.json HTTP/1.1\r\nConnection: close\r\n'
+                                  b'Host: localhost\r\nHost: evil.example\r\n\r\n')
+        self.assertTrue(answer.startswith(b'HTTP/1.1 400 '), answer)
+
     def test_is_not_there_where_nobody_wants_it(self):
         server = self.serve(http='none')
         self.assertIsNone(server.find('http_listening'))

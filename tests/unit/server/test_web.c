@@ -271,6 +271,25 @@ static void keeps_its_numbers_from_strangers_sites(void **state)
     assert_int_equal(taker.asked_count, 1);
 }
 
+static void refuses_more_than_one_host(void **state)
+{
+    (void)state;
+    static const char *const beginnings[] = {
+        "GET /status.json HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\nA: b\r\nHOST:\r\n",
+        "GET /healthz HTTP/1.0\r\nHost: x\r\nHost: x\r\nHost: x\r\n",
+        "BREW /healthz HTTP/1.1\r\nHost: x\r\nHost: x\r\n"};
+    open_patient_port();
+    for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
+        char request[256];
+        snprintf(request, sizeof request, "%sConnection: close\r\n\r\n", beginnings[i]);
+        expect_answer(request, "HTTP/1.1 400 ", "more than one Host header");
+    }
+    assert_int_equal(taker.asked_count, 0);
+    expect_answer("GET /version HTTP/1.0\r\nHost: x\r\nX-Host: y\r\n\r\n", "HTTP/1.1 200", "1.2.3");
+}
+
 /* A request whose `what` has `bytes` bytes. */
 static void ask_at_length(const char *before, size_t bytes, const char *behind)
 {
@@ -534,6 +553,7 @@ int main(void)
         TEST(tells_heads_without_bodies),
         TEST(knows_two_methods),
         TEST(keeps_its_numbers_from_strangers_sites),
+        TEST(refuses_more_than_one_host),
         TEST(refuses_what_is_too_long),
         TEST(survives_what_is_no_request),
         TEST(shares_a_census_among_those_who_ask),
