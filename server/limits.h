@@ -74,6 +74,9 @@
     X(connection_grace_ms, 60000, 0, 86400000,                                                     \
         "time for the calls of a connection that is ended so; then streams are ended, and after "  \
         "drain_timeout_ms the connection is cut")                                                  \
+    X(drain_delay_ms, 0, 0, 3600000,                                                               \
+        "time after SIGTERM in which health says NOT_SERVING and calls are still taken, so that "  \
+        "balancers notice; then drain_timeout_ms begins")                                          \
     X(drain_timeout_ms, 30000, 0, 3600000, "time for open calls to end after SIGTERM")             \
     X(watch_poll_ms, 10000, 100, 3600000,                                                          \
         "time between looks at the repository, unless watch is off")                               \

@@ -37,10 +37,12 @@
 /* For what ends by itself when it is told to, before it is given up: a load looks every 50 ms. */
 #define GIVE_UP_MS 250
 
-/* A loop's word that it has drained. */
-struct drained_mail {
-    struct eb_mail mail;
+/* What main and one loop tell each other when the process is to end. */
+struct end_mails {
+    struct eb_mail leave;   /* main's: health is to say NOT_SERVING */
+    struct eb_mail drained; /* the loop's: it has drained */
     struct eb_process *process;
+    struct eb_loop *loop;
 };
 
 struct eb_process {
@@ -57,16 +59,17 @@ struct eb_process {
     struct eb_service service;
     struct eb_loop_options options;
     struct eb_bag_schedules schedules;
-    struct eb_loop **loops;       /* [config->loops], NULL where not made */
-    struct drained_mail *drained; /* [config->loops] */
+    struct eb_loop **loops;      /* [config->loops], NULL where not made */
+    struct end_mails *end_mails; /* [config->loops] */
     struct eb_watchdog *watchdog;
     uint32_t loops_running;
     uint32_t loops_drained;
     uv_loop_t uv; /* main's own: signals, and the mails of the loops */
     bool has_uv;
     bool has_handles; /* on it */
-    bool stopping;
-    bool is_overdue; /* drain_timeout_ms is over, or there was a second signal */
+    bool stopping;    /* told to end */
+    bool is_delayed;  /* stopping, and drain_delay_ms is not over */
+    bool is_overdue;  /* drain_timeout_ms is over, or there was a second signal */
     bool has_ended_loops;
     bool has_given_up;
     struct eb_mailbox mailbox;
@@ -303,9 +306,9 @@ static bool create_loops(struct eb_process *process)
 {
     uint32_t count = process->config->loops;
     process->loops = calloc(count, sizeof *process->loops);
-    process->drained = calloc(count, sizeof *process->drained);
+    process->end_mails = calloc(count, sizeof *process->end_mails);
     process->readers = calloc(count + 1, sizeof *process->readers);
-    if (!process->loops || !process->drained || !process->readers) {
+    if (!process->loops || !process->end_mails || !process->readers) {
         eb_log_fail_start("loops", strerror(ENOMEM), "free some memory");
         return false;
     }
@@ -350,10 +353,30 @@ static void on_overdue(uv_timer_t *timer)
     give_up_if_due(process);
 }
 
-static void drain(struct eb_process *process)
+/* On the loop's thread. */
+static void on_leave_mail(struct eb_mail *mail)
+{
+    const struct end_mails *mails =
+        (const struct end_mails *)((char *)mail - offsetof(struct end_mails, leave));
+    eb_service_leave(mails->loop);
+}
+
+/* Says everywhere that the process will end. Nothing else changes yet. */
+static void announce_end(struct eb_process *process)
 {
     process->stopping = true;
     eb_web_port_drain(process->web_port);
+    for (uint32_t i = 0; i < process->loops_running; i++) {
+        struct end_mails *mails = &process->end_mails[i];
+        mails->leave.deliver = on_leave_mail;
+        eb_mailbox_post(eb_loop_mailbox(mails->loop), &mails->leave);
+    }
+}
+
+/* Once, after announce_end. */
+static void drain(struct eb_process *process)
+{
+    process->is_delayed = false;
     eb_manager_stop(process->manager);
     for (uint32_t i = 0; i < process->loops_running; i++) {
         eb_loop_drain(process->loops[i]);
@@ -361,6 +384,13 @@ static void drain(struct eb_process *process)
     if (process->has_handles) {
         uv_timer_start(&process->patience, on_overdue, process->config->limits.drain_timeout_ms, 0);
     }
+}
+
+static void on_delay_over(uv_timer_t *timer)
+{
+    struct eb_process *process = timer->data;
+    eb_log(EB_LOG_INFO, "draining", eb_log_text("reason", "drain_delay_ms is over"));
+    drain(process);
 }
 
 static void cut(struct eb_process *process)
@@ -374,17 +404,31 @@ static void cut(struct eb_process *process)
     give_up_if_due(process);
 }
 
+/* Each signal begins the next of what the end is made of: the delay, the drain, the cut. */
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct eb_process *process = handle->data;
-    const bool second = process->stopping;
-    eb_service_manager_stopping(second ? 0 : process->config->limits.drain_timeout_ms);
-    eb_log(EB_LOG_INFO, second ? "cutting" : "draining",
-        eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
-    if (second) {
+    const struct eb_limits *limits = &process->config->limits;
+    const struct eb_log_field told =
+        eb_log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT");
+    if (process->stopping && !process->is_delayed) {
+        eb_service_manager_stopping(0);
+        eb_log(EB_LOG_INFO, "cutting", told);
         cut(process);
-    } else {
+    } else if (process->is_delayed || limits->drain_delay_ms == 0) {
+        eb_service_manager_stopping(limits->drain_timeout_ms);
+        eb_log(EB_LOG_INFO, "draining", told);
+        if (!process->stopping) {
+            announce_end(process);
+        }
         drain(process);
+    } else {
+        eb_service_manager_stopping(limits->drain_delay_ms + limits->drain_timeout_ms);
+        eb_log(EB_LOG_INFO, "drain_delayed", told,
+            eb_log_number("drain_delay_ms", (int64_t)limits->drain_delay_ms));
+        announce_end(process);
+        process->is_delayed = true;
+        uv_timer_start(&process->patience, on_delay_over, limits->drain_delay_ms, 0);
     }
 }
 
@@ -446,7 +490,8 @@ static void end_loops(void *context)
 
 static void on_drained(struct eb_mail *mail)
 {
-    struct eb_process *process = ((struct drained_mail *)mail)->process;
+    struct eb_process *process =
+        ((struct end_mails *)((char *)mail - offsetof(struct end_mails, drained)))->process;
     process->loops_drained++;
     if (process->loops_drained == process->loops_running) {
         eb_watchdog_stop(process->watchdog, end_loops, process);
@@ -494,9 +539,9 @@ static bool start_loops(struct eb_process *process)
 {
     int code = open_main_loop(process);
     for (uint32_t i = 0; code == 0 && i < process->config->loops; i++) {
-        process->drained[i] =
-            (struct drained_mail){.mail = {.deliver = on_drained}, .process = process};
-        code = eb_loop_start(process->loops[i], &process->mailbox, &process->drained[i].mail);
+        process->end_mails[i] = (struct end_mails){
+            .drained = {.deliver = on_drained}, .process = process, .loop = process->loops[i]};
+        code = eb_loop_start(process->loops[i], &process->mailbox, &process->end_mails[i].drained);
         process->loops_running += code == 0;
     }
     if (code == 0) {
@@ -551,6 +596,7 @@ bool eb_process_run(struct eb_process *process)
             eb_log_number("models", (int64_t)process->model_count));
         eb_service_manager_ready();
     } else {
+        announce_end(process);
         drain(process);
     }
     if (process->loops_running > 0) {
@@ -593,7 +639,7 @@ bool eb_process_close(struct eb_process *process)
     eb_security_close(process->security);
     free(process->loops);
     free(process->readers);
-    free(process->drained);
+    free(process->end_mails);
     free(process);
     return true;
 }

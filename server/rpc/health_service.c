@@ -36,7 +36,7 @@ static bool is_service(const char *name)
 struct view {
     const struct eb_snapshot *snapshot;
     const struct eb_principal *caller; /* knows nothing of models that it may not see */
-    bool is_draining;
+    bool is_leaving;
 };
 
 static enum eb_health_status judge(const struct view *view, const char *name)
@@ -47,12 +47,12 @@ static enum eb_health_status judge(const struct view *view, const char *name)
         return EB_HEALTH_SERVICE_UNKNOWN;
     }
     const bool is_ready = is_ours || model->served;
-    return is_ready && !view->is_draining ? EB_HEALTH_SERVING : EB_HEALTH_NOT_SERVING;
+    return is_ready && !view->is_leaving ? EB_HEALTH_SERVING : EB_HEALTH_NOT_SERVING;
 }
 
 static struct view view_of(const struct eb_inquiry *inquiry)
 {
-    return (struct view){inquiry->snapshot, inquiry->caller, inquiry->is_draining};
+    return (struct view){inquiry->snapshot, inquiry->caller, inquiry->is_leaving};
 }
 
 static uint32_t name_bytes_max(const struct eb_limits *limits)
@@ -139,8 +139,8 @@ static void tell(struct eb_rpc_call *call)
     struct eb_health_watch *watch = call->watch;
     const struct eb_lookup_home *home = &call->conn->loop->home;
     struct eb_error error;
-    const struct view view = {
-        home->snapshot, eb_auth_call_renew(call, &error), eb_loop_is_draining(home->loop)};
+    const bool is_leaving = call->conn->loop->is_leaving || eb_loop_is_draining(home->loop);
+    const struct view view = {home->snapshot, eb_auth_call_renew(call, &error), is_leaving};
     assert(view.caller); /* Everybody may call. */
     const enum eb_health_status status = judge(&view, watch->name);
     if (status == watch->told || call->finished ||

@@ -34,7 +34,7 @@ struct eb_outgoing *eb_infer_catalogue_server_ready(
     const struct eb_inquiry *inquiry, struct eb_error *error)
 {
     return eb_empty_decode(inquiry->bytes, inquiry->size, error)
-               ? answer_flag(inquiry, !inquiry->is_draining, error)
+               ? answer_flag(inquiry, !inquiry->is_leaving, error)
                : NULL;
 }
 
@@ -88,7 +88,7 @@ struct eb_outgoing *eb_infer_catalogue_model_ready(
         return NULL;
     }
     const bool is_ready =
-        !inquiry->is_draining && model && eb_snapshot_find_version(model, query->version);
+        !inquiry->is_leaving && model && eb_snapshot_find_version(model, query->version);
     return answer_flag(inquiry, is_ready, error);
 }
 

@@ -30,7 +30,7 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
         .facts = &loop->service->facts,
         .arena = &loop->arena,
         .pool = eb_loop_answer_pool(loop->home.loop),
-        .is_draining = eb_loop_is_draining(loop->home.loop),
+        .is_leaving = loop->is_leaving || eb_loop_is_draining(loop->home.loop),
         .bytes = message.bytes,
         .size = message.size,
     };
@@ -516,6 +516,13 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
     eb_table_tally_swap(&state->tables, snapshot, uv_hrtime());
     eb_health_service_update(state);
     return former;
+}
+
+void eb_service_leave(struct eb_loop *loop)
+{
+    struct eb_service_loop *state = eb_loop_user(loop);
+    state->is_leaving = true;
+    eb_health_service_update(state);
 }
 
 void eb_service_count(struct eb_loop *loop, struct eb_census_part *part)

@@ -67,7 +67,8 @@ class Compose(unittest.TestCase):
                               capture_output=True, text=True, timeout=SECONDS).stdout
         drain_ms = int(re.search(r'--drain-timeout-ms N .*default (\d+)', told)[1])
         grace = re.fullmatch(r'(\d+)s', self.server['stop_grace_period'])[1]
-        self.assertGreater(1000 * int(grace), drain_ms)
+        delay_ms = int(self.server['environment']['EMBAG_DRAIN_DELAY_MS'])
+        self.assertGreater(1000 * int(grace), delay_ms + drain_ms)
 
     def test_mounts_files_that_are_there(self):
         for name in 'prometheus', 'grafana':

@@ -59,7 +59,7 @@ class HeldDisk(OwnServerTest):
     def test_a_first_load_ends(self):
         for number, name in (signal.SIGTERM, 'SIGTERM'), (signal.SIGINT, 'SIGINT'):
             self.hold()
-            server = self.start()
+            server = self.start('--drain-delay-ms', '3600000')
             self.wait_waiting()
             server.process.send_signal(number)
             self.ends_well(server)

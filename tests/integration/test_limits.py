@@ -13,7 +13,7 @@
     outbound_bytes_max                test_held_memory, test_connection_memory
     header_, message_, write_timeout  test_connections, test_held_memory
     deadline_max_ms                   here, test_held_memory
-    drain_timeout_ms                  test_drain
+    drain_timeout_ms, drain_delay_ms  test_drain, test_drain_delay
     ping_..., keepalive_, connection_ test_keepalive, unit/server/test_conn_age
     arena of a request                unit/proto/test_codec_request
     two requests' bytes kept          test_held_memory

@@ -15,7 +15,7 @@ LIMITS = {
     'header_fields_max': 64, 'header_bytes_max': 16384, 'streams_max': 256, 'in_flight_max': 256,
     'connections_max': 10000, 'header_timeout_ms': 5000, 'message_timeout_ms': 15000,
     'write_timeout_ms': 30000, 'deadline_max_ms': 60000, 'drain_timeout_ms': 30000,
-    'outbound_bytes_max': 64 << 20, 'ping_interval_min_ms': 5000,
+    'drain_delay_ms': 0, 'outbound_bytes_max': 64 << 20, 'ping_interval_min_ms': 5000,
     'ping_idle_interval_min_ms': 30000, 'keepalive_ms': 7200000, 'keepalive_timeout_ms': 20000,
     'auth_timeout_ms': 10000, 'access_log_sample': 1000, 'access_log_per_s_max': 100,
     'connection_idle_max_ms': 0, 'connection_age_max_ms': 0, 'connection_grace_ms': 60000,

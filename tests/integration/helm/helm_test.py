@@ -309,7 +309,8 @@ class Rendered(unittest.TestCase):
             'tls_cert': '/etc/embag-tls/tls.crt', 'tls_key': '/etc/embag-tls/tls.key',
             'tls_client_ca': '/etc/embag-client-ca/ca.crt', 'tls_client_verify': 'optional',
             'tls_min_version': '1.3', 'auth_file': '/etc/embag-auth/auth.yaml',
-            'admin_on_data_port': True, 'drain_timeout_ms': 45500, 'log_level': 'info',
+            'admin_on_data_port': True, 'drain_delay_ms': 4400,
+            'drain_timeout_ms': 45500, 'log_level': 'info',
             'connection_age_max_ms': 600000, 'receive_memory_bytes': 8589934592,
             'request_bytes_max': '32MiB', 'watch': 'poll', 'load_bytes_per_s': 100000000})
 
@@ -387,11 +388,13 @@ class Rendered(unittest.TestCase):
                 'capabilities': {'drop': ['ALL']}})
 
     def test_waits_for_the_drain(self):
-        for manifests, pre_stop, grace in (self.own, 5, 45), (self.every, 20, 76):
+        for manifests, pre_stop, grace in (self.own, 0, 45), (self.every, 20, 80):
             pod = self.pod(manifests)
-            hook = pod['containers'][0]['lifecycle']['preStop']
-            self.assertEqual(hook, {'sleep': {'seconds': pre_stop}})
-            drain_ms = yaml.safe_load(self.config(manifests))['drain_timeout_ms']
+            hook = {'lifecycle': {'preStop': {'sleep': {'seconds': pre_stop}}}} if pre_stop else {}
+            container = pod['containers'][0]
+            self.assertEqual({k: container[k] for k in container if k == 'lifecycle'}, hook)
+            config = yaml.safe_load(self.config(manifests))
+            drain_ms = config['drain_delay_ms'] + config['drain_timeout_ms']
             self.assertEqual(pod['terminationGracePeriodSeconds'], grace)
             self.assertGreater(1000 * (grace - pre_stop), drain_ms)
 

@@ -82,7 +82,7 @@ static bool ask(
         .facts = &facts,
         .arena = &arena,
         .pool = &pool,
-        .is_draining = circumstances->is_draining,
+        .is_leaving = circumstances->is_draining,
         .bytes = bytes,
         .size = size,
     };

@@ -73,8 +73,9 @@ bare off as false; none of the values' settings takes false, so that it is off a
 {{- toYaml (mustMergeOverwrite $made (deepCopy .Values.resources)) -}}
 {{- end -}}
 
-{{/* The drain, and what goes before it and comes after it. */}}
+{{/* What goes before SIGTERM, the delay and the drain, and what comes after them. */}}
 {{- define "embag.grace" -}}
-{{- $drain := div (add (int .Values.config.drain_timeout_ms) 999) 1000 -}}
+{{- $config := .Values.config -}}
+{{- $drain := div (add (int $config.drain_delay_ms) (int $config.drain_timeout_ms) 999) 1000 -}}
 {{- add (int .Values.preStopSeconds) $drain 10 -}}
 {{- end -}}

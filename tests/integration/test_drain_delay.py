@@ -1,0 +1,168 @@
+"""drain_delay_ms: after SIGTERM a server that says NOT_SERVING still takes calls, so that balancers
+which learn of its end by health checks lose none."""
+
+import itertools
+import time
+import unittest
+
+import dynamic
+from balancer import CHECK, SERVING, Balancer
+from embag.v1 import embedding_bag_pb2 as pb
+from embagd_process import wait_until
+from h2raw import GOAWAY, Connection, message
+from http_peer import fetch
+from rpc import Admin, Client, as_bytes
+from served import OwnServerTest
+from service_manager import NotifySocket
+
+NOT_SERVING = 2
+FOREVER = ('--drain-delay-ms', '600000')
+CHECK_EACH_SECONDS = 0.5
+ROUNDS_MAX = 3
+GOOD = pb.LookupRequest(model='spec', queries=[
+    pb.BagQuery(table='emb_table', indices=[0, 4], num_bags=1)])
+WATCH = dynamic.Method(dynamic.load('grpc/health/v1/health.proto'), 'grpc.health.v1.Health',
+                       'Watch')
+READY = dynamic.Method(dynamic.load('inference/open_inference.proto'),
+                       'inference.GRPCInferenceService', 'ServerReady')
+
+
+class DrainDelay(OwnServerTest):
+    """Each with servers of its own."""
+
+    def health(self, client):
+        """What Check says of the server."""
+        return CHECK.unary(client.channel).status
+
+    def leave(self, server):
+        """SIGTERM, and the beginning of the delay."""
+        server.terminate()
+        wait_until(lambda: server.find('drain_delayed'), 20, 'event=drain_delayed')
+
+    def cut(self, server):
+        """SIGTERM twice, where there is no delay."""
+        server.terminate()
+        wait_until(lambda: server.find('draining'), 20, 'event=draining')
+        server.terminate()
+        server.wait(20)
+
+    def end(self, server):
+        """SIGTERM again, and an end with 0."""
+        server.terminate()
+        self.assertEqual(server.wait(20), 0, server.log[-4000:])
+        server.check_log()
+        self.assertIsNone(server.find('cutting'))
+
+    def test_says_no_and_serves_old_and_new_connections(self):
+        server = self.serve('--loops', '2', *FOREVER, http='127.0.0.1:0')
+        old = self.connect(server)
+        before = old.list_models()
+        feed = WATCH.feed(old.channel)
+        self.assertEqual(next(feed).status, SERVING)
+        self.assertTrue(READY.unary(old.channel).ready)
+        self.leave(server)
+        self.assertEqual(next(feed).status, NOT_SERVING)
+        clients = [old] + [self.connect(server) for _ in range(8)]
+        for client in clients:
+            wait_until(lambda of=client: self.health(of) == NOT_SERVING, 20, 'NOT_SERVING')
+            self.assertEqual(len(client.lookup(GOOD).results), 1)
+            self.assertEqual(client.list_models(), before)
+            self.assertFalse(READY.unary(client.channel).ready)
+        self.assertEqual(fetch(server, '/readyz')[::2], (503, 'draining\n'))
+        self.assertEqual(fetch(server, '/healthz')[0], 200)
+        stream = old.stream(iter([GOOD]))
+        self.assertEqual([answer.error_code for answer in stream], [0])
+        for client in clients:
+            client.close()  # an idle one of grpcio does not read a GOAWAY
+        self.end(server)
+
+    def test_commands_are_taken(self):
+        address = 'unix:' + self.repository.join('admin')
+        server = self.serve('--admin-listen', address, *FOREVER)
+        self.leave(server)
+        with Admin(address) as admin:
+            self.assertEqual(len(admin.list_versions().models), 1)
+        self.end(server)
+
+    def test_the_drain_follows_by_itself(self):
+        server = self.serve('--drain-delay-ms', '300')
+        with Connection(server.port) as peer:
+            self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD)))), ('200', 0, ''))
+            started = time.monotonic()
+            server.terminate()
+            peer.wait_frame(GOAWAY)
+            self.assertGreaterEqual(time.monotonic() - started, 0.3)
+            self.assertTrue(peer.is_closed())
+        self.assertEqual(server.wait(20), 0)
+        server.check_log()
+        self.assertRegex(server.find('drain_delayed'), r'signal=SIGTERM drain_delay_ms=300$')
+        self.assertTrue(server.find('draining'))
+
+    def test_a_second_signal_drains_and_a_third_cuts(self):
+        server = self.serve(*FOREVER)
+        with Connection(server.port) as peer:
+            half = peer.open()
+            peer.data(half, message(as_bytes(GOOD))[:10], end=False)
+            self.assertEqual(peer.status(peer.call(message(as_bytes(GOOD)))), ('200', 0, ''))
+            self.leave(server)
+            server.terminate()
+            peer.wait_frame(GOAWAY)
+            self.assertFalse(server.has_ended())
+            self.assertIsNone(server.find('cutting'))
+            server.terminate()
+            self.assertTrue(peer.is_closed())
+        self.assertEqual(server.wait(20), 0)
+        server.check_log()
+        self.assertTrue(server.find('cutting'))
+
+    def test_the_service_manager_is_told_and_the_watchdog_hears_of_it(self):
+        manager = NotifySocket(self.repository.path)
+        self.addCleanup(manager.close)
+        server = self.serve('--drain-timeout-ms', '45000', *FOREVER, environment={
+            **manager.environment, 'WATCHDOG_USEC': '400000'})
+        manager.wait('READY')
+        self.leave(server)
+        self.assertEqual(manager.wait('STOPPING'), '1')
+        manager.wait('WATCHDOG', manager.count('WATCHDOG') + 3)
+        self.end(server)
+        allowed = [m['EXTEND_TIMEOUT_USEC'] for m in manager.look() if 'STOPPING' in m]
+        self.assertEqual(allowed, ['660000000', '60000000'])
+
+    def test_checks_in_time_lose_no_call_and_late_ones_do(self):
+        """Step by step, whatever the machine's speed."""
+        for flags, lost in (FOREVER, []), ((), ['UNAVAILABLE']):
+            leaving, staying = self.serve(*flags), self.serve()
+            with Balancer([leaving, staying], GOOD) as balancer:
+                if flags:
+                    self.leave(leaving)
+                else:
+                    self.cut(leaving)
+                for _ in range(2):
+                    balancer.call()
+                self.assertEqual(balancer.lost, lost)
+                wait_until(lambda of=balancer: of.check() or len(of.serving()) == 1, 20, 'a check')
+                self.assertEqual(balancer.serving(), [staying])
+                balancer.backends[0].client.close()  # an idle one does not read a GOAWAY
+                if flags:
+                    self.end(leaving)
+                for _ in range(10):
+                    balancer.call()
+                self.assertEqual(balancer.lost, lost)
+
+    def test_two_seconds_are_enough_for_checks_each_half_second(self):
+        for _ in range(ROUNDS_MAX):
+            leaving, staying = self.serve('--drain-delay-ms', '2000'), self.serve()
+            with Balancer([leaving, staying], GOOD) as balancer:
+                calls = itertools.count()
+                balancer.call_while(lambda it=calls: next(it) < 20, CHECK_EACH_SECONDS)
+                leaving.terminate()
+                balancer.call_while(lambda of=leaving: not of.has_ended(), CHECK_EACH_SECONDS)
+                if balancer.longest_gap() < 1.5:
+                    self.assertEqual(balancer.lost, [])
+                    self.assertGreater(balancer.answered, 20)
+                    return
+        self.skipTest('this machine makes no check each half second')
+
+
+if __name__ == '__main__':
+    unittest.main()
