@@ -25,6 +25,7 @@ struct principal_texts {
 struct auth_texts {
     struct principal_texts *principals;
     uint32_t principal_count;
+    char *end;
 };
 
 static const cyaml_schema_value_t text_schema = {
@@ -52,6 +53,8 @@ static const cyaml_schema_field_t auth_fields[] = {
     CYAML_FIELD_SEQUENCE_COUNT("principals", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
         struct auth_texts, principals, principal_count, &principal_schema, 0,
         EB_AUTH_PRINCIPALS_MAX),
+    CYAML_FIELD_STRING_PTR("end", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct auth_texts, end,
+        0, CYAML_UNLIMITED),
     CYAML_FIELD_END,
 };
 
@@ -289,6 +292,67 @@ static bool fill(
     return true;
 }
 
+/* ---- the end ---- */
+
+/* Whether the line says `end: true`, at its very beginning, and then at most a comment. */
+static bool is_end_line(const char *line, size_t line_bytes)
+{
+    static const char key[] = "end:";
+    static const char value[] = "true";
+    const size_t key_bytes = sizeof key - 1;
+    const size_t value_bytes = sizeof value - 1;
+    if (line_bytes < key_bytes || memcmp(line, key, key_bytes) != 0) {
+        return false;
+    }
+    size_t at = key_bytes;
+    while (at < line_bytes && line[at] == ' ') {
+        at++;
+    }
+    if (line_bytes - at < value_bytes || memcmp(line + at, value, value_bytes) != 0) {
+        return false;
+    }
+    at += value_bytes;
+    return at == line_bytes || line[at] == ' ' || line[at] == '\t' || line[at] == '\r';
+}
+
+/* Returns the last line that is neither blank nor a comment; of 0 bytes if there is none. libcyaml
+ * does not tell the order of keys, so that the text is asked. */
+static const char *find_last_line(const char *text, size_t text_bytes, size_t *line_bytes)
+{
+    const char *last = text;
+    *line_bytes = 0;
+    for (const char *line = text; line < text + text_bytes;) {
+        const size_t rest_bytes = (size_t)(text + text_bytes - line);
+        const char *newline = memchr(line, '\n', rest_bytes);
+        const size_t bytes = newline ? (size_t)(newline - line) : rest_bytes;
+        const size_t blank_bytes = strspn(line, " \t\r");
+        if (blank_bytes < bytes && line[blank_bytes] != '#') {
+            last = line;
+            *line_bytes = bytes;
+        }
+        line += bytes + (newline != NULL);
+    }
+    return last;
+}
+
+/* Checks the key `end`, if it is there: a file that is cut must not look whole. */
+static bool read_end(const char *text, size_t text_bytes, const struct auth_texts *texts,
+    struct eb_auth *auth, struct eb_file_fault *fault)
+{
+    auth->has_end = texts && texts->end;
+    if (!auth->has_end) {
+        return true;
+    }
+    if (strcmp(texts->end, "true") != 0) {
+        return eb_file_fault_set(fault, "end: not true");
+    }
+    size_t line_bytes;
+    const char *line = find_last_line(text, text_bytes, &line_bytes);
+    return is_end_line(line, line_bytes) ||
+           eb_file_fault_set(fault, "end: not in the last line; write \"end: true\" there, at its "
+                                    "beginning");
+}
+
 /* NULL: *fault, without the path. */
 static struct eb_auth *parse(
     const char *file, const uint8_t *yaml, size_t yaml_bytes, struct eb_file_fault *fault)
@@ -303,7 +367,8 @@ static struct eb_auth *parse(
     } else {
         eb_file_fault_set(fault, "out of memory");
     }
-    if (auth && !fill(file, auth, texts, fault)) {
+    if (auth && (!fill(file, auth, texts, fault) ||
+                    !read_end((const char *)yaml, yaml_bytes, texts, auth, fault))) {
         eb_auth_drop(auth);
         auth = NULL;
     }

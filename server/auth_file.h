@@ -10,6 +10,8 @@
  *                                    # empty or has a * in it
  *       admin: true                  # ModelAdmin too, and all models are listed; absent: false
  *
+ *   end: true                        # the last line, if it is there
+ *
  * A principal has a token, a client_name or both: then each is enough by itself. No two have the
  * same token or client_name. Unknown keys and aliases are refused.
  * Thread: any one. Memory: what is read is on the heap; tokens are wiped, digests kept. */
@@ -24,5 +26,6 @@
 #define EB_AUTH_MODELS_MAX 4096 /* of one principal */
 
 /* The hold is the caller's; generation is for it to set. NULL: *fault, which has no secrets. Files
- * of tokens that others can read are logged. */
+ * of tokens that others can read are logged. A file that was cut between two principals is good
+ * YAML: has_end lets the caller tell. */
 struct eb_auth *eb_auth_file_read(const char *path, struct eb_file_fault *fault);

@@ -55,6 +55,13 @@ static struct eb_tls *read_tls(const struct eb_config *config, char why[WHY_BYTE
     return tls;
 }
 
+/* Whether the file that was read last said where it ends, and this one does not: it may have been
+ * cut while somebody wrote it. */
+static bool has_lost_end(const struct eb_security *security, const struct eb_auth *auth)
+{
+    return security->auth && security->auth->has_end && !auth->has_end;
+}
+
 /* Whether some principal could never be told, because clients are not asked for certificates. */
 static bool is_any_unreachable(const struct eb_config *config, const struct eb_auth *auth)
 {
@@ -77,6 +84,15 @@ static struct eb_auth *read_auth(struct eb_security *security, char why[WHY_BYTE
         auth = NULL;
         eb_file_fault_set(&fault,
             "%s: a client_name is of use with tls_client_ca only, which is not set",
+            config->auth_file);
+    }
+    if (auth && has_lost_end(security, auth)) {
+        eb_auth_drop(auth);
+        auth = NULL;
+        eb_file_fault_set(&fault,
+            "%s: the last line is not \"end: true\", which the file had before: it is not "
+            "complete; "
+            "without that line it is read at the next start only",
             config->auth_file);
     }
     if (!auth) {

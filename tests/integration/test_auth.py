@@ -422,6 +422,23 @@ class Reload(AuthTest):
             self.assertEqual(next(feed).status, status)
         feed.cancel()
 
+    def test_keeps_the_old_rules_where_the_new_have_lost_their_end(self):
+        lines = ['principals:\n', *('  - %s\n' % json.dumps(p) for p in self.principals),
+                 'end: true\n']
+        server = self.serve_rules()
+        self.authority.write('auth.yaml', ''.join(lines))
+        self.reload(server)
+        for count in range(2, len(lines)):  # cut between two principals, it is YAML still
+            self.authority.write('auth.yaml', ''.join(lines[:count]))
+            self.reload(server, 'reload_failed')
+            self.assertEqual(len(self.caller(server, CHIEF).list_models().models), 2)
+        self.assertRegex(server.find('reload_failed'),
+                         r'what=auth_file .*the last line is not \\"end: true\\"')
+        self.principals.pop()
+        self.authority.write('auth.yaml', ''.join(lines[:-2] + lines[-1:]))
+        self.reload(server)
+        self.refused(CODES.UNAUTHENTICATED, '', self.caller(server, CHIEF).list_models)
+
     def test_keeps_the_old_rules_where_the_new_are_faulty(self):
         server = self.serve_rules()
         self.authority.write('auth.yaml', 'principals: [{name: x}]')

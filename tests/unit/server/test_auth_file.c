@@ -133,6 +133,76 @@ static void refuses_rules_that_could_be_misread(void **state)
     }
 }
 
+/* Outcome of a whole file with that end: NULL if it is read as ended, else what is said. */
+static void expect_end(const char *end, bool has_end)
+{
+    char yaml[512];
+    struct eb_file_fault fault = {.text = ""};
+    snprintf(yaml, sizeof yaml, "principals:\n  - {name: x, client_name: y}\n%s", end);
+    struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &fault);
+    if (!auth) {
+        fail_msg("%s", fault.text);
+        return;
+    }
+    assert_int_equal(auth->has_end, has_end);
+    eb_auth_drop(auth);
+}
+
+static void knows_a_file_that_says_where_it_ends(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"end: true", "end: true\n", "end: true\r\n",
+        "end:   true  \n", "end: true\n\n  \n# a comment\n  # another", "end: true # a comment\n"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        expect_end(ends[i], true);
+    }
+    expect_end("", false);
+    expect_end("# end: true\n", false);
+    static const struct {
+        const char *yaml, *part;
+    } cases[] = {
+        {"principals: [{name: x, client_name: y}]\nend: yes", "end: not true"},
+        {"principals: [{name: x, client_name: y}]\nend: tru", "end: not true"},
+        {"principals: [{name: x, client_name: y}]\nend:", "end: not true"},
+        {"principals: [{name: x, client_name: y}]\nend: [true]", "end"},
+        {"end: true\nprincipals: [{name: x, client_name: y}]", "end: not in the last line"},
+        {"end: true\nprincipals:\n  - {name: x, client_name: y}\n# end: true\n",
+            "end: not in the last line"},
+        {"{principals: [{name: x, client_name: y}],\nend: true}", "end: not in the last line"},
+        {"{principals: [{name: x, client_name: y}], end:\ntrue\n}", "end: not in the last line"},
+        {"end: true\nprincipals:\n  - name: x\n    client_name: 'y\n      end: true'",
+            "end: not in the last line"},
+        {"end: true", "there is none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect_fault(cases[i].yaml, cases[i].part);
+    }
+}
+
+/* Whoever reloads can tell every cut from the whole file. */
+static void takes_no_beginning_of_a_file_for_all_of_it(void **state)
+{
+    (void)state;
+    static const char yaml[] = "# who may call\n"
+                               "principals:\n"
+                               "  - {name: a, client_name: a.example, models: ['*']}\n"
+                               "  - name: b\n"
+                               "    token_sha256: " DIGITS "\n"
+                               "  - {name: c, client_name: c.example}\n"
+                               "end: true\n";
+    unsigned unended_count = 0;
+    for (size_t bytes = 0; bytes < sizeof yaml; bytes++) {
+        struct eb_file_fault fault;
+        struct eb_auth *auth = read_bytes(yaml, bytes, &fault);
+        if (auth) {
+            assert_int_equal(auth->has_end, bytes >= sizeof yaml - 2);
+            unended_count += !auth->has_end;
+        }
+        eb_auth_drop(auth);
+    }
+    assert_true(unended_count > 0);
+}
+
 static void keeps_tokens_to_what_a_header_can_hold(void **state)
 {
     (void)state;
@@ -216,6 +286,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_who_may_what),
         cmocka_unit_test(refuses_rules_that_could_be_misread),
+        cmocka_unit_test(knows_a_file_that_says_where_it_ends),
+        cmocka_unit_test(takes_no_beginning_of_a_file_for_all_of_it),
         cmocka_unit_test(keeps_tokens_to_what_a_header_can_hold),
         cmocka_unit_test(never_says_a_token),
         cmocka_unit_test(warns_of_tokens_that_others_can_read),
