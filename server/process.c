@@ -6,6 +6,7 @@
 #include "server/load_log.h"
 #include "server/net/tls.h"
 #include "server/net/turn.h"
+#include "server/net/watchers.h"
 #include "server/ports.h"
 #include "server/prefetch.h"
 #include "server/publish/manager.h"
@@ -26,8 +27,6 @@
 /* Resets that one connection may cause beyond the calls that it lets end, and a thousand a second.
  */
 #define RESET_BUDGET 4000
-/* Open files of the process itself, beside its connections. */
-#define FILES_RESERVED 256
 /* Time limits are looked at this often, or more often where one is short. */
 #define TICK_MS_MAX 1000
 
@@ -174,7 +173,7 @@ static bool start_models(struct eb_process *process)
 static void raise_file_limit(const struct eb_config *config)
 {
     struct rlimit limit;
-    rlim_t wanted = config->limits.connections_max + FILES_RESERVED;
+    rlim_t wanted = config->limits.connections_max + EB_WATCHERS_FILES_RESERVED;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
         return;
     }
@@ -524,7 +523,8 @@ static int open_main_loop(struct eb_process *process)
         return code;
     }
     process->has_uv = true;
-    code = eb_mailbox_open(&process->mailbox, &process->uv);
+    code = eb_watchers_reserve(&process->uv, process->config->limits.connections_max);
+    code = code < 0 ? code : eb_mailbox_open(&process->mailbox, &process->uv);
     if (code < 0) {
         return code;
     }

@@ -4,6 +4,7 @@
 #include "server/net/hangup_watch.h"
 #include "server/net/line_limit.h"
 #include "server/net/turn.h"
+#include "server/net/watchers.h"
 #include "server/net/write_queue.h"
 
 #include <assert.h>
@@ -447,7 +448,8 @@ static void on_delivery(struct eb_mailbox *mailbox)
 
 static int open_handles(struct eb_loop *loop)
 {
-    int code = eb_mailbox_open(&loop->mailbox, &loop->uv);
+    int code = eb_watchers_reserve(&loop->uv, loop->options->connections_max);
+    code = code < 0 ? code : eb_mailbox_open(&loop->mailbox, &loop->uv);
     if (code < 0) {
         return code;
     }

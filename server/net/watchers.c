@@ -1,0 +1,82 @@
+#include "server/net/watchers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Returns the number of descriptors that there can be, of which the highest is one less; a negative
+ * libuv code if the system does not say. */
+static int64_t count_descriptors(uint64_t connections_max)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return uv_translate_sys_error(errno);
+    }
+    const uint64_t wanted = connections_max + EB_WATCHERS_FILES_RESERVED;
+    return (int64_t)(limit.rlim_cur < wanted ? limit.rlim_cur : wanted);
+}
+
+/* Opens a descriptor whose number is `count` - 1 or more, or the next lower one that is free. A
+ * descriptor or a negative libuv code. */
+static int open_high_descriptor(int64_t count)
+{
+    const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event < 0) {
+        return uv_translate_sys_error(errno);
+    }
+    int high = -1;
+    errno = EMFILE;
+    for (int64_t number = count - 1; high < 0 && errno == EMFILE && number >= 0; number--) {
+        high = fcntl(event, F_DUPFD_CLOEXEC, (int)number);
+    }
+    const int code = high < 0 ? uv_translate_sys_error(errno) : high;
+    close(event);
+    return code;
+}
+
+/* Whether the table of that many entries can be had, as far as that can be known: libuv, which
+ * rounds up to a power of two, cannot be asked. */
+static bool can_have_table(int64_t count)
+{
+    void *volatile table = malloc((size_t)count * 2 * sizeof(void *)); /* else left out */
+    const bool has_memory = table;
+    free(table);
+    return has_memory;
+}
+
+static void on_event(uv_poll_t *watch, int status, int events)
+{
+    (void)watch;
+    (void)status;
+    (void)events;
+}
+
+int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
+{
+    const int64_t count = count_descriptors(connections_max);
+    if (count < 0) {
+        return (int)count;
+    }
+    if (!can_have_table(count)) {
+        return UV_ENOMEM;
+    }
+    const int high = open_high_descriptor(count);
+    if (high < 0) {
+        return high;
+    }
+    uv_poll_t watch;
+    int code = uv_poll_init(uv, &watch, high);
+    if (code == 0) {
+        code = uv_poll_start(&watch, UV_READABLE, on_event); /* Here libuv enlarges its table. */
+        uv_close((uv_handle_t *)&watch, NULL);
+        uv_run(uv, UV_RUN_NOWAIT);
+        assert(!uv_loop_alive(uv));
+    }
+    close(high);
+    return code;
+}
