@@ -4,8 +4,9 @@
  * A client keeps connections to one server and a thread that serves them, blocks all signals and
  * sleeps while there is nothing to do. No call raises SIGPIPE. Thread: any, at the same time; calls
  * of several threads are under way together. A client does not survive fork: a child may neither
- * use nor close it. Memory: arrays given are borrowed for the call; answers are the caller's. What
- * closes or frees accepts NULL. */
+ * use nor close it. The process must have descriptors 0, 1 and 2 open, if only on /dev/null: libuv
+ * aborts it if a client gets one of these numbers. Memory: arrays given are borrowed for the call;
+ * answers are the caller's. What closes or frees accepts NULL. */
 #pragma once
 
 #include "embag_models.h"
