@@ -1,38 +1,18 @@
 /* Bytes to a query on a small table: measured, then checked and if it stands pooled by every table
  * of functions this machine can run. They must agree, and write every byte. */
 #include "kernels/bag_stream.h"
+#include "tests/fuzz/input.h"
+#include "tests/unit/kernels/key_fixture.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ROW_COUNT 9
-#define DIM_MAX 37
+#define DIM_MAX 200
 #define RESULT_BYTES_MAX (1 << 14)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* What is left of the input. */
-struct input {
-    const uint8_t *data;
-    size_t size;
-};
-
-static uint64_t take_number(struct input *input, size_t bytes)
-{
-    uint64_t number = 0;
-    size_t taken = bytes < input->size ? bytes : input->size;
-    memcpy(&number, input->data, taken);
-    input->data += taken;
-    input->size -= taken;
-    return number;
-}
-
-/* One of first .. end - 1. */
-static int take_choice(struct input *input, int first, int end)
-{
-    return first + (int)(take_number(input, 1) % (uint64_t)(end - first));
-}
 
 /* An allocation of its own, so that a sanitizer sees what is read past it. */
 static uint8_t *take_bytes(struct input *input, uint64_t *bytes)
@@ -72,11 +52,12 @@ static enum eb_type take_type(struct input *input, enum eb_storage storage)
 
 static struct eb_table take_table(struct input *input, uint8_t *rows)
 {
-    static const uint32_t dims[] = {1, 3, 16, DIM_MAX};
+    /* Each width that a variant has a function for, and tails. */
+    static const uint32_t dims[] = {1, 3, 16, 37, 8, 24, 32, 48, 64, 96, 128, DIM_MAX};
     struct eb_table table = {.unknown_row = -1};
     table.storage = (enum eb_storage)take_choice(input, EB_STORAGE_F32, EB_STORAGE_COUNT);
     table.type = take_type(input, table.storage);
-    table.row_elements = dims[take_choice(input, 0, 4)];
+    table.row_elements = dims[take_choice(input, 0, sizeof dims / sizeof dims[0])];
     table.row_stride_bytes = eb_storage_row_bytes(table.storage, table.row_elements);
     table.row_count = (uint64_t)take_choice(input, 0, ROW_COUNT + 1);
     if (table.row_count > 0 && take_number(input, 1) & 1) {
@@ -224,6 +205,20 @@ static void run_query(const struct eb_bag_query *query)
     free(job.scratch);
 }
 
+/* Runs the query where indices are keys, which no id map changes. */
+static void run_keyed(struct eb_bag_query *query, struct eb_table *table, enum key_set set)
+{
+    struct key_fixture keys;
+    key_fixture_init(&keys, set, table->row_count);
+    enum eb_key_outcome outcome = key_fixture_build(&keys);
+    assert(outcome == EB_KEY_OK);
+    table->keys = &keys.index;
+    query->id_map = NULL;
+    run_query(query);
+    table->keys = NULL;
+    key_fixture_deinit(&keys);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input input = {data, size};
@@ -237,7 +232,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     map.kind = (enum eb_id_map_kind)take_choice(&input, EB_ID_MAP_NONE, EB_ID_MAP_COUNT);
     map.seed = take_number(&input, 8);
     query.id_map = &map;
-    run_query(&query);
+    const int key_set = take_choice(&input, 0, KEY_SET_COUNT + 1);
+    if (key_set > 0) {
+        run_keyed(&query, &table, (enum key_set)(key_set - 1));
+    } else {
+        run_query(&query);
+    }
     free((void *)query.indices.data);
     free((void *)query.bounds.data);
     free((void *)query.weights);

@@ -1,0 +1,32 @@
+/* A fuzz target's input as a source of numbers and choices. An input that has ended gives zeros.
+ * Thread: one. Memory: borrows the input. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The part of the input that has not been taken. */
+struct input {
+    const uint8_t *data;
+    size_t size;
+};
+
+/* Takes a little-endian number of at most 8 bytes. */
+static inline uint64_t take_number(struct input *input, size_t bytes)
+{
+    uint64_t number = 0;
+    size_t taken = bytes < input->size ? bytes : input->size;
+    if (taken > 0) {
+        memcpy(&number, input->data, taken);
+        input->data += taken;
+        input->size -= taken;
+    }
+    return number;
+}
+
+/* Takes one of first .. end - 1. */
+static inline int take_choice(struct input *input, int first, int end)
+{
+    return first + (int)(take_number(input, 1) % (uint64_t)(end - first));
+}
