@@ -1,5 +1,6 @@
-/* Any bytes a server may send, in portions and with failing memory that the first three bytes
- * choose, while calls are written to, withdrawn and begun. */
+/* Any bytes a server may send, as they are or by a frame script, in portions and with failing
+ * memory that the first three bytes choose, while calls are written to, withdrawn and begun. */
+#include "tests/unit/grpc/frame_script.h"
 #include "tests/unit/grpc/pair.h"
 
 #include <stdlib.h>
@@ -14,6 +15,16 @@ static void require(bool condition)
         abort();
     }
 }
+
+/* What a frame script's header blocks are made of. */
+static const char *const fields[][2] = {{":status", "200"}, {"content-type", "application/grpc"},
+    {"grpc-status", "0"}, {"grpc-status", "5"}, {"grpc-status", "99"}, {"grpc-status", "x"},
+    {"grpc-message", "no such thing: 100%25 %c3%a4 %zz"}, {"grpc-encoding", "gzip"},
+    {"grpc-encoding", "identity"}, {"grpc-retry-pushback-ms", "250"},
+    {"grpc-retry-pushback-ms", "-1"}, {"grpc-retry-pushback-ms", "99999999999"}, {":status", "503"},
+    {":status", "100"}, {":status", "x"}, {"content-type", "text/html"}, {"content-length", "5"},
+    {"connection", "close"}, {"x-bin", "AAAA"}};
+static const struct frame_script_fields script_fields = {fields, sizeof fields / sizeof fields[0]};
 
 /* What the client sends goes nowhere. */
 static void send(struct pair *pair)
@@ -93,7 +104,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[2] & 1) {
         put_opening(&in);
     }
-    frames_put(&in, data + 3, size - 3);
+    if (data[2] & 4) {
+        frame_script_run(&in, &script_fields, data + 3, size - 3);
+    } else {
+        frames_put(&in, data + 3, size - 3);
+    }
     receive(&pair, &in, data[1] + 1u);
     frames_deinit(&in);
     pair_deinit(&pair);

@@ -1,10 +1,24 @@
-/* Any bytes a peer may send, in portions and with failing memory that the first three bytes choose,
- * while time passes, paused calls go on and, late, the connection drains. */
+/* Any bytes a peer may send, as they are or by a frame script, in portions and with failing memory
+ * that the first three bytes choose, while time passes, paused calls go on and, late, the
+ * connection drains. */
+#include "tests/unit/grpc/frame_script.h"
 #include "tests/unit/grpc/host.h"
 
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* What a frame script's header blocks are made of. */
+static const char *const fields[][2] = {{":method", "POST"}, {":scheme", "http"},
+    {":path", "/t/Echo"}, {":authority", "t"}, {"content-type", "application/grpc"},
+    {"te", "trailers"}, {":path", "/t/Slow"}, {":path", "/t/Refuse"}, {":path", "/t/First"},
+    {":path", "/t/Keep"}, {":path", "/u"}, {"content-type", "application/grpc+proto"},
+    {"content-type", "text/html"}, {"grpc-timeout", "100m"}, {"grpc-timeout", "99999999H"},
+    {"grpc-timeout", "1"}, {"grpc-encoding", "gzip"}, {"grpc-encoding", "br"},
+    {"grpc-encoding", "identity"}, {"authorization", "Bearer abc"}, {":method", "GET"},
+    {"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+    {"content-length", "5"}, {"connection", "close"}, {"x-bin", "AAAA"}, {"Upper", "x"}};
+static const struct frame_script_fields script_fields = {fields, sizeof fields / sizeof fields[0]};
 
 static void step(struct host *host, size_t number)
 {
@@ -45,7 +59,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[2] & 2) {
         frames_request(&in, 5, false, gzip);
     }
-    frames_put(&in, data + 3, size - 3);
+    if (data[2] & 4) {
+        frame_script_run(&in, &script_fields, data + 3, size - 3);
+    } else {
+        frames_put(&in, data + 3, size - 3);
+    }
     size_t portion = data[1] + 1u;
     for (size_t at = 0; at < in.size && !host.is_over; at += portion) {
         host_receive(&host, in.bytes + at, in.size - at < portion ? in.size - at : portion);
