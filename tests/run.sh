@@ -5,7 +5,8 @@
 #                         fuzzing, other clients, container, packages and chart, the status page
 #                         in a browser, Prometheus, models that change under load, the comparison
 #                         with grpc++: some 50
-#   tests/run.sh --long   what takes long and is run by hand: attacks for minutes
+#   tests/run.sh --long   what takes long and is run by hand: attacks for minutes, and every fuzz
+#                         target for three: some 40 on two cores
 # Goes on after a failure, unless the packages are missing. The last line is "N passed, N failed",
 # counting single tests; before it stands what was skipped.
 set -uo pipefail
@@ -148,10 +149,10 @@ while True:
 
 quickstart() { deploy/quickstart.sh --port "$(free_port)" --once && echo "1 passed, 0 failed"; }
 
-# Every target for 20 seconds, two at a time. New finds go to the build directory.
+# Every target for so many seconds, two at a time. New finds go to the build directory.
 fuzz() {
     find build/fuzz -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x | sort |
-        xargs -n 1 -P 2 tests/fuzz/run_target.sh
+        xargs -I '{}' -P 2 tests/fuzz/run_target.sh '{}' "$1"
 }
 
 python_tests() {
@@ -253,12 +254,15 @@ if $all; then
     section 500 "h2spec" interop h2spec
     section 300 "clients: h2load, beside grpc++" compare_with_grpcpp
     if section 1500 "build of fuzz targets" build_fuzz; then
-        section 900 "fuzz targets" fuzz
+        section 900 "fuzz targets" fuzz 20
     fi
 fi
 
 if $long; then
     section 3600 "attacks, long" long_network_tests
+    if section 1500 "build of fuzz targets" build_fuzz; then
+        section 3600 "fuzz targets, long" fuzz 180
+    fi
 fi
 
 if ((${#skipped[@]} > 0)); then

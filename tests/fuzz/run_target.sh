@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
-# Runs one fuzz target for 20 seconds from its corpus: tests/fuzz/run_target.sh build/fuzz/fuzz_NAME
-# What it finds, inputs and crashes, goes to build/fuzz/found/NAME.
+# Runs one fuzz target from its corpus: tests/fuzz/run_target.sh build/fuzz/fuzz_NAME [SECONDS]
+# SECONDS is 20 unless given. What it finds, inputs and crashes, goes to build/fuzz/found/NAME;
+# tests/fuzz/keep_found.sh adds to the corpus what reaches new code.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 target=$1
+seconds=${2:-20}
 name=${target##*/fuzz_}
 found=build/fuzz/found/$name
 mkdir -p "$found/corpus" || exit 1
 
-if "$target" -max_total_time=20 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-    -artifact_prefix="$found/" "$found/corpus" "tests/fuzz/corpus/$name" >"$found/log" 2>&1; then
+dictionary=()
+[[ ! -f tests/fuzz/dict/$name.dict ]] || dictionary=(-dict="tests/fuzz/dict/$name.dict")
+
+if "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    "${dictionary[@]}" -artifact_prefix="$found/" \
+    "$found/corpus" "tests/fuzz/corpus/$name" >"$found/log" 2>&1; then
     counts="1 passed, 0 failed"
     output=$(grep '^stat::number_of_executed_units' "$found/log")
 else
