@@ -1,5 +1,6 @@
-/* The messages of ModelAdmin as bytes of a peer: what is taken survives being encoded and decoded
- * again, what is refused is refused with a reason. */
+/* The messages of ModelAdmin, GetModel and ListModels as bytes of a peer: what is taken survives
+ * being encoded and decoded again, what is refused is refused with a reason. */
+#include "proto/codec.h"
 #include "proto/codec_admin.h"
 
 #include <assert.h>
@@ -51,6 +52,21 @@ static void check_progress(struct eb_arena *arena, const uint8_t *data, size_t s
     assert(again->total_bytes == progress->total_bytes);
 }
 
+static void check_model_query(struct eb_arena *arena, const uint8_t *data, size_t size)
+{
+    struct eb_error error = {.status = EB_STATUS_OK};
+    const struct eb_wire_model_query *query =
+        eb_model_query_decode(arena, data, size, &limits, &error);
+    if (query) {
+        assert(strlen(query->model) <= limits.name_bytes_max);
+    } else {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+    }
+    if (!eb_empty_decode(data, size, &error)) {
+        assert(error.status != EB_STATUS_OK && error.text[0] != 0);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct eb_arena arena;
@@ -59,6 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_request(&arena, data, size);
     eb_arena_reset(&arena, ARENA_BYTES);
     check_progress(&arena, data, size);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    check_model_query(&arena, data, size);
     eb_arena_deinit(&arena);
     return 0;
 }

@@ -4,6 +4,9 @@
 
 #define STEP_BYTES 4 /* kind, flags, stream, count */
 #define STREAMS 16
+#define ADVANCES 0x40          /* in the stream's byte */
+#define REPEATS_SHIFT_MAX 12   /* up to 2048 times: budgets of frames have some 1000 */
+#define SCRIPT_BYTES_MAX 65536 /* repetitions end here */
 #define ZEROS_KIB 16
 
 enum kind {
@@ -21,13 +24,15 @@ struct step {
     enum kind kind;
     uint8_t flags;
     uint8_t stream;
+    unsigned repetition;
     const uint8_t *bytes;
     size_t count;
 };
 
 static uint32_t stream_of(const struct step *step)
 {
-    return step->stream % STREAMS;
+    const unsigned advance = step->stream & ADVANCES ? 2 * step->repetition : 0;
+    return step->stream % STREAMS + advance;
 }
 
 static void put_block(
@@ -64,18 +69,33 @@ static void put_zeros(struct frames *out, const struct step *step)
     frames_data(out, stream_of(step), step->flags & FLAG_END_STREAM, zeros, kib * 1024);
 }
 
+/* A message by gzip: "hello", or 50 000 zeros. */
+static void put_compressed(struct frames *out, const struct step *step)
+{
+    static const uint8_t hello[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03,
+        0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x86, 0xa6, 0x10, 0x36, 0x05, 0x00, 0x00, 0x00};
+    static const uint8_t bomb[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xed,
+        0xc1, 0x01, 0x0d, 0x00, 0x00, 0x00, 0xc2, 0xa0, 0xf7, 0x4f, 0x6d, 0x0f, 0x07, 0x14, 0x00,
+        0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, 0x00, 0x4f, 0x06, 0x25, 0xb3, 0xb7, 0x16, 0x50, 0xc3, 0x00, 0x00};
+    if (step->count > 0 && step->bytes[0] & 1) {
+        put_message(out, step, 1, bomb, sizeof bomb);
+    } else {
+        put_message(out, step, 1, hello, sizeof hello);
+    }
+}
+
 static void put_step(
     struct frames *out, const struct frame_script_fields *fields, const struct step *step)
 {
-    /* "hello" by gzip. */
-    static const uint8_t compressed[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03,
-        0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x86, 0xa6, 0x10, 0x36, 0x05, 0x00, 0x00, 0x00};
     switch (step->kind) {
     case KIND_HEADERS:
     case KIND_CONTINUATION: put_block(out, fields, step); break;
     case KIND_MESSAGE: put_message(out, step, step->stream >> 7, step->bytes, step->count); break;
     case KIND_ZEROS: put_zeros(out, step); break;
-    case KIND_COMPRESSED: put_message(out, step, 1, compressed, sizeof compressed); break;
+    case KIND_COMPRESSED: put_compressed(out, step); break;
     default:
         frames_head(out, step->count, (uint8_t)step->kind, step->flags, stream_of(step));
         frames_put(out, step->bytes, step->count);
@@ -96,7 +116,10 @@ void frame_script_run(struct frames *out, const struct frame_script_fields *fiel
         };
         const size_t left = size - at - STEP_BYTES;
         step.count = step.count < left ? step.count : left;
-        put_step(out, fields, &step);
+        const unsigned repeats = 1u << (script[at] / KIND_COUNT) % REPEATS_SHIFT_MAX;
+        for (; step.repetition < repeats && out->size < SCRIPT_BYTES_MAX; step.repetition++) {
+            put_step(out, fields, &step);
+        }
         at += STEP_BYTES + step.count;
     }
 }

@@ -22,8 +22,9 @@ static const char *const fields[][2] = {{":status", "200"}, {"content-type", "ap
     {"grpc-message", "no such thing: 100%25 %c3%a4 %zz"}, {"grpc-encoding", "gzip"},
     {"grpc-encoding", "identity"}, {"grpc-retry-pushback-ms", "250"},
     {"grpc-retry-pushback-ms", "-1"}, {"grpc-retry-pushback-ms", "99999999999"}, {":status", "503"},
-    {":status", "100"}, {":status", "x"}, {"content-type", "text/html"}, {"content-length", "5"},
-    {"connection", "close"}, {"x-bin", "AAAA"}};
+    {":status", "403"}, {":status", "404"}, {":status", "100"}, {":status", "x"},
+    {"content-type", "text/html"}, {"content-length", "5"}, {"connection", "close"},
+    {"x-bin", "AAAA"}};
 static const struct frame_script_fields script_fields = {fields, sizeof fields / sizeof fields[0]};
 
 /* What the client sends goes nowhere. */

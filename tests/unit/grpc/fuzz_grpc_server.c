@@ -48,6 +48,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     host_init(&host, data[1] & 1 ? 0 : data[0] % 30u + 2);
     host.limits.request_bytes_max = 40000;
+    host.limits.reset_budget = 8;
+    host.limits.ping_interval_min_ms = 5000;
+    host.limits.ping_idle_interval_min_ms = 30000;
     if (!host_start(&host)) {
         abort();
     }
