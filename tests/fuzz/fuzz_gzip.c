@@ -4,20 +4,23 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define BYTES_MAX 100000
+/* Below what may be dense, and far above it. */
+#define BYTES_MAX_SMALL 100000
+#define BYTES_MAX_LARGE (2 * EB_GZIP_FREE_BYTES)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* What is lent, and the most that may be at once. */
 struct purse {
     size_t lent_bytes;
+    size_t bytes_max;
 };
 
 static void *take(void *context, size_t bytes)
 {
     struct purse *purse = context;
     purse->lent_bytes += bytes;
-    assert(purse->lent_bytes <= BYTES_MAX + 65536 + 1);
+    assert(purse->lent_bytes <= purse->bytes_max + 65536 + 1);
     return aligned_alloc(64, (bytes + 63) / 64 * 64);
 }
 
@@ -29,15 +32,21 @@ static void give(void *context, void *memory, size_t bytes)
     free(memory);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void inflate_within(uint32_t bytes_max, const uint8_t *data, size_t size)
 {
-    struct purse purse = {0};
+    struct purse purse = {.bytes_max = bytes_max};
     const struct eb_memory memory = {take, give, &purse};
     struct eb_gzip_bytes out;
-    if (eb_gzip_inflate(&memory, data, size, BYTES_MAX, &out) == EB_GZIP_DONE) {
-        assert(out.size <= BYTES_MAX);
+    if (eb_gzip_inflate(&memory, data, size, bytes_max, &out) == EB_GZIP_DONE) {
+        assert(out.size <= bytes_max);
         give(&purse, out.bytes, out.taken_bytes);
     }
     assert(purse.lent_bytes == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    inflate_within(BYTES_MAX_SMALL, data, size);
+    inflate_within(BYTES_MAX_LARGE, data, size);
     return 0;
 }
