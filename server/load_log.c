@@ -70,6 +70,28 @@ static void log_memory(
     }
 }
 
+static void log_note(const struct eb_model_version *version, const struct eb_load_note *note,
+    enum eb_log_level level, const char *event, const char *remedy)
+{
+    if (note->count > 0) {
+        eb_log(level, event, eb_log_text("model", version->model),
+            eb_log_count("version", version->version), eb_log_count("count", note->count),
+            eb_log_text("first", note->named.text), eb_log_text("remedy", remedy));
+    }
+}
+
+/* What of its directory did not become a table, each kind in one line. */
+static void log_notes(const struct eb_model_version *version)
+{
+    const struct eb_load_notes *notes = &version->tables.notes;
+    log_note(version, &notes->tensors, EB_LOG_INFO, "tensors_passed_over",
+        "none, if nobody looks them up; only or exclude in model.yaml silences this");
+    log_note(version, &notes->files, EB_LOG_INFO, "files_passed_over",
+        "none, if the version's tables are complete without them; else convert them");
+    log_note(version, &notes->patterns, EB_LOG_WARN, "patterns_unmatched",
+        "mend only and exclude in model.yaml: these patterns match no table of the version");
+}
+
 void eb_load_log_loaded(void *options, const struct eb_model_version *version, uint64_t elapsed_ms)
 {
     const struct eb_table_set *tables = &version->tables;
@@ -82,6 +104,7 @@ void eb_load_log_loaded(void *options, const struct eb_model_version *version, u
         eb_log_count("bytes_1g", tables->pages.bytes_1g),
         eb_log_number("numa_nodes", eb_numa_policy_node_count()),
         eb_log_count("elapsed_ms", elapsed_ms));
+    log_notes(version);
     log_tables(version);
     log_memory(options, version);
 }

@@ -4,6 +4,7 @@
 #include "client/cli/check_file.h"
 #include "client/cli/output.h"
 #include "server/models/directory.h"
+#include "server/models/file_name.h"
 #include "server/models/model_config.h"
 #include "server/models/table_set.h"
 
@@ -67,8 +68,22 @@ static bool check_file(const char *path)
     return complain(&fault);
 }
 
+/* Whether the server would read a file of this name. */
+static bool is_read(const char *name, const struct eb_model_config *config)
+{
+    const struct eb_file_name parsed = eb_file_name_parse(name);
+    if (!eb_check_file_is_known(name) || parsed.kind == EB_FILE_SAFETENSORS) {
+        return eb_check_file_is_known(name);
+    }
+    /* No pattern matches more than a name may have, so that the rest of it says nothing new. */
+    char table[NAME_BYTES_MOST + 1];
+    (void)snprintf(table, sizeof table, "%.*s", (int)parsed.base_bytes, name);
+    return eb_model_config_selects(config, table);
+}
+
 /* Checks all files that the server would read; *fault is that of one that has no path. */
-static bool check_files(const char *path, bool *is_sound, struct eb_file_fault *fault)
+static bool check_files(const char *path, const struct eb_model_config *config, bool *is_sound,
+    struct eb_file_fault *fault)
 {
     struct eb_directory listing;
     if (!eb_directory_read(path, &listing, fault)) {
@@ -79,13 +94,28 @@ static bool check_files(const char *path, bool *is_sound, struct eb_file_fault *
         const char *name = listing.entries[i]->d_name;
         char *file = eb_directory_join(path, name, fault);
         is_good = file != NULL;
-        if (is_good && eb_check_file_is_known(name) && !check_file(file)) {
+        if (is_good && is_read(name, config) && !check_file(file)) {
             *is_sound = false;
         }
         free(file);
     }
     eb_directory_deinit(&listing);
     return is_good;
+}
+
+static void print_note(const char *path, const struct eb_load_note *note, const char *what)
+{
+    if (note->count > 0) {
+        (void)printf("%s: %zu %s, %s\n", eb_output_printable(path).bytes, note->count, what,
+            eb_output_printable(note->named.text).bytes);
+    }
+}
+
+static void print_notes(const char *path, const struct eb_load_notes *notes)
+{
+    print_note(path, &notes->tensors, "tensors are no tables and passed over");
+    print_note(path, &notes->files, "files of other formats are passed over");
+    print_note(path, &notes->patterns, "patterns of only and exclude match no table");
 }
 
 /* Loads it, since much that the server would refuse shows only then: keys that are the same in two
@@ -96,6 +126,7 @@ static bool check_load(
     struct eb_table_set set;
     bool is_loaded = eb_table_set_load(path, options, NULL, &set, fault);
     if (is_loaded) {
+        print_notes(path, &set.notes);
         (void)printf("%s: %zu tables, %" PRIu64 " bytes of memory\n",
             eb_output_printable(path).bytes, set.count, set.bytes);
         eb_table_set_deinit(&set);
@@ -103,38 +134,35 @@ static bool check_load(
     return is_loaded;
 }
 
-/* Whether the server would load a version, as its MODEL/model.yaml describes it. */
-static bool check_version(
-    const char *path, const struct options *options, struct eb_file_fault *fault)
+/* Whether the server would load a version by its model's description; *is_sound: its files are. */
+static bool check_described(const char *path, const struct options *options,
+    const struct eb_model_config *config, bool *is_sound, struct eb_file_fault *fault)
 {
-    struct eb_table_options tables = {
+    const struct eb_table_options tables = {
         .row_bytes_max = options->row_bytes_max,
         .name_bytes_max = (uint32_t)options->name_bytes_max,
+        .config = config,
     };
-    struct eb_model_config config;
-    char *config_path = eb_directory_join(path, "../model.yaml", fault);
-    if (!config_path) {
-        return false;
-    }
-    bool is_sound = eb_model_config_read(config_path, tables.name_bytes_max, &config, fault);
-    free(config_path);
-    if (is_sound) {
-        tables.config = &config;
-        is_sound = check_load(path, &tables, fault);
-        eb_model_config_deinit(&config);
-    }
-    return is_sound;
+    return check_files(path, config, is_sound, fault) &&
+           (!*is_sound || check_load(path, &tables, fault));
 }
 
+/* Checks a version's files and loads it, as its MODEL/model.yaml describes it. */
 static bool check_directory(const char *path, const struct options *options)
 {
     struct eb_file_fault fault;
+    struct eb_model_config config = {0};
     bool is_sound = true;
-    if (!check_files(path, &is_sound, &fault) ||
-        (is_sound && !check_version(path, options, &fault))) {
+    char *config_path = eb_directory_join(path, "../model.yaml", &fault);
+    if (!config_path) {
         return complain(&fault);
     }
-    return is_sound;
+    bool is_good =
+        eb_model_config_read(config_path, (uint32_t)options->name_bytes_max, &config, &fault) &&
+        check_described(path, options, &config, &is_sound, &fault);
+    free(config_path);
+    eb_model_config_deinit(&config);
+    return is_good ? is_sound : complain(&fault);
 }
 
 static bool check_path(const char *path, const struct options *options)

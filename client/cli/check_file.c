@@ -194,6 +194,11 @@ static bool check_plain(
 {
     for (size_t i = 0; i < source->table_count; i++) {
         const struct eb_source_table *table = &source->tables[i];
+        if (table->unfit) {
+            (void)printf("%s: tensor %s is passed over: %s\n", eb_output_printable(path).bytes,
+                eb_output_printable(table->name).bytes, table->unfit);
+            continue;
+        }
         uint64_t elements = eb_tensor_row_elements(&table->tensor);
         if (elements > UINT32_MAX) {
             return eb_file_fault_set(fault,

@@ -126,18 +126,26 @@ static bool check_options(struct options *options)
 static struct eb_source_table *find_table(
     const struct eb_source_file *source, const char *name, struct eb_file_fault *fault)
 {
+    struct eb_source_table *found = NULL;
+    size_t count = 0;
     for (size_t i = 0; i < source->table_count; i++) {
-        bool is_wanted =
-            name ? strcmp(source->tables[i].name, name) == 0 : source->table_count == 1;
-        if (is_wanted) {
-            return &source->tables[i];
+        struct eb_source_table *table = &source->tables[i];
+        if (name ? strcmp(table->name, name) == 0 : !table->unfit) {
+            found = found ? found : table;
+            count++;
         }
     }
-    if (name) {
+    if (count == 1 && !found->unfit) {
+        return found;
+    }
+    if (!found && name) {
         eb_file_fault_set(fault, "it has no tensor '%.64s'; embag check lists its tensors", name);
+    } else if (!found || found->unfit) {
+        const struct eb_source_table *unfit = found ? found : &source->tables[0];
+        eb_file_fault_set(fault, "tensor '%.128s': %s", unfit->name, unfit->unfit);
     } else {
         eb_file_fault_set(fault, "it has %zu tensors; choose one with --tensor, such as '%.64s'",
-            source->table_count, source->tables[0].name);
+            count, found->name);
     }
     return NULL;
 }

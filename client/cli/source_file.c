@@ -61,9 +61,14 @@ static bool take_entries(
         return false;
     }
     for (size_t i = 0; i < list->count; i++) {
-        source->tables[i] = describe_tensor(&list->entries[i].tensor);
-        source->tables[i].name = list->entries[i].name;
-        list->entries[i].name = NULL;
+        struct eb_safetensors_entry *entry = &list->entries[i];
+        if (!entry->unfit) {
+            source->tables[i] = describe_tensor(&entry->tensor);
+        }
+        source->tables[i].name = entry->name;
+        source->tables[i].unfit = entry->unfit;
+        entry->name = NULL;
+        entry->unfit = NULL;
     }
     return true;
 }
@@ -212,6 +217,7 @@ void eb_source_file_close(struct eb_source_file *source)
 {
     for (size_t i = 0; i < source->table_count; i++) {
         free(source->tables[i].name);
+        free(source->tables[i].unfit);
     }
     free(source->tables);
     eb_packed_reader_close(&source->reader);

@@ -21,6 +21,7 @@ struct eb_source_table {
     uint64_t row_offset_bytes;
     bool is_fused;
     struct eb_fused_format fused;
+    char *unfit; /* why this tensor cannot be a table; NULL: it can */
 };
 
 /* Some bytes of a table's rows. */

@@ -29,10 +29,21 @@ static bool is_same_group(
            memcmp(a->features, b->features, a->feature_count * sizeof *a->features) == 0;
 }
 
+static bool is_same_choice(
+    const struct eb_model_config_patterns *a, const struct eb_model_config_patterns *b)
+{
+    bool is_same = a->count == b->count;
+    for (size_t i = 0; is_same && i < a->count; i++) {
+        is_same = strcmp(a->texts[i], b->texts[i]) == 0;
+    }
+    return is_same;
+}
+
 bool eb_config_change_is_none(const struct eb_model_config *a, const struct eb_model_config *b)
 {
     bool is_same = a->table_count == b->table_count && a->feature_count == b->feature_count &&
-                   a->group_count == b->group_count;
+                   a->group_count == b->group_count && is_same_choice(&a->only, &b->only) &&
+                   is_same_choice(&a->exclude, &b->exclude);
     for (size_t i = 0; is_same && i < a->table_count; i++) {
         is_same = is_same_table(&a->tables[i], &b->tables[i]);
     }

@@ -14,14 +14,26 @@ static const struct eb_planned_table *find_table(const struct eb_table_plan *pla
     return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_name);
 }
 
+/* Says why what model.yaml names cannot be a table. Always false. */
+static bool refuse_unfit(
+    const struct eb_table_plan *plan, const struct eb_piece *unfit, struct eb_file_fault *fault)
+{
+    return eb_file_fault_set(fault, "%s: tensor '%.128s', which model.yaml names: %s",
+        plan->scan.files[unfit->file].path, unfit->name, unfit->unfit);
+}
+
 static bool check_table(const struct eb_model_config_table *table, const struct eb_table_plan *plan,
     struct eb_file_fault *fault)
 {
     const struct eb_planned_table *found = find_table(plan, table->name);
-    return (found && found->config == table) ||
-           eb_file_fault_set(fault,
-               "model.yaml: table '%.64s': its source '%.64s' is not in this version", table->name,
-               table->source);
+    const struct eb_piece *unfit = eb_version_scan_find_unfit(&plan->scan, table->source);
+    if (found && found->config == table) {
+        return true;
+    }
+    return unfit ? refuse_unfit(plan, unfit, fault)
+                 : eb_file_fault_set(fault,
+                       "model.yaml: table '%.64s': its source '%.64s' is not in this version",
+                       table->name, table->source);
 }
 
 static bool check_default(const struct eb_model_config_feature *feature,
@@ -70,6 +82,10 @@ static bool check_feature(const struct eb_model_config_feature *feature,
     if (find_table(plan, feature->name)) {
         return eb_file_fault_set(
             fault, "model.yaml: feature '%.64s' has a table's name; rename it", feature->name);
+    }
+    const struct eb_piece *unfit = eb_version_scan_find_unfit(&plan->scan, feature->table);
+    if (!table && unfit) {
+        return refuse_unfit(plan, unfit, fault);
     }
     if (!table) {
         return eb_file_fault_set(fault,

@@ -52,15 +52,54 @@ static void split(const char *name, struct eb_file_name *out)
     out->parts = read_digits(name + out->base_bytes + SPLIT_PARTS);
 }
 
+/* The first suffix that fits decides. */
+static const struct {
+    const char *suffix;
+    const char *how;
+} conversions[] = {
+    {".pt", "safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
+            "\"model.safetensors\")"},
+    {".pth", "safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
+             "\"model.safetensors\")"},
+    {".bin", "if torch.save wrote it: safetensors.torch.save_file(torch.load(FILE, "
+             "weights_only=True), \"model.safetensors\")"},
+    {".ckpt", "safetensors.torch.save_file(torch.load(FILE, weights_only=True)[\"state_dict\"], "
+              "\"model.safetensors\")"},
+    {".npz", "for name, array in numpy.load(FILE).items(): numpy.save(name + \".npy\", array)"},
+    {".onnx", "for t in onnx.load(FILE).graph.initializer: numpy.save(t.name + \".npy\", "
+              "onnx.numpy_helper.to_array(t))"},
+    {".index", "numpy.save(\"TABLE.npy\", tf.train.load_checkpoint(FILE without .index)"
+               ".get_tensor(NAME))"},
+    {"saved_model.pb", "numpy.save(\"TABLE.npy\", tf.train.load_checkpoint("
+                       "\"variables/variables\").get_tensor(NAME))"},
+};
+#define CONVERSION_COUNT (sizeof conversions / sizeof conversions[0])
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    const size_t bytes = strlen(name);
+    const size_t suffix_bytes = strlen(suffix);
+    return bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, suffix) == 0;
+}
+
+const char *eb_file_name_find_conversion(const char *name)
+{
+    for (size_t i = 0; i < CONVERSION_COUNT; i++) {
+        if (has_suffix(name, conversions[i].suffix)) {
+            return conversions[i].how;
+        }
+    }
+    return NULL;
+}
+
 struct eb_file_name eb_file_name_parse(const char *name)
 {
     struct eb_file_name out = {.kind = EB_FILE_OTHER};
     size_t bytes = strlen(name);
     for (size_t i = 0; i < KIND_COUNT; i++) {
-        size_t suffix_bytes = strlen(kinds[i].suffix);
-        if (bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, kinds[i].suffix) == 0) {
+        if (has_suffix(name, kinds[i].suffix)) {
             out.kind = kinds[i].kind;
-            out.base_bytes = bytes - suffix_bytes;
+            out.base_bytes = bytes - strlen(kinds[i].suffix);
             split(name, &out);
             return out;
         }

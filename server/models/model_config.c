@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,6 +323,44 @@ static void *make_entries(size_t count, size_t entry_bytes, struct eb_file_fault
     return entries;
 }
 
+static bool read_patterns(
+    struct place place, char **texts, size_t count, struct eb_model_config_patterns *patterns)
+{
+    patterns->texts = make_entries(count, sizeof *patterns->texts, place.fault);
+    if (!patterns->texts) {
+        return false;
+    }
+    for (; patterns->count < count; patterns->count++) {
+        const char *why = eb_name_fault(texts[patterns->count], EB_MODEL_CONFIG_PATTERN_BYTES_MAX);
+        if (why) {
+            return eb_file_fault_set(
+                place.fault, "%s[%zu]: the pattern %s", place.list, patterns->count, why);
+        }
+        patterns->texts[patterns->count] = take(&texts[patterns->count]);
+    }
+    return true;
+}
+
+static bool read_choice(
+    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+{
+    place.list = "only";
+    if (!read_patterns(place, texts->only, texts->only_count, &config->only)) {
+        return false;
+    }
+    place.list = "exclude";
+    return read_patterns(place, texts->exclude, texts->exclude_count, &config->exclude);
+}
+
+/* What is described has a reason to be loaded. */
+static bool check_selected(const struct place *place, const struct eb_model_config *config,
+    const char *field, const char *source)
+{
+    return eb_model_config_selects(config, source) ||
+           refuse(place, field, source,
+               "is left out by the patterns of only and exclude; mend them or remove this entry");
+}
+
 static bool read_tables(
     struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
 {
@@ -332,7 +371,8 @@ static bool read_tables(
     }
     for (; place.index < texts->tables_count; place.index++) {
         struct eb_model_config_table *table = &config->tables[config->table_count++];
-        if (!read_table(&place, &texts->tables[place.index], table)) {
+        if (!read_table(&place, &texts->tables[place.index], table) ||
+            !check_selected(&place, config, "source", table->source)) {
             return false;
         }
     }
@@ -356,6 +396,10 @@ static bool read_features(
         }
         if (eb_model_config_find_table(config, feature->name)) {
             return refuse(&place, "name", feature->name, "is a table's name too; rename it");
+        }
+        if (!eb_model_config_find_table(config, feature->table) &&
+            !check_selected(&place, config, "table", feature->table)) {
+            return false;
         }
     }
     const struct list list = {
@@ -449,9 +493,9 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
     }
     const struct place place = {.name_bytes_max = name_bytes_max, .fault = fault};
     bool is_good =
-        !texts ||
-        (read_tables(place, texts, config) && read_features(place, texts, config) &&
-            read_groups(place, texts, config) && read_versions(place, &texts->versions, config));
+        !texts || (read_choice(place, texts, config) && read_tables(place, texts, config) &&
+                      read_features(place, texts, config) && read_groups(place, texts, config) &&
+                      read_versions(place, &texts->versions, config));
     eb_model_texts_free(texts);
     if (!is_good) {
         eb_model_config_deinit(config);
@@ -494,6 +538,14 @@ bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_m
     return is_good || eb_file_fault_locate(fault, path);
 }
 
+static void free_patterns(struct eb_model_config_patterns *patterns)
+{
+    for (size_t i = 0; i < patterns->count; i++) {
+        free(patterns->texts[i]);
+    }
+    free(patterns->texts);
+}
+
 void eb_model_config_deinit(struct eb_model_config *config)
 {
     for (size_t i = 0; i < config->table_count; i++) {
@@ -511,11 +563,29 @@ void eb_model_config_deinit(struct eb_model_config *config)
     for (size_t i = 0; i < config->label_count; i++) {
         free(config->labels[i].name);
     }
+    free_patterns(&config->only);
+    free_patterns(&config->exclude);
     free(config->tables);
     free(config->features);
     free(config->groups);
     free(config->labels);
     *config = (struct eb_model_config){0};
+}
+
+static bool has_match(const struct eb_model_config_patterns *patterns, const char *source)
+{
+    for (size_t i = 0; i < patterns->count; i++) {
+        if (fnmatch(patterns->texts[i], source, 0) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool eb_model_config_selects(const struct eb_model_config *config, const char *source)
+{
+    return (config->only.count == 0 || has_match(&config->only, source)) &&
+           !has_match(&config->exclude, source);
 }
 
 /* The entry called `name` of a sorted list; NULL: none. */

@@ -22,11 +22,15 @@
  *   groups:
  *     - {name: ranking, features: [last_clicks]}
  *   versions: {keep: 2, keep_s: 600, serve: highest, labels: [{name: stable, version: 7}]}
+ *   only: ["embedding_bags.*"]  # patterns of what the files call tables: those that are loaded,
+ *   exclude: ["*.momentum"]     # but for these; absent or empty: every table is
  *
- * Names are good names (name.h); words may be written in capitals. Unknown keys, aliases, NULs and
- * a second document are refused. What can be told from the file alone is checked here: numbers,
- * names, duplicates, features of groups. What needs the tables is checked when a version is loaded.
- * Thread: any one. Memory: what a configuration points to is on the heap and its own. */
+ * Patterns are those of fnmatch(3), without flags. A table that is described and left out by a
+ * pattern is a contradiction, and refused. Names are good names (name.h); words may be written in
+ * capitals. Unknown keys, aliases, NULs and a second document are refused. What can be told from
+ * the file alone is checked here: numbers, names, duplicates, features of groups. What needs the
+ * tables is checked when a version is loaded. Thread: any one. Memory: what a configuration points
+ * to is on the heap and its own. */
 #pragma once
 
 #include "kernels/bag.h"
@@ -41,6 +45,8 @@
 #define EB_MODEL_CONFIG_GROUPS_MAX 4096
 #define EB_MODEL_CONFIG_GROUP_FEATURES_MAX 4096 /* features of one group */
 #define EB_MODEL_CONFIG_LABELS_MAX 64
+#define EB_MODEL_CONFIG_PATTERNS_MAX 256 /* of only, and of exclude */
+#define EB_MODEL_CONFIG_PATTERN_BYTES_MAX 512
 #define EB_MODEL_CONFIG_KEEP_MAX 64
 #define EB_MODEL_CONFIG_KEEP_S_MAX (366 * 86400)
 
@@ -92,7 +98,14 @@ struct eb_model_config_label {
     uint64_t version;
 };
 
+struct eb_model_config_patterns {
+    size_t count;
+    char **texts;
+};
+
 struct eb_model_config {
+    struct eb_model_config_patterns only;
+    struct eb_model_config_patterns exclude;
     size_t table_count;
     struct eb_model_config_table *tables; /* sorted by name, like features and groups */
     size_t feature_count;
@@ -118,6 +131,9 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
     struct eb_model_config *config, struct eb_file_fault *fault);
 /* Accepts a zeroed configuration. */
 void eb_model_config_deinit(struct eb_model_config *config);
+
+/* Whether what the files call `source` is to be a table. */
+bool eb_model_config_selects(const struct eb_model_config *config, const char *source);
 
 /* NULL: none of that name. */
 const struct eb_model_config_table *eb_model_config_find_table(

@@ -70,6 +70,8 @@ static const cyaml_schema_field_t top_fields[] = {
     LIST(eb_model_texts, groups, group_value, EB_MODEL_CONFIG_GROUPS_MAX),
     CYAML_FIELD_MAPPING(
         "versions", CYAML_FLAG_OPTIONAL, struct eb_model_texts, versions, version_fields),
+    LIST(eb_model_texts, only, text_value, EB_MODEL_CONFIG_PATTERNS_MAX),
+    LIST(eb_model_texts, exclude, text_value, EB_MODEL_CONFIG_PATTERNS_MAX),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t top_value = {

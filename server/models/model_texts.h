@@ -56,6 +56,10 @@ struct eb_model_texts {
     struct eb_model_group_texts *groups;
     uint32_t groups_count;
     struct eb_model_version_texts versions;
+    char **only;
+    uint32_t only_count;
+    char **exclude;
+    uint32_t exclude_count;
 };
 
 /* Sets *texts; NULL: the document is empty. false: *fault has what is wrong and where. */

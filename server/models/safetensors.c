@@ -10,26 +10,45 @@
 #define METADATA_KEY "__metadata__"
 #define TENSOR_FIELDS 3
 
-static const struct {
+struct dtype {
     const char *name;
-    enum eb_storage storage;
-} dtypes[] = {
-    {"F32", EB_STORAGE_F32},
-    {"F16", EB_STORAGE_F16},
-    {"BF16", EB_STORAGE_BF16},
-    {"F64", EB_STORAGE_F64},
-    {"F8_E4M3", EB_STORAGE_F8_E4M3},
-    {"F8_E5M2", EB_STORAGE_F8_E5M2},
-    {"I8", EB_STORAGE_I8},
-    {"U8", EB_STORAGE_U8},
-    {"I16", EB_STORAGE_I16},
-    {"U16", EB_STORAGE_U16},
-    {"I32", EB_STORAGE_I32},
-    {"U32", EB_STORAGE_U32},
-    {"I64", EB_STORAGE_I64},
-    {"U64", EB_STORAGE_U64},
+    enum eb_storage storage; /* UNSPECIFIED: no type of a table */
+    unsigned bits;           /* of an element; 0: not known */
+};
+
+static const struct dtype dtypes[] = {
+    {"F32", EB_STORAGE_F32, 32},
+    {"F16", EB_STORAGE_F16, 16},
+    {"BF16", EB_STORAGE_BF16, 16},
+    {"F64", EB_STORAGE_F64, 64},
+    {"F8_E4M3", EB_STORAGE_F8_E4M3, 8},
+    {"F8_E5M2", EB_STORAGE_F8_E5M2, 8},
+    {"I8", EB_STORAGE_I8, 8},
+    {"U8", EB_STORAGE_U8, 8},
+    {"I16", EB_STORAGE_I16, 16},
+    {"U16", EB_STORAGE_U16, 16},
+    {"I32", EB_STORAGE_I32, 32},
+    {"U32", EB_STORAGE_U32, 32},
+    {"I64", EB_STORAGE_I64, 64},
+    {"U64", EB_STORAGE_U64, 64},
+    {"BOOL", EB_STORAGE_UNSPECIFIED, 8},
+    {"F8_E8M0", EB_STORAGE_UNSPECIFIED, 8},
+    {"F6_E2M3", EB_STORAGE_UNSPECIFIED, 6},
+    {"F6_E3M2", EB_STORAGE_UNSPECIFIED, 6},
+    {"F4", EB_STORAGE_UNSPECIFIED, 4},
+    {"C64", EB_STORAGE_UNSPECIFIED, 64},
 };
 #define DTYPE_COUNT (sizeof dtypes / sizeof dtypes[0])
+
+/* A tensor that is being read. */
+struct reading {
+    struct eb_tensor *tensor;
+    struct dtype dtype;
+    uint64_t elements;
+    bool is_unfit;
+    struct eb_file_fault unfit; /* why it cannot be a table */
+    struct eb_file_fault *fault;
+};
 
 /* Where the data lies that data_offsets speak of. */
 struct layout {
@@ -64,22 +83,37 @@ bool eb_safetensors_head_bytes(
     return true;
 }
 
-static bool find_storage(const json_t *dtype, enum eb_storage *storage, struct eb_file_fault *fault)
+/* Notes why the tensor cannot be a table; the first reason stays. */
+static void note_unfit(struct reading *reading, const struct eb_file_fault *why)
+{
+    if (!reading->is_unfit) {
+        reading->unfit = *why;
+    }
+    reading->is_unfit = true;
+}
+
+static bool read_dtype(struct reading *reading, const json_t *dtype)
 {
     const char *name = json_string_value(dtype);
     if (!name) {
-        return eb_file_fault_set(fault, "field 'dtype' is missing or no string");
+        return eb_file_fault_set(reading->fault, "field 'dtype' is missing or no string");
     }
+    reading->dtype = (struct dtype){.name = name};
     for (size_t i = 0; i < DTYPE_COUNT; i++) {
         if (strcmp(name, dtypes[i].name) == 0) {
-            *storage = dtypes[i].storage;
-            return true;
+            reading->dtype = dtypes[i];
         }
     }
-    return eb_file_fault_set(fault,
-        "field 'dtype': '%.32s' is no element type of a table; convert it to F64, F32, F16, BF16, "
-        "F8_E4M3, F8_E5M2, I8 to I64 or U8 to U64",
-        name);
+    reading->tensor->storage = reading->dtype.storage;
+    if (reading->dtype.storage == EB_STORAGE_UNSPECIFIED) {
+        struct eb_file_fault why;
+        eb_file_fault_set(&why,
+            "field 'dtype': '%.32s' is no element type of a table; convert it to F64, F32, F16, "
+            "BF16, F8_E4M3, F8_E5M2, I8 to I64 or U8 to U64",
+            name);
+        note_unfit(reading, &why);
+    }
+    return true;
 }
 
 /* A number that counts something. */
@@ -92,27 +126,66 @@ static bool read_count(const json_t *number, uint64_t *value)
     return true;
 }
 
-static bool read_shape(const json_t *shape, struct eb_tensor *tensor, struct eb_file_fault *fault)
+/* Always false. */
+static bool refuse_size(const struct reading *reading)
 {
-    if (!json_is_array(shape)) {
-        return eb_file_fault_set(fault, "field 'shape' is missing or no array");
-    }
+    char shape[EB_TENSOR_SHAPE_BYTES];
+    eb_tensor_shape_text(reading->tensor, shape);
+    return eb_file_fault_set(
+        reading->fault, "field 'shape': %s is larger than 2^64 bytes; write the file again", shape);
+}
+
+/* Reads the dims, as many as a table may have, and counts the elements. */
+static bool read_dims(struct reading *reading, const json_t *shape)
+{
+    bool is_empty = false;
+    bool is_huge = false;
+    reading->elements = 1;
     for (size_t i = 0; i < json_array_size(shape); i++) {
+        struct eb_file_fault why;
         uint64_t dim;
         if (!read_count(json_array_get(shape, i), &dim)) {
             return eb_file_fault_set(
-                fault, "field 'shape': entry %zu is no integer of at least 0", i);
+                reading->fault, "field 'shape': entry %zu is no integer of at least 0", i);
         }
-        if (!eb_tensor_add_dim(tensor, dim, fault)) {
-            return false;
+        if (!eb_tensor_add_dim(reading->tensor, dim, &why)) {
+            note_unfit(reading, &why);
         }
+        is_empty = is_empty || dim == 0;
+        is_huge = is_huge || __builtin_mul_overflow(reading->elements, dim, &reading->elements);
     }
-    return eb_tensor_measure(tensor, fault);
+    reading->elements = is_empty ? 0 : reading->elements;
+    return !is_huge || is_empty || refuse_size(reading);
 }
 
-static bool read_offsets(const json_t *offsets, const struct layout *layout,
-    struct eb_tensor *tensor, struct eb_file_fault *fault)
+static bool read_shape(struct reading *reading, const json_t *shape)
 {
+    struct eb_tensor *tensor = reading->tensor;
+    struct eb_file_fault why;
+    uint64_t bytes;
+    if (!json_is_array(shape)) {
+        return eb_file_fault_set(reading->fault, "field 'shape' is missing or no array");
+    }
+    if (!read_dims(reading, shape)) {
+        return false;
+    }
+    if (__builtin_mul_overflow(reading->elements / 8, reading->dtype.bits, &bytes) ||
+        __builtin_add_overflow(
+            bytes, (reading->elements % 8 * reading->dtype.bits + 7) / 8, &bytes)) {
+        return refuse_size(reading);
+    }
+    if (!reading->is_unfit && !eb_tensor_measure(tensor, &why)) {
+        note_unfit(reading, &why);
+    }
+    tensor->data_bytes = bytes;
+    return true;
+}
+
+static bool read_offsets(
+    struct reading *reading, const json_t *offsets, const struct layout *layout)
+{
+    struct eb_tensor *tensor = reading->tensor;
+    struct eb_file_fault *fault = reading->fault;
     uint64_t begin;
     uint64_t end;
     if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
@@ -131,29 +204,29 @@ static bool read_offsets(const json_t *offsets, const struct layout *layout,
             "%" PRIu64 " bytes of data; it is cut short, write it again",
             end, layout->file_bytes - layout->data_start);
     }
-    if (end - begin != tensor->data_bytes) {
+    if (reading->dtype.bits > 0 && end - begin != tensor->data_bytes) {
         char shape[EB_TENSOR_SHAPE_BYTES];
         eb_tensor_shape_text(tensor, shape);
         return eb_file_fault_set(fault,
             "field 'data_offsets': %" PRIu64 " to %" PRIu64 " is %" PRIu64
             " bytes, but shape %s of %s has %" PRIu64,
-            begin, end, end - begin, shape, eb_storage_name(tensor->storage), tensor->data_bytes);
+            begin, end, end - begin, shape, reading->dtype.name, tensor->data_bytes);
     }
     tensor->data_offset = layout->data_start + begin;
+    tensor->data_bytes = end - begin;
     return true;
 }
 
-static bool read_tensor(const json_t *value, const struct layout *layout, struct eb_tensor *tensor,
-    struct eb_file_fault *fault)
+static bool read_tensor(struct reading *reading, const json_t *value, const struct layout *layout)
 {
     if (!json_is_object(value)) {
-        return eb_file_fault_set(fault, "its description is no object");
+        return eb_file_fault_set(reading->fault, "its description is no object");
     }
-    return find_storage(json_object_get(value, "dtype"), &tensor->storage, fault) &&
-           read_shape(json_object_get(value, "shape"), tensor, fault) &&
-           read_offsets(json_object_get(value, "data_offsets"), layout, tensor, fault) &&
+    return read_dtype(reading, json_object_get(value, "dtype")) &&
+           read_shape(reading, json_object_get(value, "shape")) &&
+           read_offsets(reading, json_object_get(value, "data_offsets"), layout) &&
            (json_object_size(value) == TENSOR_FIELDS ||
-               eb_file_fault_set(fault,
+               eb_file_fault_set(reading->fault,
                    "it has fields beside 'dtype', 'shape' and 'data_offsets', whose meaning is "
                    "not known"));
 }
@@ -192,15 +265,16 @@ static bool read_tensors(json_t *root, const struct layout *layout, struct eb_sa
         if (strcmp(name, METADATA_KEY) == 0) {
             continue;
         }
-        struct eb_safetensors_entry *entry = &out->entries[out->count];
-        if (!read_tensor(value, layout, &entry->tensor, fault)) {
+        struct eb_safetensors_entry *entry = &out->entries[out->count++];
+        struct reading reading = {.tensor = &entry->tensor, .fault = fault};
+        if (!read_tensor(&reading, value, layout)) {
             return locate(fault, name);
         }
         entry->name = strdup(name);
-        if (!entry->name) {
+        entry->unfit = reading.is_unfit ? strdup(reading.unfit.text) : NULL;
+        if (!entry->name || (reading.is_unfit && !entry->unfit)) {
             return eb_file_fault_set(fault, "out of memory");
         }
-        out->count++;
     }
     return out->count > 0 || eb_file_fault_set(fault, "there is no table in it; remove the file");
 }
@@ -292,6 +366,7 @@ void eb_safetensors_deinit(struct eb_safetensors *list)
 {
     for (size_t i = 0; i < list->count; i++) {
         free(list->entries[i].name);
+        free(list->entries[i].unfit);
     }
     free(list->entries);
     *list = (struct eb_safetensors){0};

@@ -439,6 +439,30 @@ static int compare_places(const void *left, const void *right)
     return a->tensor.data_offset < b->tensor.data_offset ? -1 : a > b;
 }
 
+/* Says why there is no table at all. Always false. */
+static bool refuse_none(const struct planning *planning, const char *directory)
+{
+    const struct eb_version_scan *scan = &planning->plan->scan;
+    if (scan->left_out_count > 0) {
+        return eb_file_fault_set(planning->fault,
+            "%s: only and exclude of model.yaml leave out all of its %zu tables; mend the patterns",
+            directory, scan->left_out_count);
+    }
+    if (scan->unfit_count > 0) {
+        const struct eb_piece *unfit = &scan->pieces[scan->piece_count];
+        return eb_file_fault_set(planning->fault,
+            "%s: there is no table in it: tensor '%.128s': %s", path_of(planning->plan, unfit),
+            unfit->name, unfit->unfit);
+    }
+    if (scan->notes.files.count > 0) {
+        return eb_file_fault_set(planning->fault,
+            "%s: there is no table in it; files of other formats are converted first, %s",
+            directory, scan->notes.files.named.text);
+    }
+    return eb_file_fault_set(planning->fault,
+        "%s: there is no table in it; put NAME.npy or NAME.safetensors there", directory);
+}
+
 static bool plan_version(struct planning *planning, const char *directory)
 {
     struct eb_table_plan *plan = planning->plan;
@@ -449,8 +473,7 @@ static bool plan_version(struct planning *planning, const char *directory)
         return false;
     }
     if (plan->table_count == 0) {
-        return eb_file_fault_set(planning->fault,
-            "%s: there is no table in it; put NAME.npy or NAME.safetensors there", directory);
+        return refuse_none(planning, directory);
     }
     qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_names);
     if (!check_unique(plan, planning->fault)) {
@@ -469,7 +492,7 @@ bool eb_table_plan_read(const char *directory, const struct eb_table_options *op
     struct eb_table_plan *plan, struct eb_file_fault *fault)
 {
     *plan = (struct eb_table_plan){0};
-    if (!eb_version_scan_read(directory, &plan->scan, fault)) {
+    if (!eb_version_scan_read(directory, options->config, &plan->scan, fault)) {
         return false;
     }
     struct planning planning = {.options = options, .plan = plan, .fault = fault};

@@ -276,6 +276,7 @@ bool eb_table_set_load(const char *directory, const struct eb_table_options *opt
         return false;
     }
     struct loading loading = {.plan = &plan, .set = set, .fault = fault};
+    set->notes = plan.scan.notes;
     eb_load_meter_init(&loading.meter, progress, plan.work_bytes);
     bool is_good = prepare(&loading, directory, options) && load_tables(&loading);
     eb_table_plan_deinit(&plan);

@@ -6,6 +6,7 @@
 #include "kernels/bag.h"
 #include "kernels/key_index.h"
 #include "server/models/load_meter.h"
+#include "server/models/load_notes.h"
 #include "server/models/page_report.h"
 #include "server/models/table_memory.h"
 #include "server/models/tensor.h"
@@ -52,6 +53,7 @@ struct eb_table_set {
     struct eb_table_memory memory;
     struct eb_page_count pages; /* of all tables */
     int pages_error;            /* 0, or a negative errno: all counts of huge pages are 0 */
+    struct eb_load_notes notes; /* what of its directory is no table */
 };
 
 /* Loads a whole directory, but for what residents have. The memory that is needed is compared with

@@ -6,6 +6,7 @@
 #include "server/models/npy.h"
 #include "server/models/packed_reader.h"
 #include "server/models/safetensors.h"
+#include "server/models/table_choice.h"
 #include "server/models/tensor_index.h"
 
 #include <dirent.h>
@@ -19,6 +20,7 @@
 /* A scan in progress. */
 struct scanning {
     struct eb_version_scan *scan;
+    struct eb_table_choice choice;
     size_t piece_room;
     struct eb_file_fault *fault;
 };
@@ -150,6 +152,19 @@ static bool check_memory(uint64_t json_bytes, struct eb_file_fault *fault)
     return eb_file_fault_blame(fault, ENOMEM);
 }
 
+/* Adds a tensor, also one that is no table: lists of tensors name it. Takes over the reason. */
+static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *entry)
+{
+    struct eb_piece *piece = add_piece(scanning, entry->name, strlen(entry->name), &entry->tensor);
+    if (!piece) {
+        return false;
+    }
+    piece->is_left_out = !eb_table_choice_take(&scanning->choice, entry->name);
+    piece->unfit = entry->unfit;
+    entry->unfit = NULL;
+    return true;
+}
+
 static bool scan_safetensors(struct scanning *scanning, const struct scanned *scanned)
 {
     uint64_t file_bytes = scanned->file->bytes;
@@ -168,8 +183,7 @@ static bool scan_safetensors(struct scanning *scanning, const struct scanned *sc
     bool is_good = eb_safetensors_parse(head, head_bytes, file_bytes, &list, scanning->fault);
     free(head);
     for (size_t i = 0; is_good && i < list.count; i++) {
-        const struct eb_safetensors_entry *entry = &list.entries[i];
-        is_good = add_piece(scanning, entry->name, strlen(entry->name), &entry->tensor);
+        is_good = add_entry(scanning, &list.entries[i]);
     }
     eb_safetensors_deinit(&list);
     return is_good;
@@ -195,10 +209,45 @@ static bool scan_open_file(struct scanning *scanning, const struct scanned *scan
     return true;
 }
 
+/* Notes a file of a format that models usually have, which is no table of ours. */
+static void note_other(struct scanning *scanning, const char *name)
+{
+    const char *how = eb_file_name_find_conversion(name);
+    if (how) {
+        eb_load_note_add(&scanning->scan->notes.files, name, how);
+    }
+}
+
+/* Whether a file of one table, which its name names, is to be opened. false: *fault where memory
+ * is short, else it is left out. */
+static bool choose_file(struct scanning *scanning, const struct scanned *scanned, bool *is_chosen)
+{
+    *is_chosen = true;
+    if (scanned->parsed.kind == EB_FILE_SAFETENSORS) {
+        return true;
+    }
+    char *table = strndup(scanned->name, scanned->parsed.base_bytes);
+    if (!table) {
+        return eb_file_fault_set(scanning->fault, "out of memory");
+    }
+    *is_chosen = eb_table_choice_take(&scanning->choice, table);
+    free(table);
+    return true;
+}
+
 static bool scan_file(struct scanning *scanning, const char *directory, const char *name)
 {
     struct scanned scanned = {.name = name, .parsed = eb_file_name_parse(name)};
+    bool is_chosen;
     if (scanned.parsed.kind == EB_FILE_OTHER || scanned.parsed.kind == EB_FILE_SAFETENSORS_INDEX) {
+        note_other(scanning, name);
+        return true;
+    }
+    if (!choose_file(scanning, &scanned, &is_chosen)) {
+        return false;
+    }
+    if (!is_chosen) {
+        scanning->scan->left_out_count++;
         return true;
     }
     char *path = eb_directory_join(directory, name, scanning->fault);
@@ -364,6 +413,51 @@ static int compare_pieces(const void *left, const void *right)
     return a->file < b->file ? -1 : a->file > b->file;
 }
 
+static void free_piece(struct eb_piece *piece)
+{
+    free(piece->name);
+    free(piece->packed);
+    free(piece->unfit);
+}
+
+/* Takes away what is left out, and puts what cannot be a table behind what can. */
+static bool settle(struct scanning *scanning)
+{
+    struct eb_version_scan *scan = scanning->scan;
+    struct eb_piece *unfit = calloc(scan->piece_count + 1, sizeof *unfit);
+    size_t count = 0;
+    if (!unfit) {
+        return eb_file_fault_set(scanning->fault, "out of memory");
+    }
+    for (size_t i = 0; i < scan->piece_count; i++) {
+        struct eb_piece *piece = &scan->pieces[i];
+        if (piece->is_left_out) {
+            scan->left_out_count++;
+            free_piece(piece);
+        } else if (piece->unfit) {
+            eb_load_note_add(&scan->notes.tensors, piece->name, piece->unfit);
+            unfit[scan->unfit_count++] = *piece;
+        } else {
+            scan->pieces[count++] = *piece;
+        }
+    }
+    scan->piece_count = count;
+    if (scan->unfit_count > 0) {
+        memcpy(scan->pieces + count, unfit, scan->unfit_count * sizeof *unfit);
+    }
+    free(unfit);
+    eb_table_choice_note_unmatched(&scanning->choice, &scan->notes.patterns);
+    return true;
+}
+
+const struct eb_piece *eb_version_scan_find_unfit(
+    const struct eb_version_scan *scan, const char *name)
+{
+    return scan->unfit_count == 0 ? NULL
+                                  : bsearch(name, scan->pieces + scan->piece_count,
+                                        scan->unfit_count, sizeof *scan->pieces, compare_name);
+}
+
 static bool scan_files(
     struct scanning *scanning, const char *directory, const struct eb_directory *listing)
 {
@@ -380,11 +474,11 @@ static bool scan_files(
     if (scan->piece_count > 0) {
         qsort(scan->pieces, scan->piece_count, sizeof *scan->pieces, compare_pieces);
     }
-    return check_lists(scanning, directory, listing);
+    return check_lists(scanning, directory, listing) && settle(scanning);
 }
 
-bool eb_version_scan_read(
-    const char *directory, struct eb_version_scan *scan, struct eb_file_fault *fault)
+bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
+    struct eb_version_scan *scan, struct eb_file_fault *fault)
 {
     *scan = (struct eb_version_scan){0};
     struct eb_directory listing;
@@ -392,7 +486,9 @@ bool eb_version_scan_read(
         return false;
     }
     struct scanning scanning = {.scan = scan, .fault = fault};
-    bool is_good = scan_files(&scanning, directory, &listing);
+    bool is_good = eb_table_choice_init(&scanning.choice, config, fault) &&
+                   scan_files(&scanning, directory, &listing);
+    eb_table_choice_deinit(&scanning.choice);
     eb_directory_deinit(&listing);
     if (!is_good) {
         eb_version_scan_deinit(scan);
@@ -402,9 +498,8 @@ bool eb_version_scan_read(
 
 void eb_version_scan_deinit(struct eb_version_scan *scan)
 {
-    for (size_t i = 0; i < scan->piece_count; i++) {
-        free(scan->pieces[i].name);
-        free(scan->pieces[i].packed);
+    for (size_t i = 0; i < scan->piece_count + scan->unfit_count; i++) {
+        free_piece(&scan->pieces[i]);
     }
     for (size_t i = 0; i < scan->file_count; i++) {
         free(scan->files[i].path);

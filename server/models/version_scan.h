@@ -3,9 +3,12 @@
  * Thread: one at a time. Memory: the lists are on the heap. */
 #pragma once
 
+#include "server/models/load_notes.h"
 #include "server/models/packed_format.h"
 #include "server/models/table_file.h"
 #include "server/models/tensor.h"
+
+struct eb_model_config;
 
 /* Bytes of memory for each byte of a safetensors header, or of a list of tensors, that is read: it
  * is not read where there are fewer. The most that was seen are 78, of an array of empty objects,
@@ -26,6 +29,8 @@ struct eb_piece {
     size_t file;    /* in eb_version_scan.files */
     struct eb_tensor tensor;
     struct eb_packed_format *packed; /* NULL: another format */
+    char *unfit;                     /* why it cannot be a table; NULL: it can */
+    bool is_left_out;                /* private: by model.yaml's patterns */
 };
 
 struct eb_version_scan {
@@ -33,12 +38,19 @@ struct eb_version_scan {
     struct eb_scanned_file *files;
     size_t piece_count;
     struct eb_piece *pieces; /* sorted by name, rows before keys, and part */
+    size_t unfit_count;      /* tensors that cannot be tables: behind the pieces, sorted alike */
+    size_t left_out_count;   /* of files and tensors, by model.yaml's patterns */
+    struct eb_load_notes notes;
 };
 
-/* false: *fault names the file and what is wrong: a broken header, a list of tensors that is not
- * met, part of a safetensors file that no such list names, too little memory for one of these;
- * *scan is empty then. */
-bool eb_version_scan_read(
-    const char *directory, struct eb_version_scan *scan, struct eb_file_fault *fault);
+/* Reads what lies there and is chosen by `config`, which may be NULL; npy and packed files that are
+ * not chosen are not opened. false: *fault names the file and what is wrong: a broken header, a
+ * list of tensors that is not met, part of a safetensors file that no such list names, too little
+ * memory for one of these; *scan is empty then. */
+bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
+    struct eb_version_scan *scan, struct eb_file_fault *fault);
+/* The tensor called `name` that cannot be a table; NULL: there is none. */
+const struct eb_piece *eb_version_scan_find_unfit(
+    const struct eb_version_scan *scan, const char *name);
 /* Accepts a zeroed scan. */
 void eb_version_scan_deinit(struct eb_version_scan *scan);

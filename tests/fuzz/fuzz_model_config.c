@@ -22,6 +22,7 @@ static void require_tables(const struct eb_model_config *config)
         require(eb_model_config_find_table(config, table->name) == table);
         require(table->source && table->source[0] != '\0');
         require(table->unknown_row >= -1);
+        require(eb_model_config_selects(config, table->source));
     }
 }
 
@@ -43,6 +44,15 @@ static void require_features(const struct eb_model_config *config)
     }
 }
 
+static void require_patterns(const struct eb_model_config_patterns *patterns)
+{
+    require(patterns->count <= EB_MODEL_CONFIG_PATTERNS_MAX);
+    for (size_t i = 0; i < patterns->count; i++) {
+        const size_t bytes = strlen(patterns->texts[i]);
+        require(bytes > 0 && bytes <= EB_MODEL_CONFIG_PATTERN_BYTES_MAX);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct eb_model_config config;
@@ -52,6 +62,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     require_tables(&config);
     require_features(&config);
+    require_patterns(&config.only);
+    require_patterns(&config.exclude);
     require(config.keep >= 1 && config.keep <= EB_MODEL_CONFIG_KEEP_MAX);
     eb_model_config_deinit(&config);
     return 0;

@@ -1,4 +1,4 @@
-/* Bytes as a safetensors file: the tensors that are accepted must tile its data. */
+/* Bytes as a safetensors file: the tensors that are accepted, tables or not, must tile its data. */
 #include "server/models/safetensors.h"
 
 #include <stdlib.h>
@@ -18,13 +18,18 @@ static void require_tiling(const struct eb_safetensors *list, uint64_t head_byte
     uint64_t covered = head_bytes;
     for (size_t i = 0; i < list->count; i++) {
         const struct eb_tensor *tensor = &list->entries[i].tensor;
+        require(tensor->data_offset == covered);
+        covered += tensor->data_bytes;
+        if (list->entries[i].unfit) {
+            require(list->entries[i].unfit[0] != '\0');
+            continue;
+        }
         uint64_t bytes = eb_storage_bytes(tensor->storage);
         for (uint32_t dim = 0; dim < tensor->rank; dim++) {
+            require(dim == 0 || tensor->dims[dim] > 0);
             bytes *= tensor->dims[dim];
         }
         require(tensor->rank >= 1 && tensor->data_bytes == bytes);
-        require(tensor->data_offset == covered);
-        covered += bytes;
     }
     require(covered == size);
 }

@@ -38,6 +38,7 @@ static void passes_over_what_is_said_of_versions(void **state)
 {
     (void)state;
     assert_true(is_none(BASE));
+    assert_true(is_none(BASE "only: []\n"));
     assert_true(is_none(BASE "versions: {keep: 3, serve: 2, labels: [{name: l, version: 1}]}\n"));
 }
 
@@ -81,11 +82,19 @@ static void notices_each_change_of_tables_features_and_groups(void **state)
     }
 }
 
+static void notices_other_patterns(void **state)
+{
+    (void)state;
+    assert_false(is_none(BASE "only: [s, t]\n"));
+    assert_false(is_none(BASE "exclude: [u]\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_over_what_is_said_of_versions),
         cmocka_unit_test(notices_each_change_of_tables_features_and_groups),
+        cmocka_unit_test(notices_other_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -63,11 +64,40 @@ static void tells_parts(void **state)
     }
 }
 
+static void tells_how_other_formats_are_converted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *how;
+    } cases[] = {
+        {"model.pt", "torch.load(FILE, weights_only=True), \"model.safetensors\""},
+        {"model.pth", "torch.load(FILE"},
+        {"pytorch_model.bin", "torch.load(FILE"},
+        {"last.ckpt", "[\"state_dict\"]"},
+        {"arrays.npz", "numpy.load(FILE)"},
+        {"model.onnx", "onnx.load(FILE).graph.initializer"},
+        {"model.ckpt-7.index", "tf.train.load_checkpoint(FILE without .index)"},
+        {"saved_model.pb", "tf.train.load_checkpoint(\"variables/variables\")"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *how = eb_file_name_find_conversion(cases[i].name);
+        assert_non_null(how);
+        assert_non_null(strstr(how, cases[i].how));
+    }
+    static const char *const others[] = {
+        "README", "t.npy", "model.safetensors.index.json", "other.pb", ""};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        assert_null(eb_file_name_find_conversion(others[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_kinds_and_bases),
         cmocka_unit_test(tells_parts),
+        cmocka_unit_test(tells_how_other_formats_are_converted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

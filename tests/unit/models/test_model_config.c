@@ -28,6 +28,8 @@ static void expect_defaults(const struct eb_model_config *config)
     assert_int_equal(config->feature_count, 0);
     assert_int_equal(config->group_count, 0);
     assert_int_equal(config->label_count, 0);
+    assert_int_equal(config->only.count, 0);
+    assert_int_equal(config->exclude.count, 0);
     assert_int_equal(config->keep, 2);
     assert_int_equal(config->keep_s, 600);
     assert_int_equal(config->serve, 0);
@@ -93,6 +95,98 @@ static void reads_tables(void **state)
     assert_int_equal(b->default_index, -1);
     assert_int_equal(b->unknown_row, -1);
     assert_null(eb_model_config_find_table(&config, "c"));
+    eb_model_config_deinit(&config);
+}
+
+static void reads_which_tables_are_chosen(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    parse("only: ['emb.*', '[st]']\n"
+          "exclude: ['*.bias', 'emb.?']\n"
+          "tables: [{name: a, source: emb.10}]\n"
+          "features: [{name: f, table: s}, {name: g, table: a}]\n",
+        &config);
+    assert_int_equal(config.only.count, 2);
+    assert_string_equal(config.only.texts[1], "[st]");
+    assert_int_equal(config.exclude.count, 2);
+    assert_true(eb_model_config_selects(&config, "emb.10"));
+    assert_true(eb_model_config_selects(&config, "emb.a/b"));
+    assert_true(eb_model_config_selects(&config, "t"));
+    assert_false(eb_model_config_selects(&config, "u"));
+    assert_false(eb_model_config_selects(&config, "emb.1"));
+    assert_false(eb_model_config_selects(&config, "emb.1.bias"));
+    assert_false(eb_model_config_selects(&config, "EMB.10"));
+    eb_model_config_deinit(&config);
+    parse("only: []\nexclude: ~\n", &config);
+    assert_true(eb_model_config_selects(&config, "anything"));
+    eb_model_config_deinit(&config);
+    parse("exclude: ['.*']\n", &config);
+    assert_true(eb_model_config_selects(&config, "a"));
+    assert_false(eb_model_config_selects(&config, ".a"));
+    eb_model_config_deinit(&config);
+}
+
+static void rejects_faulty_choices(void **state)
+{
+    (void)state;
+    expect_fault("only: ['']", "only[0]: the pattern is empty");
+    expect_fault("exclude: [a, \"b\\tc\"]", "exclude[1]: the pattern");
+    expect_fault("only: a*", "only");
+    expect_fault("tables: [{name: a}, {name: b}]\nexclude: [b]",
+        "tables[1].source: 'b' is left out by the patterns of only and exclude");
+    expect_fault("only: [x.*]\ntables: [{name: x.1, source: y}]", "tables[0].source: 'y'");
+    expect_fault("only: [x.*]\nfeatures: [{name: f, table: y}]",
+        "features[0].table: 'y' is left out by the patterns");
+}
+
+/* A list of `count` patterns, each of `bytes` bytes. */
+static bool may_have(size_t count, size_t bytes)
+{
+    const size_t size = 16 + count * (bytes + 3);
+    char *yaml = malloc(size);
+    struct eb_model_config config;
+    struct eb_file_fault fault = {.text = ""};
+    assert_non_null(yaml);
+    size_t used = (size_t)snprintf(yaml, size, "only: [");
+    for (size_t i = 0; i < count; i++) {
+        memset(yaml + used, 'a', bytes);
+        yaml[used + bytes] = ',';
+        used += bytes + 1;
+    }
+    yaml[used++] = ']';
+    const bool is_good =
+        eb_model_config_parse((const uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &fault);
+    assert_true(is_good == (fault.text[0] == '\0'));
+    eb_model_config_deinit(&config);
+    free(yaml);
+    return is_good;
+}
+
+static void bounds_patterns(void **state)
+{
+    (void)state;
+    assert_true(may_have(EB_MODEL_CONFIG_PATTERNS_MAX, 3));
+    assert_false(may_have(EB_MODEL_CONFIG_PATTERNS_MAX + 1, 3));
+    assert_true(may_have(2, EB_MODEL_CONFIG_PATTERN_BYTES_MAX));
+    assert_false(may_have(2, EB_MODEL_CONFIG_PATTERN_BYTES_MAX + 1));
+}
+
+/* A pattern that some matchers need exponential time for. */
+static void matches_hostile_patterns_in_bounded_time(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    char yaml[EB_MODEL_CONFIG_PATTERN_BYTES_MAX + 32] = "only: ['";
+    char name[256];
+    for (size_t i = 0; i < EB_MODEL_CONFIG_PATTERN_BYTES_MAX / 2 - 1; i++) {
+        strcat(yaml, "*a");
+    }
+    strcat(yaml, "b']");
+    memset(name, 'a', sizeof name);
+    name[sizeof name - 1] = '\0';
+    parse(yaml, &config);
+    assert_false(eb_model_config_selects(&config, name));
     eb_model_config_deinit(&config);
 }
 
@@ -317,6 +411,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_defaults_where_nothing_is_said),
         cmocka_unit_test(reads_tables),
+        cmocka_unit_test(reads_which_tables_are_chosen),
+        cmocka_unit_test(rejects_faulty_choices),
+        cmocka_unit_test(bounds_patterns),
+        cmocka_unit_test(matches_hostile_patterns_in_bounded_time),
         cmocka_unit_test(reads_features_and_groups),
         cmocka_unit_test(reads_versions),
         cmocka_unit_test(says_what_is_wrong_and_where),
