@@ -3,7 +3,13 @@
 #include "kernels/element.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
+
+/* Rounding a number to f16 moves it by at most 2^-11 of itself, or by 2^-25; twice that, since the
+ * scale has been rounded too. */
+#define F16_ROUNDING 0x1p-10
+#define F16_ROUNDING_LEAST 0x1p-24
 
 /* Where the parts of a fused row begin. */
 struct parts {
@@ -60,6 +66,30 @@ void eb_fused_row_split(
     scale->scale = load_number(parts.number, bytes + parts.scale_offset);
     scale->bias = load_number(parts.number, bytes + parts.bias_offset);
     memcpy(row, bytes + parts.codes_offset, parts.codes_bytes);
+}
+
+static bool is_zeros(const uint8_t *bytes, uint64_t count)
+{
+    uint8_t any = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        any |= bytes[i];
+    }
+    return any == 0;
+}
+
+bool eb_fused_row_is_plausible(
+    const struct eb_fused_format *format, const void *row, const struct eb_row_scale *scale)
+{
+    if (scale->scale > 0) {
+        return true;
+    }
+    if (scale->scale == 0) {
+        return is_zeros(row, find_parts(format).codes_bytes);
+    }
+    const double levels = (double)((1u << eb_storage_bits(format->storage)) - 1);
+    return format->layout != EB_FUSED_F32_LAST &&
+           levels * -(double)scale->scale <=
+               F16_ROUNDING * fabs((double)scale->bias) + levels * F16_ROUNDING_LEAST;
 }
 
 bool eb_fused_row_join(const struct eb_fused_format *format, const void *row,

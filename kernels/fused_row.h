@@ -18,6 +18,7 @@
 
 #include "kernels/bag.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum eb_fused_layout {
@@ -41,6 +42,15 @@ uint64_t eb_fused_row_bytes(const struct eb_fused_format *format);
  * exactly, into *scale. They are what the row says: a file may say infinities and NaNs. */
 void eb_fused_row_split(
     const struct eb_fused_format *format, const void *fused, void *row, struct eb_row_scale *scale);
+
+/* Whether FBGEMM may have written the row whose codes are at `row`, with this finite scale and
+ * bias. A row of the wrong layout hardly passes: its scale is made of codes or of padding.
+ *  - A positive scale is what a row of different values has.
+ *  - Scale 0 goes with codes that are all 0: a row of equal values, with f32 scale and bias.
+ *  - A negative scale comes with f16 alone, where rounding has put the bias above all values of a
+ *    row that are nearly equal: then all codes together span less than the rounding of the bias. */
+bool eb_fused_row_is_plausible(
+    const struct eb_fused_format *format, const void *row, const struct eb_row_scale *scale);
 
 /* The inverse. true: exact, as F32_LAST always is (of numbers), and F16 where
  * eb_quantize_row_f16_scale made the row. false: scale, bias or both had to be rounded to f16, to

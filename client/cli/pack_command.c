@@ -16,8 +16,11 @@ static const char usage[] =
     "one of NAME-00000-of-00016.npy and on, of which all are taken.\n"
     "\n"
     "  --tensor NAME          the tensor of a safetensors file that has several\n"
-    "  --format F             fbgemm_int8 fbgemm_int4 fbgemm_int2: INPUT has FBGEMM's fused rows,\n"
-    "                         u8 of shape (rows, bytes), which become rows of codes\n"
+    "  --format F             fbgemm_int8 fbgemm_int8_f16 fbgemm_int4 fbgemm_int2 torchrec_int8\n"
+    "                         torchrec_int4 torchrec_int2: INPUT has FBGEMM's fused rows, u8 of\n"
+    "                         shape (rows, bytes), which become rows of codes; those of torchrec_\n"
+    "                         have scale and bias in front\n"
+    "  --dim N                values of such a row, where its codes do not fill it\n"
     "  --storage S            f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2: how rows are stored;\n"
     "                         the table's type stays what it is. As in INPUT unless given\n"
     "  --max-error X          refuse where a stored value is off by more than X\n"
@@ -34,7 +37,7 @@ static const enum eb_storage storage_numbers[] = {EB_STORAGE_UNSPECIFIED, EB_STO
     EB_STORAGE_F16, EB_STORAGE_BF16, EB_STORAGE_F8_E4M3, EB_STORAGE_F8_E5M2, EB_STORAGE_INT8,
     EB_STORAGE_INT4, EB_STORAGE_INT2};
 
-#define X(name, text) text,
+#define X(name, text, storage, layout) text,
 static const char *const formats[] = {"", EB_MODEL_FORMAT_LIST(X) NULL}; /* by enum */
 #undef X
 
@@ -49,6 +52,7 @@ struct options {
     const char *error_text;
     int storage;
     int format;
+    uint64_t dim;
     struct eb_flag_integer unknown_row;
     uint64_t split;
     uint64_t parts;
@@ -61,6 +65,7 @@ static const struct eb_flag flags[] = {
     {"tensor", EB_FLAG_TEXT, AT(tensor), 0, 0, NULL},
     {"storage", EB_FLAG_CHOICE, AT(storage), 0, 0, storages},
     {"format", EB_FLAG_CHOICE, AT(format), 0, 0, formats},
+    {"dim", EB_FLAG_NUMBER, AT(dim), 1, UINT32_MAX, NULL},
     {"max-error", EB_FLAG_TEXT, AT(error_text), 0, 0, NULL},
     {"keys", EB_FLAG_TEXT, AT(keys), 0, 0, NULL},
     {"unknown-row", EB_FLAG_INTEGER, AT(unknown_row), 0, 0, NULL},
@@ -115,6 +120,8 @@ static bool check_options(struct options *options)
         wrong = "--parts are parts of row numbers, which --keys replace: give one of them";
     } else if (options->parts > 1 && !has_part) {
         wrong = "--parts needs --part, which says which of them this is";
+    } else if (options->dim != 0 && options->format == EB_MODEL_FORMAT_VALUES) {
+        wrong = "--dim is of fused rows: give their --format too";
     }
     if (wrong != NULL) {
         (void)fprintf(stderr, "embag: pack: %s\n", wrong);
@@ -160,7 +167,7 @@ static bool fuse_table(const struct options *options, const struct eb_source_fil
     }
     return source->is_packed
                ? eb_file_fault_set(fault, "a packed table has no other format; leave --format out")
-               : eb_source_table_fuse(table, format, fault);
+               : eb_source_table_fuse(table, format, (uint32_t)options->dim, fault);
 }
 
 /* What the options and the source say about storage, rows and keys. */

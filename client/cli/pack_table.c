@@ -2,6 +2,7 @@
 
 #include "kernels/quantize.h"
 #include "kernels/row_format.h"
+#include "server/models/table_storage.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -211,11 +212,10 @@ static const uint8_t *open_row(const struct packing *packing, uint64_t row, cons
     struct eb_row_scale scale;
     eb_fused_row_split(&table->fused, from, packing->split + table->row_offset_bytes, &scale);
     memcpy(packing->split, &scale, sizeof scale);
-    if (!eb_quantize_scale_is_sound(table->tensor.storage, &scale)) {
-        eb_file_fault_set(packing->fault,
-            "row %" PRIu64 " of those packed: values of scale %g and bias %g are not finite; "
-            "correct the row",
-            row, (double)scale.scale, (double)scale.bias);
+    if (!eb_table_storage_check_fused(
+            &table->fused, packing->split + table->row_offset_bytes, &scale, packing->fault)) {
+        const struct eb_file_fault why = *packing->fault;
+        eb_file_fault_set(packing->fault, "row %" PRIu64 " of those packed: %s", row, why.text);
         return NULL;
     }
     return packing->split;

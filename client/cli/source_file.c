@@ -199,10 +199,10 @@ bool eb_source_file_open_whole(
     return true;
 }
 
-bool eb_source_table_fuse(
-    struct eb_source_table *table, enum eb_model_format format, struct eb_file_fault *fault)
+bool eb_source_table_fuse(struct eb_source_table *table, enum eb_model_format format, uint32_t dim,
+    struct eb_file_fault *fault)
 {
-    if (!eb_table_storage_find_fused(format, &table->tensor, &table->fused, fault)) {
+    if (!eb_table_storage_find_fused(format, dim, &table->tensor, &table->fused, fault)) {
         return false;
     }
     table->is_fused = true;

@@ -6,9 +6,9 @@ static bool is_same_table(
     const struct eb_model_config_table *a, const struct eb_model_config_table *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->source, b->source) == 0 &&
-           a->format == b->format && a->storage == b->storage && a->missing == b->missing &&
-           a->has_default == b->has_default && a->default_index == b->default_index &&
-           a->unknown_row == b->unknown_row;
+           a->format == b->format && a->dim == b->dim && a->storage == b->storage &&
+           a->missing == b->missing && a->has_default == b->has_default &&
+           a->default_index == b->default_index && a->unknown_row == b->unknown_row;
 }
 
 static bool is_same_feature(

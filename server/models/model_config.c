@@ -31,7 +31,7 @@ static const struct word missing_words[] = {EB_MISSING_LIST(X){NULL, 0}};
 #define X(name, number, ...) {#name, EB_REDUCTION_##name},
 static const struct word reduction_words[] = {EB_REDUCTION_LIST(X){NULL, 0}};
 #undef X
-#define X(name, text) {text, EB_MODEL_FORMAT_##name},
+#define X(name, text, storage, layout) {text, EB_MODEL_FORMAT_##name},
 static const struct word format_words[] = {EB_MODEL_FORMAT_LIST(X){NULL, 0}};
 #undef X
 #define X(name, text) {text, EB_ID_MAP_##name},
@@ -181,12 +181,15 @@ static bool read_source(const struct place *place, struct eb_model_table_texts *
 static bool read_table(const struct place *place, struct eb_model_table_texts *texts,
     struct eb_model_config_table *table)
 {
+    static const uint64_t dims[2] = {1, UINT32_MAX};
     int format = 0;
     int storage = 0;
     int missing = 0;
+    uint64_t dim = 0;
     bool is_good = read_name(place, "name", &texts->name, &table->name) &&
                    read_source(place, texts, table) &&
                    read_word(place, "format", texts->format, format_words, &format) &&
+                   read_count(place, "dim", texts->dim, dims, &dim) &&
                    read_word(place, "storage", texts->storage, storage_words, &storage) &&
                    read_word(place, "missing", texts->missing, missing_words, &missing) &&
                    read_index(place, "default_index", texts->default_index, &table->has_default,
@@ -195,6 +198,10 @@ static bool read_table(const struct place *place, struct eb_model_table_texts *t
     table->format = (enum eb_model_format)format;
     table->storage = (enum eb_storage)storage;
     table->missing = (enum eb_missing)missing;
+    table->dim = (uint32_t)dim;
+    if (is_good && dim > 0 && table->format == EB_MODEL_FORMAT_VALUES) {
+        return refuse(place, "dim", texts->dim, "means nothing without a format");
+    }
     return is_good;
 }
 

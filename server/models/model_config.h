@@ -4,7 +4,8 @@
  *   tables:                   # any number of them, in any order; all keys but `name` are optional
  *     - name: user_id         # as in every version
  *       source: emb.0.weight  # what the files call it; absent: `name`
- *       format: fbgemm_int8   # or fbgemm_int4, fbgemm_int2: u8 rows of codes with their scales
+ *       format: fbgemm_int8   # u8 rows of codes with their scales (EB_MODEL_FORMAT_LIST)
+ *       dim: 16               # values of such a row, where its codes do not fill it
  *       storage: int8         # f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2; absent: the file's
  *       missing: skip         # error skip zero unknown_row, where a request says nothing
  *       default_index: 0      # fills empty bags where a request says nothing: a row or, for
@@ -50,14 +51,18 @@
 #define EB_MODEL_CONFIG_KEEP_MAX 64
 #define EB_MODEL_CONFIG_KEEP_S_MAX (366 * 86400)
 
-/* X(NAME, text): what a tensor of u8 rows holds instead of values (kernels/fused_row.h): int8 as
- * EB_FUSED_F32_LAST, int4 and int2 as EB_FUSED_F16_LAST. */
+/* X(NAME, text, STORAGE, LAYOUT): what a tensor of u8 rows holds instead of values, codes of this
+ * storage that lie in this layout of kernels/fused_row.h. */
 #define EB_MODEL_FORMAT_LIST(X)                                                                    \
-    X(FBGEMM_INT8, "fbgemm_int8")                                                                  \
-    X(FBGEMM_INT4, "fbgemm_int4")                                                                  \
-    X(FBGEMM_INT2, "fbgemm_int2")
+    X(FBGEMM_INT8, "fbgemm_int8", INT8, F32_LAST)                                                  \
+    X(FBGEMM_INT4, "fbgemm_int4", INT4, F16_LAST)                                                  \
+    X(FBGEMM_INT2, "fbgemm_int2", INT2, F16_LAST)                                                  \
+    X(FBGEMM_INT8_F16, "fbgemm_int8_f16", INT8, F16_LAST)                                          \
+    X(TORCHREC_INT8, "torchrec_int8", INT8, F16_FIRST)                                             \
+    X(TORCHREC_INT4, "torchrec_int4", INT4, F16_FIRST)                                             \
+    X(TORCHREC_INT2, "torchrec_int2", INT2, F16_FIRST)
 
-#define X(name, text) EB_MODEL_FORMAT_##name,
+#define X(name, text, storage, layout) EB_MODEL_FORMAT_##name,
 enum eb_model_format {
     EB_MODEL_FORMAT_VALUES, /* what the file says it is */
     EB_MODEL_FORMAT_LIST(X) EB_MODEL_FORMAT_COUNT
@@ -69,6 +74,7 @@ struct eb_model_config_table {
     char *name;
     char *source; /* what its files call it; never NULL */
     enum eb_model_format format;
+    uint32_t dim;            /* values of a row of such a format; 0: as many as its codes fill */
     enum eb_storage storage; /* UNSPECIFIED: as it is in the file */
     enum eb_missing missing; /* UNSPECIFIED: not said */
     bool has_default;

@@ -17,6 +17,7 @@ static const cyaml_schema_field_t table_fields[] = {
     TEXT(eb_model_table_texts, name),
     TEXT(eb_model_table_texts, source),
     TEXT(eb_model_table_texts, format),
+    TEXT(eb_model_table_texts, dim),
     TEXT(eb_model_table_texts, storage),
     TEXT(eb_model_table_texts, missing),
     TEXT(eb_model_table_texts, default_index),

@@ -12,6 +12,7 @@ struct eb_model_table_texts {
     char *name;
     char *source;
     char *format;
+    char *dim;
     char *storage;
     char *missing;
     char *default_index;

@@ -2,6 +2,7 @@
 
 #include "kernels/quantize.h"
 #include "server/models/piece_reader.h"
+#include "server/models/table_storage.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -70,15 +71,12 @@ static bool refuse_excess(
         eb_storage_name(table->storage));
 }
 
-/* Always false. */
-static bool refuse_scale(
-    const struct passage *passage, uint64_t row, const struct eb_row_scale *scale)
+/* Says which row is no fused one. Always false. */
+static bool locate_row(const struct passage *passage, uint64_t row)
 {
-    return eb_file_fault_set(passage->fault,
-        "%s: row %" PRIu64 " of table '%.64s': values of scale %g and bias %g are not finite; "
-        "correct the row",
-        passage->reader.path, row, passage->load->table->name, (double)scale->scale,
-        (double)scale->bias);
+    const struct eb_file_fault why = *passage->fault;
+    return eb_file_fault_set(passage->fault, "%s: row %" PRIu64 " of table '%.64s': %s",
+        passage->reader.path, row, passage->load->table->name, why.text);
 }
 
 /* `to` is where the row, with its scale, belongs. */
@@ -90,8 +88,9 @@ static bool convert_row(
     struct eb_row_scale scale = {0};
     if (table->is_fused) {
         eb_fused_row_split(&table->fused, raw, to + table->row_offset_bytes, &scale);
-        if (!eb_quantize_scale_is_sound(table->storage, &scale)) {
-            return refuse_scale(passage, row, &scale);
+        if (!eb_table_storage_check_fused(
+                &table->fused, to + table->row_offset_bytes, &scale, passage->fault)) {
+            return locate_row(passage, row);
         }
     } else {
         eb_dequantize_row(table->tensor.storage, raw, NULL, elements, passage->values);

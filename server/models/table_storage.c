@@ -1,15 +1,27 @@
 #include "server/models/table_storage.h"
 
+#include "kernels/quantize.h"
+
+#include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
+
+#define OTHERS_BYTES 64 /* names of all formats of one storage but one */
+
+/* A row of a format with scale and bias in front may end with fewer bytes of padding than this:
+ * FBGEMM aligns rows to 128 bytes at most. */
+#define PADDING_BYTES_MAX 128
 
 /* By enum eb_model_format. */
 static const struct {
+    const char *name;
     enum eb_storage storage;
     enum eb_fused_layout layout;
 } fused_formats[EB_MODEL_FORMAT_COUNT] = {
-    [EB_MODEL_FORMAT_FBGEMM_INT8] = {EB_STORAGE_INT8, EB_FUSED_F32_LAST},
-    [EB_MODEL_FORMAT_FBGEMM_INT4] = {EB_STORAGE_INT4, EB_FUSED_F16_LAST},
-    [EB_MODEL_FORMAT_FBGEMM_INT2] = {EB_STORAGE_INT2, EB_FUSED_F16_LAST},
+#define X(name, text, storage, layout)                                                             \
+    [EB_MODEL_FORMAT_##name] = {text, EB_STORAGE_##storage, EB_FUSED_##layout},
+    EB_MODEL_FORMAT_LIST(X)
+#undef X
 };
 
 /* The storage that is wanted; UNSPECIFIED: the file's. */
@@ -68,8 +80,24 @@ static uint64_t count_elements(const struct eb_fused_format *format, uint64_t ro
     return row_bytes <= overhead ? 0 : (row_bytes - overhead) * per_byte;
 }
 
-bool eb_table_storage_find_fused(enum eb_model_format name, const struct eb_tensor *tensor,
-    struct eb_fused_format *format, struct eb_file_fault *fault)
+/* Sets the elements of a row of so many bytes to `dim`, if it is of a format that has room for
+ * them and not for many more. */
+static bool set_dim(
+    struct eb_fused_format *format, uint32_t dim, uint64_t row_bytes, struct eb_file_fault *fault)
+{
+    format->elements = dim;
+    const uint64_t needed = eb_fused_row_bytes(format);
+    const bool may_pad = format->layout == EB_FUSED_F16_FIRST;
+    const uint64_t padding_max = may_pad ? PADDING_BYTES_MAX - 1 : 0;
+    return (row_bytes >= needed && row_bytes - needed <= padding_max) ||
+           eb_file_fault_set(fault,
+               "dim %" PRIu32 " makes rows of %" PRIu64 " bytes%s, these have %" PRIu64
+               "; correct dim or format",
+               dim, needed, may_pad ? ", padded by fewer than 128" : "", row_bytes);
+}
+
+bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
+    const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_file_fault *fault)
 {
     *format = (struct eb_fused_format){
         .storage = fused_formats[name].storage, .layout = fused_formats[name].layout};
@@ -86,7 +114,38 @@ bool eb_table_storage_find_fused(enum eb_model_format name, const struct eb_tens
             "rows of %" PRIu64 " bytes are no fused rows; leave format out", tensor->dims[1]);
     }
     format->elements = (uint32_t)elements;
-    return true;
+    return dim == 0 || set_dim(format, dim, tensor->dims[1], fault);
+}
+
+/* The other formats of the same codes, as "a" or "a or b". */
+static void list_others(const struct eb_fused_format *format, char out[OTHERS_BYTES])
+{
+    size_t used = 0;
+    for (int i = 1; i < EB_MODEL_FORMAT_COUNT; i++) {
+        if (fused_formats[i].storage == format->storage &&
+            fused_formats[i].layout != format->layout) {
+            used += (size_t)snprintf(out + used, OTHERS_BYTES - used, "%s%s",
+                used == 0 ? "" : " or ", fused_formats[i].name);
+        }
+    }
+    assert(used > 0 && used < OTHERS_BYTES);
+}
+
+bool eb_table_storage_check_fused(const struct eb_fused_format *format, const void *row,
+    const struct eb_row_scale *scale, struct eb_file_fault *fault)
+{
+    const bool is_sound = eb_quantize_scale_is_sound(format->storage, scale);
+    if (is_sound && eb_fused_row_is_plausible(format, row, scale)) {
+        return true;
+    }
+    char others[OTHERS_BYTES];
+    list_others(format, others);
+    return eb_file_fault_set(fault,
+        is_sound ? "no row of this format has the scale %g and bias %g with such codes: the rows "
+                   "may be of format %s; name the right one, or correct the row"
+                 : "values of scale %g and bias %g are not finite: the rows may be of format %s; "
+                   "name the right one, or correct the row",
+        (double)scale->scale, (double)scale->bias, others);
 }
 
 static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *fault)
@@ -97,7 +156,7 @@ static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *f
     if (wanted != EB_STORAGE_UNSPECIFIED && wanted != fused_formats[name].storage) {
         return refuse_storage(table, "its format says another; leave storage out", fault);
     }
-    if (!eb_table_storage_find_fused(name, tensor, &table->fused, fault)) {
+    if (!eb_table_storage_find_fused(name, table->config->dim, tensor, &table->fused, fault)) {
         const struct eb_file_fault why = *fault;
         return eb_file_fault_set(fault, "model.yaml: table '%.64s': %s", table->name, why.text);
     }

@@ -11,7 +11,12 @@
 bool eb_table_storage_choose(
     struct eb_planned_table *table, const struct eb_piece *piece, struct eb_file_fault *fault);
 
-/* How the fused rows in a tensor lie that are of a format, one with fused rows. false: *fault says
- * why they cannot be such, without saying where. */
-bool eb_table_storage_find_fused(enum eb_model_format name, const struct eb_tensor *tensor,
-    struct eb_fused_format *format, struct eb_file_fault *fault);
+/* How the fused rows in a tensor lie that are of a format, one with fused rows, and have `dim`
+ * values, or as many as their codes fill where that is 0. Rows of TorchRec's formats may be longer
+ * than that needs. false: *fault says why they cannot be such, without saying where. */
+bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
+    const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_file_fault *fault);
+/* Whether a row that has been taken apart, its codes at `row`, is one of its format. false: *fault
+ * names scale and bias, and the formats that may have been meant, without saying where. */
+bool eb_table_storage_check_fused(const struct eb_fused_format *format, const void *row,
+    const struct eb_row_scale *scale, struct eb_file_fault *fault);

@@ -252,7 +252,7 @@ class Pack(WithDirectory):
         for name, bits, number in (('int8', 8, '<f4'), ('int4', 4, '<f2'), ('int2', 2, '<f2')):
             with self.subTest(name=name):
                 codes = rng.integers(0, 256, (9, 12), 'u1')
-                numbers = rng.integers(-9, 9, (9, 2)).astype(number)
+                numbers = rng.integers((1, -9), 9, (9, 2)).astype(number)
                 fused = self.save('f.npy', np.concatenate([codes, numbers.view('u1')], axis=1))
                 path = self.path(name + '.embag')
                 self.pack('--format', 'fbgemm_' + name, fused, path)
@@ -267,6 +267,26 @@ class Pack(WithDirectory):
                 values = self.path(name + '-f32.embag')
                 self.pack('--format', 'fbgemm_' + name, '--storage', 'f32', fused, values)
                 np.testing.assert_allclose(PackedFile(values).values()[0], file.values()[0], 1e-6)
+
+    def test_packs_rows_with_scale_and_bias_in_front(self):
+        rng = np.random.default_rng(5)
+        for name, bits, dim in (('int8', 8, 12), ('int4', 4, 23), ('int2', 2, 45)):
+            with self.subTest(name=name):
+                codes = rng.integers(0, 256, (9, 12), 'u1')
+                numbers = rng.integers((1, -9), 9, (9, 2)).astype('<f2')
+                fused = self.save('f.npy', np.concatenate(
+                    [numbers.view('u1'), codes, np.zeros((9, 16), 'u1')], axis=1))
+                path = self.path(name + '.embag')
+                self.pack('--format', 'torchrec_' + name, '--dim', str(dim), fused, path)
+                file = PackedFile(path)
+                self.assertEqual((file.shape, file.storage), ((9, dim), STORAGE_NUMBERS[name]))
+                np.testing.assert_array_equal(file.rows()[:, 8:8 + dim * bits // 8],
+                                              codes[:, :dim * bits // 8])
+                np.testing.assert_array_equal(file.rows()[:, :8].copy().view('<f4'), numbers)
+                self.refuse('no row of this format has the scale 0', 'pack', '--format',
+                            'fbgemm_' + name, fused, self.output)
+        self.refuse('--dim is of fused rows', 'pack', '--dim', '4', self.input, self.output,
+                    status=2)
 
     def test_refuses_fused_rows_that_are_none(self):
         fused = np.zeros((9, 20), 'u1')

@@ -136,6 +136,52 @@ static void widens_every_f16_scale(void **state)
     }
 }
 
+static bool is_plausible(
+    enum eb_storage storage, enum eb_fused_layout layout, uint8_t code, struct eb_row_scale scale)
+{
+    const struct eb_fused_format format = {storage, layout, 8};
+    uint8_t row[8] = {0};
+    row[eb_storage_row_bytes(storage, 8) - 1] = code;
+    return eb_fused_row_is_plausible(&format, row, &scale);
+}
+
+static void takes_rows_that_fbgemm_writes(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        for (int layout = 0; layout < EB_FUSED_LAYOUT_COUNT; layout++) {
+            const enum eb_fused_layout at = (enum eb_fused_layout)layout;
+            assert_true(
+                is_plausible(code_storages[s], at, 0x80, (struct eb_row_scale){0x1p-149f, -1}));
+            assert_true(is_plausible(code_storages[s], at, 0xff, (struct eb_row_scale){3, 0}));
+            assert_true(is_plausible(code_storages[s], at, 0, (struct eb_row_scale){0, 0.25f}));
+            assert_true(is_plausible(code_storages[s], at, 0, (struct eb_row_scale){0, 0}));
+        }
+    }
+    /* A row of 0.3 alone: as f16 its least value is 0.300048828125, 4.9e-5 above all values. */
+    const struct eb_row_scale above = {-0x3p-24f, 0x1.334p-2f};
+    assert_true(is_plausible(EB_STORAGE_INT8, EB_FUSED_F16_LAST, 0xff, above));
+    assert_true(is_plausible(EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 0xff, above));
+}
+
+static void refuses_rows_that_fbgemm_never_writes(void **state)
+{
+    (void)state;
+    const struct eb_row_scale none = {0, 0};
+    const struct eb_row_scale below = {-0.01f, 0.3f};
+    for (int s = 0; s < 3; s++) {
+        for (int layout = 0; layout < EB_FUSED_LAYOUT_COUNT; layout++) {
+            const enum eb_fused_layout at = (enum eb_fused_layout)layout;
+            assert_false(is_plausible(code_storages[s], at, 0x80, none));
+            assert_false(is_plausible(code_storages[s], at, 1, none));
+            assert_false(is_plausible(code_storages[s], at, 1, below));
+        }
+    }
+    /* With f32 the bias is a row's least value, and nothing lies below it. */
+    const struct eb_row_scale tiny = {-0x3p-24f, 0x1.334p-2f};
+    assert_false(is_plausible(EB_STORAGE_INT8, EB_FUSED_F32_LAST, 0xff, tiny));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +190,8 @@ int main(void)
         cmocka_unit_test(splits_what_it_joined),
         cmocka_unit_test(tells_that_f16_rounds),
         cmocka_unit_test(widens_every_f16_scale),
+        cmocka_unit_test(takes_rows_that_fbgemm_writes),
+        cmocka_unit_test(refuses_rows_that_fbgemm_never_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,6 +82,18 @@ static void notices_each_change_of_tables_features_and_groups(void **state)
     }
 }
 
+static void notices_another_dim(void **state)
+{
+    (void)state;
+    struct eb_model_config before;
+    struct eb_model_config after;
+    parse("tables: [{name: t, format: torchrec_int8, dim: 16}]", &before);
+    parse("tables: [{name: t, format: torchrec_int8, dim: 17}]", &after);
+    assert_false(eb_config_change_is_none(&before, &after));
+    eb_model_config_deinit(&before);
+    eb_model_config_deinit(&after);
+}
+
 static void notices_other_patterns(void **state)
 {
     (void)state;
@@ -94,6 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_over_what_is_said_of_versions),
         cmocka_unit_test(notices_each_change_of_tables_features_and_groups),
+        cmocka_unit_test(notices_another_dim),
         cmocka_unit_test(notices_other_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,8 @@ static void reads_tables(void **state)
     (void)state;
     struct eb_model_config config;
     parse("tables:\n"
-          "- {name: b, source: emb.weight, format: fbgemm_int4, default_index: -1}\n"
+          "- {name: b, source: emb.weight, format: fbgemm_int4, dim: 24,\n"
+          "   default_index: -1}\n"
           "- name: a\n"
           "  storage: INT8\n"
           "  missing: Unknown_Row\n"
@@ -89,6 +90,8 @@ static void reads_tables(void **state)
     const struct eb_model_config_table *b = eb_model_config_find_table(&config, "b");
     assert_string_equal(b->source, "emb.weight");
     assert_int_equal(b->format, EB_MODEL_FORMAT_FBGEMM_INT4);
+    assert_int_equal(b->dim, 24);
+    assert_int_equal(a->dim, 0);
     assert_int_equal(b->storage, EB_STORAGE_UNSPECIFIED);
     assert_int_equal(b->missing, EB_MISSING_UNSPECIFIED);
     assert_true(b->has_default);
@@ -96,6 +99,18 @@ static void reads_tables(void **state)
     assert_int_equal(b->unknown_row, -1);
     assert_null(eb_model_config_find_table(&config, "c"));
     eb_model_config_deinit(&config);
+}
+
+static void rejects_faulty_dims(void **state)
+{
+    (void)state;
+    expect_fault(
+        "tables: [{name: a, dim: 4}]", "tables[0].dim: '4' means nothing without a format");
+    expect_fault("tables: [{name: a, format: torchrec_int8, dim: 0}]", "tables[0].dim: '0'");
+    expect_fault("tables: [{name: a, format: torchrec_int8, dim: 4294967296}]", "tables[0].dim");
+    expect_fault("tables: [{name: a, format: torchrec}]",
+        "fbgemm_int8, fbgemm_int4, fbgemm_int2, fbgemm_int8_f16, torchrec_int8, torchrec_int4, "
+        "torchrec_int2");
 }
 
 static void reads_which_tables_are_chosen(void **state)
@@ -411,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_defaults_where_nothing_is_said),
         cmocka_unit_test(reads_tables),
+        cmocka_unit_test(rejects_faulty_dims),
         cmocka_unit_test(reads_which_tables_are_chosen),
         cmocka_unit_test(rejects_faulty_choices),
         cmocka_unit_test(bounds_patterns),

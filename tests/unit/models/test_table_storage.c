@@ -202,6 +202,10 @@ static const struct {
     {"fbgemm_int8", {EB_STORAGE_INT8, EB_FUSED_F32_LAST, 12}},
     {"fbgemm_int4", {EB_STORAGE_INT4, EB_FUSED_F16_LAST, 12}},
     {"fbgemm_int2", {EB_STORAGE_INT2, EB_FUSED_F16_LAST, 12}},
+    {"fbgemm_int8_f16", {EB_STORAGE_INT8, EB_FUSED_F16_LAST, 12}},
+    {"torchrec_int8", {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 12}},
+    {"torchrec_int4", {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 12}},
+    {"torchrec_int2", {EB_STORAGE_INT2, EB_FUSED_F16_FIRST, 12}},
 };
 
 static void reads_fused_rows(void **state)
@@ -238,6 +242,90 @@ static void reads_fused_rows(void **state)
         }
         eb_table_set_deinit(&set);
     }
+}
+
+/* Two rows of a format with `padding` bytes behind each. */
+static void write_padded(const struct eb_fused_format *format, uint64_t padding)
+{
+    const uint64_t bytes = eb_fused_row_bytes(format);
+    const uint64_t dims[2] = {2, bytes + padding};
+    const struct eb_row_scale scale = {0.5f, -3};
+    uint8_t codes[64];
+    uint8_t fused[2 * 256] = {0};
+    memset(codes, 0x5a, sizeof codes);
+    for (size_t row = 0; row < 2; row++) {
+        assert_true(eb_fused_row_join(format, codes, &scale, fused + row * dims[1]));
+    }
+    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, dims, fused);
+}
+
+static void expect_dims(const char *yaml, uint64_t dim)
+{
+    struct eb_table_set set;
+    eb_set_trial_load(&trial, yaml, &set);
+    const struct eb_table *table = &set.tables[0].table;
+    assert_int_equal(set.tables[0].dims[0], 2);
+    assert_int_equal(set.tables[0].dims[1], dim);
+    assert_int_equal(table->row_elements, dim);
+    for (size_t row = 0; row < 2; row++) {
+        struct eb_row_scale scale = eb_table_scale(table, row);
+        assert_true(scale.scale == 0.5f && scale.bias == -3);
+        assert_int_equal(((const uint8_t *)table->rows)[row * table->row_stride_bytes], 0x5a);
+    }
+    eb_table_set_deinit(&set);
+}
+
+static void reads_padded_rows_of_a_dim_that_is_said(void **state)
+{
+    (void)state;
+    const struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
+    write_padded(&first, 12);
+    expect_dims("tables: [{name: t, format: torchrec_int8, dim: 16}]", 16);
+    expect_dims("tables: [{name: t, format: torchrec_int8}]", 28);
+    expect_dims("tables: [{name: t, format: torchrec_int8, dim: 28}]", 28);
+    const struct eb_fused_format odd = {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 5};
+    write_padded(&odd, 9);
+    expect_dims("tables: [{name: t, format: torchrec_int4, dim: 5}]", 5);
+    const struct eb_fused_format last = {EB_STORAGE_INT4, EB_FUSED_F16_LAST, 5};
+    write_padded(&last, 0);
+    expect_dims("tables: [{name: t, format: fbgemm_int4, dim: 5}]", 5);
+    expect_dims("tables: [{name: t, format: fbgemm_int4}]", 6);
+    write_padded(&first, 127);
+    expect_dims("tables: [{name: t, format: torchrec_int8, dim: 16}]", 16);
+}
+
+static void refuses_a_dim_that_does_not_fit(void **state)
+{
+    (void)state;
+    const struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
+    write_padded(&first, 12);
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: torchrec_int8, dim: 29}]",
+        "table 't': dim 29 makes rows of 33 bytes", "these have 32");
+    write_padded(&first, 128);
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: torchrec_int8, dim: 16}]",
+        "dim 16 makes rows of 20 bytes, padded by fewer than 128", "these have 148");
+    const struct eb_fused_format last = {EB_STORAGE_INT8, EB_FUSED_F32_LAST, 16};
+    write_padded(&last, 4);
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8, dim: 16}]",
+        "dim 16 makes rows of 24 bytes, these have 28", "correct dim or format");
+}
+
+/* TorchRec's rows of 16 values are 32 bytes, the last 12 of them padding: read by the format with
+ * scale and bias behind the codes they have the scale 0. */
+static void refuses_rows_of_another_layout(void **state)
+{
+    (void)state;
+    const struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
+    write_padded(&first, 12);
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8}]",
+        "row 0 of table 't': no row of this format has the scale 0 and bias 0",
+        "may be of format fbgemm_int8_f16 or torchrec_int8");
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8_f16}]",
+        "row 0 of table 't': no row of this format", "of format fbgemm_int8 or torchrec_int8");
+    const struct eb_fused_format nibbles = {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 16};
+    write_padded(&nibbles, 4);
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int4}]",
+        "no row of this format", "may be of format torchrec_int4;");
 }
 
 static void refuses_fused_rows_whose_values_are_not_finite(void **state)
@@ -397,6 +485,9 @@ int main(void)
         TEST(refuses_what_makes_no_sense),
         TEST(names_the_value_that_cannot_become_a_code),
         TEST(reads_fused_rows),
+        TEST(reads_padded_rows_of_a_dim_that_is_said),
+        TEST(refuses_a_dim_that_does_not_fit),
+        TEST(refuses_rows_of_another_layout),
         TEST(refuses_fused_rows_whose_values_are_not_finite),
         TEST(refuses_rows_that_are_not_fused),
         TEST(has_the_defaults_that_are_said),
