@@ -38,6 +38,12 @@
         "taken: at it its streams are not read further and its unary calls wait")                  \
     X(load_bytes_per_s, 1073741824, 1048576, 1099511627776,                                        \
         "bytes read a second, at most, of versions that are loaded while the server serves")       \
+    X(kept_versions_max, 16, 0, 65536,                                                             \
+        "versions of a model that stay for versions.keep_s though nothing wants them; beyond, "    \
+        "the oldest goes early; 0: any number")                                                    \
+    X(kept_bytes_max, 8589934592, 0, 1099511627776,                                                \
+        "bytes of memory of all versions that stay so; beyond, the oldest goes early, but for "    \
+        "the last one of each model; 0: any number")                                               \
     X(access_log_sample, 1000, 1, 1000000000,                                                      \
         "with access_log sampled, of so many requests that did not fail one is logged")            \
     X(access_log_per_s_max, 100, 1, 1000000,                                                       \

@@ -126,6 +126,8 @@ static bool open_models(struct eb_process *process)
         .watch = (enum eb_manager_watch)process->config->watch,
         .poll_ms = limits->watch_poll_ms,
         .load_bytes_per_s = limits->load_bytes_per_s,
+        .kept_versions_max = limits->kept_versions_max,
+        .kept_bytes_max = limits->kept_bytes_max,
         .on_loading = on_loading,
         .on_serving = on_serving,
         .on_looked = on_looked,

@@ -392,6 +392,15 @@ static void write_models(FILE *out, const struct eb_census *census)
     fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", loads, census->loads.failed);
     write_count(out, "embag_model_versions_freed_total",
         "Versions that were in memory and are no longer.", census->loads.freed);
+    write_gauge(out, "embag_model_versions_kept",
+        "Versions in memory that nothing wants, which stay for versions.keep_s or as spare ones.",
+        census->loads.kept);
+    write_gauge(out, "embag_model_versions_kept_bytes",
+        "Bytes of memory that these versions alone have.", census->loads.kept_bytes);
+    write_count(out, "embag_model_versions_evicted_total",
+        "Versions that went before versions.keep_s was over, for kept_versions_max or "
+        "kept_bytes_max.",
+        census->loads.evicted);
     write_page_bytes(out, census);
 }
 

@@ -175,6 +175,9 @@ static void write_models(struct eb_json_text *text, const struct eb_census *cens
     eb_json_text_count(text, "done", census->loads.done);
     eb_json_text_count(text, "failed", census->loads.failed);
     eb_json_text_count(text, "freed", census->loads.freed);
+    eb_json_text_count(text, "evicted", census->loads.evicted);
+    eb_json_text_count(text, "kept", census->loads.kept);
+    eb_json_text_count(text, "kept_bytes", census->loads.kept_bytes);
     eb_json_text_end(text, '}');
 }
 

@@ -103,7 +103,8 @@ void eb_roster_tell_failed(
 
 /* ---- decisions ---- */
 
-static struct eb_policy_model view(const struct eb_roster_model *model)
+static struct eb_policy_model view(
+    const struct eb_roster *roster, const struct eb_roster_model *model)
 {
     for (size_t i = 0; i < model->count; i++) {
         const struct eb_roster_version *version = &model->versions[i];
@@ -121,6 +122,7 @@ static struct eb_policy_model view(const struct eb_roster_model *model)
         .config = &model->settings->config,
         .commanded = model->commanded,
         .served = model->served ? model->served->version : 0,
+        .kept_max = roster->kept_versions_max,
         .count = model->count,
         .versions = model->view,
     };
@@ -131,7 +133,7 @@ struct eb_roster_model *eb_roster_next(struct eb_roster *roster, struct eb_roste
     struct eb_roster_model *found = NULL;
     for (size_t i = 0; i < roster->count; i++) {
         struct eb_roster_model *model = &roster->models[i];
-        const struct eb_policy_model seen = view(model);
+        const struct eb_policy_model seen = view(roster, model);
         const struct eb_policy_choice choice = eb_version_policy_choose(&seen);
         bool is_urgent = choice.load == choice.target;
         if (choice.load != EB_POLICY_NONE && (!found || is_urgent)) {
@@ -249,7 +251,7 @@ void eb_roster_drop(
 
 static void serve(struct eb_roster *roster, struct eb_roster_model *model)
 {
-    const struct eb_policy_model seen = view(model);
+    const struct eb_policy_model seen = view(roster, model);
     const struct eb_policy_choice choice = eb_version_policy_choose(&seen);
     struct eb_model_version *target =
         choice.serve == EB_POLICY_NONE ? NULL : model->versions[choice.serve].loaded;
@@ -285,9 +287,10 @@ static void move_labels(struct eb_roster *roster, struct eb_roster_model *model)
 }
 
 /* Notes which versions are wanted, and of the others since when they are not. */
-static void note_wanted(struct eb_roster_model *model, uint64_t now_ms)
+static void note_wanted(
+    const struct eb_roster *roster, struct eb_roster_model *model, uint64_t now_ms)
 {
-    const struct eb_policy_model seen = view(model);
+    const struct eb_policy_model seen = view(roster, model);
     for (size_t i = 0; i < model->count; i++) {
         struct eb_roster_version *version = &model->versions[i];
         bool is_wanted =
@@ -299,12 +302,23 @@ static void note_wanted(struct eb_roster_model *model, uint64_t now_ms)
     }
 }
 
-/* Drops those whose time is over. */
+/* Drops a version whose time is not over. */
+static void evict(struct eb_roster *roster, struct eb_roster_model *model,
+    struct eb_roster_version *version, const char *setting)
+{
+    roster->loads.evicted++;
+    if (roster->events.on_evicted) {
+        roster->events.on_evicted(roster->events.context, model->name, version->number, setting);
+    }
+    eb_roster_drop(roster, model, version);
+}
+
+/* Drops those whose time is over, and those that are too many. */
 static void expire(
     struct eb_roster *roster, struct eb_roster_model *model, uint64_t now_ms, uint64_t *wake_ms)
 {
-    note_wanted(model, now_ms);
-    const struct eb_policy_model seen = view(model);
+    note_wanted(roster, model, now_ms);
+    const struct eb_policy_model seen = view(roster, model);
     for (size_t i = 0; i < model->count; i++) {
         struct eb_roster_version *version = &model->versions[i];
         if (!version->loaded) {
@@ -315,8 +329,57 @@ static void expire(
         case EB_POLICY_WANTED:
         case EB_POLICY_SPARE: break;
         case EB_POLICY_KEPT: *wake_ms = end_ms < *wake_ms ? end_ms : *wake_ms; break;
+        case EB_POLICY_EVICTED: evict(roster, model, version, "kept_versions_max"); break;
         case EB_POLICY_DROPPED: eb_roster_drop(roster, model, version); break;
         }
+    }
+}
+
+/* What versions that are kept take, and the one of them to evict first: the oldest that may go. */
+struct kept {
+    uint64_t bytes;
+    struct eb_roster_model *model;
+    struct eb_roster_version *oldest; /* NULL: none may go */
+};
+
+static void add_kept(
+    struct kept *kept, struct eb_roster_model *model, const struct eb_policy_model *seen, size_t i)
+{
+    struct eb_roster_version *version = &model->versions[i];
+    kept->bytes += eb_model_version_own_bytes(version->loaded);
+    if (eb_version_policy_may_evict(seen, i) &&
+        !(kept->oldest && kept->oldest->since_ms <= version->since_ms)) {
+        kept->oldest = version;
+        kept->model = model;
+    }
+}
+
+static struct kept find_kept(struct eb_roster *roster, uint64_t now_ms)
+{
+    struct kept kept = {0};
+    for (size_t i = 0; i < roster->count; i++) {
+        struct eb_roster_model *model = &roster->models[i];
+        const struct eb_policy_model seen = view(roster, model);
+        for (size_t k = 0; k < model->count; k++) {
+            if (model->versions[k].loaded &&
+                eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_KEPT) {
+                add_kept(&kept, model, &seen, k);
+            }
+        }
+    }
+    return kept;
+}
+
+/* Evicts versions while those that are kept take too much memory. */
+static void bound_kept_bytes(struct eb_roster *roster, uint64_t now_ms)
+{
+    if (roster->kept_bytes_max == 0) {
+        return;
+    }
+    struct kept kept = find_kept(roster, now_ms);
+    while (kept.bytes > roster->kept_bytes_max && kept.oldest) {
+        evict(roster, kept.model, kept.oldest, "kept_bytes_max");
+        kept = find_kept(roster, now_ms);
     }
 }
 
@@ -356,20 +419,21 @@ void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_
         expire(roster, &roster->models[i], now_ms, wake_ms);
         pause_failed(&roster->models[i], now_ms, wake_ms);
     }
+    bound_kept_bytes(roster, now_ms);
 }
 
 bool eb_roster_is_due(struct eb_roster *roster, const char *name, uint64_t number)
 {
     struct eb_roster_model *model = eb_roster_find(roster, name);
     const struct eb_roster_version *version = eb_roster_find_version(model, number);
-    const struct eb_policy_model seen = view(model);
+    const struct eb_policy_model seen = view(roster, model);
     return eb_repository_is_same(&version->look, &version->tried_look) &&
            eb_version_policy_is_due(&seen, (size_t)(version - model->versions));
 }
 
-bool eb_roster_is_settled(const struct eb_roster_model *model)
+bool eb_roster_is_settled(const struct eb_roster *roster, const struct eb_roster_model *model)
 {
-    const struct eb_policy_model seen = view(model);
+    const struct eb_policy_model seen = view(roster, model);
     for (size_t i = 0; i < model->count; i++) {
         if (model->versions[i].is_loading) {
             return false;
@@ -385,7 +449,7 @@ static struct eb_roster_version *find_spare(
     struct eb_roster_version *oldest = NULL;
     for (size_t i = 0; i < roster->count; i++) {
         struct eb_roster_model *model = &roster->models[i];
-        const struct eb_policy_model seen = view(model);
+        const struct eb_policy_model seen = view(roster, model);
         for (size_t k = 0; k < model->count; k++) {
             struct eb_roster_version *version = &model->versions[k];
             if (version->loaded && !(oldest && oldest->since_ms <= version->since_ms) &&
@@ -403,7 +467,7 @@ static uint64_t count_spare_bytes(struct eb_roster *roster, uint64_t now_ms)
     uint64_t bytes = 0;
     for (size_t i = 0; i < roster->count; i++) {
         struct eb_roster_model *model = &roster->models[i];
-        const struct eb_policy_model seen = view(model);
+        const struct eb_policy_model seen = view(roster, model);
         for (size_t k = 0; k < model->count; k++) {
             const struct eb_model_version *loaded = model->versions[k].loaded;
             if (loaded && eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_SPARE) {

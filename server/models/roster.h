@@ -23,6 +23,8 @@ struct eb_roster_events {
     /* A model.yaml says something else of tables, features or groups than versions in memory, the
      * highest of which this is, were loaded by. */
     void (*on_described)(void *context, const char *model, uint64_t version);
+    /* A version goes before its time is over, for what `setting` allows. */
+    void (*on_evicted)(void *context, const char *model, uint64_t version, const char *setting);
     void *context;
 };
 
@@ -75,6 +77,9 @@ struct eb_roster_model {
 struct eb_roster {
     struct eb_roster_events events;
     struct eb_snapshot_loads loads;
+    /* Bounds of what stays for versions.keep_s; 0: none. */
+    uint64_t kept_versions_max; /* of one model */
+    uint64_t kept_bytes_max;    /* of all models, but for the last such version of each */
     bool is_news; /* a snapshot would differ from the last; set here, cleared by the owner */
     size_t count;
     struct eb_roster_model *models; /* sorted by name */
@@ -111,7 +116,7 @@ bool eb_roster_is_due(struct eb_roster *roster, const char *model, uint64_t numb
  * *wake_ms: when to ask again though nothing happens; UINT64_MAX: never. */
 void eb_roster_decide(struct eb_roster *roster, uint64_t now_ms, uint64_t *wake_ms);
 /* Whether nothing of the model is being loaded or to be. */
-bool eb_roster_is_settled(const struct eb_roster_model *model);
+bool eb_roster_is_settled(const struct eb_roster *roster, const struct eb_roster_model *model);
 /* Versions whose pause is over may be tried again. */
 void eb_roster_forgive(struct eb_roster *roster, uint64_t now_ms);
 /* Versions that lacked memory may be tried again: some may be there that was not. */

@@ -84,6 +84,18 @@ static bool is_visible(const struct eb_roster_model *model)
     return false;
 }
 
+/* Counts the versions that nothing wants any longer. */
+static void count_kept(const struct eb_roster_model *model, struct eb_snapshot_loads *loads)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        const struct eb_roster_version *version = &model->versions[i];
+        if (version->loaded && !version->is_wanted) {
+            loads->kept++;
+            loads->kept_bytes += eb_model_version_own_bytes(version->loaded);
+        }
+    }
+}
+
 struct eb_snapshot *eb_roster_snapshot(const struct eb_roster *roster)
 {
     struct eb_snapshot *snapshot = calloc(1, sizeof *snapshot);
@@ -94,6 +106,7 @@ struct eb_snapshot *eb_roster_snapshot(const struct eb_roster *roster)
     snapshot->models = calloc(roster->count + 1, sizeof *snapshot->models);
     bool is_good = snapshot->models;
     for (size_t i = 0; is_good && i < roster->count; i++) {
+        count_kept(&roster->models[i], &snapshot->loads);
         if (is_visible(&roster->models[i])) {
             is_good = copy_model(&roster->models[i], &snapshot->models[snapshot->count++]);
         }

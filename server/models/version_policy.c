@@ -123,6 +123,14 @@ static size_t count_later(const struct eb_policy_model *model, size_t index)
     return count;
 }
 
+bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t index)
+{
+    const struct eb_policy_version *version = &model->versions[index];
+    const bool has_claim =
+        version->number == model->served || version->is_held || version->is_labelled;
+    return !has_claim && count_later(model, index) > 0;
+}
+
 enum eb_policy_fate eb_version_policy_judge(
     const struct eb_policy_model *model, size_t index, uint64_t now_ms)
 {
@@ -131,9 +139,12 @@ enum eb_policy_fate eb_version_policy_judge(
     if (is_wanted(model, index)) {
         return EB_POLICY_WANTED;
     }
+    const size_t later = count_later(model, index);
+    const bool is_room = later + 1 < model->config->keep;
     if (now_ms - version->since_ms < model->config->keep_s * MS_PER_S) {
-        return EB_POLICY_KEPT;
+        const bool may_stay = is_room || model->kept_max == 0 || later < model->kept_max ||
+                              !eb_version_policy_may_evict(model, index);
+        return may_stay ? EB_POLICY_KEPT : EB_POLICY_EVICTED;
     }
-    bool is_room = count_later(model, index) + 1 < model->config->keep;
     return is_room && version->is_on_disk ? EB_POLICY_SPARE : EB_POLICY_DROPPED;
 }

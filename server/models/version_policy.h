@@ -9,8 +9,10 @@
  * those with a label and those that a command holds: they are loaded and stay. A version that is no
  * longer wanted stays for keep_s at least, since its callers may have pinned it; then it is spare,
  * and goes when memory is needed, or when `keep` versions more recently wanted are there, or when
- * its directory is gone. A version that is served stays until another one is, or until keep_s after
- * the last directory of its model has gone. Thread: pure. Memory: none. */
+ * its directory is gone. It goes before that when kept_max versions, or keep - 1 if that is more,
+ * have been wanted after it and are not any longer. A version that is served stays until another
+ * one is, or until keep_s after the last directory of its model has gone. Thread: pure. Memory:
+ * none. */
 #pragma once
 
 #include "server/models/model_config.h"
@@ -34,6 +36,7 @@ struct eb_policy_model {
     const struct eb_model_config *config;
     uint64_t commanded; /* to be served; 0: as the configuration says */
     uint64_t served;    /* 0: none; a resident one */
+    uint64_t kept_max;  /* versions that stay for keep_s; 0: any number */
     size_t count;
     const struct eb_policy_version *versions; /* highest first */
 };
@@ -49,8 +52,9 @@ struct eb_policy_choice {
 
 enum eb_policy_fate {
     EB_POLICY_WANTED,
-    EB_POLICY_KEPT,  /* its time is not over */
-    EB_POLICY_SPARE, /* may go when memory is needed */
+    EB_POLICY_KEPT,    /* its time is not over */
+    EB_POLICY_EVICTED, /* it goes before that, for others that are kept */
+    EB_POLICY_SPARE,   /* may go when memory is needed */
     EB_POLICY_DROPPED
 };
 
@@ -60,6 +64,10 @@ struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *m
  * higher one is in memory, or it is held or has a label. */
 bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t version);
 
+/* Whether a resident version may go before its time for the memory it takes: it is not the last of
+ * its model that is kept, and neither served nor held nor labelled, though its model may have gone
+ * from the disk. */
+bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t version);
 /* What becomes of a resident version. */
 enum eb_policy_fate eb_version_policy_judge(
     const struct eb_policy_model *model, size_t version, uint64_t now_ms);

@@ -268,7 +268,7 @@ static void check_version(const struct eb_command_queue *queue,
         judge(verdict, version->failure == EB_ROSTER_SHORT ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s",
             version->fault);
         take_back(queue, command, version);
-    } else if (!version->loaded && eb_roster_is_settled(model)) {
+    } else if (!version->loaded && eb_roster_is_settled(queue->roster, model)) {
         check_lost(queue, command, version, verdict);
     }
 }
@@ -283,9 +283,9 @@ static void check(const struct eb_command_queue *queue, const struct eb_model_co
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " answers no longer", command->version);
     } else if (command->version != 0) {
         check_version(queue, command, model, verdict);
-    } else if (eb_roster_is_settled(model) && model->served) {
+    } else if (eb_roster_is_settled(queue->roster, model) && model->served) {
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is served", model->served->version);
-    } else if (eb_roster_is_settled(model)) {
+    } else if (eb_roster_is_settled(queue->roster, model)) {
         judge(verdict, EB_MODEL_FAILED, "no version of model \"%s\" loads", command->model);
     }
 }

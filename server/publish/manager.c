@@ -101,6 +101,8 @@ struct eb_manager *eb_manager_open(
         return NULL;
     }
     manager->options = *options;
+    manager->roster.kept_versions_max = options->kept_versions_max;
+    manager->roster.kept_bytes_max = options->kept_bytes_max;
     manager->roster.events = (struct eb_roster_events){
         .on_failed = eb_load_log_failed,
         .on_config_failed = on_config_failed,
@@ -109,6 +111,7 @@ struct eb_manager *eb_manager_open(
         .on_missing = eb_roster_log_missing,
         .on_changed = eb_roster_log_changed,
         .on_described = eb_roster_log_described,
+        .on_evicted = eb_roster_log_evicted,
         .context = manager,
     };
     if (!load_all(manager, fault)) {

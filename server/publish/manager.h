@@ -29,7 +29,9 @@ struct eb_manager_options {
     struct eb_table_options tables;
     enum eb_manager_watch watch;
     uint64_t poll_ms;
-    uint64_t load_bytes_per_s; /* of what is loaded in the background */
+    uint64_t load_bytes_per_s;  /* of what is loaded in the background */
+    uint64_t kept_versions_max; /* as in struct eb_roster */
+    uint64_t kept_bytes_max;
     size_t reader_count;
     const struct eb_publisher_reader *readers;
     /* A version that is on its way into memory has come so far, in eb_manager_open on its thread,

@@ -37,3 +37,13 @@ void eb_roster_log_described(void *context, const char *model, uint64_t version)
                               "holds for versions that are loaded from now on"),
         eb_log_text("remedy", "publish the version under a new number: cp -al 7 .8; mv .8 8"));
 }
+
+void eb_roster_log_evicted(void *context, const char *model, uint64_t version, const char *setting)
+{
+    (void)context;
+    eb_log(EB_LOG_WARN, "version_evicted", eb_log_text("model", model),
+        eb_log_count("version", version), eb_log_text("setting", setting),
+        eb_log_text("reason", "more is kept for versions.keep_s than the setting allows"),
+        eb_log_text("remedy", "lower versions.keep_s in model.yaml, publish less often, or raise "
+                              "the setting; callers that pinned the version get NOT_FOUND"));
+}

@@ -8,3 +8,4 @@ void eb_roster_log_served(void *context, const char *model, uint64_t version, ui
 void eb_roster_log_missing(void *context, const char *model, uint64_t version, const char *label);
 void eb_roster_log_changed(void *context, const char *model, uint64_t version);
 void eb_roster_log_described(void *context, const char *model, uint64_t version);
+void eb_roster_log_evicted(void *context, const char *model, uint64_t version, const char *setting);

@@ -1,7 +1,7 @@
 """Rows quantised by FBGEMM and TorchRec: each is served bit by bit as their own lookup of it.
 
-Rows are made here by the layouts as they are documented. With EMBAG_TEST_TORCH_PYTHON, a Python that
-has torch, torchrec and fbgemm_gpu, also by TorchRec itself, with the answers that it gives.
+Rows are made here by the layouts as they are documented. With EMBAG_TEST_TORCH_PYTHON, a Python
+that has torch, torchrec and fbgemm_gpu, also by TorchRec itself, with the answers that it gives.
 """
 
 import os

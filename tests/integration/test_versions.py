@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 import unittest
+import urllib.request
 
 import grpc
 import numpy as np
@@ -69,9 +70,9 @@ class VersionsTest(unittest.TestCase):
             file.write(text)
         os.rename(self.repository.join(model, '.yaml'), self.repository.join(model, 'model.yaml'))
 
-    def serve(self, *flags):
+    def serve(self, *flags, **keywords):
         """A server that the test's end stops and checks, and a client of it."""
-        self.server = Embagd(self.repository.path, *flags)
+        self.server = Embagd(self.repository.path, *flags, **keywords)
         self.addCleanup(self.server.stop)
         self.server.wait_ready()
         self.client = Client(self.server.address)
@@ -190,6 +191,39 @@ class Versions(VersionsTest):
         wait_until(lambda: self.states() == {2: 'SERVING'}, SECONDS, 'version 1 gone')
         self.expect_not_found('has no version 1 in memory', version=1)
         self.assertTrue(self.server.find('model_freed'))
+
+    def test_keeps_a_bounded_number_of_versions_that_come_fast(self):
+        self.publish(1)
+        self.serve('--kept-versions-max', '4', http='127.0.0.1:0')
+        for version in range(2, 51):
+            self.publish(version)
+            self.wait_served(version)
+        wait_until(lambda: 'RETIRED' not in self.states().values(), SECONDS, 'the freed ones')
+        self.assertEqual(self.states(), {50: 'SERVING', **dict.fromkeys(range(46, 50), 'READY')})
+        self.assertEqual(self.lookup(version=46), 46)
+        self.expect_not_found('has no version 45 in memory', version=45)
+        self.assertRegex(self.server.find('version_evicted'),
+                         r'level=warn .*version=1 setting=kept_versions_max')
+        with urllib.request.urlopen('http://127.0.0.1:%d/metrics' % self.server.http_port) as page:
+            metrics = page.read().decode()
+        self.assertIn('embag_model_versions_kept 4\n', metrics)
+        self.assertIn('embag_model_versions_evicted_total 45\n', metrics)
+
+    def test_a_stream_goes_on_where_a_version_is_evicted(self):
+        self.publish(1)
+        self.serve('--kept-bytes-max', '1')
+        requests = Requests()
+        answers = self.client.stream(requests)
+        requests.put(request())
+        self.assertEqual(next(answers).version, 1)
+        for version in (2, 3):
+            self.publish(version)
+            self.wait_served(version)
+        self.assertRegex(self.server.find('version_evicted'), 'version=1 setting=kept_bytes_max')
+        self.assertEqual(self.lookup(version=2), 2)
+        requests.put(request())
+        self.assertEqual(next(answers).version, 3)
+        requests.end()
 
     def test_leaves_the_old_one_where_the_new_one_fails(self):
         self.publish(1)

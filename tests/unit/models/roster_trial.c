@@ -56,13 +56,18 @@ static void on_described(void *context, const char *model, uint64_t version)
     note(context, "described %s %" PRIu64 "\n", model, version);
 }
 
+static void on_evicted(void *context, const char *model, uint64_t version, const char *setting)
+{
+    note(context, "evicted %s %" PRIu64 " for %s\n", model, version, setting);
+}
+
 int roster_trial_open(void **state)
 {
     struct roster_trial *trial = calloc(1, sizeof *trial);
     eb_scratch_init(&trial->scratch);
     trial->now_ms = KEEP_MS;
     trial->roster.events = (struct eb_roster_events){on_failed, on_config_failed, on_served,
-        on_retired, on_missing, on_changed, on_described, trial};
+        on_retired, on_missing, on_changed, on_described, on_evicted, trial};
     *state = trial;
     return 0;
 }

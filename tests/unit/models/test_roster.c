@@ -2,6 +2,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,6 +38,84 @@ static void serves_a_new_version_and_keeps_the_one_before(void **state)
     assert_false(eb_roster_make_room(&trial->roster, 1, trial->now_ms));
     eb_roster_forget(&trial->roster, "m", 2);
     assert_int_equal(roster_trial_state_of(trial, "m", 2), 0);
+}
+
+/* Versions of m in memory that nothing wants, as the snapshot counts them. */
+static struct eb_snapshot_loads loads_of(struct roster_trial *trial)
+{
+    struct eb_snapshot *snapshot = roster_trial_snapshot(trial);
+    const struct eb_snapshot_loads loads = snapshot->loads;
+    eb_snapshot_free(snapshot);
+    return loads;
+}
+
+/* Publishes versions `first` to `last` of m, one after the other. */
+static void publish_versions(struct roster_trial *trial, int first, int last)
+{
+    for (int i = first; i <= last; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "m/%d", i);
+        roster_trial_make(trial, name);
+        trial->now_ms += 60;
+        roster_trial_follow(trial);
+    }
+}
+
+static void evicts_the_oldest_where_too_many_are_kept(void **state)
+{
+    struct roster_trial *trial = *state;
+    trial->roster.kept_versions_max = 3;
+    publish_versions(trial, 1, 4);
+    assert_int_equal(loads_of(trial).kept, 3);
+    assert_int_equal(loads_of(trial).kept_bytes, 3 * VERSION_BYTES);
+    assert_int_equal(loads_of(trial).evicted, 0);
+    publish_versions(trial, 5, 5);
+    assert_string_equal(
+        trial->told, "served m 5 after 4\nevicted m 1 for kept_versions_max\nretired m 1\n");
+    publish_versions(trial, 6, 50);
+    assert_int_equal(loads_of(trial).kept, 3);
+    assert_int_equal(loads_of(trial).evicted, 46);
+    assert_int_equal(roster_trial_served(trial, "m"), 50);
+    assert_int_equal(roster_trial_state_of(trial, "m", 46), EB_VERSION_RETIRED);
+    assert_int_equal(roster_trial_state_of(trial, "m", 47), EB_VERSION_READY);
+}
+
+static void evicts_neither_labelled_nor_held_versions(void **state)
+{
+    struct roster_trial *trial = *state;
+    trial->roster.kept_versions_max = 1;
+    trial->roster.kept_bytes_max = 1;
+    roster_trial_make(trial, "m/1");
+    roster_trial_write_config(trial, "versions: {labels: [{name: stable, version: 1}]}\n");
+    publish_versions(trial, 2, 2);
+    struct eb_roster_model *model = eb_roster_find(&trial->roster, "m");
+    eb_roster_find_version(model, 2)->is_held = true;
+    publish_versions(trial, 3, 9);
+    assert_int_equal(roster_trial_state_of(trial, "m", 1), EB_VERSION_READY);
+    assert_int_equal(roster_trial_state_of(trial, "m", 2), EB_VERSION_READY);
+    assert_int_equal(roster_trial_state_of(trial, "m", 8), EB_VERSION_READY);
+    assert_int_equal(loads_of(trial).kept, 1);
+    assert_int_equal(loads_of(trial).evicted, 5);
+}
+
+static void evicts_the_oldest_where_kept_ones_take_too_much_memory(void **state)
+{
+    struct roster_trial *trial = *state;
+    trial->roster.kept_bytes_max = 2 * VERSION_BYTES;
+    publish_versions(trial, 1, 3);
+    assert_int_equal(loads_of(trial).evicted, 0);
+    publish_versions(trial, 4, 4);
+    assert_string_equal(
+        trial->told, "served m 4 after 3\nevicted m 1 for kept_bytes_max\nretired m 1\n");
+    assert_int_equal(loads_of(trial).kept_bytes, 2 * VERSION_BYTES);
+    /* The last one stays, whatever it takes. */
+    trial->roster.kept_bytes_max = 1;
+    roster_trial_decide(trial);
+    assert_int_equal(roster_trial_state_of(trial, "m", 2), EB_VERSION_RETIRED);
+    assert_int_equal(roster_trial_state_of(trial, "m", 3), EB_VERSION_READY);
+    publish_versions(trial, 5, 9);
+    assert_int_equal(loads_of(trial).kept, 1);
+    assert_int_equal(roster_trial_state_of(trial, "m", 8), EB_VERSION_READY);
 }
 
 static void loads_what_is_to_be_served_before_what_has_a_label(void **state)
@@ -391,6 +470,9 @@ int main(void)
 #define TRIAL(test) cmocka_unit_test_setup_teardown(test, roster_trial_open, roster_trial_close)
     const struct CMUnitTest tests[] = {
         TRIAL(serves_a_new_version_and_keeps_the_one_before),
+        TRIAL(evicts_the_oldest_where_too_many_are_kept),
+        TRIAL(evicts_neither_labelled_nor_held_versions),
+        TRIAL(evicts_the_oldest_where_kept_ones_take_too_much_memory),
         TRIAL(loads_what_is_to_be_served_before_what_has_a_label),
         TRIAL(follows_model_yaml_and_passes_over_a_broken_one),
         TRIAL(waits_with_a_model_until_it_can_be_read),

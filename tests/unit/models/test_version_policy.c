@@ -165,6 +165,53 @@ static void does_not_keep_what_has_left_the_disk_beyond_its_time(void **state)
     assert_int_equal(eb_version_policy_judge(&model, 1, KEEP_S * 1000 - 1), EB_POLICY_KEPT);
 }
 
+static void evicts_the_oldest_of_too_many_that_are_kept(void **state)
+{
+    (void)state;
+    const struct eb_policy_version versions[] = {{.number = 9, RESIDENT, .since_ms = NOW_MS},
+        {.number = 8, RESIDENT, .since_ms = NOW_MS - 1},
+        {.number = 7, RESIDENT, .since_ms = NOW_MS - 2},
+        {.number = 6, RESIDENT, .since_ms = NOW_MS - 2},
+        {.number = 5, RESIDENT, .is_held = true, .since_ms = NOW_MS - 9},
+        {.number = 4, RESIDENT, .is_labelled = true, .since_ms = NOW_MS - 9}};
+    struct eb_policy_model model = model_of(versions, 6, 9);
+    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_KEPT);
+    model.kept_max = 3;
+    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_KEPT);
+    model.kept_max = 2;
+    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_EVICTED);
+    assert_int_equal(eb_version_policy_judge(&model, 2, NOW_MS), EB_POLICY_KEPT);
+    model.kept_max = 1;
+    assert_int_equal(eb_version_policy_judge(&model, 2, NOW_MS), EB_POLICY_EVICTED);
+    assert_int_equal(eb_version_policy_judge(&model, 1, NOW_MS), EB_POLICY_KEPT);
+    for (size_t i = 0; i < 6; i++) {
+        const bool is_wanted = i == 0 || i >= 4;
+        assert_int_equal(eb_version_policy_judge(&model, i, NOW_MS) == EB_POLICY_WANTED, is_wanted);
+        assert_int_equal(eb_version_policy_may_evict(&model, i), i == 2 || i == 3);
+    }
+    /* As many as `keep` says stay anyway. */
+    config.keep = 4;
+    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_KEPT);
+    config.keep = 3;
+    assert_int_equal(eb_version_policy_judge(&model, 3, NOW_MS), EB_POLICY_EVICTED);
+}
+
+static void evicts_nothing_that_is_served_though_its_model_has_left_the_disk(void **state)
+{
+    (void)state;
+    const struct eb_policy_version versions[] = {
+        {.number = 9, .is_resident = true, .is_held = true, .since_ms = NOW_MS},
+        {.number = 8, .is_resident = true, .is_labelled = true, .since_ms = NOW_MS},
+        {.number = 7, .is_resident = true, .since_ms = NOW_MS},
+        {.number = 6, .is_resident = true, .since_ms = NOW_MS}};
+    struct eb_policy_model model = model_of(versions, 4, 7);
+    model.kept_max = 1;
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(eb_version_policy_judge(&model, i, NOW_MS),
+            i == 3 ? EB_POLICY_EVICTED : EB_POLICY_KEPT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +224,9 @@ int main(void)
         cmocka_unit_test_setup(
             keeps_the_one_before_for_its_time_and_while_there_is_room, reset_config),
         cmocka_unit_test_setup(does_not_keep_what_has_left_the_disk_beyond_its_time, reset_config),
+        cmocka_unit_test_setup(evicts_the_oldest_of_too_many_that_are_kept, reset_config),
+        cmocka_unit_test_setup(
+            evicts_nothing_that_is_served_though_its_model_has_left_the_disk, reset_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

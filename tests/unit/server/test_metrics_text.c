@@ -93,7 +93,8 @@ static struct eb_census *make_census(void)
         .tables = tables,
         .model_count = 2,
         .models = models,
-        .loads = {.done = 2, .failed = 1, .freed = 3},
+        .loads =
+            {.done = 2, .failed = 1, .freed = 3, .evicted = 5, .kept = 4, .kept_bytes = 8388608},
         .word = {.certificate_expiry_unix_s = 1800000000,
             .reloads_done = 61,
             .reloads_failed = 62,
