@@ -118,3 +118,86 @@ bool eb_file_fault_locate(struct eb_file_fault *fault, const char *path)
     fault->may_pass = inner.may_pass;
     return false;
 }
+
+/* How many bytes at the beginning of the text are the directory's, as texts have it, without the
+ * slashes that end it. *is_whole: all of the directory is there. */
+static size_t match_directory(const char *text, const char *directory, bool *is_whole)
+{
+    char unit[ESCAPE_BYTES];
+    size_t unit_bytes;
+    size_t matched = 0;
+    while (directory[strspn(directory, "/")] != '\0') {
+        const char *next = take_unit(directory, unit, &unit_bytes);
+        if (strncmp(text + matched, unit, unit_bytes) != 0) {
+            *is_whole = false;
+            return matched;
+        }
+        matched += unit_bytes;
+        directory = next;
+    }
+    *is_whole = matched > 0;
+    return matched;
+}
+
+/* How many bytes at the beginning of the text, which lacks what was before them, are the end of the
+ * directory and what separates it from a path below. */
+static size_t match_end(const char *text, const char *directory)
+{
+    for (; *directory; directory++) {
+        bool is_whole;
+        const size_t matched = match_directory(text, directory, &is_whole);
+        if (is_whole && text[matched] == '/') {
+            return matched + strspn(text + matched, "/");
+        }
+    }
+    return text[0] == '/' && directory[0] == '\0' ? 1 : 0;
+}
+
+/* Whether a path may begin there: names of tables, which may look like paths, are quoted. */
+static bool may_begin(const char *text, const char *at)
+{
+    return at == text || at[-1] == ' ' || at[-1] == '(';
+}
+
+/* How many bytes at `at` say where the server has its files; *replacement stands for them. */
+static size_t find_hidden(
+    const char *text, const char *at, const char *directory, const char **replacement)
+{
+    bool is_whole;
+    const size_t matched = match_directory(at, directory, &is_whole);
+    *replacement = "";
+    if (!may_begin(text, at)) {
+        const bool is_behind_gap =
+            at >= text + strlen(GAP) && strncmp(at - strlen(GAP), GAP, strlen(GAP)) == 0;
+        return is_behind_gap ? match_end(at, directory) : 0;
+    }
+    if (is_whole && at[matched] == '/') {
+        return matched + strspn(at + matched, "/");
+    }
+    if (is_whole && directory[0] == '/' && strchr(" '\"):;,", at[matched])) {
+        *replacement = ".";
+        return matched;
+    }
+    return !is_whole && matched > 1 && strncmp(at + matched, GAP, strlen(GAP)) == 0 ? matched : 0;
+}
+
+void eb_file_fault_make_relative(char *text, const char *directory)
+{
+    /* Every replacement is as short as what it stands for, so the text is rewritten in its place;
+     * what decides is looked up in a copy. */
+    char whole[EB_FILE_FAULT_BYTES];
+    snprintf(whole, sizeof whole, "%s", text);
+    char *out = text;
+    for (const char *at = whole; *at;) {
+        const char *replacement;
+        const size_t hidden = find_hidden(whole, at, directory, &replacement);
+        if (hidden > 0) {
+            memcpy(out, replacement, strlen(replacement));
+            out += strlen(replacement);
+            at += hidden;
+        } else {
+            *out++ = *at++;
+        }
+    }
+    *out = '\0';
+}

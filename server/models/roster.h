@@ -77,6 +77,8 @@ struct eb_roster_model {
 struct eb_roster {
     struct eb_roster_events events;
     struct eb_snapshot_loads loads;
+    const char
+        *directory; /* the repository's, which texts of a snapshot do not tell; may be NULL */
     /* Bounds of what stays for versions.keep_s; 0: none. */
     uint64_t kept_versions_max; /* of one model */
     uint64_t kept_bytes_max;    /* of all models, but for the last such version of each */

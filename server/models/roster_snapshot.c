@@ -22,26 +22,38 @@ static enum eb_version_state find_state(
     return version->fault ? EB_VERSION_FAILED : 0;
 }
 
-static bool copy_version(const struct eb_roster_version *from, enum eb_version_state state,
-    struct eb_snapshot_version *to)
+/* A fault as requests may know it. NULL: out of memory. */
+static char *copy_fault(const struct eb_roster *roster, const char *fault)
+{
+    char *copy = strdup(fault);
+    if (copy && roster->directory) {
+        eb_file_fault_make_relative(copy, roster->directory);
+    }
+    return copy;
+}
+
+static bool copy_version(const struct eb_roster *roster, const struct eb_roster_version *from,
+    enum eb_version_state state, struct eb_snapshot_version *to)
 {
     const bool is_failed = state == EB_VERSION_FAILED;
     *to = (struct eb_snapshot_version){.number = from->number,
         .state = state,
         .is_held = from->is_held,
         .loaded = from->loaded ? eb_model_version_take(from->loaded) : NULL,
-        .fault = is_failed ? strdup(from->fault) : NULL};
+        .fault = is_failed ? copy_fault(roster, from->fault) : NULL};
     return to->fault || !is_failed;
 }
 
-static bool copy_versions(const struct eb_roster_model *from, struct eb_snapshot_model *to)
+static bool copy_versions(const struct eb_roster *roster, const struct eb_roster_model *from,
+    struct eb_snapshot_model *to)
 {
     to->versions = calloc(from->count + 1, sizeof *to->versions);
     bool is_good = to->versions;
     for (size_t i = 0; is_good && i < from->count; i++) {
         enum eb_version_state state = find_state(from, &from->versions[i]);
         if (state != 0) {
-            is_good = copy_version(&from->versions[i], state, &to->versions[to->version_count++]);
+            is_good =
+                copy_version(roster, &from->versions[i], state, &to->versions[to->version_count++]);
         }
     }
     return is_good;
@@ -60,14 +72,16 @@ static bool copy_labels(const struct eb_roster_model *from, struct eb_snapshot_m
     return is_good;
 }
 
-static bool copy_model(const struct eb_roster_model *from, struct eb_snapshot_model *to)
+static bool copy_model(const struct eb_roster *roster, const struct eb_roster_model *from,
+    struct eb_snapshot_model *to)
 {
     const char *fault = from->fault ? from->fault : from->config_fault;
     *to = (struct eb_snapshot_model){.name = strdup(from->name),
         .served = from->served,
         .commanded = from->commanded,
-        .fault = fault ? strdup(fault) : NULL};
-    return to->name && (to->fault || !fault) && copy_versions(from, to) && copy_labels(from, to);
+        .fault = fault ? copy_fault(roster, fault) : NULL};
+    return to->name && (to->fault || !fault) && copy_versions(roster, from, to) &&
+           copy_labels(from, to);
 }
 
 /* One of which nothing was tried yet, or whose name no answer can hold, is none to requests. */
@@ -108,7 +122,7 @@ struct eb_snapshot *eb_roster_snapshot(const struct eb_roster *roster)
     for (size_t i = 0; is_good && i < roster->count; i++) {
         count_kept(&roster->models[i], &snapshot->loads);
         if (is_visible(&roster->models[i])) {
-            is_good = copy_model(&roster->models[i], &snapshot->models[snapshot->count++]);
+            is_good = copy_model(roster, &roster->models[i], &snapshot->models[snapshot->count++]);
         }
     }
     if (!is_good) {

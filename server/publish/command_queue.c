@@ -132,8 +132,8 @@ static void miss_version(const struct eb_command_queue *queue,
         judge(verdict, EB_MODEL_FAILED, "%s", why);
     } else {
         judge(verdict, EB_MODEL_NOT_FOUND,
-            "model \"%s\" has no version %" PRIu64 "; rename its directory into %s first",
-            command->model, command->version, model->path);
+            "model \"%s\" has no version %" PRIu64 "; rename its directory to %s/%" PRIu64 " first",
+            command->model, command->version, model->path, command->version);
     }
 }
 
@@ -196,11 +196,16 @@ static void begin(
 
 /* ---- ending ---- */
 
-/* Takes the command out of the queue and answers it. */
-static void answer(struct eb_model_command **link, const struct verdict *verdict)
+/* Takes the command out of the queue and answers it, without telling where the repository is:
+ * anyone who reaches the port may be allowed to give commands. */
+static void answer(
+    const struct eb_command_queue *queue, struct eb_model_command **link, struct verdict *verdict)
 {
     struct eb_model_command *command = *link;
     *link = command->next;
+    if (queue->roster->directory) {
+        eb_file_fault_make_relative(verdict->text, queue->roster->directory);
+    }
     command->on_done(command, verdict->outcome, verdict->text);
 }
 
@@ -215,7 +220,7 @@ void eb_command_queue_begin(struct eb_command_queue *queue)
             begin(queue, command, &verdict);
         }
         if (verdict.is_over) {
-            answer(link, &verdict);
+            answer(queue, link, &verdict);
         } else {
             link = &command->next;
         }
@@ -298,7 +303,7 @@ void eb_command_queue_finish(struct eb_command_queue *queue)
             check(queue, *link, &verdict);
         }
         if (verdict.is_over) {
-            answer(link, &verdict);
+            answer(queue, link, &verdict);
         } else {
             link = &(*link)->next;
         }
@@ -320,6 +325,6 @@ void eb_command_queue_cancel(struct eb_command_queue *queue)
     struct verdict verdict;
     judge(&verdict, EB_MODEL_CANCELLED, "the server is shutting down");
     while (queue->first) {
-        answer(&queue->first, &verdict);
+        answer(queue, &queue->first, &verdict);
     }
 }

@@ -101,6 +101,8 @@ struct eb_manager *eb_manager_open(
         return NULL;
     }
     manager->options = *options;
+    manager->roster.directory = options->directory;
+    manager->commands.roster = &manager->roster;
     manager->roster.kept_versions_max = options->kept_versions_max;
     manager->roster.kept_bytes_max = options->kept_bytes_max;
     manager->roster.events = (struct eb_roster_events){
@@ -474,7 +476,6 @@ static void init_parts(struct eb_manager *manager, uv_loop_t *loop)
     uv_timer_init(loop, &manager->progress);
     manager->wake.data = manager;
     manager->progress.data = manager;
-    manager->commands.roster = &manager->roster;
     manager->loader = (struct eb_loader){
         .worker = &manager->worker,
         .mailbox = &manager->mailbox,

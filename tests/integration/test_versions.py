@@ -236,7 +236,8 @@ class Versions(VersionsTest):
         self.assertEqual(self.lookup(), 1)
         self.assertRegex(self.server.find('model_failed'), r'version=2 .*/m/2/t\.npy')
         model = self.client.get_model('m', 2)
-        self.assertRegex(model.versions[0].error, r'/m/2/t\.npy')
+        self.assertRegex(model.versions[0].error, r'^m/2/t\.npy: ')
+        self.assertNotIn(self.repository.path, str(self.client.list_models()))
         # A directory in its place is a new one.
         shutil.rmtree(self.repository.join('m', '2'))
         self.publish(2)

@@ -93,6 +93,67 @@ static void says_what_is_wrong_behind_the_longest_path(void **state)
     }
 }
 
+static void expect_relative(const char *directory, const char *text, const char *expected)
+{
+    struct eb_file_fault fault;
+    eb_file_fault_set(&fault, "%s", text);
+    eb_file_fault_make_relative(fault.text, directory);
+    assert_string_equal(fault.text, expected);
+}
+
+static void makes_paths_relative(void **state)
+{
+    (void)state;
+    expect_relative("/srv/m", "/srv/m/a/1/t.npy: odd", "a/1/t.npy: odd");
+    expect_relative("/srv/m/", "/srv/m//a/1/t.npy: odd", "a/1/t.npy: odd");
+    expect_relative("/srv/m", "/srv/m/a/1: table 't' is also in /srv/m/a/1/u.npy; remove one",
+        "a/1: table 't' is also in a/1/u.npy; remove one");
+    expect_relative(
+        "/srv/m", "/srv/m: the directory cannot be read", ".: the directory cannot be read");
+    expect_relative("m", "m/a/1/t.npy: table 'm/b' of m", "a/1/t.npy: table 'm/b' of m");
+    expect_relative(".", "./a/1/t.npy: odd", "a/1/t.npy: odd");
+    expect_relative("/srv/my models", "/srv/my models/a: odd", "a: odd");
+}
+
+static void leaves_what_is_no_path_below_the_directory(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"", "odd", "/srv/models/a: odd", "/srv", "x/srv/m/a: odd",
+        "model.yaml: table '/srv/m/a': odd", "/other/srv/m"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        expect_relative("/srv/m", texts[i], texts[i]);
+    }
+    expect_relative("/", "/a/1/t.npy: odd", "/a/1/t.npy: odd");
+    expect_relative("", "/a/1/t.npy: odd", "/a/1/t.npy: odd");
+}
+
+static void knows_a_directory_that_is_escaped(void **state)
+{
+    (void)state;
+    expect_relative("/s\nv/\xff", "/s\nv/\xff/a/1: odd", "a/1: odd");
+}
+
+/* Of a text that is too long the middle is left out, and a directory's end or its beginning may be
+ * in it. */
+static void hides_a_directory_that_is_cut(void **state)
+{
+    (void)state;
+    char directory[PATH_MAX] = "";
+    for (size_t bytes = 10; bytes < 1200; bytes += 7) {
+        struct eb_file_fault fault;
+        memset(directory, 'd', bytes);
+        memcpy(directory, "/secret/", 8);
+        directory[bytes / 2] = '/';
+        directory[bytes] = '\0';
+        eb_file_fault_set(
+            &fault, "%s/a/1/t.npy: it is also in %s/a/1/u.npy; remove one", directory, directory);
+        eb_file_fault_make_relative(fault.text, directory);
+        assert_null(strstr(fault.text, "secret"));
+        assert_null(strstr(fault.text, "dd"));
+        assert_non_null(strstr(fault.text, "a/1/u.npy; remove one"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -102,6 +163,10 @@ int main(void)
         cmocka_unit_test(escapes_what_would_break_a_line),
         cmocka_unit_test(cuts_what_does_not_fit),
         cmocka_unit_test(says_what_is_wrong_behind_the_longest_path),
+        cmocka_unit_test(makes_paths_relative),
+        cmocka_unit_test(leaves_what_is_no_path_below_the_directory),
+        cmocka_unit_test(knows_a_directory_that_is_escaped),
+        cmocka_unit_test(hides_a_directory_that_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

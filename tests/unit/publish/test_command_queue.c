@@ -213,7 +213,7 @@ static void does_not_find_what_is_not_there(void **state)
     (void)state;
     struct asked asked;
     ask(&asked, EB_MODEL_LOAD, 4);
-    expect(&asked, EB_MODEL_NOT_FOUND, "model \"m\" has no version 4; rename its directory into ");
+    expect(&asked, EB_MODEL_NOT_FOUND, "model \"m\" has no version 4; rename its directory to ");
     ask(&asked, EB_MODEL_SERVE, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
     struct asked other = {.command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_done}};
