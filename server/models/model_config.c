@@ -579,10 +579,16 @@ void eb_model_config_deinit(struct eb_model_config *config)
     *config = (struct eb_model_config){0};
 }
 
+bool eb_model_config_matches(const char *pattern, const char *source)
+{
+    const size_t bytes = strnlen(source, EB_MODEL_CONFIG_MATCH_BYTES_MAX + 1);
+    return bytes <= EB_MODEL_CONFIG_MATCH_BYTES_MAX && fnmatch(pattern, source, 0) == 0;
+}
+
 static bool has_match(const struct eb_model_config_patterns *patterns, const char *source)
 {
     for (size_t i = 0; i < patterns->count; i++) {
-        if (fnmatch(patterns->texts[i], source, 0) == 0) {
+        if (eb_model_config_matches(patterns->texts[i], source)) {
             return true;
         }
     }

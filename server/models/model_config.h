@@ -48,6 +48,9 @@
 #define EB_MODEL_CONFIG_LABELS_MAX 64
 #define EB_MODEL_CONFIG_PATTERNS_MAX 256 /* of only, and of exclude */
 #define EB_MODEL_CONFIG_PATTERN_BYTES_MAX 512
+/* Bytes of a name that a pattern can match, as many as name_bytes_max allows: what a file calls a
+ * tensor may be as long as its header, and matching costs time for each byte. */
+#define EB_MODEL_CONFIG_MATCH_BYTES_MAX 4096
 #define EB_MODEL_CONFIG_KEEP_MAX 64
 #define EB_MODEL_CONFIG_KEEP_S_MAX (366 * 86400)
 
@@ -138,6 +141,8 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
 /* Accepts a zeroed configuration. */
 void eb_model_config_deinit(struct eb_model_config *config);
 
+/* Whether the pattern matches what the files call `source`. */
+bool eb_model_config_matches(const char *pattern, const char *source);
 /* Whether what the files call `source` is to be a table. */
 bool eb_model_config_selects(const struct eb_model_config *config, const char *source);
 

@@ -1,6 +1,5 @@
 #include "server/models/table_choice.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 
 bool eb_table_choice_init(struct eb_table_choice *choice, const struct eb_model_config *config,
@@ -16,7 +15,7 @@ static void mark_matches(
     const struct eb_model_config_patterns *patterns, const char *source, bool *is_matched)
 {
     for (size_t i = 0; i < patterns->count; i++) {
-        is_matched[i] = is_matched[i] || fnmatch(patterns->texts[i], source, 0) == 0;
+        is_matched[i] = is_matched[i] || eb_model_config_matches(patterns->texts[i], source);
     }
 }
 

@@ -205,6 +205,18 @@ static void matches_hostile_patterns_in_bounded_time(void **state)
     eb_model_config_deinit(&config);
 }
 
+static void matches_no_name_that_is_too_long(void **state)
+{
+    (void)state;
+    char name[EB_MODEL_CONFIG_MATCH_BYTES_MAX + 2];
+    memset(name, 'a', sizeof name);
+    name[EB_MODEL_CONFIG_MATCH_BYTES_MAX] = '\0';
+    assert_true(eb_model_config_matches("a*", name));
+    name[EB_MODEL_CONFIG_MATCH_BYTES_MAX] = 'a';
+    name[EB_MODEL_CONFIG_MATCH_BYTES_MAX + 1] = '\0';
+    assert_false(eb_model_config_matches("a*", name));
+}
+
 static void reads_features_and_groups(void **state)
 {
     (void)state;
@@ -431,6 +443,7 @@ int main(void)
         cmocka_unit_test(rejects_faulty_choices),
         cmocka_unit_test(bounds_patterns),
         cmocka_unit_test(matches_hostile_patterns_in_bounded_time),
+        cmocka_unit_test(matches_no_name_that_is_too_long),
         cmocka_unit_test(reads_features_and_groups),
         cmocka_unit_test(reads_versions),
         cmocka_unit_test(says_what_is_wrong_and_where),
