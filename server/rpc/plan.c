@@ -278,14 +278,12 @@ static bool draft_features(struct eb_plan *plan, const struct eb_group_query *gr
     return true;
 }
 
-/* Of all features first the names, then the sizes, then the values. */
+/* Checks of all features first the names, then the sizes, then the values. */
 static bool check_features(struct eb_plan *plan, struct eb_group_query *group,
     const struct eb_bag_query_place *whole, struct eb_error *error)
 {
     struct eb_bag_query_place place = *whole;
     const size_t count = group->wire->feature_count;
-    const struct eb_plan_asked asked = plan->asked;
-    const struct eb_plan_counts before = plan->counts;
     struct draft *drafts = eb_arena_take(plan->arena, count * sizeof *drafts);
     if (!drafts) {
         return eb_plan_refuse_memory(error, "the request's queries");
@@ -296,15 +294,12 @@ static bool check_features(struct eb_plan *plan, struct eb_group_query *group,
     }
     if (!features || !eb_group_query_lay_out(whole, plan->arena, group, error) ||
         !draft_features(plan, group, &place, drafts, error)) {
-        /* What fails takes nothing of the caps. */
-        plan->asked = asked;
         return false;
     }
     for (size_t f = 0; f < count; f++) {
         place.feature = f;
         place.table = group->wire->features[f];
         if (!check(plan, &place, &drafts[f], group->starts[f], error)) {
-            plan->counts = before;
             return false;
         }
     }
@@ -314,6 +309,8 @@ static bool check_features(struct eb_plan *plan, struct eb_group_query *group,
 static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *error)
 {
     const struct eb_wire_group *wire = &plan->request->groups[number];
+    const struct eb_plan_asked asked = plan->asked;
+    const struct eb_plan_counts counts = plan->counts;
     struct eb_group_query group;
     struct eb_bag_query_place place = {
         .version = plan->version,
@@ -323,8 +320,14 @@ static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *er
         .feature = EB_NO_FEATURE,
         .output_type = (enum eb_type)plan->request->output_type,
     };
-    return eb_group_query_begin(&place, wire, &group, error) &&
-           check_features(plan, &group, &place, error);
+    if (eb_group_query_begin(&place, wire, &group, error) &&
+        check_features(plan, &group, &place, error)) {
+        return true;
+    }
+    /* A group that fails takes nothing of the caps: its message has bytes for each of its bags. */
+    plan->asked = asked;
+    plan->counts = counts;
+    return false;
 }
 
 /* Keeps a result's own error. false: it is the whole request's, as are those of limits. */
@@ -367,6 +370,14 @@ static inline bool end_result(struct eb_plan *plan, bool is_good, struct eb_erro
     return true;
 }
 
+/* Gives back what a query that failed has taken of the caps, but for its bags: num_bags may say any
+ * number in a few bytes, and as many are started before the query fails. */
+static void return_caps(struct eb_plan *plan)
+{
+    plan->asked.index_count = plan->counts.index_count;
+    plan->asked.values_bytes = plan->counts.values_bytes;
+}
+
 static bool check_queries(struct eb_plan *plan, struct eb_error *error)
 {
     struct eb_bag_query_place place = place_queries(plan);
@@ -375,6 +386,9 @@ static bool check_queries(struct eb_plan *plan, struct eb_error *error)
         begin_result(plan, i, false);
         const bool is_good =
             draft_query(plan, i, &place, &draft, error) && check(plan, &place, &draft, 0, error);
+        if (!is_good) {
+            return_caps(plan);
+        }
         if (!end_result(plan, is_good, error)) {
             return false;
         }

@@ -36,10 +36,10 @@ struct eb_plan_result {
     const char *text; /* why it failed */
 };
 
-/* What the request's caps are of: also of queries that failed alone, by their values. */
+/* What counts against the request's caps. */
 struct eb_plan_asked {
     uint64_t index_count;
-    uint64_t result_rows;
+    uint64_t result_rows; /* also those of queries whose values were wrong */
     uint64_t values_bytes;
 };
 

@@ -286,7 +286,51 @@ static void answers_each_query_for_itself(void **state)
     assert_int_equal(trial.plan.counts.values_bytes, 4 * sizeof(float));
     plan_trial_expect_rows(&trial, 2, 2, rows, 4);
     /* What concerns the request as a whole still fails it whole. */
+    trial.limits.indices_max = 2;
+    plan_trial_expect_refused(&trial, EB_STATUS_RESOURCE_EXHAUSTED, "queries[0]");
+}
+
+/* Three groups of five indices and four bags, the first two with an index that names no row. */
+static void a_group_that_fails_takes_nothing_of_the_limits(void **state)
+{
+    (void)state;
+    static const int32_t far[] = {1, 2, 3, 0, 9};
+    struct eb_wire_group groups[3];
+    trial.request.errors_per_query = true;
+    trial.request.groups = groups;
+    trial.request.group_count = 3;
+    groups[2] = group;
+    use_values(far, 5);
+    groups[0] = groups[1] = group;
     trial.limits.indices_max = 5;
+    trial.limits.bags_max = 4;
+    assert_true(plan_trial_run(&trial));
+    assert_int_equal(trial.response->result_count, 3);
+    assert_int_equal(result_of(0)->error_code, EB_STATUS_OUT_OF_RANGE);
+    assert_int_equal(result_of(1)->error_code, EB_STATUS_OUT_OF_RANGE);
+    assert_int_equal(trial.plan.counts.index_count, 5);
+    assert_int_equal(trial.plan.asked.values_bytes, sizeof pooled);
+    plan_trial_expect_rows(&trial, 2, 2, pooled, 10);
+    trial.limits.indices_max = 4;
+    plan_trial_expect_refused(&trial, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1]");
+}
+
+/* Its bags count: as many as num_bags says are started before it fails, whatever its size. */
+static void a_query_that_fails_takes_only_bags_of_the_limits(void **state)
+{
+    (void)state;
+    static const int32_t far[] = {1, 2, 9};
+    plan_trial_deinit(&trial);
+    plan_trial_init(&trial, 3);
+    plan_trial_set_indices(&trial.queries[0], far, 3);
+    plan_trial_set_indices(&trial.queries[1], far, 3);
+    trial.request.errors_per_query = true;
+    trial.limits.indices_max = 3;
+    trial.limits.bags_max = 6;
+    assert_true(plan_trial_check(&trial));
+    assert_int_equal(trial.plan.counts.query_count, 1);
+    assert_int_equal(trial.plan.asked.values_bytes, trial.plan.counts.values_bytes);
+    trial.limits.bags_max = 5;
     plan_trial_expect_refused(&trial, EB_STATUS_RESOURCE_EXHAUSTED, "queries[2]");
 }
 
@@ -338,6 +382,8 @@ int main(void)
         TEST(refuses_what_is_no_group),
         TEST(counts_features_against_the_caps),
         TEST(answers_each_query_for_itself),
+        TEST(a_group_that_fails_takes_nothing_of_the_limits),
+        TEST(a_query_that_fails_takes_only_bags_of_the_limits),
         TEST(says_where_rows_are_missing),
     };
     return cmocka_run_group_tests(tests, plan_trial_load, plan_trial_unload);
