@@ -323,12 +323,27 @@ static bool take_rows(struct pass *pass, uint32_t first, uint32_t end)
     return true;
 }
 
+/* Finds the rows of indices where no bag has any. Indices beside an empty array of offsets are
+ * checked and counted like all others; those outside the bags of offsets that are there are not. */
+static __attribute__((noinline)) bool check_bagless(struct pass *pass)
+{
+    const struct eb_bag_query *query = pass->query;
+    if (query->layout != EB_LAYOUT_OFFSETS || query->bounds.bytes > 0 || pass->index_count == 0) {
+        return true;
+    }
+    if (!find_rows(pass, 0, pass->index_count, pass->rows)) {
+        return false;
+    }
+    pass->missing_row = ROW_SKIPPED; /* None of them is pooled, as zeros or otherwise. */
+    return true;
+}
+
 /* Bags in order of their indices. */
 static bool take_sorted(struct pass *pass)
 {
     uint32_t first = pass->starts[0];
     uint32_t end = pass->starts[pass->bag_count];
-    if (first < end && !take_rows(pass, first, end)) {
+    if (first < end ? !take_rows(pass, first, end) : !check_bagless(pass)) {
         return false;
     }
     for (uint32_t bag = 0; first > 0 && bag <= pass->bag_count; bag++) {

@@ -144,7 +144,8 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
     return true;
 }
 
-/* Neither offsets nor lengths, but that they are the layout. */
+/* Counts the bags of an empty array of offsets or lengths. Without indices num_bags says how many
+ * there are; beside indices, which then belong to no bag, empty offsets say that there are none. */
 static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_count,
     uint64_t *bag_count, struct eb_bag_fault *fault)
 {
@@ -152,10 +153,12 @@ static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_coun
         return eb_bag_fault_set(
             fault, EB_FAULT_MALFORMED, "offsets is empty, but include_last_offset needs an entry");
     }
+    if (index_count > 0 && query->layout == EB_LAYOUT_OFFSETS) {
+        return agree_on_bags(query, 0, bag_count, fault);
+    }
     if (index_count > 0) {
         return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
-            "%s is empty, but there are %" PRIu64 " indices", bounds_name(query->layout),
-            index_count);
+            "lengths is empty, but there are %" PRIu64 " indices", index_count);
     }
     *bag_count = query->num_bags;
     return true;

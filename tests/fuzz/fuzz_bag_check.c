@@ -200,6 +200,9 @@ static void run_query(const struct eb_bag_query *query)
     compare_checks(query, &extent, is_sound ? &job : NULL, &fault);
     if (is_sound) {
         assert(job.bag_count == extent.result_rows);
+        assert(job.missing_count <= extent.index_count);
+        assert(query->missing != EB_MISSING_ERROR || job.missing_count == 0);
+        assert(job.bag_count > 0 || job.gather_bytes == 0);
         compare_variants(&job, extent.result_row_bytes);
     }
     free(job.scratch);

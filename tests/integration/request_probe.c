@@ -14,6 +14,10 @@ static const struct embag_query queries[] = {
     {.table = "emb_table", .indices = {rows, 2, 8}, .offsets = {offsets, 2, 8}},
     {.table = "absent", .indices = {rows, 2, 8}, .offsets = {offsets, 2, 8}},
     {.table = "emb_table", .missing = EMBAG_MISSING_ZERO, .indices = {rows, 5, 8}, .num_bags = 1},
+    {.table = "emb_table",
+        .missing = EMBAG_MISSING_SKIP,
+        .indices = {rows, 5, 8},
+        .offsets = {NULL, 0, 8}},
 };
 static const struct embag_group groups[] = {
     {.features = features,
@@ -56,7 +60,7 @@ static enum embag_status ask(struct embag_client *client, bool errors_per_query)
 {
     const struct embag_request request = {.model = "spec",
         .queries = queries,
-        .query_count = 3,
+        .query_count = sizeof queries / sizeof *queries,
         .groups = groups,
         .group_count = 2,
         .priority = EMBAG_BATCH,

@@ -116,6 +116,19 @@ class BadIndices(BadRequest):
                        {'segment_ids': [1, 0], 'num_segments': 2}, {'reduction': 7}):
             self.query_refused(RANGE, r'indices\w*\[1\] = 9\b', indices=[4, 9], **layout)
 
+    def test_refuses_what_does_not_go_with_empty_offsets(self):
+        def refused(code, pattern, **fields):
+            self.query_refused(code, pattern, indices=[0, 1, 5], layout=1, **fields)
+        refused(RANGE, r'indices\[2\] = 5 is outside')
+        refused(INVALID, r'num_bags is 2, but offsets says 0 bags', num_bags=2)
+        refused(INVALID, r'num_bags is 1, but offsets says 0 bags', num_bags=1)
+        refused(INVALID, r'offsets is empty, but include_last', include_last_offset=True)
+        refused(INVALID, r'weights has 4 bytes, but 3 indices', weights=f32(1), weights_type=1)
+        refused(RANGE, r'default_index = 5 is outside', default_index=5)
+        self.query_refused(INVALID, r'lengths is empty, but there are 2 indices', indices=[0, 1],
+                           layout=2)
+        self.query_refused(INVALID, r'without a layout', indices=[0, 1])
+
     def test_refuses_offsets_that_decrease(self):
         self.query_refused(INVALID, r'offsets\w*\[2\] = 1 .*offsets\w*\[1\] = 2',
                            indices_i64=i64(0, 1, 2), offsets_i64=i64(0, 2, 1))

@@ -16,8 +16,9 @@ spec 1 timed 1
 0 OK shape 2 2 missing 0 by at values -2.1 -2.4 0.0 0.0 <>
 1 NOT_FOUND shape missing 0 by at values <%(absent)s>
 2 OK shape 1 2 missing 2 by at 2 4 values -3.1 -0.9 <>
-3 OK shape 2 4 missing 2 by 1 1 at 2 4 values -0.2 -0.6 0.0 0.0 -1.9 -1.8 -1.0 1.5 <>
-4 INVALID_ARGUMENT shape missing 0 by at values <%(short)s>
+3 OK shape 0 2 missing 2 by at 2 4 values <>
+4 OK shape 2 4 missing 2 by 1 1 at 2 4 values -0.2 -0.6 0.0 0.0 -1.9 -1.8 -1.0 1.5 <>
+5 INVALID_ARGUMENT shape missing 0 by at values <%(short)s>
 NOT_FOUND: %(absent)s
 """ % {"absent": 'queries[1] "absent": model "spec" version 1 has no table or feature of that name',
        "short": 'groups[1] "": lengths_i32 sums up to 3 values; there are 5'}

@@ -43,6 +43,27 @@ class EdgeRequest(ServedTest):
         self.ask(Query('emb_table', EMPTY, layout='offsets', bounds=np.array([0]),
                        include_last_offset=True))
 
+    def test_indices_beside_empty_offsets(self):
+        """They belong to no bag; what they name is checked all the same."""
+        for reduction in ('sum', 'mean', 'max', 'sqrtn'):
+            query = Query('emb_table', np.array([4, 0, 1]), layout='offsets', bounds=EMPTY,
+                          say_layout=True, reduction=reduction, default_index=2)
+            answer = self.ask(query)
+            self.assertEqual((list(answer.results[0].shape), answer.results[0].values),
+                             ([0, 2], b''))
+        query.reduction, query.weights = 'sum', np.array([1, 2, 3], '<f4')
+        self.ask(query)
+        query.indices = np.array([4, 5, -1])
+        for missing in ('skip', 'zero'):
+            query.missing = missing
+            self.assertEqual(self.ask(query, report_missing=True).results[0].missing, 2)
+        concat = self.client.lookup(pb.LookupRequest(
+            model='spec', queries=[to_message(query), to_message(query)], concat=True))
+        self.assertEqual(list(concat.results[0].shape), [0, 4])
+        self.assertEqual(list(concat.results[0].missing_by_query), [2, 2])
+        query.reduction, query.missing = 'none', 'zero'
+        self.assertEqual(list(self.ask(query).results[0].shape), [3, 2])
+
     def test_no_indices(self):
         for default in (None, -1, 0, 4):
             for form in ('i32', 'i64', 'repeated'):

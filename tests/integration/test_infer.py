@@ -184,6 +184,9 @@ class InferTest(ServedTest):
         self.assertEqual(shape(np.zeros((0, 3))), ([0, 2], b''))
         self.assertEqual(shape([], [0, 0]), ([2, 2], bytes(16)))
         self.assertEqual(shape([], []), ([0, 2], b''))
+        self.assertEqual(shape([1, 2], []), ([0, 2], b''))
+        self.expect(Inference('spec').indices('', [1, 5]).offsets('', []), OUT_OF_RANGE,
+                    'indices[1] = 5')
 
     def test_what_an_answer_says_beside_its_tensors(self):
         inference = Inference('every', '3').indices('f32_40', [[1]])

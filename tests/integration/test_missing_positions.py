@@ -48,10 +48,9 @@ class MissingPositions(ServedTest):
         return query
 
     def expected(self, query):
-        """Positions within bags that name no row, ascending."""
+        """Positions that are checked and name no row, ascending."""
         inside = np.zeros(len(query.indices), bool)
-        for bag in bag_model.bag_positions(query):
-            inside[list(bag)] = True
+        inside[bag_model.checked_positions(query)] = True
         away = (query.indices < 0) | (query.indices >= self.table.rows)
         return np.flatnonzero(inside & away).tolist()
 
@@ -93,6 +92,14 @@ class MissingPositions(ServedTest):
     def test_offsets_that_begin_above_0_and_end_early(self):
         for _ in range(scaled(30)):
             self.check(self.query('offsets', 60, 5, include_last_offset=True))
+
+    def test_no_bag_at_all(self):
+        for layout, fields, positions in (
+                ('offsets', {'bounds': np.array([], int), 'say_layout': True}, [0, 2, 3]),
+                ('offsets', {'bounds': np.array([1]), 'include_last_offset': True}, [])):
+            query = Query('t00', np.array([-1, 3, 99, -5]), layout=layout, **fields)
+            self.assertEqual(self.expected(query), positions)
+            self.check(query)
 
     def test_no_pooling(self):
         query = Query('t00', self.indices(40), reduction='none')

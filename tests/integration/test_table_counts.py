@@ -8,7 +8,7 @@ import unittest
 
 import numpy as np
 
-from bag_model import bag_positions
+from bag_model import bag_positions, checked_positions
 from bag_query import Query, to_message
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import Embagd, wait_until
@@ -35,13 +35,11 @@ features:
 
 
 def count_query(query, table):
-    """Bags, indices and those in bags that name no row."""
-    bags = bag_positions(query)
-    if query.reduction == 'none':
-        bags = [[position] for position in range(len(query.indices))]
-    named = [int(query.indices[position]) for bag in bags for position in bag]
-    missing = sum(not 0 <= index < table.rows for index in named)
-    return np.array([len(bags), len(query.indices), missing])
+    """Bags, indices and those that are checked and name no row."""
+    named = query.indices[checked_positions(query)]
+    missing = sum(not 0 <= index < table.rows for index in named.tolist())
+    bags = len(query.indices) if query.reduction == 'none' else len(bag_positions(query))
+    return np.array([bags, len(query.indices), missing])
 
 
 class CountTest(OwnServerTest):

@@ -50,6 +50,14 @@ def bag_positions(query):
     return [range(a, b) for a, b in zip(starts, starts[1:])]
 
 
+def checked_positions(query):
+    """Positions in `indices` that must name rows, in order of their bags: those in bags, and all of
+    them with NONE or beside an empty array of offsets."""
+    if query.reduction == 'none' or (query.layout == 'offsets' and not len(query.bounds)):
+        return list(range(len(query.indices)))
+    return [int(position) for bag in bag_positions(query) for position in bag]
+
+
 def wrap(values, type_name):
     """Python ints modulo 2^bits, as the type reads them."""
     bits = int(type_name[1:])
@@ -190,7 +198,10 @@ class _Pooling:
         if self.reduction == 'none':
             pooled = [self.copy(position) for position in range(len(self.query.indices))]
         else:
-            pooled = [self.pool(bag) for bag in bag_positions(self.query)]
+            bags = bag_positions(self.query)
+            pooled = [self.pool(bag) for bag in bags]
+            if not bags:
+                self.fill(checked_positions(self.query))
         shape = (len(pooled), self.table.row_elements)
         kind = self.table.values.dtype
         values = np.array([p[0] for p in pooled], kind).reshape(shape)

@@ -64,9 +64,9 @@ def _offsets_layout(rng, query, bags):
     count = len(query.indices)
     query.include_last_offset = _chance(rng, 0.4)
     query.bounds = _cuts(rng, bags + query.include_last_offset, count)
-    if not bags:
+    if not bags and _chance(rng, 0.5):
         query.indices, query.bounds = query.indices[:0], query.bounds * 0
-    elif not query.include_last_offset and _chance(rng, 0.7):
+    elif bags and not query.include_last_offset and _chance(rng, 0.7):
         query.bounds[0] = 0
 
 

@@ -92,6 +92,7 @@ class Values(PackageTest):
         for fields in ({'offsets': []}, {'lengths': []}, {'segment_ids': [], 'num_segments': 0}):
             values = self.look_up('emb_table', [], **fields).values
             self.assertEqual((values.shape, values.dtype), ((0, 2), np.float32))
+        self.assertEqual(self.look_up('emb_table', [4, 0], offsets=[]).values.shape, (0, 2))
         self.assertEqual(self.look_up('emb_table', np.zeros((3, 0), int)).values.tolist(),
                          [[0, 0]] * 3)
         self.assertEqual(self.look_up('emb_table', np.zeros((0, 3), int)).values.shape, (0, 2))

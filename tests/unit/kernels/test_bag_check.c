@@ -1,3 +1,4 @@
+#include "kernels/bag_missing.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <stdlib.h>
@@ -101,6 +102,42 @@ static void takes_offsets_of_no_bags(void **state)
     check();
     assert_int_equal(fixture.job.bag_count, 0);
     assert_int_equal(fixture.job.gather_bytes, 0);
+}
+
+/* Indices beside an empty array of offsets are in no bag, but are checked all the same. */
+static void checks_indices_beside_empty_offsets(void **state)
+{
+    (void)state;
+    static const float weights[6] = {1, 2, 3, 4, 5, 6};
+    use_layout(EB_LAYOUT_OFFSETS, NO_INTS);
+    query.weights = weights;
+    query.weights_bytes = sizeof weights;
+    query.weights_type = EB_F32;
+    query.has_default = true;
+    query.default_index = 3;
+    query.max_ids = 1;
+    check();
+    assert_int_equal(fixture.job.bag_count, 0);
+    assert_int_equal(fixture.job.starts[0], 0);
+    assert_int_equal(fixture.job.gather_bytes, 0);
+    six[3] = 5;
+    six[5] = -1;
+    assert_out_of_range("indices[3] = 5 is outside the table's 5 rows");
+    table.unknown_row = 2;
+    for (int missing = EB_MISSING_SKIP; missing < EB_MISSING_COUNT; missing++) {
+        uint32_t positions[2];
+        query.missing = (enum eb_missing)missing;
+        check();
+        assert_int_equal(fixture.job.bag_count, 0);
+        assert_int_equal(fixture.job.missing_count, 2);
+        assert_int_equal(fixture.job.gather_bytes, 0);
+        eb_bag_list_missing(&query, 0, 2, positions);
+        assert_memory_equal(positions, ((uint32_t[]){3, 5}), sizeof positions);
+    }
+    query.default_index = 5;
+    assert_out_of_range("default_index = 5 is outside the table's 5 rows");
+    six[3] = 3;
+    six[5] = 2;
 }
 
 static void takes_offset_at_the_end(void **state)
@@ -471,6 +508,7 @@ int main(void)
         TEST(takes_offsets),
         TEST(takes_offsets_that_leave_indices_out),
         TEST(takes_offsets_of_no_bags),
+        TEST(checks_indices_beside_empty_offsets),
         TEST(takes_offset_at_the_end),
         TEST(rejects_offset_that_decreases),
         TEST(rejects_offset_past_end),

@@ -161,11 +161,23 @@ static void counts_bags_of_offsets(void **state)
     assert_malformed("num_bags is 4, but offsets says 3 bags");
 }
 
-static void rejects_empty_offsets_of_indices(void **state)
+static void indices_beside_empty_offsets_have_no_bag(void **state)
 {
     (void)state;
     use_layout(EB_LAYOUT_OFFSETS, NO_INTS);
-    assert_malformed("offsets is empty, but there are 6 indices");
+    assert_bags(0);
+    query.bounds.width = 0;
+    assert_bags(0);
+    query.num_bags = 1;
+    assert_malformed("num_bags is 1, but offsets says 0 bags");
+    query.num_bags = 0;
+    query.include_last_offset = true;
+    assert_malformed("offsets is empty, but include_last_offset needs an entry");
+}
+
+static void rejects_empty_lengths_of_indices(void **state)
+{
+    (void)state;
     use_layout(EB_LAYOUT_LENGTHS, NO_INTS);
     assert_malformed("lengths is empty, but there are 6 indices");
 }
@@ -399,7 +411,8 @@ int main(void)
         cmocka_unit_test_setup(takes_empty_bags_without_layout, set_up),
         cmocka_unit_test_setup(none_ignores_layout, set_up),
         cmocka_unit_test_setup(counts_bags_of_offsets, set_up),
-        cmocka_unit_test_setup(rejects_empty_offsets_of_indices, set_up),
+        cmocka_unit_test_setup(indices_beside_empty_offsets_have_no_bag, set_up),
+        cmocka_unit_test_setup(rejects_empty_lengths_of_indices, set_up),
         cmocka_unit_test_setup(empty_layout_leaves_bags_to_num_bags, set_up),
         cmocka_unit_test_setup(rejects_last_offset_that_is_absent, set_up),
         cmocka_unit_test_setup(counts_packed_bags, set_up),

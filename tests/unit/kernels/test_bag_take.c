@@ -66,6 +66,7 @@ static void draw_bounds(struct twin *twin, uint64_t index_count)
             uint64_t before = bag > 0 ? (uint64_t)twin->bounds[bag - 1] : draw(20);
             twin->bounds[bag] = (int64_t)(before + draw((index_count - before) / 8 + 1));
         }
+        count = draw(8) > 0 ? count : 0;
         break;
     case EB_LAYOUT_LENGTHS:
         memset(twin->bounds, 0, sizeof twin->bounds);
