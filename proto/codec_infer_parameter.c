@@ -8,7 +8,11 @@
 #include <string.h>
 
 /* Room for the names of all parameters, or of all values of one. */
-#define NAMES_BYTES 160
+#define NAMES_BYTES 256
+
+/* Triton's priorities: 1 is the highest, 0 the server's choice. */
+#define PRIORITY_HIGHEST 1
+#define PRIORITY_LOWEST 2
 
 #define KEY_FIELD 1
 #define VALUE_FIELD 2
@@ -222,9 +226,51 @@ static bool is_integer(const struct entry *entry)
     return is_int64 || (entry->form == UINT64_FIELD && entry->number <= INT64_MAX);
 }
 
+static bool take_flag(const struct eb_codec_place *place, const struct entry *entry,
+    enum eb_codec_parameter parameter, bool *out)
+{
+    *out = entry->number != 0;
+    return entry->form == BOOL_FIELD || refuse_value(place, parameter, "a boolean");
+}
+
+/* Takes Triton's 0 and 1 for interactive, and 2 for batch, which gives way. */
+static bool take_priority(
+    const struct eb_codec_place *place, const struct entry *entry, struct eb_infer_options *options)
+{
+    options->priority = entry->number > PRIORITY_HIGHEST;
+    return (is_integer(entry) && entry->number <= PRIORITY_LOWEST) ||
+           refuse_value(place, EB_CODEC_PARAMETER_PRIORITY,
+               "0 or 1, which are interactive, or 2, which is batch");
+}
+
+/* Takes what says that the request belongs to no sequence. */
+static bool take_no_sequence(const struct eb_codec_place *place, const struct entry *entry,
+    enum eb_codec_parameter parameter)
+{
+    const bool is_id = parameter == EB_CODEC_PARAMETER_SEQUENCE_ID;
+    const bool is_empty = entry->form == STRING_FIELD && eb_field_reader_bytes(&entry->text) == 0;
+    const bool is_none = is_id ? is_empty || (is_integer(entry) && entry->number == 0)
+                               : entry->form == BOOL_FIELD && entry->number == 0;
+    return is_none ||
+           refuse_value(place, parameter,
+               is_id ? "0: there are no sequences, since no state is kept between requests"
+                     : "false: there are no sequences, since no state is kept between requests");
+}
+
+static bool take_raw_bytes(
+    const struct eb_codec_place *place, const struct entry *entry, struct eb_infer_options *options)
+{
+    options->has_raw_bytes = true;
+    options->raw_bytes = entry->number;
+    return (entry->form == INT64_FIELD && entry->number <= INT64_MAX) ||
+           refuse_value(place, EB_CODEC_PARAMETER_BINARY_DATA_SIZE,
+               "an int64, the number of bytes of the input's raw contents");
+}
+
 static bool take(const struct eb_codec_place *place, const struct entry *entry,
     enum eb_codec_parameter parameter, struct eb_infer_options *options)
 {
+    bool flag;
     switch (parameter) {
     case EB_CODEC_PARAMETER_REDUCTION:
         return take_word(place, entry, parameter, &options->reduction);
@@ -236,12 +282,21 @@ static bool take(const struct eb_codec_place *place, const struct entry *entry,
         options->default_index = (int64_t)entry->number;
         return is_integer(entry) || refuse_value(place, parameter, "an integer");
     case EB_CODEC_PARAMETER_INCLUDE_LAST_OFFSET:
-        options->include_last_offset = entry->number != 0;
-        return entry->form == BOOL_FIELD || refuse_value(place, parameter, "a boolean");
+        options->has_last_offset = true;
+        return take_flag(place, entry, parameter, &options->include_last_offset);
     case EB_CODEC_PARAMETER_TIMEOUT:
         options->timeout_us = entry->number;
         return (is_integer(entry) && entry->number <= INT64_MAX) ||
                refuse_value(place, parameter, "microseconds, an integer from 0 on");
+    case EB_CODEC_PARAMETER_PRIORITY: return take_priority(place, entry, options);
+    case EB_CODEC_PARAMETER_SEQUENCE_ID:
+    case EB_CODEC_PARAMETER_SEQUENCE_START:
+    case EB_CODEC_PARAMETER_SEQUENCE_END: return take_no_sequence(place, entry, parameter);
+    case EB_CODEC_PARAMETER_BINARY_DATA_SIZE: return take_raw_bytes(place, entry, options);
+    case EB_CODEC_PARAMETER_BINARY_DATA:
+    case EB_CODEC_PARAMETER_BINARY_DATA_OUTPUT:
+        /* Over gRPC outputs are binary always. */
+        return take_flag(place, entry, parameter, &flag);
     case EB_CODEC_PARAMETER_COUNT: break;
     }
     return false;

@@ -12,7 +12,14 @@
     X(output_type, OUTPUT_TYPE)                                                                    \
     X(default_index, DEFAULT_INDEX)                                                                \
     X(include_last_offset, INCLUDE_LAST_OFFSET)                                                    \
-    X(timeout, TIMEOUT)
+    X(timeout, TIMEOUT)                                                                            \
+    X(priority, PRIORITY)                                                                          \
+    X(sequence_id, SEQUENCE_ID)                                                                    \
+    X(sequence_start, SEQUENCE_START)                                                              \
+    X(sequence_end, SEQUENCE_END)                                                                  \
+    X(binary_data_size, BINARY_DATA_SIZE)                                                          \
+    X(binary_data, BINARY_DATA)                                                                    \
+    X(binary_data_output, BINARY_DATA_OUTPUT)
 
 enum eb_codec_parameter {
 #define X(name, constant) EB_CODEC_PARAMETER_##constant,

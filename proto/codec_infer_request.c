@@ -144,8 +144,11 @@ static bool read_head(struct reading *reading, struct eb_codec_place *place,
     struct eb_arena *arena = reading->arena;
     struct eb_error *error = reading->error;
     struct eb_wire_request *request = &out->request;
-    const unsigned parameters =
-        PARAMETER(REDUCTION) | PARAMETER(MISSING) | PARAMETER(OUTPUT_TYPE) | PARAMETER(TIMEOUT);
+    const unsigned parameters = PARAMETER(REDUCTION) | PARAMETER(MISSING) | PARAMETER(OUTPUT_TYPE) |
+                                PARAMETER(DEFAULT_INDEX) | PARAMETER(INCLUDE_LAST_OFFSET) |
+                                PARAMETER(TIMEOUT) | PARAMETER(PRIORITY) | PARAMETER(SEQUENCE_ID) |
+                                PARAMETER(SEQUENCE_START) | PARAMETER(SEQUENCE_END) |
+                                PARAMETER(BINARY_DATA_OUTPUT);
     const char *version = eb_codec_fields_keep(reading->version, arena, error);
     request->model = eb_codec_fields_keep(reading->model, arena, error);
     request->version_label = "";
@@ -166,6 +169,7 @@ static bool read_head(struct reading *reading, struct eb_codec_place *place,
     }
     request->output_type = out->options.output_type;
     request->timeout_us = out->options.timeout_us;
+    request->priority = out->options.priority;
     return true;
 }
 

@@ -39,9 +39,10 @@ const char *const eb_codec_infer_tensor_suffixes[EB_INFER_ROLE_COUNT] = {
 
 /* Those that an input may have. */
 static const unsigned parameters[] = {
-    [EB_INFER_INDICES] = PARAMETER(REDUCTION) | PARAMETER(MISSING) | PARAMETER(DEFAULT_INDEX),
-    [EB_INFER_OFFSETS] = PARAMETER(INCLUDE_LAST_OFFSET),
-    [EB_INFER_WEIGHTS] = 0,
+    [EB_INFER_INDICES] = PARAMETER(REDUCTION) | PARAMETER(MISSING) | PARAMETER(DEFAULT_INDEX) |
+                         PARAMETER(BINARY_DATA_SIZE),
+    [EB_INFER_OFFSETS] = PARAMETER(INCLUDE_LAST_OFFSET) | PARAMETER(BINARY_DATA_SIZE),
+    [EB_INFER_WEIGHTS] = PARAMETER(BINARY_DATA_SIZE),
 };
 
 /* A tensor that is read. */
@@ -289,6 +290,19 @@ static bool take_contents(
     return check_size(place, out);
 }
 
+/* Checks what a parameter says of the size of raw contents. */
+static bool check_raw_bytes(const struct eb_codec_place *place, const struct eb_field_reader *raw,
+    const struct eb_infer_options *options)
+{
+    if (!raw || !options->has_raw_bytes || options->raw_bytes == eb_field_reader_bytes(raw)) {
+        return true;
+    }
+    return eb_codec_form_refuse(place,
+        "parameter \"binary_data_size\" is %" PRIu64
+        ", but raw_input_contents has %zu bytes for it",
+        options->raw_bytes, eb_field_reader_bytes(raw));
+}
+
 bool eb_codec_infer_tensor_read_input(struct eb_codec_place *place, struct eb_field_reader bytes,
     const struct eb_field_reader *raw, struct eb_infer_input *out)
 {
@@ -301,7 +315,8 @@ bool eb_codec_infer_tensor_read_input(struct eb_codec_place *place, struct eb_fi
     return keep_name(&reading) && take_role(place, out) && take_type(&reading, out) &&
            take_shape(&reading, out) && take_contents(&reading, raw, out) &&
            eb_codec_infer_parameter_read_all(
-               place, bytes, INPUT_PARAMETERS_FIELD, parameters[out->role], &out->options);
+               place, bytes, INPUT_PARAMETERS_FIELD, parameters[out->role], &out->options) &&
+           check_raw_bytes(place, raw, &out->options);
 }
 
 /* ---- outputs ---- */
@@ -334,7 +349,7 @@ bool eb_codec_infer_tensor_read_output(
     }
     out->table = keep_table(place, size);
     if (!out->table || !eb_codec_infer_parameter_read_all(place, bytes, OUTPUT_PARAMETERS_FIELD,
-                           PARAMETER(OUTPUT_TYPE), &options)) {
+                           PARAMETER(OUTPUT_TYPE) | PARAMETER(BINARY_DATA), &options)) {
         return false;
     }
     out->output_type = options.output_type;

@@ -31,11 +31,15 @@ enum eb_infer_role {
 struct eb_infer_options {
     int32_t reduction;
     int32_t missing;
-    int32_t output_type; /* DataType */
+    int32_t output_type;  /* DataType */
+    bool has_last_offset; /* include_last_offset is given */
     bool include_last_offset;
     bool has_default;
+    bool has_raw_bytes;
+    uint32_t priority; /* as in a LookupRequest */
     int64_t default_index;
     uint64_t timeout_us;
+    uint64_t raw_bytes; /* of the input's raw contents, as binary_data_size has it */
 };
 
 /* InferInputTensor, with the contents that go with it. */

@@ -118,8 +118,8 @@ static bool sort_inputs(
 }
 
 /* Bags, from the shape of the indices or from offsets. */
-static bool fill_layout(
-    const struct sorting *sorting, const struct inputs *table, struct eb_wire_query *out)
+static bool fill_layout(const struct sorting *sorting, const struct eb_infer_options *common,
+    const struct inputs *table, struct eb_wire_query *out)
 {
     const struct eb_infer_input *indices = table->roles[EB_INFER_INDICES];
     const struct eb_infer_input *offsets = table->roles[EB_INFER_OFFSETS];
@@ -136,7 +136,9 @@ static bool fill_layout(
     } else if (offsets) {
         out->layout = EB_LAYOUT_OFFSETS;
         out->offsets = offsets->array;
-        out->include_last_offset = offsets->options.include_last_offset;
+        out->include_last_offset = offsets->options.has_last_offset
+                                       ? offsets->options.include_last_offset
+                                       : common->include_last_offset;
     } else if (reduction != EB_REDUCTION_NONE) {
         return refuse(sorting, table,
             "indices of one dimension need offsets; packed bags are indices of two dimensions");
@@ -171,15 +173,16 @@ static bool fill_query(const struct sorting *sorting, const struct eb_infer_opti
         return refuse(sorting, table, "it has no indices; they may be empty");
     }
     const struct eb_infer_options *options = &indices->options;
+    const struct eb_infer_options *defaulting = options->has_default ? options : common;
     *out = (struct eb_wire_query){
         .table = table->feature->name,
         .reduction = options->reduction != 0 ? options->reduction : common->reduction,
         .missing = options->missing != 0 ? options->missing : common->missing,
         .indices = indices->array,
-        .has_default = options->has_default,
-        .default_index = options->default_index,
+        .has_default = defaulting->has_default,
+        .default_index = defaulting->default_index,
     };
-    return fill_layout(sorting, table, out) && fill_weights(sorting, table, out);
+    return fill_layout(sorting, common, table, out) && fill_weights(sorting, table, out);
 }
 
 /* All outputs that there can be, one of each of the tables in turn. */

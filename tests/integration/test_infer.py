@@ -317,8 +317,9 @@ class InferTest(ServedTest):
     def test_refuses_parameters_that_are_none(self):
         def wide(**parameters):
             return Inference('wide', **parameters).indices('t00', [[1]])
-        self.expect(wide(sequence_id=1), INVALID, 'parameter "sequence_id" is not taken here; '
-                    'those are: reduction, missing, output_type, timeout')
+        self.expect(wide(average=1), INVALID, 'parameter "average" is not taken here; those are: '
+                    'reduction, missing, output_type, default_index, include_last_offset, timeout, '
+                    'priority, sequence_id')
         words = 'parameter "reduction" wants a string, one of sum, mean, weighted_mean, sqrtn, ' \
                 'max, min, none'
         for value in ('SUM', 'unspecified', '', 'average', 1, True, 1.5):
@@ -339,6 +340,69 @@ class InferTest(ServedTest):
         valueless = wide()
         valueless.request.parameters['missing'].SetInParent()
         self.expect(valueless, INVALID, 'parameter "missing" wants a string')
+
+    def test_keeps_no_state_between_requests(self):
+        def wide(**parameters):
+            return Inference('wide', **parameters).indices('t00', [[1]])
+        for none in (0, ''):
+            told = wide(sequence_id=none, sequence_start=False, sequence_end=False)
+            self.assertEqual(told.ask(self.client), wide().ask(self.client))
+        why = 'there are no sequences, since no state is kept between requests'
+        for parameters in ({'sequence_id': 7}, {'sequence_id': 'a'}, {'sequence_start': True},
+                           {'sequence_end': True}):
+            self.expect(wide(**parameters), INVALID, why)
+
+    def test_options_for_all_tables(self):
+        """A tensor's own parameter goes before the request's, and that before the model's."""
+        def ask(own=None, last=None, **parameters):
+            inference = Inference('wide', **parameters)
+            inference.indices('t00', [4, 5], **({} if own is None else {'default_index': own}))
+            inference.offsets('t00', [0, 0, 2],
+                              **({} if last is None else {'include_last_offset': last}))
+            inference.indices('t01', [[], []])
+            answer = inference.ask(self.client)
+            return [raw_bits(np.frombuffer(contents, '<f4').reshape(list(output.shape))).tolist()
+                    for output, contents in zip(answer.outputs, answer.raw_output_contents)]
+        rows = {name: raw_bits(self.tables['wide'][name].raw).tolist() for name in ('t00', 't01')}
+        empty = {name: np.zeros_like(rows[name][0]).tolist() for name in rows}
+        both = ask(reduction='max')[0][1]
+        self.assertEqual(ask(reduction='max'),
+                         [[empty['t00'], both, empty['t00']], [empty['t01']] * 2])
+        self.assertEqual(ask(reduction='max', default_index=3),
+                         [[rows['t00'][3], both, rows['t00'][3]], [rows['t01'][3]] * 2])
+        self.assertEqual(ask(reduction='max', default_index=3, own=7, include_last_offset=True),
+                         [[rows['t00'][7], both], [rows['t01'][3]] * 2])
+        self.assertEqual(ask(reduction='max', default_index=3, own=-1, include_last_offset=True,
+                             last=False),
+                         [[empty['t00'], both, empty['t00']], [rows['t01'][3]] * 2])
+        self.expect(Inference('wide', default_index=50).indices('t00', [[1]]), OUT_OF_RANGE,
+                    '"t00"', 'default_index = 50')
+
+    def test_priorities_are_tritons(self):
+        plain = Inference('wide').indices('t00', [[1]]).ask(self.client)
+        for priority in (0, 1, 2):
+            asked = Inference('wide').indices('t00', [[1]])
+            asked.request.parameters['priority'].uint64_param = priority
+            self.assertEqual(asked.ask(self.client), plain)
+        self.expect(Inference('wide', priority=3).indices('t00', [[1]]), INVALID,
+                    'parameter "priority" wants 0 or 1, which are interactive, or 2')
+
+    def test_takes_what_clients_of_kserve_say_of_binary_data(self):
+        ids = np.array([[0, 2], [3, 4]], '<i8')
+        weights = np.array([[1, 2], [3, 4]], '<f4')
+        told = Inference('spec', binary_data_output=True)
+        told.input('indices', ids, binary_data_size=ids.nbytes)
+        told.input('per_sample_weights', weights, 'FP32', binary_data_size=weights.nbytes)
+        told.output('pooled', binary_data=True)
+        plain = Inference('spec').indices('', ids).weights('', weights).output('pooled')
+        self.assertEqual(told.ask(self.client), plain.ask(self.client))
+        self.expect(Inference('spec').input('indices', ids, binary_data_size=31), INVALID,
+                    'inputs[0] "indices": parameter "binary_data_size" is 31, but '
+                    'raw_input_contents has 32 bytes for it')
+        self.expect(Inference('spec').input('indices', ids, binary_data_size='32'), INVALID,
+                    'parameter "binary_data_size" wants an int64')
+        self.expect(Inference('spec').indices('', ids).output('pooled', binary_data=1), INVALID,
+                    'parameter "binary_data" wants a boolean')
 
     def test_passes_over_parameters_that_are_tritons_own(self):
         plain = Inference('wide').indices('t00', [[1]]).ask(self.client)

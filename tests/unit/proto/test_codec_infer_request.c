@@ -17,6 +17,10 @@
 #define OUTPUTS 6
 #define RAW 7
 
+#define OF_REQUESTS                                                                                \
+    "reduction, missing, output_type, default_index, include_last_offset, timeout, priority, "     \
+    "sequence_id, sequence_start, sequence_end, binary_data_output"
+
 static const int64_t wide[] = {1, -2, INT64_MAX};
 static const int32_t narrow[] = {1, -2, INT32_MAX};
 static const double weights[] = {0.5, -1, 2};
@@ -313,17 +317,16 @@ static void refuses_parameters_by_name_and_place(void **state)
     struct infer_message request;
     struct infer_message tensor;
     infer_message_init(&request);
-    infer_message_put_text(&request, PARAMETERS, "default_index", "0");
+    infer_message_put_text(&request, PARAMETERS, "binary_data", "0");
     infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "parameter \"default_index\" is not taken here; those are: reduction, missing, "
-        "output_type, "
-        "timeout");
+        "parameter \"binary_data\" is not taken here; those are: " OF_REQUESTS);
     infer_message_init_input(&tensor, "per_sample_weights", "FP32", 0);
     infer_message_put_text(&tensor, PARAMETERS, "reduction", "sum");
     infer_message_init(&request);
     infer_message_put(&request, INPUTS, &tensor);
     infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "inputs[0] \"per_sample_weights\": parameter \"reduction\" is not taken here; none is");
+        "inputs[0] \"per_sample_weights\": parameter \"reduction\" is not taken here; those are: "
+        "binary_data_size");
 }
 
 static void passes_over_parameters_that_are_tritons_own(void **state)
@@ -337,8 +340,7 @@ static void passes_over_parameters_that_are_tritons_own(void **state)
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "triton", "word");
     infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
-        "parameter \"triton\" is not taken here; those are: reduction, missing, output_type, "
-        "timeout");
+        "parameter \"triton\" is not taken here; those are: " OF_REQUESTS);
 }
 
 static void takes_integers_of_both_signs(void **state)
@@ -356,6 +358,141 @@ static void takes_integers_of_both_signs(void **state)
     infer_message_put_number(&request, PARAMETERS, "timeout", 1, 1);
     infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "parameter \"timeout\" wants microseconds, an integer from 0 on");
+}
+
+/* A request of one parameter, which is a number. */
+static void make_number(
+    struct infer_message *request, const char *name, uint32_t form, uint64_t value)
+{
+    infer_message_init(request);
+    infer_message_put_number(request, PARAMETERS, name, form, value);
+}
+
+static void takes_options_for_all_tables(void **state)
+{
+    (void)state;
+    struct infer_message request;
+    make_number(&request, "default_index", 2, 3);
+    infer_message_put_number(&request, PARAMETERS, "include_last_offset", 1, 1);
+    const struct eb_infer_options *options = &infer_trial_accept(&trial, &request)->options;
+    assert_true(options->has_default);
+    assert_int_equal(options->default_index, 3);
+    assert_true(options->has_last_offset);
+    assert_true(options->include_last_offset);
+    make_number(&request, "default_index", 1, 1);
+    infer_trial_refuse(
+        &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"default_index\" wants an integer");
+    make_number(&request, "include_last_offset", 2, 1);
+    infer_trial_refuse(
+        &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"include_last_offset\" wants a boolean");
+}
+
+static void takes_priorities_as_triton_has_them(void **state)
+{
+    (void)state;
+    static const uint32_t batch[] = {0, 0, 1};
+    struct infer_message request;
+    const char *refusal = "parameter \"priority\" wants 0 or 1, which are interactive, or 2, which "
+                          "is batch";
+    for (uint64_t priority = 0; priority < 3; priority++) {
+        make_number(&request, "priority", 5, priority);
+        assert_int_equal(infer_trial_accept(&trial, &request)->request.priority, batch[priority]);
+        make_number(&request, "priority", 2, priority);
+        assert_int_equal(infer_trial_accept(&trial, &request)->request.priority, batch[priority]);
+    }
+    make_number(&request, "priority", 5, 3);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
+    make_number(&request, "priority", 2, UINT64_MAX);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
+    make_number(&request, "priority", 1, 1);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
+}
+
+static void refuses_sequences(void **state)
+{
+    (void)state;
+    struct infer_message request;
+    const char *no_id = "parameter \"sequence_id\" wants 0: there are no sequences, since no state "
+                        "is kept between requests";
+    make_number(&request, "sequence_id", 2, 0);
+    infer_message_put_number(&request, PARAMETERS, "sequence_id", 5, 0);
+    infer_message_put_number(&request, PARAMETERS, "sequence_start", 1, 0);
+    infer_message_put_number(&request, PARAMETERS, "sequence_end", 1, 0);
+    infer_trial_accept(&trial, &request);
+    make_number(&request, "sequence_id", 2, 7);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
+    make_number(&request, "sequence_id", 1, 0);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
+    infer_message_init(&request);
+    infer_message_put_text(&request, PARAMETERS, "sequence_id", "a");
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
+    make_number(&request, "sequence_start", 1, 1);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+        "parameter \"sequence_start\" wants false: there are no sequences, since no state is kept "
+        "between requests");
+    make_number(&request, "sequence_end", 2, 0);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+        "parameter \"sequence_end\" wants false: there are no sequences, since no state is kept "
+        "between requests");
+}
+
+/* ---- KServe's parameters of binary data ---- */
+
+/* A request of one input of three raw integers and one output, with these parameters. */
+static void make_binary(struct infer_message *request, uint32_t size_form, uint64_t size,
+    uint32_t output_form, bool has_raw)
+{
+    struct infer_message tensor;
+    infer_message_init_input(&tensor, "indices", "INT64", has_raw ? 3 : 0);
+    infer_message_put_number(&tensor, PARAMETERS, "binary_data_size", size_form, size);
+    infer_message_init(request);
+    infer_message_put(request, INPUTS, &tensor);
+    infer_message_init(&tensor);
+    eb_field_put_text(&tensor.writer, 1, "pooled");
+    infer_message_put_number(&tensor, 2, "binary_data", output_form, 1);
+    infer_message_put(request, OUTPUTS, &tensor);
+    if (has_raw) {
+        eb_field_put_bytes(&request->writer, RAW, wide, sizeof wide);
+    }
+}
+
+static void takes_what_says_that_data_is_binary(void **state)
+{
+    (void)state;
+    struct infer_message request;
+    make_binary(&request, 2, sizeof wide, 1, true);
+    infer_message_put_number(&request, PARAMETERS, "binary_data_output", 1, 1);
+    infer_trial_expect_array(
+        &infer_trial_accept(&trial, &request)->inputs[0], 8, wide, sizeof wide);
+    /* What is not raw has no size that it could be compared with. */
+    make_binary(&request, 2, 5, 1, false);
+    infer_trial_accept(&trial, &request);
+}
+
+static void refuses_binary_data_that_is_not_as_it_says(void **state)
+{
+    (void)state;
+    struct infer_message request;
+    make_binary(&request, 2, sizeof wide + 1, 1, true);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+        "inputs[0] \"indices\": parameter \"binary_data_size\" is 25, but raw_input_contents has "
+        "24 bytes for it");
+    static const struct {
+        uint32_t form;
+        uint64_t size;
+    } wrong[] = {{5, sizeof wide}, {1, 1}, {2, (uint64_t)-1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        make_binary(&request, wrong[i].form, wrong[i].size, 1, true);
+        infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+            "inputs[0] \"indices\": parameter \"binary_data_size\" wants an int64, the number of "
+            "bytes of the input's raw contents");
+    }
+    make_binary(&request, 2, sizeof wide, 2, true);
+    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+        "outputs[0] \"pooled\": parameter \"binary_data\" wants a boolean");
+    make_number(&request, "binary_data_output", 2, 1);
+    infer_trial_refuse(
+        &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"binary_data_output\" wants a boolean");
 }
 
 static void takes_the_last_of_several_values(void **state)
@@ -386,6 +523,11 @@ int main(void)
         EACH(refuses_parameters_by_name_and_place),
         EACH(passes_over_parameters_that_are_tritons_own),
         EACH(takes_integers_of_both_signs),
+        EACH(takes_options_for_all_tables),
+        EACH(takes_priorities_as_triton_has_them),
+        EACH(refuses_sequences),
+        EACH(takes_what_says_that_data_is_binary),
+        EACH(refuses_binary_data_that_is_not_as_it_says),
         EACH(takes_the_last_of_several_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

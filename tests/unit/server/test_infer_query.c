@@ -151,6 +151,30 @@ static void what_a_table_says_goes_before_what_is_said_of_all(void **state)
     assert_int_equal(queries[1].default_index, -1);
 }
 
+static void what_is_said_of_all_holds_where_a_tensor_says_nothing(void **state)
+{
+    (void)state;
+    infer.options = (struct eb_infer_options){.has_default = true,
+        .default_index = 2,
+        .has_last_offset = true,
+        .include_last_offset = true};
+    add("rows", EB_INFER_INDICES, 2);
+    add("rows", EB_INFER_OFFSETS, 2);
+    add("wide", EB_INFER_INDICES, 2)->options =
+        (struct eb_infer_options){.has_default = true, .default_index = -1};
+    add("wide", EB_INFER_OFFSETS, 2)->options = (struct eb_infer_options){.has_last_offset = true};
+    add_packed("plain", 2, 2);
+    const struct eb_wire_query *queries = accept();
+    assert_true(queries[0].include_last_offset);
+    assert_true(queries[0].has_default);
+    assert_int_equal(queries[0].default_index, 2);
+    assert_false(queries[1].include_last_offset);
+    assert_int_equal(queries[1].default_index, -1);
+    /* Packed bags have no offsets that could end with the last bag's. */
+    assert_false(queries[2].include_last_offset);
+    assert_int_equal(queries[2].default_index, 2);
+}
+
 static void outputs_are_queries_in_their_order(void **state)
 {
     (void)state;
@@ -273,6 +297,7 @@ int main(void)
         EACH(sorts_inputs_by_what_they_belong_to),
         EACH(two_dimensions_are_packed_bags),
         EACH(what_a_table_says_goes_before_what_is_said_of_all),
+        EACH(what_is_said_of_all_holds_where_a_tensor_says_nothing),
         EACH(outputs_are_queries_in_their_order),
         EACH(refuses_outputs_without_inputs),
         EACH(refuses_inputs_that_do_not_go_together),
