@@ -164,6 +164,10 @@ triton_tests() {
     tests/integration/triton/run.sh --embagd build/release/embagd --build build/triton
 }
 
+kserve_tests() {
+    tests/integration/kserve/run.sh --embagd build/release/embagd --build build/kserve
+}
+
 node_tests() {
     tests/integration/node/run.sh --embagd build/release/embagd --build build/clients/node
 }
@@ -202,7 +206,7 @@ model_figures() {
 
 export -f configure build build_fuzz unit_tests network_tests long_network_tests arm64_tests
 export -f tidy free_port quickstart
-export -f old_processor_tests fuzz python_tests node_tests triton_tests interop
+export -f old_processor_tests fuzz python_tests node_tests triton_tests kserve_tests interop
 export -f page_tests monitoring_tests package_tests container_tests helm_tests
 export -f compare_with_grpcpp model_figures
 
@@ -248,6 +252,7 @@ if $all; then
     section 900 "clients: python package" python_tests
     section 300 "clients: grpc-js" node_tests
     section 600 "clients: tritonclient, and its calls from grpc++" triton_tests
+    section 300 "clients: KServe's" kserve_tests
     section 900 "clients: stock ones, over every transport" interop \
         grpcio grpc++ grpc-js grpc-go grpcurl
     section 100 "a drain under load" interop drain

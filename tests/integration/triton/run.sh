@@ -33,9 +33,9 @@ if [[ ! -f $venv/installed ]] || [[ $(<"$venv/installed") != "$client" ]]; then
 fi
 [[ ! -f $venv/installed ]] || python=$venv/bin/python
 
-# The last wheel of tritonclient that has perf_analyzer in it, and the library of CUDA's that this
-# is linked with; it asks for no GPU.
-analyzer_wheels=(tritonclient==2.44.0 nvidia-cuda-runtime-cu12==12.4.127)
+# A wheel of tritonclient that has perf_analyzer in it, unlike that of the client above, and the
+# library of CUDA's that this is linked with; it asks for no GPU.
+analyzer_wheels=(tritonclient==2.50.0 nvidia-cuda-runtime-cu12==12.4.127)
 analyzer=$build/analyzer
 if [[ ! -f $analyzer/installed || $(<"$analyzer/installed") != "${analyzer_wheels[*]}" ]]; then
     rm -rf "$analyzer"

@@ -19,6 +19,7 @@ import numpy as np
 import embagd_process
 import tally
 from embagd_process import Embagd, Repository
+from spec_lookups import ROWS, random_lookup
 from table_files import Table, write_model
 
 try:
@@ -27,8 +28,7 @@ try:
 except ImportError:
     triton = None
 
-# The specification's table, which infer_sequence.cc has too.
-ROWS = np.array([[-0.2, -0.6], [-0.1, -0.4], [-1.9, -1.8], [-1.0, 1.5], [0.8, -0.7]], '<f4')
+LOOKUPS = 300
 SEQUENCE_SECONDS = 60
 ANALYZER_SECONDS = 120
 
@@ -69,18 +69,19 @@ class TritonTest(unittest.TestCase):
     def test_grpcpp_calls_in_the_order_of_a_client(self):
         subprocess.run([SEQUENCE, self.server.address], check=True, timeout=SEQUENCE_SECONDS)
 
-    def analyze(self, *options):
-        """What perf_analyzer says of the bags {0, 2} and {3, 4}, two at a time."""
+    def analyze(self, data, *options):
+        """What perf_analyzer says of requests of this data, two at a time."""
         if not os.path.exists(ANALYZER):
             self.skipTest('perf_analyzer is not there')
-        data = {'data': [{'emb_table.indices': {'content': [0, 2, 3, 4], 'shape': [2, 2]}}]}
+        data = {'data': [{'emb_table.' + name: {'content': content, 'shape': shape}
+                          for name, (content, shape) in data.items()}]}
         with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
             json.dump(data, file)
             file.flush()
             # What changes by less than 1 000 % is stable, so that a slow machine is no failure.
             done = subprocess.run(
                 [ANALYZER, '-m', 'spec', '-u', self.server.address, '-i', 'grpc',
-                 '--input-data', file.name, '--shape', 'emb_table.indices:2,2',
+                 '--input-data', file.name,
                  '--measurement-mode', 'count_windows', '--measurement-request-count', '50',
                  '--concurrency-range', '2', '-s', '1000', *options],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
@@ -89,9 +90,15 @@ class TritonTest(unittest.TestCase):
         return done.stdout
 
     def test_perf_analyzer_measures_it(self):
-        for mode in ('--sync', '--async'):
-            with self.subTest(mode):
-                told = self.analyze(mode)
+        offsets = {'indices': ([0, 2, 3, 4], [4]), 'offsets': ([0, 2], [2])}
+        packed = {'indices': ([0, 2, 3, 4], [2, 2])}
+        shape = ('--shape', 'emb_table.indices:2,2')
+        for data, options in ((offsets, ['--sync']), (offsets, ['--async']),
+                              (packed, ['--sync', *shape]),
+                              (packed, ['--async', *shape, '--request-parameter',
+                                        'reduction:mean:string'])):
+            with self.subTest(options):
+                told = self.analyze(data, *options)
                 count = re.search(r'Request count: ([0-9]+)', told)
                 self.assertTrue(count and int(count[1]) >= 50, told)
 
@@ -130,6 +137,32 @@ class TritonTest(unittest.TestCase):
         np.testing.assert_array_equal(
             result.as_numpy('emb_table.pooled'), [ROWS[1] / 2, ROWS[2] * 2])
         np.testing.assert_array_equal(result.as_numpy('whole.pooled'), [[9, 11, 13]])
+
+    def test_random_lookups(self):
+        """With the arguments of a request that tritonclient has."""
+        client = self.client()
+        rng = np.random.default_rng(7)
+        for n in range(LOOKUPS):
+            lookup = random_lookup(rng)
+            parameters = {'include_last_offset': lookup.include_last_offset}
+            if lookup.default_index is not None:
+                parameters['default_index'] = lookup.default_index
+            datatype = 'INT32' if n % 2 else 'INT64'
+            result = client.infer('spec', [
+                tensor('emb_table.indices', lookup.indices, datatype),
+                tensor('emb_table.offsets', lookup.offsets, datatype),
+            ], parameters=parameters, priority=n % 3, timeout=60000000, sequence_id=0)
+            np.testing.assert_array_equal(result.as_numpy('emb_table.pooled'), lookup.result())
+
+    def test_says_what_of_its_arguments_is_not_taken(self):
+        client = self.client()
+        for arguments, part in (({'sequence_id': 7, 'sequence_start': True}, 'no state is kept'),
+                                ({'sequence_id': 'a'}, 'no state is kept'),
+                                ({'priority': 3}, '"priority" wants 0 or 1')):
+            with self.assertRaises(triton.InferenceServerException) as raised:
+                client.infer('spec', [tensor('emb_table.indices', [[1]])], **arguments)
+            self.assertEqual(raised.exception.status(), 'StatusCode.INVALID_ARGUMENT')
+            self.assertIn(part, raised.exception.message())
 
     def test_tells_what_is_wrong(self):
         client = self.client()
