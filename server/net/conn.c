@@ -516,8 +516,12 @@ void eb_conn_flush(struct eb_conn *conn)
         wait_for_slice(conn);
     } else {
         renew_turn(conn);
+        if (!eb_conn_is_waiting(conn)) {
+            start_polling(conn);
+        }
     }
     eb_turn_leave(&conn->turn);
+    assert(!conn->is_unpolled || eb_conn_is_waiting(conn)); /* or nobody would look at it again */
     if (again) {
         eb_conn_mark(conn);
     } else if (conn->output.writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {

@@ -8,10 +8,9 @@ import unittest
 from attacker import GOOD, GOOD_MESSAGE
 from backlog_flood import Caller, Flood, cpu_seconds
 from embagd_process import wait_until
-from http_peer import Metrics
 from rpc import as_bytes
 from served import OwnServerTest
-from test_abuse_backlog import LARGE
+from test_abuse_backlog import LARGE, answers
 
 CONNECTIONS = 4000
 LOOKUPS = 1500
@@ -37,17 +36,13 @@ class LongBacklog(OwnServerTest):
             self.addCleanup(os.sched_setaffinity, 0, {first, *others})
             os.sched_setaffinity(0, others)
 
-    def answers(self):
-        """How many lookups of floods have been answered."""
-        return Metrics(self.server).sum('embag_requests_total', method='LookupStream', code='OK')
-
     def measure(self, connections, lookups):
         """CPU seconds per lookup of a flood."""
         count = connections * lookups
         with Flood(self.server.port, connections, as_bytes(GOOD), lookups) as flood:
-            taken, answers = cpu_seconds(self.server.pid), self.answers()
+            taken, answered = cpu_seconds(self.server.pid), answers(self.server)
             flood.start()
-            wait_until(lambda: self.answers() >= answers + count, FLOOD_SECONDS_MAX,
+            wait_until(lambda: answers(self.server) >= answered + count, FLOOD_SECONDS_MAX,
                        'all lookups of the flood are answered')
             taken = cpu_seconds(self.server.pid) - taken
             self.assertEqual(flood.stop()['closed'], 0)

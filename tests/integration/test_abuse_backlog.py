@@ -22,6 +22,11 @@ LARGE = message(as_bytes(pb.LookupRequest(model='spec', queries=[pb.BagQuery(
     table='emb_table', indices_i64=np.zeros(60000, '<i8').tobytes(), num_bags=1)])))
 
 
+def answers(server):
+    """How many lookups of streams have been answered."""
+    return Metrics(server).sum('embag_requests_total', method='LookupStream', code='OK')
+
+
 class Backlog(OwnServerTest):
     """One loop, so that all of them meet there."""
 
@@ -34,17 +39,13 @@ class Backlog(OwnServerTest):
         """CPU seconds that the server takes for these lookups; those of others come on top."""
         with Flood(self.port, connections, as_bytes(GOOD), lookups) as flood:
             before = cpu_seconds(self.server.pid)
-            answers = self.answers()
+            answered = answers(self.server)
             flood.start()
-            wait_until(lambda: self.answers() >= answers + connections * lookups, SECONDS_MAX,
+            wait_until(lambda: answers(self.server) >= answered + connections * lookups, SECONDS_MAX,
                        'all lookups of the flood are answered')
             taken = cpu_seconds(self.server.pid) - before
             self.assertEqual(flood.stop()['closed'], 0)
         return taken
-
-    def answers(self):
-        """How many lookups have been answered."""
-        return Metrics(self.server).sum('embag_requests_total', method='LookupStream', code='OK')
 
     def test_others_are_served_meanwhile(self):
         lookups = scaled(LOOKUPS)
@@ -61,7 +62,7 @@ class Backlog(OwnServerTest):
     def test_who_leaves_amid_it_is_noticed_at_once(self):
         with Flood(self.port, CONNECTIONS, as_bytes(GOOD), scaled(LOOKUPS)) as flood:
             flood.start()
-            wait_until(lambda: self.answers() > 0, SECONDS_MAX, 'the flood is being answered')
+            wait_until(lambda: answers(self.server) > 0, SECONDS_MAX, 'the flood is being answered')
         wait_until(lambda: Metrics(self.server).sum('embag_connections') < 5, SECONDS_MAX,
                    'the connections are closed')
 

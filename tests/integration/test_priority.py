@@ -15,6 +15,7 @@ from served import SEED, OwnServerTest, scaled
 from table_files import Table
 
 DEADLINE, EXHAUSTED = 4, 8
+FLOODS = 30
 ROUNDS = 8
 
 
@@ -147,6 +148,13 @@ class InlineTurns(Turns):
 
     def flood(self, rows):
         return [self.heavy(n + 1, 400) for n in range(rows // 400)]
+
+    def test_each_of_many_floods_is_answered(self):
+        """A connection that has waited for time slices, and has used up its last one just when it
+        had no more to read, is read again."""
+        for _ in range(FLOODS):
+            answers = self.client.stream(self.flood(20000))
+            self.assertEqual([answer.error_code for answer in answers], [0] * 50)
 
 
 class Refusal(LoadTest):

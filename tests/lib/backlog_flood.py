@@ -5,7 +5,7 @@ it, so that it has a processor of its own.
     backlog_flood.py PORT CONNECTIONS LOOKUPS SECONDS_MAX REQUEST
 
 REQUEST is a LookupRequest's bytes in hexadecimal digits, to which each lookup adds its number. The
-program connects, says "ready", waits for a line of its input, sends everything once, and reads what
+program connects, says "ready", sends everything once for each line of its input, and reads what
 comes until its input ends or the time is over. Its last line is a JSON object.
 """
 
@@ -99,7 +99,7 @@ class Peers:
     def send(self, payload):
         """Begins to send it over each."""
         for number, peer in self.by_number.items():
-            peer.unsent = memoryview(payload)
+            peer.unsent = memoryview(bytes(peer.unsent) + payload)
             if not peer.send_some():
                 self.poll.modify(number, select.EPOLLIN | select.EPOLLOUT)
 
@@ -122,25 +122,26 @@ def run(port, count, payload, seconds_max):
     """The program; returns what its last line says."""
     peers = Peers(port, count)
     print('ready', flush=True)
-    sys.stdin.readline()
     begun = time.monotonic()
     order = sys.stdin.fileno()
     closed = 0
-    peers.send(payload)
     peers.poll.register(order, select.EPOLLIN)
     is_over = False
     while not is_over and time.monotonic() - begun < seconds_max:
         for number, events in peers.poll.poll(1):
-            if number == order:
-                is_over = True
-            else:
+            if number != order:
                 closed += peers.move(number, events)
+                continue
+            lines = os.read(order, 1000)
+            is_over = not lines
+            for _ in lines:
+                peers.send(payload)
     return {'closed': closed, 'received': peers.count_received(),
             'seconds': time.monotonic() - begun}
 
 
 class Flood:
-    """The program above, as a context: ended with it. `start` lets it send."""
+    """The program above, as a context: ended with it. Each `start` lets it send once."""
 
     def __init__(self, port, connections, request, lookups, seconds_max=SECONDS_MAX):
         self.process = subprocess.Popen(
