@@ -41,8 +41,8 @@ class Backlog(OwnServerTest):
             before = cpu_seconds(self.server.pid)
             answered = answers(self.server)
             flood.start()
-            wait_until(lambda: answers(self.server) >= answered + connections * lookups, SECONDS_MAX,
-                       'all lookups of the flood are answered')
+            wait_until(lambda: answers(self.server) >= answered + connections * lookups,
+                       SECONDS_MAX, 'all lookups of the flood are answered')
             taken = cpu_seconds(self.server.pid) - before
             self.assertEqual(flood.stop()['closed'], 0)
         return taken
