@@ -13,11 +13,20 @@
 #define WINDOW_UPDATES_PER_NOISE 16u
 /* A client that hedges cancels one call of each pair that it begins, and never stops. */
 #define RESETS_PER_MS 1u
+/* A block of four times its limit uses up what a connection has. */
+#define EXCESS_LIMITS 3u
+#define MS_PER_S 1000u
 
-void eb_grpc_budget_init(struct eb_grpc_budget *budget, uint32_t resets_max)
+void eb_grpc_budget_init(
+    struct eb_grpc_budget *budget, uint32_t resets_max, uint32_t header_bytes_max)
 {
-    *budget = (struct eb_grpc_budget){
-        .resets_max = resets_max, .resets_left = resets_max, .noise_left = NOISE_MAX};
+    const uint32_t excess_max = EXCESS_LIMITS * header_bytes_max;
+    *budget = (struct eb_grpc_budget){.resets_max = resets_max,
+        .resets_left = resets_max,
+        .noise_left = NOISE_MAX,
+        .excess_max = excess_max,
+        .excess_left = excess_max,
+        .excess_per_s = header_bytes_max};
 }
 
 static void refill_resets(struct eb_grpc_budget *budget, uint64_t now_ms)
@@ -29,13 +38,33 @@ static void refill_resets(struct eb_grpc_budget *budget, uint64_t now_ms)
         (uint32_t)(passed_ms < room / RESETS_PER_MS ? passed_ms * RESETS_PER_MS : room);
 }
 
+/* Time passes for it only while it is not full, so that this costs most connections nothing. */
+static void refill_excess(struct eb_grpc_budget *budget, uint64_t now_ms)
+{
+    if (budget->excess_left == budget->excess_max) {
+        budget->excess_ms = now_ms;
+        return;
+    }
+    const uint64_t full_ms = (uint64_t)(EXCESS_LIMITS + 1) * MS_PER_S;
+    const uint64_t passed_ms = now_ms - budget->excess_ms;
+    const uint64_t room = budget->excess_max - budget->excess_left;
+    const uint64_t earned =
+        (passed_ms < full_ms ? passed_ms : full_ms) * budget->excess_per_s / MS_PER_S;
+    if (earned > 0) {
+        budget->excess_ms = now_ms;
+        budget->excess_left += (uint32_t)(earned < room ? earned : room);
+    }
+}
+
 void eb_grpc_budget_refill(struct eb_grpc_budget *budget, uint64_t now_ms)
 {
     if (budget->noise_ms == 0) {
         budget->noise_ms = now_ms;
         budget->resets_ms = now_ms;
+        budget->excess_ms = now_ms;
     }
     refill_resets(budget, now_ms);
+    refill_excess(budget, now_ms);
     uint64_t steps = (now_ms - budget->noise_ms) / NOISE_REFILL_MS;
     uint64_t room = NOISE_MAX - budget->noise_left;
     budget->noise_ms += steps * NOISE_REFILL_MS;
@@ -106,4 +135,14 @@ void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget)
     if (budget->resets_left < budget->resets_max) {
         ++budget->resets_left;
     }
+}
+
+bool eb_grpc_budget_spend_excess(struct eb_grpc_budget *budget, size_t bytes)
+{
+    if (bytes > budget->excess_left) {
+        budget->excess_left = 0;
+        return false;
+    }
+    budget->excess_left -= (uint32_t)bytes;
+    return true;
 }

@@ -1,5 +1,5 @@
 /* How much a peer may ask for without getting anything done: frames that carry nothing, pings that
- * come too soon, and calls that it resets.
+ * come too soon, calls that it resets, and header blocks that expand past their limits.
  * Thread: one at a time. Memory: none. */
 #pragma once
 
@@ -16,10 +16,17 @@ struct eb_grpc_budget {
     uint64_t pinged_ms;      /* when a ping has come since something was sent; 0: none has */
     uint64_t noise_ms;       /* up to when noise_left is refilled; 0: no clock seen yet */
     uint64_t resets_ms;      /* up to when resets_left is */
+    uint32_t excess_max;
+    uint32_t excess_left;
+    uint32_t excess_per_s;
+    uint64_t excess_ms; /* up to when excess_left is refilled */
 };
 
-/* A burst of so many resets passes, and a thousand a second for ever. */
-void eb_grpc_budget_init(struct eb_grpc_budget *budget, uint32_t resets_max);
+/* Allows a burst of `resets_max` resets, and a thousand a second for ever; and header blocks that
+ * exceed `header_bytes_max` by three times as much, together and at once, and by as much a second
+ * for ever. */
+void eb_grpc_budget_init(
+    struct eb_grpc_budget *budget, uint32_t resets_max, uint32_t header_bytes_max);
 /* Lets time pass, on any steady clock. */
 void eb_grpc_budget_refill(struct eb_grpc_budget *budget, uint64_t now_ms);
 
@@ -39,3 +46,6 @@ void eb_grpc_budget_calm(struct eb_grpc_budget *budget);
 bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget);
 /* A call has ended as it should. */
 void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget);
+
+/* Spends what header blocks exceed their limits by, in bytes. Returns false if that is too much. */
+bool eb_grpc_budget_spend_excess(struct eb_grpc_budget *budget, size_t bytes);

@@ -315,17 +315,21 @@ void eb_grpc_call_resume(struct eb_grpc_call *call)
 static void announce(struct eb_grpc_call *call)
 {
     struct eb_grpc_connection *connection = call->connection;
-    struct eb_grpc_headers_verdict verdict = eb_grpc_headers_check(&call->headers);
-    if (verdict.http_status != 200) {
+    const struct eb_grpc_headers_limits limits = {
+        .fields_max = connection->limits->header_fields_max,
+        .bytes_max = connection->limits->header_bytes_max};
+    struct eb_error error;
+    int http_status = eb_grpc_headers_check(&call->headers, &limits, &error);
+    if (http_status != 200) {
         call->finished = true;
-        call->refusal.http_status = verdict.http_status;
+        call->refusal.http_status = http_status;
         return;
     }
     call->path = call->headers.path;
     call->trace = &call->headers.trace;
-    if (verdict.status != EB_STATUS_OK) {
-        eb_grpc_call_finish(call, verdict.status, verdict.text, 0);
-        call->reason = verdict.text;
+    if (error.status != EB_STATUS_OK) {
+        eb_grpc_call_finish(call, error.status, error.text, 0);
+        call->reason = error.text;
         connection->handler->on_refusal(connection->context, call);
         return;
     }

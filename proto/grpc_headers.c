@@ -65,18 +65,28 @@ static enum eb_grpc_encoding read_encoding(struct eb_grpc_text value)
     return is_text(value, "identity") ? EB_GRPC_IDENTITY : EB_GRPC_UNKNOWN_ENCODING;
 }
 
+size_t eb_grpc_block_excess(
+    const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits)
+{
+    const size_t honest = EB_GRPC_TABLES_BYTES + EB_GRPC_EXPANSION_MAX * block->wire_bytes;
+    const size_t bytes_max = honest < limits->bytes_max ? honest : limits->bytes_max;
+    size_t excess = block->bytes > bytes_max ? block->bytes - bytes_max : 0;
+    if (block->field_count > limits->fields_max) {
+        excess +=
+            (block->field_count - limits->fields_max) * (limits->bytes_max / limits->fields_max);
+    }
+    return excess;
+}
+
 void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text name,
     struct eb_grpc_text value, const struct eb_grpc_headers_limits *limits)
 {
-    if (headers->is_over_limit) {
-        return;
-    }
-    size_t bytes = headers->bytes + name.size + value.size;
-    if (bytes > limits->bytes_max || ++headers->field_count > limits->fields_max) {
+    headers->bytes += (uint32_t)(name.size + value.size);
+    headers->field_count++;
+    if (headers->bytes > limits->bytes_max || headers->field_count > limits->fields_max) {
         headers->is_over_limit = true;
         return;
     }
-    headers->bytes = (uint32_t)bytes;
     switch (name.size) {
     case 5:
         if (is_text(name, ":path")) {
@@ -111,22 +121,36 @@ void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text na
     }
 }
 
-struct eb_grpc_headers_verdict eb_grpc_headers_check(const struct eb_grpc_headers *headers)
+static void explain_size(const struct eb_grpc_headers *headers,
+    const struct eb_grpc_headers_limits *limits, struct eb_error *error)
 {
-    struct eb_grpc_headers_verdict verdict = {.http_status = 200, .status = EB_STATUS_OK};
-    if (headers->is_over_limit) {
-        verdict.status = EB_STATUS_RESOURCE_EXHAUSTED;
-        verdict.text = "the request's headers are too many or too large";
-    } else if (!headers->is_post) {
-        verdict.http_status = 405;
-    } else if (!headers->is_grpc) {
-        verdict.http_status = 415;
-    } else if (headers->is_path_long) {
-        verdict.status = EB_STATUS_UNIMPLEMENTED;
-        verdict.text = "no method has so long a path";
-    } else if (headers->is_timeout_bad) {
-        verdict.status = EB_STATUS_INVALID_ARGUMENT;
-        verdict.text = "grpc-timeout is not up to 8 digits and one of H M S m u n";
+    if (headers->field_count > limits->fields_max) {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "the call has %u header fields, more than header_fields_max (%u): send fewer",
+            headers->field_count, limits->fields_max);
+    } else {
+        eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "the call has %u bytes of header fields, more than header_bytes_max (%u): send fewer "
+            "or shorter ones",
+            headers->bytes, limits->bytes_max);
     }
-    return verdict;
+}
+
+int eb_grpc_headers_check(const struct eb_grpc_headers *headers,
+    const struct eb_grpc_headers_limits *limits, struct eb_error *error)
+{
+    error->status = EB_STATUS_OK;
+    if (headers->is_over_limit) {
+        explain_size(headers, limits, error);
+    } else if (!headers->is_post) {
+        return 405;
+    } else if (!headers->is_grpc) {
+        return 415;
+    } else if (headers->is_path_long) {
+        eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "no method has so long a path");
+    } else if (headers->is_timeout_bad) {
+        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
+            "grpc-timeout is not up to 8 digits and one of H M S m u n");
+    }
+    return 200;
 }

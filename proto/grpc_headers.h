@@ -1,4 +1,5 @@
-/* What a request's header block says, judged field by field as it is decoded.
+/* What a request's header block says, judged field by field as it is decoded, and how large blocks
+ * may be.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -16,19 +17,37 @@
 #define EB_GRPC_TOKEN_BYTES_MAX 256
 #define EB_GRPC_AUTHORIZATION_BYTES (sizeof EB_GRPC_BEARER + EB_GRPC_TOKEN_BYTES_MAX)
 
-/* Caps on one block; beyond one of them its remaining fields are not looked at. */
+/* Caps on one block; fields beyond one of them are counted and not looked at. */
 struct eb_grpc_headers_limits {
     uint32_t fields_max;
     uint32_t bytes_max; /* names and values together */
 };
+
+/* A block that names no entry of HPACK's tables twice expands to at most this (the dynamic table's
+ * 4 096 bytes and the static one) and twice its bytes on the wire (Huffman codes have 5 bits or
+ * more). A block that expands to more costs us more than its sender. */
+#define EB_GRPC_TABLES_BYTES 5120u
+#define EB_GRPC_EXPANSION_MAX 2u
+
+/* How large a block is, of a request or trailers, as far as it has come. Zeroed: it begins. */
+struct eb_grpc_block {
+    size_t wire_bytes; /* of its frames that have begun */
+    size_t bytes;      /* of names and values */
+    size_t field_count;
+};
+
+/* Returns by how many bytes the block exceeds its limits, or what its bytes on the wire expand to
+ * in good faith. A field too many counts as the bytes that a field may have on average. */
+size_t eb_grpc_block_excess(
+    const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits);
 
 /* What grpc-encoding names: how messages are compressed that are. */
 enum eb_grpc_encoding { EB_GRPC_IDENTITY, EB_GRPC_GZIP, EB_GRPC_UNKNOWN_ENCODING };
 
 /* Zeroed is an empty block. */
 struct eb_grpc_headers {
-    uint64_t timeout_us; /* at least 1 where a timeout was given, 0 otherwise */
-    uint32_t field_count;
+    uint64_t timeout_us;  /* at least 1 where a timeout was given, 0 otherwise */
+    uint32_t field_count; /* those beyond the limits included, as in bytes */
     uint32_t bytes;
     bool is_over_limit;
     bool is_post;
@@ -53,11 +72,8 @@ struct eb_grpc_text {
 void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text name,
     struct eb_grpc_text value, const struct eb_grpc_headers_limits *limits);
 
-/* How to answer a block that is complete. */
-struct eb_grpc_headers_verdict {
-    int http_status;       /* 200: the answer is gRPC's */
-    enum eb_status status; /* OK: the call may begin */
-    const char *text;
-};
-
-struct eb_grpc_headers_verdict eb_grpc_headers_check(const struct eb_grpc_headers *headers);
+/* Checks a block that is complete. Returns the HTTP status to answer it with; 200: the answer is
+ * gRPC's, and the call may begin unless `error`, which is set only then, has a status that is not
+ * OK. */
+int eb_grpc_headers_check(const struct eb_grpc_headers *headers,
+    const struct eb_grpc_headers_limits *limits, struct eb_error *error);

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A compressed header block so many times larger than what it may hold is an attack. */
+/* A header block that is so many times larger than what it may hold, compressed or not, is an
+ * attack. */
 #define HEADER_BLOCK_FACTOR 4u
 /* Frames of ours that may wait for a peer that does not read, beyond those of its open calls. */
 #define FRAMES_WAITING_MAX 2000u
@@ -25,14 +26,17 @@ enum drain {
 struct eb_grpc_server {
     struct eb_grpc_connection connection;
     struct eb_grpc_call *header_call; /* whose header block is being read */
-    size_t header_block_bytes;
+    struct eb_grpc_block block;       /* the header block that began last */
+    size_t block_excess;              /* the part of its excess that is spent */
     int32_t header_stream_id; /* of a header block, also of trailers, that has not ended; 0: none */
     struct eb_grpc_preface preface;
     struct eb_grpc_budget budget;
     enum drain drain;
     uint64_t begun_count;
     bool is_open;
-    bool peer_left; /* it has said goodbye in a way that nghttp2 ends the connection for */
+    bool is_block_unseen; /* nghttp2 has not shown whose header block began last, and may never */
+    bool is_block_continued; /* the frame of that block was not all of it */
+    bool peer_left;          /* it has said goodbye in a way that nghttp2 ends the connection for */
     char reason[128];
 };
 
@@ -109,21 +113,55 @@ static struct eb_grpc_call *find_call(nghttp2_session *session, int32_t stream_i
     return nghttp2_session_get_stream_user_data(session, stream_id);
 }
 
+static void spend_excess(struct eb_grpc_server *server, size_t bytes)
+{
+    if (!eb_grpc_budget_spend_excess(&server->budget, bytes)) {
+        turn_away(server, "the peer's header blocks expand to more than they may");
+    }
+}
+
+static void begin_block(struct eb_grpc_server *server, const nghttp2_frame_hd *head)
+{
+    server->block = (struct eb_grpc_block){0};
+    server->block_excess = 0;
+    server->is_block_unseen = true;
+    server->is_block_continued = !(head->flags & NGHTTP2_FLAG_END_HEADERS);
+}
+
+/* Spends what a header block is worth that nghttp2 only decompressed, since its stream is over or
+ * was refused: it shows neither the fields nor any CONTINUATION. Honest peers send some that cross
+ * the stream's end on the way. */
+static void spend_unseen_block(struct eb_grpc_server *server)
+{
+    const size_t bytes = server->block.wire_bytes;
+    server->is_block_unseen = false;
+    if (server->is_block_continued) {
+        spend_excess(server, SIZE_MAX);
+    } else {
+        spend_excess(server, bytes > EB_GRPC_TABLES_BYTES ? bytes - EB_GRPC_TABLES_BYTES : 0);
+    }
+}
+
+static void continue_block(struct eb_grpc_server *server, const nghttp2_frame_hd *head)
+{
+    server->block.wire_bytes += head->length;
+    if (server->block.wire_bytes >
+        (size_t)HEADER_BLOCK_FACTOR * server->connection.limits->header_bytes_max) {
+        turn_away(server, "the peer sends a header block without end");
+    }
+}
+
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *head, void *context)
 {
     (void)session;
     struct eb_grpc_server *server = context;
+    if (server->is_block_unseen && head->type != NGHTTP2_CONTINUATION) {
+        spend_unseen_block(server);
+        spend_noise(server);
+    }
     switch (head->type) {
-    case NGHTTP2_HEADERS:
-        server->header_block_bytes = 0;
-        /* fall through */
-    case NGHTTP2_CONTINUATION:
-        server->header_block_bytes += head->length;
-        if (server->header_block_bytes >
-            (size_t)HEADER_BLOCK_FACTOR * server->connection.limits->header_bytes_max) {
-            turn_away(server, "the peer sends a header block without end");
-        }
-        break;
+    case NGHTTP2_HEADERS: begin_block(server, head); /* fall through */
+    case NGHTTP2_CONTINUATION: continue_block(server, head); break;
     default:
         if (!eb_grpc_budget_spend_frame(&server->budget, head->type, head->flags, head->length)) {
             turn_away(server, noise_reason);
@@ -140,6 +178,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 {
     struct eb_grpc_server *server = context;
     server->header_stream_id = frame->hd.stream_id;
+    server->is_block_unseen = false;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
         return 0;
     }
@@ -154,22 +193,57 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
+/* Counts a field, of whatever block. Past the limits each costs the connection's budget. Returns
+ * what nghttp2 is to be told: to go on, or to look at no more of them. */
+static int count_field(
+    struct eb_grpc_server *server, const struct eb_grpc_headers_limits *limits, size_t bytes)
+{
+    server->block.bytes += bytes;
+    server->block.field_count++;
+    const size_t excess = eb_grpc_block_excess(&server->block, limits);
+    if (excess > server->block_excess) {
+        spend_excess(server, excess - server->block_excess);
+        server->block_excess = excess;
+    }
+    return is_over(server) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
+}
+
+static struct eb_grpc_headers_limits find_header_limits(const struct eb_grpc_server *server)
+{
+    return (struct eb_grpc_headers_limits){
+        .fields_max = server->connection.limits->header_fields_max,
+        .bytes_max = server->connection.limits->header_bytes_max};
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
     size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags, void *context)
 {
     (void)session;
     (void)frame;
     (void)flags;
-    const struct eb_grpc_server *server = context;
-    const struct eb_grpc_server_limits *limits = server->connection.limits;
+    struct eb_grpc_server *server = context;
+    const struct eb_grpc_headers_limits limits = find_header_limits(server);
     if (server->header_call) {
-        struct eb_grpc_headers_limits block = {
-            .fields_max = limits->header_fields_max, .bytes_max = limits->header_bytes_max};
         eb_grpc_headers_add(&server->header_call->headers,
             (struct eb_grpc_text){(const char *)name, name_size},
-            (struct eb_grpc_text){(const char *)value, value_size}, &block);
+            (struct eb_grpc_text){(const char *)value, value_size}, &limits);
     }
-    return 0;
+    return count_field(server, &limits, name_size + value_size);
+}
+
+/* A field with bytes that HTTP does not allow is passed over, which costs as much. */
+static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
+    const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
+    void *context)
+{
+    (void)session;
+    (void)frame;
+    (void)name;
+    (void)value;
+    (void)flags;
+    struct eb_grpc_server *server = context;
+    const struct eb_grpc_headers_limits limits = find_header_limits(server);
+    return count_field(server, &limits, name_size + value_size);
 }
 
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
@@ -282,6 +356,9 @@ static int on_invalid_frame(
     /* Clients written in Go name the largest stream there may be, which is none of the server's. */
     server->peer_left |=
         frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code == NGHTTP2_NO_ERROR;
+    if (server->is_block_unseen && frame->hd.type == NGHTTP2_HEADERS) {
+        spend_unseen_block(server);
+    }
     spend_noise(server);
     return 0;
 }
@@ -354,6 +431,7 @@ static void install(nghttp2_session_callbacks *callbacks)
     nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_invalid_header_callback(callbacks, on_invalid_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, on_invalid_frame);
@@ -388,7 +466,7 @@ struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits 
     if (!server) {
         return NULL;
     }
-    eb_grpc_budget_init(&server->budget, limits->reset_budget);
+    eb_grpc_budget_init(&server->budget, limits->reset_budget, limits->header_bytes_max);
     server->connection.limits = limits;
     server->connection.memory = memory->messages;
     server->connection.handler = handler;

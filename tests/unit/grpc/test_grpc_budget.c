@@ -19,7 +19,7 @@ static void forgives_noise_with_time_and_with_calls(void **state)
 {
     (void)state;
     struct eb_grpc_budget budget;
-    eb_grpc_budget_init(&budget, 5);
+    eb_grpc_budget_init(&budget, 5, 1000);
     eb_grpc_budget_refill(&budget, 100000);
     size_t burst = spend_all(&budget);
     assert_in_range(burst, 500, 5000);
@@ -47,7 +47,7 @@ static void takes_pings_that_keep_their_distance_for_ever(void **state)
 {
     (void)state;
     struct eb_grpc_budget budget;
-    eb_grpc_budget_init(&budget, 5);
+    eb_grpc_budget_init(&budget, 5, 1000);
     for (int i = 0; i < 1000; ++i) {
         assert_true(ping(&budget, 100));
     }
@@ -57,7 +57,7 @@ static void strikes_a_peer_out_whose_pings_come_too_soon(void **state)
 {
     (void)state;
     struct eb_grpc_budget budget;
-    eb_grpc_budget_init(&budget, 5);
+    eb_grpc_budget_init(&budget, 5, 1000);
     assert_true(ping(&budget, 0));
     assert_true(ping(&budget, 99));
     assert_true(ping(&budget, 100));
@@ -69,7 +69,7 @@ static void forgives_pings_when_something_is_sent(void **state)
 {
     (void)state;
     struct eb_grpc_budget budget;
-    eb_grpc_budget_init(&budget, 5);
+    eb_grpc_budget_init(&budget, 5, 1000);
     for (int i = 0; i < 1000; ++i) {
         assert_true(ping(&budget, 0));
         assert_true(ping(&budget, 0));
@@ -83,7 +83,7 @@ static void counts_resets_against_normal_ends(void **state)
 {
     (void)state;
     struct eb_grpc_budget budget;
-    eb_grpc_budget_init(&budget, 2);
+    eb_grpc_budget_init(&budget, 2, 1000);
     eb_grpc_budget_earn_reset(&budget);
     assert_true(eb_grpc_budget_spend_reset(&budget));
     assert_true(eb_grpc_budget_spend_reset(&budget));
@@ -110,7 +110,7 @@ static void lets_a_client_cancel_at_a_steady_pace_for_ever(void **state)
 {
     (void)state;
     struct eb_grpc_budget budget;
-    eb_grpc_budget_init(&budget, 4000);
+    eb_grpc_budget_init(&budget, 4000, 1000);
     assert_int_equal(reset_at_pace(&budget, 7000, 750, 12000), 12000);
     assert_int_equal(reset_at_pace(&budget, 23000, 1000, 12000), 12000);
     /* Faster than that uses up what is left. */
@@ -121,12 +121,35 @@ static void refills_resets_with_time_and_to_the_brim_only(void **state)
 {
     (void)state;
     struct eb_grpc_budget budget;
-    eb_grpc_budget_init(&budget, 5);
+    eb_grpc_budget_init(&budget, 5, 1000);
     assert_int_equal(reset_at_pace(&budget, 9000, 1000000, 7), 5);
     eb_grpc_budget_refill(&budget, 9000);
     assert_false(eb_grpc_budget_spend_reset(&budget));
     assert_int_equal(reset_at_pace(&budget, 9001, 1000000, 7), 1);
     assert_int_equal(reset_at_pace(&budget, UINT64_C(1) << 60, 1000000, 7), 5);
+}
+
+static void forgives_large_header_blocks_with_time(void **state)
+{
+    (void)state;
+    struct eb_grpc_budget budget;
+    eb_grpc_budget_init(&budget, 5, 1000);
+    eb_grpc_budget_refill(&budget, 9000);
+    assert_true(eb_grpc_budget_spend_excess(&budget, 3000));
+    assert_true(eb_grpc_budget_spend_excess(&budget, 0));
+    assert_false(eb_grpc_budget_spend_excess(&budget, 1));
+    /* Time counts also where it is looked at often. */
+    for (uint64_t ms = 9000; ms <= 9500; ms++) {
+        eb_grpc_budget_refill(&budget, ms);
+    }
+    assert_true(eb_grpc_budget_spend_excess(&budget, 500));
+    assert_false(eb_grpc_budget_spend_excess(&budget, 1));
+    eb_grpc_budget_refill(&budget, UINT64_C(1) << 60);
+    assert_true(eb_grpc_budget_spend_excess(&budget, 3000));
+    assert_false(eb_grpc_budget_spend_excess(&budget, 1));
+    /* Something that was sent forgives noise, and no header blocks. */
+    eb_grpc_budget_calm(&budget);
+    assert_false(eb_grpc_budget_spend_excess(&budget, 1));
 }
 
 int main(void)
@@ -139,6 +162,7 @@ int main(void)
         cmocka_unit_test(counts_resets_against_normal_ends),
         cmocka_unit_test(lets_a_client_cancel_at_a_steady_pace_for_ever),
         cmocka_unit_test(refills_resets_with_time_and_to_the_brim_only),
+        cmocka_unit_test(forgives_large_header_blocks_with_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

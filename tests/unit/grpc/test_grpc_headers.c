@@ -14,6 +14,14 @@ static void add(struct eb_grpc_headers *headers, const char *name, const char *v
         (struct eb_grpc_text){value, strlen(value)}, &limits);
 }
 
+/* How the block is answered: an HTTP status that is no gRPC's, or gRPC's status. */
+static int check(const struct eb_grpc_headers *headers)
+{
+    struct eb_error error;
+    int http_status = eb_grpc_headers_check(headers, &limits, &error);
+    return http_status == 200 ? (int)error.status : http_status;
+}
+
 static struct eb_grpc_headers good(void)
 {
     struct eb_grpc_headers headers = {0};
@@ -31,9 +39,7 @@ static void reads_what_a_call_needs(void **state)
     add(&headers, "grpc-encoding", "identity");
     assert_int_equal(headers.timeout_us, 0);
     add(&headers, "grpc-timeout", "20m");
-    struct eb_grpc_headers_verdict verdict = eb_grpc_headers_check(&headers);
-    assert_int_equal(verdict.http_status, 200);
-    assert_int_equal(verdict.status, EB_STATUS_OK);
+    assert_int_equal(check(&headers), EB_STATUS_OK);
     assert_string_equal(headers.path, "/s/M");
     assert_int_equal(headers.timeout_us, 20000);
     assert_int_equal(headers.encoding, EB_GRPC_IDENTITY);
@@ -53,13 +59,13 @@ static void judges_method_and_content_type(void **state)
     static const struct {
         const char *name;
         const char *value;
-        int http_status;
+        int status;
     } cases[] = {
         {":method", "GET", 405},
         {":method", "post", 405},
-        {"content-type", "application/grpc+proto", 200},
-        {"content-type", "application/grpc;charset=x", 200},
-        {"content-type", "Application/gRPC", 200},
+        {"content-type", "application/grpc+proto", EB_STATUS_OK},
+        {"content-type", "application/grpc;charset=x", EB_STATUS_OK},
+        {"content-type", "Application/gRPC", EB_STATUS_OK},
         {"content-type", "application/grpc-web", 415},
         {"content-type", "application/json", 415},
         {"content-type", "", 415},
@@ -67,12 +73,12 @@ static void judges_method_and_content_type(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
         struct eb_grpc_headers headers = good();
         add(&headers, cases[i].name, cases[i].value);
-        assert_int_equal(eb_grpc_headers_check(&headers).http_status, cases[i].http_status);
+        assert_int_equal(check(&headers), cases[i].status);
     }
     struct eb_grpc_headers headers = {0};
-    assert_int_equal(eb_grpc_headers_check(&headers).http_status, 405);
+    assert_int_equal(check(&headers), 405);
     add(&headers, ":method", "POST");
-    assert_int_equal(eb_grpc_headers_check(&headers).http_status, 415);
+    assert_int_equal(check(&headers), 415);
 }
 
 static void refuses_a_bad_timeout_and_a_long_path(void **state)
@@ -80,19 +86,19 @@ static void refuses_a_bad_timeout_and_a_long_path(void **state)
     (void)state;
     struct eb_grpc_headers headers = good();
     add(&headers, "grpc-timeout", "soon");
-    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_INVALID_ARGUMENT);
+    assert_int_equal(check(&headers), EB_STATUS_INVALID_ARGUMENT);
     char path[EB_GRPC_PATH_BYTES + 1];
     memset(path, '/', sizeof(path));
     path[EB_GRPC_PATH_BYTES - 1] = '\0';
     headers = good();
     add(&headers, ":path", path);
-    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_OK);
+    assert_int_equal(check(&headers), EB_STATUS_OK);
     assert_string_equal(headers.path, path);
     path[EB_GRPC_PATH_BYTES - 1] = '/';
     path[EB_GRPC_PATH_BYTES] = '\0';
     headers = good();
     add(&headers, ":path", path);
-    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_UNIMPLEMENTED);
+    assert_int_equal(check(&headers), EB_STATUS_UNIMPLEMENTED);
 }
 
 static void allows_the_limits_and_refuses_one_more(void **state)
@@ -102,9 +108,9 @@ static void allows_the_limits_and_refuses_one_more(void **state)
     for (int i = 0; i < 7; ++i) {
         add(&headers, "a", "");
     }
-    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_OK);
+    assert_int_equal(check(&headers), EB_STATUS_OK);
     add(&headers, "a", "");
-    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(check(&headers), EB_STATUS_RESOURCE_EXHAUSTED);
 
     char value[700];
     headers = good();
@@ -113,11 +119,33 @@ static void allows_the_limits_and_refuses_one_more(void **state)
     value[left] = '\0';
     add(&headers, "a", value);
     assert_int_equal(headers.bytes, 600);
-    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_OK);
+    assert_int_equal(check(&headers), EB_STATUS_OK);
     add(&headers, "b", "");
-    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(check(&headers), EB_STATUS_RESOURCE_EXHAUSTED);
     add(&headers, ":method", "GET");
-    assert_int_equal(eb_grpc_headers_check(&headers).http_status, 200);
+    assert_int_equal(check(&headers), EB_STATUS_RESOURCE_EXHAUSTED);
+}
+
+/* By how much a block of so many fields and bytes is too large, with `wire` bytes on the wire. */
+static size_t excess(size_t fields, size_t bytes, size_t wire)
+{
+    const struct eb_grpc_headers_limits large = {.fields_max = 64, .bytes_max = 16384};
+    const struct eb_grpc_block block = {.wire_bytes = wire, .bytes = bytes, .field_count = fields};
+    return eb_grpc_block_excess(&block, &large);
+}
+
+static void tells_by_how_much_a_block_is_too_large(void **state)
+{
+    (void)state;
+    assert_int_equal(excess(0, 0, 0), 0);
+    assert_int_equal(excess(64, 16384, 16384), 0);
+    assert_int_equal(excess(64, 16385, 16384), 1);
+    assert_int_equal(excess(64, 65536, 65536), 3 * 16384);
+    assert_int_equal(excess(65, 100, 100), 256);
+    assert_int_equal(excess(256, 100, 100), 3 * 16384);
+    assert_int_equal(excess(5, 5120 + 20, 10), 0);
+    assert_int_equal(excess(5, 5120 + 21, 10), 1);
+    assert_int_equal(excess(65, 5120 + 21, 10), 257);
 }
 
 static void keeps_one_authorization_of_a_size_that_may_be_known(void **state)
@@ -164,7 +192,7 @@ static void keeps_one_trace_parent_that_is_good(void **state)
     add(&headers, "traceparent", "00-4bf9");
     add(&headers, "traceparent", text);
     assert_string_equal(headers.trace.trace_id, "");
-    assert_int_equal(eb_grpc_headers_check(&headers).status, EB_STATUS_OK);
+    assert_int_equal(check(&headers), EB_STATUS_OK);
 }
 
 int main(void)
@@ -176,6 +204,7 @@ int main(void)
         cmocka_unit_test(judges_method_and_content_type),
         cmocka_unit_test(refuses_a_bad_timeout_and_a_long_path),
         cmocka_unit_test(allows_the_limits_and_refuses_one_more),
+        cmocka_unit_test(tells_by_how_much_a_block_is_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

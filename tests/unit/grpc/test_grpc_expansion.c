@@ -1,0 +1,364 @@
+/* Header blocks that are small on the wire and large once they are decompressed: a connection that
+ * sends them ends before they have cost much, and one too large block does not end it. */
+#include "tests/unit/grpc/header_blocks.h"
+#include "tests/unit/grpc/peer_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CODE_ENHANCE_YOUR_CALM 11
+#define LARGE_BYTES 4000 /* of the value that is kept in the table, which has room for 4 096 */
+#define LARGE_NAME "x-large"
+#define NEWEST 0xbe /* names the newest entry of the table */
+#define BLOCKS_MAX 4000
+
+/* HPACK's length of a string that is not Huffman-coded. */
+static void put_length(struct frames *block, size_t length)
+{
+    uint8_t byte = 127;
+    if (length < 127) {
+        byte = (uint8_t)length;
+        frames_put(block, &byte, 1);
+        return;
+    }
+    frames_put(block, &byte, 1);
+    for (length -= 127; length >= 128; length /= 128) {
+        byte = (uint8_t)(length | 128);
+        frames_put(block, &byte, 1);
+    }
+    byte = (uint8_t)length;
+    frames_put(block, &byte, 1);
+}
+
+/* A field of `size` bytes of 'a' and `last`. `way`: 0x40 keeps it in the table, 0 does not. */
+static void put_large(struct frames *block, uint8_t way, size_t size, char last)
+{
+    frames_put(block, &way, 1);
+    put_length(block, strlen(LARGE_NAME));
+    frames_put(block, LARGE_NAME, strlen(LARGE_NAME));
+    put_length(block, size);
+    for (size_t i = 0; i + 1 < size; i++) {
+        frames_put(block, "a", 1);
+    }
+    frames_put(block, &last, 1);
+}
+
+static void put_times(struct frames *block, uint8_t byte, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        frames_put(block, &byte, 1);
+    }
+}
+
+/* The fields of a call to /t/Echo. */
+static void put_usual(struct frames *block)
+{
+    frames_field(block, ":method", "POST");
+    frames_field(block, ":scheme", "http");
+    frames_field(block, ":path", "/t/Echo");
+    frames_field(block, ":authority", "t");
+    frames_field(block, "content-type", "application/grpc");
+}
+
+static void send_block(
+    struct peer_trial *trial, uint32_t stream_id, bool ends, const struct frames *block)
+{
+    frames_head(&trial->in, block->size, FRAME_HEADERS,
+        (uint8_t)(FLAG_END_HEADERS | (ends ? FLAG_END_STREAM : 0)), stream_id);
+    frames_put(&trial->in, block->bytes, block->size);
+    peer_trial_deliver(trial);
+}
+
+/* The connection, on which the peer has agreed to the server's settings: larger frames, mostly. */
+static void open_connection(struct peer_trial *trial)
+{
+    frames_open(&trial->in);
+    peer_trial_deliver(trial);
+    host_write(&trial->host);
+    frames_head(&trial->in, 0, FRAME_SETTINGS, FLAG_ACK, 0);
+}
+
+/* The connection, and a call on stream 1 that puts the large field, which ends with `last`, into
+ * the table. */
+static void open_with_large(struct peer_trial *trial, bool ends, char last)
+{
+    struct frames block = {0};
+    open_connection(trial);
+    put_usual(&block);
+    put_large(&block, 0x40, LARGE_BYTES, last);
+    send_block(trial, 1, ends, &block);
+    frames_deinit(&block);
+}
+
+/* A call that names the large field so often. */
+static void call_with_large(struct peer_trial *trial, uint32_t stream_id, size_t times)
+{
+    struct frames block = {0};
+    put_usual(&block);
+    put_times(&block, NEWEST, times);
+    send_block(trial, stream_id, true, &block);
+    frames_deinit(&block);
+    if (!trial->host.is_over) {
+        host_write(&trial->host);
+    }
+}
+
+static void assert_calmed(struct peer_trial *trial)
+{
+    struct frame last = {0};
+    assert_true(trial->host.is_over);
+    host_write(&trial->host);
+    assert_true(frames_count(&trial->host.sent, FRAME_GOAWAY, &last) >= 1);
+    assert_true(last.length >= 8);
+    assert_int_equal(last.payload[7], CODE_ENHANCE_YOUR_CALM);
+    assert_string_not_equal(eb_grpc_server_reason(trial->host.server), "");
+    assert_true(eb_grpc_server_is_done(trial->host.server));
+}
+
+/* Byte by byte of a block that never ends: how many names of the large field are taken. */
+static size_t count_taken(struct peer_trial *trial)
+{
+    size_t count = 0;
+    while (count < 60000 && !trial->host.is_over) {
+        put_times(&trial->in, NEWEST, 1);
+        peer_trial_deliver(trial);
+        count++;
+    }
+    return count;
+}
+
+static void ends_a_block_that_expands_past_four_limits(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_with_large(trial, true, 'a');
+    frames_head(&trial->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 3);
+    /* 16 of them are 64 KiB, 20 of them more than that and what a connection has in hand. */
+    assert_in_range(count_taken(trial), 12, 20);
+    assert_calmed(trial);
+}
+
+static void ends_trailers_that_expand(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_with_large(trial, false, 'a');
+    frames_head(&trial->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, 1);
+    assert_in_range(count_taken(trial), 12, 20);
+    assert_calmed(trial);
+}
+
+/* nghttp2 checks such a field to its end, and shows it to another callback. */
+static void ends_a_block_of_fields_that_are_not_valid(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_with_large(trial, true, '\1');
+    frames_head(&trial->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 3);
+    assert_in_range(count_taken(trial), 12, 20);
+    assert_calmed(trial);
+}
+
+static void ends_a_block_of_many_short_fields(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_connection(trial);
+    frames_head(&trial->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 1);
+    peer_trial_deliver(trial);
+    size_t count = 0;
+    while (count < 60000 && !trial->host.is_over) {
+        put_times(&trial->in, 0x90, 1); /* accept-encoding: gzip, deflate */
+        peer_trial_deliver(trial);
+        count++;
+    }
+    assert_int_equal(count, 4 * 64 + 1);
+    assert_calmed(trial);
+}
+
+static void refuses_one_block_past_the_limit_and_serves_the_next(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_with_large(trial, true, 'a');
+    struct frames block = {0};
+    put_usual(&block);
+    put_large(&block, 0, 40000, 'a');
+    send_block(trial, 3, true, &block);
+    frames_deinit(&block);
+    call_with_large(trial, 5, 1);
+    struct reply reply = header_blocks_read(&trial->host.sent, 3);
+    assert_int_equal(reply.grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_string_equal(reply.message,
+        "the call has 40080 bytes of header fields, more than header_bytes_max (16384): send fewer "
+        "or shorter ones");
+    assert_int_equal(header_blocks_read(&trial->host.sent, 5).grpc_status, EB_STATUS_OK);
+    assert_false(trial->host.is_over);
+}
+
+static void tells_how_many_fields_are_too_many(void **state)
+{
+    struct peer_trial *trial = *state;
+    struct frames block = {0};
+    open_connection(trial);
+    put_usual(&block);
+    put_times(&block, 0x90, 60);
+    send_block(trial, 1, true, &block);
+    frames_deinit(&block);
+    host_write(&trial->host);
+    struct reply reply = header_blocks_read(&trial->host.sent, 1);
+    assert_int_equal(reply.grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_string_equal(reply.message,
+        "the call has 65 header fields, more than header_fields_max (64): send fewer");
+    assert_false(trial->host.is_over);
+}
+
+/* Calls one after the other, each answered; returns how many until the connection ends. */
+static size_t count_calls(struct peer_trial *trial, size_t times, uint64_t pause_ms)
+{
+    size_t count = 0;
+    while (count < BLOCKS_MAX && !trial->host.is_over) {
+        trial->host.now_ms += pause_ms;
+        call_with_large(trial, (uint32_t)(2 * count + 3), times);
+        count++;
+    }
+    return count;
+}
+
+static void ends_a_peer_whose_blocks_are_past_the_limit_again_and_again(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_with_large(trial, true, 'a');
+    assert_in_range(count_calls(trial, 6, 0), 2, 10);
+    assert_calmed(trial);
+}
+
+/* 12 KB each, which is within the limit, of some 80 bytes on the wire. */
+static void ends_a_peer_whose_blocks_expand_within_the_limit_again_and_again(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_with_large(trial, true, 'a');
+    assert_in_range(count_calls(trial, 3, 0), 2, 20);
+    assert_calmed(trial);
+}
+
+static void forgives_with_time(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_with_large(trial, true, 'a');
+    assert_int_equal(count_calls(trial, 4, 1000), BLOCKS_MAX);
+    assert_false(trial->host.is_over);
+}
+
+/* The table is there to be used. */
+static void takes_a_table_that_is_used_once_in_each_call(void **state)
+{
+    struct peer_trial *trial = *state;
+    open_with_large(trial, true, 'a');
+    assert_int_equal(count_calls(trial, 1, 0), BLOCKS_MAX);
+    assert_int_equal(
+        header_blocks_read(&trial->host.sent, 2 * BLOCKS_MAX + 1).grpc_status, EB_STATUS_OK);
+}
+
+/* Large fields in plain are work for their sender too. */
+static void takes_blocks_at_the_limit_that_are_as_large_on_the_wire(void **state)
+{
+    struct peer_trial *trial = *state;
+    struct frames block = {0};
+    open_connection(trial);
+    put_usual(&block);
+    put_large(&block, 0, 16384 - 80 - strlen(LARGE_NAME), 'a');
+    for (uint32_t id = 1; id < 400; id += 2) {
+        send_block(trial, id, true, &block);
+        host_write(&trial->host);
+    }
+    frames_deinit(&block);
+    assert_int_equal(header_blocks_read(&trial->host.sent, 399).grpc_status, EB_STATUS_OK);
+    assert_false(trial->host.is_over);
+}
+
+/* The connection, on which the server has forgotten stream 1. `block` becomes that of a call. */
+static void open_and_forget(struct peer_trial *trial, struct frames *block)
+{
+    eb_grpc_server_destroy(trial->host.server);
+    trial->host.limits.streams_max = 1;
+    assert_true(host_start(&trial->host));
+    open_connection(trial);
+    put_usual(block);
+    send_block(trial, 1, false, block);
+    frames_head(&trial->in, 4, FRAME_RST_STREAM, 0, 1);
+    frames_put32(&trial->in, 8);
+    send_block(trial, 3, false, block);
+    assert_int_equal(trial->host.call_count, 2);
+}
+
+/* nghttp2 decompresses headers of a stream that is over, and shows none of them. */
+static void ends_a_peer_that_sends_headers_for_streams_that_are_over(void **state)
+{
+    struct peer_trial *trial = *state;
+    struct frames block = {0};
+    open_and_forget(trial, &block);
+    put_times(&block, NEWEST - 0x30, 3000);
+    size_t count = 0;
+    while (count < BLOCKS_MAX && !trial->host.is_over) {
+        send_block(trial, 1, true, &block);
+        count++;
+    }
+    frames_deinit(&block);
+    assert_in_range(count, 500, 1100);
+    assert_calmed(trial);
+}
+
+static void ends_a_peer_whose_headers_for_such_streams_are_large(void **state)
+{
+    struct peer_trial *trial = *state;
+    struct frames block = {0};
+    open_and_forget(trial, &block);
+    put_times(&block, NEWEST - 0x30, 14000);
+    size_t count = 0;
+    while (count < BLOCKS_MAX && !trial->host.is_over) {
+        send_block(trial, 1, true, &block);
+        count++;
+    }
+    frames_deinit(&block);
+    assert_in_range(count, 2, 10);
+    assert_calmed(trial);
+}
+
+/* CONTINUATION of such a block is not shown either: it has no need of any. */
+static void ends_a_peer_that_continues_headers_for_such_streams(void **state)
+{
+    struct peer_trial *trial = *state;
+    struct frames block = {0};
+    open_and_forget(trial, &block);
+    frames_head(&trial->in, block.size, FRAME_HEADERS, 0, 1);
+    frames_put(&trial->in, block.bytes, block.size);
+    frames_head(&trial->in, 100000, FRAME_CONTINUATION, FLAG_END_HEADERS, 1);
+    put_times(&trial->in, NEWEST - 0x30, 100000);
+    send_block(trial, 3, true, &block);
+    frames_deinit(&block);
+    assert_calmed(trial);
+}
+
+#define WITH_TRIAL(test)                                                                           \
+    cmocka_unit_test_setup_teardown(test, peer_trial_set_up, peer_trial_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_TRIAL(ends_a_block_that_expands_past_four_limits),
+        WITH_TRIAL(ends_trailers_that_expand),
+        WITH_TRIAL(ends_a_block_of_fields_that_are_not_valid),
+        WITH_TRIAL(ends_a_block_of_many_short_fields),
+        WITH_TRIAL(refuses_one_block_past_the_limit_and_serves_the_next),
+        WITH_TRIAL(tells_how_many_fields_are_too_many),
+        WITH_TRIAL(ends_a_peer_whose_blocks_are_past_the_limit_again_and_again),
+        WITH_TRIAL(ends_a_peer_whose_blocks_expand_within_the_limit_again_and_again),
+        WITH_TRIAL(forgives_with_time),
+        WITH_TRIAL(takes_a_table_that_is_used_once_in_each_call),
+        WITH_TRIAL(takes_blocks_at_the_limit_that_are_as_large_on_the_wire),
+        WITH_TRIAL(ends_a_peer_that_sends_headers_for_streams_that_are_over),
+        WITH_TRIAL(ends_a_peer_whose_headers_for_such_streams_are_large),
+        WITH_TRIAL(ends_a_peer_that_continues_headers_for_such_streams),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
