@@ -12,6 +12,12 @@
 #define WINDOW_BYTES (64 * 1024 * 1024)
 #define FRAME_BYTES_MAX (1024u * 1024)
 #define STATUS_NONE (-1)
+/* Of the header blocks of one answer together, decompressed: ahead of it, before and after it. */
+#define HEADER_BYTES_MAX 32768u
+#define HEADER_FIELDS_MAX 128u
+/* A server that sends so many times as much costs more than the call is worth. */
+#define HEADERS_FACTOR 4u
+#define HEADER_FIELD_OVERHEAD 32u /* that HTTP/2 counts beside each field's texts */
 
 static const char grpc_type[] = "application/grpc";
 
@@ -24,6 +30,8 @@ struct eb_grpc_client_call {
     int http_status;
     int grpc_status; /* STATUS_NONE: not said yet */
     uint32_t pushback_ms;
+    size_t header_bytes; /* so far, names and values */
+    size_t header_count;
     bool is_grpc;    /* content-type */
     bool is_decided; /* by us, in error */
     bool is_write_ended;
@@ -190,14 +198,57 @@ static bool is_name(const uint8_t *name, size_t size, const char *expected)
     return size == strlen(expected) && memcmp(name, expected, size) == 0;
 }
 
+/* Whether an answer's header fields are more than `factor` times what they may be. */
+static bool has_too_many_headers(const struct eb_grpc_client_call *call, size_t factor)
+{
+    return call->header_bytes > factor * HEADER_BYTES_MAX ||
+           call->header_count > factor * HEADER_FIELDS_MAX;
+}
+
+/* A byte on the wire can expand to 4 KB, which takes 2 us. Returns what nghttp2 is to be told. */
+static int count_header(struct eb_grpc_client_call *call, size_t bytes)
+{
+    call->header_bytes += bytes;
+    call->header_count++;
+    if (has_too_many_headers(call, HEADERS_FACTOR)) {
+        fail(call->client, "the server sends header fields without end");
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    }
+    if (has_too_many_headers(call, 1) && !call->is_decided) {
+        char text[128];
+        snprintf(text, sizeof(text),
+            "the answer's header fields are more than %u bytes, or more than %u", HEADER_BYTES_MAX,
+            HEADER_FIELDS_MAX);
+        decide(call, EB_STATUS_RESOURCE_EXHAUSTED, text);
+    }
+    return 0;
+}
+
+/* A field with bytes that HTTP does not allow is passed over, which costs as much. */
+static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
+    const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
+    void *context)
+{
+    (void)name;
+    (void)value;
+    (void)flags;
+    (void)context;
+    struct eb_grpc_client_call *call = find_call(session, frame->hd.stream_id);
+    return call ? count_header(call, name_size + value_size) : 0;
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
     size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags, void *context)
 {
     (void)flags;
     (void)context;
     struct eb_grpc_client_call *call = find_call(session, frame->hd.stream_id);
-    if (!call || call->is_decided) {
+    if (!call) {
         return 0;
+    }
+    int rc = count_header(call, name_size + value_size);
+    if (rc != 0 || call->is_decided) {
+        return rc;
     }
     if (is_name(name, name_size, ":status")) {
         call->http_status = parse_number(value, value_size, 0);
@@ -310,6 +361,8 @@ static nghttp2_session *create_session(struct eb_grpc_client *client)
         {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW_BYTES},
         {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, FRAME_BYTES_MAX},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE,
+            HEADER_BYTES_MAX + HEADER_FIELDS_MAX * HEADER_FIELD_OVERHEAD},
     };
     nghttp2_session *session = NULL;
     nghttp2_session_callbacks *callbacks = NULL;
@@ -317,6 +370,7 @@ static nghttp2_session *create_session(struct eb_grpc_client *client)
         return NULL;
     }
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_invalid_header_callback(callbacks, on_invalid_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);

@@ -56,6 +56,40 @@ void frames_field(struct frames *frames, const char *name, const char *value)
     frames_put(frames, value, strlen(value));
 }
 
+/* HPACK's length of a string that is not Huffman-coded. */
+static void put_length(struct frames *frames, size_t length)
+{
+    uint8_t byte = (uint8_t)(length < 127 ? length : 127);
+    frames_put(frames, &byte, 1);
+    if (length < 127) {
+        return;
+    }
+    for (length -= 127; length >= 128; length /= 128) {
+        byte = (uint8_t)(length | 128);
+        frames_put(frames, &byte, 1);
+    }
+    byte = (uint8_t)length;
+    frames_put(frames, &byte, 1);
+}
+
+void frames_repeat(struct frames *frames, uint8_t byte, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        frames_put(frames, &byte, 1);
+    }
+}
+
+void frames_large_field(
+    struct frames *frames, uint8_t way, const char *name, size_t size, char last)
+{
+    frames_put(frames, &way, 1);
+    put_length(frames, strlen(name));
+    frames_put(frames, name, strlen(name));
+    put_length(frames, size);
+    frames_repeat(frames, 'a', size - 1);
+    frames_put(frames, &last, 1);
+}
+
 void frames_request(
     struct frames *frames, uint32_t stream_id, bool ends, const char *const extra[2])
 {

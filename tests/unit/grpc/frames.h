@@ -19,6 +19,11 @@
 #define FLAG_END_STREAM 1
 #define FLAG_END_HEADERS 4
 
+/* Bytes of a header block that name a whole field of HPACK's tables. */
+#define HPACK_NEWEST 0xbe /* of the dynamic one */
+#define HPACK_METHOD_POST 0x83
+#define HPACK_ACCEPT_ENCODING 0x90 /* gzip, deflate */
+
 /* A growing string of bytes. Zeroed is empty. */
 struct frames {
     uint8_t *bytes;
@@ -36,6 +41,11 @@ void frames_put32(struct frames *frames, uint32_t value);
 void frames_open(struct frames *frames);
 /* One field as HPACK's literal without indexing; both texts are shorter than 127 bytes. */
 void frames_field(struct frames *frames, const char *name, const char *value);
+/* A field whose value is `size` bytes of 'a', the last one of them `last`. `way` 0x40 puts it into
+ * HPACK's table, 0 does not. */
+void frames_large_field(
+    struct frames *frames, uint8_t way, const char *name, size_t size, char last);
+void frames_repeat(struct frames *frames, uint8_t byte, size_t count);
 /* The HEADERS of a gRPC request; `extra` (may be NULL) is a field's name, and its value. */
 void frames_request(
     struct frames *frames, uint32_t stream_id, bool ends, const char *const extra[2]);

@@ -253,6 +253,88 @@ static void a_server_that_speaks_something_else_ends_the_connection(void **state
     assert_int_equal(trial->talk->error.status, EB_STATUS_UNAVAILABLE);
 }
 
+/* A header block that repeats a field of 4 000 bytes, which ends with `last`, so many times. */
+static void put_large_headers(struct trial *trial, size_t times, char last, bool ends)
+{
+    struct frames block = {0};
+    frames_field(&block, ":status", "200");
+    frames_field(&block, "content-type", "application/grpc");
+    frames_large_field(&block, 0x40, "x-large", 4000, last);
+    frames_repeat(&block, HPACK_NEWEST, times - 1);
+    frames_head(&trial->in, block.size, FRAME_HEADERS,
+        (uint8_t)(FLAG_END_HEADERS | (ends ? FLAG_END_STREAM : 0)), 1);
+    frames_put(&trial->in, block.bytes, block.size);
+    frames_deinit(&block);
+}
+
+static void refuses_an_answer_whose_headers_are_too_large(void **state)
+{
+    struct trial *trial = *state;
+    put_large_headers(trial, 9, 'a', false);
+    assert_end(trial, EB_STATUS_RESOURCE_EXHAUSTED, 0);
+    assert_string_equal(trial->talk->error.text,
+        "the answer's header fields are more than 32768 bytes, or more than 128");
+    assert_true(eb_grpc_client_is_usable(trial->pair.client));
+}
+
+static void takes_headers_up_to_the_limit(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const trailers[] = {"grpc-status", "0", NULL};
+    put_large_headers(trial, 8, 'a', false);
+    put_headers(trial, trailers, true);
+    assert_end(trial, EB_STATUS_OK, 0);
+}
+
+static void refuses_trailers_that_are_too_large(void **state)
+{
+    struct trial *trial = *state;
+    struct frames block = {0};
+    put_answer_headers(trial);
+    frames_large_field(&block, 0, "x-large", 16000, 'a');
+    frames_field(&block, "grpc-status", "0");
+    frames_repeat(&block, HPACK_ACCEPT_ENCODING, 130);
+    frames_head(&trial->in, block.size, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, 1);
+    frames_put(&trial->in, block.bytes, block.size);
+    frames_deinit(&block);
+    assert_end(trial, EB_STATUS_RESOURCE_EXHAUSTED, 0);
+}
+
+/* The server is left as soon as what it has sent expands to four times the limit. */
+static void assert_left(struct trial *trial)
+{
+    assert_false(eb_grpc_client_receive(trial->pair.client, trial->in.bytes, trial->in.size));
+    assert_false(eb_grpc_client_is_usable(trial->pair.client));
+    assert_string_equal(
+        eb_grpc_client_reason(trial->pair.client), "the server sends header fields without end");
+}
+
+static void leaves_a_server_whose_headers_expand_without_end(void **state)
+{
+    struct trial *trial = *state;
+    put_large_headers(trial, 33, 'a', true);
+    assert_left(trial);
+}
+
+static void leaves_a_server_whose_headers_are_not_valid_and_without_end(void **state)
+{
+    struct trial *trial = *state;
+    put_large_headers(trial, 33, '\1', true);
+    assert_left(trial);
+}
+
+static void ends_a_call_of_one_early_answer_after_the_other(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const early[] = {":status", "103", "x", "y", NULL};
+    for (size_t i = 0; i < 64; i++) {
+        put_headers(trial, early, false);
+    }
+    assert_true(eb_grpc_client_receive(trial->pair.client, trial->in.bytes, trial->in.size));
+    put_headers(trial, early, false);
+    assert_end(trial, EB_STATUS_RESOURCE_EXHAUSTED, 0);
+}
+
 #define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -269,6 +351,12 @@ int main(void)
         WITH_TRIAL(calls_beyond_a_goaway_are_safe_to_send_again),
         WITH_TRIAL(cancels_before_anything_was_sent),
         WITH_TRIAL(a_server_that_speaks_something_else_ends_the_connection),
+        WITH_TRIAL(takes_headers_up_to_the_limit),
+        WITH_TRIAL(refuses_an_answer_whose_headers_are_too_large),
+        WITH_TRIAL(refuses_trailers_that_are_too_large),
+        WITH_TRIAL(leaves_a_server_whose_headers_expand_without_end),
+        WITH_TRIAL(leaves_a_server_whose_headers_are_not_valid_and_without_end),
+        WITH_TRIAL(ends_a_call_of_one_early_answer_after_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,46 +13,7 @@
 #define CODE_ENHANCE_YOUR_CALM 11
 #define LARGE_BYTES 4000 /* of the value that is kept in the table, which has room for 4 096 */
 #define LARGE_NAME "x-large"
-#define NEWEST 0xbe /* names the newest entry of the table */
 #define BLOCKS_MAX 4000
-
-/* HPACK's length of a string that is not Huffman-coded. */
-static void put_length(struct frames *block, size_t length)
-{
-    uint8_t byte = 127;
-    if (length < 127) {
-        byte = (uint8_t)length;
-        frames_put(block, &byte, 1);
-        return;
-    }
-    frames_put(block, &byte, 1);
-    for (length -= 127; length >= 128; length /= 128) {
-        byte = (uint8_t)(length | 128);
-        frames_put(block, &byte, 1);
-    }
-    byte = (uint8_t)length;
-    frames_put(block, &byte, 1);
-}
-
-/* A field of `size` bytes of 'a' and `last`. `way`: 0x40 keeps it in the table, 0 does not. */
-static void put_large(struct frames *block, uint8_t way, size_t size, char last)
-{
-    frames_put(block, &way, 1);
-    put_length(block, strlen(LARGE_NAME));
-    frames_put(block, LARGE_NAME, strlen(LARGE_NAME));
-    put_length(block, size);
-    for (size_t i = 0; i + 1 < size; i++) {
-        frames_put(block, "a", 1);
-    }
-    frames_put(block, &last, 1);
-}
-
-static void put_times(struct frames *block, uint8_t byte, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        frames_put(block, &byte, 1);
-    }
-}
 
 /* The fields of a call to /t/Echo. */
 static void put_usual(struct frames *block)
@@ -89,7 +50,7 @@ static void open_with_large(struct peer_trial *trial, bool ends, char last)
     struct frames block = {0};
     open_connection(trial);
     put_usual(&block);
-    put_large(&block, 0x40, LARGE_BYTES, last);
+    frames_large_field(&block, 0x40, LARGE_NAME, LARGE_BYTES, last);
     send_block(trial, 1, ends, &block);
     frames_deinit(&block);
 }
@@ -99,7 +60,7 @@ static void call_with_large(struct peer_trial *trial, uint32_t stream_id, size_t
 {
     struct frames block = {0};
     put_usual(&block);
-    put_times(&block, NEWEST, times);
+    frames_repeat(&block, HPACK_NEWEST, times);
     send_block(trial, stream_id, true, &block);
     frames_deinit(&block);
     if (!trial->host.is_over) {
@@ -124,7 +85,7 @@ static size_t count_taken(struct peer_trial *trial)
 {
     size_t count = 0;
     while (count < 60000 && !trial->host.is_over) {
-        put_times(&trial->in, NEWEST, 1);
+        frames_repeat(&trial->in, HPACK_NEWEST, 1);
         peer_trial_deliver(trial);
         count++;
     }
@@ -168,7 +129,7 @@ static void ends_a_block_of_many_short_fields(void **state)
     peer_trial_deliver(trial);
     size_t count = 0;
     while (count < 60000 && !trial->host.is_over) {
-        put_times(&trial->in, 0x90, 1); /* accept-encoding: gzip, deflate */
+        frames_repeat(&trial->in, HPACK_ACCEPT_ENCODING, 1);
         peer_trial_deliver(trial);
         count++;
     }
@@ -182,7 +143,7 @@ static void refuses_one_block_past_the_limit_and_serves_the_next(void **state)
     open_with_large(trial, true, 'a');
     struct frames block = {0};
     put_usual(&block);
-    put_large(&block, 0, 40000, 'a');
+    frames_large_field(&block, 0, LARGE_NAME, 40000, 'a');
     send_block(trial, 3, true, &block);
     frames_deinit(&block);
     call_with_large(trial, 5, 1);
@@ -201,7 +162,7 @@ static void tells_how_many_fields_are_too_many(void **state)
     struct frames block = {0};
     open_connection(trial);
     put_usual(&block);
-    put_times(&block, 0x90, 60);
+    frames_repeat(&block, HPACK_ACCEPT_ENCODING, 60);
     send_block(trial, 1, true, &block);
     frames_deinit(&block);
     host_write(&trial->host);
@@ -266,7 +227,7 @@ static void takes_blocks_at_the_limit_that_are_as_large_on_the_wire(void **state
     struct frames block = {0};
     open_connection(trial);
     put_usual(&block);
-    put_large(&block, 0, 16384 - 80 - strlen(LARGE_NAME), 'a');
+    frames_large_field(&block, 0, LARGE_NAME, 16384 - 80 - strlen(LARGE_NAME), 'a');
     for (uint32_t id = 1; id < 400; id += 2) {
         send_block(trial, id, true, &block);
         host_write(&trial->host);
@@ -297,7 +258,7 @@ static void ends_a_peer_that_sends_headers_for_streams_that_are_over(void **stat
     struct peer_trial *trial = *state;
     struct frames block = {0};
     open_and_forget(trial, &block);
-    put_times(&block, NEWEST - 0x30, 3000);
+    frames_repeat(&block, HPACK_METHOD_POST, 3000);
     size_t count = 0;
     while (count < BLOCKS_MAX && !trial->host.is_over) {
         send_block(trial, 1, true, &block);
@@ -313,7 +274,7 @@ static void ends_a_peer_whose_headers_for_such_streams_are_large(void **state)
     struct peer_trial *trial = *state;
     struct frames block = {0};
     open_and_forget(trial, &block);
-    put_times(&block, NEWEST - 0x30, 14000);
+    frames_repeat(&block, HPACK_METHOD_POST, 14000);
     size_t count = 0;
     while (count < BLOCKS_MAX && !trial->host.is_over) {
         send_block(trial, 1, true, &block);
@@ -333,7 +294,7 @@ static void ends_a_peer_that_continues_headers_for_such_streams(void **state)
     frames_head(&trial->in, block.size, FRAME_HEADERS, 0, 1);
     frames_put(&trial->in, block.bytes, block.size);
     frames_head(&trial->in, 100000, FRAME_CONTINUATION, FLAG_END_HEADERS, 1);
-    put_times(&trial->in, NEWEST - 0x30, 100000);
+    frames_repeat(&trial->in, HPACK_METHOD_POST, 100000);
     send_block(trial, 3, true, &block);
     frames_deinit(&block);
     assert_calmed(trial);
