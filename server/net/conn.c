@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
+#define LINGER_BYTES_MAX 65536 /* that it may still have had on their way */
 #define WRITES_PER_TURN_MAX 16 /* then the other connections have their turn */
 /* How often libuv may find a socket readable that is not to be read, until it looks at it no
  * longer: so often costs as much as to stop and to start reading, some four system calls. With
@@ -42,6 +43,7 @@ struct eb_conn {
     uv_shutdown_t shutdown;
     uint64_t opened_ms;
     uint64_t lingering_since_ms; /* our side is ended since then */
+    uint64_t lingering_bytes;    /* read and dropped since then */
     uint64_t headers_since_ms;   /* a header block is incomplete since then; 0: none is */
     uint64_t slices;      /* time slices it has used up, halved while it has nothing to read */
     uint64_t read_out_ns; /* when it last had nothing to read */
@@ -349,6 +351,15 @@ static bool receive_sealed(
     return alive;
 }
 
+/* A peer that floods on is not read for ever. */
+static void drop_read(struct eb_conn *conn, size_t count)
+{
+    conn->lingering_bytes += count;
+    if (conn->lingering_bytes > LINGER_BYTES_MAX) {
+        reset(conn, "peer sends on after the end");
+    }
+}
+
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct eb_conn *conn = stream->data;
@@ -364,6 +375,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     }
     eb_loop_tally(conn->loop)->received_bytes += (uint64_t)count;
     if (conn->lingering) {
+        drop_read(conn, (size_t)count);
         return;
     }
     uint64_t now_ms = eb_loop_now_ms(conn->loop);
