@@ -69,8 +69,10 @@ size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits)
 {
     const size_t honest = EB_GRPC_TABLES_BYTES + EB_GRPC_EXPANSION_MAX * block->wire_bytes;
-    const size_t bytes_max = honest < limits->bytes_max ? honest : limits->bytes_max;
-    size_t excess = block->bytes > bytes_max ? block->bytes - bytes_max : 0;
+    size_t excess = block->bytes > limits->bytes_max ? block->bytes - limits->bytes_max : 0;
+    if (block->bytes > honest) {
+        excess += (block->bytes - honest) * EB_GRPC_EXPANSION_WEIGHT;
+    }
     if (block->field_count > limits->fields_max) {
         excess +=
             (block->field_count - limits->fields_max) * (limits->bytes_max / limits->fields_max);

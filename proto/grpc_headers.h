@@ -25,9 +25,10 @@ struct eb_grpc_headers_limits {
 
 /* A block that names no entry of HPACK's tables twice expands to at most this (the dynamic table's
  * 4 096 bytes and the static one) and twice its bytes on the wire (Huffman codes have 5 bits or
- * more). A block that expands to more costs us more than its sender. */
+ * more). What it expands to beyond that costs us and not its sender, and counts so many times. */
 #define EB_GRPC_TABLES_BYTES 5120u
 #define EB_GRPC_EXPANSION_MAX 2u
+#define EB_GRPC_EXPANSION_WEIGHT 4u
 
 /* How large a block is, of a request or trailers, as far as it has come. Zeroed: it begins. */
 struct eb_grpc_block {
@@ -36,8 +37,8 @@ struct eb_grpc_block {
     size_t field_count;
 };
 
-/* Returns by how many bytes the block exceeds its limits, or what its bytes on the wire expand to
- * in good faith. A field too many counts as the bytes that a field may have on average. */
+/* Returns by how many bytes the block exceeds its limits, and those that it expands to but not in
+ * good faith. A field too many counts as the bytes that a field may have on average. */
 size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits);
 

@@ -141,11 +141,12 @@ static void tells_by_how_much_a_block_is_too_large(void **state)
     assert_int_equal(excess(64, 16384, 16384), 0);
     assert_int_equal(excess(64, 16385, 16384), 1);
     assert_int_equal(excess(64, 65536, 65536), 3 * 16384);
+    assert_int_equal(excess(5, 16384 + 1, 5632), 1 + 4);
     assert_int_equal(excess(65, 100, 100), 256);
     assert_int_equal(excess(256, 100, 100), 3 * 16384);
     assert_int_equal(excess(5, 5120 + 20, 10), 0);
-    assert_int_equal(excess(5, 5120 + 21, 10), 1);
-    assert_int_equal(excess(65, 5120 + 21, 10), 257);
+    assert_int_equal(excess(5, 5120 + 21, 10), 4);
+    assert_int_equal(excess(65, 5120 + 21, 10), 260);
 }
 
 static void keeps_one_authorization_of_a_size_that_may_be_known(void **state)
