@@ -1,0 +1,82 @@
+"""Header blocks that are small on the wire and large once they are decompressed: their connections
+end, they cost the server little, and one call with too large headers costs only itself."""
+
+import os
+import unittest
+
+from attacker import Bystander
+from h2raw import Connection, message
+from hpack_attack import HpackAttack, attacks, ending, plain
+from rpc import as_bytes
+from served import OwnServerTest
+from test_idle import GOOD
+
+CALM = 11
+CONNECTIONS = 100
+AT_ONCE = 8
+SECONDS_MAX = 60
+# Of an attacking connection, in those that send plain header blocks: some 0.5 was measured, and
+# 4 000 before connections paid for what their blocks expand to. Clocks count 10 ms.
+COST_MAX = 5
+SLACK_SECONDS = 0.1
+
+
+def cpu_seconds(pid):
+    """What the process has used of all processors."""
+    with open('/proc/%d/stat' % pid, encoding='ascii') as file:
+        fields = file.read().rsplit(')', 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
+class Expansion(OwnServerTest):
+    """Each kind of attacker by itself, and many that come again and again."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve('--loops', '1')
+
+    def test_each_ends_its_connection(self):
+        for name, data in attacks().items():
+            with self.subTest(name), Bystander(self.server):
+                self.assertEqual(ending(self.server.port, data, SECONDS_MAX), CALM)
+
+    def cost(self, data):
+        """Seconds of the server's time for so many connections."""
+        attack = HpackAttack(self.server.port, data, AT_ONCE)
+        self.addCleanup(attack.close)
+        before = cpu_seconds(self.server.pid)
+        attack.run(SECONDS_MAX, CONNECTIONS)
+        self.assertGreaterEqual(attack.ended + attack.whole, CONNECTIONS, 'it took too long')
+        return cpu_seconds(self.server.pid) - before
+
+    def test_costs_no_more_than_plain_header_blocks(self):
+        most = COST_MAX * self.cost(plain()) + SLACK_SECONDS
+        for name, data in attacks().items():
+            with self.subTest(name), Bystander(self.server):
+                self.assertLess(self.cost(data), most)
+
+    def call(self, peer, extra):
+        """How a call with more header fields ends."""
+        return peer.status(peer.call(message(as_bytes(GOOD)), extra=extra))
+
+    def test_one_call_that_is_too_large_costs_only_itself(self):
+        with Bystander(self.server), Connection(self.server.port) as peer:
+            _, code, text = self.call(peer, [('x-large', 'a' * 20000)])
+            self.assertEqual(code, 8)
+            self.assertRegex(text, r'20\d\d\d bytes of header fields, more than header_bytes_max '
+                                   r'\(16384\)')
+            _, code, text = self.call(peer, [('x-%d' % n, 'a') for n in range(70)])
+            self.assertEqual(code, 8)
+            self.assertIn('the call has 76 header fields, more than header_fields_max (64)', text)
+            self.assertEqual(self.call(peer, [])[1], 0)
+
+    def test_a_peer_that_goes_on_with_large_headers_ends(self):
+        with Bystander(self.server), Connection(self.server.port) as peer:
+            with self.assertRaises((EOFError, ConnectionError)):
+                for _ in range(1000):
+                    self.assertEqual(self.call(peer, [('x-large', 'a' * 40000)])[1], 8)
+            self.assertIn('header blocks expand to more than they may', self.server.log)
+
+
+if __name__ == '__main__':
+    unittest.main()
