@@ -344,7 +344,7 @@ static bool receive_sealed(
     uint8_t record[EB_TLS_RECORD_BYTES];
     int got;
     bool alive = true;
-    eb_tls_stream_feed(conn->tls, bytes, count);
+    eb_tls_stream_feed(conn->tls, bytes, count, now_ms);
     while (alive && (got = eb_tls_stream_read(conn->tls, record, sizeof record)) != 0) {
         alive = got > 0 && eb_grpc_server_receive(conn->session, record, (size_t)got, now_ms);
     }

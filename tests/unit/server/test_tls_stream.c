@@ -28,6 +28,7 @@ struct trial {
     uint8_t *got;   /* by the server, in plain */
     size_t got_bytes;
     size_t sealed_bytes; /* that the server has put out */
+    uint64_t now_ms;
     bool is_over;
 };
 
@@ -120,7 +121,7 @@ static bool feed(struct trial *trial)
         uint8_t *part = malloc(left < portion ? left : portion);
         assert_non_null(part);
         memcpy(part, bytes + at, left < portion ? left : portion);
-        eb_tls_stream_feed(trial->stream, part, left < portion ? left : portion);
+        eb_tls_stream_feed(trial->stream, part, left < portion ? left : portion, trial->now_ms);
         read_plain(trial);
         free(part);
     }
@@ -216,10 +217,10 @@ static void reads_every_split_of_a_hello(void **state)
         open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
         (void)SSL_do_handshake(trial.client);
         size = (size_t)BIO_get_mem_data(SSL_get_wbio(trial.client), &bytes);
-        eb_tls_stream_feed(trial.stream, (const uint8_t *)bytes, at);
+        eb_tls_stream_feed(trial.stream, (const uint8_t *)bytes, at, 0);
         read_plain(&trial);
         assert_true(eb_tls_stream_is_shaking(trial.stream));
-        eb_tls_stream_feed(trial.stream, (const uint8_t *)bytes + at, size - at);
+        eb_tls_stream_feed(trial.stream, (const uint8_t *)bytes + at, size - at, 0);
         read_plain(&trial);
         (void)BIO_reset(SSL_get_wbio(trial.client));
         assert_true(write_output(&trial));
@@ -319,7 +320,7 @@ static void refuses_plain_bytes(void **state)
     (void)state;
     struct trial trial;
     open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    eb_tls_stream_feed(trial.stream, (const uint8_t *)"PRI * HTTP/2.0", 14);
+    eb_tls_stream_feed(trial.stream, (const uint8_t *)"PRI * HTTP/2.0", 14, 0);
     read_plain(&trial);
     assert_true(trial.is_over);
     eb_scratch_expect(eb_tls_stream_reason(trial.stream), "speaks no TLS");
@@ -497,6 +498,127 @@ static void bounds_output_that_a_peer_causes(void **state)
     close_trial(&trial);
 }
 
+/* ---- records without data ---- */
+
+#define ROW_MAX 32
+#define MINUTE_MAX 100
+#define RECORDS_MAX 2000
+
+/* A record that the client puts among what it sends. */
+typedef void (*put_fn)(struct trial *trial, struct tls_forger *forger);
+
+static void put_update(struct trial *trial, struct tls_forger *forger)
+{
+    (void)forger;
+    assert_int_equal(SSL_key_update(trial->client, SSL_KEY_UPDATE_REQUESTED), 1);
+    assert_int_equal(SSL_do_handshake(trial->client), 1);
+}
+
+static void put_empty(struct trial *trial, struct tls_forger *forger)
+{
+    (void)trial;
+    tls_forger_put(forger, SSL3_RT_APPLICATION_DATA, "", 0);
+}
+
+static void put_warning(struct trial *trial, struct tls_forger *forger)
+{
+    static const uint8_t user_canceled[] = {SSL3_AL_WARNING, 90};
+    (void)trial;
+    tls_forger_put(forger, SSL3_RT_ALERT, user_canceled, sizeof user_canceled);
+}
+
+/* As a middlebox would like to see them; never encrypted. */
+static void put_change_of_cipher(struct trial *trial, struct tls_forger *forger)
+{
+    static const uint8_t record[] = {SSL3_RT_CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1};
+    (void)forger;
+    assert_int_equal(BIO_write(SSL_get_wbio(trial->client), record, sizeof record), sizeof record);
+}
+
+/* How many such records are taken, each followed by a byte of data where `has_data`, with so much
+ * time in between. The client of `is_forged` puts records of its own. */
+static size_t count_records(put_fn put, bool is_forged, bool has_data, uint64_t pause_ms)
+{
+    struct trial trial;
+    struct tls_forger forger;
+    size_t count = 0;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    tls_forger_init(&forger, trial.client);
+    assert_true(shake_hands(&trial));
+    while (!trial.is_over && count < RECORDS_MAX) {
+        put(&trial, &forger);
+        if (has_data && is_forged) {
+            tls_forger_put(&forger, SSL3_RT_APPLICATION_DATA, "x", 1);
+        } else if (has_data) {
+            assert_int_equal(SSL_write(trial.client, "x", 1), 1);
+        }
+        trial.now_ms += pause_ms;
+        trial.got_bytes = 0;
+        (void)feed(&trial);
+        (void)write_output(&trial);
+        (void)SSL_read(trial.client, trial.got, 1);
+        count++;
+    }
+    if (trial.is_over) {
+        assert_string_not_equal(eb_tls_stream_reason(trial.stream), "");
+    }
+    close_trial(&trial);
+    return count;
+}
+
+static void ends_a_peer_that_updates_its_keys_again_and_again(void **state)
+{
+    (void)state;
+    assert_int_equal(count_records(put_update, false, false, 0), ROW_MAX + 1);
+    assert_int_equal(count_records(put_update, false, true, 0), MINUTE_MAX + 1);
+    assert_int_equal(count_records(put_update, false, true, 500), MINUTE_MAX + 1);
+}
+
+static void lets_a_peer_update_its_keys_now_and_then(void **state)
+{
+    (void)state;
+    assert_int_equal(count_records(put_update, false, false, 2000), RECORDS_MAX);
+    assert_int_equal(count_records(put_update, false, true, 700), RECORDS_MAX);
+}
+
+static void ends_a_peer_whose_records_bring_no_data(void **state)
+{
+    (void)state;
+    static const put_fn puts[] = {put_empty, put_warning};
+    for (size_t i = 0; i < sizeof puts / sizeof puts[0]; i++) {
+        assert_in_range(count_records(puts[i], true, false, 0), 2, ROW_MAX + 1);
+    }
+    /* OpenSSL itself takes none of these after the handshake. */
+    assert_int_equal(count_records(put_change_of_cipher, true, false, 0), 1);
+}
+
+static void ends_a_peer_that_hides_such_records_among_data(void **state)
+{
+    (void)state;
+    assert_in_range(count_records(put_warning, true, true, 0), 2, MINUTE_MAX + 1);
+}
+
+/* What has come at once is not all dealt with. */
+static void stops_amid_a_flood_of_updates(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct tls_forger forger;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    trial.sealed_bytes = 0;
+    for (int i = 0; i < 5000; i++) {
+        put_update(&trial, &forger);
+    }
+    (void)feed(&trial);
+    (void)write_output(&trial);
+    assert_true(trial.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(trial.stream),
+        "the peer sends too many TLS records without data (KeyUpdates and the like)");
+    assert_in_range(trial.sealed_bytes, 1, 40 * (ROW_MAX + 2));
+    close_trial(&trial);
+}
+
 static void ends_without_memory_for_output(void **state)
 {
     (void)state;
@@ -533,6 +655,11 @@ int main(void)
         cmocka_unit_test(is_held_up_by_a_message_that_does_not_end),
         cmocka_unit_test(does_not_renegotiate),
         cmocka_unit_test(bounds_output_that_a_peer_causes),
+        cmocka_unit_test(ends_a_peer_that_updates_its_keys_again_and_again),
+        cmocka_unit_test(lets_a_peer_update_its_keys_now_and_then),
+        cmocka_unit_test(ends_a_peer_whose_records_bring_no_data),
+        cmocka_unit_test(ends_a_peer_that_hides_such_records_among_data),
+        cmocka_unit_test(stops_amid_a_flood_of_updates),
         cmocka_unit_test(ends_without_memory_for_output),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);

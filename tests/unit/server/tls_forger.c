@@ -63,8 +63,7 @@ static void expand(const struct tls_forger *forger, const char *label, uint8_t *
     memcpy(out, hash, count);
 }
 
-/* Encrypts a handshake's bytes as the client's next record. */
-static void forge(struct tls_forger *forger, const uint8_t *bytes, size_t count)
+void tls_forger_put(struct tls_forger *forger, uint8_t type, const void *bytes, size_t count)
 {
     uint8_t key[KEY_BYTES];
     uint8_t nonce[NONCE_BYTES];
@@ -74,7 +73,7 @@ static void forge(struct tls_forger *forger, const uint8_t *bytes, size_t count)
     int done;
     assert_true(count < INNER_BYTES_MAX);
     memcpy(inner, bytes, count);
-    inner[count] = HANDSHAKE;
+    inner[count] = type;
     record[4] = (uint8_t)(size + TAG_BYTES);
     expand(forger, "key", key, sizeof key);
     expand(forger, "iv", nonce, sizeof nonce);
@@ -97,11 +96,11 @@ static void forge(struct tls_forger *forger, const uint8_t *bytes, size_t count)
 void tls_forger_begin_update(struct tls_forger *forger)
 {
     static const uint8_t head[] = {KEY_UPDATE, 0, 0, 1};
-    forge(forger, head, sizeof head);
+    tls_forger_put(forger, HANDSHAKE, head, sizeof head);
 }
 
 void tls_forger_end_update(struct tls_forger *forger)
 {
     static const uint8_t not_requested[] = {0};
-    forge(forger, not_requested, sizeof not_requested);
+    tls_forger_put(forger, HANDSHAKE, not_requested, sizeof not_requested);
 }

@@ -18,6 +18,8 @@ struct tls_forger {
 void tls_forger_init(struct tls_forger *forger, SSL *client);
 /* A record of what the application says, in the client's own way; at most 16384 bytes. */
 void tls_forger_send(struct tls_forger *forger, const void *bytes, size_t count);
+/* A record of that type, with at most 15 bytes, which OpenSSL's client might not send. */
+void tls_forger_put(struct tls_forger *forger, uint8_t type, const void *bytes, size_t count);
 /* A record with the head of a KeyUpdate, and one with the rest of it, after which the client's keys
  * are of no use. Both wait with what else the client has to send. */
 void tls_forger_begin_update(struct tls_forger *forger);
