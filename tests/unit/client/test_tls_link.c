@@ -1,0 +1,169 @@
+/* Servers that keep OpenSSL busy and say nothing. */
+#include "client/tls_link.h"
+
+#include "tests/unit/server/tls_files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ROW_MAX 32
+#define RECORDS_MAX 2000
+
+struct trial {
+    struct eb_scratch scratch;
+    SSL_CTX *context;
+    SSL *server;
+    struct eb_credentials credentials;
+    struct eb_tls_link *link;
+    int got; /* what the link's last read has returned */
+};
+
+static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
+    const unsigned char *offered, unsigned offered_bytes, void *context)
+{
+    (void)ssl;
+    (void)offered_bytes;
+    (void)context;
+    *out = offered + 1;
+    *out_bytes = offered[0];
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static void make_server(struct trial *trial)
+{
+    char path[EB_SCRATCH_PATH_BYTES];
+    trial->context = SSL_CTX_new(TLS_server_method());
+    assert_non_null(trial->context);
+    eb_scratch_path(&trial->scratch, "server.pem", path);
+    assert_int_equal(SSL_CTX_use_certificate_chain_file(trial->context, path), 1);
+    eb_scratch_path(&trial->scratch, "server.key", path);
+    assert_int_equal(SSL_CTX_use_PrivateKey_file(trial->context, path, SSL_FILETYPE_PEM), 1);
+    SSL_CTX_set_alpn_select_cb(trial->context, choose_h2, NULL);
+    trial->server = SSL_new(trial->context);
+    assert_non_null(trial->server);
+    SSL_set_bio(trial->server, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+    BIO_set_mem_eof_return(SSL_get_rbio(trial->server), -1);
+    SSL_set_accept_state(trial->server);
+}
+
+/* What each side has said goes to the other, and the link reads. */
+static void pass_on(struct trial *trial)
+{
+    uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
+    size_t count;
+    const uint8_t *bytes = eb_tls_link_take_output(trial->link, &count);
+    if (count > 0) {
+        assert_int_equal(BIO_write(SSL_get_rbio(trial->server), bytes, (int)count), count);
+    }
+    (void)SSL_do_handshake(trial->server);
+    char *said;
+    BIO *out = SSL_get_wbio(trial->server);
+    const long size = BIO_get_mem_data(out, &said);
+    if (size > 0) {
+        assert_true(eb_tls_link_feed(trial->link, (const uint8_t *)said, (size_t)size));
+        (void)BIO_reset(out);
+    }
+    do {
+        trial->got = eb_tls_link_read(trial->link, plain);
+    } while (trial->got > 0);
+}
+
+static int set_up(void **state)
+{
+    struct trial *trial = calloc(1, sizeof *trial);
+    struct tls_authority authority;
+    struct eb_endpoint endpoint;
+    struct eb_error error;
+    char ca[EB_SCRATCH_PATH_BYTES];
+    assert_non_null(trial);
+    *state = trial;
+    eb_scratch_init(&trial->scratch);
+    tls_authority_init(&authority);
+    tls_authority_write(&authority, &trial->scratch);
+    tls_authority_issue(&authority, &trial->scratch, "server", "server", "DNS:localhost");
+    tls_authority_deinit(&authority);
+    make_server(trial);
+    eb_scratch_path(&trial->scratch, "ca.pem", ca);
+    assert_true(eb_endpoint_parse("localhost:1", &endpoint));
+    assert_true(eb_credentials_open(
+        &trial->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &error));
+    trial->link = eb_tls_link_create(&trial->credentials);
+    assert_non_null(trial->link);
+    for (int i = 0; i < 3; i++) {
+        pass_on(trial);
+    }
+    assert_true(eb_tls_link_is_ready(trial->link));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct trial *trial = *state;
+    eb_tls_link_destroy(trial->link);
+    eb_credentials_close(&trial->credentials);
+    SSL_free(trial->server);
+    SSL_CTX_free(trial->context);
+    eb_scratch_deinit(&trial->scratch);
+    free(trial);
+    return 0;
+}
+
+/* How many KeyUpdates the link takes, each followed by so many bytes of data. */
+static int count_updates(struct trial *trial, size_t data_bytes)
+{
+    static const uint8_t data[EB_TLS_LINK_PLAIN_BYTES];
+    int count = 0;
+    while (trial->got == 0 && count < RECORDS_MAX) {
+        assert_int_equal(SSL_key_update(trial->server, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(trial->server), 1);
+        for (size_t left = data_bytes; left > 0;) {
+            const size_t part = left < sizeof data ? left : sizeof data;
+            assert_int_equal(SSL_write(trial->server, data, (int)part), part);
+            left -= part;
+        }
+        pass_on(trial);
+        count++;
+    }
+    return count;
+}
+
+static void leaves_a_server_that_updates_its_keys_again_and_again(void **state)
+{
+    struct trial *trial = *state;
+    /* The tickets of the handshake count too. */
+    assert_in_range(count_updates(trial, 0), ROW_MAX - 3, ROW_MAX + 1);
+    assert_int_equal(trial->got, -1);
+    assert_string_equal(eb_tls_link_reason(trial->link),
+        "TLS: the server sends too many records without data (KeyUpdates and the like)");
+}
+
+static void leaves_a_server_that_hides_them_among_data(void **state)
+{
+    struct trial *trial = *state;
+    assert_in_range(count_updates(trial, 1), ROW_MAX + 1, 101);
+    assert_int_equal(trial->got, -1);
+}
+
+static void takes_updates_among_much_data(void **state)
+{
+    struct trial *trial = *state;
+    assert_int_equal(count_updates(trial, 65536), RECORDS_MAX);
+    assert_int_equal(trial->got, 0);
+}
+
+#define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_TRIAL(leaves_a_server_that_updates_its_keys_again_and_again),
+        WITH_TRIAL(leaves_a_server_that_hides_them_among_data),
+        WITH_TRIAL(takes_updates_among_much_data),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
