@@ -65,10 +65,22 @@ static enum eb_grpc_encoding read_encoding(struct eb_grpc_text value)
     return is_text(value, "identity") ? EB_GRPC_IDENTITY : EB_GRPC_UNKNOWN_ENCODING;
 }
 
+/* Returns how many bytes a block that is so large on the wire expands to in good faith. */
+static size_t find_honest_bytes(size_t wire_bytes)
+{
+    return EB_GRPC_TABLES_BYTES + EB_GRPC_EXPANSION_MAX * wire_bytes;
+}
+
+size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_limits *limits)
+{
+    const size_t honest = find_honest_bytes(wire_bytes);
+    return honest < limits->bytes_max ? honest : limits->bytes_max;
+}
+
 size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits)
 {
-    const size_t honest = EB_GRPC_TABLES_BYTES + EB_GRPC_EXPANSION_MAX * block->wire_bytes;
+    const size_t honest = find_honest_bytes(block->wire_bytes);
     size_t excess = block->bytes > limits->bytes_max ? block->bytes - limits->bytes_max : 0;
     if (block->bytes > honest) {
         excess += (block->bytes - honest) * EB_GRPC_EXPANSION_WEIGHT;

@@ -37,6 +37,8 @@ struct eb_grpc_block {
     size_t field_count;
 };
 
+/* Returns how many bytes a block may have that is so large on the wire and exceeds nothing. */
+size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_limits *limits);
 /* Returns by how many bytes the block exceeds its limits, and those that it expands to but not in
  * good faith. A field too many counts as the bytes that a field may have on average. */
 size_t eb_grpc_block_excess(

@@ -27,6 +27,7 @@ struct eb_grpc_server {
     struct eb_grpc_connection connection;
     struct eb_grpc_call *header_call; /* whose header block is being read */
     struct eb_grpc_block block;       /* the header block that began last */
+    size_t block_bytes_max;           /* up to which it exceeds nothing */
     size_t block_excess;              /* the part of its excess that is spent */
     int32_t header_stream_id; /* of a header block, also of trailers, that has not ended; 0: none */
     struct eb_grpc_preface preface;
@@ -120,6 +121,13 @@ static void spend_excess(struct eb_grpc_server *server, size_t bytes)
     }
 }
 
+static struct eb_grpc_headers_limits find_header_limits(const struct eb_grpc_server *server)
+{
+    return (struct eb_grpc_headers_limits){
+        .fields_max = server->connection.limits->header_fields_max,
+        .bytes_max = server->connection.limits->header_bytes_max};
+}
+
 static void begin_block(struct eb_grpc_server *server, const nghttp2_frame_hd *head)
 {
     server->block = (struct eb_grpc_block){0};
@@ -144,7 +152,9 @@ static void spend_unseen_block(struct eb_grpc_server *server)
 
 static void continue_block(struct eb_grpc_server *server, const nghttp2_frame_hd *head)
 {
+    const struct eb_grpc_headers_limits limits = find_header_limits(server);
     server->block.wire_bytes += head->length;
+    server->block_bytes_max = eb_grpc_block_bytes_max(server->block.wire_bytes, &limits);
     if (server->block.wire_bytes >
         (size_t)HEADER_BLOCK_FACTOR * server->connection.limits->header_bytes_max) {
         turn_away(server, "the peer sends a header block without end");
@@ -193,14 +203,11 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-/* Counts a field, of whatever block. Past the limits each costs the connection's budget. Returns
- * what nghttp2 is to be told: to go on, or to look at no more of them. */
-static int count_field(
-    struct eb_grpc_server *server, const struct eb_grpc_headers_limits *limits, size_t bytes)
+/* Returns what nghttp2 is to be told: to go on, or to look at no more fields of the block. */
+static int spend_block(struct eb_grpc_server *server)
 {
-    server->block.bytes += bytes;
-    server->block.field_count++;
-    const size_t excess = eb_grpc_block_excess(&server->block, limits);
+    const struct eb_grpc_headers_limits limits = find_header_limits(server);
+    const size_t excess = eb_grpc_block_excess(&server->block, &limits);
     if (excess > server->block_excess) {
         spend_excess(server, excess - server->block_excess);
         server->block_excess = excess;
@@ -208,11 +215,17 @@ static int count_field(
     return is_over(server) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
-static struct eb_grpc_headers_limits find_header_limits(const struct eb_grpc_server *server)
+/* Counts a field, of whatever block. Past the limits each costs the connection's budget. Most
+ * blocks have a dozen fields and are far below them: keep that path cheap. */
+static inline int count_field(struct eb_grpc_server *server, size_t bytes)
 {
-    return (struct eb_grpc_headers_limits){
-        .fields_max = server->connection.limits->header_fields_max,
-        .bytes_max = server->connection.limits->header_bytes_max};
+    server->block.bytes += bytes;
+    server->block.field_count++;
+    if (server->block.bytes <= server->block_bytes_max &&
+        server->block.field_count <= server->connection.limits->header_fields_max) {
+        return 0;
+    }
+    return spend_block(server);
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
@@ -222,13 +235,13 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     (void)frame;
     (void)flags;
     struct eb_grpc_server *server = context;
-    const struct eb_grpc_headers_limits limits = find_header_limits(server);
     if (server->header_call) {
+        const struct eb_grpc_headers_limits limits = find_header_limits(server);
         eb_grpc_headers_add(&server->header_call->headers,
             (struct eb_grpc_text){(const char *)name, name_size},
             (struct eb_grpc_text){(const char *)value, value_size}, &limits);
     }
-    return count_field(server, &limits, name_size + value_size);
+    return count_field(server, name_size + value_size);
 }
 
 /* A field with bytes that HTTP does not allow is passed over, which costs as much. */
@@ -241,9 +254,7 @@ static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *fram
     (void)name;
     (void)value;
     (void)flags;
-    struct eb_grpc_server *server = context;
-    const struct eb_grpc_headers_limits limits = find_header_limits(server);
-    return count_field(server, &limits, name_size + value_size);
+    return count_field(context, name_size + value_size);
 }
 
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,

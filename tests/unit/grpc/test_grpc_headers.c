@@ -137,6 +137,9 @@ static size_t excess(size_t fields, size_t bytes, size_t wire)
 static void tells_by_how_much_a_block_is_too_large(void **state)
 {
     (void)state;
+    const struct eb_grpc_headers_limits large = {.fields_max = 64, .bytes_max = 16384};
+    assert_int_equal(eb_grpc_block_bytes_max(10, &large), 5120 + 20);
+    assert_int_equal(eb_grpc_block_bytes_max(16384, &large), 16384);
     assert_int_equal(excess(0, 0, 0), 0);
     assert_int_equal(excess(64, 16384, 16384), 0);
     assert_int_equal(excess(64, 16385, 16384), 1);
