@@ -11,8 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BACKLOG 4096            /* the system lowers it to its own maximum */
-#define ACCEPTS_PER_TURN_MAX 64 /* so that a storm of connections does not hold the loop */
+#define BACKLOG 4096 /* the system lowers it to its own maximum */
+/* So that a storm of connections does not hold the loop: each takes some 30 us. With 64 others' p50
+ * beside 40 that came again at once was 3.1 ms instead of 1.3. */
+#define ACCEPTS_PER_TURN_MAX 8
 
 static int fail(const char *step, char *why, size_t why_bytes)
 {
