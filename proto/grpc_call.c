@@ -404,6 +404,7 @@ void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t c
         credit(call, count);
         return;
     }
+    call->connection->fed_bytes += count;
     if (call->held_bytes == count) {
         call->begun_ms = call->progress_ms;
     }
@@ -521,12 +522,9 @@ static void reset_stalled(struct eb_grpc_call *call)
 
 /* A peer that does not end a request which is no gRPC is answered all the same, and one that does
  * not take the answer loses it. */
-static void tick_refused(struct eb_grpc_call *call, bool is_unread)
+static void tick_refused(struct eb_grpc_call *call)
 {
     const struct eb_grpc_connection *connection = call->connection;
-    if (is_unread) {
-        call->progress_ms = connection->now_ms;
-    }
     const uint64_t passed_ms = connection->now_ms - call->progress_ms;
     if (!call->answered && passed_ms >= connection->limits->message_stall_ms_max) {
         refuse(call);
@@ -536,7 +534,7 @@ static void tick_refused(struct eb_grpc_call *call, bool is_unread)
     }
 }
 
-/* `is_shut`: nothing of the peer's can come, on any call. */
+/* `is_shut`: the peer can send nothing, on any call. */
 static void tick(struct eb_grpc_call *call, bool is_shut)
 {
     struct eb_grpc_connection *connection = call->connection;
@@ -553,12 +551,24 @@ static void tick(struct eb_grpc_call *call, bool is_shut)
     }
 }
 
-void eb_grpc_call_tick(struct eb_grpc_connection *connection, bool is_unread)
+/* Forgets that so much time has passed in which the peer could not have been heard. */
+static void postpone_stall(struct eb_grpc_call *call, uint64_t unread_ms)
 {
-    const bool is_shut = is_unread || (is_window_full(connection) && has_backlog(connection));
+    const uint64_t now_ms = call->connection->now_ms;
+    if (!call->answered) {
+        call->progress_ms =
+            call->progress_ms + unread_ms < now_ms ? call->progress_ms + unread_ms : now_ms;
+        call->begun_ms = call->begun_ms + unread_ms < now_ms ? call->begun_ms + unread_ms : now_ms;
+    }
+}
+
+void eb_grpc_call_tick(struct eb_grpc_connection *connection, uint64_t unread_ms)
+{
+    const bool is_shut = is_window_full(connection) && has_backlog(connection);
     for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
+        postpone_stall(call, unread_ms);
         if (call->refusal.http_status != 0) {
-            tick_refused(call, is_unread);
+            tick_refused(call);
         } else {
             tick(call, is_shut);
         }

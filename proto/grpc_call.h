@@ -89,6 +89,7 @@ struct eb_grpc_connection {
     struct eb_grpc_call *spare; /* closed ones, by next */
     size_t call_count;
     size_t output_bytes; /* answers that wait for the peer's windows, of all calls */
+    uint64_t fed_bytes;  /* of messages, that have come */
     uint64_t now_ms;
     bool resumed; /* some call may have messages to deliver */
     bool failed;  /* nghttp2 had no memory for what a call submitted */
@@ -108,9 +109,9 @@ void eb_grpc_call_trailers_sent(struct eb_grpc_call *call);
  * more to read. */
 bool eb_grpc_call_advance(struct eb_grpc_call *call);
 /* Time has passed: ends calls whose message, or whose answer, stands still for too long. For a
- * message the time does not count in which a paused call keeps the connection's window shut, or in
- * which the peer's bytes are not read (`is_unread`). */
-void eb_grpc_call_tick(struct eb_grpc_connection *connection, bool is_unread);
+ * message the time does not count in which a paused call keeps the connection's window shut, and
+ * the `unread_ms` since the last tick in which the peer's bytes were not read. */
+void eb_grpc_call_tick(struct eb_grpc_connection *connection, uint64_t unread_ms);
 /* Where messages that are not complete fill the connection's window, none of them ever will be: the
  * youngest call gives way. */
 void eb_grpc_call_relieve(struct eb_grpc_connection *connection);

@@ -578,14 +578,14 @@ bool eb_grpc_server_receive(
     return settle(server);
 }
 
-void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, bool is_unread)
+void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, uint64_t unread_ms)
 {
     if (is_over(server)) {
         return;
     }
     struct eb_grpc_connection *connection = &server->connection;
     connection->now_ms = now_ms;
-    eb_grpc_call_tick(connection, is_unread);
+    eb_grpc_call_tick(connection, unread_ms);
     /* Where this ends the connection, the next send says so. */
     (void)settle(server);
 }
@@ -668,6 +668,11 @@ void eb_grpc_server_ping(struct eb_grpc_server *server)
         submit(
             server, nghttp2_submit_ping(server->connection.session, NGHTTP2_FLAG_NONE, alive_ping));
     }
+}
+
+uint64_t eb_grpc_server_fed_bytes(const struct eb_grpc_server *server)
+{
+    return server->connection.fed_bytes;
 }
 
 uint64_t eb_grpc_server_begun_count(const struct eb_grpc_server *server)

@@ -70,9 +70,10 @@ void eb_grpc_server_destroy(struct eb_grpc_server *server);
  * write what is waiting, then close. A violation may show at the next _send only. */
 bool eb_grpc_server_receive(
     struct eb_grpc_server *server, const uint8_t *bytes, size_t count, uint64_t now_ms);
-/* Lets time pass: ends calls whose message or answer makes no progress. `is_unread`: the caller has
- * not read what the peer may have sent, so that messages are not expected to have made any. */
-void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, bool is_unread);
+/* Lets time pass: ends calls whose message or answer makes no progress. The `unread_ms` since the
+ * last tick in which the caller did not read what the peer may have sent do not count for messages.
+ */
+void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, uint64_t unread_ms);
 
 /* Moves what may be sent now into the queue of bytes to write, up to some hundred KiB. Called
  * before each write, and again once that is done: more may have been waiting. false: the connection
@@ -91,6 +92,8 @@ bool eb_grpc_server_is_in_headers(const struct eb_grpc_server *server);
 size_t eb_grpc_server_call_count(const struct eb_grpc_server *server);
 /* Calls that there have been, those that there are included. */
 uint64_t eb_grpc_server_begun_count(const struct eb_grpc_server *server);
+/* Bytes of messages that have come, of all calls; those of calls that are over are not counted. */
+uint64_t eb_grpc_server_fed_bytes(const struct eb_grpc_server *server);
 /* Whether calls were resumed whose messages the next eb_grpc_server_receive, be it of no bytes, or
  * _send delivers. */
 bool eb_grpc_server_has_resumed(const struct eb_grpc_server *server);

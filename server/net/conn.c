@@ -21,7 +21,6 @@
  * thousands of such sockets libuv would do nothing else. */
 #define VAIN_LOOKS_MAX 8
 #define FIRST_SLICE_PART 2 /* of a slice is a connection's first: thousands may be new at once */
-#define SLICES_HALVED_NS 100000000 /* of having nothing to read halve the slices that count */
 
 struct eb_conn {
     union {
@@ -45,13 +44,15 @@ struct eb_conn {
     uint64_t lingering_since_ms; /* our side is ended since then */
     uint64_t lingering_bytes;    /* read and dropped since then */
     uint64_t headers_since_ms;   /* a header block is incomplete since then; 0: none is */
-    uint64_t slices;      /* time slices it has used up, halved while it has nothing to read */
-    uint64_t read_out_ns; /* when it last had nothing to read */
-    unsigned vain_looks;  /* of libuv at its socket since then, while it was not to be read */
+    struct eb_run_usage usage;
+    uint64_t waiting_since_ns; /* while it waits for a slice: since when, or the last tick */
+    uint64_t waited_ns;        /* for slices, since the last tick */
+    uint64_t unread_ms;        /* the same between the last two ticks */
+    unsigned vain_looks; /* of libuv at its socket since it last had nothing to read, in vain */
     struct eb_conn_origin origin;
     uint64_t message_count; /* of the peer's, that have been dealt with */
     bool is_read_out;       /* the last look at its socket found no more than was read */
-    bool is_inside;         /* the last that was read, and not little, lay inside one message */
+    bool is_inside;         /* what was read last, and not little, lay inside one message */
     bool is_unpolled;       /* libuv does not look at its socket: its end is watched for instead */
     bool lingering;
     bool closing;
@@ -238,9 +239,14 @@ static void catch_up(struct eb_conn *conn)
     }
 }
 
-bool eb_conn_is_waiting(const struct eb_conn *conn)
+static bool is_waiting(const struct eb_conn *conn)
 {
     return conn->links.run.is_waiting;
+}
+
+uint64_t eb_conn_unread_ms(const struct eb_conn *conn)
+{
+    return conn->unread_ms;
 }
 
 /* Whether its peer has begun, but has not asked for anything yet. */
@@ -250,36 +256,28 @@ static bool is_new(const struct eb_conn *conn)
 }
 
 /* Until its next time slice. One that is new is no better off than one that has had a slice. */
-static void wait_for_slice(struct eb_conn *conn)
+static void wait_for_slice(struct eb_conn *conn, uint64_t now_ns)
 {
-    eb_loop_wait(conn->loop, conn, conn->slices + is_new(conn));
+    conn->waiting_since_ns = now_ns;
+    eb_loop_wait(conn->loop, conn, conn->usage.slices + is_new(conn));
 }
 
 /* It has nothing to read. */
-static void note_read_out(struct eb_conn *conn)
+static void note_read_out(struct eb_conn *conn, uint64_t now_ns)
 {
-    conn->read_out_ns = conn->turn.seen_ns;
+    eb_run_usage_idle(&conn->usage, now_ns);
     conn->vain_looks = 0;
-}
-
-/* It has something to read again: slices of long ago do not count. */
-static void forget_slices(struct eb_conn *conn, uint64_t now_ns)
-{
-    if (conn->slices > 0) {
-        const uint64_t halvings = (now_ns - conn->read_out_ns) / SLICES_HALVED_NS;
-        conn->slices = halvings < 64 ? conn->slices >> halvings : 0;
-    }
 }
 
 /* Whether what libuv has found in the socket is read now. If not, it waits for its slice. */
 static bool may_read(struct eb_conn *conn, uint64_t now_ns)
 {
-    if (conn->turn.is_over || eb_conn_is_waiting(conn)) {
+    if (conn->turn.is_over || is_waiting(conn)) {
         return false;
     }
-    forget_slices(conn, now_ns);
-    if (!eb_loop_may_read(conn->loop, !is_new(conn) && conn->slices == 0, now_ns)) {
-        wait_for_slice(conn);
+    const bool is_light = eb_run_usage_resume(&conn->usage, now_ns) == 0 && !is_new(conn);
+    if (!eb_loop_may_read(conn->loop, is_light, now_ns)) {
+        wait_for_slice(conn, now_ns);
         return false;
     }
     return true;
@@ -364,7 +362,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct eb_conn *conn = stream->data;
     if (count == UV_ENOBUFS) {
-        if (eb_conn_is_waiting(conn) && ++conn->vain_looks > VAIN_LOOKS_MAX) {
+        if (is_waiting(conn) && ++conn->vain_looks > VAIN_LOOKS_MAX) {
             stop_polling(conn);
         }
         return;
@@ -381,6 +379,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     uint64_t now_ms = eb_loop_now_ms(conn->loop);
     conn->age.heard_ms = now_ms;
     const uint64_t message_count = conn->message_count;
+    const uint64_t fed_bytes = eb_grpc_server_fed_bytes(conn->session);
     const uint8_t *bytes = (const uint8_t *)buffer->base;
     bool alive = conn->tls ? receive_sealed(conn, bytes, (size_t)count, now_ms)
                            : receive_plain(conn, bytes, (size_t)count, now_ms);
@@ -400,12 +399,13 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         return;
     }
     conn->is_read_out = (size_t)count < buffer->len;
-    conn->is_inside = count >= EB_TURN_READ_MIN && message_count == conn->message_count;
+    conn->is_inside = message_count == conn->message_count &&
+                      eb_grpc_server_fed_bytes(conn->session) - fed_bytes >= EB_TURN_READ_MIN / 2;
     if (!conn->is_read_out) {
         conn->turn.is_inside = conn->is_inside && eb_loop_has_long_queue(conn->loop);
         (void)look_at_turn(conn, uv_hrtime());
     } else if (!conn->turn.is_over) {
-        note_read_out(conn);
+        note_read_out(conn, conn->turn.seen_ns);
     }
     eb_turn_adapt(&conn->turn, !conn->is_read_out);
     eb_turn_leave(&conn->turn);
@@ -480,24 +480,44 @@ static bool read_socket(struct eb_conn *conn)
     return !conn->is_read_out && !eb_conn_is_ending(conn) && !conn->turn.is_over;
 }
 
-void eb_conn_run(struct eb_conn *conn)
+void eb_conn_run(struct eb_conn *conn, uint64_t now_ns)
 {
     if (eb_conn_is_ending(conn)) {
         return;
     }
+    conn->waited_ns += now_ns - conn->waiting_since_ns;
     renew_turn(conn);
     while (read_socket(conn)) {
     }
-    eb_turn_leave(&conn->turn);
     if (!eb_conn_is_ending(conn) && !conn->turn.is_over) {
-        note_read_out(conn);
+        note_read_out(conn, eb_conn_looked_ns(conn));
         start_polling(conn);
     }
+    eb_turn_leave(&conn->turn);
 }
 
 void eb_conn_hang_up(struct eb_conn *conn)
 {
     close_for(conn, UV_EOF);
+}
+
+/* Begins the next slice, or waits for it. */
+static void go_on_after_write(struct eb_conn *conn)
+{
+    if (is_waiting(conn)) {
+        return;
+    }
+    if (conn->turn.is_over && (!conn->is_read_out || find_events(conn)->has_kept(conn))) {
+        eb_run_usage_add(&conn->usage);
+        conn->turn.turn_ns = eb_loop_options(conn->loop)->conn_limits.turn_ns;
+        wait_for_slice(conn, eb_conn_looked_ns(conn));
+        return;
+    }
+    if (conn->turn.is_over) {
+        note_read_out(conn, eb_conn_looked_ns(conn));
+    }
+    renew_turn(conn);
+    start_polling(conn);
 }
 
 void eb_conn_flush(struct eb_conn *conn)
@@ -522,18 +542,9 @@ void eb_conn_flush(struct eb_conn *conn)
         return;
     }
     find_events(conn)->on_sent(conn);
-    if (conn->turn.is_over && (!conn->is_read_out || find_events(conn)->has_kept(conn))) {
-        conn->slices++;
-        conn->turn.turn_ns = eb_loop_options(conn->loop)->conn_limits.turn_ns;
-        wait_for_slice(conn);
-    } else {
-        renew_turn(conn);
-        if (!eb_conn_is_waiting(conn)) {
-            start_polling(conn);
-        }
-    }
+    go_on_after_write(conn);
     eb_turn_leave(&conn->turn);
-    assert(!conn->is_unpolled || eb_conn_is_waiting(conn)); /* or nobody would look at it again */
+    assert(!conn->is_unpolled || is_waiting(conn)); /* or nobody would look at it again */
     if (again) {
         eb_conn_mark(conn);
     } else if (conn->output.writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {
@@ -563,6 +574,25 @@ static void follow_age(struct eb_conn *conn, uint64_t now_ms)
     eb_conn_mark(conn);
 }
 
+/* What the peer had sent was not read while the connection waited for slices, which is not the
+ * peer's doing: that time does not count for any limit. */
+static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
+{
+    if (is_waiting(conn)) {
+        const uint64_t now_ns = uv_hrtime();
+        conn->waited_ns += now_ns - conn->waiting_since_ns;
+        conn->waiting_since_ns = now_ns;
+    }
+    conn->unread_ms = conn->waited_ns / 1000000;
+    conn->waited_ns %= 1000000;
+    conn->opened_ms += conn->unread_ms;
+    if (conn->headers_since_ms != 0) {
+        conn->headers_since_ms += conn->unread_ms;
+        conn->headers_since_ms = conn->headers_since_ms < now_ms ? conn->headers_since_ms : now_ms;
+    }
+    eb_conn_age_postpone(&conn->age, conn->unread_ms, now_ms);
+}
+
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
 {
     if (conn->closing) {
@@ -575,12 +605,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         return;
     }
     const struct eb_conn_limits *limits = &eb_loop_options(conn->loop)->conn_limits;
-    if (eb_conn_is_waiting(conn)) {
-        /* What the peer has sent may lie in the socket: that we do not read is not its doing. */
-        conn->opened_ms = now_ms;
-        conn->headers_since_ms = conn->headers_since_ms ? now_ms : 0;
-        conn->age.heard_ms = now_ms;
-    }
+    postpone_limits(conn, now_ms);
     bool silent = !eb_grpc_server_is_open(conn->session) &&
                   now_ms - conn->opened_ms >= limits->header_timeout_ms;
     bool half = eb_grpc_server_is_in_headers(conn->session) && conn->headers_since_ms != 0 &&
@@ -600,7 +625,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
     if (conn->closing || eb_grpc_server_call_count(conn->session) == 0) {
         return; /* Thousands of idle connections are to cost a look each. */
     }
-    eb_grpc_server_tick(conn->session, now_ms, eb_conn_is_waiting(conn));
+    eb_grpc_server_tick(conn->session, now_ms, conn->unread_ms);
     find_events(conn)->on_tick(conn);
     eb_conn_mark(conn);
 }

@@ -64,7 +64,7 @@ void eb_conn_mark(struct eb_conn *conn);
 void eb_conn_flush(struct eb_conn *conn);
 /* Called by the loop when the next time slice of a connection that waits for one comes: deals with
  * what it kept back, then with what its socket has, for the slice's length. */
-void eb_conn_run(struct eb_conn *conn);
+void eb_conn_run(struct eb_conn *conn, uint64_t now_ns);
 /* Called by the loop when the peer of a connection that waits has gone. */
 void eb_conn_hang_up(struct eb_conn *conn);
 /* Called by the loop about once a second. */
@@ -79,8 +79,9 @@ bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns);
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn);
 /* What the last eb_conn_spend_turn of this turn has said. */
 bool eb_conn_is_turn_over(const struct eb_conn *conn);
-/* Whether it waits for its next time slice: what its peer has sent is not read meanwhile. */
-bool eb_conn_is_waiting(const struct eb_conn *conn);
+/* In on_tick only: how long of the time since the last one it has waited for time slices, while
+ * what its peer had sent was not read. */
+uint64_t eb_conn_unread_ms(const struct eb_conn *conn);
 
 /* Whether nothing that is begun now could be answered. */
 bool eb_conn_is_ending(const struct eb_conn *conn);

@@ -45,6 +45,9 @@ struct eb_conn_age {
 /* A connection opens. `chance` is any number, different for each. */
 void eb_conn_age_init(struct eb_conn_age *age, const struct eb_conn_age_limits *limits,
     uint64_t now_ms, uint64_t chance);
+/* So much time has passed in which what the peer had sent was not read: it does not count as time
+ * without a call. The peer has been heard now, if there was any. */
+void eb_conn_age_postpone(struct eb_conn_age *age, uint64_t unread_ms, uint64_t now_ms);
 /* What is due now: each step once. `calls` are open, `calls_begun` have been in all. */
 enum eb_conn_age_step eb_conn_age_look(struct eb_conn_age *age,
     const struct eb_conn_age_limits *limits, uint64_t now_ms, uint64_t calls, uint64_t calls_begun);

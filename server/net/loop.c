@@ -17,7 +17,8 @@
  * answers of those that were would wait for thousands of others. Those that wait are served for as
  * long as this took, for one slice at least. */
 #define READING_NS_MAX 1000000
-#define LONG_QUEUE 32 /* connections that wait: their slices take 5 ms */
+#define WRITING_NS_MAX 1000000 /* likewise of writing, between two looks at what has come */
+#define LONG_QUEUE 32          /* connections that wait: their slices take 5 ms */
 
 enum loop_state { LOOP_SERVING, LOOP_DRAINING, LOOP_DRAINED };
 
@@ -217,8 +218,9 @@ static void run_waiting(struct eb_loop *loop, size_t count_max)
             return;
         }
         loop->seen_ns = 0;
-        eb_conn_run(conn);
-        eb_write_queue_flush_one(&loop->writes, conn);
+        eb_conn_run(conn, now_ns);
+        eb_list_remove(&eb_conn_links(conn)->marked);
+        eb_conn_flush(conn);
         now_ns = uv_hrtime();
     }
 }
@@ -231,7 +233,9 @@ static void on_before_sleep(uv_prepare_t *prepare)
         wake(loop);
     }
     loop->seen_ns = 0;
-    eb_write_queue_flush(&loop->writes);
+    if (!eb_write_queue_is_empty(&loop->writes)) {
+        eb_write_queue_flush(&loop->writes, uv_hrtime() + WRITING_NS_MAX);
+    }
     if (waiting_count > 0) {
         run_waiting(loop, waiting_count);
     }

@@ -1,10 +1,10 @@
 /* The connections of a loop that wait for their next time slice, and who of them is next.
  *
- * A connection's level tells how many slices it has had since it last had nothing to read: it
- * doubles from level to level. Slices go to the lowest level that has someone waiting, so that a
- * request of ordinary size does not wait for those that have sent for seconds; but one slice of
- * EB_RUN_ROUND goes round all levels, so that nobody starves. Within a level the first comes first.
- * Thread: its loop's. Memory: none; its lists run through the connections. */
+ * A connection's level tells how many slices it has used up of late: it doubles from level to
+ * level. Slices go to the lowest level that has someone waiting, so that a request of ordinary size
+ * does not wait for those that have sent for seconds; but one slice of EB_RUN_ROUND goes round all
+ * levels, so that nobody starves. Within a level the first comes first. Thread: its loop's. Memory:
+ * none; its lists run through the connections. */
 #pragma once
 
 #include "proto/list.h"
@@ -13,7 +13,21 @@
 
 #define EB_RUN_LEVELS 8 /* 0: has had no slice, 1: one, 2: up to 3, ... 7: 64 or more */
 
-#define EB_RUN_ROUND 8
+#define EB_RUN_ROUND 8             /* one slice of so many */
+#define EB_RUN_HALVED_NS 100000000 /* of having nothing to read halve the slices that count */
+
+/* The slices that a connection has used up, as far as they count. All zero: none yet. */
+struct eb_run_usage {
+    uint64_t slices;
+    uint64_t idle_since_ns; /* when it last had nothing to read */
+};
+
+void eb_run_usage_add(struct eb_run_usage *usage);
+/* It has nothing to read. */
+void eb_run_usage_idle(struct eb_run_usage *usage, uint64_t now_ns);
+/* It has something to read again: slices count half for each EB_RUN_HALVED_NS since the last
+ * eb_run_usage_idle. Returns how many count now. */
+uint64_t eb_run_usage_resume(struct eb_run_usage *usage, uint64_t now_ns);
 
 /* A connection's place in the queue. */
 struct eb_run_entry {

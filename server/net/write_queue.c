@@ -1,13 +1,16 @@
 #include "server/net/write_queue.h"
 
+#define FLUSHES_PER_LOOK 8 /* at the clock */
+
 void eb_write_queue_init(struct eb_write_queue *queue)
 {
     eb_list_init(&queue->marked);
+    eb_list_init(&queue->late);
 }
 
 bool eb_write_queue_is_empty(const struct eb_write_queue *queue)
 {
-    return eb_list_is_empty(&queue->marked);
+    return eb_list_is_empty(&queue->marked) && eb_list_is_empty(&queue->late);
 }
 
 void eb_write_queue_mark(struct eb_write_queue *queue, struct eb_conn *conn)
@@ -25,29 +28,34 @@ static struct eb_conn *pop_marked(struct eb_list *marked)
     return link ? EB_CONTAINER_OF(link, struct eb_conn_links, marked)->conn : NULL;
 }
 
-void eb_write_queue_flush(struct eb_write_queue *queue)
+/* Moves the connections whose time slice is over from one list to the other. */
+static void move_spent(struct eb_list *spent, struct eb_list *marked)
 {
-    struct eb_list now;
-    struct eb_list last;
+    struct eb_list others;
     struct eb_conn *conn;
-    eb_list_init(&now);
-    eb_list_init(&last);
-    eb_list_move(&now, &queue->marked);
-    while ((conn = pop_marked(&now))) {
-        if (eb_conn_is_turn_over(conn)) {
-            eb_list_push(&last, &eb_conn_links(conn)->marked);
-        } else {
-            eb_conn_flush(conn);
-        }
+    eb_list_init(&others);
+    while ((conn = pop_marked(marked))) {
+        eb_list_push(eb_conn_is_turn_over(conn) ? spent : &others, &eb_conn_links(conn)->marked);
     }
-    while ((conn = pop_marked(&last))) {
-        eb_conn_flush(conn);
-    }
+    eb_list_move(marked, &others);
 }
 
-void eb_write_queue_flush_one(struct eb_write_queue *queue, struct eb_conn *conn)
+void eb_write_queue_flush(struct eb_write_queue *queue, uint64_t deadline_ns)
 {
-    (void)queue;
-    eb_list_remove(&eb_conn_links(conn)->marked);
-    eb_conn_flush(conn);
+    struct eb_list now;
+    struct eb_list spent;
+    struct eb_conn *conn;
+    eb_list_init(&now);
+    eb_list_init(&spent);
+    move_spent(&spent, &queue->marked);
+    eb_list_move(&now, &queue->late);
+    eb_list_move(&now, &queue->marked);
+    eb_list_move(&now, &spent);
+    for (unsigned count = 1; (conn = pop_marked(&now)); count++) {
+        eb_conn_flush(conn);
+        if (count % FLUSHES_PER_LOOK == 0 && uv_hrtime() >= deadline_ns) {
+            break;
+        }
+    }
+    eb_list_move(&queue->late, &now);
 }

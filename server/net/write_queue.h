@@ -6,14 +6,14 @@
 
 struct eb_write_queue {
     struct eb_list marked;
+    struct eb_list late; /* those that the last flush did not come to */
 };
 
 void eb_write_queue_init(struct eb_write_queue *queue);
 bool eb_write_queue_is_empty(const struct eb_write_queue *queue);
 /* Does nothing if the connection is marked already. */
 void eb_write_queue_mark(struct eb_write_queue *queue, struct eb_conn *conn);
-/* Calls eb_conn_flush for all that are marked now: one that is marked again meanwhile waits for the
- * next call. Those whose time slice is over come last, as their writes take time too. */
-void eb_write_queue_flush(struct eb_write_queue *queue);
-/* Calls eb_conn_flush for one, marked or not, which is not marked by then. */
-void eb_write_queue_flush_one(struct eb_write_queue *queue, struct eb_conn *conn);
+/* Calls eb_conn_flush for all that are marked now, until `deadline_ns` (uv_hrtime) has passed: one
+ * that is marked again meanwhile waits for the next call. Those that the last call did not come to
+ * are first; those whose time slice is over are last, as their writes take time too. */
+void eb_write_queue_flush(struct eb_write_queue *queue, uint64_t deadline_ns);

@@ -360,13 +360,12 @@ static void on_conn_open(struct eb_conn *conn)
     eb_conn_set_user(conn, state);
 }
 
-/* Whether the peer has sent all that there is to say and does not end it. While the connection is
- * not read nobody knows. */
+/* Whether the peer has sent all that there is to say and does not end it. */
 static bool is_unended(const struct eb_rpc_call *call, uint64_t now_ns)
 {
     const uint64_t wait_ns = eb_rpc_conn_limits(call->conn)->message_timeout_ms * 1000000;
-    return !eb_conn_is_waiting(call->conn->conn) && call->has_message && !call->request_ended &&
-           !call->finished && now_ns >= call->arrival_ns + wait_ns;
+    return call->has_message && !call->request_ended && !call->finished &&
+           now_ns >= call->arrival_ns + wait_ns;
 }
 
 static void expire(struct eb_rpc_call *call)
@@ -384,8 +383,12 @@ static void expire(struct eb_rpc_call *call)
 static void on_conn_tick(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
+    const uint64_t unread_ns = eb_conn_unread_ms(conn) * 1000000;
     uint64_t now_ns = uv_hrtime();
     for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
+        if (call->has_message && !call->request_ended) {
+            call->arrival_ns += unread_ns; /* Its end may have come meanwhile. */
+        }
         if (is_unended(call, now_ns)) {
             eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
                 "the request was not ended in time after its message (message_timeout_ms)", 0);

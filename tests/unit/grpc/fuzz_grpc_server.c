@@ -30,7 +30,7 @@ static void step(struct host *host, size_t number)
     }
     if (number % 31 == 30) {
         host->now_ms += 9000;
-        eb_grpc_server_tick(host->server, host->now_ms, number % 2 == 0);
+        eb_grpc_server_tick(host->server, host->now_ms, number % 10000);
     }
     if (number % 61 == 60) {
         eb_grpc_server_drain(host->server);

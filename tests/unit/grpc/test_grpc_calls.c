@@ -298,7 +298,7 @@ static void waits_for_a_message_that_has_no_window(void **state)
     pair_run(pair, ALL);
     for (int i = 0; i < 10; ++i) {
         pair->host.now_ms += pair->host.limits.message_stall_ms_max - 1000;
-        eb_grpc_server_tick(pair->host.server, pair->host.now_ms, false);
+        eb_grpc_server_tick(pair->host.server, pair->host.now_ms, 0);
         pair_run(pair, ALL);
         assert_int_equal(pair->host.message_count, 1);
         assert_false(half->finished);

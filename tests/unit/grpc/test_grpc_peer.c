@@ -116,7 +116,7 @@ static void hangs_up_on_garbage(void **state)
     assert_int_equal(trial->host.sent.size, 0);
     assert_true(eb_grpc_server_is_done(trial->host.server));
     host_receive(&trial->host, "more", 4);
-    eb_grpc_server_tick(trial->host.server, 1, false);
+    eb_grpc_server_tick(trial->host.server, 1, 0);
     eb_grpc_server_drain(trial->host.server);
     host_write(&trial->host);
 }
@@ -231,7 +231,7 @@ static void answers_what_is_no_grpc_when_its_end_does_not_come(void **state)
     peer_trial_deliver(trial);
     host_write(&trial->host);
     assert_int_equal(header_blocks_read(&trial->host.sent, 1).http_status, -1);
-    eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 15000, false);
+    eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 15000, 0);
     host_write(&trial->host);
     assert_int_equal(header_blocks_read(&trial->host.sent, 1).http_status, 415);
     assert_int_equal(frames_count(&trial->host.sent, FRAME_RST_STREAM, NULL), 1);
@@ -251,7 +251,7 @@ static void resets_what_is_no_grpc_and_does_not_take_its_answer(void **state)
     host_write(&trial->host);
     assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, NULL), 0);
     assert_int_equal(eb_grpc_server_call_count(trial->host.server), 1);
-    eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 30000, false);
+    eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 30000, 0);
     host_write(&trial->host);
     assert_int_equal(frames_count(&trial->host.sent, FRAME_RST_STREAM, NULL), 1);
     assert_int_equal(eb_grpc_server_call_count(trial->host.server), 0);
@@ -477,7 +477,7 @@ static int send_slowly(struct peer_trial *trial, size_t piece_bytes)
         trial->host.now_ms += 500;
         frames_data(&trial->in, 1, false, piece->bytes, piece->size);
         peer_trial_deliver(trial);
-        eb_grpc_server_tick(trial->host.server, trial->host.now_ms, false);
+        eb_grpc_server_tick(trial->host.server, trial->host.now_ms, 0);
         host_write(&trial->host);
         ++count;
     }

@@ -295,10 +295,10 @@ static void ends_a_call_whose_message_stands_still(void **state)
     frames_request(&frames, 3, false, NULL);
     put_part(&frames, 1, 3);
     host_receive(&host, frames.bytes, frames.size);
-    eb_grpc_server_tick(host.server, host.now_ms + 14999, false);
+    eb_grpc_server_tick(host.server, host.now_ms + 14999, 0);
     host_write(&host);
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, NULL), 0);
-    eb_grpc_server_tick(host.server, host.now_ms + 15000, false);
+    eb_grpc_server_tick(host.server, host.now_ms + 15000, 0);
     host_write(&host);
     struct frame last = {0};
     /* The other call has no message under way, and may be idle for as long as it likes. */
@@ -320,14 +320,15 @@ static void blames_nobody_for_what_it_did_not_read(void **state)
     frames_request(&frames, 1, false, NULL);
     put_part(&frames, 1, 3);
     host_receive(&host, frames.bytes, frames.size);
-    for (int i = 1; i <= 20; i++) {
-        eb_grpc_server_tick(host.server, host.now_ms + 10000 * (uint64_t)i, true);
+    /* 14 seconds are the peer's doing, and the one behind those that are not. */
+    for (uint64_t i = 1; i <= 45; i++) {
+        eb_grpc_server_tick(host.server, host.now_ms + 1000 * i, i > 14 ? 1000 : 0);
     }
-    eb_grpc_server_tick(host.server, host.now_ms + 214999, false);
-    assert_int_equal(eb_grpc_server_call_count(host.server), 1);
+    eb_grpc_server_tick(host.server, host.now_ms + 45999, 0);
     host_write(&host);
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, NULL), 0);
-    eb_grpc_server_tick(host.server, host.now_ms + 215000, false);
+    assert_int_equal(eb_grpc_server_call_count(host.server), 1);
+    eb_grpc_server_tick(host.server, host.now_ms + 46000, 0);
     host_write(&host);
     assert_int_equal(frames_count(&host.sent, FRAME_HEADERS, NULL), 1);
     frames_deinit(&frames);
@@ -347,11 +348,11 @@ static void resets_a_call_whose_answer_stands_still(void **state)
     /* More than the window that HTTP/2 begins with, and no more is opened. */
     eb_grpc_call_answer(host.call, host_outgoing(200000));
     host_write(&host);
-    eb_grpc_server_tick(host.server, host.now_ms, false);
-    eb_grpc_server_tick(host.server, host.now_ms + 29999, false);
+    eb_grpc_server_tick(host.server, host.now_ms, 0);
+    eb_grpc_server_tick(host.server, host.now_ms + 29999, 0);
     host_write(&host);
     assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, NULL), 0);
-    eb_grpc_server_tick(host.server, host.now_ms + 30000, false);
+    eb_grpc_server_tick(host.server, host.now_ms + 30000, 0);
     host_write(&host);
     struct frame last = {0};
     assert_int_equal(frames_count(&host.sent, FRAME_RST_STREAM, &last), 1);

@@ -113,9 +113,48 @@ static void lets_nobody_starve(void **state)
     }
 }
 
+#define MS UINT64_C(1000000)
+
+static void counts_old_slices_by_half(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t idle_ms;
+        uint64_t count;
+    } cases[] = {{0, 40}, {99, 40}, {100, 20}, {199, 20}, {200, 10}, {599, 1}, {600, 0}, {6400, 0},
+        {UINT64_C(1) << 40, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct eb_run_usage usage = {0};
+        for (int slice = 0; slice < 40; slice++) {
+            eb_run_usage_add(&usage);
+        }
+        eb_run_usage_idle(&usage, 5000 * MS);
+        assert_int_equal(
+            eb_run_usage_resume(&usage, (5000 + cases[i].idle_ms) * MS), cases[i].count);
+    }
+}
+
+static void counts_the_time_of_each_rest_once(void **state)
+{
+    (void)state;
+    struct eb_run_usage usage = {0};
+    for (int slice = 0; slice < 40; slice++) {
+        eb_run_usage_add(&usage);
+    }
+    eb_run_usage_idle(&usage, 0);
+    assert_int_equal(eb_run_usage_resume(&usage, 150 * MS), 20);
+    assert_int_equal(eb_run_usage_resume(&usage, 199 * MS), 20);
+    assert_int_equal(eb_run_usage_resume(&usage, 200 * MS), 10);
+    eb_run_usage_add(&usage);
+    eb_run_usage_idle(&usage, 1000 * MS);
+    assert_int_equal(eb_run_usage_resume(&usage, 1099 * MS), 11);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_old_slices_by_half),
+        cmocka_unit_test(counts_the_time_of_each_rest_once),
         cmocka_unit_test(doubles_the_slices_from_level_to_level),
         cmocka_unit_test_setup(serves_one_level_in_the_order_of_arrival, set_up),
         cmocka_unit_test_setup(forgets_who_no_longer_waits, set_up),
