@@ -112,6 +112,31 @@ static void asks_a_silent_peer_and_gives_it_up(void **state)
     assert_int_equal(eb_conn_age_look(&age, &limits, ms + 20, 0, 0), EB_CONN_AGE_DEAD);
 }
 
+static void counts_no_time_in_which_the_peer_was_not_read(void **state)
+{
+    static const struct eb_conn_age_limits limits = {
+        .unknown_max_ms = 1000, .idle_max_ms = 2000, .silence_ms = 3000};
+    (void)state;
+    struct eb_conn_age age;
+    eb_conn_age_init(&age, &limits, OPENED_MS, 7);
+    eb_conn_age_postpone(&age, 500, OPENED_MS + 900);
+    eb_conn_age_postpone(&age, 0, OPENED_MS + 1000);
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 1499, 0, 0), EB_CONN_AGE_NOTHING);
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 1500, 0, 0), EB_CONN_AGE_RETIRE);
+
+    eb_conn_age_init(&age, &limits, OPENED_MS, 7);
+    age.is_known = true;
+    eb_conn_age_postpone(&age, 700, OPENED_MS + 900);
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 2699, 0, 0), EB_CONN_AGE_NOTHING);
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 2700, 0, 0), EB_CONN_AGE_RETIRE);
+    /* Nothing begins later than now. */
+    eb_conn_age_init(&age, &limits, OPENED_MS, 7);
+    age.is_known = true;
+    eb_conn_age_postpone(&age, 100000, OPENED_MS + 10);
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 2010, 0, 0), EB_CONN_AGE_RETIRE);
+    assert_int_equal(eb_conn_age_look(&age, &limits, OPENED_MS + 3009, 3, 0), EB_CONN_AGE_FINISH);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +146,7 @@ int main(void)
         cmocka_unit_test(retires_a_connection_on_which_nobody_calls_who_is_known),
         cmocka_unit_test(takes_an_age_too_small_to_be_divided),
         cmocka_unit_test(retires_a_connection_without_calls),
+        cmocka_unit_test(counts_no_time_in_which_the_peer_was_not_read),
         cmocka_unit_test(asks_a_silent_peer_and_gives_it_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
