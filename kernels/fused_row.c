@@ -11,6 +11,12 @@
 #define F16_ROUNDING 0x1p-10
 #define F16_ROUNDING_LEAST 0x1p-24
 
+/* Codes of EB_FUSED_F32_ALIGNED are filled up to a multiple of so many bytes. */
+#define ALIGNED_BYTES 4
+
+/* One in so many coded rows of a table may have a negative scale. */
+#define NEGATIVE_SHARE 4
+
 /* Where the parts of a fused row begin. */
 struct parts {
     enum eb_type number; /* what scale and bias are */
@@ -21,22 +27,31 @@ struct parts {
     uint64_t row_bytes;
 };
 
+static bool is_f32(const struct eb_fused_format *format)
+{
+    return format->layout == EB_FUSED_F32_LAST || format->layout == EB_FUSED_F32_ALIGNED;
+}
+
 static struct parts find_parts(const struct eb_fused_format *format)
 {
     assert(eb_storage_is_code(format->storage) && format->elements > 0);
     assert(format->layout < EB_FUSED_LAYOUT_COUNT);
     struct parts parts = {
-        .number = format->layout == EB_FUSED_F32_LAST ? EB_F32 : EB_F16,
+        .number = is_f32(format) ? EB_F32 : EB_F16,
         .codes_bytes = eb_storage_row_bytes(format->storage, format->elements),
     };
     uint64_t number_bytes = eb_type_bytes(parts.number);
+    uint64_t filled_bytes = parts.codes_bytes;
+    if (format->layout == EB_FUSED_F32_ALIGNED) {
+        filled_bytes += (ALIGNED_BYTES - filled_bytes % ALIGNED_BYTES) % ALIGNED_BYTES;
+    }
     if (format->layout == EB_FUSED_F16_FIRST) {
         parts.codes_offset = 2 * number_bytes;
     } else {
-        parts.scale_offset = parts.codes_bytes;
+        parts.scale_offset = filled_bytes;
     }
     parts.bias_offset = parts.scale_offset + number_bytes;
-    parts.row_bytes = parts.codes_bytes + 2 * number_bytes;
+    parts.row_bytes = filled_bytes + 2 * number_bytes;
     return parts;
 }
 
@@ -68,28 +83,48 @@ void eb_fused_row_split(
     memcpy(row, bytes + parts.codes_offset, parts.codes_bytes);
 }
 
+/* Few bytes of most rows are looked at: those up to the first code that is not 0. */
 static bool is_zeros(const uint8_t *bytes, uint64_t count)
 {
-    uint8_t any = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        any |= bytes[i];
+    uint64_t at = 0;
+    while (at < count && bytes[at] == 0) {
+        at++;
     }
-    return any == 0;
+    return at == count;
 }
 
-bool eb_fused_row_is_plausible(
-    const struct eb_fused_format *format, const void *row, const struct eb_row_scale *scale)
+/* Whether rounding to f16 may have made the scale, which is negative, of one that was not. */
+static bool is_rounding(const struct eb_fused_format *format, const struct eb_row_scale *scale)
 {
-    if (scale->scale > 0) {
-        return true;
-    }
-    if (scale->scale == 0) {
-        return is_zeros(row, find_parts(format).codes_bytes);
-    }
     const double levels = (double)((1u << eb_storage_bits(format->storage)) - 1);
-    return format->layout != EB_FUSED_F32_LAST &&
+    return !is_f32(format) &&
            levels * -(double)scale->scale <=
                F16_ROUNDING * fabs((double)scale->bias) + levels * F16_ROUNDING_LEAST;
+}
+
+enum eb_fused_sign eb_fused_row_sign(
+    const struct eb_fused_format *format, const void *row, const struct eb_row_scale *scale)
+{
+    if (is_zeros(row, eb_storage_row_bytes(format->storage, format->elements))) {
+        return EB_FUSED_UNCODED;
+    }
+    if (scale->scale == 0) {
+        return EB_FUSED_ZERO;
+    }
+    return scale->scale > 0 || is_rounding(format, scale) ? EB_FUSED_POSITIVE : EB_FUSED_NEGATIVE;
+}
+
+void eb_fused_tally_add(struct eb_fused_tally *tally, enum eb_fused_sign sign)
+{
+    tally->coded += sign != EB_FUSED_UNCODED;
+    tally->zero += sign == EB_FUSED_ZERO;
+    tally->negative += sign == EB_FUSED_NEGATIVE;
+}
+
+bool eb_fused_tally_is_plausible(const struct eb_fused_tally *tally)
+{
+    return tally->negative <= tally->coded / NEGATIVE_SHARE &&
+           (tally->coded == 0 || tally->negative + tally->zero < tally->coded);
 }
 
 bool eb_fused_row_join(const struct eb_fused_format *format, const void *row,
@@ -100,5 +135,8 @@ bool eb_fused_row_join(const struct eb_fused_format *format, const void *row,
     bool exact = store_number(parts.number, scale->scale, bytes + parts.scale_offset);
     exact &= store_number(parts.number, scale->bias, bytes + parts.bias_offset);
     memcpy(bytes + parts.codes_offset, row, parts.codes_bytes);
+    if (format->layout == EB_FUSED_F32_ALIGNED) {
+        memset(bytes + parts.codes_bytes, 0, parts.scale_offset - parts.codes_bytes);
+    }
     return exact;
 }

@@ -3,6 +3,7 @@
  *
  *   layout      bytes of a row, in order                            in FBGEMM
  *   F32_LAST    codes, f32 scale, f32 bias                          8-bit, "SBFloat"
+ *   F32_ALIGNED the same, codes filled up to 4 bytes with zeros     8-bit, on GPUs
  *   F16_LAST    codes, f16 scale, f16 bias                          4- and 2-bit, "SBHalf"
  *   F16_FIRST   f16 scale, f16 bias, codes                          table-batched, all widths
  *
@@ -23,6 +24,7 @@
 
 enum eb_fused_layout {
     EB_FUSED_F32_LAST,
+    EB_FUSED_F32_ALIGNED,
     EB_FUSED_F16_LAST,
     EB_FUSED_F16_FIRST,
     EB_FUSED_LAYOUT_COUNT
@@ -43,14 +45,34 @@ uint64_t eb_fused_row_bytes(const struct eb_fused_format *format);
 void eb_fused_row_split(
     const struct eb_fused_format *format, const void *fused, void *row, struct eb_row_scale *scale);
 
-/* Whether FBGEMM may have written the row whose codes are at `row`, with this finite scale and
- * bias. A row of the wrong layout hardly passes: its scale is made of codes or of padding.
- *  - A positive scale is what a row of different values has.
- *  - Scale 0 goes with codes that are all 0: a row of equal values, with f32 scale and bias.
- *  - A negative scale comes with f16 alone, where rounding has put the bias above all values of a
- *    row that are nearly equal: then all codes together span less than the rounding of the bias. */
-bool eb_fused_row_is_plausible(
+/* What the scale of a row tells about its layout. A scale that is read from the wrong place is made
+ * of codes, and negative in every other row, or of padding, and 0. */
+enum eb_fused_sign {
+    EB_FUSED_UNCODED,  /* nothing: all codes are 0, and any scale goes with them */
+    EB_FUSED_POSITIVE, /* the scale is above 0, or below it by no more than FBGEMM's rounding: f16
+                          may put the bias above all values of a row that are nearly equal. Then
+                          all codes together span less than the rounding of the bias */
+    EB_FUSED_ZERO,     /* the scale is 0. FBGEMM writes such rows: it makes 8-bit codes with an f32
+                          scale, which becomes 0 as f16 where a row spans less than 7.6e-6 */
+    EB_FUSED_NEGATIVE  /* the scale is below 0 by more than that. FBGEMM writes no such row */
+};
+
+/* Returns this of the row whose codes are at `row`, with this finite scale and bias. */
+enum eb_fused_sign eb_fused_row_sign(
     const struct eb_fused_format *format, const void *row, const struct eb_row_scale *scale);
+
+/* The signs of a table's rows together, zeroed at first. */
+struct eb_fused_tally {
+    uint64_t coded; /* rows whose codes are not all 0 */
+    uint64_t zero;  /* of these, by sign */
+    uint64_t negative;
+};
+
+/* Counts a row. */
+void eb_fused_tally_add(struct eb_fused_tally *tally, enum eb_fused_sign sign);
+/* Returns whether a table may have these rows. It may not if more than a quarter of the coded rows
+ * are negative, or if there are coded rows and all of them are negative or zero. */
+bool eb_fused_tally_is_plausible(const struct eb_fused_tally *tally);
 
 /* The inverse. true: exact, as F32_LAST always is (of numbers), and F16 where
  * eb_quantize_row_f16_scale made the row. false: scale, bias or both had to be rounded to f16, to

@@ -30,6 +30,7 @@ struct packing {
     uint8_t *split;      /* one fused row as a table of codes has it */
     float *values;       /* of one row */
     float *stored;       /* of one row, as it will be read back */
+    struct eb_table_storage_check check; /* of fused rows */
     struct eb_file_fault *fault;
 };
 
@@ -201,9 +202,16 @@ static bool convert_row(struct packing *packing, uint64_t row, const uint8_t *fr
     return true;
 }
 
+/* Says which row is no fused one. Always false. */
+static bool locate_row(const struct packing *packing, uint64_t row)
+{
+    const struct eb_file_fault why = *packing->fault;
+    return eb_file_fault_set(packing->fault, "row %" PRIu64 " of those packed: %s", row, why.text);
+}
+
 /* A row as its table's storage has it, its scale first; a fused one is taken apart. NULL: *fault.
  */
-static const uint8_t *open_row(const struct packing *packing, uint64_t row, const uint8_t *from)
+static const uint8_t *open_row(struct packing *packing, uint64_t row, const uint8_t *from)
 {
     const struct eb_source_table *table = packing->plan->table;
     if (!table->is_fused) {
@@ -212,10 +220,9 @@ static const uint8_t *open_row(const struct packing *packing, uint64_t row, cons
     struct eb_row_scale scale;
     eb_fused_row_split(&table->fused, from, packing->split + table->row_offset_bytes, &scale);
     memcpy(packing->split, &scale, sizeof scale);
-    if (!eb_table_storage_check_fused(
-            &table->fused, packing->split + table->row_offset_bytes, &scale, packing->fault)) {
-        const struct eb_file_fault why = *packing->fault;
-        eb_file_fault_set(packing->fault, "row %" PRIu64 " of those packed: %s", row, why.text);
+    if (!eb_table_storage_check_row(&packing->check, &table->fused, row,
+            packing->split + table->row_offset_bytes, &scale, packing->fault)) {
+        locate_row(packing, row);
         return NULL;
     }
     return packing->split;
@@ -361,6 +368,14 @@ static bool check_error(struct packing *packing)
                result->values.max_row, result->values.max, packing->plan->error_max);
 }
 
+/* Judges fused rows together. */
+static bool check_fused(const struct packing *packing)
+{
+    return eb_table_storage_check_end(
+               &packing->check, &packing->plan->table->fused, packing->fault) ||
+           locate_row(packing, packing->check.row);
+}
+
 static bool publish(struct packing *packing)
 {
     bool is_good = true;
@@ -387,7 +402,7 @@ static bool run(struct packing *packing)
     if (!is_good) {
         return false;
     }
-    if (!check_error(packing)) {
+    if (!check_fused(packing) || !check_error(packing)) {
         return locate(packing);
     }
     return mark_files(packing) && publish(packing);

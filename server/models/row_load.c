@@ -26,6 +26,7 @@ struct passage {
     const uint8_t *resident;
     uint8_t *chunk;
     bool has_difference;
+    struct eb_table_storage_check check; /* of fused rows */
     struct eb_file_fault *fault;
 };
 
@@ -71,25 +72,34 @@ static bool refuse_excess(
         eb_storage_name(table->storage));
 }
 
+/* The file that has the row. */
+static const char *find_path(const struct passage *passage, uint64_t row)
+{
+    const struct eb_piece *piece = passage->load->table->rows.pieces;
+    for (; row >= piece->tensor.dims[0]; piece++) {
+        row -= piece->tensor.dims[0];
+    }
+    return passage->load->plan->scan.files[piece->file].path;
+}
+
 /* Says which row is no fused one. Always false. */
 static bool locate_row(const struct passage *passage, uint64_t row)
 {
     const struct eb_file_fault why = *passage->fault;
     return eb_file_fault_set(passage->fault, "%s: row %" PRIu64 " of table '%.64s': %s",
-        passage->reader.path, row, passage->load->table->name, why.text);
+        find_path(passage, row), row, passage->load->table->name, why.text);
 }
 
 /* `to` is where the row, with its scale, belongs. */
-static bool convert_row(
-    const struct passage *passage, uint64_t row, const uint8_t *raw, uint8_t *to)
+static bool convert_row(struct passage *passage, uint64_t row, const uint8_t *raw, uint8_t *to)
 {
     const struct eb_planned_table *table = passage->load->table;
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
     struct eb_row_scale scale = {0};
     if (table->is_fused) {
         eb_fused_row_split(&table->fused, raw, to + table->row_offset_bytes, &scale);
-        if (!eb_table_storage_check_fused(
-                &table->fused, to + table->row_offset_bytes, &scale, passage->fault)) {
+        if (!eb_table_storage_check_row(&passage->check, &table->fused, row,
+                to + table->row_offset_bytes, &scale, passage->fault)) {
             return locate_row(passage, row);
         }
     } else {
@@ -209,9 +219,18 @@ static bool prepare(struct passage *passage)
     return (passage->raw && passage->values) || eb_file_fault_set(passage->fault, "out of memory");
 }
 
+/* Judges fused rows together, if all of them have been read. */
+static bool check_fused(const struct passage *passage)
+{
+    return passage->has_difference ||
+           eb_table_storage_check_end(
+               &passage->check, &passage->load->table->fused, passage->fault) ||
+           locate_row(passage, passage->check.row);
+}
+
 static bool run(struct passage *passage)
 {
-    bool is_good = prepare(passage) && load_pieces(passage);
+    bool is_good = prepare(passage) && load_pieces(passage) && check_fused(passage);
     free(passage->raw);
     free(passage->values);
     return is_good;

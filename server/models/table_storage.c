@@ -80,6 +80,14 @@ static uint64_t count_elements(const struct eb_fused_format *format, uint64_t ro
     return row_bytes <= overhead ? 0 : (row_bytes - overhead) * per_byte;
 }
 
+/* Whether rows of F32_LAST have so many bytes if their codes are filled up for GPUs. */
+static bool is_aligned(const struct eb_fused_format *format, uint64_t row_bytes)
+{
+    struct eb_fused_format aligned = *format;
+    aligned.layout = EB_FUSED_F32_ALIGNED;
+    return format->layout == EB_FUSED_F32_LAST && eb_fused_row_bytes(&aligned) == row_bytes;
+}
+
 /* Sets the elements of a row of so many bytes to `dim`, if it is of a format that has room for
  * them and not for many more. */
 static bool set_dim(
@@ -87,6 +95,10 @@ static bool set_dim(
 {
     format->elements = dim;
     const uint64_t needed = eb_fused_row_bytes(format);
+    if (row_bytes > needed && is_aligned(format, row_bytes)) {
+        format->layout = EB_FUSED_F32_ALIGNED;
+        return true;
+    }
     const bool may_pad = format->layout == EB_FUSED_F16_FIRST;
     const uint64_t padding_max = may_pad ? PADDING_BYTES_MAX - 1 : 0;
     return (row_bytes >= needed && row_bytes - needed <= padding_max) ||
@@ -120,10 +132,11 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
 /* The other formats of the same codes, as "a" or "a or b". */
 static void list_others(const struct eb_fused_format *format, char out[OTHERS_BYTES])
 {
+    const enum eb_fused_layout own =
+        format->layout == EB_FUSED_F32_ALIGNED ? EB_FUSED_F32_LAST : format->layout;
     size_t used = 0;
     for (int i = 1; i < EB_MODEL_FORMAT_COUNT; i++) {
-        if (fused_formats[i].storage == format->storage &&
-            fused_formats[i].layout != format->layout) {
+        if (fused_formats[i].storage == format->storage && fused_formats[i].layout != own) {
             used += (size_t)snprintf(out + used, OTHERS_BYTES - used, "%s%s",
                 used == 0 ? "" : " or ", fused_formats[i].name);
         }
@@ -131,21 +144,44 @@ static void list_others(const struct eb_fused_format *format, char out[OTHERS_BY
     assert(used > 0 && used < OTHERS_BYTES);
 }
 
-bool eb_table_storage_check_fused(const struct eb_fused_format *format, const void *row,
+bool eb_table_storage_check_row(struct eb_table_storage_check *check,
+    const struct eb_fused_format *format, uint64_t number, const void *codes,
     const struct eb_row_scale *scale, struct eb_file_fault *fault)
 {
-    const bool is_sound = eb_quantize_scale_is_sound(format->storage, scale);
-    if (is_sound && eb_fused_row_is_plausible(format, row, scale)) {
+    if (!eb_quantize_scale_is_sound(format->storage, scale)) {
+        char others[OTHERS_BYTES];
+        list_others(format, others);
+        return eb_file_fault_set(fault,
+            "values of scale %g and bias %g are not finite: the rows may be of format %s; name the "
+            "right one, or correct the row",
+            (double)scale->scale, (double)scale->bias, others);
+    }
+    const enum eb_fused_sign sign = eb_fused_row_sign(format, codes, scale);
+    struct eb_fused_tally *tally = &check->tally;
+    if ((sign == EB_FUSED_ZERO || sign == EB_FUSED_NEGATIVE) &&
+        tally->zero + tally->negative == 0) {
+        check->row = number;
+        check->scale = *scale;
+    }
+    eb_fused_tally_add(tally, sign);
+    return true;
+}
+
+bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
+    const struct eb_fused_format *format, struct eb_file_fault *fault)
+{
+    const struct eb_fused_tally *tally = &check->tally;
+    if (eb_fused_tally_is_plausible(tally)) {
         return true;
     }
     char others[OTHERS_BYTES];
     list_others(format, others);
     return eb_file_fault_set(fault,
-        is_sound ? "no row of this format has the scale %g and bias %g with such codes: the rows "
-                   "may be of format %s; name the right one, or correct the row"
-                 : "values of scale %g and bias %g are not finite: the rows may be of format %s; "
-                   "name the right one, or correct the row",
-        (double)scale->scale, (double)scale->bias, others);
+        "no row of this format has the scale %g and bias %g with such codes, and %" PRIu64
+        " of %" PRIu64 " rows with codes are like it: the rows may be of format %s; name the right "
+        "one, or correct the rows",
+        (double)check->scale.scale, (double)check->scale.bias, tally->zero + tally->negative,
+        tally->coded, others);
 }
 
 static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *fault)

@@ -13,10 +13,24 @@ bool eb_table_storage_choose(
 
 /* How the fused rows in a tensor lie that are of a format, one with fused rows, and have `dim`
  * values, or as many as their codes fill where that is 0. Rows of TorchRec's formats may be longer
- * than that needs. false: *fault says why they cannot be such, without saying where. */
+ * than that needs, and those of FBGEMM_INT8 may have up to 3 bytes between codes and scale.
+ * false: *fault says why they cannot be such, without saying where. */
 bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_file_fault *fault);
-/* Whether a row that has been taken apart, its codes at `row`, is one of its format. false: *fault
- * names scale and bias, and the formats that may have been meant, without saying where. */
-bool eb_table_storage_check_fused(const struct eb_fused_format *format, const void *row,
+
+/* A check of a table's fused rows, zeroed at first. */
+struct eb_table_storage_check {
+    struct eb_fused_tally tally;
+    uint64_t row; /* number of the first one whose scale is zero or negative */
+    struct eb_row_scale scale;
+};
+
+/* Adds row `number`, which has been taken apart, its codes at `codes`. false: scale or bias is not
+ * finite; *fault names them, and the formats that may have been meant, but not the row. */
+bool eb_table_storage_check_row(struct eb_table_storage_check *check,
+    const struct eb_fused_format *format, uint64_t number, const void *codes,
     const struct eb_row_scale *scale, struct eb_file_fault *fault);
+/* Judges all rows together. false: the table has another format; *fault says what is wrong with
+ * row check->row, without its number, and how many rows are like it. */
+bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
+    const struct eb_fused_format *format, struct eb_file_fault *fault);

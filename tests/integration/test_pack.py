@@ -285,6 +285,14 @@ class Pack(WithDirectory):
                 np.testing.assert_array_equal(file.rows()[:, :8].copy().view('<f4'), numbers)
                 self.refuse('no row of this format has the scale 0', 'pack', '--format',
                             'fbgemm_' + name, fused, self.output)
+        numbers[4, 0] = 0
+        fused = self.save('f.npy', np.concatenate([numbers.view('u1'), codes], axis=1))
+        self.pack('--format', 'torchrec_int2', '--dim', '48', fused, self.path('zero.embag'))
+        numbers[:, 0] = -1
+        fused = self.save('f.npy', np.concatenate([numbers.view('u1'), codes], axis=1))
+        self.refuse('row 0 of those packed: no row of this format has the scale -1 and', 'pack',
+                    '--format', 'torchrec_int2', '--dim', '48', fused, self.path('none.embag'))
+        self.assertFalse(os.path.exists(self.path('none.embag')))
         self.refuse('--dim is of fused rows', 'pack', '--dim', '4', self.input, self.output,
                     status=2)
 

@@ -39,6 +39,9 @@ static void counts_bytes_of_rows(void **state)
     } rows[] = {
         {{EB_STORAGE_INT8, EB_FUSED_F32_LAST, 128}, 136},
         {{EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 128}, 132},
+        {{EB_STORAGE_INT8, EB_FUSED_F32_ALIGNED, 128}, 136},
+        {{EB_STORAGE_INT8, EB_FUSED_F32_ALIGNED, 129}, 140},
+        {{EB_STORAGE_INT8, EB_FUSED_F32_ALIGNED, 131}, 140},
         {{EB_STORAGE_INT4, EB_FUSED_F16_LAST, 128}, 68},
         {{EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 127}, 68},
         {{EB_STORAGE_INT4, EB_FUSED_F16_LAST, 1}, 5},
@@ -136,50 +139,86 @@ static void widens_every_f16_scale(void **state)
     }
 }
 
-static bool is_plausible(
+static enum eb_fused_sign sign_of(
     enum eb_storage storage, enum eb_fused_layout layout, uint8_t code, struct eb_row_scale scale)
 {
     const struct eb_fused_format format = {storage, layout, 8};
     uint8_t row[8] = {0};
     row[eb_storage_row_bytes(storage, 8) - 1] = code;
-    return eb_fused_row_is_plausible(&format, row, &scale);
+    return eb_fused_row_sign(&format, row, &scale);
 }
 
-static void takes_rows_that_fbgemm_writes(void **state)
+static void tells_the_sign_of_a_row(void **state)
 {
     (void)state;
-    for (int s = 0; s < 3; s++) {
-        for (int layout = 0; layout < EB_FUSED_LAYOUT_COUNT; layout++) {
-            const enum eb_fused_layout at = (enum eb_fused_layout)layout;
-            assert_true(
-                is_plausible(code_storages[s], at, 0x80, (struct eb_row_scale){0x1p-149f, -1}));
-            assert_true(is_plausible(code_storages[s], at, 0xff, (struct eb_row_scale){3, 0}));
-            assert_true(is_plausible(code_storages[s], at, 0, (struct eb_row_scale){0, 0.25f}));
-            assert_true(is_plausible(code_storages[s], at, 0, (struct eb_row_scale){0, 0}));
+    const struct {
+        uint8_t code;
+        struct eb_row_scale scale;
+        enum eb_fused_sign sign;
+    } rows[] = {
+        {0x80, {0x1p-149f, -1}, EB_FUSED_POSITIVE},
+        {0xff, {3, 0}, EB_FUSED_POSITIVE},
+        {0x80, {0, 0.25f}, EB_FUSED_ZERO},
+        {1, {-0.0f, 0}, EB_FUSED_ZERO},
+        {1, {-0.01f, 0.3f}, EB_FUSED_NEGATIVE},
+        {0, {0, 0.25f}, EB_FUSED_UNCODED},
+        {0, {-1, 0}, EB_FUSED_UNCODED},
+        {0, {1, 0}, EB_FUSED_UNCODED},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (int s = 0; s < 3; s++) {
+            for (int layout = 0; layout < EB_FUSED_LAYOUT_COUNT; layout++) {
+                assert_int_equal(sign_of(code_storages[s], (enum eb_fused_layout)layout,
+                                     rows[i].code, rows[i].scale),
+                    rows[i].sign);
+            }
         }
     }
-    /* A row of 0.3 alone: as f16 its least value is 0.300048828125, 4.9e-5 above all values. */
+}
+
+/* A row of 0.3 alone: as f16 its least value is 0.300048828125, 4.9e-5 above all values. With f32
+ * the bias is a row's least value, and nothing lies below it. */
+static void takes_scales_that_rounding_made_negative(void **state)
+{
+    (void)state;
     const struct eb_row_scale above = {-0x3p-24f, 0x1.334p-2f};
-    assert_true(is_plausible(EB_STORAGE_INT8, EB_FUSED_F16_LAST, 0xff, above));
-    assert_true(is_plausible(EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 0xff, above));
+    assert_int_equal(sign_of(EB_STORAGE_INT8, EB_FUSED_F16_LAST, 0xff, above), EB_FUSED_POSITIVE);
+    assert_int_equal(sign_of(EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 0xff, above), EB_FUSED_POSITIVE);
+    assert_int_equal(sign_of(EB_STORAGE_INT8, EB_FUSED_F32_LAST, 0xff, above), EB_FUSED_NEGATIVE);
+    assert_int_equal(
+        sign_of(EB_STORAGE_INT8, EB_FUSED_F32_ALIGNED, 0xff, above), EB_FUSED_NEGATIVE);
 }
 
-static void refuses_rows_that_fbgemm_never_writes(void **state)
+static void judges_rows_together(void **state)
 {
     (void)state;
-    const struct eb_row_scale none = {0, 0};
-    const struct eb_row_scale below = {-0.01f, 0.3f};
-    for (int s = 0; s < 3; s++) {
-        for (int layout = 0; layout < EB_FUSED_LAYOUT_COUNT; layout++) {
-            const enum eb_fused_layout at = (enum eb_fused_layout)layout;
-            assert_false(is_plausible(code_storages[s], at, 0x80, none));
-            assert_false(is_plausible(code_storages[s], at, 1, none));
-            assert_false(is_plausible(code_storages[s], at, 1, below));
-        }
+    static const struct {
+        struct eb_fused_tally tally; /* coded, zero, negative */
+        bool is_plausible;
+    } cases[] = {
+        {{0, 0, 0}, true},
+        {{1, 0, 0}, true},
+        {{1, 1, 0}, false},
+        {{1, 0, 1}, false},
+        {{3, 0, 1}, false},
+        {{4, 0, 1}, true},
+        {{4, 0, 2}, false},
+        {{4, 2, 1}, true},
+        {{4, 3, 1}, false},
+        {{1000, 999, 0}, true},
+        {{1000, 1000, 0}, false},
+        {{UINT64_MAX, 0, UINT64_MAX}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(eb_fused_tally_is_plausible(&cases[i].tally), cases[i].is_plausible);
     }
-    /* With f32 the bias is a row's least value, and nothing lies below it. */
-    const struct eb_row_scale tiny = {-0x3p-24f, 0x1.334p-2f};
-    assert_false(is_plausible(EB_STORAGE_INT8, EB_FUSED_F32_LAST, 0xff, tiny));
+    struct eb_fused_tally tally = {0};
+    eb_fused_tally_add(&tally, EB_FUSED_UNCODED);
+    assert_int_equal(tally.coded, 0);
+    eb_fused_tally_add(&tally, EB_FUSED_POSITIVE);
+    eb_fused_tally_add(&tally, EB_FUSED_ZERO);
+    eb_fused_tally_add(&tally, EB_FUSED_NEGATIVE);
+    assert_true(tally.coded == 3 && tally.zero == 1 && tally.negative == 1);
 }
 
 int main(void)
@@ -190,8 +229,9 @@ int main(void)
         cmocka_unit_test(splits_what_it_joined),
         cmocka_unit_test(tells_that_f16_rounds),
         cmocka_unit_test(widens_every_f16_scale),
-        cmocka_unit_test(takes_rows_that_fbgemm_writes),
-        cmocka_unit_test(refuses_rows_that_fbgemm_never_writes),
+        cmocka_unit_test(tells_the_sign_of_a_row),
+        cmocka_unit_test(takes_scales_that_rounding_made_negative),
+        cmocka_unit_test(judges_rows_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -328,6 +328,102 @@ static void refuses_rows_of_another_layout(void **state)
         "no row of this format", "may be of format torchrec_int4;");
 }
 
+/* Writes rows from `first` to `end` of 4 of TorchRec's format, each with a scale of `scales` and
+ * codes that are not 0, or all 0 where it is NAN. */
+static void write_scaled(const char *file, const float scales[4], uint64_t first, uint64_t end)
+{
+    const struct eb_fused_format format = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 12};
+    const uint64_t dims[2] = {end - first, eb_fused_row_bytes(&format)};
+    uint8_t fused[4 * 64];
+    for (uint64_t row = first; row < end; row++) {
+        const bool has_codes = !isnan(scales[row]);
+        const struct eb_row_scale scale = {has_codes ? scales[row] : 1, 0.25f};
+        uint8_t codes[12];
+        memset(codes, has_codes ? 0xa5 : 0, sizeof codes);
+        assert_true(eb_fused_row_join(&format, codes, &scale, fused + (row - first) * dims[1]));
+    }
+    eb_set_trial_write_npy(&trial, file, EB_STORAGE_U8, dims, fused);
+}
+
+#define SCALED "tables: [{name: t, format: torchrec_int8, dim: 12}]"
+
+/* FBGEMM rounds the scale of 8-bit rows to f16 after it has made their codes: it is 0 where a row
+ * spans less than 7.6e-6. */
+static void takes_single_rows_of_scale_0_or_below(void **state)
+{
+    (void)state;
+    static const float tables[][4] = {
+        {0, 1, 1, 1}, {0, 0, 0, 1}, {-1, 1, 1, 1}, {-1, 0, 0, 1}, {NAN, NAN, NAN, NAN}};
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        struct eb_table_set set;
+        write_scaled("t.npy", tables[i], 0, 4);
+        eb_set_trial_load(&trial, SCALED, &set);
+        const struct eb_row_scale scale = eb_table_scale(&set.tables[0].table, 0);
+        assert_true(scale.scale == (isnan(tables[i][0]) ? 1 : tables[i][0]));
+        assert_true(scale.bias == 0.25f);
+        eb_table_set_deinit(&set);
+    }
+}
+
+static void refuses_tables_most_of_whose_scales_cannot_be(void **state)
+{
+    (void)state;
+    static const struct {
+        float scales[4];
+        const char *row;
+        const char *count;
+    } cases[] = {
+        {{0, 0, 0, 0}, "row 0 of table 't'", "4 of 4 rows with codes"},
+        {{0, 0, -1, 0}, "has the scale 0 and", "4 of 4 rows with codes"},
+        {{1, -1, 1, -2}, "row 1 of table 't': no row of this format has the scale -1 and",
+            "2 of 4 rows"},
+        {{NAN, -1, 1, 1}, "row 1 of table 't'", "1 of 3 rows"},
+        {{NAN, NAN, NAN, 0}, "row 3 of table 't'", "1 of 1 rows"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_scaled("t.npy", cases[i].scales, 0, 4);
+        eb_set_trial_expect_fault(&trial, SCALED, cases[i].row, cases[i].count);
+        eb_set_trial_expect_fault(
+            &trial, SCALED, "/t.npy: ", "may be of format fbgemm_int8 or fbgemm_int8_f16; name");
+    }
+}
+
+static void judges_the_rows_of_all_files_of_a_table(void **state)
+{
+    (void)state;
+    struct eb_table_set set;
+    static const float good[4] = {0, 0, 1, 1};
+    write_scaled("t-00000-of-00002.npy", good, 0, 2);
+    write_scaled("t-00001-of-00002.npy", good, 2, 4);
+    eb_set_trial_load(&trial, SCALED, &set);
+    eb_table_set_deinit(&set);
+    static const float bad[4] = {1, 1, -1, -1};
+    write_scaled("t-00000-of-00002.npy", bad, 0, 2);
+    write_scaled("t-00001-of-00002.npy", bad, 2, 4);
+    eb_set_trial_expect_fault(
+        &trial, SCALED, "/t-00001-of-00002.npy: row 2 of table 't'", "2 of 4 rows");
+}
+
+/* The rows of FBGEMM's kernels for GPUs have their f32 scale at a multiple of 4 bytes. */
+static void reads_f32_scales_that_are_aligned(void **state)
+{
+    (void)state;
+    uint8_t fused[2 * 16] = {0};
+    const uint64_t dims[2] = {2, 16};
+    const float numbers[2] = {0.5f, -3};
+    for (size_t row = 0; row < 2; row++) {
+        memset(fused + row * 16, 0x5a, 5);
+        memcpy(fused + row * 16 + 8, numbers, sizeof numbers);
+    }
+    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, dims, fused);
+    expect_dims("tables: [{name: t, format: fbgemm_int8, dim: 5}]", 5);
+    expect_dims("tables: [{name: t, format: fbgemm_int8, dim: 8}]", 8);
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8, dim: 4}]",
+        "dim 4 makes rows of 12 bytes", "these have 16");
+    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8_f16, dim: 9}]",
+        "dim 9 makes rows of 13 bytes", "these have 16");
+}
+
 static void refuses_fused_rows_whose_values_are_not_finite(void **state)
 {
     (void)state;
@@ -488,6 +584,10 @@ int main(void)
         TEST(reads_padded_rows_of_a_dim_that_is_said),
         TEST(refuses_a_dim_that_does_not_fit),
         TEST(refuses_rows_of_another_layout),
+        TEST(takes_single_rows_of_scale_0_or_below),
+        TEST(refuses_tables_most_of_whose_scales_cannot_be),
+        TEST(judges_the_rows_of_all_files_of_a_table),
+        TEST(reads_f32_scales_that_are_aligned),
         TEST(refuses_fused_rows_whose_values_are_not_finite),
         TEST(refuses_rows_that_are_not_fused),
         TEST(has_the_defaults_that_are_said),
