@@ -41,9 +41,9 @@
     X(kept_versions_max, 16, 0, 65536,                                                             \
         "versions of a model that stay for versions.keep_s though nothing wants them; beyond, "    \
         "the oldest goes early; 0: any number")                                                    \
-    X(kept_bytes_max, 8589934592, 0, 1099511627776,                                                \
-        "bytes of memory of all versions that stay so; beyond, the oldest goes early, but for "    \
-        "the last one of each model; 0: any number")                                               \
+    X(kept_bytes_max, 0, 0, 1099511627776,                                                         \
+        "bytes of memory of all models' versions that stay so and may go early (not the last one " \
+        "of a model); beyond, the oldest of the model of most goes; 0: any number")                \
     X(access_log_sample, 1000, 1, 1000000000,                                                      \
         "with access_log sampled, of so many requests that did not fail one is logged")            \
     X(access_log_per_s_max, 100, 1, 1000000,                                                       \

@@ -335,49 +335,58 @@ static void expire(
     }
 }
 
-/* What versions that are kept take, and the one of them to evict first: the oldest that may go. */
+/* Versions that are kept and may go before their time: of all models, and of one. */
 struct kept {
-    uint64_t bytes;
+    uint64_t total_bytes;
+    uint64_t bytes; /* of the model of which these take most, or of the one that is looked at */
     struct eb_roster_model *model;
-    struct eb_roster_version *oldest; /* NULL: none may go */
+    struct eb_roster_version *oldest; /* of that model; NULL: none may go */
 };
 
-static void add_kept(
-    struct kept *kept, struct eb_roster_model *model, const struct eb_policy_model *seen, size_t i)
+/* Finds those of one model. */
+static struct kept find_model_kept(
+    const struct eb_roster *roster, struct eb_roster_model *model, uint64_t now_ms)
 {
-    struct eb_roster_version *version = &model->versions[i];
-    kept->bytes += eb_model_version_own_bytes(version->loaded);
-    if (eb_version_policy_may_evict(seen, i) &&
-        !(kept->oldest && kept->oldest->since_ms <= version->since_ms)) {
-        kept->oldest = version;
-        kept->model = model;
-    }
-}
-
-static struct kept find_kept(struct eb_roster *roster, uint64_t now_ms)
-{
-    struct kept kept = {0};
-    for (size_t i = 0; i < roster->count; i++) {
-        struct eb_roster_model *model = &roster->models[i];
-        const struct eb_policy_model seen = view(roster, model);
-        for (size_t k = 0; k < model->count; k++) {
-            if (model->versions[k].loaded &&
-                eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_KEPT) {
-                add_kept(&kept, model, &seen, k);
-            }
+    struct kept kept = {.model = model};
+    const struct eb_policy_model seen = view(roster, model);
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_roster_version *version = &model->versions[i];
+        if (!version->loaded || eb_version_policy_judge(&seen, i, now_ms) != EB_POLICY_KEPT ||
+            !eb_version_policy_may_evict(&seen, i)) {
+            continue;
+        }
+        kept.bytes += eb_model_version_own_bytes(version->loaded);
+        if (!kept.oldest || version->since_ms < kept.oldest->since_ms) {
+            kept.oldest = version;
         }
     }
     return kept;
 }
 
-/* Evicts versions while those that are kept take too much memory. */
+static struct kept find_kept(const struct eb_roster *roster, uint64_t now_ms)
+{
+    struct kept most = {0};
+    uint64_t total_bytes = 0;
+    for (size_t i = 0; i < roster->count; i++) {
+        const struct kept kept = find_model_kept(roster, &roster->models[i], now_ms);
+        total_bytes += kept.bytes;
+        if (kept.oldest && (!most.oldest || kept.bytes > most.bytes)) {
+            most = kept;
+        }
+    }
+    most.total_bytes = total_bytes;
+    return most;
+}
+
+/* Evicts versions while those that may go take too much memory: the oldest of the model of which
+ * they take most. */
 static void bound_kept_bytes(struct eb_roster *roster, uint64_t now_ms)
 {
     if (roster->kept_bytes_max == 0) {
         return;
     }
     struct kept kept = find_kept(roster, now_ms);
-    while (kept.bytes > roster->kept_bytes_max && kept.oldest) {
+    while (kept.total_bytes > roster->kept_bytes_max) {
         evict(roster, kept.model, kept.oldest, "kept_bytes_max");
         kept = find_kept(roster, now_ms);
     }

@@ -81,7 +81,7 @@ struct eb_roster {
         *directory; /* the repository's, which texts of a snapshot do not tell; may be NULL */
     /* Bounds of what stays for versions.keep_s; 0: none. */
     uint64_t kept_versions_max; /* of one model */
-    uint64_t kept_bytes_max;    /* of all models, but for the last such version of each */
+    uint64_t kept_bytes_max;    /* of all models' versions that eb_version_policy_may_evict */
     bool is_news; /* a snapshot would differ from the last; set here, cleared by the owner */
     size_t count;
     struct eb_roster_model *models; /* sorted by name */

@@ -123,12 +123,19 @@ static size_t count_later(const struct eb_policy_model *model, size_t index)
     return count;
 }
 
+/* Whether `keep` allows a version that so many have been wanted after. */
+static bool is_room(const struct eb_policy_model *model, size_t later)
+{
+    return later + 1 < model->config->keep;
+}
+
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
     const bool has_claim =
         version->number == model->served || version->is_held || version->is_labelled;
-    return !has_claim && count_later(model, index) > 0;
+    const size_t later = count_later(model, index);
+    return !has_claim && later > 0 && !is_room(model, later);
 }
 
 enum eb_policy_fate eb_version_policy_judge(
@@ -140,11 +147,10 @@ enum eb_policy_fate eb_version_policy_judge(
         return EB_POLICY_WANTED;
     }
     const size_t later = count_later(model, index);
-    const bool is_room = later + 1 < model->config->keep;
     if (now_ms - version->since_ms < model->config->keep_s * MS_PER_S) {
-        const bool may_stay = is_room || model->kept_max == 0 || later < model->kept_max ||
+        const bool may_stay = model->kept_max == 0 || later < model->kept_max ||
                               !eb_version_policy_may_evict(model, index);
         return may_stay ? EB_POLICY_KEPT : EB_POLICY_EVICTED;
     }
-    return is_room && version->is_on_disk ? EB_POLICY_SPARE : EB_POLICY_DROPPED;
+    return is_room(model, later) && version->is_on_disk ? EB_POLICY_SPARE : EB_POLICY_DROPPED;
 }

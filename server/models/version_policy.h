@@ -64,9 +64,9 @@ struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *m
  * higher one is in memory, or it is held or has a label. */
 bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t version);
 
-/* Whether a resident version may go before its time for the memory it takes: it is not the last of
- * its model that is kept, and neither served nor held nor labelled, though its model may have gone
- * from the disk. */
+/* Whether a resident version that nothing wants may go before its time: it is not the last of its
+ * model that is kept, nor one of the `keep` versions that were wanted last, and neither served nor
+ * held nor labelled, though its model may have gone from the disk. */
 bool eb_version_policy_may_evict(const struct eb_policy_model *model, size_t version);
 /* What becomes of a resident version. */
 enum eb_policy_fate eb_version_policy_judge(

@@ -101,7 +101,7 @@ static void evicts_neither_labelled_nor_held_versions(void **state)
 static void evicts_the_oldest_where_kept_ones_take_too_much_memory(void **state)
 {
     struct roster_trial *trial = *state;
-    trial->roster.kept_bytes_max = 2 * VERSION_BYTES;
+    trial->roster.kept_bytes_max = VERSION_BYTES;
     publish_versions(trial, 1, 3);
     assert_int_equal(loads_of(trial).evicted, 0);
     publish_versions(trial, 4, 4);
@@ -115,6 +115,78 @@ static void evicts_the_oldest_where_kept_ones_take_too_much_memory(void **state)
     assert_int_equal(roster_trial_state_of(trial, "m", 3), EB_VERSION_READY);
     publish_versions(trial, 5, 9);
     assert_int_equal(loads_of(trial).kept, 1);
+    assert_int_equal(roster_trial_state_of(trial, "m", 8), EB_VERSION_READY);
+}
+
+/* Loads version `number` of a model as one of so many bytes. */
+static void put_large(
+    struct roster_trial *trial, const char *model, uint64_t number, uint64_t bytes)
+{
+    assert_int_equal(roster_trial_next(trial, model), number);
+    roster_trial_put(trial, model, number);
+    struct eb_roster_model *found = eb_roster_find(&trial->roster, model);
+    eb_roster_find_version(found, number)->loaded->tables.bytes = bytes;
+    roster_trial_decide(trial);
+}
+
+static void a_large_version_that_may_not_go_evicts_no_other(void **state)
+{
+    struct roster_trial *trial = *state;
+    trial->roster.kept_bytes_max = 2 * VERSION_BYTES;
+    roster_trial_make(trial, "n/1");
+    roster_trial_look(trial);
+    put_large(trial, "n", 1, 100 * VERSION_BYTES);
+    roster_trial_make(trial, "n/2");
+    roster_trial_look(trial);
+    put_large(trial, "n", 2, 100 * VERSION_BYTES);
+    publish_versions(trial, 1, 4);
+    assert_int_equal(loads_of(trial).evicted, 0);
+    assert_int_equal(roster_trial_state_of(trial, "n", 1), EB_VERSION_READY);
+    assert_int_equal(roster_trial_state_of(trial, "m", 1), EB_VERSION_READY);
+    /* A model that is gone from the disk is served for a while, and counts as little. */
+    roster_trial_take_away(trial, "n/1");
+    roster_trial_take_away(trial, "n/2");
+    roster_trial_take_away(trial, "n");
+    roster_trial_look(trial);
+    roster_trial_decide(trial);
+    assert_int_equal(roster_trial_served(trial, "n"), 2);
+    assert_int_equal(roster_trial_state_of(trial, "m", 1), EB_VERSION_READY);
+}
+
+static void evicts_of_the_model_that_keeps_most(void **state)
+{
+    struct roster_trial *trial = *state;
+    publish_versions(trial, 1, 4);
+    for (uint64_t number = 1; number <= 3; number++) {
+        char name[16];
+        snprintf(name, sizeof name, "n/%d", (int)number);
+        roster_trial_make(trial, name);
+        roster_trial_look(trial);
+        put_large(trial, "n", number, 10 * VERSION_BYTES);
+    }
+    assert_int_equal(loads_of(trial).evicted, 0);
+    trial->roster.kept_bytes_max = 2 * VERSION_BYTES;
+    roster_trial_decide(trial);
+    assert_int_equal(roster_trial_state_of(trial, "n", 1), EB_VERSION_RETIRED);
+    assert_int_equal(roster_trial_state_of(trial, "n", 2), EB_VERSION_READY);
+    assert_int_equal(roster_trial_state_of(trial, "m", 1), EB_VERSION_READY);
+    assert_int_equal(loads_of(trial).evicted, 1);
+    trial->roster.kept_bytes_max = VERSION_BYTES;
+    roster_trial_decide(trial);
+    assert_int_equal(roster_trial_state_of(trial, "m", 1), EB_VERSION_RETIRED);
+    assert_int_equal(roster_trial_state_of(trial, "m", 2), EB_VERSION_READY);
+}
+
+static void keeps_as_many_as_the_settings_say_whatever_they_take(void **state)
+{
+    struct roster_trial *trial = *state;
+    trial->roster.kept_bytes_max = 1;
+    roster_trial_make(trial, "m/1");
+    roster_trial_write_config(trial, "versions: {keep: 3}\n");
+    publish_versions(trial, 2, 9);
+    assert_int_equal(loads_of(trial).kept, 2);
+    assert_int_equal(roster_trial_state_of(trial, "m", 6), EB_VERSION_RETIRED);
+    assert_int_equal(roster_trial_state_of(trial, "m", 7), EB_VERSION_READY);
     assert_int_equal(roster_trial_state_of(trial, "m", 8), EB_VERSION_READY);
 }
 
@@ -473,6 +545,9 @@ int main(void)
         TRIAL(evicts_the_oldest_where_too_many_are_kept),
         TRIAL(evicts_neither_labelled_nor_held_versions),
         TRIAL(evicts_the_oldest_where_kept_ones_take_too_much_memory),
+        TRIAL(a_large_version_that_may_not_go_evicts_no_other),
+        TRIAL(evicts_of_the_model_that_keeps_most),
+        TRIAL(keeps_as_many_as_the_settings_say_whatever_they_take),
         TRIAL(loads_what_is_to_be_served_before_what_has_a_label),
         TRIAL(follows_model_yaml_and_passes_over_a_broken_one),
         TRIAL(waits_with_a_model_until_it_can_be_read),
