@@ -75,8 +75,7 @@ static bool is_read(const char *name, const struct eb_model_config *config)
     if (!eb_check_file_is_known(name) || parsed.kind == EB_FILE_SAFETENSORS) {
         return eb_check_file_is_known(name);
     }
-    /* No pattern matches more than a name may have, so that the rest of it says nothing new. */
-    char table[NAME_BYTES_MOST + 1];
+    char table[NAME_BYTES_MOST + 2]; /* a longer name is too long too */
     (void)snprintf(table, sizeof table, "%.*s", (int)parsed.base_bytes, name);
     return eb_model_config_selects(config, table);
 }

@@ -178,6 +178,27 @@ static bool read_source(const struct place *place, struct eb_model_table_texts *
     return table->source || eb_file_fault_set(place->fault, "out of memory");
 }
 
+/* Whether `dim` is there if the format needs it: padding is not told from codes. */
+static bool check_dim(const struct place *place, const struct eb_model_config_table *table)
+{
+    static const struct {
+        const char *name;
+        int per_byte; /* values; 0: it does without */
+    } formats[EB_MODEL_FORMAT_COUNT] = {
+        [EB_MODEL_FORMAT_TORCHREC_INT8] = {"torchrec_int8", 1},
+        [EB_MODEL_FORMAT_TORCHREC_INT4] = {"torchrec_int4", 2},
+        [EB_MODEL_FORMAT_TORCHREC_INT2] = {"torchrec_int2", 4},
+    };
+    if (table->dim > 0 || formats[table->format].per_byte == 0) {
+        return true;
+    }
+    char why[WORDS_BYTES];
+    (void)snprintf(why, sizeof why,
+        "is missing; rows of %s may end with padding, and without it have (bytes - 4) * %d values",
+        formats[table->format].name, formats[table->format].per_byte);
+    return refuse(place, "dim", NULL, why);
+}
+
 static bool read_table(const struct place *place, struct eb_model_table_texts *texts,
     struct eb_model_config_table *table)
 {
@@ -202,7 +223,7 @@ static bool read_table(const struct place *place, struct eb_model_table_texts *t
     if (is_good && dim > 0 && table->format == EB_MODEL_FORMAT_VALUES) {
         return refuse(place, "dim", texts->dim, "means nothing without a format");
     }
-    return is_good;
+    return is_good && check_dim(place, table);
 }
 
 static bool read_feature(const struct place *place, struct eb_model_feature_texts *texts,
@@ -494,6 +515,7 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
     struct eb_model_config *config, struct eb_file_fault *fault)
 {
     eb_model_config_init(config);
+    config->name_bytes_max = name_bytes_max;
     struct eb_model_texts *texts;
     if (!eb_model_texts_load(yaml, yaml_bytes, &texts, fault)) {
         return false;
@@ -579,16 +601,18 @@ void eb_model_config_deinit(struct eb_model_config *config)
     *config = (struct eb_model_config){0};
 }
 
-bool eb_model_config_matches(const char *pattern, const char *source)
+bool eb_model_config_matches(
+    const struct eb_model_config *config, const char *pattern, const char *source)
 {
-    const size_t bytes = strnlen(source, EB_MODEL_CONFIG_MATCH_BYTES_MAX + 1);
-    return bytes <= EB_MODEL_CONFIG_MATCH_BYTES_MAX && fnmatch(pattern, source, 0) == 0;
+    const size_t bytes = strnlen(source, (size_t)config->name_bytes_max + 1);
+    return bytes <= config->name_bytes_max && fnmatch(pattern, source, 0) == 0;
 }
 
-static bool has_match(const struct eb_model_config_patterns *patterns, const char *source)
+static bool has_match(const struct eb_model_config *config,
+    const struct eb_model_config_patterns *patterns, const char *source)
 {
     for (size_t i = 0; i < patterns->count; i++) {
-        if (eb_model_config_matches(patterns->texts[i], source)) {
+        if (eb_model_config_matches(config, patterns->texts[i], source)) {
             return true;
         }
     }
@@ -597,8 +621,8 @@ static bool has_match(const struct eb_model_config_patterns *patterns, const cha
 
 bool eb_model_config_selects(const struct eb_model_config *config, const char *source)
 {
-    return (config->only.count == 0 || has_match(&config->only, source)) &&
-           !has_match(&config->exclude, source);
+    return (config->only.count == 0 || has_match(config, &config->only, source)) &&
+           !has_match(config, &config->exclude, source);
 }
 
 /* The entry called `name` of a sorted list; NULL: none. */

@@ -5,7 +5,7 @@
  *     - name: user_id         # as in every version
  *       source: emb.0.weight  # what the files call it; absent: `name`
  *       format: fbgemm_int8   # u8 rows of codes with their scales (EB_MODEL_FORMAT_LIST)
- *       dim: 16               # values of such a row, where its codes do not fill it
+ *       dim: 16               # values of such a row; torchrec_ formats need it
  *       storage: int8         # f32 f16 bf16 f8_e4m3 f8_e5m2 int8 int4 int2; absent: the file's
  *       missing: skip         # error skip zero unknown_row, where a request says nothing
  *       default_index: 0      # fills empty bags where a request says nothing: a row or, for
@@ -46,11 +46,10 @@
 #define EB_MODEL_CONFIG_GROUPS_MAX 4096
 #define EB_MODEL_CONFIG_GROUP_FEATURES_MAX 4096 /* features of one group */
 #define EB_MODEL_CONFIG_LABELS_MAX 64
-#define EB_MODEL_CONFIG_PATTERNS_MAX 256 /* of only, and of exclude */
-#define EB_MODEL_CONFIG_PATTERN_BYTES_MAX 512
-/* Bytes of a name that a pattern can match, as many as name_bytes_max allows: what a file calls a
- * tensor may be as long as its header, and matching costs time for each byte. */
-#define EB_MODEL_CONFIG_MATCH_BYTES_MAX 4096
+/* Matching takes time in proportion to the bytes of all patterns times the bytes of all names that
+ * are matched, on the thread that loads. Names of tensors may be 100 MB together. */
+#define EB_MODEL_CONFIG_PATTERNS_MAX 64 /* of only, and of exclude */
+#define EB_MODEL_CONFIG_PATTERN_BYTES_MAX 255
 #define EB_MODEL_CONFIG_KEEP_MAX 64
 #define EB_MODEL_CONFIG_KEEP_S_MAX (366 * 86400)
 
@@ -77,7 +76,8 @@ struct eb_model_config_table {
     char *name;
     char *source; /* what its files call it; never NULL */
     enum eb_model_format format;
-    uint32_t dim;            /* values of a row of such a format; 0: as many as its codes fill */
+    uint32_t dim;            /* values of a row of such a format; 0: as many as its codes fill,
+                                which rows of TORCHREC_ never say */
     enum eb_storage storage; /* UNSPECIFIED: as it is in the file */
     enum eb_missing missing; /* UNSPECIFIED: not said */
     bool has_default;
@@ -113,6 +113,7 @@ struct eb_model_config_patterns {
 };
 
 struct eb_model_config {
+    uint32_t name_bytes_max; /* as it was read with: patterns match no longer name */
     struct eb_model_config_patterns only;
     struct eb_model_config_patterns exclude;
     size_t table_count;
@@ -141,8 +142,10 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
 /* Accepts a zeroed configuration. */
 void eb_model_config_deinit(struct eb_model_config *config);
 
-/* Whether the pattern matches what the files call `source`. */
-bool eb_model_config_matches(const char *pattern, const char *source);
+/* Whether a pattern of only or exclude matches what the files call `source`. It matches no name
+ * that is longer than name_bytes_max, which could not be served. */
+bool eb_model_config_matches(
+    const struct eb_model_config *config, const char *pattern, const char *source);
 /* Whether what the files call `source` is to be a table. */
 bool eb_model_config_selects(const struct eb_model_config *config, const char *source);
 

@@ -11,12 +11,17 @@ bool eb_table_choice_init(struct eb_table_choice *choice, const struct eb_model_
     return choice->is_matched || eb_file_fault_set(fault, "out of memory");
 }
 
-static void mark_matches(
+/* Marks the patterns that match. Returns whether there are any. */
+static bool mark_matches(const struct eb_model_config *config,
     const struct eb_model_config_patterns *patterns, const char *source, bool *is_matched)
 {
+    bool is_any = false;
     for (size_t i = 0; i < patterns->count; i++) {
-        is_matched[i] = is_matched[i] || eb_model_config_matches(patterns->texts[i], source);
+        const bool is_match = eb_model_config_matches(config, patterns->texts[i], source);
+        is_matched[i] = is_matched[i] || is_match;
+        is_any = is_any || is_match;
     }
+    return is_any;
 }
 
 bool eb_table_choice_take(struct eb_table_choice *choice, const char *source)
@@ -25,9 +30,11 @@ bool eb_table_choice_take(struct eb_table_choice *choice, const char *source)
     if (!config) {
         return true;
     }
-    mark_matches(&config->only, source, choice->is_matched);
-    mark_matches(&config->exclude, source, choice->is_matched + config->only.count);
-    return eb_model_config_selects(config, source);
+    bool *is_matched = choice->is_matched;
+    const bool is_in = mark_matches(config, &config->only, source, is_matched);
+    const bool is_out =
+        mark_matches(config, &config->exclude, source, is_matched + config->only.count);
+    return (is_in || config->only.count == 0) && !is_out;
 }
 
 static void note_unmatched(const struct eb_model_config_patterns *patterns, const bool *is_matched,

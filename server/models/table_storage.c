@@ -126,6 +126,12 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
             "rows of %" PRIu64 " bytes are no fused rows; leave format out", tensor->dims[1]);
     }
     format->elements = (uint32_t)elements;
+    if (dim == 0 && format->layout == EB_FUSED_F16_FIRST) {
+        return eb_file_fault_set(fault,
+            "format %s needs a dim: rows of %" PRIu64 " bytes have %" PRIu64
+            " values if they are not padded, else fewer",
+            fused_formats[name].name, tensor->dims[1], elements);
+    }
     return dim == 0 || set_dim(format, dim, tensor->dims[1], fault);
 }
 

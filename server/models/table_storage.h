@@ -12,9 +12,9 @@ bool eb_table_storage_choose(
     struct eb_planned_table *table, const struct eb_piece *piece, struct eb_file_fault *fault);
 
 /* How the fused rows in a tensor lie that are of a format, one with fused rows, and have `dim`
- * values, or as many as their codes fill where that is 0. Rows of TorchRec's formats may be longer
- * than that needs, and those of FBGEMM_INT8 may have up to 3 bytes between codes and scale.
- * false: *fault says why they cannot be such, without saying where. */
+ * values, or as many as their codes fill where that is 0. TorchRec's formats need it: their rows
+ * may be longer than that needs, and those of FBGEMM_INT8 may have up to 3 bytes between codes and
+ * scale. false: *fault says why they cannot be such, without saying where. */
 bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_file_fault *fault);
 

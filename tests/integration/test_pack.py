@@ -293,6 +293,8 @@ class Pack(WithDirectory):
         self.refuse('row 0 of those packed: no row of this format has the scale -1 and', 'pack',
                     '--format', 'torchrec_int2', '--dim', '48', fused, self.path('none.embag'))
         self.assertFalse(os.path.exists(self.path('none.embag')))
+        self.refuse('format torchrec_int2 needs a dim: rows of 16 bytes have 48 values if', 'pack',
+                    '--format', 'torchrec_int2', fused, self.path('none.embag'))
         self.refuse('--dim is of fused rows', 'pack', '--dim', '4', self.input, self.output,
                     status=2)
 

@@ -108,6 +108,11 @@ static void rejects_faulty_dims(void **state)
         "tables: [{name: a, dim: 4}]", "tables[0].dim: '4' means nothing without a format");
     expect_fault("tables: [{name: a, format: torchrec_int8, dim: 0}]", "tables[0].dim: '0'");
     expect_fault("tables: [{name: a, format: torchrec_int8, dim: 4294967296}]", "tables[0].dim");
+    expect_fault("tables: [{name: b}, {name: a, format: torchrec_int8}]",
+        "tables[1].dim: is missing; rows of torchrec_int8 may end with padding, and without it "
+        "have (bytes - 4) * 1 values");
+    expect_fault("tables: [{name: a, format: torchrec_int4}]", "(bytes - 4) * 2 values");
+    expect_fault("tables: [{name: a, format: torchrec_int2}]", "(bytes - 4) * 4 values");
     expect_fault("tables: [{name: a, format: torchrec}]",
         "fbgemm_int8, fbgemm_int4, fbgemm_int2, fbgemm_int8_f16, torchrec_int8, torchrec_int4, "
         "torchrec_int2");
@@ -181,6 +186,8 @@ static bool may_have(size_t count, size_t bytes)
 static void bounds_patterns(void **state)
 {
     (void)state;
+    assert_int_equal(EB_MODEL_CONFIG_PATTERNS_MAX, 64);
+    assert_int_equal(EB_MODEL_CONFIG_PATTERN_BYTES_MAX, 255);
     assert_true(may_have(EB_MODEL_CONFIG_PATTERNS_MAX, 3));
     assert_false(may_have(EB_MODEL_CONFIG_PATTERNS_MAX + 1, 3));
     assert_true(may_have(2, EB_MODEL_CONFIG_PATTERN_BYTES_MAX));
@@ -208,13 +215,16 @@ static void matches_hostile_patterns_in_bounded_time(void **state)
 static void matches_no_name_that_is_too_long(void **state)
 {
     (void)state;
-    char name[EB_MODEL_CONFIG_MATCH_BYTES_MAX + 2];
+    struct eb_model_config config;
+    char name[NAME_BYTES_MAX + 2];
+    parse("only: ['a*']", &config);
     memset(name, 'a', sizeof name);
-    name[EB_MODEL_CONFIG_MATCH_BYTES_MAX] = '\0';
-    assert_true(eb_model_config_matches("a*", name));
-    name[EB_MODEL_CONFIG_MATCH_BYTES_MAX] = 'a';
-    name[EB_MODEL_CONFIG_MATCH_BYTES_MAX + 1] = '\0';
-    assert_false(eb_model_config_matches("a*", name));
+    name[NAME_BYTES_MAX] = '\0';
+    assert_true(eb_model_config_selects(&config, name));
+    name[NAME_BYTES_MAX] = 'a';
+    name[NAME_BYTES_MAX + 1] = '\0';
+    assert_false(eb_model_config_selects(&config, name));
+    eb_model_config_deinit(&config);
 }
 
 static void reads_features_and_groups(void **state)

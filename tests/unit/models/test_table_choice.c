@@ -188,6 +188,25 @@ static void a_malformed_tensor_that_is_left_out_is_an_error(void **state)
     eb_set_trial_expect_fault(&trial, "exclude: [b]", "tensor 'b'", "overlap");
 }
 
+static int match_count;
+int __real_fnmatch(const char *pattern, const char *text, int flags);
+int __wrap_fnmatch(const char *pattern, const char *text, int flags);
+
+int __wrap_fnmatch(const char *pattern, const char *text, int flags)
+{
+    match_count++;
+    return __real_fnmatch(pattern, text, flags);
+}
+
+static void matches_each_name_once(void **state)
+{
+    (void)state;
+    write_state();
+    match_count = 0;
+    expect_tables("only: ['e*', 'x*']\nexclude: [mask]", "emb ");
+    assert_int_equal(match_count, 4 * 3);
+}
+
 static void notes_patterns_that_match_nothing(void **state)
 {
     (void)state;
@@ -216,6 +235,7 @@ int main(void)
             tensors_that_are_left_out_are_not_told_of, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_malformed_tensor_that_is_left_out_is_an_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(matches_each_name_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(notes_patterns_that_match_nothing, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
