@@ -85,7 +85,8 @@ static void log_notes(const struct eb_model_version *version)
 {
     const struct eb_load_notes *notes = &version->tables.notes;
     log_note(version, &notes->tensors, EB_LOG_INFO, "tensors_passed_over",
-        "none, if nobody looks them up; only or exclude in model.yaml silences this");
+        "none, if nobody looks them up; only or exclude in model.yaml silences this, and an entry "
+        "of tables that names one makes it an error");
     log_note(version, &notes->files, EB_LOG_INFO, "files_passed_over",
         "none, if the version's tables are complete without them; else convert them");
     log_note(version, &notes->patterns, EB_LOG_WARN, "patterns_unmatched",

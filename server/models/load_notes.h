@@ -12,6 +12,7 @@
 
 struct eb_load_note {
     size_t count;
+    struct eb_file_fault first; /* the first one with its reason; empty: none */
     struct eb_file_fault named; /* the first ones, each with its reason; empty: none */
 };
 

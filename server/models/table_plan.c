@@ -6,8 +6,11 @@
 #include "server/models/table_storage.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define OTHERS_BYTES 96 /* a text with a number */
 
 /* What planning works on. */
 struct planning {
@@ -439,25 +442,36 @@ static int compare_places(const void *left, const void *right)
     return a->tensor.data_offset < b->tensor.data_offset ? -1 : a > b;
 }
 
+/* Says why there is no table though there is a tensor that is not left out. Always false. */
+static bool refuse_unfit(const struct planning *planning)
+{
+    const struct eb_version_scan *scan = &planning->plan->scan;
+    const struct eb_piece *unfit = &scan->pieces[scan->piece_count];
+    char others[OTHERS_BYTES] = "";
+    if (scan->left_out_count > 0) {
+        (void)snprintf(others, sizeof others,
+            "; only and exclude of model.yaml leave out %zu tables", scan->left_out_count);
+    }
+    return eb_file_fault_set(planning->fault, "%s: there is no table in it: tensor '%.128s': %s%s",
+        path_of(planning->plan, unfit), unfit->name, unfit->unfit, others);
+}
+
 /* Says why there is no table at all. Always false. */
 static bool refuse_none(const struct planning *planning, const char *directory)
 {
     const struct eb_version_scan *scan = &planning->plan->scan;
+    if (scan->unfit_count > 0) {
+        return refuse_unfit(planning);
+    }
     if (scan->left_out_count > 0) {
         return eb_file_fault_set(planning->fault,
             "%s: only and exclude of model.yaml leave out all of its %zu tables; mend the patterns",
             directory, scan->left_out_count);
     }
-    if (scan->unfit_count > 0) {
-        const struct eb_piece *unfit = &scan->pieces[scan->piece_count];
-        return eb_file_fault_set(planning->fault,
-            "%s: there is no table in it: tensor '%.128s': %s", path_of(planning->plan, unfit),
-            unfit->name, unfit->unfit);
-    }
     if (scan->notes.files.count > 0) {
         return eb_file_fault_set(planning->fault,
-            "%s: there is no table in it; files of other formats are converted first, %s",
-            directory, scan->notes.files.named.text);
+            "%s: there is no table in it; files of other formats are converted first, such as %s",
+            directory, scan->notes.files.first.text);
     }
     return eb_file_fault_set(planning->fault,
         "%s: there is no table in it; put NAME.npy or NAME.safetensors there", directory);

@@ -235,6 +235,12 @@ static bool choose_file(struct scanning *scanning, const struct scanned *scanned
     return true;
 }
 
+/* Whether a file stands for a table: it is the first of those that hold its rows. */
+static bool is_table(const struct eb_file_name *parsed)
+{
+    return parsed->kind != EB_FILE_KEYS && (!parsed->is_split || parsed->part == 0);
+}
+
 static bool scan_file(struct scanning *scanning, const char *directory, const char *name)
 {
     struct scanned scanned = {.name = name, .parsed = eb_file_name_parse(name)};
@@ -247,7 +253,7 @@ static bool scan_file(struct scanning *scanning, const char *directory, const ch
         return false;
     }
     if (!is_chosen) {
-        scanning->scan->left_out_count++;
+        scanning->scan->left_out_count += is_table(&scanned.parsed);
         return true;
     }
     char *path = eb_directory_join(directory, name, scanning->fault);
@@ -432,7 +438,7 @@ static bool settle(struct scanning *scanning)
     for (size_t i = 0; i < scan->piece_count; i++) {
         struct eb_piece *piece = &scan->pieces[i];
         if (piece->is_left_out) {
-            scan->left_out_count++;
+            scan->left_out_count += !piece->unfit;
             free_piece(piece);
         } else if (piece->unfit) {
             eb_load_note_add(&scan->notes.tensors, piece->name, piece->unfit);

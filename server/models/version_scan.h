@@ -39,7 +39,7 @@ struct eb_version_scan {
     size_t piece_count;
     struct eb_piece *pieces; /* sorted by name, rows before keys, and part */
     size_t unfit_count;      /* tensors that cannot be tables: behind the pieces, sorted alike */
-    size_t left_out_count;   /* of files and tensors, by model.yaml's patterns */
+    size_t left_out_count;   /* tables that model.yaml's patterns leave out */
     struct eb_load_notes notes;
 };
 

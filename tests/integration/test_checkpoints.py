@@ -85,6 +85,7 @@ class Checkpoints(OwnServerTest):
         lines = [line for line in self.server.log.splitlines() if 'tensors_passed_over' in line]
         self.assertEqual(len(lines), 1, lines)
         self.assertRegex(lines[0], r'level=info .*version=1 count=5 first=.*a scalar is no table')
+        self.assertRegex(lines[0], 'remedy=.*an entry of tables that names one makes it an error')
         self.check_tool(0, r'tensor mask is passed over: .*BOOL(.|\n)*3 tables')
 
     def test_a_described_tensor_that_cannot_be_a_table_fails_the_version(self):

@@ -1,5 +1,6 @@
 /* Which files and tensors of a version become tables: what cannot be one, and what model.yaml
  * chooses. */
+#include "server/models/table_plan.h"
 #include "server/models/table_set.h"
 
 #include "tests/unit/models/set_trial.h"
@@ -156,7 +157,39 @@ static void chooses_by_patterns(void **state)
     expect_tables("exclude: ['[np]']", "bias emb ");
     expect_tables("exclude: ['mask', 'bn.*']", "bias emb n p ");
     eb_set_trial_expect_fault(
-        &trial, "exclude: ['*']", "leave out all of its 7 tables", "patterns");
+        &trial, "exclude: ['*']", "leave out all of its 4 tables", "patterns");
+}
+
+static void patterns_are_not_blamed_for_tensors_that_cannot_be_tables(void **state)
+{
+    (void)state;
+    write_state();
+    eb_set_trial_expect_fault(&trial, "only: [mask]", "m.safetensors: there is no table in it",
+        "tensor 'mask': field 'dtype': 'BOOL'");
+    eb_set_trial_expect_fault(&trial, "exclude: [emb, bias]", "there is no table in it", "scalar");
+}
+
+static void names_one_file_of_another_format_in_full(void **state)
+{
+    (void)state;
+    char long_name[200] = "";
+    memset(long_name, 'd', sizeof long_name - 1);
+    eb_scratch_make_directory(&trial.scratch, long_name);
+    char directory[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&trial.scratch, long_name, directory);
+    for (int i = 0; i < 3; i++) {
+        char name[256];
+        snprintf(name, sizeof name, "%s/model%d.pt", long_name, i);
+        eb_scratch_write(&trial.scratch, name, "x", 1);
+    }
+    struct eb_table_plan plan;
+    struct eb_file_fault fault;
+    const struct eb_table_options options = {.row_bytes_max = 65536, .name_bytes_max = 255};
+    assert_false(eb_table_plan_read(directory, &options, &plan, &fault));
+    eb_scratch_expect(fault.text, long_name);
+    eb_scratch_expect(fault.text, ": there is no table in it; files of other formats are converted "
+                                  "first, such as 'model0.pt': safetensors.torch.save_file(");
+    assert_null(strstr(fault.text, "model1.pt"));
 }
 
 static void files_that_are_left_out_are_not_read(void **state)
@@ -235,6 +268,10 @@ int main(void)
             tensors_that_are_left_out_are_not_told_of, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_malformed_tensor_that_is_left_out_is_an_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            patterns_are_not_blamed_for_tensors_that_cannot_be_tables, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            names_one_file_of_another_format_in_full, set_up, tear_down),
         cmocka_unit_test_setup_teardown(matches_each_name_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(notes_patterns_that_match_nothing, set_up, tear_down),
     };
