@@ -88,6 +88,11 @@ class Compose(unittest.TestCase):
         mounted = [volume.split(':')[1] for volume in self.services['grafana']['volumes']]
         self.assertIn(folder, [os.path.dirname(path) for path in mounted])
 
+    def test_alerts_are_the_same_file_as_those_of_the_chart(self):
+        path = os.path.join(FOLDER, 'monitoring', 'alerts.yaml')
+        self.assertTrue(os.path.samefile(path, os.path.join(FOLDER, 'helm', 'embag', 'files',
+                                                            'alerts.yaml')))
+
 
 
 @unittest.skipUnless(shutil.which('podman-compose'), 'there is no podman-compose')
