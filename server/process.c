@@ -433,19 +433,25 @@ static void on_signal(uv_signal_t *handle, int number)
     }
 }
 
+/* Reads certificates and tokens again while calls are taken, in the delay too. The service manager
+ * has been told of the end by then, and READY would call it off. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct eb_process *process = handle->data;
     (void)number;
+    if (process->stopping && !process->is_delayed) {
+        return;
+    }
     if (!process->stopping) {
         eb_service_manager_reloading();
-        const bool is_good =
-            eb_security_reload(process->security, process->loops, process->config->loops);
-        const bool is_any =
-            eb_security_tls(process->security) || eb_security_auth(process->security);
-        process->word.reloads_done += is_any && is_good;
-        process->word.reloads_failed += !is_good;
-        tell_certificate(process);
+    }
+    const bool is_good =
+        eb_security_reload(process->security, process->loops, process->config->loops);
+    const bool is_any = eb_security_tls(process->security) || eb_security_auth(process->security);
+    process->word.reloads_done += is_any && is_good;
+    process->word.reloads_failed += !is_good;
+    tell_certificate(process);
+    if (!process->stopping) {
         eb_service_manager_ready();
     }
 }

@@ -1,23 +1,33 @@
 """drain_delay_ms: after SIGTERM a server that says NOT_SERVING still takes calls, so that balancers
 which learn of its end by health checks lose none."""
 
+import hashlib
 import itertools
+import json
+import signal
+import socket
+import ssl
 import time
 import unittest
 
+import grpc
+
 import dynamic
 from balancer import CHECK, SERVING, Balancer
+from certificates import HERE, Authority
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
 from h2raw import GOAWAY, Connection, message
 from http_peer import fetch
-from rpc import Admin, Client, as_bytes
+from rpc import Admin, Client, SecureClient, as_bytes
 from served import OwnServerTest
 from service_manager import NotifySocket
 
 NOT_SERVING = 2
 FOREVER = ('--drain-delay-ms', '600000')
 CHECK_EACH_SECONDS = 0.5
+LOOPBACK = '127.0.0.1'
+OLD_TOKEN, NEW_TOKEN = 'old-token-0123456789', 'new-token-0123456789'
 ROUNDS_MAX = 3
 GOOD = pb.LookupRequest(model='spec', queries=[
     pb.BagQuery(table='emb_table', indices=[0, 4], num_bags=1)])
@@ -127,6 +137,71 @@ class DrainDelay(OwnServerTest):
         self.end(server)
         allowed = [m['EXTEND_TIMEOUT_USEC'] for m in manager.look() if 'STOPPING' in m]
         self.assertEqual(allowed, ['660000000', '60000000'])
+
+    def reload(self, server):
+        """SIGHUP, and the files read again."""
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.find('reloaded'), 20, 'event=reloaded')
+
+    def test_files_are_read_again(self):
+        """A token that was taken away is refused, and a new certificate shown."""
+        authority = Authority()
+        self.addCleanup(authority.remove)
+        authority.issue('server', names=HERE)
+
+        def write_rules(name, token):
+            return authority.write('auth.yaml', json.dumps({'principals': [{
+                'name': name, 'models': ['*'],
+                'token_sha256': hashlib.sha256(token.encode()).hexdigest()}]}))
+
+        server = self.serve('--tls-cert', authority.path('server.pem'), '--tls-key',
+                            authority.path('server.key'), '--auth-file',
+                            write_rules('old', OLD_TOKEN), *FOREVER)
+        client = SecureClient(server.address, authority)
+        self.addCleanup(client.close)
+        call = client.channel.unary_unary(
+            '/embag.v1.EmbeddingBag/Lookup', request_serializer=as_bytes,
+            response_deserializer=pb.LookupResponse.FromString)
+
+        def is_known(token):
+            metadata = [('authorization', 'Bearer ' + token)]
+            try:
+                return len(call(GOOD, timeout=20, metadata=metadata).results) == 1
+            except grpc.RpcError as error:
+                self.assertEqual(error.code(), grpc.StatusCode.UNAUTHENTICATED)
+                return False
+
+        context = ssl.create_default_context(cafile=authority.path('ca.pem'))
+        context.set_alpn_protocols(['h2'])
+
+        def shown():
+            with socket.create_connection((LOOPBACK, server.port), timeout=20) as plain, \
+                    context.wrap_socket(plain, server_hostname=LOOPBACK) as peer:
+                return peer.getpeercert()['serialNumber']
+
+        self.leave(server)
+        before = shown()
+        self.assertTrue(is_known(OLD_TOKEN))
+        authority.issue('server', names=HERE)
+        write_rules('new', NEW_TOKEN)
+        self.reload(server)
+        wait_until(lambda: not is_known(OLD_TOKEN), 20, 'new rules')
+        self.assertTrue(is_known(NEW_TOKEN))
+        wait_until(lambda: shown() != before, 20, 'the new certificate')
+        client.close()
+        self.end(server)
+
+    def test_the_service_manager_hears_of_no_reading_again(self):
+        """It would take READY for an end that was called off."""
+        manager = NotifySocket(self.repository.path)
+        self.addCleanup(manager.close)
+        server = self.serve(*FOREVER, environment=manager.environment)
+        manager.wait('READY')
+        self.leave(server)
+        self.reload(server)
+        self.end(server)
+        self.assertEqual(manager.count('RELOADING'), 0)
+        self.assertEqual(manager.count('READY'), 1)
 
     def test_checks_in_time_lose_no_call_and_late_ones_do(self):
         """Step by step, whatever the machine's speed."""
