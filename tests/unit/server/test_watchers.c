@@ -76,6 +76,16 @@ static void *realloc_of_libuv(void *memory, size_t bytes)
     return libuv_fails() ? NULL : __real_realloc(memory, bytes);
 }
 
+/* Whatever has failed in between: later tests need memory. */
+static int restore_memory(void **state)
+{
+    (void)state;
+    atomic_store(&libuv_has_no_memory, false);
+    atomic_store(&failures_left, 0);
+    is_spared = false;
+    return 0;
+}
+
 /* ---- a loop of libuv alone ---- */
 
 struct pair {
@@ -148,36 +158,47 @@ static void reports_that_there_is_no_memory(void **state)
     assert_int_equal(uv_loop_close(&uv), 0);
 }
 
+/* ---- with a limit of open files that each test changes ---- */
+
+static int keep_file_limit(void **state)
+{
+    static struct rlimit before;
+    *state = &before;
+    return getrlimit(RLIMIT_NOFILE, &before);
+}
+
+/* Whatever has failed in between: later tests need descriptors. */
+static int restore_file_limit(void **state)
+{
+    const struct rlimit *before = *state;
+    return setrlimit(RLIMIT_NOFILE, before);
+}
+
+static void lower_file_limit(const struct rlimit *before, rlim_t count)
+{
+    const struct rlimit lower = {count, before->rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &lower), 0);
+}
+
 /* Descriptors beyond the limit cannot be. */
 static void reserves_no_more_than_there_may_be_descriptors(void **state)
 {
-    (void)state;
-    struct rlimit limit;
     uv_loop_t uv;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    const struct rlimit few = {64, limit.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    lower_file_limit(*state, 64);
     assert_int_equal(uv_loop_init(&uv), 0);
     const int highest = dup2(STDERR_FILENO, 63); /* It is taken already. */
-    const int code = eb_watchers_reserve(&uv, 1000000);
+    assert_int_equal(highest, 63);
+    assert_int_equal(eb_watchers_reserve(&uv, 1000000), 0);
     close(highest);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    assert_int_equal(code, 0);
     assert_int_equal(uv_loop_close(&uv), 0);
 }
 
 static void reports_that_no_descriptor_is_left(void **state)
 {
-    (void)state;
-    struct rlimit limit;
     uv_loop_t uv;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     assert_int_equal(uv_loop_init(&uv), 0);
-    const struct rlimit none = {0, limit.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    const int code = eb_watchers_reserve(&uv, PAIRS);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    assert_int_equal(code, UV_EMFILE);
+    lower_file_limit(*state, 0);
+    assert_int_equal(eb_watchers_reserve(&uv, PAIRS), UV_EMFILE);
     assert_int_equal(uv_loop_close(&uv), 0);
 }
 
@@ -255,12 +276,15 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(watches_as_many_as_were_reserved_without_memory),
-        cmocka_unit_test(reports_that_there_is_no_memory),
-        cmocka_unit_test(reserves_no_more_than_there_may_be_descriptors),
-        cmocka_unit_test(reports_that_no_descriptor_is_left),
-        cmocka_unit_test(serves_connections_that_come_while_libuv_has_no_memory),
-        cmocka_unit_test(goes_on_after_many_failures_in_a_row),
+        cmocka_unit_test_teardown(watches_as_many_as_were_reserved_without_memory, restore_memory),
+        cmocka_unit_test_teardown(reports_that_there_is_no_memory, restore_memory),
+        cmocka_unit_test_setup_teardown(
+            reserves_no_more_than_there_may_be_descriptors, keep_file_limit, restore_file_limit),
+        cmocka_unit_test_setup_teardown(
+            reports_that_no_descriptor_is_left, keep_file_limit, restore_file_limit),
+        cmocka_unit_test_teardown(
+            serves_connections_that_come_while_libuv_has_no_memory, restore_memory),
+        cmocka_unit_test_teardown(goes_on_after_many_failures_in_a_row, restore_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
