@@ -69,6 +69,29 @@ class Compose(unittest.TestCase):
         grace = re.fullmatch(r'(\d+)s', self.server['stop_grace_period'])[1]
         delay_ms = int(self.server['environment']['EMBAG_DRAIN_DELAY_MS'])
         self.assertGreater(1000 * int(grace), delay_ms + drain_ms)
+        told = re.search(r'--stop-timeout (\d+)', guide.read('deploy', 'OPERATIONS.md'))[1]
+        self.assertGreater(1000 * int(told), delay_ms + drain_ms)
+
+    def test_the_image_leaves_balancers_time_unless_it_is_told_otherwise(self):
+        variables = dict(word.split('=') for word in image_lines('ENV'))
+        (source, folder), = [words for words in map(str.split, re.findall(
+            r'^COPY (?!--)(.*)$', guide.read('deploy', 'Containerfile').rpartition('\nFROM ')[2],
+            re.M)) if words[0].endswith('.yaml')]
+        self.assertEqual(variables['EMBAG_CONFIG'], folder + os.path.basename(source))
+        variables['EMBAG_CONFIG'] = os.path.join(served.SOURCE, source)
+        own = Repository()
+        self.addCleanup(own.remove)
+        with open(own.join('own.yaml'), 'w', encoding='utf-8') as file:
+            file.write('drain_delay_ms: 5000')
+        for flags, more, delay in (
+                ([], {}, '2000 # file'),
+                ([], {'EMBAG_DRAIN_DELAY_MS': '0'}, '0 # environment'),
+                (['--drain-delay-ms', '1'], {}, '1 # flag'),
+                (['--config', own.join('own.yaml')], {}, '5000 # file')):
+            told = subprocess.run(
+                [os.path.join(served.BUILD, 'embagd'), *flags, '--print-config'], check=True,
+                capture_output=True, text=True, timeout=SECONDS, env={**variables, **more}).stdout
+            self.assertIn('\ndrain_delay_ms: ' + delay, told)
 
     def test_mounts_files_that_are_there(self):
         for name in 'prometheus', 'grafana':

@@ -122,6 +122,13 @@ class ImageTest(unittest.TestCase):
                           'localhost/embag', '--help')
             self.assertIn('Usage: ' + tool, said)
 
+    def test_leaves_balancers_time_unless_it_is_told_otherwise(self):
+        for options, flags, delay in (([], [], 2000), (['--env', 'EMBAG_DRAIN_DELAY_MS=0'], [], 0),
+                                      ([], ['--drain-delay-ms', '1'], 1)):
+            said = podman('run', '--rm', *LIMITS, *STRICT, *options, 'localhost/embag', *flags,
+                          '--print-config')
+            self.assertIn('\ndrain_delay_ms: %d #' % delay, said)
+
     def test_says_what_is_missing(self):
         """Without models it ends, and says why."""
         done = subprocess.run(
@@ -204,7 +211,7 @@ class RunTest(unittest.TestCase):
         stop = threading.Thread(target=podman, args=('stop', '--time', '60', container.id))
         stop.start()
         self.addCleanup(stop.join)
-        container.wait_event('draining signal=SIGTERM')
+        container.wait_event('drain_delayed signal=SIGTERM drain_delay_ms=2000')
         fields, body = peer.finish(stream)
         self.assertEqual(fields['grpc-status'], '0')
         answer = pb.LookupResponse.FromString(body[5:])
@@ -230,8 +237,7 @@ class RunTest(unittest.TestCase):
         self.assertTrue(container.check_health())
         peer, stream = self.call_slowly(container)
         podman('kill', '--signal', 'TERM', container.id)
-        container.wait_event('draining')
-        self.assertEqual(container.get('/readyz')[0], 503)
+        wait_until(lambda: container.get('/readyz')[0] == 503, SECONDS, 'it is not ready')
         self.assertFalse(container.check_health())
         # It is the answer that was bad: commands are run in it, and it has not ended.
         podman('exec', container.id, 'true')
