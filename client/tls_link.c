@@ -53,9 +53,10 @@ static void on_record(int is_sent, int version, int content_type, const void *by
 {
     struct eb_tls_link *link = context;
     const bool is_head = content_type == SSL3_RT_HEADER;
+    /* What comes together with the handshake's last record counts too. */
+    const bool is_ready = link->is_ready || SSL_is_init_finished(ssl);
     (void)version;
-    (void)ssl;
-    if (is_sent == 0 && link->is_ready && count > 0 &&
+    if (is_sent == 0 && is_ready && count > 0 &&
         (is_head || content_type == SSL3_RT_INNER_CONTENT_TYPE)) {
         link->row_count += is_head;
         link->record_count += *(const uint8_t *)bytes != SSL3_RT_APPLICATION_DATA;

@@ -150,9 +150,12 @@ static void on_record(int is_sent, int version, int content_type, const void *by
     struct eb_tls_stream *stream = context;
     const bool is_head = content_type == SSL3_RT_HEADER;
     (void)version;
-    (void)ssl;
-    if (is_sent || !stream->is_ready || count == 0 ||
-        (!is_head && content_type != SSL3_RT_INNER_CONTENT_TYPE)) {
+    if (is_sent || count == 0 || (!is_head && content_type != SSL3_RT_INNER_CONTENT_TYPE)) {
+        return;
+    }
+    /* What comes together with the handshake's last record counts too. */
+    stream->is_ready = stream->is_ready || SSL_is_init_finished(ssl);
+    if (!stream->is_ready) {
         return;
     }
     stream->row_count += is_head;

@@ -2,6 +2,7 @@
 #include "client/tls_link.h"
 
 #include "tests/unit/server/tls_files.h"
+#include "tests/unit/server/tls_forger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +74,7 @@ static void pass_on(struct trial *trial)
     } while (trial->got > 0);
 }
 
-static int set_up(void **state)
+static int begin(void **state)
 {
     struct trial *trial = calloc(1, sizeof *trial);
     struct tls_authority authority;
@@ -94,6 +95,13 @@ static int set_up(void **state)
         &trial->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &error));
     trial->link = eb_tls_link_create(&trial->credentials);
     assert_non_null(trial->link);
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    assert_int_equal(begin(state), 0);
+    struct trial *trial = *state;
     for (int i = 0; i < 3; i++) {
         pass_on(trial);
     }
@@ -156,6 +164,30 @@ static void takes_updates_among_much_data(void **state)
     assert_int_equal(trial->got, 0);
 }
 
+/* A server may send what is protected by its keys for data before the client has answered. */
+static void leaves_a_server_that_sends_them_with_the_end_of_the_handshake(void **state)
+{
+    static const uint8_t user_canceled[] = {SSL3_AL_WARNING, 90};
+    struct trial *trial = *state;
+    struct tls_forger forger;
+    size_t count;
+    tls_forger_init(&forger, trial->server);
+    const uint8_t *bytes = eb_tls_link_take_output(trial->link, &count);
+    assert_int_equal(BIO_write(SSL_get_rbio(trial->server), bytes, (int)count), count);
+    (void)SSL_do_handshake(trial->server);
+    /* OpenSSL itself takes no 33 that are empty, and no five warnings. */
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < ROW_MAX / 4; k++) {
+            tls_forger_put(&forger, SSL3_RT_APPLICATION_DATA, "", 0);
+        }
+        tls_forger_put(&forger, SSL3_RT_ALERT, user_canceled, sizeof user_canceled);
+    }
+    pass_on(trial);
+    assert_int_equal(trial->got, -1);
+    assert_string_equal(eb_tls_link_reason(trial->link),
+        "TLS: the server sends too many records without data (KeyUpdates and the like)");
+}
+
 #define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -164,6 +196,8 @@ int main(void)
         WITH_TRIAL(leaves_a_server_that_updates_its_keys_again_and_again),
         WITH_TRIAL(leaves_a_server_that_hides_them_among_data),
         WITH_TRIAL(takes_updates_among_much_data),
+        cmocka_unit_test_setup_teardown(
+            leaves_a_server_that_sends_them_with_the_end_of_the_handshake, begin, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -619,6 +619,30 @@ static void stops_amid_a_flood_of_updates(void **state)
     close_trial(&trial);
 }
 
+/* The handshake's last record has not been looked at when the updates come. */
+static void stops_amid_updates_that_come_with_the_end_of_the_handshake(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct tls_forger forger;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    (void)SSL_do_handshake(trial.client);
+    (void)feed(&trial);
+    (void)write_output(&trial);
+    assert_int_equal(SSL_do_handshake(trial.client), 1);
+    assert_false(eb_tls_stream_is_ready(trial.stream));
+    trial.sealed_bytes = 0;
+    for (int i = 0; i < 1200; i++) {
+        put_update(&trial, &forger);
+    }
+    (void)feed(&trial);
+    (void)write_output(&trial);
+    assert_true(trial.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(trial.stream), "too many TLS records without data");
+    assert_in_range(trial.sealed_bytes, 1, 1000 + 40 * (ROW_MAX + 2));
+    close_trial(&trial);
+}
+
 static void ends_without_memory_for_output(void **state)
 {
     (void)state;
@@ -660,6 +684,7 @@ int main(void)
         cmocka_unit_test(ends_a_peer_whose_records_bring_no_data),
         cmocka_unit_test(ends_a_peer_that_hides_such_records_among_data),
         cmocka_unit_test(stops_amid_a_flood_of_updates),
+        cmocka_unit_test(stops_amid_updates_that_come_with_the_end_of_the_handshake),
         cmocka_unit_test(ends_without_memory_for_output),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #define CIPHER "TLS_AES_128_GCM_SHA256"
-#define SECRET_NAME "CLIENT_TRAFFIC_SECRET_0 "
 #define KEY_BYTES 16
 #define NONCE_BYTES 12
 #define TAG_BYTES 16
@@ -21,10 +20,12 @@
 #define KEY_UPDATE 24
 
 /* Lines are "NAME RANDOM SECRET", the latter two in hexadecimal digits. */
-static void on_secret(const SSL *client, const char *line)
+static void on_secret(const SSL *peer, const char *line)
 {
-    struct tls_forger *forger = SSL_get_app_data(client);
-    if (strncmp(line, SECRET_NAME, sizeof SECRET_NAME - 1) != 0) {
+    struct tls_forger *forger = SSL_get_app_data(peer);
+    const char *name =
+        SSL_is_server(peer) ? "SERVER_TRAFFIC_SECRET_0 " : "CLIENT_TRAFFIC_SECRET_0 ";
+    if (strncmp(line, name, strlen(name)) != 0) {
         return;
     }
     const char *digits = strrchr(line, ' ') + 1;
@@ -34,18 +35,18 @@ static void on_secret(const SSL *client, const char *line)
     }
 }
 
-void tls_forger_init(struct tls_forger *forger, SSL *client)
+void tls_forger_init(struct tls_forger *forger, SSL *peer)
 {
-    *forger = (struct tls_forger){.client = client};
-    assert_int_equal(SSL_set_min_proto_version(client, TLS1_3_VERSION), 1);
-    assert_int_equal(SSL_set_ciphersuites(client, CIPHER), 1);
-    assert_int_equal(SSL_set_app_data(client, forger), 1);
-    SSL_CTX_set_keylog_callback(SSL_get_SSL_CTX(client), on_secret);
+    *forger = (struct tls_forger){.peer = peer};
+    assert_int_equal(SSL_set_min_proto_version(peer, TLS1_3_VERSION), 1);
+    assert_int_equal(SSL_set_ciphersuites(peer, CIPHER), 1);
+    assert_int_equal(SSL_set_app_data(peer, forger), 1);
+    SSL_CTX_set_keylog_callback(SSL_get_SSL_CTX(peer), on_secret);
 }
 
 void tls_forger_send(struct tls_forger *forger, const void *bytes, size_t count)
 {
-    assert_int_equal(SSL_write(forger->client, bytes, (int)count), count);
+    assert_int_equal(SSL_write(forger->peer, bytes, (int)count), count);
     forger->sent_count++;
 }
 
@@ -90,7 +91,7 @@ void tls_forger_put(struct tls_forger *forger, uint8_t type, const void *bytes, 
         1);
     EVP_CIPHER_CTX_free(cipher);
     const int total = HEAD_BYTES + size + TAG_BYTES;
-    assert_int_equal(BIO_write(SSL_get_wbio(forger->client), record, total), total);
+    assert_int_equal(BIO_write(SSL_get_wbio(forger->peer), record, total), total);
 }
 
 void tls_forger_begin_update(struct tls_forger *forger)
