@@ -23,7 +23,7 @@ struct eb_tls_link {
     BIO *in;               /* the SSL's */
     BIO *out;              /* the SSL's */
     uint64_t data_bytes;   /* read, since the last of them earned a record */
-    uint32_t row_count;    /* records since data */
+    uint32_t row_count;    /* records since data, its own included */
     uint32_t record_count; /* records that are no data by their type, and not earned by data */
     bool is_ready;
     bool is_over;
@@ -75,7 +75,8 @@ static void count_data(struct eb_tls_link *link, size_t count)
 
 static bool is_idling(const struct eb_tls_link *link)
 {
-    return link->row_count > IDLE_RECORDS_IN_ROW_MAX || link->record_count > IDLE_RECORDS_MAX;
+    /* The last of the row may be data: its head does not tell. */
+    return link->row_count > IDLE_RECORDS_IN_ROW_MAX + 1 || link->record_count > IDLE_RECORDS_MAX;
 }
 
 /* ---- life ---- */

@@ -14,7 +14,7 @@
 
 /* Records that OpenSSL deals with by itself, and answers where they ask for that: a KeyUpdate costs
  * 19 us for some 28 bytes. Peers have reason for a few in a connection's life. So many pass in a
- * row, and so many between data in a minute. */
+ * row, and so many in a minute, whatever lies between them. */
 #define IDLE_RECORDS_IN_ROW_MAX 32u
 #define IDLE_RECORDS_PER_MINUTE_MAX 100u
 #define MINUTE_MS 60000u
@@ -35,7 +35,7 @@ struct eb_tls_stream {
     struct output filling;
     struct output writing;
     uint64_t minute_ms;    /* when the minute began in which records are counted */
-    uint32_t row_count;    /* records since data or the minute's begin */
+    uint32_t row_count;    /* records since data or the minute's begin, data's own included */
     uint32_t minute_count; /* records of the minute that are no data by their type */
     bool is_idling;        /* there were too many of either */
     bool has_begun;
@@ -160,7 +160,8 @@ static void on_record(int is_sent, int version, int content_type, const void *by
     }
     stream->row_count += is_head;
     stream->minute_count += *(const uint8_t *)bytes != SSL3_RT_APPLICATION_DATA;
-    stream->is_idling = stream->row_count > IDLE_RECORDS_IN_ROW_MAX ||
+    /* The last of the row may be data: its head does not tell. */
+    stream->is_idling = stream->row_count > IDLE_RECORDS_IN_ROW_MAX + 1 ||
                         stream->minute_count > IDLE_RECORDS_PER_MINUTE_MAX;
 }
 
