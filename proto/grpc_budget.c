@@ -13,7 +13,7 @@
 #define WINDOW_UPDATES_PER_NOISE 16u
 /* A client that hedges cancels one call of each pair that it begins, and never stops. */
 #define RESETS_PER_MS 1u
-/* A block of four times its limit uses up what a connection has. */
+/* What blocks may expand to beyond good faith, together and at once. */
 #define EXCESS_LIMITS 3u
 #define MS_PER_S 1000u
 

@@ -1,5 +1,5 @@
 /* How much a peer may ask for without getting anything done: frames that carry nothing, pings that
- * come too soon, calls that it resets, and header blocks that expand past their limits.
+ * come too soon, calls that it resets, and header blocks that expand.
  * Thread: one at a time. Memory: none. */
 #pragma once
 
@@ -23,8 +23,8 @@ struct eb_grpc_budget {
 };
 
 /* Allows a burst of `resets_max` resets, and a thousand a second for ever; and header blocks that
- * exceed `header_bytes_max` by three times as much, together and at once, and by as much a second
- * for ever. */
+ * expand by three times `header_bytes_max` beyond good faith, together and at once, and by as much
+ * as one a second for ever. */
 void eb_grpc_budget_init(
     struct eb_grpc_budget *budget, uint32_t resets_max, uint32_t header_bytes_max);
 /* Lets time pass, on any steady clock. */
@@ -47,5 +47,5 @@ bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget);
 /* A call has ended as it should. */
 void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget);
 
-/* Spends what header blocks exceed their limits by, in bytes. Returns false if that is too much. */
+/* Spends what header blocks cost beyond good faith, in bytes. Returns false if that is too much. */
 bool eb_grpc_budget_spend_excess(struct eb_grpc_budget *budget, size_t bytes);

@@ -74,20 +74,24 @@ static size_t find_honest_bytes(size_t wire_bytes)
 size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_limits *limits)
 {
     const size_t honest = find_honest_bytes(wire_bytes);
-    return honest < limits->bytes_max ? honest : limits->bytes_max;
+    const size_t most = (size_t)EB_GRPC_BLOCK_LIMITS_MAX * limits->bytes_max;
+    return honest < most ? honest : most;
 }
 
 size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits)
 {
     const size_t honest = find_honest_bytes(block->wire_bytes);
-    size_t excess = block->bytes > limits->bytes_max ? block->bytes - limits->bytes_max : 0;
+    const size_t fields_paid = limits->fields_max + block->wire_bytes / EB_GRPC_FIELD_WIRE_BYTES;
+    size_t excess = 0;
+    if (block->bytes > (size_t)EB_GRPC_BLOCK_LIMITS_MAX * limits->bytes_max) {
+        return SIZE_MAX;
+    }
     if (block->bytes > honest) {
         excess += (block->bytes - honest) * EB_GRPC_EXPANSION_WEIGHT;
     }
-    if (block->field_count > limits->fields_max) {
-        excess +=
-            (block->field_count - limits->fields_max) * (limits->bytes_max / limits->fields_max);
+    if (block->field_count > fields_paid) {
+        excess += (block->field_count - fields_paid) * (limits->bytes_max / limits->fields_max);
     }
     return excess;
 }

@@ -29,6 +29,10 @@ struct eb_grpc_headers_limits {
 #define EB_GRPC_TABLES_BYTES 5120u
 #define EB_GRPC_EXPANSION_MAX 2u
 #define EB_GRPC_EXPANSION_WEIGHT 4u
+/* A block of more than so many limits is an attack, compressed or not. */
+#define EB_GRPC_BLOCK_LIMITS_MAX 4u
+/* So many bytes on the wire pay for a field beyond the limit: they keep a peer as busy as us. */
+#define EB_GRPC_FIELD_WIRE_BYTES 32u
 
 /* How large a block is, of a request or trailers, as far as it has come. Zeroed: it begins. */
 struct eb_grpc_block {
@@ -39,8 +43,10 @@ struct eb_grpc_block {
 
 /* Returns how many bytes a block may have that is so large on the wire and exceeds nothing. */
 size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_limits *limits);
-/* Returns by how many bytes the block exceeds its limits, and those that it expands to but not in
- * good faith. A field too many counts as the bytes that a field may have on average. */
+/* Returns what the block costs us and not its sender, in bytes: what it expands to beyond good
+ * faith, and fields beyond the limit that its bytes on the wire do not pay for, each as many bytes
+ * as a field may have on average. SIZE_MAX: the block is an attack. Bytes beyond the limit that
+ * were on the wire are none: proxies send blocks of clients that know no limit. */
 size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits);
 

@@ -9,9 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A header block that is so many times larger than what it may hold, compressed or not, is an
- * attack. */
-#define HEADER_BLOCK_FACTOR 4u
+/* Of header blocks that are neither shown nor ended by their first frame so many pass at once. */
+#define UNSEEN_CONTINUED_MAX 2u
 /* Frames of ours that may wait for a peer that does not read, beyond those of its open calls. */
 #define FRAMES_WAITING_MAX 2000u
 #define FRAMES_PER_CALL 8u
@@ -138,13 +137,13 @@ static void begin_block(struct eb_grpc_server *server, const nghttp2_frame_hd *h
 
 /* Spends what a header block is worth that nghttp2 only decompressed, since its stream is over or
  * was refused: it shows neither the fields nor any CONTINUATION. Honest peers send some that cross
- * the stream's end on the way. */
+ * the stream's end on the way, and some of them split every large block. */
 static void spend_unseen_block(struct eb_grpc_server *server)
 {
     const size_t bytes = server->block.wire_bytes;
     server->is_block_unseen = false;
     if (server->is_block_continued) {
-        spend_excess(server, SIZE_MAX);
+        spend_excess(server, server->budget.excess_max / UNSEEN_CONTINUED_MAX);
     } else {
         spend_excess(server, bytes > EB_GRPC_TABLES_BYTES ? bytes - EB_GRPC_TABLES_BYTES : 0);
     }
@@ -156,7 +155,7 @@ static void continue_block(struct eb_grpc_server *server, const nghttp2_frame_hd
     server->block.wire_bytes += head->length;
     server->block_bytes_max = eb_grpc_block_bytes_max(server->block.wire_bytes, &limits);
     if (server->block.wire_bytes >
-        (size_t)HEADER_BLOCK_FACTOR * server->connection.limits->header_bytes_max) {
+        (size_t)EB_GRPC_BLOCK_LIMITS_MAX * server->connection.limits->header_bytes_max) {
         turn_away(server, "the peer sends a header block without end");
     }
 }
@@ -215,8 +214,9 @@ static int spend_block(struct eb_grpc_server *server)
     return is_over(server) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
-/* Counts a field, of whatever block. Past the limits each costs the connection's budget. Most
- * blocks have a dozen fields and are far below them: keep that path cheap. */
+/* Counts a field, of whatever block, which costs the connection's budget where it is beyond what
+ * its sender pays for. Most blocks have a dozen fields and are far below that: keep that path
+ * cheap. */
 static inline int count_field(struct eb_grpc_server *server, size_t bytes)
 {
     server->block.bytes += bytes;

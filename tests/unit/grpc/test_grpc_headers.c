@@ -139,16 +139,25 @@ static void tells_by_how_much_a_block_is_too_large(void **state)
     (void)state;
     const struct eb_grpc_headers_limits large = {.fields_max = 64, .bytes_max = 16384};
     assert_int_equal(eb_grpc_block_bytes_max(10, &large), 5120 + 20);
-    assert_int_equal(eb_grpc_block_bytes_max(16384, &large), 16384);
+    assert_int_equal(eb_grpc_block_bytes_max(16384, &large), 5120 + 32768);
+    assert_int_equal(eb_grpc_block_bytes_max(65536, &large), 4 * 16384);
     assert_int_equal(excess(0, 0, 0), 0);
-    assert_int_equal(excess(64, 16384, 16384), 0);
-    assert_int_equal(excess(64, 16385, 16384), 1);
-    assert_int_equal(excess(64, 65536, 65536), 3 * 16384);
-    assert_int_equal(excess(5, 16384 + 1, 5632), 1 + 4);
-    assert_int_equal(excess(65, 100, 100), 256);
-    assert_int_equal(excess(256, 100, 100), 3 * 16384);
+    /* What was on the wire is no excess, as far as a block may grow. */
+    assert_int_equal(excess(64, 16385, 16384), 0);
+    assert_int_equal(excess(64, 65536, 65536), 0);
+    assert_int_equal(excess(64, 65537, 65536), SIZE_MAX);
+    assert_int_equal(excess(5, 16384, 5632), 0);
+    assert_int_equal(excess(5, 16384 + 1, 5632), 4);
     assert_int_equal(excess(5, 5120 + 20, 10), 0);
     assert_int_equal(excess(5, 5120 + 21, 10), 4);
+    assert_int_equal(excess(5, 65537, 10), SIZE_MAX);
+    /* Fields too many are, beyond one for each 32 bytes on the wire. */
+    assert_int_equal(excess(64, 100, 31), 0);
+    assert_int_equal(excess(65, 100, 31), 256);
+    assert_int_equal(excess(65, 100, 32), 0);
+    assert_int_equal(excess(264, 6000, 6400), 0);
+    assert_int_equal(excess(265, 6000, 6400), 256);
+    assert_int_equal(excess(256, 100, 31), 3 * 16384);
     assert_int_equal(excess(65, 5120 + 21, 10), 260);
 }
 
