@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
-#define LINGER_BYTES_MAX 65536 /* that it may still have had on their way */
-#define WRITES_PER_TURN_MAX 16 /* then the other connections have their turn */
+#define LINGER_BYTES_MAX 65536 /* of a peer that was given up, that may have been on their way */
+#define LINGER_BYTES_PER_TICK (8 << 20) /* of others, who may have had large requests on theirs */
+#define WRITES_PER_TURN_MAX 16          /* then the other connections have their turn */
 /* How often libuv may find a socket readable that is not to be read, until it looks at it no
  * longer: so often costs as much as to stop and to start reading, some four system calls. With
  * thousands of such sockets libuv would do nothing else. */
@@ -42,8 +43,8 @@ struct eb_conn {
     uv_shutdown_t shutdown;
     uint64_t opened_ms;
     uint64_t lingering_since_ms; /* our side is ended since then */
-    uint64_t lingering_bytes;    /* read and dropped since then */
-    uint64_t headers_since_ms;   /* a header block is incomplete since then; 0: none is */
+    uint64_t lingering_bytes;  /* read and dropped since then; after an orderly end, since a tick */
+    uint64_t headers_since_ms; /* a header block is incomplete since then; 0: none is */
     struct eb_run_usage usage;
     uint64_t waiting_since_ns; /* while it waits for a slice: since when, or the last tick */
     uint64_t waited_ns;        /* for slices, since the last tick */
@@ -55,6 +56,7 @@ struct eb_conn {
     bool is_inside;         /* what was read last, and not little, lay inside one message */
     bool is_unpolled;       /* libuv does not look at its socket: its end is watched for instead */
     bool lingering;
+    bool is_orderly; /* we have ended it, and the peer could not know that */
     bool closing;
     bool speaks_tls; /* the peer, on a port that does not */
 };
@@ -349,12 +351,15 @@ static bool receive_sealed(
     return alive;
 }
 
-/* A peer that floods on is not read for ever. */
+/* A peer that floods on is not read for ever. After an orderly end a reset could cost it an answer
+ * that it has not read yet: it is read more slowly. */
 static void drop_read(struct eb_conn *conn, size_t count)
 {
     conn->lingering_bytes += count;
-    if (conn->lingering_bytes > LINGER_BYTES_MAX) {
+    if (!conn->is_orderly && conn->lingering_bytes > LINGER_BYTES_MAX) {
         reset(conn, "peer sends on after the end");
+    } else if (conn->lingering_bytes > LINGER_BYTES_PER_TICK) {
+        uv_read_stop(&conn->peer.stream);
     }
 }
 
@@ -445,6 +450,7 @@ static bool look_after_write(struct eb_conn *conn)
 static void end(struct eb_conn *conn)
 {
     if (eb_grpc_server_is_open(conn->session)) {
+        conn->is_orderly = !conn->lingering;
         linger(conn);
     } else {
         eb_conn_close(conn, "had not begun");
@@ -593,15 +599,25 @@ static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
     eb_conn_age_postpone(&conn->age, conn->unread_ms, now_ms);
 }
 
+static void linger_on(struct eb_conn *conn, uint64_t now_ms)
+{
+    if (now_ms - conn->lingering_since_ms >= LINGER_MS_MAX) {
+        eb_conn_close(conn, "peer does not end its side");
+    } else if (conn->lingering_bytes > LINGER_BYTES_PER_TICK) {
+        conn->lingering_bytes = 0;
+        int code = uv_read_start(&conn->peer.stream, on_allocate, on_read);
+        assert(code == 0); /* It has been stopped, and is not closing. */
+        (void)code;
+    }
+}
+
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
 {
     if (conn->closing) {
         return;
     }
     if (conn->lingering) {
-        if (now_ms - conn->lingering_since_ms >= LINGER_MS_MAX) {
-            eb_conn_close(conn, "peer does not end its side");
-        }
+        linger_on(conn, now_ms);
         return;
     }
     const struct eb_conn_limits *limits = &eb_loop_options(conn->loop)->conn_limits;
