@@ -43,7 +43,7 @@
         "the oldest goes early; 0: any number")                                                    \
     X(kept_bytes_max, 0, 0, 1099511627776,                                                         \
         "bytes of memory of all models' versions that stay so and may go early (not the last one " \
-        "of a model); beyond, the oldest of the model of most goes; 0: any number")                \
+        "of a model); beyond, the oldest goes, of the model with most; 0: any number")             \
     X(access_log_sample, 1000, 1, 1000000000,                                                      \
         "with access_log sampled, of so many requests that did not fail one is logged")            \
     X(access_log_per_s_max, 100, 1, 1000000,                                                       \
