@@ -290,17 +290,24 @@ static bool take_contents(
     return check_size(place, out);
 }
 
-/* Checks what a parameter says of the size of raw contents. */
+/* Checks the parameter that says how many bytes of raw contents the input has. */
 static bool check_raw_bytes(const struct eb_codec_place *place, const struct eb_field_reader *raw,
     const struct eb_infer_options *options)
 {
-    if (!raw || !options->has_raw_bytes || options->raw_bytes == eb_field_reader_bytes(raw)) {
+    if (!options->has_raw_bytes) {
         return true;
     }
-    return eb_codec_form_refuse(place,
-        "parameter \"binary_data_size\" is %" PRIu64
-        ", but raw_input_contents has %zu bytes for it",
-        options->raw_bytes, eb_field_reader_bytes(raw));
+    if (!raw) {
+        return eb_codec_form_refuse(place,
+            "parameter \"binary_data_size\" is %" PRIu64
+            ", but the request has no raw_input_contents; leave it out with typed contents",
+            options->raw_bytes);
+    }
+    return options->raw_bytes == eb_field_reader_bytes(raw) ||
+           eb_codec_form_refuse(place,
+               "parameter \"binary_data_size\" is %" PRIu64
+               ", but raw_input_contents has %zu bytes for it",
+               options->raw_bytes, eb_field_reader_bytes(raw));
 }
 
 bool eb_codec_infer_tensor_read_input(struct eb_codec_place *place, struct eb_field_reader bytes,

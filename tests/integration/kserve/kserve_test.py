@@ -97,14 +97,22 @@ class KServeTest(unittest.IsolatedAsyncioTestCase):
                 parameters={'binary_data_output': binary}), ROWS[1:2])
 
     async def test_says_what_is_wrong_with_a_size(self):
+        for binary, text in (
+                (True, '"binary_data_size" is 9, but raw_input_contents has 8 bytes'),
+                (False, '"binary_data_size" is 9, but the request has no raw_input_contents')):
+            made = tensor('emb_table.indices', np.array([[1]]), {}, binary_data=binary)
+            made.parameters['binary_data_size'] = 9
+            with self.assertLogs('kserve.trace', 'ERROR'), \
+                    self.assertRaises(grpc.RpcError) as raised:
+                await self.infer([made])
+            self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+            self.assertIn(text, raised.exception.details())
+
+    async def test_typed_contents_come_without_a_size(self):
         made = tensor('emb_table.indices', np.array([[1]]))
-        made.parameters['binary_data_size'] = 9
-        with self.assertLogs('kserve.trace', 'ERROR'), \
-                self.assertRaises(grpc.RpcError) as raised:
-            await self.infer([made])
-        self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
-        self.assertIn('"binary_data_size" is 9, but raw_input_contents has 8 bytes',
-                      raised.exception.details())
+        made.set_data_from_numpy(np.array([[2]]), binary_data=False)
+        self.assertNotIn('binary_data_size', made.parameters)
+        np.testing.assert_array_equal(await self.infer([made]), ROWS[2:3])
 
 
 if __name__ == '__main__':

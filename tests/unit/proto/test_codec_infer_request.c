@@ -4,6 +4,7 @@
 #include "embag/v1/embedding_bag.pb-c.h"
 #include "inference/open_inference.pb-c.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -464,9 +465,6 @@ static void takes_what_says_that_data_is_binary(void **state)
     infer_message_put_number(&request, PARAMETERS, "binary_data_output", 1, 1);
     infer_trial_expect_array(
         &infer_trial_accept(&trial, &request)->inputs[0], 8, wide, sizeof wide);
-    /* What is not raw has no size that it could be compared with. */
-    make_binary(&request, 2, 5, 1, false);
-    infer_trial_accept(&trial, &request);
 }
 
 static void refuses_binary_data_that_is_not_as_it_says(void **state)
@@ -477,6 +475,16 @@ static void refuses_binary_data_that_is_not_as_it_says(void **state)
     infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"indices\": parameter \"binary_data_size\" is 25, but raw_input_contents has "
         "24 bytes for it");
+    /* Typed contents have no such size, not even 0. */
+    for (uint64_t size = 0; size <= sizeof wide; size += sizeof wide) {
+        char text[EB_ERROR_TEXT_BYTES];
+        snprintf(text, sizeof text,
+            "inputs[0] \"indices\": parameter \"binary_data_size\" is %" PRIu64
+            ", but the request has no raw_input_contents; leave it out with typed contents",
+            size);
+        make_binary(&request, 2, size, 1, false);
+        infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
+    }
     static const struct {
         uint32_t form;
         uint64_t size;
