@@ -226,10 +226,9 @@ static bool is_integer(const struct entry *entry)
     return is_int64 || (entry->form == UINT64_FIELD && entry->number <= INT64_MAX);
 }
 
-static bool take_flag(const struct eb_codec_place *place, const struct entry *entry,
-    enum eb_codec_parameter parameter, bool *out)
+static bool check_flag(const struct eb_codec_place *place, const struct entry *entry,
+    enum eb_codec_parameter parameter)
 {
-    *out = entry->number != 0;
     return entry->form == BOOL_FIELD || refuse_value(place, parameter, "a boolean");
 }
 
@@ -270,7 +269,6 @@ static bool take_raw_bytes(
 static bool take(const struct eb_codec_place *place, const struct entry *entry,
     enum eb_codec_parameter parameter, struct eb_infer_options *options)
 {
-    bool flag;
     switch (parameter) {
     case EB_CODEC_PARAMETER_REDUCTION:
         return take_word(place, entry, parameter, &options->reduction);
@@ -283,7 +281,8 @@ static bool take(const struct eb_codec_place *place, const struct entry *entry,
         return is_integer(entry) || refuse_value(place, parameter, "an integer");
     case EB_CODEC_PARAMETER_INCLUDE_LAST_OFFSET:
         options->has_last_offset = true;
-        return take_flag(place, entry, parameter, &options->include_last_offset);
+        options->include_last_offset = entry->number != 0;
+        return check_flag(place, entry, parameter);
     case EB_CODEC_PARAMETER_TIMEOUT:
         options->timeout_us = entry->number;
         return (is_integer(entry) && entry->number <= INT64_MAX) ||
@@ -295,8 +294,8 @@ static bool take(const struct eb_codec_place *place, const struct entry *entry,
     case EB_CODEC_PARAMETER_BINARY_DATA_SIZE: return take_raw_bytes(place, entry, options);
     case EB_CODEC_PARAMETER_BINARY_DATA:
     case EB_CODEC_PARAMETER_BINARY_DATA_OUTPUT:
-        /* Over gRPC outputs are binary always. */
-        return take_flag(place, entry, parameter, &flag);
+        /* Without effect: over gRPC outputs are always binary. */
+        return check_flag(place, entry, parameter);
     case EB_CODEC_PARAMETER_COUNT: break;
     }
     return false;
