@@ -19,13 +19,13 @@ describe() {
 }
 
 keep_found() {
-    local name=$1 target=build/fuzz/fuzz_$1 corpus=tests/fuzz/corpus/$1 file before
+    local name=$1 target=build/fuzz/fuzz_$1 corpus=tests/fuzz/corpus/$1 file before kept
     local named=$work/$1/named others=$work/$1/others
     mkdir -p "$named" "$others"
     before=$(describe "$target" "$corpus")
     for file in "$corpus"/*; do
         if [[ $file == */found_* ]]; then
-            mv "$file" "$others"
+            cp "$file" "$others"
         else
             cp "$file" "$named"
         fi
@@ -37,9 +37,17 @@ keep_found() {
     # By edges: counts of passes would keep several times as many.
     "$target" -set_cover_merge=1 -use_counters=0 "$named" "$others" 2>"$work/log" ||
         { cat "$work/log" >&2; return 1; }
+    # New ones first: if this is interrupted, there are too many rather than too few.
+    local -A is_kept=()
     for file in "$named"/*; do
-        [[ -e $corpus/${file##*/} ]] ||
-            cp "$file" "$corpus/found_$(sha1sum "$file" | head -c 12)"
+        if [[ ! -e $corpus/${file##*/} ]]; then
+            kept=found_$(sha1sum "$file" | head -c 12)
+            cp "$file" "$corpus/$kept"
+            is_kept[$kept]=1
+        fi
+    done
+    for file in "$corpus"/found_*; do
+        [[ -n ${is_kept[${file##*/}]:-} ]] || rm -f "$file"
     done
     printf '%s: %s; now %s\n' "$name" "$before" "$(describe "$target" "$corpus")"
 }
