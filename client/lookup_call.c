@@ -1,5 +1,6 @@
 #include "client/lookup_call.h"
 
+#include "client/lookup_layout.h"
 #include "proto/codec.h"
 #include "proto/grpc_text.h"
 
@@ -21,22 +22,6 @@ static bool fill_array(const struct embag_integers *in, struct eb_wire_array *ou
     out->width = in->width;
     out->bytes = in->count * in->width;
     return true;
-}
-
-/* The layout that the caller means: arrays that are there but empty leave no trace on the wire. */
-static int32_t find_layout(const struct embag_query *query)
-{
-    enum { UNSPECIFIED, OFFSETS, LENGTHS, PACKED, SEGMENTS };
-    if (query->offsets.width != 0) {
-        return OFFSETS;
-    }
-    if (query->lengths.width != 0) {
-        return LENGTHS;
-    }
-    if (query->segment_ids.width != 0 || query->num_segments != 0) {
-        return SEGMENTS;
-    }
-    return query->indices_per_bag != 0 ? PACKED : UNSPECIFIED;
 }
 
 static const char array_fault[] = "an array's width is neither 4 nor 8, or its data is NULL";
@@ -68,7 +53,7 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
     out->table = in->table != NULL ? in->table : "";
     out->reduction = (int32_t)in->reduction;
     out->missing = (int32_t)in->missing;
-    out->layout = find_layout(in);
+    out->layout = eb_lookup_layout_find(in);
     out->indices_per_bag = in->indices_per_bag;
     out->num_segments = in->num_segments;
     out->num_bags = in->num_bags;

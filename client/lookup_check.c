@@ -1,6 +1,7 @@
 #include "client/lookup_check.h"
 
-#include <assert.h>
+#include "client/lookup_layout.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,41 +9,13 @@
 
 #define SHAPE_TEXT_BYTES (EMBAG_RANK_MAX * 22 + 4) /* dims of 20 digits, ", " between them */
 
-/* BagLayout's numbers. */
-enum { LAYOUT_OFFSETS = 1, LAYOUT_LENGTHS = 2, LAYOUT_PACKED = 3, LAYOUT_SEGMENTS = 4 };
-
 /* ---- what is kept of a request ---- */
-
-static uint64_t count_entries(const struct eb_wire_array *array)
-{
-    return array->width != 0 ? array->bytes / array->width : 0;
-}
-
-/* Offsets or lengths; without any, num_bags says how many bags are empty. */
-static uint64_t count_listed_bags(
-    const struct eb_wire_query *query, const struct eb_wire_array *array)
-{
-    uint64_t entries = count_entries(array);
-    return entries > 0 ? entries - query->include_last_offset : query->num_bags;
-}
-
-static uint64_t count_bags(const struct eb_wire_query *query)
-{
-    switch (query->layout) {
-    case LAYOUT_OFFSETS: return count_listed_bags(query, &query->offsets);
-    case LAYOUT_LENGTHS: return count_listed_bags(query, &query->lengths);
-    case LAYOUT_SEGMENTS: return query->num_segments;
-    case LAYOUT_PACKED: return count_entries(&query->indices) / query->indices_per_bag;
-    default: return query->num_bags;
-    }
-}
 
 struct eb_lookup_asked eb_lookup_check_keep_query(const struct eb_wire_query *query)
 {
-    assert(query->layout != LAYOUT_PACKED || query->indices_per_bag > 0);
     return (struct eb_lookup_asked){
-        .bags = count_bags(query),
-        .index_count = count_entries(&query->indices),
+        .bags = eb_lookup_layout_count_bags(query),
+        .index_count = eb_wire_array_count(&query->indices),
         .reduction = query->reduction,
     };
 }
@@ -51,7 +24,7 @@ struct eb_lookup_asked eb_lookup_check_keep_group(const struct eb_wire_group *gr
 {
     return (struct eb_lookup_asked){
         .bags = group->bags,
-        .index_count = count_entries(&group->values),
+        .index_count = eb_wire_array_count(&group->values),
         .feature_count = (uint32_t)group->feature_count,
         .reduction = group->reduction,
     };

@@ -18,6 +18,12 @@ struct eb_wire_array {
     const char *field; /* name of the field it came in, for messages: "offsets_i32" */
 };
 
+/* Returns the number of integers: 0 if the array is absent. */
+static inline uint64_t eb_wire_array_count(const struct eb_wire_array *array)
+{
+    return array->width != 0 ? array->bytes / array->width : 0;
+}
+
 struct eb_infer_request;
 
 /* BagQuery. */

@@ -14,11 +14,6 @@ static int64_t read_integer(const struct eb_wire_array *array, uint64_t i)
     return value;
 }
 
-static uint64_t count_of(const struct eb_wire_array *array)
-{
-    return array->width == 0 ? 0 : array->bytes / array->width;
-}
-
 static bool refuse(const struct eb_bag_query_place *place, struct eb_error *error, const char *text)
 {
     return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
@@ -53,10 +48,10 @@ static bool check_counts(const struct eb_bag_query_place *place, const struct eb
     const bool has_offsets = wire->offsets.width != 0;
     const struct eb_wire_array *array = has_offsets ? &wire->offsets : &wire->lengths;
     uint64_t wanted = (uint64_t)wire->feature_count * wire->bags + has_offsets;
-    if (array->width != 0 && count_of(array) != wanted) {
+    if (array->width != 0 && eb_wire_array_count(array) != wanted) {
         return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
             "%s has %llu entries; %zu features of %u bags want %llu", array->field,
-            (unsigned long long)count_of(array), wire->feature_count, wire->bags,
+            (unsigned long long)eb_wire_array_count(array), wire->feature_count, wire->bags,
             (unsigned long long)wanted);
     }
     return true;
@@ -67,7 +62,7 @@ static bool make_lengths(const struct eb_bag_query_place *place, const struct eb
     struct eb_arena *arena, struct eb_group_query *group, struct eb_error *error)
 {
     const uint64_t count = (uint64_t)wire->feature_count * wire->bags;
-    const int64_t value_count = (int64_t)count_of(&wire->values);
+    const int64_t value_count = (int64_t)eb_wire_array_count(&wire->values);
     int32_t *lengths = eb_arena_take(arena, (count + 1) * sizeof *lengths);
     if (!lengths) {
         return eb_bag_query_refuse(
@@ -101,7 +96,7 @@ static bool find_starts(const struct eb_bag_query_place *place, struct eb_arena 
     struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
-    const uint64_t value_count = count_of(&wire->values);
+    const uint64_t value_count = eb_wire_array_count(&wire->values);
     uint64_t *starts = eb_arena_take(arena, (wire->feature_count + 1) * sizeof *starts);
     if (!starts) {
         return eb_bag_query_refuse(
@@ -135,7 +130,7 @@ static bool check_weights(
     const struct eb_bag_query_place *place, struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
-    const uint64_t value_count = count_of(&wire->values);
+    const uint64_t value_count = eb_wire_array_count(&wire->values);
     if (wire->weights_bytes == 0) {
         return true;
     }
