@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHAPE_TEXT_BYTES (EMBAG_RANK_MAX * 22 + 4) /* dims of 20 digits, ", " between them */
+/* "results[N]: shape [N, N] ": numbers of 20 digits, ", " between them. */
+#define SUBJECT_TEXT_BYTES (40 + EMBAG_RANK_MAX * 22)
 
-/* ---- what is kept of a request ---- */
+/* ---- facts about a request ---- */
 
 struct eb_lookup_asked eb_lookup_check_keep_query(const struct eb_wire_query *query)
 {
@@ -49,65 +50,61 @@ static const char *name_type(enum embag_type type)
     return embag_type_bytes(type) > 0 ? names[type] : "of no type";
 }
 
-/* A whole answer that does not fit. Returns false. */
-static bool refuse_answer(struct eb_error *error, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static bool refuse_answer(struct eb_error *error, const char *format, ...)
-{
-    char text[EB_ERROR_TEXT_BYTES / 2];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    eb_error_set(error, EB_STATUS_INTERNAL, "the answer does not fit the request: %s", text);
-    return false;
-}
-
-/* One result, the request that it must fit, and where it is said that it does not. */
+/* One result, the request that it must fit, and the error that says why it does not. */
 struct checked {
     const struct eb_lookup_expected *expected;
-    const struct eb_wire_result *result;
+    const struct eb_wire_result *result; /* NULL for the answer as a whole */
     size_t position;
     struct eb_error *error;
 };
 
-/* Returns false. */
-static bool refuse_result(const struct checked *checked, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static bool refuse_result(const struct checked *checked, const char *format, ...)
+/* What an error is about. */
+enum subject { ANSWER, RESULT, SHAPE };
+
+/* Writes the subject, which the error's text begins with: "results[2]: shape [3, 4] ". */
+static void write_subject(
+    const struct checked *checked, enum subject subject, char text[SUBJECT_TEXT_BYTES])
 {
+    const struct eb_wire_result *result = checked->result;
+    size_t used = 0;
+    text[0] = '\0';
+    if (subject == ANSWER) {
+        return;
+    }
+    used += (size_t)snprintf(text, SUBJECT_TEXT_BYTES, "results[%zu]: ", checked->position);
+    if (subject == RESULT) {
+        return;
+    }
+    used += (size_t)snprintf(text + used, SUBJECT_TEXT_BYTES - used, "shape [");
+    for (uint32_t i = 0; i < result->shape_count && i < EMBAG_RANK_MAX; i++) {
+        used += (size_t)snprintf(text + used, SUBJECT_TEXT_BYTES - used, "%s%" PRIu64,
+            i > 0 ? ", " : "", result->shape[i]);
+    }
+    (void)snprintf(text + used, SUBJECT_TEXT_BYTES - used, "] ");
+}
+
+/* Sets the error of an answer that does not fit the request. Returns false. */
+static bool refuse_answer(const struct checked *checked, enum subject subject, const char *format,
+    ...) __attribute__((format(printf, 3, 4)));
+static bool refuse_answer(
+    const struct checked *checked, enum subject subject, const char *format, ...)
+{
+    char subject_text[SUBJECT_TEXT_BYTES];
     char text[EB_ERROR_TEXT_BYTES / 2];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return refuse_answer(checked->error, "results[%zu]: %s", checked->position, text);
-}
-
-/* As refuse_result, the shape in front. */
-static bool refuse_shape(const struct checked *checked, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static bool refuse_shape(const struct checked *checked, const char *format, ...)
-{
-    const struct eb_wire_result *result = checked->result;
-    char shape[SHAPE_TEXT_BYTES] = "";
-    char text[EB_ERROR_TEXT_BYTES / 4];
-    size_t used = 0;
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    for (uint32_t i = 0; i < result->shape_count && i < EMBAG_RANK_MAX; i++) {
-        used += (size_t)snprintf(
-            shape + used, sizeof shape - used, "%s%" PRIu64, i > 0 ? ", " : "", result->shape[i]);
-    }
-    return refuse_result(checked, "shape [%s] %s", shape, text);
+    write_subject(checked, subject, subject_text);
+    eb_error_set(checked->error, EB_STATUS_INTERNAL, "the answer does not fit the request: %s%s",
+        subject_text, text);
+    return false;
 }
 
 /* ---- shape and type ---- */
 
-/* Whether a result has several vectors side by side: concat's, or a group's. */
-static bool is_joined(const struct checked *checked)
+/* Returns whether each row has the vectors of several queries (concat) or of a group's features. */
+static bool is_concatenated(const struct checked *checked)
 {
     return checked->expected->concat || checked->position >= checked->expected->query_count;
 }
@@ -122,56 +119,57 @@ static bool check_type(const struct checked *checked)
     const enum embag_type type = (enum embag_type)checked->result->type;
     const enum embag_type asked = checked->expected->output_type;
     if (embag_type_bytes(type) == 0) {
-        return refuse_result(checked, "type %" PRId32 " is no element type that this client knows",
-            checked->result->type);
+        return refuse_answer(checked, RESULT,
+            "type %" PRId32 " is no element type that this client knows", checked->result->type);
     }
     if (asked != EMBAG_TYPE_UNSPECIFIED && type != asked) {
-        return refuse_result(
-            checked, "values are %s, the request asks for %s", name_type(type), name_type(asked));
+        return refuse_answer(checked, RESULT, "values are %s, the request asks for %s",
+            name_type(type), name_type(asked));
     }
-    return !is_joined(checked) || is_float(type) ||
-           refuse_result(
-               checked, "values are %s, side by side they are floating-point", name_type(type));
+    return !is_concatenated(checked) || is_float(type) ||
+           refuse_answer(checked, RESULT, "values are %s, side by side they are floating-point",
+               name_type(type));
 }
 
-/* The first dimension: bags, or indices where they are not reduced. */
+/* Checks the first dimension: bags, or indices if they are not reduced. */
 static bool check_rows(const struct checked *checked)
 {
     const struct eb_lookup_asked *asked = &checked->expected->asked[checked->position];
     const uint64_t rows = checked->result->shape[0];
-    const bool is_own = asked->reduction == EMBAG_REDUCTION_UNSPECIFIED && !is_joined(checked);
-    if (is_joined(checked) || (!is_own && asked->reduction != EMBAG_NONE)) {
+    const bool is_own =
+        asked->reduction == EMBAG_REDUCTION_UNSPECIFIED && !is_concatenated(checked);
+    if (is_concatenated(checked) || (!is_own && asked->reduction != EMBAG_NONE)) {
         return rows == asked->bags ||
-               refuse_shape(
-                   checked, "has %" PRIu64 " bags, the request has %" PRIu64, rows, asked->bags);
+               refuse_answer(checked, SHAPE, "has %" PRIu64 " bags, the request has %" PRIu64, rows,
+                   asked->bags);
     }
     if (rows == asked->index_count || (is_own && rows == asked->bags)) {
         return true;
     }
-    return is_own
-               ? refuse_shape(checked,
-                     "has %" PRIu64 " rows, the request has %" PRIu64 " bags of %" PRIu64
-                     " indices",
-                     rows, asked->bags, asked->index_count)
-               : refuse_shape(checked, "has %" PRIu64 " rows, the request has %" PRIu64 " indices",
-                     rows, asked->index_count);
+    return is_own ? refuse_answer(checked, SHAPE,
+                        "has %" PRIu64 " rows, the request has %" PRIu64 " bags of %" PRIu64
+                        " indices",
+                        rows, asked->bags, asked->index_count)
+                  : refuse_answer(checked, SHAPE,
+                        "has %" PRIu64 " rows, the request has %" PRIu64 " indices", rows,
+                        asked->index_count);
 }
 
-/* The columns of a result that has several vectors side by side. */
+/* Checks the columns of a concatenated result. */
 static bool check_columns(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
-    const uint64_t part_count =
+    const uint64_t vector_count =
         expected->concat ? expected->query_count : expected->asked[checked->position].feature_count;
     if (checked->result->shape_count != 2) {
-        return refuse_shape(checked, "has not two dimensions");
+        return refuse_answer(checked, SHAPE, "has not two dimensions");
     }
-    return checked->result->shape[1] >= part_count ||
-           refuse_shape(checked, "has fewer columns than %" PRIu64 " %s", part_count,
+    return checked->result->shape[1] >= vector_count ||
+           refuse_answer(checked, SHAPE, "has fewer columns than %" PRIu64 " %s", vector_count,
                expected->concat ? "queries" : "features");
 }
 
-/* That the values are as many as the shape says. */
+/* Checks that there are as many values as the shape says. */
 static bool check_size(const struct checked *checked)
 {
     const struct eb_wire_result *result = checked->result;
@@ -179,17 +177,19 @@ static bool check_size(const struct checked *checked)
     uint64_t bytes = embag_type_bytes(type);
     for (uint32_t i = 1; i < result->shape_count; i++) {
         if (result->shape[i] == 0) {
-            return refuse_shape(checked, "has rows of no value");
+            return refuse_answer(checked, SHAPE, "has rows of no value");
         }
         if (__builtin_mul_overflow(bytes, result->shape[i], &bytes)) {
-            return refuse_shape(checked, "of %s needs more bytes than memory has", name_type(type));
+            return refuse_answer(
+                checked, SHAPE, "of %s needs more bytes than memory has", name_type(type));
         }
     }
     if (__builtin_mul_overflow(bytes, result->shape[0], &bytes)) {
-        return refuse_shape(checked, "of %s needs more bytes than memory has", name_type(type));
+        return refuse_answer(
+            checked, SHAPE, "of %s needs more bytes than memory has", name_type(type));
     }
     return bytes == result->values_bytes ||
-           refuse_shape(checked, "of %s needs %" PRIu64 " bytes, and there are %zu",
+           refuse_answer(checked, SHAPE, "of %s needs %" PRIu64 " bytes, and there are %zu",
                name_type(type), bytes, result->values_bytes);
 }
 
@@ -197,19 +197,19 @@ static bool check_shape(const struct checked *checked)
 {
     const uint32_t rank = checked->result->shape_count;
     if (rank == 0) {
-        return refuse_shape(checked, "has no dimension");
+        return refuse_answer(checked, SHAPE, "has no dimension");
     }
     if (rank > EMBAG_RANK_MAX) {
-        return refuse_result(
-            checked, "%" PRIu32 " dimensions, at most %d are possible", rank, EMBAG_RANK_MAX);
+        return refuse_answer(checked, RESULT, "%" PRIu32 " dimensions, at most %d are possible",
+            rank, EMBAG_RANK_MAX);
     }
-    return check_rows(checked) && (!is_joined(checked) || check_columns(checked)) &&
+    return check_rows(checked) && (!is_concatenated(checked) || check_columns(checked)) &&
            check_size(checked);
 }
 
 /* ---- missing indices ---- */
 
-/* Indices that a result stands for. */
+/* Counts the indices that a result covers. */
 static uint64_t count_indices(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
@@ -223,25 +223,25 @@ static uint64_t count_indices(const struct checked *checked)
     return count;
 }
 
-/* How many counts of missing indices a result has, where the request says it. */
-static bool check_part_count(const struct checked *checked)
+/* Checks how many counts of missing indices the result has, if the request says it. */
+static bool check_missing_counts(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
     const size_t count = checked->result->missing_by_query_count;
     uint64_t wanted = 0;
     if (expected->concat) {
         wanted = expected->query_count;
-    } else if (is_joined(checked)) {
+    } else if (is_concatenated(checked)) {
         wanted = expected->asked[checked->position].feature_count;
         wanted = wanted > 0 ? wanted : count;
     }
     return count == wanted ||
-           refuse_result(
-               checked, "%zu counts of missing indices, the request wants %" PRIu64, count, wanted);
+           refuse_answer(checked, RESULT,
+               "%zu counts of missing indices, the request wants %" PRIu64, count, wanted);
 }
 
-/* That what is missing of each query or feature makes up what is missing of all. */
-static bool check_parts(const struct checked *checked)
+/* Checks that the counts of the queries or features add up to the result's. */
+static bool check_missing_sum(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
     const struct eb_wire_result *result = checked->result;
@@ -249,21 +249,24 @@ static bool check_parts(const struct checked *checked)
     for (size_t i = 0; i < result->missing_by_query_count; i++) {
         const uint64_t count = result->missing_by_query[i];
         if (__builtin_add_overflow(sum, count, &sum)) {
-            return refuse_result(checked,
-                "%" PRIu64 " indices are missing, by its parts more than can be", result->missing);
+            return refuse_answer(checked, RESULT,
+                "%" PRIu64
+                " indices are missing, but the counts of its queries or features overflow",
+                result->missing);
         }
         if (expected->concat && count > expected->asked[i].index_count) {
-            return refuse_result(checked,
+            return refuse_answer(checked, RESULT,
                 "%" PRIu64 " indices are missing of queries[%zu], the request has %" PRIu64, count,
                 i, expected->asked[i].index_count);
         }
     }
     return sum == result->missing ||
-           refuse_result(checked, "%" PRIu64 " indices are missing, by its parts %" PRIu64,
+           refuse_answer(checked, RESULT,
+               "%" PRIu64 " indices are missing, but its queries or features miss %" PRIu64,
                result->missing, sum);
 }
 
-/* Positions [first, first + count) of one query or group, whose indices they name in order. */
+/* Checks the positions [first, first + count) of one query or group, which ascend. */
 static bool check_run(
     const struct checked *checked, uint64_t first, uint64_t count, uint64_t index_count)
 {
@@ -273,12 +276,12 @@ static bool check_run(
         memcpy(
             &position, checked->result->missing_positions + i * sizeof position, sizeof position);
         if (position < least) {
-            return refuse_result(checked,
+            return refuse_answer(checked, RESULT,
                 "missing_positions[%" PRIu64 "] = %" PRIu32 " is not above %" PRIu64, i, position,
                 least - 1);
         }
         if (position >= index_count) {
-            return refuse_result(checked,
+            return refuse_answer(checked, RESULT,
                 "missing_positions[%" PRIu64 "] = %" PRIu32 ", the request has %" PRIu64 " indices",
                 i, position, index_count);
         }
@@ -287,18 +290,18 @@ static bool check_run(
     return true;
 }
 
-/* Where the missing indices stand, which are as many as was checked. */
+/* Checks the positions of the missing indices, whose number has been checked. */
 static bool check_positions(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
     const struct eb_wire_result *result = checked->result;
     const size_t bytes = result->missing_positions_bytes;
     if (!expected->report_missing) {
-        return bytes == 0 || refuse_result(checked,
+        return bytes == 0 || refuse_answer(checked, RESULT,
                                  "it has missing_positions, the request does not ask for them");
     }
     if (bytes != result->missing * sizeof(uint32_t)) {
-        return refuse_result(checked,
+        return refuse_answer(checked, RESULT,
             "missing_positions has %zu bytes, %" PRIu64 " missing indices need %" PRIu64, bytes,
             result->missing, (uint64_t)(result->missing * sizeof(uint32_t)));
     }
@@ -320,12 +323,14 @@ static bool check_positions(const struct checked *checked)
 static bool check_missing(const struct checked *checked)
 {
     const uint64_t missing = checked->result->missing;
-    if (!check_part_count(checked) || (is_joined(checked) && !check_parts(checked))) {
+    if (!check_missing_counts(checked) ||
+        (is_concatenated(checked) && !check_missing_sum(checked))) {
         return false;
     }
     if (missing > 0 && missing > count_indices(checked)) {
-        return refuse_result(checked, "%" PRIu64 " indices are missing, the request has %" PRIu64,
-            missing, count_indices(checked));
+        return refuse_answer(checked, RESULT,
+            "%" PRIu64 " indices are missing, the request has %" PRIu64, missing,
+            count_indices(checked));
     }
     return check_positions(checked);
 }
@@ -337,25 +342,26 @@ static bool check_result(const struct checked *checked)
     const struct eb_lookup_expected *expected = checked->expected;
     const struct eb_wire_result *result = checked->result;
     if (result->query != checked->position) {
-        return refuse_result(checked, "it is of query %" PRIu32, result->query);
+        return refuse_answer(checked, RESULT, "it is of query %" PRIu32, result->query);
     }
     if (result->error_code != 0) {
         return (expected->errors_per_query && !expected->concat) ||
-               refuse_result(checked, "error %s, which the request does not take for one result",
+               refuse_answer(checked, RESULT,
+                   "error %s, which the request does not take for one result",
                    eb_status_name((int)eb_lookup_check_status(result->error_code)));
     }
     return check_type(checked) && check_shape(checked) && check_missing(checked);
 }
 
-static bool check_count(const struct eb_lookup_expected *expected,
-    const struct eb_wire_response *response, struct eb_error *error)
+static bool check_count(const struct checked *whole, const struct eb_wire_response *response)
 {
+    const struct eb_lookup_expected *expected = whole->expected;
     size_t wanted = expected->query_count + expected->group_count;
     if (expected->concat) {
         wanted = expected->query_count > 0;
     }
     return response->result_count == wanted ||
-           refuse_answer(error, "%zu results, the request has %zu queries and %zu groups%s",
+           refuse_answer(whole, ANSWER, "%zu results, the request has %zu queries and %zu groups%s",
                response->result_count, expected->query_count, expected->group_count,
                expected->concat ? ", which have one result together" : "");
 }
@@ -363,22 +369,24 @@ static bool check_count(const struct eb_lookup_expected *expected,
 bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
     const struct eb_wire_response *response, struct eb_error *error)
 {
+    const struct checked whole = {expected, NULL, 0, error};
     if (response->error_code != 0) {
         eb_error_set(
             error, eb_lookup_check_status(response->error_code), "%s", response->error_message);
         return false;
     }
     if (response->more) {
-        return refuse_answer(error, "it is one of several parts, which the request does not take");
+        return refuse_answer(&whole, ANSWER, "more is set, but the request takes one message");
     }
     if (response->version == 0) {
-        return refuse_answer(error, "version 0 has answered, which no model has");
+        return refuse_answer(&whole, ANSWER, "version 0 has answered, which no model has");
     }
     if (expected->version != 0 && response->version != expected->version) {
-        return refuse_answer(error, "version %" PRIu64 " has answered, the request names %" PRIu64,
-            response->version, expected->version);
+        return refuse_answer(&whole, ANSWER,
+            "version %" PRIu64 " has answered, the request names %" PRIu64, response->version,
+            expected->version);
     }
-    bool is_good = check_count(expected, response, error);
+    bool is_good = check_count(&whole, response);
     for (size_t i = 0; is_good && i < response->result_count; i++) {
         const struct checked checked = {expected, &response->results[i], i, error};
         is_good = check_result(&checked);

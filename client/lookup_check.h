@@ -6,7 +6,7 @@
 #include "client/embag_types.h"
 #include "proto/message.h"
 
-/* What is kept of a query or a group until its answer comes. */
+/* Facts about a query or a group that its answer is checked against. */
 struct eb_lookup_asked {
     uint64_t bags;          /* as its layout says */
     uint64_t index_count;   /* indices, or a group's values */
@@ -14,7 +14,7 @@ struct eb_lookup_asked {
     int32_t reduction;      /* unspecified where it is the feature's, which may be NONE */
 };
 
-/* What is kept of a request. */
+/* Facts about a request that its answer is checked against. */
 struct eb_lookup_expected {
     size_t query_count;
     size_t group_count;
@@ -26,13 +26,14 @@ struct eb_lookup_expected {
     bool report_missing;
 };
 
-/* Returns what is kept of a query or a group. What the server will refuse may have any number of
- * bags. */
+/* Returns the facts about a query or a group. If the server will refuse it, the number of bags may
+ * be any. */
 struct eb_lookup_asked eb_lookup_check_keep_query(const struct eb_wire_query *query);
 struct eb_lookup_asked eb_lookup_check_keep_group(const struct eb_wire_group *group);
 
-/* Returns whether a response answers its request as embag.h promises under embag_lookup. Otherwise
- * *error is what the server reports, or INTERNAL and says what does not fit. */
+/* Returns whether a response answers its request as embag.h promises under embag_lookup. If not,
+ * *error is the one that the server reports, or INTERNAL with the reason why the answer does not
+ * fit. */
 bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
     const struct eb_wire_response *response, struct eb_error *error);
 /* Returns a status that came as a number: UNKNOWN for one that gRPC does not have. */

@@ -67,7 +67,7 @@ class Expected:
     def check(self, message: pb.LookupResponse) -> None:
         """The answer as a whole."""
         if message.more:
-            refuse('it is one of several parts, which the request does not take')
+            refuse('more is set, but the request takes one message')
         if message.version == 0 or self.version not in (0, message.version):
             refuse('version %d has answered, the request names %s'
                    % (message.version, self.version or 'none'))
@@ -133,7 +133,7 @@ class Expected:
             _refuse_result(position, '%d counts of missing indices, the request wants %d'
                            % (len(counts), wanted))
         if sum(counts) != message.missing:
-            _refuse_result(position, '%d indices are missing, by its parts %d'
+            _refuse_result(position, '%d indices are missing, but its queries or features miss %d'
                            % (message.missing, sum(counts)))
         if self.concat:
             return list(zip(counts, (each.indices for each in self.extents)))

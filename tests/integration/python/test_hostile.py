@@ -140,7 +140,7 @@ REFUSED = [
     ([BAGS], {'output_type': 'f16'}, response(result(3, 2)), 'are F32, the request asks for F16'),
     ([BAGS], {'version': 7}, response(result(3, 2)), 'version 1 has answered'),
     ([BAGS], {}, response(result(3, 2), version=0), 'version 0 has answered'),
-    ([BAGS], {}, response(result(3, 2), more=True), 'one of several parts'),
+    ([BAGS], {}, response(result(3, 2), more=True), 'more is set'),
     ([BAGS], {}, response(), '0 results, the request has 1 queries and 0 groups'),
     ([BAGS], {}, response(result(3, 2), result(3, 2, number=1)), '2 results'),
     ([], {}, response(result(3, 2)), '1 results, the request has 0 queries'),
@@ -169,7 +169,7 @@ REFUSED = [
     ([BAGS, BAGS], CONCAT, response(result(3, 2, data_type=I64, missing_by_query=[0, 0])),
      'they are floating-point'),
     ([BAGS, BAGS], CONCAT, response(result(3, 2, missing=3, missing_by_query=[1, 1])),
-     '3 indices are missing, by its parts 2'),
+     '3 indices are missing, but its queries or features miss 2'),
     ([BAGS, BAGS], CONCAT, response(result(3, 2, missing=5, missing_by_query=[0, 5])),
      '5 indices are missing, the request has 4'),
     ([BAGS, BAGS], {**CONCAT, **POSITIONS},
@@ -180,9 +180,10 @@ REFUSED = [
     ([GROUP], {}, response(result(2, 1, missing_by_query=[0, 0])), '2 vectors side by side'),
     ([GROUP], {}, response(result(2, 2, 2, missing_by_query=[0, 0])), '2 vectors side by side'),
     ([GROUP], {}, response(result(2, 2, missing_by_query=[0])), '1 counts of missing indices'),
-    ([GROUP], {}, response(result(2, 2, missing_by_query=[2**64 - 1, 1])), 'by its parts'),
+    ([GROUP], {}, response(result(2, 2, missing_by_query=[2**64 - 1, 1])),
+     'but its queries or features miss'),
     ([NAMED], {}, response(result(1, 2)), 'has 1 bags, the request has 2'),
-    ([NAMED], {}, response(result(2, 2, missing=1)), 'by its parts 0'),
+    ([NAMED], {}, response(result(2, 2, missing=1)), 'but its queries or features miss 0'),
 ]
 
 

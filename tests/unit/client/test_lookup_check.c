@@ -254,7 +254,7 @@ static void refuses_another_number_or_order_of_results(void **state)
     expect_outcome(&nothing, respond(results, 1), "1 results, the request has 0 queries");
 }
 
-static void refuses_another_version_and_parts(void **state)
+static void refuses_another_version_and_more_messages(void **state)
 {
     (void)state;
     struct embag_request request = {.queries = &three_bags, .query_count = 1, .version = 7};
@@ -266,7 +266,7 @@ static void refuses_another_version_and_parts(void **state)
     request.version = 0;
     expect_outcome(&request, response, NO_TEXT);
     response.more = true;
-    expect_outcome(&request, response, "it is one of several parts");
+    expect_outcome(&request, response, "more is set");
     response.more = false;
     response.version = 0;
     expect_outcome(&request, response, "version 0 has answered");
@@ -387,8 +387,8 @@ static void checks_the_parts_of_what_is_missing(void **state)
         const char *text;
     } cases[] = {
         {{1, 2}, 2, 3, NO_TEXT},
-        {{1, 2}, 2, 4, "results[0]: 4 indices are missing, by its parts 3"},
-        {{1, 2}, 2, 0, "results[0]: 0 indices are missing, by its parts 3"},
+        {{1, 2}, 2, 4, "results[0]: 4 indices are missing, but its queries or features miss 3"},
+        {{1, 2}, 2, 0, "results[0]: 0 indices are missing, but its queries or features miss 3"},
         {{UINT64_MAX, 4}, 2, 3, " indices are missing"},
         {{UINT64_MAX - 3, 4}, 2, 0, " indices are missing"},
         {{3}, 1, 3, "results[0]: 1 counts of missing indices, the request wants 2"},
@@ -518,7 +518,7 @@ int main(void)
         cmocka_unit_test(refuses_types_that_were_not_asked_for),
         cmocka_unit_test(refuses_values_that_do_not_fill_their_shape),
         cmocka_unit_test(refuses_another_number_or_order_of_results),
-        cmocka_unit_test(refuses_another_version_and_parts),
+        cmocka_unit_test(refuses_another_version_and_more_messages),
         cmocka_unit_test(checks_the_result_of_a_group),
         cmocka_unit_test(checks_the_one_result_of_all),
         cmocka_unit_test(checks_how_many_are_missing),
