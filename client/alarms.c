@@ -16,35 +16,35 @@ void eb_alarms_deinit(struct eb_alarms *alarms)
     *alarms = (struct eb_alarms){0};
 }
 
-static void put(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t place)
+static void put(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot)
 {
-    alarms->heap[place] = alarm;
-    alarm->place = place;
+    alarms->heap[slot] = alarm;
+    alarm->slot = slot;
 }
 
-static void rise(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t place)
+static void rise(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot)
 {
-    while (place > 1 && alarms->heap[place / 2]->at_ns > alarm->at_ns) {
-        put(alarms, alarms->heap[place / 2], place);
-        place /= 2;
+    while (slot > 1 && alarms->heap[slot / 2]->at_ns > alarm->at_ns) {
+        put(alarms, alarms->heap[slot / 2], slot);
+        slot /= 2;
     }
-    put(alarms, alarm, place);
+    put(alarms, alarm, slot);
 }
 
-static void sink(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t place)
+static void sink(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot)
 {
-    while (2 * place <= alarms->count) {
-        uint32_t child = 2 * place;
+    while (2 * slot <= alarms->count) {
+        uint32_t child = 2 * slot;
         if (child < alarms->count && alarms->heap[child + 1]->at_ns < alarms->heap[child]->at_ns) {
             child++;
         }
         if (alarms->heap[child]->at_ns >= alarm->at_ns) {
             break;
         }
-        put(alarms, alarms->heap[child], place);
-        place = child;
+        put(alarms, alarms->heap[child], slot);
+        slot = child;
     }
-    put(alarms, alarm, place);
+    put(alarms, alarm, slot);
 }
 
 void eb_alarms_set(struct eb_alarms *alarms, struct eb_alarm *alarm, uint64_t at_ns)
@@ -57,20 +57,20 @@ void eb_alarms_set(struct eb_alarms *alarms, struct eb_alarm *alarm, uint64_t at
 
 void eb_alarms_clear(struct eb_alarms *alarms, struct eb_alarm *alarm)
 {
-    uint32_t place = alarm->place;
-    if (place == 0) {
+    uint32_t slot = alarm->slot;
+    if (slot == 0) {
         return;
     }
-    assert(alarms->heap[place] == alarm);
+    assert(alarms->heap[slot] == alarm);
     struct eb_alarm *last = alarms->heap[alarms->count--];
-    alarm->place = 0;
+    alarm->slot = 0;
     if (last == alarm) {
         return;
     }
     if (last->at_ns < alarm->at_ns) {
-        rise(alarms, last, place);
+        rise(alarms, last, slot);
     } else {
-        sink(alarms, last, place);
+        sink(alarms, last, slot);
     }
 }
 

@@ -193,9 +193,9 @@ static size_t gather(const struct eb_send_queue *queue, uint8_t *record)
     size_t count = 0;
     for (size_t i = 0; i < piece_count && count < EB_TLS_LINK_PLAIN_BYTES; i++) {
         size_t room = EB_TLS_LINK_PLAIN_BYTES - count;
-        size_t part = pieces[i].iov_len < room ? pieces[i].iov_len : room;
-        memcpy(record + count, pieces[i].iov_base, part);
-        count += part;
+        size_t bytes = pieces[i].iov_len < room ? pieces[i].iov_len : room;
+        memcpy(record + count, pieces[i].iov_base, bytes);
+        count += bytes;
     }
     return count;
 }

@@ -12,7 +12,7 @@
 
 struct eb_load_lane;
 
-/* A request under way, or a place for one. */
+/* A request under way, or a free slot for one. */
 struct eb_load_slot {
     struct eb_load_lane *lane;
     struct eb_load_slot *next; /* of the free ones */

@@ -10,7 +10,7 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 #define NS_PER_US 1000
-/* How often the run looks at signals, progress and, if closed, failed requests' places. */
+/* How often the run looks at signals, progress and, if closed, failed requests' slots. */
 #define TICK_NS (10 * UINT64_C(1000000))
 /* What answers may take beyond their timeout before they are given up. */
 #define DRAIN_SPARE_NS NS_PER_S
@@ -71,7 +71,7 @@ static bool send_next(struct course *course, uint64_t due_ns)
     return false;
 }
 
-/* At most as many as there are places: what fails at once waits for the next tick. */
+/* Starts at most as many as there are slots; those that fail at once wait for the next tick. */
 static void fill_lane(struct eb_load_lane *lane)
 {
     unsigned sent_count = 0;

@@ -90,15 +90,15 @@ static bool pool_rows(struct gathering *gathering, const struct eb_table *table)
     return true;
 }
 
-/* The place of a query's answer. */
-struct place {
+/* The memory for a query's answer. */
+struct destination {
     uint8_t *out;
     uint64_t stride_bytes;
 };
 
 /* What the query's answer should be. false: no memory. */
 static bool compute_query(const struct eb_load_pool *pool, const struct embag_query *query,
-    uint64_t version, const struct place *place)
+    uint64_t version, const struct destination *destination)
 {
     uint32_t position = (uint32_t)((size_t)(query - pool->queries) % pool->target->table_count);
     const struct eb_load_table *target = &pool->target->tables[position];
@@ -110,8 +110,8 @@ static bool compute_query(const struct eb_load_pool *pool, const struct embag_qu
         .column_count = target->column_count,
         .rows = calloc(count * target->column_count, sizeof(float)),
         .positions = calloc(count, sizeof(int64_t)),
-        .out = place->out,
-        .out_stride_bytes = place->stride_bytes,
+        .out = destination->out,
+        .out_stride_bytes = destination->stride_bytes,
     };
     bool is_done = false;
     if (gathering.rows != NULL && gathering.positions != NULL) {
@@ -139,11 +139,11 @@ static bool compute_answer(
     const struct embag_query *queries = pool->queries + position * pool->target->table_count;
     const bool is_grouped = pool->groups != NULL;
     for (uint32_t i = 0; i < pool->target->table_count; i++) {
-        const struct place place = {out, result_row_bytes(pool, i)};
-        if (!compute_query(pool, &queries[i], version, &place)) {
+        const struct destination destination = {out, result_row_bytes(pool, i)};
+        if (!compute_query(pool, &queries[i], version, &destination)) {
             return false;
         }
-        out += is_grouped ? table_row_bytes(pool, i) : place.stride_bytes * pool->bag_count;
+        out += is_grouped ? table_row_bytes(pool, i) : destination.stride_bytes * pool->bag_count;
     }
     return true;
 }

@@ -20,7 +20,7 @@ static struct bell *victim; /* is cleared by the next ring */
 
 static void on_ring(struct eb_alarm *alarm)
 {
-    in_order = in_order && alarm->at_ns >= last_ns && alarm->place == 0;
+    in_order = in_order && alarm->at_ns >= last_ns && alarm->slot == 0;
     last_ns = alarm->at_ns;
     ((struct bell *)alarm)->ring_count++;
     if (victim != NULL) {
