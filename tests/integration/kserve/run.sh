@@ -1,6 +1,7 @@
 #!/bin/bash
 # The Open Inference Protocol with KServe's official client, which is installed below the build
-# folder, once, and skipped where no package index answers.
+# folder, once. Skipped if no package index answers, or if it has none for this machine; a line
+# says why.
 #     tests/integration/kserve/run.sh --embagd PATH --build DIR
 # Ends with a line "N passed, N failed"; exit status 0 if none failed.
 set -euo pipefail
@@ -11,22 +12,21 @@ wanted=$(<"$here/requirements.txt")
 embagd= build=
 # shellcheck source=tests/lib/options.sh
 source "$here/../../lib/options.sh"
+# shellcheck source=tests/lib/pip.sh
+source "$here/../../lib/pip.sh"
 read_options '--embagd PATH --build DIR' "$@"
 
 venv=$build/venv
 if [[ ! -f $venv/installed || $(<"$venv/installed") != "$wanted" ]]; then
     rm -rf "$venv"
     mkdir -p "$build"
-    if /usr/bin/python3 -m venv "$venv" &&
-        timeout 200 "$venv/bin/pip" install -q --no-deps --no-compile \
-            -r "$here/requirements.txt"; then
-        echo "$wanted" >"$venv/installed"
+    /usr/bin/python3 -m venv "$venv"
+    if ! install_packages kserve 200 "$venv/bin/pip" --no-deps --no-compile \
+        -r "$here/requirements.txt"; then
+        echo "0 passed, 0 failed"
+        exit 0
     fi
-fi
-if [[ ! -f $venv/installed ]]; then
-    echo "kserve: skipped, no package index answers"
-    echo "0 passed, 0 failed"
-    exit 0
+    echo "$wanted" >"$venv/installed"
 fi
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here/../../lib
 exec "$venv/bin/python" "$here/kserve_test.py" "$embagd"

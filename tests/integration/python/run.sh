@@ -9,6 +9,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
 python=/usr/bin/python3
 index_seconds_max=180
+# shellcheck source=tests/lib/pip.sh
+source "$root/tests/lib/pip.sh"
 
 build=
 options=("$@")
@@ -91,12 +93,10 @@ echo "debian: tested"
 # Of builds in an environment of their own too.
 export PIP_CONSTRAINT=$here/constraints.txt
 
-# What the tests need besides tells whether an index answers; the package must install then.
+# Newer packages and types. The package itself must install if these do.
 "$python" -m venv "$work/index"
-if ! timeout "$index_seconds_max" "$work/index/bin/python" -m pip --disable-pip-version-check \
-    install --quiet --retries 1 --timeout 15 grpcio numpy protobuf ml_dtypes mypy \
-    types-protobuf setuptools; then
-    echo "index: skipped, no package index answers: neither newer packages nor types were tested"
+if ! install_packages index "$index_seconds_max" "$work/index/bin/pip" --retries 1 --timeout 15 \
+    grpcio numpy protobuf ml_dtypes mypy types-protobuf setuptools; then
     exit "$status"
 fi
 pip index install --quiet "$package[bf16]"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The Open Inference Protocol with its clients: tritonclient and perf_analyzer, which are installed
-# below the build folder, once, and skipped where no package index answers; and the same calls from
-# grpc++.
+# below the build folder, once, and the same calls from grpc++. A client is skipped if no package
+# index answers, or if it has none for this machine; a line says why.
 #     tests/integration/triton/run.sh --embagd PATH --build DIR
 # Ends with a line "N passed, N failed"; exit status 0 if none failed.
 set -euo pipefail
@@ -13,6 +13,8 @@ client=tritonclient[grpc]==2.73.0
 embagd= build=
 # shellcheck source=tests/lib/options.sh
 source "$here/../../lib/options.sh"
+# shellcheck source=tests/lib/pip.sh
+source "$here/../../lib/pip.sh"
 read_options '--embagd PATH --build DIR' "$@"
 
 mkdir -p "$build/generated"
@@ -27,7 +29,8 @@ python=/usr/bin/python3
 venv=$build/venv
 if [[ ! -f $venv/installed ]] || [[ $(<"$venv/installed") != "$client" ]]; then
     rm -rf "$venv"
-    if "$python" -m venv "$venv" && timeout 200 "$venv/bin/pip" install -q "$client"; then
+    "$python" -m venv "$venv"
+    if install_packages tritonclient 200 "$venv/bin/pip" "$client"; then
         echo "$client" >"$venv/installed"
     fi
 fi
@@ -39,7 +42,8 @@ analyzer_wheels=(tritonclient==2.50.0 nvidia-cuda-runtime-cu12==12.4.127)
 analyzer=$build/analyzer
 if [[ ! -f $analyzer/installed || $(<"$analyzer/installed") != "${analyzer_wheels[*]}" ]]; then
     rm -rf "$analyzer"
-    if "$venv/bin/pip" install -q --no-deps --target "$analyzer" "${analyzer_wheels[@]}"; then
+    if install_packages perf-analyzer 200 "$venv/bin/pip" --no-deps --target "$analyzer" \
+        "${analyzer_wheels[@]}"; then
         echo "${analyzer_wheels[*]}" >"$analyzer/installed"
     fi
 fi
