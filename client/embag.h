@@ -5,7 +5,7 @@
  * sleeps while there is nothing to do. No call raises SIGPIPE. Thread: any, at the same time; calls
  * of several threads are under way together. A client does not survive fork: a child may neither
  * use nor close it. The process must have descriptors 0, 1 and 2 open, if only on /dev/null: libuv
- * aborts it if a client gets one of these numbers. Memory: arrays given are borrowed for the call;
+ * aborts it if a client's socket gets one of them. Memory: arrays given are borrowed for the call;
  * answers are the caller's. What closes or frees accepts NULL. */
 #pragma once
 
@@ -162,19 +162,20 @@ void embag_close(struct embag_client *client);
  * also where the deadline passes after the last attempt at one has failed. Anything but EMBAG_OK:
  * *answer is NULL. Not from a callback of the client: INVALID_ARGUMENT.
  *
- * An answer fits its request, whatever the server sends. One that does not fit is INTERNAL, and the
- * text says what was asked and what was answered. A caller may therefore rely on this:
- * - Results are those of the queries and then of the groups, in order; with concat there is one.
- *   The version is the one that the request names, and never 0.
- * - shape[0] is the number of bags that the query's layout or the group says. With EMBAG_NONE it is
- *   the number of indices. Where a query says no reduction it is either, because a feature's own
- *   reduction may be NONE: say one, or read shape[0].
- * - The type is output_type if that is set. The rank is at least 1; for a group and with concat it
- *   is 2, the type is floating-point, and each feature or query has at least one column. Only
- *   shape[0] can be 0.
- * - values_bytes is what shape and type say. Counts and positions of missing indices are complete,
- *   and each position is one of the query's indices, or of the group's values.
- * The width of rows, and their type where output_type is not set, are the table's: read them from
+ * An answer always fits its request, whatever the server sends: the call fails with INTERNAL if the
+ * server's answer does not fit, and the text says what was asked for and what was answered. So a
+ * caller may rely on this:
+ * - There is one result for each query and then for each group, in order; with concat there is one
+ *   in all. The version is the one that the request names, and never 0.
+ * - shape[0] is the number of bags of the query or group. With EMBAG_NONE it is the number of
+ *   indices. If a query names no reduction it is either, because a feature's own reduction may be
+ *   NONE: name one, or read shape[0].
+ * - The type is output_type if that is set. The rank is at least 1. For a group, and with concat,
+ *   the rank is 2, the type is floating-point, and each feature or query has at least one column.
+ *   Only shape[0] can be 0.
+ * - values_bytes is what shape and type imply. Counts and positions of missing indices are
+ *   complete, and each position is that of one of the query's indices, or of the group's values.
+ * The table decides the width of rows, and their type if output_type is not set: read them from
  * shape and type. */
 enum embag_status embag_lookup(struct embag_client *client, const struct embag_request *request,
     struct embag_answer **answer, struct embag_error *error);

@@ -51,7 +51,7 @@ extern "C" {
 struct embag_completion {
     uint64_t id;                 /* as embag_submit gave it */
     void *context;               /* of its embag_call */
-    struct embag_answer *answer; /* the taker's to free; fits its request as embag_lookup's does;
+    struct embag_answer *answer; /* to be freed by the taker; fits its request, see embag_lookup;
                                     NULL where error.status is not EMBAG_OK */
     struct embag_error error;    /* text is empty where status is EMBAG_OK */
     uint32_t attempts;           /* times it was sent, or a connection was tried for it in vain */

@@ -110,7 +110,7 @@ struct request_block {
     struct eb_outgoing outgoing;
     const struct eb_memory *memory;
     size_t taken_bytes;
-    struct eb_lookup_asked asked[]; /* [queries + groups]; behind them the message */
+    struct eb_lookup_asked asked[]; /* [queries + groups]; the message follows */
 };
 
 static void release_request(struct eb_outgoing *request)

@@ -335,7 +335,7 @@ static bool check_missing(const struct checked *checked)
     return check_positions(checked);
 }
 
-/* ---- results, and all of them ---- */
+/* ---- one result, all results ---- */
 
 static bool check_result(const struct checked *checked)
 {

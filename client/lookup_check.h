@@ -1,5 +1,5 @@
-/* Checks an answer against its request: a server is believed only as far as its answer has the
- * shape that the request gives it, so that a caller may index an answer by what it asked.
+/* Checks an answer against its request. The server is not trusted: an answer is passed on only if
+ * it has the shape that the request implies, so that callers may index it by what they asked for.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -10,8 +10,8 @@
 struct eb_lookup_asked {
     uint64_t bags;          /* as its layout says */
     uint64_t index_count;   /* indices, or a group's values */
-    uint32_t feature_count; /* of a group; 0 where the model has the list, and of a query */
-    int32_t reduction;      /* unspecified where it is the feature's, which may be NONE */
+    uint32_t feature_count; /* of a group; 0 for a query, and if the model lists the features */
+    int32_t reduction;      /* unspecified: the feature's own, which may be NONE */
 };
 
 /* Facts about a request that its answer is checked against. */
@@ -19,7 +19,7 @@ struct eb_lookup_expected {
     size_t query_count;
     size_t group_count;
     const struct eb_lookup_asked *asked; /* [query_count + group_count], the outgoing request's */
-    uint64_t version;                    /* 0: whichever answers */
+    uint64_t version;                    /* 0: any */
     enum embag_type output_type;         /* unspecified: each table's own */
     bool concat;
     bool errors_per_query;
@@ -36,5 +36,5 @@ struct eb_lookup_asked eb_lookup_check_keep_group(const struct eb_wire_group *gr
  * fit. */
 bool eb_lookup_check_response(const struct eb_lookup_expected *expected,
     const struct eb_wire_response *response, struct eb_error *error);
-/* Returns a status that came as a number: UNKNOWN for one that gRPC does not have. */
+/* Returns the status for a number from the wire: UNKNOWN if gRPC does not define it. */
 enum eb_status eb_lookup_check_status(uint32_t code);

@@ -12,8 +12,9 @@
 #define OUTPUT_BYTES_FULL (OUTPUT_BYTES - EB_TLS_LINK_PLAIN_BYTES)
 #define PIECES_MAX 64 /* of the queue that are looked at for one record */
 
-/* Records that OpenSSL deals with by itself, KeyUpdates mostly, cost 19 us for some 28 bytes. So
- * many pass in a row, and so many among data of so many bytes each. */
+/* Limits on records that carry no data, mostly KeyUpdates. OpenSSL processes these by itself; one
+ * of some 28 bytes costs 19 us. The first limit is on records in a row without data, the second on
+ * all of them, less one for each DATA_BYTES_PER_IDLE_RECORD bytes of data. */
 #define IDLE_RECORDS_IN_ROW_MAX 32u
 #define IDLE_RECORDS_MAX 100u
 #define DATA_BYTES_PER_IDLE_RECORD 65536u
@@ -47,7 +48,7 @@ static bool fail(struct eb_tls_link *link, const char *what)
 
 /* ---- records that bring no data ---- */
 
-/* OpenSSL shows the head of each record, then, in TLS 1.3, the type that was encrypted with it. */
+/* Called by OpenSSL with the head of each record, and in TLS 1.3 also with its encrypted type. */
 static void on_record(int is_sent, int version, int content_type, const void *bytes, size_t count,
     SSL *ssl, void *context)
 {

@@ -169,7 +169,7 @@ struct eb_bag_job {
     enum eb_reduction reduction;
     enum eb_type output_type;
     int64_t default_row;    /* fills empty bags; -1: zeros */
-    uint64_t missing_count; /* indices that are checked and name no row */
+    uint64_t missing_count; /* checked indices that name no row */
     uint64_t gather_bytes;  /* bytes of rows and scales that pooling touches: the job's weight */
     uint8_t *out;           /* result row b at out + b * out_stride_bytes; any alignment */
     uint64_t out_stride_bytes;
@@ -187,10 +187,11 @@ bool eb_bag_kind_find(
 bool eb_bag_measure(
     const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault);
 
-/* Reads every bound and index inside a bag, and every index beside an empty array of offsets
- * (twice where some are missing or segment ids are not sorted), layout values first, then
- * default_index, then indices, and fills *job, whose scratch belongs to it afterwards. `extent` is
- * what eb_bag_measure gave for the same query. false: *fault is set, the first fault of the query;
- * *job is unchanged but what its scratch holds. The outcome does not depend on the ops. */
+/* Checks the layout values, then default_index, then the indices, and fills *job, whose scratch
+ * belongs to it afterwards. Reads every bound and every index inside a bag, or every index if the
+ * array of offsets is empty; reads indices twice if some are missing or if segment ids are not
+ * sorted. `extent` is what eb_bag_measure gave for the same query. Returns false with the query's
+ * first error in *fault; *job is then unchanged except for the contents of its scratch. The outcome
+ * does not depend on the ops. */
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
     const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_fault *fault);

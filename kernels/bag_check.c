@@ -323,8 +323,8 @@ static bool take_rows(struct pass *pass, uint32_t first, uint32_t end)
     return true;
 }
 
-/* Finds the rows of indices where no bag has any. Indices beside an empty array of offsets are
- * checked and counted like all others; those outside the bags of offsets that are there are not. */
+/* Finds the rows of indices that come with an empty array of offsets and so belong to no bag. They
+ * are checked and counted like all others. Indices outside the bags of other offsets are not. */
 static __attribute__((noinline)) bool check_bagless(struct pass *pass)
 {
     const struct eb_bag_query *query = pass->query;
@@ -334,7 +334,7 @@ static __attribute__((noinline)) bool check_bagless(struct pass *pass)
     if (!find_rows(pass, 0, pass->index_count, pass->rows)) {
         return false;
     }
-    pass->missing_row = ROW_SKIPPED; /* None of them is pooled, as zeros or otherwise. */
+    pass->missing_row = ROW_SKIPPED; /* None of them is pooled, not even as zeros. */
     return true;
 }
 

@@ -145,7 +145,7 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
 }
 
 /* Counts the bags of an empty array of offsets or lengths. Without indices num_bags says how many
- * there are; beside indices, which then belong to no bag, empty offsets say that there are none. */
+ * there are. With indices, which then belong to no bag, empty offsets mean that there are none. */
 static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_count,
     uint64_t *bag_count, struct eb_bag_fault *fault)
 {

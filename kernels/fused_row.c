@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rounding a number to f16 moves it by at most 2^-11 of itself, or by 2^-25; twice that, since the
- * scale has been rounded too. */
+/* Rounding to f16 changes a number by at most 2^-11 of its value, or by 2^-25 if it is subnormal.
+ * The bounds are twice that, since the scale has been rounded too. */
 #define F16_ROUNDING 0x1p-10
 #define F16_ROUNDING_LEAST 0x1p-24
 

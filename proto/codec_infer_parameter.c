@@ -232,7 +232,7 @@ static bool check_flag(const struct eb_codec_place *place, const struct entry *e
     return entry->form == BOOL_FIELD || refuse_value(place, parameter, "a boolean");
 }
 
-/* Takes Triton's 0 and 1 for interactive, and 2 for batch, which gives way. */
+/* Reads Triton's priority: 0 and 1 mean interactive, 2 means batch, which is served later. */
 static bool take_priority(
     const struct eb_codec_place *place, const struct entry *entry, struct eb_infer_options *options)
 {
@@ -242,7 +242,7 @@ static bool take_priority(
                "0 or 1, which are interactive, or 2, which is batch");
 }
 
-/* Takes what says that the request belongs to no sequence. */
+/* Accepts a sequence parameter whose value says that the request belongs to no sequence. */
 static bool take_no_sequence(const struct eb_codec_place *place, const struct entry *entry,
     enum eb_codec_parameter parameter)
 {

@@ -38,7 +38,7 @@ static void refill_resets(struct eb_grpc_budget *budget, uint64_t now_ms)
         (uint32_t)(passed_ms < room / RESETS_PER_MS ? passed_ms * RESETS_PER_MS : room);
 }
 
-/* Time passes for it only while it is not full, so that this costs most connections nothing. */
+/* Refills excess_left. Does nothing while it is full, so this costs most connections nothing. */
 static void refill_excess(struct eb_grpc_budget *budget, uint64_t now_ms)
 {
     if (budget->excess_left == budget->excess_max) {

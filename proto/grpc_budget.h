@@ -19,7 +19,7 @@ struct eb_grpc_budget {
     uint32_t excess_max;
     uint32_t excess_left;
     uint32_t excess_per_s;
-    uint64_t excess_ms; /* up to when excess_left is refilled */
+    uint64_t excess_ms; /* when excess_left was last refilled */
 };
 
 /* Allows a burst of `resets_max` resets, and a thousand a second for ever; and header blocks that

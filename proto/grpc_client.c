@@ -12,12 +12,13 @@
 #define WINDOW_BYTES (64 * 1024 * 1024)
 #define FRAME_BYTES_MAX (1024u * 1024)
 #define STATUS_NONE (-1)
-/* Of the header blocks of one answer together, decompressed: ahead of it, before and after it. */
+/* Limits on all header blocks of one answer together, decompressed: informational ones, headers and
+ * trailers. */
 #define HEADER_BYTES_MAX 32768u
 #define HEADER_FIELDS_MAX 128u
-/* A server that sends so many times as much costs more than the call is worth. */
+/* Beyond this many times those limits the connection ends: the call is not worth the cost. */
 #define HEADERS_FACTOR 4u
-#define HEADER_FIELD_OVERHEAD 32u /* that HTTP/2 counts beside each field's texts */
+#define HEADER_FIELD_OVERHEAD 32u /* that HTTP/2 adds to the size of each field */
 
 static const char grpc_type[] = "application/grpc";
 
@@ -30,7 +31,7 @@ struct eb_grpc_client_call {
     int http_status;
     int grpc_status; /* STATUS_NONE: not said yet */
     uint32_t pushback_ms;
-    size_t header_bytes; /* so far, names and values */
+    size_t header_bytes; /* names and values so far */
     size_t header_count;
     bool is_grpc;    /* content-type */
     bool is_decided; /* by us, in error */
@@ -198,14 +199,15 @@ static bool is_name(const uint8_t *name, size_t size, const char *expected)
     return size == strlen(expected) && memcmp(name, expected, size) == 0;
 }
 
-/* Whether an answer's header fields are more than `factor` times what they may be. */
+/* Returns whether an answer's header fields exceed `factor` times their limits. */
 static bool has_too_many_headers(const struct eb_grpc_client_call *call, size_t factor)
 {
     return call->header_bytes > factor * HEADER_BYTES_MAX ||
            call->header_count > factor * HEADER_FIELDS_MAX;
 }
 
-/* A byte on the wire can expand to 4 KB, which takes 2 us. Returns what nghttp2 is to be told. */
+/* Counts a field: a byte on the wire can expand to 4 KB, which takes 2 us. Returns what the
+ * callback returns to nghttp2. */
 static int count_header(struct eb_grpc_client_call *call, size_t bytes)
 {
     call->header_bytes += bytes;
@@ -224,7 +226,7 @@ static int count_header(struct eb_grpc_client_call *call, size_t bytes)
     return 0;
 }
 
-/* A field with bytes that HTTP does not allow is passed over, which costs as much. */
+/* Counts a field that nghttp2 skips for bytes that HTTP forbids: decoding it cost as much. */
 static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
     const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
     void *context)

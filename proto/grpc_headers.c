@@ -65,7 +65,7 @@ static enum eb_grpc_encoding read_encoding(struct eb_grpc_text value)
     return is_text(value, "identity") ? EB_GRPC_IDENTITY : EB_GRPC_UNKNOWN_ENCODING;
 }
 
-/* Returns how many bytes a block that is so large on the wire expands to in good faith. */
+/* Returns up to how many bytes an honest block of `wire_bytes` can expand. */
 static size_t find_honest_bytes(size_t wire_bytes)
 {
     return EB_GRPC_TABLES_BYTES + EB_GRPC_EXPANSION_MAX * wire_bytes;

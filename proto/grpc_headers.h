@@ -1,5 +1,4 @@
-/* What a request's header block says, judged field by field as it is decoded, and how large blocks
- * may be.
+/* Reads a request's header block field by field as it is decoded, and says how large blocks may be.
  * Thread: pure. Memory: none. */
 #pragma once
 
@@ -17,15 +16,16 @@
 #define EB_GRPC_TOKEN_BYTES_MAX 256
 #define EB_GRPC_AUTHORIZATION_BYTES (sizeof EB_GRPC_BEARER + EB_GRPC_TOKEN_BYTES_MAX)
 
-/* Caps on one block; fields beyond one of them are counted and not looked at. */
+/* Caps on one block. Fields beyond one of them are counted but not read. */
 struct eb_grpc_headers_limits {
     uint32_t fields_max;
     uint32_t bytes_max; /* names and values together */
 };
 
-/* A block that names no entry of HPACK's tables twice expands to at most this (the dynamic table's
- * 4 096 bytes and the static one) and twice its bytes on the wire (Huffman codes have 5 bits or
- * more). What it expands to beyond that costs us and not its sender, and counts so many times. */
+/* A block that references no entry of HPACK's tables twice expands to at most the bytes of both
+ * tables (4 096 in the dynamic one) plus twice its bytes on the wire (Huffman codes have 5 bits or
+ * more). Expansion beyond that costs the server but not the sender, so each such byte counts
+ * EB_GRPC_EXPANSION_WEIGHT times. */
 #define EB_GRPC_TABLES_BYTES 5120u
 #define EB_GRPC_EXPANSION_MAX 2u
 #define EB_GRPC_EXPANSION_WEIGHT 4u
@@ -34,14 +34,14 @@ struct eb_grpc_headers_limits {
 /* So many bytes on the wire pay for a field beyond the limit: they keep a peer as busy as us. */
 #define EB_GRPC_FIELD_WIRE_BYTES 32u
 
-/* How large a block is, of a request or trailers, as far as it has come. Zeroed: it begins. */
+/* Size so far of a header block, a request's or trailers. Zeroed: a block that begins. */
 struct eb_grpc_block {
-    size_t wire_bytes; /* of its frames that have begun */
-    size_t bytes;      /* of names and values */
+    size_t wire_bytes; /* lengths of its frames that have begun */
+    size_t bytes;      /* names and values */
     size_t field_count;
 };
 
-/* Returns how many bytes a block may have that is so large on the wire and exceeds nothing. */
+/* Returns up to how many bytes a block of `wire_bytes` may expand without any excess. */
 size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_limits *limits);
 /* Returns what the block costs us and not its sender, in bytes: what it expands to beyond good
  * faith, and fields beyond the limit that its bytes on the wire do not pay for, each as many bytes
@@ -56,7 +56,7 @@ enum eb_grpc_encoding { EB_GRPC_IDENTITY, EB_GRPC_GZIP, EB_GRPC_UNKNOWN_ENCODING
 /* Zeroed is an empty block. */
 struct eb_grpc_headers {
     uint64_t timeout_us;  /* at least 1 where a timeout was given, 0 otherwise */
-    uint32_t field_count; /* those beyond the limits included, as in bytes */
+    uint32_t field_count; /* includes those beyond the limits, as `bytes` does */
     uint32_t bytes;
     bool is_over_limit;
     bool is_post;
@@ -81,8 +81,7 @@ struct eb_grpc_text {
 void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text name,
     struct eb_grpc_text value, const struct eb_grpc_headers_limits *limits);
 
-/* Checks a block that is complete. Returns the HTTP status to answer it with; 200: the answer is
- * gRPC's, and the call may begin unless `error`, which is set only then, has a status that is not
- * OK. */
+/* Checks a complete block. Returns the HTTP status to answer with. On 200 *error is set: the call
+ * may begin if its status is OK; otherwise it is the gRPC answer. */
 int eb_grpc_headers_check(const struct eb_grpc_headers *headers,
     const struct eb_grpc_headers_limits *limits, struct eb_error *error);

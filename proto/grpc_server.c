@@ -26,8 +26,8 @@ struct eb_grpc_server {
     struct eb_grpc_connection connection;
     struct eb_grpc_call *header_call; /* whose header block is being read */
     struct eb_grpc_block block;       /* the header block that began last */
-    size_t block_bytes_max;           /* up to which it exceeds nothing */
-    size_t block_excess;              /* the part of its excess that is spent */
+    size_t block_bytes_max;           /* its size up to which it has no excess */
+    size_t block_excess;              /* its excess that has been spent */
     int32_t header_stream_id; /* of a header block, also of trailers, that has not ended; 0: none */
     struct eb_grpc_preface preface;
     struct eb_grpc_budget budget;
@@ -35,7 +35,7 @@ struct eb_grpc_server {
     uint64_t begun_count;
     bool is_open;
     bool is_block_unseen; /* nghttp2 has not shown whose header block began last, and may never */
-    bool is_block_continued; /* the frame of that block was not all of it */
+    bool is_block_continued; /* that block's first frame lacks END_HEADERS */
     bool peer_left;          /* it has said goodbye in a way that nghttp2 ends the connection for */
     char reason[128];
 };
@@ -202,7 +202,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-/* Returns what nghttp2 is to be told: to go on, or to look at no more fields of the block. */
+/* Spends the block's excess that is not spent yet. Returns what the callback returns to nghttp2:
+ * to go on, or to skip the rest of the block's fields. */
 static int spend_block(struct eb_grpc_server *server)
 {
     const struct eb_grpc_headers_limits limits = find_header_limits(server);
@@ -244,7 +245,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return count_field(server, name_size + value_size);
 }
 
-/* A field with bytes that HTTP does not allow is passed over, which costs as much. */
+/* Counts a field that nghttp2 skips for bytes that HTTP forbids: decoding it cost as much. */
 static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
     const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
     void *context)

@@ -32,14 +32,14 @@ struct eb_infer_options {
     int32_t reduction;
     int32_t missing;
     int32_t output_type;  /* DataType */
-    bool has_last_offset; /* include_last_offset is given */
+    bool has_last_offset; /* include_last_offset was given */
     bool include_last_offset;
     bool has_default;
     bool has_raw_bytes;
     uint32_t priority; /* as in a LookupRequest */
     int64_t default_index;
     uint64_t timeout_us;
-    uint64_t raw_bytes; /* of the input's raw contents, as binary_data_size has it */
+    uint64_t raw_bytes; /* size of the input's raw contents, from binary_data_size */
 };
 
 /* InferInputTensor, with the contents that go with it. */

@@ -1,12 +1,12 @@
-/* A doubly linked list that runs through the structs it holds: each has a link for every list that
- * it may be in. The list itself is a link too, so that the list is a ring.
- * Thread: the caller's to keep apart. Memory: none of its own. */
+/* An intrusive doubly linked list: a struct has one link for each list that it may be in. The head
+ * is a link too, so the list is a ring.
+ * Thread: one at a time. Memory: none of its own. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The struct of `type` whose `member` is at `pointer`. */
+/* Evaluates to the struct of `type` whose `member` is at `pointer`. */
 #define EB_CONTAINER_OF(pointer, type, member)                                                     \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
@@ -15,14 +15,14 @@ struct eb_list {
     struct eb_list *previous;
 };
 
-/* Makes an empty list, or a link that is in no list. */
+/* Initialises an empty list, or a link that is in no list. */
 static inline void eb_list_init(struct eb_list *list)
 {
     list->next = list;
     list->previous = list;
 }
 
-/* Returns whether a list is empty, or a link in no list. */
+/* Returns whether a list is empty, or whether a link is in no list. */
 static inline bool eb_list_is_empty(const struct eb_list *list)
 {
     return list->next == list;
@@ -37,7 +37,7 @@ static inline void eb_list_push(struct eb_list *list, struct eb_list *link)
     list->previous = link;
 }
 
-/* Takes a link out of its list, if it is in one. */
+/* Removes a link from its list. Does nothing if it is in none. */
 static inline void eb_list_remove(struct eb_list *link)
 {
     link->previous->next = link->next;
@@ -45,7 +45,7 @@ static inline void eb_list_remove(struct eb_list *link)
     eb_list_init(link);
 }
 
-/* Takes the first link out; NULL: the list is empty. */
+/* Removes and returns the first link. Returns NULL if the list is empty. */
 static inline struct eb_list *eb_list_pop(struct eb_list *list)
 {
     struct eb_list *first = list->next;

@@ -294,7 +294,7 @@ static bool fill(
 
 /* ---- the end ---- */
 
-/* Whether the line says `end: true`, at its very beginning, and then at most a comment. */
+/* Returns whether the line begins with `end: true`, followed at most by blanks or a comment. */
 static bool is_end_line(const char *line, size_t line_bytes)
 {
     static const char key[] = "end:";
@@ -315,8 +315,8 @@ static bool is_end_line(const char *line, size_t line_bytes)
     return at == line_bytes || line[at] == ' ' || line[at] == '\t' || line[at] == '\r';
 }
 
-/* Returns the last line that is neither blank nor a comment; of 0 bytes if there is none. libcyaml
- * does not tell the order of keys, so that the text is asked. */
+/* Returns the last line that is neither blank nor a comment; *line_bytes is 0 if there is none.
+ * libcyaml does not report the order of keys, so the text itself is searched. */
 static const char *find_last_line(const char *text, size_t text_bytes, size_t *line_bytes)
 {
     const char *last = text;
@@ -335,7 +335,7 @@ static const char *find_last_line(const char *text, size_t text_bytes, size_t *l
     return last;
 }
 
-/* Checks the key `end`, if it is there: a file that is cut must not look whole. */
+/* Checks the key `end`, if present. It must be the last line, or a truncated file could have it. */
 static bool read_end(const char *text, size_t text_bytes, const struct auth_texts *texts,
     struct eb_auth *auth, struct eb_file_fault *fault)
 {

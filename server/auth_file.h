@@ -10,7 +10,7 @@
  *                                    # empty or has a * in it
  *       admin: true                  # ModelAdmin too, and all models are listed; absent: false
  *
- *   end: true                        # the last line, if it is there
+ *   end: true                        # optional; must be the last line
  *
  * A principal has a token, a client_name or both: then each is enough by itself. No two have the
  * same token or client_name. Unknown keys and aliases are refused.
@@ -26,6 +26,6 @@
 #define EB_AUTH_MODELS_MAX 4096 /* of one principal */
 
 /* The hold is the caller's; generation is for it to set. NULL: *fault, which has no secrets. Files
- * of tokens that others can read are logged. A file that was cut between two principals is good
- * YAML: has_end lets the caller tell. */
+ * of tokens that others can read are logged. A file that was truncated between two principals is
+ * still valid YAML; has_end lets the caller notice. */
 struct eb_auth *eb_auth_file_read(const char *path, struct eb_file_fault *fault);

@@ -80,7 +80,7 @@ static void log_note(const struct eb_model_version *version, const struct eb_loa
     }
 }
 
-/* What of its directory did not become a table, each kind in one line. */
+/* Logs what in its directory did not become a table, one line for each kind. */
 static void log_notes(const struct eb_model_version *version)
 {
     const struct eb_load_notes *notes = &version->tables.notes;

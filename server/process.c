@@ -36,10 +36,10 @@
 /* For what ends by itself when it is told to, before it is given up: a load looks every 50 ms. */
 #define GIVE_UP_MS 250
 
-/* What main and one loop tell each other when the process is to end. */
+/* The mails that main and one loop exchange when the process ends. */
 struct end_mails {
-    struct eb_mail leave;   /* main's: health is to say NOT_SERVING */
-    struct eb_mail drained; /* the loop's: it has drained */
+    struct eb_mail leave;   /* from main: let health report NOT_SERVING */
+    struct eb_mail drained; /* from the loop: it has drained */
     struct eb_process *process;
     struct eb_loop *loop;
 };
@@ -58,7 +58,7 @@ struct eb_process {
     struct eb_service service;
     struct eb_loop_options options;
     struct eb_bag_schedules schedules;
-    struct eb_loop **loops;      /* [config->loops], NULL where not made */
+    struct eb_loop **loops;      /* [config->loops], NULL if not created */
     struct end_mails *end_mails; /* [config->loops] */
     struct eb_watchdog *watchdog;
     uint32_t loops_running;
@@ -68,7 +68,7 @@ struct eb_process {
     bool has_handles; /* on it */
     bool stopping;    /* told to end */
     bool is_delayed;  /* stopping, and drain_delay_ms is not over */
-    bool is_overdue;  /* drain_timeout_ms is over, or there was a second signal */
+    bool is_overdue;  /* drain_timeout_ms is over, or a signal came while it drained */
     bool has_ended_loops;
     bool has_given_up;
     struct eb_mailbox mailbox;
@@ -362,7 +362,7 @@ static void on_leave_mail(struct eb_mail *mail)
     eb_service_leave(mails->loop);
 }
 
-/* Says everywhere that the process will end. Nothing else changes yet. */
+/* Makes health, on every port, report that the process will end. Nothing else changes yet. */
 static void announce_end(struct eb_process *process)
 {
     process->stopping = true;
@@ -374,7 +374,7 @@ static void announce_end(struct eb_process *process)
     }
 }
 
-/* Once, after announce_end. */
+/* Begins the drain. Called once, after announce_end. */
 static void drain(struct eb_process *process)
 {
     process->is_delayed = false;
@@ -405,7 +405,7 @@ static void cut(struct eb_process *process)
     give_up_if_due(process);
 }
 
-/* Each signal begins the next of what the end is made of: the delay, the drain, the cut. */
+/* Begins the next step of the shutdown at each signal: the delay, the drain, the cut. */
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct eb_process *process = handle->data;

@@ -55,8 +55,8 @@ static struct eb_tls *read_tls(const struct eb_config *config, char why[WHY_BYTE
     return tls;
 }
 
-/* Whether the file that was read last said where it ends, and this one does not: it may have been
- * cut while somebody wrote it. */
+/* Returns whether the file in use has `end: true` and this one does not: it may have been read
+ * while it was being written. */
 static bool has_lost_end(const struct eb_security *security, const struct eb_auth *auth)
 {
     return security->auth && security->auth->has_end && !auth->has_end;

@@ -68,7 +68,7 @@ static bool check_file(const char *path)
     return complain(&fault);
 }
 
-/* Whether the server would read a file of this name. */
+/* Returns whether the server would read a file of this name. */
 static bool is_read(const char *name, const struct eb_model_config *config)
 {
     const struct eb_file_name parsed = eb_file_name_parse(name);
@@ -133,7 +133,8 @@ static bool check_load(
     return is_loaded;
 }
 
-/* Whether the server would load a version by its model's description; *is_sound: its files are. */
+/* Checks a version's files and loads it with `config`. false: *fault. *is_sound becomes false if a
+ * file is broken, which has been reported then. */
 static bool check_described(const char *path, const struct options *options,
     const struct eb_model_config *config, bool *is_sound, struct eb_file_fault *fault)
 {
@@ -146,7 +147,7 @@ static bool check_described(const char *path, const struct options *options,
            (!*is_sound || check_load(path, &tables, fault));
 }
 
-/* Checks a version's files and loads it, as its MODEL/model.yaml describes it. */
+/* Checks a version's files and loads it as MODEL/model.yaml describes it. */
 static bool check_directory(const char *path, const struct options *options)
 {
     struct eb_file_fault fault;

@@ -53,9 +53,9 @@ bool eb_source_file_open(
  * piece stays a piece. */
 bool eb_source_file_open_whole(
     struct eb_source_file *source, const char *path, struct eb_file_fault *fault);
-/* Takes the rows of a table, one of a file that is not packed, for fused ones of `dim` values, or
- * of as many as fill them where that is 0. false: *fault, without the path, says why they are none.
- */
+/* Interprets the rows of a table as fused rows of `dim` values; 0: of as many as the codes fill.
+ * The file must not be a packed one. Returns false if they cannot be fused rows; *fault says why,
+ * without the path. */
 bool eb_source_table_fuse(struct eb_source_table *table, enum eb_model_format format, uint32_t dim,
     struct eb_file_fault *fault);
 /* Accepts a zeroed source. */

@@ -39,7 +39,7 @@ def needed_protobuf(folder):
     return told.group(1) if told else OLDEST_PROTOBUF
 
 
-# Nothing is built in the checkout: what an earlier build left there would be installed too.
+# Nothing is built in the checkout, since leftovers of an earlier build would be installed too.
 with tempfile.TemporaryDirectory() as work:
     messages, egg_base = os.path.join(work, 'messages'), os.path.join(work, 'egg')
     os.mkdir(messages)

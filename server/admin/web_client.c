@@ -239,8 +239,8 @@ static enum MHD_Result on_header(
     return *host_count > 1 ? MHD_NO : MHD_YES;
 }
 
-/* Checks for more than one Host header. libmicrohttpd returns the first one only, and a proxy in
- * front of us may have judged the request by another. */
+/* Returns whether there is more than one Host header. libmicrohttpd returns only the first, and a
+ * proxy in front of the server may have judged the request by another. */
 static bool has_many_hosts(struct MHD_Connection *connection)
 {
     unsigned host_count = 0;

@@ -4,6 +4,6 @@
 
 #include "server/models/model_config.h"
 
-/* Whether tables, their choice, features and groups are the same in both; versions and labels may
- * differ. */
+/* Returns whether tables, the patterns that choose them, features and groups are the same in both.
+ * Versions and labels may differ. */
 bool eb_config_change_is_none(const struct eb_model_config *a, const struct eb_model_config *b);

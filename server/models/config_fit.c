@@ -14,7 +14,7 @@ static const struct eb_planned_table *find_table(const struct eb_table_plan *pla
     return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_name);
 }
 
-/* Says why what model.yaml names cannot be a table. Always false. */
+/* Sets *fault to why a tensor that model.yaml names cannot be a table. Always returns false. */
 static bool refuse_unfit(
     const struct eb_table_plan *plan, const struct eb_piece *unfit, struct eb_file_fault *fault)
 {

@@ -119,8 +119,8 @@ bool eb_file_fault_locate(struct eb_file_fault *fault, const char *path)
     return false;
 }
 
-/* How many bytes at the beginning of the text are the directory's, as texts have it, without the
- * slashes that end it. *is_whole: all of the directory is there. */
+/* Returns how many bytes at the beginning of the text match the directory, escaped as in texts and
+ * without its trailing slashes. *is_whole: all of the directory matches. */
 static size_t match_directory(const char *text, const char *directory, bool *is_whole)
 {
     char unit[ESCAPE_BYTES];
@@ -139,8 +139,8 @@ static size_t match_directory(const char *text, const char *directory, bool *is_
     return matched;
 }
 
-/* How many bytes at the beginning of the text, which lacks what was before them, are the end of the
- * directory and what separates it from a path below. */
+/* Returns how many bytes at the beginning of the text, which follows a gap, are the end of the
+ * directory and the slashes after it. */
 static size_t match_end(const char *text, const char *directory)
 {
     for (; *directory; directory++) {
@@ -153,13 +153,14 @@ static size_t match_end(const char *text, const char *directory)
     return text[0] == '/' && directory[0] == '\0' ? 1 : 0;
 }
 
-/* Whether a path may begin there: names of tables, which may look like paths, are quoted. */
+/* Returns whether a path may begin at `at`. Names of tables, which may look like paths, are quoted.
+ */
 static bool may_begin(const char *text, const char *at)
 {
     return at == text || at[-1] == ' ' || at[-1] == '(';
 }
 
-/* How many bytes at `at` say where the server has its files; *replacement stands for them. */
+/* Returns how many bytes at `at` to replace by *replacement, since they reveal the directory. */
 static size_t find_hidden(
     const char *text, const char *at, const char *directory, const char **replacement)
 {
@@ -183,8 +184,8 @@ static size_t find_hidden(
 
 void eb_file_fault_make_relative(char *text, const char *directory)
 {
-    /* Every replacement is as short as what it stands for, so the text is rewritten in its place;
-     * what decides is looked up in a copy. */
+    /* No replacement is longer than what it replaces, so the text is rewritten in place. Matches
+     * are looked for in a copy. */
     char whole[EB_FILE_FAULT_BYTES];
     snprintf(whole, sizeof whole, "%s", text);
     char *out = text;

@@ -21,9 +21,9 @@ __attribute__((format(printf, 2, 3))) bool eb_file_fault_set(
  * files, a disk that did not answer or is not mounted, permissions and a file that is being
  * replaced (ESTALE) may pass. Always false. */
 bool eb_file_fault_blame(struct eb_file_fault *fault, int error);
-/* Makes paths below `directory` in a fault's text relative to it, and the directory itself ".":
- * what strangers are told says nothing of where the server has its files. Also of a path that has
- * lost its middle. */
+/* Makes paths below `directory` in an error text relative to it, and the directory itself ".", so
+ * that texts for callers do not reveal where the server keeps its files. Handles paths whose middle
+ * was left out as well. */
 void eb_file_fault_make_relative(char *text, const char *directory);
 /* Puts "PATH: " in front of the text. Always false. */
 bool eb_file_fault_locate(struct eb_file_fault *fault, const char *path);

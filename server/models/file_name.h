@@ -32,6 +32,6 @@ struct eb_file_name {
 
 struct eb_file_name eb_file_name_parse(const char *name);
 
-/* How the tensors of a file that is no table of ours are written as tables, of a model's usual
- * formats; FILE stands for its name. NULL: nothing is known of such files. */
+/* Returns how to convert a file of another common model format into tables; FILE in the text stands
+ * for its name. Returns NULL if the format is unknown. */
 const char *eb_file_name_find_conversion(const char *name);

@@ -1,5 +1,5 @@
-/* Notes of a load for the log: what the version's directory holds that did not become a table, and
- * patterns of model.yaml that chose nothing.
+/* Notes of a load for the log: files and tensors of the version that did not become tables, and
+ * patterns of model.yaml that match nothing.
  * Thread: one at a time. Memory: plain data. */
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* How many of a kind a note names; the others it counts. */
+/* How many items of a kind a note names; the rest are only counted. */
 #define EB_LOAD_NOTES_NAMED_MAX 3
 
 struct eb_load_note {
@@ -17,11 +17,11 @@ struct eb_load_note {
 };
 
 struct eb_load_notes {
-    struct eb_load_note tensors;  /* in safetensors files, which cannot be tables */
-    struct eb_load_note files;    /* of formats that are converted first */
-    struct eb_load_note patterns; /* of only and exclude, which match no table */
+    struct eb_load_note tensors;  /* those of safetensors files that cannot be tables */
+    struct eb_load_note files;    /* files of formats that must be converted first */
+    struct eb_load_note patterns; /* patterns of only and exclude that match no table */
 };
 
-/* Counts one more, and names it while there is room: "'NAME': WHY", or "'NAME'" if `why` is NULL.
- */
+/* Counts one more item. Names it, as "'NAME': WHY" or as "'NAME'" if `why` is NULL, unless
+ * EB_LOAD_NOTES_NAMED_MAX are named already. */
 void eb_load_note_add(struct eb_load_note *note, const char *name, const char *why);

@@ -380,7 +380,7 @@ static bool read_choice(
     return read_patterns(place, texts->exclude, texts->exclude_count, &config->exclude);
 }
 
-/* What is described has a reason to be loaded. */
+/* Refuses an entry whose source the patterns leave out. */
 static bool check_selected(const struct place *place, const struct eb_model_config *config,
     const char *field, const char *source)
 {

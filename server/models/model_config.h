@@ -26,8 +26,8 @@
  *   only: ["embedding_bags.*"]  # patterns of what the files call tables: those that are loaded,
  *   exclude: ["*.momentum"]     # but for these; absent or empty: every table is
  *
- * Patterns are those of fnmatch(3), without flags. A table that is described and left out by a
- * pattern is a contradiction, and refused. Names are good names (name.h); words may be written in
+ * Patterns are those of fnmatch(3), without flags. A table that is both described and left out by
+ * the patterns is refused. Names are good names (name.h); words may be written in
  * capitals. Unknown keys, aliases, NULs and a second document are refused. What can be told from
  * the file alone is checked here: numbers, names, duplicates, features of groups. What needs the
  * tables is checked when a version is loaded. Thread: any one. Memory: what a configuration points
@@ -53,8 +53,8 @@
 #define EB_MODEL_CONFIG_KEEP_MAX 64
 #define EB_MODEL_CONFIG_KEEP_S_MAX (366 * 86400)
 
-/* X(NAME, text, STORAGE, LAYOUT): what a tensor of u8 rows holds instead of values, codes of this
- * storage that lie in this layout of kernels/fused_row.h. */
+/* X(NAME, text, STORAGE, LAYOUT): formats in which a tensor of u8 rows holds, instead of values,
+ * codes of this storage in this layout of kernels/fused_row.h. */
 #define EB_MODEL_FORMAT_LIST(X)                                                                    \
     X(FBGEMM_INT8, "fbgemm_int8", INT8, F32_LAST)                                                  \
     X(FBGEMM_INT4, "fbgemm_int4", INT4, F16_LAST)                                                  \

@@ -302,7 +302,7 @@ static void note_wanted(
     }
 }
 
-/* Drops a version whose time is not over. */
+/* Drops a version before its keep_s is over. */
 static void evict(struct eb_roster *roster, struct eb_roster_model *model,
     struct eb_roster_version *version, const char *setting)
 {
@@ -313,7 +313,7 @@ static void evict(struct eb_roster *roster, struct eb_roster_model *model,
     eb_roster_drop(roster, model, version);
 }
 
-/* Drops those whose time is over, and those that are too many. */
+/* Drops versions whose keep_s is over, and evicts those above kept_versions_max. */
 static void expire(
     struct eb_roster *roster, struct eb_roster_model *model, uint64_t now_ms, uint64_t *wake_ms)
 {

@@ -23,7 +23,7 @@ struct eb_roster_events {
     /* A model.yaml says something else of tables, features or groups than versions in memory, the
      * highest of which this is, were loaded by. */
     void (*on_described)(void *context, const char *model, uint64_t version);
-    /* A version goes before its time is over, for what `setting` allows. */
+    /* A version is dropped before keep_s is over, because of the limit that `setting` names. */
     void (*on_evicted)(void *context, const char *model, uint64_t version, const char *setting);
     void *context;
 };
@@ -78,8 +78,8 @@ struct eb_roster {
     struct eb_roster_events events;
     struct eb_snapshot_loads loads;
     const char
-        *directory; /* the repository's, which texts of a snapshot do not tell; may be NULL */
-    /* Bounds of what stays for versions.keep_s; 0: none. */
+        *directory; /* the repository's, which texts of a snapshot do not reveal; may be NULL */
+    /* Limits on versions that stay only for versions.keep_s; 0: no limit. */
     uint64_t kept_versions_max; /* of one model */
     uint64_t kept_bytes_max;    /* of all models' versions that eb_version_policy_may_evict */
     bool is_news; /* a snapshot would differ from the last; set here, cleared by the owner */

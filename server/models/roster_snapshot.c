@@ -22,7 +22,7 @@ static enum eb_version_state find_state(
     return version->fault ? EB_VERSION_FAILED : 0;
 }
 
-/* A fault as requests may know it. NULL: out of memory. */
+/* Returns an error text with relative paths, as callers may see it. NULL: out of memory. */
 static char *copy_fault(const struct eb_roster *roster, const char *fault)
 {
     char *copy = strdup(fault);
@@ -98,7 +98,7 @@ static bool is_visible(const struct eb_roster_model *model)
     return false;
 }
 
-/* Counts the versions that nothing wants any longer. */
+/* Counts the resident versions that are no longer wanted. */
 static void count_kept(const struct eb_roster_model *model, struct eb_snapshot_loads *loads)
 {
     for (size_t i = 0; i < model->count; i++) {

@@ -12,8 +12,8 @@
 
 struct dtype {
     const char *name;
-    enum eb_storage storage; /* UNSPECIFIED: no type of a table */
-    unsigned bits;           /* of an element; 0: not known */
+    enum eb_storage storage; /* UNSPECIFIED: not a type that a table can have */
+    unsigned bits;           /* of an element; 0: unknown */
 };
 
 static const struct dtype dtypes[] = {
@@ -83,7 +83,7 @@ bool eb_safetensors_head_bytes(
     return true;
 }
 
-/* Notes why the tensor cannot be a table; the first reason stays. */
+/* Notes why the tensor cannot be a table. Keeps the first reason. */
 static void note_unfit(struct reading *reading, const struct eb_file_fault *why)
 {
     if (!reading->is_unfit) {
@@ -135,7 +135,7 @@ static bool refuse_size(const struct reading *reading)
         reading->fault, "field 'shape': %s is larger than 2^64 bytes; write the file again", shape);
 }
 
-/* Reads the dims, as many as a table may have, and counts the elements. */
+/* Reads the dims, up to the number that a table may have, and counts the elements. */
 static bool read_dims(struct reading *reading, const json_t *shape)
 {
     bool is_empty = false;

@@ -43,15 +43,15 @@ struct eb_snapshot_model {
     struct eb_snapshot_label *labels;
 };
 
-/* What has become of versions since the start, and how many are kept. */
+/* Counts of versions loaded and dropped since the start, and of those kept now. */
 struct eb_snapshot_loads {
     uint64_t done;
     uint64_t failed;  /* or could not be tried, for what their directories are; not those that were
                          given up, or wait for memory that is being freed */
     uint64_t freed;   /* in the background, after they had been served or kept */
-    uint64_t evicted; /* before their time was over, for kept_versions_max or kept_bytes_max */
-    uint64_t kept;    /* in memory, though nothing wants them */
-    uint64_t kept_bytes; /* of memory that these alone have */
+    uint64_t evicted; /* before keep_s was over, for kept_versions_max or kept_bytes_max */
+    uint64_t kept;    /* in memory, but no longer wanted */
+    uint64_t kept_bytes; /* their memory, without that shared with other versions */
 };
 
 struct eb_snapshot {

@@ -1,6 +1,6 @@
-/* Which of a version's tables model.yaml chooses, by only and exclude, and which of those patterns
- * match none.
- * Thread: one at a time. Memory: its marks are on the heap; the configuration is borrowed. */
+/* Chooses a version's tables by the patterns only and exclude of model.yaml, and finds patterns
+ * that match no table.
+ * Thread: one at a time. Memory: is_matched is on the heap; the configuration is borrowed. */
 #pragma once
 
 #include "server/models/load_notes.h"
@@ -8,16 +8,16 @@
 
 struct eb_table_choice {
     const struct eb_model_config *config; /* NULL: every table is chosen */
-    bool *is_matched;                     /* by pattern: those of only, then those of exclude */
+    bool *is_matched;                     /* per pattern: those of only, then those of exclude */
 };
 
-/* false: *fault, out of memory. `config` may be NULL. */
+/* Returns false if out of memory (*fault). `config` may be NULL. */
 bool eb_table_choice_init(struct eb_table_choice *choice, const struct eb_model_config *config,
     struct eb_file_fault *fault);
-/* Returns whether what the files call `source` is to be a table, and marks the patterns that it
- * matches. */
+/* Returns whether the table is chosen that its file calls `source`, and marks the patterns that
+ * match it. */
 bool eb_table_choice_take(struct eb_table_choice *choice, const char *source);
-/* Adds the patterns that nothing has matched. */
+/* Adds the patterns that have matched no table to `note`. */
 void eb_table_choice_note_unmatched(
     const struct eb_table_choice *choice, struct eb_load_note *note);
 /* Accepts a zeroed choice. */

@@ -53,7 +53,7 @@ struct eb_table_set {
     struct eb_table_memory memory;
     struct eb_page_count pages; /* of all tables */
     int pages_error;            /* 0, or a negative errno: all counts of huge pages are 0 */
-    struct eb_load_notes notes; /* what of its directory is no table */
+    struct eb_load_notes notes; /* files and tensors in its directory that are not tables */
 };
 
 /* Loads a whole directory, but for what residents have. The memory that is needed is compared with

@@ -6,13 +6,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define OTHERS_BYTES 64 /* names of all formats of one storage but one */
+#define OTHERS_BYTES 64 /* text with the names of all formats of one storage except one */
 
-/* A row of a format with scale and bias in front may end with fewer bytes of padding than this:
- * FBGEMM aligns rows to 128 bytes at most. */
+/* A row with scale and bias in front may end with padding, which is shorter than this: FBGEMM
+ * aligns rows to at most 128 bytes. */
 #define PADDING_BYTES_MAX 128
 
-/* By enum eb_model_format. */
+/* Indexed by enum eb_model_format. */
 static const struct {
     const char *name;
     enum eb_storage storage;
@@ -135,7 +135,7 @@ bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
     return dim == 0 || set_dim(format, dim, tensor->dims[1], fault);
 }
 
-/* The other formats of the same codes, as "a" or "a or b". */
+/* Writes the names of the other formats with the same codes, as "a" or "a or b". */
 static void list_others(const struct eb_fused_format *format, char out[OTHERS_BYTES])
 {
     const enum eb_fused_layout own =

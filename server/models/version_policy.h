@@ -9,10 +9,10 @@
  * those with a label and those that a command holds: they are loaded and stay. A version that is no
  * longer wanted stays for keep_s at least, since its callers may have pinned it; then it is spare,
  * and goes when memory is needed, or when `keep` versions more recently wanted are there, or when
- * its directory is gone. It goes before that when kept_max versions, or keep - 1 if that is more,
- * have been wanted after it and are not any longer. A version that is served stays until another
- * one is, or until keep_s after the last directory of its model has gone. Thread: pure. Memory:
- * none. */
+ * its directory is gone. It is evicted earlier if at least kept_max versions (or keep - 1, if that
+ * is more) that are not wanted either have been wanted more recently. A version that is served
+ * stays until another one is, or until keep_s after the last directory of its model has gone.
+ * Thread: pure. Memory: none. */
 #pragma once
 
 #include "server/models/model_config.h"
@@ -52,8 +52,8 @@ struct eb_policy_choice {
 
 enum eb_policy_fate {
     EB_POLICY_WANTED,
-    EB_POLICY_KEPT,    /* its time is not over */
-    EB_POLICY_EVICTED, /* it goes before that, for others that are kept */
+    EB_POLICY_KEPT,    /* no longer wanted, but keep_s is not over */
+    EB_POLICY_EVICTED, /* goes before keep_s is over, since too many are kept */
     EB_POLICY_SPARE,   /* may go when memory is needed */
     EB_POLICY_DROPPED
 };

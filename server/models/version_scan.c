@@ -152,7 +152,7 @@ static bool check_memory(uint64_t json_bytes, struct eb_file_fault *fault)
     return eb_file_fault_blame(fault, ENOMEM);
 }
 
-/* Adds a tensor, also one that is no table: lists of tensors name it. Takes over the reason. */
+/* Adds a tensor, even one that cannot be a table, since lists of tensors name it. Takes `unfit`. */
 static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *entry)
 {
     struct eb_piece *piece = add_piece(scanning, entry->name, strlen(entry->name), &entry->tensor);
@@ -209,7 +209,7 @@ static bool scan_open_file(struct scanning *scanning, const struct scanned *scan
     return true;
 }
 
-/* Notes a file of a format that models usually have, which is no table of ours. */
+/* Notes a file of a common model format that must be converted before it can be loaded. */
 static void note_other(struct scanning *scanning, const char *name)
 {
     const char *how = eb_file_name_find_conversion(name);
@@ -218,8 +218,8 @@ static void note_other(struct scanning *scanning, const char *name)
     }
 }
 
-/* Whether a file of one table, which its name names, is to be opened. false: *fault where memory
- * is short, else it is left out. */
+/* Sets *is_chosen to whether a file should be opened: a file named after its only table is not if
+ * the patterns leave that table out. Returns false if out of memory (*fault). */
 static bool choose_file(struct scanning *scanning, const struct scanned *scanned, bool *is_chosen)
 {
     *is_chosen = true;
@@ -426,7 +426,7 @@ static void free_piece(struct eb_piece *piece)
     free(piece->unfit);
 }
 
-/* Takes away what is left out, and puts what cannot be a table behind what can. */
+/* Removes what is left out, and moves tensors that cannot be tables behind those that can. */
 static bool settle(struct scanning *scanning)
 {
     struct eb_version_scan *scan = scanning->scan;

@@ -30,7 +30,7 @@ struct eb_piece {
     struct eb_tensor tensor;
     struct eb_packed_format *packed; /* NULL: another format */
     char *unfit;                     /* why it cannot be a table; NULL: it can */
-    bool is_left_out;                /* private: by model.yaml's patterns */
+    bool is_left_out;                /* private: excluded by model.yaml's patterns */
 };
 
 struct eb_version_scan {
@@ -43,13 +43,13 @@ struct eb_version_scan {
     struct eb_load_notes notes;
 };
 
-/* Reads what lies there and is chosen by `config`, which may be NULL; npy and packed files that are
- * not chosen are not opened. false: *fault names the file and what is wrong: a broken header, a
- * list of tensors that is not met, part of a safetensors file that no such list names, too little
- * memory for one of these; *scan is empty then. */
+/* Reads the files in `directory` that `config`, which may be NULL, does not leave out. npy and
+ * packed files that are left out are not opened. false: *scan is empty, and *fault names the file
+ * and the error: a broken header, a list of tensors that the files do not match, part of a
+ * safetensors file that no such list names, or too little memory. */
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
     struct eb_version_scan *scan, struct eb_file_fault *fault);
-/* The tensor called `name` that cannot be a table; NULL: there is none. */
+/* Returns the tensor called `name` that cannot be a table, or NULL if there is none. */
 const struct eb_piece *eb_version_scan_find_unfit(
     const struct eb_version_scan *scan, const char *name);
 /* Accepts a zeroed scan. */

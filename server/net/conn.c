@@ -133,8 +133,8 @@ static int find_socket(const struct eb_conn *conn)
     return socket;
 }
 
-/* Lets libuv look at the socket no longer, while the connection waits. If its end cannot be watched
- * for, libuv goes on. */
+/* Stops libuv from polling the socket while the connection waits. If its hang-up cannot be watched
+ * for, libuv goes on polling. */
 static void stop_polling(struct eb_conn *conn)
 {
     if (eb_loop_watch_hangup(conn->loop, conn, find_socket(conn)) == 0) {
@@ -285,14 +285,15 @@ static bool may_read(struct eb_conn *conn, uint64_t now_ns)
     return true;
 }
 
-/* Deals with what was kept back, then gives room for what is read next; none: the slice is over. */
+/* Deals with what was kept back, then returns the buffer for the next read, which is empty if the
+ * slice is over. */
 static uv_buf_t begin_read(struct eb_conn *conn, uint64_t now_ns)
 {
     eb_turn_enter(&conn->turn, eb_loop_reader(conn->loop), now_ns);
     if (!look_at_turn(conn, now_ns)) {
         eb_loop_wake(conn->loop, now_ns);
         catch_up(conn);
-        assert(!conn->closing); /* which libuv could not bear here */
+        assert(!conn->closing); /* libuv must not find the handle closed after on_allocate */
     }
     if (conn->turn.is_over) {
         return uv_buf_init(NULL, 0);
@@ -302,8 +303,8 @@ static uv_buf_t begin_read(struct eb_conn *conn, uint64_t now_ns)
     return buffer;
 }
 
-/* No buffer: libuv reads nothing, and looks again in the next cycle if the socket has more. Unlike
- * uv_read_stop that costs no system call. */
+/* Returns an empty buffer if the connection must wait: libuv then reads nothing and polls the
+ * socket again in the next cycle. Unlike uv_read_stop this costs no system call. */
 static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer)
 {
     struct eb_conn *conn = handle->data;
@@ -438,7 +439,7 @@ static bool write_once(struct eb_conn *conn)
     return code > 0;
 }
 
-/* Like look_at_turn; and tells the loop what time it is. */
+/* Does what look_at_turn does, and tells the loop the time. */
 static bool look_after_write(struct eb_conn *conn)
 {
     const uint64_t now_ns = uv_hrtime();

@@ -21,7 +21,7 @@ struct eb_conn_events {
     void (*on_tick)(struct eb_conn *conn);
     /* After each write, eb_conn_waiting_bytes may have become less, and when a turn begins. */
     void (*on_written)(struct eb_conn *conn);
-    /* Whether something that was read waits for on_written. */
+    /* Returns whether something that was read waits for on_written. */
     bool (*has_kept)(const struct eb_conn *conn);
     /* After the writes of one turn: eb_conn_looked_ns is when the socket had taken what it did. */
     void (*on_sent)(struct eb_conn *conn);
@@ -105,8 +105,8 @@ void eb_conn_set_user(struct eb_conn *conn, void *user);
 /* The connection in the loop's lists; used by loop.c and write_queue.c only. */
 struct eb_conn_links {
     struct eb_conn *conn;
-    struct eb_list open;     /* all of the loop's */
-    struct eb_list marked;   /* those that have something to write */
-    struct eb_run_entry run; /* those that wait for a time slice */
+    struct eb_list open;     /* in the list of all connections */
+    struct eb_list marked;   /* in the list of those that have something to write */
+    struct eb_run_entry run; /* in the queue of those that wait for a time slice */
 };
 struct eb_conn_links *eb_conn_links(struct eb_conn *conn);

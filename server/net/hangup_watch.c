@@ -5,7 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define ENDS_AT_ONCE_MAX 256 /* then the others of the loop are looked at */
+#define ENDS_AT_ONCE_MAX 256 /* handled before the loop's other connections are served */
 
 static void on_ends(uv_poll_t *poll, int status, int events)
 {

@@ -1,6 +1,7 @@
-/* Notices that peers have gone whose connections are not read for now, which libuv does not watch:
- * an epoll of its own, inside the loop's, that reports nothing but ends.
- * Thread: its loop's. Memory: the kernel's; an entry is what epoll keeps of a descriptor. */
+/* Notices when a peer closes or resets a connection that is not being read at present, and that
+ * libuv therefore does not watch. It has its own epoll instance, which the loop polls and which
+ * reports only hang-ups.
+ * Thread: its loop's. Memory: only the kernel's, for each descriptor that epoll watches. */
 #pragma once
 
 #include <uv.h>
@@ -8,16 +9,16 @@
 struct eb_hangup_watch {
     uv_poll_t poll;
     int epoll;                           /* -1: not open */
-    void (*on_hangup)(void *connection); /* whose peer has closed or reset it; may forget it */
+    void (*on_hangup)(void *connection); /* its peer has closed or reset it; may call forget */
 };
 
 /* Returns 0, or a negative libuv code with nothing left open. */
 int eb_hangup_watch_open(
     struct eb_hangup_watch *watch, uv_loop_t *loop, void (*on_hangup)(void *connection));
-/* Frees what it has once the loop has run on. */
+/* Closes the handle; the epoll instance is closed when the loop next runs. */
 void eb_hangup_watch_close(struct eb_hangup_watch *watch);
-/* Calls on_hangup(connection) when `socket` has been ended by its peer, until it is forgotten.
- * Returns 0 or a negative libuv code. */
+/* Calls on_hangup(connection) once the peer has closed or reset `socket`, and again in every cycle
+ * of the loop until the socket is forgotten. Returns 0 or a negative libuv code. */
 int eb_hangup_watch_add(struct eb_hangup_watch *watch, int socket, void *connection);
-/* Forgets a socket that was added. Before it is closed this need not be said. */
+/* Stops watching a socket that was added. Not needed before the socket is closed. */
 void eb_hangup_watch_forget(struct eb_hangup_watch *watch, int socket);

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #define LISTENERS_MAX 128 /* 16 addresses of up to 8 each */
-/* Reading what has come, between two writes. Then those that are still to be read wait, or the
- * answers of those that were would wait for thousands of others. Those that wait are served for as
- * long as this took, for one slice at least. */
+/* How long readable connections are read between two writes. Those that are not read by then wait;
+ * otherwise the answers to those that were read would wait for thousands of others. Waiting
+ * connections are then served for as long as the reading took, and for at least one slice. */
 #define READING_NS_MAX 1000000
 #define WRITING_NS_MAX 1000000 /* likewise of writing, between two looks at what has come */
 #define LONG_QUEUE 32          /* connections that wait: their slices take 5 ms */
@@ -60,7 +60,7 @@ struct eb_loop {
     struct eb_memory receive_memory;
     uint64_t busy_since_ns;    /* when it was woken; 0: it sleeps, or has only just begun */
     uint64_t seen_ns;          /* the last look of this cycle, if there was one since; else 0 */
-    uint64_t reading_since_ns; /* what libuv has found readable; 0: nothing yet in this cycle */
+    uint64_t reading_since_ns; /* when this cycle's reading began; 0: it has not */
     struct eb_tally tally;
     struct eb_turn_reader reader;
     char *read_buffer;
@@ -127,7 +127,7 @@ static void end(struct eb_loop *loop)
     eb_mailbox_close(&loop->mailbox);
 }
 
-/* The loop's connection after `link`, or its first; NULL: that was the last. */
+/* Returns the connection after `link`, or the first if `link` is the list. NULL: there is none. */
 static struct eb_conn *find_next_conn(const struct eb_loop *loop, const struct eb_list *link)
 {
     return link->next == &loop->conns
@@ -192,7 +192,7 @@ static void on_end_mail(struct eb_mail *mail)
 
 /* ---- time slices ---- */
 
-/* The next slice is all that is wanted. */
+/* Does nothing: an active idle handle is enough to keep the loop from sleeping. */
 static void on_stay_awake(uv_idle_t *idle)
 {
     (void)idle;
@@ -204,8 +204,8 @@ static struct eb_conn *pop_waiting(struct eb_loop *loop)
     return entry ? EB_CONTAINER_OF(entry, struct eb_conn_links, run)->conn : NULL;
 }
 
-/* Gives slices to connections that wait, `count_max` at most: who begins to wait now is served
- * after what has come for others meanwhile. */
+/* Gives slices to at most `count_max` waiting connections. One that begins to wait only now is
+ * served after the loop has read what has come for others. */
 static void run_waiting(struct eb_loop *loop, size_t count_max)
 {
     const uint64_t begun_ns = uv_hrtime();

@@ -81,19 +81,19 @@ void eb_loop_release(struct eb_loop *loop);
 void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn);
 void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn);
-/* Returns whether a connection that libuv has found readable is read at once. It is not if reading
- * others has taken as long as it may between two writes. If anybody waits, only one that `is_light`
- * is: who is new, or has used up time slices of late, waits too. */
+/* Returns whether a connection that libuv has found readable may be read at once. It may not if
+ * reading others has taken as long as is allowed between two writes. While other connections wait,
+ * only one that `is_light` may; one that is new or has lately used up time slices waits too. */
 bool eb_loop_may_read(struct eb_loop *loop, bool is_light, uint64_t now_ns);
-/* Returns whether so many connections wait that the next slice of one that begins to is far off. */
+/* Returns whether the queue is so long that a connection that joins it now waits long. */
 bool eb_loop_has_long_queue(const struct eb_loop *loop);
-/* Makes a connection wait for its next time slice, see run_queue.h; eb_conn_run follows. Does
- * nothing if it waits already. */
+/* Queues a connection for its next time slice (run_queue.h), in which the loop calls eb_conn_run.
+ * Does nothing if it waits already. */
 void eb_loop_wait(struct eb_loop *loop, struct eb_conn *conn, uint64_t slices);
-/* The connection waits no longer. Does nothing if it did not. */
+/* Takes a connection out of the queue. Does nothing if it does not wait. */
 void eb_loop_stop_waiting(struct eb_loop *loop, struct eb_conn *conn);
-/* Watches for the end of a socket that libuv does not: eb_conn_hang_up follows, once at most.
- * Returns 0 or a negative libuv code. */
+/* Watches a socket for its peer's hang-up while libuv does not poll it. The loop then calls
+ * eb_conn_hang_up, at most once. Returns 0 or a negative libuv code. */
 int eb_loop_watch_hangup(struct eb_loop *loop, struct eb_conn *conn, int socket);
 void eb_loop_forget_hangup(struct eb_loop *loop, int socket);
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop);

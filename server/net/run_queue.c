@@ -54,7 +54,8 @@ void eb_run_queue_push(struct eb_run_queue *queue, struct eb_run_entry *entry, u
     }
 }
 
-/* The first level from `level` on, around the end, where someone waits; one must. */
+/* Returns the first level, from `level` on and wrapping around, that has a connection waiting. The
+ * queue must not be empty. */
 static unsigned find_waiting_level(const struct eb_run_queue *queue, unsigned level)
 {
     while (eb_list_is_empty(&queue->levels[level])) {

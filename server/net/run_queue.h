@@ -1,4 +1,4 @@
-/* The connections of a loop that wait for their next time slice, and who of them is next.
+/* A loop's queue of connections that wait for their next time slice.
  *
  * A connection's level tells how many slices it has used up of late: it doubles from level to
  * level. Slices go to the lowest level that has someone waiting, so that a request of ordinary size
@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define EB_RUN_LEVELS 8 /* 0: has had no slice, 1: one, 2: up to 3, ... 7: 64 or more */
+#define EB_RUN_LEVELS 8 /* 0: no slice used, 1: one, 2: 2 or 3, ... 7: 64 or more */
 
 #define EB_RUN_ROUND 8             /* one slice of so many */
 #define EB_RUN_HALVED_NS 100000000 /* of having nothing to read halve the slices that count */
@@ -29,27 +29,27 @@ void eb_run_usage_idle(struct eb_run_usage *usage, uint64_t now_ns);
  * eb_run_usage_idle. Returns how many count now. */
 uint64_t eb_run_usage_resume(struct eb_run_usage *usage, uint64_t now_ns);
 
-/* A connection's place in the queue. */
+/* A connection's entry in the queue. */
 struct eb_run_entry {
     struct eb_list link;
-    unsigned level; /* while it waits */
+    unsigned level; /* valid while it waits */
     bool is_waiting;
 };
 
 struct eb_run_queue {
     struct eb_list levels[EB_RUN_LEVELS];
     size_t count;
-    unsigned next_level;  /* of the slices that go round */
-    unsigned slice_count; /* since the last one that went round */
+    unsigned next_level;  /* the first to try for the next slice that goes to the levels in turn */
+    unsigned slice_count; /* slices since the last of those */
 };
 
 void eb_run_queue_init(struct eb_run_queue *queue);
 void eb_run_entry_init(struct eb_run_entry *entry);
-/* Returns the level of a connection that has had so many slices. */
+/* Returns the level of a connection that has used `slices` slices. */
 unsigned eb_run_queue_find_level(uint64_t slices);
-/* Appends an entry to those of its level. Does nothing if it waits already. */
+/* Appends an entry to the queue of its level. Does nothing if it waits already. */
 void eb_run_queue_push(struct eb_run_queue *queue, struct eb_run_entry *entry, uint64_t slices);
-/* Takes out the entry whose slice is next; NULL: nobody waits. */
+/* Removes and returns the entry that gets the next slice. Returns NULL if the queue is empty. */
 struct eb_run_entry *eb_run_queue_pop(struct eb_run_queue *queue);
-/* Takes an entry out. Does nothing if it does not wait. */
+/* Removes an entry. Does nothing if it does not wait. */
 void eb_run_queue_remove(struct eb_run_queue *queue, struct eb_run_entry *entry);

@@ -89,7 +89,7 @@ static int on_bio_read(BIO *bio, char *out, int out_bytes)
     size_t count = (size_t)out_bytes;
     BIO_clear_retry_flags(bio);
     if (stream->is_idling) {
-        return -1; /* Else SSL_read would go on with the next record. */
+        return -1; /* or SSL_read would go on with the next record */
     }
     if (stream->input_bytes == 0) {
         BIO_set_retry_read(bio);
@@ -143,7 +143,7 @@ static BIO *create_bio(struct eb_tls_stream *stream)
 
 /* ---- records that bring no data ---- */
 
-/* OpenSSL shows the head of each record, then, in TLS 1.3, the type that was encrypted with it. */
+/* Called by OpenSSL with the head of each record, and in TLS 1.3 also with its encrypted type. */
 static void on_record(int is_sent, int version, int content_type, const void *bytes, size_t count,
     SSL *ssl, void *context)
 {

@@ -18,9 +18,9 @@ struct eb_tls_stream *eb_tls_stream_create(struct eb_tls *tls, const struct eb_m
 /* Also while output is being written. Accepts NULL. */
 void eb_tls_stream_destroy(struct eb_tls_stream *stream);
 
-/* Bytes from the peer, in any portions: borrowed until eb_tls_stream_read returns no more. `now_ms`
- * is any steady clock. A peer whose records bring no data, KeyUpdates mostly, is refused when there
- * are too many of them in a row, or in a minute. */
+/* Takes bytes from the peer, in any portions; they are borrowed until eb_tls_stream_read returns no
+ * more. `now_ms` is any steady clock. A peer is refused if it sends too many records without data,
+ * mostly KeyUpdates, in a row or in a minute. */
 void eb_tls_stream_feed(
     struct eb_tls_stream *stream, const uint8_t *bytes, size_t count, uint64_t now_ms);
 /* Decrypts the next of what was fed. Returns how many bytes `out` has got; 0: all was read; -1: the

@@ -1,7 +1,7 @@
-/* How much of a time slice of its loop a connection has had. When the slice is over, the connection
- * is read no further, writes after those whose slice is not over, and waits for its next one
- * (run_queue.h). So a connection that asks for little waits for one slice and one write of those
- * that flood, however many they are.
+/* How much of its time slice a connection has used. When the slice is over, the connection is not
+ * read any further, is written after those whose slice is not over, and waits for its next slice
+ * (run_queue.h). So a connection that asks for little waits for one slice and one write of a
+ * connection that floods, however many of those there are.
  * Thread: its loop's. Memory: none; time is passed in. */
 #pragma once
 
@@ -18,8 +18,8 @@
  * known to wait, and fewer writes, each of more answers, cost less (of the server's time 7 % with
  * 32 lookups of 26 tables in flight, 12 % where they are groups). */
 #define EB_TURN_ALONE_NS 100000000
-/* Inside a message a slice may be so many times as long if so many wait that the next one would be
- * far off: reading a request of 500 KB is cheap, and should not take five slices. */
+/* A slice may be this many times as long inside a message if the queue is so long that the next
+ * slice would be far off: reading a request of 500 KB is cheap and should not take five slices. */
 #define EB_TURN_INSIDE 4
 #define EB_TURN_READ_MIN 16384   /* bytes asked for at once */
 #define EB_TURN_READ_FIRST 32768 /* of a new connection */
@@ -32,7 +32,7 @@ struct eb_turn {
     uint64_t spent_ns; /* on what went on before, in this turn */
     size_t read_bytes; /* to ask for at once */
     bool is_alone;
-    bool is_inside; /* reads on inside a message: the caller's to set */
+    bool is_inside; /* what is read next continues a message; set by the caller */
     bool is_over;
 };
 

@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Returns the number of descriptors that there can be, of which the highest is one less; a negative
- * libuv code if the system does not say. */
+/* Returns how many descriptors there can be; the highest number is one less. Returns a negative
+ * libuv code if getrlimit fails. */
 static int64_t count_descriptors(uint64_t connections_max)
 {
     struct rlimit limit;
@@ -21,8 +21,8 @@ static int64_t count_descriptors(uint64_t connections_max)
     return (int64_t)(limit.rlim_cur < wanted ? limit.rlim_cur : wanted);
 }
 
-/* Opens a descriptor whose number is `count` - 1 or more, or the next lower one that is free. A
- * descriptor or a negative libuv code. */
+/* Opens a descriptor whose number is at least `count` - 1, or as close below that as possible.
+ * Returns the descriptor or a negative libuv code. */
 static int open_high_descriptor(int64_t count)
 {
     const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -39,11 +39,12 @@ static int open_high_descriptor(int64_t count)
     return code;
 }
 
-/* Whether the table of that many entries can be had, as far as that can be known: libuv, which
- * rounds up to a power of two, cannot be asked. */
+/* Returns whether memory for a table of `count` entries is available. This is an estimate: libuv,
+ * which rounds up to a power of two, offers no way to ask. */
 static bool can_have_table(int64_t count)
 {
-    void *volatile table = malloc((size_t)count * 2 * sizeof(void *)); /* else left out */
+    /* volatile: the compiler would omit the call otherwise. */
+    void *volatile table = malloc((size_t)count * 2 * sizeof(void *));
     const bool has_memory = table;
     free(table);
     return has_memory;
@@ -72,7 +73,7 @@ int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
     uv_poll_t watch;
     int code = uv_poll_init(uv, &watch, high);
     if (code == 0) {
-        code = uv_poll_start(&watch, UV_READABLE, on_event); /* Here libuv enlarges its table. */
+        code = uv_poll_start(&watch, UV_READABLE, on_event); /* libuv enlarges its table here. */
         uv_close((uv_handle_t *)&watch, NULL);
         uv_run(uv, UV_RUN_NOWAIT);
         assert(!uv_loop_alive(uv));

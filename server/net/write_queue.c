@@ -21,7 +21,7 @@ void eb_write_queue_mark(struct eb_write_queue *queue, struct eb_conn *conn)
     }
 }
 
-/* The next connection, unmarked; NULL: there is none. */
+/* Unmarks and returns the next connection. Returns NULL if there is none. */
 static struct eb_conn *pop_marked(struct eb_list *marked)
 {
     struct eb_list *link = eb_list_pop(marked);

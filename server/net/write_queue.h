@@ -11,7 +11,7 @@ struct eb_write_queue {
 
 void eb_write_queue_init(struct eb_write_queue *queue);
 bool eb_write_queue_is_empty(const struct eb_write_queue *queue);
-/* Does nothing if the connection is marked already. */
+/* Marks a connection. Does nothing if it is marked already. */
 void eb_write_queue_mark(struct eb_write_queue *queue, struct eb_conn *conn);
 /* Calls eb_conn_flush for all that are marked now, until `deadline_ns` (uv_hrtime) has passed: one
  * that is marked again meanwhile waits for the next call. Those that the last call did not come to

@@ -196,8 +196,8 @@ static void begin(
 
 /* ---- ending ---- */
 
-/* Takes the command out of the queue and answers it, without telling where the repository is:
- * anyone who reaches the port may be allowed to give commands. */
+/* Takes the command out of the queue and answers it. The answer does not reveal where the
+ * repository is, since anyone who reaches the port may be allowed to give commands. */
 static void answer(
     const struct eb_command_queue *queue, struct eb_model_command **link, struct verdict *verdict)
 {

@@ -24,7 +24,7 @@ struct eb_principal {
 struct eb_auth {
     uint64_t generation; /* above 0; no two of a process have the same */
     atomic_uint holds;
-    bool has_end; /* its file says where it ends, and has all of it */
+    bool has_end; /* its file ends with `end: true`, so it is complete */
     size_t count;
     struct eb_principal *principals; /* [count] */
 };

@@ -24,7 +24,7 @@ struct eb_inquiry {
     const struct eb_server_facts *facts;
     struct eb_arena *arena;
     struct eb_buffer_pool *pool;
-    bool is_leaving;      /* the server drains, or will after drain_delay_ms */
+    bool is_leaving;      /* the server is draining, or will after drain_delay_ms */
     const uint8_t *bytes; /* the request's */
     size_t size;
 };

@@ -278,7 +278,7 @@ static bool draft_features(struct eb_plan *plan, const struct eb_group_query *gr
     return true;
 }
 
-/* Checks of all features first the names, then the sizes, then the values. */
+/* Checks the names of all features, then the sizes of all, then their values. */
 static bool check_features(struct eb_plan *plan, struct eb_group_query *group,
     const struct eb_bag_query_place *whole, struct eb_error *error)
 {
@@ -324,7 +324,7 @@ static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *er
         check_features(plan, &group, &place, error)) {
         return true;
     }
-    /* A group that fails takes nothing of the caps: its message has bytes for each of its bags. */
+    /* A failed group does not count against the caps: its message holds bytes for each bag. */
     plan->asked = asked;
     plan->counts = counts;
     return false;
@@ -370,8 +370,8 @@ static inline bool end_result(struct eb_plan *plan, bool is_good, struct eb_erro
     return true;
 }
 
-/* Gives back what a query that failed has taken of the caps, but for its bags: num_bags may say any
- * number in a few bytes, and as many are started before the query fails. */
+/* Gives back what a failed query has taken of the caps, except for its bags: num_bags can name a
+ * large number in a few bytes, and that many are begun before the query fails. */
 static void return_caps(struct eb_plan *plan)
 {
     plan->asked.index_count = plan->counts.index_count;

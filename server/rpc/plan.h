@@ -39,7 +39,7 @@ struct eb_plan_result {
 /* What counts against the request's caps. */
 struct eb_plan_asked {
     uint64_t index_count;
-    uint64_t result_rows; /* also those of queries whose values were wrong */
+    uint64_t result_rows; /* includes those of queries whose values were wrong */
     uint64_t values_bytes;
 };
 

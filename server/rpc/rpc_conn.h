@@ -38,7 +38,7 @@ struct eb_service_loop {
     struct eb_auth *auth;   /* NULL: nobody is asked who he is */
     struct eb_arena arena;  /* of inquiries, commands and watches */
     unsigned command_count; /* of ModelAdmin, that are not done */
-    bool is_leaving;        /* the server drains, or will after drain_delay_ms: health says so */
+    bool is_leaving;        /* the server drains, or will after drain_delay_ms; health says so */
     struct eb_health_watch *watches;
     struct eb_access_log access_log;
     struct eb_slow_list slow;

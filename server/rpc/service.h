@@ -23,8 +23,8 @@ void eb_service_attach(struct eb_loop_options *options);
 /* On the loop's thread: requests that come from now on are answered from `snapshot`, which the loop
  * borrows until it gets another. Returns the one it had. */
 struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *snapshot);
-/* On the loop's thread: health says from now on that the server does not serve, and tells those who
- * watch it. Calls are served as before. */
+/* On the loop's thread: makes health report NOT_SERVING from now on, also to those who watch it.
+ * Calls are served as before. */
 void eb_service_leave(struct eb_loop *loop);
 /* On the loop's thread: its part of a census, which is zeroed. */
 void eb_service_count(struct eb_loop *loop, struct eb_census_part *part);

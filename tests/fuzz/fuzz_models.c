@@ -1,5 +1,5 @@
-/* A server's list of models as the client takes it: the guard lets no other message pass, and all
- * that the public structs point to is there when the message is gone. */
+/* A server's list of models as the client reads it: the guard lets no other message pass, and all
+ * that the public structs point to outlives the message. */
 #include "client/models_call.h"
 
 #include <stdlib.h>

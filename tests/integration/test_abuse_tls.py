@@ -1,4 +1,4 @@
-"""Peers that keep OpenSSL busy and say nothing: their connections end, and others are served."""
+"""Peers that keep OpenSSL busy without data: their connections end, and others are served."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Checkpoints as frameworks leave them: what of them is a table is served, what is none is told."""
+"""Checkpoints as frameworks write them: tables are served, and the rest is reported."""
 
 import os
 import subprocess

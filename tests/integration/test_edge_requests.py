@@ -44,7 +44,7 @@ class EdgeRequest(ServedTest):
                        include_last_offset=True))
 
     def test_indices_beside_empty_offsets(self):
-        """They belong to no bag; what they name is checked all the same."""
+        """They belong to no bag, but are checked all the same."""
         for reduction in ('sum', 'mean', 'max', 'sqrtn'):
             query = Query('emb_table', np.array([4, 0, 1]), layout='offsets', bounds=EMPTY,
                           say_layout=True, reduction=reduction, default_index=2)

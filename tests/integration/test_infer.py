@@ -353,7 +353,7 @@ class InferTest(ServedTest):
             self.expect(wide(**parameters), INVALID, why)
 
     def test_options_for_all_tables(self):
-        """A tensor's own parameter goes before the request's, and that before the model's."""
+        """A tensor's own parameter overrides the request's, and that the model's."""
         def ask(own=None, last=None, **parameters):
             inference = Inference('wide', **parameters)
             inference.indices('t00', [4, 5], **({} if own is None else {'default_index': own}))

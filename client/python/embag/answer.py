@@ -86,8 +86,8 @@ def _result(position: int, message: pb.BagResult, expected: Expected) -> Result:
 
 
 def of_message(message: pb.LookupResponse, expected: Expected) -> Answer:
-    """The answer to what was asked. Raises what the server says is wrong, `Internal` where the
-    answer does not fit."""
+    """Returns the answer. Raises the server's error, or `Internal` if the answer does not fit the
+    request."""
     places = expected.places
     if message.error_code:
         raise errors.of_status(message.error_code, message.error_message, places,

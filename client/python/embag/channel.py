@@ -63,8 +63,8 @@ def seconds(timeout: float | None, otherwise: float | None = None) -> float | No
 
 
 def readable(reply: Any) -> Any:
-    """What gRPC has received: it gives None where no message came with OK, and grpc.aio also where
-    the bytes are none. Raises `Internal` for those."""
+    """Returns what gRPC has received. Raises `Internal` for None, which grpcio returns if OK came
+    without a message, and grpc.aio also if the message cannot be decoded."""
     if reply is None:
         raise errors.Internal('there is no answer, or its bytes are no message')
     return reply

@@ -46,13 +46,13 @@ def number_of(prefix: str, name: str | None) -> Any:
 
 
 def size_of(number: int) -> int | None:
-    """Bytes of one element; None: a newer server has a type of that number."""
+    """Bytes of one element, or None if the type is unknown here: the server may be newer."""
     dtype = _DTYPES.get(number)
     return None if dtype is None else dtype.itemsize
 
 
 def name_of(number: int) -> str:
-    """'F32' and so on; the number where there is no such type."""
+    """'F32' and so on, or the number if the type is unknown."""
     return pb.DataType.Name(number)[len('DATA_TYPE_'):] if number in _DTYPES else str(number)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-# Numbers as the server writes them: whatever else a text has there is no place.
+# Numbers as the server writes them; other text in brackets does not refer to a query or group.
 _NAMED = re.compile(r'(queries|groups)\[([0-9]{1,9})\]')
 _MILLISECONDS = re.compile(r'[0-9]{1,9}')
 _CODE_MAX = 16
@@ -88,8 +88,8 @@ class Unimplemented(EmbagError):
 
 
 class Internal(EmbagError):
-    """Bytes that are no message, or an answer that does not fit what was asked: other bags, another
-    type, and the like, or what this version of the package does not know."""
+    """The answer could not be decoded, or does not fit the request: it has other bags or another
+    type, for example, or one that this version of the package does not know."""
 
     code = 13
 
@@ -127,7 +127,7 @@ class Places(NamedTuple):
 
 def of_status(code: int, message: str, places: Places = Places(),
               retry_after_ms: int = 0) -> EmbagError:
-    """The exception for a status and its text; a number that is no status is UNKNOWN."""
+    """The exception for a status and its text; a number that gRPC does not define is UNKNOWN."""
     code = code if code <= _CODE_MAX else EmbagError.code
     return _CLASSES.get(code, EmbagError)(
         message, code=code, query=places.fault(message),

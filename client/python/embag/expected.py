@@ -1,4 +1,4 @@
-"""What an answer must be, by what was asked: a server is believed only as far as that."""
+"""Checks that an answer fits its request. The server is not trusted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from embag import dtypes, errors
 from embag.v1 import embedding_bag_pb2 as pb
 
-# Dims of an array, as the server has it.
+# The server's limit on the dims of an array.
 _RANK_MAX = 8
 
 
 class Extent(NamedTuple):
-    """Of one query or group: its bags, as its layout says, its indices or values, its reduction,
-    and, of a group, its features, 0 where the model lists them."""
+    """What is kept of one query or group: its number of bags, of indices or values, its reduction
+    and, for a group, its number of features, 0 if the model lists them."""
 
     bags: int
     indices: int
@@ -26,7 +26,7 @@ class Extent(NamedTuple):
     features: int | None = None
 
     def has_rows(self, count: int, is_joined: bool) -> bool:
-        """Whether the first dim of the result may be that. A reduction that is not said is the
+        """Whether the first dim of the result may be `count`. If no reduction was named, it is the
         feature's, which may be 'none'."""
         if count == self.bags and (is_joined or self.reduction != pb.REDUCTION_NONE):
             return True
@@ -34,7 +34,7 @@ class Extent(NamedTuple):
                 and self.reduction in (pb.REDUCTION_UNSPECIFIED, pb.REDUCTION_NONE))
 
     def says(self, is_joined: bool) -> tuple[str, str]:
-        """What the first dim counts, and how many of them were asked for."""
+        """Returns the unit that the first dim counts, and how many were asked for."""
         if is_joined or self.reduction not in (pb.REDUCTION_UNSPECIFIED, pb.REDUCTION_NONE):
             return 'bags', str(self.bags)
         if self.reduction == pb.REDUCTION_NONE:
@@ -53,8 +53,8 @@ def _refuse_result(position: int, text: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Expected:
-    """Of a whole request; `extents` are those of the queries and then of the groups, `places` says
-    where what was asked stands."""
+    """What is kept of a whole request. `extents` has those of the queries, then those of the
+    groups; `places` says where each of them stands in the arguments."""
 
     places: errors.Places
     extents: tuple[Extent, ...]
@@ -65,7 +65,7 @@ class Expected:
     report_missing: bool
 
     def check(self, message: pb.LookupResponse) -> None:
-        """The answer as a whole."""
+        """Checks the answer as a whole."""
         if message.more:
             refuse('more is set, but the request takes one message')
         if message.version == 0 or self.version not in (0, message.version):
@@ -79,7 +79,7 @@ class Expected:
 
     def check_result(self, position: int, message: pb.BagResult, shape: tuple[int, ...],
                      value_bytes: int) -> None:
-        """One result, its shape taken out, with so many bytes of values."""
+        """Checks one result, whose shape and number of bytes are given."""
         if message.query != position:
             _refuse_result(position, 'it is of query %d' % message.query)
         if message.error_code:
@@ -87,7 +87,7 @@ class Expected:
                 _refuse_result(position, 'error %d, which the request does not take for one result'
                                % message.error_code)
             return
-        # What has several vectors side by side is concat's, or a group's.
+        # A result has several vectors side by side with concat, or if it is a group's.
         is_joined = self.concat or self.extents[position].features is not None
         self._check_type(position, is_joined, message.type)
         self._check_shape(position, is_joined, shape)
@@ -125,8 +125,8 @@ class Expected:
                                % (list(shape), columns))
 
     def _parts(self, position: int, message: pb.BagResult) -> Sequence[tuple[int, int]]:
-        """Of each query, or of the group, that a result of several vectors stands for: missing
-        indices, and indices."""
+        """Returns the numbers of missing indices and of indices: one pair for each query of a
+        concat result, or one for the group."""
         extent, counts = self.extents[position], message.missing_by_query
         wanted = len(self.extents) if self.concat else extent.features or len(counts)
         if len(counts) != wanted:
@@ -160,7 +160,7 @@ class Expected:
 
     @staticmethod
     def _check_positions(position: int, parts: Sequence[tuple[int, int]], data: bytes) -> None:
-        """That those of each part ascend, and name its indices."""
+        """Checks that the positions of each part ascend and are within its indices."""
         places, begin = np.frombuffer(data, '<u4').astype('i8'), 0
         for missing, indices in parts:
             run = places[begin:begin + missing]

@@ -1,5 +1,5 @@
-/* Answers that a broken or hostile server may give, each beside the request that it was given for:
- * what does not fit is INTERNAL, and the text says what was asked and what was answered. */
+/* Answers that a broken or hostile server may give, each with its request. One that does not fit is
+ * INTERNAL, and the text says what was asked for and what was answered. */
 #include "client/lookup_call.h"
 #include "proto/codec.h"
 
@@ -15,7 +15,7 @@
 #define RESULTS_MAX 4
 #define NO_TEXT ""
 
-/* Of every result here as many as its shape wants, at most. */
+/* Values for every result here: as many as the largest shape needs. */
 static const uint8_t zeros[4096];
 
 static const int64_t numbers[] = {0, 2, 2, 2, 4};
@@ -51,7 +51,7 @@ static struct eb_wire_response respond(struct eb_wire_result *results, size_t co
         .model = "m", .version = 1, .error_message = "", .result_count = count, .results = results};
 }
 
-/* An empty text: the answer is to be taken. Else it is to be INTERNAL with that text in it. */
+/* Expects the answer to be accepted if the text is empty, or else INTERNAL with that text in it. */
 static void expect_outcome(
     const struct embag_request *request, struct eb_wire_response response, const char *text)
 {
@@ -310,7 +310,7 @@ static void checks_the_result_of_a_group(void **state)
         result.missing_by_query_count = 2;
         expect_outcome(&request, respond(&result, 1), cases[i].text);
     }
-    /* How many features a list of the model's has, the model says. */
+    /* The model's own list says how many features it has. */
     const struct embag_group named = {
         .name = "g", .bags = 2, .values = {numbers, 5, 8}, .lengths = {short_numbers, 4, 4}};
     request.groups = &named;
@@ -485,7 +485,7 @@ static void checks_where_indices_of_several_are_missing(void **state)
     expect_outcome(&requests[1], respond(&result, 1), "3 indices are missing of queries[1], ");
 }
 
-/* What the server says is wrong has a status that gRPC knows, whatever number came. */
+/* The server's error gets a status that gRPC defines, whatever number arrived. */
 static void makes_unknown_what_is_no_status(void **state)
 {
     (void)state;

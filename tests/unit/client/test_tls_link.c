@@ -1,4 +1,4 @@
-/* Servers that keep OpenSSL busy and say nothing. */
+/* Servers that keep OpenSSL busy but send no data. */
 #include "client/tls_link.h"
 
 #include "tests/unit/server/tls_files.h"
@@ -52,7 +52,7 @@ static void make_server(struct trial *trial)
     SSL_set_accept_state(trial->server);
 }
 
-/* What each side has said goes to the other, and the link reads. */
+/* Carries each side's output to the other, and lets the link read. */
 static void pass_on(struct trial *trial)
 {
     uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
@@ -121,7 +121,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* How many KeyUpdates the link takes, each followed by so many bytes of data. */
+/* Returns how many KeyUpdates the link accepts, each followed by so many bytes of data. */
 static int count_updates(struct trial *trial, size_t data_bytes)
 {
     static const uint8_t data[EB_TLS_LINK_PLAIN_BYTES];

@@ -138,7 +138,7 @@ static void forgives_large_header_blocks_with_time(void **state)
     assert_true(eb_grpc_budget_spend_excess(&budget, 3000));
     assert_true(eb_grpc_budget_spend_excess(&budget, 0));
     assert_false(eb_grpc_budget_spend_excess(&budget, 1));
-    /* Time counts also where it is looked at often. */
+    /* Time counts even if the clock is read often. */
     for (uint64_t ms = 9000; ms <= 9500; ms++) {
         eb_grpc_budget_refill(&budget, ms);
     }
@@ -147,7 +147,7 @@ static void forgives_large_header_blocks_with_time(void **state)
     eb_grpc_budget_refill(&budget, UINT64_C(1) << 60);
     assert_true(eb_grpc_budget_spend_excess(&budget, 3000));
     assert_false(eb_grpc_budget_spend_excess(&budget, 1));
-    /* Something that was sent forgives noise, and no header blocks. */
+    /* Progress of a call forgives noise, but not header blocks. */
     eb_grpc_budget_calm(&budget);
     assert_false(eb_grpc_budget_spend_excess(&budget, 1));
 }

@@ -55,7 +55,7 @@ static void open_with_large(struct peer_trial *trial, bool ends, char last)
     frames_deinit(&block);
 }
 
-/* A call that names the large field so often, and has one of `bytes` that is not in the table. */
+/* A call that references the large field that often, and has one of `bytes` outside the table. */
 static void call_with_large(
     struct peer_trial *trial, uint32_t stream_id, size_t times, size_t bytes)
 {
@@ -224,7 +224,7 @@ static void forgives_with_time(void **state)
     assert_false(trial->host.is_over);
 }
 
-/* The table is there to be used. */
+/* Honest use of the table is not limited. */
 static void takes_a_table_that_is_used_once_in_each_call(void **state)
 {
     struct peer_trial *trial = *state;
@@ -260,7 +260,7 @@ static void open_and_forget(struct peer_trial *trial, struct frames *block)
     assert_int_equal(trial->host.call_count, 2);
 }
 
-/* nghttp2 decompresses headers of a stream that is over, and shows none of them. */
+/* nghttp2 decompresses the headers of a stream that is over but reports none of them. */
 static void ends_a_peer_that_sends_headers_for_streams_that_are_over(void **state)
 {
     struct peer_trial *trial = *state;

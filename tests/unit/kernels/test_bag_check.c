@@ -104,7 +104,7 @@ static void takes_offsets_of_no_bags(void **state)
     assert_int_equal(fixture.job.gather_bytes, 0);
 }
 
-/* Indices beside an empty array of offsets are in no bag, but are checked all the same. */
+/* Indices with an empty array of offsets belong to no bag, but are checked all the same. */
 static void checks_indices_beside_empty_offsets(void **state)
 {
     (void)state;

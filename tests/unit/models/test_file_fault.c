@@ -133,8 +133,8 @@ static void knows_a_directory_that_is_escaped(void **state)
     expect_relative("/s\nv/\xff", "/s\nv/\xff/a/1: odd", "a/1: odd");
 }
 
-/* Of a text that is too long the middle is left out, and a directory's end or its beginning may be
- * in it. */
+/* The middle of a text that is too long is left out. The end or the beginning of the directory may
+ * be in it. */
 static void hides_a_directory_that_is_cut(void **state)
 {
     (void)state;

@@ -162,7 +162,7 @@ static void lists_tensors_that_cannot_be_tables(void **state)
     expect_unfit("F4", "[2,3]", 3, "'F4'");
     expect_unfit("F32", "[5,0]", 0, "rows of (5, 0) hold no value");
     expect_unfit("F32", "[1,1,1,1,1,1,1,5,2]", 40, "8 dim");
-    /* Of a type of the format's future only its place is known. */
+    /* Only the position of a tensor of an unknown type is known. */
     expect_unfit("F3_E1M1", "[4]", 2, "'F3_E1M1'");
     expect_unfit("f32", "[4]", 16, "'f32'");
 }

@@ -1,4 +1,4 @@
-/* Which files and tensors of a version become tables: what cannot be one, and what model.yaml
+/* Which files and tensors of a version become tables: those that can be one and that model.yaml
  * chooses. */
 #include "server/models/table_plan.h"
 #include "server/models/table_set.h"

@@ -179,7 +179,7 @@ static void knows_a_file_that_says_where_it_ends(void **state)
     }
 }
 
-/* Whoever reloads can tell every cut from the whole file. */
+/* A reload can tell every truncated file from the whole one. */
 static void takes_no_beginning_of_a_file_for_all_of_it(void **state)
 {
     (void)state;

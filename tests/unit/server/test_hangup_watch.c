@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#define PAIRS 600 /* more than are told at once */
+#define PAIRS 600 /* more than one epoll_wait reports */
 
 struct fixture {
     uv_loop_t loop;

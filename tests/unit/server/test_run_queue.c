@@ -23,7 +23,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Which entry is next; -1: none. */
+/* Returns which entry is next, or -1 if there is none. */
 static int pop_number(struct fixture *fixture)
 {
     const struct eb_run_entry *entry = eb_run_queue_pop(&fixture->queue);

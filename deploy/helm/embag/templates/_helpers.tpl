@@ -73,7 +73,7 @@ bare off as false; none of the values' settings takes false, so that it is off a
 {{- toYaml (mustMergeOverwrite $made (deepCopy .Values.resources)) -}}
 {{- end -}}
 
-{{/* What goes before SIGTERM, the delay and the drain, and what comes after them. */}}
+{{/* The time before SIGTERM, the delay, the drain, and 10 s. */}}
 {{- define "embag.grace" -}}
 {{- $config := .Values.config -}}
 {{- $drain := div (add (int $config.drain_delay_ms) (int $config.drain_timeout_ms) 999) 1000 -}}
