@@ -58,7 +58,7 @@ struct checked {
     struct eb_error *error;
 };
 
-/* What an error is about. */
+/* The subject of an error. */
 enum subject { ANSWER, RESULT, SHAPE };
 
 /* Writes the subject, which the error's text begins with: "results[2]: shape [3, 4] ". */

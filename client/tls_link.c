@@ -54,7 +54,7 @@ static void on_record(int is_sent, int version, int content_type, const void *by
 {
     struct eb_tls_link *link = context;
     const bool is_head = content_type == SSL3_RT_HEADER;
-    /* What comes together with the handshake's last record counts too. */
+    /* Records that come together with the handshake's last one count too. */
     const bool is_ready = link->is_ready || SSL_is_init_finished(ssl);
     (void)version;
     if (is_sent == 0 && is_ready && count > 0 &&

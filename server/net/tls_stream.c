@@ -153,7 +153,7 @@ static void on_record(int is_sent, int version, int content_type, const void *by
     if (is_sent || count == 0 || (!is_head && content_type != SSL3_RT_INNER_CONTENT_TYPE)) {
         return;
     }
-    /* What comes together with the handshake's last record counts too. */
+    /* Records that come together with the handshake's last one count too. */
     stream->is_ready = stream->is_ready || SSL_is_init_finished(ssl);
     if (!stream->is_ready) {
         return;
