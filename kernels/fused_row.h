@@ -45,8 +45,8 @@ uint64_t eb_fused_row_bytes(const struct eb_fused_format *format);
 void eb_fused_row_split(
     const struct eb_fused_format *format, const void *fused, void *row, struct eb_row_scale *scale);
 
-/* What the scale of a row tells about its layout. A scale that is read from the wrong place is made
- * of codes, and negative in every other row, or of padding, and 0. */
+/* Tells from a row's scale whether the layout fits. A scale that is read from the wrong place
+ * consists of codes, which make it negative in every other row, or of padding, which makes it 0. */
 enum eb_fused_sign {
     EB_FUSED_UNCODED,  /* nothing: all codes are 0, and any scale goes with them */
     EB_FUSED_POSITIVE, /* the scale is above 0, or below it by no more than FBGEMM's rounding: f16

@@ -13,7 +13,7 @@
 #define WINDOW_UPDATES_PER_NOISE 16u
 /* A client that hedges cancels one call of each pair that it begins, and never stops. */
 #define RESETS_PER_MS 1u
-/* What blocks may expand to beyond good faith, together and at once. */
+/* Blocks may together exceed their limits by this many limits at once. */
 #define EXCESS_LIMITS 3u
 #define MS_PER_S 1000u
 

@@ -46,7 +46,7 @@ size_t eb_grpc_block_bytes_max(size_t wire_bytes, const struct eb_grpc_headers_l
 /* Returns what the block costs us and not its sender, in bytes: what it expands to beyond good
  * faith, and fields beyond the limit that its bytes on the wire do not pay for, each as many bytes
  * as a field may have on average. SIZE_MAX: the block is an attack. Bytes beyond the limit that
- * were on the wire are none: proxies send blocks of clients that know no limit. */
+ * were on the wire do not count: proxies forward blocks of clients that know no limit. */
 size_t eb_grpc_block_excess(
     const struct eb_grpc_block *block, const struct eb_grpc_headers_limits *limits);
 
