@@ -1,8 +1,8 @@
 #include "server/auth_file.h"
 
 #include "proto/grpc_headers.h"
-#include "server/models/table_file.h"
-#include "server/models/yaml_load.h"
+#include "server/base/yaml_load.h"
+#include "server/formats/table_file.h"
 
 #include <limits.h>
 #include <stdio.h>

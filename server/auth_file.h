@@ -17,7 +17,7 @@
  * Thread: any one. Memory: what is read is on the heap; tokens are wiped, digests kept. */
 #pragma once
 
-#include "server/models/file_fault.h"
+#include "server/base/file_fault.h"
 #include "server/rpc/auth.h"
 
 /* Caps: what is larger is another file. */

@@ -1,8 +1,8 @@
 #include "server/census_taker.h"
 
-#include "server/admin/table_part.h"
-#include "server/models/moment.h"
+#include "server/base/moment.h"
 #include "server/rpc/service.h"
+#include "server/stats/table_part.h"
 #include "server/work/executor.h"
 
 #include <assert.h>

@@ -10,9 +10,9 @@
  * heap. */
 #pragma once
 
-#include "server/admin/census.h"
+#include "proto/net/mailbox.h"
 #include "server/models/snapshot.h"
-#include "server/net/mailbox.h"
+#include "server/stats/census.h"
 
 struct eb_census_taker;
 struct eb_executor;

@@ -1,12 +1,12 @@
 #include "server/config.h"
 
-#include "server/admin/log.h"
+#include "proto/net/address.h"
+#include "server/base/cpu.h"
+#include "server/base/log.h"
 #include "server/config_file.h"
 #include "server/config_help.h"
 #include "server/config_print.h"
 #include "server/config_setting.h"
-#include "server/cpu.h"
-#include "server/net/address.h"
 #include "server/net/buffer_pool.h"
 #include "server/prefetch.h"
 

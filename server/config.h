@@ -4,7 +4,7 @@
  * Thread: main only; afterwards immutable. Memory: owns its strings. */
 #pragma once
 
-#include "server/limits.h"
+#include "server/base/limits.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,12 +20,6 @@
 #define EB_CONFIG_GENERAL_COUNT 21
 #define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
 #define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
-
-struct eb_limits {
-#define X(name, fallback, min, max, what) uint64_t name;
-    EB_LIMIT_LIST(X)
-#undef X
-};
 
 /* Where a value came from; a later one overrides an earlier one. */
 enum eb_config_source {

@@ -1,6 +1,6 @@
 #include "server/config_file.h"
 
-#include "server/models/yaml_load.h"
+#include "server/base/yaml_load.h"
 
 #include <errno.h>
 #include <fcntl.h>

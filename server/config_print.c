@@ -1,6 +1,6 @@
 #include "server/config_print.h"
 
-#include "server/models/name.h"
+#include "server/base/name.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 #include "server/config_setting.h"
 
 #include "kernels/bag_schedule.h"
-#include "server/admin/access_log.h"
-#include "server/admin/log.h"
-#include "server/models/numa_policy.h"
-#include "server/models/page_size.h"
-#include "server/net/address.h"
+#include "proto/net/address.h"
+#include "server/base/log.h"
+#include "server/base/page_size.h"
 #include "server/prefetch.h"
 #include "server/publish/manager.h"
+#include "server/stats/access_log.h"
+#include "server/tables/numa_policy.h"
 
 #include <assert.h>
 #include <ctype.h>

@@ -2,7 +2,7 @@
  * Thread: main only. Memory: texts are copied into the config. */
 #pragma once
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 #include "server/config.h"
 
 #include <stdbool.h>

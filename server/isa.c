@@ -1,6 +1,6 @@
 #include "server/isa.h"
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* embagd: reads its settings, then is a process until it is told to stop. */
 #include "kernels/bag_parallel.h"
-#include "server/admin/log.h"
+#include "server/base/log.h"
+#include "server/base/standard_files.h"
 #include "server/config.h"
-#include "server/models/standard_files.h"
 #include "server/process.h"
 
 #include <errno.h>

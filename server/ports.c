@@ -1,6 +1,6 @@
 #include "server/ports.h"
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 
 #include "kernels/bag_schedule.h"
 #include "kernels/bag_tune.h"
-#include "server/admin/log.h"
+#include "server/base/log.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,14 +1,14 @@
 #include "server/process.h"
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 #include "server/config_help.h"
 #include "server/isa.h"
-#include "server/load_log.h"
 #include "server/net/tls.h"
 #include "server/net/turn.h"
 #include "server/net/watchers.h"
 #include "server/ports.h"
 #include "server/prefetch.h"
+#include "server/publish/load_log.h"
 #include "server/publish/manager.h"
 #include "server/rpc/service.h"
 #include "server/security.h"
@@ -243,7 +243,12 @@ static bool open_executor(struct eb_process *process)
         .facts = {.version = EMBAG_VERSION,
             .build = eb_config_help_build(),
             .isa = eb_bag_ops_name(ops),
-            .config = config},
+            .limits = &config->limits,
+            .loops = config->loops,
+            .threads = config->threads,
+            .access_log = config->access_log,
+            .admin_listen = config->admin_listen,
+            .is_admin_on_data_port = config->admin_on_data_port != 0},
         .auth = eb_security_auth(process->security),
     };
     return true;

@@ -1,7 +1,7 @@
 #include "server/security.h"
 
-#include "server/admin/log.h"
 #include "server/auth_file.h"
+#include "server/base/log.h"
 #include "server/net/loop.h"
 #include "server/rpc/auth_call.h"
 

@@ -1,7 +1,7 @@
 #include "server/web_port.h"
 
-#include "server/admin/log.h"
 #include "server/admin/web.h"
+#include "server/base/log.h"
 #include "server/config_help.h"
 
 #include <errno.h>

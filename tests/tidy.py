@@ -28,12 +28,28 @@ SKIPPED_FOLDERS = {"build", "node_modules", "__pycache__", "Testing"}
 # Base names that every folder may have.
 SHARED_NAMES = {"main.c"}
 
+# The folders of the server, lowest first.
+SERVER = ("server/base/", "server/formats/", "server/contents/", "server/tables/",
+          "server/models/", "server/publish/", "server/net/", "server/work/", "server/stats/",
+          "server/rpc/")
 # What the files under a path may include of the project: the longest matching path decides.
 PROJECT_INCLUDES = {
     "proto/": ("proto/",),
     "kernels/": ("kernels/",),
+    "proto/net/": ("proto/",),
     "server/": ("proto/", "kernels/", "server/"),
-    "server/models/": ("kernels/", "server/models/"),
+    "server/base/": ("proto/", "server/base/"),
+    "server/formats/": ("kernels/", *SERVER[:2]),
+    "server/contents/": ("kernels/", *SERVER[:3]),
+    "server/tables/": ("kernels/", *SERVER[:4]),
+    "server/models/": ("kernels/", *SERVER[:5]),
+    "server/publish/": ("proto/", "kernels/", *SERVER[:6]),
+    "server/net/": ("proto/", "server/base/", "server/net/"),
+    "server/work/": ("proto/", "kernels/", "server/base/", "server/work/"),
+    "server/stats/": ("proto/", "kernels/", *SERVER[:5], "server/work/", "server/stats/"),
+    "server/rpc/": ("proto/", "kernels/", *SERVER),
+    "server/admin/": ("proto/", "kernels/", "server/base/", "server/net/", "server/stats/",
+                      "server/admin/"),
     "client/": ("proto/", "client/"),
     # The public headers stand side by side wherever they are installed.
     "client/embag.h": ("embag_models.h", "embag_types.h"),
@@ -41,7 +57,7 @@ PROJECT_INCLUDES = {
     "client/embag_types.h": (),
     "client/embag_admin.h": ("embag.h",),
     "client/embag_async.h": ("embag.h",),
-    "client/cli/": ("proto/", "client/", "kernels/", "server/models/"),
+    "client/cli/": ("proto/", "client/", "kernels/", *SERVER[:4]),
     "client/examples/": ("client/embag.h", "client/embag_async.h"),
     "tests/": ("proto/", "kernels/", "server/", "client/", "tests/"),
 }
@@ -51,34 +67,46 @@ LIBRARIES = {
     "nghttp2": (r"nghttp2/", ("proto/",)),
     "protobuf": (r"protobuf-c/|.*\.pb-c\.h$", ("proto/", "server/rpc/")),
     "zlib": (r"zlib\.h$", ("proto/",)),
-    "uv": (r"uv\.h$", ("server/", "client/")),
+    "uv": (r"uv\.h$", ("proto/net/", "server/", "client/")),
     "microhttpd": (r"microhttpd\.h$", ("server/admin/",)),
     "openssl": (r"openssl/", ("server/net/", "client/")),
-    "jansson": (r"jansson\.h$", ("server/models/", "client/cli/")),
-    "cyaml": (r"cyaml/", ("server/models/", "server/config")),
-    "numa": (r"numa(if)?\.h$", ("server/models/",)),
-    "xxhash": (r"xxhash\.h$", ("server/models/",)),
+    "jansson": (r"jansson\.h$", ("server/formats/", "client/cli/")),
+    "cyaml": (r"cyaml/", ("server/base/", "server/contents/", "server/config")),
+    "numa": (r"numa(if)?\.h$", ("server/tables/",)),
+    "xxhash": (r"xxhash\.h$", ("server/formats/", "server/tables/")),
     "openmp": (r"omp\.h$", ("kernels/bag_parallel.c",)),
     "jemalloc": (r"jemalloc/", ("server/main.c",)),
     "systemd": (r"systemd/", ("server/service_manager.c",)),
     "intrinsics": (r"([a-z0-9]*intrin|arm_neon|arm_sve)\.h$", ("kernels/",)),
     "threads": (r"(pthread|threads|semaphore)\.h$",
                 ("kernels/bag_parallel.c", "server/", "client/")),
-    "sockets": (r"(sys/socket|netinet/.*|netdb|sys/epoll|poll)\.h$", ("server/", "client/")),
+    "sockets": (r"(sys/socket|netinet/.*|netdb|sys/epoll|poll)\.h$",
+                ("proto/net/", "server/", "client/")),
 }
 # The paths above that a library is kept from although its folder may have it.
 LIBRARY_EXCEPTIONS = {
-    "uv": ("server/models/", "client/cli/", "client/examples/"),
-    "sockets": ("server/models/", "client/cli/", "client/examples/"),
+    "uv": (*SERVER[:5], "client/cli/", "client/examples/"),
+    "sockets": (*SERVER[1:5], "client/cli/", "client/examples/"),
 }
 
 # What a target may link, by the words that name a library in CMake.
 TARGET_LINKS = {
     "embag_kernels": ("openmp",),
     "embag_proto": ("nghttp2", "protobuf", "zlib"),
-    "embag_tables": ("embag_kernels", "jansson", "cyaml", "numa", "xxhash"),
-    "embag_server": ("embag_kernels", "embag_proto", "embag_tables", "uv", "openssl", "cyaml",
-                     "protobuf", "microhttpd", "systemd"),
+    "embag_net": ("embag_proto", "uv"),
+    "embag_base": ("embag_proto", "cyaml"),
+    "embag_formats": ("embag_base", "embag_kernels", "jansson", "xxhash"),
+    "embag_contents": ("embag_formats", "cyaml"),
+    "embag_tables": ("embag_contents", "numa", "xxhash"),
+    "embag_models": ("embag_tables",),
+    "embag_publish": ("embag_models", "embag_net"),
+    "embag_server_net": ("embag_base", "embag_net", "openssl"),
+    "embag_work": ("embag_base", "embag_kernels", "uv"),
+    "embag_stats": ("embag_models", "embag_work"),
+    "embag_rpc": ("embag_publish", "embag_server_net", "embag_stats", "embag_work", "protobuf",
+                  "embag_proto"),
+    "embag_admin": ("embag_server_net", "embag_stats", "microhttpd"),
+    "embag_server": ("embag_rpc", "embag_admin", "embag_proto", "uv", "cyaml", "systemd"),
     "embagd": ("embag_server", "jemalloc"),
     "embag_client": ("embag_proto", "uv", "openssl"),
     "embag_shared": ("embag_proto", "uv", "openssl"),
@@ -87,7 +115,10 @@ TARGET_LINKS = {
     "embag_load_parts": ("embag_cli_parts", "embag_kernels", "jansson"),
     "embag_load": ("embag_load_parts",),
 }
-LINK_WORDS = ("embag_kernels", "embag_proto", "embag_tables", "embag_server", "embag_client",
+LINK_WORDS = ("embag_kernels", "embag_proto", "embag_net", "embag_base", "embag_formats",
+              "embag_contents", "embag_tables", "embag_models", "embag_publish",
+              "embag_server_net", "embag_work", "embag_stats", "embag_rpc", "embag_admin",
+              "embag_server", "embag_client",
               "nghttp2", "protobuf", "zlib", "uv", "openssl", "jansson", "cyaml", "numa", "xxhash",
               "microhttpd", "openmp", "jemalloc", "systemd")
 
@@ -329,7 +360,7 @@ def check_kernels_pure(tree):
 
 def check_mailbox(tree):
     """threads reach loops through the mailbox"""
-    files = ((p, t) for p, t in c_files(tree, "server/") if p != "server/net/mailbox.c")
+    files = ((p, t) for p, t in c_files(tree, "server/") if p != "proto/net/mailbox.c")
     return matches(r"\buv_async_send\s*\(", files, "uv_async_send outside the mailbox")
 
 

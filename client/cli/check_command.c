@@ -3,17 +3,17 @@
 #include "client/cli/arguments.h"
 #include "client/cli/check_file.h"
 #include "client/cli/output.h"
-#include "server/models/directory.h"
-#include "server/models/file_name.h"
-#include "server/models/model_config.h"
-#include "server/models/table_set.h"
+#include "server/base/directory.h"
+#include "server/contents/file_name.h"
+#include "server/contents/model_config.h"
+#include "server/tables/table_set.h"
 
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of the server's settings of these names (server/limits.h). */
+/* Of the server's settings of these names (server/base/limits.h). */
 #define ROW_BYTES_DEFAULT 65536
 #define ROW_BYTES_LEAST 4
 #define ROW_BYTES_MOST 16777216

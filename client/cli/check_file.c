@@ -5,7 +5,7 @@
 #include "client/cli/progress_bar.h"
 #include "kernels/key_index.h"
 #include "kernels/row_format.h"
-#include "server/models/table_memory.h"
+#include "server/tables/table_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

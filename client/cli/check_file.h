@@ -2,7 +2,7 @@
  * Thread: one at a time. Memory: keys and their index are on the heap for the call. */
 #pragma once
 
-#include "server/models/file_fault.h"
+#include "server/base/file_fault.h"
 
 #include <stdbool.h>
 

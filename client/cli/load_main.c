@@ -1,5 +1,5 @@
 #include "client/cli/load_command.h"
-#include "server/models/standard_files.h"
+#include "server/base/standard_files.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "client/cli/make_model.h"
 #include "client/cli/models_command.h"
 #include "client/cli/pack_command.h"
-#include "server/models/standard_files.h"
+#include "server/base/standard_files.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "client/cli/npy_parts.h"
 
-#include "server/models/file_name.h"
-#include "server/models/npy.h"
+#include "server/contents/file_name.h"
+#include "server/formats/npy.h"
 
 #include <inttypes.h>
 #include <stdio.h>

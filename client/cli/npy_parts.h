@@ -4,8 +4,8 @@
  * time. */
 #pragma once
 
-#include "server/models/table_file.h"
-#include "server/models/tensor.h"
+#include "server/formats/table_file.h"
+#include "server/formats/tensor.h"
 
 struct eb_npy_part {
     struct eb_table_file look; /* closed; what the file was when its header was read */

@@ -1,7 +1,7 @@
 #include "client/cli/pack_keys.h"
 
 #include "client/cli/progress_bar.h"
-#include "server/models/key_crew.h"
+#include "server/tables/key_crew.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "client/cli/source_file.h"
-#include "server/models/table_memory.h"
+#include "server/tables/table_memory.h"
 
 struct eb_pack_keys {
     uint64_t count;

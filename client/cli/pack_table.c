@@ -2,7 +2,7 @@
 
 #include "kernels/quantize.h"
 #include "kernels/row_format.h"
-#include "server/models/table_storage.h"
+#include "server/tables/table_storage.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 #include "client/cli/pack_error.h"
 #include "client/cli/pack_keys.h"
 #include "client/cli/progress_bar.h"
-#include "server/models/packed_writer.h"
+#include "server/formats/packed_writer.h"
 
 /* Five digits number the files. */
 #define EB_PACK_TABLE_FILES_MAX 99999

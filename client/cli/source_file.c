@@ -1,7 +1,7 @@
 #include "client/cli/source_file.h"
 
-#include "server/models/safetensors.h"
-#include "server/models/table_storage.h"
+#include "server/formats/safetensors.h"
+#include "server/tables/table_storage.h"
 
 #include <assert.h>
 #include <stdlib.h>

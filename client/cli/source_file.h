@@ -4,8 +4,8 @@
 
 #include "client/cli/npy_parts.h"
 #include "kernels/fused_row.h"
-#include "server/models/model_config.h"
-#include "server/models/packed_reader.h"
+#include "server/contents/model_config.h"
+#include "server/formats/packed_reader.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 #include "client/cli/version_writer.h"
 
-#include "server/models/npy.h"
+#include "server/formats/npy.h"
 
 #include <assert.h>
 #include <dirent.h>

@@ -4,7 +4,7 @@
  * Thread: one at a time. Memory: none of its own. What goes wrong is said on stderr. */
 #pragma once
 
-#include "server/models/tensor.h"
+#include "server/formats/tensor.h"
 
 #include <stdbool.h>
 

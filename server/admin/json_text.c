@@ -1,6 +1,6 @@
 #include "server/admin/json_text.h"
 
-#include "server/models/name.h"
+#include "server/base/name.h"
 
 #include <inttypes.h>
 #include <math.h>

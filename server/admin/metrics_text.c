@@ -185,7 +185,7 @@ static void write_by_priority(
     }
 }
 
-static void write_executor(FILE *out, const struct eb_census_executor *executor)
+static void write_executor(FILE *out, const struct eb_executor_stats *executor)
 {
     static const char busy[] = "embag_executor_busy_seconds_total";
     write_by_priority(out, "embag_queue_requests", "Requests that wait for the executor.",

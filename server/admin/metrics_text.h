@@ -2,8 +2,8 @@
  * Thread: any. Memory: the text is the caller's. */
 #pragma once
 
-#include "server/admin/census.h"
-#include "server/admin/process_usage.h"
+#include "server/stats/census.h"
+#include "server/stats/process_usage.h"
 
 #define EB_METRICS_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 

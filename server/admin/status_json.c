@@ -79,7 +79,7 @@ static void write_loops(struct eb_json_text *text, const struct eb_census *censu
     eb_json_text_end(text, ']');
 }
 
-static void write_executor(struct eb_json_text *text, const struct eb_census_executor *executor)
+static void write_executor(struct eb_json_text *text, const struct eb_executor_stats *executor)
 {
     eb_json_text_begin(text, "executor", '{');
     eb_json_text_count(text, "threads", executor->threads);

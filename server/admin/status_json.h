@@ -32,7 +32,7 @@
  * Thread: pure. Memory: the caller's. */
 #pragma once
 
-#include "server/admin/census.h"
+#include "server/stats/census.h"
 
 /* The text, `*size` bytes, on the heap; the caller frees it. NULL: out of memory. */
 char *eb_status_json_write(const struct eb_census *census, size_t *size);

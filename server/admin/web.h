@@ -13,9 +13,9 @@
  * open to close. */
 #pragma once
 
+#include "proto/net/address.h"
+#include "proto/net/mailbox.h"
 #include "server/admin/web_answer.h"
-#include "server/net/address.h"
-#include "server/net/mailbox.h"
 
 struct eb_web;
 

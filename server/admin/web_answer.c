@@ -1,8 +1,8 @@
 #include "server/admin/web_answer.h"
 
-#include "server/admin/process_usage.h"
 #include "server/admin/status_json.h"
 #include "server/admin/status_page.h"
+#include "server/stats/process_usage.h"
 
 #include <assert.h>
 #include <stdio.h>

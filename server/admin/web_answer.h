@@ -2,8 +2,8 @@
  * Thread: any. Memory: an answer's text is its owner's, see eb_web_answer_deinit. */
 #pragma once
 
-#include "server/admin/census.h"
 #include "server/admin/metrics_text.h"
+#include "server/stats/census.h"
 
 enum eb_web_need {
     EB_WEB_NEEDS_NOTHING,

@@ -2,7 +2,7 @@
  * Thread: any one. Memory: none. */
 #pragma once
 
-#include "server/models/model_config.h"
+#include "server/contents/model_config.h"
 
 /* Returns whether tables, the patterns that choose them, features and groups are the same in both.
  * Versions and labels may differ. */

@@ -5,8 +5,8 @@
  * names and id maps are borrowed from the tables and the configuration. */
 #pragma once
 
-#include "server/models/model_config.h"
-#include "server/models/table_set.h"
+#include "server/contents/model_config.h"
+#include "server/tables/table_set.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "server/models/model_version.h"
 
-#include "server/models/moment.h"
+#include "server/base/moment.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "server/models/repository.h"
 
-#include "server/models/directory.h"
-#include "server/models/name.h"
+#include "server/base/directory.h"
+#include "server/base/name.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The snapshots that a roster makes. */
 #include "server/models/roster.h"
 
-#include "server/models/name.h"
+#include "server/base/name.h"
 
 #include <stdlib.h>
 #include <string.h>

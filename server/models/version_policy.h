@@ -15,7 +15,7 @@
  * Thread: pure. Memory: none. */
 #pragma once
 
-#include "server/models/model_config.h"
+#include "server/contents/model_config.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 #include "server/net/conn.h"
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 #include "server/net/loop.h"
 #include "server/net/receive_share.h"
 #include "server/net/socket_output.h"

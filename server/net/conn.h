@@ -5,7 +5,7 @@
 #pragma once
 
 #include "proto/grpc_server.h"
-#include "server/net/address.h"
+#include "proto/net/address.h"
 #include "server/net/conn_age.h"
 #include "server/net/run_queue.h"
 

@@ -1,6 +1,6 @@
 #include "server/net/listener.h"
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 
 #include <assert.h>
 #include <errno.h>

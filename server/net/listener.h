@@ -3,7 +3,7 @@
  * Thread: open and close on main; start and stop on the loop's. Memory: inside the struct. */
 #pragma once
 
-#include "server/net/address.h"
+#include "proto/net/address.h"
 
 #include <uv.h>
 

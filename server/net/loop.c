@@ -1,8 +1,8 @@
 #include "server/net/loop.h"
 
-#include "server/admin/log.h"
+#include "server/base/line_limit.h"
+#include "server/base/log.h"
 #include "server/net/hangup_watch.h"
-#include "server/net/line_limit.h"
 #include "server/net/turn.h"
 #include "server/net/watchers.h"
 #include "server/net/write_queue.h"

@@ -4,11 +4,11 @@
  * destroy. */
 #pragma once
 
-#include "server/admin/tally.h"
+#include "proto/net/mailbox.h"
+#include "server/base/tally.h"
 #include "server/net/buffer_pool.h"
 #include "server/net/conn.h"
 #include "server/net/listener.h"
-#include "server/net/mailbox.h"
 #include "server/net/tls.h"
 
 /* What all loops of a process share; read-only once the first has started. */

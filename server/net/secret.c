@@ -1,6 +1,6 @@
 #include "server/net/secret.h"
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 
 #include <assert.h>
 #include <openssl/crypto.h>

@@ -1,6 +1,6 @@
 #include "server/publish/first_load.h"
 
-#include "server/load_log.h"
+#include "server/publish/load_log.h"
 
 #include <stdlib.h>
 #include <uv.h>

@@ -1,7 +1,7 @@
 #include "server/publish/loader.h"
 
-#include "server/load_log.h"
 #include "server/models/repository.h"
+#include "server/publish/load_log.h"
 
 #include <assert.h>
 #include <stddef.h>

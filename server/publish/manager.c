@@ -1,8 +1,8 @@
 #include "server/publish/manager.h"
 
-#include "server/admin/log.h"
-#include "server/load_log.h"
+#include "server/base/log.h"
 #include "server/publish/first_load.h"
+#include "server/publish/load_log.h"
 #include "server/publish/loader.h"
 #include "server/publish/roster_log.h"
 #include "server/publish/scanner.h"

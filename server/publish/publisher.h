@@ -4,8 +4,8 @@
  * published, until all readers have returned them. */
 #pragma once
 
+#include "proto/net/mailbox.h"
 #include "server/models/snapshot.h"
-#include "server/net/mailbox.h"
 
 /* Somebody who reads snapshots on a loop of his own. */
 struct eb_publisher_reader {

@@ -1,6 +1,6 @@
 #include "server/publish/roster_log.h"
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 
 void eb_roster_log_served(void *context, const char *model, uint64_t version, uint64_t before)
 {

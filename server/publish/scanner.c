@@ -1,6 +1,6 @@
 #include "server/publish/scanner.h"
 
-#include "server/admin/log.h"
+#include "server/base/log.h"
 
 #include <assert.h>
 #include <stddef.h>

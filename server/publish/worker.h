@@ -5,7 +5,7 @@
  * called, which may free it. */
 #pragma once
 
-#include "server/net/mailbox.h"
+#include "proto/net/mailbox.h"
 
 struct eb_worker;
 

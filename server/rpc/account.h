@@ -8,7 +8,7 @@
 #pragma once
 
 #include "proto/grpc_call.h"
-#include "server/admin/tally.h"
+#include "server/base/tally.h"
 
 struct eb_lookup;
 struct eb_reply_terms;

@@ -239,14 +239,14 @@ static void forget(struct eb_rpc_call *call)
 
 static bool check_place(const struct eb_rpc_conn *conn, struct eb_error *error)
 {
-    const struct eb_config *config = conn->loop->service->facts.config;
-    if (eb_conn_is_admin(conn->conn) || config->admin_on_data_port) {
+    const struct eb_server_facts *facts = &conn->loop->service->facts;
+    if (eb_conn_is_admin(conn->conn) || facts->is_admin_on_data_port) {
         return true;
     }
     eb_error_set(error, EB_STATUS_PERMISSION_DENIED,
         "ModelAdmin is not answered on this address: call it on the socket of the setting "
         "admin_listen%s, or set admin_on_data_port",
-        config->admin_listen ? "" : ", which is not set");
+        facts->admin_listen ? "" : ", which is not set");
     return false;
 }
 

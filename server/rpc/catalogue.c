@@ -244,7 +244,7 @@ struct eb_outgoing *eb_catalogue_get_server(
         return NULL;
     }
     const struct eb_server_facts *facts = inquiry->facts;
-    const struct eb_limits *values = &facts->config->limits;
+    const struct eb_limits *values = facts->limits;
     const struct eb_wire_limit limits[] = {
 #define X(limit, fallback, min, max, what) {#limit, values->limit},
         EB_LIMIT_LIST(X)
@@ -256,8 +256,8 @@ struct eb_outgoing *eb_catalogue_get_server(
         .isa = facts->isa,
         .limit_count = sizeof limits / sizeof limits[0],
         .limits = limits,
-        .loops = facts->config->loops,
-        .threads = facts->config->threads,
+        .loops = facts->loops,
+        .threads = facts->threads,
     };
     struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_server_bytes(&server), error);
     if (answer) {

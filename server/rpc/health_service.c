@@ -66,7 +66,7 @@ static uint32_t name_bytes_max(const struct eb_limits *limits)
 static struct eb_outgoing *check(const struct eb_inquiry *inquiry, struct eb_error *error)
 {
     const char *name = eb_health_request_decode(inquiry->arena, inquiry->bytes, inquiry->size,
-        name_bytes_max(&inquiry->facts->config->limits), error);
+        name_bytes_max(inquiry->facts->limits), error);
     if (!name) {
         return NULL;
     }

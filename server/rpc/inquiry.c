@@ -16,7 +16,7 @@ struct eb_model_choice eb_inquiry_choose(
 
 struct eb_codec_limits eb_inquiry_limits(const struct eb_inquiry *inquiry)
 {
-    const struct eb_limits *limits = &inquiry->facts->config->limits;
+    const struct eb_limits *limits = inquiry->facts->limits;
     return (struct eb_codec_limits){
         .queries_max = 1, .name_bytes_max = (uint32_t)limits->name_bytes_max};
 }

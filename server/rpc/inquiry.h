@@ -5,7 +5,7 @@
 
 #include "proto/arena.h"
 #include "proto/codec.h"
-#include "server/config.h"
+#include "server/base/limits.h"
 #include "server/net/buffer_pool.h"
 #include "server/rpc/model_choice.h"
 
@@ -14,7 +14,12 @@ struct eb_server_facts {
     const char *version;
     const char *build;
     const char *isa;
-    const struct eb_config *config;
+    const struct eb_limits *limits;
+    uint32_t loops;
+    uint32_t threads;         /* of the executor */
+    uint32_t access_log;      /* one of eb_access_log_mode */
+    const char *admin_listen; /* where commands arrive; NULL: nowhere of their own */
+    bool is_admin_on_data_port;
 };
 
 /* Where one request is answered. */

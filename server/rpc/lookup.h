@@ -8,7 +8,7 @@
 
 #include "proto/codec.h"
 #include "proto/grpc_server.h"
-#include "server/config.h"
+#include "server/base/limits.h"
 #include "server/models/snapshot.h"
 #include "server/net/loop.h"
 #include "server/rpc/auth.h"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "proto/arena.h"
-#include "server/config.h"
+#include "server/base/limits.h"
 #include "server/net/buffer_pool.h"
 #include "server/rpc/bag_query.h"
 #include "server/rpc/feature_memo.h"

@@ -4,13 +4,13 @@
  * calls; each is freed by service.c, which made it. */
 #pragma once
 
-#include "server/admin/access_log.h"
-#include "server/admin/slow_list.h"
 #include "server/rpc/account.h"
 #include "server/rpc/auth_call.h"
 #include "server/rpc/lookup.h"
 #include "server/rpc/method.h"
 #include "server/rpc/table_tally.h"
+#include "server/stats/access_log.h"
+#include "server/stats/slow_list.h"
 
 /* Lookups of batch priority may be this part of in_flight_max, and hold this part of what makes the
  * connection full: 1 / EB_RPC_BATCH_PART. */

@@ -459,11 +459,11 @@ static void on_conn_close(struct eb_conn *conn)
 /* ---- loops ---- */
 
 /* A loop has its part of the lines. */
-static void open_access_log(struct eb_service_loop *state, const struct eb_config *config)
+static void open_access_log(struct eb_service_loop *state, const struct eb_server_facts *facts)
 {
-    const uint64_t lines_max = config->limits.access_log_per_s_max / config->loops;
-    eb_access_log_init(&state->access_log, (enum eb_access_log_mode)config->access_log,
-        (uint32_t)config->limits.access_log_sample, lines_max > 0 ? (uint32_t)lines_max : 1);
+    const uint64_t lines_max = facts->limits->access_log_per_s_max / facts->loops;
+    eb_access_log_init(&state->access_log, (enum eb_access_log_mode)facts->access_log,
+        (uint32_t)facts->limits->access_log_sample, lines_max > 0 ? (uint32_t)lines_max : 1);
 }
 
 static void *on_loop_open(struct eb_loop *loop)
@@ -488,7 +488,7 @@ static void *on_loop_open(struct eb_loop *loop)
         .on_part = eb_lookup_service_answer_part,
     };
     eb_arena_init(&state->arena, &state->home.answer_memory);
-    open_access_log(state, service->facts.config);
+    open_access_log(state, &service->facts);
     eb_table_tally_init(&state->tables, now_ns);
     eb_table_tally_swap(&state->tables, service->snapshot, now_ns);
     return state;

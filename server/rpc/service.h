@@ -4,9 +4,9 @@
  * heap, bounded by their limits. */
 #pragma once
 
-#include "server/admin/census.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/lookup.h"
+#include "server/stats/census.h"
 
 struct eb_service {
     struct eb_lookup_context lookups;

@@ -10,10 +10,10 @@
  * the names of each table and the sketches, so at most 1.3 MiB and names. */
 #pragma once
 
-#include "server/admin/table_part.h"
 #include "server/models/snapshot.h"
-#include "server/rpc/index_sampler.h"
 #include "server/rpc/plan.h"
+#include "server/stats/index_sampler.h"
+#include "server/stats/table_part.h"
 
 /* Tables that are counted each on its own; those beyond it together, as the table "" of the model
  * "". */

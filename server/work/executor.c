@@ -1,7 +1,6 @@
 #include "server/work/executor.h"
 
 #include "kernels/bag_parallel.h"
-#include "server/admin/census.h"
 #include "server/work/rate.h"
 
 #include <assert.h>
@@ -306,13 +305,10 @@ void eb_executor_check(struct eb_executor *executor)
     uv_mutex_unlock(&executor->lock);
 }
 
-void eb_executor_count(struct eb_executor *executor, struct eb_census_executor *out)
+void eb_executor_count(struct eb_executor *executor, struct eb_executor_stats *out)
 {
-    static_assert(sizeof out->queued_works == EB_WORK_PRIORITIES * sizeof out->queued_works[0] &&
-                      sizeof out->queued_bytes == EB_WORK_PRIORITIES * sizeof out->queued_bytes[0],
-        "every priority has a place");
     uv_mutex_lock(&executor->lock);
-    *out = (struct eb_census_executor){
+    *out = (struct eb_executor_stats){
         .threads = executor->team.thread_count,
         .idle_threads = executor->idle_threads,
         .tiles = executor->tiles,

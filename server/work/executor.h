@@ -7,8 +7,17 @@
 #include "kernels/bag_stream.h"
 #include "server/work/admission.h"
 
-struct eb_census_executor;
 struct eb_executor; /* opaque */
+
+struct eb_executor_stats {
+    unsigned threads;
+    unsigned idle_threads;
+    uint64_t queued_works[EB_WORK_PRIORITIES]; /* by enum eb_work_priority */
+    uint64_t queued_bytes[EB_WORK_PRIORITIES];
+    uint64_t tiles;        /* computed since the start */
+    uint64_t busy_ns;      /* of all threads since the start */
+    uint64_t bytes_per_us; /* that a thread gathers, as measured */
+};
 
 /* Starts `thread_count` threads; borrows ops and schedules. NULL: no memory, no thread to lead
  * them, or OMP_THREAD_LIMIT is less. Where the system refuses one of the others, the OpenMP runtime
@@ -32,6 +41,6 @@ uint32_t eb_executor_retry_after_ms(struct eb_executor *executor);
 /* Returns as soon as its lock could be had: where a thread hangs with it, never. */
 void eb_executor_check(struct eb_executor *executor);
 /* How it is. Any thread. */
-void eb_executor_count(struct eb_executor *executor, struct eb_census_executor *out);
+void eb_executor_count(struct eb_executor *executor, struct eb_executor_stats *out);
 /* As eb_executor_admit for one work, but that one that would be LATE is taken. false: FULL. */
 bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work);

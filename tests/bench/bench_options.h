@@ -6,7 +6,7 @@
 #include "client/cli/arguments.h"
 #include "client/cli/workload.h"
 #include "kernels/bag_schedule.h"
-#include "server/models/page_size.h"
+#include "server/base/page_size.h"
 #include "tests/bench/bench_case.h"
 #include "tests/bench/bench_echo.h"
 

@@ -5,7 +5,7 @@
 #include "kernels/float_row.h"
 #include "kernels/fused_row.h"
 #include "kernels/row_format.h"
-#include "server/models/memory_available.h"
+#include "server/base/memory_available.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "kernels/bag.h"
-#include "server/models/page_report.h"
-#include "server/models/table_memory.h"
+#include "server/tables/page_report.h"
+#include "server/tables/table_memory.h"
 
 /* Most elements of a row. */
 #define EB_BENCH_DIM_MAX 8192

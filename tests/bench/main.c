@@ -1,4 +1,4 @@
-#include "server/models/standard_files.h"
+#include "server/base/standard_files.h"
 #include "tests/bench/bench_grid.h"
 #include "tests/bench/bench_report.h"
 #include "tests/bench/bench_workload.h"

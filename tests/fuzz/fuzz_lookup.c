@@ -7,7 +7,7 @@
 #include "server/rpc/infer_query.h"
 #include "server/rpc/reply.h"
 #include "tests/fuzz/input.h"
-#include "tests/unit/server/plan_trial.h"
+#include "tests/unit/rpc/plan_trial.h"
 
 #include "inference/open_inference.pb-c.h"
 

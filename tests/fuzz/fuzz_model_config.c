@@ -1,5 +1,5 @@
 /* Bytes as a model.yaml: what is accepted must be in order and within its caps. */
-#include "server/models/model_config.h"
+#include "server/contents/model_config.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Bytes as an npy file: what is accepted must describe exactly the bytes that are there. */
-#include "server/models/npy.h"
+#include "server/formats/npy.h"
 
 #include <stdlib.h>
 #include <string.h>

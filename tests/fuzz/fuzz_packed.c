@@ -1,7 +1,7 @@
 /* Bytes as the head of a packed table, under a digest that is made right: what is accepted must lie
  * within the file that it speaks of, in order and apart. */
 #include "kernels/types.h"
-#include "server/models/packed_format.h"
+#include "server/formats/packed_format.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Bytes as a safetensors file: the tensors that are accepted, tables or not, must tile its data. */
-#include "server/models/safetensors.h"
+#include "server/formats/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Bytes as a list of tensors: what is accepted must name files beside it. */
-#include "server/models/tensor_index.h"
+#include "server/formats/tensor_index.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,8 @@
  * directions of the codec are held against them. */
 #include "proto/codec.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -467,7 +469,7 @@ static void reads_responses_and_survives_them_cut_anywhere(void **state)
     eb_arena_deinit(&arena);
 }
 
-int main(void)
+EB_TEST_GROUP(golden)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_requests),

@@ -20,13 +20,16 @@ trap 'rm -rf "$results"' EXIT
 
 list() { ctest --test-dir "$build" -N -R '^(variants|bag_.*)$' | sed -n 's/^ *Test *#[0-9]*: //p'; }
 
+program_of() { [[ $1 == variants ]] && echo test_variants || echo test_kernels; }
+
 run_tests() {
     local processor=$1 test status
     export EMBAG_TEST_BEST=$2
     echo "processor: ${processor%%,*}"
     for test in $(list); do
         status=0
-        qemu-x86_64 -cpu "$processor" "$build/test_$test" 2>&1 || status=$?
+        qemu-x86_64 -cpu "$processor" "$build/$(program_of "$test")" --group "$test" 2>&1 ||
+            status=$?
         echo "$test: status $status"
     done
 }

@@ -2,6 +2,8 @@
  * cut and whatever its type, width, shape and alignment. */
 #include "tests/variants/variant_pieces.h"
 
+#include "tests/lib/test_group.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,7 +226,7 @@ static int set_up(void **state)
     return check_best();
 }
 
-int main(void)
+EB_TEST_GROUP(variants)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(variants_equal_reference_on_f32),

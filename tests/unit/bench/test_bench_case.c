@@ -1,5 +1,7 @@
 #include "tests/unit/bench/bench_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,7 +80,7 @@ static void finds_indices_weights_and_results(void **state)
     assert_int_equal(eb_bench_case_result_offset(bench, 2), 2 * 15 * 24 * 2);
 }
 
-int main(void)
+EB_TEST_GROUP(bench_case)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(takes_every_batch_of_the_stock_in_turn, set_up, tear_down),

@@ -1,5 +1,7 @@
 #include "tests/bench/bench_crew.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -110,7 +112,7 @@ static void finds_medians_and_quartiles(void **state)
     assert_true(eb_bench_crew_quantile(pair, 1, 3, 4) == 10);
 }
 
-int main(void)
+EB_TEST_GROUP(bench_crew)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_readings_in_all_threads),

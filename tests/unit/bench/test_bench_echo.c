@@ -1,5 +1,7 @@
 #include "tests/bench/bench_echo.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,7 +116,7 @@ static void sends_what_lies_there_where_nothing_is_made(void **state)
     eb_bench_echo_deinit(&echo);
 }
 
-int main(void)
+EB_TEST_GROUP(bench_echo)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owes_an_answer_to_each_whole_request),

@@ -1,4 +1,5 @@
 #include "tests/bench/bench_measure.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/bench/bench_fixture.h"
 
 #include <setjmp.h>
@@ -45,7 +46,7 @@ static void takes_as_many_batches_as_the_stock_has_at_most(void **state)
     bench_fixture_deinit(&fixture);
 }
 
-int main(void)
+EB_TEST_GROUP(bench_measure)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures_every_state_and_any_threads),

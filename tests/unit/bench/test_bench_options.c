@@ -1,5 +1,7 @@
 #include "tests/bench/bench_options.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -196,7 +198,7 @@ static void refuses_what_does_not_go_together(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(bench_options)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures_one_f32_table_unless_told_otherwise),

@@ -1,4 +1,5 @@
 #include "tests/bench/bench_report.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/bench/bench_fixture.h"
 
 #include <math.h>
@@ -166,7 +167,7 @@ static void marks_a_peer_that_is_no_match(void **state)
     assert_non_null(strstr(strstr(text, "\nint8"), "8.00~"));
 }
 
-int main(void)
+EB_TEST_GROUP(bench_report)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(prints_an_object_on_a_line, set_up, tear_down),

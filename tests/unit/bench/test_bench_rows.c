@@ -1,5 +1,6 @@
 #include "tests/bench/bench_roofline.h"
 #include "tests/bench/bench_rows.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/bench/bench_fixture.h"
 
 #include <setjmp.h>
@@ -91,7 +92,7 @@ static void leaves_flushed_rows_as_they_are(void **state)
     bench_fixture_deinit(&fixture);
 }
 
-int main(void)
+EB_TEST_GROUP(bench_rows)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_rows_in_the_order_of_pooling),

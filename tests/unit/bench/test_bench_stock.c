@@ -1,5 +1,7 @@
 #include "tests/unit/bench/bench_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,7 +68,7 @@ static void starts_bags_evenly(void **state)
     free(offsets);
 }
 
-int main(void)
+EB_TEST_GROUP(bench_stock)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(holds_rows_of_the_table_and_small_weights),

@@ -1,6 +1,7 @@
 #include "kernels/element.h"
 #include "kernels/fused_row.h"
 #include "kernels/row_format.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/bench/bench_fixture.h"
 
 #include <math.h>
@@ -150,7 +151,7 @@ static void names_the_pages_that_there_are(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(bench_table)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fills_rows_with_finite_values_that_differ),

@@ -1,6 +1,7 @@
 #include "tests/bench/bench_ours.h"
 #include "tests/bench/bench_theirs.h"
 #include "tests/bench/bench_verify.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/bench/bench_fixture.h"
 
 #include <math.h>
@@ -134,7 +135,7 @@ static void finds_the_peer_right(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(bench_verify)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_right_results_right),

@@ -1,6 +1,7 @@
 #include "client/admin_call.h"
 
 #include "client/embag_admin.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/client/client_fixture.h"
 
 #include <setjmp.h>
@@ -112,7 +113,7 @@ static void decodes_only_what_is_progress(void **state)
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
 }
 
-int main(void)
+EB_TEST_GROUP(admin_call)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_progress_and_the_outcome),

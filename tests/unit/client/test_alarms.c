@@ -1,5 +1,7 @@
 #include "client/alarms.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,7 +108,7 @@ static void lets_a_ring_clear_another(void **state)
     assert_int_equal(spared->ring_count, 0);
 }
 
-int main(void)
+EB_TEST_GROUP(alarms)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rings_what_is_due_in_order, set_up, tear_down),

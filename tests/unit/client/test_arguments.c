@@ -1,5 +1,7 @@
 #include "client/cli/arguments.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -263,7 +265,7 @@ static void prints_help_and_does_nothing(void **state)
     free(copy);
 }
 
-int main(void)
+EB_TEST_GROUP(arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_kind_of_flag),

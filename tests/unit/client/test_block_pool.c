@@ -1,5 +1,7 @@
 #include "client/block_pool.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,7 +84,7 @@ static void keeps_no_more_than_it_may(void **state)
     eb_block_pool_deinit(&pool);
 }
 
-int main(void)
+EB_TEST_GROUP(block_pool)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lends_the_same_block_again),

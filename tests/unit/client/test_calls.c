@@ -1,5 +1,7 @@
 #include "client/calls.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,7 +144,7 @@ static void links_calls_in_order(void **state)
     assert_int_equal(list.count, 0);
 }
 
-int main(void)
+EB_TEST_GROUP(calls)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(never_gives_a_number_twice, set_up, tear_down),

@@ -2,6 +2,7 @@
  * client.c, engine.c, dispatcher.c, connection.c and transport.c together. */
 #include "client/embag.h"
 
+#include "tests/lib/test_group.h"
 #include "tests/unit/client/fake_server.h"
 
 #include <sched.h>
@@ -496,7 +497,7 @@ static void names_statuses_and_types(void **state)
     embag_model_list_free(NULL);
 }
 
-int main(void)
+EB_TEST_GROUP(client)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gets_an_answer_with_its_shape),

@@ -3,6 +3,7 @@
  * here; those of nghttp2 are its own. */
 #include "client/embag_async.h"
 
+#include "tests/lib/test_group.h"
 #include "tests/unit/client/fake_server.h"
 
 #include <setjmp.h>
@@ -211,7 +212,7 @@ static void takes_memory_for_answers_alone_in_unary_calls(void **state)
     warm_up(EMBAG_MODE_UNARY);
 }
 
-int main(void)
+EB_TEST_GROUP(client_memory)
 {
     if (uv_replace_allocator(count_malloc, count_realloc, count_calloc, __real_free) != 0) {
         return 1;

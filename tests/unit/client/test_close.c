@@ -2,6 +2,7 @@
  * linker leads the library's locks through the wrappers here, which hold the thread before one. */
 #include "client/embag_admin.h"
 
+#include "tests/lib/test_group.h"
 #include "tests/unit/client/client_fixture.h"
 
 #include <poll.h>
@@ -186,7 +187,7 @@ static void waits_for_a_thread_in_any_call(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(close)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waits_for_a_thread_in_any_call),

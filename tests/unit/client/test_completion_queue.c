@@ -1,5 +1,7 @@
 #include "client/completion_queue.h"
 
+#include "tests/lib/test_group.h"
+
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +92,7 @@ static void sends_everybody_away_when_closed(void **state)
     eb_completion_queue_deinit(&queue);
 }
 
-int main(void)
+EB_TEST_GROUP(completion_queue)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_what_was_pushed_in_order),

@@ -1,6 +1,7 @@
 #include "client/credentials.h"
 
-#include "tests/unit/server/tls_files.h"
+#include "tests/lib/test_group.h"
+#include "tests/lib/tls_files.h"
 
 #include <openssl/err.h>
 #include <setjmp.h>
@@ -139,7 +140,7 @@ static void says_nothing_of_what_went_wrong_before(void **state)
     assert_string_equal(strrchr(error.text, ':'), ": is empty");
 }
 
-int main(void)
+EB_TEST_GROUP(credentials)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_none_unless_asked),

@@ -1,5 +1,7 @@
 #include "client/endpoint.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,7 +91,7 @@ static void rejects_a_path_or_a_name_that_does_not_fit(void **state)
     assert_false(eb_endpoint_parse(text, &endpoint));
 }
 
-int main(void)
+EB_TEST_GROUP(endpoint)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_host_and_port),

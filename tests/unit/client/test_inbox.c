@@ -1,5 +1,7 @@
 #include "client/inbox.h"
 
+#include "tests/lib/test_group.h"
+
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +97,7 @@ static void wakes_nobody_for_the_readers_own_letters(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-int main(void)
+EB_TEST_GROUP(inbox)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brings_every_letter_once_in_each_senders_order),

@@ -2,6 +2,7 @@
 
 #include "proto/codec.h"
 #include "proto/grpc_text.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -511,7 +512,7 @@ static void says_the_layout_of_empty_arrays(void **state)
     eb_arena_deinit(&arena);
 }
 
-int main(void)
+EB_TEST_GROUP(lookup_call)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_results_that_fit_the_request),

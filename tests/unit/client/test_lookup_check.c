@@ -2,6 +2,7 @@
  * INTERNAL, and the text says what was asked for and what was answered. */
 #include "client/lookup_call.h"
 #include "proto/codec.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -509,7 +510,7 @@ static void makes_unknown_what_is_no_status(void **state)
     expect_outcome(&request, respond(&failed, 1), NO_TEXT);
 }
 
-int main(void)
+EB_TEST_GROUP(lookup_check)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_shapes_of_other_bags),

@@ -1,8 +1,9 @@
 #include "client/cli/lookup_command.h"
 
 #include "client/cli/models_command.h"
+#include "tests/lib/capture.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/client/fake_server.h"
-#include "tests/unit/server/capture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -161,7 +162,7 @@ static void lists_models_as_json(void **state)
         "\"features\": [], \"groups\": []}]}]}\n");
 }
 
-int main(void)
+EB_TEST_GROUP(lookup_command)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prints_an_answer_as_json),

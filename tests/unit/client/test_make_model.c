@@ -1,7 +1,8 @@
 #include "client/cli/make_model.h"
 
 #include "client/cli/workload.h"
-#include "server/models/npy.h"
+#include "server/formats/npy.h"
+#include "tests/lib/test_group.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -239,7 +240,7 @@ static void rejects_wrong_usage(void **state)
     assert_int_equal(make("/proc/nowhere", "--example", "spec", "1"), 1);
 }
 
-int main(void)
+EB_TEST_GROUP(make_model)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(

@@ -1,6 +1,7 @@
 #include "client/models_call.h"
 
 #include "proto/codec.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -162,7 +163,7 @@ static void refuses_a_list_that_is_cut_off(void **state)
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
 }
 
-int main(void)
+EB_TEST_GROUP(models_call)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(describes_versions_and_tables),

@@ -1,5 +1,7 @@
 #include "client/cli/output.h"
 
+#include "tests/lib/test_group.h"
+
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -129,7 +131,7 @@ static void escapes_control_characters_for_people(void **state)
     assert_in_range(strlen(eb_output_printable(text).bytes), 1000, EB_OUTPUT_TEXT_BYTES - 1);
 }
 
-int main(void)
+EB_TEST_GROUP(output)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prints_f32_by_the_fewest_digits),

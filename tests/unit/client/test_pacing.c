@@ -1,6 +1,8 @@
 /* Which lookups are sent, and when: many over a long way, few to a slow server, batch ones last. */
 #include "tests/unit/client/client_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -133,7 +135,7 @@ static void sends_everything_at_once_where_told_so(void **state)
     client_fixture_close(fixture);
 }
 
-int main(void)
+EB_TEST_GROUP(pacing)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sends_no_more_than_is_answered_in_time),

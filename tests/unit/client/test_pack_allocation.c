@@ -3,7 +3,8 @@
 #include "client/cli/check_file.h"
 #include "client/cli/pack_command.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -219,7 +220,7 @@ static void checking_says_so_where_a_call_fails(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(pack_allocation)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(

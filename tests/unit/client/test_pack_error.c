@@ -1,5 +1,7 @@
 #include "client/cli/pack_error.h"
 
+#include "tests/lib/test_group.h"
+
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -81,7 +83,7 @@ static void has_no_error_where_there_is_no_row(void **state)
     eb_pack_error_deinit(&error);
 }
 
-int main(void)
+EB_TEST_GROUP(pack_error)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_the_errors_of_values),

@@ -2,8 +2,9 @@
 
 #include "kernels/key_index.h"
 #include "kernels/quantize.h"
-#include "server/models/npy.h"
-#include "tests/unit/models/scratch.h"
+#include "server/formats/npy.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -370,7 +371,7 @@ static void takes_no_other_tensor_for_keys(void **state)
     eb_scratch_expect(fault.text, "(700, 37) of f32 are no keys");
 }
 
-int main(void)
+EB_TEST_GROUP(pack_table)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(

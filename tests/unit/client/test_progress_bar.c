@@ -1,5 +1,7 @@
 #include "client/cli/progress_bar.h"
 
+#include "tests/lib/test_group.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -120,7 +122,7 @@ static void draws_on_a_terminal(void **state)
     assert_int_equal(close(terminal), 0);
 }
 
-int main(void)
+EB_TEST_GROUP(progress_bar)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_a_line_for_each_tenth_of_much),

@@ -1,5 +1,7 @@
 #include "client/retry.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +86,7 @@ static void takes_every_other_failure_as_final(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(retry)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pauses_twice_as_long_each_time_up_to_a_second),

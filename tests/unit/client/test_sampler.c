@@ -1,5 +1,7 @@
 #include "client/cli/sampler.h"
 
+#include "tests/lib/test_group.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -216,7 +218,7 @@ static void draws_rows_as_often_as_meta2021_says(void **state)
     free(parts);
 }
 
-int main(void)
+EB_TEST_GROUP(sampler)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_the_distributions_are_called),

@@ -1,6 +1,8 @@
 /* Lookups that do not block, over real sockets: completions, withdrawal, retries, limits. */
 #include "tests/unit/client/client_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -399,7 +401,7 @@ static void leaves_signals_to_the_program(void **state)
     client_fixture_close(fixture);
 }
 
-int main(void)
+EB_TEST_GROUP(submit)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(completes_in_the_queue_with_the_callers_context),

@@ -1,8 +1,9 @@
 /* Servers that keep OpenSSL busy but send no data. */
 #include "client/tls_link.h"
 
-#include "tests/unit/server/tls_files.h"
-#include "tests/unit/server/tls_forger.h"
+#include "tests/lib/test_group.h"
+#include "tests/lib/tls_files.h"
+#include "tests/lib/tls_forger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -217,7 +218,7 @@ static void leaves_a_server_that_sends_them_with_the_end_of_the_handshake(void *
 
 #define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-int main(void)
+EB_TEST_GROUP(tls_link)
 {
     const struct CMUnitTest tests[] = {
         WITH_TRIAL(leaves_a_server_that_updates_its_keys_again_and_again),

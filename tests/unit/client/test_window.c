@@ -1,6 +1,8 @@
 /* How many calls may be under way, as answers come in time or late. */
 #include "client/window.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -160,7 +162,7 @@ static void tells_who_would_be_late(void **state)
     assert_false(eb_window_is_in_time(&window, 4 * MS));
 }
 
-int main(void)
+EB_TEST_GROUP(window)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_with_some),

@@ -1,5 +1,7 @@
 #include "client/cli/workload.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -109,7 +111,7 @@ static void names_tables_by_two_digits_or_more(void **state)
     assert_string_equal(name, "t855");
 }
 
-int main(void)
+EB_TEST_GROUP(workload)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(derives_seeds_as_published),

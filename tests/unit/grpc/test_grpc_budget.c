@@ -1,5 +1,7 @@
 #include "proto/grpc_budget.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,7 +154,7 @@ static void forgives_large_header_blocks_with_time(void **state)
     assert_false(eb_grpc_budget_spend_excess(&budget, 1));
 }
 
-int main(void)
+EB_TEST_GROUP(grpc_budget)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forgives_noise_with_time_and_with_calls),

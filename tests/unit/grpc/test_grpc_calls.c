@@ -1,6 +1,8 @@
 /* Calls as both sides see them: a client and a host, wired over bytes. */
 #include "tests/unit/grpc/pair.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -476,7 +478,7 @@ static void ends_every_call_when_either_side_goes(void **state)
 
 #define IN_PAIR(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-int main(void)
+EB_TEST_GROUP(grpc_calls)
 {
     const struct CMUnitTest tests[] = {
         IN_PAIR(answers_a_unary_call),

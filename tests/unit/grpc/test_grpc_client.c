@@ -1,6 +1,8 @@
 /* Servers that do not answer as gRPC asks: what the client makes of them. */
 #include "tests/unit/grpc/pair.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -337,7 +339,7 @@ static void ends_a_call_of_one_early_answer_after_the_other(void **state)
 
 #define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-int main(void)
+EB_TEST_GROUP(grpc_client)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(translates_http_errors),

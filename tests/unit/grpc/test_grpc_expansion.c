@@ -1,5 +1,6 @@
 /* Header blocks that are small on the wire and large once they are decompressed: a connection that
  * sends them ends before they have cost much, and one too large block does not end it. */
+#include "tests/lib/test_group.h"
 #include "tests/unit/grpc/header_blocks.h"
 #include "tests/unit/grpc/peer_trial.h"
 
@@ -340,7 +341,7 @@ static void takes_a_large_block_that_crosses_the_end_of_its_stream(void **state)
 #define WITH_TRIAL(test)                                                                           \
     cmocka_unit_test_setup_teardown(test, peer_trial_set_up, peer_trial_tear_down)
 
-int main(void)
+EB_TEST_GROUP(grpc_expansion)
 {
     const struct CMUnitTest tests[] = {
         WITH_TRIAL(ends_a_block_that_expands_past_four_limits),

@@ -1,5 +1,7 @@
 #include "proto/grpc_headers.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -208,7 +210,7 @@ static void keeps_one_trace_parent_that_is_good(void **state)
     assert_int_equal(check(&headers), EB_STATUS_OK);
 }
 
-int main(void)
+EB_TEST_GROUP(grpc_headers)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_a_call_needs),

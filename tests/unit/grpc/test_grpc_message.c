@@ -1,4 +1,5 @@
 #include "proto/grpc_message.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/grpc/host.h"
 
 #include <setjmp.h>
@@ -237,7 +238,7 @@ static void reports_every_failing_allocation(void **state)
     eb_outgoing_drop(content);
 }
 
-int main(void)
+EB_TEST_GROUP(grpc_message)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_messages_cut_anywhere),

@@ -1,4 +1,5 @@
 /* Peers that break rules: what they are answered, and that it costs little. */
+#include "tests/lib/test_group.h"
 #include "tests/unit/grpc/header_blocks.h"
 #include "tests/unit/grpc/peer_trial.h"
 
@@ -535,7 +536,7 @@ static void answers_20_mib_within_windows_of_64_kib(void **state)
 #define WITH_TRIAL(test)                                                                           \
     cmocka_unit_test_setup_teardown(test, peer_trial_set_up, peer_trial_tear_down)
 
-int main(void)
+EB_TEST_GROUP(grpc_peer)
 {
     const struct CMUnitTest tests[] = {
         WITH_TRIAL(says_nothing_before_the_preface),

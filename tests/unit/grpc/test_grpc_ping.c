@@ -1,6 +1,8 @@
 /* Pings of both sides: which are allowed, and what becomes of who sends too many. */
 #include "tests/unit/grpc/peer_trial.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -103,7 +105,7 @@ static void pings_a_peer_when_told_to(void **state)
 #define WITH_TRIAL(test)                                                                           \
     cmocka_unit_test_setup_teardown(test, peer_trial_set_up, peer_trial_tear_down)
 
-int main(void)
+EB_TEST_GROUP(grpc_ping)
 {
     const struct CMUnitTest tests[] = {
         WITH_TRIAL(allows_pings_that_come_with_calls_or_slowly),

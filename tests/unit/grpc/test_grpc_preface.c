@@ -1,5 +1,7 @@
 #include "proto/grpc_preface.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -50,7 +52,7 @@ static void answers_those_who_speak_http_1(void **state)
     assert_string_equal(eb_grpc_preface_answer('g'), "");
 }
 
-int main(void)
+EB_TEST_GROUP(grpc_preface)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_a_preface_in_any_two_pieces),

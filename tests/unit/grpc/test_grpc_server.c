@@ -1,6 +1,8 @@
 /* What the server's side promises of memory, windows, time and cuts in its input. */
 #include "tests/unit/grpc/pair.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -363,7 +365,7 @@ static void resets_a_call_whose_answer_stands_still(void **state)
     host_deinit(&host);
 }
 
-int main(void)
+EB_TEST_GROUP(grpc_server)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_the_same_wherever_its_input_is_cut),

@@ -1,5 +1,7 @@
 #include "proto/grpc_text.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -132,7 +134,7 @@ static void writes_prefixes(void **state)
     assert_memory_equal(prefix, "\0\1\2\3\4", sizeof(prefix));
 }
 
-int main(void)
+EB_TEST_GROUP(grpc_text)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_timeouts_in_every_unit),

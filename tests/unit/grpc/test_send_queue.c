@@ -1,4 +1,5 @@
 #include "proto/send_queue.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/grpc/host.h"
 
 #include <setjmp.h>
@@ -165,7 +166,7 @@ static void is_as_before_where_memory_fails(void **state)
     eb_outgoing_drop(message);
 }
 
-int main(void)
+EB_TEST_GROUP(send_queue)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(is_empty_at_first, set_up, tear_down),

@@ -1,5 +1,7 @@
 #include "proto/trace_parent.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -107,7 +109,7 @@ static void ignores_every_part_and_every_wrong_byte(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(trace_parent)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_a_caller_says),

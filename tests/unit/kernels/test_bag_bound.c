@@ -2,6 +2,7 @@
  * |error| <= (n + 4) eps sum|w x|, where |w x| of a code is |w s q| + |w b|, and half a unit of the
  * output. */
 #include "kernels/element.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <float.h>
@@ -225,7 +226,7 @@ static void stays_within_the_promised_error(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(bag_bound)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(stays_within_the_promised_error)};
     return cmocka_run_group_tests(tests, NULL, NULL);

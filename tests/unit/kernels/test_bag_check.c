@@ -1,4 +1,5 @@
 #include "kernels/bag_missing.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <stdlib.h>
@@ -502,7 +503,7 @@ static void a_row_of_none_is_no_bag(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-int main(void)
+EB_TEST_GROUP(bag_check)
 {
     const struct CMUnitTest tests[] = {
         TEST(takes_offsets),

@@ -1,6 +1,8 @@
 /* The reference on rows of codes, and tables whose T is narrower than what sums are kept in. */
 #include "tests/unit/kernels/bag_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -351,7 +353,7 @@ static void counts_scales_as_gathered(void **state)
 
 #define TEST(name) cmocka_unit_test_setup(name, set_up)
 
-int main(void)
+EB_TEST_GROUP(bag_codes)
 {
     const struct CMUnitTest tests[] = {
         TEST(takes_low_bits_first),

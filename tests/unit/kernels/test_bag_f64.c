@@ -2,6 +2,7 @@
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include "kernels/element.h"
+#include "tests/lib/test_group.h"
 
 #include <float.h>
 #include <math.h>
@@ -81,7 +82,7 @@ static void rounds_once(void **state)
     free(values);
 }
 
-int main(void)
+EB_TEST_GROUP(bag_f64)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_once),

@@ -1,5 +1,7 @@
 #include "kernels/bag_variant.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -317,7 +319,7 @@ static void sums_lengths_up(void **state)
     assert_false(eb_bag_ref_index.take_lengths(&array, 5, starts));
 }
 
-int main(void)
+EB_TEST_GROUP(bag_index)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_missing_indices_and_puts_others_in_their_place),

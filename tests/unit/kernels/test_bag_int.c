@@ -1,6 +1,8 @@
 /* Integer tables by every table of functions: what wraps, what is exact, what is cut off. */
 #include "tests/unit/kernels/bag_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <string.h>
 
 static const enum eb_type types[] = {EB_I8, EB_U8, EB_I16, EB_U16, EB_I32, EB_U32, EB_I64, EB_U64};
@@ -203,7 +205,7 @@ static void means_are_of_the_exact_sum(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(bag_int)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_wrap),

@@ -1,4 +1,5 @@
 #include "kernels/bag_measure.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <string.h>
@@ -397,7 +398,7 @@ static void measures_lengths_that_are_counted_alike(void **state)
     assert_counted_alike();
 }
 
-int main(void)
+EB_TEST_GROUP(bag_measure)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(names_reductions, set_up),

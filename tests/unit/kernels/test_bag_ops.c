@@ -1,5 +1,7 @@
 #include "tests/unit/kernels/bag_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <string.h>
 
 static void reference_runs_everywhere(void **state)
@@ -42,7 +44,7 @@ static void knows_no_other_names(void **state)
     assert_null(eb_bag_ops_find("REF"));
 }
 
-int main(void)
+EB_TEST_GROUP(bag_ops)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference_runs_everywhere),

@@ -1,4 +1,5 @@
 #include "kernels/bag_parallel.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <stdatomic.h>
@@ -105,7 +106,7 @@ static void threads_share_tiles(void **state)
 }
 #endif
 
-int main(void)
+EB_TEST_GROUP(bag_parallel)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thread_does_it_all),

@@ -1,5 +1,7 @@
 #include "kernels/bag_prefetch.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -567,7 +569,7 @@ static void calls_few_bytes_at_once(void **state)
     assert_false(is_short(17, 1024));
 }
 
-int main(void)
+EB_TEST_GROUP(bag_prefetch)
 {
 #define TEST(name) cmocka_unit_test_setup(name, set_up)
     const struct CMUnitTest tests[] = {

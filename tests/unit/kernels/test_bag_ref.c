@@ -1,5 +1,7 @@
 #include "tests/unit/kernels/bag_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -357,7 +359,7 @@ static void honours_strides(void **state)
 
 #define TEST(name) cmocka_unit_test_setup(name, set_up)
 
-int main(void)
+EB_TEST_GROUP(bag_ref)
 {
     const struct CMUnitTest tests[] = {
         TEST(reduces_without_weights),

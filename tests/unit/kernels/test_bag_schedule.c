@@ -1,5 +1,7 @@
 #include "kernels/bag_schedule.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -129,7 +131,7 @@ static void classes_rows_by_lines(void **state)
     assert_int_equal(eb_bag_schedule_row_class(UINT64_MAX), 4);
 }
 
-int main(void)
+EB_TEST_GROUP(bag_schedule)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(classes_rows_by_lines),

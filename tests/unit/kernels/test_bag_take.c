@@ -2,6 +2,7 @@
  * the last byte, or the same fault at the same place. A plain search over all keys says the rows.
  */
 #include "kernels/bag_missing.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 #include "tests/unit/kernels/key_fixture.h"
 
@@ -315,7 +316,7 @@ static int set_up(void **state)
     return 0;
 }
 
-int main(void)
+EB_TEST_GROUP(bag_take)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_what_their_rows_are),

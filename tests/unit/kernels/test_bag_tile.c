@@ -1,5 +1,7 @@
 #include "tests/unit/kernels/bag_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <string.h>
 
 #define DIM 64
@@ -198,7 +200,7 @@ static void ends_groups_at_enough_rows(void **state)
     assert_int_equal(eb_bag_group_end(&jobs[0], 64, 100), 100);
 }
 
-int main(void)
+EB_TEST_GROUP(bag_tile)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_groups_at_enough_rows),

@@ -1,5 +1,6 @@
 #include "kernels/bag_schedule.h"
 #include "kernels/bag_tune.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <stdlib.h>
@@ -351,7 +352,7 @@ static void pools_the_same_with_every_candidate(void **state)
     bag_fixture_release(&fixture);
 }
 
-int main(void)
+EB_TEST_GROUP(bag_tune)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_the_default_as_its_first_candidate),

@@ -1,4 +1,5 @@
 #include "kernels/element.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <math.h>
@@ -193,7 +194,7 @@ static void stores_low_bits_only(void **state)
     assert_memory_equal(bytes, ((uint8_t[]){0x56, 0x34, 1, 1}), 4);
 }
 
-int main(void)
+EB_TEST_GROUP(element)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loads_every_f16),

@@ -1,5 +1,6 @@
 #include "kernels/element.h"
 #include "kernels/float_row.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <float.h>
@@ -227,7 +228,7 @@ static void stays_within_rows_of_any_length(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(float_row)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(widens_every_code),

@@ -1,5 +1,6 @@
 #include "kernels/fused_row.h"
 #include "kernels/quantize.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <math.h>
@@ -221,7 +222,7 @@ static void judges_rows_together(void **state)
     assert_true(tally.coded == 3 && tally.zero == 1 && tally.negative == 1);
 }
 
-int main(void)
+EB_TEST_GROUP(fused_row)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lays_out_parts),

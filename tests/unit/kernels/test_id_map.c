@@ -1,5 +1,7 @@
 #include "kernels/id_map.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,7 +71,7 @@ static void hashes_otherwise_with_every_seed(void **state)
     assert_true(equal_count < 3);
 }
 
-int main(void)
+EB_TEST_GROUP(id_map)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_the_published_hash),

@@ -1,4 +1,5 @@
 #include "kernels/key_bucket.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/key_fixture.h"
 
 #include <pthread.h>
@@ -338,7 +339,7 @@ static void begins_again_where_keys_fall_badly(void **state)
     assert_in_range(again_count, 1, 100);
 }
 
-int main(void)
+EB_TEST_GROUP(key_build)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(indexes_every_set_of_keys_at_every_size),

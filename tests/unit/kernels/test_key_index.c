@@ -1,5 +1,6 @@
 #include "kernels/bag_variant.h"
 #include "kernels/key_bucket.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/key_fixture.h"
 
 #include <stdlib.h>
@@ -248,7 +249,7 @@ static void gives_no_row_that_there_is_not(void **state)
     free(bytes);
 }
 
-int main(void)
+EB_TEST_GROUP(key_index)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_a_map_finds),

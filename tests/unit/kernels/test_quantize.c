@@ -1,5 +1,6 @@
 #include "kernels/element.h"
 #include "kernels/quantize.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #include <float.h>
@@ -474,7 +475,7 @@ static void dequantizes_with_one_rounding(void **state)
     assert_true(value == 1 + 0x1p-23f);
 }
 
-int main(void)
+EB_TEST_GROUP(quantize)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantizes_rows_of_any_length),

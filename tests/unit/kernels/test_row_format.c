@@ -1,4 +1,5 @@
 #include "kernels/row_format.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 #define ROW_BYTES_TRIED 5000
@@ -102,7 +103,7 @@ static void leaves_other_rows_as_they_are(void **state)
     assert_int_equal(format.stride_bytes, 8);
 }
 
-int main(void)
+EB_TEST_GROUP(row_format)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_the_smallest_stride_that_straddles_least),

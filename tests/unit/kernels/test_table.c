@@ -1,4 +1,5 @@
 #include "kernels/table.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/kernels/bag_fixture.h"
 
 static const struct eb_table sound_floats = {
@@ -84,7 +85,7 @@ static void finds_an_unknown_row_that_is_none(void **state)
     assert_false(eb_table_is_sound(&table));
 }
 
-int main(void)
+EB_TEST_GROUP(table)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(knows_sound_tables),

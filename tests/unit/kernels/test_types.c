@@ -1,5 +1,7 @@
 #include "tests/unit/kernels/bag_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 static void names_and_sizes_every_type(void **state)
 {
     (void)state;
@@ -105,7 +107,7 @@ static void says_which_tables_a_storage_holds(void **state)
     assert_false(eb_storage_holds(EB_STORAGE_INT8, EB_F64));
 }
 
-int main(void)
+EB_TEST_GROUP(types)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_sizes_every_type),

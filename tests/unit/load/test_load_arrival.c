@@ -1,5 +1,7 @@
 #include "client/cli/load_arrival.h"
 
+#include "tests/lib/test_group.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +70,7 @@ static void repeats_itself_from_the_same_seed(void **state)
     assert_true(equal < 10);
 }
 
-int main(void)
+EB_TEST_GROUP(load_arrival)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_as_often_as_the_rate_says),

@@ -1,5 +1,7 @@
 #include "client/cli/load_chart.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -109,7 +111,7 @@ static void stays_on_the_page(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(load_chart)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_a_line_of_each_and_a_dot_for_each_point),

@@ -1,5 +1,7 @@
 #include "client/cli/load_histogram.h"
 
+#include "tests/lib/test_group.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,7 +101,7 @@ static void merges_as_if_one_had_counted_all(void **state)
     free(all);
 }
 
-int main(void)
+EB_TEST_GROUP(load_histogram)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_exact_where_empty),

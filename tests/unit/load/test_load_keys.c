@@ -1,7 +1,8 @@
 #include "client/cli/load_pool.h"
 
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/load/load_fixture.h"
-#include "tests/unit/models/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,7 +114,7 @@ static void refuses_what_are_no_keys_of_the_table(void **state)
     expect_refused(with_file("--tables k", "absent.embag"));
 }
 
-int main(void)
+EB_TEST_GROUP(load_keys)
 {
 #define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_scratch, close_scratch)
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,7 @@
 #include "tests/unit/load/load_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -150,7 +152,7 @@ static void wants_a_server(void **state)
     assert_int_equal(eb_load_options_read(&options, 3, arguments), EB_ARGUMENTS_WRONG);
 }
 
-int main(void)
+EB_TEST_GROUP(load_options)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_defaults_for_all_but_what_is_asked),

@@ -1,5 +1,7 @@
 #include "tests/unit/load/load_fixture.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -238,7 +240,7 @@ static void refuses_queries_that_no_server_takes(void **state)
     eb_load_target_deinit(&target);
 }
 
-int main(void)
+EB_TEST_GROUP(load_pool)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asks_all_tables_in_each_request),

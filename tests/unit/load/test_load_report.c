@@ -1,5 +1,6 @@
 #include "client/cli/load_report.h"
 
+#include "tests/lib/test_group.h"
 #include "tests/unit/load/load_fixture.h"
 
 #include <setjmp.h>
@@ -186,7 +187,7 @@ static void tells_people_when_requests_were_sent_late(void **state)
     drop(told);
 }
 
-int main(void)
+EB_TEST_GROUP(load_report)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_figures_and_settings_as_json),

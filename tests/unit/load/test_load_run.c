@@ -2,6 +2,7 @@
 
 #include "client/cli/clock.h"
 #include "client/embag_async.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/load/load_fixture.h"
 
 #include <pthread.h>
@@ -313,7 +314,7 @@ static void forgets_what_was_due_in_the_warmup(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(load_run)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(keeps_so_many_in_flight_when_closed, setup),

@@ -1,5 +1,7 @@
 #include "client/cli/load_stats.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -161,7 +163,7 @@ static void merges_all_counts(void **state)
     free(two);
 }
 
-int main(void)
+EB_TEST_GROUP(load_stats)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_what_was_due_in_the_window),

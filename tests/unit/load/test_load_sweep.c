@@ -1,5 +1,7 @@
 #include "client/cli/load_sweep.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +51,7 @@ static void forgives_what_is_on_its_way_at_the_end(void **state)
     assert_true(is_saturated(100, 80, 500000));
 }
 
-int main(void)
+EB_TEST_GROUP(load_sweep)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_up_where_nearly_all_is_answered),

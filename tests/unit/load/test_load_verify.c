@@ -1,6 +1,7 @@
 #include "client/cli/load_verify.h"
 
 #include "kernels/element.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/load/load_fixture.h"
 
 #include <setjmp.h>
@@ -226,7 +227,7 @@ static void sees_a_wrong_form(void **state)
     drop(one);
 }
 
-int main(void)
+EB_TEST_GROUP(load_verify)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_what_was_published),

@@ -4,7 +4,7 @@
 
 #include "server/models/roster.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
 
 #define KEEP_MS UINT64_C(600000)
 #define TOLD_BYTES 4096

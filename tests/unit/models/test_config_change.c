@@ -1,5 +1,7 @@
 #include "server/models/config_change.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -101,7 +103,7 @@ static void notices_other_patterns(void **state)
     assert_false(is_none(BASE "exclude: [u]\n"));
 }
 
-int main(void)
+EB_TEST_GROUP(config_change)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_over_what_is_said_of_versions),

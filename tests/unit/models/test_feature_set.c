@@ -1,6 +1,7 @@
 #include "server/models/feature_set.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -177,7 +178,7 @@ static void finds_nothing_where_nothing_is(void **state)
     assert_null(eb_feature_set_find_group(&set, "t00"));
 }
 
-int main(void)
+EB_TEST_GROUP(feature_set)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {

@@ -1,6 +1,7 @@
 #include "server/models/model_version.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -212,7 +213,7 @@ static void refuses_a_group_that_nobody_may_ask_for(void **state)
     eb_scratch_expect(fault.text, "may ask for 2; raise queries_max");
 }
 
-int main(void)
+EB_TEST_GROUP(model_version)
 {
 #define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
     const struct CMUnitTest tests[] = {

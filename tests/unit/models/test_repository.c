@@ -1,6 +1,7 @@
 #include "server/models/repository.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -328,7 +329,7 @@ static void lists_whole_versions_where_memory_is_short(void **state)
     eb_repository_deinit(&repository);
 }
 
-int main(void)
+EB_TEST_GROUP(repository)
 {
 #define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,7 @@
 #include "tests/unit/models/roster_trial.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -537,7 +539,7 @@ static void tells_of_a_description_that_does_not_hold_for_what_is_in_memory(void
     assert_string_equal(trial->told, "");
 }
 
-int main(void)
+EB_TEST_GROUP(roster)
 {
 #define TRIAL(test) cmocka_unit_test_setup_teardown(test, roster_trial_open, roster_trial_close)
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,7 @@
 #include "tests/unit/models/roster_trial.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -213,7 +215,7 @@ static void memory_ends_only_the_pauses_of_what_lacked_it(void **state)
     roster_trial_put(trial, "m", 2);
 }
 
-int main(void)
+EB_TEST_GROUP(roster_retry)
 {
 #define TRIAL(test) cmocka_unit_test_setup_teardown(test, roster_trial_open, roster_trial_close)
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,7 @@
 #include "server/models/snapshot.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +77,7 @@ static void finds_the_only_model_without_a_name(void **state)
     assert_null(eb_snapshot_find(&snapshot, "a"));
 }
 
-int main(void)
+EB_TEST_GROUP(snapshot)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_models_and_their_versions),

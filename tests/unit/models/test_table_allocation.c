@@ -2,7 +2,8 @@
  * server/models here (--wrap), and jansson is asked to. */
 #include "server/models/roster.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -231,7 +232,7 @@ static void shares_nothing_where_a_request_is_refused(void **state)
     eb_scratch_deinit(&scratch);
 }
 
-int main(void)
+EB_TEST_GROUP(table_allocation)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survives_every_refused_request),

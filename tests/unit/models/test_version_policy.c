@@ -1,5 +1,7 @@
 #include "server/models/version_policy.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -212,7 +214,7 @@ static void evicts_nothing_that_is_served_though_its_model_has_left_the_disk(voi
     }
 }
 
-int main(void)
+EB_TEST_GROUP(version_policy)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(serves_the_highest_that_may_load, reset_config),

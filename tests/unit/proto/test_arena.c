@@ -1,4 +1,5 @@
 #include "proto/arena.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/proto/lender.h"
 
 #include <setjmp.h>
@@ -150,7 +151,7 @@ static void deinit_accepts_zeroes_and_may_be_repeated(void **state)
     eb_arena_deinit(&arena);
 }
 
-int main(void)
+EB_TEST_GROUP(arena)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_aligned_pieces_that_do_not_overlap),

@@ -1,5 +1,7 @@
 #include "proto/codec_admin.h"
 
+#include "tests/lib/test_group.h"
+
 #include "embag/v1/model_admin.pb-c.h"
 
 #include <setjmp.h>
@@ -105,7 +107,7 @@ static void refuses_requests_that_are_none(void **state)
     expect_refused("", 0, EB_STATUS_RESOURCE_EXHAUSTED);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_admin)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(carries_a_request, open_arena, close_arena),

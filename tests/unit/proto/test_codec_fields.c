@@ -1,5 +1,6 @@
 #include "proto/codec.h"
 #include "proto/guard.h"
+#include "tests/lib/test_group.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
@@ -140,7 +141,7 @@ static void takes_of_a_result_what_the_guard_lets_pass(void **state)
     assert_agrees(descriptor, reads_response, 4);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_fields)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_of_a_request_what_the_guard_lets_pass),

@@ -1,5 +1,7 @@
 #include "tests/unit/proto/request_trial.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -509,7 +511,7 @@ static void encodes_options_that_protobuf_reads(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(codec_group)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decodes_the_fields_of_a_group),

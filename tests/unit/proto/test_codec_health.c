@@ -1,5 +1,7 @@
 #include "proto/codec_health.h"
 
+#include "tests/lib/test_group.h"
+
 #include "grpc/health/v1/health.pb-c.h"
 
 #include <setjmp.h>
@@ -62,7 +64,7 @@ static void writes_a_map_of_statuses(void **state)
     assert_int_equal(eb_health_list_bytes(items, 0), 0);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_health)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_the_name_that_is_asked_for),

@@ -1,4 +1,5 @@
 #include "proto/guard.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/proto/infer_trial.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
@@ -514,7 +515,7 @@ static void takes_the_last_of_several_values(void **state)
         infer_trial_accept(&trial, &request)->options.missing, EMBAG__V1__MISSING__MISSING_ZERO);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_infer_request)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,7 @@
 #include "proto/codec_infer.h"
 
+#include "tests/lib/test_group.h"
+
 #include "embag/v1/embedding_bag.pb-c.h"
 #include "inference/open_inference.pb-c.h"
 
@@ -207,7 +209,7 @@ static void reads_versions_that_are_numbers(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(codec_infer_response)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_answers_that_protobuf_reads),

@@ -1,6 +1,8 @@
 /* Inputs and their contents, each alone in a request. */
 #include "tests/unit/proto/infer_trial.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -270,7 +272,7 @@ static void refuses_shapes_that_are_none(void **state)
         "elements of 8");
 }
 
-int main(void)
+EB_TEST_GROUP(codec_infer_tensor)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {

@@ -1,6 +1,8 @@
 /* Lists of features that are told by their bytes. */
 #include "tests/unit/proto/request_trial.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,7 +130,7 @@ static void counts_the_fields_of_a_known_list(void **state)
     trial_deinit(&trial);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_known)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_where_the_features_lie),

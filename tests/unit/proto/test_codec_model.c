@@ -1,4 +1,5 @@
 #include "proto/codec.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/proto/lender.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
@@ -261,7 +262,7 @@ static void encodes_the_server_as_protobuf_reads_it(void **state)
     free(bytes);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_model)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(carries_a_list_of_models),

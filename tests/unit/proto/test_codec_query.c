@@ -1,5 +1,6 @@
 /* Queries as a peer may write them, read as protobuf-c reads them. */
 #include "proto/guard.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/proto/request_trial.h"
 
 #include <setjmp.h>
@@ -277,7 +278,7 @@ static void keeps_names_of_all_lengths(void **state)
     eb_arena_deinit(&arena);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_query)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_queries_as_protobuf_does),

@@ -1,5 +1,7 @@
 #include "proto/codec_reflection.h"
 
+#include "tests/lib/test_group.h"
+
 #include "grpc/reflection/v1/reflection.pb-c.h"
 
 #include <setjmp.h>
@@ -155,7 +157,7 @@ static void writes_services_and_a_message_without_extensions(void **state)
     free_read(read);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_reflection)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_question),

@@ -1,5 +1,7 @@
 #include "tests/unit/proto/request_trial.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -459,7 +461,7 @@ static void survives_each_failing_allocation(void **state)
     assert_in_range(fail_at, 3, 8);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_refusals)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_two_forms_of_one_array),

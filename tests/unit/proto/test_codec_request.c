@@ -1,5 +1,7 @@
 #include "tests/unit/proto/request_trial.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -401,7 +403,7 @@ static void takes_any_message_where_no_field_is_declared(void **state)
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_request)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decodes_a_request_without_queries),

@@ -1,4 +1,5 @@
 #include "proto/codec.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/proto/lender.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
@@ -540,7 +541,7 @@ static void refuses_answers_that_are_none(void **state)
     eb_arena_deinit(&arena);
 }
 
-int main(void)
+EB_TEST_GROUP(codec_response)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encodes_an_answer_that_protobuf_reads),

@@ -1,5 +1,7 @@
 #include "proto/guard.h"
 
+#include "tests/lib/test_group.h"
+
 #include "guard_case.pb-c.h"
 
 #include <setjmp.h>
@@ -364,7 +366,7 @@ static void finds_a_number_of_a_message_it_refuses(void **state)
     assert_int_equal(eb_guard_find_varint(NULL, 0, 6), 0);
 }
 
-int main(void)
+EB_TEST_GROUP(guard)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_every_declared_type),

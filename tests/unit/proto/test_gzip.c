@@ -1,5 +1,6 @@
 #include "proto/gzip.h"
 
+#include "tests/lib/test_group.h"
 #include "tests/unit/proto/lender.h"
 
 #include <setjmp.h>
@@ -197,7 +198,7 @@ static void reports_every_failing_allocation(void **state)
     }
 }
 
-int main(void)
+EB_TEST_GROUP(gzip)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_what_was_compressed),

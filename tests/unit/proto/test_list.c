@@ -1,5 +1,7 @@
 #include "proto/list.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -89,7 +91,7 @@ static void moves_all_links_behind_those_of_another(void **state)
     expect_items(&fixture->other, "0123");
 }
 
-int main(void)
+EB_TEST_GROUP(list)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(gives_links_in_the_order_they_came, set_up),

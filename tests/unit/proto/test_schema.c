@@ -1,6 +1,7 @@
 #include "proto/schema.h"
 
 #include "proto/field_reader.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,7 +101,7 @@ static void tells_messages_from_other_symbols(void **state)
     assert_false(eb_schema_has_message("embag.v1"));
 }
 
-int main(void)
+EB_TEST_GROUP(schema)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_a_file_and_what_it_imports),

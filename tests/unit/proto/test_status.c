@@ -1,5 +1,7 @@
 #include "proto/status.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,7 +68,7 @@ static void keeps_a_text_that_just_fits(void **state)
     assert_string_equal(error.text, text);
 }
 
-int main(void)
+EB_TEST_GROUP(status)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_every_code),

@@ -1,6 +1,7 @@
 #include "server/publish/command_queue.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -410,7 +411,7 @@ static void looks_at_the_disk_for_what_is_not_in_memory(void **state)
     assert_false(eb_command_queue_needs_disk(&trial.queue, &asked.command));
 }
 
-int main(void)
+EB_TEST_GROUP(command_queue)
 {
 #define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_trial, close_trial)
     const struct CMUnitTest tests[] = {

@@ -1,6 +1,7 @@
 #include "server/publish/first_load.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -170,7 +171,7 @@ static void refuses_models_that_are_none(void **state)
     expect_fault("/a\\x09b: the model name is not UTF-8");
 }
 
-int main(void)
+EB_TEST_GROUP(first_load)
 {
 #define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_trial, close_trial)
     const struct CMUnitTest tests[] = {

@@ -1,6 +1,7 @@
 #include "server/publish/manager.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -568,7 +569,7 @@ static void does_not_open_where_no_model_has_anything(void **state)
     eb_scratch_expect(fault.text, "model 'n': no version loads: ");
 }
 
-int main(void)
+EB_TEST_GROUP(manager)
 {
 #define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_trial, close_trial)
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,7 @@
 #include "server/publish/publisher.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,7 +115,7 @@ static void frees_a_snapshot_when_every_reader_has_the_next(void **state)
     assert_int_equal(references(&versions[2]), 1);
 }
 
-int main(void)
+EB_TEST_GROUP(publisher)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frees_a_snapshot_when_every_reader_has_the_next),

@@ -1,6 +1,7 @@
 #include "server/publish/watch.h"
 
-#include "tests/unit/models/scratch.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -170,7 +171,7 @@ static void passes_over_what_may_not_be_watched(void **state)
     eb_repository_deinit(&seen);
 }
 
-int main(void)
+EB_TEST_GROUP(watch)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(

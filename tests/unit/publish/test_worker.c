@@ -1,5 +1,7 @@
 #include "server/publish/worker.h"
 
+#include "tests/lib/test_group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +81,7 @@ static void ends_without_having_had_a_job(void **state)
     assert_int_equal(uv_loop_close(&uv), 0);
 }
 
-int main(void)
+EB_TEST_GROUP(worker)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(does_one_job_after_the_other_elsewhere_at_the_lowest_priority),

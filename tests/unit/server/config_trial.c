@@ -1,6 +1,6 @@
 #include "tests/unit/server/config_trial.h"
 
-#include "tests/unit/server/capture.h"
+#include "tests/lib/capture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,9 @@
 #include "server/auth_file.h"
 
 #include "proto/grpc_headers.h"
-#include "tests/unit/models/scratch.h"
-#include "tests/unit/server/capture.h"
+#include "tests/lib/capture.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -281,7 +282,7 @@ static void refuses_files_that_are_too_large(void **state)
     free(bytes);
 }
 
-int main(void)
+EB_TEST_GROUP(auth_file)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_who_may_what),

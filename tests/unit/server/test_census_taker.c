@@ -2,7 +2,8 @@
  * own. */
 #include "server/census_taker.h"
 
-#include "tests/unit/server/service_host.h"
+#include "tests/lib/test_group.h"
+#include "tests/unit/rpc/service_host.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -438,7 +439,7 @@ static void what_is_not_attached_can_be_detached(void **state)
     stop(&trial);
 }
 
-int main(void)
+EB_TEST_GROUP(census_taker)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_its_phase_and_methods_before_there_is_anything_to_count),

@@ -1,7 +1,8 @@
-#include "server/admin/log.h"
-#include "server/models/numa_policy.h"
-#include "server/models/page_size.h"
-#include "tests/unit/server/capture.h"
+#include "server/base/log.h"
+#include "server/base/page_size.h"
+#include "server/tables/numa_policy.h"
+#include "tests/lib/capture.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/server/config_trial.h"
 
 #include <fcntl.h>
@@ -466,7 +467,7 @@ static void logs_every_setting_with_its_source(void **state)
 #define TEST(name)                                                                                 \
     cmocka_unit_test_setup_teardown(name, config_trial_make_file, config_trial_remove_file)
 
-int main(void)
+EB_TEST_GROUP(config)
 {
     const struct CMUnitTest tests[] = {
         TEST(takes_defaults),

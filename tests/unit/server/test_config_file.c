@@ -1,8 +1,9 @@
 #include "server/config_file.h"
 
-#include "server/admin/log.h"
-#include "server/models/numa_policy.h"
-#include "server/models/page_size.h"
+#include "server/base/log.h"
+#include "server/base/page_size.h"
+#include "server/tables/numa_policy.h"
+#include "tests/lib/test_group.h"
 #include "tests/unit/server/config_trial.h"
 
 #include <setjmp.h>
@@ -145,7 +146,7 @@ static void survives_deep_nesting(void **state)
 #define TEST(name)                                                                                 \
     cmocka_unit_test_setup_teardown(name, config_trial_make_file, config_trial_remove_file)
 
-int main(void)
+EB_TEST_GROUP(config_file)
 {
     const struct CMUnitTest tests[] = {
         TEST(reads_file_named_by_flag_or_variable),

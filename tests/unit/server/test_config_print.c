@@ -1,5 +1,6 @@
 #include "server/config_print.h"
 
+#include "tests/lib/test_group.h"
 #include "tests/unit/server/config_trial.h"
 
 #include <setjmp.h>
@@ -139,7 +140,7 @@ static void fails_where_it_cannot_write(void **state)
     assert_string_equal(fault.text, "standard output cannot be written");
 }
 
-int main(void)
+EB_TEST_GROUP(config_print)
 {
 #define WITH_FILE(name)                                                                            \
     cmocka_unit_test_setup_teardown(name, config_trial_make_file, config_trial_remove_file)

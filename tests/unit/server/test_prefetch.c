@@ -2,8 +2,9 @@
 
 #include "kernels/bag_schedule.h"
 #include "kernels/bag_tune.h"
-#include "server/admin/log.h"
-#include "tests/unit/server/capture.h"
+#include "server/base/log.h"
+#include "tests/lib/capture.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -180,7 +181,7 @@ static void measures_on_the_largest_table(void **state)
         EB_BAG_ROW_CLASS_COUNT);
 }
 
-int main(void)
+EB_TEST_GROUP(prefetch)
 {
     eb_log_set_level(EB_LOG_INFO);
     const struct CMUnitTest tests[] = {

@@ -1,10 +1,11 @@
 #include "server/process.h"
 
-#include "server/models/numa_policy.h"
-#include "server/models/page_size.h"
-#include "tests/unit/models/scratch.h"
-#include "tests/unit/server/capture.h"
-#include "tests/unit/server/wire_peer.h"
+#include "server/base/page_size.h"
+#include "server/tables/numa_policy.h"
+#include "tests/lib/capture.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
+#include "tests/unit/net/wire_peer.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -496,7 +497,7 @@ static int remove_models(void **state)
     return 0;
 }
 
-int main(void)
+EB_TEST_GROUP(process)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opens_and_closes_without_serving),

@@ -1,7 +1,8 @@
 #include "server/security.h"
 
-#include "tests/unit/server/capture.h"
-#include "tests/unit/server/tls_files.h"
+#include "tests/lib/capture.h"
+#include "tests/lib/test_group.h"
+#include "tests/lib/tls_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,7 +97,7 @@ static void has_nothing_to_look_at_without_a_certificate(void **state)
     eb_security_close(security);
 }
 
-int main(void)
+EB_TEST_GROUP(security)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(warns_each_day_of_a_certificate_that_soon_expires),

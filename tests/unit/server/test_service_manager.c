@@ -1,6 +1,7 @@
 #include "server/service_manager.h"
 
 #include "server/models/snapshot.h"
+#include "tests/lib/test_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -158,7 +159,7 @@ static void says_what_is_wrong_with_the_number_of_sockets(void **state)
     assert_non_null(strstr(why, "LISTEN_FDS"));
 }
 
-int main(void)
+EB_TEST_GROUP(service_manager)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_how_far_a_load_is_and_asks_for_time),

@@ -1,0 +1,317 @@
+#include "server/base/log.h"
+
+#include "server/base/name.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Not more than PIPE_BUF, so that lines of several threads do not mix in a pipe. */
+#define LINE_BYTES_MAX 4096
+#define UTF8_BYTES_MAX 4 /* of a character */
+#define NUMBER_BYTES 24  /* of the longest, and more */
+#define SECONDS_PER_DAY 86400
+
+static_assert(
+    LINE_BYTES_MAX <= PIPE_BUF, "a pipe that polls as writable must have room for a line");
+
+static const char *const level_names[] = {
+    [EB_LOG_DEBUG] = "debug",
+    [EB_LOG_INFO] = "info",
+    [EB_LOG_WARN] = "warn",
+    [EB_LOG_ERROR] = "error",
+};
+#define LEVEL_COUNT (sizeof level_names / sizeof level_names[0])
+
+static enum eb_log_level level_least = EB_LOG_INFO;
+static int descriptor = STDERR_FILENO;
+
+/* A line being written. Once something did not fit, nothing more is appended. */
+struct line {
+    char bytes[LINE_BYTES_MAX];
+    size_t used;
+    bool full;
+};
+
+/* Appends all of `text` or nothing. Two bytes stay free for a closing quote and the newline. */
+static void append(struct line *line, const char *text, size_t text_bytes)
+{
+    if (line->full || line->used + text_bytes > sizeof line->bytes - 2) {
+        line->full = true;
+        return;
+    }
+    memcpy(line->bytes + line->used, text, text_bytes);
+    line->used += text_bytes;
+}
+
+/* Whether a viewer might take the character for a line's end or for an order to turn the direction
+ * of writing: U+2028 to U+202E, U+2066 to U+2069. */
+static bool is_layout_mark(const unsigned char *text, size_t length)
+{
+    if (length != 3 || text[0] != 0xe2) {
+        return false;
+    }
+    unsigned last = (text[1] & 0x3fU) << 6 | (text[2] & 0x3fU);
+    return (last >= 0x28 && last <= 0x2e) || (last >= 0x66 && last <= 0x69);
+}
+
+/* Length of the character at `text` that may stand as it is between quotes; 0: its first byte must
+ * be escaped. */
+static size_t plain_length(const unsigned char *text)
+{
+    size_t length = eb_name_char_bytes(text, strnlen((const char *)text, UTF8_BYTES_MAX));
+    bool is_escaped = *text == '"' || *text == '\\' || is_layout_mark(text, length);
+    return is_escaped ? 0 : length;
+}
+
+static bool needs_quotes(const unsigned char *text)
+{
+    if (!*text) {
+        return true;
+    }
+    for (size_t length; *text; text += length) {
+        length = plain_length(text);
+        if (length == 0 || *text == ' ' || *text == '=') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void append_escaped(struct line *line, unsigned char byte)
+{
+    char escape[8];
+    int length;
+    switch (byte) {
+    case '\n': length = snprintf(escape, sizeof escape, "\\n"); break;
+    case '\r': length = snprintf(escape, sizeof escape, "\\r"); break;
+    case '\t': length = snprintf(escape, sizeof escape, "\\t"); break;
+    case '"': length = snprintf(escape, sizeof escape, "\\\""); break;
+    case '\\': length = snprintf(escape, sizeof escape, "\\\\"); break;
+    default: length = snprintf(escape, sizeof escape, "\\x%02x", byte); break;
+    }
+    append(line, escape, (size_t)length);
+}
+
+/* A text that does not fit is cut between two characters. */
+static void append_text(struct line *line, const unsigned char *text)
+{
+    bool quoted = needs_quotes(text);
+    if (quoted) {
+        append(line, "\"", 1);
+    }
+    while (*text && !line->full) {
+        size_t length = plain_length(text);
+        if (length > 0) {
+            append(line, (const char *)text, length);
+            text += length;
+        } else {
+            append_escaped(line, *text++);
+        }
+    }
+    if (quoted) {
+        /* Not by append: a cut value is closed too, in a byte kept free. */
+        line->bytes[line->used++] = '"';
+    }
+}
+
+static void append_number(struct line *line, const struct eb_log_field *field)
+{
+    char number[NUMBER_BYTES];
+    const int bytes =
+        snprintf(number, sizeof number, field->is_count ? "%" PRIu64 : "%" PRId64, field->number);
+    append(line, number, (size_t)bytes);
+}
+
+static void append_field(struct line *line, const struct eb_log_field *field)
+{
+    size_t key_bytes = strlen(field->key);
+    /* The key enters only with room for a whole number or for the beginning of a text. */
+    if (line->full || line->used + key_bytes + NUMBER_BYTES > sizeof line->bytes - 2) {
+        line->full = true;
+        return;
+    }
+    append(line, " ", 1);
+    append(line, field->key, key_bytes);
+    append(line, "=", 1);
+    if (field->text) {
+        append_text(line, (const unsigned char *)field->text);
+    } else {
+        append_number(line, field);
+    }
+}
+
+struct date {
+    int year;
+    int month; /* 1 to 12 */
+    int day;   /* 1 to 31 */
+};
+
+/* Of a day since 1970, which is 0. gmtime_r takes a lock, for which a signal's handler may not
+ * wait. */
+static struct date find_date(int day)
+{
+    /* Years begin with March here, so that the day that not all have is their last: 719468 days
+     * from the first of the year 0 to 1970, 146097 in 400 years. */
+    const int age = (day + 719468) / 146097;
+    const int age_day = (day + 719468) % 146097;
+    const int age_year = (age_day - age_day / 1460 + age_day / 36524 - age_day / 146096) / 365;
+    const int year_day = age_day - (365 * age_year + age_year / 4 - age_year / 100);
+    const int month = (5 * year_day + 2) / 153;
+    return (struct date){
+        .year = 400 * age + age_year + (month >= 10),
+        .month = month < 10 ? month + 3 : month - 9,
+        .day = year_day - (153 * month + 2) / 5 + 1,
+    };
+}
+
+static void append_time(struct line *line)
+{
+    struct timespec now;
+    char text[96];
+    clock_gettime(CLOCK_REALTIME, &now); /* It exists. */
+    const struct date date = find_date((int)(now.tv_sec / SECONDS_PER_DAY));
+    const int second = (int)(now.tv_sec % SECONDS_PER_DAY);
+    int length =
+        snprintf(text, sizeof text, "ts=%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", date.year, date.month,
+            date.day, second / 3600, second / 60 % 60, second % 60, (int)(now.tv_nsec / 1000000));
+    append(line, text, (size_t)length);
+}
+
+/* false: there is no room for it, or for all of it. */
+static bool write_all(const char *bytes, size_t count)
+{
+    while (count > 0) {
+        ssize_t written = write(descriptor, bytes, count);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return written < 0 && errno != EAGAIN;
+        }
+        bytes += written;
+        count -= (size_t)written;
+    }
+    return true;
+}
+
+/* Whether a line can be written without waiting: a pipe that polls as writable has room for one. */
+static bool is_writable(void)
+{
+    struct pollfd out = {.fd = descriptor, .events = POLLOUT};
+    return poll(&out, 1, 0) != 0;
+}
+
+static void compose(struct line *line, enum eb_log_level level, const char *event,
+    const struct eb_log_field *fields)
+{
+    line->used = 0;
+    line->full = false;
+    append_time(line);
+    const struct eb_log_field head[] = {
+        eb_log_text("level", level_names[level]), eb_log_text("event", event)};
+    append_field(line, &head[0]);
+    append_field(line, &head[1]);
+    for (; fields->key; fields++) {
+        append_field(line, fields);
+    }
+    line->bytes[line->used++] = '\n';
+}
+
+static bool write_lost(unsigned count)
+{
+    struct line line;
+    compose(&line, EB_LOG_WARN, "log_lost",
+        (const struct eb_log_field[]){eb_log_number("lines", count), {0}});
+    return write_all(line.bytes, line.used);
+}
+
+/* A log that cannot be written is no reason to stop, and one that nobody reads no reason to wait:
+ * the line is lost, and counted in the next one that is not. */
+static void write_line(const struct line *line)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static unsigned lost_count;
+    pthread_mutex_lock(&lock);
+    if (lost_count > 0 && is_writable() && write_lost(lost_count)) {
+        lost_count = 0;
+    }
+    if (!is_writable() || !write_all(line->bytes, line->used)) {
+        lost_count++;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+int eb_log_level_parse(const char *name)
+{
+    for (size_t i = 0; i < LEVEL_COUNT; i++) {
+        if (strcmp(name, level_names[i]) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+const char *eb_log_level_name(enum eb_log_level level)
+{
+    return level_names[level];
+}
+
+void eb_log_open(void)
+{
+    if (isatty(STDERR_FILENO)) {
+        int own = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        descriptor = own >= 0 ? own : STDERR_FILENO;
+    }
+}
+
+void eb_log_close(void)
+{
+    if (descriptor != STDERR_FILENO) {
+        (void)close(descriptor);
+        descriptor = STDERR_FILENO;
+    }
+}
+
+void eb_log_set_level(enum eb_log_level level)
+{
+    level_least = level;
+}
+
+void eb_log_write(enum eb_log_level level, const char *event, const struct eb_log_field *fields)
+{
+    if (level < level_least) {
+        return;
+    }
+    int errno_before = errno;
+    struct line line;
+    compose(&line, level, event, fields);
+    write_line(&line);
+    errno = errno_before;
+}
+
+void eb_log_last(const char *event, const struct eb_log_field *fields)
+{
+    struct line line;
+    if (EB_LOG_INFO < level_least) {
+        return;
+    }
+    compose(&line, EB_LOG_INFO, event, fields);
+    if (is_writable()) {
+        (void)write_all(line.bytes, line.used);
+    }
+}
+
+void eb_log_fail_start(const char *what, const char *reason, const char *remedy)
+{
+    eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", what), eb_log_text("reason", reason),
+        eb_log_text("remedy", remedy));
+}

@@ -1,0 +1,102 @@
+#include "server/base/memory_available.h"
+
+#include "server/base/cgroup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The files of one version of control groups. */
+struct group_files {
+    const char *limit;
+    const char *used;
+    /* In memory.stat: pages of files, counted as used, but dropped when memory is short. Those that
+     * were read twice are active, as the files are that were checked and are loaded now. */
+    const char *cache_keys[2];
+};
+
+static const struct group_files version_1 = {
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+static const struct group_files version_2 = {
+    "memory.max", "memory.current", {"inactive_file", "active_file"}};
+
+/* A whole number at the start of `text`; "max" is none. */
+static bool read_number(const char *text, uint64_t *value)
+{
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (end == text || errno != 0) {
+        return false;
+    }
+    *value = number;
+    return true;
+}
+
+/* The number on the line that starts with `key` and a blank. */
+static bool find_number(const char *text, const char *key, uint64_t *value)
+{
+    size_t length = strlen(key);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, length) == 0 && line[length] == ' ') {
+            return read_number(line + length, value);
+        }
+    }
+    return false;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t machine_bytes(const char *root)
+{
+    char text[EB_CGROUP_TEXT_BYTES];
+    uint64_t kibibytes;
+    if (!eb_cgroup_read(root, "proc/meminfo", text) ||
+        !find_number(text, "MemAvailable:", &kibibytes)) {
+        return UINT64_MAX;
+    }
+    return kibibytes * 1024;
+}
+
+/* What one group leaves. */
+static uint64_t group_bytes(const char *directory, const struct group_files *files)
+{
+    char text[EB_CGROUP_TEXT_BYTES];
+    uint64_t limit;
+    uint64_t used = 0;
+    if (!eb_cgroup_read(directory, files->limit, text) || !read_number(text, &limit)) {
+        return UINT64_MAX;
+    }
+    if (!eb_cgroup_read(directory, files->used, text) || !read_number(text, &used)) {
+        return limit;
+    }
+    bool is_told = eb_cgroup_read(directory, "memory.stat", text);
+    for (int i = 0; is_told && i < 2; i++) {
+        uint64_t cache = 0;
+        (void)find_number(text, files->cache_keys[i], &cache);
+        used -= least(used, cache);
+    }
+    return limit - least(limit, used);
+}
+
+static void apply_group(void *context, const char *directory, bool is_unified)
+{
+    uint64_t *available = context;
+    *available = least(*available, group_bytes(directory, is_unified ? &version_2 : &version_1));
+}
+
+uint64_t eb_memory_available_bytes_under(const char *root)
+{
+    uint64_t available = machine_bytes(root);
+    eb_cgroup_visit(root, "memory", apply_group, &available);
+    return available;
+}
+
+uint64_t eb_memory_available_bytes(void)
+{
+    return eb_memory_available_bytes_under("");
+}

@@ -1,0 +1,148 @@
+#include "server/base/yaml_load.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define UTF8_MARK "\xef\xbb\xbf"
+
+/* What libcyaml has reported. */
+struct report {
+    char text[EB_FILE_FAULT_BYTES];
+    size_t used;
+};
+
+/* Joins libcyaml's lines to one: it reports what is wrong first, then where, from the inside out.
+ */
+static void on_report(cyaml_log_t level, void *context, const char *format, va_list arguments)
+{
+    (void)level;
+    struct report *report = context;
+    char line[256];
+    if (vsnprintf(line, sizeof line, format, arguments) < 0 || strstr(line, "Backtrace")) {
+        return;
+    }
+    const char *text = line;
+    text += strncmp(text, "Load: ", 6) == 0 ? 6 : 0;
+    text += strspn(text, " ");
+    int length = (int)strcspn(text, "\n");
+    size_t room = sizeof report->text - report->used;
+    int written = snprintf(report->text + report->used, room, ": %.*s", length, text);
+    report->used += written < (int)room ? (size_t)written : room - 1;
+}
+
+static cyaml_config_t make_parser(struct report *report)
+{
+    return (cyaml_config_t){
+        .log_fn = on_report,
+        .log_ctx = report,
+        .mem_fn = cyaml_mem,
+        .log_level = CYAML_LOG_WARNING,
+        .flags = CYAML_CFG_NO_ALIAS,
+    };
+}
+
+static bool begins_with(const uint8_t *yaml, size_t yaml_bytes, const char *text)
+{
+    return yaml_bytes >= strlen(text) && memcmp(yaml, text, strlen(text)) == 0;
+}
+
+/* Whether one of the texts, ended by NULL, is anywhere in it. */
+static bool has_any(const uint8_t *yaml, size_t yaml_bytes, const char *const *texts)
+{
+    while (*texts && !memmem(yaml, yaml_bytes, *texts, strlen(*texts))) {
+        texts++;
+    }
+    return *texts;
+}
+
+/* Whether an escape may stand for a NUL, at which libcyaml would end the text. Raw ones libyaml
+ * refuses. */
+static bool has_escaped_nul(const uint8_t *yaml, size_t yaml_bytes)
+{
+    static const char *const escapes[] = {"\\0", "\\x00", "\\u0000", "\\U00000000", NULL};
+    return has_any(yaml, yaml_bytes, escapes);
+}
+
+/* Whether a line begins with a directive, each of which libyaml compares with all before it. Lines
+ * end with any of YAML's breaks. */
+static bool has_directive(const uint8_t *yaml, size_t yaml_bytes)
+{
+    static const char *const breaks[] = {
+        "\n%", "\r%", "\xc2\x85%", "\xe2\x80\xa8%", "\xe2\x80\xa9%", NULL};
+    return begins_with(yaml, yaml_bytes, "%") || begins_with(yaml, yaml_bytes, UTF8_MARK "%") ||
+           has_any(yaml, yaml_bytes, breaks);
+}
+
+/* What libyaml would take and no file of ours has. */
+static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_file_fault *fault)
+{
+    if (begins_with(yaml, yaml_bytes, "\xff\xfe") || begins_with(yaml, yaml_bytes, "\xfe\xff")) {
+        return eb_file_fault_set(fault, "it is UTF-16; write it as UTF-8");
+    }
+    if (has_escaped_nul(yaml, yaml_bytes)) {
+        return eb_file_fault_set(fault, "it holds an escaped NUL; no text of ours has one");
+    }
+    return !has_directive(yaml, yaml_bytes) ||
+           eb_file_fault_set(fault, "a line begins with '%%'; directives have no meaning here");
+}
+
+/* The line, from 1 on, that has a tab before its text, where YAML allows none; 0: none has. libyaml
+ * says so in other words, and names another line or none. */
+static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
+{
+    const char *end = yaml + yaml_bytes;
+    for (size_t line = 1; yaml < end; line++) {
+        while (yaml < end && (*yaml == ' ' || *yaml == '-')) {
+            yaml++;
+        }
+        if (yaml < end && *yaml == '\t') {
+            return line;
+        }
+        const char *newline = memchr(yaml, '\n', (size_t)(end - yaml));
+        yaml = newline ? newline + 1 : end;
+    }
+    return 0;
+}
+
+/* Always false. */
+static bool refuse(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t error,
+    const struct report *report, struct eb_file_fault *fault)
+{
+    const size_t line =
+        error == CYAML_ERR_LIBYAML_PARSER ? find_tabbed_line((const char *)yaml, yaml_bytes) : 0;
+    if (line > 0) {
+        return eb_file_fault_set(fault,
+            "line %zu is indented by a tab; YAML takes spaces alone (%s%s)", line,
+            cyaml_strerror(error), report->text);
+    }
+    return eb_file_fault_set(fault, "%s%s", cyaml_strerror(error), report->text);
+}
+
+bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_value_t *schema,
+    void **values, struct eb_file_fault *fault)
+{
+    *values = NULL;
+    if (!check_bytes(yaml, yaml_bytes, fault)) {
+        return false;
+    }
+    struct report report = {.used = 0};
+    cyaml_config_t parser = make_parser(&report);
+    cyaml_err_t error = cyaml_load_data(yaml, yaml_bytes, &parser, schema, values, NULL);
+    if (error != CYAML_OK) {
+        return refuse(yaml, yaml_bytes, error, &report, fault);
+    }
+    if (report.used > 0) {
+        /* A second document is only warned of. */
+        eb_yaml_free(schema, *values);
+        *values = NULL;
+        return eb_file_fault_set(fault, "%s", report.text + strlen(": "));
+    }
+    return true;
+}
+
+void eb_yaml_free(const cyaml_schema_value_t *schema, void *values)
+{
+    struct report report = {.used = 0};
+    cyaml_config_t parser = make_parser(&report);
+    cyaml_free(&parser, schema, values, 0);
+}

@@ -1,0 +1,108 @@
+#include "server/contents/file_name.h"
+
+#include <string.h>
+
+/* The first suffix that fits decides. */
+static const struct {
+    const char *suffix;
+    enum eb_file_kind kind;
+} kinds[] = {
+    {".keys.npy", EB_FILE_KEYS},
+    {".npy", EB_FILE_NPY},
+    {".embag", EB_FILE_PACKED},
+    {".safetensors", EB_FILE_SAFETENSORS},
+    {".safetensors.index.json", EB_FILE_SAFETENSORS_INDEX},
+};
+#define KIND_COUNT (sizeof kinds / sizeof kinds[0])
+
+static const char split_pattern[] = "-00000-of-00000";
+#define SPLIT_BYTES (sizeof split_pattern - 1)
+#define SPLIT_PART 1 /* where the numbers begin */
+#define SPLIT_PARTS 10
+
+static bool is_split(const char *at)
+{
+    for (size_t i = 0; i < SPLIT_BYTES; i++) {
+        bool is_digit = at[i] >= '0' && at[i] <= '9';
+        if (split_pattern[i] == '0' ? !is_digit : at[i] != split_pattern[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint32_t read_digits(const char *at)
+{
+    uint32_t number = 0;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        number = number * 10 + (uint32_t)(*at - '0');
+    }
+    return number;
+}
+
+/* Takes the numbers of a split file off the base. */
+static void split(const char *name, struct eb_file_name *out)
+{
+    if (out->base_bytes < SPLIT_BYTES || !is_split(name + out->base_bytes - SPLIT_BYTES)) {
+        return;
+    }
+    out->base_bytes -= SPLIT_BYTES;
+    out->is_split = true;
+    out->part = read_digits(name + out->base_bytes + SPLIT_PART);
+    out->parts = read_digits(name + out->base_bytes + SPLIT_PARTS);
+}
+
+/* The first suffix that fits decides. */
+static const struct {
+    const char *suffix;
+    const char *how;
+} conversions[] = {
+    {".pt", "safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
+            "\"model.safetensors\")"},
+    {".pth", "safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
+             "\"model.safetensors\")"},
+    {".bin", "if torch.save wrote it: safetensors.torch.save_file(torch.load(FILE, "
+             "weights_only=True), \"model.safetensors\")"},
+    {".ckpt", "safetensors.torch.save_file(torch.load(FILE, weights_only=True)[\"state_dict\"], "
+              "\"model.safetensors\")"},
+    {".npz", "for name, array in numpy.load(FILE).items(): numpy.save(name + \".npy\", array)"},
+    {".onnx", "for t in onnx.load(FILE).graph.initializer: numpy.save(t.name + \".npy\", "
+              "onnx.numpy_helper.to_array(t))"},
+    {".index", "numpy.save(\"TABLE.npy\", tf.train.load_checkpoint(FILE without .index)"
+               ".get_tensor(NAME))"},
+    {"saved_model.pb", "numpy.save(\"TABLE.npy\", tf.train.load_checkpoint("
+                       "\"variables/variables\").get_tensor(NAME))"},
+};
+#define CONVERSION_COUNT (sizeof conversions / sizeof conversions[0])
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    const size_t bytes = strlen(name);
+    const size_t suffix_bytes = strlen(suffix);
+    return bytes >= suffix_bytes && strcmp(name + bytes - suffix_bytes, suffix) == 0;
+}
+
+const char *eb_file_name_find_conversion(const char *name)
+{
+    for (size_t i = 0; i < CONVERSION_COUNT; i++) {
+        if (has_suffix(name, conversions[i].suffix)) {
+            return conversions[i].how;
+        }
+    }
+    return NULL;
+}
+
+struct eb_file_name eb_file_name_parse(const char *name)
+{
+    struct eb_file_name out = {.kind = EB_FILE_OTHER};
+    size_t bytes = strlen(name);
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        if (has_suffix(name, kinds[i].suffix)) {
+            out.kind = kinds[i].kind;
+            out.base_bytes = bytes - strlen(kinds[i].suffix);
+            split(name, &out);
+            return out;
+        }
+    }
+    return out;
+}

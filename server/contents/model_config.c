@@ -1,0 +1,650 @@
+#include "server/contents/model_config.h"
+
+#include "server/base/name.h"
+#include "server/contents/model_texts.h"
+#include "server/formats/table_file.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define KEEP_DEFAULT 2
+#define KEEP_S_DEFAULT 600
+#define WORDS_BYTES 160 /* all words that a field may have */
+
+/* ---- words ---- */
+
+struct word {
+    const char *text;
+    int value;
+};
+
+#define X(name, number, ...) {#name, EB_MISSING_##name},
+static const struct word missing_words[] = {EB_MISSING_LIST(X){NULL, 0}};
+#undef X
+#define X(name, number, ...) {#name, EB_REDUCTION_##name},
+static const struct word reduction_words[] = {EB_REDUCTION_LIST(X){NULL, 0}};
+#undef X
+#define X(name, text, storage, layout) {text, EB_MODEL_FORMAT_##name},
+static const struct word format_words[] = {EB_MODEL_FORMAT_LIST(X){NULL, 0}};
+#undef X
+#define X(name, text) {text, EB_ID_MAP_##name},
+static const struct word id_map_words[] = {EB_ID_MAP_LIST(X){NULL, 0}};
+#undef X
+#define X(name, number, bits, text) {text, EB_STORAGE_##name},
+static const struct word storage_words[] = {
+    {"f32", EB_STORAGE_F32},
+    {"f16", EB_STORAGE_F16},
+    {"bf16", EB_STORAGE_BF16},
+    EB_STORAGE_FP8_LIST(X) EB_STORAGE_CODE_LIST(X){NULL, 0},
+};
+#undef X
+
+/* ---- from texts to values ---- */
+
+/* Where in the file a value stands. */
+struct place {
+    const char *list; /* "tables"; NULL: in "versions" itself */
+    size_t index;
+    uint32_t name_bytes_max;
+    struct eb_file_fault *fault;
+};
+
+/* "tables[2].storage: 'int7' WHY", without the value where it is NULL. Always false. */
+static bool refuse(const struct place *place, const char *field, const char *value, const char *why)
+{
+    char where[64];
+    if (place->list) {
+        snprintf(where, sizeof where, "%s[%zu]", place->list, place->index);
+    } else {
+        snprintf(where, sizeof where, "versions");
+    }
+    if (!value) {
+        return eb_file_fault_set(place->fault, "%s.%s: %s", where, field, why);
+    }
+    return eb_file_fault_set(place->fault, "%s.%s: '%.64s' %s", where, field, value, why);
+}
+
+/* Moves a text out of what libcyaml frees. */
+static char *take(char **text)
+{
+    char *taken = *text;
+    *text = NULL;
+    return taken;
+}
+
+/* Of a field that must be there. */
+static bool read_name(const struct place *place, const char *field, char **text, char **name)
+{
+    if (!*text) {
+        return refuse(place, field, NULL, "is missing; every entry needs one");
+    }
+    const char *why = eb_name_fault(*text, place->name_bytes_max);
+    if (why) {
+        return refuse(place, field, *text, why);
+    }
+    *name = take(text);
+    return true;
+}
+
+/* `words` ends with a NULL. Leaves *value alone where `text` is NULL. */
+static bool read_word(const struct place *place, const char *field, const char *text,
+    const struct word *words, int *value)
+{
+    if (!text) {
+        return true;
+    }
+    char why[WORDS_BYTES] = "is not known; allowed are";
+    size_t used = strlen(why);
+    for (const struct word *word = words; word->text; word++) {
+        if (strcasecmp(text, word->text) == 0) {
+            *value = word->value;
+            return true;
+        }
+        used += (size_t)snprintf(
+            why + used, sizeof why - used, "%s %s", word == words ? "" : ",", word->text);
+        assert(used < sizeof why);
+    }
+    for (char *at = why; *at; at++) {
+        *at = (char)tolower((unsigned char)*at);
+    }
+    return refuse(place, field, text, why);
+}
+
+static bool is_number(const char *text, bool is_signed)
+{
+    const char *digits = text + (is_signed && text[0] == '-');
+    return digits[0] != '\0' && digits[strspn(digits, "0123456789")] == '\0';
+}
+
+static bool read_count(const struct place *place, const char *field, const char *text,
+    const uint64_t range[2], uint64_t *value)
+{
+    if (!text) {
+        return true;
+    }
+    errno = 0;
+    unsigned long long number = strtoull(text, NULL, 10);
+    if (!is_number(text, false) || errno != 0 || number < range[0] || number > range[1]) {
+        char why[WORDS_BYTES];
+        snprintf(why, sizeof why, "is no number from %" PRIu64 " to %" PRIu64, range[0], range[1]);
+        return refuse(place, field, text, why);
+    }
+    *value = number;
+    return true;
+}
+
+/* Sets *is_given where there is a number. */
+static bool read_index(
+    const struct place *place, const char *field, const char *text, bool *is_given, int64_t *value)
+{
+    if (!text) {
+        return true;
+    }
+    errno = 0;
+    long long number = strtoll(text, NULL, 10);
+    if (!is_number(text, true) || errno != 0) {
+        return refuse(place, field, text, "is no integer of 64 bits");
+    }
+    *is_given = true;
+    *value = number;
+    return true;
+}
+
+static bool read_unknown_row(const struct place *place, const char *text, int64_t *value)
+{
+    static const uint64_t rows[2] = {0, INT64_MAX};
+    uint64_t row = 0;
+    if (!read_count(place, "unknown_row", text, rows, &row)) {
+        return false;
+    }
+    *value = text ? (int64_t)row : -1;
+    return true;
+}
+
+static bool read_source(const struct place *place, struct eb_model_table_texts *texts,
+    struct eb_model_config_table *table)
+{
+    if (texts->source) {
+        return read_name(place, "source", &texts->source, &table->source);
+    }
+    table->source = strdup(table->name);
+    return table->source || eb_file_fault_set(place->fault, "out of memory");
+}
+
+/* Whether `dim` is there if the format needs it: padding is not told from codes. */
+static bool check_dim(const struct place *place, const struct eb_model_config_table *table)
+{
+    static const struct {
+        const char *name;
+        int per_byte; /* values; 0: it does without */
+    } formats[EB_MODEL_FORMAT_COUNT] = {
+        [EB_MODEL_FORMAT_TORCHREC_INT8] = {"torchrec_int8", 1},
+        [EB_MODEL_FORMAT_TORCHREC_INT4] = {"torchrec_int4", 2},
+        [EB_MODEL_FORMAT_TORCHREC_INT2] = {"torchrec_int2", 4},
+    };
+    if (table->dim > 0 || formats[table->format].per_byte == 0) {
+        return true;
+    }
+    char why[WORDS_BYTES];
+    (void)snprintf(why, sizeof why,
+        "is missing; rows of %s may end with padding, and without it have (bytes - 4) * %d values",
+        formats[table->format].name, formats[table->format].per_byte);
+    return refuse(place, "dim", NULL, why);
+}
+
+static bool read_table(const struct place *place, struct eb_model_table_texts *texts,
+    struct eb_model_config_table *table)
+{
+    static const uint64_t dims[2] = {1, UINT32_MAX};
+    int format = 0;
+    int storage = 0;
+    int missing = 0;
+    uint64_t dim = 0;
+    bool is_good = read_name(place, "name", &texts->name, &table->name) &&
+                   read_source(place, texts, table) &&
+                   read_word(place, "format", texts->format, format_words, &format) &&
+                   read_count(place, "dim", texts->dim, dims, &dim) &&
+                   read_word(place, "storage", texts->storage, storage_words, &storage) &&
+                   read_word(place, "missing", texts->missing, missing_words, &missing) &&
+                   read_index(place, "default_index", texts->default_index, &table->has_default,
+                       &table->default_index) &&
+                   read_unknown_row(place, texts->unknown_row, &table->unknown_row);
+    table->format = (enum eb_model_format)format;
+    table->storage = (enum eb_storage)storage;
+    table->missing = (enum eb_missing)missing;
+    table->dim = (uint32_t)dim;
+    if (is_good && dim > 0 && table->format == EB_MODEL_FORMAT_VALUES) {
+        return refuse(place, "dim", texts->dim, "means nothing without a format");
+    }
+    return is_good && check_dim(place, table);
+}
+
+static bool read_feature(const struct place *place, struct eb_model_feature_texts *texts,
+    struct eb_model_config_feature *feature)
+{
+    static const uint64_t any[2] = {0, UINT64_MAX};
+    static const uint64_t ids[2] = {1, EB_BAG_INDICES_MAX};
+    int reduction = 0;
+    int missing = 0;
+    int id_map = EB_ID_MAP_NONE;
+    bool is_good = read_name(place, "name", &texts->name, &feature->name) &&
+                   read_name(place, "table", &texts->table, &feature->table) &&
+                   read_word(place, "reduction", texts->reduction, reduction_words, &reduction) &&
+                   read_word(place, "missing", texts->missing, missing_words, &missing) &&
+                   read_index(place, "default_index", texts->default_index, &feature->has_default,
+                       &feature->default_index) &&
+                   read_word(place, "id_map", texts->id_map, id_map_words, &id_map) &&
+                   read_count(place, "seed", texts->seed, any, &feature->id_map.seed) &&
+                   read_count(place, "max_ids", texts->max_ids, ids, &feature->max_ids);
+    feature->reduction = (enum eb_reduction)reduction;
+    feature->missing = (enum eb_missing)missing;
+    feature->id_map.kind = (enum eb_id_map_kind)id_map;
+    if (is_good && texts->seed && feature->id_map.kind != EB_ID_MAP_HASH_MODULO) {
+        return refuse(place, "seed", texts->seed, "means nothing without id_map: hash_modulo");
+    }
+    return is_good;
+}
+
+static bool read_group_feature(const struct place *place, const struct eb_model_config *config,
+    const char *name, size_t *feature)
+{
+    const struct eb_model_config_feature *found = eb_model_config_find_feature(config, name);
+    if (!found) {
+        return refuse(place, "features", name, "is no feature; describe it under features");
+    }
+    *feature = (size_t)(found - config->features);
+    return true;
+}
+
+static bool read_group(const struct place *place, const struct eb_model_config *config,
+    struct eb_model_group_texts *texts, struct eb_model_config_group *group)
+{
+    if (!read_name(place, "name", &texts->name, &group->name)) {
+        return false;
+    }
+    if (texts->features_count == 0) {
+        return refuse(place, "features", NULL, "is missing or empty; a group has at least one");
+    }
+    group->features = calloc(texts->features_count, sizeof *group->features);
+    if (!group->features) {
+        return eb_file_fault_set(place->fault, "out of memory");
+    }
+    for (size_t i = 0; i < texts->features_count; i++) {
+        if (!read_group_feature(place, config, texts->features[i], &group->features[i])) {
+            return false;
+        }
+    }
+    group->feature_count = texts->features_count;
+    return true;
+}
+
+static bool read_label(const struct place *place, struct eb_model_label_texts *texts,
+    struct eb_model_config_label *label)
+{
+    static const uint64_t versions[2] = {1, UINT64_MAX};
+    if (!texts->version) {
+        return refuse(place, "version", NULL, "is missing; every label needs one");
+    }
+    return read_name(place, "name", &texts->name, &label->name) &&
+           read_count(place, "version", texts->version, versions, &label->version);
+}
+
+/* ---- lists ---- */
+
+/* An entry of any list: its first member is its name. */
+static const char *name_of(const void *entry)
+{
+    return *(char *const *)entry;
+}
+
+static int compare_entries(const void *left, const void *right)
+{
+    return strcmp(name_of(left), name_of(right));
+}
+
+static int compare_name(const void *name, const void *entry)
+{
+    return strcmp(name, name_of(entry));
+}
+
+/* A list that is being read. */
+struct list {
+    const char *name;
+    void *entries;
+    size_t count;
+    size_t entry_bytes;
+};
+
+/* Sorts the list. false: *fault, a name stands twice. */
+static bool sort_list(const struct list *list, struct eb_file_fault *fault)
+{
+    if (list->count == 0) {
+        return true;
+    }
+    qsort(list->entries, list->count, list->entry_bytes, compare_entries);
+    const uint8_t *entries = list->entries;
+    for (size_t i = 1; i < list->count; i++) {
+        const void *entry = entries + i * list->entry_bytes;
+        const void *before = entries + (i - 1) * list->entry_bytes;
+        if (strcmp(name_of(before), name_of(entry)) == 0) {
+            return eb_file_fault_set(fault, "%s: two of them are called '%.64s'; rename one",
+                list->name, name_of(entry));
+        }
+    }
+    return true;
+}
+
+/* Zeroed entries, NULL: *fault. */
+static void *make_entries(size_t count, size_t entry_bytes, struct eb_file_fault *fault)
+{
+    void *entries = calloc(count + 1, entry_bytes);
+    if (!entries) {
+        eb_file_fault_set(fault, "out of memory");
+    }
+    return entries;
+}
+
+static bool read_patterns(
+    struct place place, char **texts, size_t count, struct eb_model_config_patterns *patterns)
+{
+    patterns->texts = make_entries(count, sizeof *patterns->texts, place.fault);
+    if (!patterns->texts) {
+        return false;
+    }
+    for (; patterns->count < count; patterns->count++) {
+        const char *why = eb_name_fault(texts[patterns->count], EB_MODEL_CONFIG_PATTERN_BYTES_MAX);
+        if (why) {
+            return eb_file_fault_set(
+                place.fault, "%s[%zu]: the pattern %s", place.list, patterns->count, why);
+        }
+        patterns->texts[patterns->count] = take(&texts[patterns->count]);
+    }
+    return true;
+}
+
+static bool read_choice(
+    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+{
+    place.list = "only";
+    if (!read_patterns(place, texts->only, texts->only_count, &config->only)) {
+        return false;
+    }
+    place.list = "exclude";
+    return read_patterns(place, texts->exclude, texts->exclude_count, &config->exclude);
+}
+
+/* Refuses an entry whose source the patterns leave out. */
+static bool check_selected(const struct place *place, const struct eb_model_config *config,
+    const char *field, const char *source)
+{
+    return eb_model_config_selects(config, source) ||
+           refuse(place, field, source,
+               "is left out by the patterns of only and exclude; mend them or remove this entry");
+}
+
+static bool read_tables(
+    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+{
+    place.list = "tables";
+    config->tables = make_entries(texts->tables_count, sizeof *config->tables, place.fault);
+    if (!config->tables) {
+        return false;
+    }
+    for (; place.index < texts->tables_count; place.index++) {
+        struct eb_model_config_table *table = &config->tables[config->table_count++];
+        if (!read_table(&place, &texts->tables[place.index], table) ||
+            !check_selected(&place, config, "source", table->source)) {
+            return false;
+        }
+    }
+    const struct list list = {
+        "tables", config->tables, config->table_count, sizeof *config->tables};
+    return sort_list(&list, place.fault);
+}
+
+static bool read_features(
+    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+{
+    place.list = "features";
+    config->features = make_entries(texts->features_count, sizeof *config->features, place.fault);
+    if (!config->features) {
+        return false;
+    }
+    for (; place.index < texts->features_count; place.index++) {
+        struct eb_model_config_feature *feature = &config->features[config->feature_count++];
+        if (!read_feature(&place, &texts->features[place.index], feature)) {
+            return false;
+        }
+        if (eb_model_config_find_table(config, feature->name)) {
+            return refuse(&place, "name", feature->name, "is a table's name too; rename it");
+        }
+        if (!eb_model_config_find_table(config, feature->table) &&
+            !check_selected(&place, config, "table", feature->table)) {
+            return false;
+        }
+    }
+    const struct list list = {
+        "features", config->features, config->feature_count, sizeof *config->features};
+    return sort_list(&list, place.fault);
+}
+
+static bool read_groups(
+    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+{
+    place.list = "groups";
+    config->groups = make_entries(texts->groups_count, sizeof *config->groups, place.fault);
+    if (!config->groups) {
+        return false;
+    }
+    for (; place.index < texts->groups_count; place.index++) {
+        struct eb_model_config_group *group = &config->groups[config->group_count++];
+        if (!read_group(&place, config, &texts->groups[place.index], group)) {
+            return false;
+        }
+    }
+    const struct list list = {
+        "groups", config->groups, config->group_count, sizeof *config->groups};
+    return sort_list(&list, place.fault);
+}
+
+static bool read_labels(
+    struct place place, struct eb_model_version_texts *texts, struct eb_model_config *config)
+{
+    place.list = "versions.labels";
+    config->labels = make_entries(texts->labels_count, sizeof *config->labels, place.fault);
+    if (!config->labels) {
+        return false;
+    }
+    for (; place.index < texts->labels_count; place.index++) {
+        struct eb_model_config_label *label = &config->labels[config->label_count++];
+        if (!read_label(&place, &texts->labels[place.index], label)) {
+            return false;
+        }
+    }
+    const struct list list = {
+        "versions.labels", config->labels, config->label_count, sizeof *config->labels};
+    return sort_list(&list, place.fault);
+}
+
+static bool read_serve(const struct place *place, const char *text, uint64_t *serve)
+{
+    errno = 0;
+    unsigned long long number = text ? strtoull(text, NULL, 10) : 0;
+    if (!text || strcmp(text, "highest") == 0) {
+        return true;
+    }
+    if (!is_number(text, false) || errno != 0 || number == 0) {
+        return refuse(place, "serve", text, "is neither 'highest' nor a version's number");
+    }
+    *serve = number;
+    return true;
+}
+
+static bool read_versions(
+    struct place place, struct eb_model_version_texts *texts, struct eb_model_config *config)
+{
+    static const uint64_t keeps[2] = {1, EB_MODEL_CONFIG_KEEP_MAX};
+    static const uint64_t seconds[2] = {0, EB_MODEL_CONFIG_KEEP_S_MAX};
+    uint64_t keep = config->keep;
+    uint64_t keep_s = config->keep_s;
+    if (!read_count(&place, "keep", texts->keep, keeps, &keep) ||
+        !read_count(&place, "keep_s", texts->keep_s, seconds, &keep_s) ||
+        !read_serve(&place, texts->serve, &config->serve)) {
+        return false;
+    }
+    config->keep = (uint32_t)keep;
+    config->keep_s = (uint32_t)keep_s;
+    return read_labels(place, texts, config);
+}
+
+/* ---- the whole ---- */
+
+void eb_model_config_init(struct eb_model_config *config)
+{
+    *config = (struct eb_model_config){.keep = KEEP_DEFAULT, .keep_s = KEEP_S_DEFAULT};
+}
+
+bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name_bytes_max,
+    struct eb_model_config *config, struct eb_file_fault *fault)
+{
+    eb_model_config_init(config);
+    config->name_bytes_max = name_bytes_max;
+    struct eb_model_texts *texts;
+    if (!eb_model_texts_load(yaml, yaml_bytes, &texts, fault)) {
+        return false;
+    }
+    const struct place place = {.name_bytes_max = name_bytes_max, .fault = fault};
+    bool is_good =
+        !texts || (read_choice(place, texts, config) && read_tables(place, texts, config) &&
+                      read_features(place, texts, config) && read_groups(place, texts, config) &&
+                      read_versions(place, &texts->versions, config));
+    eb_model_texts_free(texts);
+    if (!is_good) {
+        eb_model_config_deinit(config);
+        eb_model_config_init(config);
+    }
+    return is_good;
+}
+
+static bool read_file(const struct eb_table_file *file, uint32_t name_bytes_max,
+    struct eb_model_config *config, struct eb_file_fault *fault)
+{
+    if (file->bytes > EB_MODEL_CONFIG_BYTES_MAX) {
+        return eb_file_fault_set(
+            fault, "larger than %d bytes: not a description of a model", EB_MODEL_CONFIG_BYTES_MAX);
+    }
+    uint8_t *yaml = malloc(file->bytes + 1);
+    if (!yaml) {
+        return eb_file_fault_set(fault, "out of memory");
+    }
+    bool is_good = eb_table_file_read(file, 0, yaml, file->bytes, fault) &&
+                   eb_model_config_parse(yaml, file->bytes, name_bytes_max, config, fault);
+    free(yaml);
+    return is_good;
+}
+
+bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_model_config *config,
+    struct eb_file_fault *fault)
+{
+    eb_model_config_init(config);
+    struct stat status;
+    if (lstat(path, &status) != 0 && errno == ENOENT) {
+        return true;
+    }
+    struct eb_table_file file;
+    if (!eb_table_file_open(path, &file, fault)) {
+        return eb_file_fault_locate(fault, path);
+    }
+    bool is_good = read_file(&file, name_bytes_max, config, fault);
+    eb_table_file_close(&file);
+    return is_good || eb_file_fault_locate(fault, path);
+}
+
+static void free_patterns(struct eb_model_config_patterns *patterns)
+{
+    for (size_t i = 0; i < patterns->count; i++) {
+        free(patterns->texts[i]);
+    }
+    free(patterns->texts);
+}
+
+void eb_model_config_deinit(struct eb_model_config *config)
+{
+    for (size_t i = 0; i < config->table_count; i++) {
+        free(config->tables[i].name);
+        free(config->tables[i].source);
+    }
+    for (size_t i = 0; i < config->feature_count; i++) {
+        free(config->features[i].name);
+        free(config->features[i].table);
+    }
+    for (size_t i = 0; i < config->group_count; i++) {
+        free(config->groups[i].name);
+        free(config->groups[i].features);
+    }
+    for (size_t i = 0; i < config->label_count; i++) {
+        free(config->labels[i].name);
+    }
+    free_patterns(&config->only);
+    free_patterns(&config->exclude);
+    free(config->tables);
+    free(config->features);
+    free(config->groups);
+    free(config->labels);
+    *config = (struct eb_model_config){0};
+}
+
+bool eb_model_config_matches(
+    const struct eb_model_config *config, const char *pattern, const char *source)
+{
+    const size_t bytes = strnlen(source, (size_t)config->name_bytes_max + 1);
+    return bytes <= config->name_bytes_max && fnmatch(pattern, source, 0) == 0;
+}
+
+static bool has_match(const struct eb_model_config *config,
+    const struct eb_model_config_patterns *patterns, const char *source)
+{
+    for (size_t i = 0; i < patterns->count; i++) {
+        if (eb_model_config_matches(config, patterns->texts[i], source)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool eb_model_config_selects(const struct eb_model_config *config, const char *source)
+{
+    return (config->only.count == 0 || has_match(config, &config->only, source)) &&
+           !has_match(config, &config->exclude, source);
+}
+
+/* The entry called `name` of a sorted list; NULL: none. */
+static const void *find(const void *entries, size_t count, size_t entry_bytes, const char *name)
+{
+    return count > 0 ? bsearch(name, entries, count, entry_bytes, compare_name) : NULL;
+}
+
+const struct eb_model_config_table *eb_model_config_find_table(
+    const struct eb_model_config *config, const char *name)
+{
+    return find(config->tables, config->table_count, sizeof *config->tables, name);
+}
+
+const struct eb_model_config_feature *eb_model_config_find_feature(
+    const struct eb_model_config *config, const char *name)
+{
+    return find(config->features, config->feature_count, sizeof *config->features, name);
+}
+
+const struct eb_model_config_group *eb_model_config_find_group(
+    const struct eb_model_config *config, const char *name)
+{
+    return find(config->groups, config->group_count, sizeof *config->groups, name);
+}

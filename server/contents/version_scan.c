@@ -1,0 +1,516 @@
+#include "server/contents/version_scan.h"
+
+#include "server/base/directory.h"
+#include "server/base/memory_available.h"
+#include "server/contents/file_name.h"
+#include "server/contents/table_choice.h"
+#include "server/formats/npy.h"
+#include "server/formats/packed_reader.h"
+#include "server/formats/safetensors.h"
+#include "server/formats/tensor_index.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECES_FIRST 16 /* room for pieces at first; doubled when full */
+
+/* A scan in progress. */
+struct scanning {
+    struct eb_version_scan *scan;
+    struct eb_table_choice choice;
+    size_t piece_room;
+    struct eb_file_fault *fault;
+};
+
+/* A file whose header is being read. */
+struct scanned {
+    const char *name;
+    struct eb_file_name parsed;
+    const struct eb_table_file *file;
+};
+
+static bool reserve_piece(struct scanning *scanning)
+{
+    struct eb_version_scan *scan = scanning->scan;
+    if (scan->piece_count < scanning->piece_room) {
+        return true;
+    }
+    size_t room = scanning->piece_room ? scanning->piece_room * 2 : PIECES_FIRST;
+    struct eb_piece *pieces = realloc(scan->pieces, room * sizeof *pieces);
+    if (!pieces) {
+        return eb_file_fault_set(scanning->fault, "out of memory");
+    }
+    scan->pieces = pieces;
+    scanning->piece_room = room;
+    return true;
+}
+
+/* Adds a piece of the last file; copies the `name_bytes` bytes of its name. NULL: *fault. */
+static struct eb_piece *add_piece(
+    struct scanning *scanning, const char *name, size_t name_bytes, const struct eb_tensor *tensor)
+{
+    if (!reserve_piece(scanning)) {
+        return NULL;
+    }
+    struct eb_version_scan *scan = scanning->scan;
+    struct eb_piece *piece = &scan->pieces[scan->piece_count];
+    *piece = (struct eb_piece){
+        .name = strndup(name, name_bytes),
+        .file = scan->file_count - 1,
+        .tensor = *tensor,
+    };
+    if (!piece->name) {
+        eb_file_fault_set(scanning->fault, "out of memory");
+        return NULL;
+    }
+    scan->piece_count++;
+    return piece;
+}
+
+/* Adds what a file of one piece holds. */
+static struct eb_piece *add_only_piece(
+    struct scanning *scanning, const struct scanned *scanned, const struct eb_tensor *tensor)
+{
+    const struct eb_file_name *parsed = &scanned->parsed;
+    struct eb_piece *piece = add_piece(scanning, scanned->name, parsed->base_bytes, tensor);
+    if (piece) {
+        piece->is_keys = parsed->kind == EB_FILE_KEYS;
+        piece->part = parsed->part;
+        piece->parts = parsed->is_split ? parsed->parts : 0;
+    }
+    return piece;
+}
+
+/* The first `bytes` bytes of a file, to be freed. */
+static uint8_t *read_head(
+    const struct eb_table_file *file, uint64_t bytes, struct eb_file_fault *fault)
+{
+    uint8_t *head = malloc(bytes > 0 ? bytes : 1);
+    if (!head) {
+        eb_file_fault_set(fault, "out of memory");
+        return NULL;
+    }
+    if (!eb_table_file_read(file, 0, head, bytes, fault)) {
+        free(head);
+        return NULL;
+    }
+    return head;
+}
+
+static bool scan_npy(struct scanning *scanning, const struct scanned *scanned)
+{
+    uint64_t file_bytes = scanned->file->bytes;
+    uint64_t head_bytes =
+        file_bytes < EB_NPY_HEADER_BYTES_MAX ? file_bytes : EB_NPY_HEADER_BYTES_MAX;
+    uint8_t *head = read_head(scanned->file, head_bytes, scanning->fault);
+    if (!head) {
+        return false;
+    }
+    struct eb_tensor tensor;
+    bool is_good = eb_npy_parse(head, head_bytes, file_bytes, &tensor, scanning->fault);
+    free(head);
+    return is_good && add_only_piece(scanning, scanned, &tensor);
+}
+
+static bool scan_packed(struct scanning *scanning, const struct scanned *scanned)
+{
+    struct eb_packed_reader reader;
+    struct eb_packed_format *format = malloc(sizeof *format);
+    if (!format) {
+        return eb_file_fault_set(scanning->fault, "out of memory");
+    }
+    if (!eb_packed_reader_open(&reader, scanned->file, scanning->fault)) {
+        free(format);
+        return false;
+    }
+    *format = reader.format;
+    eb_packed_reader_close(&reader);
+    struct eb_piece *piece = add_only_piece(scanning, scanned, &format->tensor);
+    if (!piece) {
+        free(format);
+        return false;
+    }
+    piece->packed = format;
+    return true;
+}
+
+/* Whether there is memory for the parsed JSON of so many bytes. */
+static bool check_memory(uint64_t json_bytes, struct eb_file_fault *fault)
+{
+    uint64_t needed = json_bytes * EB_VERSION_SCAN_JSON_MEMORY;
+    uint64_t available = eb_memory_available_bytes();
+    if (needed <= available) {
+        return true;
+    }
+    eb_file_fault_set(fault,
+        "what describes its tensors has %" PRIu64 " bytes, and may need %" PRIu64
+        " bytes of memory, %" PRIu64 " are available; free some or write fewer tensors to a file",
+        json_bytes, needed, available);
+    return eb_file_fault_blame(fault, ENOMEM);
+}
+
+/* Adds a tensor, even one that cannot be a table, since lists of tensors name it. Takes `unfit`. */
+static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *entry)
+{
+    struct eb_piece *piece = add_piece(scanning, entry->name, strlen(entry->name), &entry->tensor);
+    if (!piece) {
+        return false;
+    }
+    piece->is_left_out = !eb_table_choice_take(&scanning->choice, entry->name);
+    piece->unfit = entry->unfit;
+    entry->unfit = NULL;
+    return true;
+}
+
+static bool scan_safetensors(struct scanning *scanning, const struct scanned *scanned)
+{
+    uint64_t file_bytes = scanned->file->bytes;
+    uint8_t first[8] = {0};
+    uint64_t head_bytes = file_bytes < sizeof first ? file_bytes : sizeof first;
+    if (!eb_table_file_read(scanned->file, 0, first, head_bytes, scanning->fault) ||
+        !eb_safetensors_head_bytes(first, file_bytes, &head_bytes, scanning->fault) ||
+        !check_memory(head_bytes - sizeof first, scanning->fault)) {
+        return false;
+    }
+    uint8_t *head = read_head(scanned->file, head_bytes, scanning->fault);
+    if (!head) {
+        return false;
+    }
+    struct eb_safetensors list;
+    bool is_good = eb_safetensors_parse(head, head_bytes, file_bytes, &list, scanning->fault);
+    free(head);
+    for (size_t i = 0; is_good && i < list.count; i++) {
+        is_good = add_entry(scanning, &list.entries[i]);
+    }
+    eb_safetensors_deinit(&list);
+    return is_good;
+}
+
+static bool scan_open_file(struct scanning *scanning, const struct scanned *scanned)
+{
+    const struct eb_file_name *parsed = &scanned->parsed;
+    bool is_by_rows = parsed->kind != EB_FILE_SAFETENSORS && parsed->is_split;
+    if (is_by_rows && parsed->part >= parsed->parts) {
+        return eb_file_fault_set(scanning->fault,
+            "it is called part %" PRIu32 " of %" PRIu32 "; parts are numbered from 0", parsed->part,
+            parsed->parts);
+    }
+    switch (parsed->kind) {
+    case EB_FILE_NPY:
+    case EB_FILE_KEYS: return scan_npy(scanning, scanned);
+    case EB_FILE_PACKED: return scan_packed(scanning, scanned);
+    case EB_FILE_SAFETENSORS: return scan_safetensors(scanning, scanned);
+    case EB_FILE_SAFETENSORS_INDEX:
+    case EB_FILE_OTHER: break;
+    }
+    return true;
+}
+
+/* Notes a file of a common model format that must be converted before it can be loaded. */
+static void note_other(struct scanning *scanning, const char *name)
+{
+    const char *how = eb_file_name_find_conversion(name);
+    if (how) {
+        eb_load_note_add(&scanning->scan->notes.files, name, how);
+    }
+}
+
+/* Sets *is_chosen to whether a file should be opened: a file named after its only table is not if
+ * the patterns leave that table out. Returns false if out of memory (*fault). */
+static bool choose_file(struct scanning *scanning, const struct scanned *scanned, bool *is_chosen)
+{
+    *is_chosen = true;
+    if (scanned->parsed.kind == EB_FILE_SAFETENSORS) {
+        return true;
+    }
+    char *table = strndup(scanned->name, scanned->parsed.base_bytes);
+    if (!table) {
+        return eb_file_fault_set(scanning->fault, "out of memory");
+    }
+    *is_chosen = eb_table_choice_take(&scanning->choice, table);
+    free(table);
+    return true;
+}
+
+/* Whether a file stands for a table: it is the first of those that hold its rows. */
+static bool is_table(const struct eb_file_name *parsed)
+{
+    return parsed->kind != EB_FILE_KEYS && (!parsed->is_split || parsed->part == 0);
+}
+
+static bool scan_file(struct scanning *scanning, const char *directory, const char *name)
+{
+    struct scanned scanned = {.name = name, .parsed = eb_file_name_parse(name)};
+    bool is_chosen;
+    if (scanned.parsed.kind == EB_FILE_OTHER || scanned.parsed.kind == EB_FILE_SAFETENSORS_INDEX) {
+        note_other(scanning, name);
+        return true;
+    }
+    if (!choose_file(scanning, &scanned, &is_chosen)) {
+        return false;
+    }
+    if (!is_chosen) {
+        scanning->scan->left_out_count += is_table(&scanned.parsed);
+        return true;
+    }
+    char *path = eb_directory_join(directory, name, scanning->fault);
+    if (!path) {
+        return false;
+    }
+    struct eb_scanned_file *file = &scanning->scan->files[scanning->scan->file_count++];
+    *file = (struct eb_scanned_file){.path = path};
+    if (!eb_table_file_open(path, &file->look, scanning->fault)) {
+        return eb_file_fault_locate(scanning->fault, path);
+    }
+    scanned.file = &file->look;
+    bool is_good = scan_open_file(scanning, &scanned);
+    eb_table_file_close(&file->look);
+    return is_good || eb_file_fault_locate(scanning->fault, path);
+}
+
+/* ---- lists of tensors ---- */
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int compare_name(const void *name, const void *piece)
+{
+    return strcmp(name, ((const struct eb_piece *)piece)->name);
+}
+
+/* Whether the tensor is in the file. */
+static bool is_there(const struct eb_version_scan *scan, const struct eb_tensor_place *place)
+{
+    const struct eb_piece *pieces = scan->pieces;
+    const struct eb_piece *end = pieces + scan->piece_count;
+    const struct eb_piece *at =
+        scan->piece_count == 0
+            ? NULL
+            : bsearch(place->tensor, pieces, scan->piece_count, sizeof *pieces, compare_name);
+    if (!at) {
+        return false;
+    }
+    while (at > pieces && strcmp(at[-1].name, place->tensor) == 0) {
+        at--;
+    }
+    for (; at < end && strcmp(at->name, place->tensor) == 0; at++) {
+        if (strcmp(base_of(scan->files[at->file].path), place->file) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool check_places(const struct scanning *scanning, const struct eb_tensor_index *index)
+{
+    for (size_t i = 0; i < index->count; i++) {
+        const struct eb_tensor_place *place = &index->places[i];
+        if (!is_there(scanning->scan, place)) {
+            return eb_file_fault_set(scanning->fault,
+                "tensor '%.128s' is not in %.128s; copy all files of the list here", place->tensor,
+                place->file);
+        }
+    }
+    return true;
+}
+
+static bool read_index(
+    const struct eb_table_file *file, struct eb_tensor_index *index, struct eb_file_fault *fault)
+{
+    if (file->bytes > EB_TENSOR_INDEX_BYTES_MAX) {
+        return eb_file_fault_set(
+            fault, "larger than %d bytes: not a list of tensors", EB_TENSOR_INDEX_BYTES_MAX);
+    }
+    if (!check_memory(file->bytes, fault)) {
+        return false;
+    }
+    uint8_t *json = read_head(file, file->bytes, fault);
+    bool is_good = json && eb_tensor_index_parse(json, file->bytes, index, fault);
+    free(json);
+    return is_good;
+}
+
+/* Whether the list at `path` is met. */
+static bool check_index(const struct scanning *scanning, const char *path)
+{
+    struct eb_table_file file;
+    struct eb_tensor_index index;
+    if (!eb_table_file_open(path, &file, scanning->fault)) {
+        return false;
+    }
+    bool is_good = read_index(&file, &index, scanning->fault);
+    eb_table_file_close(&file);
+    if (!is_good) {
+        return false;
+    }
+    is_good = check_places(scanning, &index);
+    eb_tensor_index_deinit(&index);
+    return is_good;
+}
+
+/* Whether NAME.safetensors.index.json is in the listing for a file NAME-00001-of-00002.safetensors,
+ * whose other parts could be missing unnoticed without it. */
+static bool check_listed(
+    const struct eb_directory *listing, const char *name, struct eb_file_fault *fault)
+{
+    struct eb_file_name part = eb_file_name_parse(name);
+    if (part.kind != EB_FILE_SAFETENSORS || !part.is_split) {
+        return true;
+    }
+    for (size_t i = 0; i < listing->count; i++) {
+        const char *other = listing->entries[i]->d_name;
+        struct eb_file_name parsed = eb_file_name_parse(other);
+        if (parsed.kind == EB_FILE_SAFETENSORS_INDEX && parsed.base_bytes == part.base_bytes &&
+            strncmp(other, name, part.base_bytes) == 0) {
+            return true;
+        }
+    }
+    return eb_file_fault_set(fault,
+        "it is a part of several, and no list says which there are; add "
+        "%.*s.safetensors.index.json",
+        (int)part.base_bytes, name);
+}
+
+static bool check_lists(
+    const struct scanning *scanning, const char *directory, const struct eb_directory *listing)
+{
+    for (size_t i = 0; i < listing->count; i++) {
+        const char *name = listing->entries[i]->d_name;
+        char *path = eb_directory_join(directory, name, scanning->fault);
+        if (!path) {
+            return false;
+        }
+        bool is_list = eb_file_name_parse(name).kind == EB_FILE_SAFETENSORS_INDEX;
+        bool is_good =
+            is_list ? check_index(scanning, path) : check_listed(listing, name, scanning->fault);
+        if (!is_good) {
+            eb_file_fault_locate(scanning->fault, path);
+        }
+        free(path);
+        if (!is_good) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- the whole ---- */
+
+static int compare_pieces(const void *left, const void *right)
+{
+    const struct eb_piece *a = left;
+    const struct eb_piece *b = right;
+    int names = strcmp(a->name, b->name);
+    if (names != 0) {
+        return names;
+    }
+    if (a->is_keys != b->is_keys) {
+        return a->is_keys ? 1 : -1;
+    }
+    if (a->part != b->part) {
+        return a->part < b->part ? -1 : 1;
+    }
+    return a->file < b->file ? -1 : a->file > b->file;
+}
+
+static void free_piece(struct eb_piece *piece)
+{
+    free(piece->name);
+    free(piece->packed);
+    free(piece->unfit);
+}
+
+/* Removes what is left out, and moves tensors that cannot be tables behind those that can. */
+static bool settle(struct scanning *scanning)
+{
+    struct eb_version_scan *scan = scanning->scan;
+    struct eb_piece *unfit = calloc(scan->piece_count + 1, sizeof *unfit);
+    size_t count = 0;
+    if (!unfit) {
+        return eb_file_fault_set(scanning->fault, "out of memory");
+    }
+    for (size_t i = 0; i < scan->piece_count; i++) {
+        struct eb_piece *piece = &scan->pieces[i];
+        if (piece->is_left_out) {
+            scan->left_out_count += !piece->unfit;
+            free_piece(piece);
+        } else if (piece->unfit) {
+            eb_load_note_add(&scan->notes.tensors, piece->name, piece->unfit);
+            unfit[scan->unfit_count++] = *piece;
+        } else {
+            scan->pieces[count++] = *piece;
+        }
+    }
+    scan->piece_count = count;
+    if (scan->unfit_count > 0) {
+        memcpy(scan->pieces + count, unfit, scan->unfit_count * sizeof *unfit);
+    }
+    free(unfit);
+    eb_table_choice_note_unmatched(&scanning->choice, &scan->notes.patterns);
+    return true;
+}
+
+const struct eb_piece *eb_version_scan_find_unfit(
+    const struct eb_version_scan *scan, const char *name)
+{
+    return scan->unfit_count == 0 ? NULL
+                                  : bsearch(name, scan->pieces + scan->piece_count,
+                                        scan->unfit_count, sizeof *scan->pieces, compare_name);
+}
+
+static bool scan_files(
+    struct scanning *scanning, const char *directory, const struct eb_directory *listing)
+{
+    struct eb_version_scan *scan = scanning->scan;
+    scan->files = calloc(listing->count + 1, sizeof *scan->files);
+    if (!scan->files) {
+        return eb_file_fault_set(scanning->fault, "%s: out of memory", directory);
+    }
+    for (size_t i = 0; i < listing->count; i++) {
+        if (!scan_file(scanning, directory, listing->entries[i]->d_name)) {
+            return false;
+        }
+    }
+    if (scan->piece_count > 0) {
+        qsort(scan->pieces, scan->piece_count, sizeof *scan->pieces, compare_pieces);
+    }
+    return check_lists(scanning, directory, listing) && settle(scanning);
+}
+
+bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
+    struct eb_version_scan *scan, struct eb_file_fault *fault)
+{
+    *scan = (struct eb_version_scan){0};
+    struct eb_directory listing;
+    if (!eb_directory_read(directory, &listing, fault)) {
+        return false;
+    }
+    struct scanning scanning = {.scan = scan, .fault = fault};
+    bool is_good = eb_table_choice_init(&scanning.choice, config, fault) &&
+                   scan_files(&scanning, directory, &listing);
+    eb_table_choice_deinit(&scanning.choice);
+    eb_directory_deinit(&listing);
+    if (!is_good) {
+        eb_version_scan_deinit(scan);
+    }
+    return is_good;
+}
+
+void eb_version_scan_deinit(struct eb_version_scan *scan)
+{
+    for (size_t i = 0; i < scan->piece_count + scan->unfit_count; i++) {
+        free_piece(&scan->pieces[i]);
+    }
+    for (size_t i = 0; i < scan->file_count; i++) {
+        free(scan->files[i].path);
+    }
+    free(scan->pieces);
+    free(scan->files);
+    *scan = (struct eb_version_scan){0};
+}

@@ -1,0 +1,56 @@
+/* What lies in a version directory, as the headers of its files describe it: pieces, which are
+ * whole tables, parts of tables and keys of them.
+ * Thread: one at a time. Memory: the lists are on the heap. */
+#pragma once
+
+#include "server/contents/load_notes.h"
+#include "server/formats/packed_format.h"
+#include "server/formats/table_file.h"
+#include "server/formats/tensor.h"
+
+struct eb_model_config;
+
+/* Bytes of memory for each byte of a safetensors header, or of a list of tensors, that is read: it
+ * is not read where there are fewer. The most that was seen are 78, of an array of empty objects,
+ * and 17 of tensors' descriptions; their pieces take as much again. */
+#define EB_VERSION_SCAN_JSON_MEMORY UINT64_C(100)
+
+struct eb_scanned_file {
+    char *path;
+    struct eb_table_file look; /* closed again; what it was when its header was read */
+};
+
+/* Rows or keys that follow one another in one file. */
+struct eb_piece {
+    char *name; /* of the table, as the file calls it */
+    bool is_keys;
+    uint32_t part;
+    uint32_t parts; /* 0: the table is not split */
+    size_t file;    /* in eb_version_scan.files */
+    struct eb_tensor tensor;
+    struct eb_packed_format *packed; /* NULL: another format */
+    char *unfit;                     /* why it cannot be a table; NULL: it can */
+    bool is_left_out;                /* private: excluded by model.yaml's patterns */
+};
+
+struct eb_version_scan {
+    size_t file_count;
+    struct eb_scanned_file *files;
+    size_t piece_count;
+    struct eb_piece *pieces; /* sorted by name, rows before keys, and part */
+    size_t unfit_count;      /* tensors that cannot be tables: behind the pieces, sorted alike */
+    size_t left_out_count;   /* tables that model.yaml's patterns leave out */
+    struct eb_load_notes notes;
+};
+
+/* Reads the files in `directory` that `config`, which may be NULL, does not leave out. npy and
+ * packed files that are left out are not opened. false: *scan is empty, and *fault names the file
+ * and the error: a broken header, a list of tensors that the files do not match, part of a
+ * safetensors file that no such list names, or too little memory. */
+bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
+    struct eb_version_scan *scan, struct eb_file_fault *fault);
+/* Returns the tensor called `name` that cannot be a table, or NULL if there is none. */
+const struct eb_piece *eb_version_scan_find_unfit(
+    const struct eb_version_scan *scan, const char *name);
+/* Accepts a zeroed scan. */
+void eb_version_scan_deinit(struct eb_version_scan *scan);

@@ -1,0 +1,388 @@
+#include "server/formats/npy.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAGIC "\x93NUMPY"
+#define MAGIC_BYTES 6
+/* Magic, version, and a length of two (1.0) or four bytes. */
+#define PREFIX_BYTES 10
+#define PREFIX_BYTES_LONG 12
+#define ALIGNMENT 64
+#define WORD_BYTES 24 /* longest string in a header that means something, and a NUL */
+
+/* NumPy's letters without the byte order. */
+static const struct {
+    char code[3];
+    enum eb_storage storage;
+} elements[] = {
+    {"f4", EB_STORAGE_F32},
+    {"f8", EB_STORAGE_F64},
+    {"f2", EB_STORAGE_F16},
+    {"i1", EB_STORAGE_I8},
+    {"u1", EB_STORAGE_U8},
+    {"i2", EB_STORAGE_I16},
+    {"u2", EB_STORAGE_U16},
+    {"i4", EB_STORAGE_I32},
+    {"u4", EB_STORAGE_U32},
+    {"i8", EB_STORAGE_I64},
+    {"u8", EB_STORAGE_U64},
+};
+#define ELEMENT_COUNT (sizeof elements / sizeof elements[0])
+
+/* What else NumPy writes, by the letter of its kind. */
+static const struct {
+    char kind;
+    const char *what;
+} refused_kinds[] = {
+    {'b', "a boolean; convert it with astype('u1')"},
+    {'?', "a boolean; convert it with astype('u1')"},
+    {'c', "a complex number; store real and imaginary part side by side"},
+    {'S', "a byte string, no number"},
+    {'a', "a byte string, no number"},
+    {'U', "a string, no number"},
+    {'O', "a Python object; convert it to a numeric type"},
+    {'M', "a date; convert it with astype('i8')"},
+    {'m', "a time span; convert it with astype('i8')"},
+    {'V', "raw bytes or a record; store bfloat16 and fp8 tables as safetensors"},
+};
+#define REFUSED_KIND_COUNT (sizeof refused_kinds / sizeof refused_kinds[0])
+
+/* A place in the header; offsets count from the start of the file. */
+struct cursor {
+    const uint8_t *head;
+    uint64_t at;
+    uint64_t end;
+};
+
+/* The dict's values. */
+struct fields {
+    bool has_descr;
+    bool has_order;
+    bool has_shape;
+    bool fortran_order;
+    char descr[WORD_BYTES];
+    struct eb_tensor *tensor; /* takes the dims */
+};
+
+static bool fail_at(const struct cursor *cursor, const char *what, struct eb_file_fault *fault)
+{
+    return eb_file_fault_set(fault,
+        "byte %" PRIu64 " of the npy header: %s; write the file again with numpy.save", cursor->at,
+        what);
+}
+
+static bool is_space(uint8_t byte)
+{
+    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+/* The next byte that is no white space, -1 at the end. */
+static int peek(struct cursor *cursor)
+{
+    while (cursor->at < cursor->end && is_space(cursor->head[cursor->at])) {
+        cursor->at++;
+    }
+    return cursor->at < cursor->end ? cursor->head[cursor->at] : -1;
+}
+
+static bool accept(struct cursor *cursor, char wanted)
+{
+    if (peek(cursor) != wanted) {
+        return false;
+    }
+    cursor->at++;
+    return true;
+}
+
+static bool accept_word(struct cursor *cursor, const char *word)
+{
+    size_t length = strlen(word);
+    peek(cursor);
+    if (cursor->end - cursor->at < length || memcmp(cursor->head + cursor->at, word, length) != 0) {
+        return false;
+    }
+    cursor->at += length;
+    return true;
+}
+
+static bool read_string(struct cursor *cursor, char out[WORD_BYTES], struct eb_file_fault *fault)
+{
+    int quote = peek(cursor);
+    if (quote != '\'' && quote != '"') {
+        return fail_at(cursor, "a string was expected", fault);
+    }
+    cursor->at++;
+    size_t length = 0;
+    while (cursor->at < cursor->end && cursor->head[cursor->at] != quote) {
+        uint8_t byte = cursor->head[cursor->at];
+        if (length == WORD_BYTES - 1 || byte < ' ' || byte > '~' || byte == '\\') {
+            return fail_at(cursor, "this string is no key and no type", fault);
+        }
+        out[length++] = (char)byte;
+        cursor->at++;
+    }
+    out[length] = '\0';
+    return accept(cursor, (char)quote) || fail_at(cursor, "a string does not end", fault);
+}
+
+static bool read_dim(struct cursor *cursor, struct eb_tensor *tensor, struct eb_file_fault *fault)
+{
+    if (peek(cursor) == '-') {
+        return fail_at(cursor, "field 'shape': a dimension is negative", fault);
+    }
+    uint64_t value = 0;
+    uint64_t start = cursor->at;
+    while (cursor->at < cursor->end && cursor->head[cursor->at] >= '0' &&
+           cursor->head[cursor->at] <= '9') {
+        uint64_t digit = cursor->head[cursor->at] - (uint64_t)'0';
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, digit, &value)) {
+            return fail_at(cursor, "field 'shape': a dimension is above 2^64", fault);
+        }
+        cursor->at++;
+    }
+    if (cursor->at == start) {
+        return fail_at(cursor, "field 'shape': a number was expected", fault);
+    }
+    accept(cursor, 'L'); /* Python 2 wrote long integers so. */
+    return eb_tensor_add_dim(tensor, value, fault);
+}
+
+static bool read_shape(struct cursor *cursor, struct eb_tensor *tensor, struct eb_file_fault *fault)
+{
+    if (!accept(cursor, '(')) {
+        return fail_at(cursor, "field 'shape': a tuple was expected", fault);
+    }
+    bool has_comma = false;
+    while (!accept(cursor, ')')) {
+        if (tensor->rank > 0 && !has_comma) {
+            return fail_at(cursor, "field 'shape': ',' or ')' was expected", fault);
+        }
+        if (!read_dim(cursor, tensor, fault)) {
+            return false;
+        }
+        has_comma = accept(cursor, ',');
+    }
+    if (tensor->rank == 1 && !has_comma) {
+        return fail_at(cursor, "field 'shape': a tuple of one number needs a comma", fault);
+    }
+    return true;
+}
+
+static bool read_order(struct cursor *cursor, bool *fortran_order, struct eb_file_fault *fault)
+{
+    *fortran_order = accept_word(cursor, "True");
+    return *fortran_order || accept_word(cursor, "False") ||
+           fail_at(cursor, "field 'fortran_order': True or False was expected", fault);
+}
+
+static bool read_descr(struct cursor *cursor, char out[WORD_BYTES], struct eb_file_fault *fault)
+{
+    if (peek(cursor) == '[') {
+        return eb_file_fault_set(fault,
+            "field 'descr': a record of several fields is no table; save each field on its own");
+    }
+    return read_string(cursor, out, fault);
+}
+
+/* Marks a field as seen. */
+static bool note_once(const struct cursor *cursor, bool *seen, struct eb_file_fault *fault)
+{
+    if (*seen) {
+        return fail_at(cursor, "a field is given twice", fault);
+    }
+    *seen = true;
+    return true;
+}
+
+static bool read_field(struct cursor *cursor, struct fields *fields, struct eb_file_fault *fault)
+{
+    char key[WORD_BYTES];
+    if (!read_string(cursor, key, fault)) {
+        return false;
+    }
+    if (!accept(cursor, ':')) {
+        return fail_at(cursor, "':' was expected", fault);
+    }
+    if (strcmp(key, "descr") == 0) {
+        return note_once(cursor, &fields->has_descr, fault) &&
+               read_descr(cursor, fields->descr, fault);
+    }
+    if (strcmp(key, "fortran_order") == 0) {
+        return note_once(cursor, &fields->has_order, fault) &&
+               read_order(cursor, &fields->fortran_order, fault);
+    }
+    if (strcmp(key, "shape") == 0) {
+        return note_once(cursor, &fields->has_shape, fault) &&
+               read_shape(cursor, fields->tensor, fault);
+    }
+    return fail_at(cursor, "a field that is not descr, fortran_order or shape", fault);
+}
+
+static bool read_dict(struct cursor *cursor, struct fields *fields, struct eb_file_fault *fault)
+{
+    if (!accept(cursor, '{')) {
+        return fail_at(cursor, "'{' was expected", fault);
+    }
+    for (bool has_comma = true; !accept(cursor, '}'); has_comma = accept(cursor, ',')) {
+        if (!has_comma) {
+            return fail_at(cursor, "',' or '}' was expected", fault);
+        }
+        if (!read_field(cursor, fields, fault)) {
+            return false;
+        }
+    }
+    if (peek(cursor) != -1) {
+        return fail_at(cursor, "something follows the dict", fault);
+    }
+    if (!fields->has_descr || !fields->has_order || !fields->has_shape) {
+        return fail_at(cursor, "one of descr, fortran_order and shape is missing", fault);
+    }
+    return true;
+}
+
+/* Magic, version and length; leaves the cursor on the dict. */
+static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_file_fault *fault)
+{
+    const uint8_t *head = cursor->head;
+    if (cursor->end < MAGIC_BYTES || memcmp(head, MAGIC, MAGIC_BYTES) != 0) {
+        return eb_file_fault_set(
+            fault, "byte 0: not an npy file, it does not start with \\x93NUMPY; use numpy.save");
+    }
+    if (cursor->end < PREFIX_BYTES_LONG) {
+        return eb_file_fault_set(fault,
+            "byte %" PRIu64 ": the file ends inside the npy header; write it again", cursor->end);
+    }
+    if (head[6] < 1 || head[6] > 3 || head[7] != 0) {
+        return eb_file_fault_set(fault,
+            "byte 6: npy version %u.%u is unknown; 1.0, 2.0 and 3.0 can be read", (unsigned)head[6],
+            (unsigned)head[7]);
+    }
+    uint64_t length = (uint64_t)head[8] | (uint64_t)head[9] << 8;
+    cursor->at = PREFIX_BYTES;
+    if (head[6] > 1) {
+        length |= (uint64_t)head[10] << 16 | (uint64_t)head[11] << 24;
+        cursor->at = PREFIX_BYTES_LONG;
+    }
+    uint64_t end = cursor->at + length;
+    if (end > file_bytes) {
+        return eb_file_fault_set(fault,
+            "byte 8: a header of %" PRIu64 " bytes reaches past the end of the file, which has "
+            "%" PRIu64 " bytes; write it again",
+            length, file_bytes);
+    }
+    if (end > cursor->end) {
+        return eb_file_fault_set(fault,
+            "byte 8: a header of %" PRIu64 " bytes is too long, no table needs more than %d",
+            length, EB_NPY_HEADER_BYTES_MAX);
+    }
+    cursor->end = end;
+    return true;
+}
+
+static bool find_storage(const char *descr, enum eb_storage *storage, struct eb_file_fault *fault)
+{
+    bool has_order = descr[0] != '\0' && strchr("<>=|", descr[0]);
+    const char *code = descr + has_order;
+    for (size_t i = 0; i < REFUSED_KIND_COUNT; i++) {
+        if (code[0] == refused_kinds[i].kind) {
+            return eb_file_fault_set(
+                fault, "field 'descr': '%s' is %s", descr, refused_kinds[i].what);
+        }
+    }
+    for (size_t i = 0; i < ELEMENT_COUNT; i++) {
+        if (strcmp(code, elements[i].code) != 0) {
+            continue;
+        }
+        *storage = elements[i].storage;
+        if (descr[0] == '>' && eb_storage_bytes(*storage) > 1) {
+            return eb_file_fault_set(fault,
+                "field 'descr': '%s' is big-endian; convert it with astype('<%s')", descr, code);
+        }
+        return true;
+    }
+    return eb_file_fault_set(fault,
+        "field 'descr': '%s' is no element type of a table (f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8)",
+        descr);
+}
+
+/* What the fields say must be a table of ours. */
+static bool interpret(const struct fields *fields, struct eb_file_fault *fault)
+{
+    struct eb_tensor *tensor = fields->tensor;
+    if (!find_storage(fields->descr, &tensor->storage, fault)) {
+        return false;
+    }
+    if (fields->fortran_order && tensor->rank > 1) {
+        return eb_file_fault_set(fault,
+            "field 'fortran_order': columns come first; convert it with numpy.ascontiguousarray");
+    }
+    return eb_tensor_measure(tensor, fault);
+}
+
+bool eb_npy_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
+    struct eb_tensor *tensor, struct eb_file_fault *fault)
+{
+    assert(head_bytes <= file_bytes);
+    *tensor = (struct eb_tensor){0};
+    struct cursor cursor = {.head = head, .end = head_bytes};
+    struct fields fields = {.tensor = tensor};
+    if (!read_prefix(&cursor, file_bytes, fault) || !read_dict(&cursor, &fields, fault) ||
+        !interpret(&fields, fault)) {
+        return false;
+    }
+    tensor->data_offset = cursor.end;
+    uint64_t found = file_bytes - cursor.end;
+    if (found != tensor->data_bytes) {
+        char shape[EB_TENSOR_SHAPE_BYTES];
+        eb_tensor_shape_text(tensor, shape);
+        return eb_file_fault_set(fault,
+            "byte %" PRIu64 ": %s, %" PRIu64 " bytes follow the header, but shape %s of %s has "
+            "%" PRIu64 "; write it again",
+            cursor.end, found < tensor->data_bytes ? "the file is cut short" : "data is too long",
+            found, shape, eb_storage_name(tensor->storage), tensor->data_bytes);
+    }
+    return true;
+}
+
+static const char *find_code(enum eb_storage storage)
+{
+    for (size_t i = 0; i < ELEMENT_COUNT; i++) {
+        if (elements[i].storage == storage) {
+            return elements[i].code;
+        }
+    }
+    return NULL;
+}
+
+uint64_t eb_npy_header_write(struct eb_tensor *tensor, uint8_t *out, uint64_t out_bytes)
+{
+    const char *code = find_code(tensor->storage);
+    if (!code) {
+        return 0;
+    }
+    char shape[EB_TENSOR_SHAPE_BYTES];
+    eb_tensor_shape_text(tensor, shape);
+    char dict[EB_TENSOR_SHAPE_BYTES + 64];
+    int printed =
+        snprintf(dict, sizeof dict, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }",
+            eb_storage_bytes(tensor->storage) == 1 ? '|' : '<', code, shape);
+    assert(printed > 0 && (size_t)printed < sizeof dict);
+    uint64_t length = (uint64_t)printed;
+    /* The newline at the end counts. */
+    uint64_t total = (PREFIX_BYTES + length + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (total > out_bytes) {
+        return 0;
+    }
+    memset(out, ' ', total);
+    memcpy(out, MAGIC "\x01\x00", PREFIX_BYTES - 2);
+    out[8] = (uint8_t)((total - PREFIX_BYTES) & 0xff);
+    out[9] = (uint8_t)((total - PREFIX_BYTES) >> 8);
+    memcpy(out + PREFIX_BYTES, dict, length);
+    out[total - 1] = '\n';
+    tensor->data_offset = total;
+    return total;
+}

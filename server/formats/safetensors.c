@@ -1,0 +1,373 @@
+#include "server/formats/safetensors.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LENGTH_BYTES 8
+#define METADATA_KEY "__metadata__"
+#define TENSOR_FIELDS 3
+
+struct dtype {
+    const char *name;
+    enum eb_storage storage; /* UNSPECIFIED: not a type that a table can have */
+    unsigned bits;           /* of an element; 0: unknown */
+};
+
+static const struct dtype dtypes[] = {
+    {"F32", EB_STORAGE_F32, 32},
+    {"F16", EB_STORAGE_F16, 16},
+    {"BF16", EB_STORAGE_BF16, 16},
+    {"F64", EB_STORAGE_F64, 64},
+    {"F8_E4M3", EB_STORAGE_F8_E4M3, 8},
+    {"F8_E5M2", EB_STORAGE_F8_E5M2, 8},
+    {"I8", EB_STORAGE_I8, 8},
+    {"U8", EB_STORAGE_U8, 8},
+    {"I16", EB_STORAGE_I16, 16},
+    {"U16", EB_STORAGE_U16, 16},
+    {"I32", EB_STORAGE_I32, 32},
+    {"U32", EB_STORAGE_U32, 32},
+    {"I64", EB_STORAGE_I64, 64},
+    {"U64", EB_STORAGE_U64, 64},
+    {"BOOL", EB_STORAGE_UNSPECIFIED, 8},
+    {"F8_E8M0", EB_STORAGE_UNSPECIFIED, 8},
+    {"F6_E2M3", EB_STORAGE_UNSPECIFIED, 6},
+    {"F6_E3M2", EB_STORAGE_UNSPECIFIED, 6},
+    {"F4", EB_STORAGE_UNSPECIFIED, 4},
+    {"C64", EB_STORAGE_UNSPECIFIED, 64},
+};
+#define DTYPE_COUNT (sizeof dtypes / sizeof dtypes[0])
+
+/* A tensor that is being read. */
+struct reading {
+    struct eb_tensor *tensor;
+    struct dtype dtype;
+    uint64_t elements;
+    bool is_unfit;
+    struct eb_file_fault unfit; /* why it cannot be a table */
+    struct eb_file_fault *fault;
+};
+
+/* Where the data lies that data_offsets speak of. */
+struct layout {
+    uint64_t data_start;
+    uint64_t file_bytes;
+};
+
+bool eb_safetensors_head_bytes(
+    const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes, struct eb_file_fault *fault)
+{
+    if (file_bytes < LENGTH_BYTES) {
+        return eb_file_fault_set(fault,
+            "byte %" PRIu64 ": the file ends inside the header's length; write it again",
+            file_bytes);
+    }
+    uint64_t length = 0;
+    for (int i = LENGTH_BYTES; i-- > 0;) {
+        length = length << 8 | first[i];
+    }
+    if (length > EB_SAFETENSORS_HEADER_BYTES_MAX) {
+        return eb_file_fault_set(fault,
+            "byte 0: a header of %" PRIu64 " bytes is above %d; this is no safetensors file",
+            length, EB_SAFETENSORS_HEADER_BYTES_MAX);
+    }
+    if (length > file_bytes - LENGTH_BYTES) {
+        return eb_file_fault_set(fault,
+            "byte 0: a header of %" PRIu64 " bytes reaches past the end of the file, which has "
+            "%" PRIu64 " bytes; write it again",
+            length, file_bytes);
+    }
+    *head_bytes = LENGTH_BYTES + length;
+    return true;
+}
+
+/* Notes why the tensor cannot be a table. Keeps the first reason. */
+static void note_unfit(struct reading *reading, const struct eb_file_fault *why)
+{
+    if (!reading->is_unfit) {
+        reading->unfit = *why;
+    }
+    reading->is_unfit = true;
+}
+
+static bool read_dtype(struct reading *reading, const json_t *dtype)
+{
+    const char *name = json_string_value(dtype);
+    if (!name) {
+        return eb_file_fault_set(reading->fault, "field 'dtype' is missing or no string");
+    }
+    reading->dtype = (struct dtype){.name = name};
+    for (size_t i = 0; i < DTYPE_COUNT; i++) {
+        if (strcmp(name, dtypes[i].name) == 0) {
+            reading->dtype = dtypes[i];
+        }
+    }
+    reading->tensor->storage = reading->dtype.storage;
+    if (reading->dtype.storage == EB_STORAGE_UNSPECIFIED) {
+        struct eb_file_fault why;
+        eb_file_fault_set(&why,
+            "field 'dtype': '%.32s' is no element type of a table; convert it to F64, F32, F16, "
+            "BF16, F8_E4M3, F8_E5M2, I8 to I64 or U8 to U64",
+            name);
+        note_unfit(reading, &why);
+    }
+    return true;
+}
+
+/* A number that counts something. */
+static bool read_count(const json_t *number, uint64_t *value)
+{
+    if (!json_is_integer(number) || json_integer_value(number) < 0) {
+        return false;
+    }
+    *value = (uint64_t)json_integer_value(number);
+    return true;
+}
+
+/* Always false. */
+static bool refuse_size(const struct reading *reading)
+{
+    char shape[EB_TENSOR_SHAPE_BYTES];
+    eb_tensor_shape_text(reading->tensor, shape);
+    return eb_file_fault_set(
+        reading->fault, "field 'shape': %s is larger than 2^64 bytes; write the file again", shape);
+}
+
+/* Reads the dims, up to the number that a table may have, and counts the elements. */
+static bool read_dims(struct reading *reading, const json_t *shape)
+{
+    bool is_empty = false;
+    bool is_huge = false;
+    reading->elements = 1;
+    for (size_t i = 0; i < json_array_size(shape); i++) {
+        struct eb_file_fault why;
+        uint64_t dim;
+        if (!read_count(json_array_get(shape, i), &dim)) {
+            return eb_file_fault_set(
+                reading->fault, "field 'shape': entry %zu is no integer of at least 0", i);
+        }
+        if (!eb_tensor_add_dim(reading->tensor, dim, &why)) {
+            note_unfit(reading, &why);
+        }
+        is_empty = is_empty || dim == 0;
+        is_huge = is_huge || __builtin_mul_overflow(reading->elements, dim, &reading->elements);
+    }
+    reading->elements = is_empty ? 0 : reading->elements;
+    return !is_huge || is_empty || refuse_size(reading);
+}
+
+static bool read_shape(struct reading *reading, const json_t *shape)
+{
+    struct eb_tensor *tensor = reading->tensor;
+    struct eb_file_fault why;
+    uint64_t bytes;
+    if (!json_is_array(shape)) {
+        return eb_file_fault_set(reading->fault, "field 'shape' is missing or no array");
+    }
+    if (!read_dims(reading, shape)) {
+        return false;
+    }
+    if (__builtin_mul_overflow(reading->elements / 8, reading->dtype.bits, &bytes) ||
+        __builtin_add_overflow(
+            bytes, (reading->elements % 8 * reading->dtype.bits + 7) / 8, &bytes)) {
+        return refuse_size(reading);
+    }
+    if (!reading->is_unfit && !eb_tensor_measure(tensor, &why)) {
+        note_unfit(reading, &why);
+    }
+    tensor->data_bytes = bytes;
+    return true;
+}
+
+static bool read_offsets(
+    struct reading *reading, const json_t *offsets, const struct layout *layout)
+{
+    struct eb_tensor *tensor = reading->tensor;
+    struct eb_file_fault *fault = reading->fault;
+    uint64_t begin;
+    uint64_t end;
+    if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
+        !read_count(json_array_get(offsets, 1), &end)) {
+        return eb_file_fault_set(
+            fault, "field 'data_offsets' is missing or no array of two integers of at least 0");
+    }
+    if (end < begin) {
+        return eb_file_fault_set(fault,
+            "field 'data_offsets': the end %" PRIu64 " is less than the begin %" PRIu64, end,
+            begin);
+    }
+    if (end > layout->file_bytes - layout->data_start) {
+        return eb_file_fault_set(fault,
+            "field 'data_offsets': the end %" PRIu64 " lies past the last byte, the file holds "
+            "%" PRIu64 " bytes of data; it is cut short, write it again",
+            end, layout->file_bytes - layout->data_start);
+    }
+    if (reading->dtype.bits > 0 && end - begin != tensor->data_bytes) {
+        char shape[EB_TENSOR_SHAPE_BYTES];
+        eb_tensor_shape_text(tensor, shape);
+        return eb_file_fault_set(fault,
+            "field 'data_offsets': %" PRIu64 " to %" PRIu64 " is %" PRIu64
+            " bytes, but shape %s of %s has %" PRIu64,
+            begin, end, end - begin, shape, reading->dtype.name, tensor->data_bytes);
+    }
+    tensor->data_offset = layout->data_start + begin;
+    tensor->data_bytes = end - begin;
+    return true;
+}
+
+static bool read_tensor(struct reading *reading, const json_t *value, const struct layout *layout)
+{
+    if (!json_is_object(value)) {
+        return eb_file_fault_set(reading->fault, "its description is no object");
+    }
+    return read_dtype(reading, json_object_get(value, "dtype")) &&
+           read_shape(reading, json_object_get(value, "shape")) &&
+           read_offsets(reading, json_object_get(value, "data_offsets"), layout) &&
+           (json_object_size(value) == TENSOR_FIELDS ||
+               eb_file_fault_set(reading->fault,
+                   "it has fields beside 'dtype', 'shape' and 'data_offsets', whose meaning is "
+                   "not known"));
+}
+
+/* Puts the tensor's name in front of the text. Always false. */
+static bool locate(struct eb_file_fault *fault, const char *name)
+{
+    const struct eb_file_fault inner = *fault;
+    return eb_file_fault_set(fault, "tensor '%.128s': %s", name, inner.text);
+}
+
+/* Metadata means nothing to us, but a tensor called so would. */
+static bool check_metadata(json_t *metadata, struct eb_file_fault *fault)
+{
+    const char *key;
+    json_t *value;
+    bool is_valid = !metadata || json_is_object(metadata);
+    json_object_foreach(metadata, key, value)
+    {
+        is_valid = is_valid && json_is_string(value);
+    }
+    return is_valid || eb_file_fault_set(fault, "field '" METADATA_KEY "' is no object of strings");
+}
+
+static bool read_tensors(json_t *root, const struct layout *layout, struct eb_safetensors *out,
+    struct eb_file_fault *fault)
+{
+    out->entries = calloc(json_object_size(root) + 1, sizeof *out->entries);
+    if (!out->entries) {
+        return eb_file_fault_set(fault, "out of memory");
+    }
+    const char *name;
+    json_t *value;
+    json_object_foreach(root, name, value)
+    {
+        if (strcmp(name, METADATA_KEY) == 0) {
+            continue;
+        }
+        struct eb_safetensors_entry *entry = &out->entries[out->count++];
+        struct reading reading = {.tensor = &entry->tensor, .fault = fault};
+        if (!read_tensor(&reading, value, layout)) {
+            return locate(fault, name);
+        }
+        entry->name = strdup(name);
+        entry->unfit = reading.is_unfit ? strdup(reading.unfit.text) : NULL;
+        if (!entry->name || (reading.is_unfit && !entry->unfit)) {
+            return eb_file_fault_set(fault, "out of memory");
+        }
+    }
+    return out->count > 0 || eb_file_fault_set(fault, "there is no table in it; remove the file");
+}
+
+/* By place in the file; tensors without data come before the one that starts there. */
+static int compare_entries(const void *left, const void *right)
+{
+    const struct eb_safetensors_entry *a = left;
+    const struct eb_safetensors_entry *b = right;
+    if (a->tensor.data_offset != b->tensor.data_offset) {
+        return a->tensor.data_offset < b->tensor.data_offset ? -1 : 1;
+    }
+    if (a->tensor.data_bytes != b->tensor.data_bytes) {
+        return a->tensor.data_bytes < b->tensor.data_bytes ? -1 : 1;
+    }
+    return strcmp(a->name, b->name);
+}
+
+/* Every byte of data belongs to exactly one tensor. */
+static bool check_ranges(
+    const struct layout *layout, const struct eb_safetensors *list, struct eb_file_fault *fault)
+{
+    uint64_t covered = layout->data_start;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct eb_safetensors_entry *entry = &list->entries[i];
+        uint64_t begin = entry->tensor.data_offset;
+        if (begin != covered) {
+            eb_file_fault_set(fault,
+                "field 'data_offsets': it begins at %" PRIu64 ", but the tensors before it end at "
+                "%" PRIu64 ": %s; write the file again",
+                begin - layout->data_start, covered - layout->data_start,
+                begin < covered ? "they overlap" : "bytes between belong to no tensor");
+            return locate(fault, entry->name);
+        }
+        covered += entry->tensor.data_bytes;
+    }
+    if (covered != layout->file_bytes) {
+        return eb_file_fault_set(fault,
+            "byte %" PRIu64 ": %" PRIu64 " bytes behind the last tensor belong to none; write the "
+            "file again",
+            covered, layout->file_bytes - covered);
+    }
+    return true;
+}
+
+static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_file_fault *fault)
+{
+    if (head_bytes == LENGTH_BYTES || head[LENGTH_BYTES] != '{') {
+        eb_file_fault_set(fault, "byte 8: the header does not start with '{'");
+        return NULL;
+    }
+    json_error_t error;
+    json_t *root = json_loadb((const char *)head + LENGTH_BYTES, head_bytes - LENGTH_BYTES,
+        JSON_REJECT_DUPLICATES, &error);
+    if (!root && error.text[0] == '\0') {
+        /* Every fault of the header's own has a text. */
+        eb_file_fault_set(fault, "out of memory");
+    } else if (!root) {
+        eb_file_fault_set(fault, "byte %d: the header is no JSON: %s; write the file again",
+            error.position + LENGTH_BYTES, error.text);
+    }
+    return root;
+}
+
+bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
+    struct eb_safetensors *out, struct eb_file_fault *fault)
+{
+    assert(head_bytes >= LENGTH_BYTES && head_bytes <= file_bytes);
+    *out = (struct eb_safetensors){0};
+    json_t *root = load_header(head, head_bytes, fault);
+    if (!root) {
+        return false;
+    }
+    const struct layout layout = {.data_start = head_bytes, .file_bytes = file_bytes};
+    bool is_good = check_metadata(json_object_get(root, METADATA_KEY), fault) &&
+                   read_tensors(root, &layout, out, fault);
+    json_decref(root);
+    if (is_good) {
+        qsort(out->entries, out->count, sizeof *out->entries, compare_entries);
+        is_good = check_ranges(&layout, out, fault);
+    }
+    if (!is_good) {
+        eb_safetensors_deinit(out);
+    }
+    return is_good;
+}
+
+void eb_safetensors_deinit(struct eb_safetensors *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->entries[i].name);
+        free(list->entries[i].unfit);
+    }
+    free(list->entries);
+    *list = (struct eb_safetensors){0};
+}

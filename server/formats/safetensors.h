@@ -1,0 +1,38 @@
+/* The safetensors format: a length, a JSON header, raw little-endian data. All its numeric types
+ * that are T or fp8 (F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I8 to I64 U8 to U64). Source: the format
+ * section of the safetensors documentation; its rules (no holes, no overlaps, nothing behind the
+ * last byte, unique names) are enforced, and a tensor with an unknown field is refused. A valid
+ * tensor that cannot be a table (a scalar, a mask, a type that the format may add) is listed with
+ * the reason.
+ * Thread: one at a time. Memory: the list is on the heap. */
+#pragma once
+
+#include "server/formats/tensor.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Largest JSON header, as in the reference implementation; version_scan.h says what memory it must
+ * find. */
+#define EB_SAFETENSORS_HEADER_BYTES_MAX 100000000
+
+struct eb_safetensors_entry {
+    char *name;
+    struct eb_tensor tensor; /* if unfit, only its bytes' position is set */
+    char *unfit;             /* why it cannot be a table; NULL: it can */
+};
+
+struct eb_safetensors {
+    size_t count;
+    struct eb_safetensors_entry *entries; /* in the order of their data */
+};
+
+/* Reads the 8 length bytes. false: *fault. *head_bytes is the whole head, those 8 included. */
+bool eb_safetensors_head_bytes(
+    const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes, struct eb_file_fault *fault);
+/* Parses the whole head, which must list at least one tensor, whether or not it can be a table.
+ * false: *fault, and *out is empty. */
+bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
+    struct eb_safetensors *out, struct eb_file_fault *fault);
+/* Accepts a zeroed list. */
+void eb_safetensors_deinit(struct eb_safetensors *list);

@@ -1,0 +1,110 @@
+#include "server/formats/table_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A further link to a file changes its ctime but not its birth; a number that is used again has
+ * another of both. */
+static struct timespec read_birth(int descriptor, const struct stat *status)
+{
+    struct statx more;
+    if (statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &more) != 0 ||
+        !(more.stx_mask & STATX_BTIME)) {
+        return status->st_ctim;
+    }
+    return (struct timespec){more.stx_btime.tv_sec, more.stx_btime.tv_nsec};
+}
+
+static bool look(struct eb_table_file *file, struct eb_file_fault *fault)
+{
+    struct stat status;
+    if (fstat(file->descriptor, &status) != 0) {
+        const int error = errno;
+        eb_file_fault_set(fault, "it cannot be looked at: %s", strerror(error));
+        return eb_file_fault_blame(fault, error);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return eb_file_fault_set(fault, "it is no regular file; remove it or rename it");
+    }
+    file->bytes = (uint64_t)status.st_size;
+    file->device = status.st_dev;
+    file->inode = status.st_ino;
+    file->changed = status.st_mtim;
+    file->born = read_birth(file->descriptor, &status);
+    return true;
+}
+
+static const char *find_remedy(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR: return "put it back, or mend the link that leads to it";
+    case ELOOP: return "mend the link";
+    case EACCES:
+    case EPERM: return "give the server's user the right to read it";
+    default: return "see that its disk answers and that files can be opened";
+    }
+}
+
+bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_file_fault *fault)
+{
+    *file = (struct eb_table_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    if (file->descriptor < 0) {
+        const int error = errno;
+        eb_file_fault_set(
+            fault, "it cannot be opened (%s); %s", strerror(error), find_remedy(error));
+        return eb_file_fault_blame(fault, error);
+    }
+    if (!look(file, fault)) {
+        eb_table_file_close(file);
+        return false;
+    }
+    /* A larger read-ahead, where the system heeds it, keeps a disk busy while rows are copied. */
+    (void)posix_fadvise(file->descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return true;
+}
+
+void eb_table_file_close(struct eb_table_file *file)
+{
+    (void)close(file->descriptor); /* It was only read. */
+    file->descriptor = -1;
+}
+
+bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void *out,
+    uint64_t bytes, struct eb_file_fault *fault)
+{
+    uint8_t *at = out;
+    while (bytes > 0) {
+        ssize_t got = pread(file->descriptor, at, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            const int error = errno;
+            eb_file_fault_set(
+                fault, "byte %" PRIu64 ": it cannot be read: %s", offset, strerror(error));
+            return eb_file_fault_blame(fault, error);
+        }
+        if (got == 0) {
+            eb_file_fault_set(fault,
+                "byte %" PRIu64 ": the file was cut short while it was read; write versions "
+                "elsewhere and rename them into place",
+                offset);
+            return eb_file_fault_blame(fault, ESTALE);
+        }
+        at += got;
+        offset += (uint64_t)got;
+        bytes -= (uint64_t)got;
+    }
+    return true;
+}
+
+bool eb_table_file_is_same(const struct eb_table_file *a, const struct eb_table_file *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
+}

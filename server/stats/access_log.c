@@ -1,0 +1,112 @@
+#include "server/stats/access_log.h"
+
+#include "server/base/log.h"
+#include "server/stats/census.h"
+
+#include <assert.h>
+
+/* Of a line, all that there may be, and the end. */
+#define FIELDS_MAX 26
+
+const char *const eb_access_log_mode_names[] = {"errors", "off", "sampled", "all", NULL};
+
+/* A line's fields, ended by one without key. */
+struct fields {
+    size_t count;
+    struct eb_log_field list[FIELDS_MAX];
+};
+
+void eb_access_log_init(
+    struct eb_access_log *log, enum eb_access_log_mode mode, uint32_t sample, uint32_t per_s_max)
+{
+    assert(sample > 0 && per_s_max > 0);
+    *log = (struct eb_access_log){.mode = mode,
+        .sample = sample,
+        .failures = {.lines_max = per_s_max},
+        .successes = {.lines_max = per_s_max}};
+}
+
+bool eb_access_log_admits(struct eb_access_log *log, bool is_good, uint64_t now_ms)
+{
+    (void)eb_access_log_report(log, now_ms);
+    return eb_line_limit_allows(is_good ? &log->successes : &log->failures, now_ms);
+}
+
+static void add(struct fields *fields, struct eb_log_field field)
+{
+    assert(fields->count < FIELDS_MAX - 1);
+    fields->list[fields->count++] = field;
+}
+
+static void add_truth(struct fields *fields, const char *key, bool truth)
+{
+    add(fields, eb_log_text(key, truth ? "true" : "false"));
+}
+
+static void add_lookup(struct fields *fields, const struct eb_access_record *record)
+{
+    add(fields, eb_log_count("queue_us", record->queue_ns / 1000));
+    add(fields, eb_log_count("compute_us", record->compute_ns / 1000));
+    add(fields, eb_log_count("queries", record->queries));
+    add(fields, eb_log_count("bags", record->bags));
+    add(fields, eb_log_count("rows", record->rows));
+    add(fields, eb_log_count("missing", record->missing));
+    add(fields, eb_log_count("in_bytes", record->in_bytes));
+    add(fields, eb_log_count("out_bytes", record->out_bytes));
+    add(fields, eb_log_count("request_id", record->request_id));
+    add(fields,
+        eb_log_text("priority",
+            eb_census_priority_name(record->is_batch ? EB_CENSUS_BATCH : EB_CENSUS_INTERACTIVE)));
+    add(fields, eb_log_count("version", record->version));
+    if (record->model[0] != '\0') {
+        add(fields, eb_log_text("model", record->model));
+    }
+}
+
+static void add_trace(struct fields *fields, const struct eb_trace_parent *trace)
+{
+    if (trace->trace_id[0] != '\0') {
+        add(fields, eb_log_text("trace_id", trace->trace_id));
+        add(fields, eb_log_text("parent_id", trace->parent_id));
+        add_truth(fields, "sampled", trace->is_sampled);
+    }
+}
+
+/* What can be long comes last: it hides nothing where it fills the line. */
+void eb_access_log_write(const struct eb_access_record *record)
+{
+    struct fields fields = {0};
+    add(&fields, eb_log_text("code", eb_status_name((int)record->status)));
+    add(&fields, eb_log_text("method", record->method));
+    add_truth(&fields, "stream", record->is_stream);
+    add(&fields, eb_log_text("peer", record->peer));
+    add_trace(&fields, record->trace);
+    if (record->is_timed) {
+        add(&fields, eb_log_count("total_us", record->total_ns / 1000));
+    }
+    if (record->is_lookup) {
+        add_lookup(&fields, record);
+    }
+    if (record->is_unsent) {
+        add(&fields, eb_log_count("request_id", record->request_id));
+    }
+    if (record->principal) {
+        add(&fields, eb_log_text("principal", record->principal));
+    }
+    if (record->error) {
+        add(&fields, eb_log_text("error", record->error));
+    }
+    eb_log_write(EB_LOG_INFO, record->is_unsent ? "answer_unsent" : "request", fields.list);
+}
+
+bool eb_access_log_report(struct eb_access_log *log, uint64_t now_ms)
+{
+    const uint64_t failures = eb_line_limit_take_left_out(&log->failures, now_ms);
+    const uint64_t successes = eb_line_limit_take_left_out(&log->successes, now_ms);
+    if (failures + successes > 0) {
+        eb_log(EB_LOG_WARN, "requests_not_logged", eb_log_count("failed", failures),
+            eb_log_count("good", successes),
+            eb_log_text("remedy", "raise access_log_per_s_max, or log fewer (access_log)"));
+    }
+    return log->failures.left_out + log->successes.left_out > 0;
+}

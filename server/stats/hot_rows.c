@@ -1,0 +1,138 @@
+#include "server/stats/hot_rows.h"
+
+#include <stddef.h>
+
+static struct eb_hot_rows_kept *find(struct eb_hot_rows *rows, int64_t id)
+{
+    for (uint32_t i = 0; i < rows->count; i++) {
+        if (rows->kept[i].id == id) {
+            return &rows->kept[i];
+        }
+    }
+    return NULL;
+}
+
+/* A place for an id that has none: a free one, or that of who has been seen least. */
+static struct eb_hot_rows_kept *take_place(struct eb_hot_rows *rows, int64_t id)
+{
+    if (rows->count < EB_HOT_ROWS_KEPT) {
+        struct eb_hot_rows_kept *place = &rows->kept[rows->count++];
+        *place = (struct eb_hot_rows_kept){.id = id};
+        return place;
+    }
+    struct eb_hot_rows_kept *least = rows->kept;
+    for (uint32_t i = 1; i < EB_HOT_ROWS_KEPT; i++) {
+        if (rows->kept[i].hits < least->hits) {
+            least = &rows->kept[i];
+        }
+    }
+    least->id = id;
+    least->over = least->hits;
+    return least;
+}
+
+void eb_hot_rows_add(struct eb_hot_rows *rows, int64_t id)
+{
+    struct eb_hot_rows_kept *kept = find(rows, id);
+    if (!kept) {
+        kept = take_place(rows, id);
+    }
+    kept->hits++;
+    rows->samples++;
+}
+
+void eb_hot_rows_halve(struct eb_hot_rows *rows)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        struct eb_hot_rows_kept kept = rows->kept[i];
+        kept.hits /= 2;
+        /* Rounded up: what may be another's is never taken for the id's own. */
+        kept.over -= kept.over / 2;
+        kept.over = kept.over < kept.hits ? kept.over : kept.hits;
+        if (kept.hits > 0) {
+            rows->kept[count++] = kept;
+        }
+    }
+    rows->count = count;
+    rows->samples /= 2;
+}
+
+size_t eb_hot_rows_room(size_t sketch_count)
+{
+    size_t room = 2 * EB_HOT_ROWS_KEPT;
+    while (room < 2 * EB_HOT_ROWS_KEPT * sketch_count) {
+        room *= 2;
+    }
+    return room;
+}
+
+/* The id's place, or the free one where it belongs. */
+static struct eb_hot_rows_sum *find_sum(const struct eb_hot_rows_merge *merge, int64_t id)
+{
+    /* Fibonacci hashing (Knuth): neighbours lie far from each other. */
+    size_t place = (size_t)((uint64_t)id * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+    for (;; place++) {
+        struct eb_hot_rows_sum *sum = &merge->sums[place & (merge->room - 1)];
+        if (sum->hits == 0 || sum->id == id) {
+            return sum;
+        }
+    }
+}
+
+void eb_hot_rows_merge(struct eb_hot_rows_merge *merge, const struct eb_hot_rows *rows)
+{
+    const double indices_per_sample = (double)rows->indices_per_sample;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        const struct eb_hot_rows_kept *kept = &rows->kept[i];
+        const uint32_t hits = kept->hits - kept->over;
+        struct eb_hot_rows_sum *sum = find_sum(merge, kept->id);
+        sum->id = kept->id;
+        sum->hits += hits;
+        sum->indices += hits * indices_per_sample;
+    }
+    merge->indices += (double)rows->samples * indices_per_sample;
+}
+
+/* Most first; of those that are equal the least id. */
+static bool is_before(const struct eb_hot_rows_sum *one, const struct eb_hot_rows_sum *other)
+{
+    return one->indices != other->indices ? one->indices > other->indices : one->id < other->id;
+}
+
+/* Puts a sum where it belongs among the first, of which the last may have no room any more. */
+static size_t insert(
+    struct eb_hot_rows_sum first[EB_CENSUS_HOT_ROWS], size_t count, struct eb_hot_rows_sum sum)
+{
+    size_t place = count;
+    if (count < EB_CENSUS_HOT_ROWS) {
+        count++;
+    } else if (is_before(&sum, &first[count - 1])) {
+        place--;
+    } else {
+        return count;
+    }
+    for (; place > 0 && is_before(&sum, &first[place - 1]); place--) {
+        first[place] = first[place - 1];
+    }
+    first[place] = sum;
+    return count;
+}
+
+size_t eb_hot_rows_top(
+    const struct eb_hot_rows_merge *merge, struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS])
+{
+    struct eb_hot_rows_sum first[EB_CENSUS_HOT_ROWS];
+    size_t count = 0;
+    for (size_t i = 0; i < merge->room; i++) {
+        if (merge->sums[i].hits >= EB_HOT_ROWS_HITS_MIN) {
+            count = insert(first, count, merge->sums[i]);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        const double share = first[i].indices / merge->indices;
+        /* Halving loses a sample of an odd number, so that the parts may be more than the whole. */
+        top[i] = (struct eb_census_hot_row){first[i].id, share < 1 ? share : 1};
+    }
+    return count;
+}

@@ -1,0 +1,128 @@
+#include "server/stats/slow_list.h"
+
+#include "server/base/moment.h"
+
+#include <assert.h>
+#include <string.h>
+
+static uint64_t total_ns(const struct eb_slow_list *list, size_t index)
+{
+    return list->requests[index].shown.ns[EB_STAGE_TOTAL];
+}
+
+static size_t find_quickest(const struct eb_slow_list *list)
+{
+    size_t quickest = 0;
+    for (size_t i = 1; i < list->count; i++) {
+        if (total_ns(list, i) < total_ns(list, quickest)) {
+            quickest = i;
+        }
+    }
+    return quickest;
+}
+
+static void set_floor(struct eb_slow_list *list)
+{
+    list->floor_ns = 0;
+    if (list->count == EB_CENSUS_SLOW_REQUESTS) {
+        const uint64_t quickest_ns = total_ns(list, find_quickest(list));
+        list->floor_ns = quickest_ns + quickest_ns / EB_SLOW_LIST_STEP;
+    }
+}
+
+/* Cuts between two characters of what may be UTF-8. */
+static void copy_text(char out[EB_CENSUS_TEXT_BYTES], const char *text)
+{
+    size_t size = strnlen(text, EB_CENSUS_TEXT_BYTES);
+    if (size == EB_CENSUS_TEXT_BYTES) {
+        size--;
+        while (size > 0 && ((unsigned char)text[size] & 0xc0) == 0x80) {
+            size--;
+        }
+    }
+    memcpy(out, text, size);
+    out[size] = '\0';
+}
+
+static void describe(struct eb_census_slow *out, const struct eb_access_record *record)
+{
+    *out = (struct eb_census_slow){
+        .unix_ms = eb_moment_unix_ms(),
+        .ns = {[EB_STAGE_QUEUE] = record->queue_ns,
+            [EB_STAGE_COMPUTE] = record->compute_ns,
+            [EB_STAGE_TOTAL] = record->total_ns},
+        .indices = record->rows,
+        .value_bytes = record->value_bytes,
+        .status = record->status,
+    };
+    copy_text(out->method, record->method);
+    copy_text(out->model, record->model);
+    copy_text(out->peer, record->peer);
+    static_assert(sizeof out->trace >= EB_TRACE_ID_BYTES, "a trace id has room");
+    memcpy(out->trace, record->trace->trace_id, EB_TRACE_ID_BYTES);
+}
+
+void eb_slow_list_add(
+    struct eb_slow_list *list, const struct eb_access_record *record, uint64_t now_ms)
+{
+    eb_slow_list_age(list, now_ms);
+    const bool is_full = list->count == EB_CENSUS_SLOW_REQUESTS;
+    const size_t index = is_full ? find_quickest(list) : list->count++;
+    list->requests[index].over_ms = now_ms;
+    describe(&list->requests[index].shown, record);
+    set_floor(list);
+}
+
+void eb_slow_list_age(struct eb_slow_list *list, uint64_t now_ms)
+{
+    const size_t count = list->count;
+    if (now_ms - list->aged_ms < EB_SLOW_LIST_LOOK_MS) {
+        return;
+    }
+    list->aged_ms = now_ms;
+    for (size_t i = count; i-- > 0;) {
+        if (now_ms - list->requests[i].over_ms >= EB_SLOW_LIST_AGE_MS) {
+            list->requests[i] = list->requests[--list->count];
+        }
+    }
+    if (list->count < count) {
+        set_floor(list);
+    }
+}
+
+size_t eb_slow_list_copy(
+    struct eb_slow_list *list, uint64_t now_ms, struct eb_census_slow out[EB_CENSUS_SLOW_REQUESTS])
+{
+    eb_slow_list_age(list, now_ms);
+    for (size_t i = 0; i < list->count; i++) {
+        out[i] = list->requests[i].shown;
+    }
+    return list->count;
+}
+
+static bool is_longer(const struct eb_census_slow *left, const struct eb_census_slow *right)
+{
+    return left->ns[EB_STAGE_TOTAL] > right->ns[EB_STAGE_TOTAL];
+}
+
+static void insert(struct eb_census *census, const struct eb_census_slow *request)
+{
+    size_t place = census->slow_count;
+    while (place > 0 && is_longer(request, &census->slow[place - 1])) {
+        place--;
+    }
+    if (place == EB_CENSUS_SLOW_REQUESTS) {
+        return;
+    }
+    census->slow_count += census->slow_count < EB_CENSUS_SLOW_REQUESTS;
+    memmove(&census->slow[place + 1], &census->slow[place],
+        (census->slow_count - 1 - place) * sizeof *census->slow);
+    census->slow[place] = *request;
+}
+
+void eb_slow_list_merge(struct eb_census *census, const struct eb_census_slow *copied, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        insert(census, &copied[i]);
+    }
+}

@@ -1,0 +1,152 @@
+#include "server/tables/key_load.h"
+
+#include "server/contents/piece_reader.h"
+#include "server/tables/key_crew.h"
+
+#include <stdlib.h>
+
+#define CHUNK_BYTES (UINT64_C(8) << 20)
+
+/* Where a piece has its keys. */
+static struct eb_packed_section find_keys(const struct eb_piece *piece)
+{
+    return piece->is_keys
+               ? (struct eb_packed_section){piece->tensor.data_offset, piece->tensor.data_bytes}
+               : piece->packed->sections[EB_PACKED_KEYS];
+}
+
+static const struct eb_piece_range *find_pieces(const struct eb_planned_table *table)
+{
+    return table->keys.count > 0 ? &table->keys : &table->rows;
+}
+
+/* Reads a section of a piece to `to`. */
+static bool read_section(const struct eb_key_load *load, const struct eb_piece *piece,
+    const struct eb_packed_section *section, uint8_t *to, struct eb_file_fault *fault)
+{
+    struct eb_piece_reader reader;
+    if (!eb_piece_reader_open(&reader, &load->plan->scan, piece, fault)) {
+        return false;
+    }
+    bool is_good = true;
+    uint64_t count = 0;
+    for (uint64_t done = 0; is_good && done < section->bytes; done += count) {
+        uint64_t left = section->bytes - done;
+        count = left < CHUNK_BYTES ? left : CHUNK_BYTES;
+        is_good = eb_piece_reader_read(&reader, section->offset + done, to + done, count, fault) &&
+                  eb_load_meter_add(load->meter, reader.path, count, fault);
+    }
+    eb_piece_reader_close(&reader);
+    return is_good;
+}
+
+static bool read_keys(const struct eb_key_load *load, uint8_t *keys, struct eb_file_fault *fault)
+{
+    const struct eb_piece_range *range = find_pieces(load->table);
+    for (size_t i = 0; i < range->count; i++) {
+        struct eb_packed_section section = find_keys(&range->pieces[i]);
+        if (!read_section(load, &range->pieces[i], &section, keys, fault)) {
+            return false;
+        }
+        eb_table_digest_update(load->digest, keys, section.bytes);
+        keys += section.bytes;
+    }
+    return true;
+}
+
+/* How far an index is. */
+struct building {
+    const struct eb_key_load *load;
+    const char *path;
+    struct eb_file_fault *fault;
+};
+
+static bool go_on(void *context, uint64_t bytes)
+{
+    const struct building *building = context;
+    return eb_load_meter_add(building->load->meter, building->path, bytes, building->fault);
+}
+
+/* The file with the keys of the rows around `row`. */
+static const char *find_path(const struct eb_key_load *load, uint32_t row)
+{
+    const struct eb_piece_range *range = find_pieces(load->table);
+    size_t at = 0;
+    uint64_t rows = range->pieces[0].tensor.dims[0];
+    while (rows <= row && at + 1 < range->count) {
+        rows += range->pieces[++at].tensor.dims[0];
+    }
+    return load->plan->scan.files[range->pieces[at].file].path;
+}
+
+static bool build_index(
+    const struct eb_key_load *load, struct eb_key_crew *crew, struct eb_file_fault *fault)
+{
+    struct eb_file_fault why_given_up;
+    struct building building = {load, find_path(load, 0), &why_given_up};
+    uint32_t row;
+    crew->go_on = go_on;
+    crew->context = &building;
+    return eb_key_crew_build(crew, &row, fault) ||
+           eb_file_fault_locate(fault, find_path(load, row));
+}
+
+static bool make_index(const struct eb_key_load *load, struct eb_file_fault *fault)
+{
+    struct eb_key_crew crew = {.index = load->bytes};
+    bool is_planned = eb_key_build_plan(load->table->tensor.dims[0], &crew.plan);
+    uint8_t *keys = is_planned ? malloc(crew.plan.row_count * sizeof(int64_t) + 1) : NULL;
+    crew.keys = keys;
+    bool is_good = keys || eb_file_fault_set(fault, "out of memory");
+    is_good = is_good && read_keys(load, keys, fault) && build_index(load, &crew, fault);
+    free(keys);
+    return is_good;
+}
+
+bool eb_key_load(
+    const struct eb_key_load *load, struct eb_key_index *index, struct eb_file_fault *fault)
+{
+    const struct eb_planned_table *table = load->table;
+    const struct eb_piece *piece = find_pieces(table)->pieces;
+    bool is_good = table->has_index
+                       ? read_section(load, piece, &piece->packed->sections[EB_PACKED_KEY_INDEX],
+                             load->bytes, fault)
+                       : make_index(load, fault);
+    const char *reason;
+    if (!is_good) {
+        return false;
+    }
+    return eb_key_index_open(
+               index, load->bytes, table->index_bytes, table->tensor.dims[0], &reason) ||
+           eb_file_fault_set(fault, "%s: its index of keys is of no use: %s; pack the table again",
+               load->plan->scan.files[piece->file].path, reason);
+}
+
+/* Tells the digest of a piece's keys, `buffer` by `buffer`. */
+static bool digest_piece(const struct eb_key_load *load, const struct eb_piece *piece,
+    uint8_t *buffer, struct eb_file_fault *fault)
+{
+    const struct eb_packed_section keys = find_keys(piece);
+    for (uint64_t done = 0; done < keys.bytes; done += CHUNK_BYTES) {
+        uint64_t left = keys.bytes - done;
+        const struct eb_packed_section part = {
+            keys.offset + done, left < CHUNK_BYTES ? left : CHUNK_BYTES};
+        if (!read_section(load, piece, &part, buffer, fault)) {
+            return false;
+        }
+        eb_table_digest_update(load->digest, buffer, part.bytes);
+    }
+    return true;
+}
+
+bool eb_key_load_digest(const struct eb_key_load *load, struct eb_file_fault *fault)
+{
+    const struct eb_piece_range *range = find_pieces(load->table);
+    uint8_t *buffer = malloc(CHUNK_BYTES);
+    bool is_good = buffer || eb_file_fault_set(fault, "out of memory");
+    for (size_t i = 0; i < range->count && is_good; i++) {
+        is_good = digest_piece(load, &range->pieces[i], buffer, fault);
+    }
+    free(buffer);
+    return is_good;
+}

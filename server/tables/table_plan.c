@@ -1,0 +1,529 @@
+#include "server/tables/table_plan.h"
+
+#include "kernels/key_build.h"
+#include "server/base/name.h"
+#include "server/tables/config_fit.h"
+#include "server/tables/table_storage.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OTHERS_BYTES 96 /* a text with a number */
+
+/* What planning works on. */
+struct planning {
+    const struct eb_table_options *options;
+    struct eb_table_plan *plan;
+    const struct eb_model_config_table **sources; /* sorted by source; may be empty */
+    size_t source_count;
+    struct eb_file_fault *fault;
+};
+
+static const char *path_of(const struct eb_table_plan *plan, const struct eb_piece *piece)
+{
+    return plan->scan.files[piece->file].path;
+}
+
+/* ---- what the description calls which table ---- */
+
+static int compare_sources(const void *left, const void *right)
+{
+    const struct eb_model_config_table *const *a = left;
+    const struct eb_model_config_table *const *b = right;
+    return strcmp((*a)->source, (*b)->source);
+}
+
+static int compare_source(const void *name, const void *table)
+{
+    return strcmp(name, (*(const struct eb_model_config_table *const *)table)->source);
+}
+
+static bool sort_sources(struct planning *planning)
+{
+    const struct eb_model_config *config = planning->options->config;
+    size_t count = config ? config->table_count : 0;
+    planning->sources = calloc(count + 1, sizeof *planning->sources);
+    if (!planning->sources) {
+        return eb_file_fault_set(planning->fault, "out of memory");
+    }
+    for (size_t i = 0; i < count; i++) {
+        planning->sources[i] = &config->tables[i];
+    }
+    planning->source_count = count;
+    qsort(planning->sources, count, sizeof *planning->sources, compare_sources);
+    for (size_t i = 1; i < count; i++) {
+        const struct eb_model_config_table *a = planning->sources[i - 1];
+        const struct eb_model_config_table *b = planning->sources[i];
+        if (strcmp(a->source, b->source) == 0) {
+            return eb_file_fault_set(planning->fault,
+                "model.yaml: tables '%.64s' and '%.64s' have one source, '%.64s'; remove one",
+                a->name, b->name, a->source);
+        }
+    }
+    return true;
+}
+
+/* NULL: nothing is said of what the files call so. */
+static const struct eb_model_config_table *find_source(
+    const struct planning *planning, const char *name)
+{
+    const struct eb_model_config_table **found =
+        planning->source_count == 0 ? NULL
+                                    : bsearch(name, planning->sources, planning->source_count,
+                                          sizeof *planning->sources, compare_source);
+    return found ? *found : NULL;
+}
+
+/* ---- from pieces to a table ---- */
+
+/* Whether the pieces are all that there should be, each once. */
+static bool check_parts(const struct planning *planning, const struct eb_piece_range *range)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *pieces = range->pieces;
+    uint32_t parts = pieces->parts;
+    for (size_t i = 0; i < range->count; i++) {
+        const struct eb_piece *piece = &pieces[i];
+        bool is_again = i > 0 && (piece->part == pieces[i - 1].part || piece->parts == 0);
+        if (is_again || piece->parts != parts) {
+            return eb_file_fault_set(planning->fault,
+                "%s: %s '%.64s' is also in %s; remove one of them", path_of(plan, &pieces[i - 1]),
+                piece->is_keys ? "keys of table" : "table", piece->name, path_of(plan, piece));
+        }
+        if (parts > 0 && piece->part != i) {
+            return eb_file_fault_set(planning->fault,
+                "%s: part %zu of the %" PRIu32 " of table '%.64s' is missing; copy all of them",
+                path_of(plan, piece), i, parts, piece->name);
+        }
+    }
+    return parts == 0 || range->count == parts ||
+           eb_file_fault_set(planning->fault,
+               "%s: part %zu of the %" PRIu32 " of table '%.64s' is missing; copy all of them",
+               path_of(plan, &pieces[range->count - 1]), range->count, parts, pieces->name);
+}
+
+/* The piece that says whether its table is keyed: the first that has rows, since a piece of none
+ * has no keys either. */
+static const struct eb_piece *find_telling(const struct eb_piece_range *range)
+{
+    size_t at = 0;
+    while (at < range->count && range->pieces[at].tensor.dims[0] == 0) {
+        at++;
+    }
+    return &range->pieces[at < range->count ? at : 0];
+}
+
+/* Whether a piece has keys as the telling one has. */
+static bool is_keyed_alike(const struct eb_piece *telling, const struct eb_piece *piece)
+{
+    return !telling->packed || !piece->packed || piece->tensor.dims[0] == 0 ||
+           eb_packed_format_is_keyed(telling->packed) == eb_packed_format_is_keyed(piece->packed);
+}
+
+static bool is_alike(const struct eb_piece *a, const struct eb_piece *b)
+{
+    const struct eb_tensor *left = &a->tensor;
+    const struct eb_tensor *right = &b->tensor;
+    bool is_packed_alike =
+        !a->packed || !b->packed ||
+        (a->packed->type == b->packed->type && a->packed->unknown_row == b->packed->unknown_row &&
+            a->packed->row_stride_bytes == b->packed->row_stride_bytes &&
+            a->packed->rows_total == b->packed->rows_total);
+    return !a->packed == !b->packed && is_packed_alike && left->storage == right->storage &&
+           left->rank == right->rank &&
+           memcmp(left->dims + 1, right->dims + 1, (left->rank - 1) * sizeof left->dims[0]) == 0;
+}
+
+/* Makes *whole the tensor that the pieces are together, rows behind rows. */
+static bool join_pieces(
+    const struct planning *planning, const struct eb_piece_range *range, struct eb_tensor *whole)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *pieces = range->pieces;
+    const struct eb_piece *telling = find_telling(range);
+    *whole = pieces->tensor;
+    for (size_t i = 1; i < range->count; i++) {
+        const struct eb_tensor *part = &pieces[i].tensor;
+        if (!is_keyed_alike(telling, &pieces[i])) {
+            return eb_file_fault_set(planning->fault,
+                "%s: of it and %s only one has keys; pack both in one way",
+                path_of(plan, &pieces[i]), path_of(plan, telling));
+        }
+        if (!is_alike(pieces, &pieces[i])) {
+            return eb_file_fault_set(planning->fault,
+                "%s: it has another format, type or row shape than %s; write both in one way",
+                path_of(plan, &pieces[i]), path_of(plan, pieces));
+        }
+        if (__builtin_add_overflow(whole->dims[0], part->dims[0], &whole->dims[0]) ||
+            __builtin_add_overflow(whole->data_bytes, part->data_bytes, &whole->data_bytes)) {
+            return eb_file_fault_set(
+                planning->fault, "%s: more rows than can be counted", path_of(plan, pieces));
+        }
+    }
+    return true;
+}
+
+/* Packed files know which rows of which table they hold. */
+static bool check_packed(const struct planning *planning, const struct eb_planned_table *table)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *pieces = table->rows.pieces;
+    uint64_t rows = 0;
+    for (size_t i = 0; i < table->rows.count && pieces[i].packed; i++) {
+        const struct eb_packed_format *packed = pieces[i].packed;
+        if (packed->parts != 1) {
+            return eb_file_fault_set(planning->fault,
+                "%s: it holds part %" PRIu32 " of %" PRIu32
+                " of its table's rows; serving parts is "
+                "not built, pack all rows",
+                path_of(plan, &pieces[i]), packed->part, packed->parts);
+        }
+        if (packed->row_first != rows || packed->rows_total != table->tensor.dims[0]) {
+            return eb_file_fault_set(planning->fault,
+                "%s: it holds rows from %" PRIu64 " of a table of %" PRIu64
+                ", but stands for those "
+                "from %" PRIu64 " of %" PRIu64 "; copy the files of one packing",
+                path_of(plan, &pieces[i]), packed->row_first, packed->rows_total, rows,
+                table->tensor.dims[0]);
+        }
+        if (packed->packing != pieces->packed->packing) {
+            return eb_file_fault_set(planning->fault,
+                "%s: it was not packed together with %s; copy the files of one packing",
+                path_of(plan, &pieces[i]), path_of(plan, pieces));
+        }
+        rows += pieces[i].tensor.dims[0];
+    }
+    return true;
+}
+
+/* What files of keys must be: int64 or uint64, one for each row. */
+static bool check_keys(const struct planning *planning, const struct eb_planned_table *table)
+{
+    const struct eb_piece *piece = table->keys.pieces;
+    const char *path = path_of(planning->plan, piece);
+    struct eb_tensor keys;
+    if (!check_parts(planning, &table->keys) || !join_pieces(planning, &table->keys, &keys)) {
+        return false;
+    }
+    const struct eb_piece *telling = find_telling(&table->rows);
+    if (telling->packed && eb_packed_format_is_keyed(telling->packed)) {
+        return eb_file_fault_set(planning->fault,
+            "%s: the packed table '%.64s' has keys of its own; remove one of them", path,
+            table->name);
+    }
+    if (keys.rank != 1 || (keys.storage != EB_STORAGE_I64 && keys.storage != EB_STORAGE_U64)) {
+        return eb_file_fault_set(planning->fault,
+            "%s: keys are one dimension of int64 or uint64; convert them with astype('i8')", path);
+    }
+    return keys.dims[0] == table->tensor.dims[0] ||
+           eb_file_fault_set(planning->fault,
+               "%s: %" PRIu64 " keys for the %" PRIu64 " rows of table '%.64s'; write one for each",
+               path, keys.dims[0], table->tensor.dims[0], table->name);
+}
+
+/* Sets how a table is keyed, if it is. */
+static bool plan_keys(const struct planning *planning, struct eb_planned_table *table)
+{
+    const struct eb_piece *piece = find_telling(&table->rows);
+    table->is_keyed =
+        table->keys.count > 0 || (piece->packed && eb_packed_format_is_keyed(piece->packed));
+    if (!table->is_keyed) {
+        return true;
+    }
+    if (table->keys.count > 0 && !check_keys(planning, table)) {
+        return false;
+    }
+    struct eb_key_plan keys;
+    if (!eb_key_build_plan(table->tensor.dims[0], &keys)) {
+        return eb_file_fault_set(planning->fault,
+            "%s: table '%.64s' has %" PRIu64 " rows; a keyed one may have %" PRIu64,
+            path_of(planning->plan, piece), table->name, table->tensor.dims[0],
+            EB_KEY_INDEX_ROWS_MAX);
+    }
+    table->index_bytes = keys.index_bytes;
+    if (table->keys.count == 0) {
+        const struct eb_packed_section *sections = piece->packed->sections;
+        table->has_index = table->rows.count == 1 && sections[EB_PACKED_KEY_INDEX].bytes > 0;
+        table->index_bytes =
+            table->has_index ? sections[EB_PACKED_KEY_INDEX].bytes : keys.index_bytes;
+        return table->has_index || sections[EB_PACKED_KEYS].bytes > 0 ||
+               eb_file_fault_set(planning->fault,
+                   "%s: an index of keys, but no keys, and it is not the whole table; pack it "
+                   "again",
+                   path_of(planning->plan, piece));
+    }
+    return true;
+}
+
+/* Takes unknown_row and default_index from what is said, and looks whether the table has them; the
+ * default of a keyed table is a key, which only its index knows. */
+static bool check_defaults(const struct planning *planning, struct eb_planned_table *table)
+{
+    const struct eb_model_config_table *config = table->config;
+    const struct eb_piece *piece = table->rows.pieces;
+    uint64_t rows = table->tensor.dims[0];
+    table->unknown_row = piece->packed ? piece->packed->unknown_row : -1;
+    if (config && config->unknown_row >= 0) {
+        table->unknown_row = config->unknown_row;
+    }
+    if (table->unknown_row >= 0 && (uint64_t)table->unknown_row >= rows) {
+        return eb_file_fault_set(planning->fault,
+            "model.yaml: table '%.64s': unknown_row %" PRId64 " is none of its %" PRIu64 " rows",
+            table->name, table->unknown_row, rows);
+    }
+    if (config && config->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row < 0) {
+        return eb_file_fault_set(planning->fault,
+            "model.yaml: table '%.64s': missing: unknown_row needs an unknown_row", table->name);
+    }
+    if (config && config->has_default && !table->is_keyed && config->default_index != -1 &&
+        (config->default_index < 0 || (uint64_t)config->default_index >= rows)) {
+        return eb_file_fault_set(planning->fault,
+            "model.yaml: table '%.64s': default_index %" PRId64 " is none of its %" PRIu64
+            " rows, nor -1 for zeros",
+            table->name, config->default_index, rows);
+    }
+    return true;
+}
+
+static bool check_width(const struct planning *planning, const struct eb_planned_table *table)
+{
+    uint64_t elements = eb_tensor_row_elements(&table->tensor);
+    uint64_t bytes = eb_storage_row_bytes(table->storage, elements);
+    return bytes <= planning->options->row_bytes_max ||
+           eb_file_fault_set(planning->fault,
+               "%s: rows of table '%.64s' have %" PRIu64 " bytes; row_bytes_max is %" PRIu64,
+               path_of(planning->plan, table->rows.pieces), table->name, bytes,
+               planning->options->row_bytes_max);
+}
+
+/* Keys that the table's index is built of. */
+static uint64_t count_key_bytes(const struct eb_planned_table *table)
+{
+    return table->is_keyed && !table->has_index ? table->tensor.dims[0] * sizeof(int64_t) : 0;
+}
+
+void eb_table_plan_measure(struct eb_table_plan *plan)
+{
+    plan->work_bytes = 0;
+    plan->need = (struct eb_table_need){0};
+    plan->most = (struct eb_table_need){0};
+    plan->key_bytes = 0;
+    for (size_t i = 0; i < plan->table_count; i++) {
+        const struct eb_planned_table *table = &plan->tables[i];
+        uint64_t bytes = eb_table_memory_join(table->rows_bytes, table->index_bytes);
+        if (!table->resident) {
+            eb_table_memory_need_add(&plan->most, bytes);
+        }
+        if (table->resident || table->is_open) {
+            continue;
+        }
+        uint64_t key_bytes = count_key_bytes(table);
+        plan->key_bytes = key_bytes > plan->key_bytes ? key_bytes : plan->key_bytes;
+        plan->work_bytes += table->tensor.data_bytes + key_bytes + table->index_bytes;
+        eb_table_memory_need_add(&plan->need, bytes);
+    }
+}
+
+static bool check_name(const struct planning *planning, const struct eb_piece *piece)
+{
+    const char *why = eb_name_fault(piece->name, planning->options->name_bytes_max);
+    return !why ||
+           eb_file_fault_set(planning->fault, "%s: the table name '%.64s' %s; rename the table",
+               path_of(planning->plan, piece), piece->name, why);
+}
+
+/* Fills in a table whose pieces are known. */
+static bool describe_table(struct planning *planning, struct eb_planned_table *table)
+{
+    const struct eb_table_plan *plan = planning->plan;
+    const struct eb_piece *piece = table->rows.pieces;
+    table->config = find_source(planning, piece->name);
+    if (!check_name(planning, piece) || !check_parts(planning, &table->rows) ||
+        !join_pieces(planning, &table->rows, &table->tensor) || !check_packed(planning, table)) {
+        return false;
+    }
+    table->name = strdup(table->config ? table->config->name : piece->name);
+    if (!table->name) {
+        return eb_file_fault_set(planning->fault, "out of memory");
+    }
+    if (eb_tensor_row_elements(&table->tensor) > UINT32_MAX) {
+        return eb_file_fault_set(planning->fault,
+            "%s: rows of table '%.64s' have more elements than can be counted",
+            path_of(plan, piece), table->name);
+    }
+    if (!eb_table_storage_choose(table, piece, planning->fault)) {
+        return eb_file_fault_locate(planning->fault, path_of(plan, piece));
+    }
+    if (!check_width(planning, table) || !plan_keys(planning, table)) {
+        return false;
+    }
+    if (!check_defaults(planning, table)) {
+        return eb_file_fault_locate(planning->fault, path_of(plan, piece));
+    }
+    if (__builtin_mul_overflow(
+            table->tensor.dims[0], table->row_stride_bytes, &table->rows_bytes)) {
+        table->rows_bytes = UINT64_MAX;
+    }
+    return true;
+}
+
+/* The pieces from `first` on that have its name and are keys or not, as it is. */
+static struct eb_piece_range find_range(const struct eb_version_scan *scan, size_t first)
+{
+    const struct eb_piece *pieces = scan->pieces;
+    size_t end = first + 1;
+    while (end < scan->piece_count && pieces[end].is_keys == pieces[first].is_keys &&
+           strcmp(pieces[end].name, pieces[first].name) == 0) {
+        end++;
+    }
+    return (struct eb_piece_range){&pieces[first], end - first};
+}
+
+static bool plan_tables(struct planning *planning)
+{
+    struct eb_table_plan *plan = planning->plan;
+    const struct eb_version_scan *scan = &plan->scan;
+    plan->tables = calloc(scan->piece_count + 1, sizeof *plan->tables);
+    if (!plan->tables) {
+        return eb_file_fault_set(planning->fault, "out of memory");
+    }
+    for (size_t at = 0; at < scan->piece_count;) {
+        struct eb_planned_table *table = &plan->tables[plan->table_count++];
+        table->rows = find_range(scan, at);
+        at += table->rows.count;
+        if (table->rows.pieces->is_keys) {
+            return eb_file_fault_set(planning->fault,
+                "%s: keys without rows; put table '%.64s' beside them or remove the file",
+                path_of(plan, table->rows.pieces), table->rows.pieces->name);
+        }
+        if (at < scan->piece_count && scan->pieces[at].is_keys &&
+            strcmp(scan->pieces[at].name, table->rows.pieces->name) == 0) {
+            table->keys = find_range(scan, at);
+            at += table->keys.count;
+        }
+        if (!describe_table(planning, table)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- the whole ---- */
+
+static int compare_names(const void *left, const void *right)
+{
+    const struct eb_planned_table *a = left;
+    const struct eb_planned_table *b = right;
+    return strcmp(a->name, b->name);
+}
+
+static bool check_unique(const struct eb_table_plan *plan, struct eb_file_fault *fault)
+{
+    for (size_t i = 1; i < plan->table_count; i++) {
+        const struct eb_planned_table *a = &plan->tables[i - 1];
+        const struct eb_planned_table *b = &plan->tables[i];
+        if (strcmp(a->name, b->name) == 0) {
+            return eb_file_fault_set(fault, "%s: table '%.64s' is also in %s; remove one of them",
+                path_of(plan, a->rows.pieces), a->name, path_of(plan, b->rows.pieces));
+        }
+    }
+    return true;
+}
+
+static int compare_places(const void *left, const void *right)
+{
+    const struct eb_piece *a = ((const struct eb_planned_table *)left)->rows.pieces;
+    const struct eb_piece *b = ((const struct eb_planned_table *)right)->rows.pieces;
+    if (a->file != b->file) {
+        return a->file < b->file ? -1 : 1;
+    }
+    return a->tensor.data_offset < b->tensor.data_offset ? -1 : a > b;
+}
+
+/* Says why there is no table though there is a tensor that is not left out. Always false. */
+static bool refuse_unfit(const struct planning *planning)
+{
+    const struct eb_version_scan *scan = &planning->plan->scan;
+    const struct eb_piece *unfit = &scan->pieces[scan->piece_count];
+    char others[OTHERS_BYTES] = "";
+    if (scan->left_out_count > 0) {
+        (void)snprintf(others, sizeof others,
+            "; only and exclude of model.yaml leave out %zu tables", scan->left_out_count);
+    }
+    return eb_file_fault_set(planning->fault, "%s: there is no table in it: tensor '%.128s': %s%s",
+        path_of(planning->plan, unfit), unfit->name, unfit->unfit, others);
+}
+
+/* Says why there is no table at all. Always false. */
+static bool refuse_none(const struct planning *planning, const char *directory)
+{
+    const struct eb_version_scan *scan = &planning->plan->scan;
+    if (scan->unfit_count > 0) {
+        return refuse_unfit(planning);
+    }
+    if (scan->left_out_count > 0) {
+        return eb_file_fault_set(planning->fault,
+            "%s: only and exclude of model.yaml leave out all of its %zu tables; mend the patterns",
+            directory, scan->left_out_count);
+    }
+    if (scan->notes.files.count > 0) {
+        return eb_file_fault_set(planning->fault,
+            "%s: there is no table in it; files of other formats are converted first, such as %s",
+            directory, scan->notes.files.first.text);
+    }
+    return eb_file_fault_set(planning->fault,
+        "%s: there is no table in it; put NAME.npy or NAME.safetensors there", directory);
+}
+
+static bool plan_version(struct planning *planning, const char *directory)
+{
+    struct eb_table_plan *plan = planning->plan;
+    if (!sort_sources(planning)) {
+        return eb_file_fault_locate(planning->fault, directory);
+    }
+    if (!plan_tables(planning)) {
+        return false;
+    }
+    if (plan->table_count == 0) {
+        return refuse_none(planning, directory);
+    }
+    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_names);
+    if (!check_unique(plan, planning->fault)) {
+        return false;
+    }
+    const struct eb_model_config *config = planning->options->config;
+    if (config && !eb_config_fit_check(config, plan, planning->fault)) {
+        return eb_file_fault_locate(planning->fault, directory);
+    }
+    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_places);
+    eb_table_plan_measure(plan);
+    return true;
+}
+
+bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
+    struct eb_table_plan *plan, struct eb_file_fault *fault)
+{
+    *plan = (struct eb_table_plan){0};
+    if (!eb_version_scan_read(directory, options->config, &plan->scan, fault)) {
+        return false;
+    }
+    struct planning planning = {.options = options, .plan = plan, .fault = fault};
+    bool is_good = plan_version(&planning, directory);
+    free(planning.sources);
+    if (!is_good) {
+        eb_table_plan_deinit(plan);
+    }
+    return is_good;
+}
+
+void eb_table_plan_deinit(struct eb_table_plan *plan)
+{
+    for (size_t i = 0; i < plan->table_count; i++) {
+        free(plan->tables[i].name);
+    }
+    free(plan->tables);
+    eb_version_scan_deinit(&plan->scan);
+    *plan = (struct eb_table_plan){0};
+}

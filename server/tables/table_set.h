@@ -1,0 +1,68 @@
+/* The tables of one version directory, loaded: from npy, safetensors and packed files, whole or in
+ * parts, with keys, stored as the model's description says.
+ * Thread: loading on any one thread; afterwards immutable. Memory: owns its tables. */
+#pragma once
+
+#include "kernels/bag.h"
+#include "kernels/key_index.h"
+#include "server/base/load_meter.h"
+#include "server/contents/load_notes.h"
+#include "server/formats/tensor.h"
+#include "server/tables/page_report.h"
+#include "server/tables/table_memory.h"
+
+struct eb_model_config;
+struct eb_table_set;
+
+/* How tables are loaded: what is refused, and where and how the others are kept. */
+struct eb_table_options {
+    uint64_t row_bytes_max;
+    uint32_t name_bytes_max;
+    uint32_t group_features_max; /* that a request may ask for; 0: any number */
+    struct eb_table_memory_options memory;
+    const struct eb_model_config *config; /* of the model; NULL: nothing is said */
+    /* Sets in memory, which stay while another is loaded: it shares tables that are the same. */
+    const struct eb_table_set *const *residents;
+    size_t resident_count;
+};
+
+struct eb_named_table {
+    char *name;
+    uint32_t rank; /* of the whole table, at least 1 */
+    uint64_t dims[EB_TENSOR_RANK_MAX];
+    uint64_t resident_bytes;    /* of its rows, what lies between them, keys and their index */
+    struct eb_page_count pages; /* of resident_bytes, as they were when it was published */
+    struct eb_table table;
+    const uint8_t *base;      /* where its rows and what lies between them begin */
+    struct eb_key_index keys; /* what table.keys points to, where that is not NULL */
+    const void *index;        /* behind the rows: keys and index, index_bytes; NULL: not keyed */
+    uint64_t index_bytes;
+    uint64_t digest; /* of its content (table_digest.h) */
+    uint64_t origin; /* of where that was read from */
+    /* What holds where a request says nothing. */
+    enum eb_missing missing; /* UNSPECIFIED: ERROR */
+    bool has_default;
+    int64_t default_index; /* a row, -1 or, of a keyed table, a key */
+};
+
+struct eb_table_set {
+    size_t count;
+    struct eb_named_table *tables; /* sorted by name */
+    uint64_t bytes;                /* of memory that all tables take: whole pages */
+    uint64_t digest;               /* of all tables' names and contents */
+    struct eb_table_memory memory;
+    struct eb_page_count pages; /* of all tables */
+    int pages_error;            /* 0, or a negative errno: all counts of huge pages are 0 */
+    struct eb_load_notes notes; /* files and tensors in its directory that are not tables */
+};
+
+/* Loads a whole directory, but for what residents have. The memory that is needed is compared with
+ * what is available before any is taken. false: *fault names the file and what is wrong; *set is
+ * empty. progress may be NULL. */
+bool eb_table_set_load(const char *directory, const struct eb_table_options *options,
+    const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_file_fault *fault);
+/* Accepts a zeroed set. */
+void eb_table_set_deinit(struct eb_table_set *set);
+
+/* NULL: no such table. */
+const struct eb_named_table *eb_table_set_find(const struct eb_table_set *set, const char *name);

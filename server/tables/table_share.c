@@ -1,0 +1,136 @@
+#include "server/tables/table_share.h"
+
+#include "server/tables/key_load.h"
+#include "server/tables/row_load.h"
+
+#include <string.h>
+
+/* A search in progress. */
+struct search {
+    const struct eb_table_plan *plan;
+    const struct eb_table_options *options;
+    struct eb_load_meter *meter;
+    struct eb_file_fault *fault;
+};
+
+/* Whether both have rows and keys that could be the same, lying in the same way. */
+static bool is_alike(const struct eb_planned_table *planned, const struct eb_named_table *resident)
+{
+    const struct eb_tensor *tensor = &planned->tensor;
+    return planned->type == resident->table.type && planned->storage == resident->table.storage &&
+           planned->row_stride_bytes == resident->table.row_stride_bytes &&
+           planned->is_keyed == (resident->index != NULL) && tensor->rank == resident->rank &&
+           memcmp(tensor->dims, resident->dims, tensor->rank * sizeof tensor->dims[0]) == 0;
+}
+
+static bool can_share(const struct eb_table_set *set, const struct eb_named_table *resident)
+{
+    return eb_table_memory_find(&set->memory, resident->base) != NULL;
+}
+
+/* Whether both are known to be the same by what is at hand. */
+static bool is_known(const struct eb_planned_table *planned, const struct eb_named_table *resident)
+{
+    return planned->origin == resident->origin ||
+           (eb_table_digest_is_known(planned) &&
+               planned->rows.pieces->packed->digest == resident->digest);
+}
+
+static void find_known(const struct eb_table_set *set, struct eb_planned_table *planned)
+{
+    for (size_t i = 0; i < set->count && !planned->resident; i++) {
+        const struct eb_named_table *resident = &set->tables[i];
+        if (is_known(planned, resident) && is_alike(planned, resident) &&
+            can_share(set, resident)) {
+            planned->resident = resident;
+            planned->resident_set = set;
+        }
+    }
+}
+
+/* Reads the planned table's files, as long as they hold what the resident one does. */
+static bool compare(const struct search *search, const struct eb_planned_table *planned,
+    const struct eb_named_table *resident, bool *is_same)
+{
+    struct eb_table_digest digest;
+    if (!eb_table_digest_init(&digest, planned, search->fault)) {
+        return false;
+    }
+    const struct eb_row_load rows = {
+        .plan = search->plan, .table = planned, .meter = search->meter, .digest = &digest};
+    const struct eb_key_load keys = {
+        .plan = search->plan, .table = planned, .meter = search->meter, .digest = &digest};
+    bool is_good = eb_row_load_compare(&rows, resident->base, is_same, search->fault);
+    if (is_good && *is_same && planned->is_keyed) {
+        is_good = eb_key_load_digest(&keys, search->fault);
+    }
+    *is_same = *is_same && eb_table_digest_read(&digest, planned) == resident->digest;
+    eb_table_digest_deinit(&digest);
+    return is_good;
+}
+
+/* The one of its name in the set that it could be the same as; NULL: none. */
+static const struct eb_named_table *find_alike(
+    const struct eb_table_set *set, const struct eb_planned_table *planned)
+{
+    const struct eb_named_table *resident = eb_table_set_find(set, planned->name);
+    return resident && is_alike(planned, resident) && can_share(set, resident) ? resident : NULL;
+}
+
+static bool find_equal(const struct search *search, struct eb_planned_table *planned)
+{
+    const struct eb_table_options *options = search->options;
+    const uint8_t *compared = NULL;
+    for (size_t i = 0; i < options->resident_count; i++) {
+        const struct eb_table_set *set = options->residents[i];
+        const struct eb_named_table *resident = find_alike(set, planned);
+        if (!resident || resident->base == compared) {
+            continue;
+        }
+        bool is_same = false;
+        if (!compare(search, planned, resident, &is_same)) {
+            return false;
+        }
+        if (is_same) {
+            planned->resident = resident;
+            planned->resident_set = set;
+            return true;
+        }
+        compared = resident->base;
+    }
+    return true;
+}
+
+void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table_options *options)
+{
+    for (size_t i = 0; i < plan->table_count; i++) {
+        struct eb_planned_table *planned = &plan->tables[i];
+        planned->origin = eb_table_digest_of_origin(plan, planned);
+        bool is_small = planned->rows_bytes < EB_PAGE_2M_BYTES;
+        for (size_t k = 0; k < options->resident_count && !is_small && !planned->resident; k++) {
+            find_known(options->residents[k], planned);
+        }
+        /* A packed file that was the same would be known. */
+        bool is_decided = is_small || planned->resident || eb_table_digest_is_known(planned);
+        for (size_t k = 0; k < options->resident_count && !is_decided && !planned->is_open; k++) {
+            planned->is_open = find_alike(options->residents[k], planned) != NULL;
+        }
+    }
+    eb_table_plan_measure(plan);
+}
+
+bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table_options *options,
+    struct eb_load_meter *meter, struct eb_file_fault *fault)
+{
+    const struct search search = {plan, options, meter, fault};
+    for (size_t i = 0; i < plan->table_count; i++) {
+        struct eb_planned_table *planned = &plan->tables[i];
+        if (planned->is_open && !find_equal(&search, planned)) {
+            return false;
+        }
+        planned->is_open = false;
+    }
+    eb_table_plan_measure(plan);
+    meter->total_bytes = meter->done_bytes + plan->work_bytes;
+    return true;
+}

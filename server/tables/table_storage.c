@@ -1,0 +1,246 @@
+#include "server/tables/table_storage.h"
+
+#include "kernels/quantize.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define OTHERS_BYTES 64 /* text with the names of all formats of one storage except one */
+
+/* A row with scale and bias in front may end with padding, which is shorter than this: FBGEMM
+ * aligns rows to at most 128 bytes. */
+#define PADDING_BYTES_MAX 128
+
+/* Indexed by enum eb_model_format. */
+static const struct {
+    const char *name;
+    enum eb_storage storage;
+    enum eb_fused_layout layout;
+} fused_formats[EB_MODEL_FORMAT_COUNT] = {
+#define X(name, text, storage, layout)                                                             \
+    [EB_MODEL_FORMAT_##name] = {text, EB_STORAGE_##storage, EB_FUSED_##layout},
+    EB_MODEL_FORMAT_LIST(X)
+#undef X
+};
+
+/* The storage that is wanted; UNSPECIFIED: the file's. */
+static enum eb_storage find_wanted(const struct eb_planned_table *table)
+{
+    return table->config ? table->config->storage : EB_STORAGE_UNSPECIFIED;
+}
+
+static bool refuse_storage(
+    const struct eb_planned_table *table, const char *why, struct eb_file_fault *fault)
+{
+    return eb_file_fault_set(fault, "model.yaml: table '%.64s': storage %s: %s", table->name,
+        eb_storage_name(find_wanted(table)), why);
+}
+
+/* Sets the sizes of a table whose storage and shape are there. */
+static void lay_out(struct eb_planned_table *table)
+{
+    uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
+    struct eb_row_format format = eb_row_format_of(table->storage, elements);
+    table->row_bytes = format.bytes_max;
+    table->row_offset_bytes = format.row_offset_bytes;
+    table->row_stride_bytes = format.stride_bytes;
+}
+
+static bool choose_packed(struct eb_planned_table *table, const struct eb_packed_format *packed,
+    struct eb_file_fault *fault)
+{
+    enum eb_storage wanted = find_wanted(table);
+    if (wanted != EB_STORAGE_UNSPECIFIED && wanted != packed->tensor.storage) {
+        return refuse_storage(
+            table, "a packed table stays as it is; pack it again with that storage", fault);
+    }
+    if (table->config && table->config->format != EB_MODEL_FORMAT_VALUES) {
+        return eb_file_fault_set(fault,
+            "model.yaml: table '%.64s': a packed table has no other format; leave format out",
+            table->name);
+    }
+    table->storage = packed->tensor.storage;
+    table->type = packed->type;
+    table->row_offset_bytes = packed->row_offset_bytes;
+    table->row_stride_bytes = packed->row_stride_bytes;
+    table->row_bytes = packed->row_offset_bytes + eb_storage_row_bytes(table->storage,
+                                                      eb_tensor_row_elements(&packed->tensor));
+    table->file_row_bytes = packed->row_stride_bytes;
+    return true;
+}
+
+/* Elements of a fused row of so many bytes; 0: it holds none. */
+static uint64_t count_elements(const struct eb_fused_format *format, uint64_t row_bytes)
+{
+    struct eb_fused_format one = *format;
+    one.elements = 1;
+    uint64_t overhead = eb_fused_row_bytes(&one) - eb_storage_row_bytes(format->storage, 1);
+    uint64_t per_byte = 8 / eb_storage_bits(format->storage);
+    return row_bytes <= overhead ? 0 : (row_bytes - overhead) * per_byte;
+}
+
+/* Whether rows of F32_LAST have so many bytes if their codes are filled up for GPUs. */
+static bool is_aligned(const struct eb_fused_format *format, uint64_t row_bytes)
+{
+    struct eb_fused_format aligned = *format;
+    aligned.layout = EB_FUSED_F32_ALIGNED;
+    return format->layout == EB_FUSED_F32_LAST && eb_fused_row_bytes(&aligned) == row_bytes;
+}
+
+/* Sets the elements of a row of so many bytes to `dim`, if it is of a format that has room for
+ * them and not for many more. */
+static bool set_dim(
+    struct eb_fused_format *format, uint32_t dim, uint64_t row_bytes, struct eb_file_fault *fault)
+{
+    format->elements = dim;
+    const uint64_t needed = eb_fused_row_bytes(format);
+    if (row_bytes > needed && is_aligned(format, row_bytes)) {
+        format->layout = EB_FUSED_F32_ALIGNED;
+        return true;
+    }
+    const bool may_pad = format->layout == EB_FUSED_F16_FIRST;
+    const uint64_t padding_max = may_pad ? PADDING_BYTES_MAX - 1 : 0;
+    return (row_bytes >= needed && row_bytes - needed <= padding_max) ||
+           eb_file_fault_set(fault,
+               "dim %" PRIu32 " makes rows of %" PRIu64 " bytes%s, these have %" PRIu64
+               "; correct dim or format",
+               dim, needed, may_pad ? ", padded by fewer than 128" : "", row_bytes);
+}
+
+bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
+    const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_file_fault *fault)
+{
+    *format = (struct eb_fused_format){
+        .storage = fused_formats[name].storage, .layout = fused_formats[name].layout};
+    if (tensor->storage != EB_STORAGE_U8 || tensor->rank != 2) {
+        char shape[EB_TENSOR_SHAPE_BYTES];
+        eb_tensor_shape_text(tensor, shape);
+        return eb_file_fault_set(fault,
+            "fused rows are a u8 tensor of shape (rows, bytes), this is %s of %s; leave format out",
+            shape, eb_storage_name(tensor->storage));
+    }
+    uint64_t elements = count_elements(format, tensor->dims[1]);
+    if (elements == 0 || elements > UINT32_MAX) {
+        return eb_file_fault_set(fault,
+            "rows of %" PRIu64 " bytes are no fused rows; leave format out", tensor->dims[1]);
+    }
+    format->elements = (uint32_t)elements;
+    if (dim == 0 && format->layout == EB_FUSED_F16_FIRST) {
+        return eb_file_fault_set(fault,
+            "format %s needs a dim: rows of %" PRIu64 " bytes have %" PRIu64
+            " values if they are not padded, else fewer",
+            fused_formats[name].name, tensor->dims[1], elements);
+    }
+    return dim == 0 || set_dim(format, dim, tensor->dims[1], fault);
+}
+
+/* Writes the names of the other formats with the same codes, as "a" or "a or b". */
+static void list_others(const struct eb_fused_format *format, char out[OTHERS_BYTES])
+{
+    const enum eb_fused_layout own =
+        format->layout == EB_FUSED_F32_ALIGNED ? EB_FUSED_F32_LAST : format->layout;
+    size_t used = 0;
+    for (int i = 1; i < EB_MODEL_FORMAT_COUNT; i++) {
+        if (fused_formats[i].storage == format->storage && fused_formats[i].layout != own) {
+            used += (size_t)snprintf(out + used, OTHERS_BYTES - used, "%s%s",
+                used == 0 ? "" : " or ", fused_formats[i].name);
+        }
+    }
+    assert(used > 0 && used < OTHERS_BYTES);
+}
+
+bool eb_table_storage_check_row(struct eb_table_storage_check *check,
+    const struct eb_fused_format *format, uint64_t number, const void *codes,
+    const struct eb_row_scale *scale, struct eb_file_fault *fault)
+{
+    if (!eb_quantize_scale_is_sound(format->storage, scale)) {
+        char others[OTHERS_BYTES];
+        list_others(format, others);
+        return eb_file_fault_set(fault,
+            "values of scale %g and bias %g are not finite: the rows may be of format %s; name the "
+            "right one, or correct the row",
+            (double)scale->scale, (double)scale->bias, others);
+    }
+    const enum eb_fused_sign sign = eb_fused_row_sign(format, codes, scale);
+    struct eb_fused_tally *tally = &check->tally;
+    if ((sign == EB_FUSED_ZERO || sign == EB_FUSED_NEGATIVE) &&
+        tally->zero + tally->negative == 0) {
+        check->row = number;
+        check->scale = *scale;
+    }
+    eb_fused_tally_add(tally, sign);
+    return true;
+}
+
+bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
+    const struct eb_fused_format *format, struct eb_file_fault *fault)
+{
+    const struct eb_fused_tally *tally = &check->tally;
+    if (eb_fused_tally_is_plausible(tally)) {
+        return true;
+    }
+    char others[OTHERS_BYTES];
+    list_others(format, others);
+    return eb_file_fault_set(fault,
+        "no row of this format has the scale %g and bias %g with such codes, and %" PRIu64
+        " of %" PRIu64 " rows with codes are like it: the rows may be of format %s; name the right "
+        "one, or correct the rows",
+        (double)check->scale.scale, (double)check->scale.bias, tally->zero + tally->negative,
+        tally->coded, others);
+}
+
+static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *fault)
+{
+    struct eb_tensor *tensor = &table->tensor;
+    enum eb_model_format name = table->config->format;
+    enum eb_storage wanted = table->config->storage;
+    if (wanted != EB_STORAGE_UNSPECIFIED && wanted != fused_formats[name].storage) {
+        return refuse_storage(table, "its format says another; leave storage out", fault);
+    }
+    if (!eb_table_storage_find_fused(name, table->config->dim, tensor, &table->fused, fault)) {
+        const struct eb_file_fault why = *fault;
+        return eb_file_fault_set(fault, "model.yaml: table '%.64s': %s", table->name, why.text);
+    }
+    table->is_fused = true;
+    table->file_row_bytes = tensor->dims[1];
+    tensor->dims[1] = table->fused.elements;
+    tensor->storage = table->fused.storage;
+    table->storage = table->fused.storage;
+    table->type = EB_F32;
+    lay_out(table);
+    return true;
+}
+
+static bool choose_values(struct eb_planned_table *table, struct eb_file_fault *fault)
+{
+    const struct eb_tensor *tensor = &table->tensor;
+    enum eb_storage wanted = find_wanted(table);
+    table->type = eb_storage_type(tensor->storage);
+    table->storage = wanted == EB_STORAGE_UNSPECIFIED ? tensor->storage : wanted;
+    table->file_row_bytes = eb_storage_row_bytes(tensor->storage, eb_tensor_row_elements(tensor));
+    if (!eb_type_is_float(table->type) && table->storage != tensor->storage) {
+        return refuse_storage(
+            table, "its values are integers, which stay as they are; leave storage out", fault);
+    }
+    if (!eb_storage_holds(table->storage, table->type)) {
+        return eb_file_fault_set(fault,
+            "model.yaml: table '%.64s': storage %s: values of type %s cannot be stored so; write "
+            "the file as f32",
+            table->name, eb_storage_name(table->storage), eb_type_name(table->type));
+    }
+    lay_out(table);
+    return true;
+}
+
+bool eb_table_storage_choose(
+    struct eb_planned_table *table, const struct eb_piece *piece, struct eb_file_fault *fault)
+{
+    if (piece->packed) {
+        return choose_packed(table, piece->packed, fault);
+    }
+    if (table->config && table->config->format != EB_MODEL_FORMAT_VALUES) {
+        return choose_fused(table, fault);
+    }
+    return choose_values(table, fault);
+}

@@ -1,0 +1,90 @@
+#include "server/base/page_size.h"
+
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRANSPARENT "sys/kernel/mm/transparent_hugepage/enabled"
+#define GIANT "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+#define STATUS "proc/self/status"
+
+static struct eb_scratch scratch;
+
+static int make_root(void **state)
+{
+    (void)state;
+    eb_scratch_init(&scratch);
+    return 0;
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+static void write_text(const char *name, const char *text)
+{
+    eb_scratch_write(&scratch, name, text, strlen(text));
+}
+
+static void expect_remedy(enum eb_page_size wanted, uint64_t bytes, const char *part)
+{
+    char remedy[EB_PAGE_REMEDY_BYTES];
+    eb_page_size_remedy(wanted, bytes, scratch.root, remedy);
+    eb_scratch_expect(remedy, part);
+    assert_true(strlen(remedy) < EB_PAGE_REMEDY_BYTES - 1);
+}
+
+static void names_every_size(void **state)
+{
+    (void)state;
+    assert_string_equal(eb_page_size_names[EB_PAGE_2M], "2m");
+    assert_string_equal(eb_page_size_names[EB_PAGE_1G], "1g");
+    assert_string_equal(eb_page_size_names[EB_PAGE_SMALL], "off");
+    assert_null(eb_page_size_names[EB_PAGE_SIZE_COUNT]);
+}
+
+static void tells_why_pages_of_2_mib_are_missing(void **state)
+{
+    (void)state;
+    expect_remedy(EB_PAGE_2M, 1, "this kernel has no transparent huge pages");
+    write_text(TRANSPARENT, "always madvise [never]\n");
+    expect_remedy(EB_PAGE_2M, 1, "write madvise to /sys/kernel/mm/transparent_hugepage/enabled");
+    write_text(TRANSPARENT, "always [madvise] never\n");
+    expect_remedy(EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
+    write_text(STATUS, "Name:\tembagd\nTHP_enabled:\t1\n");
+    expect_remedy(EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
+    write_text(STATUS, "Name:\tembagd\nTHP_enabled:\t0\n");
+    expect_remedy(EB_PAGE_2M, 1, "PR_SET_THP_DISABLE");
+}
+
+static void tells_how_many_pages_of_1_gib_are_missing(void **state)
+{
+    (void)state;
+    expect_remedy(EB_PAGE_1G, 1, "this system has no pages of 1 GiB: set huge_pages to 2m");
+    write_text(GIANT, "3\n");
+    expect_remedy(EB_PAGE_1G, 1, "free pages needed: 1, in the whole pool: 3; ");
+    expect_remedy(EB_PAGE_1G, EB_PAGE_1G_BYTES, "needed: 1,");
+    expect_remedy(EB_PAGE_1G, EB_PAGE_1G_BYTES + 1, "needed: 2,");
+    expect_remedy(EB_PAGE_1G, UINT64_MAX, "needed: 17179869184,");
+}
+
+EB_TEST_GROUP(page_size)
+{
+#define WITH_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_every_size),
+        WITH_ROOT(tells_why_pages_of_2_mib_are_missing),
+        WITH_ROOT(tells_how_many_pages_of_1_gib_are_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

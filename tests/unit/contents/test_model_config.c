@@ -1,0 +1,467 @@
+#include "server/contents/model_config.h"
+
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define NAME_BYTES_MAX 32
+
+static void parse(const char *yaml, struct eb_model_config *config)
+{
+    struct eb_file_fault fault = {.text = ""};
+    if (!eb_model_config_parse(
+            (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, config, &fault)) {
+        fail_msg("%s: %s", yaml, fault.text);
+    }
+}
+
+static void expect_defaults(const struct eb_model_config *config)
+{
+    assert_int_equal(config->table_count, 0);
+    assert_int_equal(config->feature_count, 0);
+    assert_int_equal(config->group_count, 0);
+    assert_int_equal(config->label_count, 0);
+    assert_int_equal(config->only.count, 0);
+    assert_int_equal(config->exclude.count, 0);
+    assert_int_equal(config->keep, 2);
+    assert_int_equal(config->keep_s, 600);
+    assert_int_equal(config->serve, 0);
+}
+
+/* The fault of `yaml` holds `part`, and nothing is left of it. */
+static void expect_fault(const char *yaml, const char *part)
+{
+    struct eb_model_config config;
+    struct eb_file_fault fault = {.text = ""};
+    if (eb_model_config_parse(
+            (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, &config, &fault)) {
+        fail_msg("accepted: %s", yaml);
+    }
+    eb_scratch_expect(fault.text, part);
+    expect_defaults(&config);
+    eb_model_config_deinit(&config);
+}
+
+static void has_defaults_where_nothing_is_said(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"", "{}", "versions: {}",
+        "tables: []\nfeatures: []\n# nothing\n",
+        "tables:\nfeatures: ~\ngroups: null\nversions: {labels: }\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct eb_model_config config;
+        parse(texts[i], &config);
+        expect_defaults(&config);
+        eb_model_config_deinit(&config);
+    }
+}
+
+static void reads_tables(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    parse("tables:\n"
+          "- {name: b, source: emb.weight, format: fbgemm_int4, dim: 24,\n"
+          "   default_index: -1}\n"
+          "- name: a\n"
+          "  storage: INT8\n"
+          "  missing: Unknown_Row\n"
+          "  default_index: -9223372036854775808\n"
+          "  unknown_row: 7\n",
+        &config);
+    assert_int_equal(config.table_count, 2);
+    const struct eb_model_config_table *a = &config.tables[0];
+    assert_ptr_equal(eb_model_config_find_table(&config, "a"), a);
+    assert_string_equal(a->name, "a");
+    assert_string_equal(a->source, "a");
+    assert_int_equal(a->format, EB_MODEL_FORMAT_VALUES);
+    assert_int_equal(a->storage, EB_STORAGE_INT8);
+    assert_int_equal(a->missing, EB_MISSING_UNKNOWN_ROW);
+    assert_true(a->has_default);
+    assert_int_equal(a->default_index, INT64_MIN);
+    assert_int_equal(a->unknown_row, 7);
+    const struct eb_model_config_table *b = eb_model_config_find_table(&config, "b");
+    assert_string_equal(b->source, "emb.weight");
+    assert_int_equal(b->format, EB_MODEL_FORMAT_FBGEMM_INT4);
+    assert_int_equal(b->dim, 24);
+    assert_int_equal(a->dim, 0);
+    assert_int_equal(b->storage, EB_STORAGE_UNSPECIFIED);
+    assert_int_equal(b->missing, EB_MISSING_UNSPECIFIED);
+    assert_true(b->has_default);
+    assert_int_equal(b->default_index, -1);
+    assert_int_equal(b->unknown_row, -1);
+    assert_null(eb_model_config_find_table(&config, "c"));
+    eb_model_config_deinit(&config);
+}
+
+static void rejects_faulty_dims(void **state)
+{
+    (void)state;
+    expect_fault(
+        "tables: [{name: a, dim: 4}]", "tables[0].dim: '4' means nothing without a format");
+    expect_fault("tables: [{name: a, format: torchrec_int8, dim: 0}]", "tables[0].dim: '0'");
+    expect_fault("tables: [{name: a, format: torchrec_int8, dim: 4294967296}]", "tables[0].dim");
+    expect_fault("tables: [{name: b}, {name: a, format: torchrec_int8}]",
+        "tables[1].dim: is missing; rows of torchrec_int8 may end with padding, and without it "
+        "have (bytes - 4) * 1 values");
+    expect_fault("tables: [{name: a, format: torchrec_int4}]", "(bytes - 4) * 2 values");
+    expect_fault("tables: [{name: a, format: torchrec_int2}]", "(bytes - 4) * 4 values");
+    expect_fault("tables: [{name: a, format: torchrec}]",
+        "fbgemm_int8, fbgemm_int4, fbgemm_int2, fbgemm_int8_f16, torchrec_int8, torchrec_int4, "
+        "torchrec_int2");
+}
+
+static void reads_which_tables_are_chosen(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    parse("only: ['emb.*', '[st]']\n"
+          "exclude: ['*.bias', 'emb.?']\n"
+          "tables: [{name: a, source: emb.10}]\n"
+          "features: [{name: f, table: s}, {name: g, table: a}]\n",
+        &config);
+    assert_int_equal(config.only.count, 2);
+    assert_string_equal(config.only.texts[1], "[st]");
+    assert_int_equal(config.exclude.count, 2);
+    assert_true(eb_model_config_selects(&config, "emb.10"));
+    assert_true(eb_model_config_selects(&config, "emb.a/b"));
+    assert_true(eb_model_config_selects(&config, "t"));
+    assert_false(eb_model_config_selects(&config, "u"));
+    assert_false(eb_model_config_selects(&config, "emb.1"));
+    assert_false(eb_model_config_selects(&config, "emb.1.bias"));
+    assert_false(eb_model_config_selects(&config, "EMB.10"));
+    eb_model_config_deinit(&config);
+    parse("only: []\nexclude: ~\n", &config);
+    assert_true(eb_model_config_selects(&config, "anything"));
+    eb_model_config_deinit(&config);
+    parse("exclude: ['.*']\n", &config);
+    assert_true(eb_model_config_selects(&config, "a"));
+    assert_false(eb_model_config_selects(&config, ".a"));
+    eb_model_config_deinit(&config);
+}
+
+static void rejects_faulty_choices(void **state)
+{
+    (void)state;
+    expect_fault("only: ['']", "only[0]: the pattern is empty");
+    expect_fault("exclude: [a, \"b\\tc\"]", "exclude[1]: the pattern");
+    expect_fault("only: a*", "only");
+    expect_fault("tables: [{name: a}, {name: b}]\nexclude: [b]",
+        "tables[1].source: 'b' is left out by the patterns of only and exclude");
+    expect_fault("only: [x.*]\ntables: [{name: x.1, source: y}]", "tables[0].source: 'y'");
+    expect_fault("only: [x.*]\nfeatures: [{name: f, table: y}]",
+        "features[0].table: 'y' is left out by the patterns");
+}
+
+/* A list of `count` patterns, each of `bytes` bytes. */
+static bool may_have(size_t count, size_t bytes)
+{
+    const size_t size = 16 + count * (bytes + 3);
+    char *yaml = malloc(size);
+    struct eb_model_config config;
+    struct eb_file_fault fault = {.text = ""};
+    assert_non_null(yaml);
+    size_t used = (size_t)snprintf(yaml, size, "only: [");
+    for (size_t i = 0; i < count; i++) {
+        memset(yaml + used, 'a', bytes);
+        yaml[used + bytes] = ',';
+        used += bytes + 1;
+    }
+    yaml[used++] = ']';
+    const bool is_good =
+        eb_model_config_parse((const uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &fault);
+    assert_true(is_good == (fault.text[0] == '\0'));
+    eb_model_config_deinit(&config);
+    free(yaml);
+    return is_good;
+}
+
+static void bounds_patterns(void **state)
+{
+    (void)state;
+    assert_int_equal(EB_MODEL_CONFIG_PATTERNS_MAX, 64);
+    assert_int_equal(EB_MODEL_CONFIG_PATTERN_BYTES_MAX, 255);
+    assert_true(may_have(EB_MODEL_CONFIG_PATTERNS_MAX, 3));
+    assert_false(may_have(EB_MODEL_CONFIG_PATTERNS_MAX + 1, 3));
+    assert_true(may_have(2, EB_MODEL_CONFIG_PATTERN_BYTES_MAX));
+    assert_false(may_have(2, EB_MODEL_CONFIG_PATTERN_BYTES_MAX + 1));
+}
+
+/* A pattern that some matchers need exponential time for. */
+static void matches_hostile_patterns_in_bounded_time(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    char yaml[EB_MODEL_CONFIG_PATTERN_BYTES_MAX + 32] = "only: ['";
+    char name[256];
+    for (size_t i = 0; i < EB_MODEL_CONFIG_PATTERN_BYTES_MAX / 2 - 1; i++) {
+        strcat(yaml, "*a");
+    }
+    strcat(yaml, "b']");
+    memset(name, 'a', sizeof name);
+    name[sizeof name - 1] = '\0';
+    parse(yaml, &config);
+    assert_false(eb_model_config_selects(&config, name));
+    eb_model_config_deinit(&config);
+}
+
+static void matches_no_name_that_is_too_long(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    char name[NAME_BYTES_MAX + 2];
+    parse("only: ['a*']", &config);
+    memset(name, 'a', sizeof name);
+    name[NAME_BYTES_MAX] = '\0';
+    assert_true(eb_model_config_selects(&config, name));
+    name[NAME_BYTES_MAX] = 'a';
+    name[NAME_BYTES_MAX + 1] = '\0';
+    assert_false(eb_model_config_selects(&config, name));
+    eb_model_config_deinit(&config);
+}
+
+static void reads_features_and_groups(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    parse("features:\n"
+          "- {name: z, table: t, reduction: mean, missing: zero, default_index: 3,\n"
+          "   id_map: hash_modulo, seed: 18446744073709551615, max_ids: 50}\n"
+          "- {name: y, table: t}\n"
+          "groups: [{name: g, features: [z, y, z]}]\n",
+        &config);
+    assert_int_equal(config.feature_count, 2);
+    const struct eb_model_config_feature *z = eb_model_config_find_feature(&config, "z");
+    assert_string_equal(z->table, "t");
+    assert_int_equal(z->reduction, EB_REDUCTION_MEAN);
+    assert_int_equal(z->missing, EB_MISSING_ZERO);
+    assert_true(z->has_default);
+    assert_int_equal(z->default_index, 3);
+    assert_int_equal(z->id_map.kind, EB_ID_MAP_HASH_MODULO);
+    assert_true(z->id_map.seed == UINT64_MAX);
+    assert_int_equal(z->max_ids, 50);
+    const struct eb_model_config_feature *y = eb_model_config_find_feature(&config, "y");
+    assert_int_equal(y->reduction, EB_REDUCTION_UNSPECIFIED);
+    assert_int_equal(y->missing, EB_MISSING_UNSPECIFIED);
+    assert_false(y->has_default);
+    assert_int_equal(y->id_map.kind, EB_ID_MAP_NONE);
+    assert_int_equal(y->max_ids, 0);
+    const struct eb_model_config_group *g = eb_model_config_find_group(&config, "g");
+    assert_int_equal(g->feature_count, 3);
+    assert_ptr_equal(&config.features[g->features[0]], z);
+    assert_ptr_equal(&config.features[g->features[1]], y);
+    assert_ptr_equal(&config.features[g->features[2]], z);
+    eb_model_config_deinit(&config);
+}
+
+static void reads_versions(void **state)
+{
+    (void)state;
+    struct eb_model_config config;
+    parse("versions: {keep: 5, keep_s: 0, serve: 12,\n"
+          "  labels: [{name: stable, version: 12}, {name: canary, version: 13}]}\n",
+        &config);
+    assert_int_equal(config.keep, 5);
+    assert_int_equal(config.keep_s, 0);
+    assert_int_equal(config.serve, 12);
+    assert_int_equal(config.label_count, 2);
+    assert_string_equal(config.labels[0].name, "canary");
+    assert_int_equal(config.labels[0].version, 13);
+    eb_model_config_deinit(&config);
+    parse("versions: {serve: highest}", &config);
+    assert_int_equal(config.serve, 0);
+    eb_model_config_deinit(&config);
+}
+
+static void says_what_is_wrong_and_where(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"tables: [{name: a}, {name: b, storage: int7}]",
+            "tables[1].storage: 'int7' is not known; allowed are f32, f16, bf16, f8_e4m3, f8_e5m2, "
+            "int8, int4, int2"},
+        {"tables: [{name: a, missing: never}]",
+            "tables[0].missing: 'never' is not known; allowed are error, skip, zero, unknown_row"},
+        {"tables: [{name: a, missing: ''}]", "tables[0].missing: '' is not known"},
+        {"tables: [{name: a, format: fbgemm}]", "tables[0].format: 'fbgemm' is not known"},
+        {"tables: [{storage: int8}]", "tables[0].name: is missing"},
+        {"tables: [{}]", "tables[0].name: is missing"},
+        {"tables: [{name: ''}]", "tables[0].name: '' is empty"},
+        {"tables: [{name: \"a\\x07b\"}]", "tables[0].name: 'a\\x07b'"},
+        {"tables: [{name: a12345678901234567890123456789012}]", "tables[0].name: "},
+        {"tables: [{name: a, source: ''}]", "tables[0].source: '' is empty"},
+        {"tables: [{name: a}, {name: b}, {name: a}]", "tables: two of them are called 'a'"},
+        {"tables: [{name: a, default_index: 1.5}]",
+            "tables[0].default_index: '1.5' is no integer of 64 bits"},
+        {"tables: [{name: a, default_index: 9223372036854775808}]", "is no integer of 64 bits"},
+        {"tables: [{name: a, default_index: +1}]", "is no integer of 64 bits"},
+        {"tables: [{name: a, default_index: ' 1'}]", "is no integer of 64 bits"},
+        {"tables: [{name: a, unknown_row: -1}]",
+            "tables[0].unknown_row: '-1' is no number from 0 to 9223372036854775807"},
+        {"features: [{name: f}]", "features[0].table: is missing"},
+        {"features: [{name: f, table: t}, {name: f, table: u}]",
+            "features: two of them are called 'f'"},
+        {"tables: [{name: f}]\nfeatures: [{name: f, table: t}]",
+            "features[0].name: 'f' is a table's name too"},
+        {"features: [{name: f, table: t, reduction: average}]",
+            "features[0].reduction: 'average' is not known; allowed are sum, mean, weighted_mean"},
+        {"features: [{name: f, table: t, id_map: hash}]",
+            "features[0].id_map: 'hash' is not known; allowed are none, modulo, hash_modulo"},
+        {"features: [{name: f, table: t, seed: 1}]", "features[0].seed: '1' means nothing"},
+        {"features: [{name: f, table: t, max_ids: 0}]", "features[0].max_ids: '0' is no number"},
+        {"features: [{name: f, table: t}]\ngroups: [{name: g, features: [f, h]}]",
+            "groups[0].features: 'h' is no feature"},
+        {"groups: [{name: g}]", "groups[0].features: is missing or empty"},
+        {"groups: [{name: g, features: []}]", "groups[0].features: is missing or empty"},
+        {"versions: {keep: 0}", "versions.keep: '0' is no number from 1 to 64"},
+        {"versions: {keep: 65}", "versions.keep: '65' is no number from 1 to 64"},
+        {"versions: {keep_s: forever}", "versions.keep_s: 'forever' is no number from 0 to"},
+        {"versions: {serve: lowest}",
+            "versions.serve: 'lowest' is neither 'highest' nor a version"},
+        {"versions: {labels: [{name: a}]}", "versions.labels[0].version: is missing"},
+        {"versions: {labels: [{name: a, version: 0}]}", "versions.labels[0].version: '0' is no"},
+        {"versions: {labels: [{name: a, version: 1}, {name: a, version: 2}]}",
+            "versions.labels: two of them are called 'a'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect_fault(cases[i][0], cases[i][1]);
+    }
+}
+
+static void refuses_yaml_that_is_none_of_ours(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"tabels: []", "Unexpected key: tabels"},
+        {"tables: [{name: a, stroage: int8}]", "Unexpected key: stroage"},
+        {"tables: {name: a}", "tables"},
+        {"tables: a", "tables"},
+        {"- a", "Expecting MAPPING"},
+        {"tables: [{name: [a]}]", "name"},
+        {"tables: [[[[[[[[a]]]]]]]]", "tables"},
+        {"tables: [{name: a, name: b}]", "name"},
+        {"tables: []\ntables: []", "tables"},
+        {"tables: &x [{name: a}]\nfeatures: *x", "lias"},
+        {"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", "Unexpected key: a"},
+        {"tables: [{name: \"a\\0b\"}]", "escaped NUL"},
+        {"tables: [{name: \"a\\x00\"}]", "escaped NUL"},
+        {"%YAML 1.1\n---\ntables: []", "begins with '%'"},
+        {"\xef\xbb\xbf%TAG !a! tag:a\n---\ntables: []", "begins with '%'"},
+        {"# a\n%TAG !a! tag:a\n---\ntables: []", "begins with '%'"},
+        {"# a\r%TAG !a! tag:a\n---\ntables: []", "begins with '%'"},
+        {"# a\xc2\x85%TAG !a! tag:a\n---\ntables: []", "begins with '%'"},
+        {"# a\xe2\x80\xa8%TAG !a! tag:a\n---\ntables: []", "begins with '%'"},
+        {"# a\xe2\x80\xa9%TAG !a! tag:a\n---\ntables: []", "begins with '%'"},
+        {"\xff\xfet", "UTF-16"},
+        {"\xfe\xfft", "UTF-16"},
+        {"tables: []\n---\ntables: []", "document"},
+        {"tables:\n\t- {name: t}\n", "line 2 is indented by a tab"},
+        {"tables:\n- name: t\n\tstorage: int8\n", "line 3 is indented by a tab"},
+        {"tables:\n- \tname: t\n  storage: f16\n", "line 2 is indented by a tab"},
+        {"versions: {keep: 3,\n\tkeep_s: x}", "versions.keep_s: 'x'"},
+        {"tables: [{name: a", ""},
+        {"\xff\xfe\xff", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect_fault(cases[i][0], cases[i][1]);
+    }
+}
+
+static void stops_at_its_caps(void **state)
+{
+    (void)state;
+    const size_t room = EB_MODEL_CONFIG_LABELS_MAX * 64 + 64;
+    for (size_t count = EB_MODEL_CONFIG_LABELS_MAX; count < EB_MODEL_CONFIG_LABELS_MAX + 2;
+         count++) {
+        char *yaml = malloc(room);
+        size_t used = (size_t)snprintf(yaml, room, "versions:\n  labels:\n");
+        for (size_t i = 0; i < count; i++) {
+            used += (size_t)snprintf(yaml + used, room - used, "  - {name: l%zu, version: 1}\n", i);
+        }
+        struct eb_model_config config;
+        struct eb_file_fault fault = {.text = ""};
+        assert_int_equal(
+            eb_model_config_parse((uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &fault),
+            count == EB_MODEL_CONFIG_LABELS_MAX);
+        eb_model_config_deinit(&config);
+        free(yaml);
+    }
+}
+
+static void reads_a_file(void **state)
+{
+    (void)state;
+    struct eb_scratch scratch;
+    char path[EB_SCRATCH_PATH_BYTES];
+    struct eb_model_config config;
+    struct eb_file_fault fault = {.text = ""};
+    eb_scratch_init(&scratch);
+    eb_scratch_path(&scratch, "model.yaml", path);
+    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    expect_defaults(&config);
+    eb_model_config_deinit(&config);
+    eb_scratch_write(&scratch, "model.yaml", "versions: {keep: 3}", 19);
+    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    assert_int_equal(config.keep, 3);
+    eb_model_config_deinit(&config);
+    eb_scratch_write(&scratch, "model.yaml", "versions: {keep: x}", 19);
+    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    eb_scratch_expect(fault.text, path);
+    eb_scratch_expect(fault.text, ": versions.keep: 'x'");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("nowhere", path), 0);
+    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    eb_scratch_expect(fault.text, path);
+    eb_scratch_deinit(&scratch);
+}
+
+static void refuses_a_file_that_is_too_large(void **state)
+{
+    (void)state;
+    struct eb_scratch scratch;
+    char path[EB_SCRATCH_PATH_BYTES];
+    struct eb_model_config config;
+    struct eb_file_fault fault = {.text = ""};
+    eb_scratch_init(&scratch);
+    eb_scratch_path(&scratch, "model.yaml", path);
+    char *comment = malloc(EB_MODEL_CONFIG_BYTES_MAX + 1);
+    memset(comment, '#', EB_MODEL_CONFIG_BYTES_MAX + 1);
+    eb_scratch_write(&scratch, "model.yaml", comment, EB_MODEL_CONFIG_BYTES_MAX);
+    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    eb_model_config_deinit(&config);
+    eb_scratch_write(&scratch, "model.yaml", comment, EB_MODEL_CONFIG_BYTES_MAX + 1);
+    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    eb_scratch_expect(fault.text, "larger than 4194304 bytes");
+    free(comment);
+    eb_scratch_deinit(&scratch);
+}
+
+EB_TEST_GROUP(model_config)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(has_defaults_where_nothing_is_said),
+        cmocka_unit_test(reads_tables),
+        cmocka_unit_test(rejects_faulty_dims),
+        cmocka_unit_test(reads_which_tables_are_chosen),
+        cmocka_unit_test(rejects_faulty_choices),
+        cmocka_unit_test(bounds_patterns),
+        cmocka_unit_test(matches_hostile_patterns_in_bounded_time),
+        cmocka_unit_test(matches_no_name_that_is_too_long),
+        cmocka_unit_test(reads_features_and_groups),
+        cmocka_unit_test(reads_versions),
+        cmocka_unit_test(says_what_is_wrong_and_where),
+        cmocka_unit_test(refuses_yaml_that_is_none_of_ours),
+        cmocka_unit_test(stops_at_its_caps),
+        cmocka_unit_test(reads_a_file),
+        cmocka_unit_test(refuses_a_file_that_is_too_large),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

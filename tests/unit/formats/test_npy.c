@@ -1,0 +1,333 @@
+#include "server/formats/npy.h"
+
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DICT(descr, order, shape)                                                                  \
+    "{'descr': " descr ", 'fortran_order': " order ", 'shape': " shape ", }"
+
+/* Parses an exact copy, so that a sanitizer sees a read past its end. */
+static bool parse(
+    const uint8_t *bytes, size_t size, struct eb_tensor *tensor, struct eb_file_fault *fault)
+{
+    uint8_t *exact = malloc(size ? size : 1);
+    assert_non_null(exact);
+    memcpy(exact, bytes, size);
+    bool is_good = eb_npy_parse(exact, size, size, tensor, fault);
+    free(exact);
+    return is_good;
+}
+
+static void expect_good(uint8_t major, const char *dict, size_t data_bytes)
+{
+    struct eb_scratch_table table;
+    struct eb_tensor tensor;
+    struct eb_file_fault fault = {.text = ""};
+    eb_scratch_npy(&table, major, dict, data_bytes);
+    if (!parse(table.bytes, table.size, &tensor, &fault)) {
+        fail_msg("%s: %s", dict, fault.text);
+    }
+    assert_int_equal(tensor.data_offset, table.size - data_bytes);
+    assert_int_equal(tensor.data_bytes, data_bytes);
+}
+
+static void expect_fault(const char *dict, size_t data_bytes, const char *part)
+{
+    struct eb_scratch_table table;
+    struct eb_tensor tensor;
+    struct eb_file_fault fault = {.text = ""};
+    eb_scratch_npy(&table, 1, dict, data_bytes);
+    if (parse(table.bytes, table.size, &tensor, &fault)) {
+        fail_msg("accepted %s", dict);
+    }
+    eb_scratch_expect(fault.text, part);
+}
+
+static void reads_shape_and_place(void **state)
+{
+    (void)state;
+    struct eb_scratch_table table;
+    struct eb_tensor tensor;
+    struct eb_file_fault fault;
+    eb_scratch_npy(&table, 1, DICT("'<f4'", "False", "(5, 2)"), 40);
+    assert_true(parse(table.bytes, table.size, &tensor, &fault));
+    assert_int_equal(tensor.storage, EB_STORAGE_F32);
+    assert_int_equal(tensor.rank, 2);
+    assert_int_equal(tensor.dims[0], 5);
+    assert_int_equal(tensor.dims[1], 2);
+    assert_int_equal(tensor.data_bytes, 40);
+    assert_int_equal(table.bytes[tensor.data_offset], 1);
+}
+
+static void reads_every_version(void **state)
+{
+    (void)state;
+    for (uint8_t major = 1; major <= 3; major++) {
+        expect_good(major, DICT("'<f4'", "False", "(5, 2)"), 40);
+    }
+}
+
+static void reads_every_element_type(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *descr;
+        enum eb_storage storage;
+    } cases[] = {
+        {"<f2", EB_STORAGE_F16},
+        {"<f4", EB_STORAGE_F32},
+        {"<f8", EB_STORAGE_F64},
+        {"|i1", EB_STORAGE_I8},
+        {"|u1", EB_STORAGE_U8},
+        {"<i1", EB_STORAGE_I8},
+        {">u1", EB_STORAGE_U8},
+        {"<i2", EB_STORAGE_I16},
+        {"<u2", EB_STORAGE_U16},
+        {"<i4", EB_STORAGE_I32},
+        {"<u4", EB_STORAGE_U32},
+        {"=i8", EB_STORAGE_I64},
+        {"u8", EB_STORAGE_U64},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct eb_scratch_table table;
+        struct eb_tensor tensor;
+        struct eb_file_fault fault;
+        char dict[128];
+        snprintf(dict, sizeof dict, DICT("'%s'", "False", "(3,)"), cases[i].descr);
+        eb_scratch_npy(&table, 1, dict, 3 * eb_storage_bytes(cases[i].storage));
+        assert_true(parse(table.bytes, table.size, &tensor, &fault));
+        assert_int_equal(tensor.storage, cases[i].storage);
+    }
+}
+
+static void reads_what_python_allows(void **state)
+{
+    (void)state;
+    expect_good(1, "{'shape':(5,2),'descr':'<f4','fortran_order':False}", 40);
+    expect_good(
+        1, " {\t\"shape\" : ( 5 , 2 , ) ,\r\n\"fortran_order\": False, 'descr': \"<f4\"} \n ", 40);
+    expect_good(1, DICT("'<f4'", "False", "(5L, 2L)"), 40);
+    expect_good(1, DICT("'<f4'", "True", "(10,)"), 40);
+    expect_good(1, DICT("'<f4'", "False", "(0, 2)"), 0);
+    expect_good(1, DICT("'<f4'", "False", "(1, 1, 1, 1, 1, 1, 5, 2)"), 40);
+}
+
+static void rejects_other_types_by_name(void **state)
+{
+    (void)state;
+    expect_fault(DICT("'>f4'", "False", "(5, 2)"), 40, "'>f4' is big-endian");
+    expect_fault(DICT("'|b1'", "False", "(5, 2)"), 10, "boolean");
+    expect_fault(DICT("'<c8'", "False", "(5, 2)"), 80, "complex");
+    expect_fault(DICT("'|S4'", "False", "(5, 2)"), 40, "string");
+    expect_fault(DICT("'<U1'", "False", "(5, 2)"), 40, "string");
+    expect_fault(DICT("'|O'", "False", "(5, 2)"), 80, "Python object");
+    expect_fault(DICT("'<V2'", "False", "(5, 2)"), 20, "safetensors");
+    expect_fault(DICT("'<M8[ns]'", "False", "(5, 2)"), 80, "date");
+    expect_fault(DICT("'<f16'", "False", "(5, 2)"), 160, "'<f16' is no element type");
+    expect_fault(DICT("'<f'", "False", "(5, 2)"), 40, "no element type");
+    expect_fault(DICT("''", "False", "(5, 2)"), 40, "no element type");
+    expect_fault(DICT("[('a', '<f4')]", "False", "(5, 2)"), 40, "record");
+    expect_fault(DICT("4", "False", "(5, 2)"), 40, "a string was expected");
+    expect_fault(DICT("'<f4<f4<f4<f4<f4<f4<f4<f4'", "False", "(5, 2)"), 40, "no type");
+    expect_fault(DICT("'<f4", "False", "(5, 2)"), 40, "npy header");
+    expect_fault(DICT("'<\\x664'", "False", "(5, 2)"), 40, "no type");
+}
+
+static void rejects_faulty_orders(void **state)
+{
+    (void)state;
+    expect_fault(DICT("'<f4'", "True", "(5, 2)"), 40, "ascontiguousarray");
+    expect_fault(DICT("'<f4'", "0", "(5, 2)"), 40, "'fortran_order'");
+    expect_fault(DICT("'<f4'", "Falsch", "(5, 2)"), 40, "'fortran_order'");
+}
+
+static void rejects_faulty_shapes(void **state)
+{
+    (void)state;
+    expect_fault(DICT("'<f4'", "False", "()"), 4, "scalar");
+    expect_fault(DICT("'<f4'", "False", "(5)"), 20, "comma");
+    expect_fault(DICT("'<f4'", "False", "[5, 2]"), 40, "tuple");
+    expect_fault(DICT("'<f4'", "False", "(5, -2)"), 40, "negative");
+    expect_fault(DICT("'<f4'", "False", "(5, 2.0)"), 40, "','");
+    expect_fault(DICT("'<f4'", "False", "(5 2)"), 40, "','");
+    expect_fault(DICT("'<f4'", "False", "(,)"), 40, "number");
+    expect_fault(DICT("'<f4'", "False", "(5,,2)"), 40, "number");
+    expect_fault(DICT("'<f4'", "False", "(5, 0)"), 0, "no value");
+    expect_fault(DICT("'<f4'", "False", "(5, 18446744073709551616)"), 40, "2^64");
+    expect_fault(DICT("'<f4'", "False", "(5, 18446744073709551615)"), 40, "2^64 bytes");
+    expect_fault(DICT("'<f4'", "False", "(0, 4294967296, 4294967296)"), 0, "2^64 bytes");
+    expect_fault(DICT("'<f4'", "False", "(1, 1, 1, 1, 1, 1, 1, 5, 2)"), 40, "8 dimensions");
+}
+
+static void rejects_faulty_dicts(void **state)
+{
+    (void)state;
+    expect_fault("", 40, "'{'");
+    expect_fault("[]", 40, "'{'");
+    expect_fault("{,}", 40, "a string was expected");
+    expect_fault("{}", 40, "missing");
+    expect_fault("{'descr': '<f4', 'shape': (5, 2)}", 40, "missing");
+    expect_fault("{'descr': '<f4', 'fortran_order': False}", 40, "missing");
+    expect_fault("{'fortran_order': False, 'shape': (5, 2)}", 40, "missing");
+    expect_fault("{'descr': '<f4', 'descr': '<f4', }", 40, "twice");
+    expect_fault("{'shape': (5, 2), 'shape': (5, 2), }", 40, "twice");
+    expect_fault("{'fortran_order': False, 'fortran_order': False, }", 40, "twice");
+    expect_fault("{'descr': '<f4' 'shape': (5, 2)}", 40, "','");
+    expect_fault("{'descr' '<f4'}", 40, "':'");
+    expect_fault("{'version': 1}", 40, "not descr");
+    expect_fault("{5: 1}", 40, "a string was expected");
+    expect_fault(DICT("'<f4'", "False", "(5, 2)") "x", 40, "follows");
+    expect_fault("{'descr': '<f4', ", 40, "a string was expected");
+}
+
+static void rejects_data_of_another_length(void **state)
+{
+    (void)state;
+    expect_fault(DICT("'<f4'", "False", "(5, 2)"), 39, "cut short");
+    expect_fault(DICT("'<f4'", "False", "(5, 2)"), 0, "(5, 2) of f32 has 40");
+    expect_fault(DICT("'<f4'", "False", "(5, 2)"), 41, "too long");
+    expect_fault(DICT("'<f4'", "False", "(0, 2)"), 1, "too long");
+}
+
+static void rejects_every_truncation(void **state)
+{
+    (void)state;
+    for (uint8_t major = 1; major <= 2; major++) {
+        struct eb_scratch_table table;
+        eb_scratch_npy(&table, major, DICT("'<f4'", "False", "(5, 2)"), 40);
+        for (size_t size = 0; size < table.size; size++) {
+            struct eb_tensor tensor;
+            struct eb_file_fault fault = {.text = ""};
+            assert_false(parse(table.bytes, size, &tensor, &fault));
+            assert_true(strlen(fault.text) > 0);
+        }
+    }
+}
+
+static void survives_every_byte_changed(void **state)
+{
+    (void)state;
+    struct eb_scratch_table table;
+    eb_scratch_npy(&table, 1, DICT("'<f4'", "False", "(5, 2)"), 40);
+    for (size_t at = 0; at < table.size - 40; at++) {
+        for (unsigned value = 0; value < 256; value++) {
+            struct eb_scratch_table changed = table;
+            struct eb_tensor tensor;
+            struct eb_file_fault fault;
+            changed.bytes[at] = (uint8_t)value;
+            if (parse(changed.bytes, changed.size, &tensor, &fault)) {
+                assert_int_equal(tensor.data_bytes, 40);
+            }
+        }
+    }
+}
+
+static void rejects_a_faulty_prefix(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at;
+        uint8_t byte;
+        const char *part;
+    } cases[] = {
+        {0, 'x', "not an npy file"},
+        {5, 'x', "not an npy file"},
+        {6, 0, "version 0.0"},
+        {6, 4, "version 4.0"},
+        {7, 1, "version 1.1"},
+        {8, 255, "past the end"},
+        {8, 0, "npy header"},
+        {8, 1, "npy header"},
+        {9, 255, "past the end"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct eb_scratch_table table;
+        struct eb_tensor tensor;
+        struct eb_file_fault fault = {.text = ""};
+        eb_scratch_npy(&table, 1, DICT("'<f4'", "False", "(5, 2)"), 40);
+        table.bytes[cases[i].at] = cases[i].byte;
+        assert_false(parse(table.bytes, table.size, &tensor, &fault));
+        eb_scratch_expect(fault.text, cases[i].part);
+    }
+}
+
+static void rejects_a_header_that_is_too_long(void **state)
+{
+    (void)state;
+    static uint8_t head[EB_NPY_HEADER_BYTES_MAX];
+    memset(head, ' ', sizeof head);
+    memcpy(head, "\x93NUMPY\x02\x00\x00\x00\x01\x00", 12);
+    struct eb_tensor tensor;
+    struct eb_file_fault fault = {.text = ""};
+    assert_false(eb_npy_parse(head, sizeof head, UINT64_C(1) << 40, &tensor, &fault));
+    eb_scratch_expect(fault.text, "too long");
+    memset(head + 8, 0xff, 4);
+    assert_false(eb_npy_parse(head, sizeof head, sizeof head, &tensor, &fault));
+    eb_scratch_expect(fault.text, "past the end");
+}
+
+static void reads_back_what_it_writes(void **state)
+{
+    (void)state;
+    for (int storage = 1; storage < EB_STORAGE_COUNT; storage++) {
+        struct eb_tensor tensor = {
+            .storage = (enum eb_storage)storage, .rank = 3, .dims = {0, 1234567, 3}};
+        uint8_t head[256];
+        uint64_t bytes = eb_npy_header_write(&tensor, head, sizeof head);
+        if (storage == EB_STORAGE_BF16 || storage > EB_STORAGE_U64) {
+            assert_int_equal(bytes, 0);
+            continue;
+        }
+        assert_int_equal(bytes, 128);
+        assert_int_equal(tensor.data_offset, 128);
+        struct eb_tensor read;
+        struct eb_file_fault fault;
+        assert_true(parse(head, bytes, &read, &fault));
+        assert_int_equal(read.storage, tensor.storage);
+        assert_memory_equal(read.dims, tensor.dims, sizeof read.dims);
+    }
+}
+
+static void writes_the_header_that_numpy_writes(void **state)
+{
+    (void)state;
+    struct eb_tensor tensor = {.storage = EB_STORAGE_F32, .rank = 2, .dims = {5, 2}};
+    uint8_t head[128];
+    static const char start[] =
+        "\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }";
+    assert_int_equal(eb_npy_header_write(&tensor, head, 127), 0);
+    assert_int_equal(eb_npy_header_write(&tensor, head, 128), 128);
+    assert_memory_equal(head, start, sizeof start - 1);
+    assert_int_equal(head[126], ' ');
+    assert_int_equal(head[127], '\n');
+}
+
+EB_TEST_GROUP(npy)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_shape_and_place),
+        cmocka_unit_test(reads_every_version),
+        cmocka_unit_test(reads_every_element_type),
+        cmocka_unit_test(reads_what_python_allows),
+        cmocka_unit_test(rejects_other_types_by_name),
+        cmocka_unit_test(rejects_faulty_orders),
+        cmocka_unit_test(rejects_faulty_shapes),
+        cmocka_unit_test(rejects_faulty_dicts),
+        cmocka_unit_test(rejects_data_of_another_length),
+        cmocka_unit_test(rejects_every_truncation),
+        cmocka_unit_test(survives_every_byte_changed),
+        cmocka_unit_test(rejects_a_faulty_prefix),
+        cmocka_unit_test(rejects_a_header_that_is_too_long),
+        cmocka_unit_test(reads_back_what_it_writes),
+        cmocka_unit_test(writes_the_header_that_numpy_writes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

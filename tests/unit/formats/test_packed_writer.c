@@ -1,0 +1,225 @@
+#include "server/formats/packed_writer.h"
+
+#include "tests/lib/test_group.h"
+#include "tests/unit/tables/packed_trial.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* What the file system can do; the linker sends the calls that tell here (--wrap). */
+enum ability { CAN_ALL, CANNOT_NAME_LATER, CANNOT_RENAME_EITHER, ABILITY_COUNT };
+
+int __real_access(const char *name, int mode);
+int __real_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
+int __wrap_access(const char *name, int mode);
+int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
+
+static enum ability ability;
+
+int __wrap_access(const char *name, int mode)
+{
+    bool is_refused = ability != CAN_ALL && strncmp(name, "/proc/self/fd/", 14) == 0;
+    errno = is_refused ? ENOENT : errno;
+    return is_refused ? -1 : __real_access(name, mode);
+}
+
+int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags)
+{
+    bool is_refused = ability == CANNOT_RENAME_EITHER;
+    errno = is_refused ? EINVAL : errno;
+    return is_refused ? -1 : __real_renameat2(from_at, from, to_at, to, flags);
+}
+
+static struct eb_scratch scratch;
+static char path[EB_SCRATCH_PATH_BYTES];
+
+static int make_root(void **state)
+{
+    (void)state;
+    ability = CAN_ALL;
+    eb_scratch_init(&scratch);
+    eb_scratch_path(&scratch, "t.embag", path);
+    return 0;
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+/* Entries of ROOT, hidden ones too. */
+static unsigned count_entries(void)
+{
+    unsigned count = 0;
+    DIR *directory = opendir(scratch.root);
+    assert_non_null(directory);
+    for (const struct dirent *entry; (entry = readdir(directory));) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(directory);
+    return count;
+}
+
+static void shows_a_file_when_it_is_published(void)
+{
+    static const uint8_t rows[36];
+    struct eb_packed_writer writer;
+    struct eb_file_fault fault;
+    struct stat status;
+    struct eb_packed_format format = eb_packed_trial_format(3, 4);
+    assert_int_equal(format.tensor.data_bytes, sizeof rows);
+    assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
+    assert_true(eb_packed_writer_begin(&writer, EB_PACKED_ROWS, &fault));
+    assert_true(eb_packed_writer_append(&writer, rows, sizeof rows, &fault));
+    assert_true(eb_packed_writer_end(&writer, &fault));
+    assert_int_equal(access(path, F_OK), -1);
+    assert_true(eb_packed_writer_publish(&writer, &fault));
+    eb_packed_writer_close(&writer);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0644);
+    assert_int_equal(count_entries(), 1);
+    assert_true(eb_packed_trial_verify(path, &fault));
+    assert_int_equal(unlink(path), 0);
+}
+
+static void shows_a_file_only_when_it_is_published(void **state)
+{
+    (void)state;
+    for (int i = CAN_ALL; i < ABILITY_COUNT; i++) {
+        ability = (enum ability)i;
+        shows_a_file_when_it_is_published();
+    }
+}
+
+static void leaves_nothing_where_it_is_closed_before(void **state)
+{
+    (void)state;
+    static const uint8_t rows[36];
+    struct eb_packed_format format = eb_packed_trial_format(3, 4);
+    for (int round = 0; round < 3 * ABILITY_COUNT; round++) {
+        int steps = round % 3;
+        ability = (enum ability)(round / 3);
+        struct eb_packed_writer writer;
+        struct eb_file_fault fault;
+        assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
+        if (steps > 0) {
+            assert_true(eb_packed_writer_append(&writer, rows, sizeof rows, &fault));
+        }
+        if (steps > 1) {
+            assert_true(eb_packed_writer_end(&writer, &fault));
+        }
+        assert_true(ability == CAN_ALL || count_entries() == 1);
+        eb_packed_writer_close(&writer);
+        assert_int_equal(count_entries(), 0);
+    }
+    struct eb_packed_writer zeroed = {0};
+    eb_packed_writer_close(&zeroed);
+}
+
+/* Where the file system has files without a name. */
+static void leaves_nothing_where_it_is_killed(void **state)
+{
+    (void)state;
+    int nameless = open(scratch.root, O_TMPFILE | O_RDWR, 0600);
+    if (nameless < 0) {
+        skip();
+    }
+    assert_int_equal(close(nameless), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct eb_packed_writer writer;
+        struct eb_file_fault fault;
+        struct eb_packed_format format = eb_packed_trial_format(3, 4);
+        (void)raise(eb_packed_writer_open(&writer, path, &format, &fault) ? SIGKILL : SIGABRT);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    assert_int_equal(count_entries(), 0);
+}
+
+static void keeps_the_file_that_is_there(void)
+{
+    struct eb_packed_writer writer;
+    struct eb_file_fault fault = {.text = ""};
+    struct eb_packed_format format = eb_packed_trial_format(0, 4);
+    assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
+    assert_true(eb_packed_writer_end(&writer, &fault));
+    eb_scratch_write(&scratch, "t.embag", "x", 1);
+    assert_false(eb_packed_writer_publish(&writer, &fault));
+    eb_scratch_expect(fault.text, "t.embag: it cannot be put into place (File exists); remove it");
+    eb_packed_writer_close(&writer);
+    assert_false(eb_packed_writer_open(&writer, path, &format, &fault));
+    eb_scratch_expect(fault.text, "File exists");
+    assert_int_equal(count_entries(), 1);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void replaces_no_file(void **state)
+{
+    (void)state;
+    for (int i = CAN_ALL; i < ABILITY_COUNT; i++) {
+        ability = (enum ability)i;
+        keeps_the_file_that_is_there();
+    }
+}
+
+static void says_where_no_file_can_be(void **state)
+{
+    (void)state;
+    struct eb_packed_writer writer;
+    struct eb_file_fault fault = {.text = ""};
+    struct eb_packed_format format = eb_packed_trial_format(0, 4);
+    eb_scratch_path(&scratch, "absent/t.embag", path);
+    assert_false(eb_packed_writer_open(&writer, path, &format, &fault));
+    eb_scratch_expect(fault.text, "absent/t.embag: it cannot be written");
+    eb_scratch_expect(fault.text, "make its directory");
+}
+
+static void begins_nothing_that_has_no_room(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    struct eb_packed_writer writer;
+    struct eb_file_fault fault = {.text = ""};
+    struct eb_packed_format format = eb_packed_trial_format(1000, 100);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit = {.rlim_cur = 50000, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    bool is_open = eb_packed_writer_open(&writer, path, &format, &fault);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_false(is_open);
+    eb_scratch_expect(fault.text, "bytes cannot be had for it");
+    assert_int_equal(count_entries(), 0);
+}
+
+EB_TEST_GROUP(packed_writer)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            shows_a_file_only_when_it_is_published, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(
+            leaves_nothing_where_it_is_closed_before, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(leaves_nothing_where_it_is_killed, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(replaces_no_file, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(says_where_no_file_can_be, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(begins_nothing_that_has_no_room, make_root, remove_root),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,356 @@
+#include "server/formats/safetensors.h"
+
+#include "tests/lib/scratch.h"
+#include "tests/lib/test_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TENSOR(dtype, shape, offsets)                                                              \
+    "{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+#define F32_5X2 TENSOR("\"F32\"", "[5,2]", "[0,40]")
+#define TWO                                                                                        \
+    "{\"b\":" TENSOR("\"BF16\"", "[3,2]", "[0,12]") ",\"a\":" TENSOR("\"I8\"", "[4]", "[12,16]") "}"
+
+/* Reads length and head of an exact copy, so that a sanitizer sees a read past its end. */
+static bool parse(
+    const uint8_t *bytes, size_t size, struct eb_safetensors *list, struct eb_file_fault *fault)
+{
+    *list = (struct eb_safetensors){0};
+    uint8_t first[8] = {0};
+    memcpy(first, bytes, size < 8 ? size : 8);
+    uint64_t head_bytes;
+    if (!eb_safetensors_head_bytes(first, size, &head_bytes, fault)) {
+        return false;
+    }
+    assert_true(head_bytes <= size);
+    uint8_t *head = malloc(head_bytes);
+    assert_non_null(head);
+    memcpy(head, bytes, head_bytes);
+    bool is_good = eb_safetensors_parse(head, head_bytes, size, list, fault);
+    free(head);
+    return is_good;
+}
+
+static void expect_good(const char *json, size_t data_bytes, size_t count)
+{
+    struct eb_scratch_table table;
+    struct eb_safetensors list;
+    struct eb_file_fault fault = {.text = ""};
+    eb_scratch_safetensors(&table, json, data_bytes);
+    if (!parse(table.bytes, table.size, &list, &fault)) {
+        fail_msg("%s: %s", json, fault.text);
+    }
+    assert_int_equal(list.count, count);
+    eb_safetensors_deinit(&list);
+}
+
+static void expect_fault(const char *json, size_t data_bytes, const char *part)
+{
+    struct eb_scratch_table table;
+    struct eb_safetensors list;
+    struct eb_file_fault fault = {.text = ""};
+    eb_scratch_safetensors(&table, json, data_bytes);
+    if (parse(table.bytes, table.size, &list, &fault)) {
+        fail_msg("accepted %s", json);
+    }
+    assert_int_equal(list.count, 0);
+    assert_null(list.entries);
+    eb_scratch_expect(fault.text, part);
+}
+
+static void reads_tensors_in_the_order_of_their_data(void **state)
+{
+    (void)state;
+    struct eb_scratch_table table;
+    struct eb_safetensors list;
+    struct eb_file_fault fault;
+    eb_scratch_safetensors(&table, TWO "  ", 16);
+    assert_true(parse(table.bytes, table.size, &list, &fault));
+    assert_int_equal(list.count, 2);
+    assert_string_equal(list.entries[0].name, "b");
+    assert_int_equal(list.entries[0].tensor.storage, EB_STORAGE_BF16);
+    assert_int_equal(list.entries[0].tensor.rank, 2);
+    assert_int_equal(list.entries[0].tensor.dims[0], 3);
+    assert_int_equal(list.entries[0].tensor.data_offset, table.size - 16);
+    assert_string_equal(list.entries[1].name, "a");
+    assert_int_equal(list.entries[1].tensor.data_offset, table.size - 4);
+    assert_int_equal(list.entries[1].tensor.data_bytes, 4);
+    eb_safetensors_deinit(&list);
+}
+
+static void reads_every_element_type(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dtype;
+        enum eb_storage storage;
+    } cases[] = {
+        {"F64", EB_STORAGE_F64},
+        {"F32", EB_STORAGE_F32},
+        {"F16", EB_STORAGE_F16},
+        {"BF16", EB_STORAGE_BF16},
+        {"F8_E4M3", EB_STORAGE_F8_E4M3},
+        {"F8_E5M2", EB_STORAGE_F8_E5M2},
+        {"I8", EB_STORAGE_I8},
+        {"U8", EB_STORAGE_U8},
+        {"I16", EB_STORAGE_I16},
+        {"U16", EB_STORAGE_U16},
+        {"I32", EB_STORAGE_I32},
+        {"U32", EB_STORAGE_U32},
+        {"I64", EB_STORAGE_I64},
+        {"U64", EB_STORAGE_U64},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct eb_scratch_table table;
+        struct eb_safetensors list;
+        struct eb_file_fault fault;
+        char json[256];
+        size_t bytes = 3 * eb_storage_bytes(cases[i].storage);
+        snprintf(json, sizeof json, "{\"t\":" TENSOR("\"%s\"", "[3]", "[0,%zu]") "}",
+            cases[i].dtype, bytes);
+        eb_scratch_safetensors(&table, json, bytes);
+        assert_true(parse(table.bytes, table.size, &list, &fault));
+        assert_int_equal(list.entries[0].tensor.storage, cases[i].storage);
+        eb_safetensors_deinit(&list);
+    }
+}
+
+static void accepts_what_the_format_allows(void **state)
+{
+    (void)state;
+    expect_good("{\"__metadata__\":{\"format\":\"pt\"},\"t\":" F32_5X2 "}", 40, 1);
+    expect_good("{\"__metadata__\":{},\"t\":" F32_5X2 "}   ", 40, 1);
+    expect_good("{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") ",\"u\":" F32_5X2 "}", 40, 2);
+    expect_good("{\"u\":" F32_5X2 ",\"t\":" TENSOR("\"F32\"", "[0,2]", "[40,40]") "}", 40, 2);
+}
+
+/* The only tensor of the file cannot be a table, and is listed with a reason that holds `part`. */
+static void expect_unfit(const char *dtype, const char *shape, size_t data_bytes, const char *part)
+{
+    struct eb_scratch_table table;
+    struct eb_safetensors list;
+    struct eb_file_fault fault = {.text = ""};
+    char json[256];
+    snprintf(json, sizeof json, "{\"t\":" TENSOR("\"%s\"", "%s", "[0,%zu]") "}", dtype, shape,
+        data_bytes);
+    eb_scratch_safetensors(&table, json, data_bytes);
+    if (!parse(table.bytes, table.size, &list, &fault)) {
+        fail_msg("%s: %s", json, fault.text);
+    }
+    assert_int_equal(list.count, 1);
+    assert_non_null(list.entries[0].unfit);
+    assert_int_equal(list.entries[0].tensor.data_bytes, data_bytes);
+    eb_scratch_expect(list.entries[0].unfit, part);
+    eb_safetensors_deinit(&list);
+}
+
+static void lists_tensors_that_cannot_be_tables(void **state)
+{
+    (void)state;
+    expect_unfit("I64", "[]", 8, "a scalar is no table");
+    expect_unfit("BOOL", "[]", 1, "'BOOL' is no element type");
+    expect_unfit("BOOL", "[4,2]", 8, "'BOOL' is no element type");
+    expect_unfit("C64", "[4]", 32, "'C64'");
+    expect_unfit("F8_E8M0", "[4]", 4, "'F8_E8M0'");
+    expect_unfit("F6_E2M3", "[4]", 3, "'F6_E2M3'");
+    expect_unfit("F6_E3M2", "[8]", 6, "'F6_E3M2'");
+    expect_unfit("F4", "[2,3]", 3, "'F4'");
+    expect_unfit("F32", "[5,0]", 0, "rows of (5, 0) hold no value");
+    expect_unfit("F32", "[1,1,1,1,1,1,1,5,2]", 40, "8 dim");
+    /* Only the position of a tensor of an unknown type is known. */
+    expect_unfit("F3_E1M1", "[4]", 2, "'F3_E1M1'");
+    expect_unfit("f32", "[4]", 16, "'f32'");
+}
+
+static void rejects_unfit_tensors_that_are_malformed(void **state)
+{
+    (void)state;
+    expect_fault("{\"t\":" TENSOR("\"BOOL\"", "[4]", "[0,5]") "}", 5, "5 bytes, but shape (4,)");
+    expect_fault("{\"t\":" TENSOR("\"I64\"", "[]", "[0,4]") "}", 4, "shape () of I64 has 8");
+    expect_fault("{\"t\":" TENSOR("\"F4\"", "[5]", "[0,2]") "}", 2, "of F4 has 3");
+    expect_fault("{\"t\":" TENSOR("\"C64\"", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^64");
+    expect_fault("{\"t\":" TENSOR("\"X9\"", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^64");
+    expect_fault("{\"t\":" TENSOR("\"X9\"", "[-1]", "[0,4]") "}", 4, "entry 0");
+    expect_fault("{\"t\":" TENSOR("\"X9\"", "[4]", "[0,5]") "}", 4, "past the last byte");
+    expect_fault("{\"t\":" TENSOR("\"X9\"", "[4]", "[4,0]") "}", 4, "less than the begin");
+    expect_fault("{\"t\":" TENSOR("\"X9\"", "[4]", "[1,4]") "}", 4, "belong to no tensor");
+    expect_fault(
+        "{\"t\":" TENSOR("\"X9\"", "[4]", "[0,4]") ",\"u\":" TENSOR("\"BOOL\"", "[4]", "[2,6]") "}",
+        6, "overlap");
+}
+
+static void rejects_faulty_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t length;
+        const char *part;
+    } cases[] = {
+        {UINT64_C(1) << 60, "1152921504606846976 bytes is above 100000000"},
+        {UINT64_MAX, "is above"},
+        {100000001, "is above"},
+        {100000000, "past the end"},
+        {93, "past the end"},
+        {0, "does not start with '{'"},
+        {1, "no JSON"},
+        {91, "no JSON"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct eb_scratch_table table = {.size = 100};
+        memset(table.bytes, ' ', table.size);
+        memcpy(table.bytes, &cases[i].length, 8);
+        table.bytes[8] = '{';
+        struct eb_safetensors list;
+        struct eb_file_fault fault = {.text = ""};
+        assert_false(parse(table.bytes, table.size, &list, &fault));
+        eb_scratch_expect(fault.text, cases[i].part);
+    }
+}
+
+static void rejects_headers_that_are_no_object(void **state)
+{
+    (void)state;
+    expect_fault(" {}", 0, "'{'");
+    expect_fault("[]", 0, "'{'");
+    expect_fault("{]", 0, "no JSON");
+    expect_fault("{} x", 0, "no JSON");
+    expect_fault("{\"t\":" F32_5X2 ",\"t\":" F32_5X2 "}", 40, "duplicate");
+    expect_fault("{\"\xff\":" F32_5X2 "}", 40, "no JSON");
+    expect_fault("{\"a\\u0000b\":" F32_5X2 "}", 40, "no JSON");
+    expect_fault("{\"t\":5}", 40, "tensor 't': its description is no object");
+    expect_fault("{\"__metadata__\":5}", 0, "__metadata__");
+    expect_fault("{\"__metadata__\":{\"a\":5}}", 0, "__metadata__");
+}
+
+static void rejects_a_file_without_tensors(void **state)
+{
+    (void)state;
+    expect_fault("{}", 0, "there is no table in it");
+    expect_fault("{\"__metadata__\":{}}", 0, "there is no table in it");
+}
+
+static void rejects_unknown_fields_of_a_tensor(void **state)
+{
+    (void)state;
+    expect_fault("{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4],\"scale\":1}}", 4,
+        "tensor 't': it has fields beside 'dtype', 'shape' and 'data_offsets'");
+}
+
+static void rejects_deep_nesting(void **state)
+{
+    (void)state;
+    char json[3001];
+    memset(json, '[', 3000);
+    memcpy(json, "{\"t\":", 5);
+    json[3000] = '\0';
+    expect_fault(json, 0, "no JSON");
+}
+
+static void rejects_faulty_types(void **state)
+{
+    (void)state;
+    expect_fault("{\"t\":" TENSOR("4", "[4]", "[0,16]") "}", 16, "'dtype'");
+    expect_fault("{\"t\":{\"shape\":[4],\"data_offsets\":[0,16]}}", 16, "'dtype'");
+}
+
+static void rejects_faulty_shapes(void **state)
+{
+    (void)state;
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "5", "[0,20]") "}", 20, "'shape'");
+    expect_fault("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "'shape'");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,-2]", "[0,40]") "}", 40, "entry 1");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,2.0]", "[0,40]") "}", 40, "entry 1");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[9223372036854775807,9]", "[0,4]") "}", 4, "2^64");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[9223372036854775808]", "[0,4]") "}", 4, "no JSON");
+}
+
+static void rejects_faulty_offsets(void **state)
+{
+    (void)state;
+    expect_fault("{\"t\":{\"dtype\":\"F32\",\"shape\":[5,2]}}", 40, "'data_offsets'");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0]") "}", 40, "'data_offsets'");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,40,80]") "}", 40, "'data_offsets'");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[-40,0]") "}", 40, "'data_offsets'");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,4e1]") "}", 40, "'data_offsets'");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[40,0]") "}", 40, "less than the begin");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,41]") "}", 40, "past the last byte");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,2]", "[0,39]") "}", 40, "39 bytes, but shape");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[5,3]", "[0,40]") "}", 40, "(5, 3) of F32 has 60");
+}
+
+static void rejects_ranges_that_do_not_tile_the_data(void **state)
+{
+    (void)state;
+#define PAIR(first, second)                                                                        \
+    "{\"t\":" TENSOR("\"U8\"", "[4]", first) ",\"u\":" TENSOR("\"U8\"", "[4]", second) "}"
+    expect_good(PAIR("[0,4]", "[4,8]"), 8, 2);
+    expect_good(PAIR("[4,8]", "[0,4]"), 8, 2);
+    expect_fault(PAIR("[0,4]", "[3,7]"), 7, "tensor 'u': field 'data_offsets': it begins at 3");
+    expect_fault(PAIR("[0,4]", "[0,4]"), 4, "overlap");
+    expect_fault(PAIR("[0,4]", "[5,9]"), 9, "belong to no tensor");
+    expect_fault(PAIR("[1,5]", "[5,9]"), 9, "belong to no tensor");
+    expect_fault(PAIR("[0,4]", "[4,8]"), 9, "1 bytes behind the last tensor");
+    expect_fault("{\"t\":" TENSOR("\"F32\"", "[0,2]", "[0,0]") "}", 1, "behind the last tensor");
+#undef PAIR
+}
+
+static void rejects_every_truncation(void **state)
+{
+    (void)state;
+    struct eb_scratch_table table;
+    eb_scratch_safetensors(&table, TWO, 16);
+    for (size_t size = 0; size < table.size; size++) {
+        struct eb_safetensors list;
+        struct eb_file_fault fault = {.text = ""};
+        assert_false(parse(table.bytes, size, &list, &fault));
+        assert_true(strlen(fault.text) > 0);
+    }
+}
+
+static void survives_every_byte_changed(void **state)
+{
+    (void)state;
+    struct eb_scratch_table table;
+    eb_scratch_safetensors(&table, TWO, 16);
+    for (size_t at = 0; at < table.size - 16; at++) {
+        for (unsigned value = 0; value < 256; value++) {
+            struct eb_scratch_table changed = table;
+            struct eb_safetensors list;
+            struct eb_file_fault fault;
+            changed.bytes[at] = (uint8_t)value;
+            if (parse(changed.bytes, changed.size, &list, &fault)) {
+                assert_true(list.count <= 2);
+            }
+            eb_safetensors_deinit(&list);
+        }
+    }
+}
+
+EB_TEST_GROUP(safetensors)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_tensors_in_the_order_of_their_data),
+        cmocka_unit_test(reads_every_element_type),
+        cmocka_unit_test(accepts_what_the_format_allows),
+        cmocka_unit_test(lists_tensors_that_cannot_be_tables),
+        cmocka_unit_test(rejects_unfit_tensors_that_are_malformed),
+        cmocka_unit_test(rejects_faulty_lengths),
+        cmocka_unit_test(rejects_headers_that_are_no_object),
+        cmocka_unit_test(rejects_a_file_without_tensors),
+        cmocka_unit_test(rejects_unknown_fields_of_a_tensor),
+        cmocka_unit_test(rejects_deep_nesting),
+        cmocka_unit_test(rejects_faulty_types),
+        cmocka_unit_test(rejects_faulty_shapes),
+        cmocka_unit_test(rejects_faulty_offsets),
+        cmocka_unit_test(rejects_ranges_that_do_not_tile_the_data),
+        cmocka_unit_test(rejects_every_truncation),
+        cmocka_unit_test(survives_every_byte_changed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,172 @@
+#include "tests/lib/test_group.h"
+#include "tests/lib/tls_files.h"
+#include "tests/lib/tls_forger.h"
+#include "tests/unit/net/loop_host.h"
+#include "tests/unit/net/wire_peer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TIMEOUT_MS 10000 /* of what must happen */
+#define SHORT_MS 100     /* a limit that a test waits for */
+
+static struct eb_scratch scratch;
+static struct tls_authority authority;
+
+/* A server and one client, whose bytes the test moves. */
+struct trial {
+    struct loop_host host;
+    struct eb_tls *tls;
+    SSL *client;
+    struct tls_forger forger;
+    int socket;
+};
+
+static int make_files(void **state)
+{
+    (void)state;
+    eb_scratch_init(&scratch);
+    tls_authority_init(&authority);
+    tls_authority_write(&authority, &scratch);
+    tls_authority_issue(&authority, &scratch, "server", "server", "DNS:localhost");
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    tls_authority_deinit(&authority);
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+static struct eb_tls *open_tls(void)
+{
+    char certificate[EB_SCRATCH_PATH_BYTES];
+    char key[EB_SCRATCH_PATH_BYTES];
+    char why[256] = "";
+    eb_scratch_path(&scratch, "server.pem", certificate);
+    eb_scratch_path(&scratch, "server.key", key);
+    const struct eb_tls_options options = {.certificate_file = certificate, .key_file = key};
+    struct eb_tls *tls = eb_tls_open(&options, why, sizeof why);
+    assert_string_equal(why, "");
+    assert_non_null(tls);
+    return tls;
+}
+
+/* All that the client has to say, at once. */
+static void send_all(struct trial *trial)
+{
+    char *bytes;
+    const long size = BIO_get_mem_data(SSL_get_wbio(trial->client), &bytes);
+    if (size > 0) {
+        wire_send(trial->socket, bytes, (size_t)size);
+        (void)BIO_reset(SSL_get_wbio(trial->client));
+    }
+}
+
+/* Until the client is through with its handshake, which it has then sent. */
+static void shake_hands(struct trial *trial)
+{
+    while (SSL_do_handshake(trial->client) != 1) {
+        char bytes[4096];
+        assert_int_equal(SSL_get_error(trial->client, -1), SSL_ERROR_WANT_READ);
+        send_all(trial);
+        const ssize_t got = recv(trial->socket, bytes, sizeof bytes, 0);
+        assert_true(got > 0);
+        assert_int_equal(BIO_write(SSL_get_rbio(trial->client), bytes, (int)got), got);
+    }
+    send_all(trial);
+}
+
+static void open_trial(struct trial *trial)
+{
+    struct eb_address address;
+    *trial = (struct trial){.tls = open_tls()};
+    loop_host_init(&trial->host);
+    trial->host.options.tls = trial->tls;
+    trial->host.options.conn_limits.write_timeout_ms = SHORT_MS;
+    loop_host_serve(&trial->host, &address);
+    trial->client = tls_client_create(&scratch, "h2", NULL);
+    tls_forger_init(&trial->forger, trial->client);
+    trial->socket = wire_connect(&address, 0);
+    shake_hands(trial);
+}
+
+static void close_trial(struct trial *trial)
+{
+    close(trial->socket);
+    SSL_free(trial->client);
+    loop_host_stop(&trial->host);
+    eb_tls_drop(trial->tls);
+}
+
+/* What the client's bytes are answered with waits until the client's message of TLS's own ends. */
+static void resets_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
+{
+    (void)state;
+    struct trial trial;
+    open_trial(&trial);
+    tls_forger_send(&trial.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&trial.forger);
+    const uint64_t begin_ns = uv_hrtime();
+    send_all(&trial);
+    assert_true(wire_read_to_end(trial.socket, TIMEOUT_MS, NULL, 0));
+    assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
+    assert_true(loop_host_wait_conns(&trial.host, 0, TIMEOUT_MS));
+    close_trial(&trial);
+}
+
+static void drains_without_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
+{
+    (void)state;
+    struct trial trial;
+    open_trial(&trial);
+    tls_forger_send(&trial.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&trial.forger);
+    send_all(&trial);
+    loop_host_drain(&trial.host);
+    assert_true(loop_host_wait_drained(&trial.host, TIMEOUT_MS));
+    close_trial(&trial);
+}
+
+static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
+{
+    (void)state;
+    struct trial trial;
+    char text[64];
+    open_trial(&trial);
+    tls_forger_send(&trial.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&trial.forger);
+    tls_forger_end_update(&trial.forger);
+    send_all(&trial);
+    /* Both SETTINGS: its own and the acknowledgement. */
+    size_t got = 0;
+    while (got < 18) {
+        char bytes[4096];
+        const int part = SSL_read(trial.client, text + got, (int)(sizeof text - got));
+        if (part > 0) {
+            got += (size_t)part;
+            continue;
+        }
+        const ssize_t count = recv(trial.socket, bytes, sizeof bytes, 0);
+        assert_true(count > 0);
+        assert_int_equal(BIO_write(SSL_get_rbio(trial.client), bytes, (int)count), count);
+    }
+    close_trial(&trial);
+}
+
+EB_TEST_GROUP(conn_tls)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resets_a_peer_that_keeps_bytes_from_being_encrypted),
+        cmocka_unit_test(drains_without_a_peer_that_keeps_bytes_from_being_encrypted),
+        cmocka_unit_test(goes_on_with_a_peer_that_ends_what_it_has_begun),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}

@@ -1,0 +1,718 @@
+#include "server/net/tls_stream.h"
+
+#include "tests/lib/test_group.h"
+#include "tests/lib/tls_files.h"
+#include "tests/lib/tls_forger.h"
+#include "tests/unit/proto/lender.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MANY_BYTES ((size_t)600000)
+
+static struct eb_scratch scratch;
+static struct tls_authority authority;
+
+/* A server's stream, what it is to send, and its client. */
+struct trial {
+    struct lender lender;
+    struct eb_tls *tls;
+    struct eb_tls_stream *stream;
+    struct eb_send_queue *queue;
+    SSL *client;
+    size_t portion; /* of bytes that are fed at once; 0: all */
+    uint8_t *got;   /* by the server, in plain */
+    size_t got_bytes;
+    size_t sealed_bytes; /* that the server has put out */
+    uint64_t now_ms;
+    bool is_over;
+};
+
+static int make_files(void **state)
+{
+    (void)state;
+    eb_scratch_init(&scratch);
+    tls_authority_init(&authority);
+    tls_authority_write(&authority, &scratch);
+    tls_authority_issue(&authority, &scratch, "server", "server", "DNS:localhost");
+    tls_authority_issue(
+        &authority, &scratch, "client", "cn", "DNS:a.example,URI:spiffe://x/y,email:e@a.example");
+    tls_authority_issue(&authority, &scratch, "bare", "only a name", NULL);
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    tls_authority_deinit(&authority);
+    eb_scratch_deinit(&scratch);
+    return 0;
+}
+
+static struct eb_tls *open_tls(bool asks_clients)
+{
+    char certificate[EB_SCRATCH_PATH_BYTES];
+    char key[EB_SCRATCH_PATH_BYTES];
+    char ca[EB_SCRATCH_PATH_BYTES];
+    char why[256] = "";
+    eb_scratch_path(&scratch, "server.pem", certificate);
+    eb_scratch_path(&scratch, "server.key", key);
+    eb_scratch_path(&scratch, "ca.pem", ca);
+    const struct eb_tls_options options = {.certificate_file = certificate,
+        .key_file = key,
+        .client_ca_file = asks_clients ? ca : NULL};
+    struct eb_tls *tls = eb_tls_open(&options, why, sizeof why);
+    assert_string_equal(why, "");
+    assert_non_null(tls);
+    return tls;
+}
+
+static void open_trial(struct trial *trial, bool asks_clients, SSL *client)
+{
+    *trial = (struct trial){.client = client};
+    lender_init(&trial->lender, 0);
+    trial->tls = open_tls(asks_clients);
+    trial->stream = eb_tls_stream_create(trial->tls, &trial->lender.memory);
+    assert_non_null(trial->stream);
+    trial->queue = eb_send_queue_create(&eb_memory_heap);
+    assert_non_null(trial->queue);
+    trial->got = malloc(MANY_BYTES);
+    assert_non_null(trial->got);
+}
+
+static void close_trial(struct trial *trial)
+{
+    eb_tls_stream_destroy(trial->stream);
+    eb_tls_drop(trial->tls);
+    eb_send_queue_destroy(trial->queue);
+    SSL_free(trial->client);
+    free(trial->got);
+    assert_int_equal(trial->lender.lent_count, 0);
+}
+
+/* ---- moving bytes ---- */
+
+static void read_plain(struct trial *trial)
+{
+    uint8_t plain[EB_TLS_RECORD_BYTES];
+    int got;
+    while ((got = eb_tls_stream_read(trial->stream, plain, sizeof plain)) > 0) {
+        assert_true(trial->got_bytes + (size_t)got <= MANY_BYTES);
+        memcpy(trial->got + trial->got_bytes, plain, (size_t)got);
+        trial->got_bytes += (size_t)got;
+    }
+    trial->is_over = got < 0;
+}
+
+/* All that the client has said; true: there was something. */
+static bool feed(struct trial *trial)
+{
+    char *bytes;
+    BIO *out = SSL_get_wbio(trial->client);
+    long size = BIO_get_mem_data(out, &bytes);
+    size_t portion = trial->portion ? trial->portion : (size_t)size;
+    for (size_t at = 0; at < (size_t)size && !trial->is_over; at += portion) {
+        size_t left = (size_t)size - at;
+        /* In memory of its own size, so that a read beyond it is found. */
+        uint8_t *part = malloc(left < portion ? left : portion);
+        assert_non_null(part);
+        memcpy(part, bytes + at, left < portion ? left : portion);
+        eb_tls_stream_feed(trial->stream, part, left < portion ? left : portion, trial->now_ms);
+        read_plain(trial);
+        free(part);
+    }
+    (void)BIO_reset(out);
+    return size > 0;
+}
+
+/* What the server has to say goes to the client; true: there was something. */
+static bool write_output(struct trial *trial)
+{
+    size_t count;
+    if (!eb_tls_stream_seal(trial->stream, trial->queue)) {
+        trial->is_over = true;
+    }
+    uint8_t *bytes = eb_tls_stream_begin_write(trial->stream, &count);
+    assert_true(count <= EB_TLS_OUTPUT_BYTES_MAX);
+    if (count > 0) {
+        assert_int_equal(BIO_write(SSL_get_rbio(trial->client), bytes, (int)count), count);
+    }
+    trial->sealed_bytes += count;
+    eb_tls_stream_end_write(trial->stream);
+    return count > 0;
+}
+
+/* Until nobody has anything to say. Returns whether both are through. */
+static bool shake_hands(struct trial *trial)
+{
+    bool moved = true;
+    while (moved) {
+        (void)SSL_do_handshake(trial->client);
+        moved = feed(trial);
+        moved |= write_output(trial);
+    }
+    return SSL_is_init_finished(trial->client) && eb_tls_stream_is_ready(trial->stream) &&
+           !trial->is_over;
+}
+
+static void fill(uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        bytes[i] = (uint8_t)(i * 131 >> 3);
+    }
+}
+
+static void expect_pattern(const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != (uint8_t)(i * 131 >> 3)) {
+            fail_msg("byte %zu of %zu", i, count);
+        }
+    }
+}
+
+/* `count` bytes from the client. */
+static void send_from_client(struct trial *trial, size_t count)
+{
+    uint8_t *bytes = malloc(count);
+    assert_non_null(bytes);
+    fill(bytes, count);
+    assert_int_equal(SSL_write(trial->client, bytes, (int)count), count);
+    free(bytes);
+    (void)feed(trial);
+    assert_int_equal(trial->got_bytes, count);
+    expect_pattern(trial->got, count);
+}
+
+/* ---- tests ---- */
+
+static void reads_whatever_the_portions_are(void **state)
+{
+    (void)state;
+    static const size_t portions[] = {1, 2, 3, 5, 6, 64, 1000, 16384, 0};
+    for (size_t i = 0; i < sizeof portions / sizeof portions[0]; i++) {
+        struct trial trial;
+        open_trial(&trial, true, tls_client_create(&scratch, "h2", "client"));
+        trial.portion = portions[i];
+        assert_false(eb_tls_stream_is_shaking(trial.stream));
+        assert_true(shake_hands(&trial));
+        send_from_client(&trial, 40000);
+        assert_string_equal(eb_tls_stream_reason(trial.stream), "");
+        close_trial(&trial);
+    }
+}
+
+/* Every split of the first flight in two. */
+static void reads_every_split_of_a_hello(void **state)
+{
+    (void)state;
+    size_t size = 2;
+    for (size_t at = 1; at < size; at++) {
+        struct trial trial;
+        char *bytes;
+        open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+        (void)SSL_do_handshake(trial.client);
+        size = (size_t)BIO_get_mem_data(SSL_get_wbio(trial.client), &bytes);
+        eb_tls_stream_feed(trial.stream, (const uint8_t *)bytes, at, 0);
+        read_plain(&trial);
+        assert_true(eb_tls_stream_is_shaking(trial.stream));
+        eb_tls_stream_feed(trial.stream, (const uint8_t *)bytes + at, size - at, 0);
+        read_plain(&trial);
+        (void)BIO_reset(SSL_get_wbio(trial.client));
+        assert_true(write_output(&trial));
+        assert_true(shake_hands(&trial));
+        close_trial(&trial);
+    }
+}
+
+/* Bytes that the client gets; fails where they are not the pattern. */
+static size_t receive_at_client(struct trial *trial, uint8_t *into, size_t got)
+{
+    int part;
+    while ((part = SSL_read(trial->client, into + got, (int)(MANY_BYTES - got))) > 0) {
+        got += (size_t)part;
+    }
+    return got;
+}
+
+static void seals_small_pieces_together_in_full_records(void **state)
+{
+    (void)state;
+    struct trial trial;
+    uint8_t *bytes = malloc(MANY_BYTES);
+    uint8_t *back = malloc(MANY_BYTES);
+    assert_true(bytes && back);
+    fill(bytes, MANY_BYTES);
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    size_t before = trial.sealed_bytes;
+    struct eb_outgoing lent = {.bytes = bytes, .size = MANY_BYTES, .holds = 2};
+    /* Pieces of 9 and 991 bytes, as frames are; then one that is large. */
+    for (size_t at = 0; at < 100000; at += 1000) {
+        assert_true(eb_send_queue_copy(trial.queue, bytes + at, 9));
+        assert_true(eb_send_queue_lend(trial.queue, &lent, at + 9, 991));
+    }
+    assert_true(eb_send_queue_lend(trial.queue, &lent, 100000, MANY_BYTES - 100000));
+    size_t got = 0;
+    while (write_output(&trial)) {
+        got = receive_at_client(&trial, back, got);
+    }
+    assert_int_equal(got, MANY_BYTES);
+    expect_pattern(back, MANY_BYTES);
+    /* One record more where the large piece begins, and none of it is small. */
+    size_t records = MANY_BYTES / EB_TLS_RECORD_BYTES + 3;
+    assert_true(trial.sealed_bytes - before <= MANY_BYTES + records * 64);
+    assert_int_equal(trial.lender.lent_bytes, 0);
+    close_trial(&trial);
+    free(bytes);
+    free(back);
+}
+
+static void keeps_the_queue_until_hands_are_shaken(void **state)
+{
+    (void)state;
+    struct trial trial;
+    char answer[8] = "";
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(eb_send_queue_copy(trial.queue, "early", 5));
+    assert_false(write_output(&trial));
+    assert_int_equal(eb_send_queue_bytes(trial.queue), 5);
+    assert_true(shake_hands(&trial));
+    assert_int_equal(SSL_read(trial.client, answer, sizeof answer), 5);
+    assert_string_equal(answer, "early");
+    close_trial(&trial);
+}
+
+static void expect_refused(SSL *client, bool asks_clients, const char *part)
+{
+    struct trial trial;
+    open_trial(&trial, asks_clients, client);
+    assert_false(shake_hands(&trial));
+    assert_true(trial.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(trial.stream), part);
+    eb_tls_stream_end(trial.stream);
+    close_trial(&trial);
+}
+
+static void refuses_who_does_not_speak_h2(void **state)
+{
+    (void)state;
+    expect_refused(tls_client_create(&scratch, NULL, NULL), false, "no application protocol");
+    expect_refused(tls_client_create(&scratch, "http/1.1", NULL), false, "no application protocol");
+}
+
+static void refuses_old_versions(void **state)
+{
+    (void)state;
+    SSL *client = tls_client_create(&scratch, "h2", NULL);
+    SSL_set_security_level(client, 0);
+    assert_int_equal(SSL_set_min_proto_version(client, TLS1_1_VERSION), 1);
+    assert_int_equal(SSL_set_max_proto_version(client, TLS1_1_VERSION), 1);
+    expect_refused(client, false, "unsupported protocol");
+}
+
+static void refuses_plain_bytes(void **state)
+{
+    (void)state;
+    struct trial trial;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    eb_tls_stream_feed(trial.stream, (const uint8_t *)"PRI * HTTP/2.0", 14, 0);
+    read_plain(&trial);
+    assert_true(trial.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(trial.stream), "speaks no TLS");
+    assert_false(write_output(&trial));
+    close_trial(&trial);
+}
+
+static void refuses_clients_without_a_certificate_that_it_trusts(void **state)
+{
+    (void)state;
+    struct tls_authority other;
+    expect_refused(
+        tls_client_create(&scratch, "h2", NULL), true, "peer did not return a certificate");
+    tls_authority_init(&other);
+    tls_authority_issue(&other, &scratch, "stranger", "cn", NULL);
+    tls_authority_deinit(&other);
+    expect_refused(
+        tls_client_create(&scratch, "h2", "stranger"), true, "certificate signature failure");
+}
+
+static void tells_the_names_of_a_client(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *name;
+        bool has;
+    } cases[] = {
+        {"client", "a.example", true},
+        {"client", "spiffe://x/y", true},
+        {"client", "cn", false},
+        {"client", "e@a.example", false},
+        {"client", "a.example.org", false},
+        {"client", "a.exampl", false},
+        {"client", "", false},
+        {"bare", "only a name", true},
+        {"bare", "only a nam", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct trial trial;
+        open_trial(&trial, true, tls_client_create(&scratch, "h2", cases[i].file));
+        assert_false(eb_tls_stream_has_name(trial.stream, cases[i].name));
+        assert_true(shake_hands(&trial));
+        assert_int_equal(eb_tls_stream_has_name(trial.stream, cases[i].name), cases[i].has);
+        close_trial(&trial);
+    }
+    struct trial trial;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", "client"));
+    assert_true(shake_hands(&trial));
+    assert_false(eb_tls_stream_has_name(trial.stream, "a.example"));
+    close_trial(&trial);
+}
+
+/* Whatever bit is turned, all that comes of it is an end. */
+static void ends_with_bytes_that_were_changed(void **state)
+{
+    (void)state;
+    size_t size = 1;
+    for (size_t at = 0; at < size; at += 13) {
+        struct trial trial;
+        char *bytes;
+        open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+        assert_true(shake_hands(&trial));
+        assert_int_equal(SSL_write(trial.client, "0123456789", 10), 10);
+        size = (size_t)BIO_get_mem_data(SSL_get_wbio(trial.client), &bytes);
+        bytes[at] = (char)(bytes[at] ^ 4);
+        (void)feed(&trial);
+        (void)write_output(&trial);
+        assert_int_equal(trial.got_bytes, 0);
+        const char *reason = eb_tls_stream_reason(trial.stream);
+        assert_true(*reason == '\0' || strncmp(reason, "TLS:", 4) == 0);
+        close_trial(&trial);
+    }
+}
+
+static void says_and_hears_that_nothing_follows(void **state)
+{
+    (void)state;
+    struct trial trial;
+    char byte;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    assert_int_equal(SSL_shutdown(trial.client), 0);
+    (void)feed(&trial);
+    assert_true(trial.is_over);
+    assert_string_equal(eb_tls_stream_reason(trial.stream), "");
+    close_trial(&trial);
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    eb_tls_stream_end(trial.stream);
+    assert_true(write_output(&trial));
+    assert_int_equal(SSL_read(trial.client, &byte, 1), 0);
+    assert_int_equal(SSL_get_error(trial.client, 0), SSL_ERROR_ZERO_RETURN);
+    close_trial(&trial);
+}
+
+static void seals_nothing_for_a_peer_that_has_ended(void **state)
+{
+    (void)state;
+    struct trial trial;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    assert_int_equal(SSL_shutdown(trial.client), 0);
+    (void)feed(&trial);
+    assert_true(eb_send_queue_copy(trial.queue, "late", 4));
+    for (int i = 0; i < 2; i++) {
+        size_t count;
+        assert_true(eb_tls_stream_seal(trial.stream, trial.queue));
+        /* Nothing is begun, so that nothing has to be ended. */
+        assert_null(eb_tls_stream_begin_write(trial.stream, &count));
+        assert_int_equal(count, 0);
+    }
+    assert_int_equal(eb_send_queue_bytes(trial.queue), 4);
+    close_trial(&trial);
+}
+
+static void is_held_up_by_a_message_that_does_not_end(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct tls_forger forger;
+    char answer[8] = "";
+    open_trial(&trial, true, tls_client_create(&scratch, "h2", "client"));
+    tls_forger_init(&forger, trial.client);
+    assert_false(eb_tls_stream_is_held_up(trial.stream));
+    assert_true(shake_hands(&trial));
+    tls_forger_begin_update(&forger);
+    assert_true(feed(&trial));
+    assert_true(eb_tls_stream_is_held_up(trial.stream));
+    /* It is not the handshake that has not ended. */
+    assert_true(eb_tls_stream_is_ready(trial.stream));
+    assert_false(eb_tls_stream_is_shaking(trial.stream));
+    assert_true(eb_tls_stream_has_name(trial.stream, "a.example"));
+    assert_true(eb_send_queue_copy(trial.queue, "answer", 6));
+    assert_false(write_output(&trial));
+    assert_int_equal(eb_send_queue_bytes(trial.queue), 6);
+    tls_forger_end_update(&forger);
+    assert_true(feed(&trial));
+    assert_false(eb_tls_stream_is_held_up(trial.stream));
+    assert_true(write_output(&trial));
+    assert_int_equal(SSL_read(trial.client, answer, sizeof answer), 6);
+    assert_string_equal(answer, "answer");
+    close_trial(&trial);
+}
+
+static void does_not_renegotiate(void **state)
+{
+    (void)state;
+    struct trial trial;
+    SSL *client = tls_client_create(&scratch, "h2", NULL);
+    assert_int_equal(SSL_set_max_proto_version(client, TLS1_2_VERSION), 1);
+    open_trial(&trial, false, client);
+    assert_true(shake_hands(&trial));
+    assert_int_equal(SSL_renegotiate(client), 1);
+    (void)SSL_do_handshake(client);
+    (void)feed(&trial);
+    (void)write_output(&trial);
+    (void)SSL_do_handshake(client);
+    assert_false(SSL_is_init_finished(client));
+    close_trial(&trial);
+}
+
+static void bounds_output_that_a_peer_causes(void **state)
+{
+    (void)state;
+    struct trial trial;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    /* Each asks for an answer, and none of the answers is taken. */
+    for (int i = 0; i < 20000 && !trial.is_over; i++) {
+        assert_int_equal(SSL_key_update(trial.client, SSL_KEY_UPDATE_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(trial.client), 1);
+        (void)feed(&trial);
+        assert_true(trial.lender.lent_bytes <= EB_TLS_OUTPUT_BYTES_MAX);
+    }
+    close_trial(&trial);
+}
+
+/* ---- records without data ---- */
+
+#define ROW_MAX 32
+#define MINUTE_MAX 100
+#define RECORDS_MAX 2000
+
+/* A record that the client puts among what it sends. */
+typedef void (*put_fn)(struct trial *trial, struct tls_forger *forger);
+
+static void put_update(struct trial *trial, struct tls_forger *forger)
+{
+    (void)forger;
+    assert_int_equal(SSL_key_update(trial->client, SSL_KEY_UPDATE_REQUESTED), 1);
+    assert_int_equal(SSL_do_handshake(trial->client), 1);
+}
+
+static void put_empty(struct trial *trial, struct tls_forger *forger)
+{
+    (void)trial;
+    tls_forger_put(forger, SSL3_RT_APPLICATION_DATA, "", 0);
+}
+
+static void put_warning(struct trial *trial, struct tls_forger *forger)
+{
+    static const uint8_t user_canceled[] = {SSL3_AL_WARNING, 90};
+    (void)trial;
+    tls_forger_put(forger, SSL3_RT_ALERT, user_canceled, sizeof user_canceled);
+}
+
+/* As a middlebox would like to see them; never encrypted. */
+static void put_change_of_cipher(struct trial *trial, struct tls_forger *forger)
+{
+    static const uint8_t record[] = {SSL3_RT_CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1};
+    (void)forger;
+    assert_int_equal(BIO_write(SSL_get_wbio(trial->client), record, sizeof record), sizeof record);
+}
+
+/* How many such records are taken, each followed by a byte of data where `has_data`, with so much
+ * time in between. The client of `is_forged` puts records of its own. */
+static size_t count_records(put_fn put, bool is_forged, bool has_data, uint64_t pause_ms)
+{
+    struct trial trial;
+    struct tls_forger forger;
+    size_t count = 0;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    tls_forger_init(&forger, trial.client);
+    assert_true(shake_hands(&trial));
+    while (!trial.is_over && count < RECORDS_MAX) {
+        put(&trial, &forger);
+        if (has_data && is_forged) {
+            tls_forger_put(&forger, SSL3_RT_APPLICATION_DATA, "x", 1);
+        } else if (has_data) {
+            assert_int_equal(SSL_write(trial.client, "x", 1), 1);
+        }
+        trial.now_ms += pause_ms;
+        trial.got_bytes = 0;
+        (void)feed(&trial);
+        (void)write_output(&trial);
+        (void)SSL_read(trial.client, trial.got, 1);
+        count++;
+    }
+    if (trial.is_over) {
+        assert_string_not_equal(eb_tls_stream_reason(trial.stream), "");
+    }
+    close_trial(&trial);
+    return count;
+}
+
+static void ends_a_peer_that_updates_its_keys_again_and_again(void **state)
+{
+    (void)state;
+    assert_int_equal(count_records(put_update, false, false, 0), ROW_MAX + 2);
+    assert_int_equal(count_records(put_update, false, true, 0), MINUTE_MAX + 1);
+    assert_int_equal(count_records(put_update, false, true, 500), MINUTE_MAX + 1);
+}
+
+/* So many updates and a byte of data, all at once. Returns whether the byte came. */
+static bool takes_data_behind(int updates)
+{
+    struct trial trial;
+    struct tls_forger forger;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    for (int i = 0; i < updates; i++) {
+        put_update(&trial, &forger);
+    }
+    assert_int_equal(SSL_write(trial.client, "x", 1), 1);
+    (void)feed(&trial);
+    const bool is_taken = trial.got_bytes == 1;
+    assert_int_equal(trial.is_over, !is_taken);
+    close_trial(&trial);
+    return is_taken;
+}
+
+static void takes_data_behind_as_many_updates_as_may_be(void **state)
+{
+    (void)state;
+    assert_true(takes_data_behind(ROW_MAX));
+    assert_false(takes_data_behind(ROW_MAX + 1));
+}
+
+static void lets_a_peer_update_its_keys_now_and_then(void **state)
+{
+    (void)state;
+    assert_int_equal(count_records(put_update, false, false, 2000), RECORDS_MAX);
+    assert_int_equal(count_records(put_update, false, true, 700), RECORDS_MAX);
+}
+
+static void ends_a_peer_whose_records_bring_no_data(void **state)
+{
+    (void)state;
+    static const put_fn puts[] = {put_empty, put_warning};
+    for (size_t i = 0; i < sizeof puts / sizeof puts[0]; i++) {
+        assert_in_range(count_records(puts[i], true, false, 0), 2, ROW_MAX + 2);
+    }
+    /* OpenSSL itself takes none of these after the handshake. */
+    assert_int_equal(count_records(put_change_of_cipher, true, false, 0), 1);
+}
+
+static void ends_a_peer_that_hides_such_records_among_data(void **state)
+{
+    (void)state;
+    assert_in_range(count_records(put_warning, true, true, 0), 2, MINUTE_MAX + 1);
+}
+
+/* What has come at once is not all dealt with. */
+static void stops_amid_a_flood_of_updates(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct tls_forger forger;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    trial.sealed_bytes = 0;
+    for (int i = 0; i < 5000; i++) {
+        put_update(&trial, &forger);
+    }
+    (void)feed(&trial);
+    (void)write_output(&trial);
+    assert_true(trial.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(trial.stream),
+        "the peer sends too many TLS records without data (KeyUpdates and the like)");
+    assert_in_range(trial.sealed_bytes, 1, 40 * (ROW_MAX + 2));
+    close_trial(&trial);
+}
+
+/* The handshake's last record has not been looked at when the updates come. */
+static void stops_amid_updates_that_come_with_the_end_of_the_handshake(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct tls_forger forger;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    (void)SSL_do_handshake(trial.client);
+    (void)feed(&trial);
+    (void)write_output(&trial);
+    assert_int_equal(SSL_do_handshake(trial.client), 1);
+    assert_false(eb_tls_stream_is_ready(trial.stream));
+    trial.sealed_bytes = 0;
+    for (int i = 0; i < 1200; i++) {
+        put_update(&trial, &forger);
+    }
+    (void)feed(&trial);
+    (void)write_output(&trial);
+    assert_true(trial.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(trial.stream), "too many TLS records without data");
+    assert_in_range(trial.sealed_bytes, 1, 1000 + 40 * (ROW_MAX + 2));
+    close_trial(&trial);
+}
+
+static void ends_without_memory_for_output(void **state)
+{
+    (void)state;
+    struct trial trial;
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    trial.lender.fail_at = 1;
+    assert_false(shake_hands(&trial));
+    assert_true(trial.is_over);
+    close_trial(&trial);
+    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&trial));
+    assert_true(eb_send_queue_copy(trial.queue, "answer", 6));
+    trial.lender.fail_at = trial.lender.taken_count + 1;
+    assert_false(eb_tls_stream_seal(trial.stream, trial.queue));
+    eb_scratch_expect(eb_tls_stream_reason(trial.stream), "no memory");
+    close_trial(&trial);
+}
+
+EB_TEST_GROUP(tls_stream)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_whatever_the_portions_are),
+        cmocka_unit_test(reads_every_split_of_a_hello),
+        cmocka_unit_test(seals_small_pieces_together_in_full_records),
+        cmocka_unit_test(keeps_the_queue_until_hands_are_shaken),
+        cmocka_unit_test(refuses_who_does_not_speak_h2),
+        cmocka_unit_test(refuses_old_versions),
+        cmocka_unit_test(refuses_plain_bytes),
+        cmocka_unit_test(refuses_clients_without_a_certificate_that_it_trusts),
+        cmocka_unit_test(tells_the_names_of_a_client),
+        cmocka_unit_test(ends_with_bytes_that_were_changed),
+        cmocka_unit_test(says_and_hears_that_nothing_follows),
+        cmocka_unit_test(seals_nothing_for_a_peer_that_has_ended),
+        cmocka_unit_test(is_held_up_by_a_message_that_does_not_end),
+        cmocka_unit_test(does_not_renegotiate),
+        cmocka_unit_test(bounds_output_that_a_peer_causes),
+        cmocka_unit_test(ends_a_peer_that_updates_its_keys_again_and_again),
+        cmocka_unit_test(takes_data_behind_as_many_updates_as_may_be),
+        cmocka_unit_test(lets_a_peer_update_its_keys_now_and_then),
+        cmocka_unit_test(ends_a_peer_whose_records_bring_no_data),
+        cmocka_unit_test(ends_a_peer_that_hides_such_records_among_data),
+        cmocka_unit_test(stops_amid_a_flood_of_updates),
+        cmocka_unit_test(stops_amid_updates_that_come_with_the_end_of_the_handshake),
+        cmocka_unit_test(ends_without_memory_for_output),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}

@@ -1,0 +1,150 @@
+#include "server/publish/load_log.h"
+
+#include "server/base/log.h"
+#include "tests/lib/capture.h"
+#include "tests/lib/test_group.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB UINT64_C(1048576)
+
+/* A version of a table of 10 MiB, of which 8 are in huge pages, and a small one. */
+static struct eb_named_table tables[] = {
+    {.name = "big", .resident_bytes = 10 * MIB, .pages = {10 * MIB, 8 * MIB, 0}},
+    {.name = "small", .resident_bytes = 100, .pages = {100, 100, 0}},
+};
+static struct eb_model_version version;
+static struct eb_table_memory_options options;
+static char said[16384];
+
+static int reset(void **state)
+{
+    (void)state;
+    options = (struct eb_table_memory_options){0};
+    version.model = "m";
+    version.version = 7;
+    version.tables = (struct eb_table_set){
+        .count = 2,
+        .tables = tables,
+        .bytes = 12 * MIB,
+        .memory = {.shared_bytes = 2 * MIB},
+        .pages = {10 * MIB + 100, 8 * MIB + 100, 0},
+    };
+    eb_log_set_level(EB_LOG_INFO);
+    return 0;
+}
+
+static void log_loaded(void)
+{
+    struct eb_capture capture;
+    eb_capture_start(&capture, STDERR_FILENO);
+    eb_load_log_loaded(&options, &version, 5);
+    eb_capture_stop(&capture, said, sizeof said);
+}
+
+static void expect_said(const char *part)
+{
+    if (!strstr(said, part)) {
+        fail_msg("wanted '%s' in: %s", part, said);
+    }
+}
+
+static void tells_the_pages_of_version_and_tables(void **state)
+{
+    (void)state;
+    log_loaded();
+    expect_said(
+        " level=info event=model_loaded model=m version=7 tables=2 bytes=12582912 "
+        "shared_bytes=2097152 resident_bytes=10485860 bytes_2m=8388708 bytes_1g=0 numa_nodes=");
+    expect_said(" elapsed_ms=5\n");
+    expect_said(" level=info event=table_loaded model=m version=7 table=big "
+                "resident_bytes=10485760 bytes_2m=8388608 bytes_1g=0\n");
+    assert_null(strstr(said, "table=small"));
+    eb_log_set_level(EB_LOG_DEBUG);
+    log_loaded();
+    expect_said(" level=debug event=table_loaded model=m version=7 table=small ");
+}
+
+static void warns_of_missing_huge_pages(void **state)
+{
+    (void)state;
+    log_loaded();
+    expect_said(" level=warn event=huge_pages_missing model=m version=7 huge_pages=2m "
+                "bytes=10485860 bytes_in_such_pages=8388708 remedy=\"");
+    options.pages = EB_PAGE_1G;
+    log_loaded();
+    expect_said(" huge_pages=1g bytes=10485860 bytes_in_such_pages=0 remedy=\"");
+}
+
+static void says_nothing_where_all_is_as_it_was_asked_for(void **state)
+{
+    (void)state;
+    options.pages = EB_PAGE_SMALL;
+    log_loaded();
+    assert_null(strstr(said, "level=warn"));
+    options.pages = EB_PAGE_2M;
+    version.tables.pages.bytes_2m = version.tables.pages.bytes - 40;
+    version.tables.pages.bytes_1g = 40;
+    log_loaded();
+    assert_null(strstr(said, "level=warn"));
+    options.pages = EB_PAGE_1G;
+    version.tables.pages.bytes_2m = 0;
+    version.tables.pages.bytes_1g = version.tables.pages.bytes;
+    log_loaded();
+    assert_null(strstr(said, "level=warn"));
+}
+
+static void warns_where_pages_cannot_be_told(void **state)
+{
+    (void)state;
+    version.tables.pages = (struct eb_page_count){.bytes = 10 * MIB};
+    version.tables.pages_error = -ENOENT;
+    log_loaded();
+    expect_said(" level=warn event=huge_pages_unknown model=m version=7 reason=\"No such file");
+    assert_null(strstr(said, "huge_pages_missing"));
+}
+
+static void warns_where_nodes_are_refused(void **state)
+{
+    (void)state;
+    version.tables.memory.numa_error = -EPERM;
+    log_loaded();
+    expect_said(" level=warn event=numa_refused model=m version=7 numa=interleave reason=\"");
+    options.numa = EB_NUMA_LOCAL;
+    log_loaded();
+    expect_said(" numa=local ");
+}
+
+static void tells_progress_and_failure(void **state)
+{
+    (void)state;
+    struct eb_capture capture;
+    eb_capture_start(&capture, STDERR_FILENO);
+    eb_load_log_progress(&options, "/m/1/t.npy", 3, 10);
+    eb_load_log_failed(&options, "m", 2, "it is broken");
+    eb_capture_stop(&capture, said, sizeof said);
+    expect_said(" level=info event=loading path=/m/1/t.npy done_bytes=3 total_bytes=10\n");
+    expect_said(" level=error event=model_failed model=m version=2 reason=\"it is broken\"\n");
+}
+
+EB_TEST_GROUP(load_log)
+{
+#define TEST(name) cmocka_unit_test_setup(name, reset)
+    const struct CMUnitTest tests[] = {
+        TEST(tells_the_pages_of_version_and_tables),
+        TEST(warns_of_missing_huge_pages),
+        TEST(says_nothing_where_all_is_as_it_was_asked_for),
+        TEST(warns_where_pages_cannot_be_told),
+        TEST(warns_where_nodes_are_refused),
+        TEST(tells_progress_and_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

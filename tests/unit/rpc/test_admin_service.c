@@ -1,0 +1,278 @@
+#include "server/rpc/admin_service.h"
+
+#include "proto/codec_admin.h"
+#include "tests/lib/test_group.h"
+#include "tests/unit/rpc/service_host.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define METHOD(name) "/embag.v1.ModelAdmin/" name
+#define ARENA_BYTES ((size_t)1 << 20)
+
+/* A service whose commands are done by the test, and a caller. */
+struct trial {
+    struct service_host host;
+    struct wire_peer peer;
+    size_t count; /* of commands that have come */
+    struct eb_model_command *commands[EB_ADMIN_COMMANDS_MAX + 1];
+};
+
+static struct trial trial;
+
+/* A call, and the last message of its answer. */
+struct command_call {
+    struct wire_call wire;
+    uint64_t done_bytes;
+    uint64_t total_bytes;
+    bool done;
+    char text[64];
+};
+
+static void on_ask(void *context, struct eb_model_command *command)
+{
+    (void)context;
+    trial.commands[trial.count++] = command;
+}
+
+static int open_trial(void **state)
+{
+    (void)state;
+    memset(&trial, 0, sizeof trial);
+    service_host_init(&trial.host);
+    trial.host.facts.is_admin_on_data_port = true;
+    trial.host.desk.ask = on_ask;
+    return 0;
+}
+
+static void start(void)
+{
+    service_host_start(&trial.host);
+    wire_peer_open(&trial.peer, &trial.host.address);
+}
+
+static void stop(void)
+{
+    wire_peer_close(&trial.peer);
+    service_host_stop(&trial.host);
+}
+
+static void on_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
+{
+    struct command_call *call = (struct command_call *)wire;
+    struct eb_arena arena;
+    struct eb_error error;
+    eb_arena_init(&arena, &eb_memory_heap);
+    eb_arena_reset(&arena, ARENA_BYTES);
+    const struct eb_wire_progress *progress =
+        eb_version_progress_decode(&arena, bytes, size, &error);
+    if (progress) {
+        call->done_bytes = progress->done_bytes;
+        call->total_bytes = progress->total_bytes;
+        call->done = progress->done;
+        (void)snprintf(call->text, sizeof call->text, "%s", progress->text);
+    }
+    eb_arena_deinit(&arena);
+}
+
+static void ask(struct command_call *call, const char *method, const char *model, uint64_t version)
+{
+    const struct eb_wire_model_query request = {model, version};
+    uint8_t bytes[512];
+    const size_t size = eb_version_request_bytes(&request);
+    assert_true(size <= sizeof bytes);
+    eb_version_request_encode(&request, bytes);
+    *call = (struct command_call){.text = ""};
+    wire_peer_call(&trial.peer, &call->wire, method);
+    call->wire.on_message = on_message;
+    wire_peer_write_bytes(&call->wire, bytes, size, true);
+}
+
+/* Lets commands come until there are so many. */
+static void wait_for_commands(size_t count)
+{
+    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    while (trial.count < count && uv_hrtime() < deadline_ns) {
+        wire_peer_send(&trial.peer);
+        uv_run(&trial.host.loops.uv, UV_RUN_NOWAIT);
+        uv_sleep(1);
+    }
+    assert_int_equal(trial.count, count);
+}
+
+static void expect_end(struct command_call *call, enum eb_status status, const char *text)
+{
+    assert_true(wire_peer_run(&trial.peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
+    assert_string_equal(eb_status_name((int)call->wire.error.status), eb_status_name((int)status));
+    assert_non_null(strstr(call->wire.error.text, text));
+}
+
+static void end_command(size_t number, enum eb_model_outcome outcome, const char *text)
+{
+    trial.commands[number]->on_done(trial.commands[number], outcome, text);
+}
+
+static void passes_commands_on_and_says_what_became_of_them(void **state)
+{
+    static const struct {
+        const char *method;
+        enum eb_model_verb verb;
+        enum eb_model_outcome outcome;
+        enum eb_status status;
+    } cases[] = {
+        {METHOD("LoadVersion"), EB_MODEL_LOAD, EB_MODEL_DONE, EB_STATUS_OK},
+        {METHOD("UnloadVersion"), EB_MODEL_UNLOAD, EB_MODEL_NOT_FOUND, EB_STATUS_NOT_FOUND},
+        {METHOD("UnloadVersion"), EB_MODEL_UNLOAD, EB_MODEL_REFUSED, EB_STATUS_FAILED_PRECONDITION},
+        {METHOD("ServeVersion"), EB_MODEL_SERVE, EB_MODEL_FAILED, EB_STATUS_FAILED_PRECONDITION},
+        {METHOD("ServeVersion"), EB_MODEL_SERVE, EB_MODEL_SHORT, EB_STATUS_RESOURCE_EXHAUSTED},
+        {METHOD("LoadVersion"), EB_MODEL_LOAD, EB_MODEL_CANCELLED, EB_STATUS_UNAVAILABLE},
+    };
+    (void)state;
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const bool is_good = cases[i].status == EB_STATUS_OK;
+        struct command_call call;
+        ask(&call, cases[i].method, "dlrm", 7 + i);
+        wait_for_commands(i + 1);
+        assert_int_equal(trial.commands[i]->verb, cases[i].verb);
+        assert_string_equal(trial.commands[i]->model, "dlrm");
+        assert_int_equal(trial.commands[i]->version, 7 + i);
+        end_command(i, cases[i].outcome, "so it is");
+        expect_end(&call, cases[i].status, is_good ? "" : "so it is");
+        assert_int_equal(call.done, is_good);
+        assert_string_equal(call.text, is_good ? "so it is" : "");
+    }
+    stop();
+}
+
+static void tells_progress_until_the_end(void **state)
+{
+    struct command_call call;
+    (void)state;
+    start();
+    ask(&call, METHOD("LoadVersion"), "m", 2);
+    wait_for_commands(1);
+    trial.commands[0]->on_progress(trial.commands[0], 3, UINT64_C(1) << 40);
+    assert_true(wire_peer_run(&trial.peer, &call.wire.has_message, SERVICE_HOST_TIMEOUT_MS));
+    assert_int_equal(call.done_bytes, 3);
+    assert_int_equal(call.total_bytes, UINT64_C(1) << 40);
+    assert_false(call.done);
+    trial.commands[0]->on_progress(trial.commands[0], 4, UINT64_C(1) << 40);
+    end_command(0, EB_MODEL_DONE, "");
+    expect_end(&call, EB_STATUS_OK, "");
+    assert_int_equal(call.wire.message_count, 3);
+    assert_true(call.done);
+    stop();
+}
+
+/* The loop stays until then. */
+static void is_done_with_a_command_when_that_is_whatever_the_caller_does(void **state)
+{
+    struct command_call call;
+    (void)state;
+    start();
+    ask(&call, METHOD("LoadVersion"), "m", 2);
+    wait_for_commands(1);
+    wire_peer_close(&trial.peer);
+    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_drain(&trial.host);
+    assert_false(service_host_is_drained(&trial.host));
+    trial.commands[0]->on_progress(trial.commands[0], 1, 2);
+    end_command(0, EB_MODEL_DONE, "");
+    assert_true(loop_host_wait_drained(&trial.host.loops, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&trial.host);
+}
+
+static void leaves_a_command_whose_deadline_is_over_to_itself(void **state)
+{
+    const struct eb_wire_model_query request = {"m", 2};
+    struct command_call call = {.text = ""};
+    uint8_t bytes[16];
+    (void)state;
+    start();
+    eb_version_request_encode(&request, bytes);
+    call.wire.call =
+        eb_grpc_client_start(trial.peer.client, METHOD("LoadVersion"), 500000, &call.wire);
+    wire_peer_write_bytes(&call.wire, bytes, eb_version_request_bytes(&request), true);
+    wait_for_commands(1);
+    expect_end(&call, EB_STATUS_DEADLINE_EXCEEDED, "its command goes on");
+    end_command(0, EB_MODEL_DONE, "");
+    stop();
+}
+
+static void takes_as_many_as_may_wait(void **state)
+{
+    static struct command_call calls[EB_ADMIN_COMMANDS_MAX];
+    struct command_call call;
+    (void)state;
+    trial.host.loops.options.conn_limits.session.streams_max = EB_ADMIN_COMMANDS_MAX + 1;
+    start();
+    for (size_t i = 0; i < EB_ADMIN_COMMANDS_MAX; i++) {
+        ask(&calls[i], METHOD("ServeVersion"), "m", i);
+    }
+    wait_for_commands(EB_ADMIN_COMMANDS_MAX);
+    ask(&call, METHOD("ServeVersion"), "m", 1);
+    expect_end(&call, EB_STATUS_RESOURCE_EXHAUSTED, "32 commands are being done already");
+    end_command(0, EB_MODEL_DONE, "");
+    expect_end(&calls[0], EB_STATUS_OK, "");
+    ask(&call, METHOD("ServeVersion"), "m", 1);
+    wait_for_commands(EB_ADMIN_COMMANDS_MAX + 1);
+    for (size_t i = 1; i <= EB_ADMIN_COMMANDS_MAX; i++) {
+        end_command(i, EB_MODEL_CANCELLED, "");
+    }
+    expect_end(&call, EB_STATUS_UNAVAILABLE, "");
+    stop();
+}
+
+static void refuses_what_names_nothing(void **state)
+{
+    struct command_call call;
+    (void)state;
+    start();
+    ask(&call, METHOD("LoadVersion"), "", 1);
+    expect_end(&call, EB_STATUS_INVALID_ARGUMENT, "model: none is named");
+    ask(&call, METHOD("UnloadVersion"), "m", 0);
+    expect_end(&call, EB_STATUS_INVALID_ARGUMENT, "version: name the one to unload");
+    wire_peer_call(&trial.peer, &call.wire, METHOD("LoadVersion"));
+    wire_peer_write_bytes(&call.wire, "\x0a\x05m", 3, true);
+    expect_end(&call, EB_STATUS_INTERNAL, "");
+    assert_int_equal(trial.count, 0);
+    stop();
+}
+
+static void refuses_all_of_it_where_it_is_not_allowed(void **state)
+{
+    static const char *const methods[] = {METHOD("LoadVersion"), METHOD("UnloadVersion"),
+        METHOD("ServeVersion"), METHOD("ListVersions")};
+    struct command_call call;
+    (void)state;
+    trial.host.facts.is_admin_on_data_port = false;
+    start();
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        ask(&call, methods[i], "m", 1);
+        expect_end(&call, EB_STATUS_PERMISSION_DENIED, "admin_listen, which is not set");
+    }
+    service_peer_settle(&trial.peer);
+    uv_run(&trial.host.loops.uv, UV_RUN_NOWAIT);
+    assert_int_equal(trial.count, 0);
+    stop();
+}
+
+EB_TEST_GROUP(admin_service)
+{
+#define TRIAL(test) cmocka_unit_test_setup(test, open_trial)
+    const struct CMUnitTest tests[] = {
+        TRIAL(passes_commands_on_and_says_what_became_of_them),
+        TRIAL(tells_progress_until_the_end),
+        TRIAL(is_done_with_a_command_when_that_is_whatever_the_caller_does),
+        TRIAL(leaves_a_command_whose_deadline_is_over_to_itself),
+        TRIAL(takes_as_many_as_may_wait),
+        TRIAL(refuses_what_names_nothing),
+        TRIAL(refuses_all_of_it_where_it_is_not_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,256 @@
+#include "tests/unit/rpc/service_host.h"
+
+#include "tests/lib/test_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define STREAM SERVICE_HOST_METHOD("LookupStream")
+/* An answer, and what of the loop's pools tells whether such answers are there. */
+#define LARGE_BAGS 100000
+#define LARGE_BYTES (LARGE_BAGS * SERVICE_HOST_ROW_BYTES)
+
+static const struct service_request large = {.id = 1, .bags = LARGE_BAGS};
+static const struct service_request small = {.id = 2, .bags = 1};
+
+/* A unary call and a stream's request, both large, wait for the executor. */
+struct trial {
+    struct service_host host;
+    struct wire_peer peer;
+    struct service_call unary;
+    struct service_call stream;
+};
+
+static void start(struct trial *trial)
+{
+    service_host_init(&trial->host);
+    service_host_start(&trial->host);
+    service_host_hold(&trial->host);
+    wire_peer_open(&trial->peer, &trial->host.address);
+    service_call_lookup(&trial->peer, &trial->unary, &large);
+    service_call_open(&trial->peer, &trial->stream, STREAM, 0);
+    service_call_write(&trial->stream, &large, false);
+    service_peer_settle(&trial->peer);
+}
+
+/* The answers of both are still where the executor may write. */
+static void expect_held(struct trial *trial)
+{
+    assert_true(loop_host_taken_bytes(&trial->host.loops) >= UINT64_C(2) * LARGE_BYTES);
+}
+
+/* The executor gives both back: nothing is left of them, and the loop serves on. */
+static void expect_given_back(struct trial *trial)
+{
+    struct service_call call;
+    struct wire_peer peer;
+    service_host_release(&trial->host);
+    assert_true(service_host_wait_taken(&trial->host, LARGE_BYTES / 2));
+    wire_peer_open(&peer, &trial->host.address);
+    service_call_lookup(&peer, &call, &small);
+    service_call_expect_end(&peer, &call, EB_STATUS_OK);
+    wire_peer_close(&peer);
+    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+}
+
+static void cancel_both(struct trial *trial)
+{
+    eb_grpc_client_cancel(trial->unary.wire.call);
+    eb_grpc_client_cancel(trial->stream.wire.call);
+    wire_peer_send(&trial->peer);
+}
+
+/* ---- calls that go before their lookups ---- */
+
+static void keeps_what_a_cancelled_call_has_with_the_executor(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start(&trial);
+    cancel_both(&trial);
+    service_peer_settle(&trial.peer);
+    expect_held(&trial);
+    wire_peer_close(&trial.peer);
+    expect_given_back(&trial);
+    service_host_stop(&trial.host);
+}
+
+static void serves_on_where_a_call_was_cancelled(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct service_call next;
+    start(&trial);
+    cancel_both(&trial);
+    service_call_open(&trial.peer, &next, STREAM, 0);
+    service_call_write(&next, &large, true);
+    service_peer_settle(&trial.peer);
+    expect_held(&trial);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &next, EB_STATUS_OK);
+    assert_int_equal(next.count, 1);
+    assert_int_equal(next.answers[0].values_bytes, LARGE_BYTES);
+    assert_int_equal(trial.unary.count + trial.stream.count, 0);
+    wire_peer_close(&trial.peer);
+    service_host_stop(&trial.host);
+}
+
+static void keeps_what_a_closed_connection_has_with_the_executor(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start(&trial);
+    wire_peer_close(&trial.peer);
+    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    expect_held(&trial);
+    expect_given_back(&trial);
+    service_host_stop(&trial.host);
+}
+
+static void keeps_what_was_cancelled_and_then_closed(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start(&trial);
+    cancel_both(&trial);
+    wire_peer_close(&trial.peer);
+    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    expect_held(&trial);
+    expect_given_back(&trial);
+    service_host_stop(&trial.host);
+}
+
+/* ---- drain ---- */
+
+static void answers_what_it_has_read_while_it_drains(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start(&trial);
+    service_call_write(&trial.stream, &small, false);
+    service_peer_settle(&trial.peer);
+    service_host_drain(&trial.host);
+    assert_false(service_host_is_drained(&trial.host));
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &trial.unary, EB_STATUS_OK);
+    service_call_expect_end(&trial.peer, &trial.stream, EB_STATUS_UNAVAILABLE);
+    assert_int_equal(trial.unary.count, 1);
+    assert_int_equal(trial.stream.count, 2);
+    assert_int_equal(service_call_find(&trial.stream, 1)->values_bytes, LARGE_BYTES);
+    assert_int_equal(service_call_find(&trial.stream, 2)->error_code, EB_STATUS_OK);
+    wire_peer_close(&trial.peer);
+    assert_true(loop_host_wait_drained(&trial.host.loops, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&trial.host);
+}
+
+static void reads_no_stream_while_it_drains(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct service_call late_stream;
+    struct service_call late_unary;
+    start(&trial);
+    service_host_drain(&trial.host);
+    /* The peer has not heard of it yet. */
+    service_call_write(&trial.stream, &small, true);
+    service_call_open(&trial.peer, &late_stream, STREAM, 0);
+    service_call_write(&late_stream, &small, true);
+    service_call_lookup(&trial.peer, &late_unary, &small);
+    service_call_expect_end(&trial.peer, &late_stream, EB_STATUS_UNAVAILABLE);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &trial.unary, EB_STATUS_OK);
+    service_call_expect_end(&trial.peer, &late_unary, EB_STATUS_OK);
+    /* Its peer has said all, of which the last has no answer. */
+    service_call_expect_end(&trial.peer, &trial.stream, EB_STATUS_UNAVAILABLE);
+    assert_int_equal(trial.stream.count, 1);
+    assert_int_equal(late_stream.count, 0);
+    wire_peer_close(&trial.peer);
+    assert_true(loop_host_wait_drained(&trial.host.loops, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&trial.host);
+}
+
+static void ends_idle_streams_when_it_drains(void **state)
+{
+    (void)state;
+    struct service_host host;
+    struct wire_peer peer;
+    struct service_call call;
+    service_host_init(&host);
+    service_host_start(&host);
+    wire_peer_open(&peer, &host.address);
+    service_call_open(&peer, &call, STREAM, 0);
+    service_peer_settle(&peer);
+    service_host_drain(&host);
+    service_call_expect_end(&peer, &call, EB_STATUS_UNAVAILABLE);
+    wire_peer_close(&peer);
+    assert_true(loop_host_wait_drained(&host.loops, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&host);
+}
+
+/* Both calls are gone, in a drain: the loop stays for what the executor has, and no longer. */
+static void expect_drained_when_given_back(struct trial *trial)
+{
+    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    expect_held(trial);
+    assert_false(service_host_is_drained(&trial->host));
+    service_host_release(&trial->host);
+    assert_true(loop_host_wait_drained(&trial->host.loops, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(loop_host_taken_bytes(&trial->host.loops) < LARGE_BYTES);
+    service_host_stop(&trial->host);
+}
+
+static void waits_for_cancelled_lookups_before_it_has_drained(void **state)
+{
+    (void)state;
+    struct trial trial;
+    static const bool never;
+    start(&trial);
+    service_host_drain(&trial.host);
+    cancel_both(&trial);
+    /* Until the server, which has no call left, closes. */
+    assert_false(wire_peer_run(&trial.peer, &never, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(trial.peer.is_over);
+    wire_peer_close(&trial.peer);
+    expect_drained_when_given_back(&trial);
+}
+
+static void waits_for_lookups_of_closed_connections_before_it_has_drained(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start(&trial);
+    service_host_drain(&trial.host);
+    wire_peer_close(&trial.peer);
+    expect_drained_when_given_back(&trial);
+}
+
+static void waits_for_lookups_of_connections_that_it_cuts(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start(&trial);
+    service_host_drain(&trial.host);
+    loop_host_cut(&trial.host.loops);
+    expect_drained_when_given_back(&trial);
+    wire_peer_close(&trial.peer);
+}
+
+EB_TEST_GROUP(service_end)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_what_a_cancelled_call_has_with_the_executor),
+        cmocka_unit_test(serves_on_where_a_call_was_cancelled),
+        cmocka_unit_test(keeps_what_a_closed_connection_has_with_the_executor),
+        cmocka_unit_test(keeps_what_was_cancelled_and_then_closed),
+        cmocka_unit_test(answers_what_it_has_read_while_it_drains),
+        cmocka_unit_test(reads_no_stream_while_it_drains),
+        cmocka_unit_test(ends_idle_streams_when_it_drains),
+        cmocka_unit_test(waits_for_cancelled_lookups_before_it_has_drained),
+        cmocka_unit_test(waits_for_lookups_of_closed_connections_before_it_has_drained),
+        cmocka_unit_test(waits_for_lookups_of_connections_that_it_cuts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,491 @@
+#include "tests/unit/rpc/service_host.h"
+
+#include "tests/lib/test_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define STREAM SERVICE_HOST_METHOD("LookupStream")
+#define MIB (UINT32_C(1) << 20)
+#define BATCH 1
+#define IN_FLIGHT_MAX 8
+#define BATCH_MAX (IN_FLIGHT_MAX / 2)
+
+static const struct eb_limits least = {
+#define X(name, fallback, min, max, what) .name = (min),
+    EB_LIMIT_LIST(X)
+#undef X
+};
+
+struct trial {
+    struct service_host host;
+    struct wire_peer peer;
+    struct service_call call; /* a stream */
+};
+
+static void start(struct trial *trial)
+{
+    service_host_start(&trial->host);
+    wire_peer_open(&trial->peer, &trial->host.address);
+    service_host_hold(&trial->host);
+    service_call_open(&trial->peer, &trial->call, STREAM, 0);
+    /* The server has opened its windows. */
+    service_peer_settle(&trial->peer);
+}
+
+/* With little that may be in flight. */
+static void start_crowded(struct trial *trial)
+{
+    service_host_init(&trial->host);
+    trial->host.limits.in_flight_max = IN_FLIGHT_MAX;
+    start(trial);
+}
+
+static void ask(struct trial *trial, const struct service_request *request)
+{
+    service_call_write(&trial->call, request, false);
+    wire_peer_send(&trial->peer);
+}
+
+static void ask_for_row(struct trial *trial, uint64_t id, uint32_t priority)
+{
+    ask(trial, &(struct service_request){.id = id, .bags = 1, .priority = priority});
+}
+
+static void cancel(struct trial *trial, uint64_t id)
+{
+    ask(trial, &(struct service_request){.id = id, .bags = 1, .cancel = true});
+}
+
+static void expect_answer(struct trial *trial, uint64_t id, enum eb_status status)
+{
+    const struct service_answer *answer = service_call_find(&trial->call, id);
+    assert_non_null(answer);
+    assert_int_equal(answer->error_code, status);
+}
+
+/* Lets the executor go on: with one more for what ends the stream, `count` answers come in all. */
+static void finish(struct trial *trial, size_t count)
+{
+    service_host_release(&trial->host);
+    wire_peer_write_bytes(&trial->call.wire, "", 0, true);
+    service_call_expect_end(&trial->peer, &trial->call, EB_STATUS_OK);
+    assert_int_equal(trial->call.count, count);
+    wire_peer_close(&trial->peer);
+    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&trial->host);
+}
+
+/* ---- memory of what waits ---- */
+
+#define QUERIES 1000 /* make a small message, and a large plan */
+#define CHEAP 64
+
+/* Waits until nothing more is taken, though the peer has sent it. The calls of a connection that is
+ * full wait: it cannot be asked. Returns what is taken. */
+static uint64_t settle_by(struct wire_peer *other, struct trial *trial)
+{
+    uint64_t before_bytes = 0;
+    uint64_t bytes = loop_host_taken_bytes(&trial->host.loops);
+    for (int quiet = 0; quiet < 5; quiet = bytes == before_bytes ? quiet + 1 : 0) {
+        before_bytes = bytes;
+        wire_peer_send(&trial->peer);
+        service_peer_settle(other);
+        bytes = loop_host_taken_bytes(&trial->host.loops);
+    }
+    return bytes;
+}
+
+/* Cheap requests whose plans are large do not take more than outbound_bytes_max and one of them. */
+static void expect_cheap_ones_bounded(uint32_t priority)
+{
+    struct trial trial;
+    struct wire_peer other;
+    struct service_call unary;
+    service_host_init(&trial.host);
+    trial.host.limits.outbound_bytes_max = 8 * MIB;
+    start(&trial);
+    struct service_request request = {.bags = 2, .queries = QUERIES, .priority = priority};
+    for (uint64_t i = 1; i <= CHEAP; i++) {
+        request.id = i;
+        ask(&trial, &request);
+    }
+    wire_peer_open(&other, &trial.host.address);
+    uint64_t taken_bytes = settle_by(&other, &trial);
+    assert_true(taken_bytes > 2 * MIB);
+    assert_true(taken_bytes < (8 + 4) * MIB);
+    service_call_lookup(&other, &unary, &(struct service_request){.bags = 1});
+    wire_peer_send(&other);
+    service_host_release(&trial.host);
+    service_call_expect_end(&other, &unary, EB_STATUS_OK);
+    wire_peer_close(&other);
+    finish(&trial, CHEAP + 1);
+}
+
+static void bounds_what_waiting_requests_hold(void **state)
+{
+    (void)state;
+    expect_cheap_ones_bounded(0);
+}
+
+static void bounds_what_waiting_batch_requests_hold(void **state)
+{
+    (void)state;
+    expect_cheap_ones_bounded(BATCH);
+}
+
+#define UNARY 16
+
+static void parks_unary_calls_until_what_waits_is_computed(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct wire_peer other;
+    static struct service_call calls[UNARY];
+    service_host_init(&trial.host);
+    trial.host.limits.outbound_bytes_max = 4 * MIB;
+    start(&trial);
+    for (int i = 0; i < UNARY; i++) {
+        struct service_request request = {.bags = 2, .queries = QUERIES};
+        service_call_lookup(&trial.peer, &calls[i], &request);
+    }
+    wire_peer_open(&other, &trial.host.address);
+    assert_true(settle_by(&other, &trial) < (4 + 4) * MIB);
+    wire_peer_close(&other);
+    service_host_release(&trial.host);
+    for (int i = 0; i < UNARY; i++) {
+        service_call_expect_end(&trial.peer, &calls[i], EB_STATUS_OK);
+    }
+    finish(&trial, 1);
+}
+
+static void gives_back_what_a_closed_connection_had_waiting(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    start(&trial);
+    struct service_request request = {.bags = 2, .queries = QUERIES};
+    for (uint64_t i = 1; i <= 20; i++) {
+        request.id = i;
+        ask(&trial, &request);
+    }
+    service_peer_settle(&trial.peer);
+    assert_true(loop_host_taken_bytes(&trial.host.loops) > 16 * MIB);
+    wire_peer_close(&trial.peer);
+    service_host_release(&trial.host);
+    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(service_host_wait_taken(&trial.host, 2 * MIB));
+    service_host_stop(&trial.host);
+}
+
+/* Waits until so many bytes are taken. */
+static void wait_until_taken(struct trial *trial, uint64_t bytes)
+{
+    const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
+    while (loop_host_taken_bytes(&trial->host.loops) < bytes && uv_hrtime() < deadline_ns) {
+        uv_sleep(1);
+    }
+    assert_true(loop_host_taken_bytes(&trial->host.loops) >= bytes);
+}
+
+#define SHARERS 6
+#define SHARER_REQUESTS 128
+
+/* Each asks for more than the whole memory: it waits for its share, and others are served. */
+static void leaves_answer_memory_to_others(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct wire_peer sharers[SHARERS];
+    static struct service_call calls[SHARERS];
+    struct wire_peer other;
+    struct service_call unary;
+    service_host_init(&trial.host);
+    trial.host.loops.options.answer_memory_bytes = 8 * MIB;
+    start(&trial);
+    wire_peer_open(&other, &trial.host.address);
+    for (int i = 0; i < SHARERS; i++) {
+        wire_peer_open(&sharers[i], &trial.host.address);
+        service_call_open(&sharers[i], &calls[i], STREAM, 0);
+        service_peer_settle(&sharers[i]);
+        for (uint64_t id = 1; id <= SHARER_REQUESTS; id++) {
+            const struct service_request request = {.id = id, .bags = 8000};
+            service_call_write(&calls[i], &request, id == SHARER_REQUESTS);
+        }
+        wire_peer_send(&sharers[i]);
+        (void)settle_by(&other, &trial);
+    }
+    wait_until_taken(&trial, 4 * MIB);
+    service_call_lookup(&other, &unary, &(struct service_request){.bags = 1});
+    wire_peer_send(&other);
+    service_host_release(&trial.host);
+    service_call_expect_end(&other, &unary, EB_STATUS_OK);
+    wire_peer_close(&other);
+    for (int i = 0; i < SHARERS; i++) {
+        service_call_expect_end(&sharers[i], &calls[i], EB_STATUS_OK);
+        assert_int_equal(calls[i].count, SHARER_REQUESTS);
+        wire_peer_close(&sharers[i]);
+    }
+    finish(&trial, 1);
+}
+
+/* There is memory for three of 3 MiB; the third would leave too little. */
+static void refuses_an_answer_that_leaves_too_little_to_others(void **state)
+{
+    (void)state;
+    struct trial trial;
+    struct wire_peer others[2];
+    struct service_call calls[2];
+    const struct service_request large = {.id = 1, .bags = 250000};
+    service_host_init(&trial.host);
+    trial.host.loops.options.answer_memory_bytes = 10 * MIB;
+    start(&trial);
+    for (int i = 0; i < 2; i++) {
+        wire_peer_open(&others[i], &trial.host.address);
+        service_call_lookup(&others[i], &calls[i], &large);
+        wire_peer_send(&others[i]);
+        wait_until_taken(&trial, (uint64_t)(i + 1) * 3 * MIB);
+    }
+    ask(&trial, &large);
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 1, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(trial.call.answers[0].retry_after_ms > 0);
+    ask(&trial, &(struct service_request){.id = 2, .bags = 100000});
+    wait_until_taken(&trial, 7 * MIB);
+    service_host_release(&trial.host);
+    for (int i = 0; i < 2; i++) {
+        service_call_expect_end(&others[i], &calls[i], EB_STATUS_OK);
+        wire_peer_close(&others[i]);
+    }
+    finish(&trial, 3);
+    expect_answer(&trial, 2, EB_STATUS_OK);
+}
+
+/* ---- batch requests ---- */
+
+static void refuses_batch_requests_past_their_part(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start_crowded(&trial);
+    for (uint64_t i = 1; i <= BATCH_MAX + 1; i++) {
+        ask_for_row(&trial, i, BATCH);
+    }
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, BATCH_MAX + 1, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(trial.call.answers[0].retry_after_ms > 0);
+    /* Interactive ones have their room all the same. */
+    for (uint64_t i = 0; i < IN_FLIGHT_MAX - BATCH_MAX; i++) {
+        ask_for_row(&trial, 100 + i, 0);
+    }
+    service_host_release(&trial.host);
+    service_call_expect_answers(&trial.peer, &trial.call, IN_FLIGHT_MAX + 1);
+    expect_answer(&trial, BATCH_MAX, EB_STATUS_OK);
+    expect_answer(&trial, 100, EB_STATUS_OK);
+    ask_for_row(&trial, 200, BATCH);
+    service_call_expect_answers(&trial.peer, &trial.call, IN_FLIGHT_MAX + 2);
+    expect_answer(&trial, 200, EB_STATUS_OK);
+    finish(&trial, IN_FLIGHT_MAX + 3);
+}
+
+/* With as few as may be set: more than the batch request that waits. */
+static void sees_cancels_where_few_may_be_in_flight(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    trial.host.limits.in_flight_max = least.in_flight_max;
+    start(&trial);
+    ask_for_row(&trial, 1, BATCH);
+    ask_for_row(&trial, 2, BATCH);
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 2, EB_STATUS_RESOURCE_EXHAUSTED);
+    cancel(&trial, 1);
+    ask_for_row(&trial, 3, BATCH);
+    service_peer_settle(&trial.peer);
+    finish(&trial, 3);
+    assert_null(service_call_find(&trial.call, 1));
+}
+
+static void sees_cancels_while_batch_requests_fill_their_part(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start_crowded(&trial);
+    for (uint64_t i = 1; i <= IN_FLIGHT_MAX + 1; i++) {
+        ask_for_row(&trial, i, BATCH);
+    }
+    cancel(&trial, 2);
+    service_peer_settle(&trial.peer);
+    finish(&trial, IN_FLIGHT_MAX + 1);
+    assert_null(service_call_find(&trial.call, 2));
+}
+
+/* One that is larger than all that batch requests may hold. */
+static void sees_cancels_while_a_large_batch_request_waits(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    trial.host.limits.outbound_bytes_max = MIB;
+    start(&trial);
+    ask(&trial, &(struct service_request){.id = 1, .bags = 500000, .priority = BATCH});
+    ask_for_row(&trial, 2, BATCH);
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 2, EB_STATUS_RESOURCE_EXHAUSTED);
+    cancel(&trial, 1);
+    service_peer_settle(&trial.peer);
+    finish(&trial, 2);
+    assert_null(service_call_find(&trial.call, 1));
+}
+
+/* ---- times ---- */
+
+static void counts_reading_and_checking_as_waiting(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    trial.host.limits.inline_below_us = 1000;
+    start(&trial);
+    ask(&trial, &(struct service_request){.id = 1, .bags = 2, .queries = QUERIES});
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 1, EB_STATUS_OK);
+    assert_true(trial.call.answers[0].queue_us > 0);
+    finish(&trial, 2);
+}
+
+#define KEPT_BACK_MS 20
+
+static void counts_what_a_paused_stream_is_kept_back_as_waiting(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start_crowded(&trial);
+    for (uint64_t i = 1; i <= IN_FLIGHT_MAX + 1; i++) {
+        ask_for_row(&trial, i, 0);
+    }
+    service_peer_settle(&trial.peer);
+    uv_sleep(KEPT_BACK_MS);
+    service_host_release(&trial.host);
+    service_call_expect_answers(&trial.peer, &trial.call, IN_FLIGHT_MAX + 1);
+    expect_answer(&trial, IN_FLIGHT_MAX + 1, EB_STATUS_OK);
+    assert_true(
+        service_call_find(&trial.call, IN_FLIGHT_MAX + 1)->queue_us >= (KEPT_BACK_MS - 2) * 1000);
+    finish(&trial, IN_FLIGHT_MAX + 2);
+}
+
+/* Were it queued, it would have no answer before the executor goes on. */
+static void judges_a_deadline_once_a_large_request_is_read(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    start(&trial);
+    ask(&trial, &(struct service_request){.id = 1, .bags = 2, .queries = QUERIES, .timeout_us = 1});
+    service_call_expect_answers(&trial.peer, &trial.call, 1);
+    expect_answer(&trial, 1, EB_STATUS_DEADLINE_EXCEEDED);
+    finish(&trial, 2);
+}
+
+/* ---- ids ---- */
+
+static void says_that_an_id_is_taken_so_that_nobody_mistakes_it(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    start(&trial);
+    ask_for_row(&trial, 5, 0);
+    ask_for_row(&trial, 5, 0);
+    ask(&trial, &(struct service_request){.id = 5, .bags = 1, .is_faulty = true});
+    ask(&trial, &(struct service_request){.id = 6, .bags = 1, .is_faulty = true});
+    service_call_expect_answers(&trial.peer, &trial.call, 3);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(trial.call.answers[i].id, 5);
+        assert_int_equal(trial.call.answers[i].error_code, EB_STATUS_INVALID_ARGUMENT);
+        assert_true(trial.call.answers[i].more);
+    }
+    assert_int_equal(trial.call.answers[2].id, 6);
+    assert_int_equal(trial.call.answers[2].error_code, EB_STATUS_INVALID_ARGUMENT);
+    assert_false(trial.call.answers[2].more);
+    service_host_release(&trial.host);
+    service_call_expect_answers(&trial.peer, &trial.call, 4);
+    assert_int_equal(trial.call.answers[3].id, 5);
+    assert_int_equal(trial.call.answers[3].error_code, EB_STATUS_OK);
+    assert_false(trial.call.answers[3].more);
+    finish(&trial, 5);
+}
+
+/* Two streams of one connection use the same ids; odd ones are withdrawn on one, even ones on the
+ * other. */
+static void withdraws_what_is_named_and_nothing_else(void **state)
+{
+    (void)state;
+    const uint64_t id_max = 100;
+    struct trial trial;
+    static struct service_call other;
+    struct service_request request = {.bags = 1};
+    service_host_init(&trial.host);
+    start(&trial);
+    service_call_open(&trial.peer, &other, STREAM, 0);
+    for (request.id = 1; request.id <= id_max; request.id++) {
+        service_call_write(&trial.call, &request, false);
+        service_call_write(&other, &request, false);
+    }
+    request.cancel = true;
+    for (request.id = 1; request.id <= id_max; request.id++) {
+        service_call_write(request.id % 2 ? &trial.call : &other, &request, request.id == id_max);
+    }
+    service_peer_settle(&trial.peer);
+    service_host_release(&trial.host);
+    service_call_expect_end(&trial.peer, &other, EB_STATUS_OK);
+    finish(&trial, id_max / 2 + 1);
+    assert_int_equal(other.count, id_max / 2);
+    for (uint64_t id = 1; id <= id_max; id++) {
+        assert_int_equal(service_call_find(&trial.call, id) != NULL, id % 2 == 0);
+        assert_int_equal(service_call_find(&other, id) != NULL, id % 2 == 1);
+    }
+}
+
+static void withdraws_by_a_cancel_that_is_faulty(void **state)
+{
+    (void)state;
+    struct trial trial;
+    service_host_init(&trial.host);
+    start(&trial);
+    ask_for_row(&trial, 1, 0);
+    ask_for_row(&trial, 2, 0);
+    ask(&trial, &(struct service_request){.id = 1, .bags = 1, .cancel = true, .is_faulty = true});
+    service_peer_settle(&trial.peer);
+    finish(&trial, 2);
+    assert_null(service_call_find(&trial.call, 1));
+    expect_answer(&trial, 2, EB_STATUS_OK);
+}
+
+EB_TEST_GROUP(service_load)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounds_what_waiting_requests_hold),
+        cmocka_unit_test(bounds_what_waiting_batch_requests_hold),
+        cmocka_unit_test(parks_unary_calls_until_what_waits_is_computed),
+        cmocka_unit_test(gives_back_what_a_closed_connection_had_waiting),
+        cmocka_unit_test(leaves_answer_memory_to_others),
+        cmocka_unit_test(refuses_an_answer_that_leaves_too_little_to_others),
+        cmocka_unit_test(refuses_batch_requests_past_their_part),
+        cmocka_unit_test(sees_cancels_where_few_may_be_in_flight),
+        cmocka_unit_test(sees_cancels_while_batch_requests_fill_their_part),
+        cmocka_unit_test(sees_cancels_while_a_large_batch_request_waits),
+        cmocka_unit_test(counts_reading_and_checking_as_waiting),
+        cmocka_unit_test(counts_what_a_paused_stream_is_kept_back_as_waiting),
+        cmocka_unit_test(judges_a_deadline_once_a_large_request_is_read),
+        cmocka_unit_test(says_that_an_id_is_taken_so_that_nobody_mistakes_it),
+        cmocka_unit_test(withdraws_what_is_named_and_nothing_else),
+        cmocka_unit_test(withdraws_by_a_cancel_that_is_faulty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,471 @@
+#include "server/tables/table_share.h"
+
+#include "tests/lib/test_group.h"
+#include "tests/unit/tables/packed_trial.h"
+#include "tests/unit/tables/set_trial.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ROWS 1200000 /* of two f32: more than the chunks that are read at a time */
+#define ELEMENTS 2
+#define BYTES (ROWS * ELEMENTS * sizeof(float))
+#define CHUNK_BYTES (512 << 10)
+#define THREADS 4
+#define TURNS 5000
+
+static struct eb_set_trial trial;
+static float *values;
+static int64_t *keys;
+static uint64_t read_bytes;    /* since the last load began */
+static uint64_t missing_bytes; /* as the last load that was short of memory said */
+static uint64_t available_bytes;
+
+uint64_t __wrap_eb_memory_available_bytes(void);
+uint64_t __wrap_eb_memory_available_bytes(void)
+{
+    return available_bytes;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    available_bytes = UINT64_MAX;
+    eb_set_trial_init(&trial);
+    values = malloc(BYTES);
+    keys = malloc(ROWS * sizeof *keys);
+    for (int i = 0; i < ROWS * ELEMENTS; i++) {
+        values[i] = (float)i;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        keys[i] = (i - ROWS / 2) * INT64_C(1021);
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    eb_set_trial_deinit(&trial);
+    free(values);
+    free(keys);
+    return 0;
+}
+
+static void write_rows(const char *name)
+{
+    static const uint64_t dims[2] = {ROWS, ELEMENTS};
+    eb_set_trial_write_npy(&trial, name, EB_STORAGE_F32, dims, values);
+}
+
+static void write_keys(const char *name)
+{
+    static const uint64_t dims[2] = {ROWS, 0};
+    eb_set_trial_write_npy(&trial, name, EB_STORAGE_I64, dims, keys);
+}
+
+static void link_file(const char *from, const char *to)
+{
+    char old[EB_SCRATCH_PATH_BYTES];
+    char new[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&trial.scratch, from, old);
+    eb_scratch_path(&trial.scratch, to, new);
+    assert_int_equal(link(old, new), 0);
+}
+
+static bool count_bytes(void *context, uint64_t bytes)
+{
+    *(uint64_t *)context += bytes;
+    return true;
+}
+
+static void note_missing(void *context, uint64_t bytes)
+{
+    (void)context;
+    missing_bytes = bytes;
+}
+
+/* Loads ROOT/version beside those that are there. */
+static void load(const char *version, const char *yaml, const struct eb_table_set *resident,
+    struct eb_table_set *set)
+{
+    char path[EB_SCRATCH_PATH_BYTES];
+    struct eb_model_config config;
+    struct eb_file_fault fault = {.text = ""};
+    const struct eb_load_progress progress = {.go_on = count_bytes, .context = &read_bytes};
+    eb_scratch_path(&trial.scratch, version, path);
+    assert_true(eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, &fault));
+    const struct eb_table_options options = {.row_bytes_max = 65536,
+        .name_bytes_max = 255,
+        .config = &config,
+        .residents = &resident,
+        .resident_count = resident ? 1 : 0};
+    read_bytes = 0;
+    if (!eb_table_set_load(path, &options, &progress, set, &fault)) {
+        fail_msg("%s", fault.text);
+    }
+    eb_model_config_deinit(&config);
+}
+
+static const struct eb_named_table *find(const struct eb_table_set *set, const char *name)
+{
+    const struct eb_named_table *table = eb_table_set_find(set, name);
+    assert_non_null(table);
+    return table;
+}
+
+static void expect_shared(
+    const struct eb_table_set *a, const struct eb_table_set *b, const char *name)
+{
+    const struct eb_named_table *left = find(a, name);
+    const struct eb_named_table *right = find(b, name);
+    assert_ptr_equal(left->table.rows, right->table.rows);
+    assert_ptr_equal(left->table.scales, right->table.scales);
+    assert_ptr_equal(left->index, right->index);
+    assert_true(left->digest == right->digest);
+    assert_int_equal(left->resident_bytes, right->resident_bytes);
+}
+
+static void expect_apart(
+    const struct eb_table_set *a, const struct eb_table_set *b, const char *name)
+{
+    assert_ptr_not_equal(find(a, name)->table.rows, find(b, name)->table.rows);
+    assert_int_equal(b->memory.shared_bytes, 0);
+}
+
+static bool is_mapped(const void *at)
+{
+    const void *page = (const uint8_t *)at - (uintptr_t)at % 4096;
+    return msync((void *)(uintptr_t)page, 4096, MS_ASYNC) == 0;
+}
+
+static void shares_linked_files_without_reading_them(void **state)
+{
+    (void)state;
+    struct eb_table_set one;
+    struct eb_table_set two;
+    write_rows("1/t.npy");
+    load("1", "", NULL, &one);
+    assert_int_equal(read_bytes, BYTES);
+    eb_scratch_make_directory(&trial.scratch, "2");
+    link_file("1/t.npy", "2/t.npy");
+    link_file("1/t.npy", "2/other.npy");
+    load("2", "", &one, &two);
+    assert_int_equal(read_bytes, 0);
+    expect_shared(&one, &two, "t");
+    assert_ptr_equal(find(&one, "t")->base, find(&two, "other")->base);
+    assert_int_equal(two.bytes, one.bytes);
+    assert_int_equal(two.memory.shared_bytes, two.bytes);
+    assert_int_equal(find(&two, "t")->pages.bytes, BYTES);
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
+}
+
+static void shares_copies_and_keeps_them_until_the_last_has_gone(void **state)
+{
+    (void)state;
+    struct eb_table_set one;
+    struct eb_table_set two;
+    write_rows("1/t.npy");
+    write_rows("2/t.npy");
+    for (int turn = 0; turn < 2; turn++) {
+        load("1", "", NULL, &one);
+        load("2", "", &one, &two);
+        assert_int_equal(read_bytes, BYTES);
+        expect_shared(&one, &two, "t");
+        assert_int_equal(eb_table_memory_joint_bytes(&one.memory), one.bytes);
+        const float *rows = find(&one, "t")->table.rows;
+        eb_table_set_deinit(turn == 0 ? &one : &two);
+        assert_int_equal(memcmp(rows, values, BYTES), 0);
+        struct eb_table_set *left = turn == 0 ? &two : &one;
+        assert_int_equal(eb_table_memory_joint_bytes(&left->memory), 0);
+        eb_table_set_deinit(left);
+        assert_false(is_mapped(rows));
+    }
+}
+
+static void loads_what_differs_in_its_last_row(void **state)
+{
+    (void)state;
+    struct eb_table_set one;
+    struct eb_table_set two;
+    write_rows("1/t.npy");
+    write_rows("1/u.npy");
+    values[ROWS * ELEMENTS - 1] = -1;
+    write_rows("2/t.npy");
+    link_file("1/u.npy", "2/u.npy");
+    load("1", "", NULL, &one);
+    load("2", "", &one, &two);
+    assert_int_equal(read_bytes, 2 * BYTES);
+    expect_shared(&one, &two, "u");
+    assert_ptr_not_equal(find(&one, "t")->base, find(&two, "t")->base);
+    assert_true(find(&one, "t")->digest != find(&two, "t")->digest);
+    assert_int_equal(two.memory.shared_bytes, eb_table_memory_footprint(BYTES));
+    assert_int_equal(two.bytes, one.bytes);
+    assert_int_equal(memcmp(find(&two, "t")->table.rows, values, BYTES), 0);
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
+}
+
+/* Another file with the size and the time of the first. */
+static void is_not_deceived_by_times(void **state)
+{
+    (void)state;
+    struct eb_table_set one;
+    struct eb_table_set two;
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    char path[EB_SCRATCH_PATH_BYTES];
+    eb_scratch_path(&trial.scratch, "1/t.npy", path);
+    write_rows("1/t.npy");
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    load("1", "", NULL, &one);
+    assert_int_equal(unlink(path), 0);
+    values[0] = -1;
+    write_rows("1/t.npy");
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    load("1", "", &one, &two);
+    assert_int_equal(read_bytes, CHUNK_BYTES + BYTES);
+    expect_apart(&one, &two, "t");
+    assert_true(*(const float *)find(&two, "t")->table.rows == -1);
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
+}
+
+static void shares_only_what_is_stored_alike(void **state)
+{
+    (void)state;
+    struct eb_table_set one;
+    struct eb_table_set two;
+    struct eb_table_set three;
+    write_rows("1/t.npy");
+    write_rows("2/t.npy");
+    load("1", "", NULL, &one);
+    load("1", "tables: [{name: t, storage: int8}]", &one, &two);
+    expect_apart(&one, &two, "t");
+    load("2", "tables: [{name: t, storage: int8, unknown_row: 5}]", &two, &three);
+    expect_shared(&two, &three, "t");
+    assert_int_equal(find(&two, "t")->table.unknown_row, -1);
+    assert_int_equal(find(&three, "t")->table.unknown_row, 5);
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
+    eb_table_set_deinit(&three);
+}
+
+static void shares_packed_files_of_one_digest_without_reading_them(void **state)
+{
+    (void)state;
+    struct eb_table_set one;
+    struct eb_table_set two;
+    struct eb_packed_format format = eb_packed_trial_format(ROWS, 4);
+    eb_scratch_make_directory(&trial.scratch, "1");
+    eb_scratch_make_directory(&trial.scratch, "2");
+    eb_packed_trial_write(&trial.scratch, "1/t.embag", &format);
+    eb_packed_trial_write(&trial.scratch, "2/t.embag", &format);
+    load("1", "", NULL, &one);
+    load("2", "", &one, &two);
+    assert_int_equal(read_bytes, 0);
+    expect_shared(&one, &two, "t");
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
+}
+
+static void shares_rows_only_with_their_keys(void **state)
+{
+    (void)state;
+    struct eb_table_set one;
+    struct eb_table_set two;
+    struct eb_table_set three;
+    write_rows("1/t.npy");
+    write_keys("1/t.keys.npy");
+    write_rows("2/t.npy");
+    write_keys("2/t.keys.npy");
+    keys[ROWS - 1] = 7;
+    write_rows("3/t.npy");
+    write_keys("3/t.keys.npy");
+    load("1", "", NULL, &one);
+    load("2", "", &one, &two);
+    assert_int_equal(read_bytes, BYTES + ROWS * sizeof *keys);
+    expect_shared(&one, &two, "t");
+    eb_table_set_deinit(&one);
+    assert_int_equal(eb_key_index_find(find(&two, "t")->table.keys, keys[5]), 5);
+    load("3", "", &two, &three);
+    expect_apart(&two, &three, "t");
+    assert_int_equal(eb_key_index_find(find(&two, "t")->table.keys, 7), -1);
+    assert_int_equal(eb_key_index_find(find(&three, "t")->table.keys, 7), ROWS - 1);
+    eb_table_set_deinit(&two);
+    eb_table_set_deinit(&three);
+}
+
+/* The pages that small tables share stay with their version: a few keys are not among them. */
+static void shares_few_keys_without_what_lies_beside_them(void **state)
+{
+    (void)state;
+    enum { WIDE_ROWS = 160, WIDE = 4096 };
+    static const uint64_t wide_dims[2] = {WIDE_ROWS, WIDE};
+    static const uint64_t key_dims[2] = {WIDE_ROWS, 0};
+    static const uint64_t small_dims[2] = {100000, ELEMENTS};
+    struct eb_table_set one;
+    struct eb_table_set two;
+    eb_set_trial_write_npy(&trial, "1/wide.npy", EB_STORAGE_F32, wide_dims, values);
+    eb_set_trial_write_npy(&trial, "1/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
+    eb_set_trial_write_npy(&trial, "1/a.npy", EB_STORAGE_F32, small_dims, values);
+    eb_set_trial_write_npy(&trial, "1/b.npy", EB_STORAGE_F32, small_dims, values);
+    eb_set_trial_write_npy(&trial, "2/wide.npy", EB_STORAGE_F32, wide_dims, values);
+    eb_set_trial_write_npy(&trial, "2/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
+    load("1", "", NULL, &one);
+    load("2", "", &one, &two);
+    expect_shared(&one, &two, "wide");
+    assert_int_equal(one.bytes, 3 * EB_PAGE_2M_BYTES);
+    assert_int_equal(two.bytes, 2 * EB_PAGE_2M_BYTES);
+    eb_table_set_deinit(&one);
+    assert_int_equal(eb_key_index_find(find(&two, "wide")->table.keys, keys[5]), 5);
+    eb_table_set_deinit(&two);
+}
+
+static void loads_small_tables_anew(void **state)
+{
+    (void)state;
+    static const uint64_t dims[2] = {8, ELEMENTS};
+    struct eb_table_set one;
+    struct eb_table_set two;
+    eb_set_trial_write_npy(&trial, "1/t.npy", EB_STORAGE_F32, dims, values);
+    load("1", "", NULL, &one);
+    load("1", "", &one, &two);
+    expect_apart(&one, &two, "t");
+    assert_true(one.digest == two.digest);
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
+}
+
+static void needs_memory_only_for_what_is_loaded(void **state)
+{
+    (void)state;
+    static const uint64_t dims[2] = {8, ELEMENTS};
+    struct eb_table_set one;
+    struct eb_table_plan plan;
+    struct eb_load_meter meter;
+    struct eb_file_fault fault;
+    char path[EB_SCRATCH_PATH_BYTES];
+    write_rows("1/t.npy");
+    write_keys("1/t.keys.npy");
+    eb_set_trial_write_npy(&trial, "1/small.npy", EB_STORAGE_F32, dims, values);
+    load("1", "", NULL, &one);
+    const struct eb_table_set *resident = &one;
+    const struct eb_table_options options = {
+        .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
+    eb_scratch_path(&trial.scratch, "1", path);
+    assert_true(eb_table_plan_read(path, &options, &plan, &fault));
+    assert_true(eb_table_memory_need_bytes(&plan.need) > BYTES);
+    assert_int_equal(plan.key_bytes, ROWS * sizeof *keys);
+    eb_load_meter_init(&meter, NULL, plan.work_bytes);
+    eb_table_share_find_known(&plan, &options);
+    assert_true(eb_table_share_find_equal(&plan, &options, &meter, &fault));
+    assert_int_equal(plan.need.whole_bytes, 0);
+    assert_int_equal(plan.need.common_bytes, 8 * ELEMENTS * sizeof(float));
+    assert_int_equal(plan.key_bytes, 0);
+    assert_int_equal(meter.total_bytes, 8 * ELEMENTS * sizeof(float));
+    eb_table_plan_deinit(&plan);
+    eb_table_set_deinit(&one);
+}
+
+/* Whether what cannot be in memory already fits is known before anything is read. */
+static void reads_nothing_of_what_is_too_large_anyway(void **state)
+{
+    (void)state;
+    static const uint64_t dims[2] = {ROWS / 2, ELEMENTS};
+    struct eb_table_set one;
+    struct eb_table_set two;
+    struct eb_file_fault fault = {.text = ""};
+    char path[EB_SCRATCH_PATH_BYTES];
+    write_rows("1/t.npy");
+    write_rows("2/t.npy");
+    write_rows("2/more.npy");
+    eb_set_trial_write_npy(&trial, "1/grown.npy", EB_STORAGE_F32, dims, values);
+    write_rows("2/grown.npy");
+    load("1", "", NULL, &one);
+    const struct eb_table_set *resident = &one;
+    const struct eb_load_progress progress = {
+        .go_on = count_bytes, .run_short = note_missing, .context = &read_bytes};
+    const struct eb_table_options options = {
+        .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
+    eb_scratch_path(&trial.scratch, "2", path);
+    const uint64_t needed = 2 * eb_table_memory_footprint(BYTES);
+    read_bytes = 0;
+    available_bytes = needed - 1;
+    assert_false(eb_table_set_load(path, &options, &progress, &two, &fault));
+    eb_scratch_expect(fault.text, "its tables need 20971520 bytes of memory, 20971519 are");
+    assert_int_equal(read_bytes, 0);
+    /* Of "t" it is not known yet whether it is there. */
+    assert_int_equal(missing_bytes, eb_table_memory_footprint(BYTES) + 1);
+    available_bytes = needed;
+    assert_true(eb_table_set_load(path, &options, &progress, &two, &fault));
+    assert_int_equal(read_bytes, 3 * BYTES);
+    expect_shared(&one, &two, "t");
+    eb_table_set_deinit(&one);
+    eb_table_set_deinit(&two);
+}
+
+static void *share_and_give(void *argument)
+{
+    const struct eb_table_set *set = argument;
+    struct eb_table_mapping *mapping = eb_table_memory_find(&set->memory, find(set, "t")->base);
+    for (int i = 0; i < TURNS; i++) {
+        struct eb_table_memory memory = {0};
+        struct eb_file_fault fault;
+        if (!eb_table_memory_share(&memory, mapping, &fault) || memory.shared_bytes == 0) {
+            return argument;
+        }
+        eb_table_memory_deinit(&memory);
+    }
+    return NULL;
+}
+
+static void counts_holders_on_many_threads(void **state)
+{
+    (void)state;
+    struct eb_table_set one;
+    pthread_t threads[THREADS];
+    write_rows("1/t.npy");
+    load("1", "", NULL, &one);
+    for (size_t i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, share_and_give, &one), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        void *result;
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_null(result);
+    }
+    assert_int_equal(eb_table_memory_joint_bytes(&one.memory), 0);
+    assert_int_equal(memcmp(find(&one, "t")->table.rows, values, BYTES), 0);
+    eb_table_set_deinit(&one);
+}
+
+EB_TEST_GROUP(table_share)
+{
+#define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_TRIAL(shares_linked_files_without_reading_them),
+        WITH_TRIAL(shares_copies_and_keeps_them_until_the_last_has_gone),
+        WITH_TRIAL(loads_what_differs_in_its_last_row),
+        WITH_TRIAL(is_not_deceived_by_times),
+        WITH_TRIAL(shares_only_what_is_stored_alike),
+        WITH_TRIAL(shares_packed_files_of_one_digest_without_reading_them),
+        WITH_TRIAL(shares_rows_only_with_their_keys),
+        WITH_TRIAL(shares_few_keys_without_what_lies_beside_them),
+        WITH_TRIAL(loads_small_tables_anew),
+        WITH_TRIAL(needs_memory_only_for_what_is_loaded),
+        WITH_TRIAL(reads_nothing_of_what_is_too_large_anyway),
+        WITH_TRIAL(counts_holders_on_many_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

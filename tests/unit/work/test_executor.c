@@ -1,0 +1,586 @@
+#include "server/work/executor.h"
+
+#include "tests/lib/test_group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <uv.h>
+
+#include <cmocka.h>
+
+#define ROWS 1000
+#define DIM 64
+#define BAGS 300
+#define WORKS 40
+
+#ifdef __SANITIZE_THREAD__
+#define THREADS 1 /* the OpenMP runtime is not built for this sanitizer, and reports falsely */
+#else
+#define THREADS 3
+#endif
+
+static float rows[ROWS][DIM];
+static const struct eb_table table = {.rows = rows,
+    .row_count = ROWS,
+    .row_stride_bytes = sizeof rows[0],
+    .row_elements = DIM,
+    .storage = EB_STORAGE_F32,
+    .type = EB_F32,
+    .unknown_row = -1};
+
+/* A work whose bag b is the rows b, b + 1, ..., b + 9. */
+struct counted_work {
+    struct eb_work work;
+    struct eb_bag_job job;
+    int64_t *row_list;
+    uint32_t starts[BAGS + 1];
+    float *out;
+    atomic_int ended;
+    int place; /* of all that have ended */
+    enum eb_work_outcome outcome;
+};
+
+static atomic_int places;
+
+static void on_done(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    struct counted_work *counted = (struct counted_work *)work;
+    counted->outcome = outcome;
+    counted->place = atomic_fetch_add(&places, 1);
+    atomic_fetch_add(&counted->ended, 1);
+}
+
+static struct counted_work *make_work(void)
+{
+    struct counted_work *counted = calloc(1, sizeof *counted);
+    assert_non_null(counted);
+    counted->row_list = malloc(BAGS * 10 * sizeof *counted->row_list);
+    counted->out = malloc(BAGS * sizeof rows[0]);
+    assert_non_null(counted->row_list);
+    assert_non_null(counted->out);
+    for (uint32_t b = 0; b < BAGS; b++) {
+        counted->starts[b] = b * 10;
+        for (uint32_t k = 0; k < 10; k++) {
+            counted->row_list[b * 10 + k] = b + k;
+        }
+    }
+    counted->starts[BAGS] = BAGS * 10;
+    counted->job = (struct eb_bag_job){.table = &table,
+        .rows = counted->row_list,
+        .starts = counted->starts,
+        .bag_count = BAGS,
+        .reduction = EB_REDUCTION_SUM,
+        .output_type = EB_F32,
+        .default_row = -1,
+        .gather_bytes = BAGS * 10 * sizeof rows[0],
+        .out = (uint8_t *)counted->out,
+        .out_stride_bytes = sizeof rows[0]};
+    counted->work = (struct eb_work){.jobs = &counted->job,
+        .job_count = 1,
+        .weight_bytes = counted->job.gather_bytes,
+        .on_done = on_done};
+    return counted;
+}
+
+static void free_work(struct counted_work *counted)
+{
+    free(counted->row_list);
+    free(counted->out);
+    free(counted);
+}
+
+/* Until `count` works have ended, or a generous while is over. */
+static bool wait_for_all(struct counted_work **works, int count)
+{
+    uint64_t deadline_ns = uv_hrtime() + UINT64_C(30000000000);
+    for (int i = 0; i < count; i++) {
+        while (atomic_load(&works[i]->ended) == 0) {
+            if (uv_hrtime() > deadline_ns) {
+                return false;
+            }
+            uv_sleep(1);
+        }
+    }
+    return true;
+}
+
+static struct eb_executor *create(uint64_t queue_bytes_max)
+{
+    struct eb_executor *executor = eb_executor_create(
+        eb_bag_ops_find(NULL), &eb_bag_schedules_default, THREADS, queue_bytes_max);
+    assert_non_null(executor);
+    return executor;
+}
+
+static enum eb_admit admit_one(
+    struct eb_executor *executor, struct counted_work *counted, struct eb_admission *told)
+{
+    struct eb_work *work = &counted->work;
+    return eb_executor_admit(executor, &work, 1, told);
+}
+
+/* Holds the only thread of an executor until the gate is opened. */
+static uv_sem_t gate;
+
+static void pass_gate(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    uv_sem_wait(&gate);
+    on_done(work, outcome);
+}
+
+/* Tiles that were open of the work that came after one, when that was done. */
+static const struct eb_work *watched;
+static size_t watched_tiles;
+
+static void watch(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    watched_tiles = watched->open_tiles;
+    on_done(work, outcome);
+}
+
+/* Two works that wait behind a gate for one thread. Returns how many tiles of the second that
+ * thread had been given when the first was done. */
+static size_t count_given_ahead(struct counted_work *first, struct counted_work *second)
+{
+    struct counted_work *held = make_work();
+    struct counted_work *works[] = {held, first, second};
+    struct eb_executor *executor =
+        eb_executor_create(eb_bag_ops_find(NULL), &eb_bag_schedules_default, 1, UINT64_MAX / 2);
+    assert_non_null(executor);
+    assert_int_equal(uv_sem_init(&gate, 0), 0);
+    held->work.on_done = pass_gate;
+    first->work.on_done = watch;
+    watched = &second->work;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(eb_executor_submit(executor, &works[i]->work));
+    }
+    uv_sem_post(&gate);
+    assert_true(wait_for_all(works, 3));
+    eb_executor_destroy(executor);
+    uv_sem_destroy(&gate);
+    free_work(held);
+    return watched_tiles;
+}
+
+static void gives_a_tile_of_the_next_work_ahead(void **state)
+{
+    (void)state;
+    struct counted_work *first = make_work();
+    struct counted_work *second = make_work();
+    assert_int_equal(count_given_ahead(first, second), 1);
+    assert_int_equal(second->outcome, EB_WORK_DONE);
+    free_work(first);
+    free_work(second);
+}
+
+/* Of one bag, whose tiles are half of its columns each: two turns. */
+static struct counted_work *make_giant(void)
+{
+    const uint32_t count = 4 * EB_QUEUE_TURN_BYTES / sizeof rows[0];
+    struct counted_work *counted = make_work();
+    free(counted->row_list);
+    counted->row_list = calloc(count, sizeof *counted->row_list);
+    assert_non_null(counted->row_list);
+    counted->starts[1] = count;
+    counted->job.rows = counted->row_list;
+    counted->job.bag_count = 1;
+    counted->job.gather_bytes = count * sizeof rows[0];
+    counted->work.weight_bytes = counted->job.gather_bytes;
+    return counted;
+}
+
+static void gives_nothing_ahead_of_a_tile_that_takes_long(void **state)
+{
+    (void)state;
+    struct counted_work *first = make_giant();
+    struct counted_work *second = make_work();
+    assert_int_equal(count_given_ahead(first, second), 0);
+    assert_int_equal(first->outcome, EB_WORK_DONE);
+    assert_int_equal(second->outcome, EB_WORK_DONE);
+    free_work(first);
+    free_work(second);
+}
+
+static void gives_nothing_ahead_of_a_work_that_is_cancelled(void **state)
+{
+    (void)state;
+    const atomic_bool is_cancelled = true;
+    struct counted_work *first = make_work();
+    struct counted_work *second = make_work();
+    second->work.cancelled = &is_cancelled;
+    assert_int_equal(count_given_ahead(first, second), 0);
+    assert_int_equal(second->outcome, EB_WORK_EXPIRED);
+    free_work(first);
+    free_work(second);
+}
+
+static void computes_every_bag_of_every_work_once(void **state)
+{
+    (void)state;
+    struct counted_work *works[WORKS];
+    struct eb_executor *executor = create(UINT64_MAX / 2);
+    for (int i = 0; i < WORKS; i++) {
+        works[i] = make_work();
+        works[i]->work.source = &rows[i % 5];
+        works[i]->work.priority = i % 3 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE;
+        assert_true(eb_executor_submit(executor, &works[i]->work));
+    }
+    assert_true(wait_for_all(works, WORKS));
+    for (int i = 0; i < WORKS; i++) {
+        assert_int_equal(atomic_load(&works[i]->ended), 1);
+        assert_int_equal(works[i]->outcome, EB_WORK_DONE);
+        for (int b = 0; b < BAGS; b++) {
+            /* Rows hold their own number: sum of b .. b + 9, exact in f32. */
+            assert_true(works[i]->out[b * DIM] == (float)(10 * b + 45));
+            assert_true(works[i]->out[b * DIM + DIM - 1] == (float)(10 * b + 45));
+        }
+        free_work(works[i]);
+    }
+    eb_executor_destroy(executor);
+}
+
+static void ends_an_expired_work_without_computing(void **state)
+{
+    (void)state;
+    struct eb_executor *executor = create(UINT64_MAX / 2);
+    struct counted_work *late = make_work();
+    late->work.deadline_ns = 1;
+    late->out[0] = -1.0f;
+    assert_true(eb_executor_submit(executor, &late->work));
+    assert_true(wait_for_all(&late, 1));
+    assert_int_equal(late->outcome, EB_WORK_EXPIRED);
+    assert_true(late->out[0] == -1.0f);
+    free_work(late);
+    eb_executor_destroy(executor);
+}
+
+static void ends_a_cancelled_work_without_computing(void **state)
+{
+    (void)state;
+    atomic_bool cancelled = true;
+    struct eb_executor *executor = create(UINT64_MAX / 2);
+    struct counted_work *work = make_work();
+    work->work.cancelled = &cancelled;
+    assert_true(eb_executor_submit(executor, &work->work));
+    assert_true(wait_for_all(&work, 1));
+    assert_int_equal(work->outcome, EB_WORK_EXPIRED);
+    free_work(work);
+    eb_executor_destroy(executor);
+}
+
+static void ends_a_work_of_no_bags(void **state)
+{
+    (void)state;
+    struct eb_executor *executor = create(UINT64_MAX / 2);
+    struct counted_work *works[2] = {make_work(), make_work()};
+    works[0]->job.bag_count = 0;
+    works[0]->job.gather_bytes = 0;
+    works[0]->work.weight_bytes = 0;
+    works[1]->work.job_count = 0;
+    works[1]->work.weight_bytes = 0;
+    assert_true(eb_executor_submit(executor, &works[0]->work));
+    assert_true(eb_executor_submit(executor, &works[1]->work));
+    assert_true(wait_for_all(works, 2));
+    assert_int_equal(works[0]->outcome, EB_WORK_DONE);
+    assert_int_equal(works[1]->outcome, EB_WORK_DONE);
+    free_work(works[0]);
+    free_work(works[1]);
+    eb_executor_destroy(executor);
+}
+
+/* A first work that holds the team until told, so that the queue's bytes are known. */
+static uv_sem_t hold;
+
+static void on_done_held(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    uv_sem_wait(&hold);
+    on_done(work, outcome);
+}
+
+static void refuses_what_does_not_fit_the_queue(void **state)
+{
+    (void)state;
+    struct counted_work *works[THREADS + 2];
+    assert_int_equal(uv_sem_init(&hold, 0), 0);
+    for (int i = 0; i < THREADS + 2; i++) {
+        works[i] = make_work();
+    }
+    struct eb_executor *executor = create(works[0]->work.weight_bytes);
+    for (int i = 0; i < THREADS; i++) {
+        works[i]->work.on_done = on_done_held;
+        works[i]->work.job_count = 0;
+        works[i]->work.weight_bytes = 0;
+        assert_true(eb_executor_submit(executor, &works[i]->work));
+    }
+    /* The team is held or about to be: what is queued now stays queued. */
+    assert_true(eb_executor_submit(executor, &works[THREADS]->work));
+    bool fits = eb_executor_submit(executor, &works[THREADS + 1]->work);
+    for (int i = 0; i < THREADS; i++) {
+        uv_sem_post(&hold);
+    }
+    assert_true(wait_for_all(works, THREADS + 1));
+    assert_false(fits);
+    assert_true(eb_executor_submit(executor, &works[THREADS + 1]->work));
+    assert_true(wait_for_all(works, THREADS + 2));
+    for (int i = 0; i < THREADS + 2; i++) {
+        free_work(works[i]);
+    }
+    uv_sem_destroy(&hold);
+    eb_executor_destroy(executor);
+}
+
+/* While a work larger than the whole queue waits, the queue is full, not endless. */
+static void takes_a_work_that_is_too_large_alone(void **state)
+{
+    (void)state;
+    struct counted_work *works[THREADS + 2];
+    assert_int_equal(uv_sem_init(&hold, 0), 0);
+    for (int i = 0; i < THREADS + 2; i++) {
+        works[i] = make_work();
+    }
+    struct eb_executor *executor = create(works[0]->work.weight_bytes - 1);
+    for (int i = 0; i < THREADS; i++) {
+        works[i]->work.on_done = on_done_held;
+        works[i]->work.job_count = 0;
+        works[i]->work.weight_bytes = 0;
+        assert_true(eb_executor_submit(executor, &works[i]->work));
+    }
+    bool large_fits = eb_executor_submit(executor, &works[THREADS]->work);
+    works[THREADS + 1]->work.weight_bytes = 1;
+    bool next_fits = eb_executor_submit(executor, &works[THREADS + 1]->work);
+    for (int i = 0; i < THREADS; i++) {
+        uv_sem_post(&hold);
+    }
+    assert_true(wait_for_all(works, THREADS + 1));
+    assert_true(large_fits);
+    assert_false(next_fits);
+    for (int i = 0; i < THREADS + 2; i++) {
+        free_work(works[i]);
+    }
+    uv_sem_destroy(&hold);
+    eb_executor_destroy(executor);
+}
+
+/* ---- one thread that is held until all works wait ---- */
+
+struct held_team {
+    struct counted_work *held;
+    struct eb_executor *executor;
+};
+
+static uv_sem_t arrived; /* the thread has come to the gate */
+
+static void come_to_gate(struct eb_work *work, enum eb_work_outcome outcome)
+{
+    uv_sem_post(&arrived);
+    pass_gate(work, outcome);
+}
+
+static void hold_team(struct held_team *team)
+{
+    assert_int_equal(uv_sem_init(&gate, 0), 0);
+    assert_int_equal(uv_sem_init(&arrived, 0), 0);
+    atomic_store(&places, -1);
+    team->held = make_work();
+    team->held->work.on_done = come_to_gate;
+    team->held->work.job_count = 0;
+    team->held->work.weight_bytes = 0;
+    team->executor =
+        eb_executor_create(eb_bag_ops_find(NULL), &eb_bag_schedules_default, 1, UINT64_MAX / 2);
+    assert_non_null(team->executor);
+    assert_true(eb_executor_submit(team->executor, &team->held->work));
+    uv_sem_wait(&arrived);
+}
+
+static void release_team(struct held_team *team, struct counted_work **works, int count)
+{
+    uv_sem_post(&gate);
+    assert_true(wait_for_all(works, count));
+    eb_executor_destroy(team->executor);
+    uv_sem_destroy(&arrived);
+    uv_sem_destroy(&gate);
+    free_work(team->held);
+}
+
+static struct counted_work *submit_work(
+    struct held_team *team, const void *source, unsigned priority)
+{
+    struct counted_work *counted = make_work();
+    counted->work.source = source;
+    counted->work.priority = priority;
+    assert_true(eb_executor_submit(team->executor, &counted->work));
+    return counted;
+}
+
+static void runs_batch_works_after_interactive_ones(void **state)
+{
+    (void)state;
+    struct held_team team;
+    struct counted_work *works[6];
+    hold_team(&team);
+    for (unsigned i = 0; i < 6; i++) {
+        works[i] = submit_work(&team, NULL, i % 2 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE);
+    }
+    release_team(&team, works, 6);
+    const int places_due[] = {3, 0, 4, 1, 5, 2};
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(works[i]->place, places_due[i]);
+        assert_int_equal(works[i]->outcome, EB_WORK_DONE);
+        free_work(works[i]);
+    }
+}
+
+static void serves_others_beside_a_source_that_floods(void **state)
+{
+    (void)state;
+    static const char sources[2];
+    struct held_team team;
+    struct counted_work *works[12];
+    hold_team(&team);
+    for (int i = 0; i < 12; i++) {
+        works[i] = submit_work(&team, &sources[i < 10 ? 0 : 1], EB_WORK_INTERACTIVE);
+    }
+    /* In turns that are shorter than a work: one of either has begun when the other ends. */
+    assert_true(works[0]->work.weight_bytes > EB_QUEUE_TURN_BYTES);
+    release_team(&team, works, 12);
+    assert_int_equal(works[0]->place, 0);
+    assert_int_equal(works[10]->place, 1);
+    assert_in_range(works[11]->place, 2, 4);
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(works[i]->outcome, EB_WORK_DONE);
+        free_work(works[i]);
+    }
+}
+
+static void ends_what_is_cancelled_before_its_turn(void **state)
+{
+    (void)state;
+    const atomic_bool is_cancelled = true;
+    struct held_team team;
+    struct counted_work *works[WORKS];
+    hold_team(&team);
+    for (int i = 0; i < WORKS; i++) {
+        works[i] = make_work();
+        works[i]->work.cancelled = i == WORKS - 1 ? &is_cancelled : NULL;
+        assert_true(eb_executor_submit(team.executor, &works[i]->work));
+    }
+    release_team(&team, works, WORKS);
+    /* Every work is of several tiles, and each is preceded by a look at some works. */
+    assert_int_equal(works[WORKS - 1]->outcome, EB_WORK_EXPIRED);
+    assert_true(works[WORKS - 1]->place < WORKS / EB_QUEUE_SWEEP_WORKS);
+    for (int i = 0; i < WORKS; i++) {
+        free_work(works[i]);
+    }
+}
+
+static void refuses_what_cannot_meet_its_deadline(void **state)
+{
+    (void)state;
+    struct held_team team;
+    struct eb_admission told = {0};
+    hold_team(&team);
+    struct counted_work *works[] = {make_work(), make_work(), make_work()};
+    struct counted_work *late = make_work();
+    /* Minutes at any speed that is assumed. */
+    works[0]->work.weight_bytes = UINT64_C(1) << 42;
+    assert_int_equal(eb_executor_retry_after_ms(team.executor), 1);
+    assert_int_equal(admit_one(team.executor, works[0], &told), EB_ADMIT_TAKEN);
+    assert_int_equal(told.retry_after_ms, 0);
+    assert_true(eb_executor_retry_after_ms(team.executor) > 60000);
+    late->work.deadline_ns = uv_hrtime() + 1000000000;
+    enum eb_admit verdict = admit_one(team.executor, late, &told);
+    uint32_t retry_after_ms = told.retry_after_ms;
+    /* A batch work would be later still, one without a deadline never is. */
+    late->work.priority = EB_WORK_BATCH;
+    enum eb_admit batch_verdict = admit_one(team.executor, late, &told);
+    enum eb_admit endless_verdict = admit_one(team.executor, works[1], &told);
+    works[2]->work.deadline_ns = 1;
+    bool is_submitted = eb_executor_submit(team.executor, &works[2]->work);
+    release_team(&team, works, 3);
+    assert_int_equal(verdict, EB_ADMIT_LATE);
+    assert_true(retry_after_ms > 1000);
+    assert_int_equal(batch_verdict, EB_ADMIT_LATE);
+    assert_int_equal(endless_verdict, EB_ADMIT_TAKEN);
+    assert_true(is_submitted);
+    assert_int_equal(works[2]->outcome, EB_WORK_EXPIRED);
+    assert_int_equal(atomic_load(&late->ended), 0);
+    for (int i = 0; i < 3; i++) {
+        free_work(works[i]);
+    }
+    free_work(late);
+}
+
+static void says_when_a_work_was_queued_begun_and_ended(void **state)
+{
+    (void)state;
+    struct held_team team;
+    uint64_t start_ns = uv_hrtime();
+    hold_team(&team);
+    struct counted_work *works[] = {make_work(), make_work()};
+    works[1]->work.deadline_ns = 1;
+    for (int i = 0; i < 2; i++) {
+        /* As left by an earlier run. */
+        works[i]->work.begun_ns = 1;
+        assert_true(eb_executor_submit(team.executor, &works[i]->work));
+    }
+    uint64_t released_ns = uv_hrtime();
+    release_team(&team, works, 2);
+    const struct eb_work *done = &works[0]->work;
+    const struct eb_work *expired = &works[1]->work;
+    assert_true(start_ns <= done->queued_ns && done->queued_ns <= released_ns);
+    assert_true(released_ns <= done->begun_ns && done->begun_ns <= done->ended_ns);
+    assert_true(done->ended_ns <= uv_hrtime());
+    assert_int_equal(expired->begun_ns, 0);
+    assert_true(expired->queued_ns <= expired->ended_ns);
+    free_work(works[0]);
+    free_work(works[1]);
+}
+
+static void judges_works_that_come_together_as_one(void **state)
+{
+    (void)state;
+    struct eb_admission told;
+    struct eb_executor *executor = create(1);
+    struct counted_work *together[] = {make_work(), make_work(), make_work()};
+    struct eb_work *works[] = {&together[0]->work, &together[1]->work, &together[2]->work};
+    for (int i = 0; i < 3; i++) {
+        works[i]->source = executor;
+    }
+    /* One by one the second would find the first in a queue that is too small for both. */
+    assert_int_equal(eb_executor_admit(executor, works, 3, &told), EB_ADMIT_TAKEN);
+    assert_true(wait_for_all(together, 3));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(together[i]->outcome, EB_WORK_DONE);
+        free_work(together[i]);
+    }
+    eb_executor_destroy(executor);
+}
+
+EB_TEST_GROUP(executor)
+{
+    for (int r = 0; r < ROWS; r++) {
+        for (int d = 0; d < DIM; d++) {
+            rows[r][d] = (float)r;
+        }
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(judges_works_that_come_together_as_one),
+        cmocka_unit_test(computes_every_bag_of_every_work_once),
+        cmocka_unit_test(gives_a_tile_of_the_next_work_ahead),
+        cmocka_unit_test(gives_nothing_ahead_of_a_tile_that_takes_long),
+        cmocka_unit_test(gives_nothing_ahead_of_a_work_that_is_cancelled),
+        cmocka_unit_test(ends_an_expired_work_without_computing),
+        cmocka_unit_test(ends_a_cancelled_work_without_computing),
+        cmocka_unit_test(ends_a_work_of_no_bags),
+        cmocka_unit_test(refuses_what_does_not_fit_the_queue),
+        cmocka_unit_test(takes_a_work_that_is_too_large_alone),
+        cmocka_unit_test(runs_batch_works_after_interactive_ones),
+        cmocka_unit_test(serves_others_beside_a_source_that_floods),
+        cmocka_unit_test(ends_what_is_cancelled_before_its_turn),
+        cmocka_unit_test(refuses_what_cannot_meet_its_deadline),
+        cmocka_unit_test(says_when_a_work_was_queued_begun_and_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
