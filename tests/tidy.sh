@@ -2,6 +2,8 @@
 # Checks the house rules that a program can check: layers, names, sizes, format.
 #   tests/tidy.sh               checks the tree; exits 1 where a rule is broken
 #   tests/tidy.sh --self-test   shows each rule a snippet that breaks it, and one that does not
+#   tests/tidy.sh --coming [FOLDER]...
+#                               checks the rules that the tree does not pass yet, per folder
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
