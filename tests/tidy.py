@@ -131,9 +131,9 @@ RETIRED_WORDS = ("census", "wish", "tally", "roster", "inquiry", "desk", "crowde
                  "news")
 RETIRED_FORMS = {form for word in RETIRED_WORDS
                  for form in (word, word + "s", word + "es", re.sub("y$", "ies", word))}
-# Parts of a name that are allowed. Page fault is the field's word, and tests inject faults (the n-th
-# malloc fails): the second pattern holds in tests/ only, at the start of an identifier or of a
-# file's or folder's name.
+# Parts of a name that are allowed. Page fault is the field's word, and tests inject faults (the
+# n-th malloc fails): the second pattern holds in tests/ only, at the start of an identifier or of
+# a file's or folder's name.
 NAMES_APART = re.compile(r"(?<![A-Za-z])(page|minor|major)_faults?(?![a-z])", re.I)
 TEST_NAMES_APART = re.compile(r"\b(eb_fault_|faults(?=[_./]))|fault_injection", re.I)
 
