@@ -13,10 +13,10 @@
 struct eb_outgoing *eb_admin_call_encode(
     const char *model, uint64_t version, const struct eb_memory *memory, struct eb_error *error)
 {
-    const struct eb_wire_model_query request = {model != NULL ? model : "", version};
+    const struct eb_wire_model_query request = {model ? model : "", version};
     struct eb_outgoing *outgoing =
         eb_lookup_call_outgoing(memory, eb_version_request_bytes(&request));
-    if (outgoing == NULL) {
+    if (!outgoing) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
@@ -29,13 +29,13 @@ static bool read_progress(struct eb_arena *arena, const uint8_t *bytes, size_t s
     struct eb_admin_progress *progress, struct eb_error *error)
 {
     const struct eb_wire_progress *wire = eb_version_progress_decode(arena, bytes, size, error);
-    if (wire == NULL) {
+    if (!wire) {
         return false;
     }
     progress->done_bytes = wire->done_bytes;
     progress->total_bytes = wire->total_bytes;
     progress->done = wire->done;
-    (void)snprintf(progress->text, sizeof progress->text, "%s", wire->text);
+    snprintf(progress->text, sizeof progress->text, "%s", wire->text);
     return true;
 }
 
@@ -43,7 +43,7 @@ struct eb_admin_progress *eb_admin_call_decode(
     const uint8_t *bytes, size_t size, struct eb_error *error)
 {
     struct eb_admin_progress *progress = malloc(sizeof *progress);
-    if (progress == NULL) {
+    if (!progress) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
         return NULL;
     }

@@ -7,7 +7,7 @@ bool eb_alarms_init(struct eb_alarms *alarms, uint32_t count_max)
 {
     *alarms = (struct eb_alarms){.count_max = count_max};
     alarms->heap = malloc(((size_t)count_max + 1) * sizeof(struct eb_alarm *));
-    return alarms->heap != NULL;
+    return alarms->heap;
 }
 
 void eb_alarms_deinit(struct eb_alarms *alarms)

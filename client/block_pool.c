@@ -26,7 +26,7 @@ static size_t round_bytes(size_t bytes, unsigned tier)
 
 static void *pop(struct eb_block_pool *pool, unsigned tier)
 {
-    if (tier >= EB_BLOCK_POOL_CLASSES || pool->kept[tier] == NULL) {
+    if (tier >= EB_BLOCK_POOL_CLASSES || !pool->kept[tier]) {
         return NULL;
     }
     void *block = pool->kept[tier];
@@ -69,11 +69,11 @@ static void *take(void *context, size_t bytes)
         pool->lent_bytes += rounded;
     }
     uv_mutex_unlock(&pool->lock);
-    if (block != NULL || !fits) {
+    if (block || !fits) {
         return block;
     }
     block = aligned_alloc(ALIGNMENT, rounded);
-    if (block == NULL) {
+    if (!block) {
         uv_mutex_lock(&pool->lock);
         pool->lent_bytes -= rounded;
         uv_mutex_unlock(&pool->lock);
@@ -95,7 +95,7 @@ void eb_block_pool_deinit(struct eb_block_pool *pool)
 {
     assert(pool->lent_bytes == 0);
     for (unsigned tier = 0; tier < EB_BLOCK_POOL_CLASSES; tier++) {
-        for (void *block = pop(pool, tier); block != NULL; block = pop(pool, tier)) {
+        for (void *block = pop(pool, tier); block; block = pop(pool, tier)) {
             free(block);
         }
     }

@@ -16,7 +16,7 @@ bool eb_calls_init(struct eb_calls *calls, uint32_t count)
     assert(count > 0 && count - 1 <= INDEX_MASK);
     *calls = (struct eb_calls){.count = count, .generation = 1};
     calls->records = calloc(count, sizeof *calls->records);
-    if (calls->records == NULL) {
+    if (!calls->records) {
         return false;
     }
     for (uint32_t i = count; i > 0; i--) {
@@ -34,7 +34,7 @@ bool eb_calls_init(struct eb_calls *calls, uint32_t count)
 
 void eb_calls_deinit(struct eb_calls *calls)
 {
-    if (calls->records == NULL) {
+    if (!calls->records) {
         return;
     }
     uv_sem_destroy(&calls->left);
@@ -46,8 +46,8 @@ void eb_calls_deinit(struct eb_calls *calls)
 /* Waits until there is a free record, the table is closed, or the deadline has passed. */
 static void await_free(struct eb_calls *calls, uint64_t deadline_ns)
 {
-    for (uint64_t now_ns = uv_hrtime();
-         calls->free == NULL && !calls->closed && now_ns < deadline_ns; now_ns = uv_hrtime()) {
+    for (uint64_t now_ns = uv_hrtime(); !calls->free && !calls->closed && now_ns < deadline_ns;
+         now_ns = uv_hrtime()) {
         (void)uv_cond_timedwait(&calls->changed, &calls->lock, deadline_ns - now_ns);
     }
 }
@@ -68,11 +68,11 @@ static void explain(const struct eb_calls *calls, bool waited, struct eb_error *
 struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, struct eb_error *error)
 {
     uv_mutex_lock(&calls->lock);
-    if (calls->free == NULL && deadline_ns > 0) {
+    if (!calls->free && deadline_ns > 0) {
         await_free(calls, deadline_ns);
     }
     struct eb_call *call = calls->closed ? NULL : calls->free;
-    if (call == NULL) {
+    if (!call) {
         explain(calls, deadline_ns > 0, error);
     } else {
         calls->free = call->next;
@@ -127,7 +127,7 @@ void eb_calls_post_cancel(struct eb_calls *calls, struct eb_inbox *inbox, uint64
 {
     uv_mutex_lock(&calls->lock);
     struct eb_call *call = find(calls, id);
-    if (call != NULL && !call->cancel_posted && !calls->closed) {
+    if (call && !call->cancel_posted && !calls->closed) {
         call->cancel_posted = true;
         eb_inbox_post(inbox, &call->cancel);
     }
@@ -186,7 +186,7 @@ void eb_calls_append(struct eb_call_list *list, struct eb_call *call)
 {
     call->after = NULL;
     call->before = list->last;
-    if (list->last != NULL) {
+    if (list->last) {
         list->last->after = call;
     } else {
         list->first = call;
@@ -197,12 +197,12 @@ void eb_calls_append(struct eb_call_list *list, struct eb_call *call)
 
 void eb_calls_remove(struct eb_call_list *list, struct eb_call *call)
 {
-    if (call->before != NULL) {
+    if (call->before) {
         call->before->after = call->after;
     } else {
         list->first = call->after;
     }
-    if (call->after != NULL) {
+    if (call->after) {
         call->after->before = call->before;
     } else {
         list->last = call->before;

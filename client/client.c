@@ -34,7 +34,7 @@ struct embag_client {
 /* The text of no error is not copied. */
 static enum embag_status report(const struct eb_error *from, struct embag_error *to)
 {
-    if (to != NULL) {
+    if (to) {
         to->status = (enum embag_status)from->status;
         if (from->status == EB_STATUS_OK) {
             to->text[0] = '\0';
@@ -97,11 +97,11 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
 {
     static const struct embag_options defaults = {0};
     struct eb_error failure = {.status = EB_STATUS_OK};
-    const struct embag_options *chosen = options != NULL ? options : &defaults;
+    const struct embag_options *chosen = options ? options : &defaults;
     size_t address_bytes = strlen(address) + 1;
     struct embag_client *opened = calloc(1, sizeof *opened + address_bytes);
     *client = NULL;
-    if (opened == NULL) {
+    if (!opened) {
         eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a client");
         return report(&failure, error);
     }
@@ -120,7 +120,7 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
 
 void embag_close(struct embag_client *client)
 {
-    if (client == NULL) {
+    if (!client) {
         return;
     }
     assert(!eb_engine_is_here(&client->engine));
@@ -128,7 +128,7 @@ void embag_close(struct embag_client *client)
     eb_engine_close(&client->engine);
     eb_calls_await_leaving(&client->engine.calls);
     struct eb_call *call = NULL;
-    while ((call = eb_completion_queue_drain(&client->queue)) != NULL) {
+    while ((call = eb_completion_queue_drain(&client->queue))) {
         eb_lookup_call_free(call->answer);
         eb_calls_give(&client->engine.calls, call);
     }
@@ -142,7 +142,7 @@ void embag_close(struct embag_client *client)
 
 static void give_up(struct embag_client *client, struct eb_call *call)
 {
-    if (call->request != NULL) {
+    if (call->request) {
         eb_outgoing_drop(call->request);
     }
     eb_calls_give(&client->engine.calls, call);
@@ -152,10 +152,10 @@ static void give_up(struct embag_client *client, struct eb_call *call)
  * and *error is set. */
 static bool post(struct embag_client *client, struct eb_call *call, struct eb_error *error)
 {
-    if (call->request != NULL && eb_engine_post(&client->engine, call)) {
+    if (call->request && eb_engine_post(&client->engine, call)) {
         return true;
     }
-    if (call->request != NULL) {
+    if (call->request) {
         eb_error_set(error, EB_STATUS_CANCELLED, "the client is being closed");
     }
     give_up(client, call);
@@ -213,12 +213,12 @@ static void put_in_queue(struct eb_call *call)
 static void submit(struct embag_client *client, const struct embag_request *request,
     const struct embag_call *how, struct eb_call *call, struct eb_error *error)
 {
-    if (how != NULL) {
+    if (how) {
         call->on_done = how->on_done;
         call->context = how->context;
     }
     call->queue = &client->queue;
-    call->on_over = call->on_done != NULL ? tell : put_in_queue;
+    call->on_over = call->on_done ? tell : put_in_queue;
     fill_lookup(client, request, call, find_deadline_ns(client, request->timeout_us), error);
     (void)post(client, call, error);
 }
@@ -229,8 +229,8 @@ enum embag_status embag_submit(struct embag_client *client, const struct embag_r
     struct eb_error failure = {.status = EB_STATUS_OK};
     eb_calls_enter(&client->engine.calls);
     struct eb_call *call = eb_calls_take(&client->engine.calls, 0, &failure);
-    if (call != NULL) {
-        if (id != NULL) {
+    if (call) {
+        if (id) {
             *id = call->id;
         }
         submit(client, request, how, call, &failure);
@@ -251,12 +251,12 @@ bool embag_next(
 {
     eb_calls_enter(&client->engine.calls);
     struct eb_call *call = eb_completion_queue_pop(&client->queue, timeout_us);
-    if (call != NULL) {
+    if (call) {
         fill_completion(call, completion);
         eb_calls_give(&client->engine.calls, call);
     }
     eb_calls_leave(&client->engine.calls);
-    return call != NULL;
+    return call;
 }
 
 int embag_completion_fd(struct embag_client *client)
@@ -330,7 +330,7 @@ enum embag_status embag_lookup(struct embag_client *client, const struct embag_r
     eb_calls_enter(&client->engine.calls);
     uint64_t deadline_ns = find_deadline_ns(client, request->timeout_us);
     struct eb_call *call = take_blocking(client, deadline_ns, &failure);
-    if (call != NULL) {
+    if (call) {
         fill_lookup(client, request, call, deadline_ns, &failure);
         *answer = call_and_wait(client, call, &failure);
     }
@@ -352,7 +352,7 @@ static enum embag_status list_models(struct embag_client *client, const char *pa
     eb_calls_enter(&client->engine.calls);
     uint64_t deadline_ns = find_deadline_ns(client, 0);
     struct eb_call *call = take_blocking(client, deadline_ns, &failure);
-    if (call != NULL) {
+    if (call) {
         call->kind = EB_CALL_LIST_MODELS;
         call->path = path;
         call->deadline_ns = deadline_ns;
@@ -387,7 +387,7 @@ static void on_progress(struct eb_call *call, const struct eb_admin_progress *pr
 {
     const struct waiter *waiter = call->context;
     const struct embag_version_command *command = waiter->command;
-    if (command->on_progress != NULL) {
+    if (command->on_progress) {
         command->on_progress(command->context, progress->done_bytes, progress->total_bytes);
     }
 }
@@ -409,7 +409,7 @@ static struct eb_admin_progress *command_version(struct embag_client *client,
     struct waiter waiter = {.command = command};
     uint64_t deadline_ns = uv_hrtime() + pick(command->timeout_us, TIMEOUT_US_MAX) * NS_PER_US;
     struct eb_call *call = take_blocking(client, deadline_ns, error);
-    if (call == NULL) {
+    if (!call) {
         return NULL;
     }
     call->kind = EB_CALL_COMMAND;
@@ -429,7 +429,7 @@ enum embag_status embag_command_version(struct embag_client *client,
     struct eb_admin_progress *done = command_version(client, command, &failure);
     eb_calls_leave(&client->engine.calls);
     enum embag_status status = report(&failure, outcome);
-    if (done != NULL && outcome != NULL) {
+    if (done && outcome) {
         memcpy(outcome->text, done->text, sizeof done->text);
     }
     free(done);

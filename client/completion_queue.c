@@ -18,7 +18,7 @@ void eb_completion_queue_init(struct eb_completion_queue *queue)
 
 void eb_completion_queue_deinit(struct eb_completion_queue *queue)
 {
-    assert(queue->first == NULL);
+    assert(!queue->first);
     if (queue->fd >= 0) {
         (void)close(queue->fd);
     }
@@ -45,7 +45,7 @@ void eb_completion_queue_push(struct eb_completion_queue *queue, struct eb_call 
 {
     call->next = NULL;
     uv_mutex_lock(&queue->lock);
-    if (queue->first != NULL) {
+    if (queue->first) {
         queue->last->next = call;
     } else {
         queue->first = call;
@@ -62,9 +62,9 @@ void eb_completion_queue_push(struct eb_completion_queue *queue, struct eb_call 
 static struct eb_call *take_first(struct eb_completion_queue *queue)
 {
     struct eb_call *call = queue->first;
-    if (call != NULL) {
+    if (call) {
         queue->first = call->next;
-        if (queue->first == NULL) {
+        if (!queue->first) {
             show(queue, false);
         }
     }
@@ -78,7 +78,7 @@ static void await_call(struct eb_completion_queue *queue, uint64_t timeout_us)
     bool endless = timeout_us > (UINT64_MAX - now_ns) / NS_PER_US;
     uint64_t deadline_ns = endless ? UINT64_MAX : now_ns + timeout_us * NS_PER_US;
     queue->waiter_count++;
-    while (queue->first == NULL && !queue->closed && now_ns < deadline_ns) {
+    while (!queue->first && !queue->closed && now_ns < deadline_ns) {
         if (endless) {
             uv_cond_wait(&queue->filled, &queue->lock);
         } else {
@@ -104,7 +104,7 @@ int eb_completion_queue_fd(struct eb_completion_queue *queue)
 {
     uv_mutex_lock(&queue->lock);
     if (queue->fd < 0) {
-        queue->fd = eventfd(queue->first != NULL, EFD_CLOEXEC | EFD_NONBLOCK);
+        queue->fd = eventfd(queue->first ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
     }
     int fd = queue->fd;
     uv_mutex_unlock(&queue->lock);

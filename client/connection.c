@@ -147,8 +147,8 @@ static void explain(const struct eb_connection *connection, struct eb_error *why
         *why = transport->failure;
         return;
     }
-    const bool may_want_tls = !connection->has_spoken && transport->credentials->tls == NULL &&
-                              !transport->endpoint->is_unix;
+    const bool may_want_tls =
+        !connection->has_spoken && !transport->credentials->tls && !transport->endpoint->is_unix;
     eb_error_set(why, EB_STATUS_UNAVAILABLE, "the connection to %s was lost: %s%s",
         connection->config->identity.authority,
         reason[0] != '\0' ? reason : transport->failure.text,
@@ -158,9 +158,9 @@ static void explain(const struct eb_connection *connection, struct eb_error *why
 static void drop_calls(struct eb_connection *connection, bool all, const struct eb_error *why)
 {
     struct eb_call *next = NULL;
-    for (struct eb_call *call = connection->calls.first; call != NULL; call = next) {
+    for (struct eb_call *call = connection->calls.first; call; call = next) {
         next = call->after;
-        if (all || call->unary == NULL) {
+        if (all || !call->unary) {
             call->unary = NULL;
             eb_calls_remove(&connection->calls, call);
             eb_window_drop(find_window(connection, call), false);
@@ -192,10 +192,10 @@ static const struct eb_transport_handler transport_handler = {
 bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
 {
     const struct eb_connection_config *config = connection->config;
-    assert(connection->session == NULL);
+    assert(!connection->session);
     connection->session = eb_grpc_client_create(
         &config->identity, &config->limits, config->memory, &session_handler, connection);
-    if (connection->session == NULL) {
+    if (!connection->session) {
         return false;
     }
     connection->is_ending = false;
@@ -213,7 +213,7 @@ bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
 
 void eb_connection_close(struct eb_connection *connection)
 {
-    if (connection->session != NULL) {
+    if (connection->session) {
         eb_transport_close(&connection->transport);
     }
 }
@@ -222,7 +222,7 @@ void eb_connection_close(struct eb_connection *connection)
 
 bool eb_connection_is_usable(const struct eb_connection *connection)
 {
-    return connection->session != NULL && connection->transport.state == EB_TRANSPORT_OPEN &&
+    return connection->session && connection->transport.state == EB_TRANSPORT_OPEN &&
            !connection->is_stream_over && eb_grpc_client_is_usable(connection->session);
 }
 
@@ -255,7 +255,7 @@ static struct eb_grpc_client_call *start_unary(
 
 static struct eb_grpc_client_call *start_stream(struct eb_connection *connection)
 {
-    if (connection->stream == NULL) {
+    if (!connection->stream) {
         connection->is_unsound = false;
         connection->stream = eb_grpc_client_start(connection->session, stream_path, 0, NULL);
     }
@@ -268,7 +268,7 @@ bool eb_connection_send(struct eb_connection *connection, struct eb_call *call, 
     call->unary = NULL;
     struct eb_grpc_client_call *stream =
         call->is_unary ? start_unary(connection, call, timeout_us) : start_stream(connection);
-    if (stream == NULL) {
+    if (!stream) {
         return false;
     }
     if (call->kind == EB_CALL_LOOKUP) {
@@ -298,7 +298,7 @@ static uint64_t find_silence_ns(const struct eb_connection *connection, uint64_t
 void eb_connection_answered(struct eb_connection *connection, struct eb_call *call,
     enum eb_status status, uint32_t retry_after_ms)
 {
-    assert(call->unary == NULL);
+    assert(!call->unary);
     take_ended(connection, call, status, retry_after_ms);
 }
 
@@ -317,7 +317,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
 {
     struct eb_outgoing *request =
         eb_lookup_call_encode_cancel(call->id, connection->config->memory);
-    if (request != NULL) {
+    if (request) {
         eb_grpc_client_write(connection->stream, request, false);
         connection->is_dirty = true;
     }
@@ -327,7 +327,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
 static void take_back(struct eb_connection *connection, struct eb_call *call)
 {
     eb_calls_remove(&connection->calls, call);
-    if (call->unary != NULL) {
+    if (call->unary) {
         eb_grpc_client_cancel(call->unary);
         connection->is_dirty = true;
     }
@@ -337,7 +337,7 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
 {
     take_back(connection, call);
     eb_window_drop(find_window(connection, call), false);
-    if (call->unary == NULL && connection->stream != NULL) {
+    if (!call->unary && connection->stream) {
         ask_to_forget(connection, call);
     }
     call->unary = NULL;
@@ -350,8 +350,7 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
     take_back(connection, call);
-    eb_window_expire(
-        find_window(connection, call), call->unary == NULL && connection->stream != NULL);
+    eb_window_expire(find_window(connection, call), !call->unary && connection->stream);
     call->unary = NULL;
     bool has_left = call->request->holds == 1;
     if (find_silence_ns(connection, now_ns) > (has_left ? SILENCE_NS_MAX : STUCK_NS_MAX)) {
@@ -373,7 +372,7 @@ void eb_connection_check(struct eb_connection *connection, uint64_t now_ns)
 
 void eb_connection_settle(struct eb_connection *connection)
 {
-    if (connection->session == NULL) {
+    if (!connection->session) {
         return;
     }
     if (connection->is_stream_over) {

@@ -15,8 +15,8 @@ static bool refuse(struct eb_error *error, const char *file, const char *what)
     const unsigned long code = ERR_peek_error();
     const char *reason =
         ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
-    eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s: %s%s%s", file, what,
-        reason != NULL ? ": " : "", reason != NULL ? reason : "");
+    eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s: %s%s%s", file, what, reason ? ": " : "",
+        reason ? reason : "");
     ERR_clear_error();
     return false;
 }
@@ -48,11 +48,11 @@ static bool read_line(FILE *file, const char *path, char *header, struct eb_erro
 
 static bool read_token(const char *path, char *header, struct eb_error *error)
 {
-    if (path == NULL) {
+    if (!path) {
         return true;
     }
     FILE *file = fopen(path, "re");
-    if (file == NULL) {
+    if (!file) {
         return refuse(error, path, strerror(errno));
     }
     setbuf(file, NULL); /* No copy of the secret is to stay behind. */
@@ -65,8 +65,8 @@ static bool read_token(const char *path, char *header, struct eb_error *error)
 
 static bool wants_tls(const struct embag_access *access)
 {
-    return access->tls || access->tls_ca != NULL || access->tls_cert != NULL ||
-           access->tls_key != NULL || access->tls_server_name != NULL;
+    return access->tls || access->tls_ca || access->tls_cert || access->tls_key ||
+           access->tls_server_name;
 }
 
 /* A password could only be asked for. */
@@ -91,13 +91,13 @@ static bool set_rules(SSL_CTX *tls)
 
 static bool load_files(SSL_CTX *tls, const struct embag_access *access, struct eb_error *error)
 {
-    if (access->tls_ca == NULL && SSL_CTX_set_default_verify_paths(tls) != 1) {
+    if (!access->tls_ca && SSL_CTX_set_default_verify_paths(tls) != 1) {
         return refuse(error, "TLS", "the system's certificates cannot be read");
     }
-    if (access->tls_ca != NULL && SSL_CTX_load_verify_file(tls, access->tls_ca) != 1) {
+    if (access->tls_ca && SSL_CTX_load_verify_file(tls, access->tls_ca) != 1) {
         return refuse(error, access->tls_ca, "cannot be read as certificates in PEM");
     }
-    if (access->tls_cert == NULL) {
+    if (!access->tls_cert) {
         return true;
     }
     if (SSL_CTX_use_certificate_chain_file(tls, access->tls_cert) != 1) {
@@ -114,16 +114,16 @@ static bool check_sense(
     const char *what = NULL;
     if (endpoint->is_unix) {
         what = "a unix socket speaks no TLS; leave it out";
-    } else if ((access->tls_cert == NULL) != (access->tls_key == NULL)) {
+    } else if ((!access->tls_cert) != (!access->tls_key)) {
         what = "a client's certificate and its key go together: give both or neither";
-    } else if (access->tls_server_name != NULL &&
+    } else if (access->tls_server_name &&
                strlen(access->tls_server_name) >= EB_ENDPOINT_HOST_BYTES) {
         what = "the server's name is too long";
     }
-    if (what != NULL) {
+    if (what) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "%s", what);
     }
-    return what == NULL;
+    return !what;
 }
 
 static bool open_tls(struct eb_credentials *credentials, const struct embag_access *access,
@@ -136,9 +136,9 @@ static bool open_tls(struct eb_credentials *credentials, const struct embag_acce
         return false;
     }
     (void)strcpy(credentials->server_name,
-        access->tls_server_name != NULL ? access->tls_server_name : endpoint->host);
+        access->tls_server_name ? access->tls_server_name : endpoint->host);
     credentials->tls = SSL_CTX_new(TLS_client_method());
-    if (credentials->tls == NULL || !set_rules(credentials->tls)) {
+    if (!credentials->tls || !set_rules(credentials->tls)) {
         return refuse(error, "TLS", "OpenSSL cannot be used");
     }
     return load_files(credentials->tls, access, error);
@@ -150,7 +150,7 @@ static bool open_tls(struct eb_credentials *credentials, const struct embag_acce
 static bool check_way(
     const struct embag_access *access, const struct eb_endpoint *endpoint, struct eb_error *error)
 {
-    if (access->token_file == NULL || wants_tls(access) || eb_endpoint_is_local(endpoint)) {
+    if (!access->token_file || wants_tls(access) || eb_endpoint_is_local(endpoint)) {
         return true;
     }
     eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,

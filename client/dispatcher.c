@@ -155,8 +155,8 @@ static struct eb_call *find_sent(struct eb_connection *connection, uint64_t id)
 {
     struct eb_dispatcher *dispatcher = connection->config->context;
     struct eb_call *call = eb_calls_find(dispatcher->calls, id);
-    bool is_sent = call != NULL && call->state == EB_CALL_SENT && call->connection == connection &&
-                   call->unary == NULL;
+    bool is_sent =
+        call && call->state == EB_CALL_SENT && call->connection == connection && !call->unary;
     return is_sent ? call : NULL;
 }
 
@@ -182,12 +182,12 @@ static bool on_stream_message(
     struct eb_connection *connection, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, error);
-    if (answer == NULL) {
+    if (!answer) {
         return false;
     }
     const struct eb_wire_response *response = answer->response;
     struct eb_call *call = find_sent(connection, response->request_id);
-    if (call == NULL) {
+    if (!call) {
         eb_connection_answered_late(connection);
         eb_lookup_call_free(answer);
         return true;
@@ -202,7 +202,7 @@ static bool on_stream_message(
 static void *decode_progress(struct eb_call *call, const uint8_t *bytes, size_t size)
 {
     struct eb_admin_progress *progress = eb_admin_call_decode(bytes, size, &call->error);
-    if (progress != NULL && !progress->done) {
+    if (progress && !progress->done) {
         call->on_progress(call, progress);
         free(progress);
         progress = NULL;
@@ -219,7 +219,7 @@ static void *decode(struct eb_call *call, const uint8_t *bytes, size_t size)
         return decode_progress(call, bytes, size);
     }
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, &call->error);
-    if (answer != NULL) {
+    if (answer) {
         call->retry_after_ms = answer->response->retry_after_ms;
         if (!eb_lookup_call_check(answer, &call->expected, &call->error)) {
             eb_lookup_call_free(answer);
@@ -231,7 +231,7 @@ static void *decode(struct eb_call *call, const uint8_t *bytes, size_t size)
 
 static void on_message(struct eb_call *call, const uint8_t *bytes, size_t size)
 {
-    if (call->answer != NULL) {
+    if (call->answer) {
         discard_answer(call);
         eb_error_set(&call->error, EB_STATUS_INTERNAL, "the server answered more than once");
     } else if (call->error.status == EB_STATUS_OK) {
@@ -248,7 +248,7 @@ static void on_end(struct eb_call *call, const struct eb_error *error, uint32_t 
         call->retry_after_ms = pushback_ms;
         judge(call, error);
     } else {
-        if (call->answer == NULL) {
+        if (!call->answer) {
             eb_error_set(&call->error, EB_STATUS_INTERNAL, "the server sent no answer");
         }
         end_call(call->dispatcher, call);
@@ -308,7 +308,7 @@ static uint32_t count_live(const struct eb_dispatcher *dispatcher)
 static bool is_all_closed(const struct eb_dispatcher *dispatcher)
 {
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
-        if (dispatcher->connections[i].session != NULL) {
+        if (dispatcher->connections[i].session) {
             return false;
         }
     }
@@ -387,7 +387,7 @@ static const struct eb_connection_handler connection_handler = {
 static struct eb_connection *find_closed(struct eb_dispatcher *dispatcher)
 {
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
-        if (dispatcher->connections[i].session == NULL) {
+        if (!dispatcher->connections[i].session) {
             return &dispatcher->connections[i];
         }
     }
@@ -421,7 +421,7 @@ static void connect_missing(struct eb_dispatcher *dispatcher, uint64_t now_ns)
     uint32_t live = count_live(dispatcher);
     for (uint32_t i = live; asked && i < dispatcher->options.connections; i++) {
         struct eb_connection *connection = find_closed(dispatcher);
-        if (connection == NULL) {
+        if (!connection) {
             break;
         }
         if (now_ns < dispatcher->connect_not_before_ns) {
@@ -444,7 +444,7 @@ static struct eb_connection *find_least_busy(
     struct eb_connection *found = NULL;
     for (uint32_t i = 0; i < dispatcher->connection_count; i++) {
         struct eb_connection *connection = &dispatcher->connections[i];
-        if (found != NULL && connection->calls.count >= found->calls.count) {
+        if (found && connection->calls.count >= found->calls.count) {
             continue;
         }
         if (!eb_connection_takes(connection, priority)) {
@@ -491,9 +491,9 @@ static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority
 {
     struct eb_call_list *waiting = &dispatcher->waiting[priority];
     /* Each is tried once: those that fail may come back. */
-    for (uint32_t left = waiting->count; left > 0 && waiting->first != NULL; left--) {
+    for (uint32_t left = waiting->count; left > 0 && waiting->first; left--) {
         struct eb_connection *connection = find_least_busy(dispatcher, priority);
-        if (connection == NULL) {
+        if (!connection) {
             return;
         }
         send_call(dispatcher, connection, find_next(waiting, connection, dispatcher->now_ns));
@@ -534,7 +534,7 @@ bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
     const struct eb_dispatcher_options *options = &dispatcher->options;
     dispatcher->connection_count = 2 * options->connections;
     dispatcher->connections = calloc(dispatcher->connection_count, sizeof *dispatcher->connections);
-    if (dispatcher->connections == NULL) {
+    if (!dispatcher->connections) {
         return false;
     }
     dispatcher->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)dispatcher;
@@ -546,7 +546,7 @@ bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
         .identity = {.authority = options->authority,
             .authorization =
                 options->credentials->authorization[0] ? options->credentials->authorization : NULL,
-            .is_secure = options->credentials->tls != NULL},
+            .is_secure = options->credentials->tls},
         .limits = {.response_bytes_max = options->answer_bytes_max},
         .memory = memory,
         .is_unpaced = options->is_unpaced,

@@ -41,7 +41,7 @@ bool eb_endpoint_parse(const char *text, struct eb_endpoint *endpoint)
         return copy_part(endpoint->path, sizeof endpoint->path, path, strlen(path));
     }
     const char *colon = strrchr(text, ':');
-    if (colon == NULL || !is_port(colon + 1)) {
+    if (!colon || !is_port(colon + 1)) {
         return false;
     }
     size_t host_bytes = (size_t)(colon - text);
@@ -51,7 +51,7 @@ bool eb_endpoint_parse(const char *text, struct eb_endpoint *endpoint)
         }
         text++;
         host_bytes -= 2;
-    } else if (memchr(text, ':', host_bytes) != NULL) {
+    } else if (memchr(text, ':', host_bytes)) {
         return false; /* An IPv6 address without brackets: its port cannot be told. */
     }
     strcpy(endpoint->port, colon + 1);

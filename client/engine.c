@@ -79,7 +79,7 @@ static void on_end(struct eb_letter *letter)
 static void on_opened(void *context, const struct eb_error *why)
 {
     struct eb_engine *engine = context;
-    if (why != NULL) {
+    if (why) {
         engine->open_error = *why;
     }
     uv_sem_post(&engine->opened);
@@ -184,7 +184,7 @@ static bool take_memory(struct eb_engine *engine, uint32_t in_flight_max)
     dispatcher->calls = &engine->calls;
     dispatcher->alarms = &engine->alarms;
     engine->read_buffer = malloc(READ_BYTES);
-    return engine->read_buffer != NULL && eb_alarms_init(&engine->alarms, alarms_max) &&
+    return engine->read_buffer && eb_alarms_init(&engine->alarms, alarms_max) &&
            eb_calls_init(&engine->calls, in_flight_max) &&
            eb_dispatcher_init(dispatcher, &engine->loop, &engine->messages.memory,
                uv_buf_init(engine->read_buffer, READ_BYTES));

@@ -10,7 +10,7 @@ void eb_inbox_read(struct eb_inbox *inbox)
     inbox->first = NULL;
     inbox->last = NULL;
     uv_mutex_unlock(&inbox->lock);
-    while (letter != NULL) {
+    while (letter) {
         struct eb_letter *next = letter->next;
         letter->read(letter);
         letter = next;
@@ -58,7 +58,7 @@ void eb_inbox_post(struct eb_inbox *inbox, struct eb_letter *letter)
 {
     letter->next = NULL;
     uv_mutex_lock(&inbox->lock);
-    if (inbox->first != NULL) {
+    if (inbox->first) {
         inbox->last->next = letter;
     } else {
         inbox->first = letter;
@@ -75,7 +75,7 @@ void eb_inbox_post(struct eb_inbox *inbox, struct eb_letter *letter)
 bool eb_inbox_is_empty(struct eb_inbox *inbox)
 {
     uv_mutex_lock(&inbox->lock);
-    bool is_empty = inbox->first == NULL;
+    bool is_empty = !inbox->first;
     uv_mutex_unlock(&inbox->lock);
     return is_empty;
 }
@@ -90,7 +90,7 @@ void eb_inbox_close(struct eb_inbox *inbox)
 {
     /* Waits for the sender whose letter has just been read to leave the lock. */
     uv_mutex_lock(&inbox->lock);
-    assert(inbox->first == NULL);
+    assert(!inbox->first);
     uv_mutex_unlock(&inbox->lock);
     uv_close((uv_handle_t *)&inbox->wakeup, on_close);
 }

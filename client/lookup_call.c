@@ -15,7 +15,7 @@
 static bool fill_array(const struct embag_integers *in, struct eb_wire_array *out)
 {
     if ((in->width != 0 && in->width != 4 && in->width != 8) || in->count > SIZE_MAX / 8 ||
-        (in->count > 0 && (in->width == 0 || in->data == NULL))) {
+        (in->count > 0 && (in->width == 0 || !in->data))) {
         return false;
     }
     out->data = in->data;
@@ -36,7 +36,7 @@ static bool says_weights(size_t count, enum embag_type type, const struct embag_
 /* Of weights that are said. NULL: all is well; else what is not. */
 static const char *check_weights(const void *weights, size_t count, enum embag_type type)
 {
-    if ((weights == NULL && count > 0) || embag_type_bytes(type) == 0) {
+    if ((!weights && count > 0) || embag_type_bytes(type) == 0) {
         return "weights are NULL or of no type";
     }
     return count > SIZE_MAX / 8 ? "there are more weights than memory" : NULL;
@@ -50,7 +50,7 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
         !fill_array(&in->segment_ids, &out->segment_ids)) {
         return array_fault;
     }
-    out->table = in->table != NULL ? in->table : "";
+    out->table = in->table ? in->table : "";
     out->reduction = (int32_t)in->reduction;
     out->missing = (int32_t)in->missing;
     out->layout = eb_lookup_layout_find(in);
@@ -71,9 +71,9 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
 
 static bool check_features(const struct embag_group *group)
 {
-    bool is_whole = group->feature_count == 0 || group->features != NULL;
+    bool is_whole = group->feature_count == 0 || group->features;
     for (size_t i = 0; is_whole && i < group->feature_count; i++) {
-        is_whole = group->features[i] != NULL;
+        is_whole = group->features[i];
     }
     return is_whole;
 }
@@ -90,7 +90,7 @@ static const char *fill_group(const struct embag_group *in, struct eb_wire_group
     if (in->lengths.width == 8) {
         return "lengths are int32 in a group: their width is 4";
     }
-    out->name = in->name != NULL ? in->name : "";
+    out->name = in->name ? in->name : "";
     out->features = in->features;
     out->feature_count = in->feature_count;
     out->bags = in->bags;
@@ -126,7 +126,7 @@ static struct request_block *take_block(
     size_t taken_bytes =
         sizeof(struct request_block) + asked_count * sizeof(struct eb_lookup_asked) + bytes;
     struct request_block *block = memory->take(memory->context, taken_bytes);
-    if (block == NULL) {
+    if (!block) {
         return NULL;
     }
     block->outgoing = (struct eb_outgoing){.bytes = (uint8_t *)(block->asked + asked_count),
@@ -142,7 +142,7 @@ static struct request_block *take_block(
 struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size_t size)
 {
     struct request_block *block = take_block(memory, 0, size);
-    return block != NULL ? &block->outgoing : NULL;
+    return block ? &block->outgoing : NULL;
 }
 
 static struct eb_outgoing *encode(
@@ -155,7 +155,7 @@ static struct eb_outgoing *encode(
         return NULL;
     }
     struct request_block *block = take_block(memory, wire->query_count + wire->group_count, size);
-    if (block == NULL) {
+    if (!block) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
@@ -177,14 +177,14 @@ static bool fill_arrays(
     memset(wire->groups, 0, wire->group_count * sizeof *wire->groups);
     for (size_t i = 0; i < wire->query_count; i++) {
         const char *fault = fill_query(&request->queries[i], &wire->queries[i]);
-        if (fault != NULL) {
+        if (fault) {
             eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries[%zu]: %s", i, fault);
             return false;
         }
     }
     for (size_t i = 0; i < wire->group_count; i++) {
         const char *fault = fill_group(&request->groups[i], &wire->groups[i]);
-        if (fault != NULL) {
+        if (fault) {
             eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "groups[%zu]: %s", i, fault);
             return false;
         }
@@ -210,7 +210,7 @@ static struct eb_wire_request translate(
 {
     return (struct eb_wire_request){
         .request_id = label->request_id,
-        .model = request->model != NULL ? request->model : "",
+        .model = request->model ? request->model : "",
         .version = request->version,
         .version_label = request->version_label,
         .timeout_us = label->timeout_us,
@@ -232,15 +232,15 @@ struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
 {
     size_t bytes = 0;
     void *arrays = NULL;
-    if ((request->query_count > 0 && request->queries == NULL) ||
-        (request->group_count > 0 && request->groups == NULL)) {
+    if ((request->query_count > 0 && !request->queries) ||
+        (request->group_count > 0 && !request->groups)) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries or groups are NULL");
         return NULL;
     }
     if (measure_arrays(request, &bytes)) {
         arrays = memory->take(memory->context, bytes);
     }
-    if (arrays == NULL) {
+    if (!arrays) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
@@ -274,7 +274,7 @@ void eb_lookup_call_expect(const struct embag_request *request, const struct eb_
     *expected = (struct eb_lookup_expected){
         .query_count = request->query_count,
         .group_count = request->group_count,
-        .asked = block != NULL ? block->asked : NULL,
+        .asked = block ? block->asked : NULL,
         .version = request->version,
         .output_type = request->output_type,
         .concat = request->concat,
@@ -340,7 +340,7 @@ static bool copy_response(struct eb_lookup_answer *answer, const struct eb_wire_
     struct embag_result *results =
         eb_arena_take(&answer->arena, (response->result_count + 1) * sizeof *results);
     uint8_t *room = eb_arena_take(&answer->arena, count_borrowed(response) + 1);
-    if (results == NULL || room == NULL) {
+    if (!results || !room) {
         return false;
     }
     for (size_t i = 0; i < response->result_count; i++) {
@@ -361,14 +361,14 @@ struct eb_lookup_answer *eb_lookup_call_decode(
     const uint8_t *bytes, size_t size, struct eb_error *error)
 {
     struct eb_lookup_answer *answer = calloc(1, sizeof *answer);
-    if (answer == NULL) {
+    if (!answer) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
         return NULL;
     }
     eb_arena_init(&answer->arena, &eb_memory_heap);
     eb_arena_reset(&answer->arena, 4 * size + ARENA_BYTES_SPARE);
     answer->response = eb_lookup_response_decode(&answer->arena, bytes, size, error);
-    if (answer->response == NULL) {
+    if (!answer->response) {
         eb_lookup_call_free(answer);
         return NULL;
     }
@@ -392,7 +392,7 @@ bool eb_lookup_call_check(struct eb_lookup_answer *answer,
 
 void eb_lookup_call_free(struct eb_lookup_answer *answer)
 {
-    if (answer != NULL) {
+    if (answer) {
         eb_arena_deinit(&answer->arena);
         free(answer);
     }

@@ -80,7 +80,7 @@ static void write_subject(
         used += (size_t)snprintf(text + used, SUBJECT_TEXT_BYTES - used, "%s%" PRIu64,
             i > 0 ? ", " : "", result->shape[i]);
     }
-    (void)snprintf(text + used, SUBJECT_TEXT_BYTES - used, "] ");
+    snprintf(text + used, SUBJECT_TEXT_BYTES - used, "] ");
 }
 
 /* Sets the error of an answer that does not fit the request. Returns false. */
@@ -93,7 +93,7 @@ static bool refuse_answer(
     char text[EB_ERROR_TEXT_BYTES / 2];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     write_subject(checked, subject, subject_text);
     eb_error_set(checked->error, EB_STATUS_INTERNAL, "the answer does not fit the request: %s%s",

@@ -79,7 +79,7 @@ static bool copy_features(
         eb_arena_take(arena, (in->feature_count + 1) * sizeof *features);
     struct embag_feature_list *groups =
         eb_arena_take(arena, (in->group_count + 1) * sizeof *groups);
-    if (features == NULL || groups == NULL) {
+    if (!features || !groups) {
         return false;
     }
     for (size_t i = 0; i < in->feature_count; i++) {
@@ -100,7 +100,7 @@ static bool copy_version(
     struct eb_arena *arena, const struct eb_wire_version *in, struct embag_model_version *out)
 {
     struct embag_table *tables = eb_arena_take(arena, (in->table_count + 1) * sizeof *tables);
-    if (tables == NULL) {
+    if (!tables) {
         return false;
     }
     for (size_t i = 0; i < in->table_count; i++) {
@@ -129,7 +129,7 @@ static bool copy_model(
 {
     struct embag_model_version *versions =
         eb_arena_take(arena, (in->version_count + 1) * sizeof *versions);
-    if (versions == NULL) {
+    if (!versions) {
         return false;
     }
     for (size_t i = 0; i < in->version_count; i++) {
@@ -151,7 +151,7 @@ static bool copy_model(
 static bool copy_list(struct eb_models_list *list, const struct eb_wire_model_list *wire)
 {
     struct embag_model *models = eb_arena_take(&list->arena, (wire->count + 1) * sizeof *models);
-    if (models == NULL) {
+    if (!models) {
         return false;
     }
     for (size_t i = 0; i < wire->count; i++) {
@@ -168,13 +168,13 @@ static bool fill_list(
     struct eb_models_list *list, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
     uint8_t *copy = eb_arena_take(&list->arena, size + 1);
-    if (copy == NULL) {
+    if (!copy) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the list of models");
         return false;
     }
     memcpy(copy, bytes, size);
     const struct eb_wire_model_list *wire = eb_model_list_decode(&list->arena, copy, size, error);
-    if (wire == NULL || !check_list(wire, error)) {
+    if (!wire || !check_list(wire, error)) {
         return false;
     }
     if (!copy_list(list, wire)) {
@@ -188,7 +188,7 @@ struct eb_models_list *eb_models_call_decode(
     const uint8_t *bytes, size_t size, struct eb_error *error)
 {
     struct eb_models_list *list = calloc(1, sizeof *list);
-    if (list == NULL) {
+    if (!list) {
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the list of models");
         return NULL;
     }
@@ -203,7 +203,7 @@ struct eb_models_list *eb_models_call_decode(
 
 void eb_models_call_free(struct eb_models_list *list)
 {
-    if (list != NULL) {
+    if (list) {
         eb_arena_deinit(&list->arena);
         free(list);
     }

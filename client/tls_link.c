@@ -40,8 +40,7 @@ static bool fail(struct eb_tls_link *link, const char *what)
         why = X509_verify_cert_error_string(verified);
     }
     link->is_over = true;
-    (void)snprintf(link->reason, sizeof link->reason, "%s%s%s", what, why != NULL ? ": " : "",
-        why != NULL ? why : "");
+    snprintf(link->reason, sizeof link->reason, "%s%s%s", what, why ? ": " : "", why ? why : "");
     ERR_clear_error();
     return false;
 }
@@ -99,7 +98,7 @@ static bool open_session(struct eb_tls_link *link, const struct eb_credentials *
     link->ssl = SSL_new(credentials->tls);
     link->in = BIO_new(BIO_s_mem());
     link->out = BIO_new(BIO_s_mem());
-    if (link->ssl == NULL || link->in == NULL || link->out == NULL) {
+    if (!link->ssl || !link->in || !link->out) {
         BIO_free(link->in);
         BIO_free(link->out);
         return false;
@@ -117,7 +116,7 @@ struct eb_tls_link *eb_tls_link_create(const struct eb_credentials *credentials)
 {
     struct eb_tls_link *link = calloc(1, sizeof *link);
     ERR_clear_error();
-    if (link == NULL || !open_session(link, credentials)) {
+    if (!link || !open_session(link, credentials)) {
         ERR_clear_error();
         eb_tls_link_destroy(link);
         return NULL;
@@ -128,7 +127,7 @@ struct eb_tls_link *eb_tls_link_create(const struct eb_credentials *credentials)
 
 void eb_tls_link_destroy(struct eb_tls_link *link)
 {
-    if (link != NULL) {
+    if (link) {
         SSL_free(link->ssl);
         free(link);
     }

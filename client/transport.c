@@ -33,7 +33,7 @@ static void on_socket_close(uv_handle_t *handle)
     transport->has_socket = false;
     eb_tls_link_destroy(transport->tls);
     transport->tls = NULL;
-    if (transport->state == EB_TRANSPORT_OPENING && transport->next_address != NULL) {
+    if (transport->state == EB_TRANSPORT_OPENING && transport->next_address) {
         try_address(transport);
     } else {
         finish(transport);
@@ -77,7 +77,7 @@ void eb_transport_close(struct eb_transport *transport)
         return;
     }
     assert(transport->state != EB_TRANSPORT_CLOSED);
-    if (transport->tls != NULL && transport->writing_bytes == 0) {
+    if (transport->tls && transport->writing_bytes == 0) {
         eb_tls_link_end(transport->tls);
         transport->queue = NULL;
         write_sealed(transport);
@@ -154,7 +154,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
                             "not trust this client");
     } else if (count < 0) {
         lose(transport, (int)count);
-    } else if (transport->tls != NULL) {
+    } else if (transport->tls) {
         receive_sealed(transport, (const uint8_t *)buffer->base, (size_t)count);
     } else {
         hand_over(transport, (const uint8_t *)buffer->base, (size_t)count);
@@ -183,13 +183,13 @@ static void on_connect(uv_connect_t *request, int status)
     if (uv_is_closing(&transport->socket.handle)) {
         return;
     }
-    const bool is_plain = transport->credentials->tls == NULL;
+    const bool is_plain = !transport->credentials->tls;
     if (status == 0) {
         status = uv_read_start(&transport->socket.stream, on_alloc, on_read);
     }
     if (status == 0 && !is_plain) {
         transport->tls = eb_tls_link_create(transport->credentials);
-        status = transport->tls != NULL ? 0 : UV_ENOMEM;
+        status = transport->tls ? 0 : UV_ENOMEM;
     }
     if (status != 0) {
         lose(transport, status);
@@ -213,7 +213,7 @@ static void on_alarm(struct eb_alarm *alarm)
 static uint64_t share_until_ns(const struct eb_transport *transport)
 {
     uint64_t left = 1;
-    for (const struct addrinfo *a = transport->next_address; a != NULL; a = a->ai_next) {
+    for (const struct addrinfo *a = transport->next_address; a; a = a->ai_next) {
         left++;
     }
     uint64_t now_ns = uv_hrtime();
@@ -337,7 +337,7 @@ static void on_write(uv_write_t *request, int status)
         lose(transport, status);
         return;
     }
-    if (transport->tls == NULL) {
+    if (!transport->tls) {
         eb_send_queue_drop(transport->queue, written);
     }
     write_more(transport);
@@ -364,7 +364,7 @@ static void write_rest(struct eb_transport *transport, const uv_buf_t *buffers, 
 static void write_sealed(struct eb_transport *transport)
 {
     while (is_alive(transport) && transport->writing_bytes == 0) {
-        if (transport->queue != NULL && !eb_tls_link_seal(transport->tls, transport->queue)) {
+        if (transport->queue && !eb_tls_link_seal(transport->tls, transport->queue)) {
             lose_for(transport, eb_tls_link_reason(transport->tls));
             return;
         }
@@ -388,7 +388,7 @@ static void write_sealed(struct eb_transport *transport)
 
 static void write_more(struct eb_transport *transport)
 {
-    if (transport->tls != NULL) {
+    if (transport->tls) {
         write_sealed(transport);
         return;
     }

@@ -108,7 +108,7 @@ static bool read_inputs(
     struct eb_field_reader raw;
     out->inputs =
         eb_unpack_take(reading->arena, reading->input_count, sizeof *out->inputs, reading->error);
-    bool is_good = out->inputs != NULL;
+    bool is_good = out->inputs;
     place->list = "inputs";
     while (is_good && eb_codec_fields_find(&inputs, INPUTS_FIELD, &bytes)) {
         const bool is_raw = eb_codec_fields_find(&raws, RAW_FIELD, &raw);
@@ -127,7 +127,7 @@ static bool read_outputs(
     struct eb_field_reader bytes;
     out->outputs =
         eb_unpack_take(reading->arena, reading->output_count, sizeof *out->outputs, reading->error);
-    bool is_good = out->outputs != NULL;
+    bool is_good = out->outputs;
     place->list = "outputs";
     while (is_good && eb_codec_fields_find(&outputs, OUTPUTS_FIELD, &bytes)) {
         place->index = out->output_count++;

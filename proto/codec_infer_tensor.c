@@ -63,7 +63,7 @@ static bool keep_name(struct reading *reading)
     struct eb_codec_place *place = reading->place;
     const char *name = eb_codec_fields_keep(reading->name, place->arena, place->error);
     place->name = name ? name : "";
-    return name != NULL;
+    return name;
 }
 
 /* Whether the place's name ends so. Then *size is what its table's name takes of it. */
@@ -101,7 +101,7 @@ static bool take_role(const struct eb_codec_place *place, struct eb_infer_input 
         if (has_suffix(place, eb_codec_infer_tensor_suffixes[role], &size)) {
             out->role = (enum eb_infer_role)role;
             out->table = keep_table(place, size);
-            return out->table != NULL;
+            return out->table;
         }
     }
     return eb_codec_form_refuse(
@@ -256,7 +256,7 @@ static bool take_elements(const struct reading *reading, struct eb_infer_input *
         array->data = eb_codec_fields_floats(
             reading->contents, number, &array->bytes, place->arena, place->error);
     }
-    return array->data != NULL;
+    return array->data;
 }
 
 static bool check_size(const struct eb_codec_place *place, const struct eb_infer_input *input)

@@ -291,7 +291,7 @@ static bool choose_weights(const struct eb_codec_place *place, const struct eb_c
     const void *floats = eb_codec_fields_floats(
         arrays->message, WEIGHTS_F32_FIELD, &bytes, place->arena, place->error);
     if (!floats || bytes == 0) {
-        return floats != NULL;
+        return floats;
     }
     if (out->weights_bytes > 0) {
         return eb_codec_form_refuse(place, "weights and weights_f32 are two forms of one array");

@@ -320,7 +320,7 @@ static bool read_results(
     struct eb_field_reader bytes;
     response->results = eb_unpack_take(
         reading->arena, response->result_count, sizeof *response->results, reading->error);
-    bool is_sound = response->results != NULL;
+    bool is_sound = response->results;
     for (size_t i = 0; is_sound && eb_codec_fields_find(&message, RESULTS_FIELD, &bytes); i++) {
         is_sound = read_result(reading, bytes, &response->results[i]);
     }

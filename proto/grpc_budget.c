@@ -76,7 +76,7 @@ bool eb_grpc_budget_spend_noise(struct eb_grpc_budget *budget)
     if (budget->noise_left == 0) {
         return false;
     }
-    --budget->noise_left;
+    budget->noise_left--;
     return true;
 }
 
@@ -126,14 +126,14 @@ bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget)
     if (budget->resets_left == 0) {
         return false;
     }
-    --budget->resets_left;
+    budget->resets_left--;
     return true;
 }
 
 void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget)
 {
     if (budget->resets_left < budget->resets_max) {
-        ++budget->resets_left;
+        budget->resets_left++;
     }
 }
 

@@ -18,7 +18,7 @@
 #define FIELD(field_name, field_value)                                                             \
     {                                                                                              \
         .name = (uint8_t *)(field_name), .value = (uint8_t *)(field_value),                        \
-        .namelen = sizeof(field_name) - 1, .valuelen = sizeof(field_value) - 1,                    \
+        .namelen = sizeof field_name - 1, .valuelen = sizeof field_value - 1,                      \
         .flags = STATIC_FIELD                                                                      \
     }
 
@@ -28,7 +28,7 @@ static const nghttp2_nv response_fields[] = {
     FIELD("grpc-accept-encoding", "identity,gzip"),
 };
 
-#define RESPONSE_FIELD_COUNT (sizeof(response_fields) / sizeof(response_fields[0]))
+#define RESPONSE_FIELD_COUNT (sizeof response_fields / sizeof response_fields[0])
 
 /* The fields that end a call, and room for the texts that are not constant. */
 struct trailers {
@@ -71,7 +71,7 @@ struct eb_grpc_call *eb_grpc_call_open(struct eb_grpc_connection *connection, in
         call->next->previous = call;
     }
     connection->calls = call;
-    ++connection->call_count;
+    connection->call_count++;
     return call;
 }
 
@@ -130,7 +130,7 @@ void eb_grpc_call_close(struct eb_grpc_call *call)
     } else {
         connection->calls = call->next;
     }
-    --connection->call_count;
+    connection->call_count--;
     call->next = connection->spare;
     connection->spare = call;
 }
@@ -172,7 +172,7 @@ static void add_status(struct trailers *trailers, const struct eb_grpc_call *cal
         field->flags = varying;
     }
     if (call->pushback_ms > 0) {
-        snprintf(trailers->pushback, sizeof(trailers->pushback), "%u", call->pushback_ms);
+        snprintf(trailers->pushback, sizeof trailers->pushback, "%u", call->pushback_ms);
         add_field(trailers, "grpc-retry-pushback-ms", trailers->pushback)->flags = varying;
     }
 }
@@ -180,7 +180,7 @@ static void add_status(struct trailers *trailers, const struct eb_grpc_call *cal
 static void submit_trailers_only(struct eb_grpc_call *call, const char *text)
 {
     struct trailers trailers;
-    memcpy(trailers.fields, response_fields, sizeof(response_fields));
+    memcpy(trailers.fields, response_fields, sizeof response_fields);
     trailers.count = RESPONSE_FIELD_COUNT;
     add_status(&trailers, call, text);
     check(call->connection, nghttp2_submit_response(call->connection->session, call->stream_id,
@@ -300,7 +300,7 @@ void eb_grpc_call_pause(struct eb_grpc_call *call)
 
 bool eb_grpc_call_has_kept(const struct eb_grpc_call *call)
 {
-    return call->backlog.head != NULL;
+    return call->backlog.head;
 }
 
 void eb_grpc_call_resume(struct eb_grpc_call *call)
@@ -344,7 +344,7 @@ static void announce(struct eb_grpc_call *call)
 void eb_grpc_call_begin(struct eb_grpc_call *call)
 {
     announce(call);
-    explicit_bzero(call->headers.authorization, sizeof(call->headers.authorization));
+    explicit_bzero(call->headers.authorization, sizeof call->headers.authorization);
 }
 
 static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)
@@ -511,7 +511,7 @@ static bool has_backlog(const struct eb_grpc_connection *connection)
     while (call && !call->backlog.head) {
         call = call->next;
     }
-    return call != NULL;
+    return call;
 }
 
 static void reset_stalled(struct eb_grpc_call *call)

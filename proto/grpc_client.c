@@ -63,7 +63,7 @@ static bool is_over(const struct eb_grpc_client *client)
 static bool fail(struct eb_grpc_client *client, const char *reason)
 {
     if (!is_over(client)) {
-        snprintf(client->reason, sizeof(client->reason), "%s", reason);
+        snprintf(client->reason, sizeof client->reason, "%s", reason);
     }
     return false;
 }
@@ -172,7 +172,7 @@ static struct eb_grpc_client_call *find_call(nghttp2_session *session, int32_t s
 static int parse_number(const uint8_t *text, size_t size, int otherwise)
 {
     int value = 0;
-    for (size_t i = 0; i < size; ++i) {
+    for (size_t i = 0; i < size; i++) {
         if (text[i] < '0' || text[i] > '9' || i == 3) {
             return otherwise;
         }
@@ -185,7 +185,7 @@ static int parse_number(const uint8_t *text, size_t size, int otherwise)
 static uint32_t parse_pushback(const uint8_t *text, size_t size)
 {
     uint32_t value = 0;
-    for (size_t i = 0; i < size; ++i) {
+    for (size_t i = 0; i < size; i++) {
         if (text[i] < '0' || text[i] > '9' || i == 9) {
             return UINT32_MAX;
         }
@@ -218,7 +218,7 @@ static int count_header(struct eb_grpc_client_call *call, size_t bytes)
     }
     if (has_too_many_headers(call, 1) && !call->is_decided) {
         char text[128];
-        snprintf(text, sizeof(text),
+        snprintf(text, sizeof text,
             "the answer's header fields are more than %u bytes, or more than %u", HEADER_BYTES_MAX,
             HEADER_FIELDS_MAX);
         decide(call, EB_STATUS_RESOURCE_EXHAUSTED, text);
@@ -264,7 +264,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
         call->pushback_ms = parse_pushback(value, value_size);
     } else if (is_name(name, name_size, "grpc-message")) {
         eb_grpc_message_decode(
-            (const char *)value, value_size, call->error.text, sizeof(call->error.text));
+            (const char *)value, value_size, call->error.text, sizeof call->error.text);
     }
     return 0;
 }
@@ -384,7 +384,7 @@ static nghttp2_session *create_session(struct eb_grpc_client *client)
         return NULL;
     }
     if (nghttp2_submit_settings(
-            session, NGHTTP2_FLAG_NONE, settings, sizeof(settings) / sizeof(settings[0])) != 0 ||
+            session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) != 0 ||
         nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, WINDOW_BYTES) != 0) {
         nghttp2_session_del(session);
         return NULL;
@@ -479,7 +479,7 @@ static int32_t submit_request(
         make_field("", ""), /* those that are not always there */
         make_field("", ""),
     };
-    size_t count = sizeof(fields) / sizeof(fields[0]) - 2;
+    size_t count = sizeof fields / sizeof fields[0] - 2;
     if (timeout_us > 0) {
         eb_grpc_timeout_format(timeout_us, timeout);
         fields[count] = make_field("grpc-timeout", timeout);

@@ -14,7 +14,7 @@ static bool is_text(struct eb_grpc_text text, const char *expected)
 static bool is_grpc_type(struct eb_grpc_text value)
 {
     static const char type[] = "application/grpc";
-    size_t size = sizeof(type) - 1;
+    size_t size = sizeof type - 1;
     if (value.size < size || strncasecmp(value.bytes, type, size) != 0) {
         return false;
     }
@@ -23,7 +23,7 @@ static bool is_grpc_type(struct eb_grpc_text value)
 
 static void add_path(struct eb_grpc_headers *headers, struct eb_grpc_text value)
 {
-    if (value.size >= sizeof(headers->path)) {
+    if (value.size >= sizeof headers->path) {
         headers->is_path_long = true;
         return;
     }
@@ -41,7 +41,7 @@ static void add_timeout(struct eb_grpc_headers *headers, struct eb_grpc_text val
 
 static void add_authorization(struct eb_grpc_headers *headers, struct eb_grpc_text value)
 {
-    const bool is_good = !headers->has_authorization && value.size < sizeof(headers->authorization);
+    const bool is_good = !headers->has_authorization && value.size < sizeof headers->authorization;
     headers->has_authorization = true;
     memcpy(headers->authorization, value.bytes, is_good ? value.size : 0);
     headers->authorization[is_good ? value.size : 0] = '\0';

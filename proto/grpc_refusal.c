@@ -35,7 +35,7 @@ int eb_grpc_refusal_submit(
     struct nghttp2_session *session, int32_t stream_id, struct eb_grpc_refusal *refusal)
 {
     char digits[12];
-    snprintf(digits, sizeof(digits), "%d", refusal->http_status);
+    snprintf(digits, sizeof digits, "%d", refusal->http_status);
     const nghttp2_nv fields[FIELD_COUNT] = {
         {.name = (uint8_t *)":status",
             .namelen = strlen(":status"),

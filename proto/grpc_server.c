@@ -53,7 +53,7 @@ static bool is_over(const struct eb_grpc_server *server)
 static void set_reason(struct eb_grpc_server *server, const char *reason)
 {
     if (!is_over(server)) {
-        snprintf(server->reason, sizeof(server->reason), "%s", reason);
+        snprintf(server->reason, sizeof server->reason, "%s", reason);
     }
 }
 
@@ -96,7 +96,7 @@ static void spend_ping(struct eb_grpc_server *server)
     if (!eb_grpc_budget_spend_ping(&server->budget, connection->now_ms, interval_ms)) {
         (void)nghttp2_submit_goaway(connection->session, NGHTTP2_FLAG_NONE,
             nghttp2_session_get_last_proc_stream_id(connection->session), NGHTTP2_ENHANCE_YOUR_CALM,
-            (const uint8_t *)too_many_pings, sizeof(too_many_pings) - 1);
+            (const uint8_t *)too_many_pings, sizeof too_many_pings - 1);
         turn_away(server, "the peer pings more often than it may");
     }
 }
@@ -196,7 +196,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
     server->header_call = call;
-    ++server->begun_count;
+    server->begun_count++;
     return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call) == 0
                ? 0
                : NGHTTP2_ERR_CALLBACK_FAILURE;
@@ -295,7 +295,7 @@ static void on_settings(struct eb_grpc_server *server)
 
 static void on_ping_ack(struct eb_grpc_server *server, const uint8_t opaque[8])
 {
-    if (server->drain != DRAIN_NOTICE || memcmp(opaque, drain_ping, sizeof(drain_ping)) != 0) {
+    if (server->drain != DRAIN_NOTICE || memcmp(opaque, drain_ping, sizeof drain_ping) != 0) {
         return;
     }
     server->drain = DRAIN_FINAL;
@@ -403,7 +403,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     case NGHTTP2_GOAWAY:
         if (frame->goaway.error_code != NGHTTP2_NO_ERROR && !server->peer_left &&
             !is_over(server)) {
-            snprintf(server->reason, sizeof(server->reason), "HTTP/2 violation: %s %.*s",
+            snprintf(server->reason, sizeof server->reason, "HTTP/2 violation: %s %.*s",
                 nghttp2_http2_strerror(frame->goaway.error_code),
                 (int)frame->goaway.opaque_data_len, (const char *)frame->goaway.opaque_data);
         }
@@ -533,7 +533,7 @@ static void advance(struct eb_grpc_connection *connection)
         for (struct eb_grpc_call *call = connection->calls; call; call = call->next) {
             if (eb_grpc_call_advance(call)) {
                 last = call;
-                ++count;
+                count++;
             }
         }
     } while (count > 1);

@@ -22,7 +22,7 @@ nghttp2_option *eb_grpc_settings_option(void)
     }
     nghttp2_option_set_no_auto_window_update(option, 1);
     nghttp2_option_set_stream_reset_rate_limit(option, RESETS_UNLIMITED, RESETS_UNLIMITED);
-    for (unsigned type = EXTENSION_TYPE_FIRST; type <= EXTENSION_TYPE_LAST; ++type) {
+    for (unsigned type = EXTENSION_TYPE_FIRST; type <= EXTENSION_TYPE_LAST; type++) {
         nghttp2_option_set_user_recv_extension_type(option, (uint8_t)type);
     }
     return option;
@@ -45,7 +45,7 @@ bool eb_grpc_settings_submit(nghttp2_session *session, const struct eb_grpc_serv
             limits->header_bytes_max + limits->header_fields_max * HEADER_FIELD_OVERHEAD},
     };
     return nghttp2_submit_settings(
-               session, NGHTTP2_FLAG_NONE, entries, sizeof(entries) / sizeof(entries[0])) == 0 &&
+               session, NGHTTP2_FLAG_NONE, entries, sizeof entries / sizeof entries[0]) == 0 &&
            nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, (int32_t)window) ==
                0;
 }

@@ -18,7 +18,7 @@ static const struct {
     {'H', UINT64_C(3600) * 1000000},
 };
 
-#define TIMEOUT_UNIT_COUNT (sizeof(timeout_units) / sizeof(timeout_units[0]))
+#define TIMEOUT_UNIT_COUNT (sizeof timeout_units / sizeof timeout_units[0])
 
 bool eb_grpc_timeout_parse(const char *text, size_t size, uint64_t *timeout_us)
 {
@@ -26,7 +26,7 @@ bool eb_grpc_timeout_parse(const char *text, size_t size, uint64_t *timeout_us)
         return false;
     }
     uint64_t value = 0;
-    for (size_t i = 0; i + 1 < size; ++i) {
+    for (size_t i = 0; i + 1 < size; i++) {
         if (text[i] < '0' || text[i] > '9') {
             return false;
         }
@@ -36,7 +36,7 @@ bool eb_grpc_timeout_parse(const char *text, size_t size, uint64_t *timeout_us)
         *timeout_us = (value + 999) / 1000;
         return true;
     }
-    for (size_t i = 0; i < TIMEOUT_UNIT_COUNT; ++i) {
+    for (size_t i = 0; i < TIMEOUT_UNIT_COUNT; i++) {
         if (text[size - 1] == timeout_units[i].name) {
             *timeout_us = value * timeout_units[i].us;
             return true;
@@ -50,7 +50,7 @@ void eb_grpc_timeout_format(uint64_t timeout_us, char out[16])
     size_t unit = 0;
     uint64_t value = timeout_us;
     while (value > TIMEOUT_VALUE_MAX && unit + 1 < TIMEOUT_UNIT_COUNT) {
-        ++unit;
+        unit++;
         uint64_t us = timeout_units[unit].us;
         value = timeout_us / us + (timeout_us % us != 0);
     }
@@ -65,7 +65,7 @@ static size_t character_bytes(const char *text)
 {
     unsigned char lead = (unsigned char)text[0];
     size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-    for (size_t i = 1; i < bytes; ++i) {
+    for (size_t i = 1; i < bytes; i++) {
         if (((unsigned char)text[i] & 0xC0) != 0x80) {
             return 1;
         }
@@ -87,7 +87,7 @@ size_t eb_grpc_message_encode(const char *text, char out[EB_GRPC_MESSAGE_BYTES_M
         if (used + (is_plain(*text) ? 1 : 3 * bytes) > EB_GRPC_MESSAGE_BYTES_MAX) {
             break;
         }
-        for (size_t i = 0; i < bytes; ++i) {
+        for (size_t i = 0; i < bytes; i++) {
             unsigned char c = (unsigned char)text[i];
             if (is_plain(text[i])) {
                 out[used++] = text[i];
@@ -118,7 +118,7 @@ void eb_grpc_message_decode(const char *text, size_t size, char *out, size_t out
 {
     assert(out_bytes > 0);
     size_t used = 0;
-    for (size_t i = 0; i < size && used + 1 < out_bytes; ++i) {
+    for (size_t i = 0; i < size && used + 1 < out_bytes; i++) {
         char c = text[i];
         if (c == '%' && i + 2 < size) {
             int high = digit_value(text[i + 1]);

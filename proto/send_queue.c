@@ -36,7 +36,7 @@ struct eb_send_queue {
 void eb_outgoing_hold(struct eb_outgoing *message)
 {
     assert(message->holds > 0);
-    ++message->holds;
+    message->holds++;
 }
 
 void eb_outgoing_drop(struct eb_outgoing *message)
@@ -86,7 +86,7 @@ static bool reserve_piece(struct eb_send_queue *queue)
     if (!pieces) {
         return false;
     }
-    for (size_t i = 0; i < queue->piece_count; ++i) {
+    for (size_t i = 0; i < queue->piece_count; i++) {
         pieces[i] = *piece_at(queue, i);
     }
     if (queue->pieces) {
@@ -169,7 +169,7 @@ size_t eb_send_queue_bytes(const struct eb_send_queue *queue)
 size_t eb_send_queue_peek(const struct eb_send_queue *queue, struct iovec *out, size_t max)
 {
     size_t count = queue->piece_count < max ? queue->piece_count : max;
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < count; i++) {
         const struct piece *piece = piece_at(queue, i);
         out[i] = (struct iovec){.iov_base = (void *)piece->bytes, .iov_len = piece->count};
     }
@@ -205,7 +205,7 @@ void eb_send_queue_drop(struct eb_send_queue *queue, size_t count)
         bool over = piece->count == 0;
         if (over) {
             queue->first = (queue->first + 1) & (queue->capacity - 1);
-            --queue->piece_count;
+            queue->piece_count--;
         }
         if (!message) {
             drop_copied(queue, step);

@@ -330,7 +330,7 @@ static const char *find_last_line(const char *text, size_t text_bytes, size_t *l
             last = line;
             *line_bytes = bytes;
         }
-        line += bytes + (newline != NULL);
+        line += bytes + (newline ? 1 : 0);
     }
     return last;
 }

@@ -111,7 +111,7 @@ static bool apply_values(
         const struct eb_config_setting *setting = &eb_config_settings[i];
         bool many = setting->kind == EB_CONFIG_LISTEN;
         char *const *texts = many ? values->listen : &values->texts[i];
-        size_t count = many ? values->listen_count : values->texts[i] != NULL;
+        size_t count = many ? values->listen_count : !!values->texts[i];
         for (size_t n = 0; n < count; n++) {
             if (!eb_config_setting_apply(config, setting, EB_CONFIG_FILE, texts[n], fault)) {
                 return false;

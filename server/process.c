@@ -101,7 +101,7 @@ static void on_loading(void *context, const char *path, uint64_t done_bytes, uin
 static void on_looked(void *context, const char *fault)
 {
     struct eb_process *process = context;
-    if (process->word.is_repository_unreadable != (fault != NULL)) {
+    if (process->word.is_repository_unreadable != !!fault) {
         process->word.is_repository_unreadable = fault;
         eb_web_port_tell(process->web_port, &process->word);
     }

@@ -240,8 +240,7 @@ bool eb_security_reload(struct eb_security *security, struct eb_loop *const *loo
         is_good = tell(security, loops[i]) && is_good;
     }
     if (is_good) {
-        eb_log(EB_LOG_INFO, "reloaded", eb_log_number("tls", tls != NULL),
-            eb_log_number("auth", auth != NULL));
+        eb_log(EB_LOG_INFO, "reloaded", eb_log_number("tls", !!tls), eb_log_number("auth", !!auth));
     }
     return is_good;
 }

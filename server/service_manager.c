@@ -107,7 +107,7 @@ void eb_service_manager_serving(const struct eb_snapshot *snapshot)
     size_t used = 0;
     size_t served_count = 0;
     for (size_t i = 0; i < snapshot->count; i++) {
-        served_count += snapshot->models[i].served != NULL;
+        served_count += snapshot->models[i].served ? 1 : 0;
     }
     used += (size_t)snprintf(
         status, sizeof status, "Serving %zu of %zu models", served_count, snapshot->count);

@@ -24,16 +24,16 @@ static bool is_program(const struct eb_command *command)
 /* The beginning of a message: "embag: lookup: ", or "embag-load: ". */
 static void say_whose(const struct eb_command *command)
 {
-    (void)fprintf(stderr, "%s: ", program);
+    fprintf(stderr, "%s: ", program);
     if (!is_program(command)) {
-        (void)fprintf(stderr, "%s: ", command->name);
+        fprintf(stderr, "%s: ", command->name);
     }
 }
 
 /* A value that is not what its flag takes. Returns false, for callers to return. */
 static bool refuse(const char *flag, const char *text, const char *why)
 {
-    (void)fprintf(stderr, "%s: --%s %s: %s\n", program, flag, text, why);
+    fprintf(stderr, "%s: --%s %s: %s\n", program, flag, text, why);
     return false;
 }
 
@@ -46,7 +46,7 @@ static bool read_number(const struct eb_flag *flag, const char *text, uint64_t *
         return refuse(flag->name, text, "not a whole number");
     }
     if (errno == ERANGE || value < flag->min || value > flag->max) {
-        (void)fprintf(stderr, "%s: --%s %s: not between %llu and %llu\n", program, flag->name, text,
+        fprintf(stderr, "%s: --%s %s: not between %llu and %llu\n", program, flag->name, text,
             (unsigned long long)flag->min, (unsigned long long)flag->max);
         return false;
     }
@@ -106,7 +106,7 @@ bool eb_arguments_read_values(
         count += *c == ',';
     }
     *out = (struct eb_arguments_values){.data = calloc(count + 1, 8)};
-    if (out->data == NULL) {
+    if (!out->data) {
         return refuse(flag, text, "no memory for so many values");
     }
     const char *next = text;
@@ -115,8 +115,8 @@ bool eb_arguments_read_values(
         const char *element = next;
         bool good = read_value(&next, type, (uint8_t *)out->data + out->count * bytes);
         if (!good || *next != (out->count + 1 < count ? ',' : '\0')) {
-            (void)fprintf(stderr, "%s: --%s %s: \"%.*s\" is no number of the type\n", program, flag,
-                text, (int)strcspn(element, ","), element);
+            fprintf(stderr, "%s: --%s %s: \"%.*s\" is no number of the type\n", program, flag, text,
+                (int)strcspn(element, ","), element);
             free(out->data);
             *out = (struct eb_arguments_values){0};
             return false;
@@ -148,17 +148,17 @@ static bool read_integer(const char *flag, const char *text, struct eb_flag_inte
 
 static bool read_choice(const struct eb_flag *flag, const char *text, int *out)
 {
-    for (int i = 1; flag->choices[i] != NULL; i++) {
+    for (int i = 1; flag->choices[i]; i++) {
         if (strcasecmp(flag->choices[i], text) == 0) {
             *out = i;
             return true;
         }
     }
-    (void)fprintf(stderr, "%s: --%s %s: not one of", program, flag->name, text);
-    for (int i = 1; flag->choices[i] != NULL; i++) {
-        (void)fprintf(stderr, " %s", flag->choices[i]);
+    fprintf(stderr, "%s: --%s %s: not one of", program, flag->name, text);
+    for (int i = 1; flag->choices[i]; i++) {
+        fprintf(stderr, " %s", flag->choices[i]);
     }
-    (void)fputc('\n', stderr);
+    fputc('\n', stderr);
     return false;
 }
 
@@ -231,7 +231,7 @@ static bool read_positionals(
         const struct eb_flag *flag = &command->flags[i];
         if (is_positional(flag) && optind == argument_count) {
             say_whose(command);
-            (void)fprintf(stderr, "%s is missing\n", flag->name);
+            fprintf(stderr, "%s is missing\n", flag->name);
             return false;
         }
         if (is_positional(flag) && !take_positional(flag, argument_count, arguments, options)) {
@@ -240,7 +240,7 @@ static bool read_positionals(
     }
     if (optind < argument_count) {
         say_whose(command);
-        (void)fprintf(stderr, "\"%s\" is one argument too many\n", arguments[argument_count - 1]);
+        fprintf(stderr, "\"%s\" is one argument too many\n", arguments[argument_count - 1]);
         return false;
     }
     return true;
@@ -254,7 +254,7 @@ static void refuse_negative(
     bool is_next = optind < argument_count && arguments[optind][0] == '-' &&
                    arguments[optind][1] == (char)digit;
     say_whose(command);
-    (void)fprintf(stderr, "\"%s\": no flag, and no number below 0 can stand there\n",
+    fprintf(stderr, "\"%s\": no flag, and no number below 0 can stand there\n",
         arguments[is_next ? optind : optind - 1]);
 }
 
@@ -275,7 +275,7 @@ enum eb_arguments_outcome eb_arguments_read(
             return EB_ARGUMENTS_WRONG;
         }
         if (flag == EB_FLAGS_MAX) {
-            (void)fputs(command->usage, stdout);
+            fputs(command->usage, stdout);
             return EB_ARGUMENTS_HELP;
         }
         if (!read_flag_once(&command->flags[flag], optarg, &given[flag], options)) {

@@ -53,8 +53,8 @@ static const struct eb_command command = {"check", usage, flags, sizeof flags / 
 static bool complain(const struct eb_file_fault *fault)
 {
     /* Results go before what is wrong with the next. */
-    (void)fflush(stdout);
-    (void)fprintf(stderr, "embag: %s\n", fault->text);
+    fflush(stdout);
+    fprintf(stderr, "embag: %s\n", fault->text);
     return false;
 }
 
@@ -76,7 +76,7 @@ static bool is_read(const char *name, const struct eb_model_config *config)
         return eb_check_file_is_known(name);
     }
     char table[NAME_BYTES_MOST + 2]; /* a longer name is too long too */
-    (void)snprintf(table, sizeof table, "%.*s", (int)parsed.base_bytes, name);
+    snprintf(table, sizeof table, "%.*s", (int)parsed.base_bytes, name);
     return eb_model_config_selects(config, table);
 }
 
@@ -92,7 +92,7 @@ static bool check_files(const char *path, const struct eb_model_config *config, 
     for (size_t i = 0; is_good && i < listing.count; i++) {
         const char *name = listing.entries[i]->d_name;
         char *file = eb_directory_join(path, name, fault);
-        is_good = file != NULL;
+        is_good = file;
         if (is_good && is_read(name, config) && !check_file(file)) {
             *is_sound = false;
         }
@@ -105,7 +105,7 @@ static bool check_files(const char *path, const struct eb_model_config *config, 
 static void print_note(const char *path, const struct eb_load_note *note, const char *what)
 {
     if (note->count > 0) {
-        (void)printf("%s: %zu %s, %s\n", eb_output_printable(path).bytes, note->count, what,
+        printf("%s: %zu %s, %s\n", eb_output_printable(path).bytes, note->count, what,
             eb_output_printable(note->named.text).bytes);
     }
 }
@@ -126,8 +126,8 @@ static bool check_load(
     bool is_loaded = eb_table_set_load(path, options, NULL, &set, fault);
     if (is_loaded) {
         print_notes(path, &set.notes);
-        (void)printf("%s: %zu tables, %" PRIu64 " bytes of memory\n",
-            eb_output_printable(path).bytes, set.count, set.bytes);
+        printf("%s: %zu tables, %" PRIu64 " bytes of memory\n", eb_output_printable(path).bytes,
+            set.count, set.bytes);
         eb_table_set_deinit(&set);
     }
     return is_loaded;

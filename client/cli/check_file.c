@@ -151,11 +151,11 @@ static void print_place(const struct eb_packed_format *format)
     if (eb_packed_format_is_whole(format)) {
         return;
     }
-    (void)printf(", from row %" PRIu64 " of", format->row_first);
+    printf(", from row %" PRIu64 " of", format->row_first);
     if (format->parts > 1) {
-        (void)printf(" part %" PRIu32 " of %" PRIu32 " of", format->part, format->parts);
+        printf(" part %" PRIu32 " of %" PRIu32 " of", format->part, format->parts);
     }
-    (void)printf(" %" PRIu64, format->rows_total);
+    printf(" %" PRIu64, format->rows_total);
 }
 
 /* "PATH: table NAME, (5, 2) of f32, stored as int8", without an end of line. */
@@ -163,7 +163,7 @@ static void print_table(const char *path, const struct eb_source_table *table)
 {
     char shape[EB_TENSOR_SHAPE_BYTES];
     eb_tensor_shape_text(&table->tensor, shape);
-    (void)printf("%s: table %s, %s of %s, stored as %s", eb_output_printable(path).bytes,
+    printf("%s: table %s, %s of %s, stored as %s", eb_output_printable(path).bytes,
         eb_output_printable(table->name).bytes, shape, eb_type_name(table->type),
         eb_storage_name(table->tensor.storage));
 }
@@ -183,7 +183,7 @@ static bool check_packed(
         eb_table_memory_footprint(eb_table_memory_join(format->tensor.data_bytes, index_bytes));
     print_table(path, &source->tables[0]);
     print_place(format);
-    (void)printf("%s, %" PRIu64 " bytes of memory; digest %016" PRIx64 ", every byte is sound\n",
+    printf("%s, %" PRIu64 " bytes of memory; digest %016" PRIx64 ", every byte is sound\n",
         is_keyed ? ", keyed" : "", footprint, format->digest);
     return true;
 }
@@ -195,7 +195,7 @@ static bool check_plain(
     for (size_t i = 0; i < source->table_count; i++) {
         const struct eb_source_table *table = &source->tables[i];
         if (table->unfit) {
-            (void)printf("%s: tensor %s is passed over: %s\n", eb_output_printable(path).bytes,
+            printf("%s: tensor %s is passed over: %s\n", eb_output_printable(path).bytes,
                 eb_output_printable(table->name).bytes, table->unfit);
             continue;
         }
@@ -207,7 +207,7 @@ static bool check_plain(
         }
         uint64_t stride = eb_row_format_of(table->tensor.storage, (uint32_t)elements).stride_bytes;
         print_table(path, table);
-        (void)printf(", %" PRIu64 " bytes of memory; no checksums, its header is sound\n",
+        printf(", %" PRIu64 " bytes of memory; no checksums, its header is sound\n",
             eb_table_memory_footprint(table->tensor.dims[0] * stride));
     }
     return true;
@@ -218,7 +218,7 @@ static bool check_keys(const char *path, struct eb_file_fault *fault)
     struct eb_pack_keys keys;
     bool is_good = eb_pack_keys_read(&keys, path, fault) && eb_pack_keys_index(&keys, fault);
     if (is_good) {
-        (void)printf("%s: %" PRIu64 " keys, %" PRIu64 " bytes of memory; no two are the same\n",
+        printf("%s: %" PRIu64 " keys, %" PRIu64 " bytes of memory; no two are the same\n",
             eb_output_printable(path).bytes, keys.count,
             eb_table_memory_footprint(keys.index_bytes));
     }

@@ -235,7 +235,7 @@ static bool run_lookups(struct embag_client *client, uint32_t count)
 
 static int run(const struct options *options)
 {
-    if (options->server == NULL) {
+    if (!options->server) {
         fprintf(stderr, "embag: demo: --server is missing\n");
         return 2;
     }

@@ -24,26 +24,26 @@ static const char *name_missing(enum embag_missing missing)
 
 static void print_name(const char *before, const char *name)
 {
-    (void)printf("%s%s", before, eb_output_printable(name).bytes);
+    printf("%s%s", before, eb_output_printable(name).bytes);
 }
 
 static void print_feature(const struct embag_feature *feature)
 {
     print_name("  feature ", feature->name);
     print_name(": table ", feature->table);
-    (void)printf(", reduction %s, missing %s", name_reduction(feature->reduction),
+    printf(", reduction %s, missing %s", name_reduction(feature->reduction),
         name_missing(feature->missing));
     if (feature->has_default) {
-        (void)printf(", default_index %" PRId64, feature->default_index);
+        printf(", default_index %" PRId64, feature->default_index);
     }
     print_name(", id_map ", feature->id_map);
     if (feature->seed != 0) {
-        (void)printf(" (seed %" PRIu64 ")", feature->seed);
+        printf(" (seed %" PRIu64 ")", feature->seed);
     }
     if (feature->max_ids != 0) {
-        (void)printf(", max_ids %" PRIu64, feature->max_ids);
+        printf(", max_ids %" PRIu64, feature->max_ids);
     }
-    (void)putchar('\n');
+    putchar('\n');
 }
 
 static void print_group(const struct embag_feature_list *group)
@@ -52,14 +52,14 @@ static void print_group(const struct embag_feature_list *group)
     for (size_t i = 0; i < group->feature_count; i++) {
         print_name(i == 0 ? ": " : ", ", group->features[i]);
     }
-    (void)putchar('\n');
+    putchar('\n');
 }
 
 static void print_version(
     const struct embag_model *model, const struct embag_model_version *version)
 {
     print_name("", model->name);
-    (void)printf(" version %" PRIu64 " (%s)\n", version->version, eb_output_state(version->state));
+    printf(" version %" PRIu64 " (%s)\n", version->version, eb_output_state(version->state));
     for (size_t i = 0; i < version->feature_count; i++) {
         print_feature(&version->features[i]);
     }
@@ -67,7 +67,7 @@ static void print_version(
         print_group(&version->groups[i]);
     }
     if (version->feature_count == 0) {
-        (void)printf("  no features: its tables are asked by their names\n");
+        printf("  no features: its tables are asked by their names\n");
     }
 }
 
@@ -87,7 +87,7 @@ void eb_feature_output_text(const struct embag_model_list *list)
 
 static void print_text_json(const char *before, const char *text)
 {
-    (void)fputs(before, stdout);
+    fputs(before, stdout);
     eb_output_json_text(stdout, text);
 }
 
@@ -95,31 +95,30 @@ static void print_feature_json(const struct embag_feature *feature)
 {
     print_text_json("{\"name\": ", feature->name);
     print_text_json(", \"table\": ", feature->table);
-    (void)printf(", \"reduction\": \"%s\", \"missing\": \"%s\"", name_reduction(feature->reduction),
+    printf(", \"reduction\": \"%s\", \"missing\": \"%s\"", name_reduction(feature->reduction),
         name_missing(feature->missing));
     if (feature->has_default) {
-        (void)printf(", \"default_index\": %" PRId64, feature->default_index);
+        printf(", \"default_index\": %" PRId64, feature->default_index);
     }
     print_text_json(", \"id_map\": ", feature->id_map);
-    (void)printf(
-        ", \"seed\": %" PRIu64 ", \"max_ids\": %" PRIu64 "}", feature->seed, feature->max_ids);
+    printf(", \"seed\": %" PRIu64 ", \"max_ids\": %" PRIu64 "}", feature->seed, feature->max_ids);
 }
 
 void eb_feature_output_json(const struct embag_model_version *version)
 {
-    (void)printf(", \"features\": [");
+    printf(", \"features\": [");
     for (size_t i = 0; i < version->feature_count; i++) {
-        (void)fputs(i > 0 ? ", " : "", stdout);
+        fputs(i > 0 ? ", " : "", stdout);
         print_feature_json(&version->features[i]);
     }
-    (void)printf("], \"groups\": [");
+    printf("], \"groups\": [");
     for (size_t i = 0; i < version->group_count; i++) {
         const struct embag_feature_list *group = &version->groups[i];
         print_text_json(i > 0 ? ", {\"name\": " : "{\"name\": ", group->name);
         for (size_t k = 0; k < group->feature_count; k++) {
             print_text_json(k > 0 ? ", " : ", \"features\": [", group->features[k]);
         }
-        (void)fputs(group->feature_count > 0 ? "]}" : ", \"features\": []}", stdout);
+        fputs(group->feature_count > 0 ? "]}" : ", \"features\": []}", stdout);
     }
-    (void)putchar(']');
+    putchar(']');
 }

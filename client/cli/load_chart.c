@@ -80,37 +80,36 @@ static void write_text(FILE *out, const char *text)
 /* A text element of a class at a place. */
 static void write_label(FILE *out, const char *class, double x, double y, const char *text)
 {
-    (void)fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
+    fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
     write_text(out, text);
-    (void)fputs("</text>\n", out);
+    fputs("</text>\n", out);
 }
 
 static void write_head(FILE *out, const struct eb_load_chart *chart)
 {
-    (void)fprintf(out,
+    fprintf(out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" "
         "font-family=\"sans-serif\" font-size=\"13\">\n",
         WIDTH, HEIGHT);
-    (void)fputs("<style>\n"
-                ".paper{fill:#fff}text{fill:#1f2328}.limit{stroke:#1f2328}\n"
-                ".grid,.minor{stroke:#d5d9de}\n"
-                ".l0{stroke:#0969da}.l1{stroke:#bc4c00}.l2{stroke:#8250df}\n"
-                ".d0{fill:#0969da}.d1{fill:#bc4c00}.d2{fill:#8250df}\n"
-                "@media (prefers-color-scheme:dark){\n"
-                ".paper{fill:#0d1117}text{fill:#e6edf3}.limit{stroke:#e6edf3}\n"
-                ".grid,.minor{stroke:#30363d}\n"
-                ".l0{stroke:#58a6ff}.l1{stroke:#f0883e}.l2{stroke:#bc8cff}\n"
-                ".d0{fill:#58a6ff}.d1{fill:#f0883e}.d2{fill:#bc8cff}}\n"
-                ".title{font-size:17px;font-weight:bold}\n"
-                ".x,.mid{text-anchor:middle}.y{text-anchor:end}\n"
-                ".grid{stroke-width:1}.minor{stroke-width:.4}.limit{stroke-dasharray:5 4}\n"
-                ".line{fill:none;stroke-width:2}\n"
-                "</style>\n",
+    fputs("<style>\n"
+          ".paper{fill:#fff}text{fill:#1f2328}.limit{stroke:#1f2328}\n"
+          ".grid,.minor{stroke:#d5d9de}\n"
+          ".l0{stroke:#0969da}.l1{stroke:#bc4c00}.l2{stroke:#8250df}\n"
+          ".d0{fill:#0969da}.d1{fill:#bc4c00}.d2{fill:#8250df}\n"
+          "@media (prefers-color-scheme:dark){\n"
+          ".paper{fill:#0d1117}text{fill:#e6edf3}.limit{stroke:#e6edf3}\n"
+          ".grid,.minor{stroke:#30363d}\n"
+          ".l0{stroke:#58a6ff}.l1{stroke:#f0883e}.l2{stroke:#bc8cff}\n"
+          ".d0{fill:#58a6ff}.d1{fill:#f0883e}.d2{fill:#bc8cff}}\n"
+          ".title{font-size:17px;font-weight:bold}\n"
+          ".x,.mid{text-anchor:middle}.y{text-anchor:end}\n"
+          ".grid{stroke-width:1}.minor{stroke-width:.4}.limit{stroke-dasharray:5 4}\n"
+          ".line{fill:none;stroke-width:2}\n"
+          "</style>\n",
         out);
-    (void)fprintf(
-        out, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n<title>", WIDTH, HEIGHT);
+    fprintf(out, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n<title>", WIDTH, HEIGHT);
     write_text(out, chart->title);
-    (void)fputs("</title>\n", out);
+    fputs("</title>\n", out);
     write_label(out, "title", LEFT, 30, chart->title);
     write_label(out, "subtitle", LEFT, 52, chart->subtitle);
 }
@@ -119,8 +118,8 @@ static void write_rule(FILE *out, const char *class, double x1, double y1, bool 
 {
     double x2 = is_level ? WIDTH - RIGHT : x1;
     double y2 = is_level ? y1 : TOP;
-    (void)fprintf(out, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
-        class, x1, y1, x2, y2);
+    fprintf(out, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class,
+        x1, y1, x2, y2);
 }
 
 static void write_x_axis(FILE *out, const struct eb_load_chart *chart, const struct scale *scale)
@@ -129,7 +128,7 @@ static void write_x_axis(FILE *out, const struct eb_load_chart *chart, const str
     for (int i = 0; i <= count; i++) {
         char number[32];
         double x = place_x(scale, i * scale->x_step);
-        (void)snprintf(number, sizeof number, "%.10g", i * scale->x_step);
+        snprintf(number, sizeof number, "%.10g", i * scale->x_step);
         write_rule(out, "grid", x, HEIGHT - BOTTOM, false);
         write_label(out, "x", x, HEIGHT - BOTTOM + 20, number);
     }
@@ -141,17 +140,17 @@ static void write_y_axis(FILE *out, const struct eb_load_chart *chart, const str
     for (int decade = scale->decade_first; decade <= scale->decade_last; decade++) {
         char number[32];
         double value = pow(10, decade);
-        (void)snprintf(number, sizeof number, "%.10g", value);
+        snprintf(number, sizeof number, "%.10g", value);
         write_rule(out, "grid", LEFT, place_y(scale, value), true);
         write_label(out, "y", LEFT - 8, place_y(scale, value) + 4, number);
         for (int i = 2; i < 10 && decade < scale->decade_last; i++) {
             write_rule(out, "minor", LEFT, place_y(scale, i * value), true);
         }
     }
-    (void)fprintf(
+    fprintf(
         out, "<g transform=\"translate(22 %.1f) rotate(-90)\">\n", (TOP + HEIGHT - BOTTOM) / 2.0);
     write_label(out, "mid", 0, 0, chart->y_label);
-    (void)fputs("</g>\n", out);
+    fputs("</g>\n", out);
 }
 
 static void write_line(
@@ -159,27 +158,27 @@ static void write_line(
 {
     const double *y = chart->y[line];
     char class[16];
-    (void)fprintf(out, "<polyline class=\"line l%u\" points=\"", line);
+    fprintf(out, "<polyline class=\"line l%u\" points=\"", line);
     for (unsigned i = 0; i < chart->point_count; i++) {
         if (y[i] > 0) {
-            (void)fprintf(out, "%.1f,%.1f ", place_x(scale, chart->x[i]), place_y(scale, y[i]));
+            fprintf(out, "%.1f,%.1f ", place_x(scale, chart->x[i]), place_y(scale, y[i]));
         }
     }
-    (void)fputs("\"/>\n", out);
+    fputs("\"/>\n", out);
     for (unsigned i = 0; i < chart->point_count; i++) {
         if (y[i] > 0) {
-            (void)fprintf(out,
+            fprintf(out,
                 "<circle class=\"d%u\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"><title>%s: %.0f at "
                 "%.10g</title></circle>\n",
                 line, place_x(scale, chart->x[i]), place_y(scale, y[i]), chart->names[line], y[i],
                 chart->x[i]);
         }
     }
-    (void)snprintf(class, sizeof class, "d%u", line);
+    snprintf(class, sizeof class, "d%u", line);
     /* A legend beside the plot, the highest line first. */
     double legend_y = TOP + 16 + 22.0 * (EB_LOAD_CHART_LINES - 1 - line);
-    (void)fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%.1f\" width=\"14\" height=\"4\"/>\n",
-        class, WIDTH - RIGHT + 16, legend_y - 6);
+    fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%.1f\" width=\"14\" height=\"4\"/>\n", class,
+        WIDTH - RIGHT + 16, legend_y - 6);
     write_label(out, "legend", WIDTH - RIGHT + 38, legend_y, chart->names[line]);
 }
 
@@ -197,5 +196,5 @@ void eb_load_chart_write(FILE *out, const struct eb_load_chart *chart)
     for (unsigned line = 0; line < EB_LOAD_CHART_LINES; line++) {
         write_line(out, chart, &scale, line);
     }
-    (void)fputs("</svg>\n", out);
+    fputs("</svg>\n", out);
 }

@@ -21,8 +21,8 @@ static bool open_lanes(struct session *session)
     const struct eb_load_options *options = session->options;
     unsigned count = options->thread_count;
     session->lanes = calloc(count, sizeof *session->lanes);
-    if (session->lanes == NULL) {
-        (void)fprintf(stderr, "embag-load: no memory: give fewer --threads\n");
+    if (!session->lanes) {
+        fprintf(stderr, "embag-load: no memory: give fewer --threads\n");
         return false;
     }
     while (session->lane_count < count && eb_load_lane_open(&session->lanes[session->lane_count],
@@ -38,7 +38,7 @@ static bool find_target(struct session *session)
     struct embag_model_list *list;
     struct embag_error error;
     if (embag_list_models(session->lanes[0].client, &list, &error) != EMBAG_OK) {
-        (void)fputs("embag-load: ", stderr);
+        fputs("embag-load: ", stderr);
         (void)eb_output_error(&error);
         return false;
     }
@@ -55,8 +55,7 @@ static void check_mode(struct session *session)
         has_streams = eb_load_lane_streams(&session->lanes[i]) && has_streams;
     }
     if (!has_streams) {
-        (void)fprintf(
-            stderr, "embag-load: the server has no LookupStream: these are unary calls\n");
+        fprintf(stderr, "embag-load: the server has no LookupStream: these are unary calls\n");
         session->options->is_unary = true;
     }
 }
@@ -64,7 +63,7 @@ static void check_mode(struct session *session)
 /* The reference takes its time: seconds, for millions of rows. */
 static bool compute_answers(struct session *session)
 {
-    (void)fprintf(stderr, "computing what %llu answers should be\n",
+    fprintf(stderr, "computing what %llu answers should be\n",
         (unsigned long long)(session->pool.count * session->pool.kept_versions));
     return eb_load_verify_init(&session->verify, &session->pool);
 }
@@ -101,9 +100,9 @@ static int tell(const struct eb_load_subject *subject, const struct eb_load_resu
 {
     bool is_good = eb_load_stats_has_answers(&result->stats) && result->stats.wrong_count == 0;
     json_t *object = subject->options->is_json ? eb_load_report_json(subject, result) : NULL;
-    if (object != NULL) {
+    if (object) {
         is_good = json_dumpf(object, stdout, JSON_REAL_PRECISION(9)) == 0 && is_good;
-        (void)printf("\n");
+        printf("\n");
         json_decref(object);
     } else {
         eb_load_report_result(stdout, subject, result);
@@ -114,8 +113,8 @@ static int tell(const struct eb_load_subject *subject, const struct eb_load_resu
 static int run_once(const struct eb_load_run *run, const struct eb_load_subject *subject)
 {
     struct eb_load_result *result = calloc(1, sizeof *result);
-    if (result == NULL) {
-        (void)fprintf(stderr, "embag-load: no memory for the figures\n");
+    if (!result) {
+        fprintf(stderr, "embag-load: no memory for the figures\n");
         return 1;
     }
     eb_load_run(run, result);
@@ -139,7 +138,7 @@ static int run(struct eb_load_options *options)
         eb_load_interrupt_init();
         if (!options->is_json) {
             eb_load_report_subject(stdout, &subject);
-            (void)fflush(stdout);
+            fflush(stdout);
         }
         status = options->sweep.step_count > 0 ? eb_load_sweep_run(&load, &subject)
                                                : run_once(&load, &subject);

@@ -31,7 +31,7 @@ bool eb_load_keys_read(struct eb_pack_keys *keys, const char *path)
     if (read_any(keys, path, &fault)) {
         return true;
     }
-    (void)fprintf(
+    fprintf(
         stderr, "embag-load: --keys-file %s: %s\n", path, eb_output_printable(fault.text).bytes);
     return false;
 }

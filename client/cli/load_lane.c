@@ -36,7 +36,7 @@ static bool connect_lane(
     };
     struct embag_error error;
     if (embag_open(options->server, &client_options, &lane->client, &error) != EMBAG_OK) {
-        (void)fputs("embag-load: ", stderr);
+        fputs("embag-load: ", stderr);
         (void)eb_output_error(&error);
         return false;
     }
@@ -65,8 +65,8 @@ bool eb_load_lane_open(struct eb_load_lane *lane, const struct eb_load_options *
         .next_position = (uint64_t)index * POSITION_STRIDE,
     };
     lane->slots = calloc(lane->slot_count, sizeof *lane->slots);
-    if (lane->slots == NULL) {
-        (void)fprintf(stderr, "embag-load: no memory: give a smaller --in-flight\n");
+    if (!lane->slots) {
+        fprintf(stderr, "embag-load: no memory: give a smaller --in-flight\n");
         return false;
     }
     for (unsigned i = 0; i < lane->slot_count; i++) {
@@ -86,7 +86,7 @@ void eb_load_lane_close(struct eb_load_lane *lane)
 {
     embag_close(lane->client);
     lane->client = NULL;
-    if (lane->slots != NULL) {
+    if (lane->slots) {
         (void)pthread_cond_destroy(&lane->freed);
         (void)pthread_mutex_destroy(&lane->lock);
     }
@@ -131,7 +131,7 @@ static struct eb_load_slot *take_slot(struct eb_load_lane *lane)
 {
     pthread_mutex_lock(&lane->lock);
     struct eb_load_slot *slot = lane->free_slots;
-    if (slot != NULL) {
+    if (slot) {
         lane->free_slots = slot->next;
         lane->busy_count++;
         slot->position = lane->next_position++ % lane->pool->count;
@@ -168,7 +168,7 @@ static bool end_request(
 static uint64_t count_bytes(const struct embag_answer *answer)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; answer != NULL && i < answer->result_count; i++) {
+    for (size_t i = 0; answer && i < answer->result_count; i++) {
         bytes += answer->results[i].values_bytes;
     }
     return bytes;
@@ -208,10 +208,10 @@ static void on_done(const struct embag_completion *completion)
         .error = &completion->error,
         .is_unsent = completion->error.status != EMBAG_OK && completion->attempts == 0,
         .answer_bytes = count_bytes(completion->answer),
-        .queue_us = completion->answer != NULL ? completion->answer->queue_us : 0,
-        .compute_us = completion->answer != NULL ? completion->answer->compute_us : 0,
+        .queue_us = completion->answer ? completion->answer->queue_us : 0,
+        .compute_us = completion->answer ? completion->answer->compute_us : 0,
     };
-    if (lane->verify != NULL && completion->answer != NULL) {
+    if (lane->verify && completion->answer) {
         outcome.is_wrong = !eb_load_verify_answer(lane->verify, slot->position, completion->answer);
     }
     embag_answer_free(completion->answer);
@@ -223,10 +223,10 @@ static void on_done(const struct embag_completion *completion)
 bool eb_load_lane_send(struct eb_load_lane *lane, uint64_t due_ns)
 {
     struct eb_load_slot *slot = take_slot(lane);
-    if (slot != NULL) {
+    if (slot) {
         submit(slot, due_ns);
     }
-    return slot != NULL;
+    return slot;
 }
 
 void eb_load_lane_skip(struct eb_load_lane *lane, uint64_t due_ns)
@@ -248,9 +248,9 @@ static bool wait_freed(struct eb_load_lane *lane, uint64_t until_ns)
 bool eb_load_lane_wait(struct eb_load_lane *lane, uint64_t until_ns)
 {
     pthread_mutex_lock(&lane->lock);
-    while (lane->free_slots == NULL && wait_freed(lane, until_ns)) {
+    while (!lane->free_slots && wait_freed(lane, until_ns)) {
     }
-    bool is_free = lane->free_slots != NULL;
+    bool is_free = lane->free_slots;
     pthread_mutex_unlock(&lane->lock);
     return is_free;
 }

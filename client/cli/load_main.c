@@ -8,7 +8,7 @@ static int dispatch(int argument_count, char **arguments)
 {
     static char name[] = "embag-load";
     if (argument_count > 1 && strcmp(arguments[1], "--version") == 0) {
-        (void)puts("embag-load " EMBAG_VERSION);
+        puts("embag-load " EMBAG_VERSION);
         return 0;
     }
     /* getopt_long begins its messages with what stands here: else all of a path. */

@@ -147,8 +147,7 @@ static const struct eb_command command = {
 
 static bool refuse(const char *flag, const char *text, const char *why)
 {
-    (void)fprintf(
-        stderr, "embag-load: --%s%s%s: %s\n", flag, text ? " " : "", text ? text : "", why);
+    fprintf(stderr, "embag-load: --%s%s%s: %s\n", flag, text ? " " : "", text ? text : "", why);
     return false;
 }
 
@@ -176,7 +175,7 @@ static bool is_rate(double rate)
 static bool read_seconds(const char *flag, const char *text, double least, double *out)
 {
     const char *end = text;
-    if (text == NULL) {
+    if (!text) {
         return true;
     }
     *out = read_decimal(&end);
@@ -187,7 +186,7 @@ static bool read_seconds(const char *flag, const char *text, double least, doubl
 static bool read_rate(const char *text, struct eb_load_options *out)
 {
     const char *end = text;
-    if (text == NULL) {
+    if (!text) {
         return true;
     }
     out->is_open = true;
@@ -252,15 +251,15 @@ static bool read_speed(const struct given *given, struct eb_load_options *out)
         !read_seconds("warmup", given->warmup, 0, &out->warmup_s) || !read_rate(given->rate, out)) {
         return false;
     }
-    if (given->sweep != NULL) {
-        if (given->rate != NULL) {
+    if (given->sweep) {
+        if (given->rate) {
             return refuse("sweep", given->sweep, "sets the rate itself; leave --rate out");
         }
         if (!read_sweep(given->sweep, &out->sweep) || !check_svg(out->svg)) {
             return false;
         }
         out->is_open = true;
-    } else if (given->svg != NULL) {
+    } else if (given->svg) {
         return refuse("svg", given->svg, "only a sweep draws; add --sweep FROM:TO:STEPS");
     }
     return read_sharing(given, out);
@@ -269,8 +268,8 @@ static bool read_speed(const struct given *given, struct eb_load_options *out)
 static bool read_workload(const struct given *given, struct eb_load_options *out)
 {
     out->workload = eb_workload_find(given->workload);
-    if (out->workload == NULL) {
-        (void)fprintf(stderr, "embag-load: --workload %s: not one of %s\n", given->workload,
+    if (!out->workload) {
+        fprintf(stderr, "embag-load: --workload %s: not one of %s\n", given->workload,
             eb_workload_names());
         return false;
     }
@@ -279,7 +278,7 @@ static bool read_workload(const struct given *given, struct eb_load_options *out
             "says the indices per bag itself, and --samples the bags; --bags and "
             "--indices-per-bag are for --tables and --group");
     }
-    out->model = given->model != NULL ? given->model : out->workload->name;
+    out->model = given->model ? given->model : out->workload->name;
     out->bag_count = given->samples != 0 ? (uint32_t)given->samples : 1;
     return true;
 }
@@ -324,11 +323,11 @@ static bool read_tables(const struct given *given, struct eb_load_options *out)
 
 static bool read_request(const struct given *given, struct eb_load_options *out)
 {
-    const char *distribution = given->distribution != NULL ? given->distribution : "uniform";
-    if (given->server == NULL) {
+    const char *distribution = given->distribution ? given->distribution : "uniform";
+    if (!given->server) {
         return refuse("server", NULL, "is missing; give HOST:PORT, [V6]:PORT or unix:PATH");
     }
-    if ((given->workload != NULL) + (given->tables != NULL) + (given->group != NULL) != 1) {
+    if (!!given->workload + !!given->tables + !!given->group != 1) {
         return refuse(
             "workload", NULL, "give one of --workload NAME, --tables A,B and --group NAME");
     }
@@ -338,10 +337,10 @@ static bool read_request(const struct given *given, struct eb_load_options *out)
     if (given->verify_ahead != 0 && !given->is_verified) {
         return refuse("verify-ahead", NULL, "means nothing without --verify");
     }
-    if (given->group != NULL) {
+    if (given->group) {
         return read_group(given, out);
     }
-    return given->workload != NULL ? read_workload(given, out) : read_tables(given, out);
+    return given->workload ? read_workload(given, out) : read_tables(given, out);
 }
 
 static void read_rest(const struct given *given, struct eb_load_options *out)
@@ -359,7 +358,7 @@ static void read_rest(const struct given *given, struct eb_load_options *out)
     out->timeout_us = given->timeout_us != 0 ? given->timeout_us : fallback;
     out->pool_count = given->requests;
     out->seed = given->seed.given ? (uint64_t)given->seed.value : 1;
-    out->svg = given->svg != NULL ? given->svg : SVG_DEFAULT;
+    out->svg = given->svg ? given->svg : SVG_DEFAULT;
     out->is_verified = given->is_verified;
     out->versions_ahead = (uint32_t)given->verify_ahead;
     out->is_json = given->is_json;

@@ -16,7 +16,7 @@
 
 static bool refuse(const char *why)
 {
-    (void)fprintf(stderr, "embag-load: %s\n", why);
+    fprintf(stderr, "embag-load: %s\n", why);
     return false;
 }
 
@@ -42,7 +42,7 @@ static bool choose_count(struct eb_load_pool *pool, const struct eb_load_options
         INDICES_BUDGET / pool->request_indices, QUERIES_BUDGET / pool->target->table_count);
     fitting = fitting > 0 ? find_least(fitting, COUNT_DEFAULT) : 1;
     if (options->pool_count > kept_max) {
-        (void)fprintf(stderr,
+        fprintf(stderr,
             "embag-load: --verify keeps what every request's answer should be, at most 256 MiB or "
             "one: give --requests %" PRIu64 " or fewer, fewer bags, or fewer versions ahead\n",
             kept_max);
@@ -76,8 +76,7 @@ static bool take_memory(struct eb_load_pool *pool)
     pool->queries = calloc(pool->count * tables, sizeof *pool->queries);
     pool->indices = calloc(pool->count * pool->request_indices, sizeof *pool->indices);
     pool->offsets = calloc(pool->bag_count * tables, sizeof *pool->offsets);
-    return (pool->requests != NULL && pool->queries != NULL && pool->indices != NULL &&
-               pool->offsets != NULL) ||
+    return (pool->requests && pool->queries && pool->indices && pool->offsets) ||
            refuse("no memory for the requests: give a smaller --requests");
 }
 
@@ -87,7 +86,7 @@ static bool take_group_memory(struct eb_load_pool *pool)
     pool->groups = calloc(pool->count, sizeof *pool->groups);
     pool->features = calloc(tables, sizeof *pool->features);
     pool->lengths = calloc(pool->bag_count * tables, sizeof *pool->lengths);
-    return (pool->groups != NULL && pool->features != NULL && pool->lengths != NULL) ||
+    return (pool->groups && pool->features && pool->lengths) ||
            refuse("no memory for the requests: give a smaller --requests");
 }
 
@@ -156,12 +155,12 @@ static void group(struct eb_load_pool *pool, const char *name)
         const uint64_t bags = (uint64_t)target->table_count * pool->bag_count;
         pool->groups[i] = (struct embag_group){
             .name = name,
-            .features = name == NULL ? pool->features : NULL,
-            .feature_count = name == NULL ? target->table_count : 0,
+            .features = !name ? pool->features : NULL,
+            .feature_count = !name ? target->table_count : 0,
             .bags = pool->bag_count,
             .values = {indices, pool->request_indices, sizeof *indices},
             .lengths = {pool->lengths, bags, sizeof *pool->lengths},
-            .reduction = name == NULL ? EMBAG_SUM : EMBAG_REDUCTION_UNSPECIFIED,
+            .reduction = !name ? EMBAG_SUM : EMBAG_REDUCTION_UNSPECIFIED,
         };
         pool->requests[i].queries = NULL;
         pool->requests[i].query_count = 0;

@@ -25,7 +25,7 @@ void eb_load_progress_init(struct eb_load_progress *progress, struct eb_load_lan
 /* Before the window there are no figures to tell. */
 static void show_warmup(const struct eb_load_progress *progress, uint64_t now_ns, unsigned busy)
 {
-    (void)fprintf(stderr, "warm-up, %.1f s left: %u in flight%s",
+    fprintf(stderr, "warm-up, %.1f s left: %u in flight%s",
         (double)(progress->window.begin_ns - now_ns) / (double)NS_PER_S, busy,
         progress->is_terminal ? "\033[K\r" : "\n");
 }
@@ -37,7 +37,7 @@ static void show_window(const struct eb_load_progress *progress, uint64_t now_ns
                                                                      : progress->window.begin_ns;
     double seconds = (double)(now_ns - from_ns) / (double)NS_PER_S;
     double answers = (double)(stats->window_answers - progress->last_answers);
-    (void)fprintf(stderr,
+    fprintf(stderr,
         "%.1f of %g s: %.0f/s, p50 %.0f us, p99 %.0f us, %" PRIu64 " errors, %" PRIu64
         " unsent, %u in flight%s",
         (double)(now_ns - progress->window.begin_ns) / (double)NS_PER_S,
@@ -71,7 +71,7 @@ void eb_load_progress_show(struct eb_load_progress *progress, uint64_t now_ns)
 void eb_load_progress_end(struct eb_load_progress *progress)
 {
     if (progress->is_line_open) {
-        (void)fputs("\033[K", stderr);
+        fputs("\033[K", stderr);
         progress->is_line_open = false;
     }
 }

@@ -64,10 +64,10 @@ static void note_step(struct sweep *sweep)
     }
     if (!sweep->subject->options->is_json) {
         eb_load_report_table_row(stdout, result);
-        (void)fflush(stdout);
+        fflush(stdout);
     }
     json_t *figures = eb_load_report_result_json(result);
-    if (figures != NULL) {
+    if (figures) {
         (void)json_object_set_new(figures, "rate", json_real(result->rate));
     }
     (void)json_array_append_new(sweep->steps, figures);
@@ -90,7 +90,7 @@ static void run_steps(struct sweep *sweep, const struct eb_load_run *run)
 
 static void say_unwritable(const struct sweep *sweep)
 {
-    (void)fprintf(stderr, "embag-load: cannot write %s: %s; name another with --svg\n",
+    fprintf(stderr, "embag-load: cannot write %s: %s; name another with --svg\n",
         sweep->subject->options->svg, strerror(errno));
 }
 
@@ -99,10 +99,10 @@ static void say_unwritable(const struct sweep *sweep)
 static bool open_svg(struct sweep *sweep)
 {
     sweep->svg = fopen(sweep->subject->options->svg, "w");
-    if (sweep->svg == NULL) {
+    if (!sweep->svg) {
         say_unwritable(sweep);
     }
-    return sweep->svg != NULL;
+    return sweep->svg;
 }
 
 /* What cannot be written is said on stderr. */
@@ -111,9 +111,9 @@ static void draw(struct sweep *sweep)
     const struct eb_load_options *options = sweep->subject->options;
     char title[160];
     char subtitle[160];
-    (void)snprintf(title, sizeof title, "%.80s: latency against rate",
+    snprintf(title, sizeof title, "%.80s: latency against rate",
         eb_output_printable(sweep->subject->target->model).bytes);
-    (void)snprintf(subtitle, sizeof subtitle,
+    snprintf(subtitle, sizeof subtitle,
         "%s, %u connection%s, %u bag%s of each of %u tables; without an answer: %" PRIu64
         " us or more",
         options->is_unary ? "unary" : "stream", options->connection_count,
@@ -143,20 +143,20 @@ static void draw(struct sweep *sweep)
 static void print_end(const struct sweep *sweep)
 {
     if (sweep->is_saturated && sweep->kept_rate > 0) {
-        (void)printf("saturated: the server kept up with %.0f requests/s, not with %.0f; it gave "
-                     "%.0f answers/s at most\n",
+        printf("saturated: the server kept up with %.0f requests/s, not with %.0f; it gave "
+               "%.0f answers/s at most\n",
             sweep->kept_rate, sweep->rates[sweep->step_count - 1], sweep->best_per_s);
     } else if (sweep->is_saturated) {
-        (void)printf("saturated at the first step: begin with a lower rate\n");
+        printf("saturated at the first step: begin with a lower rate\n");
     } else if (!sweep->was_interrupted) {
-        (void)printf("not saturated: the server kept up with %.0f requests/s; raise the rate to "
-                     "find its limit\n",
+        printf("not saturated: the server kept up with %.0f requests/s; raise the rate to "
+               "find its limit\n",
             sweep->kept_rate);
     } else {
-        (void)printf("interrupted: these are the figures up to then\n");
+        printf("interrupted: these are the figures up to then\n");
     }
     if (sweep->is_drawn) {
-        (void)printf("the curve is in %s\n", sweep->subject->options->svg);
+        printf("the curve is in %s\n", sweep->subject->options->svg);
     }
 }
 
@@ -167,9 +167,9 @@ static void print_json(struct sweep *sweep)
     json_t *summary = json_pack("{s:O, s:b, s:f, s:f, s:s?}", "steps", sweep->steps, "saturated",
         (int)sweep->is_saturated, "kept_up_per_s", sweep->kept_rate, "best_per_s",
         sweep->best_per_s, "svg", sweep->is_drawn ? sweep->subject->options->svg : NULL);
-    if (object != NULL && summary != NULL && json_object_update(object, summary) == 0) {
+    if (object && summary && json_object_update(object, summary) == 0) {
         (void)json_dumpf(object, stdout, JSON_REAL_PRECISION(9));
-        (void)printf("\n");
+        printf("\n");
     }
     json_decref(object);
     json_decref(summary);
@@ -184,12 +184,12 @@ static int conclude(struct sweep *sweep)
         print_end(sweep);
     }
     if (sweep->first_error.status != EMBAG_OK) {
-        (void)fprintf(stderr, "embag-load: requests failed, the first with %s: %s\n",
+        fprintf(stderr, "embag-load: requests failed, the first with %s: %s\n",
             embag_status_name(sweep->first_error.status),
             eb_output_printable(sweep->first_error.text).bytes);
     }
     if (sweep->wrong_count > 0) {
-        (void)fprintf(stderr, "embag-load: %llu answers were wrong\n",
+        fprintf(stderr, "embag-load: %llu answers were wrong\n",
             (unsigned long long)sweep->wrong_count);
     }
     return sweep->is_drawn && sweep->has_answers && sweep->wrong_count == 0 ? 0 : 1;
@@ -198,8 +198,8 @@ static int conclude(struct sweep *sweep)
 int eb_load_sweep_run(const struct eb_load_run *run, const struct eb_load_subject *subject)
 {
     struct sweep *sweep = calloc(1, sizeof *sweep);
-    if (sweep == NULL) {
-        (void)fprintf(stderr, "embag-load: no memory for a sweep\n");
+    if (!sweep) {
+        fprintf(stderr, "embag-load: no memory for a sweep\n");
         return 1;
     }
     int status = 1;

@@ -10,7 +10,7 @@
 /* Says what the server lacks. Returns false, for callers to return. */
 static bool refuse(const char *what, const char *name, const char *remedy)
 {
-    (void)fprintf(stderr, "embag-load: the server has no %s \"%s\"%s\n", what,
+    fprintf(stderr, "embag-load: the server has no %s \"%s\"%s\n", what,
         eb_output_printable(name).bytes, remedy);
     return false;
 }
@@ -18,18 +18,18 @@ static bool refuse(const char *what, const char *name, const char *remedy)
 static const struct embag_model *find_model(
     const struct embag_model_list *list, const struct eb_load_options *options)
 {
-    if (options->model == NULL && list->count == 1) {
+    if (!options->model && list->count == 1) {
         return &list->models[0];
     }
-    for (size_t i = 0; options->model != NULL && i < list->count; i++) {
+    for (size_t i = 0; options->model && i < list->count; i++) {
         if (strcmp(list->models[i].name, options->model) == 0) {
             return &list->models[i];
         }
     }
-    if (options->model == NULL) {
-        (void)fprintf(
+    if (!options->model) {
+        fprintf(
             stderr, "embag-load: the server has %zu models: name one with --model\n", list->count);
-    } else if (options->workload != NULL) {
+    } else if (options->workload) {
         (void)refuse("model", options->model, "; embag make-model --workload writes one");
     } else {
         (void)refuse("model", options->model, "; embag models lists them");
@@ -75,7 +75,7 @@ static const struct embag_table *find_features_table(
 /* Always false. */
 static bool refuse_keyed(const char *table, const char *why)
 {
-    (void)fprintf(
+    fprintf(
         stderr, "embag-load: table \"%s\" is keyed: %s\n", eb_output_printable(table).bytes, why);
     return false;
 }
@@ -84,11 +84,11 @@ static bool refuse_keyed(const char *table, const char *why)
 static bool take_keys(struct eb_load_target *target, const struct eb_load_options *options,
     const struct embag_table *table)
 {
-    if (options->keys_file == NULL) {
+    if (!options->keys_file) {
         return refuse_keyed(table->name,
             "say which keys it has with --keys-file FILE, its TABLE.keys.npy or TABLE.embag");
     }
-    if (target->keyed_name != NULL) {
+    if (target->keyed_name) {
         return strcmp(target->keyed_name, table->name) == 0 ||
                refuse_keyed(table->name, "--keys-file is of one table; ask for one keyed table");
     }
@@ -96,7 +96,7 @@ static bool take_keys(struct eb_load_target *target, const struct eb_load_option
         return false;
     }
     target->keyed_name = strdup(table->name);
-    return (target->keys.count == table->rows && target->keyed_name != NULL) ||
+    return (target->keys.count == table->rows && target->keyed_name) ||
            refuse_keyed(table->name, "--keys-file has not as many keys as the table has rows");
 }
 
@@ -104,11 +104,11 @@ static bool fill_table(struct eb_load_target *target, const struct eb_load_optio
     const struct embag_model_version *version, struct eb_load_table *table)
 {
     const struct embag_table *found = find_table(version, table->name);
-    table->is_feature = found == NULL;
-    if (found == NULL) {
+    table->is_feature = !found;
+    if (!found) {
         found = find_features_table(version, table->name);
     }
-    if (found == NULL) {
+    if (!found) {
         return refuse("table or feature", table->name, "; embag models lists them");
     }
     uint64_t columns = 1;
@@ -143,11 +143,11 @@ static char *copy_name(
     const struct eb_load_options *options, const struct embag_feature_list *group, uint32_t n)
 {
     char name[EB_WORKLOAD_TABLE_NAME_BYTES];
-    if (options->workload != NULL) {
+    if (options->workload) {
         eb_workload_table_name(n, name);
         return strdup(name);
     }
-    if (group != NULL) {
+    if (group) {
         return strdup(group->features[n]);
     }
     const char *at = options->tables;
@@ -160,10 +160,10 @@ static char *copy_name(
 static uint32_t count_tables(
     const struct eb_load_options *options, const struct embag_feature_list *group)
 {
-    if (group != NULL) {
+    if (group) {
         return (uint32_t)group->feature_count;
     }
-    if (options->workload != NULL) {
+    if (options->workload) {
         return options->workload->table_count;
     }
     uint32_t count = 1;
@@ -182,7 +182,7 @@ static bool check_published(const struct eb_load_table *table)
     if (table->is_f32 && !table->is_feature && !table->is_keyed) {
         return true;
     }
-    (void)fprintf(stderr,
+    fprintf(stderr,
         "embag-load: --verify: %s is %s, as the published values are: leave --verify out\n",
         table->name, why);
     return false;
@@ -194,19 +194,18 @@ static bool fill_tables(struct eb_load_target *target, const struct eb_load_opti
     for (uint32_t i = 0; i < target->table_count; i++) {
         struct eb_load_table *table = &target->tables[i];
         table->name = copy_name(options, group, i);
-        table->indices_per_bag = options->workload != NULL
+        table->indices_per_bag = options->workload
                                      ? eb_workload_indices_per_bag(options->workload, i)
                                      : options->indices_per_bag;
-        if (table->name == NULL || !fill_table(target, options, version, table)) {
+        if (!table->name || !fill_table(target, options, version, table)) {
             return false;
         }
         if (options->is_verified && !check_published(table)) {
             return false;
         }
     }
-    if (options->keys_file != NULL && target->keyed_name == NULL) {
-        (void)fprintf(
-            stderr, "embag-load: --keys-file: no table of these is keyed; leave it out\n");
+    if (options->keys_file && !target->keyed_name) {
+        fprintf(stderr, "embag-load: --keys-file: no table of these is keyed; leave it out\n");
         return false;
     }
     return true;
@@ -217,18 +216,18 @@ bool eb_load_target_init(struct eb_load_target *target, const struct eb_load_opt
 {
     *target = (struct eb_load_target){0};
     const struct embag_model *model = find_model(list, options);
-    const struct embag_model_version *version = model != NULL ? find_version(model) : NULL;
+    const struct embag_model_version *version = model ? find_version(model) : NULL;
     const struct embag_feature_list *group =
-        version != NULL && options->group != NULL ? find_group(version, options) : NULL;
-    if (version == NULL || (options->group != NULL && group == NULL)) {
+        version && options->group ? find_group(version, options) : NULL;
+    if (!version || (options->group && !group)) {
         return false;
     }
     target->version = version->version;
     target->table_count = count_tables(options, group);
     target->model = strdup(model->name);
     target->tables = calloc(target->table_count, sizeof *target->tables);
-    if (target->model == NULL || target->tables == NULL) {
-        (void)fprintf(stderr, "embag-load: no memory for the tables' names\n");
+    if (!target->model || !target->tables) {
+        fprintf(stderr, "embag-load: no memory for the tables' names\n");
         target->table_count = 0;
     } else if (fill_tables(target, options, version, group)) {
         return true;

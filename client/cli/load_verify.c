@@ -20,13 +20,13 @@ static uint64_t table_row_bytes(const struct eb_load_pool *pool, uint32_t table)
 
 static uint32_t count_results(const struct eb_load_pool *pool)
 {
-    return pool->groups != NULL ? 1 : pool->target->table_count;
+    return pool->groups ? 1 : pool->target->table_count;
 }
 
 /* Of one bag of a result: a group's has all tables' rows side by side. */
 static uint64_t result_row_bytes(const struct eb_load_pool *pool, uint32_t result)
 {
-    if (pool->groups == NULL) {
+    if (!pool->groups) {
         return table_row_bytes(pool, result);
     }
     uint64_t bytes = 0;
@@ -76,9 +76,9 @@ static bool pool_rows(struct gathering *gathering, const struct eb_table *table)
     struct eb_bag_job job = {0};
     struct eb_bag_fault fault;
     bool is_good = eb_bag_measure(&query, &extent, &fault);
-    assert(ops != NULL && is_good);
+    assert(ops && is_good);
     gathering->scratch = aligned_alloc(64, extent.scratch_bytes + 64);
-    if (gathering->scratch == NULL) {
+    if (!gathering->scratch) {
         return false;
     }
     job.scratch = gathering->scratch;
@@ -114,7 +114,7 @@ static bool compute_query(const struct eb_load_pool *pool, const struct embag_qu
         .out_stride_bytes = destination->stride_bytes,
     };
     bool is_done = false;
-    if (gathering.rows != NULL && gathering.positions != NULL) {
+    if (gathering.rows && gathering.positions) {
         const struct eb_table table = {
             .rows = gathering.rows,
             .row_count = count,
@@ -137,7 +137,7 @@ static bool compute_answer(
     const struct eb_load_pool *pool, uint64_t position, uint64_t version, uint8_t *out)
 {
     const struct embag_query *queries = pool->queries + position * pool->target->table_count;
-    const bool is_grouped = pool->groups != NULL;
+    const bool is_grouped = pool->groups;
     for (uint32_t i = 0; i < pool->target->table_count; i++) {
         const struct destination destination = {out, result_row_bytes(pool, i)};
         if (!compute_query(pool, &queries[i], version, &destination)) {
@@ -162,7 +162,7 @@ static bool keep_answers(struct eb_load_verify *verify)
     verify->kept = malloc(kept_count * pool->answer_bytes);
     verify->later = malloc(pool->count * pool->answer_bytes);
     verify->later_versions = malloc(pool->count * sizeof(uint64_t));
-    bool is_done = verify->kept != NULL && verify->later != NULL && verify->later_versions != NULL;
+    bool is_done = verify->kept && verify->later && verify->later_versions;
     for (uint64_t i = 0; i < pool->count && is_done; i++) {
         verify->later_versions[i] = verify->version;
     }
@@ -180,7 +180,7 @@ bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_poo
     int rc = pthread_mutex_init(&verify->lock, NULL);
     assert(rc == 0);
     if (!keep_answers(verify)) {
-        (void)fprintf(stderr, "embag-load: no memory for --verify: give a smaller --requests\n");
+        fprintf(stderr, "embag-load: no memory for --verify: give a smaller --requests\n");
         eb_load_verify_deinit(verify);
         return false;
     }
@@ -189,7 +189,7 @@ bool eb_load_verify_init(struct eb_load_verify *verify, const struct eb_load_poo
 
 void eb_load_verify_deinit(struct eb_load_verify *verify)
 {
-    if (verify->pool != NULL) {
+    if (verify->pool) {
         (void)pthread_mutex_destroy(&verify->lock);
     }
     free(verify->kept);
@@ -242,7 +242,7 @@ bool eb_load_verify_answer(
     }
     pthread_mutex_lock(&verify->lock);
     const uint8_t *later = find_later(verify, position, answer->version);
-    bool is_right = later != NULL && equals(verify, answer, later);
+    bool is_right = later && equals(verify, answer, later);
     pthread_mutex_unlock(&verify->lock);
     return is_right;
 }

@@ -116,7 +116,7 @@ static const struct eb_command command = {"lookup", usage, flags, sizeof flags /
 static const struct embag_model *find_model(const struct embag_model_list *list, const char *name)
 {
     for (size_t i = 0; i < list->count; i++) {
-        if (name != NULL ? strcmp(list->models[i].name, name) == 0 : list->count == 1) {
+        if (name ? strcmp(list->models[i].name, name) == 0 : list->count == 1) {
             return &list->models[i];
         }
     }
@@ -127,7 +127,7 @@ static const struct embag_model *find_model(const struct embag_model_list *list,
 static bool is_asked(const struct embag_model *model, const struct embag_model_version *version,
     const struct options *options)
 {
-    if (options->label == NULL) {
+    if (!options->label) {
         return version->version ==
                (options->version != 0 ? options->version : model->served_version);
     }
@@ -143,7 +143,7 @@ static bool is_asked(const struct embag_model *model, const struct embag_model_v
 static enum embag_type find_type(const struct embag_model_list *list, const struct options *options)
 {
     const struct embag_model *model = find_model(list, options->model);
-    for (size_t v = 0; model != NULL && v < model->version_count; v++) {
+    for (size_t v = 0; model && v < model->version_count; v++) {
         const struct embag_model_version *version = &model->versions[v];
         const bool is_wanted = is_asked(model, version, options);
         for (size_t t = 0; is_wanted && t < version->table_count; t++) {
@@ -178,45 +178,45 @@ static enum embag_status choose_weights_type(struct embag_client *client,
 
 static void print_text(const struct embag_answer *answer, const char *table, double latency_us)
 {
-    (void)printf("model %s, version %" PRIu64 ", %.3f ms\n",
-        eb_output_printable(answer->model).bytes, answer->version, latency_us / US_PER_MS);
+    printf("model %s, version %" PRIu64 ", %.3f ms\n", eb_output_printable(answer->model).bytes,
+        answer->version, latency_us / US_PER_MS);
     for (size_t i = 0; i < answer->result_count; i++) {
         const struct embag_result *result = &answer->results[i];
         uint64_t bags = result->rank > 0 ? result->shape[0] : 0;
         uint64_t count = result->values_bytes / embag_type_bytes(result->type);
-        (void)printf("%s: %s ", table, eb_output_type(result->type));
+        printf("%s: %s ", table, eb_output_type(result->type));
         eb_output_shape(stdout, result->shape, result->rank);
-        (void)printf(", %" PRIu64 " missing\n", result->missing);
+        printf(", %" PRIu64 " missing\n", result->missing);
         for (uint64_t bag = 0; bag < bags; bag++) {
-            (void)printf("%6" PRIu64 ":", bag);
+            printf("%6" PRIu64 ":", bag);
             for (uint64_t at = count / bags * bag; at < count / bags * (bag + 1); at++) {
-                (void)putchar(' ');
+                putchar(' ');
                 eb_output_value(stdout, result, at, false);
             }
-            (void)putchar('\n');
+            putchar('\n');
         }
     }
 }
 
 static void print_json(const struct embag_answer *answer, double latency_us)
 {
-    (void)printf("{\"model\": ");
+    printf("{\"model\": ");
     eb_output_json_text(stdout, answer->model);
-    (void)printf(", \"version\": %" PRIu64 ", \"results\": [", answer->version);
+    printf(", \"version\": %" PRIu64 ", \"results\": [", answer->version);
     for (size_t i = 0; i < answer->result_count; i++) {
         const struct embag_result *result = &answer->results[i];
         uint64_t count = result->values_bytes / embag_type_bytes(result->type);
-        (void)printf("%s{\"query\": %" PRIu32 ", \"type\": \"%s\", \"shape\": ", i > 0 ? ", " : "",
+        printf("%s{\"query\": %" PRIu32 ", \"type\": \"%s\", \"shape\": ", i > 0 ? ", " : "",
             result->query, eb_output_type(result->type));
         eb_output_shape(stdout, result->shape, result->rank);
-        (void)printf(", \"missing\": %" PRIu64 ", \"values\": [", result->missing);
+        printf(", \"missing\": %" PRIu64 ", \"values\": [", result->missing);
         for (uint64_t at = 0; at < count; at++) {
-            (void)fputs(at > 0 ? ", " : "", stdout);
+            fputs(at > 0 ? ", " : "", stdout);
             eb_output_value(stdout, result, at, true);
         }
-        (void)printf("]}");
+        printf("]}");
     }
-    (void)printf("], \"latency_us\": %.1f}\n", latency_us);
+    printf("], \"latency_us\": %.1f}\n", latency_us);
 }
 
 /* Makes the call and prints its answer. Returns the exit status. */
@@ -272,7 +272,7 @@ static int run_with(struct embag_client *client, const struct options *options)
     struct embag_query query = make_query(options);
     struct eb_arguments_values weights = {0};
     struct embag_error error;
-    if (options->weights != NULL) {
+    if (options->weights) {
         if (choose_weights_type(client, options, &query.weights_type, &error) != EMBAG_OK) {
             return eb_output_error(&error);
         }
@@ -289,11 +289,11 @@ static int run_with(struct embag_client *client, const struct options *options)
 
 static int run(const struct options *options)
 {
-    if (options->server == NULL || options->table == NULL || options->indices.width == 0) {
-        (void)fprintf(stderr, "embag: lookup: --%s is missing\n",
-            options->server == NULL  ? "server"
-            : options->table == NULL ? "table"
-                                     : "indices");
+    if (!options->server || !options->table || options->indices.width == 0) {
+        fprintf(stderr, "embag: lookup: --%s is missing\n",
+            !options->server  ? "server"
+            : !options->table ? "table"
+                              : "indices");
         return 2;
     }
     const struct embag_options settings = {

@@ -37,16 +37,16 @@ static const struct {
 static int dispatch(int argument_count, char **arguments)
 {
     if (argument_count < 2) {
-        (void)fputs(usage, stderr);
+        fputs(usage, stderr);
         return 2;
     }
     const char *name = arguments[1];
     if (strcmp(name, "--help") == 0) {
-        (void)fputs(usage, stdout);
+        fputs(usage, stdout);
         return 0;
     }
     if (strcmp(name, "--version") == 0) {
-        (void)puts("embag " EMBAG_VERSION);
+        puts("embag " EMBAG_VERSION);
         return 0;
     }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -54,7 +54,7 @@ static int dispatch(int argument_count, char **arguments)
             return commands[i].main(argument_count - 1, arguments + 1);
         }
     }
-    (void)fprintf(stderr,
+    fprintf(stderr,
         "embag: \"%s\" is no command: lookup, models, pack, check, make-model or demo\n", name);
     return 2;
 }

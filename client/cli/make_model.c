@@ -123,7 +123,7 @@ static int write_version(const struct eb_version_plan *plan,
     if (!written) {
         return 1;
     }
-    (void)printf("%s: %.1f MiB in %.2f s\n", writer.final_path, (double)plan->bytes / BYTES_PER_MIB,
+    printf("%s: %.1f MiB in %.2f s\n", writer.final_path, (double)plan->bytes / BYTES_PER_MIB,
         (eb_clock_read_us() - start_us) / US_PER_S);
     return 0;
 }
@@ -133,8 +133,8 @@ static int make_workload(const struct options *options, struct eb_version_plan v
     struct workload_plan plan = {.workload = eb_workload_find(options->workload),
         .scale = options->scale,
         .version = options->version};
-    if (plan.workload == NULL) {
-        (void)fprintf(stderr, "embag: --workload %s: not one of %s\n", options->workload,
+    if (!plan.workload) {
+        fprintf(stderr, "embag: --workload %s: not one of %s\n", options->workload,
             eb_workload_names());
         return 2;
     }
@@ -145,8 +145,8 @@ static int make_workload(const struct options *options, struct eb_version_plan v
     version.model = plan.workload->name;
     eb_progress_bar_init(&plan.progress, version.model, version.bytes);
     plan.chunk = malloc(CHUNK_BYTES);
-    if (plan.chunk == NULL) {
-        (void)fprintf(stderr, "embag: no memory for a buffer\n");
+    if (!plan.chunk) {
+        fprintf(stderr, "embag: no memory for a buffer\n");
         return 1;
     }
     int status = write_version(&version, write_tables, &plan);
@@ -160,15 +160,15 @@ static int run(struct options *options)
     options->scale = options->scale != 0 ? options->scale : 1;
     options->version = options->version != 0 ? options->version : 1;
     version.version = options->version;
-    if ((options->workload == NULL) == (options->example == NULL)) {
-        (void)fprintf(stderr, "embag: make-model: give --workload or --example\n");
+    if ((!options->workload) == (!options->example)) {
+        fprintf(stderr, "embag: make-model: give --workload or --example\n");
         return 2;
     }
-    if (options->workload != NULL) {
+    if (options->workload) {
         return make_workload(options, version);
     }
     if (strcmp(options->example, "spec") != 0) {
-        (void)fprintf(stderr, "embag: --example %s: not one of spec\n", options->example);
+        fprintf(stderr, "embag: --example %s: not one of spec\n", options->example);
         return 2;
     }
     version.model = "spec";

@@ -61,7 +61,7 @@ static void format_state(const struct embag_model_version *version, char out[CEL
             eb_output_printable(version->labels[i]).bytes);
     }
     if (version->label_count > 0 && used < CELL_BYTES) {
-        (void)snprintf(out + used, CELL_BYTES - used, ")");
+        snprintf(out + used, CELL_BYTES - used, ")");
     }
 }
 
@@ -72,24 +72,24 @@ static void format_shape(const struct embag_table *table, char out[CELL_BYTES])
     for (uint32_t i = 0; i < table->rank; i++) {
         used += snprintf(out + used, CELL_BYTES - (size_t)used, ", %" PRIu64, table->shape[i]);
     }
-    (void)snprintf(out + used, CELL_BYTES - (size_t)used, "]");
+    snprintf(out + used, CELL_BYTES - (size_t)used, "]");
 }
 
 static void fill_line(struct line *line, const struct embag_model *model,
     const struct embag_model_version *version, const struct embag_table *table)
 {
     memset(line, 0, sizeof *line);
-    (void)snprintf(line->cells[0], CELL_BYTES, "%s", eb_output_printable(model->name).bytes);
-    (void)snprintf(line->cells[1], CELL_BYTES, "%" PRIu64, version->version);
+    snprintf(line->cells[0], CELL_BYTES, "%s", eb_output_printable(model->name).bytes);
+    snprintf(line->cells[1], CELL_BYTES, "%" PRIu64, version->version);
     format_state(version, line->cells[2]);
-    if (table == NULL) {
-        (void)snprintf(line->cells[3], CELL_BYTES, "%s", eb_output_printable(version->error).bytes);
+    if (!table) {
+        snprintf(line->cells[3], CELL_BYTES, "%s", eb_output_printable(version->error).bytes);
         return;
     }
-    (void)snprintf(line->cells[3], CELL_BYTES, "%s", eb_output_printable(table->name).bytes);
-    (void)snprintf(line->cells[4], CELL_BYTES, "%s", eb_output_type(table->type));
+    snprintf(line->cells[3], CELL_BYTES, "%s", eb_output_printable(table->name).bytes);
+    snprintf(line->cells[4], CELL_BYTES, "%s", eb_output_type(table->type));
     format_shape(table, line->cells[5]);
-    (void)snprintf(line->cells[6], CELL_BYTES, "%s", eb_output_size(table->resident_bytes).bytes);
+    snprintf(line->cells[6], CELL_BYTES, "%s", eb_output_size(table->resident_bytes).bytes);
 }
 
 /* Calls `visit` for every line of the list, in order. */
@@ -125,9 +125,9 @@ static void print_line(const struct line *line, int *widths)
 {
     int count = line->cells[4][0] != '\0' ? COLUMN_COUNT : 4;
     for (int i = 0; i < count; i++) {
-        (void)printf("%s%-*s", i > 0 ? "  " : "", i + 1 < count ? widths[i] : 0, line->cells[i]);
+        printf("%s%-*s", i > 0 ? "  " : "", i + 1 < count ? widths[i] : 0, line->cells[i]);
     }
-    (void)putchar('\n');
+    putchar('\n');
 }
 
 static void print_text(const struct embag_model_list *list)
@@ -135,7 +135,7 @@ static void print_text(const struct embag_model_list *list)
     int widths[COLUMN_COUNT] = {0};
     struct line heading;
     for (int i = 0; i < COLUMN_COUNT; i++) {
-        (void)snprintf(heading.cells[i], CELL_BYTES, "%s", headings[i]);
+        snprintf(heading.cells[i], CELL_BYTES, "%s", headings[i]);
     }
     widen(&heading, widths);
     visit_lines(list, widen, widths);
@@ -145,59 +145,58 @@ static void print_text(const struct embag_model_list *list)
 
 static void print_table_json(const struct embag_table *table)
 {
-    (void)printf("{\"name\": ");
+    printf("{\"name\": ");
     eb_output_json_text(stdout, table->name);
-    (void)printf(", \"rows\": %" PRIu64 ", \"shape\": ", table->rows);
+    printf(", \"rows\": %" PRIu64 ", \"shape\": ", table->rows);
     eb_output_shape(stdout, table->shape, table->rank);
-    (void)printf(", \"type\": \"%s\", \"storage\": ", eb_output_type(table->type));
+    printf(", \"type\": \"%s\", \"storage\": ", eb_output_type(table->type));
     eb_output_json_text(stdout, table->storage);
-    (void)printf(", \"keyed\": %s, \"resident_bytes\": %" PRIu64 ", \"digest\": \"%016" PRIx64
-                 "\"}",
+    printf(", \"keyed\": %s, \"resident_bytes\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\"}",
         table->keyed ? "true" : "false", table->resident_bytes, table->digest);
 }
 
 static void print_version_json(const struct embag_model_version *version)
 {
-    (void)printf("{\"version\": %" PRIu64 ", \"serving\": %s, \"error\": ", version->version,
+    printf("{\"version\": %" PRIu64 ", \"serving\": %s, \"error\": ", version->version,
         version->serving ? "true" : "false");
     eb_output_json_text(stdout, version->error);
-    (void)printf(", \"state\": \"%s\", \"labels\": [", eb_output_state(version->state));
+    printf(", \"state\": \"%s\", \"labels\": [", eb_output_state(version->state));
     for (size_t i = 0; i < version->label_count; i++) {
-        (void)fputs(i > 0 ? ", " : "", stdout);
+        fputs(i > 0 ? ", " : "", stdout);
         eb_output_json_text(stdout, version->labels[i]);
     }
-    (void)printf("], \"bytes\": %" PRIu64, version->bytes);
-    (void)printf(", \"tables\": [");
+    printf("], \"bytes\": %" PRIu64, version->bytes);
+    printf(", \"tables\": [");
     for (size_t t = 0; t < version->table_count; t++) {
-        (void)fputs(t > 0 ? ", " : "", stdout);
+        fputs(t > 0 ? ", " : "", stdout);
         print_table_json(&version->tables[t]);
     }
-    (void)putchar(']');
+    putchar(']');
     eb_feature_output_json(version);
-    (void)putchar('}');
+    putchar('}');
 }
 
 static void print_json(const struct embag_model_list *list)
 {
-    (void)printf("{\"models\": [");
+    printf("{\"models\": [");
     for (size_t m = 0; m < list->count; m++) {
         const struct embag_model *model = &list->models[m];
-        (void)printf("%s{\"name\": ", m > 0 ? ", " : "");
+        printf("%s{\"name\": ", m > 0 ? ", " : "");
         eb_output_json_text(stdout, model->name);
-        (void)printf(", \"served_version\": %" PRIu64 ", \"versions\": [", model->served_version);
+        printf(", \"served_version\": %" PRIu64 ", \"versions\": [", model->served_version);
         for (size_t v = 0; v < model->version_count; v++) {
-            (void)fputs(v > 0 ? ", " : "", stdout);
+            fputs(v > 0 ? ", " : "", stdout);
             print_version_json(&model->versions[v]);
         }
-        (void)printf("]}");
+        printf("]}");
     }
-    (void)printf("]}\n");
+    printf("]}\n");
 }
 
 static int run(const struct options *options)
 {
-    if (options->server == NULL) {
-        (void)fprintf(stderr, "embag: models: --server is missing\n");
+    if (!options->server) {
+        fprintf(stderr, "embag: models: --server is missing\n");
         return 2;
     }
     const struct embag_options settings = {.access = options->access};
@@ -253,7 +252,7 @@ int eb_models_command_main(int argument_count, char **arguments)
             return parts[i].main(argument_count - 1, arguments + 1);
         }
     }
-    (void)fprintf(stderr,
-        "embag: models: \"%s\" is no command: list, status, load, unload or serve\n", arguments[1]);
+    fprintf(stderr, "embag: models: \"%s\" is no command: list, status, load, unload or serve\n",
+        arguments[1]);
     return 2;
 }

@@ -56,7 +56,7 @@ static bool open_part(struct eb_npy_parts *parts, uint32_t number, struct eb_fil
     char digits[2 * NUMBER_DIGITS + 1]; /* of any number; those of parts have five */
     close_part(parts);
     parts->at = number;
-    (void)snprintf(digits, sizeof digits, "%0*" PRIu32, NUMBER_DIGITS, number);
+    snprintf(digits, sizeof digits, "%0*" PRIu32, NUMBER_DIGITS, number);
     memcpy(parts->path + parts->number, digits, NUMBER_DIGITS);
     parts->is_open = eb_table_file_open(parts->path, &parts->file, fault);
     return parts->is_open || locate(parts, fault);

@@ -55,14 +55,14 @@ static bool reads_back(const char *text, double value, bool is_f64)
 static void format_finite(double value, bool is_f64, char out[NUMBER_BYTES])
 {
     int decimals = 0;
-    (void)snprintf(out, NUMBER_BYTES, "%.0e", value);
+    snprintf(out, NUMBER_BYTES, "%.0e", value);
     while (!reads_back(out, value, is_f64)) {
-        (void)snprintf(out, NUMBER_BYTES, "%.*e", ++decimals, value);
+        snprintf(out, NUMBER_BYTES, "%.*e", ++decimals, value);
     }
     long exponent = strtol(strchr(out, 'e') + 1, NULL, 10);
     if (exponent >= EXPONENT_MIN && exponent <= EXPONENT_MAX) {
         decimals = decimals > (int)exponent ? decimals - (int)exponent : 0;
-        (void)snprintf(out, NUMBER_BYTES, "%.*f", decimals, value);
+        snprintf(out, NUMBER_BYTES, "%.*f", decimals, value);
     }
 }
 
@@ -98,11 +98,11 @@ static void print_float(FILE *out, enum embag_type type, const uint8_t *bytes, b
     double value = read_float(type, bytes);
     if (isfinite(value)) {
         format_finite(value, type == EMBAG_F64, text);
-        (void)fputs(text, out);
+        fputs(text, out);
     } else if (as_json) {
-        (void)fputs(name_special(value), out);
+        fputs(name_special(value), out);
     } else {
-        (void)fprintf(out, "%f", value);
+        fprintf(out, "%f", value);
     }
 }
 
@@ -134,7 +134,7 @@ void eb_output_value(FILE *out, const struct embag_result *result, uint64_t posi
     case EMBAG_U32:
     case EMBAG_U64:
         memcpy(&value, bytes, count);
-        (void)fprintf(out, "%" PRIu64, value);
+        fprintf(out, "%" PRIu64, value);
         return;
     case EMBAG_TYPE_UNSPECIFIED: return;
     }
@@ -142,26 +142,26 @@ void eb_output_value(FILE *out, const struct embag_result *result, uint64_t posi
 
 void eb_output_shape(FILE *out, const uint64_t *shape, uint32_t rank)
 {
-    (void)fputc('[', out);
+    fputc('[', out);
     for (uint32_t i = 0; i < rank; i++) {
-        (void)fprintf(out, "%s%" PRIu64, i > 0 ? ", " : "", shape[i]);
+        fprintf(out, "%s%" PRIu64, i > 0 ? ", " : "", shape[i]);
     }
-    (void)fputc(']', out);
+    fputc(']', out);
 }
 
 void eb_output_json_text(FILE *out, const char *text)
 {
-    (void)fputc('"', out);
+    fputc('"', out);
     for (const char *c = text; *c != '\0'; c++) {
         if (*c == '"' || *c == '\\') {
-            (void)fprintf(out, "\\%c", *c);
+            fprintf(out, "\\%c", *c);
         } else if ((unsigned char)*c < 0x20) {
-            (void)fprintf(out, "\\u%04x", (unsigned)*c);
+            fprintf(out, "\\u%04x", (unsigned)*c);
         } else {
-            (void)fputc(*c, out);
+            fputc(*c, out);
         }
     }
-    (void)fputc('"', out);
+    fputc('"', out);
 }
 
 /* Bytes of the control character at `text`, 0 where there is none: one byte of ASCII, or U+0080 to
@@ -218,13 +218,13 @@ struct eb_output_size eb_output_size(uint64_t bytes)
     for (; size >= 1024; size /= 1024) {
         unit++;
     }
-    (void)snprintf(out.bytes, sizeof out.bytes, "%.*f %s", unit > 0, size, units[unit]);
+    snprintf(out.bytes, sizeof out.bytes, "%.*f %s", unit > 0, size, units[unit]);
     return out;
 }
 
 int eb_output_error(const struct embag_error *error)
 {
-    (void)fprintf(stderr, "%s: %s\n", embag_status_name(error->status),
+    fprintf(stderr, "%s: %s\n", embag_status_name(error->status),
         eb_output_printable(error->text).bytes);
     return 1;
 }

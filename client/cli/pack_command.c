@@ -83,7 +83,7 @@ static const struct eb_command command = {"pack", usage, flags, sizeof flags / s
 static bool read_error_max(struct options *options)
 {
     options->error_max = INFINITY;
-    if (options->error_text == NULL) {
+    if (!options->error_text) {
         return true;
     }
     struct eb_arguments_values values;
@@ -96,7 +96,7 @@ static bool read_error_max(struct options *options)
     bool is_good = values.count == 1 && options->error_max >= 0 && isfinite(options->error_max);
     free(values.data);
     if (!is_good) {
-        (void)fprintf(stderr, "embag: --max-error %s: not a finite number of at least 0\n",
+        fprintf(stderr, "embag: --max-error %s: not a finite number of at least 0\n",
             options->error_text);
     }
     return is_good;
@@ -117,17 +117,17 @@ static bool check_options(struct options *options)
         wrong = "the output's name must end in " EB_PACKED_FORMAT_SUFFIX;
     } else if (options->part >= options->parts) {
         wrong = "--part must be below --parts";
-    } else if (options->parts > 1 && options->keys != NULL) {
+    } else if (options->parts > 1 && options->keys) {
         wrong = "--parts are parts of row numbers, which --keys replace: give one of them";
     } else if (options->parts > 1 && !has_part) {
         wrong = "--parts needs --part, which says which of them this is";
     } else if (options->dim != 0 && options->format == EB_MODEL_FORMAT_VALUES) {
         wrong = "--dim is of fused rows: give their --format too";
     }
-    if (wrong != NULL) {
-        (void)fprintf(stderr, "embag: pack: %s\n", wrong);
+    if (wrong) {
+        fprintf(stderr, "embag: pack: %s\n", wrong);
     }
-    return wrong == NULL && read_error_max(options);
+    return !wrong && read_error_max(options);
 }
 
 /* The table called `name`, or the only one where it is NULL. NULL: *fault. */
@@ -216,17 +216,17 @@ static bool read_keys(const struct options *options, struct eb_pack_plan *plan,
 {
     struct eb_source_file *source = plan->source;
     bool has_some = source->is_packed && eb_packed_format_is_keyed(&source->reader.format);
-    if (options->keys == NULL && !has_some) {
+    if (!options->keys && !has_some) {
         return true;
     }
-    bool is_good = options->keys != NULL ? eb_pack_keys_read_whole(keys, options->keys, fault)
-                                         : eb_pack_keys_unpack(keys, &source->reader, fault);
+    bool is_good = options->keys ? eb_pack_keys_read_whole(keys, options->keys, fault)
+                                 : eb_pack_keys_unpack(keys, &source->reader, fault);
     if (is_good && keys->count != plan->table->tensor.dims[0]) {
         is_good = eb_file_fault_set(fault, "it has %" PRIu64 " keys for the %" PRIu64 " rows of %s",
             keys->count, plan->table->tensor.dims[0], source->path);
     }
     if (!is_good || !eb_pack_keys_index(keys, fault)) {
-        return eb_file_fault_locate(fault, options->keys != NULL ? options->keys : source->path);
+        return eb_file_fault_locate(fault, options->keys ? options->keys : source->path);
     }
     plan->keys = keys;
     /* A piece of a table has no use for an index: it is made of the keys of all pieces. */
@@ -243,17 +243,17 @@ static void report(const struct eb_pack_plan *plan, const struct eb_pack_result 
     char shape[EB_TENSOR_SHAPE_BYTES];
     shown.dims[0] = result->row_count;
     eb_tensor_shape_text(&shown, shape);
-    (void)printf("%s: %s of %s%s, stored as %s: %" PRIu64 " bytes of rows became %" PRIu64
-                 ", in %" PRIu32 " file%s of %" PRIu64 " bytes\n",
+    printf("%s: %s of %s%s, stored as %s: %" PRIu64 " bytes of rows became %" PRIu64 ", in %" PRIu32
+           " file%s of %" PRIu64 " bytes\n",
         plan->path, shape, eb_type_name(plan->table->type), plan->keys ? ", keyed" : "",
         eb_storage_name(plan->storage), result->source_bytes, result->rows_bytes, plan->file_count,
         plan->file_count == 1 ? "" : "s", result->file_bytes);
     if (!result->is_converted || result->row_count == 0) {
         return;
     }
-    (void)printf("  values are off by at most %g (row %" PRIu64 "), by %g on average\n",
+    printf("  values are off by at most %g (row %" PRIu64 "), by %g on average\n",
         result->values.max, result->values.max_row, eb_pack_error_mean(&result->values));
-    (void)printf("  sums of %zu bags of %d rows are off by at most %g, by %g on average\n",
+    printf("  sums of %zu bags of %d rows are off by at most %g, by %g on average\n",
         result->bag_count, EB_PACK_ERROR_BAG_ROWS, result->bags.max,
         eb_pack_error_mean(&result->bags));
 }
@@ -288,7 +288,7 @@ static int run(struct options *options)
                        : eb_file_fault_locate(&fault, options->input);
     eb_source_file_close(&source);
     if (!is_good) {
-        (void)fprintf(stderr, "embag: %s\n", fault.text);
+        fprintf(stderr, "embag: %s\n", fault.text);
     }
     return is_good ? 0 : 1;
 }

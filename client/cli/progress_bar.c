@@ -22,7 +22,7 @@ static void draw(struct eb_progress_bar *bar)
 {
     int filled = (int)bar->shown_percent * WIDTH / 100;
     bar->is_line_open = bar->shown_percent < 100;
-    (void)fprintf(stderr, "\r%s [%.*s%*s] %3u %%%s", eb_output_printable(bar->name).bytes, filled,
+    fprintf(stderr, "\r%s [%.*s%*s] %3u %%%s", eb_output_printable(bar->name).bytes, filled,
         "########################################", WIDTH - filled, "", bar->shown_percent,
         bar->is_line_open ? "" : "\n");
 }
@@ -42,7 +42,7 @@ void eb_progress_bar_advance(struct eb_progress_bar *bar, uint64_t bytes)
     if (bar->is_terminal) {
         draw(bar);
     } else {
-        (void)fprintf(stderr, "embag: %s: %u %% of %" PRIu64 " MiB\n",
+        fprintf(stderr, "embag: %s: %u %% of %" PRIu64 " MiB\n",
             eb_output_printable(bar->name).bytes, percent, bar->total_bytes / BYTES_PER_MIB);
     }
 }
@@ -50,7 +50,7 @@ void eb_progress_bar_advance(struct eb_progress_bar *bar, uint64_t bytes)
 void eb_progress_bar_end(struct eb_progress_bar *bar)
 {
     if (bar->is_line_open) {
-        (void)fputc('\n', stderr);
+        fputc('\n', stderr);
         bar->is_line_open = false;
     }
 }

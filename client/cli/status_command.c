@@ -46,7 +46,7 @@ static void format_time(uint64_t unix_ms, char out[TIME_BYTES])
     const time_t seconds = (time_t)(unix_ms / 1000);
     struct tm parts;
     out[0] = '\0';
-    if (gmtime_r(&seconds, &parts) != NULL) {
+    if (gmtime_r(&seconds, &parts)) {
         (void)strftime(out, TIME_BYTES, "%Y-%m-%dT%H:%M:%SZ", &parts);
     }
 }
@@ -56,40 +56,38 @@ static void format_time(uint64_t unix_ms, char out[TIME_BYTES])
 static void print_notes(const struct embag_model *model, const struct embag_model_version *version)
 {
     for (size_t i = 0; i < version->label_count; i++) {
-        (void)printf(
-            "%s%s", i == 0 ? "  labels " : ", ", eb_output_printable(version->labels[i]).bytes);
+        printf("%s%s", i == 0 ? "  labels " : ", ", eb_output_printable(version->labels[i]).bytes);
     }
     if (version->held) {
-        (void)printf("  held by command");
+        printf("  held by command");
     }
     if (version->version != 0 && version->version == model->commanded_version) {
-        (void)printf("  to be served by command");
+        printf("  to be served by command");
     }
     if (version->error[0] != '\0') {
-        (void)printf("  %s", eb_output_printable(version->error).bytes);
+        printf("  %s", eb_output_printable(version->error).bytes);
     }
 }
 
 static void print_version(
     const struct embag_model *model, const struct embag_model_version *version)
 {
-    (void)printf("  %-12" PRIu64 "  %-8s", version->version, eb_output_state(version->state));
+    printf("  %-12" PRIu64 "  %-8s", version->version, eb_output_state(version->state));
     if (version->loaded_unix_ms != 0) {
         char time[TIME_BYTES];
         format_time(version->loaded_unix_ms, time);
-        (void)printf("  %10s  %016" PRIx64 "  loaded %s in %.1f s",
-            eb_output_size(version->bytes).bytes, version->digest, time,
-            (double)version->load_ms / 1000);
+        printf("  %10s  %016" PRIx64 "  loaded %s in %.1f s", eb_output_size(version->bytes).bytes,
+            version->digest, time, (double)version->load_ms / 1000);
     }
     print_notes(model, version);
-    (void)putchar('\n');
+    putchar('\n');
 }
 
 static void print_model(const struct embag_model *model)
 {
-    (void)printf("%s\n", eb_output_printable(model->name).bytes);
+    printf("%s\n", eb_output_printable(model->name).bytes);
     if (model->config_error[0] != '\0') {
-        (void)printf("  fault: %s\n", eb_output_printable(model->config_error).bytes);
+        printf("  fault: %s\n", eb_output_printable(model->config_error).bytes);
     }
     for (size_t i = 0; i < model->version_count; i++) {
         print_version(model, &model->versions[i]);
@@ -100,50 +98,50 @@ static void print_model(const struct embag_model *model)
 
 static void print_version_json(const struct embag_model_version *version)
 {
-    (void)printf("{\"version\": %" PRIu64 ", \"state\": \"%s\", \"bytes\": %" PRIu64
-                 ", \"digest\": \"%016" PRIx64 "\", \"loaded_unix_ms\": %" PRIu64
-                 ", \"load_ms\": %" PRIu64 ", \"held\": %s, \"labels\": [",
+    printf("{\"version\": %" PRIu64 ", \"state\": \"%s\", \"bytes\": %" PRIu64
+           ", \"digest\": \"%016" PRIx64 "\", \"loaded_unix_ms\": %" PRIu64
+           ", \"load_ms\": %" PRIu64 ", \"held\": %s, \"labels\": [",
         version->version, eb_output_state(version->state), version->bytes, version->digest,
         version->loaded_unix_ms, version->load_ms, version->held ? "true" : "false");
     for (size_t i = 0; i < version->label_count; i++) {
-        (void)fputs(i > 0 ? ", " : "", stdout);
+        fputs(i > 0 ? ", " : "", stdout);
         eb_output_json_text(stdout, version->labels[i]);
     }
-    (void)printf("], \"error\": ");
+    printf("], \"error\": ");
     eb_output_json_text(stdout, version->error);
-    (void)putchar('}');
+    putchar('}');
 }
 
 static void print_model_json(const struct embag_model *model)
 {
-    (void)printf("{\"name\": ");
+    printf("{\"name\": ");
     eb_output_json_text(stdout, model->name);
-    (void)printf(", \"served_version\": %" PRIu64 ", \"commanded_version\": %" PRIu64
-                 ", \"config_error\": ",
+    printf(", \"served_version\": %" PRIu64 ", \"commanded_version\": %" PRIu64
+           ", \"config_error\": ",
         model->served_version, model->commanded_version);
     eb_output_json_text(stdout, model->config_error);
-    (void)printf(", \"versions\": [");
+    printf(", \"versions\": [");
     for (size_t i = 0; i < model->version_count; i++) {
-        (void)fputs(i > 0 ? ", " : "", stdout);
+        fputs(i > 0 ? ", " : "", stdout);
         print_version_json(&model->versions[i]);
     }
-    (void)printf("]}");
+    printf("]}");
 }
 
 static void print_json(const struct embag_model_list *list)
 {
-    (void)printf("{\"models\": [");
+    printf("{\"models\": [");
     for (size_t i = 0; i < list->count; i++) {
-        (void)fputs(i > 0 ? ", " : "", stdout);
+        fputs(i > 0 ? ", " : "", stdout);
         print_model_json(&list->models[i]);
     }
-    (void)printf("]}\n");
+    printf("]}\n");
 }
 
 static int run(const struct options *options)
 {
-    if (options->server == NULL) {
-        (void)fprintf(stderr, "embag: models status: --server is missing\n");
+    if (!options->server) {
+        fprintf(stderr, "embag: models status: --server is missing\n");
         return 2;
     }
     const struct embag_options settings = {.access = options->access};

@@ -84,7 +84,7 @@ static int send(const struct options *options, struct embag_version_command *com
     if (status != EMBAG_OK) {
         return eb_output_error(&error);
     }
-    (void)printf("%s: %s\n", eb_output_printable(options->model).bytes,
+    printf("%s: %s\n", eb_output_printable(options->model).bytes,
         eb_output_printable(error.text).bytes);
     return 0;
 }
@@ -96,12 +96,12 @@ static int run(const struct options *options, enum embag_version_verb verb)
     struct embag_version_command command = {.verb = verb, .model = options->model};
     command.version = strtoull(options->version, &end, 10);
     if (!isdigit((unsigned char)options->version[0]) || *end != '\0' || errno != 0) {
-        (void)fprintf(stderr, "embag: %s: VERSION \"%s\" is no version's number\n",
-            commands[verb].name, options->version);
+        fprintf(stderr, "embag: %s: VERSION \"%s\" is no version's number\n", commands[verb].name,
+            options->version);
         return 2;
     }
-    if (options->server == NULL) {
-        (void)fprintf(stderr, "embag: %s: --server is missing\n", commands[verb].name);
+    if (!options->server) {
+        fprintf(stderr, "embag: %s: --server is missing\n", commands[verb].name);
         return 2;
     }
     return send(options, &command);

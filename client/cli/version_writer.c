@@ -20,7 +20,7 @@
 /* Says what failed, by errno. Returns false, for callers to return. */
 static bool refuse(const char *what, const char *path)
 {
-    (void)fprintf(stderr, "embag: cannot %s %s: %s\n", what, path, strerror(errno));
+    fprintf(stderr, "embag: cannot %s %s: %s\n", what, path, strerror(errno));
     return false;
 }
 
@@ -33,8 +33,8 @@ static bool make_directory(const char *path)
 static bool make_directories(const char *path)
 {
     char part[EB_VERSION_WRITER_PATH_BYTES];
-    (void)snprintf(part, sizeof part, "%s", path);
-    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         if (!make_directory(part)) {
             return false;
@@ -52,7 +52,7 @@ static bool check_space(const char *path, uint64_t bytes)
     }
     uint64_t free_bytes = (uint64_t)file_system.f_bavail * file_system.f_frsize;
     if (free_bytes < bytes) {
-        (void)fprintf(stderr,
+        fprintf(stderr,
             "embag: %s: %" PRIu64 " MiB are needed and %" PRIu64
             " MiB free: take a larger --scale or another disk\n",
             path, bytes / BYTES_PER_MIB + 1, free_bytes / BYTES_PER_MIB);
@@ -70,7 +70,7 @@ static bool set_paths(struct eb_version_writer *writer, const struct eb_version_
         errno = ENAMETOOLONG;
         return refuse("use the path", plan->directory);
     }
-    (void)snprintf(writer->path, sizeof writer->path, "%s/%s/.%" PRIu64 ".XXXXXX", plan->directory,
+    snprintf(writer->path, sizeof writer->path, "%s/%s/.%" PRIu64 ".XXXXXX", plan->directory,
         plan->model, plan->version);
     return true;
 }
@@ -94,7 +94,7 @@ bool eb_version_writer_open(struct eb_version_writer *writer, const struct eb_ve
         errno = EEXIST;
         return refuse("write", writer->final_path);
     }
-    if (mkdtemp(writer->path) == NULL) {
+    if (!mkdtemp(writer->path)) {
         return refuse("make the directory", writer->path);
     }
     writer->opened = true;
@@ -106,10 +106,10 @@ bool eb_version_writer_open(struct eb_version_writer *writer, const struct eb_ve
 static void remove_all(const char *path)
 {
     DIR *directory = opendir(path);
-    if (directory == NULL) {
+    if (!directory) {
         return;
     }
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+    for (const struct dirent *entry; (entry = readdir(directory));) {
         if (entry->d_name[0] != '.') {
             (void)unlinkat(dirfd(directory), entry->d_name, 0);
         }
@@ -138,7 +138,7 @@ bool eb_version_writer_begin_table(
     assert(writer->opened && writer->file < 0);
     uint64_t header_bytes = eb_npy_header_write(tensor, header, sizeof header);
     assert(header_bytes > 0);
-    (void)snprintf(path, sizeof path, "%s/%s.npy", writer->path, table);
+    snprintf(path, sizeof path, "%s/%s.npy", writer->path, table);
     writer->file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (writer->file < 0) {
         return refuse("make", path);

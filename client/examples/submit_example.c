@@ -23,7 +23,7 @@ int main(void)
     }
     for (int i = 0; i < LOOKUPS; i++) {
         struct embag_completion done;
-        if (!embag_next(client, EMBAG_FOREVER, &done) || done.answer == NULL) {
+        if (!embag_next(client, EMBAG_FOREVER, &done) || !done.answer) {
             errx(1, "%s: %s", embag_status_name(done.error.status), done.error.text);
         }
         const struct embag_result *result = &done.answer->results[0]; /* [1, dim] of F32 */

@@ -359,7 +359,7 @@ static void write_served(FILE *out, const struct eb_census *census)
         "1 where a model's directory or model.yaml cannot be used; it goes on as before.");
     for (size_t i = 0; i < count; i++) {
         open_model(out, faulty, census->models[i].name);
-        fprintf(out, "} %d\n", census->models[i].fault != NULL);
+        fprintf(out, "} %d\n", census->models[i].fault ? 1 : 0);
     }
 }
 

@@ -193,7 +193,7 @@ static bool check_dim(const struct place *place, const struct eb_model_config_ta
         return true;
     }
     char why[WORDS_BYTES];
-    (void)snprintf(why, sizeof why,
+    snprintf(why, sizeof why,
         "is missing; rows of %s may end with padding, and without it have (bytes - 4) * %d values",
         formats[table->format].name, formats[table->format].per_byte);
     return refuse(place, "dim", NULL, why);

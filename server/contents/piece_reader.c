@@ -18,7 +18,7 @@ bool eb_piece_reader_open(struct eb_piece_reader *reader, const struct eb_versio
     const struct eb_piece *piece, struct eb_file_fault *fault)
 {
     const struct eb_scanned_file *file = &scan->files[piece->file];
-    *reader = (struct eb_piece_reader){.path = file->path, .is_packed = piece->packed != NULL};
+    *reader = (struct eb_piece_reader){.path = file->path, .is_packed = piece->packed};
     if (!eb_table_file_open(file->path, &reader->file, fault)) {
         return eb_file_fault_locate(fault, file->path);
     }

@@ -49,7 +49,7 @@ static int directory_length(const char *path)
 /* What a file without a name can be linked by. */
 static void name_descriptor(int descriptor, char out[DESCRIPTOR_PATH_BYTES])
 {
-    (void)snprintf(out, DESCRIPTOR_PATH_BYTES, "/proc/self/fd/%d", descriptor);
+    snprintf(out, DESCRIPTOR_PATH_BYTES, "/proc/self/fd/%d", descriptor);
 }
 
 /* A file without a name, which is gone with the process however it ends. Negative: the file system

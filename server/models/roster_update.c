@@ -195,7 +195,7 @@ static uint64_t digest(const struct eb_roster_version *versions, size_t count)
     uint64_t digest = 0;
     for (size_t i = 0; i < count; i++) {
         digest = digest * UINT64_C(0x100000001b3) + versions[i].number * 2;
-        digest += versions[i].fault != NULL;
+        digest += versions[i].fault ? 1 : 0;
     }
     return digest;
 }

@@ -113,7 +113,7 @@ static void on_done(struct eb_model_command *asked, enum eb_model_outcome outcom
 {
     struct eb_admin_command *command = (struct eb_admin_command *)asked;
     command->outcome = outcome;
-    (void)snprintf(command->text, sizeof command->text, "%s", text);
+    snprintf(command->text, sizeof command->text, "%s", text);
     command->mail.deliver = on_done_back;
     eb_mailbox_post(eb_loop_mailbox(command->loop->home.loop), &command->mail);
 }

@@ -13,7 +13,7 @@ static struct eb_wire_table describe_table(const struct eb_feature *feature)
         .shape = named->dims + 1,
         .type = (int32_t)named->table.type,
         .storage = eb_storage_name(named->table.storage),
-        .keyed = named->table.keys != NULL,
+        .keyed = named->table.keys,
         .resident_bytes = named->resident_bytes,
         .digest = named->digest,
         .missing = (int32_t)feature->missing,

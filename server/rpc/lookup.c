@@ -225,7 +225,7 @@ static bool lay_out(
     }
     part->answer = eb_plan_answer(plan, first, count, &lookup->error);
     lookup->part_count++;
-    return part->answer != NULL;
+    return part->answer;
 }
 
 /* How many results from `first` on make a part: as many as are worth a tile, since each part costs

@@ -156,7 +156,7 @@ static bool describe(struct description *out)
 {
     const size_t count = out->response.result_count;
     struct eb_wire_result *results = eb_arena_take(out->plan->arena, (count + 1) * sizeof *results);
-    bool is_good = results != NULL;
+    bool is_good = results;
     for (size_t i = 0; i < count && is_good; i++) {
         is_good = describe_result(out, &out->results[i], &results[i]);
     }

@@ -253,7 +253,7 @@ static void add_hot(struct eb_table_tally *tally, struct eb_table_count *count, 
 {
     if (!count->hot && count != &tally->beyond && tally->hot_count < EB_TABLE_TALLY_HOT_MAX) {
         count->hot = calloc(1, sizeof *count->hot);
-        tally->hot_count += count->hot != NULL;
+        tally->hot_count += count->hot ? 1 : 0;
     }
     if (count->hot) {
         eb_hot_rows_add(count->hot, id);

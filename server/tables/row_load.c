@@ -208,7 +208,7 @@ static bool load_pieces(struct passage *passage)
 static bool prepare(struct passage *passage)
 {
     const struct eb_planned_table *table = passage->load->table;
-    bool is_packed = table->rows.pieces->packed != NULL;
+    bool is_packed = table->rows.pieces->packed;
     if (is_packed || (!table->is_fused && table->storage == table->tensor.storage)) {
         return true;
     }

@@ -204,7 +204,7 @@ static bool reserve_giant_pages(struct eb_table_memory *memory, uint64_t bytes)
     }
     struct eb_table_mapping *mapping = add_giant_mapping(memory, bytes);
     memory->common = mapping ? mapping : memory->common;
-    return mapping != NULL;
+    return mapping;
 }
 
 bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_table_need *need)

@@ -449,8 +449,8 @@ static bool refuse_unfit(const struct planning *planning)
     const struct eb_piece *unfit = &scan->pieces[scan->piece_count];
     char others[OTHERS_BYTES] = "";
     if (scan->left_out_count > 0) {
-        (void)snprintf(others, sizeof others,
-            "; only and exclude of model.yaml leave out %zu tables", scan->left_out_count);
+        snprintf(others, sizeof others, "; only and exclude of model.yaml leave out %zu tables",
+            scan->left_out_count);
     }
     return eb_file_fault_set(planning->fault, "%s: there is no table in it: tensor '%.128s': %s%s",
         path_of(planning->plan, unfit), unfit->name, unfit->unfit, others);

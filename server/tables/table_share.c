@@ -19,13 +19,13 @@ static bool is_alike(const struct eb_planned_table *planned, const struct eb_nam
     const struct eb_tensor *tensor = &planned->tensor;
     return planned->type == resident->table.type && planned->storage == resident->table.storage &&
            planned->row_stride_bytes == resident->table.row_stride_bytes &&
-           planned->is_keyed == (resident->index != NULL) && tensor->rank == resident->rank &&
+           planned->is_keyed == !!resident->index && tensor->rank == resident->rank &&
            memcmp(tensor->dims, resident->dims, tensor->rank * sizeof tensor->dims[0]) == 0;
 }
 
 static bool can_share(const struct eb_table_set *set, const struct eb_named_table *resident)
 {
-    return eb_table_memory_find(&set->memory, resident->base) != NULL;
+    return eb_table_memory_find(&set->memory, resident->base);
 }
 
 /* Whether both are known to be the same by what is at hand. */
@@ -113,7 +113,7 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
         /* A packed file that was the same would be known. */
         bool is_decided = is_small || planned->resident || eb_table_digest_is_known(planned);
         for (size_t k = 0; k < options->resident_count && !is_decided && !planned->is_open; k++) {
-            planned->is_open = find_alike(options->residents[k], planned) != NULL;
+            planned->is_open = find_alike(options->residents[k], planned);
         }
     }
     eb_table_plan_measure(plan);

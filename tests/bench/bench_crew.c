@@ -141,7 +141,7 @@ double eb_bench_crew_take_turn(
     }
     for (unsigned i = 1; i < thread_count; i++) {
         if (pthread_create(&members[i].thread, NULL, work, &members[i]) != 0) {
-            (void)fprintf(stderr, "embag-bench: cannot start %u threads\n", thread_count);
+            fprintf(stderr, "embag-bench: cannot start %u threads\n", thread_count);
             exit(1);
         }
     }

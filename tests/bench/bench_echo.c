@@ -15,7 +15,7 @@
 /* Says which system call failed, and why. */
 static void complain(const char *what)
 {
-    (void)fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, strerror(errno));
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, strerror(errno));
 }
 
 bool eb_bench_echo_init(struct eb_bench_echo *out, const struct eb_bench_echo_sizes *sizes)
@@ -87,8 +87,7 @@ int eb_bench_echo_listen(void)
         complain("listen");
         return -1;
     }
-    (void)fprintf(
-        stderr, "event=listening address=127.0.0.1:%d\nevent=ready\n", ntohs(address.sin_port));
+    fprintf(stderr, "event=listening address=127.0.0.1:%d\nevent=ready\n", ntohs(address.sin_port));
     return listener;
 }
 

@@ -32,7 +32,7 @@ void eb_bench_floor_serve(
 {
     const uint64_t results_bytes = eb_bench_case_result_offset(bench, bench->feed_count);
     if (results_bytes > sizes->answer_bytes) {
-        (void)fprintf(stderr,
+        fprintf(stderr,
             "embag-bench: --serve: an answer of %" PRIu64 " bytes has no room for a call's results "
             "of %" PRIu64 ": ask for at least as many\n",
             sizes->answer_bytes, results_bytes);

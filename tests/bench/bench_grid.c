@@ -114,7 +114,7 @@ static bool measure_table(struct eb_bench_session *session, enum eb_storage stor
         spec.row_count = options->table_bytes / eb_bench_table_row_bytes(storage, dim);
     }
     if (spec.row_count == 0 || spec.row_count > EB_BENCH_ROWS_MAX) {
-        (void)fprintf(stderr, "embag-bench: --table-bytes: that is %" PRIu64 " rows of %s %u\n",
+        fprintf(stderr, "embag-bench: --table-bytes: that is %" PRIu64 " rows of %s %u\n",
             spec.row_count, eb_storage_name(storage), dim);
         return false;
     }
@@ -123,7 +123,7 @@ static bool measure_table(struct eb_bench_session *session, enum eb_storage stor
     if (good) {
         good = measure_distributions(session, &table, options->is_keyed ? &keys : NULL);
     } else {
-        (void)fprintf(stderr, "embag-bench: %s\n", fault.text);
+        fprintf(stderr, "embag-bench: %s\n", fault.text);
     }
     eb_bench_keys_deinit(&keys);
     eb_bench_table_deinit(&table);

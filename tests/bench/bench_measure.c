@@ -97,7 +97,7 @@ static void take_pair(struct rig *rig, bool is_theirs_first, double *ours_ns, do
     const struct eb_bench_runner *ours = rig->runners;
     const struct eb_bench_runner *theirs = rig->runners + rig->bench->thread_count;
     uint64_t theirs_position = rig->position + eb_bench_case_period(rig->bench) / 2;
-    bool has_peer = theirs->run != NULL;
+    bool has_peer = theirs->run;
     if (has_peer && is_theirs_first) {
         *theirs_ns = take_turn(rig, theirs, theirs_position);
     }

@@ -108,7 +108,7 @@ static const struct eb_command command = {
 
 static bool refuse(const char *flag, const char *text, const char *why)
 {
-    (void)fprintf(stderr, "embag-bench: --%s %s: %s\n", flag, text, why);
+    fprintf(stderr, "embag-bench: --%s %s: %s\n", flag, text, why);
     return false;
 }
 

@@ -36,7 +36,7 @@ static struct eb_bag_query ask(
 /* The options have been checked, and indices are drawn from the table. */
 static void refuse(const struct eb_bag_fault *fault)
 {
-    (void)fprintf(stderr, "embag-bench: %s\n", fault->text);
+    fprintf(stderr, "embag-bench: %s\n", fault->text);
     exit(1);
 }
 

@@ -47,7 +47,7 @@ static uint64_t count_table_rows(const struct eb_bench_case *bench)
 static void set(json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) != 0) {
-        (void)fprintf(stderr, "embag-bench: no memory for its results\n");
+        fprintf(stderr, "embag-bench: no memory for its results\n");
         exit(1);
     }
 }
@@ -87,7 +87,7 @@ static void set_shape(json_t *object, const struct eb_bench_report *report)
     set_text(object, "state", eb_bench_options_state_name(bench->state));
     set_integer(object, "threads", bench->thread_count);
     set_text(object, "reduction", eb_reduction_name(bench->reduction));
-    set(object, "weighted", json_boolean(bench->feeds[0].weights != NULL));
+    set(object, "weighted", json_boolean(!!bench->feeds[0].weights));
     set_text(object, "output_type", eb_type_name(bench->output_type));
     char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
     format_schedule(bench, schedule);
@@ -152,7 +152,7 @@ static void print_json(FILE *out, const struct eb_bench_report *report)
         set_peer(object, report);
     }
     (void)json_dumpf(object, out, JSON_REAL_PRECISION(DIGITS));
-    (void)fputc('\n', out);
+    fputc('\n', out);
     json_decref(object);
 }
 
@@ -161,7 +161,7 @@ void eb_bench_report_print_head(FILE *out, const struct eb_bench_options *option
     if (options->is_json) {
         return;
     }
-    (void)fprintf(out,
+    fprintf(out,
         "isa %s, %s, output %s%s, seed %llu; times per row, of all threads together; medians of "
         "%llu turns\n"
         "roof: the time in which this machine reads a row at random, as a part of ours; ratio: "
@@ -171,7 +171,7 @@ void eb_bench_report_print_head(FILE *out, const struct eb_bench_options *option
         options->output_type ? eb_type_name(options->output_type) : "as the table",
         options->is_weighted ? ", weighted" : "", (unsigned long long)options->seed,
         (unsigned long long)options->pairs);
-    (void)fprintf(out,
+    fprintf(out,
         "%-8s %4s %10s %-5s %5s %5s %-12s %-7s %-10s %3s %8s %7s %8s %9s %5s %8s %-18s %s\n",
         "type", "dim", "rows", "pages", "bags", "L", "indices", "state", "prefetch", "thr",
         "ns/row", "GB/s", "check", "us/call", "roof", "FBGEMM", "ratio", "+check");
@@ -183,8 +183,7 @@ static void print_line(FILE *out, const struct eb_bench_report *report)
     const struct eb_bench_figures *figures = &report->figures;
     char schedule[EB_BAG_SCHEDULE_TEXT_BYTES];
     format_schedule(bench, schedule);
-    (void)fprintf(out,
-        "%-8s %4u %10llu %-5s %5u %5.4g %-12s %-7s %-10s %3u %8.2f %7.2f %8.2f %9.1f",
+    fprintf(out, "%-8s %4u %10llu %-5s %5u %5.4g %-12s %-7s %-10s %3u %8.2f %7.2f %8.2f %9.1f",
         name_storage(bench), bench->feeds[0].table->table.row_elements,
         (unsigned long long)count_table_rows(bench), eb_bench_table_page_name(&report->pages),
         bench->bag_count, (double)eb_bench_case_rows(bench) / bench->feed_count / bench->bag_count,
@@ -192,21 +191,21 @@ static void print_line(FILE *out, const struct eb_bench_report *report)
         bench->thread_count, figures->ns_per_row, count_row_bytes(bench) / figures->ns_per_row,
         figures->check_ns_per_row, count_call_us(report, figures->ns_per_row));
     if (report->roofline_ns_per_row > 0) {
-        (void)fprintf(out, " %5.2f", report->roofline_ns_per_row / figures->ns_per_row);
+        fprintf(out, " %5.2f", report->roofline_ns_per_row / figures->ns_per_row);
     } else {
-        (void)fprintf(out, " %5s", "-");
+        fprintf(out, " %5s", "-");
     }
     if (figures->peer_ns_per_row > 0) {
-        (void)fprintf(out, " %7.2f%s %5.3f (%.3f-%.3f) %6.3f", figures->peer_ns_per_row,
+        fprintf(out, " %7.2f%s %5.3f (%.3f-%.3f) %6.3f", figures->peer_ns_per_row,
             report->is_peer_tuned ? " " : "~", figures->ratio, figures->ratio_low,
             figures->ratio_high, figures->ratio_checked);
     }
     if (figures->keyed_check_ns_per_row > 0) {
-        (void)fprintf(out, "\n  by key: check %.2f, dense / keyed %.3f; index built in %.1f a row",
+        fprintf(out, "\n  by key: check %.2f, dense / keyed %.3f; index built in %.1f a row",
             figures->keyed_check_ns_per_row, figures->keyed_ratio,
             bench->feeds[0].keyed->build_ns_per_row);
     }
-    (void)fputc('\n', out);
+    fputc('\n', out);
 }
 
 void eb_bench_report_print(FILE *out, const struct eb_bench_report *report)
@@ -216,5 +215,5 @@ void eb_bench_report_print(FILE *out, const struct eb_bench_report *report)
     } else {
         print_line(out, report);
     }
-    (void)fflush(out);
+    fflush(out);
 }

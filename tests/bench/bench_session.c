@@ -98,7 +98,7 @@ static bool verify(const struct eb_bench_case *bench, const struct eb_fbgemm_ker
     double ours = eb_bench_verify_ours(bench);
     double theirs = peer ? eb_bench_verify_theirs(bench, peer) : 0;
     if (ours > 1 || theirs > 1) {
-        (void)fprintf(stderr,
+        fprintf(stderr,
             "embag-bench: wrong results: errors are %g (ours) and %g (FBGEMM) of what is allowed\n",
             ours, theirs);
     }

@@ -104,12 +104,11 @@ static void fill_rows(
         if (row % PROGRESS_ROWS == 0 && eb_clock_read_us() - last_us > PROGRESS_US) {
             last_us = eb_clock_read_us();
             is_told = true;
-            (void)fprintf(
-                stderr, "filling %s: %.0f %%\n", what, 100 * (double)row / (double)row_count);
+            fprintf(stderr, "filling %s: %.0f %%\n", what, 100 * (double)row / (double)row_count);
         }
     }
     if (is_told) {
-        (void)fprintf(stderr, "filling %s: done\n", what);
+        fprintf(stderr, "filling %s: done\n", what);
     }
 }
 

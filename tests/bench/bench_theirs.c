@@ -16,7 +16,7 @@ bool eb_bench_theirs_shape(const struct eb_bench_case *bench, struct eb_fbgemm_s
         .dim = feed->table->table.row_elements,
         .row_stride_bytes = feed->table->peer_stride_bytes,
         .output_type = bench->output_type,
-        .is_weighted = feed->weights != NULL,
+        .is_weighted = feed->weights,
         .is_mean = is_mean,
     };
     return feed->table->peer_rows && (is_mean || is_none || bench->reduction == EB_REDUCTION_SUM);
@@ -61,7 +61,7 @@ static void run(void *self)
     const struct eb_bench_theirs *theirs = self;
     uint64_t count = (uint64_t)theirs->call_count * theirs->bench->feed_count;
     if (!eb_fbgemm_run(theirs->kernel, theirs->calls, count)) {
-        (void)fprintf(stderr, "embag-bench: FBGEMM refused a call\n");
+        fprintf(stderr, "embag-bench: FBGEMM refused a call\n");
         exit(1);
     }
 }

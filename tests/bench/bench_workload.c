@@ -69,7 +69,7 @@ static bool make_tables(struct model *model, struct eb_bench_session *session)
         spec.row_count = eb_workload_rows(workload, i, options->scale);
         spec.seed = eb_workload_seed(name, 1);
         if (!eb_bench_table_init(&model->tables[i], &spec, &fault)) {
-            (void)fprintf(stderr, "embag-bench: %s: %s\n", name, fault.text);
+            fprintf(stderr, "embag-bench: %s: %s\n", name, fault.text);
             return false;
         }
         add_pages(&session->pages, &model->tables[i].pages);

@@ -59,7 +59,7 @@ static void send_requests(uint64_t first, uint64_t count)
         buffers[i] = uv_buf_init(load.request, (unsigned)load.request_bytes);
     }
     uv_stream_t *stream = (uv_stream_t *)&load.tcp;
-    if (write == NULL || uv_write(write, stream, buffers, (unsigned)count, on_written) != 0) {
+    if (!write || uv_write(write, stream, buffers, (unsigned)count, on_written) != 0) {
         free(write);
         stop(true);
     }
@@ -125,7 +125,7 @@ static bool run(int port, double seconds)
 int main(int argument_count, char **arguments)
 {
     if (argument_count != 6) {
-        (void)fprintf(
+        fprintf(
             stderr, "Usage: embag-echo-load PORT REQUEST_BYTES ANSWER_BYTES IN_FLIGHT SECONDS\n");
         return 2;
     }
@@ -135,19 +135,19 @@ int main(int argument_count, char **arguments)
     double seconds = strtod(arguments[5], NULL);
     if (load.request_bytes == 0 || load.request_bytes > UINT32_MAX || load.answer_bytes == 0 ||
         load.in_flight == 0 || load.in_flight > IN_FLIGHT_MAX || seconds <= 0) {
-        (void)fprintf(stderr,
+        fprintf(stderr,
             "embag-echo-load: give bytes and seconds above 0, and 1 to %d in "
             "flight\n",
             IN_FLIGHT_MAX);
         return 2;
     }
     load.request = calloc(1, load.request_bytes);
-    if (load.request == NULL || !run(atoi(arguments[1]), seconds)) {
-        (void)fprintf(stderr, "embag-echo-load: the echo server does not answer\n");
+    if (!load.request || !run(atoi(arguments[1]), seconds)) {
+        fprintf(stderr, "embag-echo-load: the echo server does not answer\n");
         return 1;
     }
-    (void)printf("{\"answers\": %llu, \"requests_per_s\": %.1f, \"p50_us\": %.2f, "
-                 "\"p99_us\": %.2f}\n",
+    printf("{\"answers\": %llu, \"requests_per_s\": %.1f, \"p50_us\": %.2f, "
+           "\"p99_us\": %.2f}\n",
         (unsigned long long)load.answer_count,
         (double)load.latency.count / (seconds * (1 - WARMUP_PART)),
         eb_load_histogram_quantile_us(&load.latency, 0.5),

@@ -96,7 +96,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 static void on_connection(uv_stream_t *listener, int status)
 {
     struct conn *conn = calloc(1, sizeof *conn);
-    if (status < 0 || conn == NULL) {
+    if (status < 0 || !conn) {
         free(conn);
         return;
     }
@@ -131,14 +131,13 @@ int main(int argument_count, char **arguments)
     struct eb_bench_echo_sizes sizes;
     bool is_raw = argument_count == 5 && strcmp(arguments[1], "raw") == 0;
     if (argument_count != 5 || (!is_raw && strcmp(arguments[1], "libuv") != 0)) {
-        (void)fprintf(
-            stderr, "Usage: embag-echo-server libuv|raw REQUEST_BYTES ANSWER_BYTES ANSWERS\n");
+        fprintf(stderr, "Usage: embag-echo-server libuv|raw REQUEST_BYTES ANSWER_BYTES ANSWERS\n");
         return 2;
     }
     if (!read_size(arguments[2], &sizes.request_bytes) ||
         !read_size(arguments[3], &sizes.answer_bytes) ||
         !read_size(arguments[4], &sizes.answer_count)) {
-        (void)fprintf(stderr, "embag-echo-server: give numbers of 1 to %u\n",
+        fprintf(stderr, "embag-echo-server: give numbers of 1 to %u\n",
             (unsigned)EB_BENCH_ECHO_SIZE_MAX);
         return 2;
     }

@@ -28,7 +28,7 @@ struct eb_peer_kernels {
 struct eb_peer_kernels *eb_peer_kernels_create(void)
 {
     struct eb_peer_kernels *kernels = calloc(1, sizeof *kernels);
-    if (kernels != NULL) {
+    if (kernels) {
         kernels->ops = eb_bag_ops_find(NULL);
         kernels->schedules = eb_bag_schedules_default;
         eb_bag_tune_find_caches(&kernels->schedules);
@@ -39,7 +39,7 @@ struct eb_peer_kernels *eb_peer_kernels_create(void)
 
 void eb_peer_kernels_destroy(struct eb_peer_kernels *kernels)
 {
-    if (kernels != NULL) {
+    if (kernels) {
         free(kernels->parts);
         free(kernels->jobs);
         free(kernels->scratch);
@@ -56,7 +56,7 @@ static bool reserve_queries(struct eb_peer_kernels *kernels, uint32_t count)
     free(kernels->jobs);
     kernels->parts = calloc(count, sizeof *kernels->parts);
     kernels->jobs = calloc(count, sizeof *kernels->jobs);
-    bool has_both = kernels->parts != NULL && kernels->jobs != NULL;
+    bool has_both = kernels->parts && kernels->jobs;
     kernels->room = has_both ? count : 0;
     return has_both;
 }
@@ -69,8 +69,8 @@ static bool reserve_scratch(struct eb_peer_kernels *kernels, uint64_t bytes)
     uint64_t room = (bytes + SCRATCH_ALIGNMENT - 1) / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT;
     free(kernels->scratch);
     kernels->scratch = aligned_alloc(SCRATCH_ALIGNMENT, room);
-    kernels->scratch_bytes = kernels->scratch != NULL ? room : 0;
-    return kernels->scratch != NULL;
+    kernels->scratch_bytes = kernels->scratch ? room : 0;
+    return kernels->scratch;
 }
 
 static void fill_part(struct part *part, const struct eb_peer_query *from)

@@ -27,9 +27,8 @@ void eb_redis_link_write_key(uint64_t row, char out[EB_REDIS_KEY_BYTES])
 
 static redisContext *check_opened(redisContext *link, const char *address)
 {
-    if (link == NULL || link->err != 0) {
-        (void)fprintf(stderr, "embag-peer-redis: %s: %s\n", address,
-            link != NULL ? link->errstr : "no memory");
+    if (!link || link->err != 0) {
+        fprintf(stderr, "embag-peer-redis: %s: %s\n", address, link ? link->errstr : "no memory");
         eb_redis_link_close(link);
         return NULL;
     }
@@ -40,8 +39,8 @@ static redisContext *open_tcp(const char *address, bool is_blocking)
 {
     char host[HOST_BYTES];
     const char *colon = strrchr(address, ':');
-    if (colon == NULL || (size_t)(colon - address) >= sizeof host) {
-        (void)fprintf(stderr, "embag-peer-redis: %s: give HOST:PORT or unix:PATH\n", address);
+    if (!colon || (size_t)(colon - address) >= sizeof host) {
+        fprintf(stderr, "embag-peer-redis: %s: give HOST:PORT or unix:PATH\n", address);
         return NULL;
     }
     memcpy(host, address, (size_t)(colon - address));
@@ -73,7 +72,7 @@ struct redisContext *eb_redis_link_open_nonblocking(const char *address)
 
 void eb_redis_link_close(struct redisContext *link)
 {
-    if (link != NULL) {
+    if (link) {
         redisFree(link);
     }
 }
@@ -83,12 +82,12 @@ static bool take_reply(redisContext *link)
 {
     redisReply *reply = NULL;
     if (redisGetReply(link, (void **)&reply) != REDIS_OK) {
-        (void)fprintf(stderr, "embag-peer-redis: %s\n", link->errstr);
+        fprintf(stderr, "embag-peer-redis: %s\n", link->errstr);
         return false;
     }
     bool is_good = reply->type != REDIS_REPLY_ERROR;
     if (!is_good) {
-        (void)fprintf(stderr, "embag-peer-redis: the server says %s\n", reply->str);
+        fprintf(stderr, "embag-peer-redis: the server says %s\n", reply->str);
     }
     freeReplyObject(reply);
     return is_good;
@@ -105,7 +104,7 @@ static bool set_rows(
         eb_redis_link_write_key(i, key);
         eb_workload_fill_row(rows->seed, i, row, rows->dim);
         if (redisAppendCommandArgv(link, 3, arguments, lengths) != REDIS_OK) {
-            (void)fprintf(stderr, "embag-peer-redis: %s\n", link->errstr);
+            fprintf(stderr, "embag-peer-redis: %s\n", link->errstr);
             return false;
         }
     }
@@ -123,13 +122,13 @@ bool eb_redis_link_fill(
     const struct rows rows = {eb_workload_seed(name, 1), dim};
     uint64_t told_at = row_count / FILL_PARTS;
     float *row = calloc(dim, sizeof *row);
-    bool is_good = row != NULL && redisAppendCommand(link, "FLUSHALL") == REDIS_OK;
+    bool is_good = row && redisAppendCommand(link, "FLUSHALL") == REDIS_OK;
     is_good = is_good && take_reply(link);
     for (uint64_t first = 0; is_good && first < row_count; first += FILL_DEPTH) {
         uint64_t end = row_count - first < FILL_DEPTH ? row_count : first + FILL_DEPTH;
         is_good = set_rows(link, &rows, row, first, end);
         if (end >= told_at) {
-            (void)fprintf(stderr, "embag-peer-redis: %.0f %% of %llu rows\n",
+            fprintf(stderr, "embag-peer-redis: %.0f %% of %llu rows\n",
                 100 * (double)end / (double)row_count, (unsigned long long)row_count);
             told_at += row_count / FILL_PARTS + 1;
         }
@@ -141,9 +140,8 @@ bool eb_redis_link_fill(
 uint64_t eb_redis_link_count(struct redisContext *link)
 {
     redisReply *reply = redisCommand(link, "DBSIZE");
-    uint64_t count =
-        reply != NULL && reply->type == REDIS_REPLY_INTEGER ? (uint64_t)reply->integer : 0;
-    if (reply != NULL) {
+    uint64_t count = reply && reply->type == REDIS_REPLY_INTEGER ? (uint64_t)reply->integer : 0;
+    if (reply) {
         freeReplyObject(reply);
     }
     return count;
@@ -153,19 +151,19 @@ uint64_t eb_redis_link_count(struct redisContext *link)
 static double find_seconds(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
-    return at != NULL ? strtod(at + strlen(key), NULL) : -1;
+    return at ? strtod(at + strlen(key), NULL) : -1;
 }
 
 double eb_redis_link_cpu_us(struct redisContext *link)
 {
     double cpu_us = -1;
     redisReply *reply = redisCommand(link, "INFO cpu");
-    if (reply != NULL && reply->type == REDIS_REPLY_STRING) {
+    if (reply && reply->type == REDIS_REPLY_STRING) {
         double system_s = find_seconds(reply->str, "used_cpu_sys:");
         double user_s = find_seconds(reply->str, "used_cpu_user:");
         cpu_us = system_s >= 0 && user_s >= 0 ? (system_s + user_s) * 1e6 : -1;
     }
-    if (reply != NULL) {
+    if (reply) {
         freeReplyObject(reply);
     }
     return cpu_us;

@@ -13,9 +13,8 @@ static int fill(const struct eb_redis_options *options)
     char name[EB_WORKLOAD_TABLE_NAME_BYTES];
     eb_workload_table_name(0, name);
     struct redisContext *link = eb_redis_link_open(options->load.server);
-    bool is_good =
-        link != NULL && eb_redis_link_fill(link, name,
-                            eb_workload_rows(workload, 0, options->scale), workload->dim);
+    bool is_good = link && eb_redis_link_fill(link, name,
+                               eb_workload_rows(workload, 0, options->scale), workload->dim);
     eb_redis_link_close(link);
     return is_good ? 0 : 1;
 }
@@ -40,15 +39,15 @@ static int tell(const struct eb_redis_run *run, const struct eb_load_result *res
     json_t *object = eb_load_report_json(&subject, result);
     double answers = (double)result->stats.by_status[0];
     double rows = answers * (double)run->pool->request_indices;
-    if (object == NULL || json_object_set_new(object, "mode", json_string("mget")) != 0 ||
+    if (!object || json_object_set_new(object, "mode", json_string("mget")) != 0 ||
         json_object_set_new(object, "rows_per_s", json_real(rows / result->seconds)) != 0 ||
         json_object_set_new(object, "server_cpu_us", json_real(cpu_us / answers)) != 0) {
         json_decref(object);
-        (void)fprintf(stderr, "embag-peer-redis: no memory for the figures\n");
+        fprintf(stderr, "embag-peer-redis: no memory for the figures\n");
         return 1;
     }
     int rc = json_dumpf(object, stdout, JSON_REAL_PRECISION(9));
-    (void)printf("\n");
+    printf("\n");
     json_decref(object);
     return rc == 0 && result->stats.wrong_count == 0 ? 0 : 1;
 }
@@ -59,13 +58,13 @@ static int run(struct eb_redis_run *wanted, struct redisContext *control)
     struct eb_load_result *result = calloc(1, sizeof *result);
     int status = 1;
     wanted->duration_s = wanted->options->warmup_s;
-    bool is_good = result != NULL && eb_redis_run(wanted, result);
+    bool is_good = result && eb_redis_run(wanted, result);
     wanted->duration_s = wanted->options->duration_s;
     double before_us = eb_redis_link_cpu_us(control);
     if (is_good && eb_redis_run(wanted, result)) {
         double after_us = eb_redis_link_cpu_us(control);
         if (result->stats.first_error.status != EMBAG_OK) {
-            (void)fprintf(
+            fprintf(
                 stderr, "embag-peer-redis: requests failed: %s\n", result->stats.first_error.text);
         }
         if (eb_load_stats_has_answers(&result->stats)) {
@@ -80,20 +79,20 @@ static int ask(const struct eb_load_options *options)
 {
     char name[EB_WORKLOAD_TABLE_NAME_BYTES];
     struct redisContext *control = eb_redis_link_open(options->server);
-    uint64_t row_count = control != NULL ? eb_redis_link_count(control) : 0;
+    uint64_t row_count = control ? eb_redis_link_count(control) : 0;
     struct eb_load_table table = describe(options, name, row_count);
     struct eb_load_target target = {
         .model = (char *)(uintptr_t)options->workload->name, .table_count = 1, .tables = &table};
     struct eb_load_pool pool = {0};
     struct redisContext *link = NULL;
     int status = 1;
-    if (control != NULL && row_count == 0) {
-        (void)fprintf(stderr, "embag-peer-redis: the server holds no rows; --fill puts them in\n");
-    } else if (control != NULL && eb_load_pool_init(&pool, options, &target)) {
+    if (control && row_count == 0) {
+        fprintf(stderr, "embag-peer-redis: the server holds no rows; --fill puts them in\n");
+    } else if (control && eb_load_pool_init(&pool, options, &target)) {
         link = eb_redis_link_open_nonblocking(options->server);
         struct eb_redis_run wanted = {.options = options, .pool = &pool, .link = link};
         eb_load_interrupt_init();
-        status = link != NULL ? run(&wanted, control) : 1;
+        status = link ? run(&wanted, control) : 1;
     }
     eb_redis_link_close(link);
     eb_redis_link_close(control);

@@ -56,24 +56,24 @@ static const struct eb_command command = {
 
 static bool refuse(const char *what)
 {
-    (void)fprintf(stderr, "embag-peer-redis: %s\n", what);
+    fprintf(stderr, "embag-peer-redis: %s\n", what);
     return false;
 }
 
 static bool read_seconds(const char *text, double *out)
 {
     char *end = NULL;
-    if (text != NULL) {
+    if (text) {
         *out = strtod(text, &end);
     }
-    return text == NULL || (end != text && *end == '\0' && *out >= 0 && *out <= SECONDS_MAX) ||
+    return !text || (end != text && *end == '\0' && *out >= 0 && *out <= SECONDS_MAX) ||
            refuse("--duration, --warmup: give seconds, such as 10 or 0.5; at most 86400");
 }
 
 static bool check(const struct given *given, struct eb_redis_options *out)
 {
-    const char *distribution = given->distribution != NULL ? given->distribution : "uniform";
-    if (given->server == NULL) {
+    const char *distribution = given->distribution ? given->distribution : "uniform";
+    if (!given->server) {
         return refuse("--server is missing; give HOST:PORT or unix:PATH");
     }
     if (!eb_sampler_parse(distribution, &out->load.distribution)) {

@@ -56,7 +56,7 @@ struct course {
 
 static bool fail(struct course *course, const char *why)
 {
-    (void)fprintf(stderr, "embag-peer-redis: %s\n", why);
+    fprintf(stderr, "embag-peer-redis: %s\n", why);
     course->has_failed = true;
     return false;
 }
@@ -80,7 +80,7 @@ static bool format_command(struct course *course, uint64_t position)
     size_t *lengths = calloc((size_t)count + 1, sizeof *lengths);
     char(*keys)[EB_REDIS_KEY_BYTES] = calloc((size_t)count, sizeof *keys);
     int length = -1;
-    if (arguments != NULL && lengths != NULL && keys != NULL) {
+    if (arguments && lengths && keys) {
         arguments[0] = "MGET";
         lengths[0] = strlen("MGET");
         for (int i = 0; i < count; i++) {
@@ -107,8 +107,8 @@ static bool take_memory(struct course *course)
     course->received = malloc(RECEIVE_BYTES);
     course->pooled = calloc((size_t)pool->bag_count * dim, sizeof *course->pooled);
     course->expected = calloc(dim, sizeof *course->expected);
-    bool has_all = course->commands != NULL && course->places != NULL && course->received != NULL &&
-                   course->pooled != NULL && course->expected != NULL;
+    bool has_all = course->commands && course->places && course->received && course->pooled &&
+                   course->expected;
     for (uint64_t i = 0; has_all && i < pool->count; i++) {
         has_all = format_command(course, i);
     }
@@ -117,7 +117,7 @@ static bool take_memory(struct course *course)
 
 static void give_memory(struct course *course)
 {
-    for (uint64_t i = 0; course->commands != NULL && i < course->run->pool->count; i++) {
+    for (uint64_t i = 0; course->commands && i < course->run->pool->count; i++) {
         redisFreeCommand(course->commands[i].bytes);
     }
     free(course->commands);
@@ -234,10 +234,10 @@ static void take_answer(struct course *course, const redisReply *reply)
     };
     if (!is_whole) {
         error.status = EMBAG_NOT_FOUND;
-        (void)snprintf(error.text, sizeof error.text, "a row is missing, or the store is another");
+        snprintf(error.text, sizeof error.text, "a row is missing, or the store is another");
     } else if (outcome.done_ns > place.due_ns + find_timeout_ns(course)) {
         error.status = EMBAG_DEADLINE_EXCEEDED;
-        (void)snprintf(error.text, sizeof error.text, "the answer came after its timeout");
+        snprintf(error.text, sizeof error.text, "the answer came after its timeout");
     } else if (course->run->options->is_verified) {
         outcome.is_wrong = !verify_rows(course, place.position);
     }
@@ -261,7 +261,7 @@ static bool receive(struct course *course)
         if (redisGetReplyFromReader(link, &reply) != REDIS_OK) {
             return fail(course, link->errstr);
         }
-        if (reply == NULL) {
+        if (!reply) {
             return true;
         }
         if (course->busy_count == 0) {

@@ -177,7 +177,7 @@ static void compare_checks(const struct eb_bag_query *query, const struct eb_bag
         struct eb_bag_fault fault;
         struct eb_bag_job again = {.scratch = allocate_scratch(extent)};
         bool is_sound = eb_bag_check(ops, query, extent, &again, &fault);
-        assert(is_sound == (job != NULL));
+        assert(is_sound == !!job);
         if (is_sound) {
             compare_jobs(&again, job);
         } else {

@@ -24,7 +24,7 @@ static void require(bool condition)
 static struct eb_grpc_text copy_text(const uint8_t *bytes, size_t size)
 {
     char *copy = malloc(size > 0 ? size : 1);
-    require(copy != NULL);
+    require(copy);
     memcpy(copy, bytes, size);
     return (struct eb_grpc_text){copy, size};
 }
@@ -50,7 +50,7 @@ static void check_message(struct eb_grpc_text text)
     char again[MESSAGE_BYTES_MAX];
     char encoded[EB_GRPC_MESSAGE_BYTES_MAX];
     eb_grpc_message_decode(text.bytes, text.size, decoded, sizeof decoded);
-    require(memchr(decoded, '\0', sizeof decoded) != NULL);
+    require(memchr(decoded, '\0', sizeof decoded));
     const size_t size = eb_grpc_message_encode(decoded, encoded);
     for (size_t i = 0; i < size; i++) {
         require(encoded[i] >= ' ' && encoded[i] <= '~');
@@ -87,8 +87,8 @@ static void check_headers(const struct eb_grpc_headers *headers)
 {
     struct eb_error error;
     const int http_status = eb_grpc_headers_check(headers, &limits, &error);
-    require(memchr(headers->path, '\0', sizeof headers->path) != NULL);
-    require(memchr(headers->authorization, '\0', sizeof headers->authorization) != NULL);
+    require(memchr(headers->path, '\0', sizeof headers->path));
+    require(memchr(headers->authorization, '\0', sizeof headers->authorization));
     require(headers->is_over_limit || headers->bytes <= limits.bytes_max);
     if (http_status == 200 && error.status == EB_STATUS_OK) {
         require(headers->is_post && headers->is_grpc && !headers->is_timeout_bad);
@@ -104,8 +104,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const uint8_t *end = memchr(data, '\n', size);
         const size_t line_bytes = end ? (size_t)(end - data) : size;
         add_line(&headers, data, line_bytes);
-        data += line_bytes + (end != NULL);
-        size -= line_bytes + (end != NULL);
+        data += line_bytes + (end ? 1 : 0);
+        size -= line_bytes + (end ? 1 : 0);
     }
     check_headers(&headers);
     return 0;

@@ -83,13 +83,13 @@ static bool open_bytes(const void *bytes, uint64_t byte_count, uint64_t row_coun
     const char *reason = NULL;
     uint64_t bucket = 0;
     if (!eb_key_index_open(&index, bytes, byte_count, row_count, &reason)) {
-        require(reason != NULL);
+        require(reason);
         return false;
     }
     look_up(&index);
     uint64_t *seen = allocate(eb_key_index_seen_bytes(row_count));
     bool is_sound = eb_key_index_verify(&index, seen, &bucket, UINT64_MAX, &reason);
-    require(is_sound == (reason == NULL));
+    require(is_sound == (!reason));
     if (is_sound) {
         require_whole(&index);
     }

@@ -68,7 +68,7 @@ static uint8_t *allocate(struct asked *asked, size_t bytes)
 {
     require(asked->block_count < sizeof asked->blocks / sizeof asked->blocks[0]);
     uint8_t *block = malloc(bytes > 0 ? bytes : 1);
-    require(block != NULL);
+    require(block);
     asked->blocks[asked->block_count++] = block;
     return block;
 }
@@ -292,7 +292,7 @@ static void check_lookup_answer(const struct outcome *outcome, const struct eb_w
     eb_arena_reset(&arena, ARENA_BYTES);
     const struct eb_wire_response *response =
         eb_lookup_response_decode(&arena, outcome->bytes, outcome->size, &error);
-    require(response != NULL && response->request_id == asked->request_id);
+    require(response && response->request_id == asked->request_id);
     for (size_t i = 0; i < response->result_count; i++) {
         require(asked->errors_per_query || response->results[i].error_code == 0);
         check_result(&response->results[i]);
@@ -304,7 +304,7 @@ static void check_infer_answer(const struct outcome *outcome, const struct eb_in
 {
     Inference__ModelInferResponse *response =
         inference__model_infer_response__unpack(NULL, outcome->size, outcome->bytes);
-    require(response != NULL && response->n_outputs == asked->output_count);
+    require(response && response->n_outputs == asked->output_count);
     require(response->n_raw_output_contents == response->n_outputs);
     inference__model_infer_response__free_unpacked(response, NULL);
 }
@@ -327,7 +327,7 @@ static void answer(struct eb_plan *plan, struct outcome *outcome)
     }
     outcome->size = reply->size - EB_GRPC_PREFIX_BYTES;
     outcome->bytes = malloc(outcome->size + 1);
-    require(outcome->bytes != NULL);
+    require(outcome->bytes);
     memcpy(outcome->bytes, eb_reply_body(reply), outcome->size);
     eb_outgoing_drop(reply);
 }
@@ -346,7 +346,7 @@ static void fill_pool(struct eb_buffer_pool *pool, int byte)
     for (size_t bytes = FILLED_BYTES_MIN; bytes <= FILLED_BYTES_MAX; bytes *= 2) {
         for (size_t i = 0; i < FILLED_BUFFERS; i++) {
             buffers[i] = eb_buffer_pool_take(pool, bytes);
-            require(buffers[i] != NULL);
+            require(buffers[i]);
             memset(buffers[i], byte, bytes);
         }
         for (size_t i = 0; i < FILLED_BUFFERS; i++) {

@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct eb_error error = {.status = EB_STATUS_OK};
     uint8_t *bytes = malloc(size > 0 ? size : 1);
-    require(bytes != NULL);
+    require(bytes);
     memcpy(bytes, data, size);
     struct eb_models_list *list = eb_models_call_decode(bytes, size, &error);
     free(bytes);

@@ -51,7 +51,7 @@ static void parse_dict(const uint8_t *data, size_t size)
         return;
     }
     uint8_t *head = malloc(head_bytes);
-    require(head != NULL);
+    require(head);
     memcpy(head, prefix, sizeof prefix);
     head[sizeof prefix] = (uint8_t)dict_bytes;
     head[sizeof prefix + 1] = (uint8_t)(dict_bytes >> 8);

@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     uint8_t *head = malloc(size);
-    require(head != NULL);
+    require(head);
     memcpy(head, data, size);
     parse(head, size);
     uint64_t digest = eb_packed_format_checksum(head + DIGEST_END, size - DIGEST_END);

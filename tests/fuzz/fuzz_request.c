@@ -41,7 +41,7 @@ static size_t count_faults(const struct eb_wire_request *request)
         const struct eb_error *fault =
             i < queries ? request->queries[i].fault : request->groups[i - queries].fault;
         assert(!fault || (fault->status == EB_STATUS_INVALID_ARGUMENT && fault->text[0] != 0));
-        count += fault != NULL;
+        count += fault ? 1 : 0;
     }
     return count;
 }

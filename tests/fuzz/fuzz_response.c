@@ -261,7 +261,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         &embag__v1__lookup_response__descriptor, bytes, size, &eb_unpack_answer_limits, &error);
     assert(has_passed == (error.status == EB_STATUS_OK));
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, &error);
-    assert(has_passed == (answer != NULL));
+    assert(has_passed == !!answer);
     if (answer) {
         check_decoded(answer, bytes, size);
         const bool fits = eb_lookup_call_check(answer, &asked.expected, &error);

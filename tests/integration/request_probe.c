@@ -45,7 +45,7 @@ static void print_result(const struct embag_result *result)
         printf(" %" PRIu64, result->missing_by_query[i]);
     }
     printf(" at");
-    for (uint64_t i = 0; result->missing_positions != NULL && i < result->missing; i++) {
+    for (uint64_t i = 0; result->missing_positions && i < result->missing; i++) {
         printf(" %" PRIu32, result->missing_positions[i]);
     }
     printf(" values");

@@ -57,13 +57,13 @@ static void check_answer(const struct probe *probe, const struct embag_completio
     const struct embag_answer *answer = completion->answer;
     const int64_t *row = completion->context;
     const float expected = (float)*row * (float)probe->index_count;
-    if ((answer != NULL) != (completion->error.status == EMBAG_OK)) {
+    if (!!answer != (completion->error.status == EMBAG_OK)) {
         errx(1, "an answer or an error, not both");
     }
-    if (answer != NULL && (answer->result_count != 1 || answer->results[0].values_bytes < 8)) {
+    if (answer && (answer->result_count != 1 || answer->results[0].values_bytes < 8)) {
         errx(1, "an answer without its result");
     }
-    const size_t count = answer != NULL ? answer->results[0].values_bytes / sizeof expected : 0;
+    const size_t count = answer ? answer->results[0].values_bytes / sizeof expected : 0;
     for (size_t i = 0; i < count; i++) {
         if (((const float *)answer->results[0].values)[i] != expected) {
             errx(1, "a wrong answer");
@@ -130,7 +130,7 @@ static void count_answered(struct probe *probe)
     const unsigned after = before + CALLS_EACH;
     if (after < probe->answered_max && after / quarter != before / quarter) {
         printf("a quarter answered\n");
-        (void)fflush(stdout);
+        fflush(stdout);
     }
 }
 
@@ -187,7 +187,7 @@ static void obey(struct probe *probe, const char *line)
     } else {
         errx(1, "unknown: %s", line);
     }
-    (void)fflush(stdout);
+    fflush(stdout);
 }
 
 static void fill_indices(struct probe *probe, int index_count)
@@ -221,8 +221,8 @@ int main(int argument_count, char **arguments)
         errx(1, "%s", error.text);
     }
     printf("open\n");
-    (void)fflush(stdout);
-    while (fgets(line, sizeof line, stdin) != NULL) {
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
         obey(&probe, line);
     }
     embag_close(probe.client);

@@ -121,7 +121,7 @@ static void expect_prefetch(const char *line, bool is_measured, const char *sche
     char text[EB_BAG_SCHEDULE_TEXT_BYTES];
     assert_int_equal(read_line(line), EB_ARGUMENTS_READ);
     assert_int_equal(options.is_prefetch_measured, is_measured);
-    assert_int_equal(options.is_prefetch_set, schedule != NULL);
+    assert_int_equal(options.is_prefetch_set, !!schedule);
     if (!schedule) {
         return;
     }

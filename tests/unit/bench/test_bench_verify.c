@@ -111,7 +111,7 @@ static void assert_peer_right(
         assert_true(eb_bench_theirs_shape(&fixture.bench, &shape));
         struct eb_fbgemm_kernel *kernel = eb_fbgemm_create(&shape);
         bool is_fp8 = storage == EB_STORAGE_F8_E4M3 || storage == EB_STORAGE_F8_E5M2;
-        assert_true((kernel == NULL) == (storage == EB_STORAGE_F64 || (is_fp8 && is_weighted)));
+        assert_true((!kernel) == (storage == EB_STORAGE_F64 || (is_fp8 && is_weighted)));
         if (kernel) {
             assert_true(eb_bench_verify_theirs(&fixture.bench, kernel) <= 1);
         }

@@ -46,7 +46,7 @@ enum embag_status client_fixture_submit(struct client_fixture *fixture, const ch
 
 bool client_fixture_is_echo(const struct embag_completion *completion, int64_t index)
 {
-    return completion->error.status == EMBAG_OK && completion->answer != NULL &&
+    return completion->error.status == EMBAG_OK && completion->answer &&
            completion->answer->result_count == 1 &&
            memcmp(completion->answer->results[0].values, &index, sizeof index) == 0;
 }
@@ -58,7 +58,7 @@ struct embag_completion client_fixture_run(struct client_fixture *fixture, const
     assert_int_equal(client_fixture_submit(fixture, model, 5, NULL, &id), EMBAG_OK);
     assert_true(embag_next(fixture->client, CLIENT_FIXTURE_PATIENCE_US, &completion));
     assert_int_equal(completion.id, id);
-    assert_int_equal(completion.answer != NULL, completion.error.status == EMBAG_OK);
+    assert_int_equal(!!completion.answer, completion.error.status == EMBAG_OK);
     embag_answer_free(completion.answer);
     return completion;
 }

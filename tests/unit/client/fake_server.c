@@ -79,7 +79,7 @@ static void close_conn(struct fake_conn *conn)
     if (uv_is_closing(&conn->socket.handle)) {
         return;
     }
-    while (conn->parcels != NULL) {
+    while (conn->parcels) {
         remove_parcel(conn);
     }
     uv_close(&conn->socket.handle, on_conn_close);
@@ -99,7 +99,7 @@ static void on_write(uv_write_t *request, int status)
 static void write_bytes(struct fake_conn *conn, const struct iovec *piece)
 {
     struct write *write = malloc(sizeof *write + piece->iov_len);
-    assert(write != NULL);
+    assert(write);
     write->conn = conn;
     memcpy(write->bytes, piece->iov_base, piece->iov_len);
     uv_buf_t buffer = {.base = (char *)write->bytes, .len = piece->iov_len};
@@ -162,11 +162,11 @@ static void on_arrival(uv_timer_t *timer)
 static void receive_later(struct fake_conn *conn, const uint8_t *bytes, size_t count)
 {
     struct parcel *parcel = malloc(sizeof *parcel + count);
-    assert(parcel != NULL);
+    assert(parcel);
     *parcel = (struct parcel){.conn = conn, .size = count};
     memcpy(parcel->bytes, bytes, count);
     struct parcel **link = &conn->parcels;
-    while (*link != NULL) {
+    while (*link) {
         link = &(*link)->next;
     }
     *link = parcel;
@@ -199,14 +199,14 @@ static void release(struct eb_outgoing *message)
 static struct eb_outgoing *make_message(size_t size)
 {
     struct eb_outgoing *message = malloc(sizeof *message);
-    assert(message != NULL);
+    assert(message);
     *message = (struct eb_outgoing){
         .bytes = malloc(size + EB_GRPC_PREFIX_BYTES),
         .size = size + EB_GRPC_PREFIX_BYTES,
         .holds = 1,
         .release = release,
     };
-    assert(message->bytes != NULL);
+    assert(message->bytes);
     eb_grpc_prefix_write(message->bytes, (uint32_t)size);
     return message;
 }
@@ -216,7 +216,7 @@ static void answer_echo(struct eb_grpc_call *call, const struct eb_wire_request 
     struct eb_wire_result *results = calloc(request->query_count + 1, sizeof *results);
     uint64_t *shapes = calloc(request->query_count + 1, sizeof *shapes);
     uint8_t **values_at = calloc(request->query_count + 1, sizeof *values_at);
-    assert(results != NULL && shapes != NULL && values_at != NULL);
+    assert(results && shapes && values_at);
     for (size_t i = 0; i < request->query_count; i++) {
         const struct eb_wire_array *indices = &request->queries[i].indices;
         shapes[i] = indices->bytes / 8;
@@ -368,7 +368,7 @@ static void answer_lookup(
 
 static void answer_late(struct fake_conn *conn)
 {
-    if (conn->later != NULL) {
+    if (conn->later) {
         struct eb_grpc_call *call = conn->later;
         conn->later = NULL;
         answer_empty(call, conn->later_id);
@@ -440,9 +440,9 @@ static void answer_admin(
     eb_arena_reset(&arena, ARENA_BYTES);
     const struct eb_wire_model_query *request =
         eb_version_request_decode(&arena, message->bytes, message->size, &limits, &error);
-    if (request == NULL) {
+    if (!request) {
         eb_grpc_call_finish(call, error.status, error.text, 0);
-    } else if (strstr(call->path, "ListVersions") != NULL) {
+    } else if (strstr(call->path, "ListVersions")) {
         answer_models(call);
     } else {
         answer_command(conn, call, request);
@@ -467,7 +467,7 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
         eb_arena_reset(&arena, ARENA_BYTES);
         const struct eb_wire_request *request =
             eb_lookup_request_decode(&arena, message.bytes, message.size, &limits, &failure);
-        if (request != NULL) {
+        if (request) {
             answer_lookup(conn, call, request);
         } else {
             eb_grpc_call_finish(call, failure.error.status, failure.error.text, 0);
@@ -512,13 +512,13 @@ static void on_connection(uv_stream_t *listener, int status)
 {
     struct fake_server *server = listener->data;
     struct fake_conn *conn = calloc(1, sizeof *conn);
-    assert(status == 0 && conn != NULL);
+    assert(status == 0 && conn);
     conn->server = server;
     static const struct eb_grpc_server_memory memory = {&eb_memory_heap, &eb_memory_heap};
     conn->session = eb_grpc_server_create(&limits, &memory, &handler, conn);
     int rc = server->is_unix ? uv_pipe_init(&server->loop, &conn->socket.pipe, 0)
                              : uv_tcp_init(&server->loop, &conn->socket.tcp);
-    assert(rc == 0 && conn->session != NULL);
+    assert(rc == 0 && conn->session);
     conn->socket.handle.data = conn;
     conn->next = server->conns;
     server->conns = conn;
@@ -541,7 +541,7 @@ static void on_stop(uv_async_t *stop)
     struct fake_server *server = stop->data;
     uv_close((uv_handle_t *)stop, NULL);
     uv_close(&server->listener.handle, NULL);
-    for (struct fake_conn *conn = server->conns; conn != NULL; conn = conn->next) {
+    for (struct fake_conn *conn = server->conns; conn; conn = conn->next) {
         close_conn(conn);
     }
 }
@@ -563,15 +563,14 @@ static bool listen_tcp(struct fake_server *server)
         uv_tcp_getsockname(&server->listener.tcp, (struct sockaddr *)&address, &size) != 0) {
         return false;
     }
-    (void)snprintf(
-        server->address, sizeof server->address, "127.0.0.1:%d", ntohs(address.sin_port));
+    snprintf(server->address, sizeof server->address, "127.0.0.1:%d", ntohs(address.sin_port));
     return true;
 }
 
 static bool listen_unix(struct fake_server *server, const char *path)
 {
     server->is_unix = true;
-    (void)snprintf(server->address, sizeof server->address, "unix:%s", path);
+    snprintf(server->address, sizeof server->address, "unix:%s", path);
     return uv_pipe_init(&server->loop, &server->listener.pipe, 0) == 0 &&
            uv_pipe_bind(&server->listener.pipe, path) == 0 &&
            uv_listen(&server->listener.stream, 16, on_connection) == 0;
@@ -587,7 +586,7 @@ bool fake_server_start(
         return false;
     }
     server->stop.data = server;
-    bool listens = unix_path != NULL ? listen_unix(server, unix_path) : listen_tcp(server);
+    bool listens = unix_path ? listen_unix(server, unix_path) : listen_tcp(server);
     server->listener.handle.data = server;
     return listens && uv_thread_create(&server->thread, run, server) == 0;
 }

@@ -25,7 +25,7 @@ static void on_ring(struct eb_alarm *alarm)
     in_order = in_order && alarm->at_ns >= last_ns && alarm->slot == 0;
     last_ns = alarm->at_ns;
     ((struct bell *)alarm)->ring_count++;
-    if (victim != NULL) {
+    if (victim) {
         eb_alarms_clear(ringing, &victim->alarm);
         victim = NULL;
     }

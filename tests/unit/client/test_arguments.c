@@ -53,7 +53,7 @@ static enum eb_arguments_outcome read_line(
     int count = 0;
     *copy = strdup(line);
     assert_non_null(*copy);
-    for (char *rest = *copy, *word; (word = strsep(&rest, "|")) != NULL;) {
+    for (char *rest = *copy, *word; (word = strsep(&rest, "|"));) {
         words[count++] = word;
     }
     memset(options, 0, sizeof *options);

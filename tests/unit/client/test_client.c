@@ -58,8 +58,8 @@ static enum embag_status look_up(
         .model = model, .queries = &query, .query_count = 1, .timeout_us = timeout_us};
     struct embag_answer *answer = NULL;
     enum embag_status status = embag_lookup(client, &request, &answer, error);
-    if ((status == EMBAG_OK) != (answer != NULL) ||
-        (answer != NULL && memcmp(answer->results[0].values, indices, sizeof indices) != 0)) {
+    if ((status == EMBAG_OK) != !!answer ||
+        (answer && memcmp(answer->results[0].values, indices, sizeof indices) != 0)) {
         status = EMBAG_UNKNOWN;
     }
     embag_answer_free(answer);
@@ -235,7 +235,7 @@ static void tries_every_address_of_a_name(void **state)
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, NULL);
     struct embag_client *client = NULL;
     char address[64];
-    (void)snprintf(address, sizeof address, "localhost%s", strchr(fixture->server.address, ':'));
+    snprintf(address, sizeof address, "localhost%s", strchr(fixture->server.address, ':'));
     assert_int_equal(embag_open(address, NULL, &client, NULL), EMBAG_OK);
     embag_close(client);
     assert_int_equal(embag_open("no..host:1", NULL, &client, &fixture->error), EMBAG_UNAVAILABLE);
@@ -259,7 +259,7 @@ static void gives_up_connecting_at_its_timeout(void **state)
         waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
         (void)connect(waiting[i], (struct sockaddr *)&address, sizeof address);
     }
-    (void)snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(address.sin_port));
+    snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(address.sin_port));
     const struct embag_options options = {.connect_timeout_us = 30000};
     struct embag_client *client = NULL;
     struct embag_error error;
@@ -329,7 +329,7 @@ static void connects_to_a_server_that_was_restarted(void **state)
     (void)state;
     char directory[] = "/tmp/embag-test.XXXXXX", path[64];
     assert_non_null(mkdtemp(directory));
-    (void)snprintf(path, sizeof path, "%s/socket", directory);
+    snprintf(path, sizeof path, "%s/socket", directory);
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, path);
     assert_int_equal(look_up(fixture->client, "echo", 0, NULL), EMBAG_OK);
     assert_true(fake_server_stop(&fixture->server));
@@ -346,7 +346,7 @@ static void says_why_there_was_no_connection_within_the_deadline(void **state)
     (void)state;
     char directory[] = "/tmp/embag-test.XXXXXX", path[64];
     assert_non_null(mkdtemp(directory));
-    (void)snprintf(path, sizeof path, "%s/socket", directory);
+    snprintf(path, sizeof path, "%s/socket", directory);
     struct fixture *fixture = open_fixture(FAKE_SERVER_SPEAKS_GRPC, path);
     const struct embag_options options = {.timeout_us = LONG_US, .retries_max = 4, .mode = mode};
     struct embag_client *client;

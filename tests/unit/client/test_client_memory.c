@@ -75,7 +75,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 
 void __wrap_free(void *block)
 {
-    if (block != NULL && !is_server()) {
+    if (block && !is_server()) {
         atomic_fetch_add(&free_count, 1);
     }
     __real_free(block);

@@ -52,7 +52,7 @@ static struct eb_lookup_answer *read_back(const struct embag_request *request,
     assert_non_null(outgoing);
     eb_lookup_call_expect(request, outgoing, &expected);
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, error);
-    if (answer != NULL && !eb_lookup_call_check(answer, &expected, error)) {
+    if (answer && !eb_lookup_call_check(answer, &expected, error)) {
         eb_lookup_call_free(answer);
         answer = NULL;
     }

@@ -40,15 +40,15 @@ static int run_at(
     char copy[TEXT_BYTES];
     char *words[WORDS_MAX] = {"command", "--server", address};
     int count = 3;
-    (void)snprintf(copy, sizeof copy, "%s", line);
-    for (char *rest = copy, *word; (word = strsep(&rest, "|")) != NULL;) {
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *rest = copy, *word; (word = strsep(&rest, "|"));) {
         words[count++] = word;
     }
     struct eb_capture capture;
-    (void)fflush(stdout);
+    fflush(stdout);
     eb_capture_start(&capture, descriptor);
     int status = command(count, words);
-    (void)fflush(stdout);
+    fflush(stdout);
     eb_capture_stop(&capture, out, TEXT_BYTES);
     return status;
 }

@@ -45,8 +45,8 @@ int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, u
 static int set_up(void **state)
 {
     char path[] = "/tmp/embag-test.XXXXXX";
-    *state = mkdtemp(path) != NULL ? strdup(path) : NULL;
-    return *state != NULL ? 0 : -1;
+    *state = mkdtemp(path) ? strdup(path) : NULL;
+    return *state ? 0 : -1;
 }
 
 static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *position)
@@ -77,7 +77,7 @@ static uint8_t *read_table(const char *directory, const char *name, struct eb_te
     char path[PATH_BYTES];
     struct stat status;
     struct eb_file_fault fault;
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
     int file = open(path, O_RDONLY);
     assert_true(file >= 0);
     assert_int_equal(fstat(file, &status), 0);
@@ -99,7 +99,7 @@ static void writes_every_table_with_its_published_values(void **state)
         char name[EB_WORKLOAD_TABLE_NAME_BYTES], path[PATH_BYTES];
         struct eb_tensor tensor;
         eb_workload_table_name(table, name);
-        (void)snprintf(path, sizeof path, "dlrm-v2/1/%s.npy", name);
+        snprintf(path, sizeof path, "dlrm-v2/1/%s.npy", name);
         uint8_t *bytes = read_table(*state, path, &tensor);
         assert_int_equal(tensor.storage, EB_STORAGE_F32);
         assert_int_equal(tensor.rank, 2);
@@ -147,10 +147,10 @@ static unsigned count_entries(const char *directory, const char *name)
 {
     char path[PATH_BYTES];
     unsigned count = 0;
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
     DIR *entries = opendir(path);
     assert_non_null(entries);
-    while (readdir(entries) != NULL) {
+    while (readdir(entries)) {
         count++;
     }
     assert_int_equal(closedir(entries), 0);
@@ -199,7 +199,7 @@ static void replaces_no_version_that_comes_into_being(void **state)
         assert_int_equal(count_entries(*state, "spec"), 1);
         assert_int_equal(count_entries(*state, "spec/1"), 0);
         char path[PATH_BYTES];
-        (void)snprintf(path, sizeof path, "%s/spec/1", (const char *)*state);
+        snprintf(path, sizeof path, "%s/spec/1", (const char *)*state);
         assert_int_equal(rmdir(path), 0);
     }
 }

@@ -40,7 +40,7 @@ static void prints_f32_by_the_fewest_digits(void **state)
         {1e-45f, "1e-45"}, {3.4028235e38f, "3.4028235e+38"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[40];
-        (void)snprintf(text, sizeof text, "%s", cases[i].text);
+        snprintf(text, sizeof text, "%s", cases[i].text);
         assert_true(strtof(text, NULL) == cases[i].value);
         assert_printed(EMBAG_F32, &cases[i].value, true, cases[i].text);
     }

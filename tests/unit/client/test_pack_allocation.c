@@ -148,7 +148,7 @@ static int tear_down(void **state)
 {
     (void)state;
     fail_at = 0;
-    (void)fflush(stdout);
+    fflush(stdout);
     (void)dup2(saved_out, STDOUT_FILENO);
     (void)dup2(saved_error, STDERR_FILENO);
     close(saved_out);

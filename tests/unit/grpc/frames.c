@@ -28,7 +28,7 @@ void frames_put32(struct frames *frames, uint32_t value)
 {
     const uint8_t bytes[4] = {
         (uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8), (uint8_t)value};
-    frames_put(frames, bytes, sizeof(bytes));
+    frames_put(frames, bytes, sizeof bytes);
 }
 
 void frames_head(
@@ -36,7 +36,7 @@ void frames_head(
 {
     const uint8_t head[5] = {
         (uint8_t)(length >> 16), (uint8_t)(length >> 8), (uint8_t)length, type, flags};
-    frames_put(frames, head, sizeof(head));
+    frames_put(frames, head, sizeof head);
     frames_put32(frames, stream_id);
 }
 
@@ -50,7 +50,7 @@ void frames_field(struct frames *frames, const char *name, const char *value)
 {
     const uint8_t name_head[2] = {0, (uint8_t)strlen(name)};
     const uint8_t value_head = (uint8_t)strlen(value);
-    frames_put(frames, name_head, sizeof(name_head));
+    frames_put(frames, name_head, sizeof name_head);
     frames_put(frames, name, strlen(name));
     frames_put(frames, &value_head, 1);
     frames_put(frames, value, strlen(value));
@@ -96,7 +96,7 @@ void frames_request(
     static const char *const usual[][2] = {{":method", "POST"}, {":scheme", "http"},
         {":path", "/t/Echo"}, {":authority", "t"}, {"content-type", "application/grpc"}};
     struct frames block = {0};
-    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); ++i) {
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
         if (!extra || strcmp(extra[0], usual[i][0]) != 0) {
             frames_field(&block, usual[i][0], usual[i][1]);
         } else {
@@ -146,7 +146,7 @@ size_t frames_count(const struct frames *frames, uint8_t type, struct frame *las
     struct frame frame;
     while (frames_next(frames, &at, &frame)) {
         if (frame.type == type) {
-            ++count;
+            count++;
             if (last) {
                 *last = frame;
             }

@@ -8,9 +8,9 @@
 static void add_field(struct reply *reply, const nghttp2_nv *field)
 {
     char name[64];
-    char value[sizeof(reply->message)];
-    snprintf(name, sizeof(name), "%.*s", (int)field->namelen, (const char *)field->name);
-    snprintf(value, sizeof(value), "%.*s", (int)field->valuelen, (const char *)field->value);
+    char value[sizeof reply->message];
+    snprintf(name, sizeof name, "%.*s", (int)field->namelen, (const char *)field->name);
+    snprintf(value, sizeof value, "%.*s", (int)field->valuelen, (const char *)field->value);
     if (strcmp(name, ":status") == 0) {
         reply->http_status = atoi(value);
     } else if (strcmp(name, "grpc-status") == 0) {
@@ -18,7 +18,7 @@ static void add_field(struct reply *reply, const nghttp2_nv *field)
     } else if (strcmp(name, "grpc-retry-pushback-ms") == 0) {
         reply->pushback_ms = atoi(value);
     } else if (strcmp(name, "grpc-message") == 0) {
-        memcpy(reply->message, value, sizeof(value));
+        memcpy(reply->message, value, sizeof value);
     }
 }
 

@@ -8,7 +8,7 @@ static size_t outgoing_live;
 
 static void release(struct eb_outgoing *message)
 {
-    --outgoing_live;
+    outgoing_live--;
     free(message->bytes);
     free(message);
 }
@@ -21,12 +21,12 @@ struct eb_outgoing *host_outgoing(size_t size)
         abort();
     }
     eb_grpc_prefix_write(bytes, (uint32_t)size);
-    for (size_t i = 0; i < size; ++i) {
+    for (size_t i = 0; i < size; i++) {
         bytes[EB_GRPC_PREFIX_BYTES + i] = (uint8_t)i;
     }
     *message = (struct eb_outgoing){
         .bytes = bytes, .size = EB_GRPC_PREFIX_BYTES + size, .holds = 1, .release = release};
-    ++outgoing_live;
+    outgoing_live++;
     return message;
 }
 
@@ -50,10 +50,10 @@ static bool is_path(const struct eb_grpc_call *call, const char *path)
 static void on_call(void *context, struct eb_grpc_call *call)
 {
     struct host *host = context;
-    ++host->call_count;
+    host->call_count++;
     host->older = host->call;
     host->call = call;
-    snprintf(host->authorization, sizeof(host->authorization), "%s",
+    snprintf(host->authorization, sizeof host->authorization, "%s",
         call->authorization ? call->authorization : "");
     if (is_path(call, "/t/Refuse")) {
         eb_grpc_call_finish(call, EB_STATUS_NOT_FOUND, "no such thing: 100%", 250);
@@ -66,7 +66,7 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
     if (host->message_count < HOST_ORDER_MAX) {
         host->order[host->message_count] = call->stream_id;
     }
-    ++host->message_count;
+    host->message_count++;
     host->message_bytes += message.size;
     if (is_path(call, "/t/First")) {
         eb_grpc_call_finish(call, EB_STATUS_FAILED_PRECONDITION, "one is enough", 0);
@@ -82,7 +82,7 @@ static void on_message(void *context, struct eb_grpc_call *call, struct eb_grpc_
 static void on_request_end(void *context, struct eb_grpc_call *call)
 {
     struct host *host = context;
-    ++host->end_count;
+    host->end_count++;
     if (!is_path(call, "/t/Keep")) {
         eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     }
@@ -91,7 +91,7 @@ static void on_request_end(void *context, struct eb_grpc_call *call)
 static void on_close(void *context, struct eb_grpc_call *call)
 {
     struct host *host = context;
-    ++host->close_count;
+    host->close_count++;
     /* What is said to a call that is going is dropped. */
     eb_grpc_call_answer(call, host_outgoing(3));
     eb_grpc_call_finish(call, EB_STATUS_OK, NULL, 0);
@@ -136,7 +136,7 @@ bool host_start(struct host *host)
 {
     const struct eb_grpc_server_memory memory = {&host->lender.memory, &host->lender.memory};
     host->server = eb_grpc_server_create(&host->limits, &memory, &handler, host);
-    return host->server != NULL;
+    return host->server;
 }
 
 void host_deinit(struct host *host)
@@ -159,7 +159,7 @@ void host_drain_queue(struct eb_send_queue *queue, struct frames *out)
         struct iovec parts[16];
         size_t part_count = eb_send_queue_peek(queue, parts, 16);
         size_t total = 0;
-        for (size_t i = 0; i < part_count; ++i) {
+        for (size_t i = 0; i < part_count; i++) {
             frames_put(out, parts[i].iov_base, parts[i].iov_len);
             total += parts[i].iov_len;
         }

@@ -8,9 +8,9 @@ static void on_message(
     (void)context;
     (void)call;
     struct talk *talk = user;
-    ++talk->message_count;
+    talk->message_count++;
     talk->message_bytes += size;
-    for (size_t i = 0; i < size; ++i) {
+    for (size_t i = 0; i < size; i++) {
         talk->is_wrong = talk->is_wrong || bytes[i] != (uint8_t)i;
     }
 }
@@ -57,7 +57,7 @@ struct talk *pair_call(struct pair *pair, size_t index, const char *path)
     struct talk *talk = &pair->talks[index];
     *talk = (struct talk){0};
     talk->call = eb_grpc_client_start(pair->client, path, 0, talk);
-    talk->was_started = talk->call != NULL;
+    talk->was_started = talk->call;
     return talk;
 }
 

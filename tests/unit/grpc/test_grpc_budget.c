@@ -12,7 +12,7 @@ static size_t spend_all(struct eb_grpc_budget *budget)
 {
     size_t count = 0;
     while (count < 100000 && eb_grpc_budget_spend_noise(budget)) {
-        ++count;
+        count++;
     }
     return count;
 }
@@ -50,7 +50,7 @@ static void takes_pings_that_keep_their_distance_for_ever(void **state)
     (void)state;
     struct eb_grpc_budget budget;
     eb_grpc_budget_init(&budget, 5, 1000);
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 1000; i++) {
         assert_true(ping(&budget, 100));
     }
 }
@@ -72,7 +72,7 @@ static void forgives_pings_when_something_is_sent(void **state)
     (void)state;
     struct eb_grpc_budget budget;
     eb_grpc_budget_init(&budget, 5, 1000);
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 1000; i++) {
         assert_true(ping(&budget, 0));
         assert_true(ping(&budget, 0));
         assert_true(ping(&budget, 0));
@@ -99,7 +99,7 @@ static void counts_resets_against_normal_ends(void **state)
 static size_t reset_at_pace(
     struct eb_grpc_budget *budget, uint64_t from_ms, size_t per_second, size_t count)
 {
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < count; i++) {
         eb_grpc_budget_refill(budget, from_ms + i * 1000 / per_second);
         if (!eb_grpc_budget_spend_reset(budget)) {
             return i;

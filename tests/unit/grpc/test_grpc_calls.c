@@ -53,7 +53,7 @@ static void answers_a_unary_call(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    for (size_t portion = 1; portion < 40; ++portion) {
+    for (size_t portion = 1; portion < 40; portion++) {
         struct talk *talk = pair_call(pair, 0, "/t/Echo");
         pair_write(talk, 50, true);
         pair_run(pair, portion);
@@ -100,7 +100,7 @@ static void shows_the_status_of_a_call_ended_before_its_request(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    for (size_t portion = 1; portion < 60; ++portion) {
+    for (size_t portion = 1; portion < 60; portion++) {
         struct talk *talk = pair_call(pair, 0, "/t/First");
         pair_write(talk, 1000, false);
         pair_write(talk, 90000, false);
@@ -117,7 +117,7 @@ static void streams_many_messages_both_ways(void **state)
     start(pair);
     struct talk *talk = pair_call(pair, 0, "/t/Echo");
     size_t bytes = 0;
-    for (size_t i = 0; i < 3000; ++i) {
+    for (size_t i = 0; i < 3000; i++) {
         pair_write(talk, i % 700, false);
         bytes += i % 700;
     }
@@ -133,11 +133,11 @@ static void keeps_calls_apart(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    for (size_t i = 0; i < PAIR_TALKS_MAX; ++i) {
+    for (size_t i = 0; i < PAIR_TALKS_MAX; i++) {
         pair_write(pair_call(pair, i, i == 3 ? "/t/Refuse" : "/t/Echo"), 20000 + i, true);
     }
     pair_run(pair, 777);
-    for (size_t i = 0; i < PAIR_TALKS_MAX; ++i) {
+    for (size_t i = 0; i < PAIR_TALKS_MAX; i++) {
         if (i != 3) {
             assert_end(&pair->talks[i], EB_STATUS_OK, 1, 20000 + i);
         }
@@ -162,7 +162,7 @@ static void takes_a_message_at_the_limit_and_refuses_one_byte_more(void **state)
     pair_run(pair, ALL);
     assert_end(talk, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
     /* What was refused has been credited: the connection goes on. */
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < 10; i++) {
         talk = pair_call(pair, 0, "/t/Echo");
         pair_write(talk, HOST_REQUEST_BYTES_MAX, true);
         pair_run(pair, ALL);
@@ -175,7 +175,7 @@ static void goes_on_with_messages_of_every_size_up_to_the_limit(void **state)
     struct pair *pair = *state;
     start(pair);
     struct talk *talk = pair_call(pair, 0, "/t/Echo");
-    for (size_t i = 0; i < 40; ++i) {
+    for (size_t i = 0; i < 40; i++) {
         pair_write(talk, HOST_REQUEST_BYTES_MAX / (i % 4 + 1), false);
         pair_write(talk, 1, false);
     }
@@ -240,11 +240,11 @@ static void keeps_messages_back_while_paused(void **state)
     struct pair *pair = *state;
     start(pair);
     struct talk *talk = pair_call(pair, 0, "/t/Slow");
-    for (size_t i = 0; i < 50; ++i) {
+    for (size_t i = 0; i < 50; i++) {
         pair_write(talk, 30000, i == 49);
     }
     pair_run(pair, 3333);
-    for (size_t i = 1; i < 50; ++i) {
+    for (size_t i = 1; i < 50; i++) {
         assert_int_equal(pair->host.message_count, i);
         assert_int_equal(talk->message_count, i);
         assert_int_equal(pair->host.end_count, 0);
@@ -262,11 +262,11 @@ static void delivers_what_calls_have_kept_back_in_turn(void **state)
     struct pair *pair = *state;
     start(pair);
     struct talk *talks[2];
-    for (size_t i = 0; i < 2; ++i) {
+    for (size_t i = 0; i < 2; i++) {
         talks[i] = pair_call(pair, i, "/t/Echo");
         pair_run(pair, ALL);
         eb_grpc_call_pause(pair->host.call);
-        for (size_t n = 0; n < HOST_ORDER_MAX / 2; ++n) {
+        for (size_t n = 0; n < HOST_ORDER_MAX / 2; n++) {
             pair_write(talks[i], 1000 * n, n == HOST_ORDER_MAX / 2 - 1);
         }
     }
@@ -276,10 +276,10 @@ static void delivers_what_calls_have_kept_back_in_turn(void **state)
     eb_grpc_call_resume(pair->host.call);
     pair_run(pair, ALL);
     assert_int_equal(pair->host.message_count, HOST_ORDER_MAX);
-    for (size_t i = 1; i < HOST_ORDER_MAX; ++i) {
+    for (size_t i = 1; i < HOST_ORDER_MAX; i++) {
         assert_int_not_equal(pair->host.order[i], pair->host.order[i - 1]);
     }
-    for (size_t i = 0; i < 2; ++i) {
+    for (size_t i = 0; i < 2; i++) {
         assert_end(talks[i], EB_STATUS_OK, HOST_ORDER_MAX / 2, 10000);
     }
 }
@@ -298,14 +298,14 @@ static void waits_for_a_message_that_has_no_window(void **state)
     struct talk *half = pair_call(pair, 1, "/t/Echo");
     pair_write(half, 60000, true);
     pair_run(pair, ALL);
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < 10; i++) {
         pair->host.now_ms += pair->host.limits.message_stall_ms_max - 1000;
         eb_grpc_server_tick(pair->host.server, pair->host.now_ms, 0);
         pair_run(pair, ALL);
         assert_int_equal(pair->host.message_count, 1);
         assert_false(half->finished);
     }
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         eb_grpc_call_resume(paused);
         pair_run(pair, ALL);
     }
@@ -321,7 +321,7 @@ static void delivers_many_small_messages_after_a_pause(void **state)
     struct talk *talk = pair_call(pair, 0, "/t/Keep");
     pair_run(pair, ALL);
     eb_grpc_call_pause(pair->host.call);
-    for (size_t i = 0; i < 10000; ++i) {
+    for (size_t i = 0; i < 10000; i++) {
         pair_write(talk, 0, i == 9999);
     }
     pair_run(pair, 17);
@@ -340,9 +340,9 @@ static void drops_what_was_kept_back_when_a_paused_call_ends(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 20; i++) {
         struct talk *talk = pair_call(pair, 0, "/t/Slow");
-        for (size_t n = 0; n < 20; ++n) {
+        for (size_t n = 0; n < 20; n++) {
             pair_write(talk, 50000, false);
         }
         pair_run(pair, ALL);
@@ -359,7 +359,7 @@ static void cancels_and_goes_on(void **state)
     struct pair *pair = *state;
     pair->host.limits.reset_budget = 100;
     start(pair);
-    for (int i = 0; i < 3000; ++i) {
+    for (int i = 0; i < 3000; i++) {
         struct talk *cancelled = pair_call(pair, 0, "/t/Keep");
         struct talk *normal = pair_call(pair, 1, "/t/Echo");
         pair_write(cancelled, 10, true);
@@ -389,7 +389,7 @@ static void turns_away_a_client_that_only_cancels(void **state)
             eb_grpc_client_cancel(talk->call);
         }
         pair_run(pair, ALL);
-        ++count;
+        count++;
     }
     assert_int_equal(count, 101);
     assert_string_equal(eb_grpc_server_reason(pair->host.server),
@@ -404,7 +404,7 @@ static void cancels_in_the_middle_of_a_large_answer(void **state)
     start(pair);
     struct talk *talk = pair_call(pair, 0, "/t/Keep");
     pair_run(pair, ALL);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i++) {
         eb_grpc_call_answer(pair->host.call, host_outgoing(30 * MIB));
     }
     assert_true(eb_grpc_server_send(pair->host.server));

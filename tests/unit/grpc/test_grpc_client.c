@@ -92,7 +92,7 @@ static void translates_http_errors(void **state)
         {"504", EB_STATUS_UNAVAILABLE},
         {"500", EB_STATUS_UNKNOWN},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         void *trial = NULL;
         assert_int_equal(set_up(&trial), 0);
         const char *const texts[] = {":status", cases[i].http, "content-type", "text/html", NULL};
@@ -111,7 +111,7 @@ static void hands_on_what_the_server_asks_to_wait(void **state)
         uint32_t pushback_ms;
     } cases[] = {{"250", 250}, {"999999999", 999999999}, {"1000000000", UINT32_MAX},
         {"-1", UINT32_MAX}, {"", UINT32_MAX}, {"soon", UINT32_MAX}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         void *trial = NULL;
         assert_int_equal(set_up(&trial), 0);
         const char *const texts[] = {":status", "200", "content-type", "application/grpc",
@@ -139,7 +139,7 @@ static void translates_resets(void **state)
         {12, EB_STATUS_PERMISSION_DENIED},
         {13, EB_STATUS_UNKNOWN},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         void *state_of_one = NULL;
         assert_int_equal(set_up(&state_of_one), 0);
         struct trial *trial = state_of_one;
@@ -174,7 +174,7 @@ static void takes_a_status_that_is_none_as_unknown(void **state)
 {
     (void)state;
     static const char *const values[] = {"17", "99", "1000", "x", "", "-1"};
-    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); ++i) {
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         void *trial = NULL;
         assert_int_equal(set_up(&trial), 0);
         const char *const texts[] = {":status", "200", "grpc-status", values[i], NULL};
@@ -206,7 +206,7 @@ static void refuses_bad_prefixes(void **state)
         {"\0\0\0\3\351", EB_STATUS_RESOURCE_EXHAUSTED},
         {"\0\377\377\377\377", EB_STATUS_RESOURCE_EXHAUSTED},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         void *state_of_one = NULL;
         assert_int_equal(set_up(&state_of_one), 0);
         struct trial *trial = state_of_one;
@@ -247,7 +247,7 @@ static void a_server_that_speaks_something_else_ends_the_connection(void **state
 {
     struct trial *trial = *state;
     static const char text[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
-    eb_grpc_client_receive(trial->pair.client, (const uint8_t *)text, sizeof(text) - 1);
+    eb_grpc_client_receive(trial->pair.client, (const uint8_t *)text, sizeof text - 1);
     assert_false(eb_grpc_client_send(trial->pair.client));
     assert_string_not_equal(eb_grpc_client_reason(trial->pair.client), "");
     assert_false(eb_grpc_client_is_usable(trial->pair.client));

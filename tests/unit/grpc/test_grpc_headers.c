@@ -72,7 +72,7 @@ static void judges_method_and_content_type(void **state)
         {"content-type", "application/json", 415},
         {"content-type", "", 415},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct eb_grpc_headers headers = good();
         add(&headers, cases[i].name, cases[i].value);
         assert_int_equal(check(&headers), cases[i].status);
@@ -90,7 +90,7 @@ static void refuses_a_bad_timeout_and_a_long_path(void **state)
     add(&headers, "grpc-timeout", "soon");
     assert_int_equal(check(&headers), EB_STATUS_INVALID_ARGUMENT);
     char path[EB_GRPC_PATH_BYTES + 1];
-    memset(path, '/', sizeof(path));
+    memset(path, '/', sizeof path);
     path[EB_GRPC_PATH_BYTES - 1] = '\0';
     headers = good();
     add(&headers, ":path", path);
@@ -107,7 +107,7 @@ static void allows_the_limits_and_refuses_one_more(void **state)
 {
     (void)state;
     struct eb_grpc_headers headers = good();
-    for (int i = 0; i < 7; ++i) {
+    for (int i = 0; i < 7; i++) {
         add(&headers, "a", "");
     }
     assert_int_equal(check(&headers), EB_STATUS_OK);
@@ -117,7 +117,7 @@ static void allows_the_limits_and_refuses_one_more(void **state)
     char value[700];
     headers = good();
     size_t left = 600 - headers.bytes - 1;
-    memset(value, 'x', sizeof(value));
+    memset(value, 'x', sizeof value);
     value[left] = '\0';
     add(&headers, "a", value);
     assert_int_equal(headers.bytes, 600);

@@ -30,7 +30,7 @@ static void read_in_two(const struct frames *wire, size_t cut, size_t count)
             assert_non_null(message.bytes);
             assert_int_equal(message.size, seen);
             assert_memory_equal(message.bytes, "\0\1\2\3\4\5\6\7", seen);
-            ++seen;
+            seen++;
             eb_grpc_message_give(&lender.memory, &message);
         } else {
             assert_int_equal(read, EB_GRPC_READ_MORE);
@@ -46,12 +46,12 @@ static void reads_messages_cut_anywhere(void **state)
 {
     (void)state;
     struct frames wire = {0};
-    for (size_t size = 0; size < 8; ++size) {
+    for (size_t size = 0; size < 8; size++) {
         struct eb_outgoing *message = host_outgoing(size);
         frames_put(&wire, message->bytes, message->size);
         eb_outgoing_drop(message);
     }
-    for (size_t cut = 0; cut <= wire.size; ++cut) {
+    for (size_t cut = 0; cut <= wire.size; cut++) {
         read_in_two(&wire, cut, 8);
     }
     frames_deinit(&wire);
@@ -66,7 +66,7 @@ static void sees_whole_messages_where_they_lie(void **state)
     const uint8_t empty[] = {0, 0, 0, 0, 0, 9};
     const uint8_t large[] = {0, 0, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8};
     const uint8_t packed[] = {1, 0, 0, 0, 1, 9};
-    for (size_t count = 0; count < 12; ++count) {
+    for (size_t count = 0; count < 12; count++) {
         assert_int_equal(eb_grpc_message_peek(&reader, wire, count), 0);
     }
     assert_int_equal(eb_grpc_message_peek(&reader, wire, 12), 12);
@@ -92,7 +92,7 @@ static void takes_memory_as_bytes_arrive(void **state)
     assert_int_equal(eb_grpc_message_read(&reader, prefix, &step, &message), EB_GRPC_READ_MORE);
     assert_true(lender.lent_bytes <= 256u << 10);
     struct eb_outgoing *content = host_outgoing(1u << 20);
-    for (int i = 0; i < 63; ++i) {
+    for (int i = 0; i < 63; i++) {
         step = 1u << 20;
         assert_int_equal(
             eb_grpc_message_read(&reader, content->bytes + 5, &step, &message), EB_GRPC_READ_MORE);
@@ -124,7 +124,7 @@ static void refuses_bad_prefixes(void **state)
         {{0, 255, 255, 255, 255}, EB_GRPC_READ_TOO_LARGE},
         {{0, 0, 0, 3, 232}, EB_GRPC_READ_MORE},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct lender lender;
         struct eb_grpc_reader reader = make_reader(&lender, 1000);
         struct eb_grpc_message message;
@@ -161,7 +161,7 @@ static void decompresses_messages_that_say_so(void **state)
 {
     (void)state;
     static const uint8_t wire[] = {1, 0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 1, 'c'};
-    for (size_t cut = 0; cut < sizeof wire; ++cut) {
+    for (size_t cut = 0; cut < sizeof wire; cut++) {
         struct lender lender;
         struct eb_grpc_reader reader = make_reader(&lender, 4);
         struct eb_grpc_message messages[2];
@@ -171,7 +171,7 @@ static void decompresses_messages_that_say_so(void **state)
             size_t step = (at < cut ? cut : sizeof wire) - at;
             if (eb_grpc_message_read(&reader, wire + at, &step, &messages[seen]) ==
                 EB_GRPC_READ_MESSAGE) {
-                ++seen;
+                seen++;
             }
             at += step;
         }
@@ -200,7 +200,7 @@ static void refuses_what_cannot_be_decompressed(void **state)
         {"\1\0\0\0\1x", 6, EB_GRPC_READ_BROKEN},
         {"\1\0\0\0\5", 5, EB_GRPC_READ_TOO_LARGE},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct lender lender;
         struct eb_grpc_reader reader = make_reader(&lender, 4);
         struct eb_grpc_message message = {0};
@@ -221,7 +221,7 @@ static void reports_every_failing_allocation(void **state)
     struct eb_outgoing *content = host_outgoing(3u << 20);
     size_t failures = 0;
     enum eb_grpc_read read = EB_GRPC_READ_NO_MEMORY;
-    for (size_t fail_at = 1; read == EB_GRPC_READ_NO_MEMORY; ++fail_at) {
+    for (size_t fail_at = 1; read == EB_GRPC_READ_NO_MEMORY; fail_at++) {
         struct lender lender;
         struct eb_grpc_reader reader = make_reader(&lender, 16u << 20);
         lender.fail_at = fail_at;

@@ -33,7 +33,7 @@ static void says_nothing_before_the_preface(void **state)
     host_write(&trial->host);
     assert_int_equal(trial->host.sent.size, 0);
     frames_open(&trial->in);
-    for (size_t i = 0; i < 23; ++i) {
+    for (size_t i = 0; i < 23; i++) {
         host_receive(&trial->host, trial->in.bytes + i, 1);
         host_write(&trial->host);
         assert_int_equal(trial->host.sent.size, 0);
@@ -60,7 +60,7 @@ static void forgets_a_token_once_it_has_been_judged(void **state)
     assert_string_equal(trial->host.authorization, token[1]);
     const struct eb_grpc_call *call = trial->host.call;
     assert_null(call->authorization);
-    for (size_t i = 0; i < sizeof(call->headers.authorization); ++i) {
+    for (size_t i = 0; i < sizeof call->headers.authorization; i++) {
         assert_int_equal(call->headers.authorization[i], 0);
     }
 }
@@ -85,9 +85,9 @@ static void tells_http_1_what_it_has_reached(void **state)
     (void)state;
     static const char *const requests[] = {
         "GET / HTTP/1.1\r\nHost: t\r\n\r\n", "POST /x HTTP/1.1\r\n\r\n", "PRI * HTTP/1.1\r\n\r\n"};
-    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); ++i) {
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
         size_t size = strlen(requests[i]);
-        for (size_t portion = 1; portion <= size; ++portion) {
+        for (size_t portion = 1; portion <= size; portion++) {
             struct host host;
             host_init(&host, 0);
             assert_true(host_start(&host));
@@ -126,16 +126,16 @@ static void survives_random_frames(void **state)
 {
     (void)state;
     uint32_t seed = 12345;
-    for (int run = 0; run < 2000; ++run) {
+    for (int run = 0; run < 2000; run++) {
         struct host host;
         struct frames in = {0};
         host_init(&host, 0);
         assert_true(host_start(&host));
         frames_open(&in);
         frames_request(&in, 1, false, NULL);
-        for (int i = 0; i < 20; ++i) {
+        for (int i = 0; i < 20; i++) {
             uint8_t payload[64];
-            for (size_t b = 0; b < sizeof(payload); ++b) {
+            for (size_t b = 0; b < sizeof payload; b++) {
                 seed = seed * 1664525u + 1013904223u;
                 payload[b] = (uint8_t)(seed >> 24);
             }
@@ -218,7 +218,7 @@ static void answers_each_mistake_with_its_status(void **state)
         {{"x", NULL}, NULL, 0, true, 200, 0},
         {{":path", "/t/Refuse"}, NULL, 0, false, 200, 5},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         make_request(&cases[i]);
     }
 }
@@ -245,8 +245,8 @@ static void resets_what_is_no_grpc_and_does_not_take_its_answer(void **state)
     static const char *const type[2] = {"content-type", "text/html"};
     static const uint8_t no_window[] = {0, 4, 0, 0, 0, 0};
     frames_put(&trial->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
-    frames_head(&trial->in, sizeof(no_window), FRAME_SETTINGS, 0, 0);
-    frames_put(&trial->in, no_window, sizeof(no_window));
+    frames_head(&trial->in, sizeof no_window, FRAME_SETTINGS, 0, 0);
+    frames_put(&trial->in, no_window, sizeof no_window);
     frames_request(&trial->in, 1, true, type);
     peer_trial_deliver(trial);
     host_write(&trial->host);
@@ -277,12 +277,12 @@ static void refuses_too_many_header_fields(void **state)
     static const char *const usual[][2] = {{":method", "POST"}, {":scheme", "http"},
         {":path", "/t/Echo"}, {":authority", "t"}, {"content-type", "application/grpc"}};
     frames_open(&trial->in);
-    for (uint32_t extra = 59; extra <= 60; ++extra) {
+    for (uint32_t extra = 59; extra <= 60; extra++) {
         struct frames block = {0};
-        for (size_t i = 0; i < 5; ++i) {
+        for (size_t i = 0; i < 5; i++) {
             frames_field(&block, usual[i][0], usual[i][1]);
         }
-        for (uint32_t i = 0; i < extra; ++i) {
+        for (uint32_t i = 0; i < extra; i++) {
             frames_field(&block, "a", "b");
         }
         frames_head(&trial->in, block.size, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM,
@@ -313,7 +313,7 @@ static void ends_a_header_block_without_end(void **state)
         frames_head(&trial->in, field.size, FRAME_CONTINUATION, 0, 1);
         frames_put(&trial->in, field.bytes, field.size);
         peer_trial_deliver(trial);
-        ++count;
+        count++;
     }
     frames_deinit(&field);
     assert_true(count < 1000);
@@ -353,7 +353,7 @@ static size_t flood(struct peer_trial *trial, const struct frames *frame)
         frames_put(&trial->in, frame->bytes, frame->size);
         peer_trial_deliver(trial);
         host_write(&trial->host);
-        ++count;
+        count++;
     }
     return count;
 }
@@ -367,7 +367,7 @@ static void turns_away_floods_that_are_read(void **state)
         uint32_t stream_id;
     } cases[] = {{FRAME_PING, 8, 0}, {FRAME_SETTINGS, 0, 0}, {FRAME_DATA, 0, 1},
         {FRAME_PRIORITY, 5, 77}, {0xB7, 3, 1}, {0x10, 4, 0}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct peer_trial *trial = NULL;
         assert_int_equal(peer_trial_set_up((void **)&trial), 0);
         struct frames frame = {0};
@@ -422,7 +422,7 @@ static void refuses_streams_over_the_limit(void **state)
 {
     struct peer_trial *trial = *state;
     frames_open(&trial->in);
-    for (uint32_t i = 0; i < 257; ++i) {
+    for (uint32_t i = 0; i < 257; i++) {
         frames_request(&trial->in, 2 * i + 1, false, NULL);
     }
     peer_trial_deliver(trial);
@@ -447,7 +447,7 @@ static void answers_within_a_small_window(void **state)
     eb_outgoing_drop(message);
     peer_trial_deliver(trial);
     host_write(&trial->host);
-    for (int i = 1; i < 51; ++i) {
+    for (int i = 1; i < 51; i++) {
         struct frame last = {0};
         assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, &last), i);
         assert_int_equal(last.length, 100);
@@ -471,7 +471,7 @@ static int send_slowly(struct peer_trial *trial, size_t piece_bytes)
     trial->host.limits.message_stall_ms_max = 1000;
     frames_open(&trial->in);
     frames_request(&trial->in, 1, false, NULL);
-    frames_data(&trial->in, 1, false, prefix, sizeof(prefix));
+    frames_data(&trial->in, 1, false, prefix, sizeof prefix);
     peer_trial_deliver(trial);
     int count = 0;
     while (count < 12 && eb_grpc_server_call_count(trial->host.server) > 0) {
@@ -480,7 +480,7 @@ static int send_slowly(struct peer_trial *trial, size_t piece_bytes)
         peer_trial_deliver(trial);
         eb_grpc_server_tick(trial->host.server, trial->host.now_ms, 0);
         host_write(&trial->host);
-        ++count;
+        count++;
     }
     eb_outgoing_drop(piece);
     return count;
@@ -502,7 +502,7 @@ static void lets_a_slow_message_come(void **state)
 /* Opens the connection's window and that of stream 1 by as much as HTTP/2 begins with. */
 static void open_windows(struct peer_trial *trial)
 {
-    for (uint32_t id = 0; id <= 1; ++id) {
+    for (uint32_t id = 0; id <= 1; id++) {
         frames_head(&trial->in, 4, FRAME_WINDOW_UPDATE, 0, id);
         frames_put32(&trial->in, 65535);
     }
@@ -526,7 +526,7 @@ static void answers_20_mib_within_windows_of_64_kib(void **state)
         assert_in_range(trial->host.sent.size - before, 1, 66000);
         assert_true(trial->host.lender.lent_bytes < 20000);
         open_windows(trial);
-        ++turns;
+        turns++;
     }
     assert_int_equal(turns, (size + 5) / 65535 + 1);
     assert_int_equal(header_blocks_read(&trial->host.sent, 1).grpc_status, EB_STATUS_OK);

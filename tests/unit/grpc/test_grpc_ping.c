@@ -18,17 +18,17 @@ static void allows_pings_that_come_with_calls_or_slowly(void **state)
     static const uint8_t message[] = {0, 0, 0, 0, 0};
     frames_open(&trial->in);
     peer_trial_deliver(trial);
-    for (uint32_t i = 0; i < 1500; ++i) {
+    for (uint32_t i = 0; i < 1500; i++) {
         frames_request(&trial->in, 2 * i + 1, false, NULL);
-        frames_data(&trial->in, 2 * i + 1, true, message, sizeof(message));
-        for (int n = 0; n < 3; ++n) {
+        frames_data(&trial->in, 2 * i + 1, true, message, sizeof message);
+        for (int n = 0; n < 3; n++) {
             frames_head(&trial->in, 8, FRAME_PING, 0, 0);
             frames_put(&trial->in, "12345678", 8);
         }
         peer_trial_deliver(trial);
         host_write(&trial->host);
     }
-    for (int i = 0; i < 5000; ++i) {
+    for (int i = 0; i < 5000; i++) {
         trial->host.now_ms += 1000;
         frames_head(&trial->in, 8, FRAME_PING, 0, 0);
         frames_put(&trial->in, "12345678", 8);
@@ -58,12 +58,12 @@ static void turns_away_who_pings_too_often(void **state)
     trial->host.limits.ping_interval_min_ms = 10;
     trial->host.limits.ping_idle_interval_min_ms = 100;
     frames_open(&trial->in);
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 20; i++) {
         assert_true(ping(trial));
         trial->host.now_ms += 100;
     }
     frames_request(&trial->in, 1, false, NULL);
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 20; i++) {
         assert_true(ping(trial));
         trial->host.now_ms += 10;
     }

@@ -36,7 +36,7 @@ static void answers_the_same_wherever_its_input_is_cut(void **state)
     assert_true(pair_start(&pair, 1000));
     struct frames input = record_client(&pair);
     struct frames expected = {0};
-    for (size_t cut = 0; cut <= input.size; ++cut) {
+    for (size_t cut = 0; cut <= input.size; cut++) {
         struct host host;
         host_init(&host, 0);
         assert_true(host_start(&host));
@@ -72,7 +72,7 @@ static void the_client_sees_the_same_wherever_its_input_is_cut(void **state)
     host_receive(&pair.host, input.bytes, input.size);
     host_write(&pair.host);
     const struct frames *answer = &pair.host.sent;
-    for (size_t cut = 1; cut < answer->size; ++cut) {
+    for (size_t cut = 1; cut < answer->size; cut++) {
         struct pair other;
         pair_init(&other);
         assert_true(pair_start(&other, 1000));
@@ -84,7 +84,7 @@ static void the_client_sees_the_same_wherever_its_input_is_cut(void **state)
         assert_int_equal(other.talks[1].error.status, EB_STATUS_NOT_FOUND);
         assert_int_equal(other.talks[2].message_count, 3);
         assert_int_equal(other.talks[3].error.status, EB_STATUS_FAILED_PRECONDITION);
-        for (size_t i = 0; i < 4; ++i) {
+        for (size_t i = 0; i < 4; i++) {
             assert_true(other.talks[i].finished);
             assert_false(other.talks[i].is_wrong);
         }
@@ -147,12 +147,12 @@ static void survives_every_failing_allocation(void **state)
     (void)state;
     size_t count = 0;
     while (converse_failing(count + 1, 0)) {
-        ++count;
+        count++;
     }
     assert_true(count > 8);
     count = 0;
     while (converse_failing(0, count + 1)) {
-        ++count;
+        count++;
     }
     assert_true(count > 4);
 }
@@ -243,11 +243,11 @@ static void two_half_received_messages_do_not_wait_for_ever(void **state)
     pair_init(&pair);
     assert_true(pair_start(&pair, 200000));
     size_t good = 0;
-    for (size_t i = 0; i < PAIR_TALKS_MAX; ++i) {
+    for (size_t i = 0; i < PAIR_TALKS_MAX; i++) {
         pair_write(pair_call(&pair, i, "/t/Echo"), HOST_REQUEST_BYTES_MAX, true);
     }
     pair_run(&pair, 100);
-    for (size_t i = 0; i < PAIR_TALKS_MAX; ++i) {
+    for (size_t i = 0; i < PAIR_TALKS_MAX; i++) {
         assert_true(pair.talks[i].finished);
         assert_true(pair.talks[i].error.status == EB_STATUS_OK ||
                     pair.talks[i].error.status == EB_STATUS_RESOURCE_EXHAUSTED);
@@ -264,13 +264,13 @@ static void a_paused_call_that_fills_the_window_is_left_in_peace(void **state)
     pair_init(&pair);
     assert_true(pair_start(&pair, 200000));
     struct talk *slow = pair_call(&pair, 0, "/t/Slow");
-    for (size_t i = 0; i < 10; ++i) {
+    for (size_t i = 0; i < 10; i++) {
         pair_write(slow, 90000, i == 9);
     }
     struct talk *other = pair_call(&pair, 1, "/t/Echo");
     pair_write(other, 90000, true);
     pair_run(&pair, ALL);
-    for (size_t i = 0; i < 10; ++i) {
+    for (size_t i = 0; i < 10; i++) {
         struct eb_grpc_call *call = pair.host.older ? pair.host.older : pair.host.call;
         if (call) {
             eb_grpc_call_resume(call);

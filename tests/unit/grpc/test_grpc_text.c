@@ -27,7 +27,7 @@ static void reads_timeouts_in_every_unit(void **state)
         {"1H", 3600000000u},
         {"99999999H", UINT64_C(359999996400000000)},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint64_t us = 77;
         assert_true(eb_grpc_timeout_parse(cases[i].text, strlen(cases[i].text), &us));
         assert_int_equal(us, cases[i].us);
@@ -39,7 +39,7 @@ static void refuses_what_is_no_timeout(void **state)
     (void)state;
     static const char *const cases[] = {
         "", "S", "5", "100000000m", "1s", "-1S", "+1S", " 1S", "1 S", "1S ", "0x1S", "1.5S"};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint64_t us;
         assert_false(eb_grpc_timeout_parse(cases[i], strlen(cases[i]), &us));
     }
@@ -49,8 +49,8 @@ static void writes_timeouts_that_are_never_shorter(void **state)
 {
     (void)state;
     uint64_t us = 1;
-    for (int i = 0; i < 58; ++i) {
-        for (uint64_t value = us - 1; value <= us + 1; ++value) {
+    for (int i = 0; i < 58; i++) {
+        for (uint64_t value = us - 1; value <= us + 1; value++) {
             char text[16];
             uint64_t back;
             eb_grpc_timeout_format(value, text);
@@ -78,7 +78,7 @@ static void percent_encodes_and_back(void **state)
     size_t size = eb_grpc_message_encode(text, encoded);
     assert_int_equal(size, strlen(expected));
     assert_memory_equal(encoded, expected, size);
-    eb_grpc_message_decode(encoded, size, back, sizeof(back));
+    eb_grpc_message_decode(encoded, size, back, sizeof back);
     assert_string_equal(back, text);
     assert_int_equal(eb_grpc_message_encode("", encoded), 0);
 }
@@ -97,9 +97,9 @@ static void cuts_between_characters(void **state)
     (void)state;
     char text[2048];
     char encoded[EB_GRPC_MESSAGE_BYTES_MAX];
-    for (size_t lead = 0; lead < 12; ++lead) {
+    for (size_t lead = 0; lead < 12; lead++) {
         memset(text, 'a', lead);
-        for (size_t i = 0; i < 300; ++i) {
+        for (size_t i = 0; i < 300; i++) {
             memcpy(text + lead + 4 * i, "\xf0\x9f\x98\x80", 4);
         }
         text[lead + 1200] = '\0';
@@ -116,11 +116,11 @@ static void leaves_bad_escapes_and_cuts_what_does_not_fit(void **state)
 {
     (void)state;
     char out[8];
-    eb_grpc_message_decode("%4g%", 4, out, sizeof(out));
+    eb_grpc_message_decode("%4g%", 4, out, sizeof out);
     assert_string_equal(out, "%4g%");
-    eb_grpc_message_decode("%4", 2, out, sizeof(out));
+    eb_grpc_message_decode("%4", 2, out, sizeof out);
     assert_string_equal(out, "%4");
-    eb_grpc_message_decode("%41%42c%64efgh", 14, out, sizeof(out));
+    eb_grpc_message_decode("%41%42c%64efgh", 14, out, sizeof out);
     assert_string_equal(out, "ABcdefg");
     eb_grpc_message_decode("abc", 3, out, 1);
     assert_string_equal(out, "");
@@ -131,7 +131,7 @@ static void writes_prefixes(void **state)
     (void)state;
     uint8_t prefix[EB_GRPC_PREFIX_BYTES];
     eb_grpc_prefix_write(prefix, 0x01020304);
-    assert_memory_equal(prefix, "\0\1\2\3\4", sizeof(prefix));
+    assert_memory_equal(prefix, "\0\1\2\3\4", sizeof prefix);
 }
 
 EB_TEST_GROUP(grpc_text)

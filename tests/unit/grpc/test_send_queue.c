@@ -83,9 +83,9 @@ static void gives_memory_back_once_empty(void **state)
 {
     struct trial *trial = *state;
     uint8_t block[5000];
-    memset(block, 7, sizeof(block));
-    for (int i = 0; i < 20; ++i) {
-        assert_true(eb_send_queue_copy(trial->queue, block, sizeof(block)));
+    memset(block, 7, sizeof block);
+    for (int i = 0; i < 20; i++) {
+        assert_true(eb_send_queue_copy(trial->queue, block, sizeof block));
     }
     assert_true(trial->lender.lent_bytes >= 100000);
     eb_send_queue_drop(trial->queue, 99999);
@@ -116,7 +116,7 @@ static void keeps_the_order_over_partial_drops(void **state)
     struct frames in = {0};
     struct frames out = {0};
     uint32_t seed = 1;
-    for (int i = 0; i < 3000; ++i) {
+    for (int i = 0; i < 3000; i++) {
         seed = seed * 1664525u + 1013904223u;
         size_t first = (seed >> 8) % 60000;
         size_t count = (seed >> 4) % 300;
@@ -146,14 +146,14 @@ static void is_as_before_where_memory_fails(void **state)
 {
     struct trial *trial = *state;
     struct eb_outgoing *message = host_outgoing(10);
-    for (size_t fail_at = 1; fail_at <= 2; ++fail_at) {
+    for (size_t fail_at = 1; fail_at <= 2; fail_at++) {
         lender_init(&trial->lender, fail_at);
         struct eb_send_queue *queue = eb_send_queue_create(&trial->lender.memory);
         assert_non_null(queue);
         assert_false(eb_send_queue_copy(queue, "ab", 2));
         assert_int_equal(eb_send_queue_bytes(queue), 0);
         assert_true(eb_send_queue_copy(queue, "cd", 2));
-        for (int i = 0; i < 31; ++i) {
+        for (int i = 0; i < 31; i++) {
             assert_true(eb_send_queue_lend(queue, message, 0, 10));
         }
         trial->lender.fail_at = trial->lender.taken_count + 1;

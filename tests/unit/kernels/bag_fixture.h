@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 /* An array of int32_t or int64_t as a query takes it. */
-#define INTS(array) ((struct eb_int_array){(array), sizeof(array), sizeof((array)[0])})
+#define INTS(array) ((struct eb_int_array){(array), sizeof array, sizeof((array)[0])})
 #define NO_INTS ((struct eb_int_array){NULL, 0, 8})
 /* The values of an array, as an argument of a macro. */
 #define LIST(...)                                                                                  \

@@ -19,7 +19,7 @@ enum eb_arguments_outcome load_fixture_read(struct eb_load_options *options, con
     int count = 3;
     assert_true(strlen(words) < sizeof text);
     memcpy(text, words, strlen(words) + 1);
-    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
         assert_true(count < WORDS_MAX - 1);
         arguments[count++] = word;
     }

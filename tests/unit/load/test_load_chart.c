@@ -41,7 +41,7 @@ static const char *draw(const struct eb_load_chart *chart)
 static unsigned count(const char *text, const char *what)
 {
     unsigned found = 0;
-    for (const char *at = strstr(text, what); at != NULL; at = strstr(at + 1, what)) {
+    for (const char *at = strstr(text, what); at; at = strstr(at + 1, what)) {
         found++;
     }
     return found;
@@ -103,7 +103,7 @@ static void stays_on_the_page(void **state)
             const char *text = draw(&chart);
             assert_null(strstr(text, "nan"));
             assert_null(strstr(text, "inf"));
-            for (const char *at = strstr(text, "cy=\""); at != NULL; at = strstr(at + 1, "cy=\"")) {
+            for (const char *at = strstr(text, "cy=\""); at; at = strstr(at + 1, "cy=\"")) {
                 double y = strtod(at + 4, NULL);
                 assert_true(y >= 0 && y <= 480);
             }

@@ -38,7 +38,7 @@ static const char *with_file(const char *words, const char *name)
     static char text[2 * EB_SCRATCH_PATH_BYTES];
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, name, path);
-    (void)snprintf(text, sizeof text, "%s --keys-file %s", words, path);
+    snprintf(text, sizeof text, "%s --keys-file %s", words, path);
     return text;
 }
 

@@ -95,7 +95,7 @@ static void draws_where_the_name_says_svg_or_nothing(void **state)
     static const char *const names[] = {"a/b.svg", "B.SVG", "/dev/stdout", "/dev/fd/63"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char words[80];
-        (void)snprintf(words, sizeof words, "--workload rows --sweep 1:2:3 --svg %s", names[i]);
+        snprintf(words, sizeof words, "--workload rows --sweep 1:2:3 --svg %s", names[i]);
         assert_string_equal(read(words).svg, names[i]);
     }
 }

@@ -104,7 +104,7 @@ static char *print(const struct told *told)
 
 static void assert_contains(const char *text, const char *what)
 {
-    if (strstr(text, what) == NULL) {
+    if (!strstr(text, what)) {
         fail_msg("no \"%s\" in:\n%s", what, text);
     }
 }

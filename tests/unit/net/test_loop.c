@@ -456,7 +456,7 @@ static int make_folder(void **state)
     (void)state;
     char *slash = strrchr(socket_path, '/');
     *slash = '\0';
-    bool made = mkdtemp(socket_path) != NULL;
+    bool made = mkdtemp(socket_path);
     *slash = '/';
     return made ? 0 : -1;
 }

@@ -66,7 +66,7 @@ static bool reads_request(
 {
     struct eb_decode_failure failure;
     const bool is_read =
-        eb_lookup_request_decode(arena, message->bytes, message->size, &limits, &failure) != NULL;
+        eb_lookup_request_decode(arena, message->bytes, message->size, &limits, &failure);
     *error = failure.error;
     return is_read || !failure.undecodable;
 }
@@ -74,7 +74,7 @@ static bool reads_request(
 static bool reads_response(
     struct eb_arena *arena, const struct message *message, struct eb_error *error)
 {
-    return eb_lookup_response_decode(arena, message->bytes, message->size, error) != NULL;
+    return eb_lookup_response_decode(arena, message->bytes, message->size, error);
 }
 
 /* Whatever the guard refuses is refused for the guard's reason, and nothing else as undecodable. */

@@ -229,8 +229,8 @@ static void goes_on_behind_faults_with_errors_per_query(void **state)
     assert_int_equal(trial.request->query_count, 3);
     assert_int_equal(trial.request->group_count, 3);
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(trial.request->queries[i].fault != NULL, i == 1);
-        assert_int_equal(trial.request->groups[i].fault != NULL, i == 1);
+        assert_int_equal(!!trial.request->queries[i].fault, i == 1);
+        assert_int_equal(!!trial.request->groups[i].fault, i == 1);
         assert_int_equal(trial.request->groups[i].bags, i == 1 ? 0 : 5);
     }
     trial_deinit(&trial);
@@ -390,7 +390,7 @@ static void survives_each_failing_allocation(void **state)
         trial_decode(&trial);
         assert_true(trial.request || trial.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
         trial_deinit(&trial);
-    } while (trial.request == NULL);
+    } while (!trial.request);
     assert_int_equal(fail_at, 2);
 }
 

@@ -218,7 +218,7 @@ static void fails_where_memory_does(void **state)
         struct infer_trial failing;
         infer_trial_init(&failing);
         failing.lender.fail_at = fail_at;
-        is_read = infer_trial_decode(&failing, message.bytes, message.writer.bytes) != NULL;
+        is_read = infer_trial_decode(&failing, message.bytes, message.writer.bytes);
         assert_true(is_read || failing.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
         assert_true(is_read || !failing.failure.undecodable);
         infer_trial_deinit(&failing);
@@ -231,7 +231,7 @@ static bool is_taken(const uint8_t *bytes, size_t size)
     uint8_t *copy = malloc(size > 0 ? size : 1);
     assert_non_null(copy);
     memcpy(copy, bytes, size);
-    const bool taken = infer_trial_decode(&trial, copy, size) != NULL;
+    const bool taken = infer_trial_decode(&trial, copy, size);
     const struct eb_guard_limits lenient = {
         .fields_max = UINT32_MAX, .name_bytes_max = 64, .submessages_max = UINT32_MAX};
     struct eb_error error;

@@ -180,7 +180,7 @@ static void carries_a_list_of_models(void **state)
         eb_arena_reset(&arena, (size_t)1 << 20);
         struct eb_error error = {.status = EB_STATUS_OK};
         const struct eb_wire_model_list *read = eb_model_list_decode(&arena, bytes, size, &error);
-        decoded = read != NULL;
+        decoded = read;
         if (decoded) {
             assert_int_equal(read->count, 2);
             assert_is_dlrm(&read->models[0]);

@@ -306,7 +306,7 @@ static void try_fields(uint8_t tag, size_t count, const char *text)
         memcpy(at, "\xC0\x01\x00", 3);
     }
     trial_decode(&trial);
-    assert_int_equal(trial.request == NULL, text != NULL);
+    assert_int_equal(!trial.request, !!text);
     if (text) {
         assert_string_equal(trial.failure.error.text, text);
         assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
@@ -453,11 +453,11 @@ static void survives_each_failing_allocation(void **state)
         trial_init(&trial, &lone.request);
         trial.lender.fail_at = ++fail_at;
         trial_decode(&trial);
-        bool decoded = trial.request != NULL;
+        bool decoded = trial.request;
         assert_true(decoded || trial.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
         assert_true(decoded == (trial.lender.taken_count < fail_at));
         trial_deinit(&trial);
-    } while (trial.request == NULL);
+    } while (!trial.request);
     assert_in_range(fail_at, 3, 8);
 }
 

@@ -328,7 +328,7 @@ static bool decodes_back(const uint8_t *bytes, size_t size, size_t fail_at)
     eb_arena_reset(&arena, (size_t)1 << 20);
     struct eb_error error = {.status = EB_STATUS_OK};
     const struct eb_wire_response *read = eb_lookup_response_decode(&arena, bytes, size, &error);
-    bool decoded = read != NULL;
+    bool decoded = read;
     if (decoded) {
         assert_int_equal(read->request_id, 3);
         assert_string_equal(read->model, "m");
@@ -479,14 +479,14 @@ static bool reads_within(const uint8_t *bytes, size_t size)
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, (size_t)1 << 20);
     const struct eb_wire_response *read = eb_lookup_response_decode(&arena, bytes, size, &error);
-    for (size_t i = 0; read && i < read->result_count; ++i) {
+    for (size_t i = 0; read && i < read->result_count; i++) {
         const struct eb_wire_result *result = &read->results[i];
         assert_true(lies_within(result->values, result->values_bytes, bytes, size));
         assert_true(
             lies_within(result->missing_positions, result->missing_positions_bytes, bytes, size));
     }
     eb_arena_deinit(&arena);
-    return read != NULL;
+    return read;
 }
 
 static void reads_or_refuses_whatever_a_byte_becomes(void **state)
@@ -516,9 +516,9 @@ static void reads_or_refuses_whatever_a_byte_becomes(void **state)
     size_t size = 0;
     size_t read_count = 0;
     uint8_t *bytes = encode(&response, &size, values_at);
-    for (size_t at = 0; at < size; ++at) {
+    for (size_t at = 0; at < size; at++) {
         const uint8_t was = bytes[at];
-        for (unsigned value = 0; value < 256; ++value) {
+        for (unsigned value = 0; value < 256; value++) {
             bytes[at] = (uint8_t)value;
             read_count += reads_within(bytes, size);
         }

@@ -24,7 +24,7 @@ static bool check(const void *bytes, size_t size, struct eb_error *error)
 #define assert_takes(literal)                                                                      \
     do {                                                                                           \
         struct eb_error error_;                                                                    \
-        if (!check("" literal, sizeof(literal) - 1, &error_)) {                                    \
+        if (!check("" literal, sizeof literal - 1, &error_)) {                                     \
             fail_msg("refused: %s", error_.text);                                                  \
         }                                                                                          \
     } while (0)
@@ -32,7 +32,7 @@ static bool check(const void *bytes, size_t size, struct eb_error *error)
 #define assert_refuses(literal, number, message)                                                   \
     do {                                                                                           \
         struct eb_error error_;                                                                    \
-        assert_false(check("" literal, sizeof(literal) - 1, &error_));                             \
+        assert_false(check("" literal, sizeof literal - 1, &error_));                              \
         assert_string_equal(error_.text, message);                                                 \
         assert_int_equal(error_.status, number);                                                   \
     } while (0)

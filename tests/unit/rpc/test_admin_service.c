@@ -74,7 +74,7 @@ static void on_message(struct wire_call *wire, const uint8_t *bytes, size_t size
         call->done_bytes = progress->done_bytes;
         call->total_bytes = progress->total_bytes;
         call->done = progress->done;
-        (void)snprintf(call->text, sizeof call->text, "%s", progress->text);
+        snprintf(call->text, sizeof call->text, "%s", progress->text);
     }
     eb_arena_deinit(&arena);
 }

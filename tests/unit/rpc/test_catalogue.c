@@ -88,7 +88,7 @@ static bool ask(struct asked *asked, eb_inquiry_fn method, const void *bytes, si
         .size = size,
     };
     asked->answer = method(&call, &asked->error);
-    return asked->answer != NULL;
+    return asked->answer;
 }
 
 static bool ask_for_model(struct asked *asked, const char *name, uint64_t version)
@@ -96,7 +96,7 @@ static bool ask_for_model(struct asked *asked, const char *name, uint64_t versio
     char name_copy[512];
     uint8_t bytes[1024];
     Embag__V1__GetModelRequest query = EMBAG__V1__GET_MODEL_REQUEST__INIT;
-    (void)snprintf(name_copy, sizeof name_copy, "%s", name);
+    snprintf(name_copy, sizeof name_copy, "%s", name);
     query.model = name_copy;
     query.version = version;
     return ask(
@@ -253,7 +253,7 @@ static Embag__V1__ListModelsResponse *list_versions(
     char name_copy[512];
     uint8_t bytes[1024];
     Embag__V1__VersionRequest query = EMBAG__V1__VERSION_REQUEST__INIT;
-    (void)snprintf(name_copy, sizeof name_copy, "%s", name);
+    snprintf(name_copy, sizeof name_copy, "%s", name);
     query.model = name_copy;
     query.version = version;
     const size_t size = embag__v1__version_request__pack(&query, bytes);

@@ -23,7 +23,7 @@ struct asked {
 
 static void ask(struct asked *asked, const struct eb_feature_memo *memo, unsigned number)
 {
-    (void)snprintf(asked->run, sizeof asked->run, "\x12 run of list %u", number);
+    snprintf(asked->run, sizeof asked->run, "\x12 run of list %u", number);
     asked->names[0] = "user";
     asked->names[1] = "item";
     asked->group = (struct eb_wire_group){.name = "",

@@ -88,7 +88,7 @@ static bool ask(
         .size = size,
     };
     answer = method(&inquiry, &error);
-    return answer != NULL;
+    return answer;
 }
 
 /* Asks for a model, by the fields that all three requests have. */

@@ -59,7 +59,7 @@ static void gives_every_method_one_way_to_be_served(void **state)
             const struct eb_method *method = &table->methods[k];
             const bool is_feed = method->kind == EB_METHOD_FEED;
             assert_int_equal(!!method->answer + !!method->form + !!method->start, 1);
-            assert_true(is_feed ? method->start != NULL : method->start == NULL);
+            assert_true(is_feed ? !!method->start : !method->start);
         }
     }
 }

@@ -55,9 +55,9 @@ static unsigned count_lines(const char *words)
     unsigned count = 0;
     for (const char *line = captured; *line;) {
         const size_t size = strcspn(line, "\n");
-        const bool is_request = memmem(line, size, " event=request ", 15) != NULL &&
-                                memmem(line, size, "/GetServer ", 11) == NULL;
-        count += is_request && memmem(line, size, words, strlen(words)) != NULL;
+        const bool is_request =
+            memmem(line, size, " event=request ", 15) && !memmem(line, size, "/GetServer ", 11);
+        count += is_request && memmem(line, size, words, strlen(words));
         line += size + (line[size] == '\n');
     }
     return count;

@@ -264,7 +264,7 @@ static void warns_of_tokens_that_others_can_read(void **state)
         eb_capture_stop(&error, said, sizeof said);
         assert_non_null(auth);
         eb_auth_drop(auth);
-        assert_int_equal(strstr(said, "event=secret_exposed") != NULL, mode == 0644);
+        assert_int_equal(!!strstr(said, "event=secret_exposed"), mode == 0644);
     }
 }
 

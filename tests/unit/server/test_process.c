@@ -136,7 +136,7 @@ static void keeps_tables_in_the_pages_that_are_asked_for(void **state)
     config.huge_pages = EB_PAGE_1G;
     config.numa = EB_NUMA_LOCAL;
     process = expect_start(&config);
-    bool is_giant = strstr(lines, " bytes_1g=0 ") == NULL;
+    bool is_giant = !strstr(lines, " bytes_1g=0 ");
     assert_int_equal(count_in_lines("event=huge_pages_missing"), is_giant ? 0 : 1);
     eb_process_close(process);
     eb_config_deinit(&config);
@@ -297,10 +297,10 @@ static void start_with_few_descriptors(const struct eb_config *config)
             close(taken[--taken_count]);
         }
         eb_capture_stop(&capture, lines, sizeof lines);
-        assert_int_equal(count_in_lines("event=start_failed"), process == NULL);
-        failed_port |= strstr(lines, "what=http_listen") != NULL;
-        failed_loops |= strstr(lines, "what=loops") != NULL;
-        failed_listen |= strstr(lines, "what=listen") != NULL;
+        assert_int_equal(count_in_lines("event=start_failed"), !process);
+        failed_port |= !!strstr(lines, "what=http_listen");
+        failed_loops |= !!strstr(lines, "what=loops");
+        failed_listen |= !!strstr(lines, "what=listen");
     }
     assert_true(failed_port && failed_loops && failed_listen);
     eb_process_close(process);

@@ -98,7 +98,7 @@ static bool has_flag(const void *at, const char *flag)
         if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
             is_inside = begin <= (uintptr_t)at && (uintptr_t)at < end;
         } else if (is_inside && strncmp(line, "VmFlags:", 8) == 0) {
-            is_set = strstr(line, flag) != NULL;
+            is_set = strstr(line, flag);
         }
     }
     assert_int_equal(ferror(file), 0);

@@ -365,8 +365,8 @@ static void reads_a_description_only_where_there_is_memory_for_it(void **state)
     static char file[8 + HEADER + 8 + 1] = {(char)(HEADER & 0xff), (char)(HEADER >> 8)};
     static char list[LIST + 1];
     struct eb_table_set set;
-    (void)snprintf(file + 8, HEADER + 1, "%-*s", HEADER, "{\"a\":" F16_2X2 "}");
-    (void)snprintf(list, sizeof list, "%-*s", LIST, "{\"weight_map\":{\"a\":\"m.safetensors\"}}");
+    snprintf(file + 8, HEADER + 1, "%-*s", HEADER, "{\"a\":" F16_2X2 "}");
+    snprintf(list, sizeof list, "%-*s", LIST, "{\"weight_map\":{\"a\":\"m.safetensors\"}}");
     eb_scratch_write(&trial.scratch, "m.safetensors", file, sizeof file - 1);
     available_bytes = HEADER * EB_VERSION_SCAN_JSON_MEMORY - 1;
     eb_set_trial_expect_fault(
