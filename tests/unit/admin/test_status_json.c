@@ -1,8 +1,8 @@
-/* Reads what is written with another parser, and fails the n-th request for memory for each n: the
- * linker sends those of server/admin here (--wrap). */
+/* Reads what is written with another parser, and fails the n-th allocation for each n. */
 #include "server/admin/status_json.h"
 
 #include "server/models/snapshot.h"
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 
 #include <inttypes.h>
@@ -17,17 +17,6 @@
 #include <cmocka.h>
 
 #define HOSTILE_NAME "\"</script>\\\n\x01\xc3\xa9{}"
-
-void *__real_realloc(void *memory, size_t bytes);
-void *__wrap_realloc(void *memory, size_t bytes);
-
-static unsigned request_count;
-static unsigned fail_at; /* 0: none */
-
-void *__wrap_realloc(void *memory, size_t bytes)
-{
-    return ++request_count == fail_at ? NULL : __real_realloc(memory, bytes);
-}
 
 static json_t *write(const struct eb_census *census)
 {
@@ -308,21 +297,27 @@ static void writes_slow_requests(void **state)
     json_decref(root);
 }
 
+static int disarm_faults(void **state)
+{
+    (void)state;
+    eb_faults_disarm();
+    return 0;
+}
+
 static void says_when_there_is_no_memory(void **state)
 {
     (void)state;
     static struct eb_census census = {.slow_count = EB_CENSUS_SLOW_REQUESTS};
-    request_count = 0;
+    eb_faults_fail_allocation(0);
     json_decref(write(&census));
-    unsigned needed = request_count;
+    unsigned needed = eb_faults_allocation_count();
     assert_in_range(needed, 2, 20);
-    for (fail_at = 1; fail_at <= needed; fail_at++) {
-        request_count = 0;
+    for (unsigned number = 1; number <= needed; number++) {
+        eb_faults_fail_allocation(number);
         size_t size = 1;
         assert_null(eb_status_json_write(&census, &size));
         assert_int_equal(size, 0);
     }
-    fail_at = 0;
 }
 
 EB_TEST_GROUP(status_json)
@@ -336,7 +331,7 @@ EB_TEST_GROUP(status_json)
         cmocka_unit_test(writes_models_and_their_versions),
         cmocka_unit_test(writes_what_is_loaded_and_whether_the_repository_can_be_read),
         cmocka_unit_test(writes_slow_requests),
-        cmocka_unit_test(says_when_there_is_no_memory),
+        cmocka_unit_test_teardown(says_when_there_is_no_memory, disarm_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Requests for memory can be made to fail: the linker sends them here (--wrap). */
 #include "server/stats/table_part.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
 
 #include <setjmp.h>
@@ -8,31 +8,6 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-char *__wrap_strdup(const char *text);
-
-static unsigned request_count;
-static unsigned fail_at; /* 0: none */
-
-void *__wrap_malloc(size_t bytes)
-{
-    return ++request_count == fail_at ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return ++request_count == fail_at ? NULL : __real_calloc(count, bytes);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return ++request_count == fail_at ? NULL : __real_strdup(text);
-}
 
 static struct eb_hot_rows hot[2] = {
     {.count = 1, .samples = 20, .indices_per_sample = 1, .kept = {{5, 15, 0}}},
@@ -57,7 +32,7 @@ static struct eb_census *census;
 static int set_up(void **state)
 {
     (void)state;
-    fail_at = 0;
+    eb_faults_fail_allocation(0);
     census = eb_census_make(0);
     assert_non_null(census);
     return 0;
@@ -109,7 +84,7 @@ static void makes_an_empty_list_of_nothing(void **state)
 {
     (void)state;
     const struct eb_table_part *parts[] = {&empty};
-    fail_at = 0;
+    eb_faults_fail_allocation(0);
     assert_true(eb_table_part_merge(parts, 1, census));
     assert_int_equal(census->table_count, 0);
 }
@@ -127,10 +102,9 @@ static void fails_cleanly_wherever_memory_ends(void **state)
     bool is_done = false;
     unsigned n = 0;
     while (!is_done) {
-        request_count = 0;
-        fail_at = ++n;
+        eb_faults_fail_allocation(++n);
         is_done = eb_table_part_merge(parts, 2, census);
-        fail_at = 0;
+        eb_faults_fail_allocation(0);
         tear_down(state);
         set_up(state);
     }
