@@ -136,16 +136,16 @@ static int open_loop(struct eb_engine *engine)
     return 0;
 }
 
-/* The thread blocks all signals but those of faults, so that a program's handlers run on its own
+/* The thread blocks all signals but those of errors, so that a program's handlers run on its own
  * threads and a write to a lost connection raises nothing. */
 static int start_thread(struct eb_engine *engine)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF};
+    static const int failures[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF};
     sigset_t blocked;
     sigset_t before;
     int rc = sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-        rc |= sigdelset(&blocked, faults[i]);
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        rc |= sigdelset(&blocked, failures[i]);
     }
     rc |= pthread_sigmask(SIG_SETMASK, &blocked, &before);
     assert(rc == 0);

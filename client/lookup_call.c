@@ -24,7 +24,7 @@ static bool fill_array(const struct embag_integers *in, struct eb_wire_array *ou
     return true;
 }
 
-static const char array_fault[] = "an array's width is neither 4 nor 8, or its data is NULL";
+static const char array_error[] = "an array's width is neither 4 nor 8, or its data is NULL";
 
 /* A type says so too where there is something to weigh: no weights are the server's to refuse then.
  */
@@ -48,7 +48,7 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
     if (!fill_array(&in->indices, &out->indices) || !fill_array(&in->offsets, &out->offsets) ||
         !fill_array(&in->lengths, &out->lengths) ||
         !fill_array(&in->segment_ids, &out->segment_ids)) {
-        return array_fault;
+        return array_error;
     }
     out->table = in->table ? in->table : "";
     out->reduction = (int32_t)in->reduction;
@@ -85,7 +85,7 @@ static const char *fill_group(const struct embag_group *in, struct eb_wire_group
     }
     if (!fill_array(&in->values, &out->values) || !fill_array(&in->lengths, &out->lengths) ||
         !fill_array(&in->offsets, &out->offsets)) {
-        return array_fault;
+        return array_error;
     }
     if (in->lengths.width == 8) {
         return "lengths are int32 in a group: their width is 4";
@@ -176,16 +176,16 @@ static bool fill_arrays(
     memset(wire->queries, 0, wire->query_count * sizeof *wire->queries);
     memset(wire->groups, 0, wire->group_count * sizeof *wire->groups);
     for (size_t i = 0; i < wire->query_count; i++) {
-        const char *fault = fill_query(&request->queries[i], &wire->queries[i]);
-        if (fault) {
-            eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries[%zu]: %s", i, fault);
+        const char *failure = fill_query(&request->queries[i], &wire->queries[i]);
+        if (failure) {
+            eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries[%zu]: %s", i, failure);
             return false;
         }
     }
     for (size_t i = 0; i < wire->group_count; i++) {
-        const char *fault = fill_group(&request->groups[i], &wire->groups[i]);
-        if (fault) {
-            eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "groups[%zu]: %s", i, fault);
+        const char *failure = fill_group(&request->groups[i], &wire->groups[i]);
+        if (failure) {
+            eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "groups[%zu]: %s", i, failure);
             return false;
         }
     }

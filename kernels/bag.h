@@ -140,20 +140,20 @@ struct eb_bag_extent {
     uint64_t starts_offset;
 };
 
-/* What kind of error a fault is. */
-enum eb_fault_class {
-    EB_FAULT_MALFORMED,    /* sizes or a combination that make no sense */
-    EB_FAULT_OUT_OF_RANGE, /* an index, segment id or default index that names nothing */
-    EB_FAULT_TOO_LARGE     /* past EB_BAG_INDICES_MAX or EB_BAG_BAGS_MAX */
+/* What kind of error an error is. */
+enum eb_bag_error_class {
+    EB_BAG_ERROR_MALFORMED,    /* sizes or a combination that make no sense */
+    EB_BAG_ERROR_OUT_OF_RANGE, /* an index, segment id or default index that names nothing */
+    EB_BAG_ERROR_TOO_LARGE     /* past EB_BAG_INDICES_MAX or EB_BAG_BAGS_MAX */
 };
 
-#define EB_BAG_FAULT_TEXT_BYTES 256
+#define EB_BAG_ERROR_TEXT_BYTES 256
 
 /* The first thing wrong with a query: class and text such as
  * "offsets[17] = 41 is less than offsets[16] = 52". */
-struct eb_bag_fault {
-    enum eb_fault_class class;
-    char text[EB_BAG_FAULT_TEXT_BYTES];
+struct eb_bag_error {
+    enum eb_bag_error_class class;
+    char text[EB_BAG_ERROR_TEXT_BYTES];
 };
 
 /* A checked query in internal form. The caller sets `scratch` before eb_bag_check, which fills the
@@ -178,20 +178,20 @@ struct eb_bag_job {
 /* In eb_bag_job.rows: an exact +0 row in place of a missing one. */
 #define EB_ROW_ZERO INT64_C(-1)
 
-/* false: no query of this kind is sound; *fault is set and nothing else. */
+/* false: no query of this kind is sound; *error is set and nothing else. */
 bool eb_bag_kind_find(
-    const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_fault *fault);
+    const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_error *error);
 
 /* Checks sizes and combinations only, in constant time. With NONE the layout's fields and num_bags
- * are not looked at. false: *fault is set and nothing else. */
+ * are not looked at. false: *error is set and nothing else. */
 bool eb_bag_measure(
-    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault);
+    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_error *error);
 
 /* Checks the layout values, then default_index, then the indices, and fills *job, whose scratch
  * belongs to it afterwards. Reads every bound and every index inside a bag, or every index if the
  * array of offsets is empty; reads indices twice if some are missing or if segment ids are not
  * sorted. `extent` is what eb_bag_measure gave for the same query. Returns false with the query's
- * first error in *fault; *job is then unchanged except for the contents of its scratch. The outcome
+ * first error in *error; *job is then unchanged except for the contents of its scratch. The outcome
  * does not depend on the ops. */
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
-    const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_fault *fault);
+    const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_error *error);

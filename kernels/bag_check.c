@@ -1,5 +1,5 @@
 #include "kernels/bag.h"
-#include "kernels/bag_fault.h"
+#include "kernels/bag_error.h"
 #include "kernels/bag_index_plain.h"
 #include "kernels/bag_take.h"
 #include "kernels/bag_variant.h"
@@ -19,7 +19,7 @@
 struct pass {
     const struct eb_bag_query *query;
     const struct eb_bag_index_fns *index;
-    struct eb_bag_fault *fault;
+    struct eb_bag_error *error;
     int64_t *rows;
     void *weights; /* NULL: none */
     uint32_t *starts;
@@ -57,15 +57,15 @@ static bool fail_offsets(struct pass *pass)
         offset = load_entry(&pass->query->bounds, ++i);
     }
     if (offset < 0) {
-        return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
             "offsets[%" PRIu64 "] = %" PRId64 " is negative", i, offset);
     }
     if (offset < previous) {
-        return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
             "offsets[%" PRIu64 "] = %" PRId64 " is less than offsets[%" PRIu64 "] = %" PRId64, i,
             offset, i - 1, previous);
     }
-    return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+    return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
         "offsets[%" PRIu64 "] = %" PRId64 " is past the %" PRIu32 " indices", i, offset,
         pass->index_count);
 }
@@ -90,17 +90,17 @@ static bool fail_lengths(struct pass *pass)
     for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
         int64_t length = load_entry(&pass->query->bounds, bag);
         if (length < 0) {
-            return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+            return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
                 "lengths[%" PRIu32 "] = %" PRId64 " is negative", bag, length);
         }
         if (length > left) {
-            return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+            return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
                 "lengths[%" PRIu32 "] = %" PRId64 " takes the sum past the %" PRIu32 " indices",
                 bag, length, pass->index_count);
         }
         left -= length;
     }
-    return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+    return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
         "the sum of lengths is %" PRId64 ", but there are %" PRIu32 " indices",
         pass->index_count - left, pass->index_count);
 }
@@ -119,7 +119,7 @@ static bool fail_segments(struct pass *pass)
     while (id >= 0 && id < pass->bag_count) {
         id = load_entry(&pass->query->bounds, ++i);
     }
-    return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
+    return eb_bag_error_set(pass->error, EB_BAG_ERROR_OUT_OF_RANGE,
         "segment_ids[%" PRIu32 "] = %" PRId64 " is outside the %" PRIu32 " segments", i, id,
         pass->bag_count);
 }
@@ -207,7 +207,7 @@ static bool check_lengths(const struct pass *pass)
     }
     for (uint32_t bag = 0; bag < pass->bag_count; bag++) {
         if (starts[bag + 1] - starts[bag] > pass->query->max_ids) {
-            return eb_bag_fault_set(pass->fault, EB_FAULT_MALFORMED,
+            return eb_bag_error_set(pass->error, EB_BAG_ERROR_MALFORMED,
                 "bag %" PRIu32 " has %" PRIu32 " indices; at most %" PRIu64
                 " are allowed (max_ids)",
                 bag, starts[bag + 1] - starts[bag], pass->query->max_ids);
@@ -226,11 +226,11 @@ static bool fail_unnamed(struct pass *pass, const char *name, int64_t index)
 {
     const struct eb_table *table = pass->query->table;
     if (table->keys) {
-        return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
+        return eb_bag_error_set(pass->error, EB_BAG_ERROR_OUT_OF_RANGE,
             "%s = %" PRId64 " is none of the table's %" PRIu64 " keys", name, index,
             table->row_count);
     }
-    return eb_bag_fault_set(pass->fault, EB_FAULT_OUT_OF_RANGE,
+    return eb_bag_error_set(pass->error, EB_BAG_ERROR_OUT_OF_RANGE,
         "%s = %" PRId64 " is outside the table's %" PRIu64 " rows", name, index, table->row_count);
 }
 
@@ -463,7 +463,7 @@ static bool take_indices(struct pass *pass)
 }
 
 bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query,
-    const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_fault *fault)
+    const struct eb_bag_extent *extent, struct eb_bag_job *job, struct eb_bag_error *error)
 {
     void *scratch = job->scratch;
     assert((uintptr_t)scratch % 64 == 0 && (scratch || extent->scratch_bytes == 0));
@@ -471,7 +471,7 @@ bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query
     struct pass pass = {
         .query = query,
         .index = eb_bag_ops_variant(ops)->index,
-        .fault = fault,
+        .error = error,
         .rows = scratch,
         .weights = extent->weights_offset > 0 ? bytes + extent->weights_offset : NULL,
         .starts = NULL,

@@ -107,20 +107,20 @@ static INLINE bool is_lean(struct shape shape, const struct eb_bag_span *span)
            near->line_count - count_lines(shape) <= 1;
 }
 
-/* Calls a row near by. The number of lines is known, so that no loop makes the calls. */
-static INLINE void call_near(
+/* Prefetches a row near by. The number of lines is known, so that no loop makes the calls. */
+static INLINE void prefetch_near(
     struct shape shape, const struct lines *near, const int64_t *number, bool is_l1)
 {
     const uint32_t line_count = count_lines(shape);
     const uintptr_t offset = (uintptr_t)*number * near->stride_bytes;
 #pragma GCC unroll 16
     for (uint32_t line = 0; line + 1 < line_count; line++) {
-        eb_bag_call_line(near->first + offset + line * EB_LINE_BYTES, is_l1);
+        eb_bag_prefetch_line(near->first + offset + line * EB_LINE_BYTES, is_l1);
     }
     if (near->has_one_more) {
-        eb_bag_call_line(near->first + offset + (line_count - 1) * EB_LINE_BYTES, is_l1);
+        eb_bag_prefetch_line(near->first + offset + (line_count - 1) * EB_LINE_BYTES, is_l1);
     }
-    eb_bag_call_line(near->last + offset, is_l1);
+    eb_bag_prefetch_line(near->last + offset, is_l1);
 }
 
 /* Rows of a lean span. Few instructions, because what a processor has under way at once is bounded
@@ -134,12 +134,12 @@ static INLINE void sum_lean(struct shape shape, const struct source *source, con
     const struct lines near = find_lines(shape, &span->prefetch->near);
     for (uint32_t i = 0; i < span->count; i++) {
         if (has_far) {
-            eb_bag_call_line(far.first + (uintptr_t)span->far[i] * far.stride_bytes, false);
+            eb_bag_prefetch_line(far.first + (uintptr_t)span->far[i] * far.stride_bytes, false);
         }
         if (is_l1) {
-            call_near(shape, &near, span->near + i, true);
+            prefetch_near(shape, &near, span->near + i, true);
         } else {
-            call_near(shape, &near, span->near + i, false);
+            prefetch_near(shape, &near, span->near + i, false);
         }
         const struct row row = find_row(shape, source, bag, i);
         fold_row(shape, &row, source->rest, sums);
@@ -172,7 +172,7 @@ static INLINE struct sums sum_rows(struct shape shape, const struct source *of_p
             sum_lean(shape, &source, &bag, &span, &sums);
         } else {
             for (uint32_t i = 0; i < span.count; i++) {
-                eb_bag_span_call(&span, i);
+                eb_bag_span_prefetch(&span, i);
                 const struct row row = find_row(shape, &source, &bag, i);
                 fold_row(shape, &row, source.rest, &sums);
             }

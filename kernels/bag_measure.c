@@ -1,6 +1,6 @@
 #include "kernels/bag_measure.h"
 
-#include "kernels/bag_fault.h"
+#include "kernels/bag_error.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -26,12 +26,12 @@ static const char *bounds_name(enum eb_layout layout)
 
 /* How many integers an array holds. */
 static inline bool count_entries(
-    const struct eb_int_array *array, const char *name, uint64_t *count, struct eb_bag_fault *fault)
+    const struct eb_int_array *array, const char *name, uint64_t *count, struct eb_bag_error *error)
 {
     assert(array->width == 8 || array->width == 4 || array->bytes == 0);
     *count = array->bytes / 4 >> (array->width == 8);
     if ((array->bytes & (array->width - 1)) != 0) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "%s has %" PRIu64 " bytes, which is no multiple of %" PRIu32, name, array->bytes,
             array->width);
     }
@@ -39,13 +39,13 @@ static inline bool count_entries(
 }
 
 static bool count_indices(
-    const struct eb_bag_query *query, uint64_t *index_count, struct eb_bag_fault *fault)
+    const struct eb_bag_query *query, uint64_t *index_count, struct eb_bag_error *error)
 {
-    if (!count_entries(&query->indices, "indices", index_count, fault)) {
+    if (!count_entries(&query->indices, "indices", index_count, error)) {
         return false;
     }
     if (*index_count > EB_BAG_INDICES_MAX) {
-        return eb_bag_fault_set(fault, EB_FAULT_TOO_LARGE,
+        return eb_bag_error_set(error, EB_BAG_ERROR_TOO_LARGE,
             "%" PRIu64 " indices, at most %" PRIu64 " are allowed", *index_count,
             EB_BAG_INDICES_MAX);
     }
@@ -60,48 +60,48 @@ static bool is_weights_type_allowed(const struct eb_bag_query *query)
 
 /* Of weights that are given. */
 static bool check_weights(
-    const struct eb_bag_query *query, uint64_t index_count, struct eb_bag_fault *fault)
+    const struct eb_bag_query *query, uint64_t index_count, struct eb_bag_error *error)
 {
     enum eb_reduction reduction = query->reduction;
     assert(query->weights || query->weights_bytes == 0);
     if (reduction == EB_REDUCTION_MEAN || reduction == EB_REDUCTION_MAX ||
         reduction == EB_REDUCTION_MIN) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED, "weights are not allowed with %s",
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED, "weights are not allowed with %s",
             eb_reduction_name(reduction));
     }
     if (!is_weights_type_allowed(query)) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "weights_type %s does not go with a table of %s", eb_type_name(query->weights_type),
             eb_type_name(query->table->type));
     }
     uint64_t bytes = index_count * eb_type_bytes(query->weights_type);
     if (query->weights_bytes != bytes) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "weights has %" PRIu64 " bytes, but %" PRIu64 " indices need %" PRIu64,
             query->weights_bytes, index_count, bytes);
     }
     return true;
 }
 
-static bool check_reduction(const struct eb_bag_query *query, struct eb_bag_fault *fault)
+static bool check_reduction(const struct eb_bag_query *query, struct eb_bag_error *error)
 {
     enum eb_type type = query->table->type;
     bool divides_by_weights =
         query->reduction == EB_REDUCTION_WEIGHTED_MEAN || query->reduction == EB_REDUCTION_SQRTN;
     if (divides_by_weights && !eb_type_is_float(type)) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "%s needs a floating-point table, this one is %s", eb_reduction_name(query->reduction),
             eb_type_name(type));
     }
     if (query->missing == EB_MISSING_UNKNOWN_ROW && query->table->unknown_row < 0) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "missing is UNKNOWN_ROW, but the table has no row for unknown ids");
     }
     return true;
 }
 
 static bool choose_output_type(
-    const struct eb_bag_query *query, enum eb_type *output_type, struct eb_bag_fault *fault)
+    const struct eb_bag_query *query, enum eb_type *output_type, struct eb_bag_error *error)
 {
     enum eb_type type = query->table->type;
     enum eb_type wanted = query->output_type;
@@ -110,7 +110,7 @@ static bool choose_output_type(
         return true;
     }
     if (!eb_type_is_float(type) || !eb_type_is_float(wanted) || wanted == EB_F64) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "output_type %s does not go with a table of %s", eb_type_name(wanted),
             eb_type_name(type));
     }
@@ -120,10 +120,10 @@ static bool choose_output_type(
 
 /* Checks num_bags against what the layout's fields say. */
 static bool agree_on_bags(const struct eb_bag_query *query, uint64_t bags, uint64_t *bag_count,
-    struct eb_bag_fault *fault)
+    struct eb_bag_error *error)
 {
     if (query->num_bags != 0 && query->num_bags != bags) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "num_bags is %" PRIu64 ", but %s says %" PRIu64 " bags", query->num_bags,
             query->layout == EB_LAYOUT_SEGMENTS ? "num_segments" : bounds_name(query->layout),
             bags);
@@ -133,10 +133,10 @@ static bool agree_on_bags(const struct eb_bag_query *query, uint64_t bags, uint6
 }
 
 static bool count_without_layout(const struct eb_bag_query *query, uint64_t index_count,
-    uint64_t *bag_count, struct eb_bag_fault *fault)
+    uint64_t *bag_count, struct eb_bag_error *error)
 {
     if (index_count > 0 && query->num_bags != 1) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "indices are given without a layout (offsets, lengths, segment_ids or "
             "indices_per_bag)");
     }
@@ -147,17 +147,17 @@ static bool count_without_layout(const struct eb_bag_query *query, uint64_t inde
 /* Counts the bags of an empty array of offsets or lengths. Without indices num_bags says how many
  * there are. With indices, which then belong to no bag, empty offsets mean that there are none. */
 static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_count,
-    uint64_t *bag_count, struct eb_bag_fault *fault)
+    uint64_t *bag_count, struct eb_bag_error *error)
 {
     if (query->include_last_offset) {
-        return eb_bag_fault_set(
-            fault, EB_FAULT_MALFORMED, "offsets is empty, but include_last_offset needs an entry");
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
+            "offsets is empty, but include_last_offset needs an entry");
     }
     if (index_count > 0 && query->layout == EB_LAYOUT_OFFSETS) {
-        return agree_on_bags(query, 0, bag_count, fault);
+        return agree_on_bags(query, 0, bag_count, error);
     }
     if (index_count > 0) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "lengths is empty, but there are %" PRIu64 " indices", index_count);
     }
     *bag_count = query->num_bags;
@@ -166,20 +166,20 @@ static bool count_unlisted(const struct eb_bag_query *query, uint64_t index_coun
 
 /* Offsets or lengths: an array with an entry for each bag. */
 static inline bool count_listed(const struct eb_bag_query *query, uint64_t index_count,
-    uint64_t *bag_count, struct eb_bag_fault *fault)
+    uint64_t *bag_count, struct eb_bag_error *error)
 {
     uint64_t entries = 0;
-    if (!count_entries(&query->bounds, bounds_name(query->layout), &entries, fault)) {
+    if (!count_entries(&query->bounds, bounds_name(query->layout), &entries, error)) {
         return false;
     }
     if (entries == 0) {
-        return count_unlisted(query, index_count, bag_count, fault);
+        return count_unlisted(query, index_count, bag_count, error);
     }
-    return agree_on_bags(query, entries - query->include_last_offset, bag_count, fault);
+    return agree_on_bags(query, entries - query->include_last_offset, bag_count, error);
 }
 
 static bool count_packed(const struct eb_bag_query *query, uint64_t index_count,
-    uint64_t *bag_count, struct eb_bag_fault *fault)
+    uint64_t *bag_count, struct eb_bag_error *error)
 {
     uint64_t per_bag = query->indices_per_bag;
     if (per_bag == 0 && index_count == 0) {
@@ -187,42 +187,42 @@ static bool count_packed(const struct eb_bag_query *query, uint64_t index_count,
         return true;
     }
     if (per_bag == 0 || index_count % per_bag != 0) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "%" PRIu64 " indices are no multiple of indices_per_bag = %" PRIu64, index_count,
             per_bag);
     }
-    return agree_on_bags(query, index_count / per_bag, bag_count, fault);
+    return agree_on_bags(query, index_count / per_bag, bag_count, error);
 }
 
 static bool count_segments(const struct eb_bag_query *query, uint64_t index_count,
-    uint64_t *bag_count, struct eb_bag_fault *fault)
+    uint64_t *bag_count, struct eb_bag_error *error)
 {
     uint64_t entries = 0;
-    if (!count_entries(&query->bounds, "segment_ids", &entries, fault)) {
+    if (!count_entries(&query->bounds, "segment_ids", &entries, error)) {
         return false;
     }
     if (entries != index_count) {
-        return eb_bag_fault_set(fault, EB_FAULT_MALFORMED,
+        return eb_bag_error_set(error, EB_BAG_ERROR_MALFORMED,
             "segment_ids has %" PRIu64 " entries for %" PRIu64 " indices", entries, index_count);
     }
-    return agree_on_bags(query, query->num_segments, bag_count, fault);
+    return agree_on_bags(query, query->num_segments, bag_count, error);
 }
 
 static bool count_bags(const struct eb_bag_query *query, uint64_t index_count, uint64_t *bag_count,
-    struct eb_bag_fault *fault)
+    struct eb_bag_error *error)
 {
     if (query->layout == EB_LAYOUT_OFFSETS) {
-        return count_listed(query, index_count, bag_count, fault);
+        return count_listed(query, index_count, bag_count, error);
     }
     if (query->include_last_offset) {
-        return eb_bag_fault_set(
-            fault, EB_FAULT_MALFORMED, "include_last_offset is set without offsets");
+        return eb_bag_error_set(
+            error, EB_BAG_ERROR_MALFORMED, "include_last_offset is set without offsets");
     }
     switch (query->layout) {
-    case EB_LAYOUT_UNSPECIFIED: return count_without_layout(query, index_count, bag_count, fault);
-    case EB_LAYOUT_LENGTHS: return count_listed(query, index_count, bag_count, fault);
-    case EB_LAYOUT_PACKED: return count_packed(query, index_count, bag_count, fault);
-    case EB_LAYOUT_SEGMENTS: return count_segments(query, index_count, bag_count, fault);
+    case EB_LAYOUT_UNSPECIFIED: return count_without_layout(query, index_count, bag_count, error);
+    case EB_LAYOUT_LENGTHS: return count_listed(query, index_count, bag_count, error);
+    case EB_LAYOUT_PACKED: return count_packed(query, index_count, bag_count, error);
+    case EB_LAYOUT_SEGMENTS: return count_segments(query, index_count, bag_count, error);
     case EB_LAYOUT_OFFSETS:
     case EB_LAYOUT_COUNT: break;
     }
@@ -231,24 +231,24 @@ static bool count_bags(const struct eb_bag_query *query, uint64_t index_count, u
 }
 
 static inline bool count_result_rows(const struct eb_bag_query *query, uint64_t index_count,
-    uint64_t *result_rows, struct eb_bag_fault *fault)
+    uint64_t *result_rows, struct eb_bag_error *error)
 {
     if (query->reduction == EB_REDUCTION_NONE) {
         *result_rows = index_count;
         return true;
     }
-    if (!count_bags(query, index_count, result_rows, fault)) {
+    if (!count_bags(query, index_count, result_rows, error)) {
         return false;
     }
     if (*result_rows > EB_BAG_BAGS_MAX) {
-        return eb_bag_fault_set(fault, EB_FAULT_TOO_LARGE,
+        return eb_bag_error_set(error, EB_BAG_ERROR_TOO_LARGE,
             "%" PRIu64 " bags, at most %" PRIu64 " are allowed", *result_rows, EB_BAG_BAGS_MAX);
     }
     return true;
 }
 
 bool eb_bag_kind_find(
-    const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_fault *fault)
+    const struct eb_bag_query *query, struct eb_bag_kind *kind, struct eb_bag_error *error)
 {
     const struct eb_table *table = query->table;
     uint64_t row_bytes = eb_storage_row_bytes(table->storage, table->row_elements);
@@ -256,7 +256,7 @@ bool eb_bag_kind_find(
     assert(query->reduction > EB_REDUCTION_UNSPECIFIED && query->reduction < EB_REDUCTION_COUNT);
     assert(query->missing > EB_MISSING_UNSPECIFIED && query->missing < EB_MISSING_COUNT);
     enum eb_type output_type;
-    if (!check_reduction(query, fault) || !choose_output_type(query, &output_type, fault)) {
+    if (!check_reduction(query, error) || !choose_output_type(query, &output_type, error)) {
         return false;
     }
     *kind = (struct eb_bag_kind){
@@ -268,16 +268,16 @@ bool eb_bag_kind_find(
 }
 
 bool eb_bag_measure(
-    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+    const struct eb_bag_query *query, struct eb_bag_extent *extent, struct eb_bag_error *error)
 {
     const struct eb_bag_kind *kind = query->kind;
     struct eb_bag_kind found;
     uint64_t index_count;
     uint64_t result_rows;
-    if (!count_indices(query, &index_count, fault) ||
-        (eb_bag_weights_are_given(query) && !check_weights(query, index_count, fault)) ||
-        (!kind && !eb_bag_kind_find(query, &found, fault)) ||
-        !count_result_rows(query, index_count, &result_rows, fault)) {
+    if (!count_indices(query, &index_count, error) ||
+        (eb_bag_weights_are_given(query) && !check_weights(query, index_count, error)) ||
+        (!kind && !eb_bag_kind_find(query, &found, error)) ||
+        !count_result_rows(query, index_count, &result_rows, error)) {
         return false;
     }
     kind = kind ? kind : &found;

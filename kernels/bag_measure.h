@@ -37,11 +37,11 @@ static inline void eb_bag_extent_fill(const struct eb_bag_query *query,
 /* As eb_bag_measure of a query of LENGTHS whose num_bags lengths add up to its index_count indices.
  */
 static inline bool eb_bag_measure_counted(const struct eb_bag_query *query, uint64_t index_count,
-    struct eb_bag_extent *extent, struct eb_bag_fault *fault)
+    struct eb_bag_extent *extent, struct eb_bag_error *error)
 {
     if (!query->kind || eb_bag_weights_are_given(query) || query->reduction == EB_REDUCTION_NONE ||
         index_count > EB_BAG_INDICES_MAX || query->num_bags > EB_BAG_BAGS_MAX) {
-        return eb_bag_measure(query, extent, fault);
+        return eb_bag_measure(query, extent, error);
     }
     eb_bag_extent_fill(query, query->kind, index_count, query->num_bags, extent);
     return true;

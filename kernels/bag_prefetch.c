@@ -68,7 +68,7 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
     }
 }
 
-/* Enters the next part that has bags, and whose rows are called. */
+/* Enters the next part that has bags, and whose rows are prefetched. */
 static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
     while (true) {
@@ -82,7 +82,7 @@ static bool find_part(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cu
             continue;
         }
         const uint32_t n = cursor->job++;
-        if (!eb_bag_prefetch_calls(prefetch, tile->jobs[n].table)) {
+        if (!eb_bag_prefetch_is_on(prefetch, tile->jobs[n].table)) {
             continue;
         }
         cursor->part = eb_bag_tile_part(tile, n);
@@ -200,7 +200,7 @@ bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor 
 void eb_bag_cursor_step(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor)
 {
     if (cursor->at != cursor->end || (!cursor->is_over && eb_bag_cursor_enter(prefetch, cursor))) {
-        eb_bag_cursor_call(cursor, cursor->at++);
+        eb_bag_cursor_prefetch(cursor, cursor->at++);
     }
 }
 
@@ -256,14 +256,14 @@ void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_
 }
 
 /* Lines of range in a row, and the scale of a row where it lies apart. */
-static void call_row(const struct range *range, uintptr_t scale, bool is_l1)
+static void prefetch_row(const struct range *range, uintptr_t scale, bool is_l1)
 {
     for (uintptr_t at = range->first; at < range->end; at += EB_LINE_BYTES) {
-        eb_bag_call_line(at, is_l1);
+        eb_bag_prefetch_line(at, is_l1);
     }
-    eb_bag_call_line(range->end - 1, is_l1);
+    eb_bag_prefetch_line(range->end - 1, is_l1);
     if (scale) {
-        eb_bag_call_line(scale, false);
+        eb_bag_prefetch_line(scale, false);
     }
 }
 
@@ -288,7 +288,7 @@ bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct 
         const uintptr_t row = (uintptr_t)rows[i];
         const uintptr_t offset = row * table->row_stride_bytes;
         const struct range of_row = {range.first + offset, range.end + offset};
-        call_row(&of_row, scales ? scales + row * table->scale_stride_bytes : 0, is_l1);
+        prefetch_row(&of_row, scales ? scales + row * table->scale_stride_bytes : 0, is_l1);
     }
     return true;
 }

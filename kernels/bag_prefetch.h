@@ -1,8 +1,8 @@
-/* Calls rows into the caches before they are pooled: two cursors that run ahead of the arithmetic
- * in exactly its order (a group of bags, a block of columns, bag by bag, row by row), over the
- * borders of bags, jobs and tiles. The far one calls a row's first line, so that its page's
- * translation is there when the near one calls all its lines. Everything here is a hint: no result
- * depends on it. Thread: one each. Memory: borrows the jobs of its tiles. */
+/* Prefetches rows into the caches before they are pooled: two cursors that run ahead of the
+ * arithmetic in exactly its order (a group of bags, a block of columns, bag by bag, row by row),
+ * over the borders of bags, jobs and tiles. The far one calls a row's first line, so that its
+ * page's translation is there when the near one calls all its lines. Everything here is a hint: no
+ * result depends on it. Thread: one each. Memory: borrows the jobs of its tiles. */
 #pragma once
 
 #include "kernels/bag_schedule.h"
@@ -48,10 +48,10 @@ void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
     const struct eb_bag_schedules *schedules, const uint32_t *block_elements);
 
 /* Whether rows of a table are called at all. */
-static inline bool eb_bag_prefetch_calls(
+static inline bool eb_bag_prefetch_is_on(
     const struct eb_bag_prefetch *prefetch, const struct eb_table *table)
 {
-    return eb_bag_schedule_calls(prefetch->schedules, table) &&
+    return eb_bag_schedule_prefetches(prefetch->schedules, table) &&
            prefetch->block_elements[table->storage] > 0;
 }
 
@@ -60,29 +60,30 @@ static inline bool eb_bag_prefetch_calls(
 void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag_tile *tile,
     const struct eb_bag_tile *next);
 
-/* To be called for each part of the tile whose rows are called, in order: brings the cursors as far
- * ahead as the rows' class wants. */
+/* To be called for each part of the tile whose rows are prefetched, in order: brings the cursors as
+ * far ahead as the rows' class wants. */
 void eb_bag_prefetch_part(struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
 
-/* Calls all rows of a part at once, where they are so few that cursors would cost more than they
- * bring, and into the cache that their schedule says, if it calls any. A single row is not called:
- * it is read next. false: they are more. */
+/* Prefetches all rows of a part at once, where they are so few that cursors would cost more than
+ * they bring, and into the cache that their schedule says, if it prefetches any. A single row is
+ * not prefetched: it is read next. false: they are more. */
 bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct eb_bag_part *part);
 
-/* A tile has been pooled of which no row is called. */
+/* A tile has been pooled of which no row is prefetched. */
 static inline void eb_bag_prefetch_forget(struct eb_bag_prefetch *prefetch)
 {
     prefetch->tile_count = 0;
 }
 
-/* Enters the next run. false: the cursor is over, and calls nothing. */
+/* Enters the next run. false: the cursor is over, and prefetches nothing. */
 __attribute__((cold, noinline)) bool eb_bag_cursor_enter(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor);
 
-#define EB_CALL_INLINE static inline __attribute__((always_inline))
+#define EB_PREFETCH_INLINE static inline __attribute__((always_inline))
 
-/* Calls what lies at an address, whatever that is. The level of the hint must be a constant. */
-EB_CALL_INLINE void eb_bag_call_line(uintptr_t address, bool is_l1)
+/* Prefetches what lies at an address, whatever that is. The level of the hint must be a constant.
+ */
+EB_PREFETCH_INLINE void eb_bag_prefetch_line(uintptr_t address, bool is_l1)
 {
     if (is_l1) {
         __builtin_prefetch((const void *)address, 0, 3);
@@ -91,9 +92,10 @@ EB_CALL_INLINE void eb_bag_call_line(uintptr_t address, bool is_l1)
     }
 }
 
-/* Calls a row of the cursor's run. The address for EB_ROW_ZERO lies before the table; calling it
- * does nothing. */
-EB_CALL_INLINE void eb_bag_cursor_call(const struct eb_bag_cursor *cursor, const int64_t *number)
+/* Prefetches a row of the cursor's run. The address for EB_ROW_ZERO lies before the table;
+ * prefetching it does nothing. */
+EB_PREFETCH_INLINE void eb_bag_cursor_prefetch(
+    const struct eb_bag_cursor *cursor, const int64_t *number)
 {
     if (cursor->line_count == 0) {
         return;
@@ -101,16 +103,16 @@ EB_CALL_INLINE void eb_bag_cursor_call(const struct eb_bag_cursor *cursor, const
     const uintptr_t row = (uintptr_t)*number;
     const uintptr_t first = cursor->base + row * cursor->row_stride_bytes;
     for (uintptr_t line = first; line != first + cursor->more_bytes; line += EB_LINE_BYTES) {
-        eb_bag_call_line(line, cursor->is_l1);
+        eb_bag_prefetch_line(line, cursor->is_l1);
     }
-    eb_bag_call_line(first + cursor->last_byte, cursor->is_l1);
+    eb_bag_prefetch_line(first + cursor->last_byte, cursor->is_l1);
     if (cursor->scales) {
-        eb_bag_call_line(cursor->scales + row * cursor->scale_stride_bytes, false);
+        eb_bag_prefetch_line(cursor->scales + row * cursor->scale_stride_bytes, false);
     }
 }
 
 /* Of `count` rows those for which the cursor need not enter another run, at least one. */
-EB_CALL_INLINE uint32_t eb_bag_cursor_reach(
+EB_PREFETCH_INLINE uint32_t eb_bag_cursor_reach(
     struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor, uint32_t count)
 {
     if (cursor->at == cursor->end && (cursor->is_over || !eb_bag_cursor_enter(prefetch, cursor))) {
@@ -121,16 +123,17 @@ EB_CALL_INLINE uint32_t eb_bag_cursor_reach(
 }
 
 /* The next `count` rows, behind which the cursor goes; where it is over, it stays. */
-EB_CALL_INLINE const int64_t *eb_bag_cursor_pass(struct eb_bag_cursor *cursor, uint32_t count)
+EB_PREFETCH_INLINE const int64_t *eb_bag_cursor_pass(struct eb_bag_cursor *cursor, uint32_t count)
 {
     const int64_t *at = cursor->at;
     cursor->at = cursor->is_over ? at : at + count;
     return at;
 }
 
-/* The rows that are to be called while the next `count` are pooled, one of each cursor for each. */
+/* The rows that are to be prefetched while the next `count` are pooled, one of each cursor for
+ * each. */
 struct eb_bag_span {
-    const struct eb_bag_prefetch *prefetch; /* its cursors say what is called of a row */
+    const struct eb_bag_prefetch *prefetch; /* its cursors say what is prefetched of a row */
     const int64_t *far;  /* [count]; not to be read where the cursor's line_count is 0 */
     const int64_t *near; /* likewise */
     uint32_t count;      /* at least 1 */
@@ -138,7 +141,7 @@ struct eb_bag_span {
 
 /* Takes steps for at most `count` rows of a block, at least one. The calls are the caller's, who
  * makes them row by row as he pools. */
-EB_CALL_INLINE struct eb_bag_span eb_bag_prefetch_span(
+EB_PREFETCH_INLINE struct eb_bag_span eb_bag_prefetch_span(
     struct eb_bag_prefetch *prefetch, uint32_t count)
 {
     count = eb_bag_cursor_reach(prefetch, &prefetch->far, count);
@@ -151,21 +154,21 @@ EB_CALL_INLINE struct eb_bag_span eb_bag_prefetch_span(
     };
 }
 
-/* Calls the next row, if the cursor is not over. */
+/* Prefetches the next row, if the cursor is not over. */
 void eb_bag_cursor_step(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor *cursor);
 
 /* The calls for row i of a span. */
-EB_CALL_INLINE void eb_bag_span_call(const struct eb_bag_span *span, uint32_t i)
+EB_PREFETCH_INLINE void eb_bag_span_prefetch(const struct eb_bag_span *span, uint32_t i)
 {
     const struct eb_bag_cursor *far = &span->prefetch->far;
     const struct eb_bag_cursor *near = &span->prefetch->near;
-    eb_bag_cursor_call(far, far->line_count > 0 ? span->far + i : span->far);
-    eb_bag_cursor_call(near, near->line_count > 0 ? span->near + i : span->near);
+    eb_bag_cursor_prefetch(far, far->line_count > 0 ? span->far + i : span->far);
+    eb_bag_cursor_prefetch(near, near->line_count > 0 ? span->near + i : span->near);
 }
 
 /* To be taken once for each row of each block that is pooled. */
-EB_CALL_INLINE void eb_bag_prefetch_step(struct eb_bag_prefetch *prefetch)
+EB_PREFETCH_INLINE void eb_bag_prefetch_step(struct eb_bag_prefetch *prefetch)
 {
     const struct eb_bag_span span = eb_bag_prefetch_span(prefetch, 1);
-    eb_bag_span_call(&span, 0);
+    eb_bag_span_prefetch(&span, 0);
 }

@@ -1,5 +1,5 @@
-/* Schedules of prefetching: which tables' rows are called into the caches, and how far ahead. As
- * people write one: `off`, or FAR:NEAR:LEVEL, such as
+/* Schedules of prefetching: which tables' rows are prefetched into the caches, and how far ahead.
+ * As people write one: `off`, or FAR:NEAR:LEVEL, such as
  *
  *   128:64:l2   a row's first line 128 rows ahead, all of it 64 ahead, both into the second cache
  *   64w:4:l1    all of a row 64 rows ahead into the second cache, and 4 ahead into the first
@@ -40,15 +40,15 @@ extern const struct eb_bag_schedules eb_bag_schedules_default;
 unsigned eb_bag_schedule_row_class(uint64_t row_bytes);
 
 /* Whether a table's rows are to be called. */
-static inline bool eb_bag_schedule_calls(
+static inline bool eb_bag_schedule_prefetches(
     const struct eb_bag_schedules *schedules, const struct eb_table *table)
 {
-    uint64_t uncalled_bytes =
+    uint64_t unprefetched_bytes =
         eb_storage_is_converted(table->storage) ? schedules->cached_bytes : schedules->nearby_bytes;
-    return table->row_count * table->row_stride_bytes > uncalled_bytes;
+    return table->row_count * table->row_stride_bytes > unprefetched_bytes;
 }
 
-/* How a table's rows are called, if they are. */
+/* How a table's rows are prefetched, if they are. */
 const struct eb_bag_schedule *eb_bag_schedule_find(
     const struct eb_bag_schedules *schedules, const struct eb_table *table);
 
@@ -62,7 +62,7 @@ const char *eb_bag_schedule_parse(const char *text, struct eb_bag_schedule *out)
 /* What parses to the same schedule. */
 void eb_bag_schedule_format(
     const struct eb_bag_schedule *schedule, char out[EB_BAG_SCHEDULE_TEXT_BYTES]);
-/* Whether no row is called. */
+/* Whether no row is prefetched. */
 bool eb_bag_schedule_is_off(const struct eb_bag_schedule *schedule);
 
 /* The same schedule for rows of all classes, nearby ones too; where it calls none, no step is taken

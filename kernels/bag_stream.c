@@ -32,7 +32,7 @@ void eb_bag_stream_pool(
     bool has_begun = false;
     for (uint32_t n = 0; n < tile->job_count; n++) {
         const struct eb_bag_part part = eb_bag_tile_part(tile, n);
-        bool is_called = eb_bag_prefetch_calls(prefetch, part.job->table) &&
+        bool is_called = eb_bag_prefetch_is_on(prefetch, part.job->table) &&
                          !(may_be_short && eb_bag_prefetch_short(prefetch, &part));
         if (is_called && !has_begun) {
             eb_bag_prefetch_begin(prefetch, tile, next);

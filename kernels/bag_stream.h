@@ -18,7 +18,7 @@ void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *o
     const struct eb_bag_schedules *schedules);
 
 /* Computes a tile of checked jobs into their `out`: every byte of its rows, or columns, and no
- * other. `next` is the tile that this thread pools after this one, whose first rows are called
+ * other. `next` is the tile that this thread pools after this one, whose first rows are prefetched
  * meanwhile; NULL: not known. It stays borrowed until the next call. The bits depend neither on
  * the ops nor on how jobs are cut. */
 void eb_bag_stream_pool(

@@ -265,7 +265,7 @@ void eb_bag_tune(const struct eb_bag_tune_task *task, struct eb_bag_schedules *o
     /* The long rows first: they leave the tables of pages as warm as serving does. */
     for (unsigned n = EB_BAG_ROW_CLASS_COUNT; n-- > 0;) {
         take_class(&trial, n);
-        if (!eb_bag_prefetch_calls(&trial.stream.prefetch, &trial.tables[0])) {
+        if (!eb_bag_prefetch_is_on(&trial.stream.prefetch, &trial.tables[0])) {
             return;
         }
         measure_class(&trial, &report->of_class[n]);

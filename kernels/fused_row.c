@@ -114,17 +114,17 @@ enum eb_fused_sign eb_fused_row_sign(
     return scale->scale > 0 || is_rounding(format, scale) ? EB_FUSED_POSITIVE : EB_FUSED_NEGATIVE;
 }
 
-void eb_fused_tally_add(struct eb_fused_tally *tally, enum eb_fused_sign sign)
+void eb_fused_counters_add(struct eb_fused_counters *counters, enum eb_fused_sign sign)
 {
-    tally->coded += sign != EB_FUSED_UNCODED;
-    tally->zero += sign == EB_FUSED_ZERO;
-    tally->negative += sign == EB_FUSED_NEGATIVE;
+    counters->coded += sign != EB_FUSED_UNCODED;
+    counters->zero += sign == EB_FUSED_ZERO;
+    counters->negative += sign == EB_FUSED_NEGATIVE;
 }
 
-bool eb_fused_tally_is_plausible(const struct eb_fused_tally *tally)
+bool eb_fused_counters_is_plausible(const struct eb_fused_counters *counters)
 {
-    return tally->negative <= tally->coded / NEGATIVE_SHARE &&
-           (tally->coded == 0 || tally->negative + tally->zero < tally->coded);
+    return counters->negative <= counters->coded / NEGATIVE_SHARE &&
+           (counters->coded == 0 || counters->negative + counters->zero < counters->coded);
 }
 
 bool eb_fused_row_join(const struct eb_fused_format *format, const void *row,

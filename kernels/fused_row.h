@@ -62,17 +62,17 @@ enum eb_fused_sign eb_fused_row_sign(
     const struct eb_fused_format *format, const void *row, const struct eb_row_scale *scale);
 
 /* The signs of a table's rows together, zeroed at first. */
-struct eb_fused_tally {
+struct eb_fused_counters {
     uint64_t coded; /* rows whose codes are not all 0 */
     uint64_t zero;  /* of these, by sign */
     uint64_t negative;
 };
 
 /* Counts a row. */
-void eb_fused_tally_add(struct eb_fused_tally *tally, enum eb_fused_sign sign);
+void eb_fused_counters_add(struct eb_fused_counters *counters, enum eb_fused_sign sign);
 /* Returns whether a table may have these rows. It may not if more than a quarter of the coded rows
  * are negative, or if there are coded rows and all of them are negative or zero. */
-bool eb_fused_tally_is_plausible(const struct eb_fused_tally *tally);
+bool eb_fused_counters_is_plausible(const struct eb_fused_counters *counters);
 
 /* The inverse. true: exact, as F32_LAST always is (of numbers), and F16 where
  * eb_quantize_row_f16_scale made the row. false: scale, bias or both had to be rounded to f16, to

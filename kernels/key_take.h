@@ -41,17 +41,17 @@ static INLINE int64_t choose(bool is_wanted, int64_t number, int64_t other)
 
 /* Into the second-level cache, which waits for more lines at once than the first: 14.7 ns a key
  * instead of 16.5 in 450 MB of buckets. */
-static INLINE void call_bucket(const struct eb_key_bucket *bucket)
+static INLINE void prefetch_bucket(const struct eb_key_bucket *bucket)
 {
     __builtin_prefetch(bucket, 0, 2);
 }
 
-static INLINE void call_group(
+static INLINE void prefetch_group(
     const struct eb_key_index *index, const int64_t *keys, struct spots *spots, uint64_t at)
 {
     hash_group(index, keys, spots->hashes + at, spots->firsts + at);
     for (unsigned k = 0; k < GROUP; k++) {
-        call_bucket(spots->firsts[at + k]);
+        prefetch_bucket(spots->firsts[at + k]);
     }
 }
 
@@ -82,7 +82,7 @@ static __attribute__((noinline)) uint64_t take_late(const struct eb_key_index *i
     for (unsigned n = 0; n < late_count; n++) {
         uint64_t hash = eb_key_hash(index->seed, keys[late[n]]);
         seconds[n] = eb_key_spot_second(index, hash);
-        call_bucket(seconds[n]);
+        prefetch_bucket(seconds[n]);
     }
     for (unsigned n = 0; n < late_count; n++) {
         int64_t *key = &keys[late[n]];
@@ -103,7 +103,7 @@ static INLINE uint64_t take_groups(
     unsigned late_count = 0;
     uint64_t missing_count = 0;
     for (uint64_t i = 0; i < count && i < KEYS_AHEAD; i += GROUP) {
-        call_group(index, keys + i, &spots, i);
+        prefetch_group(index, keys + i, &spots, i);
     }
     for (uint64_t i = 0; i < count; i += GROUP) {
         for (unsigned k = 0; k < GROUP; k++) {
@@ -114,7 +114,7 @@ static INLINE uint64_t take_groups(
             missing_count += !finding.has_row & !finding.is_late;
         }
         if (i + KEYS_AHEAD < count) {
-            call_group(index, keys + i + KEYS_AHEAD, &spots, i % KEYS_AHEAD);
+            prefetch_group(index, keys + i + KEYS_AHEAD, &spots, i % KEYS_AHEAD);
         }
         if (late_count >= LATE_KEYS - GROUP) {
             missing_count += take_late(index, missing_row, keys, late, late_count);
@@ -132,7 +132,7 @@ static INLINE uint64_t take_groups(
         const struct eb_key_index index = *lent;                                                   \
         uint64_t whole = count - count % GROUP;                                                    \
         for (uint64_t i = whole; i < count; i++) {                                                 \
-            call_bucket(eb_key_spot_first(&index, eb_key_hash(index.seed, keys[i])));              \
+            prefetch_bucket(eb_key_spot_first(&index, eb_key_hash(index.seed, keys[i])));          \
         }                                                                                          \
         uint64_t missing_count = take_groups(&index, missing_row, keys, whole);                    \
         for (uint64_t i = whole; i < count; i++) {                                                 \

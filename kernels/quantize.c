@@ -199,7 +199,7 @@ bool eb_quantize_scale_is_sound(enum eb_storage storage, const struct eb_row_sca
     return isfinite(scale->bias) && isfinite(fmaf(scale->scale, last, scale->bias));
 }
 
-uint32_t eb_quantize_find_fault(const float *values, uint32_t elements)
+uint32_t eb_quantize_find_error(const float *values, uint32_t elements)
 {
     float smallest = FLT_MAX;
     float largest = -FLT_MAX;

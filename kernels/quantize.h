@@ -31,7 +31,7 @@
  * codes, which also sets *scale, or F32 (a copy), F16, BF16, F8_E4M3 or F8_E5M2, rounded as
  * float_row.h says, which leaves `scale` alone (it may be NULL). false, of codes only: a value is
  * not finite or the range is above EB_QUANTIZE_RANGE_MAX; row and *scale are as they were, and
- * eb_quantize_find_fault says which value it is. */
+ * eb_quantize_find_error says which value it is. */
 bool eb_quantize_row(enum eb_storage to, const float *values, uint32_t elements, void *row,
     struct eb_row_scale *scale);
 
@@ -53,7 +53,7 @@ bool eb_quantize_scale_is_sound(enum eb_storage storage, const struct eb_row_sca
 
 /* The position of the first value that keeps a row from becoming codes: one that is not finite, or
  * is more than EB_QUANTIZE_RANGE_MAX away from one before it. `elements` if there is none. */
-uint32_t eb_quantize_find_fault(const float *values, uint32_t elements);
+uint32_t eb_quantize_find_error(const float *values, uint32_t elements);
 
 /* The position of the first value that is too large for a storage that is not of codes: a finite
  * one that F16 or BF16 would make infinite, and for fp8 one more than half a step above the

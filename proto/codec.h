@@ -29,15 +29,15 @@ struct eb_decode_failure {
 /* The cap that an arena needs so that every LookupRequest of `size` bytes within the limits can be
  * decoded, if its arrays come as bytes: 4 times its size, 64 KiB, and 2 KiB for each query or
  * feature that it can hold, since a query or group of a few bytes becomes a struct of hundreds and,
- * with errors_per_query, the text of its fault. */
+ * with errors_per_query, the text of its error. */
 size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *limits);
 
 /* All decoders: NULL with *error set where the bytes are no such message (INTERNAL), break a limit
  * (RESOURCE_EXHAUSTED, also when the arena's cap is reached), hold a name that is no name or a
  * priority that is none (INVALID_ARGUMENT), or use a field that is not built (UNIMPLEMENTED, naming
  * it). What is wrong with one query or group alone (two forms of one array, two layouts, an unknown
- * enum value) is left in it: see eb_wire_query.fault. Unless errors_per_query is set, nothing
- * behind the first fault is decoded, and no group where a query has one. */
+ * enum value) is left in it: see eb_wire_query.error. Unless errors_per_query is set, nothing
+ * behind the first error is decoded, and no group where a query has one. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);
 

@@ -10,7 +10,7 @@
 #include <protobuf-c/protobuf-c.h>
 #include <string.h>
 
-/* The element of a request that is read: what a fault is about. Its own faults are
+/* The element of a request that is read: what a error is about. Its own errors are
  * INVALID_ARGUMENT; INTERNAL says that the guard has the word, RESOURCE_EXHAUSTED that the arena
  * is. */
 struct eb_codec_place {

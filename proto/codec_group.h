@@ -7,7 +7,7 @@
 
 #define EB_CODEC_GROUP_FEATURES_FIELD 2
 
-/* Fills in *out, but for its fault, from a FeatureGroup's bytes, and the place's name. false: the
+/* Fills in *out, but for its error, from a FeatureGroup's bytes, and the place's name. false: the
  * place's error says what is wrong. */
 bool eb_codec_group_read(
     struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_group *out);

@@ -8,7 +8,7 @@
 #include "proto/unpack.h"
 
 /* As eb_lookup_request_decode, in an arena with the same cap; raw contents stay where they are in
- * the bytes. NULL: the first fault in failure->error. What names mean in a model is not looked at.
+ * the bytes. NULL: the first error in failure->error. What names mean in a model is not looked at.
  */
 struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure);

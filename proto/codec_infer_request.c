@@ -193,7 +193,7 @@ static struct eb_infer_request *read_request(
     return is_good ? out : NULL;
 }
 
-/* What has been read to its end has nothing that the guard refuses; where there is a fault, the
+/* What has been read to its end has nothing that the guard refuses; where there is an error, the
  * guard, which looks at all bytes, comes first. */
 struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)

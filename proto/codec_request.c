@@ -43,7 +43,7 @@ struct reading {
     size_t group_bytes;
     uint32_t unbuilt;     /* bit n: field n, which is not built, is set */
     uint32_t field_count; /* of the request and its elements */
-    bool is_faulty;       /* something was not read, or the guard has the word */
+    bool is_bad;          /* something was not read, or the guard has the word */
 };
 
 /* Pointers, and names as they are rounded. */
@@ -140,31 +140,31 @@ static bool check_request(const struct reading *reading, const struct eb_wire_re
     return true;
 }
 
-/* The fault, to be kept as long as the request. NULL: it is no query's, but the whole request's. */
-static const struct eb_error *keep_fault(struct reading *reading, const struct eb_error *fault)
+/* The error, to be kept as long as the request. NULL: it is no query's, but the whole request's. */
+static const struct eb_error *keep_error(struct reading *reading, const struct eb_error *error)
 {
-    reading->is_faulty = true;
-    if (fault->status != EB_STATUS_INVALID_ARGUMENT) {
-        *reading->error = *fault;
+    reading->is_bad = true;
+    if (error->status != EB_STATUS_INVALID_ARGUMENT) {
+        *reading->error = *error;
         return NULL;
     }
     struct eb_error *kept = eb_unpack_take(reading->arena, 1, sizeof *kept, reading->error);
     if (kept) {
-        *kept = *fault;
+        *kept = *error;
     }
     return kept;
 }
 
-/* The place of a list's elements, which report to `fault`; what tells them apart is still to be
+/* The place of a list's elements, which report to `error`; what tells them apart is still to be
  * set.
  */
 static struct eb_codec_place place_of(
-    struct reading *reading, const char *list, struct eb_error *fault)
+    struct reading *reading, const char *list, struct eb_error *error)
 {
     return (struct eb_codec_place){
         .list = list,
         .arena = reading->arena,
-        .error = fault,
+        .error = error,
         .limits = &reading->limits,
         .field_count = &reading->field_count,
         .known = reading->caps->known,
@@ -173,14 +173,14 @@ static struct eb_codec_place place_of(
 }
 
 /* Reads queries up to the first faulty one, or all of them with errors_per_query, and keeps their
- * faults: the caller reports the first fault of all, and one that only the tables can tell may come
+ * errors: the caller reports the first error of all, and one that only the tables can tell may come
  * before it. false: the error is set. */
 static bool read_queries(struct reading *reading, struct eb_wire_request *request)
 {
-    struct eb_error fault;
+    struct eb_error error;
     struct eb_field_reader message = reading->message;
     const size_t count = reading->query_count;
-    struct eb_codec_place place = place_of(reading, "queries", &fault);
+    struct eb_codec_place place = place_of(reading, "queries", &error);
     struct eb_wire_query *queries =
         eb_unpack_take(reading->arena, count, sizeof *queries, reading->error);
     if (!queries) {
@@ -190,8 +190,8 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     bool goes_on = true;
     while (goes_on && !eb_codec_query_read_all(&place, &message, queries, count)) {
         struct eb_wire_query *query = &queries[place.index++];
-        query->fault = keep_fault(reading, &fault);
-        if (!query->fault) {
+        query->error = keep_error(reading, &error);
+        if (!query->error) {
             return false;
         }
         goes_on = request->errors_per_query;
@@ -203,17 +203,17 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
 /* As read_queries, unless a query has ended the request. */
 static bool read_groups(struct reading *reading, struct eb_wire_request *request)
 {
-    struct eb_error fault;
+    struct eb_error error;
     struct eb_field_reader message = reading->message;
     struct eb_field_reader bytes;
     const size_t count = reading->group_count;
-    struct eb_codec_place place = place_of(reading, "groups", &fault);
+    struct eb_codec_place place = place_of(reading, "groups", &error);
     request->groups =
         eb_unpack_take(reading->arena, count, sizeof *request->groups, reading->error);
     if (!request->groups) {
         return false;
     }
-    bool goes_on = !reading->is_faulty || request->errors_per_query;
+    bool goes_on = !reading->is_bad || request->errors_per_query;
     for (size_t i = 0; goes_on && i < count && eb_codec_fields_find(&message, GROUPS_FIELD, &bytes);
          i++) {
         place.index = i;
@@ -222,8 +222,8 @@ static bool read_groups(struct reading *reading, struct eb_wire_request *request
         if (eb_codec_group_read(&place, bytes, group)) {
             continue;
         }
-        group->fault = keep_fault(reading, &fault);
-        if (!group->fault) {
+        group->error = keep_error(reading, &error);
+        if (!group->error) {
             return false;
         }
         goes_on = request->errors_per_query;
@@ -322,8 +322,8 @@ static struct eb_wire_request *read_request(struct reading *reading)
                : NULL;
 }
 
-/* What has been read without fault to its end has nothing that the guard refuses; where there is a
- * fault, the guard, which looks at all bytes, comes first. */
+/* What has been read without error to its end has nothing that the guard refuses; where there is a
+ * error, the guard, which looks at all bytes, comes first. */
 struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {
@@ -335,8 +335,8 @@ struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const u
         .message = eb_field_reader_of(bytes, size),
     };
     struct eb_wire_request *request = read_request(&reading);
-    if ((!request || reading.is_faulty) && !eb_guard_check(&embag__v1__lookup_request__descriptor,
-                                               bytes, size, &reading.limits, &failure->error)) {
+    if ((!request || reading.is_bad) && !eb_guard_check(&embag__v1__lookup_request__descriptor,
+                                            bytes, size, &reading.limits, &failure->error)) {
         request = NULL;
     }
     if (!request) {

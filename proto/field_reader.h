@@ -130,9 +130,9 @@ static inline const char *eb_field_reader_data(
     switch (field->wire_type) {
     case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED: return eb_field_reader_content(reader, &field->data);
     case PROTOBUF_C_WIRE_TYPE_VARINT: {
-        const char *fault = eb_field_reader_number(reader, &field->varint);
+        const char *failure = eb_field_reader_number(reader, &field->varint);
         field->data.end = reader->at;
-        return fault;
+        return failure;
     }
     case PROTOBUF_C_WIRE_TYPE_64BIT: return eb_field_reader_pass(reader, 8, &field->data);
     case PROTOBUF_C_WIRE_TYPE_32BIT: return eb_field_reader_pass(reader, 4, &field->data);
@@ -153,12 +153,12 @@ static inline const char *eb_field_reader_read(
     struct eb_field_reader *reader, struct eb_field *field)
 {
     uint32_t tag;
-    const char *fault = eb_field_reader_tag(reader, &tag);
+    const char *failure = eb_field_reader_tag(reader, &tag);
     *field = eb_field_reader_field_of(tag);
-    if (!fault && field->number == 0) {
-        fault = "holds a field of number 0";
+    if (!failure && field->number == 0) {
+        failure = "holds a field of number 0";
     }
-    return fault ? fault : eb_field_reader_data(reader, field);
+    return failure ? failure : eb_field_reader_data(reader, field);
 }
 
 /* Moves past the next field where it is of that number, below 16, and of wire type

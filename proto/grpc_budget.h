@@ -42,7 +42,7 @@ bool eb_grpc_budget_spend_ping(
 /* A call got on, something of it was sent: earlier noise and pings are forgiven. */
 void eb_grpc_budget_calm(struct eb_grpc_budget *budget);
 
-/* A call that was being served was reset, by the peer or for a fault of its. false: too many. */
+/* A call that was being served was reset, by the peer or for an error of its. false: too many. */
 bool eb_grpc_budget_spend_reset(struct eb_grpc_budget *budget);
 /* A call has ended as it should. */
 void eb_grpc_budget_earn_reset(struct eb_grpc_budget *budget);

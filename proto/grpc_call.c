@@ -191,7 +191,7 @@ static struct eb_outgoing *ask_handler(void *owner, struct eb_outgoing *message)
 {
     struct eb_grpc_call *call = owner;
     const struct eb_grpc_connection *connection = call->connection;
-    return connection->handler->on_turn(connection->context, call, message);
+    return connection->handler->on_drop_if_expired(connection->context, call, message);
 }
 
 /* Gives nghttp2 the number of bytes that may leave now; on_send_data moves them. Submits the
@@ -203,7 +203,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *roo
     (void)context;
     struct eb_grpc_output *output = source->ptr;
     struct eb_grpc_call *call = output->owner;
-    eb_grpc_output_judge(output, room_bytes, ask_handler);
+    eb_grpc_output_drop_expired(output, room_bytes, ask_handler);
     size_t count = output->bytes < room_bytes ? output->bytes : room_bytes;
     if (count < output->bytes || !call->finished) {
         output->deferred = count == 0;

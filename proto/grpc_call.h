@@ -65,7 +65,7 @@ void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message)
 void eb_grpc_call_finish(
     struct eb_grpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
 /* Replaces the status and text of a call that is finished and whose trailers have not left. For
- * on_turn. */
+ * on_drop_if_expired. */
 void eb_grpc_call_restate(struct eb_grpc_call *call, enum eb_status status, const char *text);
 /* In on_close only: what the peer was told; CANCELLED where that was nothing, since it has reset
  * the call or the connection has gone. */

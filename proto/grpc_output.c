@@ -58,8 +58,8 @@ static void replace(
     *output->total_bytes = *output->total_bytes - bytes + by_bytes;
 }
 
-void eb_grpc_output_judge(
-    struct eb_grpc_output *output, size_t count, eb_grpc_output_judge_fn *judge)
+void eb_grpc_output_drop_expired(
+    struct eb_grpc_output *output, size_t count, eb_grpc_output_drop_fn *drop)
 {
     struct eb_outgoing **link = &output->head;
     struct eb_outgoing *previous = NULL;
@@ -71,7 +71,7 @@ void eb_grpc_output_judge(
         struct eb_outgoing *kept = message;
         if (message->is_timed && sent_bytes == 0) {
             /* Another one may lie in the memory of the first. */
-            kept = judge(output->owner, message);
+            kept = drop(output->owner, message);
             replace(output, link, bytes, kept);
         }
         if (!kept) {

@@ -28,9 +28,9 @@ void eb_grpc_output_push(struct eb_grpc_output *output, struct eb_outgoing *mess
  * has left: what judge returns leaves in its place, NULL: nothing does. judge takes the output's
  * hold on a message that it does not return, and gives one on what it returns instead; it pushes
  * nothing. Not while nghttp2 has been promised bytes that it has not sent. */
-typedef struct eb_outgoing *eb_grpc_output_judge_fn(void *owner, struct eb_outgoing *message);
-void eb_grpc_output_judge(
-    struct eb_grpc_output *output, size_t count, eb_grpc_output_judge_fn *judge);
+typedef struct eb_outgoing *eb_grpc_output_drop_fn(void *owner, struct eb_outgoing *message);
+void eb_grpc_output_drop_expired(
+    struct eb_grpc_output *output, size_t count, eb_grpc_output_drop_fn *drop);
 /* Drops every message. Accepts a zeroed output. */
 void eb_grpc_output_clear(struct eb_grpc_output *output);
 

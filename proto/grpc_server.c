@@ -425,7 +425,7 @@ static int on_stream_close(
     if (!call) {
         return 0;
     }
-    /* A fault that makes us reset a call costs the peer as little as its own reset. */
+    /* An error that makes us reset a call costs the peer as little as its own reset. */
     if (call->trailers_sent) {
         eb_grpc_budget_earn_reset(&server->budget);
     } else {

@@ -43,7 +43,7 @@ struct eb_grpc_server_handler {
     /* The turn of a message that is_timed has come: it returns that, and it leaves; or it drops it
      * and returns another message, with its hold, or NULL. Called from _send, perhaps several times
      * for one message; may not answer. NULL where no message is timed. */
-    struct eb_outgoing *(*on_turn)(
+    struct eb_outgoing *(*on_drop_if_expired)(
         void *context, struct eb_grpc_call *call, struct eb_outgoing *message);
     /* The call is over: all sent, reset or the connection is going. Always the last callback of a
      * call for which on_call was called. */

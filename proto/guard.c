@@ -245,9 +245,9 @@ bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t 
         }
         const uint8_t *at = rest->at;
         struct eb_field field;
-        const char *fault = eb_field_reader_read(rest, &field);
-        if (fault) {
-            return refuse(&walk, EB_STATUS_INTERNAL, field.number, at, fault);
+        const char *failure = eb_field_reader_read(rest, &field);
+        if (failure) {
+            return refuse(&walk, EB_STATUS_INTERNAL, field.number, at, failure);
         }
         if (walk.field_count++ == limits->fields_max) {
             return refuse(&walk, EB_STATUS_RESOURCE_EXHAUSTED, field.number, at,

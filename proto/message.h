@@ -47,8 +47,8 @@ struct eb_wire_query {
     int32_t weights_type; /* DataType; F32 for weights_f32; 0: not said */
     int32_t output_type;  /* of this query alone, as ModelInfer may say; 0: the request's */
     /* What the codec found wrong with this query, its text naming it; NULL: nothing. Kept here, so
-     * that faults are reported query by query, whoever finds them. */
-    const struct eb_error *fault;
+     * that errors are reported query by query, whoever finds them. */
+    const struct eb_error *error;
 };
 
 /* A list of features that a group has named before. */
@@ -77,11 +77,11 @@ struct eb_wire_group {
     int32_t weights_type; /* DataType; 0: not said */
     int32_t reduction;
     int32_t missing;
-    const struct eb_error *fault; /* as eb_wire_query.fault */
+    const struct eb_error *error; /* as eb_wire_query.error */
 };
 
 /* LookupRequest, without what is not built: those fields are refused by the codec. Decoded, the
- * first query, or else the first group, with a fault is the last of its array, unless
+ * first query, or else the first group, with an error is the last of its array, unless
  * errors_per_query is set: then all are there. */
 struct eb_wire_request {
     uint64_t request_id;

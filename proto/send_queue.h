@@ -14,9 +14,9 @@
 struct eb_outgoing {
     uint8_t *bytes;
     size_t size;
-    uint32_t holds;                               /* starts at 1: the creator's */
-    bool is_timed;                                /* of no use after some time: see on_turn */
-    bool has_left;                                /* all of it has been given to the queue */
+    uint32_t holds; /* starts at 1: the creator's */
+    bool is_timed;  /* of no use after some time: see on_drop_if_expired */
+    bool has_left;  /* all of it has been given to the queue */
     void (*release)(struct eb_outgoing *message); /* called when the last hold is dropped */
     struct eb_outgoing *next;                     /* the sending call's */
 };

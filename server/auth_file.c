@@ -63,20 +63,20 @@ static const cyaml_schema_value_t auth_schema = {
 
 /* ---- files ---- */
 
-/* A whole file of at most `bytes_max` bytes, on the heap with a NUL behind it. NULL: *fault. */
+/* A whole file of at most `bytes_max` bytes, on the heap with a NUL behind it. NULL: *error. */
 static uint8_t *read_open_file(
-    const struct eb_table_file *file, size_t bytes_max, struct eb_file_fault *fault)
+    const struct eb_table_file *file, size_t bytes_max, struct eb_failure *failure)
 {
     if (file->bytes > bytes_max) {
-        eb_file_fault_set(fault, "larger than %zu bytes: not the file that is meant", bytes_max);
+        eb_failure_set(failure, "larger than %zu bytes: not the file that is meant", bytes_max);
         return NULL;
     }
     uint8_t *bytes = malloc(file->bytes + 1);
     if (!bytes) {
-        eb_file_fault_set(fault, "out of memory");
+        eb_failure_set(failure, "out of memory");
         return NULL;
     }
-    if (!eb_table_file_read(file, 0, bytes, file->bytes, fault)) {
+    if (!eb_table_file_read(file, 0, bytes, file->bytes, failure)) {
         free(bytes);
         return NULL;
     }
@@ -85,17 +85,17 @@ static uint8_t *read_open_file(
 }
 
 static uint8_t *read_file(
-    const char *path, size_t bytes_max, size_t *size, struct eb_file_fault *fault)
+    const char *path, size_t bytes_max, size_t *size, struct eb_failure *failure)
 {
     struct eb_table_file file;
     uint8_t *bytes = NULL;
-    if (eb_table_file_open(path, &file, fault)) {
-        bytes = read_open_file(&file, bytes_max, fault);
+    if (eb_table_file_open(path, &file, failure)) {
+        bytes = read_open_file(&file, bytes_max, failure);
         *size = file.bytes;
         eb_table_file_close(&file);
     }
     if (!bytes) {
-        eb_file_fault_locate(fault, path);
+        eb_failure_locate(failure, path);
     }
     return bytes;
 }
@@ -115,20 +115,20 @@ static bool is_token(const uint8_t *bytes, size_t count)
 
 /* A path that is not absolute is one from the folder of the file that names it. */
 static bool find_path(
-    const char *from, const char *path, char out[PATH_MAX], struct eb_file_fault *fault)
+    const char *from, const char *path, char out[PATH_MAX], struct eb_failure *failure)
 {
     const char *slash = *path == '/' ? NULL : strrchr(from, '/');
     const int folder_bytes = slash ? (int)(slash + 1 - from) : 0;
     const int bytes = snprintf(out, PATH_MAX, "%.*s%s", folder_bytes, from, path);
     return (bytes > 0 && bytes < PATH_MAX) ||
-           eb_file_fault_set(fault, "%.255s...: the path is too long", path);
+           eb_failure_set(failure, "%.255s...: the path is too long", path);
 }
 
 static bool read_token(
-    const char *path, struct eb_secret_digest *digest, struct eb_file_fault *fault)
+    const char *path, struct eb_secret_digest *digest, struct eb_failure *failure)
 {
     size_t size;
-    uint8_t *bytes = read_file(path, EB_GRPC_TOKEN_BYTES_MAX + 2, &size, fault);
+    uint8_t *bytes = read_file(path, EB_GRPC_TOKEN_BYTES_MAX + 2, &size, failure);
     if (!bytes) {
         return false;
     }
@@ -141,7 +141,7 @@ static bool read_token(
     if (is_good) {
         eb_secret_digest(bytes, count, digest);
     } else {
-        eb_file_fault_set(fault,
+        eb_failure_set(failure,
             "%s: not a token: one line of %d to %d visible characters without spaces", path,
             EB_AUTH_TOKEN_BYTES_MIN, EB_GRPC_TOKEN_BYTES_MAX);
     }
@@ -178,13 +178,13 @@ static bool read_digest(const char *text, struct eb_secret_digest *digest)
 struct place {
     const char *file; /* that it comes from */
     size_t index;
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 /* Always false. */
 static bool refuse(const struct place *place, const char *what)
 {
-    return eb_file_fault_set(place->fault, "principals[%zu].%s", place->index, what);
+    return eb_failure_set(place->failure, "principals[%zu].%s", place->index, what);
 }
 
 static char *take(char **text)
@@ -213,8 +213,8 @@ static bool read_credentials(
         return refuse(place, "token_sha256: not the 64 hexadecimal digits of a SHA-256");
     }
     char path[PATH_MAX];
-    return !texts->token_file || (find_path(place->file, texts->token_file, path, place->fault) &&
-                                     read_token(path, &out->token, place->fault));
+    return !texts->token_file || (find_path(place->file, texts->token_file, path, place->failure) &&
+                                     read_token(path, &out->token, place->failure));
 }
 
 static bool read_rights(
@@ -254,9 +254,9 @@ static bool is_alike(const struct eb_principal *a, const struct eb_principal *b,
 
 /* Into the next principal of `auth`, which owns what is read also where it is refused. */
 static bool read_principal(const char *file, struct eb_auth *auth, struct principal_texts *texts,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
-    const struct place place = {file, auth->count, fault};
+    const struct place place = {file, auth->count, failure};
     struct eb_principal *principal = &auth->principals[auth->count++];
     const char *what;
     principal->name = take(&texts->name);
@@ -275,17 +275,17 @@ static bool read_principal(const char *file, struct eb_auth *auth, struct princi
 }
 
 static bool fill(
-    const char *file, struct eb_auth *auth, struct auth_texts *texts, struct eb_file_fault *fault)
+    const char *file, struct eb_auth *auth, struct auth_texts *texts, struct eb_failure *failure)
 {
     if (!texts || texts->principal_count == 0) {
-        return eb_file_fault_set(fault, "principals: there is none, so that nobody could call");
+        return eb_failure_set(failure, "principals: there is none, so that nobody could call");
     }
     auth->principals = calloc(texts->principal_count, sizeof *auth->principals);
     if (!auth->principals) {
-        return eb_file_fault_set(fault, "out of memory");
+        return eb_failure_set(failure, "out of memory");
     }
     for (size_t i = 0; i < texts->principal_count; i++) {
-        if (!read_principal(file, auth, &texts->principals[i], fault)) {
+        if (!read_principal(file, auth, &texts->principals[i], failure)) {
             return false;
         }
     }
@@ -337,38 +337,38 @@ static const char *find_last_line(const char *text, size_t text_bytes, size_t *l
 
 /* Checks the key `end`, if present. It must be the last line, or a truncated file could have it. */
 static bool read_end(const char *text, size_t text_bytes, const struct auth_texts *texts,
-    struct eb_auth *auth, struct eb_file_fault *fault)
+    struct eb_auth *auth, struct eb_failure *failure)
 {
     auth->has_end = texts && texts->end;
     if (!auth->has_end) {
         return true;
     }
     if (strcmp(texts->end, "true") != 0) {
-        return eb_file_fault_set(fault, "end: not true");
+        return eb_failure_set(failure, "end: not true");
     }
     size_t line_bytes;
     const char *line = find_last_line(text, text_bytes, &line_bytes);
     return is_end_line(line, line_bytes) ||
-           eb_file_fault_set(fault, "end: not in the last line; write \"end: true\" there, at its "
-                                    "beginning");
+           eb_failure_set(failure, "end: not in the last line; write \"end: true\" there, at its "
+                                   "beginning");
 }
 
-/* NULL: *fault, without the path. */
+/* NULL: *error, without the path. */
 static struct eb_auth *parse(
-    const char *file, const uint8_t *yaml, size_t yaml_bytes, struct eb_file_fault *fault)
+    const char *file, const uint8_t *yaml, size_t yaml_bytes, struct eb_failure *failure)
 {
     void *texts;
-    if (!eb_yaml_load(yaml, yaml_bytes, &auth_schema, &texts, fault)) {
+    if (!eb_yaml_load(yaml, yaml_bytes, &auth_schema, &texts, failure)) {
         return NULL;
     }
     struct eb_auth *auth = calloc(1, sizeof *auth);
     if (auth) {
         atomic_init(&auth->holds, 1);
     } else {
-        eb_file_fault_set(fault, "out of memory");
+        eb_failure_set(failure, "out of memory");
     }
-    if (auth && (!fill(file, auth, texts, fault) ||
-                    !read_end((const char *)yaml, yaml_bytes, texts, auth, fault))) {
+    if (auth && (!fill(file, auth, texts, failure) ||
+                    !read_end((const char *)yaml, yaml_bytes, texts, auth, failure))) {
         eb_auth_drop(auth);
         auth = NULL;
     }
@@ -376,17 +376,17 @@ static struct eb_auth *parse(
     return auth;
 }
 
-struct eb_auth *eb_auth_file_read(const char *path, struct eb_file_fault *fault)
+struct eb_auth *eb_auth_file_read(const char *path, struct eb_failure *failure)
 {
     size_t size;
-    uint8_t *yaml = read_file(path, EB_AUTH_FILE_BYTES_MAX, &size, fault);
+    uint8_t *yaml = read_file(path, EB_AUTH_FILE_BYTES_MAX, &size, failure);
     if (!yaml) {
         return NULL;
     }
-    struct eb_auth *auth = parse(path, yaml, size, fault);
+    struct eb_auth *auth = parse(path, yaml, size, failure);
     free(yaml);
     if (!auth) {
-        eb_file_fault_locate(fault, path);
+        eb_failure_locate(failure, path);
     }
     return auth;
 }

@@ -17,7 +17,7 @@
  * Thread: any one. Memory: what is read is on the heap; tokens are wiped, digests kept. */
 #pragma once
 
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 #include "server/rpc/auth.h"
 
 /* Caps: what is larger is another file. */
@@ -25,7 +25,7 @@
 #define EB_AUTH_PRINCIPALS_MAX 4096
 #define EB_AUTH_MODELS_MAX 4096 /* of one principal */
 
-/* The hold is the caller's; generation is for it to set. NULL: *fault, which has no secrets. Files
+/* The hold is the caller's; generation is for it to set. NULL: *error, which has no secrets. Files
  * of tokens that others can read are logged. A file that was truncated between two principals is
  * still valid YAML; has_end lets the caller notice. */
-struct eb_auth *eb_auth_file_read(const char *path, struct eb_file_fault *fault);
+struct eb_auth *eb_auth_file_read(const char *path, struct eb_failure *failure);

@@ -21,7 +21,7 @@
 
 /* What each loop must be able to hold at once: one whole answer, and so much that one connection
  * alone can send the largest request. A connection takes more only while it holds no more than it
- * leaves (receive_share.h), so what it holds counts twice beside what it takes. It holds the most
+ * leaves (receive_quota.h), so what it holds counts twice beside what it takes. It holds the most
  * where a message is decompressed: that as it came, which may be as large as the decompressed one,
  * and zlib's state. 2 * (request + state) + request is less than four of what a request takes of
  * the pool, where that is no less than REQUEST_ROOM_MIN; the rest is for what is being sent. */
@@ -29,56 +29,56 @@
 #define LOOP_ANSWERS 1
 #define REQUEST_ROOM_MIN (UINT64_C(256) << 10)
 
-static enum eb_config_outcome answer(bool printed, struct eb_config_fault *fault)
+static enum eb_config_outcome answer(bool printed, struct eb_config_error *error)
 {
     if (!printed) {
-        snprintf(fault->text, sizeof fault->text, "standard output cannot be written");
-        return EB_CONFIG_FAULT;
+        snprintf(error->text, sizeof error->text, "standard output cannot be written");
+        return EB_CONFIG_ERROR;
     }
     return EB_CONFIG_EXIT;
 }
 
 /* The flag at arguments[0]: `--name value` or `--name=value`. *used: the arguments it takes. */
 static bool read_flag(
-    struct eb_config *config, char *const *arguments, int *used, struct eb_config_fault *fault)
+    struct eb_config *config, char *const *arguments, int *used, struct eb_config_error *error)
 {
     const char *flag = arguments[0];
     size_t name_bytes = strcspn(flag, "=");
     const struct eb_config_setting *setting =
         eb_config_setting_find(EB_CONFIG_FLAG, flag, name_bytes);
     if (!setting) {
-        snprintf(fault->text, sizeof fault->text,
+        snprintf(error->text, sizeof error->text,
             "%.200s: no such flag; embagd --help lists them all", flag);
         return false;
     }
     bool joined = flag[name_bytes] == '=';
     const char *value = joined ? flag + name_bytes + 1 : arguments[1];
     if (!value) {
-        snprintf(fault->text, sizeof fault->text, "%s: needs a value: %s %s", flag, flag,
+        snprintf(error->text, sizeof error->text, "%s: needs a value: %s %s", flag, flag,
             setting->value);
         return false;
     }
     *used = joined ? 1 : 2;
-    return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, fault);
+    return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, error);
 }
 
 /* *print: whether the settings are to be printed once all are known. */
 static enum eb_config_outcome read_flags(struct eb_config *config, int argument_count,
-    char *const *arguments, bool *print, struct eb_config_fault *fault)
+    char *const *arguments, bool *print, struct eb_config_error *error)
 {
     int used;
     for (int i = 1; i < argument_count; i += used) {
         if (strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0) {
-            return answer(eb_config_help_print(stdout), fault);
+            return answer(eb_config_help_print(stdout), error);
         }
         if (strcmp(arguments[i], "--version") == 0) {
-            return answer(eb_config_help_print_version(stdout), fault);
+            return answer(eb_config_help_print_version(stdout), error);
         }
         if (strcmp(arguments[i], "--print-config") == 0) {
             *print = true;
             used = 1;
-        } else if (!read_flag(config, arguments + i, &used, fault)) {
-            return EB_CONFIG_FAULT;
+        } else if (!read_flag(config, arguments + i, &used, error)) {
+            return EB_CONFIG_ERROR;
         }
     }
     return EB_CONFIG_RUN;
@@ -102,7 +102,7 @@ static bool is_service_link(const char *variable)
 }
 
 static bool read_variable(
-    struct eb_config *config, const char *variable, struct eb_config_fault *fault)
+    struct eb_config *config, const char *variable, struct eb_config_error *error)
 {
     static const char prefix[] = "EMBAG_";
     size_t name_bytes = strcspn(variable, "=");
@@ -113,22 +113,22 @@ static bool read_variable(
         eb_config_setting_find(EB_CONFIG_ENVIRONMENT, variable, name_bytes);
     if (setting) {
         return eb_config_setting_apply(
-            config, setting, EB_CONFIG_ENVIRONMENT, variable + name_bytes + 1, fault);
+            config, setting, EB_CONFIG_ENVIRONMENT, variable + name_bytes + 1, error);
     }
     if (is_service_link(variable)) {
         return true;
     }
-    snprintf(fault->text, sizeof fault->text,
+    snprintf(error->text, sizeof error->text,
         "%.*s: no such setting; embagd --help lists them all, unset it if it is not for embagd",
         name_bytes < 200 ? (int)name_bytes : 200, variable);
     return false;
 }
 
 static bool read_environment(
-    struct eb_config *config, char *const *environment, struct eb_config_fault *fault)
+    struct eb_config *config, char *const *environment, struct eb_config_error *error)
 {
     for (; *environment; environment++) {
-        if (!read_variable(config, *environment, fault)) {
+        if (!read_variable(config, *environment, error)) {
             return false;
         }
     }
@@ -154,31 +154,31 @@ uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits)
 }
 
 /* Sets a text that no source has set. */
-static bool set_default(char **text, const char *fallback, struct eb_config_fault *fault)
+static bool set_default(char **text, const char *fallback, struct eb_config_error *error)
 {
     if (!*text) {
         *text = strdup(fallback);
     }
     if (!*text) {
-        snprintf(fault->text, sizeof fault->text, "out of memory");
+        snprintf(error->text, sizeof error->text, "out of memory");
     }
     return *text;
 }
 
 /* Fills in what depends on the machine and on other settings. */
-static bool resolve(struct eb_config *config, struct eb_config_fault *fault)
+static bool resolve(struct eb_config *config, struct eb_config_error *error)
 {
     if (!config->model_repository) {
-        snprintf(fault->text, sizeof fault->text,
+        snprintf(error->text, sizeof error->text,
             "--model-repository is missing: name the directory of the models by it, by "
             "EMBAG_MODEL_REPOSITORY or by model_repository in the file");
         return false;
     }
-    if (!set_default(&config->http_listen, HTTP_LISTEN_DEFAULT, fault)) {
+    if (!set_default(&config->http_listen, HTTP_LISTEN_DEFAULT, error)) {
         return false;
     }
     if (config->listen_count == 0) {
-        if (!set_default(&config->listen[0], LISTEN_DEFAULT, fault)) {
+        if (!set_default(&config->listen[0], LISTEN_DEFAULT, error)) {
             return false;
         }
         config->listen_count = 1;
@@ -194,7 +194,7 @@ static bool resolve(struct eb_config *config, struct eb_config_fault *fault)
 }
 
 /* Settings that are of no use, or of less than their users may think, without others. */
-static bool check_tls(const struct eb_config *config, struct eb_config_fault *fault)
+static bool check_tls(const struct eb_config *config, struct eb_config_error *error)
 {
     const char *what = NULL;
     if (!config->tls_cert != !config->tls_key) {
@@ -209,13 +209,13 @@ static bool check_tls(const struct eb_config *config, struct eb_config_fault *fa
         what = "--tls-client-verify needs --tls-client-ca: without it clients are not asked";
     }
     if (what) {
-        snprintf(fault->text, sizeof fault->text, "%s", what);
+        snprintf(error->text, sizeof error->text, "%s", what);
     }
     return !what;
 }
 
 /* A budget that all loops share equally must give each of them its part. */
-static bool check_budgets(const struct eb_config *config, struct eb_config_fault *fault)
+static bool check_budgets(const struct eb_config *config, struct eb_config_error *error)
 {
     const struct eb_limits *limits = &config->limits;
     const struct {
@@ -231,7 +231,7 @@ static bool check_budgets(const struct eb_config *config, struct eb_config_fault
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
         uint64_t needed = config->loops * budgets[i].parts * budgets[i].part;
         if (budgets[i].budget < needed) {
-            snprintf(fault->text, sizeof fault->text,
+            snprintf(error->text, sizeof error->text,
                 "--%s %" PRIu64 ": %" PRIu32 " loops need %" PRIu64 ", %" PRIu64 " x %" PRIu64
                 " each for --%s %" PRIu64 "; raise it, lower --%s or lower --loops",
                 budgets[i].budget_name, budgets[i].budget, config->loops, needed, budgets[i].parts,
@@ -245,20 +245,20 @@ static bool check_budgets(const struct eb_config *config, struct eb_config_fault
 /* From the highest layer to the lowest, because the file's path comes from those above it; what is
  * set stays set (eb_config_setting_apply). */
 static enum eb_config_outcome read_layers(struct eb_config *config, int argument_count,
-    char *const *arguments, char *const *environment, struct eb_config_fault *fault)
+    char *const *arguments, char *const *environment, struct eb_config_error *error)
 {
     bool print = false;
-    enum eb_config_outcome outcome = read_flags(config, argument_count, arguments, &print, fault);
+    enum eb_config_outcome outcome = read_flags(config, argument_count, arguments, &print, error);
     if (outcome != EB_CONFIG_RUN) {
         return outcome;
     }
-    bool fine = read_environment(config, environment, fault) &&
-                (!config->config_file || eb_config_file_apply(config, fault)) &&
-                resolve(config, fault) && check_budgets(config, fault) && check_tls(config, fault);
+    bool fine = read_environment(config, environment, error) &&
+                (!config->config_file || eb_config_file_apply(config, error)) &&
+                resolve(config, error) && check_budgets(config, error) && check_tls(config, error);
     if (fine && print) {
-        return eb_config_print(config, stdout, fault) ? EB_CONFIG_EXIT : EB_CONFIG_FAULT;
+        return eb_config_print(config, stdout, error) ? EB_CONFIG_EXIT : EB_CONFIG_ERROR;
     }
-    return fine ? EB_CONFIG_RUN : EB_CONFIG_FAULT;
+    return fine ? EB_CONFIG_RUN : EB_CONFIG_ERROR;
 }
 
 enum eb_config_outcome eb_config_read(
@@ -266,11 +266,11 @@ enum eb_config_outcome eb_config_read(
 {
     *out = (struct eb_config){0};
     eb_config_setting_apply_defaults(out);
-    struct eb_config_fault fault;
+    struct eb_config_error error;
     enum eb_config_outcome outcome =
-        read_layers(out, argument_count, arguments, environment, &fault);
-    if (outcome == EB_CONFIG_FAULT) {
-        eb_log(EB_LOG_ERROR, "bad_configuration", eb_log_text("reason", fault.text));
+        read_layers(out, argument_count, arguments, environment, &error);
+    if (outcome == EB_CONFIG_ERROR) {
+        eb_log(EB_LOG_ERROR, "bad_configuration", eb_log_text("reason", error.text));
     }
     return outcome;
 }

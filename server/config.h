@@ -1,6 +1,6 @@
 /* Settings of embagd: flags override environment (EMBAG_...) overrides YAML file overrides default.
  * Every value is range-checked, also where a higher layer overrides it; errors name the setting,
- * where it came from, and the remedy.
+ * where it came from, and the hint.
  * Thread: main only; afterwards immutable. Memory: owns its strings. */
 #pragma once
 
@@ -64,7 +64,7 @@ struct eb_config {
 enum eb_config_outcome {
     EB_CONFIG_RUN,   /* start the server */
     EB_CONFIG_EXIT,  /* what --help, --version or --print-config asks is on stdout: exit 0 */
-    EB_CONFIG_FAULT, /* one line of the log has said what is wrong: exit 2 */
+    EB_CONFIG_ERROR, /* one line of the log has said what is wrong: exit 2 */
 };
 
 /* Reads flags (from arguments[1] on), environment (ended by NULL) and file. *out: see

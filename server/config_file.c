@@ -25,9 +25,9 @@ struct schema {
 };
 
 /* Always false. */
-static bool refuse(struct eb_config_fault *fault, const struct eb_config *config, const char *why)
+static bool refuse(struct eb_config_error *failure, const struct eb_config *config, const char *why)
 {
-    snprintf(fault->text, sizeof fault->text, "%.200s: %s", config->config_file, why);
+    snprintf(failure->text, sizeof failure->text, "%.200s: %s", config->config_file, why);
     return false;
 }
 
@@ -53,26 +53,26 @@ static ssize_t read_all(int file, uint8_t *bytes, size_t bytes_max)
 
 /* `bytes` has room for one byte more than a file may have. */
 static bool read_file(const struct eb_config *config, uint8_t *bytes, size_t *bytes_used,
-    struct eb_config_fault *fault)
+    struct eb_config_error *failure)
 {
     /* Not to wait for the writer of a FIFO, which is refused below. */
     int file = open(config->config_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat status;
     if (file < 0) {
-        return refuse(fault, config, strerror(errno));
+        return refuse(failure, config, strerror(errno));
     }
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(file);
-        return refuse(fault, config, "not a regular file");
+        return refuse(failure, config, "not a regular file");
     }
     ssize_t used = read_all(file, bytes, EB_CONFIG_FILE_BYTES_MAX + 1);
     int error = errno;
     close(file);
     if (used < 0) {
-        return refuse(fault, config, strerror(error));
+        return refuse(failure, config, strerror(error));
     }
     if (used > EB_CONFIG_FILE_BYTES_MAX) {
-        return refuse(fault, config, "larger than 64 KiB: not a file of settings");
+        return refuse(failure, config, "larger than 64 KiB: not a file of settings");
     }
     *bytes_used = (size_t)used;
     return true;
@@ -105,7 +105,7 @@ static void make_schema(struct schema *schema)
 }
 
 static bool apply_values(
-    struct eb_config *config, const struct values *values, struct eb_config_fault *fault)
+    struct eb_config *config, const struct values *values, struct eb_config_error *failure)
 {
     for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
         const struct eb_config_setting *setting = &eb_config_settings[i];
@@ -113,7 +113,7 @@ static bool apply_values(
         char *const *texts = many ? values->listen : &values->texts[i];
         size_t count = many ? values->listen_count : !!values->texts[i];
         for (size_t n = 0; n < count; n++) {
-            if (!eb_config_setting_apply(config, setting, EB_CONFIG_FILE, texts[n], fault)) {
+            if (!eb_config_setting_apply(config, setting, EB_CONFIG_FILE, texts[n], failure)) {
                 return false;
             }
         }
@@ -121,30 +121,30 @@ static bool apply_values(
     return true;
 }
 
-static bool apply_yaml(
-    struct eb_config *config, const uint8_t *yaml, size_t yaml_bytes, struct eb_config_fault *fault)
+static bool apply_yaml(struct eb_config *config, const uint8_t *yaml, size_t yaml_bytes,
+    struct eb_config_error *failure)
 {
     struct schema schema;
     make_schema(&schema);
     void *values;
-    struct eb_file_fault why;
+    struct eb_failure why;
     if (!eb_yaml_load(yaml, yaml_bytes, &schema.top, &values, &why)) {
-        return refuse(fault, config, why.text);
+        return refuse(failure, config, why.text);
     }
-    bool applied = !values || apply_values(config, values, fault);
+    bool applied = !values || apply_values(config, values, failure);
     eb_yaml_free(&schema.top, values);
     return applied;
 }
 
-bool eb_config_file_apply(struct eb_config *config, struct eb_config_fault *fault)
+bool eb_config_file_apply(struct eb_config *config, struct eb_config_error *failure)
 {
     uint8_t *yaml = malloc(EB_CONFIG_FILE_BYTES_MAX + 1);
     if (!yaml) {
-        return refuse(fault, config, "out of memory");
+        return refuse(failure, config, "out of memory");
     }
     size_t yaml_bytes;
-    bool applied =
-        read_file(config, yaml, &yaml_bytes, fault) && apply_yaml(config, yaml, yaml_bytes, fault);
+    bool applied = read_file(config, yaml, &yaml_bytes, failure) &&
+                   apply_yaml(config, yaml, yaml_bytes, failure);
     free(yaml);
     return applied;
 }

@@ -9,5 +9,5 @@
 
 /* Applies the file config->config_file, which is not NULL, as EB_CONFIG_FILE. A file without any
  * setting is legal; unknown keys, keys that stand twice, aliases and a second document are not.
- * false: *fault names the file and, where the YAML itself is at fault, the line. */
-bool eb_config_file_apply(struct eb_config *config, struct eb_config_fault *fault);
+ * false: *error names the file and, where the YAML itself is at fault, the line. */
+bool eb_config_file_apply(struct eb_config *config, struct eb_config_error *error);

@@ -12,26 +12,26 @@ struct line {
     enum eb_config_source source;
 };
 
-static bool check_text(const char *name, const char *text, struct eb_config_fault *fault)
+static bool check_text(const char *name, const char *text, struct eb_config_error *error)
 {
-    const char *why = eb_name_fault(text, UINT32_MAX);
+    const char *why = eb_name_error(text, UINT32_MAX);
     if (why) {
-        snprintf(fault->text, sizeof fault->text,
+        snprintf(error->text, sizeof error->text,
             "%s %s: no file of settings can say it; give it without --print-config", name, why);
     }
     return !why;
 }
 
-static bool check_texts(const struct eb_config *config, struct eb_config_fault *fault)
+static bool check_texts(const struct eb_config *config, struct eb_config_error *error)
 {
     for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
         struct eb_log_field field = eb_config_setting_field(config, &eb_config_settings[i]);
-        if (field.key && field.text && !check_text(field.key, field.text, fault)) {
+        if (field.key && field.text && !check_text(field.key, field.text, error)) {
             return false;
         }
     }
     for (size_t i = 0; i < config->listen_count; i++) {
-        if (!check_text("listen", config->listen[i], fault)) {
+        if (!check_text("listen", config->listen[i], error)) {
             return false;
         }
     }
@@ -93,9 +93,9 @@ static void print_comment(FILE *out, const struct line *line)
     fprintf(out, " # %s%s: %.*s\n", words[line->source], name, (int)strcspn(what, ";"), what);
 }
 
-bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_config_fault *fault)
+bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_config_error *error)
 {
-    if (!check_texts(config, fault)) {
+    if (!check_texts(config, error)) {
         return false;
     }
     fputs("# Settings of embagd, as --config takes them. Behind each: where its value came from, "
@@ -108,7 +108,7 @@ bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_config
         print_comment(out, &line);
     }
     if (fflush(out) != 0 || ferror(out)) {
-        snprintf(fault->text, sizeof fault->text, "standard output cannot be written");
+        snprintf(error->text, sizeof error->text, "standard output cannot be written");
         return false;
     }
     return true;

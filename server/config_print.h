@@ -7,6 +7,6 @@
 
 #include <stdio.h>
 
-/* false: *fault says that out could not be written, or which setting no YAML file can hold: a path
+/* false: *error says that out could not be written, or which setting no YAML file can hold: a path
  * that is not UTF-8, or has control characters. */
-bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_config_fault *fault);
+bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_config_error *error);

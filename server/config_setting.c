@@ -122,7 +122,7 @@ struct attempt {
     const struct eb_config_setting *setting;
     enum eb_config_source source;
     const char *text;
-    struct eb_config_fault *fault;
+    struct eb_config_error *error;
 };
 
 /* How a setting's name differs between the sources. */
@@ -185,7 +185,7 @@ static bool refuse(const struct attempt *attempt, const char *why)
     const char *between = file ? ": " : attempt->source == EB_CONFIG_ENVIRONMENT ? "=" : " ";
     /* What the setting is, without what happens at it. */
     int what_bytes = (int)strcspn(setting->what, ";");
-    snprintf(attempt->fault->text, sizeof attempt->fault->text, "%.200s%s%s%s%.200s: %s (%.*s)",
+    snprintf(attempt->error->text, sizeof attempt->error->text, "%.200s%s%s%s%.200s: %s (%.*s)",
         file ? attempt->config->config_file : "", file ? ": " : "", name, between, attempt->text,
         why, what_bytes, setting->what);
     return false;
@@ -226,7 +226,7 @@ static bool apply_text(const struct attempt *attempt)
 
 static bool apply_socket(const struct attempt *attempt)
 {
-    const char *why = eb_address_fault(attempt->text);
+    const char *why = eb_address_error(attempt->text);
     if (!why && strncmp(attempt->text, "unix:", strlen("unix:")) != 0) {
         why = "not unix:PATH";
     }
@@ -236,7 +236,7 @@ static bool apply_socket(const struct attempt *attempt)
 static bool apply_port(const struct attempt *attempt)
 {
     const char *text = attempt->text;
-    const bool is_port = !eb_address_fault(text) && strncmp(text, "unix:", strlen("unix:")) != 0;
+    const bool is_port = !eb_address_error(text) && strncmp(text, "unix:", strlen("unix:")) != 0;
     if (!is_port && strcmp(text, EB_CONFIG_NONE) != 0) {
         return refuse(attempt, "not HOST:PORT or [V6]:PORT with a port of 0..65535, nor none");
     }
@@ -260,7 +260,7 @@ static void clear_listen(struct eb_config *config)
 static bool add_address(const struct attempt *attempt, char *address)
 {
     struct eb_config *config = attempt->config;
-    const char *why = *address ? eb_address_fault(address) : "is empty";
+    const char *why = *address ? eb_address_error(address) : "is empty";
     uint8_t source_before = config->sources[attempt->setting - eb_config_settings];
     if (why) {
         free(address);
@@ -393,9 +393,9 @@ static bool apply_number(const struct attempt *attempt)
 }
 
 bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_setting *setting,
-    enum eb_config_source source, const char *text, struct eb_config_fault *fault)
+    enum eb_config_source source, const char *text, struct eb_config_error *error)
 {
-    struct attempt attempt = {config, setting, source, text, fault};
+    struct attempt attempt = {config, setting, source, text, error};
     switch (setting->kind) {
     case EB_CONFIG_TEXT: return apply_text(&attempt);
     case EB_CONFIG_SOCKET: return apply_socket(&attempt);

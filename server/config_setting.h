@@ -32,8 +32,8 @@ struct eb_config_setting {
 
 extern const struct eb_config_setting eb_config_settings[EB_CONFIG_SETTING_COUNT];
 
-/* Why the configuration cannot be used, in one line: what, from where, and the remedy. */
-struct eb_config_fault {
+/* Why the configuration cannot be used, in one line: what, from where, and the hint. */
+struct eb_config_error {
     char text[1024];
 };
 
@@ -51,9 +51,9 @@ void eb_config_setting_name(const struct eb_config_setting *setting, enum eb_con
 const char *eb_config_setting_unit(const struct eb_config_setting *setting);
 
 /* Checks `text` and, unless a higher source has set it, sets it: a list's first value replaces
- * what a lower source has set, the following ones are added. false: *fault. */
+ * what a lower source has set, the following ones are added. false: *error. */
 bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_setting *setting,
-    enum eb_config_source source, const char *text, struct eb_config_fault *fault);
+    enum eb_config_source source, const char *text, struct eb_config_error *error);
 /* Sets every number's default and the log level's. `config` is zeroed. */
 void eb_config_setting_apply_defaults(struct eb_config *config);
 

@@ -24,19 +24,18 @@ static bool is_built(const char *name)
 static void log_failure(const char *name)
 {
     char reason[REASON_BYTES];
-    char remedy[REASON_BYTES];
+    char hint[REASON_BYTES];
     const char *why = is_built(name) ? "this machine cannot run" : "this build does not have";
     snprintf(reason, sizeof reason, "%s %s", why, name);
-    int used = snprintf(remedy, sizeof remedy, "leave isa unset to take the best of");
+    int used = snprintf(hint, sizeof hint, "leave isa unset to take the best of");
     const struct eb_bag_ops *ops;
     for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
         if (eb_bag_ops_runs_here(ops)) {
-            used +=
-                snprintf(remedy + used, sizeof remedy - (size_t)used, " %s", eb_bag_ops_name(ops));
-            assert((size_t)used < sizeof remedy);
+            used += snprintf(hint + used, sizeof hint - (size_t)used, " %s", eb_bag_ops_name(ops));
+            assert((size_t)used < sizeof hint);
         }
     }
-    eb_log_fail_start("isa", reason, remedy);
+    eb_log_fail_start("isa", reason, hint);
 }
 
 const struct eb_bag_ops *eb_isa_choose(const char *name)

@@ -70,7 +70,7 @@ int main(int argument_count, char **arguments)
     switch (eb_config_read(argument_count, arguments, environ, &config)) {
     case EB_CONFIG_RUN: status = serve(&config); break;
     case EB_CONFIG_EXIT: break;
-    case EB_CONFIG_FAULT: status = EXIT_BAD_SETTINGS; break;
+    case EB_CONFIG_ERROR: status = EXIT_BAD_SETTINGS; break;
     }
     eb_config_deinit(&config);
     eb_log_close();

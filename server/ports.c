@@ -35,10 +35,10 @@ static void log_listening(const struct eb_listener *listener)
 
 static bool try_address(const struct use *use, const struct eb_address *address)
 {
-    const struct eb_listener_wish wish = {.probe = true, .is_admin = use->is_admin};
+    const struct eb_listener_options options = {.probe = true, .is_admin = use->is_admin};
     struct eb_listener listener;
     char why[256];
-    if (eb_listener_open(&listener, address, wish, why, sizeof why) < 0) {
+    if (eb_listener_open(&listener, address, options, why, sizeof why) < 0) {
         log_no_address(address, why);
         return false;
     }
@@ -53,9 +53,9 @@ static bool listen_on(const struct use *use, const struct eb_address *address)
     const uint32_t count = is_unix ? 1 : use->ports->config->loops;
     char why[256];
     for (uint32_t i = 0; i < count; i++) {
-        const struct eb_listener_wish wish = {.probe = i == 0, .is_admin = use->is_admin};
+        const struct eb_listener_options options = {.probe = i == 0, .is_admin = use->is_admin};
         const struct eb_address bound = listener.address;
-        int code = eb_listener_open(&listener, &bound, wish, why, sizeof why);
+        int code = eb_listener_open(&listener, &bound, options, why, sizeof why);
         if (code == 0) {
             code = eb_loop_listen(use->loops[i], &listener, is_unix);
             if (code < 0) {

@@ -3,8 +3,8 @@
 #include "server/base/log.h"
 #include "server/config_help.h"
 #include "server/isa.h"
+#include "server/net/time_slice.h"
 #include "server/net/tls.h"
-#include "server/net/turn.h"
 #include "server/net/watchers.h"
 #include "server/ports.h"
 #include "server/prefetch.h"
@@ -49,7 +49,7 @@ struct eb_process {
     struct eb_ports ports;
     struct eb_security *security;
     struct eb_web_port *web_port;
-    struct eb_census_word word; /* what that was told last */
+    struct eb_process_facts facts; /* what that was told last */
     struct eb_manager *manager;
     struct eb_publisher_reader *readers; /* [config->loops], and the operators' port */
     size_t model_count;                  /* when it began to serve */
@@ -90,20 +90,20 @@ static bool open_security(struct eb_process *process)
 static void on_loading(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct eb_process *process = context;
-    process->word.load_done_bytes = done_bytes;
-    process->word.load_total_bytes = total_bytes;
-    eb_web_port_tell(process->web_port, &process->word);
+    process->facts.load_done_bytes = done_bytes;
+    process->facts.load_total_bytes = total_bytes;
+    eb_web_port_tell(process->web_port, &process->facts);
     if (!process->service.snapshot) {
         eb_service_manager_loading(path, done_bytes, total_bytes);
     }
 }
 
-static void on_looked(void *context, const char *fault)
+static void on_looked(void *context, const char *failure)
 {
     struct eb_process *process = context;
-    if (process->word.is_repository_unreadable != !!fault) {
-        process->word.is_repository_unreadable = fault;
-        eb_web_port_tell(process->web_port, &process->word);
+    if (process->facts.is_repository_unreadable != !!failure) {
+        process->facts.is_repository_unreadable = failure;
+        eb_web_port_tell(process->web_port, &process->facts);
     }
 }
 
@@ -133,10 +133,10 @@ static bool open_models(struct eb_process *process)
         .on_looked = on_looked,
         .context = process,
     };
-    struct eb_file_fault fault;
-    process->manager = eb_manager_open(&options, &fault);
+    struct eb_failure failure;
+    process->manager = eb_manager_open(&options, &failure);
     if (!process->manager) {
-        eb_log_fail_start("model_repository", fault.text,
+        eb_log_fail_start("model_repository", failure.text,
             "mend the files named, or point "
             "--model-repository at another directory");
         return false;
@@ -190,8 +190,8 @@ static void raise_file_limit(const struct eb_config *config)
 static void tell_certificate(struct eb_process *process)
 {
     const struct eb_tls *tls = eb_security_tls(process->security);
-    process->word.certificate_expiry_unix_s = tls ? eb_tls_expiry_unix_s(tls) : 0;
-    eb_web_port_tell(process->web_port, &process->word);
+    process->facts.certificate_expiry_unix_s = tls ? eb_tls_expiry_unix_s(tls) : 0;
+    eb_web_port_tell(process->web_port, &process->facts);
 }
 
 static bool open_web_port(struct eb_process *process)
@@ -287,7 +287,7 @@ static void set_options(struct eb_process *process)
                                 (uint32_t)limits->ping_idle_interval_min_ms},
             .header_timeout_ms = limits->header_timeout_ms,
             .write_timeout_ms = limits->write_timeout_ms,
-            .turn_ns = EB_TURN_NS,
+            .slice_ns = EB_TIME_SLICE_NS,
             .age = {.unknown_max_ms = config->auth_file ? limits->auth_timeout_ms : 0,
                 .idle_max_ms = limits->connection_idle_max_ms,
                 .age_max_ms = limits->connection_age_max_ms,
@@ -453,8 +453,8 @@ static void on_hangup(uv_signal_t *handle, int number)
     const bool is_good =
         eb_security_reload(process->security, process->loops, process->config->loops);
     const bool is_any = eb_security_tls(process->security) || eb_security_auth(process->security);
-    process->word.reloads_done += is_any && is_good;
-    process->word.reloads_failed += !is_good;
+    process->facts.reloads_done += is_any && is_good;
+    process->facts.reloads_failed += !is_good;
     tell_certificate(process);
     if (!process->stopping) {
         eb_service_manager_ready();
@@ -578,7 +578,7 @@ struct eb_process *eb_process_open(const struct eb_config *config)
         return NULL;
     }
     process->config = config;
-    process->word.is_repository_watched = config->watch != EB_MANAGER_WATCH_OFF;
+    process->facts.is_repository_watched = config->watch != EB_MANAGER_WATCH_OFF;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); /* Until there are loops that could be told. */
     raise_file_limit(config);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHY_BYTES EB_FILE_FAULT_BYTES
+#define WHY_BYTES EB_FAILURE_BYTES
 #define EXPIRES_SOON_DAYS 14 /* then each look at the certificate is a warning */
 
 struct eb_security {
@@ -77,26 +77,26 @@ static bool is_any_unreachable(const struct eb_config *config, const struct eb_a
 static struct eb_auth *read_auth(struct eb_security *security, char why[WHY_BYTES])
 {
     const struct eb_config *config = security->config;
-    struct eb_file_fault fault;
-    struct eb_auth *auth = eb_auth_file_read(config->auth_file, &fault);
+    struct eb_failure failure;
+    struct eb_auth *auth = eb_auth_file_read(config->auth_file, &failure);
     if (auth && is_any_unreachable(config, auth)) {
         eb_auth_drop(auth);
         auth = NULL;
-        eb_file_fault_set(&fault,
+        eb_failure_set(&failure,
             "%s: a client_name is of use with tls_client_ca only, which is not set",
             config->auth_file);
     }
     if (auth && has_lost_end(security, auth)) {
         eb_auth_drop(auth);
         auth = NULL;
-        eb_file_fault_set(&fault,
+        eb_failure_set(&failure,
             "%s: the last line is not \"end: true\", which the file had before: it is not "
             "complete; "
             "without that line it is read at the next start only",
             config->auth_file);
     }
     if (!auth) {
-        memcpy(why, fault.text, WHY_BYTES);
+        memcpy(why, failure.text, WHY_BYTES);
         return NULL;
     }
     auth->generation = ++security->generation;
@@ -119,14 +119,14 @@ static bool has_tcp(const struct eb_config *config)
 static bool read_all(struct eb_security *security)
 {
     const struct eb_config *config = security->config;
-    static const char file_remedy[] = "mend the file, or name another one";
+    static const char file_hint[] = "mend the file, or name another one";
     char why[WHY_BYTES];
     if (config->tls_cert && !(security->tls = read_tls(config, why))) {
-        eb_log_fail_start("tls_cert", why, file_remedy);
+        eb_log_fail_start("tls_cert", why, file_hint);
         return false;
     }
     if (config->auth_file && !(security->auth = read_auth(security, why))) {
-        eb_log_fail_start("auth_file", why, file_remedy);
+        eb_log_fail_start("auth_file", why, file_hint);
         return false;
     }
     if (security->auth && !security->tls && has_tcp(config)) {
@@ -183,29 +183,29 @@ void eb_security_look(const struct eb_security *security)
 /* On the loop's thread. */
 static void on_mail(struct eb_mail *mail)
 {
-    struct security_mail *news = (struct security_mail *)mail;
-    eb_loop_set_tls(news->loop, news->tls);
-    eb_auth_call_set_rules(news->loop, news->auth);
-    eb_tls_drop(news->tls);
-    eb_auth_drop(news->auth);
-    free(news);
+    struct security_mail *change = (struct security_mail *)mail;
+    eb_loop_set_tls(change->loop, change->tls);
+    eb_auth_call_set_rules(change->loop, change->auth);
+    eb_tls_drop(change->tls);
+    eb_auth_drop(change->auth);
+    free(change);
 }
 
 static bool tell(const struct eb_security *security, struct eb_loop *loop)
 {
-    struct security_mail *news = malloc(sizeof *news);
-    if (!news) {
+    struct security_mail *change = malloc(sizeof *change);
+    if (!change) {
         eb_log(EB_LOG_WARN, "reload_failed", eb_log_text("reason", "out of memory"),
             eb_log_text("remedy", "send SIGHUP again"));
         return false;
     }
-    *news = (struct security_mail){
+    *change = (struct security_mail){
         .mail = {.deliver = on_mail},
         .loop = loop,
         .tls = eb_tls_hold(security->tls),
         .auth = eb_auth_hold(security->auth),
     };
-    eb_mailbox_post(eb_loop_mailbox(loop), &news->mail);
+    eb_mailbox_post(eb_loop_mailbox(loop), &change->mail);
     return true;
 }
 

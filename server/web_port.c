@@ -13,12 +13,12 @@
 /* Longer than Prometheus and probes keep a connection idle between two scrapes a minute apart. */
 #define IDLE_MS 75000
 #define REQUEST_MS 10000
-#define CENSUS_MS 5000
-/* Fifty censuses a second, so that who asks cannot take the loops' time. */
+#define STATS_MS 5000
+/* Fifty stats a second, so that who asks cannot take the loops' time. */
 #define INTERVAL_MS 20
 
 struct eb_web_port {
-    struct eb_census_taker *taker;
+    struct eb_stats_collector *taker;
     struct eb_web *web;
 };
 
@@ -66,11 +66,11 @@ static bool open_web(
             .limits = read_limits(&config->limits)},
         .times = {.request_ms = REQUEST_MS,
             .idle_ms = IDLE_MS,
-            .census_ms = CENSUS_MS,
+            .stats_ms = STATS_MS,
             .interval_ms = INTERVAL_MS},
         .address_count = count,
         .addresses = addresses,
-        .source = eb_census_taker_source(port->taker),
+        .source = eb_stats_collector_source(port->taker),
     };
     port->web = eb_web_open(&options, why, WHY_BYTES);
     return port->web;
@@ -85,7 +85,7 @@ bool eb_web_port_open(struct eb_web_port **out, const struct eb_config *config, 
     }
     struct eb_web_port *port = calloc(1, sizeof *port);
     if (port) {
-        port->taker = eb_census_taker_create();
+        port->taker = eb_stats_collector_create();
     }
     if (!port || !port->taker) {
         free(port);
@@ -103,9 +103,9 @@ bool eb_web_port_open(struct eb_web_port **out, const struct eb_config *config, 
 void eb_web_port_attach(struct eb_web_port *port, const struct eb_web_port_source *source)
 {
     if (port) {
-        eb_census_taker_attach(
+        eb_stats_collector_attach(
             port->taker, source->loops, source->loop_count, source->executor, source->snapshot);
-        eb_census_taker_say(port->taker, EB_CENSUS_SERVING);
+        eb_stats_collector_say(port->taker, EB_STATS_SERVING);
     }
 }
 
@@ -113,29 +113,29 @@ bool eb_web_port_reader(struct eb_web_port *port, struct eb_publisher_reader *re
 {
     if (port) {
         *reader = (struct eb_publisher_reader){
-            eb_web_mailbox(port->web), eb_census_taker_swap, port->taker};
+            eb_web_mailbox(port->web), eb_stats_collector_swap, port->taker};
     }
     return port;
 }
 
-void eb_web_port_tell(struct eb_web_port *port, const struct eb_census_word *word)
+void eb_web_port_tell(struct eb_web_port *port, const struct eb_process_facts *facts)
 {
     if (port) {
-        eb_census_taker_tell(port->taker, word);
+        eb_stats_collector_tell(port->taker, facts);
     }
 }
 
 void eb_web_port_drain(struct eb_web_port *port)
 {
     if (port) {
-        eb_census_taker_say(port->taker, EB_CENSUS_DRAINING);
+        eb_stats_collector_say(port->taker, EB_STATS_DRAINING);
     }
 }
 
 void eb_web_port_detach(struct eb_web_port *port)
 {
     if (port) {
-        eb_census_taker_detach(port->taker);
+        eb_stats_collector_detach(port->taker);
     }
 }
 
@@ -143,7 +143,7 @@ void eb_web_port_close(struct eb_web_port *port)
 {
     if (port) {
         eb_web_close(port->web);
-        eb_census_taker_destroy(port->taker);
+        eb_stats_collector_destroy(port->taker);
         free(port);
     }
 }

@@ -3,9 +3,9 @@
  * Thread: main. Memory: on the heap from open to close. */
 #pragma once
 
-#include "server/census_taker.h"
 #include "server/config.h"
 #include "server/publish/publisher.h"
+#include "server/stats_collector.h"
 
 #include <stdbool.h>
 
@@ -25,7 +25,7 @@ bool eb_web_port_open(struct eb_web_port **port, const struct eb_config *config,
 /* From now on it is serving. The loops run. */
 void eb_web_port_attach(struct eb_web_port *port, const struct eb_web_port_source *source);
 /* What main knows from now on; before detach, or where the start has failed. */
-void eb_web_port_tell(struct eb_web_port *port, const struct eb_census_word *word);
+void eb_web_port_tell(struct eb_web_port *port, const struct eb_process_facts *facts);
 /* For the publisher, among whose readers the port is. false: there is none. */
 bool eb_web_port_reader(struct eb_web_port *port, struct eb_publisher_reader *reader);
 /* From now on it is draining; once. */

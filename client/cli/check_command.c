@@ -50,22 +50,22 @@ static const struct eb_flag flags[] = {
 static const struct eb_command command = {"check", usage, flags, sizeof flags / sizeof flags[0]};
 
 /* Always false. */
-static bool complain(const struct eb_file_fault *fault)
+static bool complain(const struct eb_failure *failure)
 {
     /* Results go before what is wrong with the next. */
     fflush(stdout);
-    fprintf(stderr, "embag: %s\n", fault->text);
+    fprintf(stderr, "embag: %s\n", failure->text);
     return false;
 }
 
 static bool check_file(const char *path)
 {
-    struct eb_file_fault fault;
-    if (eb_check_file(path, &fault)) {
+    struct eb_failure failure;
+    if (eb_check_file(path, &failure)) {
         return true;
     }
-    eb_file_fault_locate(&fault, path);
-    return complain(&fault);
+    eb_failure_locate(&failure, path);
+    return complain(&failure);
 }
 
 /* Returns whether the server would read a file of this name. */
@@ -80,18 +80,18 @@ static bool is_read(const char *name, const struct eb_model_config *config)
     return eb_model_config_selects(config, table);
 }
 
-/* Checks all files that the server would read; *fault is that of one that has no path. */
+/* Checks all files that the server would read; *error is that of one that has no path. */
 static bool check_files(const char *path, const struct eb_model_config *config, bool *is_sound,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     struct eb_directory listing;
-    if (!eb_directory_read(path, &listing, fault)) {
+    if (!eb_directory_read(path, &listing, failure)) {
         return false;
     }
     bool is_good = true;
     for (size_t i = 0; is_good && i < listing.count; i++) {
         const char *name = listing.entries[i]->d_name;
-        char *file = eb_directory_join(path, name, fault);
+        char *file = eb_directory_join(path, name, failure);
         is_good = file;
         if (is_good && is_read(name, config) && !check_file(file)) {
             *is_sound = false;
@@ -120,10 +120,10 @@ static void print_notes(const char *path, const struct eb_load_notes *notes)
 /* Loads it, since much that the server would refuse shows only then: keys that are the same in two
  * files, values that have no codes, a default that is no key. */
 static bool check_load(
-    const char *path, const struct eb_table_options *options, struct eb_file_fault *fault)
+    const char *path, const struct eb_table_options *options, struct eb_failure *failure)
 {
     struct eb_table_set set;
-    bool is_loaded = eb_table_set_load(path, options, NULL, &set, fault);
+    bool is_loaded = eb_table_set_load(path, options, NULL, &set, failure);
     if (is_loaded) {
         print_notes(path, &set.notes);
         printf("%s: %zu tables, %" PRIu64 " bytes of memory\n", eb_output_printable(path).bytes,
@@ -133,44 +133,44 @@ static bool check_load(
     return is_loaded;
 }
 
-/* Checks a version's files and loads it with `config`. false: *fault. *is_sound becomes false if a
+/* Checks a version's files and loads it with `config`. false: *error. *is_sound becomes false if a
  * file is broken, which has been reported then. */
 static bool check_described(const char *path, const struct options *options,
-    const struct eb_model_config *config, bool *is_sound, struct eb_file_fault *fault)
+    const struct eb_model_config *config, bool *is_sound, struct eb_failure *failure)
 {
     const struct eb_table_options tables = {
         .row_bytes_max = options->row_bytes_max,
         .name_bytes_max = (uint32_t)options->name_bytes_max,
         .config = config,
     };
-    return check_files(path, config, is_sound, fault) &&
-           (!*is_sound || check_load(path, &tables, fault));
+    return check_files(path, config, is_sound, failure) &&
+           (!*is_sound || check_load(path, &tables, failure));
 }
 
 /* Checks a version's files and loads it as MODEL/model.yaml describes it. */
 static bool check_directory(const char *path, const struct options *options)
 {
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_model_config config = {0};
     bool is_sound = true;
-    char *config_path = eb_directory_join(path, "../model.yaml", &fault);
+    char *config_path = eb_directory_join(path, "../model.yaml", &failure);
     if (!config_path) {
-        return complain(&fault);
+        return complain(&failure);
     }
     bool is_good =
-        eb_model_config_read(config_path, (uint32_t)options->name_bytes_max, &config, &fault) &&
-        check_described(path, options, &config, &is_sound, &fault);
+        eb_model_config_read(config_path, (uint32_t)options->name_bytes_max, &config, &failure) &&
+        check_described(path, options, &config, &is_sound, &failure);
     free(config_path);
     eb_model_config_deinit(&config);
-    return is_good ? is_sound : complain(&fault);
+    return is_good ? is_sound : complain(&failure);
 }
 
 static bool check_path(const char *path, const struct options *options)
 {
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     bool is_directory;
-    if (!eb_directory_test(path, &is_directory, &fault)) {
-        return complain(&fault);
+    if (!eb_directory_test(path, &is_directory, &failure)) {
+        return complain(&failure);
     }
     return is_directory ? check_directory(path, options) : check_file(path);
 }

@@ -29,7 +29,7 @@ bool eb_check_file_is_known(const char *path)
 }
 
 static bool check_blocks(
-    struct eb_packed_reader *reader, const char *path, struct eb_file_fault *fault)
+    struct eb_packed_reader *reader, const char *path, struct eb_failure *failure)
 {
     const struct eb_packed_format *format = &reader->format;
     struct eb_progress_bar bar;
@@ -37,7 +37,7 @@ static bool check_blocks(
     uint64_t count = eb_packed_format_block_count(format);
     bool is_good = true;
     for (uint64_t block = 0; is_good && block < count; block++) {
-        is_good = eb_packed_reader_check(reader, block, fault);
+        is_good = eb_packed_reader_check(reader, block, failure);
         eb_progress_bar_advance(&bar, eb_packed_format_block_bytes(format, block));
     }
     eb_progress_bar_end(&bar);
@@ -54,7 +54,7 @@ struct keyed {
 };
 
 static bool verify_index(const struct keyed *keyed, const struct eb_key_index *index,
-    struct eb_progress_bar *bar, struct eb_file_fault *fault)
+    struct eb_progress_bar *bar, struct eb_failure *failure)
 {
     const uint64_t bucket_count = eb_key_index_bucket_count(index);
     const uint64_t bucket_bytes = keyed->index_bytes / bucket_count;
@@ -63,7 +63,7 @@ static bool verify_index(const struct keyed *keyed, const struct eb_key_index *i
         const uint64_t first = bucket;
         const char *reason;
         if (!eb_key_index_verify(index, keyed->seen, &bucket, BUCKETS_AT_ONCE, &reason)) {
-            return eb_file_fault_set(fault,
+            return eb_failure_set(failure,
                 "its key index, bucket %" PRIu64 ": %s; pack the table again", bucket, reason);
         }
         eb_progress_bar_advance(bar, (bucket - first) * bucket_bytes);
@@ -74,7 +74,7 @@ static bool verify_index(const struct keyed *keyed, const struct eb_key_index *i
 
 /* Whether every key of the file leads to its row. */
 static bool find_rows(const struct eb_pack_keys *keys, const struct eb_key_index *index,
-    struct eb_progress_bar *bar, struct eb_file_fault *fault)
+    struct eb_progress_bar *bar, struct eb_failure *failure)
 {
     int64_t rows[KEYS_AT_ONCE];
     for (uint64_t first = 0; first < keys->count; first += KEYS_AT_ONCE) {
@@ -84,7 +84,7 @@ static bool find_rows(const struct eb_pack_keys *keys, const struct eb_key_index
         eb_key_index_take_rows(index, -1, rows, count);
         for (uint64_t i = 0; i < count; i++) {
             if (rows[i] != (int64_t)(first + i)) {
-                return eb_file_fault_set(fault,
+                return eb_failure_set(failure,
                     "its key index leads key %" PRIi64 " of row %" PRIu64 " to row %" PRIi64
                     "; pack the table again",
                     keys->keys[first + i], first + i, rows[i]);
@@ -96,48 +96,49 @@ static bool find_rows(const struct eb_pack_keys *keys, const struct eb_key_index
 }
 
 /* Whether an index is sound and leads every key to its row, so that no two keys are the same. */
-static bool check_index(const struct keyed *keyed, struct eb_file_fault *fault)
+static bool check_index(const struct keyed *keyed, struct eb_failure *failure)
 {
     const struct eb_pack_keys *keys = &keyed->keys;
     struct eb_progress_bar bar;
     struct eb_key_index index;
     const char *reason;
     if (!eb_key_index_open(&index, keyed->index, keyed->index_bytes, keys->count, &reason)) {
-        return eb_file_fault_set(fault, "its key index: %s; pack the table again", reason);
+        return eb_failure_set(failure, "its key index: %s; pack the table again", reason);
     }
     eb_progress_bar_init(
         &bar, "index of keys", keyed->index_bytes + keys->count * sizeof *keys->keys);
-    bool is_good = verify_index(keyed, &index, &bar, fault) && find_rows(keys, &index, &bar, fault);
+    bool is_good =
+        verify_index(keyed, &index, &bar, failure) && find_rows(keys, &index, &bar, failure);
     eb_progress_bar_end(&bar);
     return is_good;
 }
 
 static bool read_index(
-    struct keyed *keyed, struct eb_packed_reader *reader, struct eb_file_fault *fault)
+    struct keyed *keyed, struct eb_packed_reader *reader, struct eb_failure *failure)
 {
     const struct eb_packed_section *section = &reader->format.sections[EB_PACKED_KEY_INDEX];
     keyed->index_bytes = section->bytes;
-    keyed->index = eb_table_memory_take(&keyed->memory, section->bytes, fault);
+    keyed->index = eb_table_memory_take(&keyed->memory, section->bytes, failure);
     keyed->seen = keyed->index ? eb_table_memory_take(&keyed->memory,
-                                     eb_key_index_seen_bytes(keyed->keys.count) + 1, fault)
+                                     eb_key_index_seen_bytes(keyed->keys.count) + 1, failure)
                                : NULL;
     if (!keyed->seen) {
         return false;
     }
-    return eb_packed_reader_read(reader, section->offset, keyed->index, section->bytes, fault);
+    return eb_packed_reader_read(reader, section->offset, keyed->index, section->bytes, failure);
 }
 
 /* Checks the keys of a packed table that has some, and says what their index takes. */
 static bool check_packed_keys(
-    struct eb_packed_reader *reader, uint64_t *index_bytes, struct eb_file_fault *fault)
+    struct eb_packed_reader *reader, uint64_t *index_bytes, struct eb_failure *failure)
 {
     struct keyed keyed = {0};
     bool has_index = reader->format.sections[EB_PACKED_KEY_INDEX].bytes > 0;
-    bool is_good = eb_pack_keys_unpack(&keyed.keys, reader, fault);
+    bool is_good = eb_pack_keys_unpack(&keyed.keys, reader, failure);
     if (is_good && has_index) {
-        is_good = read_index(&keyed, reader, fault) && check_index(&keyed, fault);
+        is_good = read_index(&keyed, reader, failure) && check_index(&keyed, failure);
     } else if (is_good) {
-        is_good = eb_pack_keys_index(&keyed.keys, fault);
+        is_good = eb_pack_keys_index(&keyed.keys, failure);
     }
     *index_bytes = has_index ? keyed.index_bytes : keyed.keys.index_bytes;
     eb_pack_keys_deinit(&keyed.keys);
@@ -169,14 +170,14 @@ static void print_table(const char *path, const struct eb_source_table *table)
 }
 
 static bool check_packed(
-    struct eb_source_file *source, const char *path, struct eb_file_fault *fault)
+    struct eb_source_file *source, const char *path, struct eb_failure *failure)
 {
     struct eb_packed_reader *reader = &source->reader;
     const struct eb_packed_format *format = &reader->format;
     uint64_t index_bytes = 0;
     bool is_keyed = eb_packed_format_is_keyed(format);
-    if (!check_blocks(reader, path, fault) ||
-        (is_keyed && !check_packed_keys(reader, &index_bytes, fault))) {
+    if (!check_blocks(reader, path, failure) ||
+        (is_keyed && !check_packed_keys(reader, &index_bytes, failure))) {
         return false;
     }
     uint64_t footprint =
@@ -190,7 +191,7 @@ static bool check_packed(
 
 /* Tables without checksums. */
 static bool check_plain(
-    const struct eb_source_file *source, const char *path, struct eb_file_fault *fault)
+    const struct eb_source_file *source, const char *path, struct eb_failure *failure)
 {
     for (size_t i = 0; i < source->table_count; i++) {
         const struct eb_source_table *table = &source->tables[i];
@@ -201,7 +202,7 @@ static bool check_plain(
         }
         uint64_t elements = eb_tensor_row_elements(&table->tensor);
         if (elements > UINT32_MAX) {
-            return eb_file_fault_set(fault,
+            return eb_failure_set(failure,
                 "rows of table '%.64s' have %" PRIu64 " values, at most 2^32 - 1 can be",
                 table->name, elements);
         }
@@ -213,10 +214,10 @@ static bool check_plain(
     return true;
 }
 
-static bool check_keys(const char *path, struct eb_file_fault *fault)
+static bool check_keys(const char *path, struct eb_failure *failure)
 {
     struct eb_pack_keys keys;
-    bool is_good = eb_pack_keys_read(&keys, path, fault) && eb_pack_keys_index(&keys, fault);
+    bool is_good = eb_pack_keys_read(&keys, path, failure) && eb_pack_keys_index(&keys, failure);
     if (is_good) {
         printf("%s: %" PRIu64 " keys, %" PRIu64 " bytes of memory; no two are the same\n",
             eb_output_printable(path).bytes, keys.count,
@@ -226,15 +227,15 @@ static bool check_keys(const char *path, struct eb_file_fault *fault)
     return is_good;
 }
 
-bool eb_check_file(const char *path, struct eb_file_fault *fault)
+bool eb_check_file(const char *path, struct eb_failure *failure)
 {
     if (is_keys(path)) {
-        return check_keys(path, fault);
+        return check_keys(path, failure);
     }
     struct eb_source_file source;
-    bool is_good =
-        eb_source_file_open(&source, path, fault) &&
-        (source.is_packed ? check_packed(&source, path, fault) : check_plain(&source, path, fault));
+    bool is_good = eb_source_file_open(&source, path, failure) &&
+                   (source.is_packed ? check_packed(&source, path, failure)
+                                     : check_plain(&source, path, failure));
     eb_source_file_close(&source);
     return is_good;
 }

@@ -2,7 +2,7 @@
 
 #include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 #include "client/cli/output.h"
 #include "client/cli/spec_cases.h"
 #include "client/cli/workload.h"
@@ -178,12 +178,12 @@ static bool time_lookup(struct embag_client *client, const struct sample *sample
         .model = MODEL, .queries = sample->queries, .query_count = sample->workload->table_count};
     struct embag_answer *answer;
     struct embag_error error;
-    double start_us = eb_clock_read_us();
+    double start_us = eb_load_clock_read_us();
     if (embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
         (void)eb_output_error(&error);
         return false;
     }
-    *us = eb_clock_read_us() - start_us;
+    *us = eb_load_clock_read_us() - start_us;
     bool right = answer_is_right(sample, answer);
     embag_answer_free(answer);
     if (!right) {

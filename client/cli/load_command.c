@@ -9,27 +9,28 @@
 /* All that a run needs, made before it. */
 struct session {
     struct eb_load_options *options;
-    unsigned lane_count; /* that are open */
-    struct eb_load_lane *lanes;
+    unsigned connection_count; /* that are open */
+    struct eb_load_connection *connections;
     struct eb_load_target target;
     struct eb_load_pool pool;
     struct eb_load_verify verify;
 };
 
-static bool open_lanes(struct session *session)
+static bool open_connections(struct session *session)
 {
     const struct eb_load_options *options = session->options;
     unsigned count = options->thread_count;
-    session->lanes = calloc(count, sizeof *session->lanes);
-    if (!session->lanes) {
+    session->connections = calloc(count, sizeof *session->connections);
+    if (!session->connections) {
         fprintf(stderr, "embag-load: no memory: give fewer --threads\n");
         return false;
     }
-    while (session->lane_count < count && eb_load_lane_open(&session->lanes[session->lane_count],
-                                              options, session->lane_count, count)) {
-        session->lane_count++;
+    while (session->connection_count < count &&
+           eb_load_connection_open(&session->connections[session->connection_count], options,
+               session->connection_count, count)) {
+        session->connection_count++;
     }
-    return session->lane_count == count;
+    return session->connection_count == count;
 }
 
 /* Asks the server for its tables. false: said on stderr. */
@@ -37,7 +38,7 @@ static bool find_target(struct session *session)
 {
     struct embag_model_list *list;
     struct embag_error error;
-    if (embag_list_models(session->lanes[0].client, &list, &error) != EMBAG_OK) {
+    if (embag_list_models(session->connections[0].client, &list, &error) != EMBAG_OK) {
         fputs("embag-load: ", stderr);
         (void)eb_output_error(&error);
         return false;
@@ -51,8 +52,8 @@ static bool find_target(struct session *session)
 static void check_mode(struct session *session)
 {
     bool has_streams = true;
-    for (unsigned i = 0; i < session->lane_count && !session->options->is_unary; i++) {
-        has_streams = eb_load_lane_streams(&session->lanes[i]) && has_streams;
+    for (unsigned i = 0; i < session->connection_count && !session->options->is_unary; i++) {
+        has_streams = eb_load_connection_streams(&session->connections[i]) && has_streams;
     }
     if (!has_streams) {
         fprintf(stderr, "embag-load: the server has no LookupStream: these are unary calls\n");
@@ -71,14 +72,14 @@ static bool compute_answers(struct session *session)
 static bool prepare(struct session *session)
 {
     const struct eb_load_options *options = session->options;
-    if (!open_lanes(session) || !find_target(session) ||
+    if (!open_connections(session) || !find_target(session) ||
         !eb_load_pool_init(&session->pool, options, &session->target) ||
         (options->is_verified && !compute_answers(session))) {
         return false;
     }
-    for (unsigned i = 0; i < session->lane_count; i++) {
-        eb_load_lane_supply(
-            &session->lanes[i], &session->pool, options->is_verified ? &session->verify : NULL);
+    for (unsigned i = 0; i < session->connection_count; i++) {
+        eb_load_connection_supply(&session->connections[i], &session->pool,
+            options->is_verified ? &session->verify : NULL);
     }
     check_mode(session);
     return true;
@@ -87,10 +88,10 @@ static bool prepare(struct session *session)
 /* What is under way ends first: it reads all the rest. */
 static void release(struct session *session)
 {
-    for (unsigned i = 0; i < session->lane_count; i++) {
-        eb_load_lane_close(&session->lanes[i]);
+    for (unsigned i = 0; i < session->connection_count; i++) {
+        eb_load_connection_close(&session->connections[i]);
     }
-    free(session->lanes);
+    free(session->connections);
     eb_load_verify_deinit(&session->verify);
     eb_load_pool_deinit(&session->pool);
     eb_load_target_deinit(&session->target);
@@ -133,7 +134,7 @@ static int run(struct eb_load_options *options)
             .options = options,
             .rate = options->rate,
             .seed = options->seed,
-            .lanes = session.lanes,
+            .connections = session.connections,
         };
         eb_load_interrupt_init();
         if (!options->is_json) {

@@ -1,6 +1,6 @@
 #include "client/cli/load_progress.h"
 
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,13 +8,14 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 
-void eb_load_progress_init(struct eb_load_progress *progress, struct eb_load_lane *lanes,
-    unsigned lane_count, const struct eb_load_window *window)
+void eb_load_progress_init(struct eb_load_progress *progress,
+    struct eb_load_connection *connections, unsigned connection_count,
+    const struct eb_load_window *window)
 {
-    uint64_t now_ns = eb_clock_read_ns();
+    uint64_t now_ns = eb_load_clock_read_ns();
     *progress = (struct eb_load_progress){
-        .lanes = lanes,
-        .lane_count = lane_count,
+        .connections = connections,
+        .connection_count = connection_count,
         .window = *window,
         .next_ns = now_ns + NS_PER_S,
         .last_ns = now_ns,
@@ -54,8 +55,8 @@ void eb_load_progress_show(struct eb_load_progress *progress, uint64_t now_ns)
     }
     struct eb_load_stats stats = {0};
     unsigned busy = 0;
-    for (unsigned i = 0; i < progress->lane_count; i++) {
-        busy += eb_load_lane_report(&progress->lanes[i], &stats);
+    for (unsigned i = 0; i < progress->connection_count; i++) {
+        busy += eb_load_connection_report(&progress->connections[i], &stats);
     }
     if (now_ns < progress->window.begin_ns) {
         show_warmup(progress, now_ns, busy);

@@ -1,7 +1,7 @@
 #include "client/cli/load_run.h"
 
-#include "client/cli/clock.h"
 #include "client/cli/load_arrival.h"
+#include "client/cli/load_clock.h"
 #include "client/cli/load_interrupt.h"
 #include "client/cli/load_progress.h"
 
@@ -21,7 +21,7 @@ struct course {
     const struct eb_load_run *run;
     struct eb_load_window window;
     struct eb_load_progress progress;
-    unsigned next_lane;
+    unsigned next_connection;
     uint64_t next_tick_ns;
     bool was_interrupted;
 };
@@ -38,7 +38,7 @@ static uint64_t find_earlier(uint64_t a_ns, uint64_t b_ns)
     return a_ns < b_ns ? a_ns : b_ns;
 }
 
-static unsigned count_lanes(const struct course *course)
+static unsigned count_connections(const struct course *course)
 {
     return course->run->options->thread_count;
 }
@@ -49,8 +49,8 @@ static bool tick(struct course *course, uint64_t now_ns)
     if (eb_load_interrupt_has_come() && !course->was_interrupted) {
         course->was_interrupted = true;
         course->window.end_ns = find_earlier(now_ns, course->window.end_ns);
-        for (unsigned i = 0; i < count_lanes(course); i++) {
-            eb_load_lane_shorten(&course->run->lanes[i], course->window.end_ns);
+        for (unsigned i = 0; i < count_connections(course); i++) {
+            eb_load_connection_shorten(&course->run->connections[i], course->window.end_ns);
         }
     }
     course->next_tick_ns = now_ns + TICK_NS;
@@ -58,13 +58,13 @@ static bool tick(struct course *course, uint64_t now_ns)
     return now_ns < course->window.end_ns;
 }
 
-/* Sends on the next lane that has room. false: none has. */
+/* Sends on the next connection that has room. false: none has. */
 static bool send_next(struct course *course, uint64_t due_ns)
 {
-    for (unsigned i = 0; i < count_lanes(course); i++) {
-        unsigned lane = (course->next_lane + i) % count_lanes(course);
-        if (eb_load_lane_send(&course->run->lanes[lane], due_ns)) {
-            course->next_lane = lane + 1;
+    for (unsigned i = 0; i < count_connections(course); i++) {
+        unsigned connection = (course->next_connection + i) % count_connections(course);
+        if (eb_load_connection_send(&course->run->connections[connection], due_ns)) {
+            course->next_connection = connection + 1;
             return true;
         }
     }
@@ -72,10 +72,11 @@ static bool send_next(struct course *course, uint64_t due_ns)
 }
 
 /* Starts at most as many as there are slots; those that fail at once wait for the next tick. */
-static void fill_lane(struct eb_load_lane *lane)
+static void fill_connection(struct eb_load_connection *connection)
 {
     unsigned sent_count = 0;
-    while (sent_count < lane->slot_count && eb_load_lane_send(lane, eb_clock_read_ns())) {
+    while (sent_count < connection->slot_count &&
+           eb_load_connection_send(connection, eb_load_clock_read_ns())) {
         sent_count++;
     }
 }
@@ -84,13 +85,13 @@ static void fill_lane(struct eb_load_lane *lane)
  * the first ones, and those after a failure. */
 static void run_closed(struct course *course)
 {
-    uint64_t now_ns = eb_clock_read_ns();
+    uint64_t now_ns = eb_load_clock_read_ns();
     while (tick(course, now_ns)) {
-        for (unsigned i = 0; i < count_lanes(course); i++) {
-            fill_lane(&course->run->lanes[i]);
+        for (unsigned i = 0; i < count_connections(course); i++) {
+            fill_connection(&course->run->connections[i]);
         }
         sleep_until(find_earlier(now_ns + TICK_NS, course->window.end_ns));
-        now_ns = eb_clock_read_ns();
+        now_ns = eb_load_clock_read_ns();
     }
 }
 
@@ -105,13 +106,13 @@ static bool has_expired(const struct course *course, uint64_t due_ns, uint64_t n
 static bool send_when_due(struct course *course, uint64_t due_ns)
 {
     for (;;) {
-        uint64_t now_ns = eb_clock_read_ns();
-        unsigned lane = course->next_lane % count_lanes(course);
+        uint64_t now_ns = eb_load_clock_read_ns();
+        unsigned connection = course->next_connection % count_connections(course);
         if (now_ns >= course->next_tick_ns && !tick(course, now_ns)) {
             return false;
         }
         if (has_expired(course, due_ns, now_ns)) {
-            eb_load_lane_skip(&course->run->lanes[lane], due_ns);
+            eb_load_connection_skip(&course->run->connections[connection], due_ns);
             return true;
         }
         if (now_ns < due_ns) {
@@ -119,7 +120,7 @@ static bool send_when_due(struct course *course, uint64_t due_ns)
         } else if (send_next(course, due_ns)) {
             return true;
         } else {
-            (void)eb_load_lane_wait(&course->run->lanes[lane], now_ns + TICK_NS);
+            (void)eb_load_connection_wait(&course->run->connections[connection], now_ns + TICK_NS);
         }
     }
 }
@@ -128,8 +129,8 @@ static bool send_when_due(struct course *course, uint64_t due_ns)
  * else it counts as never sent. */
 static void send_rest(struct course *course, uint64_t due_ns)
 {
-    if (has_expired(course, due_ns, eb_clock_read_ns()) || !send_next(course, due_ns)) {
-        eb_load_lane_skip(&course->run->lanes[0], due_ns);
+    if (has_expired(course, due_ns, eb_load_clock_read_ns()) || !send_next(course, due_ns)) {
+        eb_load_connection_skip(&course->run->connections[0], due_ns);
     }
 }
 
@@ -149,12 +150,12 @@ static void run_open(struct course *course, uint64_t start_ns)
 
 static void drain(struct course *course)
 {
-    uint64_t now_ns = eb_clock_read_ns();
+    uint64_t now_ns = eb_load_clock_read_ns();
     uint64_t wait_ns = course->run->options->timeout_us * NS_PER_US + DRAIN_SPARE_NS;
     uint64_t until_ns =
         now_ns + (course->was_interrupted ? find_earlier(wait_ns, INTERRUPTED_DRAIN_NS) : wait_ns);
-    for (unsigned i = 0; i < count_lanes(course); i++) {
-        (void)eb_load_lane_drain(&course->run->lanes[i], until_ns);
+    for (unsigned i = 0; i < count_connections(course); i++) {
+        (void)eb_load_connection_drain(&course->run->connections[i], until_ns);
     }
 }
 
@@ -167,8 +168,8 @@ static void collect(const struct course *course, struct eb_load_result *result)
         .seconds = end_ns > begin_ns ? (double)(end_ns - begin_ns) / (double)NS_PER_S : 0,
         .was_interrupted = course->was_interrupted,
     };
-    for (unsigned i = 0; i < count_lanes(course); i++) {
-        unsigned lost = eb_load_lane_report(&course->run->lanes[i], &result->stats);
+    for (unsigned i = 0; i < count_connections(course); i++) {
+        unsigned lost = eb_load_connection_report(&course->run->connections[i], &result->stats);
         result->lost_count += lost;
     }
     eb_load_stats_add_lost(&result->stats, &course->window, result->lost_count);
@@ -177,7 +178,7 @@ static void collect(const struct course *course, struct eb_load_result *result)
 void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
 {
     const struct eb_load_options *options = run->options;
-    uint64_t start_ns = eb_clock_read_ns();
+    uint64_t start_ns = eb_load_clock_read_ns();
     uint64_t begin_ns = start_ns + (uint64_t)(options->warmup_s * (double)NS_PER_S);
     struct course course = {
         .run = run,
@@ -192,10 +193,11 @@ void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
             },
     };
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
-    for (unsigned i = 0; i < count_lanes(&course); i++) {
-        eb_load_lane_begin(&run->lanes[i], &course.window);
+    for (unsigned i = 0; i < count_connections(&course); i++) {
+        eb_load_connection_begin(&run->connections[i], &course.window);
     }
-    eb_load_progress_init(&course.progress, run->lanes, count_lanes(&course), &course.window);
+    eb_load_progress_init(
+        &course.progress, run->connections, count_connections(&course), &course.window);
     if (course.window.is_closed) {
         run_closed(&course);
     } else {

@@ -6,13 +6,13 @@
  * Thread: one. Memory: none of its own. */
 #pragma once
 
-#include "client/cli/load_lane.h"
+#include "client/cli/load_connection.h"
 
 struct eb_load_run {
     const struct eb_load_options *options;
     double rate; /* requests per second; 0: closed */
     uint64_t seed;
-    struct eb_load_lane *lanes; /* [options->thread_count] */
+    struct eb_load_connection *connections; /* [options->thread_count] */
 };
 
 /* What a run measured. */

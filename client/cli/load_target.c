@@ -8,10 +8,10 @@
 #include <string.h>
 
 /* Says what the server lacks. Returns false, for callers to return. */
-static bool refuse(const char *what, const char *name, const char *remedy)
+static bool refuse(const char *what, const char *name, const char *hint)
 {
     fprintf(stderr, "embag-load: the server has no %s \"%s\"%s\n", what,
-        eb_output_printable(name).bytes, remedy);
+        eb_output_printable(name).bytes, hint);
     return false;
 }
 

@@ -74,15 +74,15 @@ static bool pool_rows(struct gathering *gathering, const struct eb_table *table)
     };
     struct eb_bag_extent extent;
     struct eb_bag_job job = {0};
-    struct eb_bag_fault fault;
-    bool is_good = eb_bag_measure(&query, &extent, &fault);
+    struct eb_bag_error error;
+    bool is_good = eb_bag_measure(&query, &extent, &error);
     assert(ops && is_good);
     gathering->scratch = aligned_alloc(64, extent.scratch_bytes + 64);
     if (!gathering->scratch) {
         return false;
     }
     job.scratch = gathering->scratch;
-    is_good = eb_bag_check(ops, &query, &extent, &job, &fault);
+    is_good = eb_bag_check(ops, &query, &extent, &job, &error);
     assert(is_good);
     job.out = gathering->out;
     job.out_stride_bytes = gathering->out_stride_bytes;

@@ -2,7 +2,7 @@
 
 #include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 #include "client/cli/output.h"
 #include "kernels/bag.h"
 
@@ -233,11 +233,11 @@ static int look_up(
     };
     struct embag_answer *answer = NULL;
     struct embag_error error;
-    double start_us = eb_clock_read_us();
+    double start_us = eb_load_clock_read_us();
     if (embag_lookup(client, &request, &answer, &error) != EMBAG_OK) {
         return eb_output_error(&error);
     }
-    double latency_us = eb_clock_read_us() - start_us;
+    double latency_us = eb_load_clock_read_us() - start_us;
     if (options->json) {
         print_json(answer, latency_us);
     } else {

@@ -1,7 +1,7 @@
 #include "client/cli/make_model.h"
 
 #include "client/cli/arguments.h"
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 #include "client/cli/progress_bar.h"
 #include "client/cli/version_writer.h"
 #include "client/cli/workload.h"
@@ -116,7 +116,7 @@ static int write_version(const struct eb_version_plan *plan,
     bool (*write)(struct eb_version_writer *writer, void *context), void *context)
 {
     struct eb_version_writer writer;
-    double start_us = eb_clock_read_us();
+    double start_us = eb_load_clock_read_us();
     bool written = eb_version_writer_open(&writer, plan) && write(&writer, context) &&
                    eb_version_writer_finish(&writer);
     eb_version_writer_close(&writer);
@@ -124,7 +124,7 @@ static int write_version(const struct eb_version_plan *plan,
         return 1;
     }
     printf("%s: %.1f MiB in %.2f s\n", writer.final_path, (double)plan->bytes / BYTES_PER_MIB,
-        (eb_clock_read_us() - start_us) / US_PER_S);
+        (eb_load_clock_read_us() - start_us) / US_PER_S);
     return 0;
 }
 

@@ -130,9 +130,9 @@ static bool check_options(struct options *options)
     return !wrong && read_error_max(options);
 }
 
-/* The table called `name`, or the only one where it is NULL. NULL: *fault. */
+/* The table called `name`, or the only one where it is NULL. NULL: *error. */
 static struct eb_source_table *find_table(
-    const struct eb_source_file *source, const char *name, struct eb_file_fault *fault)
+    const struct eb_source_file *source, const char *name, struct eb_failure *failure)
 {
     struct eb_source_table *found = NULL;
     size_t count = 0;
@@ -147,36 +147,36 @@ static struct eb_source_table *find_table(
         return found;
     }
     if (!found && name) {
-        eb_file_fault_set(fault, "it has no tensor '%.64s'; embag check lists its tensors", name);
+        eb_failure_set(failure, "it has no tensor '%.64s'; embag check lists its tensors", name);
     } else if (!found || found->unfit) {
         const struct eb_source_table *unfit = found ? found : &source->tables[0];
-        eb_file_fault_set(fault, "tensor '%.128s': %s", unfit->name, unfit->unfit);
+        eb_failure_set(failure, "tensor '%.128s': %s", unfit->name, unfit->unfit);
     } else {
-        eb_file_fault_set(fault, "it has %zu tensors; choose one with --tensor, such as '%.64s'",
+        eb_failure_set(failure, "it has %zu tensors; choose one with --tensor, such as '%.64s'",
             count, found->name);
     }
     return NULL;
 }
 
-/* Where --format says that its rows are fused. false: *fault, they are not. */
+/* Where --format says that its rows are fused. false: *error, they are not. */
 static bool fuse_table(const struct options *options, const struct eb_source_file *source,
-    struct eb_source_table *table, struct eb_file_fault *fault)
+    struct eb_source_table *table, struct eb_failure *failure)
 {
     enum eb_model_format format = (enum eb_model_format)options->format;
     if (format == EB_MODEL_FORMAT_VALUES) {
         return true;
     }
     return source->is_packed
-               ? eb_file_fault_set(fault, "a packed table has no other format; leave --format out")
-               : eb_source_table_fuse(table, format, (uint32_t)options->dim, fault);
+               ? eb_failure_set(failure, "a packed table has no other format; leave --format out")
+               : eb_source_table_fuse(table, format, (uint32_t)options->dim, failure);
 }
 
 /* What the options and the source say about storage, rows and keys. */
 static bool plan_table(const struct options *options, struct eb_source_file *source,
-    struct eb_pack_plan *plan, struct eb_file_fault *fault)
+    struct eb_pack_plan *plan, struct eb_failure *failure)
 {
-    struct eb_source_table *table = find_table(source, options->tensor, fault);
-    if (!table || !fuse_table(options, source, table, fault)) {
+    struct eb_source_table *table = find_table(source, options->tensor, failure);
+    if (!table || !fuse_table(options, source, table, failure)) {
         return false;
     }
     *plan = (struct eb_pack_plan){
@@ -195,7 +195,7 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
         plan->unknown_row = options->unknown_row.value;
     }
     if (!eb_storage_holds(plan->storage, plan->table->type)) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "a table of %s is not stored as %s; f32 can be any of them, f16 and bf16 also fp8 and "
             "codes",
             eb_type_name(plan->table->type), eb_storage_name(plan->storage));
@@ -203,30 +203,30 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
     if (plan->parts > 1 && source->is_packed &&
         (!eb_packed_format_is_whole(&source->reader.format) ||
             eb_packed_format_is_keyed(&source->reader.format))) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "it is a piece of a table or a keyed table; --parts take rows of a whole dense one");
     }
     return true;
 }
 
 /* Reads the keys that were given, or those of a packed source, of which no two may be the same.
- * false: *fault, with the path. */
+ * false: *error, with the path. */
 static bool read_keys(const struct options *options, struct eb_pack_plan *plan,
-    struct eb_pack_keys *keys, struct eb_file_fault *fault)
+    struct eb_pack_keys *keys, struct eb_failure *failure)
 {
     struct eb_source_file *source = plan->source;
     bool has_some = source->is_packed && eb_packed_format_is_keyed(&source->reader.format);
     if (!options->keys && !has_some) {
         return true;
     }
-    bool is_good = options->keys ? eb_pack_keys_read_whole(keys, options->keys, fault)
-                                 : eb_pack_keys_unpack(keys, &source->reader, fault);
+    bool is_good = options->keys ? eb_pack_keys_read_whole(keys, options->keys, failure)
+                                 : eb_pack_keys_unpack(keys, &source->reader, failure);
     if (is_good && keys->count != plan->table->tensor.dims[0]) {
-        is_good = eb_file_fault_set(fault, "it has %" PRIu64 " keys for the %" PRIu64 " rows of %s",
+        is_good = eb_failure_set(failure, "it has %" PRIu64 " keys for the %" PRIu64 " rows of %s",
             keys->count, plan->table->tensor.dims[0], source->path);
     }
-    if (!is_good || !eb_pack_keys_index(keys, fault)) {
-        return eb_file_fault_locate(fault, options->keys ? options->keys : source->path);
+    if (!is_good || !eb_pack_keys_index(keys, failure)) {
+        return eb_failure_locate(failure, options->keys ? options->keys : source->path);
     }
     plan->keys = keys;
     /* A piece of a table has no use for an index: it is made of the keys of all pieces. */
@@ -258,17 +258,18 @@ static void report(const struct eb_pack_plan *plan, const struct eb_pack_result 
         eb_pack_error_mean(&result->bags));
 }
 
-/* false: *fault, with the path of the file that it is about. */
+/* false: *error, with the path of the file that it is about. */
 static bool pack(
-    const struct options *options, struct eb_source_file *source, struct eb_file_fault *fault)
+    const struct options *options, struct eb_source_file *source, struct eb_failure *failure)
 {
     struct eb_pack_plan plan;
     struct eb_pack_result result;
     struct eb_pack_keys keys = {0};
-    if (!plan_table(options, source, &plan, fault)) {
-        return eb_file_fault_locate(fault, source->path);
+    if (!plan_table(options, source, &plan, failure)) {
+        return eb_failure_locate(failure, source->path);
     }
-    bool is_good = read_keys(options, &plan, &keys, fault) && eb_pack_table(&plan, &result, fault);
+    bool is_good =
+        read_keys(options, &plan, &keys, failure) && eb_pack_table(&plan, &result, failure);
     if (is_good) {
         report(&plan, &result);
     }
@@ -282,13 +283,13 @@ static int run(struct options *options)
         return 2;
     }
     struct eb_source_file source;
-    struct eb_file_fault fault;
-    bool is_good = eb_source_file_open_whole(&source, options->input, &fault)
-                       ? pack(options, &source, &fault)
-                       : eb_file_fault_locate(&fault, options->input);
+    struct eb_failure failure;
+    bool is_good = eb_source_file_open_whole(&source, options->input, &failure)
+                       ? pack(options, &source, &failure)
+                       : eb_failure_locate(&failure, options->input);
     eb_source_file_close(&source);
     if (!is_good) {
-        fprintf(stderr, "embag: %s\n", fault.text);
+        fprintf(stderr, "embag: %s\n", failure.text);
     }
     return is_good ? 0 : 1;
 }

@@ -1,49 +1,49 @@
 #include "client/cli/pack_keys.h"
 
 #include "client/cli/progress_bar.h"
-#include "server/tables/key_crew.h"
+#include "server/tables/key_workers.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_file_fault *fault)
+bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_failure *failure)
 {
     bool is_good = tensor->rank == 1 &&
                    (tensor->storage == EB_STORAGE_I64 || tensor->storage == EB_STORAGE_U64);
     char shape[EB_TENSOR_SHAPE_BYTES];
     eb_tensor_shape_text(tensor, shape);
     return is_good ||
-           eb_file_fault_set(fault, "%s of %s are no keys; they are one dimension of i64 or u64",
+           eb_failure_set(failure, "%s of %s are no keys; they are one dimension of i64 or u64",
                shape, eb_storage_name(tensor->storage));
 }
 
-static bool make_room(struct eb_pack_keys *keys, uint64_t count, struct eb_file_fault *fault)
+static bool make_room(struct eb_pack_keys *keys, uint64_t count, struct eb_failure *failure)
 {
     keys->count = count;
     keys->keys =
         count < SIZE_MAX / sizeof *keys->keys ? malloc((count + 1) * sizeof *keys->keys) : NULL;
-    return keys->keys || eb_file_fault_set(fault, "out of memory for its keys");
+    return keys->keys || eb_failure_set(failure, "out of memory for its keys");
 }
 
 static bool read_source(
-    struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_file_fault *fault)
+    struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_failure *failure)
 {
     if (source->table_count != 1) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "it has %zu tensors; write the keys to an npy file of their own", source->table_count);
     }
     const struct eb_source_table *table = &source->tables[0];
     const struct eb_source_range all = {0, table->tensor.data_bytes};
-    return eb_pack_keys_check(&table->tensor, fault) &&
-           make_room(keys, table->tensor.dims[0], fault) &&
-           eb_source_file_read(source, table, all, keys->keys, fault);
+    return eb_pack_keys_check(&table->tensor, failure) &&
+           make_room(keys, table->tensor.dims[0], failure) &&
+           eb_source_file_read(source, table, all, keys->keys, failure);
 }
 
 /* Closes the source. */
 static bool read_open(
-    struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_file_fault *fault)
+    struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_failure *failure)
 {
-    bool is_good = read_source(keys, source, fault);
+    bool is_good = read_source(keys, source, failure);
     eb_source_file_close(source);
     if (!is_good) {
         eb_pack_keys_deinit(keys);
@@ -51,29 +51,29 @@ static bool read_open(
     return is_good;
 }
 
-bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault)
+bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_failure *failure)
 {
     struct eb_source_file source;
     *keys = (struct eb_pack_keys){0};
-    return eb_source_file_open(&source, path, fault) && read_open(keys, &source, fault);
+    return eb_source_file_open(&source, path, failure) && read_open(keys, &source, failure);
 }
 
 bool eb_pack_keys_read_whole(
-    struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault)
+    struct eb_pack_keys *keys, const char *path, struct eb_failure *failure)
 {
     struct eb_source_file source;
     *keys = (struct eb_pack_keys){0};
-    return eb_source_file_open_whole(&source, path, fault) && read_open(keys, &source, fault);
+    return eb_source_file_open_whole(&source, path, failure) && read_open(keys, &source, failure);
 }
 
 bool eb_pack_keys_unpack(
-    struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_file_fault *fault)
+    struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_failure *failure)
 {
     const struct eb_packed_section *section = &reader->format.sections[EB_PACKED_KEYS];
     *keys = (struct eb_pack_keys){0};
-    bool is_good = make_room(keys, section->bytes / sizeof *keys->keys, fault) &&
+    bool is_good = make_room(keys, section->bytes / sizeof *keys->keys, failure) &&
                    (section->bytes == 0 || eb_packed_reader_read(reader, section->offset,
-                                               keys->keys, section->bytes, fault));
+                                               keys->keys, section->bytes, failure));
     if (!is_good) {
         eb_pack_keys_deinit(keys);
     }
@@ -86,24 +86,24 @@ static bool go_on(void *context, uint64_t bytes)
     return true;
 }
 
-bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_file_fault *fault)
+bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_failure *failure)
 {
     struct eb_progress_bar bar;
-    struct eb_key_crew crew = {.keys = keys->keys, .go_on = go_on, .context = &bar};
-    if (!eb_key_build_plan(keys->count, &crew.plan)) {
-        return eb_file_fault_set(fault,
+    struct eb_key_workers workers = {.keys = keys->keys, .go_on = go_on, .context = &bar};
+    if (!eb_key_build_plan(keys->count, &workers.plan)) {
+        return eb_failure_set(failure,
             "%" PRIu64 " rows have keys, at most %" PRIu64 " can; make several tables of it",
             keys->count, EB_KEY_INDEX_ROWS_MAX);
     }
-    keys->index_bytes = crew.plan.index_bytes;
-    keys->index = eb_table_memory_take(&keys->memory, keys->index_bytes, fault);
+    keys->index_bytes = workers.plan.index_bytes;
+    keys->index = eb_table_memory_take(&keys->memory, keys->index_bytes, failure);
     if (!keys->index) {
         return false;
     }
     uint32_t row;
-    crew.index = keys->index;
-    eb_progress_bar_init(&bar, "index of keys", crew.plan.index_bytes);
-    bool is_good = eb_key_crew_build(&crew, &row, fault);
+    workers.index = keys->index;
+    eb_progress_bar_init(&bar, "index of keys", workers.plan.index_bytes);
+    bool is_good = eb_key_workers_build(&workers, &row, failure);
     eb_progress_bar_end(&bar);
     return is_good;
 }

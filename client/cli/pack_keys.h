@@ -16,20 +16,20 @@ struct eb_pack_keys {
 };
 
 /* Whether a tensor can be keys: one dimension of i64, or of u64, whose high half counts as
- * negative. false: *fault. */
-bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_file_fault *fault);
+ * negative. false: *error. */
+bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_failure *failure);
 
-/* Reads NAME.npy. false: *fault, without the path; *keys is empty. */
-bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault);
+/* Reads NAME.npy. false: *error, without the path; *keys is empty. */
+bool eb_pack_keys_read(struct eb_pack_keys *keys, const char *path, struct eb_failure *failure);
 /* The same of all files where `path` names one of several. */
 bool eb_pack_keys_read_whole(
-    struct eb_pack_keys *keys, const char *path, struct eb_file_fault *fault);
-/* Reads those of a packed table, which has some. false: *fault, without the path. */
+    struct eb_pack_keys *keys, const char *path, struct eb_failure *failure);
+/* Reads those of a packed table, which has some. false: *error, without the path. */
 bool eb_pack_keys_unpack(
-    struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_file_fault *fault);
-/* Makes the index, by as many threads as may run, and shows how far it is. false: *fault, without
+    struct eb_pack_keys *keys, struct eb_packed_reader *reader, struct eb_failure *failure);
+/* Makes the index, by as many threads as may run, and shows how far it is. false: *error, without
  * the path, names two rows that have the same key or says why there is none. */
-bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_file_fault *fault);
+bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_failure *failure);
 /* As before the index was made. */
 void eb_pack_keys_drop_index(struct eb_pack_keys *keys);
 /* Accepts zeroed keys. */

@@ -31,7 +31,7 @@ struct packing {
     float *values;       /* of one row */
     float *stored;       /* of one row, as it will be read back */
     struct eb_table_storage_check check; /* of fused rows */
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 char *eb_pack_table_path(const char *path, uint32_t number, uint32_t file_count)
@@ -67,10 +67,10 @@ static void set_place(struct packing *packing)
     format->unknown_row = plan->unknown_row;
 }
 
-/* Puts the source's path before a fault. Always false. */
+/* Puts the source's path before an error. Always false. */
 static bool locate(const struct packing *packing)
 {
-    return eb_file_fault_locate(packing->fault, packing->plan->source->path);
+    return eb_failure_locate(packing->failure, packing->plan->source->path);
 }
 
 /* No part and no file without a row, but for a table that has none. */
@@ -80,12 +80,12 @@ static bool check_counts(const struct packing *packing)
     uint64_t rows = plan->table->tensor.dims[0];
     uint64_t rows_left = packing->format.tensor.dims[0];
     if (plan->parts > 1 && plan->parts > rows) {
-        return eb_file_fault_set(packing->fault,
+        return eb_failure_set(packing->failure,
             "its %" PRIu64 " rows make no %" PRIu32 " parts; choose fewer --parts", rows,
             plan->parts);
     }
     return plan->file_count == 1 || plan->file_count <= rows_left ||
-           eb_file_fault_set(packing->fault,
+           eb_failure_set(packing->failure,
                "%" PRIu64 " rows do not fill %" PRIu32 " files; choose a smaller --split",
                rows_left, plan->file_count);
 }
@@ -99,7 +99,7 @@ static bool allow_files(const struct packing *packing)
         limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
         return limit.rlim_cur == needed ||
-               eb_file_fault_set(packing->fault,
+               eb_failure_set(packing->failure,
                    "%" PRIu32 " files are open at once, this process may have %" PRIu64
                    "; raise ulimit -n or choose a smaller --split",
                    packing->plan->file_count, (uint64_t)limit.rlim_max);
@@ -113,8 +113,8 @@ static bool lay_out(struct packing *packing)
     struct eb_packed_format *format = &packing->format;
     uint64_t elements = eb_tensor_row_elements(&plan->table->tensor);
     if (elements > UINT32_MAX) {
-        return eb_file_fault_set(
-            packing->fault, "its rows have %" PRIu64 " values, at most 2^32 - 1 can be", elements);
+        return eb_failure_set(packing->failure,
+            "its rows have %" PRIu64 " values, at most 2^32 - 1 can be", elements);
     }
     set_place(packing);
     if (!check_counts(packing)) {
@@ -123,7 +123,7 @@ static bool lay_out(struct packing *packing)
     format->tensor.storage = plan->storage;
     format->type = plan->table->type;
     format->row_stride_bytes = eb_row_format_of(plan->storage, (uint32_t)elements).stride_bytes;
-    return eb_packed_format_lay_out(format, packing->fault);
+    return eb_packed_format_lay_out(format, packing->failure);
 }
 
 static bool take_memory(struct packing *packing)
@@ -145,7 +145,7 @@ static bool take_memory(struct packing *packing)
                packing->writers &&
                (!has_error || eb_pack_error_init(
                                   &packing->error, packing->format.tensor.dims[0], elements))) ||
-           eb_file_fault_set(packing->fault, "out of memory");
+           eb_failure_set(packing->failure, "out of memory");
 }
 
 static struct eb_row_scale load_scale(enum eb_storage storage, const uint8_t *row)
@@ -161,9 +161,9 @@ static struct eb_row_scale load_scale(enum eb_storage storage, const uint8_t *ro
 static bool refuse_row(const struct packing *packing, uint64_t row)
 {
     uint32_t elements = packing->error.elements;
-    uint32_t value = eb_quantize_find_fault(packing->values, elements);
+    uint32_t value = eb_quantize_find_error(packing->values, elements);
     assert(value < elements);
-    return eb_file_fault_set(packing->fault,
+    return eb_failure_set(packing->failure,
         "row %" PRIu64 " of those packed: value %" PRIu32 ", %g, is not finite or more than 2^126 "
         "from another; --storage bf16 can hold it, or correct the table",
         row, value, (double)packing->values[value]);
@@ -172,7 +172,7 @@ static bool refuse_row(const struct packing *packing, uint64_t row)
 /* Always false. */
 static bool refuse_excess(const struct packing *packing, uint64_t row, uint32_t value)
 {
-    return eb_file_fault_set(packing->fault,
+    return eb_failure_set(packing->failure,
         "row %" PRIu64 " of those packed: value %" PRIu32
         ", %g, is more than %s can hold; choose another --storage or correct the table",
         row, value, (double)packing->values[value], eb_storage_name(packing->plan->storage));
@@ -205,11 +205,11 @@ static bool convert_row(struct packing *packing, uint64_t row, const uint8_t *fr
 /* Says which row is no fused one. Always false. */
 static bool locate_row(const struct packing *packing, uint64_t row)
 {
-    const struct eb_file_fault why = *packing->fault;
-    return eb_file_fault_set(packing->fault, "row %" PRIu64 " of those packed: %s", row, why.text);
+    const struct eb_failure why = *packing->failure;
+    return eb_failure_set(packing->failure, "row %" PRIu64 " of those packed: %s", row, why.text);
 }
 
-/* A row as its table's storage has it, its scale first; a fused one is taken apart. NULL: *fault.
+/* A row as its table's storage has it, its scale first; a fused one is taken apart. NULL: *error.
  */
 static const uint8_t *open_row(struct packing *packing, uint64_t row, const uint8_t *from)
 {
@@ -221,7 +221,7 @@ static const uint8_t *open_row(struct packing *packing, uint64_t row, const uint
     eb_fused_row_split(&table->fused, from, packing->split + table->row_offset_bytes, &scale);
     memcpy(packing->split, &scale, sizeof scale);
     if (!eb_table_storage_check_row(&packing->check, &table->fused, row,
-            packing->split + table->row_offset_bytes, &scale, packing->fault)) {
+            packing->split + table->row_offset_bytes, &scale, packing->failure)) {
         locate_row(packing, row);
         return NULL;
     }
@@ -239,7 +239,7 @@ static bool pack_chunk(
         .from = row * stride + plan->part * table->row_stride_bytes,
         .bytes = (count - 1) * stride + table->row_stride_bytes,
     };
-    if (!eb_source_file_read(plan->source, table, range, packing->from, packing->fault)) {
+    if (!eb_source_file_read(plan->source, table, range, packing->from, packing->failure)) {
         return locate(packing);
     }
     uint64_t row_bytes = table->row_offset_bytes + eb_storage_row_bytes(plan->storage,
@@ -258,7 +258,7 @@ static bool pack_chunk(
         }
     }
     eb_progress_bar_advance(&packing->bar, count * table->row_stride_bytes);
-    return eb_packed_writer_append(writer, packing->to, count * to_stride, packing->fault);
+    return eb_packed_writer_append(writer, packing->to, count * to_stride, packing->failure);
 }
 
 static bool append_section(struct packing *packing, struct eb_packed_writer *writer,
@@ -266,10 +266,10 @@ static bool append_section(struct packing *packing, struct eb_packed_writer *wri
 {
     const uint8_t *from = bytes;
     uint64_t left = writer->format.sections[kind].bytes;
-    bool is_good = left == 0 || eb_packed_writer_begin(writer, kind, packing->fault);
+    bool is_good = left == 0 || eb_packed_writer_begin(writer, kind, packing->failure);
     while (is_good && left > 0) {
         uint64_t count = left < CHUNK_BYTES ? left : CHUNK_BYTES;
-        is_good = eb_packed_writer_append(writer, from, count, packing->fault);
+        is_good = eb_packed_writer_append(writer, from, count, packing->failure);
         eb_progress_bar_advance(&packing->bar, count);
         from += count;
         left -= count;
@@ -298,7 +298,7 @@ static bool fill_file(struct packing *packing, struct eb_packed_writer *writer, 
     }
     return append_section(packing, writer, EB_PACKED_KEYS, keys ? keys->keys + first : NULL) &&
            append_section(packing, writer, EB_PACKED_KEY_INDEX, keys ? keys->index : NULL) &&
-           eb_packed_writer_end(writer, packing->fault);
+           eb_packed_writer_end(writer, packing->failure);
 }
 
 /* The rows of a file are those from first to end of all that are packed. */
@@ -314,10 +314,10 @@ static bool pack_file(struct packing *packing, uint32_t number, uint64_t first, 
         format.sections[EB_PACKED_KEY_INDEX].bytes = plan->keys->index_bytes;
     }
     char *path = eb_pack_table_path(plan->path, number, plan->file_count);
-    bool is_good = path ? eb_packed_format_lay_out(&format, packing->fault)
-                        : eb_file_fault_set(packing->fault, "out of memory");
+    bool is_good = path ? eb_packed_format_lay_out(&format, packing->failure)
+                        : eb_failure_set(packing->failure, "out of memory");
     is_good =
-        is_good ? eb_packed_writer_open(writer, path, &format, packing->fault) : locate(packing);
+        is_good ? eb_packed_writer_open(writer, path, &format, packing->failure) : locate(packing);
     free(path);
     packing->result->file_bytes += format.file_bytes;
     return is_good && fill_file(packing, writer, first);
@@ -350,7 +350,7 @@ static bool mark_files(struct packing *packing)
         identity = eb_packed_format_chain(identity, packing->writers[i].format.digest);
     }
     for (uint32_t i = 0; is_good && i < count; i++) {
-        is_good = eb_packed_writer_mark(&packing->writers[i], identity, packing->fault);
+        is_good = eb_packed_writer_mark(&packing->writers[i], identity, packing->failure);
     }
     return is_good;
 }
@@ -362,7 +362,7 @@ static bool check_error(struct packing *packing)
     result->bags = eb_pack_error_bags(&packing->error);
     result->bag_count = packing->error.bag_count;
     return result->values.max <= packing->plan->error_max ||
-           eb_file_fault_set(packing->fault,
+           eb_failure_set(packing->failure,
                "row %" PRIu64 " of those packed: a value is off by %g, more than --max-error %g "
                "allows; choose a larger --storage",
                result->values.max_row, result->values.max, packing->plan->error_max);
@@ -372,7 +372,7 @@ static bool check_error(struct packing *packing)
 static bool check_fused(const struct packing *packing)
 {
     return eb_table_storage_check_end(
-               &packing->check, &packing->plan->table->fused, packing->fault) ||
+               &packing->check, &packing->plan->table->fused, packing->failure) ||
            locate_row(packing, packing->check.row);
 }
 
@@ -380,7 +380,7 @@ static bool publish(struct packing *packing)
 {
     bool is_good = true;
     for (uint32_t i = 0; is_good && i < packing->plan->file_count; i++) {
-        is_good = eb_packed_writer_publish(&packing->writers[i], packing->fault);
+        is_good = eb_packed_writer_publish(&packing->writers[i], packing->failure);
     }
     return is_good;
 }
@@ -409,12 +409,12 @@ static bool run(struct packing *packing)
 }
 
 bool eb_pack_table(
-    const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_file_fault *fault)
+    const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_failure *failure)
 {
     assert(plan->file_count > 0 && plan->file_count <= EB_PACK_TABLE_FILES_MAX);
     assert(eb_storage_holds(plan->storage, plan->table->type));
     *result = (struct eb_pack_result){.is_converted = plan->storage != plan->table->tensor.storage};
-    struct packing packing = {.plan = plan, .result = result, .fault = fault};
+    struct packing packing = {.plan = plan, .result = result, .failure = failure};
     bool is_good = run(&packing);
     for (uint32_t i = 0; packing.writers && i < plan->file_count; i++) {
         eb_packed_writer_close(&packing.writers[i]);

@@ -36,10 +36,10 @@ struct eb_pack_result {
     size_t bag_count;
 };
 
-/* false: *fault, with the path of the file that it is about; nothing is left, unless it was a name
+/* false: *error, with the path of the file that it is about; nothing is left, unless it was a name
  * that could not be given, when those before it have been. */
 bool eb_pack_table(
-    const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_file_fault *fault);
+    const struct eb_pack_plan *plan, struct eb_pack_result *result, struct eb_failure *failure);
 
 /* "TABLE-00003-of-00016.embag" for number 3 of 16 of TABLE.embag, itself where there is one file;
  * to be freed. NULL: out of memory. */

@@ -2,7 +2,7 @@
  * Thread: one at a time. Memory: the list is on the heap. */
 #pragma once
 
-#include "client/cli/npy_parts.h"
+#include "client/cli/npy_pieces.h"
 #include "kernels/fused_row.h"
 #include "server/contents/model_config.h"
 #include "server/formats/packed_reader.h"
@@ -35,7 +35,7 @@ struct eb_source_file {
     struct eb_table_file file;
     bool is_open;
     bool is_split; /* the table lies in several files: */
-    struct eb_npy_parts parts;
+    struct eb_npy_pieces parts;
     bool is_packed;
     struct eb_packed_reader reader; /* of a packed file, which has one table */
     size_t table_count;
@@ -45,22 +45,22 @@ struct eb_source_file {
 /* Whether a file of this name can be opened here. */
 bool eb_source_file_is_known(const char *path);
 
-/* Reads and checks what describes the tables, not their rows. false: *fault, without the path;
+/* Reads and checks what describes the tables, not their rows. false: *error, without the path;
  * nothing is open then. */
 bool eb_source_file_open(
-    struct eb_source_file *source, const char *path, struct eb_file_fault *fault);
+    struct eb_source_file *source, const char *path, struct eb_failure *failure);
 /* The same of all files of a table or of keys where `path` names one part of several; a packed
  * piece stays a piece. */
 bool eb_source_file_open_whole(
-    struct eb_source_file *source, const char *path, struct eb_file_fault *fault);
+    struct eb_source_file *source, const char *path, struct eb_failure *failure);
 /* Interprets the rows of a table as fused rows of `dim` values; 0: of as many as the codes fill.
- * The file must not be a packed one. Returns false if they cannot be fused rows; *fault says why,
+ * The file must not be a packed one. Returns false if they cannot be fused rows; *error says why,
  * without the path. */
 bool eb_source_table_fuse(struct eb_source_table *table, enum eb_model_format format, uint32_t dim,
-    struct eb_file_fault *fault);
+    struct eb_failure *failure);
 /* Accepts a zeroed source. */
 void eb_source_file_close(struct eb_source_file *source);
 
 /* Reads some bytes of a table's rows; those of a packed file are compared with their checksums. */
 bool eb_source_file_read(struct eb_source_file *source, const struct eb_source_table *table,
-    struct eb_source_range range, void *out, struct eb_file_fault *fault);
+    struct eb_source_range range, void *out, struct eb_failure *failure);

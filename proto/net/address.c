@@ -13,17 +13,17 @@
 
 static_assert(sizeof((struct sockaddr_un *)0)->sun_path == 108, "the fault's text says so");
 
-static const char *unix_fault(const char *path)
+static const char *unix_error(const char *path)
 {
     size_t length = strlen(path);
     bool fits = length > 0 && length < sizeof((struct sockaddr_un *)0)->sun_path;
     return fits ? NULL : "the path of a unix socket has 1 to 107 bytes";
 }
 
-const char *eb_address_fault(const char *text)
+const char *eb_address_error(const char *text)
 {
     if (strncmp(text, UNIX_PREFIX, UNIX_PREFIX_BYTES) == 0) {
-        return unix_fault(text + UNIX_PREFIX_BYTES);
+        return unix_error(text + UNIX_PREFIX_BYTES);
     }
     const char *colon = strrchr(text, ':');
     if (!colon || colon == text) {
@@ -62,9 +62,9 @@ static const char *split_port(const char *text, char host[EB_ADDRESS_GIVEN_BYTES
 size_t eb_address_resolve(
     const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], char *why, size_t why_bytes)
 {
-    const char *fault = eb_address_fault(text);
-    if (fault) {
-        snprintf(why, why_bytes, "%s", fault);
+    const char *error = eb_address_error(text);
+    if (error) {
+        snprintf(why, why_bytes, "%s", error);
         return 0;
     }
     if (strncmp(text, UNIX_PREFIX, UNIX_PREFIX_BYTES) == 0) {

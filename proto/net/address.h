@@ -16,7 +16,7 @@ struct eb_address {
 };
 
 /* What is wrong with an address's form; NULL: nothing. Whether its host exists is for resolve. */
-const char *eb_address_fault(const char *text);
+const char *eb_address_error(const char *text);
 
 /* Fills at most EB_ADDRESS_RESOLVED_MAX addresses. Returns how many; 0: `why` says what is wrong.
  */

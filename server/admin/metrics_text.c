@@ -58,7 +58,7 @@ static void open_model(FILE *out, const char *name, const char *model)
 /* The ends that alerts ask for are told of from the start: a rate sees no count come into being. */
 static bool is_told_always(int code)
 {
-    static const bool always[EB_TALLY_STATUSES] = {[EB_STATUS_OK] = true,
+    static const bool always[EB_COUNTERS_STATUSES] = {[EB_STATUS_OK] = true,
         [EB_STATUS_UNKNOWN] = true,
         [EB_STATUS_INVALID_ARGUMENT] = true,
         [EB_STATUS_NOT_FOUND] = true,
@@ -69,27 +69,27 @@ static bool is_told_always(int code)
     return always[code];
 }
 
-static void write_requests(FILE *out, const struct eb_census *census)
+static void write_requests(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_requests_total";
     begin(out, name, "counter",
         "Requests that are over, each of a stream as one, by gRPC's code; service and method are "
         "empty for calls of what there is not.");
-    for (size_t i = 0; i < census->method_count; i++) {
-        for (int code = 0; code < EB_TALLY_STATUSES; code++) {
-            const uint64_t count = census->total.requests[i][code];
+    for (size_t i = 0; i < stats->method_count; i++) {
+        for (int code = 0; code < EB_COUNTERS_STATUSES; code++) {
+            const uint64_t count = stats->total.requests[i][code];
             if (count > 0 || is_told_always(code)) {
                 fprintf(out, "%s{service=\"", name);
-                write_escaped(out, census->methods[i].service);
+                write_escaped(out, stats->methods[i].service);
                 fputs("\",method=\"", out);
-                write_escaped(out, census->methods[i].method);
+                write_escaped(out, stats->methods[i].method);
                 fprintf(out, "\",code=\"%s\"} %" PRIu64 "\n", eb_status_name(code), count);
             }
         }
     }
 }
 
-static void write_refusals(FILE *out, const struct eb_tally *total)
+static void write_refusals(FILE *out, const struct eb_counters *total)
 {
     static const char name[] = "embag_refused_total";
     begin(out, name, "counter",
@@ -112,7 +112,7 @@ static void write_buckets(
     fprintf(out, "%s_bucket{%sle=\"+Inf\"} %" PRIu64 "\n", name, label, count);
 }
 
-static void write_stages(FILE *out, const struct eb_tally *total)
+static void write_stages(FILE *out, const struct eb_counters *total)
 {
     static const char name[] = "embag_stage_seconds";
     begin(out, name, "histogram",
@@ -145,12 +145,12 @@ static void write_lag(FILE *out, const struct eb_histogram *lag)
     fprintf(out, "%s_count %" PRIu64 "\n", name, eb_histogram_count(lag));
 }
 
-static void write_tally(FILE *out, const struct eb_census *census)
+static void write_counters(FILE *out, const struct eb_stats *stats)
 {
-    const struct eb_tally *total = &census->total;
-    write_requests(out, census);
+    const struct eb_counters *total = &stats->total;
+    write_requests(out, stats);
 #define X(member, text, help) write_count(out, "embag_" text "_total", help, total->member);
-    EB_TALLY_COUNT_LIST(X)
+    EB_COUNTERS_COUNT_LIST(X)
 #undef X
     write_refusals(out, total);
     write_stages(out, total);
@@ -159,15 +159,15 @@ static void write_tally(FILE *out, const struct eb_census *census)
 
 /* ---- loops and executor ---- */
 
-static void write_loops(FILE *out, const struct eb_census *census)
+static void write_loops(FILE *out, const struct eb_stats *stats)
 {
-    struct eb_census_loop sum = {0};
-    for (size_t i = 0; i < census->loop_count; i++) {
-        sum.connections += census->loops[i].connections;
-        sum.receive_bytes += census->loops[i].receive_bytes;
-        sum.answer_bytes += census->loops[i].answer_bytes;
+    struct eb_stats_loop sum = {0};
+    for (size_t i = 0; i < stats->loop_count; i++) {
+        sum.connections += stats->loops[i].connections;
+        sum.receive_bytes += stats->loops[i].receive_bytes;
+        sum.answer_bytes += stats->loops[i].answer_bytes;
     }
-    write_gauge(out, "embag_loops", "Event loops.", census->loop_count);
+    write_gauge(out, "embag_loops", "Event loops.", stats->loop_count);
     write_gauge(out, "embag_connections", "Connections that are open.", sum.connections);
     begin(out, "embag_pool_bytes", "gauge",
         "Bytes in use of receive_memory_bytes and answer_memory_bytes.");
@@ -176,12 +176,12 @@ static void write_loops(FILE *out, const struct eb_census *census)
 }
 
 static void write_by_priority(
-    FILE *out, const char *name, const char *help, const uint64_t values[EB_CENSUS_PRIORITIES])
+    FILE *out, const char *name, const char *help, const uint64_t values[EB_STATS_PRIORITIES])
 {
     begin(out, name, "gauge", help);
-    for (int i = 0; i < EB_CENSUS_PRIORITIES; i++) {
+    for (int i = 0; i < EB_STATS_PRIORITIES; i++) {
         fprintf(out, "%s{priority=\"%s\"} %" PRIu64 "\n", name,
-            eb_census_priority_name((enum eb_census_priority)i), values[i]);
+            eb_stats_priority_name((enum eb_stats_priority)i), values[i]);
     }
 }
 
@@ -230,39 +230,38 @@ struct named_tables {
 };
 
 /* A first table without names is what loops have counted of tables for which they have no place
- * (rpc/table_tally.h). */
-static struct named_tables find_named(const struct eb_census *census)
+ * (rpc/table_counters.h). */
+static struct named_tables find_named(const struct eb_stats *stats)
 {
-    const size_t first = census->table_count > 0 && census->tables[0].model[0] == '\0';
-    return (struct named_tables){
-        first, at_most(census->table_count - first, EB_METRICS_TABLES_MAX)};
+    const size_t first = stats->table_count > 0 && stats->tables[0].model[0] == '\0';
+    return (struct named_tables){first, at_most(stats->table_count - first, EB_METRICS_TABLES_MAX)};
 }
 
 /* What all others have counted. */
-static struct eb_census_table add_up_rest(
-    const struct eb_census *census, const struct named_tables *named)
+static struct eb_stats_table add_up_rest(
+    const struct eb_stats *stats, const struct named_tables *named)
 {
-    struct eb_census_table rest = {.model = "", .table = ""};
-    for (size_t i = 0; i < census->table_count; i++) {
+    struct eb_stats_table rest = {.model = "", .table = ""};
+    for (size_t i = 0; i < stats->table_count; i++) {
         if (i < named->first || i >= named->first + named->count) {
-            rest.bags += census->tables[i].bags;
-            rest.indices += census->tables[i].indices;
-            rest.missing += census->tables[i].missing;
+            rest.bags += stats->tables[i].bags;
+            rest.indices += stats->tables[i].indices;
+            rest.missing += stats->tables[i].missing;
         }
     }
     return rest;
 }
 
-static void write_tables(FILE *out, const struct eb_census *census)
+static void write_tables(FILE *out, const struct eb_stats *stats)
 {
-    const struct named_tables named = find_named(census);
-    const struct eb_census_table rest = add_up_rest(census, &named);
-    const size_t row_count = named.count + (named.count < census->table_count);
+    const struct named_tables named = find_named(stats);
+    const struct eb_stats_table rest = add_up_rest(stats, &named);
+    const size_t row_count = named.count + (named.count < stats->table_count);
 #define X(metric, help, value)                                                                     \
     begin(out, metric, "counter", help);                                                           \
     for (size_t i = 0; i < row_count; i++) {                                                       \
-        const struct eb_census_table *table =                                                      \
-            i < named.count ? &census->tables[named.first + i] : &rest;                            \
+        const struct eb_stats_table *table =                                                       \
+            i < named.count ? &stats->tables[named.first + i] : &rest;                             \
         open_model(out, metric, table->model);                                                     \
         fputs(",table=\"", out);                                                                   \
         write_escaped(out, table->table);                                                          \
@@ -276,25 +275,25 @@ static void write_tables(FILE *out, const struct eb_census *census)
 
 /* A place among all versions, until those that are told of end. */
 struct version_at {
-    const struct eb_census *census;
+    const struct eb_stats *stats;
     size_t model;
     size_t version;
     size_t passed;
 };
 
 /* The next version and its model; false: there is none, or no more are told of. */
-static bool find_next(struct version_at *at, const struct eb_census_model **model,
-    const struct eb_census_version **version)
+static bool find_next(struct version_at *at, const struct eb_stats_model **model,
+    const struct eb_stats_version **version)
 {
-    const size_t model_count = at_most(at->census->model_count, EB_METRICS_MODELS_MAX);
-    while (at->model < model_count && at->version == at->census->models[at->model].version_count) {
+    const size_t model_count = at_most(at->stats->model_count, EB_METRICS_MODELS_MAX);
+    while (at->model < model_count && at->version == at->stats->models[at->model].version_count) {
         at->model++;
         at->version = 0;
     }
     if (at->model == model_count || at->passed == EB_METRICS_VERSIONS_MAX) {
         return false;
     }
-    *model = &at->census->models[at->model];
+    *model = &at->stats->models[at->model];
     *version = &(*model)->versions[at->version];
     at->version++;
     at->passed++;
@@ -311,13 +310,13 @@ static bool find_next(struct version_at *at, const struct eb_census_model **mode
     X("embag_model_version_loaded_timestamp_seconds", "When a version was loaded.", "%.3f",        \
         (double)version->loaded_unix_ms * 1e-3)
 
-static void write_versions(FILE *out, const struct eb_census *census)
+static void write_versions(FILE *out, const struct eb_stats *stats)
 {
-    const struct eb_census_model *model;
-    const struct eb_census_version *version;
+    const struct eb_stats_model *model;
+    const struct eb_stats_version *version;
 #define X(metric, help, format, value)                                                             \
     begin(out, metric, "gauge", help);                                                             \
-    for (struct version_at at = {.census = census}; find_next(&at, &model, &version);) {           \
+    for (struct version_at at = {.stats = stats}; find_next(&at, &model, &version);) {             \
         if (version->loaded_unix_ms > 0) {                                                         \
             open_model(out, metric, model->name);                                                  \
             fprintf(out, ",version=\"%" PRIu64 "\"} " format "\n", version->number, value);        \
@@ -327,12 +326,12 @@ static void write_versions(FILE *out, const struct eb_census *census)
 #undef X
 }
 
-static void write_states(FILE *out, const struct eb_census *census)
+static void write_states(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_model_versions";
     begin(out, name, "gauge", "Versions of a model by what became of them.");
-    for (size_t i = 0; i < at_most(census->model_count, EB_METRICS_MODELS_MAX); i++) {
-        const struct eb_census_model *model = &census->models[i];
+    for (size_t i = 0; i < at_most(stats->model_count, EB_METRICS_MODELS_MAX); i++) {
+        const struct eb_stats_model *model = &stats->models[i];
         uint64_t counts[EB_VERSION_STATES] = {0};
         for (size_t n = 0; n < model->version_count; n++) {
             counts[model->versions[n].state]++;
@@ -345,31 +344,31 @@ static void write_states(FILE *out, const struct eb_census *census)
     }
 }
 
-static void write_served(FILE *out, const struct eb_census *census)
+static void write_served(FILE *out, const struct eb_stats *stats)
 {
-    const size_t count = at_most(census->model_count, EB_METRICS_MODELS_MAX);
+    const size_t count = at_most(stats->model_count, EB_METRICS_MODELS_MAX);
     static const char served[] = "embag_model_serving_version";
-    static const char faulty[] = "embag_model_faulty";
+    static const char bad[] = "embag_model_faulty";
     begin(out, served, "gauge", "The version that answers where none is named; 0: none.");
     for (size_t i = 0; i < count; i++) {
-        open_model(out, served, census->models[i].name);
-        fprintf(out, "} %" PRIu64 "\n", census->models[i].served);
+        open_model(out, served, stats->models[i].name);
+        fprintf(out, "} %" PRIu64 "\n", stats->models[i].served);
     }
-    begin(out, faulty, "gauge",
+    begin(out, bad, "gauge",
         "1 where a model's directory or model.yaml cannot be used; it goes on as before.");
     for (size_t i = 0; i < count; i++) {
-        open_model(out, faulty, census->models[i].name);
-        fprintf(out, "} %d\n", census->models[i].fault ? 1 : 0);
+        open_model(out, bad, stats->models[i].name);
+        fprintf(out, "} %d\n", stats->models[i].failure ? 1 : 0);
     }
 }
 
-static void write_page_bytes(FILE *out, const struct eb_census *census)
+static void write_page_bytes(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_table_memory_bytes";
-    struct eb_census_page_bytes sum = {0};
-    for (size_t i = 0; i < census->model_count; i++) {
-        for (size_t n = 0; n < census->models[i].version_count; n++) {
-            const struct eb_census_page_bytes *pages = &census->models[i].versions[n].pages;
+    struct eb_stats_page_bytes sum = {0};
+    for (size_t i = 0; i < stats->model_count; i++) {
+        for (size_t n = 0; n < stats->models[i].version_count; n++) {
+            const struct eb_stats_page_bytes *pages = &stats->models[i].versions[n].pages;
             sum.small += pages->small;
             sum.huge_2m += pages->huge_2m;
             sum.huge_1g += pages->huge_1g;
@@ -381,51 +380,51 @@ static void write_page_bytes(FILE *out, const struct eb_census *census)
     fprintf(out, "%s{page_size=\"1g\"} %" PRIu64 "\n", name, sum.huge_1g);
 }
 
-static void write_models(FILE *out, const struct eb_census *census)
+static void write_models(FILE *out, const struct eb_stats *stats)
 {
     static const char loads[] = "embag_model_loads_total";
-    write_served(out, census);
-    write_states(out, census);
-    write_versions(out, census);
+    write_served(out, stats);
+    write_states(out, stats);
+    write_versions(out, stats);
     begin(out, loads, "counter", "Loads of versions that are over.");
-    fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", loads, census->loads.done);
-    fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", loads, census->loads.failed);
+    fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", loads, stats->loads.done);
+    fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", loads, stats->loads.failed);
     write_count(out, "embag_model_versions_freed_total",
-        "Versions that were in memory and are no longer.", census->loads.freed);
+        "Versions that were in memory and are no longer.", stats->loads.freed);
     write_gauge(out, "embag_model_versions_kept",
         "Versions in memory that nothing wants, which stay for versions.keep_s or as spare ones.",
-        census->loads.kept);
+        stats->loads.kept);
     write_gauge(out, "embag_model_versions_kept_bytes",
-        "Bytes of memory that these versions alone have.", census->loads.kept_bytes);
+        "Bytes of memory that these versions alone have.", stats->loads.kept_bytes);
     write_count(out, "embag_model_versions_evicted_total",
         "Versions that went before versions.keep_s was over, for kept_versions_max or "
         "kept_bytes_max.",
-        census->loads.evicted);
-    write_page_bytes(out, census);
+        stats->loads.evicted);
+    write_page_bytes(out, stats);
 }
 
 /* ---- the process ---- */
 
-static void write_left_out(FILE *out, const struct eb_census *census)
+static void write_left_out(FILE *out, const struct eb_stats *stats)
 {
     static const char name[] = "embag_left_out";
     size_t versions = 0;
-    const size_t models = at_most(census->model_count, EB_METRICS_MODELS_MAX);
-    const struct named_tables tables = find_named(census);
-    struct version_at at = {.census = census};
-    const struct eb_census_model *model;
-    const struct eb_census_version *version;
-    for (size_t i = 0; i < census->model_count; i++) {
-        versions += census->models[i].version_count;
+    const size_t models = at_most(stats->model_count, EB_METRICS_MODELS_MAX);
+    const struct named_tables tables = find_named(stats);
+    struct version_at at = {.stats = stats};
+    const struct eb_stats_model *model;
+    const struct eb_stats_version *version;
+    for (size_t i = 0; i < stats->model_count; i++) {
+        versions += stats->models[i].version_count;
     }
     while (find_next(&at, &model, &version)) {
     }
     begin(out, name, "gauge",
         "Models, versions and tables that these metrics do not tell of, for there are too many.");
-    fprintf(out, "%s{what=\"models\"} %zu\n", name, census->model_count - models);
+    fprintf(out, "%s{what=\"models\"} %zu\n", name, stats->model_count - models);
     fprintf(out, "%s{what=\"versions\"} %zu\n", name, versions - at.passed);
     fprintf(
-        out, "%s{what=\"tables\"} %zu\n", name, census->table_count - tables.first - tables.count);
+        out, "%s{what=\"tables\"} %zu\n", name, stats->table_count - tables.first - tables.count);
 }
 
 static void write_server(FILE *out, const struct eb_metrics_source *source)
@@ -433,8 +432,8 @@ static void write_server(FILE *out, const struct eb_metrics_source *source)
     static const char phase[] = "embag_phase";
     begin(out, phase, "gauge", "1 for the part of its life that the server is in.");
 #define X(id, text)                                                                                \
-    fprintf(out, "%s{phase=\"%s\"} %d\n", phase, text, source->census->phase == EB_CENSUS_##id);
-    EB_CENSUS_PHASE_LIST(X)
+    fprintf(out, "%s{phase=\"%s\"} %d\n", phase, text, source->stats->phase == EB_STATS_##id);
+    EB_STATS_PHASE_LIST(X)
 #undef X
     begin(out, "embag_build_info", "gauge", "1, with embagd's version and instruction set.");
     fputs("embag_build_info{version=\"", out);
@@ -446,28 +445,28 @@ static void write_server(FILE *out, const struct eb_metrics_source *source)
 
 /* What there is no certificate for has no expiry, and a repository that is looked at on command
  * only may have been anything since. */
-static void write_word(FILE *out, const struct eb_census_word *word)
+static void write_facts(FILE *out, const struct eb_process_facts *facts)
 {
     static const char expiry[] = "embag_certificate_expiry_timestamp_seconds";
     static const char reloads[] = "embag_reloads_total";
     static const char readable[] = "embag_repository_readable";
     begin(out, expiry, "gauge", "When the server's certificate expires, where it has one.");
-    if (word->certificate_expiry_unix_s != 0) {
-        fprintf(out, "%s %" PRId64 "\n", expiry, word->certificate_expiry_unix_s);
+    if (facts->certificate_expiry_unix_s != 0) {
+        fprintf(out, "%s %" PRId64 "\n", expiry, facts->certificate_expiry_unix_s);
     }
     begin(out, reloads, "counter", "Times that certificate and auth_file were read again.");
-    fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", reloads, word->reloads_done);
-    fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", reloads, word->reloads_failed);
+    fprintf(out, "%s{result=\"done\"} %" PRIu64 "\n", reloads, facts->reloads_done);
+    fprintf(out, "%s{result=\"failed\"} %" PRIu64 "\n", reloads, facts->reloads_failed);
     begin(out, readable, "gauge",
         "0 where the model repository cannot be read, and models stay as they are; of one that is "
         "watched.");
-    if (word->is_repository_watched) {
-        fprintf(out, "%s %d\n", readable, !word->is_repository_unreadable);
+    if (facts->is_repository_watched) {
+        fprintf(out, "%s %d\n", readable, !facts->is_repository_unreadable);
     }
     write_gauge(out, "embag_load_done_bytes",
-        "Bytes in memory of the version that is being loaded; 0: none is.", word->load_done_bytes);
+        "Bytes in memory of the version that is being loaded; 0: none is.", facts->load_done_bytes);
     write_gauge(out, "embag_load_total_bytes",
-        "Bytes of the version that is being loaded; 0: none is.", word->load_total_bytes);
+        "Bytes of the version that is being loaded; 0: none is.", facts->load_total_bytes);
 }
 
 static void write_limits(FILE *out, const struct eb_metrics_limits *limits)
@@ -487,7 +486,7 @@ static void write_process(FILE *out, const struct eb_metrics_source *source)
     write_seconds(out, usage->cpu_seconds);
     begin(out, "process_start_time_seconds", "gauge", "When the process began.");
     fprintf(
-        out, "process_start_time_seconds %.3f\n", (double)source->census->started_unix_ms * 1e-3);
+        out, "process_start_time_seconds %.3f\n", (double)source->stats->started_unix_ms * 1e-3);
     write_gauge(out, "process_resident_memory_bytes", "Bytes of memory that are the process's.",
         usage->resident_bytes);
     write_gauge(out, "process_virtual_memory_bytes", "Bytes of the process's addresses.",
@@ -500,20 +499,20 @@ static void write_process(FILE *out, const struct eb_metrics_source *source)
 
 char *eb_metrics_text_write(const struct eb_metrics_source *source, size_t *size)
 {
-    const struct eb_census *census = source->census;
+    const struct eb_stats *stats = source->stats;
     char *text = NULL;
     FILE *out = open_memstream(&text, size);
     if (!out) {
         return NULL;
     }
-    write_tally(out, census);
-    write_loops(out, census);
-    write_executor(out, &census->executor);
-    write_tables(out, census);
-    write_models(out, census);
-    write_left_out(out, census);
+    write_counters(out, stats);
+    write_loops(out, stats);
+    write_executor(out, &stats->executor);
+    write_tables(out, stats);
+    write_models(out, stats);
+    write_left_out(out, stats);
     write_server(out, source);
-    write_word(out, &census->word);
+    write_facts(out, &stats->facts);
     write_limits(out, source->limits);
     write_process(out, source);
     const bool is_whole = !ferror(out);

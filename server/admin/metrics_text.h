@@ -1,14 +1,14 @@
-/* A census in Prometheus' text format, version 0.0.4.
+/* Stats in Prometheus' text format, version 0.0.4.
  * Thread: any. Memory: the text is the caller's. */
 #pragma once
 
-#include "server/stats/census.h"
 #include "server/stats/process_usage.h"
+#include "server/stats/stats.h"
 
 #define EB_METRICS_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 /* What labels may name, so that no repository makes a scrape that nobody can keep: tables and
- * models are told of in the census' order, versions with the highest of each model first. How many
+ * models are told of in the stats' order, versions with the highest of each model first. How many
  * are left out is a metric, embag_left_out; what they have counted is in one row without names,
  * with what loops have counted without them. */
 #define EB_METRICS_TABLES_MAX 1000
@@ -29,7 +29,7 @@ struct eb_metrics_limits {
 };
 
 struct eb_metrics_source {
-    const struct eb_census *census;
+    const struct eb_stats *stats;
     const struct eb_process_usage *usage;
     const char *version; /* of embagd */
     const char *isa;

@@ -22,9 +22,9 @@ static void write_histogram(
 }
 
 static void write_method(
-    struct eb_json_text *text, const struct eb_census_method *method, const uint64_t *counts)
+    struct eb_json_text *text, const struct eb_stats_method *method, const uint64_t *counts)
 {
-    for (int status = 0; status < EB_TALLY_STATUSES; status++) {
+    for (int status = 0; status < EB_COUNTERS_STATUSES; status++) {
         if (counts[status] > 0) {
             eb_json_text_begin(text, NULL, '{');
             eb_json_text_string(text, "service", method->service);
@@ -36,40 +36,40 @@ static void write_method(
     }
 }
 
-static void write_requests(struct eb_json_text *text, const struct eb_census *census)
+static void write_requests(struct eb_json_text *text, const struct eb_stats *stats)
 {
     eb_json_text_begin(text, "requests", '[');
-    for (size_t i = 0; i < census->method_count; i++) {
-        write_method(text, &census->methods[i], census->total.requests[i]);
+    for (size_t i = 0; i < stats->method_count; i++) {
+        write_method(text, &stats->methods[i], stats->total.requests[i]);
     }
     eb_json_text_end(text, ']');
 }
 
-static void write_tally(struct eb_json_text *text, const struct eb_tally *tally)
+static void write_counters(struct eb_json_text *text, const struct eb_counters *counters)
 {
     eb_json_text_begin(text, "refusals", '{');
     for (int i = 0; i < EB_REFUSAL_COUNT; i++) {
-        eb_json_text_count(text, eb_refusal_name((enum eb_refusal)i), tally->refusals[i]);
+        eb_json_text_count(text, eb_refusal_name((enum eb_refusal)i), counters->refusals[i]);
     }
     eb_json_text_end(text, '}');
     eb_json_text_begin(text, "counts", '{');
-#define X(member, name, help) eb_json_text_count(text, name, tally->member);
-    EB_TALLY_COUNT_LIST(X)
+#define X(member, name, help) eb_json_text_count(text, name, counters->member);
+    EB_COUNTERS_COUNT_LIST(X)
 #undef X
     eb_json_text_end(text, '}');
     eb_json_text_begin(text, "stages", '{');
     for (int i = 0; i < EB_STAGE_COUNT; i++) {
-        write_histogram(text, eb_stage_name((enum eb_stage)i), &tally->stages[i]);
+        write_histogram(text, eb_stage_name((enum eb_stage)i), &counters->stages[i]);
     }
     eb_json_text_end(text, '}');
-    write_histogram(text, "lag", &tally->lag);
+    write_histogram(text, "lag", &counters->lag);
 }
 
-static void write_loops(struct eb_json_text *text, const struct eb_census *census)
+static void write_loops(struct eb_json_text *text, const struct eb_stats *stats)
 {
     eb_json_text_begin(text, "loops", '[');
-    for (size_t i = 0; i < census->loop_count; i++) {
-        const struct eb_census_loop *loop = &census->loops[i];
+    for (size_t i = 0; i < stats->loop_count; i++) {
+        const struct eb_stats_loop *loop = &stats->loops[i];
         eb_json_text_begin(text, NULL, '{');
         eb_json_text_count(text, "connections", loop->connections);
         eb_json_text_count(text, "receive_bytes", loop->receive_bytes);
@@ -88,9 +88,9 @@ static void write_executor(struct eb_json_text *text, const struct eb_executor_s
     eb_json_text_count(text, "busy_ns", executor->busy_ns);
     eb_json_text_count(text, "bytes_per_us", executor->bytes_per_us);
     eb_json_text_begin(text, "queued", '[');
-    for (int i = 0; i < EB_CENSUS_PRIORITIES; i++) {
+    for (int i = 0; i < EB_STATS_PRIORITIES; i++) {
         eb_json_text_begin(text, NULL, '{');
-        eb_json_text_string(text, "priority", eb_census_priority_name((enum eb_census_priority)i));
+        eb_json_text_string(text, "priority", eb_stats_priority_name((enum eb_stats_priority)i));
         eb_json_text_count(text, "works", executor->queued_works[i]);
         eb_json_text_count(text, "bytes", executor->queued_bytes[i]);
         eb_json_text_end(text, '}');
@@ -99,7 +99,7 @@ static void write_executor(struct eb_json_text *text, const struct eb_executor_s
     eb_json_text_end(text, '}');
 }
 
-static void write_table(struct eb_json_text *text, const struct eb_census_table *table)
+static void write_table(struct eb_json_text *text, const struct eb_stats_table *table)
 {
     eb_json_text_begin(text, NULL, '{');
     eb_json_text_string(text, "model", table->model);
@@ -118,21 +118,21 @@ static void write_table(struct eb_json_text *text, const struct eb_census_table 
     eb_json_text_end(text, '}');
 }
 
-static void write_tables(struct eb_json_text *text, const struct eb_census *census)
+static void write_tables(struct eb_json_text *text, const struct eb_stats *stats)
 {
     eb_json_text_begin(text, "tables", '[');
-    for (size_t i = 0; i < census->table_count; i++) {
-        write_table(text, &census->tables[i]);
+    for (size_t i = 0; i < stats->table_count; i++) {
+        write_table(text, &stats->tables[i]);
     }
     eb_json_text_end(text, ']');
 }
 
-static void write_version(struct eb_json_text *text, const struct eb_census_version *version)
+static void write_version(struct eb_json_text *text, const struct eb_stats_version *version)
 {
     eb_json_text_begin(text, NULL, '{');
     eb_json_text_unsigned_id(text, "number", version->number);
     eb_json_text_string(text, "state", eb_version_state_name(version->state));
-    eb_json_text_string(text, "fault", version->fault);
+    eb_json_text_string(text, "fault", version->failure);
     eb_json_text_count(text, "loaded_unix_ms", version->loaded_unix_ms);
     eb_json_text_count(text, "load_ms", version->load_ms);
     eb_json_text_count(text, "tables", version->tables);
@@ -146,7 +146,7 @@ static void write_version(struct eb_json_text *text, const struct eb_census_vers
     eb_json_text_end(text, '}');
 }
 
-static void write_model(struct eb_json_text *text, const struct eb_census_model *model)
+static void write_model(struct eb_json_text *text, const struct eb_stats_model *model)
 {
     eb_json_text_begin(text, NULL, '{');
     eb_json_text_string(text, "name", model->name);
@@ -155,7 +155,7 @@ static void write_model(struct eb_json_text *text, const struct eb_census_model 
     } else {
         eb_json_text_string(text, "served", NULL);
     }
-    eb_json_text_string(text, "fault", model->fault);
+    eb_json_text_string(text, "fault", model->failure);
     eb_json_text_begin(text, "versions", '[');
     for (size_t i = 0; i < model->version_count; i++) {
         write_version(text, &model->versions[i]);
@@ -164,41 +164,41 @@ static void write_model(struct eb_json_text *text, const struct eb_census_model 
     eb_json_text_end(text, '}');
 }
 
-static void write_models(struct eb_json_text *text, const struct eb_census *census)
+static void write_models(struct eb_json_text *text, const struct eb_stats *stats)
 {
     eb_json_text_begin(text, "models", '[');
-    for (size_t i = 0; i < census->model_count; i++) {
-        write_model(text, &census->models[i]);
+    for (size_t i = 0; i < stats->model_count; i++) {
+        write_model(text, &stats->models[i]);
     }
     eb_json_text_end(text, ']');
     eb_json_text_begin(text, "loads", '{');
-    eb_json_text_count(text, "done", census->loads.done);
-    eb_json_text_count(text, "failed", census->loads.failed);
-    eb_json_text_count(text, "freed", census->loads.freed);
-    eb_json_text_count(text, "evicted", census->loads.evicted);
-    eb_json_text_count(text, "kept", census->loads.kept);
-    eb_json_text_count(text, "kept_bytes", census->loads.kept_bytes);
+    eb_json_text_count(text, "done", stats->loads.done);
+    eb_json_text_count(text, "failed", stats->loads.failed);
+    eb_json_text_count(text, "freed", stats->loads.freed);
+    eb_json_text_count(text, "evicted", stats->loads.evicted);
+    eb_json_text_count(text, "kept", stats->loads.kept);
+    eb_json_text_count(text, "kept_bytes", stats->loads.kept_bytes);
     eb_json_text_end(text, '}');
 }
 
-static const char *find_repository_state(const struct eb_census_word *word)
+static const char *find_repository_state(const struct eb_process_facts *facts)
 {
-    if (!word->is_repository_watched) {
+    if (!facts->is_repository_watched) {
         return "unwatched";
     }
-    return word->is_repository_unreadable ? "unreadable" : "readable";
+    return facts->is_repository_unreadable ? "unreadable" : "readable";
 }
 
-static void write_word(struct eb_json_text *text, const struct eb_census_word *word)
+static void write_facts(struct eb_json_text *text, const struct eb_process_facts *facts)
 {
     eb_json_text_begin(text, "load", '{');
-    eb_json_text_count(text, "done_bytes", word->load_done_bytes);
-    eb_json_text_count(text, "total_bytes", word->load_total_bytes);
+    eb_json_text_count(text, "done_bytes", facts->load_done_bytes);
+    eb_json_text_count(text, "total_bytes", facts->load_total_bytes);
     eb_json_text_end(text, '}');
-    eb_json_text_string(text, "repository", find_repository_state(word));
+    eb_json_text_string(text, "repository", find_repository_state(facts));
 }
 
-static void write_slow(struct eb_json_text *text, const struct eb_census_slow *slow)
+static void write_slow(struct eb_json_text *text, const struct eb_stats_slow *slow)
 {
     eb_json_text_begin(text, NULL, '{');
     eb_json_text_count(text, "unix_ms", slow->unix_ms);
@@ -217,30 +217,30 @@ static void write_slow(struct eb_json_text *text, const struct eb_census_slow *s
     eb_json_text_end(text, '}');
 }
 
-static void write_slow_requests(struct eb_json_text *text, const struct eb_census *census)
+static void write_slow_requests(struct eb_json_text *text, const struct eb_stats *stats)
 {
     eb_json_text_begin(text, "slow", '[');
-    for (size_t i = 0; i < census->slow_count; i++) {
-        write_slow(text, &census->slow[i]);
+    for (size_t i = 0; i < stats->slow_count; i++) {
+        write_slow(text, &stats->slow[i]);
     }
     eb_json_text_end(text, ']');
 }
 
-char *eb_status_json_write(const struct eb_census *census, size_t *size)
+char *eb_status_json_write(const struct eb_stats *stats, size_t *size)
 {
     struct eb_json_text text = {0};
     eb_json_text_begin(&text, NULL, '{');
-    eb_json_text_string(&text, "phase", eb_census_phase_name(census->phase));
-    eb_json_text_count(&text, "taken_unix_ms", census->taken_unix_ms);
-    eb_json_text_count(&text, "started_unix_ms", census->started_unix_ms);
-    write_requests(&text, census);
-    write_tally(&text, &census->total);
-    write_loops(&text, census);
-    write_executor(&text, &census->executor);
-    write_tables(&text, census);
-    write_models(&text, census);
-    write_word(&text, &census->word);
-    write_slow_requests(&text, census);
+    eb_json_text_string(&text, "phase", eb_stats_phase_name(stats->phase));
+    eb_json_text_count(&text, "taken_unix_ms", stats->taken_unix_ms);
+    eb_json_text_count(&text, "started_unix_ms", stats->started_unix_ms);
+    write_requests(&text, stats);
+    write_counters(&text, &stats->total);
+    write_loops(&text, stats);
+    write_executor(&text, &stats->executor);
+    write_tables(&text, stats);
+    write_models(&text, stats);
+    write_facts(&text, &stats->facts);
+    write_slow_requests(&text, stats);
     eb_json_text_end(&text, '}');
     return eb_json_text_take(&text, size);
 }

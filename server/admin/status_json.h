@@ -1,11 +1,11 @@
-/* The data of the status page: a census as JSON, which scripts may read too. All counts are since
+/* The data of the status page: stats as JSON, which scripts may read too. All counts are since
  * the start; readers take differences of two looks. Members may be added.
  *
  *   {"phase": "loading" | "serving" | "draining", "taken_unix_ms": N, "started_unix_ms": N,
  *    "requests": [{"service": "embag.v1.EmbeddingBag", "method": "Lookup", "code": "OK",
  *                  "count": N}],             those that are not 0; "" and "": of no method
  *    "refusals": {"queue_full": N, ...},     by the names of EB_REFUSAL_LIST
- *    "counts": {"received_bytes": N, ...},   by the names of EB_TALLY_COUNT_LIST
+ *    "counts": {"received_bytes": N, ...},   by the names of EB_COUNTERS_COUNT_LIST
  *    "stages": {"queue": HISTOGRAM, ...},    by the names of EB_STAGE_LIST
  *    "lag": HISTOGRAM,                       of all loops
  *    "loops": [{"connections": N, "receive_bytes": N, "answer_bytes": N}],
@@ -13,9 +13,9 @@
  *                 "queued": [{"priority": "interactive" | "batch", "works": N, "bytes": N}]},
  *    "tables": [{"model": TEXT, "table": TEXT, "bags": N, "indices": N, "missing": N,
  *                "hot": [[ID, share of indices], ...]}],                     most first
- *    "models": [{"name": TEXT, "served": ID | null, "fault": TEXT | null,
+ *    "models": [{"name": TEXT, "served": ID | null, "error": TEXT | null,
  *                "versions": [{"number": ID, "state": "loading" | "ready" | "serving" | "retired" |
- *                              "failed", "fault": TEXT | null, "loaded_unix_ms": N (0: it is not in
+ *                              "failed", "error": TEXT | null, "loaded_unix_ms": N (0: it is not in
  *                              memory, like all below), "load_ms": N, "tables": N, "rows": N,
  *                              "bytes": N, "pages": {"small": bytes, "huge_2m": bytes,
  *                              "huge_1g": bytes}}]}],                        highest first
@@ -32,7 +32,7 @@
  * Thread: pure. Memory: the caller's. */
 #pragma once
 
-#include "server/stats/census.h"
+#include "server/stats/stats.h"
 
 /* The text, `*size` bytes, on the heap; the caller frees it. NULL: out of memory. */
-char *eb_status_json_write(const struct eb_census *census, size_t *size);
+char *eb_status_json_write(const struct eb_stats *stats, size_t *size);

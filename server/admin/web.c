@@ -221,7 +221,7 @@ static bool listen_on(
     struct eb_listener *listener = &web->listeners[web->listener_count];
     char step[128];
     int code = eb_listener_open(
-        listener, address, (struct eb_listener_wish){.probe = true}, step, sizeof step);
+        listener, address, (struct eb_listener_options){.probe = true}, step, sizeof step);
     if (code == 0) {
         listener->context = web;
         listener->on_accept = on_accept;

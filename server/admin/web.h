@@ -25,8 +25,8 @@ struct eb_web_times {
      * reader's too; then the connection is closed. */
     uint64_t request_ms;
     uint64_t idle_ms;     /* between requests of one connection; then it is closed */
-    uint64_t census_ms;   /* for loops to answer; then their askers get 503 */
-    uint64_t interval_ms; /* from a census to the next, at least: who asks meanwhile shares it */
+    uint64_t stats_ms;    /* for loops to answer; then their askers get 503 */
+    uint64_t interval_ms; /* from stats to the next, at least: who asks meanwhile shares it */
 };
 
 struct eb_web_options {
@@ -34,7 +34,7 @@ struct eb_web_options {
     struct eb_web_times times;
     size_t address_count; /* at most EB_ADDRESS_RESOLVED_MAX */
     const struct eb_address *addresses;
-    struct eb_census_source source; /* called on the web's thread; borrowed until close */
+    struct eb_stats_source source; /* called on the web's thread; borrowed until close */
 };
 
 /* Listens and starts the thread. NULL: *why says what failed. */
@@ -44,7 +44,7 @@ struct eb_web *eb_web_open(const struct eb_web_options *options, char *why, size
 const struct eb_address *eb_web_address(const struct eb_web *web, size_t index);
 /* Of its loop; open until eb_web_close. */
 struct eb_mailbox *eb_web_mailbox(struct eb_web *web);
-/* Ends requests that are being answered and joins the thread: whoever waits for a census that is
+/* Ends requests that are being answered and joins the thread: whoever waits for stats that is
  * not being taken yet is told that the server ends. The taker must still be there, and what it asks
  * must answer or have been detached. Accepts NULL. */
 void eb_web_close(struct eb_web *web);

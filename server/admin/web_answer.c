@@ -87,12 +87,12 @@ struct eb_web_answer eb_web_answer_no_path(void)
     );
 }
 
-static struct eb_web_answer say_ready(enum eb_census_phase phase)
+static struct eb_web_answer say_ready(enum eb_stats_phase phase)
 {
     switch (phase) {
-    case EB_CENSUS_LOADING: return eb_web_answer_say(503, "loading\n");
-    case EB_CENSUS_SERVING: break;
-    case EB_CENSUS_DRAINING: return eb_web_answer_say(503, "draining\n");
+    case EB_STATS_LOADING: return eb_web_answer_say(503, "loading\n");
+    case EB_STATS_SERVING: break;
+    case EB_STATS_DRAINING: return eb_web_answer_say(503, "draining\n");
     }
     return eb_web_answer_say(200, "ready\n");
 }
@@ -106,12 +106,12 @@ static struct eb_web_answer write_version(const struct eb_web_facts *facts)
 }
 
 static struct eb_web_answer write_metrics(
-    const struct eb_web_facts *facts, const struct eb_census *census)
+    const struct eb_web_facts *facts, const struct eb_stats *stats)
 {
     struct eb_process_usage usage;
     size_t size = 0;
     eb_process_usage_read(&usage);
-    const struct eb_metrics_source source = {.census = census,
+    const struct eb_metrics_source source = {.stats = stats,
         .usage = &usage,
         .version = facts->version,
         .isa = facts->isa,
@@ -120,17 +120,17 @@ static struct eb_web_answer write_metrics(
     return give(EB_METRICS_TEXT_TYPE, text, size);
 }
 
-static struct eb_web_answer write_status(const struct eb_census *census)
+static struct eb_web_answer write_status(const struct eb_stats *stats)
 {
     size_t size = 0;
-    char *text = eb_status_json_write(census, &size);
+    char *text = eb_status_json_write(stats, &size);
     return give(JSON, text, size);
 }
 
 struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_web_facts *facts,
-    enum eb_census_phase phase, const struct eb_census *census)
+    enum eb_stats_phase phase, const struct eb_stats *stats)
 {
-    assert(census || eb_web_path_need(path) == EB_WEB_NEEDS_NOTHING);
+    assert(stats || eb_web_path_need(path) == EB_WEB_NEEDS_NOTHING);
     switch (path) {
     case EB_WEB_PAGE:
         return (struct eb_web_answer){.code = 200,
@@ -138,9 +138,9 @@ struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_w
             .text = (const char *)eb_status_page,
             .size = eb_status_page_bytes};
     case EB_WEB_HEALTHZ: return eb_web_answer_say(200, "ok\n");
-    case EB_WEB_METRICS: return write_metrics(facts, census);
+    case EB_WEB_METRICS: return write_metrics(facts, stats);
     case EB_WEB_READYZ: return say_ready(phase);
-    case EB_WEB_STATUS: return write_status(census);
+    case EB_WEB_STATUS: return write_status(stats);
     case EB_WEB_VERSION: return write_version(facts);
     case EB_WEB_PATH_COUNT: break;
     }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "server/admin/metrics_text.h"
-#include "server/stats/census.h"
+#include "server/stats/stats.h"
 
 enum eb_web_need {
     EB_WEB_NEEDS_NOTHING,
-    EB_WEB_NEEDS_LOOPS, /* that they answer: a bare census */
+    EB_WEB_NEEDS_LOOPS, /* that they answer: a bare stats */
     EB_WEB_NEEDS_COUNTS /* a whole one */
 };
 
@@ -50,10 +50,10 @@ enum eb_web_need eb_web_path_need(enum eb_web_path path);
  * names without a dot and localhost are nobody else's. */
 bool eb_web_answer_suspects_host(const char *host);
 
-/* What is at the path. `census` is NULL where none is needed, and may be a bare one
+/* What is at the path. `stats` is NULL where none is needed, and may be a bare one
  * where that will do. */
 struct eb_web_answer eb_web_answer_make(enum eb_web_path path, const struct eb_web_facts *facts,
-    enum eb_census_phase phase, const struct eb_census *census);
+    enum eb_stats_phase phase, const struct eb_stats *stats);
 /* 404 with the list of paths. */
 struct eb_web_answer eb_web_answer_no_path(void);
 /* The text is a constant. */

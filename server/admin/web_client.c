@@ -14,7 +14,7 @@ struct eb_web_client {
     struct eb_web_client **link;
     struct MHD_Connection *connection;
     uint64_t since_ms;    /* its last answer, or its beginning */
-    uint64_t deadline_ms; /* while it does not wait for a census */
+    uint64_t deadline_ms; /* while it does not wait for stats */
     bool is_local;        /* it came over an address of this machine */
     bool is_waiting;      /* and suspended meanwhile */
     enum eb_web_path path;
@@ -78,7 +78,7 @@ static enum MHD_Result reply(struct eb_web_client *client, struct eb_web_answer 
     return result;
 }
 
-/* ---- censuses ---- */
+/* ---- stats ---- */
 
 static void cut(struct eb_web_client *client)
 {
@@ -115,7 +115,7 @@ static void say_to_all(struct eb_web_waiters *waiters, struct eb_web_answer answ
 }
 
 /* One text for each path, however many ask for it. */
-static void answer_asked(struct eb_web_clients *all, const struct eb_census *census)
+static void answer_asked(struct eb_web_clients *all, const struct eb_stats *stats)
 {
     struct MHD_Response *responses[EB_WEB_PATH_COUNT] = {0};
     struct eb_web_client *next;
@@ -124,7 +124,7 @@ static void answer_asked(struct eb_web_clients *all, const struct eb_census *cen
         next = client->next_waiting;
         if (!*response) {
             struct eb_web_answer answer =
-                eb_web_answer_make(client->path, &all->facts, census->phase, census);
+                eb_web_answer_make(client->path, &all->facts, stats->phase, stats);
             *response = make_response(&answer);
         }
         resume(client,
@@ -144,34 +144,34 @@ static void on_pause_over(uv_timer_t *pause)
     all->asked = all->waiting;
     all->waiting = (struct eb_web_waiters){0};
     all->is_asking = true;
-    all->next_census_ms = uv_now(all->uv) + all->times.interval_ms;
-    all->wish.is_bare = !all->asked.is_whole;
-    all->source.ask(all->source.taker, &all->wish);
+    all->next_stats_ms = uv_now(all->uv) + all->times.interval_ms;
+    all->request.is_bare = !all->asked.is_whole;
+    all->source.ask(all->source.taker, &all->request);
 }
 
-/* Has the next census taken where anybody waits for it: never within a callback of libmicrohttpd,
+/* Has the next stats taken where anybody waits for it: never within a callback of libmicrohttpd,
  * for it may be taken at once. */
 static void ask_soon(struct eb_web_clients *all)
 {
     const uint64_t now_ms = uv_now(all->uv);
     if (!all->is_asking && all->waiting.last) {
-        const uint64_t wait_ms = now_ms < all->next_census_ms ? all->next_census_ms - now_ms : 0;
+        const uint64_t wait_ms = now_ms < all->next_stats_ms ? all->next_stats_ms - now_ms : 0;
         uv_timer_start(&all->pause, on_pause_over, wait_ms, 0);
     }
 }
 
-static void on_census(struct eb_census_wish *wish, struct eb_census *census)
+static void on_stats(struct eb_stats_request *request, struct eb_stats *stats)
 {
     struct eb_web_clients *all =
-        (struct eb_web_clients *)((char *)wish - offsetof(struct eb_web_clients, wish));
+        (struct eb_web_clients *)((char *)request - offsetof(struct eb_web_clients, request));
     all->is_asking = false;
-    if (census) {
-        answer_asked(all, census);
+    if (stats) {
+        answer_asked(all, stats);
     } else {
         say_to_all(&all->asked,
             eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory, or ending\n"));
     }
-    eb_census_free(census);
+    eb_stats_free(stats);
     if (all->is_ending) {
         all->on_ended(all);
         return;
@@ -180,14 +180,14 @@ static void on_census(struct eb_census_wish *wish, struct eb_census *census)
     all->on_resumed(all);
 }
 
-static enum MHD_Result wait_for_census(struct eb_web_client *client)
+static enum MHD_Result wait_for_stats(struct eb_web_client *client)
 {
     struct eb_web_clients *all = client->all;
     if (all->is_ending) {
         return reply(client, say_end());
     }
     if (!all->waiting.last) {
-        all->waiting.deadline_ms = uv_now(all->uv) + all->times.census_ms;
+        all->waiting.deadline_ms = uv_now(all->uv) + all->times.stats_ms;
     }
     all->waiting.is_whole |= eb_web_path_need(client->path) == EB_WEB_NEEDS_COUNTS;
     client->next_waiting = all->waiting.last;
@@ -222,7 +222,7 @@ static enum MHD_Result answer_path(struct eb_web_client *client, const char *pat
         return reply(client, eb_web_answer_no_path());
     }
     if (eb_web_path_need(client->path) != EB_WEB_NEEDS_NOTHING) {
-        return wait_for_census(client);
+        return wait_for_stats(client);
     }
     return reply(client,
         eb_web_answer_make(client->path, &all->facts, all->source.phase(all->source.taker), NULL));
@@ -376,7 +376,7 @@ void eb_web_client_init(struct eb_web_clients *all)
 {
     uv_timer_init(all->uv, &all->pause);
     all->pause.data = all;
-    all->wish.on_taken = on_census;
+    all->request.on_taken = on_stats;
 }
 
 struct MHD_Daemon *eb_web_client_start(struct eb_web_clients *all)
@@ -414,7 +414,7 @@ bool eb_web_client_make_room(struct eb_web_clients *all)
     struct eb_web_client *oldest = NULL;
     for (struct eb_web_client *client = all->first; client; client = client->next) {
         count++;
-        /* Who waits for a census does not wait for long, and is not seen to go. */
+        /* Who waits for stats does not wait for long, and is not seen to go. */
         if (!client->is_waiting && (!oldest || client->since_ms <= oldest->since_ms)) {
             oldest = client;
         }

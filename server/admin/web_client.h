@@ -1,5 +1,5 @@
 /* Those who ask at the operators' port: their connections, how long each may take, and who of them
- * waits for which census. What libmicrohttpd calls is here; web.c runs it.
+ * waits for which stats. What libmicrohttpd calls is here; web.c runs it.
  * Thread: the port's. Memory: a client's on the heap while it is connected. */
 #pragma once
 
@@ -16,7 +16,7 @@
 
 struct eb_web_client;
 
-/* Clients that wait for the same census. */
+/* Clients that wait for the same stats. */
 struct eb_web_waiters {
     struct eb_web_client *last;
     bool is_whole;        /* one of them needs counts */
@@ -26,19 +26,19 @@ struct eb_web_waiters {
 struct eb_web_clients {
     struct eb_web_facts facts;
     struct eb_web_times times;
-    struct eb_census_source source;
+    struct eb_stats_source source;
     uv_loop_t *uv;
     /* Clients have been resumed, outside libmicrohttpd's callbacks: it has to run. */
     void (*on_resumed)(struct eb_web_clients *all);
     /* After eb_web_client_end. */
     void (*on_ended)(struct eb_web_clients *all);
     struct eb_web_client *first;
-    uv_timer_t pause; /* until the next census is begun */
-    struct eb_census_wish wish;
-    bool is_asking; /* the wish is the taker's */
+    uv_timer_t pause; /* until the next stats is begun */
+    struct eb_stats_request request;
+    bool is_asking; /* the request is the taker's */
     bool is_ending;
-    uint64_t next_census_ms;
-    struct eb_web_waiters asked;   /* who get the census that is being taken */
+    uint64_t next_stats_ms;
+    struct eb_web_waiters asked;   /* who get the stats that is being taken */
     struct eb_web_waiters waiting; /* who get the one after it */
 };
 
@@ -53,7 +53,7 @@ bool eb_web_client_look(struct eb_web_clients *all);
 /* Where there are as many clients as may be one is cut, which libmicrohttpd has to see by running.
  * Whether that was so. */
 bool eb_web_client_make_room(struct eb_web_clients *all);
-/* Who waits for a census that is not being taken, or would from now on, gets 503. When the one that
+/* Who waits for stats that is not being taken, or would from now on, gets 503. When the one that
  * is being taken is there, maybe at once, on_ended follows. */
 void eb_web_client_end(struct eb_web_clients *all);
 /* After on_ended or before any connection. */

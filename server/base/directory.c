@@ -17,16 +17,16 @@ static int compare_names(const struct dirent **left, const struct dirent **right
     return strcmp((*left)->d_name, (*right)->d_name);
 }
 
-bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_file_fault *fault)
+bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_failure *failure)
 {
     *out = (struct eb_directory){0};
     int count = scandir(path, &out->entries, is_visible, compare_names);
     if (count < 0) {
         const int error = errno;
-        eb_file_fault_set(fault,
+        eb_failure_set(failure,
             "%s: the directory cannot be read (%s); check the path and its permissions", path,
             strerror(error));
-        return eb_file_fault_blame(fault, error);
+        return eb_failure_blame(failure, error);
     }
     out->count = (size_t)count;
     return true;
@@ -41,17 +41,17 @@ void eb_directory_deinit(struct eb_directory *directory)
     *directory = (struct eb_directory){0};
 }
 
-char *eb_directory_join(const char *directory, const char *name, struct eb_file_fault *fault)
+char *eb_directory_join(const char *directory, const char *name, struct eb_failure *failure)
 {
     char *path;
     if (asprintf(&path, "%s/%s", directory, name) < 0) {
-        eb_file_fault_set(fault, "%s/%s: out of memory", directory, name);
+        eb_failure_set(failure, "%s/%s: out of memory", directory, name);
         return NULL;
     }
     return path;
 }
 
-bool eb_directory_test(const char *path, bool *is_directory, struct eb_file_fault *fault)
+bool eb_directory_test(const char *path, bool *is_directory, struct eb_failure *failure)
 {
     struct stat status;
     if (stat(path, &status) == 0) {
@@ -61,7 +61,7 @@ bool eb_directory_test(const char *path, bool *is_directory, struct eb_file_faul
     const int error = errno;
     *is_directory = false;
     return error == ENOENT ||
-           eb_file_fault_set(fault, "%s: it cannot be looked at (%s); %s", path, strerror(error),
+           eb_failure_set(failure, "%s: it cannot be looked at (%s); %s", path, strerror(error),
                error == ELOOP ? "the link leads to itself: mend it or remove it"
                               : "check its permissions, and those of what it leads to");
 }

@@ -2,7 +2,7 @@
  * Thread: any. Memory: the listing and joined paths are on the heap. */
 #pragma once
 
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,14 +14,14 @@ struct eb_directory {
     struct dirent **entries; /* sorted by d_name; names that start with a dot are left out */
 };
 
-/* false: *fault names the directory and why it cannot be read. */
-bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_file_fault *fault);
+/* false: *error names the directory and why it cannot be read. */
+bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_failure *failure);
 /* Accepts a zeroed listing. */
 void eb_directory_deinit(struct eb_directory *directory);
 
-/* "DIRECTORY/NAME", to be freed. NULL: *fault, out of memory. */
-char *eb_directory_join(const char *directory, const char *name, struct eb_file_fault *fault);
+/* "DIRECTORY/NAME", to be freed. NULL: *error, out of memory. */
+char *eb_directory_join(const char *directory, const char *name, struct eb_failure *failure);
 
-/* Whether `path` is a directory, links followed; something that is gone is none. false: *fault says
+/* Whether `path` is a directory, links followed; something that is gone is none. false: *error says
  * why that cannot be told. */
-bool eb_directory_test(const char *path, bool *is_directory, struct eb_file_fault *fault);
+bool eb_directory_test(const char *path, bool *is_directory, struct eb_failure *failure);

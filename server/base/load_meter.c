@@ -24,7 +24,7 @@ void eb_load_meter_init(
 }
 
 bool eb_load_meter_add(
-    struct eb_load_meter *meter, const char *path, uint64_t bytes, struct eb_file_fault *fault)
+    struct eb_load_meter *meter, const char *path, uint64_t bytes, struct eb_failure *failure)
 {
     const struct eb_load_progress *progress = meter->progress;
     time_t now_s = read_clock_s();
@@ -34,7 +34,7 @@ bool eb_load_meter_add(
         progress->report(progress->context, path, meter->done_bytes, meter->total_bytes);
     }
     return !progress || !progress->go_on || progress->go_on(progress->context, bytes) ||
-           eb_file_fault_set(fault, "%s: the load was given up", path);
+           eb_failure_set(failure, "%s: the load was given up", path);
 }
 
 void eb_load_meter_run_short(const struct eb_load_meter *meter, uint64_t missing_bytes)

@@ -2,7 +2,7 @@
  * Thread: the one that loads. Memory: none. */
 #pragma once
 
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 
 #include <stdint.h>
 #include <time.h>
@@ -27,8 +27,8 @@ struct eb_load_meter {
 
 void eb_load_meter_init(
     struct eb_load_meter *meter, const struct eb_load_progress *progress, uint64_t total_bytes);
-/* So many bytes more are done, of what is at `path`. false: *fault, the load is given up. */
+/* So many bytes more are done, of what is at `path`. false: *error, the load is given up. */
 bool eb_load_meter_add(
-    struct eb_load_meter *meter, const char *path, uint64_t bytes, struct eb_file_fault *fault);
+    struct eb_load_meter *meter, const char *path, uint64_t bytes, struct eb_failure *failure);
 /* Tells whoever asked that the load fails, and would not with so many bytes more. */
 void eb_load_meter_run_short(const struct eb_load_meter *meter, uint64_t missing_bytes);

@@ -310,8 +310,8 @@ void eb_log_last(const char *event, const struct eb_log_field *fields)
     }
 }
 
-void eb_log_fail_start(const char *what, const char *reason, const char *remedy)
+void eb_log_fail_start(const char *what, const char *reason, const char *hint)
 {
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", what), eb_log_text("reason", reason),
-        eb_log_text("remedy", remedy));
+        eb_log_text("remedy", hint));
 }

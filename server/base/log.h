@@ -52,7 +52,7 @@ void eb_log_write(enum eb_log_level level, const char *event, const struct eb_lo
 void eb_log_last(const char *event, const struct eb_log_field *fields);
 
 /* An ERROR event=start_failed: what of the start failed, why, and what to do about it. */
-void eb_log_fail_start(const char *what, const char *reason, const char *remedy);
+void eb_log_fail_start(const char *what, const char *reason, const char *hint);
 
 /* eb_log(EB_LOG_INFO, "listening", eb_log_text("address", address), eb_log_number("loops", n)); */
 #define eb_log(level, event, ...)                                                                  \

@@ -43,7 +43,7 @@ size_t eb_name_char_bytes(const uint8_t *at, size_t available)
     return bytes;
 }
 
-const char *eb_name_fault(const char *name, uint32_t bytes_max)
+const char *eb_name_error(const char *name, uint32_t bytes_max)
 {
     size_t left = strlen(name);
     if (left == 0) {

@@ -10,4 +10,4 @@
 size_t eb_name_char_bytes(const uint8_t *at, size_t available);
 
 /* NULL: a good name. Otherwise what is wrong with it, to be read after "the name": "is empty". */
-const char *eb_name_fault(const char *name, uint32_t bytes_max);
+const char *eb_name_error(const char *name, uint32_t bytes_max);

@@ -16,7 +16,7 @@ const char *const eb_page_size_names[] = {
 #undef X
         NULL};
 
-static const char *transparent_remedy(const char *root)
+static const char *transparent_hint(const char *root)
 {
     char text[EB_CGROUP_TEXT_BYTES];
     if (!eb_cgroup_read(root, TRANSPARENT_FILE, text)) {
@@ -34,27 +34,27 @@ static const char *transparent_remedy(const char *root)
            "then load again";
 }
 
-static void advise_giant(uint64_t bytes, const char *root, char out[EB_PAGE_REMEDY_BYTES])
+static void advise_giant(uint64_t bytes, const char *root, char out[EB_PAGE_HINT_BYTES])
 {
     char count[EB_CGROUP_TEXT_BYTES];
     uint64_t pages = bytes / EB_PAGE_1G_BYTES + (bytes % EB_PAGE_1G_BYTES != 0);
     if (!eb_cgroup_read(root, GIANT_FILE, count)) {
         snprintf(
-            out, EB_PAGE_REMEDY_BYTES, "this system has no pages of 1 GiB: set huge_pages to 2m");
+            out, EB_PAGE_HINT_BYTES, "this system has no pages of 1 GiB: set huge_pages to 2m");
         return;
     }
-    snprintf(out, EB_PAGE_REMEDY_BYTES,
+    snprintf(out, EB_PAGE_HINT_BYTES,
         "free pages needed: %" PRIu64 ", in the whole pool: %.*s; start the system with "
         "hugepagesz=1G hugepages=N, or write N to /" GIANT_FILE ", then load again",
         pages, (int)strcspn(count, "\n"), count);
 }
 
-void eb_page_size_remedy(
-    enum eb_page_size wanted, uint64_t bytes, const char *root, char out[EB_PAGE_REMEDY_BYTES])
+void eb_page_size_hint(
+    enum eb_page_size wanted, uint64_t bytes, const char *root, char out[EB_PAGE_HINT_BYTES])
 {
     if (wanted == EB_PAGE_1G) {
         advise_giant(bytes, root, out);
     } else {
-        snprintf(out, EB_PAGE_REMEDY_BYTES, "%s", transparent_remedy(root));
+        snprintf(out, EB_PAGE_HINT_BYTES, "%s", transparent_hint(root));
     }
 }

@@ -22,9 +22,9 @@ enum eb_page_size { EB_PAGE_SIZE_LIST(X) EB_PAGE_SIZE_COUNT };
 /* By number, ended by NULL. */
 extern const char *const eb_page_size_names[];
 
-#define EB_PAGE_REMEDY_BYTES 320
+#define EB_PAGE_HINT_BYTES 320
 
 /* What to do where `wanted` (2M or 1G) tables of `bytes` bytes are in smaller pages. `root` is put
  * before /proc and /sys: "" but in tests. */
-void eb_page_size_remedy(
-    enum eb_page_size wanted, uint64_t bytes, const char *root, char out[EB_PAGE_REMEDY_BYTES]);
+void eb_page_size_hint(
+    enum eb_page_size wanted, uint64_t bytes, const char *root, char out[EB_PAGE_HINT_BYTES]);

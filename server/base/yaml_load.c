@@ -7,7 +7,7 @@
 
 /* What libcyaml has reported. */
 struct report {
-    char text[EB_FILE_FAULT_BYTES];
+    char text[EB_FAILURE_BYTES];
     size_t used;
 };
 
@@ -74,16 +74,16 @@ static bool has_directive(const uint8_t *yaml, size_t yaml_bytes)
 }
 
 /* What libyaml would take and no file of ours has. */
-static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_file_fault *fault)
+static bool check_bytes(const uint8_t *yaml, size_t yaml_bytes, struct eb_failure *failure)
 {
     if (begins_with(yaml, yaml_bytes, "\xff\xfe") || begins_with(yaml, yaml_bytes, "\xfe\xff")) {
-        return eb_file_fault_set(fault, "it is UTF-16; write it as UTF-8");
+        return eb_failure_set(failure, "it is UTF-16; write it as UTF-8");
     }
     if (has_escaped_nul(yaml, yaml_bytes)) {
-        return eb_file_fault_set(fault, "it holds an escaped NUL; no text of ours has one");
+        return eb_failure_set(failure, "it holds an escaped NUL; no text of ours has one");
     }
     return !has_directive(yaml, yaml_bytes) ||
-           eb_file_fault_set(fault, "a line begins with '%%'; directives have no meaning here");
+           eb_failure_set(failure, "a line begins with '%%'; directives have no meaning here");
 }
 
 /* The line, from 1 on, that has a tab before its text, where YAML allows none; 0: none has. libyaml
@@ -106,36 +106,36 @@ static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
 
 /* Always false. */
 static bool refuse(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t error,
-    const struct report *report, struct eb_file_fault *fault)
+    const struct report *report, struct eb_failure *failure)
 {
     const size_t line =
         error == CYAML_ERR_LIBYAML_PARSER ? find_tabbed_line((const char *)yaml, yaml_bytes) : 0;
     if (line > 0) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "line %zu is indented by a tab; YAML takes spaces alone (%s%s)", line,
             cyaml_strerror(error), report->text);
     }
-    return eb_file_fault_set(fault, "%s%s", cyaml_strerror(error), report->text);
+    return eb_failure_set(failure, "%s%s", cyaml_strerror(error), report->text);
 }
 
 bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_value_t *schema,
-    void **values, struct eb_file_fault *fault)
+    void **values, struct eb_failure *failure)
 {
     *values = NULL;
-    if (!check_bytes(yaml, yaml_bytes, fault)) {
+    if (!check_bytes(yaml, yaml_bytes, failure)) {
         return false;
     }
     struct report report = {.used = 0};
     cyaml_config_t parser = make_parser(&report);
     cyaml_err_t error = cyaml_load_data(yaml, yaml_bytes, &parser, schema, values, NULL);
     if (error != CYAML_OK) {
-        return refuse(yaml, yaml_bytes, error, &report, fault);
+        return refuse(yaml, yaml_bytes, error, &report, failure);
     }
     if (report.used > 0) {
         /* A second document is only warned of. */
         eb_yaml_free(schema, *values);
         *values = NULL;
-        return eb_file_fault_set(fault, "%s", report.text + strlen(": "));
+        return eb_failure_set(failure, "%s", report.text + strlen(": "));
     }
     return true;
 }

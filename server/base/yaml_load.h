@@ -9,13 +9,13 @@
  * is read is on the heap, by malloc. */
 #pragma once
 
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 
 #include <cyaml/cyaml.h>
 
 /* Sets *values (NULL: the document is empty) to what `schema`, a mapping with CYAML_FLAG_POINTER,
- * says. false: *fault has what is wrong, then where, from the inside out; *values is NULL. */
+ * says. false: *error has what is wrong, then where, from the inside out; *values is NULL. */
 bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_value_t *schema,
-    void **values, struct eb_file_fault *fault);
+    void **values, struct eb_failure *failure);
 /* Accepts NULL. */
 void eb_yaml_free(const cyaml_schema_value_t *schema, void *values);

@@ -48,8 +48,8 @@ static void split(const char *name, struct eb_file_name *out)
     }
     out->base_bytes -= SPLIT_BYTES;
     out->is_split = true;
-    out->part = read_digits(name + out->base_bytes + SPLIT_PART);
-    out->parts = read_digits(name + out->base_bytes + SPLIT_PARTS);
+    out->piece = read_digits(name + out->base_bytes + SPLIT_PART);
+    out->pieces = read_digits(name + out->base_bytes + SPLIT_PARTS);
 }
 
 /* The first suffix that fits decides. */

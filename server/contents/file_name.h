@@ -26,8 +26,8 @@ struct eb_file_name {
     enum eb_file_kind kind;
     size_t base_bytes; /* of TABLE or NAME */
     bool is_split;     /* it ends in -PART-of-PARTS, five digits each, which `base_bytes` omits */
-    uint32_t part;
-    uint32_t parts;
+    uint32_t piece;    /* from 0 */
+    uint32_t pieces;   /* how many */
 };
 
 struct eb_file_name eb_file_name_parse(const char *name);

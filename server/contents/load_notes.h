@@ -3,7 +3,7 @@
  * Thread: one at a time. Memory: plain data. */
 #pragma once
 
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 
 #include <stddef.h>
 
@@ -12,8 +12,8 @@
 
 struct eb_load_note {
     size_t count;
-    struct eb_file_fault first; /* the first one with its reason; empty: none */
-    struct eb_file_fault named; /* the first ones, each with its reason; empty: none */
+    struct eb_failure first; /* the first one with its reason; empty: none */
+    struct eb_failure named; /* the first ones, each with its reason; empty: none */
 };
 
 struct eb_load_notes {

@@ -53,7 +53,7 @@ struct place {
     const char *list; /* "tables"; NULL: in "versions" itself */
     size_t index;
     uint32_t name_bytes_max;
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 /* "tables[2].storage: 'int7' WHY", without the value where it is NULL. Always false. */
@@ -66,9 +66,9 @@ static bool refuse(const struct place *place, const char *field, const char *val
         snprintf(where, sizeof where, "versions");
     }
     if (!value) {
-        return eb_file_fault_set(place->fault, "%s.%s: %s", where, field, why);
+        return eb_failure_set(place->failure, "%s.%s: %s", where, field, why);
     }
-    return eb_file_fault_set(place->fault, "%s.%s: '%.64s' %s", where, field, value, why);
+    return eb_failure_set(place->failure, "%s.%s: '%.64s' %s", where, field, value, why);
 }
 
 /* Moves a text out of what libcyaml frees. */
@@ -85,7 +85,7 @@ static bool read_name(const struct place *place, const char *field, char **text,
     if (!*text) {
         return refuse(place, field, NULL, "is missing; every entry needs one");
     }
-    const char *why = eb_name_fault(*text, place->name_bytes_max);
+    const char *why = eb_name_error(*text, place->name_bytes_max);
     if (why) {
         return refuse(place, field, *text, why);
     }
@@ -175,7 +175,7 @@ static bool read_source(const struct place *place, struct eb_model_table_texts *
         return read_name(place, "source", &texts->source, &table->source);
     }
     table->source = strdup(table->name);
-    return table->source || eb_file_fault_set(place->fault, "out of memory");
+    return table->source || eb_failure_set(place->failure, "out of memory");
 }
 
 /* Whether `dim` is there if the format needs it: padding is not told from codes. */
@@ -274,7 +274,7 @@ static bool read_group(const struct place *place, const struct eb_model_config *
     }
     group->features = calloc(texts->features_count, sizeof *group->features);
     if (!group->features) {
-        return eb_file_fault_set(place->fault, "out of memory");
+        return eb_failure_set(place->failure, "out of memory");
     }
     for (size_t i = 0; i < texts->features_count; i++) {
         if (!read_group_feature(place, config, texts->features[i], &group->features[i])) {
@@ -322,8 +322,8 @@ struct list {
     size_t entry_bytes;
 };
 
-/* Sorts the list. false: *fault, a name stands twice. */
-static bool sort_list(const struct list *list, struct eb_file_fault *fault)
+/* Sorts the list. false: *error, a name stands twice. */
+static bool sort_list(const struct list *list, struct eb_failure *failure)
 {
     if (list->count == 0) {
         return true;
@@ -334,19 +334,19 @@ static bool sort_list(const struct list *list, struct eb_file_fault *fault)
         const void *entry = entries + i * list->entry_bytes;
         const void *before = entries + (i - 1) * list->entry_bytes;
         if (strcmp(name_of(before), name_of(entry)) == 0) {
-            return eb_file_fault_set(fault, "%s: two of them are called '%.64s'; rename one",
+            return eb_failure_set(failure, "%s: two of them are called '%.64s'; rename one",
                 list->name, name_of(entry));
         }
     }
     return true;
 }
 
-/* Zeroed entries, NULL: *fault. */
-static void *make_entries(size_t count, size_t entry_bytes, struct eb_file_fault *fault)
+/* Zeroed entries, NULL: *error. */
+static void *make_entries(size_t count, size_t entry_bytes, struct eb_failure *failure)
 {
     void *entries = calloc(count + 1, entry_bytes);
     if (!entries) {
-        eb_file_fault_set(fault, "out of memory");
+        eb_failure_set(failure, "out of memory");
     }
     return entries;
 }
@@ -354,15 +354,15 @@ static void *make_entries(size_t count, size_t entry_bytes, struct eb_file_fault
 static bool read_patterns(
     struct place place, char **texts, size_t count, struct eb_model_config_patterns *patterns)
 {
-    patterns->texts = make_entries(count, sizeof *patterns->texts, place.fault);
+    patterns->texts = make_entries(count, sizeof *patterns->texts, place.failure);
     if (!patterns->texts) {
         return false;
     }
     for (; patterns->count < count; patterns->count++) {
-        const char *why = eb_name_fault(texts[patterns->count], EB_MODEL_CONFIG_PATTERN_BYTES_MAX);
+        const char *why = eb_name_error(texts[patterns->count], EB_MODEL_CONFIG_PATTERN_BYTES_MAX);
         if (why) {
-            return eb_file_fault_set(
-                place.fault, "%s[%zu]: the pattern %s", place.list, patterns->count, why);
+            return eb_failure_set(
+                place.failure, "%s[%zu]: the pattern %s", place.list, patterns->count, why);
         }
         patterns->texts[patterns->count] = take(&texts[patterns->count]);
     }
@@ -393,7 +393,7 @@ static bool read_tables(
     struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
 {
     place.list = "tables";
-    config->tables = make_entries(texts->tables_count, sizeof *config->tables, place.fault);
+    config->tables = make_entries(texts->tables_count, sizeof *config->tables, place.failure);
     if (!config->tables) {
         return false;
     }
@@ -406,14 +406,14 @@ static bool read_tables(
     }
     const struct list list = {
         "tables", config->tables, config->table_count, sizeof *config->tables};
-    return sort_list(&list, place.fault);
+    return sort_list(&list, place.failure);
 }
 
 static bool read_features(
     struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
 {
     place.list = "features";
-    config->features = make_entries(texts->features_count, sizeof *config->features, place.fault);
+    config->features = make_entries(texts->features_count, sizeof *config->features, place.failure);
     if (!config->features) {
         return false;
     }
@@ -432,14 +432,14 @@ static bool read_features(
     }
     const struct list list = {
         "features", config->features, config->feature_count, sizeof *config->features};
-    return sort_list(&list, place.fault);
+    return sort_list(&list, place.failure);
 }
 
 static bool read_groups(
     struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
 {
     place.list = "groups";
-    config->groups = make_entries(texts->groups_count, sizeof *config->groups, place.fault);
+    config->groups = make_entries(texts->groups_count, sizeof *config->groups, place.failure);
     if (!config->groups) {
         return false;
     }
@@ -451,14 +451,14 @@ static bool read_groups(
     }
     const struct list list = {
         "groups", config->groups, config->group_count, sizeof *config->groups};
-    return sort_list(&list, place.fault);
+    return sort_list(&list, place.failure);
 }
 
 static bool read_labels(
     struct place place, struct eb_model_version_texts *texts, struct eb_model_config *config)
 {
     place.list = "versions.labels";
-    config->labels = make_entries(texts->labels_count, sizeof *config->labels, place.fault);
+    config->labels = make_entries(texts->labels_count, sizeof *config->labels, place.failure);
     if (!config->labels) {
         return false;
     }
@@ -470,7 +470,7 @@ static bool read_labels(
     }
     const struct list list = {
         "versions.labels", config->labels, config->label_count, sizeof *config->labels};
-    return sort_list(&list, place.fault);
+    return sort_list(&list, place.failure);
 }
 
 static bool read_serve(const struct place *place, const char *text, uint64_t *serve)
@@ -512,15 +512,15 @@ void eb_model_config_init(struct eb_model_config *config)
 }
 
 bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name_bytes_max,
-    struct eb_model_config *config, struct eb_file_fault *fault)
+    struct eb_model_config *config, struct eb_failure *failure)
 {
     eb_model_config_init(config);
     config->name_bytes_max = name_bytes_max;
     struct eb_model_texts *texts;
-    if (!eb_model_texts_load(yaml, yaml_bytes, &texts, fault)) {
+    if (!eb_model_texts_load(yaml, yaml_bytes, &texts, failure)) {
         return false;
     }
-    const struct place place = {.name_bytes_max = name_bytes_max, .fault = fault};
+    const struct place place = {.name_bytes_max = name_bytes_max, .failure = failure};
     bool is_good =
         !texts || (read_choice(place, texts, config) && read_tables(place, texts, config) &&
                       read_features(place, texts, config) && read_groups(place, texts, config) &&
@@ -534,24 +534,24 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
 }
 
 static bool read_file(const struct eb_table_file *file, uint32_t name_bytes_max,
-    struct eb_model_config *config, struct eb_file_fault *fault)
+    struct eb_model_config *config, struct eb_failure *failure)
 {
     if (file->bytes > EB_MODEL_CONFIG_BYTES_MAX) {
-        return eb_file_fault_set(
-            fault, "larger than %d bytes: not a description of a model", EB_MODEL_CONFIG_BYTES_MAX);
+        return eb_failure_set(failure, "larger than %d bytes: not a description of a model",
+            EB_MODEL_CONFIG_BYTES_MAX);
     }
     uint8_t *yaml = malloc(file->bytes + 1);
     if (!yaml) {
-        return eb_file_fault_set(fault, "out of memory");
+        return eb_failure_set(failure, "out of memory");
     }
-    bool is_good = eb_table_file_read(file, 0, yaml, file->bytes, fault) &&
-                   eb_model_config_parse(yaml, file->bytes, name_bytes_max, config, fault);
+    bool is_good = eb_table_file_read(file, 0, yaml, file->bytes, failure) &&
+                   eb_model_config_parse(yaml, file->bytes, name_bytes_max, config, failure);
     free(yaml);
     return is_good;
 }
 
 bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_model_config *config,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     eb_model_config_init(config);
     struct stat status;
@@ -559,12 +559,12 @@ bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_m
         return true;
     }
     struct eb_table_file file;
-    if (!eb_table_file_open(path, &file, fault)) {
-        return eb_file_fault_locate(fault, path);
+    if (!eb_table_file_open(path, &file, failure)) {
+        return eb_failure_locate(failure, path);
     }
-    bool is_good = read_file(&file, name_bytes_max, config, fault);
+    bool is_good = read_file(&file, name_bytes_max, config, failure);
     eb_table_file_close(&file);
-    return is_good || eb_file_fault_locate(fault, path);
+    return is_good || eb_failure_locate(failure, path);
 }
 
 static void free_patterns(struct eb_model_config_patterns *patterns)

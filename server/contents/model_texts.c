@@ -79,10 +79,10 @@ static const cyaml_schema_value_t top_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct eb_model_texts, top_fields)};
 
 bool eb_model_texts_load(const uint8_t *yaml, size_t yaml_bytes, struct eb_model_texts **texts,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     void *values;
-    bool is_good = eb_yaml_load(yaml, yaml_bytes, &top_value, &values, fault);
+    bool is_good = eb_yaml_load(yaml, yaml_bytes, &top_value, &values, failure);
     *texts = values;
     return is_good;
 }

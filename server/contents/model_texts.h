@@ -3,7 +3,7 @@
  * leaves a NULL. */
 #pragma once
 
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -63,8 +63,8 @@ struct eb_model_texts {
     uint32_t exclude_count;
 };
 
-/* Sets *texts; NULL: the document is empty. false: *fault has what is wrong and where. */
+/* Sets *texts; NULL: the document is empty. false: *error has what is wrong and where. */
 bool eb_model_texts_load(const uint8_t *yaml, size_t yaml_bytes, struct eb_model_texts **texts,
-    struct eb_file_fault *fault);
+    struct eb_failure *failure);
 /* Accepts NULL. */
 void eb_model_texts_free(struct eb_model_texts *texts);

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 
 bool eb_table_choice_init(struct eb_table_choice *choice, const struct eb_model_config *config,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     const size_t count = config ? config->only.count + config->exclude.count : 0;
     *choice = (struct eb_table_choice){
         .config = config, .is_matched = calloc(count + 1, sizeof *choice->is_matched)};
-    return choice->is_matched || eb_file_fault_set(fault, "out of memory");
+    return choice->is_matched || eb_failure_set(failure, "out of memory");
 }
 
 /* Marks the patterns that match. Returns whether there are any. */

@@ -22,7 +22,7 @@ struct scanning {
     struct eb_version_scan *scan;
     struct eb_table_choice choice;
     size_t piece_room;
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 /* A file whose header is being read. */
@@ -41,14 +41,14 @@ static bool reserve_piece(struct scanning *scanning)
     size_t room = scanning->piece_room ? scanning->piece_room * 2 : PIECES_FIRST;
     struct eb_piece *pieces = realloc(scan->pieces, room * sizeof *pieces);
     if (!pieces) {
-        return eb_file_fault_set(scanning->fault, "out of memory");
+        return eb_failure_set(scanning->failure, "out of memory");
     }
     scan->pieces = pieces;
     scanning->piece_room = room;
     return true;
 }
 
-/* Adds a piece of the last file; copies the `name_bytes` bytes of its name. NULL: *fault. */
+/* Adds a piece of the last file; copies the `name_bytes` bytes of its name. NULL: *error. */
 static struct eb_piece *add_piece(
     struct scanning *scanning, const char *name, size_t name_bytes, const struct eb_tensor *tensor)
 {
@@ -63,7 +63,7 @@ static struct eb_piece *add_piece(
         .tensor = *tensor,
     };
     if (!piece->name) {
-        eb_file_fault_set(scanning->fault, "out of memory");
+        eb_failure_set(scanning->failure, "out of memory");
         return NULL;
     }
     scan->piece_count++;
@@ -78,22 +78,22 @@ static struct eb_piece *add_only_piece(
     struct eb_piece *piece = add_piece(scanning, scanned->name, parsed->base_bytes, tensor);
     if (piece) {
         piece->is_keys = parsed->kind == EB_FILE_KEYS;
-        piece->part = parsed->part;
-        piece->parts = parsed->is_split ? parsed->parts : 0;
+        piece->number = parsed->piece;
+        piece->count = parsed->is_split ? parsed->pieces : 0;
     }
     return piece;
 }
 
 /* The first `bytes` bytes of a file, to be freed. */
 static uint8_t *read_head(
-    const struct eb_table_file *file, uint64_t bytes, struct eb_file_fault *fault)
+    const struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
 {
     uint8_t *head = malloc(bytes > 0 ? bytes : 1);
     if (!head) {
-        eb_file_fault_set(fault, "out of memory");
+        eb_failure_set(failure, "out of memory");
         return NULL;
     }
-    if (!eb_table_file_read(file, 0, head, bytes, fault)) {
+    if (!eb_table_file_read(file, 0, head, bytes, failure)) {
         free(head);
         return NULL;
     }
@@ -105,12 +105,12 @@ static bool scan_npy(struct scanning *scanning, const struct scanned *scanned)
     uint64_t file_bytes = scanned->file->bytes;
     uint64_t head_bytes =
         file_bytes < EB_NPY_HEADER_BYTES_MAX ? file_bytes : EB_NPY_HEADER_BYTES_MAX;
-    uint8_t *head = read_head(scanned->file, head_bytes, scanning->fault);
+    uint8_t *head = read_head(scanned->file, head_bytes, scanning->failure);
     if (!head) {
         return false;
     }
     struct eb_tensor tensor;
-    bool is_good = eb_npy_parse(head, head_bytes, file_bytes, &tensor, scanning->fault);
+    bool is_good = eb_npy_parse(head, head_bytes, file_bytes, &tensor, scanning->failure);
     free(head);
     return is_good && add_only_piece(scanning, scanned, &tensor);
 }
@@ -120,9 +120,9 @@ static bool scan_packed(struct scanning *scanning, const struct scanned *scanned
     struct eb_packed_reader reader;
     struct eb_packed_format *format = malloc(sizeof *format);
     if (!format) {
-        return eb_file_fault_set(scanning->fault, "out of memory");
+        return eb_failure_set(scanning->failure, "out of memory");
     }
-    if (!eb_packed_reader_open(&reader, scanned->file, scanning->fault)) {
+    if (!eb_packed_reader_open(&reader, scanned->file, scanning->failure)) {
         free(format);
         return false;
     }
@@ -138,18 +138,18 @@ static bool scan_packed(struct scanning *scanning, const struct scanned *scanned
 }
 
 /* Whether there is memory for the parsed JSON of so many bytes. */
-static bool check_memory(uint64_t json_bytes, struct eb_file_fault *fault)
+static bool check_memory(uint64_t json_bytes, struct eb_failure *failure)
 {
     uint64_t needed = json_bytes * EB_VERSION_SCAN_JSON_MEMORY;
     uint64_t available = eb_memory_available_bytes();
     if (needed <= available) {
         return true;
     }
-    eb_file_fault_set(fault,
+    eb_failure_set(failure,
         "what describes its tensors has %" PRIu64 " bytes, and may need %" PRIu64
         " bytes of memory, %" PRIu64 " are available; free some or write fewer tensors to a file",
         json_bytes, needed, available);
-    return eb_file_fault_blame(fault, ENOMEM);
+    return eb_failure_blame(failure, ENOMEM);
 }
 
 /* Adds a tensor, even one that cannot be a table, since lists of tensors name it. Takes `unfit`. */
@@ -170,17 +170,17 @@ static bool scan_safetensors(struct scanning *scanning, const struct scanned *sc
     uint64_t file_bytes = scanned->file->bytes;
     uint8_t first[8] = {0};
     uint64_t head_bytes = file_bytes < sizeof first ? file_bytes : sizeof first;
-    if (!eb_table_file_read(scanned->file, 0, first, head_bytes, scanning->fault) ||
-        !eb_safetensors_head_bytes(first, file_bytes, &head_bytes, scanning->fault) ||
-        !check_memory(head_bytes - sizeof first, scanning->fault)) {
+    if (!eb_table_file_read(scanned->file, 0, first, head_bytes, scanning->failure) ||
+        !eb_safetensors_head_bytes(first, file_bytes, &head_bytes, scanning->failure) ||
+        !check_memory(head_bytes - sizeof first, scanning->failure)) {
         return false;
     }
-    uint8_t *head = read_head(scanned->file, head_bytes, scanning->fault);
+    uint8_t *head = read_head(scanned->file, head_bytes, scanning->failure);
     if (!head) {
         return false;
     }
     struct eb_safetensors list;
-    bool is_good = eb_safetensors_parse(head, head_bytes, file_bytes, &list, scanning->fault);
+    bool is_good = eb_safetensors_parse(head, head_bytes, file_bytes, &list, scanning->failure);
     free(head);
     for (size_t i = 0; is_good && i < list.count; i++) {
         is_good = add_entry(scanning, &list.entries[i]);
@@ -193,10 +193,10 @@ static bool scan_open_file(struct scanning *scanning, const struct scanned *scan
 {
     const struct eb_file_name *parsed = &scanned->parsed;
     bool is_by_rows = parsed->kind != EB_FILE_SAFETENSORS && parsed->is_split;
-    if (is_by_rows && parsed->part >= parsed->parts) {
-        return eb_file_fault_set(scanning->fault,
-            "it is called part %" PRIu32 " of %" PRIu32 "; parts are numbered from 0", parsed->part,
-            parsed->parts);
+    if (is_by_rows && parsed->piece >= parsed->pieces) {
+        return eb_failure_set(scanning->failure,
+            "it is called part %" PRIu32 " of %" PRIu32 "; parts are numbered from 0",
+            parsed->piece, parsed->pieces);
     }
     switch (parsed->kind) {
     case EB_FILE_NPY:
@@ -219,7 +219,7 @@ static void note_other(struct scanning *scanning, const char *name)
 }
 
 /* Sets *is_chosen to whether a file should be opened: a file named after its only table is not if
- * the patterns leave that table out. Returns false if out of memory (*fault). */
+ * the patterns leave that table out. Returns false if out of memory (*error). */
 static bool choose_file(struct scanning *scanning, const struct scanned *scanned, bool *is_chosen)
 {
     *is_chosen = true;
@@ -228,7 +228,7 @@ static bool choose_file(struct scanning *scanning, const struct scanned *scanned
     }
     char *table = strndup(scanned->name, scanned->parsed.base_bytes);
     if (!table) {
-        return eb_file_fault_set(scanning->fault, "out of memory");
+        return eb_failure_set(scanning->failure, "out of memory");
     }
     *is_chosen = eb_table_choice_take(&scanning->choice, table);
     free(table);
@@ -238,7 +238,7 @@ static bool choose_file(struct scanning *scanning, const struct scanned *scanned
 /* Whether a file stands for a table: it is the first of those that hold its rows. */
 static bool is_table(const struct eb_file_name *parsed)
 {
-    return parsed->kind != EB_FILE_KEYS && (!parsed->is_split || parsed->part == 0);
+    return parsed->kind != EB_FILE_KEYS && (!parsed->is_split || parsed->piece == 0);
 }
 
 static bool scan_file(struct scanning *scanning, const char *directory, const char *name)
@@ -256,19 +256,19 @@ static bool scan_file(struct scanning *scanning, const char *directory, const ch
         scanning->scan->left_out_count += is_table(&scanned.parsed);
         return true;
     }
-    char *path = eb_directory_join(directory, name, scanning->fault);
+    char *path = eb_directory_join(directory, name, scanning->failure);
     if (!path) {
         return false;
     }
     struct eb_scanned_file *file = &scanning->scan->files[scanning->scan->file_count++];
     *file = (struct eb_scanned_file){.path = path};
-    if (!eb_table_file_open(path, &file->look, scanning->fault)) {
-        return eb_file_fault_locate(scanning->fault, path);
+    if (!eb_table_file_open(path, &file->look, scanning->failure)) {
+        return eb_failure_locate(scanning->failure, path);
     }
     scanned.file = &file->look;
     bool is_good = scan_open_file(scanning, &scanned);
     eb_table_file_close(&file->look);
-    return is_good || eb_file_fault_locate(scanning->fault, path);
+    return is_good || eb_failure_locate(scanning->failure, path);
 }
 
 /* ---- lists of tensors ---- */
@@ -312,7 +312,7 @@ static bool check_places(const struct scanning *scanning, const struct eb_tensor
     for (size_t i = 0; i < index->count; i++) {
         const struct eb_tensor_place *place = &index->places[i];
         if (!is_there(scanning->scan, place)) {
-            return eb_file_fault_set(scanning->fault,
+            return eb_failure_set(scanning->failure,
                 "tensor '%.128s' is not in %.128s; copy all files of the list here", place->tensor,
                 place->file);
         }
@@ -321,17 +321,17 @@ static bool check_places(const struct scanning *scanning, const struct eb_tensor
 }
 
 static bool read_index(
-    const struct eb_table_file *file, struct eb_tensor_index *index, struct eb_file_fault *fault)
+    const struct eb_table_file *file, struct eb_tensor_index *index, struct eb_failure *failure)
 {
     if (file->bytes > EB_TENSOR_INDEX_BYTES_MAX) {
-        return eb_file_fault_set(
-            fault, "larger than %d bytes: not a list of tensors", EB_TENSOR_INDEX_BYTES_MAX);
+        return eb_failure_set(
+            failure, "larger than %d bytes: not a list of tensors", EB_TENSOR_INDEX_BYTES_MAX);
     }
-    if (!check_memory(file->bytes, fault)) {
+    if (!check_memory(file->bytes, failure)) {
         return false;
     }
-    uint8_t *json = read_head(file, file->bytes, fault);
-    bool is_good = json && eb_tensor_index_parse(json, file->bytes, index, fault);
+    uint8_t *json = read_head(file, file->bytes, failure);
+    bool is_good = json && eb_tensor_index_parse(json, file->bytes, index, failure);
     free(json);
     return is_good;
 }
@@ -341,10 +341,10 @@ static bool check_index(const struct scanning *scanning, const char *path)
 {
     struct eb_table_file file;
     struct eb_tensor_index index;
-    if (!eb_table_file_open(path, &file, scanning->fault)) {
+    if (!eb_table_file_open(path, &file, scanning->failure)) {
         return false;
     }
-    bool is_good = read_index(&file, &index, scanning->fault);
+    bool is_good = read_index(&file, &index, scanning->failure);
     eb_table_file_close(&file);
     if (!is_good) {
         return false;
@@ -357,24 +357,24 @@ static bool check_index(const struct scanning *scanning, const char *path)
 /* Whether NAME.safetensors.index.json is in the listing for a file NAME-00001-of-00002.safetensors,
  * whose other parts could be missing unnoticed without it. */
 static bool check_listed(
-    const struct eb_directory *listing, const char *name, struct eb_file_fault *fault)
+    const struct eb_directory *listing, const char *name, struct eb_failure *failure)
 {
-    struct eb_file_name part = eb_file_name_parse(name);
-    if (part.kind != EB_FILE_SAFETENSORS || !part.is_split) {
+    struct eb_file_name piece = eb_file_name_parse(name);
+    if (piece.kind != EB_FILE_SAFETENSORS || !piece.is_split) {
         return true;
     }
     for (size_t i = 0; i < listing->count; i++) {
         const char *other = listing->entries[i]->d_name;
         struct eb_file_name parsed = eb_file_name_parse(other);
-        if (parsed.kind == EB_FILE_SAFETENSORS_INDEX && parsed.base_bytes == part.base_bytes &&
-            strncmp(other, name, part.base_bytes) == 0) {
+        if (parsed.kind == EB_FILE_SAFETENSORS_INDEX && parsed.base_bytes == piece.base_bytes &&
+            strncmp(other, name, piece.base_bytes) == 0) {
             return true;
         }
     }
-    return eb_file_fault_set(fault,
+    return eb_failure_set(failure,
         "it is a part of several, and no list says which there are; add "
         "%.*s.safetensors.index.json",
-        (int)part.base_bytes, name);
+        (int)piece.base_bytes, name);
 }
 
 static bool check_lists(
@@ -382,15 +382,15 @@ static bool check_lists(
 {
     for (size_t i = 0; i < listing->count; i++) {
         const char *name = listing->entries[i]->d_name;
-        char *path = eb_directory_join(directory, name, scanning->fault);
+        char *path = eb_directory_join(directory, name, scanning->failure);
         if (!path) {
             return false;
         }
         bool is_list = eb_file_name_parse(name).kind == EB_FILE_SAFETENSORS_INDEX;
         bool is_good =
-            is_list ? check_index(scanning, path) : check_listed(listing, name, scanning->fault);
+            is_list ? check_index(scanning, path) : check_listed(listing, name, scanning->failure);
         if (!is_good) {
-            eb_file_fault_locate(scanning->fault, path);
+            eb_failure_locate(scanning->failure, path);
         }
         free(path);
         if (!is_good) {
@@ -413,8 +413,8 @@ static int compare_pieces(const void *left, const void *right)
     if (a->is_keys != b->is_keys) {
         return a->is_keys ? 1 : -1;
     }
-    if (a->part != b->part) {
-        return a->part < b->part ? -1 : 1;
+    if (a->number != b->number) {
+        return a->number < b->number ? -1 : 1;
     }
     return a->file < b->file ? -1 : a->file > b->file;
 }
@@ -433,7 +433,7 @@ static bool settle(struct scanning *scanning)
     struct eb_piece *unfit = calloc(scan->piece_count + 1, sizeof *unfit);
     size_t count = 0;
     if (!unfit) {
-        return eb_file_fault_set(scanning->fault, "out of memory");
+        return eb_failure_set(scanning->failure, "out of memory");
     }
     for (size_t i = 0; i < scan->piece_count; i++) {
         struct eb_piece *piece = &scan->pieces[i];
@@ -470,7 +470,7 @@ static bool scan_files(
     struct eb_version_scan *scan = scanning->scan;
     scan->files = calloc(listing->count + 1, sizeof *scan->files);
     if (!scan->files) {
-        return eb_file_fault_set(scanning->fault, "%s: out of memory", directory);
+        return eb_failure_set(scanning->failure, "%s: out of memory", directory);
     }
     for (size_t i = 0; i < listing->count; i++) {
         if (!scan_file(scanning, directory, listing->entries[i]->d_name)) {
@@ -484,15 +484,15 @@ static bool scan_files(
 }
 
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
-    struct eb_version_scan *scan, struct eb_file_fault *fault)
+    struct eb_version_scan *scan, struct eb_failure *failure)
 {
     *scan = (struct eb_version_scan){0};
     struct eb_directory listing;
-    if (!eb_directory_read(directory, &listing, fault)) {
+    if (!eb_directory_read(directory, &listing, failure)) {
         return false;
     }
-    struct scanning scanning = {.scan = scan, .fault = fault};
-    bool is_good = eb_table_choice_init(&scanning.choice, config, fault) &&
+    struct scanning scanning = {.scan = scan, .failure = failure};
+    bool is_good = eb_table_choice_init(&scanning.choice, config, failure) &&
                    scan_files(&scanning, directory, &listing);
     eb_table_choice_deinit(&scanning.choice);
     eb_directory_deinit(&listing);

@@ -24,8 +24,8 @@ struct eb_scanned_file {
 struct eb_piece {
     char *name; /* of the table, as the file calls it */
     bool is_keys;
-    uint32_t part;
-    uint32_t parts; /* 0: the table is not split */
+    uint32_t number;
+    uint32_t count; /* 0: the table is not split */
     size_t file;    /* in eb_version_scan.files */
     struct eb_tensor tensor;
     struct eb_packed_format *packed; /* NULL: another format */
@@ -44,11 +44,11 @@ struct eb_version_scan {
 };
 
 /* Reads the files in `directory` that `config`, which may be NULL, does not leave out. npy and
- * packed files that are left out are not opened. false: *scan is empty, and *fault names the file
+ * packed files that are left out are not opened. false: *scan is empty, and *error names the file
  * and the error: a broken header, a list of tensors that the files do not match, part of a
  * safetensors file that no such list names, or too little memory. */
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,
-    struct eb_version_scan *scan, struct eb_file_fault *fault);
+    struct eb_version_scan *scan, struct eb_failure *failure);
 /* Returns the tensor called `name` that cannot be a table, or NULL if there is none. */
 const struct eb_piece *eb_version_scan_find_unfit(
     const struct eb_version_scan *scan, const char *name);

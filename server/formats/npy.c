@@ -67,9 +67,9 @@ struct fields {
     struct eb_tensor *tensor; /* takes the dims */
 };
 
-static bool fail_at(const struct cursor *cursor, const char *what, struct eb_file_fault *fault)
+static bool fail_at(const struct cursor *cursor, const char *what, struct eb_failure *failure)
 {
-    return eb_file_fault_set(fault,
+    return eb_failure_set(failure,
         "byte %" PRIu64 " of the npy header: %s; write the file again with numpy.save", cursor->at,
         what);
 }
@@ -108,30 +108,30 @@ static bool accept_word(struct cursor *cursor, const char *word)
     return true;
 }
 
-static bool read_string(struct cursor *cursor, char out[WORD_BYTES], struct eb_file_fault *fault)
+static bool read_string(struct cursor *cursor, char out[WORD_BYTES], struct eb_failure *failure)
 {
     int quote = peek(cursor);
     if (quote != '\'' && quote != '"') {
-        return fail_at(cursor, "a string was expected", fault);
+        return fail_at(cursor, "a string was expected", failure);
     }
     cursor->at++;
     size_t length = 0;
     while (cursor->at < cursor->end && cursor->head[cursor->at] != quote) {
         uint8_t byte = cursor->head[cursor->at];
         if (length == WORD_BYTES - 1 || byte < ' ' || byte > '~' || byte == '\\') {
-            return fail_at(cursor, "this string is no key and no type", fault);
+            return fail_at(cursor, "this string is no key and no type", failure);
         }
         out[length++] = (char)byte;
         cursor->at++;
     }
     out[length] = '\0';
-    return accept(cursor, (char)quote) || fail_at(cursor, "a string does not end", fault);
+    return accept(cursor, (char)quote) || fail_at(cursor, "a string does not end", failure);
 }
 
-static bool read_dim(struct cursor *cursor, struct eb_tensor *tensor, struct eb_file_fault *fault)
+static bool read_dim(struct cursor *cursor, struct eb_tensor *tensor, struct eb_failure *failure)
 {
     if (peek(cursor) == '-') {
-        return fail_at(cursor, "field 'shape': a dimension is negative", fault);
+        return fail_at(cursor, "field 'shape': a dimension is negative", failure);
     }
     uint64_t value = 0;
     uint64_t start = cursor->at;
@@ -140,124 +140,124 @@ static bool read_dim(struct cursor *cursor, struct eb_tensor *tensor, struct eb_
         uint64_t digit = cursor->head[cursor->at] - (uint64_t)'0';
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, digit, &value)) {
-            return fail_at(cursor, "field 'shape': a dimension is above 2^64", fault);
+            return fail_at(cursor, "field 'shape': a dimension is above 2^64", failure);
         }
         cursor->at++;
     }
     if (cursor->at == start) {
-        return fail_at(cursor, "field 'shape': a number was expected", fault);
+        return fail_at(cursor, "field 'shape': a number was expected", failure);
     }
     accept(cursor, 'L'); /* Python 2 wrote long integers so. */
-    return eb_tensor_add_dim(tensor, value, fault);
+    return eb_tensor_add_dim(tensor, value, failure);
 }
 
-static bool read_shape(struct cursor *cursor, struct eb_tensor *tensor, struct eb_file_fault *fault)
+static bool read_shape(struct cursor *cursor, struct eb_tensor *tensor, struct eb_failure *failure)
 {
     if (!accept(cursor, '(')) {
-        return fail_at(cursor, "field 'shape': a tuple was expected", fault);
+        return fail_at(cursor, "field 'shape': a tuple was expected", failure);
     }
     bool has_comma = false;
     while (!accept(cursor, ')')) {
         if (tensor->rank > 0 && !has_comma) {
-            return fail_at(cursor, "field 'shape': ',' or ')' was expected", fault);
+            return fail_at(cursor, "field 'shape': ',' or ')' was expected", failure);
         }
-        if (!read_dim(cursor, tensor, fault)) {
+        if (!read_dim(cursor, tensor, failure)) {
             return false;
         }
         has_comma = accept(cursor, ',');
     }
     if (tensor->rank == 1 && !has_comma) {
-        return fail_at(cursor, "field 'shape': a tuple of one number needs a comma", fault);
+        return fail_at(cursor, "field 'shape': a tuple of one number needs a comma", failure);
     }
     return true;
 }
 
-static bool read_order(struct cursor *cursor, bool *fortran_order, struct eb_file_fault *fault)
+static bool read_order(struct cursor *cursor, bool *fortran_order, struct eb_failure *failure)
 {
     *fortran_order = accept_word(cursor, "True");
     return *fortran_order || accept_word(cursor, "False") ||
-           fail_at(cursor, "field 'fortran_order': True or False was expected", fault);
+           fail_at(cursor, "field 'fortran_order': True or False was expected", failure);
 }
 
-static bool read_descr(struct cursor *cursor, char out[WORD_BYTES], struct eb_file_fault *fault)
+static bool read_descr(struct cursor *cursor, char out[WORD_BYTES], struct eb_failure *failure)
 {
     if (peek(cursor) == '[') {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'descr': a record of several fields is no table; save each field on its own");
     }
-    return read_string(cursor, out, fault);
+    return read_string(cursor, out, failure);
 }
 
 /* Marks a field as seen. */
-static bool note_once(const struct cursor *cursor, bool *seen, struct eb_file_fault *fault)
+static bool note_once(const struct cursor *cursor, bool *seen, struct eb_failure *failure)
 {
     if (*seen) {
-        return fail_at(cursor, "a field is given twice", fault);
+        return fail_at(cursor, "a field is given twice", failure);
     }
     *seen = true;
     return true;
 }
 
-static bool read_field(struct cursor *cursor, struct fields *fields, struct eb_file_fault *fault)
+static bool read_field(struct cursor *cursor, struct fields *fields, struct eb_failure *failure)
 {
     char key[WORD_BYTES];
-    if (!read_string(cursor, key, fault)) {
+    if (!read_string(cursor, key, failure)) {
         return false;
     }
     if (!accept(cursor, ':')) {
-        return fail_at(cursor, "':' was expected", fault);
+        return fail_at(cursor, "':' was expected", failure);
     }
     if (strcmp(key, "descr") == 0) {
-        return note_once(cursor, &fields->has_descr, fault) &&
-               read_descr(cursor, fields->descr, fault);
+        return note_once(cursor, &fields->has_descr, failure) &&
+               read_descr(cursor, fields->descr, failure);
     }
     if (strcmp(key, "fortran_order") == 0) {
-        return note_once(cursor, &fields->has_order, fault) &&
-               read_order(cursor, &fields->fortran_order, fault);
+        return note_once(cursor, &fields->has_order, failure) &&
+               read_order(cursor, &fields->fortran_order, failure);
     }
     if (strcmp(key, "shape") == 0) {
-        return note_once(cursor, &fields->has_shape, fault) &&
-               read_shape(cursor, fields->tensor, fault);
+        return note_once(cursor, &fields->has_shape, failure) &&
+               read_shape(cursor, fields->tensor, failure);
     }
-    return fail_at(cursor, "a field that is not descr, fortran_order or shape", fault);
+    return fail_at(cursor, "a field that is not descr, fortran_order or shape", failure);
 }
 
-static bool read_dict(struct cursor *cursor, struct fields *fields, struct eb_file_fault *fault)
+static bool read_dict(struct cursor *cursor, struct fields *fields, struct eb_failure *failure)
 {
     if (!accept(cursor, '{')) {
-        return fail_at(cursor, "'{' was expected", fault);
+        return fail_at(cursor, "'{' was expected", failure);
     }
     for (bool has_comma = true; !accept(cursor, '}'); has_comma = accept(cursor, ',')) {
         if (!has_comma) {
-            return fail_at(cursor, "',' or '}' was expected", fault);
+            return fail_at(cursor, "',' or '}' was expected", failure);
         }
-        if (!read_field(cursor, fields, fault)) {
+        if (!read_field(cursor, fields, failure)) {
             return false;
         }
     }
     if (peek(cursor) != -1) {
-        return fail_at(cursor, "something follows the dict", fault);
+        return fail_at(cursor, "something follows the dict", failure);
     }
     if (!fields->has_descr || !fields->has_order || !fields->has_shape) {
-        return fail_at(cursor, "one of descr, fortran_order and shape is missing", fault);
+        return fail_at(cursor, "one of descr, fortran_order and shape is missing", failure);
     }
     return true;
 }
 
 /* Magic, version and length; leaves the cursor on the dict. */
-static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_file_fault *fault)
+static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_failure *failure)
 {
     const uint8_t *head = cursor->head;
     if (cursor->end < MAGIC_BYTES || memcmp(head, MAGIC, MAGIC_BYTES) != 0) {
-        return eb_file_fault_set(
-            fault, "byte 0: not an npy file, it does not start with \\x93NUMPY; use numpy.save");
+        return eb_failure_set(
+            failure, "byte 0: not an npy file, it does not start with \\x93NUMPY; use numpy.save");
     }
     if (cursor->end < PREFIX_BYTES_LONG) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte %" PRIu64 ": the file ends inside the npy header; write it again", cursor->end);
     }
     if (head[6] < 1 || head[6] > 3 || head[7] != 0) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte 6: npy version %u.%u is unknown; 1.0, 2.0 and 3.0 can be read", (unsigned)head[6],
             (unsigned)head[7]);
     }
@@ -269,13 +269,13 @@ static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_fi
     }
     uint64_t end = cursor->at + length;
     if (end > file_bytes) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte 8: a header of %" PRIu64 " bytes reaches past the end of the file, which has "
             "%" PRIu64 " bytes; write it again",
             length, file_bytes);
     }
     if (end > cursor->end) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte 8: a header of %" PRIu64 " bytes is too long, no table needs more than %d",
             length, EB_NPY_HEADER_BYTES_MAX);
     }
@@ -283,14 +283,14 @@ static bool read_prefix(struct cursor *cursor, uint64_t file_bytes, struct eb_fi
     return true;
 }
 
-static bool find_storage(const char *descr, enum eb_storage *storage, struct eb_file_fault *fault)
+static bool find_storage(const char *descr, enum eb_storage *storage, struct eb_failure *failure)
 {
     bool has_order = descr[0] != '\0' && strchr("<>=|", descr[0]);
     const char *code = descr + has_order;
     for (size_t i = 0; i < REFUSED_KIND_COUNT; i++) {
         if (code[0] == refused_kinds[i].kind) {
-            return eb_file_fault_set(
-                fault, "field 'descr': '%s' is %s", descr, refused_kinds[i].what);
+            return eb_failure_set(
+                failure, "field 'descr': '%s' is %s", descr, refused_kinds[i].what);
         }
     }
     for (size_t i = 0; i < ELEMENT_COUNT; i++) {
@@ -299,39 +299,39 @@ static bool find_storage(const char *descr, enum eb_storage *storage, struct eb_
         }
         *storage = elements[i].storage;
         if (descr[0] == '>' && eb_storage_bytes(*storage) > 1) {
-            return eb_file_fault_set(fault,
+            return eb_failure_set(failure,
                 "field 'descr': '%s' is big-endian; convert it with astype('<%s')", descr, code);
         }
         return true;
     }
-    return eb_file_fault_set(fault,
+    return eb_failure_set(failure,
         "field 'descr': '%s' is no element type of a table (f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8)",
         descr);
 }
 
 /* What the fields say must be a table of ours. */
-static bool interpret(const struct fields *fields, struct eb_file_fault *fault)
+static bool interpret(const struct fields *fields, struct eb_failure *failure)
 {
     struct eb_tensor *tensor = fields->tensor;
-    if (!find_storage(fields->descr, &tensor->storage, fault)) {
+    if (!find_storage(fields->descr, &tensor->storage, failure)) {
         return false;
     }
     if (fields->fortran_order && tensor->rank > 1) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'fortran_order': columns come first; convert it with numpy.ascontiguousarray");
     }
-    return eb_tensor_measure(tensor, fault);
+    return eb_tensor_measure(tensor, failure);
 }
 
 bool eb_npy_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
-    struct eb_tensor *tensor, struct eb_file_fault *fault)
+    struct eb_tensor *tensor, struct eb_failure *failure)
 {
     assert(head_bytes <= file_bytes);
     *tensor = (struct eb_tensor){0};
     struct cursor cursor = {.head = head, .end = head_bytes};
     struct fields fields = {.tensor = tensor};
-    if (!read_prefix(&cursor, file_bytes, fault) || !read_dict(&cursor, &fields, fault) ||
-        !interpret(&fields, fault)) {
+    if (!read_prefix(&cursor, file_bytes, failure) || !read_dict(&cursor, &fields, failure) ||
+        !interpret(&fields, failure)) {
         return false;
     }
     tensor->data_offset = cursor.end;
@@ -339,7 +339,7 @@ bool eb_npy_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     if (found != tensor->data_bytes) {
         char shape[EB_TENSOR_SHAPE_BYTES];
         eb_tensor_shape_text(tensor, shape);
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte %" PRIu64 ": %s, %" PRIu64 " bytes follow the header, but shape %s of %s has "
             "%" PRIu64 "; write it again",
             cursor.end, found < tensor->data_bytes ? "the file is cut short" : "data is too long",

@@ -11,9 +11,9 @@
 #define EB_NPY_HEADER_BYTES_MAX 65536
 
 /* `head` is the first head_bytes = min(file_bytes, EB_NPY_HEADER_BYTES_MAX) bytes of a file of
- * file_bytes. Data must fill the file exactly. false: *fault says what is wrong and where. */
+ * file_bytes. Data must fill the file exactly. false: *error says what is wrong and where. */
 bool eb_npy_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
-    struct eb_tensor *tensor, struct eb_file_fault *fault);
+    struct eb_tensor *tensor, struct eb_failure *failure);
 
 /* Writes the header of a version 1.0 file for `tensor` (its storage, rank and dims; data_offset is
  * set to the header's size, a multiple of 64). Returns the header's bytes, at most out_bytes, or 0

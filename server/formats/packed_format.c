@@ -70,55 +70,55 @@ bool eb_packed_format_is_keyed(const struct eb_packed_format *format)
            format->sections[EB_PACKED_KEY_INDEX].bytes > 0;
 }
 
-static bool check_rows(const struct eb_packed_format *format, struct eb_file_fault *fault)
+static bool check_rows(const struct eb_packed_format *format, struct eb_failure *failure)
 {
     if (format->parts == 0 || format->part >= format->parts) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "fields 'parts', 'part': part %" PRIu32 " of %" PRIu32 "; parts count from 0",
             format->part, format->parts);
     }
     if (format->rows_total > INT64_MAX) {
-        return eb_file_fault_set(
-            fault, "field 'rows_total': %" PRIu64 " is above 2^63", format->rows_total);
+        return eb_failure_set(
+            failure, "field 'rows_total': %" PRIu64 " is above 2^63", format->rows_total);
     }
     uint64_t rows = eb_packed_format_part_rows(format->rows_total, format->parts, format->part);
     if (format->row_first > rows || format->tensor.dims[0] > rows - format->row_first) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "fields 'row_first', 'shape': %" PRIu64 " rows from row %" PRIu64
             " on are more than the %" PRIu64 " of this part of the table",
             format->tensor.dims[0], format->row_first, rows);
     }
     if (format->unknown_row < -1 || format->unknown_row >= (int64_t)format->rows_total) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'unknown_row': %" PRIi64 " is neither -1 nor one of %" PRIu64 " rows",
             format->unknown_row, format->rows_total);
     }
     return true;
 }
 
-static bool check_shape(const struct eb_tensor *tensor, struct eb_file_fault *fault)
+static bool check_shape(const struct eb_tensor *tensor, struct eb_failure *failure)
 {
     if (tensor->rank == 0 || tensor->rank > EB_TENSOR_RANK_MAX) {
-        return eb_file_fault_set(
-            fault, "field 'rank': %" PRIu32 " is not 1 to %d", tensor->rank, EB_TENSOR_RANK_MAX);
+        return eb_failure_set(
+            failure, "field 'rank': %" PRIu32 " is not 1 to %d", tensor->rank, EB_TENSOR_RANK_MAX);
     }
     uint64_t elements = 1;
     for (uint32_t i = 1; i < tensor->rank; i++) {
         if (tensor->dims[i] == 0 || tensor->dims[i] > UINT32_MAX / elements) {
-            return eb_file_fault_set(
-                fault, "field 'shape': a row has no value, or more than 2^32 - 1");
+            return eb_failure_set(
+                failure, "field 'shape': a row has no value, or more than 2^32 - 1");
         }
         elements *= tensor->dims[i];
     }
     return true;
 }
 
-static bool check_type(const struct eb_packed_format *format, struct eb_file_fault *fault)
+static bool check_type(const struct eb_packed_format *format, struct eb_failure *failure)
 {
     enum eb_storage storage = format->tensor.storage;
     if (storage <= EB_STORAGE_UNSPECIFIED || storage >= EB_STORAGE_COUNT ||
         !eb_type_is_valid((int)format->type) || !eb_storage_holds(storage, format->type)) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "fields 'storage', 'T': %s (%u) does not store a table of %s (%u)",
             eb_storage_name(storage), (unsigned)storage, eb_type_name(format->type),
             (unsigned)format->type);
@@ -127,10 +127,10 @@ static bool check_type(const struct eb_packed_format *format, struct eb_file_fau
 }
 
 /* Where values are in a row, and where rows are. */
-static bool lay_out_rows(struct eb_packed_format *format, struct eb_file_fault *fault)
+static bool lay_out_rows(struct eb_packed_format *format, struct eb_failure *failure)
 {
     struct eb_tensor *tensor = &format->tensor;
-    if (!check_type(format, fault) || !check_shape(tensor, fault)) {
+    if (!check_type(format, failure) || !check_shape(tensor, failure)) {
         return false;
     }
     bool has_scales = eb_storage_is_code(tensor->storage);
@@ -139,29 +139,29 @@ static bool lay_out_rows(struct eb_packed_format *format, struct eb_file_fault *
                          eb_storage_row_bytes(tensor->storage, eb_tensor_row_elements(tensor));
     if (format->row_stride_bytes < row_bytes ||
         format->row_stride_bytes > row_bytes * STRIDE_FACTOR_MAX) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'row_stride': %" PRIu64 " for rows of %" PRIu64 " bytes; it is between so many "
             "and twice as many",
             format->row_stride_bytes, row_bytes);
     }
     struct eb_packed_section *rows = &format->sections[EB_PACKED_ROWS];
     if (__builtin_mul_overflow(tensor->dims[0], format->row_stride_bytes, &rows->bytes)) {
-        return eb_file_fault_set(fault, "field 'shape': the rows have more than 2^64 bytes");
+        return eb_failure_set(failure, "field 'shape': the rows have more than 2^64 bytes");
     }
     return true;
 }
 
-static bool check_keys(const struct eb_packed_format *format, struct eb_file_fault *fault)
+static bool check_keys(const struct eb_packed_format *format, struct eb_failure *failure)
 {
     uint64_t bytes = format->sections[EB_PACKED_KEYS].bytes;
     uint64_t rows = format->tensor.dims[0];
     if (bytes != 0 && (bytes % sizeof(int64_t) != 0 || bytes / sizeof(int64_t) != rows)) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'keys': %" PRIu64 " bytes are not a key of 8 bytes for each of %" PRIu64 " rows",
             bytes, rows);
     }
     return bytes > 0 || rows == 0 || format->sections[EB_PACKED_KEY_INDEX].bytes == 0 ||
-           eb_file_fault_set(fault, "field 'key index': there are no keys that it is an index of");
+           eb_failure_set(failure, "field 'key index': there are no keys that it is an index of");
 }
 
 static uint64_t measure_head(uint64_t data_bytes)
@@ -170,13 +170,13 @@ static uint64_t measure_head(uint64_t data_bytes)
 }
 
 /* The head's size follows from all sections, and their offsets from the head's size. */
-static bool place_sections(struct eb_packed_format *format, struct eb_file_fault *fault)
+static bool place_sections(struct eb_packed_format *format, struct eb_failure *failure)
 {
     uint64_t data_bytes = 0;
     for (int i = 0; i < EB_PACKED_KIND_COUNT; i++) {
         uint64_t bytes = format->sections[i].bytes;
         if (bytes > EB_PACKED_FORMAT_FILE_BYTES_MAX) {
-            return eb_file_fault_set(fault,
+            return eb_failure_set(failure,
                 "the table has more than the %" PRIu64 " bytes of a packed file; split it",
                 EB_PACKED_FORMAT_FILE_BYTES_MAX);
         }
@@ -185,7 +185,7 @@ static bool place_sections(struct eb_packed_format *format, struct eb_file_fault
     format->head_bytes = measure_head(data_bytes);
     format->file_bytes = format->head_bytes + data_bytes;
     if (format->file_bytes > EB_PACKED_FORMAT_FILE_BYTES_MAX) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "the file would have %" PRIu64 " bytes, more than %" PRIu64 "; split the table",
             format->file_bytes, EB_PACKED_FORMAT_FILE_BYTES_MAX);
     }
@@ -199,10 +199,10 @@ static bool place_sections(struct eb_packed_format *format, struct eb_file_fault
     return true;
 }
 
-bool eb_packed_format_lay_out(struct eb_packed_format *format, struct eb_file_fault *fault)
+bool eb_packed_format_lay_out(struct eb_packed_format *format, struct eb_failure *failure)
 {
-    if (!lay_out_rows(format, fault) || !check_rows(format, fault) || !check_keys(format, fault) ||
-        !place_sections(format, fault)) {
+    if (!lay_out_rows(format, failure) || !check_rows(format, failure) ||
+        !check_keys(format, failure) || !place_sections(format, failure)) {
         return false;
     }
     const struct eb_packed_section *rows = &format->sections[EB_PACKED_ROWS];
@@ -264,31 +264,31 @@ void eb_packed_format_write(struct eb_packed_format *format, uint8_t *head)
 }
 
 bool eb_packed_format_measure(
-    const uint8_t *header, uint64_t file_bytes, uint64_t *head_bytes, struct eb_file_fault *fault)
+    const uint8_t *header, uint64_t file_bytes, uint64_t *head_bytes, struct eb_failure *failure)
 {
     if (file_bytes < MAGIC_BYTES || memcmp(header, MAGIC, MAGIC_BYTES) != 0) {
-        return eb_file_fault_set(fault, "byte 0: not a packed table; write it with embag pack");
+        return eb_failure_set(failure, "byte 0: not a packed table; write it with embag pack");
     }
     struct header fields;
     if (file_bytes < sizeof fields) {
-        return eb_file_fault_set(
-            fault, "byte %" PRIu64 ": the file ends inside its header; copy it again", file_bytes);
+        return eb_failure_set(failure,
+            "byte %" PRIu64 ": the file ends inside its header; copy it again", file_bytes);
     }
     memcpy(&fields, header, sizeof fields);
     if (fields.version != VERSION) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte 16: version %" PRIu32 " of packed tables is unknown, %d can be read; pack the "
             "table again",
             fields.version, VERSION);
     }
     if (fields.file_bytes != file_bytes) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "the file has %" PRIu64 " bytes and says that it has %" PRIu64 "; copy it again",
             file_bytes, fields.file_bytes);
     }
     if (file_bytes > EB_PACKED_FORMAT_FILE_BYTES_MAX || fields.head_bytes > file_bytes ||
         fields.head_bytes != measure_head(file_bytes - fields.head_bytes)) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte 144: a head of %" PRIu64 " bytes in a file of %" PRIu64 "; copy it again",
             fields.head_bytes, file_bytes);
     }
@@ -307,12 +307,12 @@ static bool is_zero(const uint8_t *bytes, uint64_t count)
 
 /* Whether all that follows from the rest is what the head says, and what means nothing is zero. */
 static bool check_agreement(const struct header *header, const uint8_t *head,
-    const struct eb_packed_format *format, struct eb_file_fault *fault)
+    const struct eb_packed_format *format, struct eb_failure *failure)
 {
     if (header->head_bytes != format->head_bytes || header->file_bytes != format->file_bytes ||
         header->row_offset_bytes != format->row_offset_bytes ||
         memcmp(header->sections, format->sections, sizeof format->sections) != 0) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "fields 'row_offset' to 'key index': they do not fit shape and storage; pack the table "
             "again");
     }
@@ -322,8 +322,8 @@ static bool check_agreement(const struct header *header, const uint8_t *head,
             (const uint8_t *)dims_end, (EB_TENSOR_RANK_MAX - header->rank) * sizeof *dims_end) ||
         !is_zero(header->zeros, sizeof header->zeros) ||
         !is_zero(head + checksums_end, format->head_bytes - checksums_end)) {
-        return eb_file_fault_set(
-            fault, "the head has fields that are not known here; use the embag that wrote it");
+        return eb_failure_set(
+            failure, "the head has fields that are not known here; use the embag that wrote it");
     }
     return true;
 }
@@ -335,14 +335,14 @@ uint64_t eb_packed_format_chain(uint64_t chain, uint64_t digest)
 }
 
 bool eb_packed_format_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
-    struct eb_packed_format *format, struct eb_file_fault *fault)
+    struct eb_packed_format *format, struct eb_failure *failure)
 {
     assert(head_bytes >= sizeof(struct header) && head_bytes <= file_bytes);
     struct header header;
     memcpy(&header, head, sizeof header);
     uint64_t digest = take_digest(head, head_bytes);
     if (header.digest != digest) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "the head is damaged: its digest is %016" PRIx64 ", its bytes give %016" PRIx64
             "; copy the file again",
             header.digest, digest);
@@ -363,5 +363,6 @@ bool eb_packed_format_parse(const uint8_t *head, uint64_t head_bytes, uint64_t f
     for (int i = EB_PACKED_KEYS; i < EB_PACKED_KIND_COUNT; i++) {
         format->sections[i].bytes = header.sections[i].bytes;
     }
-    return eb_packed_format_lay_out(format, fault) && check_agreement(&header, head, format, fault);
+    return eb_packed_format_lay_out(format, failure) &&
+           check_agreement(&header, head, format, failure);
 }

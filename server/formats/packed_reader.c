@@ -7,22 +7,22 @@
 
 #define NO_BLOCK UINT64_MAX
 
-/* Reads the head, to be freed, and its size. NULL: *fault. */
+/* Reads the head, to be freed, and its size. NULL: *error. */
 static uint8_t *read_head(
-    const struct eb_table_file *file, uint64_t *head_bytes, struct eb_file_fault *fault)
+    const struct eb_table_file *file, uint64_t *head_bytes, struct eb_failure *failure)
 {
     uint8_t header[EB_PACKED_FORMAT_HEADER_BYTES];
     uint64_t there = file->bytes < sizeof header ? file->bytes : sizeof header;
-    if (!eb_table_file_read(file, 0, header, there, fault) ||
-        !eb_packed_format_measure(header, file->bytes, head_bytes, fault)) {
+    if (!eb_table_file_read(file, 0, header, there, failure) ||
+        !eb_packed_format_measure(header, file->bytes, head_bytes, failure)) {
         return NULL;
     }
     uint8_t *head = malloc(*head_bytes);
     if (!head) {
-        eb_file_fault_set(fault, "out of memory");
+        eb_failure_set(failure, "out of memory");
         return NULL;
     }
-    if (!eb_table_file_read(file, 0, head, *head_bytes, fault)) {
+    if (!eb_table_file_read(file, 0, head, *head_bytes, failure)) {
         free(head);
         return NULL;
     }
@@ -30,13 +30,13 @@ static uint8_t *read_head(
 }
 
 bool eb_packed_reader_open(
-    struct eb_packed_reader *reader, const struct eb_table_file *file, struct eb_file_fault *fault)
+    struct eb_packed_reader *reader, const struct eb_table_file *file, struct eb_failure *failure)
 {
     uint64_t head_bytes = 0;
     *reader = (struct eb_packed_reader){.file = file, .block_index = NO_BLOCK};
-    reader->head = read_head(file, &head_bytes, fault);
+    reader->head = read_head(file, &head_bytes, failure);
     if (!reader->head ||
-        !eb_packed_format_parse(reader->head, head_bytes, file->bytes, &reader->format, fault)) {
+        !eb_packed_format_parse(reader->head, head_bytes, file->bytes, &reader->format, failure)) {
         eb_packed_reader_close(reader);
         return false;
     }
@@ -44,7 +44,7 @@ bool eb_packed_reader_open(
     reader->block = malloc(eb_packed_format_block_bytes(&reader->format, 0) + 1);
     if (!reader->block) {
         eb_packed_reader_close(reader);
-        return eb_file_fault_set(fault, "out of memory");
+        return eb_failure_set(failure, "out of memory");
     }
     return true;
 }
@@ -57,33 +57,33 @@ void eb_packed_reader_close(struct eb_packed_reader *reader)
 }
 
 /* Reads a whole block to `out` and checks it. */
-static bool read_block(const struct eb_packed_reader *reader, uint64_t block, uint8_t *out,
-    struct eb_file_fault *fault)
+static bool read_block(
+    const struct eb_packed_reader *reader, uint64_t block, uint8_t *out, struct eb_failure *failure)
 {
     const struct eb_packed_format *format = &reader->format;
     uint64_t bytes = eb_packed_format_block_bytes(format, block);
     uint64_t offset = format->head_bytes + block * EB_PACKED_FORMAT_BLOCK_BYTES;
-    if (!eb_table_file_read(reader->file, offset, out, bytes, fault)) {
+    if (!eb_table_file_read(reader->file, offset, out, bytes, failure)) {
         return false;
     }
     uint64_t expected;
     memcpy(&expected, reader->head + eb_packed_format_checksum_offset(block), sizeof expected);
     return eb_packed_format_checksum(out, bytes) == expected ||
-           eb_file_fault_set(fault,
+           eb_failure_set(failure,
                "bytes %" PRIu64 " to %" PRIu64 " are damaged: their checksum is wrong; copy the "
                "file again",
                offset, offset + bytes - 1);
 }
 
 bool eb_packed_reader_check(
-    struct eb_packed_reader *reader, uint64_t block, struct eb_file_fault *fault)
+    struct eb_packed_reader *reader, uint64_t block, struct eb_failure *failure)
 {
     assert(block < eb_packed_format_block_count(&reader->format));
     if (reader->block_index == block) {
         return true;
     }
     reader->block_index = NO_BLOCK;
-    if (!read_block(reader, block, reader->block, fault)) {
+    if (!read_block(reader, block, reader->block, failure)) {
         return false;
     }
     reader->block_index = block;
@@ -91,7 +91,7 @@ bool eb_packed_reader_check(
 }
 
 bool eb_packed_reader_read(struct eb_packed_reader *reader, uint64_t offset, void *out,
-    uint64_t bytes, struct eb_file_fault *fault)
+    uint64_t bytes, struct eb_failure *failure)
 {
     const struct eb_packed_format *format = &reader->format;
     assert(offset >= format->head_bytes && offset <= format->file_bytes);
@@ -103,8 +103,8 @@ bool eb_packed_reader_read(struct eb_packed_reader *reader, uint64_t offset, voi
         uint64_t count = eb_packed_format_block_bytes(format, block) - skipped;
         bool is_whole = skipped == 0 && count <= bytes;
         count = count < bytes ? count : bytes;
-        if (!(is_whole ? read_block(reader, block, to, fault)
-                       : eb_packed_reader_check(reader, block, fault))) {
+        if (!(is_whole ? read_block(reader, block, to, failure)
+                       : eb_packed_reader_check(reader, block, failure))) {
             return false;
         }
         if (!is_whole) {

@@ -13,7 +13,7 @@
 /* "/proc/self/fd/" and a number. */
 #define DESCRIPTOR_PATH_BYTES 32
 
-static const char *find_remedy(int error)
+static const char *find_hint(int error)
 {
     switch (error) {
     case EEXIST: return "remove it or choose another name";
@@ -32,11 +32,11 @@ static const char *find_remedy(int error)
 
 /* Says what failed, by errno. Always false. */
 static bool refuse(
-    const struct eb_packed_writer *writer, const char *what, struct eb_file_fault *fault)
+    const struct eb_packed_writer *writer, const char *what, struct eb_failure *failure)
 {
     int error = errno;
-    return eb_file_fault_set(fault, "%s: it cannot be %s (%s); %s", writer->path, what,
-        strerror(error), find_remedy(error));
+    return eb_failure_set(failure, "%s: it cannot be %s (%s); %s", writer->path, what,
+        strerror(error), find_hint(error));
 }
 
 /* The directory part of a path, its slash included. */
@@ -70,7 +70,7 @@ static int open_nameless(const struct eb_packed_writer *writer)
 }
 
 static bool take_memory(
-    struct eb_packed_writer *writer, const char *path, struct eb_file_fault *fault)
+    struct eb_packed_writer *writer, const char *path, struct eb_failure *failure)
 {
     int length = directory_length(path);
     writer->path = strdup(path);
@@ -82,14 +82,14 @@ static bool take_memory(
     writer->block = malloc(EB_PACKED_FORMAT_BLOCK_BYTES);
     return (writer->path && writer->directory && writer->hidden_path && writer->head &&
                writer->block) ||
-           eb_file_fault_set(fault, "%s: out of memory", path);
+           eb_failure_set(failure, "%s: out of memory", path);
 }
 
-static bool make_file(struct eb_packed_writer *writer, struct eb_file_fault *fault)
+static bool make_file(struct eb_packed_writer *writer, struct eb_failure *failure)
 {
     if (access(writer->path, F_OK) == 0) {
         errno = EEXIST;
-        return refuse(writer, "written", fault);
+        return refuse(writer, "written", failure);
     }
     writer->descriptor = open_nameless(writer);
     if (writer->descriptor < 0) {
@@ -97,17 +97,17 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_file_fault *fau
         writer->is_hidden = writer->descriptor >= 0;
     }
     if (writer->descriptor < 0) {
-        return refuse(writer, "written", fault);
+        return refuse(writer, "written", failure);
     }
     writer->is_open = true;
     /* So far nobody else is let in, but the server may be somebody else. */
     if (fchmod(writer->descriptor, 0644) != 0) {
-        return refuse(writer, "opened to others", fault);
+        return refuse(writer, "opened to others", failure);
     }
     /* Some file systems cannot tell beforehand whether there is room. */
     if (fallocate(writer->descriptor, 0, 0, (off_t)writer->format.file_bytes) != 0 &&
         errno != EOPNOTSUPP) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "%s: %" PRIu64 " bytes cannot be had for it (%s); free some or choose another disk",
             writer->path, writer->format.file_bytes, strerror(errno));
     }
@@ -115,10 +115,10 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_file_fault *fau
 }
 
 bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
-    const struct eb_packed_format *format, struct eb_file_fault *fault)
+    const struct eb_packed_format *format, struct eb_failure *failure)
 {
     *writer = (struct eb_packed_writer){.format = *format, .offset_bytes = format->head_bytes};
-    if (!take_memory(writer, path, fault) || !make_file(writer, fault)) {
+    if (!take_memory(writer, path, failure) || !make_file(writer, failure)) {
         eb_packed_writer_close(writer);
         return false;
     }
@@ -142,12 +142,12 @@ void eb_packed_writer_close(struct eb_packed_writer *writer)
 }
 
 static bool write_at(struct eb_packed_writer *writer, const uint8_t *bytes, uint64_t count,
-    uint64_t offset, struct eb_file_fault *fault)
+    uint64_t offset, struct eb_failure *failure)
 {
     while (count > 0) {
         ssize_t written = pwrite(writer->descriptor, bytes, count, (off_t)offset);
         if (written < 0 && errno != EINTR) {
-            return refuse(writer, "written", fault);
+            return refuse(writer, "written", failure);
         }
         if (written > 0) {
             bytes += written;
@@ -159,18 +159,17 @@ static bool write_at(struct eb_packed_writer *writer, const uint8_t *bytes, uint
 }
 
 /* Writes the block that ends where the file does now. */
-static bool write_block(
-    struct eb_packed_writer *writer, uint64_t bytes, struct eb_file_fault *fault)
+static bool write_block(struct eb_packed_writer *writer, uint64_t bytes, struct eb_failure *failure)
 {
     uint64_t begin = writer->offset_bytes - bytes;
     uint64_t block = (begin - writer->format.head_bytes) / EB_PACKED_FORMAT_BLOCK_BYTES;
     uint64_t checksum = eb_packed_format_checksum(writer->block, bytes);
     memcpy(writer->head + eb_packed_format_checksum_offset(block), &checksum, sizeof checksum);
-    return write_at(writer, writer->block, bytes, begin, fault);
+    return write_at(writer, writer->block, bytes, begin, failure);
 }
 
 bool eb_packed_writer_append(
-    struct eb_packed_writer *writer, const void *bytes, uint64_t count, struct eb_file_fault *fault)
+    struct eb_packed_writer *writer, const void *bytes, uint64_t count, struct eb_failure *failure)
 {
     assert(count <= writer->format.file_bytes - writer->offset_bytes);
     const uint8_t *from = bytes;
@@ -183,7 +182,7 @@ bool eb_packed_writer_append(
         writer->offset_bytes += portion;
         from += portion;
         count -= portion;
-        if (portion == room && !write_block(writer, EB_PACKED_FORMAT_BLOCK_BYTES, fault)) {
+        if (portion == room && !write_block(writer, EB_PACKED_FORMAT_BLOCK_BYTES, failure)) {
             return false;
         }
     }
@@ -191,34 +190,34 @@ bool eb_packed_writer_append(
 }
 
 bool eb_packed_writer_begin(
-    struct eb_packed_writer *writer, enum eb_packed_kind kind, struct eb_file_fault *fault)
+    struct eb_packed_writer *writer, enum eb_packed_kind kind, struct eb_failure *failure)
 {
     static const uint8_t zeros[EB_PACKED_FORMAT_ALIGNMENT];
     const struct eb_packed_section *section = &writer->format.sections[kind];
     assert(section->bytes > 0 && section->offset >= writer->offset_bytes);
     assert(section->offset - writer->offset_bytes < sizeof zeros);
-    return eb_packed_writer_append(writer, zeros, section->offset - writer->offset_bytes, fault);
+    return eb_packed_writer_append(writer, zeros, section->offset - writer->offset_bytes, failure);
 }
 
 /* Brings the whole file to the disk, too. */
-static bool write_head(struct eb_packed_writer *writer, struct eb_file_fault *fault)
+static bool write_head(struct eb_packed_writer *writer, struct eb_failure *failure)
 {
     eb_packed_format_write(&writer->format, writer->head);
-    if (!write_at(writer, writer->head, writer->format.head_bytes, 0, fault)) {
+    if (!write_at(writer, writer->head, writer->format.head_bytes, 0, failure)) {
         return false;
     }
-    return fsync(writer->descriptor) == 0 || refuse(writer, "written", fault);
+    return fsync(writer->descriptor) == 0 || refuse(writer, "written", failure);
 }
 
-bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault *fault)
+bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_failure *failure)
 {
     struct eb_packed_format *format = &writer->format;
     assert(writer->offset_bytes == format->file_bytes);
     uint64_t last = (format->file_bytes - format->head_bytes) % EB_PACKED_FORMAT_BLOCK_BYTES;
-    if (last > 0 && !write_block(writer, last, fault)) {
+    if (last > 0 && !write_block(writer, last, failure)) {
         return false;
     }
-    if (!write_head(writer, fault)) {
+    if (!write_head(writer, failure)) {
         return false;
     }
     /* Many may have ended and wait to be published. */
@@ -229,11 +228,11 @@ bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault 
 }
 
 bool eb_packed_writer_mark(
-    struct eb_packed_writer *writer, uint64_t packing, struct eb_file_fault *fault)
+    struct eb_packed_writer *writer, uint64_t packing, struct eb_failure *failure)
 {
     assert(writer->is_ended);
     writer->format.packing = packing;
-    return write_head(writer, fault);
+    return write_head(writer, failure);
 }
 
 /* Gives a hidden file its name. NFS and others cannot rename without replacing; they have links,
@@ -262,23 +261,23 @@ static bool link_nameless(const struct eb_packed_writer *writer)
 }
 
 /* A name is on the disk when its directory is. */
-static bool name_file(struct eb_packed_writer *writer, int directory, struct eb_file_fault *fault)
+static bool name_file(struct eb_packed_writer *writer, int directory, struct eb_failure *failure)
 {
     if (!(writer->is_hidden ? rename_hidden(writer) : link_nameless(writer))) {
-        return refuse(writer, "put into place", fault);
+        return refuse(writer, "put into place", failure);
     }
     writer->is_hidden = false;
-    return fsync(directory) == 0 || refuse(writer, "kept", fault);
+    return fsync(directory) == 0 || refuse(writer, "kept", failure);
 }
 
-bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_file_fault *fault)
+bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_failure *failure)
 {
     assert(writer->is_ended);
     int directory = open(writer->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) {
-        return refuse(writer, "put into place", fault);
+        return refuse(writer, "put into place", failure);
     }
-    bool is_good = name_file(writer, directory, fault);
+    bool is_good = name_file(writer, directory, failure);
     (void)close(directory);
     return is_good;
 }

@@ -22,24 +22,24 @@ struct eb_packed_writer {
 };
 
 /* Begins a file that will be called `path`, for a format that is laid out; takes the room that it
- * needs on the disk. false: *fault says what is wrong, with the path: it is there already, or there
+ * needs on the disk. false: *error says what is wrong, with the path: it is there already, or there
  * is no room; nothing is left then. */
 bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
-    const struct eb_packed_format *format, struct eb_file_fault *fault);
+    const struct eb_packed_format *format, struct eb_failure *failure);
 /* Removes what was not published. Accepts a zeroed writer, and one that is closed. */
 void eb_packed_writer_close(struct eb_packed_writer *writer);
 
 /* Begins a section, which has bytes, when all before it are complete. */
 bool eb_packed_writer_begin(
-    struct eb_packed_writer *writer, enum eb_packed_kind kind, struct eb_file_fault *fault);
+    struct eb_packed_writer *writer, enum eb_packed_kind kind, struct eb_failure *failure);
 /* Appends to the section, in any portions. */
-bool eb_packed_writer_append(struct eb_packed_writer *writer, const void *bytes, uint64_t count,
-    struct eb_file_fault *fault);
+bool eb_packed_writer_append(
+    struct eb_packed_writer *writer, const void *bytes, uint64_t count, struct eb_failure *failure);
 /* Ends the file when all sections are complete: it is whole and on the disk, but has no name yet;
  * format.digest is known. */
-bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_file_fault *fault);
+bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_failure *failure);
 /* Says in a file that has ended which packing it is of; format.digest is then another. */
 bool eb_packed_writer_mark(
-    struct eb_packed_writer *writer, uint64_t packing, struct eb_file_fault *fault);
+    struct eb_packed_writer *writer, uint64_t packing, struct eb_failure *failure);
 /* Gives a file that has ended its name. */
-bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_file_fault *fault);
+bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_failure *failure);

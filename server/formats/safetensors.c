@@ -46,8 +46,8 @@ struct reading {
     struct dtype dtype;
     uint64_t elements;
     bool is_unfit;
-    struct eb_file_fault unfit; /* why it cannot be a table */
-    struct eb_file_fault *fault;
+    struct eb_failure unfit; /* why it cannot be a table */
+    struct eb_failure *failure;
 };
 
 /* Where the data lies that data_offsets speak of. */
@@ -57,10 +57,10 @@ struct layout {
 };
 
 bool eb_safetensors_head_bytes(
-    const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes, struct eb_file_fault *fault)
+    const uint8_t first[8], uint64_t file_bytes, uint64_t *head_bytes, struct eb_failure *failure)
 {
     if (file_bytes < LENGTH_BYTES) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte %" PRIu64 ": the file ends inside the header's length; write it again",
             file_bytes);
     }
@@ -69,12 +69,12 @@ bool eb_safetensors_head_bytes(
         length = length << 8 | first[i];
     }
     if (length > EB_SAFETENSORS_HEADER_BYTES_MAX) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte 0: a header of %" PRIu64 " bytes is above %d; this is no safetensors file",
             length, EB_SAFETENSORS_HEADER_BYTES_MAX);
     }
     if (length > file_bytes - LENGTH_BYTES) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte 0: a header of %" PRIu64 " bytes reaches past the end of the file, which has "
             "%" PRIu64 " bytes; write it again",
             length, file_bytes);
@@ -84,7 +84,7 @@ bool eb_safetensors_head_bytes(
 }
 
 /* Notes why the tensor cannot be a table. Keeps the first reason. */
-static void note_unfit(struct reading *reading, const struct eb_file_fault *why)
+static void note_unfit(struct reading *reading, const struct eb_failure *why)
 {
     if (!reading->is_unfit) {
         reading->unfit = *why;
@@ -96,7 +96,7 @@ static bool read_dtype(struct reading *reading, const json_t *dtype)
 {
     const char *name = json_string_value(dtype);
     if (!name) {
-        return eb_file_fault_set(reading->fault, "field 'dtype' is missing or no string");
+        return eb_failure_set(reading->failure, "field 'dtype' is missing or no string");
     }
     reading->dtype = (struct dtype){.name = name};
     for (size_t i = 0; i < DTYPE_COUNT; i++) {
@@ -106,8 +106,8 @@ static bool read_dtype(struct reading *reading, const json_t *dtype)
     }
     reading->tensor->storage = reading->dtype.storage;
     if (reading->dtype.storage == EB_STORAGE_UNSPECIFIED) {
-        struct eb_file_fault why;
-        eb_file_fault_set(&why,
+        struct eb_failure why;
+        eb_failure_set(&why,
             "field 'dtype': '%.32s' is no element type of a table; convert it to F64, F32, F16, "
             "BF16, F8_E4M3, F8_E5M2, I8 to I64 or U8 to U64",
             name);
@@ -131,8 +131,8 @@ static bool refuse_size(const struct reading *reading)
 {
     char shape[EB_TENSOR_SHAPE_BYTES];
     eb_tensor_shape_text(reading->tensor, shape);
-    return eb_file_fault_set(
-        reading->fault, "field 'shape': %s is larger than 2^64 bytes; write the file again", shape);
+    return eb_failure_set(reading->failure,
+        "field 'shape': %s is larger than 2^64 bytes; write the file again", shape);
 }
 
 /* Reads the dims, up to the number that a table may have, and counts the elements. */
@@ -142,11 +142,11 @@ static bool read_dims(struct reading *reading, const json_t *shape)
     bool is_huge = false;
     reading->elements = 1;
     for (size_t i = 0; i < json_array_size(shape); i++) {
-        struct eb_file_fault why;
+        struct eb_failure why;
         uint64_t dim;
         if (!read_count(json_array_get(shape, i), &dim)) {
-            return eb_file_fault_set(
-                reading->fault, "field 'shape': entry %zu is no integer of at least 0", i);
+            return eb_failure_set(
+                reading->failure, "field 'shape': entry %zu is no integer of at least 0", i);
         }
         if (!eb_tensor_add_dim(reading->tensor, dim, &why)) {
             note_unfit(reading, &why);
@@ -161,10 +161,10 @@ static bool read_dims(struct reading *reading, const json_t *shape)
 static bool read_shape(struct reading *reading, const json_t *shape)
 {
     struct eb_tensor *tensor = reading->tensor;
-    struct eb_file_fault why;
+    struct eb_failure why;
     uint64_t bytes;
     if (!json_is_array(shape)) {
-        return eb_file_fault_set(reading->fault, "field 'shape' is missing or no array");
+        return eb_failure_set(reading->failure, "field 'shape' is missing or no array");
     }
     if (!read_dims(reading, shape)) {
         return false;
@@ -185,21 +185,21 @@ static bool read_offsets(
     struct reading *reading, const json_t *offsets, const struct layout *layout)
 {
     struct eb_tensor *tensor = reading->tensor;
-    struct eb_file_fault *fault = reading->fault;
+    struct eb_failure *failure = reading->failure;
     uint64_t begin;
     uint64_t end;
     if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
         !read_count(json_array_get(offsets, 1), &end)) {
-        return eb_file_fault_set(
-            fault, "field 'data_offsets' is missing or no array of two integers of at least 0");
+        return eb_failure_set(
+            failure, "field 'data_offsets' is missing or no array of two integers of at least 0");
     }
     if (end < begin) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'data_offsets': the end %" PRIu64 " is less than the begin %" PRIu64, end,
             begin);
     }
     if (end > layout->file_bytes - layout->data_start) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'data_offsets': the end %" PRIu64 " lies past the last byte, the file holds "
             "%" PRIu64 " bytes of data; it is cut short, write it again",
             end, layout->file_bytes - layout->data_start);
@@ -207,7 +207,7 @@ static bool read_offsets(
     if (reading->dtype.bits > 0 && end - begin != tensor->data_bytes) {
         char shape[EB_TENSOR_SHAPE_BYTES];
         eb_tensor_shape_text(tensor, shape);
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'data_offsets': %" PRIu64 " to %" PRIu64 " is %" PRIu64
             " bytes, but shape %s of %s has %" PRIu64,
             begin, end, end - begin, shape, reading->dtype.name, tensor->data_bytes);
@@ -220,26 +220,26 @@ static bool read_offsets(
 static bool read_tensor(struct reading *reading, const json_t *value, const struct layout *layout)
 {
     if (!json_is_object(value)) {
-        return eb_file_fault_set(reading->fault, "its description is no object");
+        return eb_failure_set(reading->failure, "its description is no object");
     }
     return read_dtype(reading, json_object_get(value, "dtype")) &&
            read_shape(reading, json_object_get(value, "shape")) &&
            read_offsets(reading, json_object_get(value, "data_offsets"), layout) &&
            (json_object_size(value) == TENSOR_FIELDS ||
-               eb_file_fault_set(reading->fault,
+               eb_failure_set(reading->failure,
                    "it has fields beside 'dtype', 'shape' and 'data_offsets', whose meaning is "
                    "not known"));
 }
 
 /* Puts the tensor's name in front of the text. Always false. */
-static bool locate(struct eb_file_fault *fault, const char *name)
+static bool locate(struct eb_failure *failure, const char *name)
 {
-    const struct eb_file_fault inner = *fault;
-    return eb_file_fault_set(fault, "tensor '%.128s': %s", name, inner.text);
+    const struct eb_failure inner = *failure;
+    return eb_failure_set(failure, "tensor '%.128s': %s", name, inner.text);
 }
 
 /* Metadata means nothing to us, but a tensor called so would. */
-static bool check_metadata(json_t *metadata, struct eb_file_fault *fault)
+static bool check_metadata(json_t *metadata, struct eb_failure *failure)
 {
     const char *key;
     json_t *value;
@@ -248,15 +248,15 @@ static bool check_metadata(json_t *metadata, struct eb_file_fault *fault)
     {
         is_valid = is_valid && json_is_string(value);
     }
-    return is_valid || eb_file_fault_set(fault, "field '" METADATA_KEY "' is no object of strings");
+    return is_valid || eb_failure_set(failure, "field '" METADATA_KEY "' is no object of strings");
 }
 
 static bool read_tensors(json_t *root, const struct layout *layout, struct eb_safetensors *out,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     out->entries = calloc(json_object_size(root) + 1, sizeof *out->entries);
     if (!out->entries) {
-        return eb_file_fault_set(fault, "out of memory");
+        return eb_failure_set(failure, "out of memory");
     }
     const char *name;
     json_t *value;
@@ -266,17 +266,17 @@ static bool read_tensors(json_t *root, const struct layout *layout, struct eb_sa
             continue;
         }
         struct eb_safetensors_entry *entry = &out->entries[out->count++];
-        struct reading reading = {.tensor = &entry->tensor, .fault = fault};
+        struct reading reading = {.tensor = &entry->tensor, .failure = failure};
         if (!read_tensor(&reading, value, layout)) {
-            return locate(fault, name);
+            return locate(failure, name);
         }
         entry->name = strdup(name);
         entry->unfit = reading.is_unfit ? strdup(reading.unfit.text) : NULL;
         if (!entry->name || (reading.is_unfit && !entry->unfit)) {
-            return eb_file_fault_set(fault, "out of memory");
+            return eb_failure_set(failure, "out of memory");
         }
     }
-    return out->count > 0 || eb_file_fault_set(fault, "there is no table in it; remove the file");
+    return out->count > 0 || eb_failure_set(failure, "there is no table in it; remove the file");
 }
 
 /* By place in the file; tensors without data come before the one that starts there. */
@@ -295,24 +295,24 @@ static int compare_entries(const void *left, const void *right)
 
 /* Every byte of data belongs to exactly one tensor. */
 static bool check_ranges(
-    const struct layout *layout, const struct eb_safetensors *list, struct eb_file_fault *fault)
+    const struct layout *layout, const struct eb_safetensors *list, struct eb_failure *failure)
 {
     uint64_t covered = layout->data_start;
     for (size_t i = 0; i < list->count; i++) {
         const struct eb_safetensors_entry *entry = &list->entries[i];
         uint64_t begin = entry->tensor.data_offset;
         if (begin != covered) {
-            eb_file_fault_set(fault,
+            eb_failure_set(failure,
                 "field 'data_offsets': it begins at %" PRIu64 ", but the tensors before it end at "
                 "%" PRIu64 ": %s; write the file again",
                 begin - layout->data_start, covered - layout->data_start,
                 begin < covered ? "they overlap" : "bytes between belong to no tensor");
-            return locate(fault, entry->name);
+            return locate(failure, entry->name);
         }
         covered += entry->tensor.data_bytes;
     }
     if (covered != layout->file_bytes) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "byte %" PRIu64 ": %" PRIu64 " bytes behind the last tensor belong to none; write the "
             "file again",
             covered, layout->file_bytes - covered);
@@ -320,41 +320,41 @@ static bool check_ranges(
     return true;
 }
 
-static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_file_fault *fault)
+static json_t *load_header(const uint8_t *head, uint64_t head_bytes, struct eb_failure *failure)
 {
     if (head_bytes == LENGTH_BYTES || head[LENGTH_BYTES] != '{') {
-        eb_file_fault_set(fault, "byte 8: the header does not start with '{'");
+        eb_failure_set(failure, "byte 8: the header does not start with '{'");
         return NULL;
     }
     json_error_t error;
     json_t *root = json_loadb((const char *)head + LENGTH_BYTES, head_bytes - LENGTH_BYTES,
         JSON_REJECT_DUPLICATES, &error);
     if (!root && error.text[0] == '\0') {
-        /* Every fault of the header's own has a text. */
-        eb_file_fault_set(fault, "out of memory");
+        /* Every error of the header's own has a text. */
+        eb_failure_set(failure, "out of memory");
     } else if (!root) {
-        eb_file_fault_set(fault, "byte %d: the header is no JSON: %s; write the file again",
+        eb_failure_set(failure, "byte %d: the header is no JSON: %s; write the file again",
             error.position + LENGTH_BYTES, error.text);
     }
     return root;
 }
 
 bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
-    struct eb_safetensors *out, struct eb_file_fault *fault)
+    struct eb_safetensors *out, struct eb_failure *failure)
 {
     assert(head_bytes >= LENGTH_BYTES && head_bytes <= file_bytes);
     *out = (struct eb_safetensors){0};
-    json_t *root = load_header(head, head_bytes, fault);
+    json_t *root = load_header(head, head_bytes, failure);
     if (!root) {
         return false;
     }
     const struct layout layout = {.data_start = head_bytes, .file_bytes = file_bytes};
-    bool is_good = check_metadata(json_object_get(root, METADATA_KEY), fault) &&
-                   read_tensors(root, &layout, out, fault);
+    bool is_good = check_metadata(json_object_get(root, METADATA_KEY), failure) &&
+                   read_tensors(root, &layout, out, failure);
     json_decref(root);
     if (is_good) {
         qsort(out->entries, out->count, sizeof *out->entries, compare_entries);
-        is_good = check_ranges(&layout, out, fault);
+        is_good = check_ranges(&layout, out, failure);
     }
     if (!is_good) {
         eb_safetensors_deinit(out);

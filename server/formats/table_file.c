@@ -19,16 +19,16 @@ static struct timespec read_birth(int descriptor, const struct stat *status)
     return (struct timespec){more.stx_btime.tv_sec, more.stx_btime.tv_nsec};
 }
 
-static bool look(struct eb_table_file *file, struct eb_file_fault *fault)
+static bool look(struct eb_table_file *file, struct eb_failure *failure)
 {
     struct stat status;
     if (fstat(file->descriptor, &status) != 0) {
         const int error = errno;
-        eb_file_fault_set(fault, "it cannot be looked at: %s", strerror(error));
-        return eb_file_fault_blame(fault, error);
+        eb_failure_set(failure, "it cannot be looked at: %s", strerror(error));
+        return eb_failure_blame(failure, error);
     }
     if (!S_ISREG(status.st_mode)) {
-        return eb_file_fault_set(fault, "it is no regular file; remove it or rename it");
+        return eb_failure_set(failure, "it is no regular file; remove it or rename it");
     }
     file->bytes = (uint64_t)status.st_size;
     file->device = status.st_dev;
@@ -38,7 +38,7 @@ static bool look(struct eb_table_file *file, struct eb_file_fault *fault)
     return true;
 }
 
-static const char *find_remedy(int error)
+static const char *find_hint(int error)
 {
     switch (error) {
     case ENOENT:
@@ -50,16 +50,15 @@ static const char *find_remedy(int error)
     }
 }
 
-bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_file_fault *fault)
+bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_failure *failure)
 {
     *file = (struct eb_table_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     if (file->descriptor < 0) {
         const int error = errno;
-        eb_file_fault_set(
-            fault, "it cannot be opened (%s); %s", strerror(error), find_remedy(error));
-        return eb_file_fault_blame(fault, error);
+        eb_failure_set(failure, "it cannot be opened (%s); %s", strerror(error), find_hint(error));
+        return eb_failure_blame(failure, error);
     }
-    if (!look(file, fault)) {
+    if (!look(file, failure)) {
         eb_table_file_close(file);
         return false;
     }
@@ -75,7 +74,7 @@ void eb_table_file_close(struct eb_table_file *file)
 }
 
 bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void *out,
-    uint64_t bytes, struct eb_file_fault *fault)
+    uint64_t bytes, struct eb_failure *failure)
 {
     uint8_t *at = out;
     while (bytes > 0) {
@@ -85,16 +84,16 @@ bool eb_table_file_read(const struct eb_table_file *file, uint64_t offset, void 
         }
         if (got < 0) {
             const int error = errno;
-            eb_file_fault_set(
-                fault, "byte %" PRIu64 ": it cannot be read: %s", offset, strerror(error));
-            return eb_file_fault_blame(fault, error);
+            eb_failure_set(
+                failure, "byte %" PRIu64 ": it cannot be read: %s", offset, strerror(error));
+            return eb_failure_blame(failure, error);
         }
         if (got == 0) {
-            eb_file_fault_set(fault,
+            eb_failure_set(failure,
                 "byte %" PRIu64 ": the file was cut short while it was read; write versions "
                 "elsewhere and rename them into place",
                 offset);
-            return eb_file_fault_blame(fault, ESTALE);
+            return eb_failure_blame(failure, ESTALE);
         }
         at += got;
         offset += (uint64_t)got;

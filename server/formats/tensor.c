@@ -6,10 +6,10 @@
 
 static_assert(EB_TENSOR_SHAPE_BYTES > EB_TENSOR_RANK_MAX * 22 + 2, "the longest shape fits");
 
-bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_file_fault *fault)
+bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_failure *failure)
 {
     if (tensor->rank == EB_TENSOR_RANK_MAX) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'shape': more than %d dimensions; reshape the array to rows of one dimension",
             EB_TENSOR_RANK_MAX);
     }
@@ -17,10 +17,10 @@ bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_file_fa
     return true;
 }
 
-bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_file_fault *fault)
+bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_failure *failure)
 {
     if (tensor->rank == 0) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "field 'shape': a scalar is no table; the first dimension is the number of rows");
     }
     char shape[EB_TENSOR_SHAPE_BYTES];
@@ -29,14 +29,14 @@ bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_file_fault *fault)
     /* The rows last, so that a table of none cannot hide a product that overflows. */
     for (uint32_t i = tensor->rank; i-- > 0;) {
         if (i > 0 && tensor->dims[i] == 0) {
-            return eb_file_fault_set(fault,
+            return eb_failure_set(failure,
                 "field 'shape': rows of %s hold no value; every dimension but the first must be at "
                 "least 1",
                 shape);
         }
         if (__builtin_mul_overflow(bytes, tensor->dims[i], &bytes)) {
-            return eb_file_fault_set(
-                fault, "field 'shape': %s is larger than 2^64 bytes; write the file again", shape);
+            return eb_failure_set(failure,
+                "field 'shape': %s is larger than 2^64 bytes; write the file again", shape);
         }
     }
     tensor->data_bytes = bytes;

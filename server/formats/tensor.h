@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/types.h"
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 
 #include <stdint.h>
 
@@ -17,12 +17,12 @@ struct eb_tensor {
     uint64_t data_bytes;  /* product of dims times the element's bytes, checked */
 };
 
-/* Appends a dim. false: *fault, there are EB_TENSOR_RANK_MAX already. */
-bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_file_fault *fault);
+/* Appends a dim. false: *error, there are EB_TENSOR_RANK_MAX already. */
+bool eb_tensor_add_dim(struct eb_tensor *tensor, uint64_t dim, struct eb_failure *failure);
 
-/* Sets data_bytes from storage, rank and dims. false: *fault, where the array cannot be a table:
+/* Sets data_bytes from storage, rank and dims. false: *error, where the array cannot be a table:
  * rank 0, rows of no value, a size that 64 bits do not hold. */
-bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_file_fault *fault);
+bool eb_tensor_measure(struct eb_tensor *tensor, struct eb_failure *failure);
 
 /* Elements of one row: the product of the trailing dims. Only for a measured tensor. */
 uint64_t eb_tensor_row_elements(const struct eb_tensor *tensor);

@@ -3,7 +3,7 @@
  * Thread: one at a time. Memory: the list is on the heap. */
 #pragma once
 
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,8 +22,8 @@ struct eb_tensor_index {
     struct eb_tensor_place *places;
 };
 
-/* false: *fault, without the path; *index is empty. */
+/* false: *error, without the path; *index is empty. */
 bool eb_tensor_index_parse(const uint8_t *json, size_t json_bytes, struct eb_tensor_index *index,
-    struct eb_file_fault *fault);
+    struct eb_failure *failure);
 /* Accepts a zeroed index. */
 void eb_tensor_index_deinit(struct eb_tensor_index *index);

@@ -108,8 +108,8 @@ static bool make_kinds(struct eb_feature_set *set)
             .reduction = feature->reduction,
             .missing = feature->missing,
         };
-        struct eb_bag_fault fault;
-        feature->kind = eb_bag_kind_find(&query, &set->kinds[i], &fault) ? &set->kinds[i] : NULL;
+        struct eb_bag_error failure;
+        feature->kind = eb_bag_kind_find(&query, &set->kinds[i], &failure) ? &set->kinds[i] : NULL;
     }
     return set->kinds;
 }
@@ -138,18 +138,18 @@ static bool make_groups(struct eb_feature_set *set, const struct eb_model_config
 }
 
 bool eb_feature_set_init(struct eb_feature_set *set, const struct eb_table_set *tables,
-    const struct eb_model_config *config, struct eb_file_fault *fault)
+    const struct eb_model_config *config, struct eb_failure *failure)
 {
     *set = (struct eb_feature_set){0};
     if (tables->count >= UINT32_MAX - EB_MODEL_CONFIG_FEATURES_MAX) {
-        return eb_file_fault_set(fault, "more tables than can be counted");
+        return eb_failure_set(failure, "more tables than can be counted");
     }
     if (make_features(set, tables, config) && make_kinds(set) &&
         (!config || make_groups(set, config))) {
         return true;
     }
     eb_feature_set_deinit(set);
-    return eb_file_fault_set(fault, "out of memory");
+    return eb_failure_set(failure, "out of memory");
 }
 
 void eb_feature_set_deinit(struct eb_feature_set *set)

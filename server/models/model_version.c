@@ -1,6 +1,6 @@
 #include "server/models/model_version.h"
 
-#include "server/base/moment.h"
+#include "server/base/clock.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,12 +33,12 @@ void eb_model_settings_give(struct eb_model_settings *settings)
 
 /* Whether each group can be asked for. */
 static bool check_groups(
-    const struct eb_model_config *config, uint32_t features_max, struct eb_file_fault *fault)
+    const struct eb_model_config *config, uint32_t features_max, struct eb_failure *failure)
 {
     for (size_t i = 0; config && features_max > 0 && i < config->group_count; i++) {
         const struct eb_model_config_group *group = &config->groups[i];
         if (group->feature_count > features_max) {
-            return eb_file_fault_set(fault,
+            return eb_failure_set(failure,
                 "model.yaml: group '%.64s' has %zu features, and a request may ask for %" PRIu32
                 "; raise queries_max, or make several groups of it",
                 group->name, group->feature_count, features_max);
@@ -50,12 +50,12 @@ static bool check_groups(
 /* Loads the version's tables as its model's description says. */
 static bool load_tables(struct eb_model_version *version, const struct eb_version_source *source,
     const struct eb_table_options *options, const struct eb_load_progress *progress,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     struct eb_table_options described = *options;
     const struct eb_table_set **residents = calloc(source->resident_count + 1, sizeof *residents);
     if (!residents) {
-        return eb_file_fault_set(fault, "%s: out of memory", source->path);
+        return eb_failure_set(failure, "%s: out of memory", source->path);
     }
     for (size_t i = 0; i < source->resident_count; i++) {
         residents[i] = &source->residents[i]->tables;
@@ -63,38 +63,38 @@ static bool load_tables(struct eb_model_version *version, const struct eb_versio
     described.config = source->settings ? &source->settings->config : NULL;
     described.residents = residents;
     described.resident_count = source->resident_count;
-    bool is_good = (check_groups(described.config, options->group_features_max, fault) ||
-                       eb_file_fault_locate(fault, source->path)) &&
-                   eb_table_set_load(source->path, &described, progress, &version->tables, fault);
+    bool is_good = (check_groups(described.config, options->group_features_max, failure) ||
+                       eb_failure_locate(failure, source->path)) &&
+                   eb_table_set_load(source->path, &described, progress, &version->tables, failure);
     free(residents);
     return is_good &&
-           (eb_feature_set_init(&version->features, &version->tables, described.config, fault) ||
-               eb_file_fault_locate(fault, source->path));
+           (eb_feature_set_init(&version->features, &version->tables, described.config, failure) ||
+               eb_failure_locate(failure, source->path));
 }
 
 struct eb_model_version *eb_model_version_load(const struct eb_version_source *source,
     const struct eb_table_options *options, const struct eb_load_progress *progress,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     struct eb_model_version *version = calloc(1, sizeof *version);
     char *model = strdup(source->model);
     if (!version || !model) {
         free(version);
         free(model);
-        eb_file_fault_set(fault, "%s: out of memory", source->path);
+        eb_failure_set(failure, "%s: out of memory", source->path);
         return NULL;
     }
     version->model = model;
     version->version = source->version;
     atomic_init(&version->references, 1);
     version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
-    const uint64_t start_ms = eb_moment_steady_ms();
-    if (!load_tables(version, source, options, progress, fault)) {
+    const uint64_t start_ms = eb_clock_steady_ms();
+    if (!load_tables(version, source, options, progress, failure)) {
         eb_model_version_free(version);
         return NULL;
     }
-    version->load_ms = eb_moment_steady_ms() - start_ms;
-    version->loaded_unix_ms = eb_moment_unix_ms();
+    version->load_ms = eb_clock_steady_ms() - start_ms;
+    version->loaded_unix_ms = eb_clock_unix_ms();
     return version;
 }
 

@@ -45,10 +45,10 @@ struct eb_version_source {
     size_t resident_count;
 };
 
-/* With one reference. NULL: *fault names the file and what is wrong. progress may be NULL. */
+/* With one reference. NULL: *error names the file and what is wrong. progress may be NULL. */
 struct eb_model_version *eb_model_version_load(const struct eb_version_source *source,
     const struct eb_table_options *options, const struct eb_load_progress *progress,
-    struct eb_file_fault *fault);
+    struct eb_failure *failure);
 /* A further reference, by someone who knows of one that stays meanwhile. */
 struct eb_model_version *eb_model_version_take(struct eb_model_version *version);
 void eb_model_version_give(struct eb_model_version *version);

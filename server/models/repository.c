@@ -17,12 +17,12 @@
 struct scan {
     uint32_t name_bytes_max;
     const struct eb_repository *former; /* may be NULL */
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 static bool fail_memory(const struct scan *scan, const char *path)
 {
-    return eb_file_fault_set(scan->fault, "%s: out of memory", path);
+    return eb_failure_set(scan->failure, "%s: out of memory", path);
 }
 
 static bool is_version_name(const char *name)
@@ -39,17 +39,16 @@ static uint64_t parse_version(const char *digits)
 }
 
 /* What is gone, or cannot be followed, is zeroed; reading it will tell which. */
-static struct eb_repository_look look_at(const char *path)
+static struct eb_file_stamp stamp_path(const char *path)
 {
     struct stat status;
     if (stat(path, &status) != 0) {
-        return (struct eb_repository_look){0};
+        return (struct eb_file_stamp){0};
     }
-    return (struct eb_repository_look){
-        status.st_dev, status.st_ino, status.st_size, status.st_ctim};
+    return (struct eb_file_stamp){status.st_dev, status.st_ino, status.st_size, status.st_ctim};
 }
 
-bool eb_repository_is_same(const struct eb_repository_look *a, const struct eb_repository_look *b)
+bool eb_file_stamp_is_same(const struct eb_file_stamp *a, const struct eb_file_stamp *b)
 {
     return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
@@ -66,17 +65,17 @@ static uint64_t digest(uint64_t start, const void *bytes, size_t count)
     return value;
 }
 
-uint64_t eb_repository_look_files(const char *path)
+uint64_t eb_repository_stamp_files(const char *path)
 {
     struct eb_directory listing;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     uint64_t value = UINT64_C(0xcbf29ce484222325);
-    if (!eb_directory_read(path, &listing, &fault)) {
+    if (!eb_directory_read(path, &listing, &failure)) {
         return 0;
     }
     for (size_t i = 0; i < listing.count; i++) {
         const char *name = listing.entries[i]->d_name;
-        char *file = eb_directory_join(path, name, &fault);
+        char *file = eb_directory_join(path, name, &failure);
         struct stat status = {0};
         const int error = file && stat(file, &status) == 0 ? 0 : errno;
         free(file);
@@ -119,7 +118,7 @@ static bool is_watched(
 
 /* Counts it once its name is there: what is counted is looked at, also where the model is at fault.
  */
-static bool name_version(struct eb_repository_model *model, const char *name, const char *fault)
+static bool name_version(struct eb_repository_model *model, const char *name, const char *failure)
 {
     struct eb_repository_version *version = &model->versions[model->version_count];
     version->name = strdup(name);
@@ -127,27 +126,27 @@ static bool name_version(struct eb_repository_model *model, const char *name, co
         return false;
     }
     model->version_count++;
-    version->fault = fault ? strdup(fault) : NULL;
-    return !fault || version->fault;
+    version->failure = failure ? strdup(failure) : NULL;
+    return !failure || version->failure;
 }
 
 /* Adds the version in the model's directory `name`, where that is one or cannot be told. */
 static bool add_version(
     const struct scan *scan, struct eb_repository_model *model, const char *name)
 {
-    char *path = eb_directory_join(model->path, name, scan->fault);
+    char *path = eb_directory_join(model->path, name, scan->failure);
     if (!path) {
         return false;
     }
     bool is_directory;
     bool is_good = true;
-    bool is_seen = eb_directory_test(path, &is_directory, scan->fault);
+    bool is_seen = eb_directory_test(path, &is_directory, scan->failure);
     if (!is_seen || is_directory) {
         struct eb_repository_version *version = &model->versions[model->version_count];
         version->number = parse_version(name);
-        version->look = look_at(path);
-        version->files = is_watched(scan, model, name) ? eb_repository_look_files(path) : 0;
-        is_good = name_version(model, name, is_seen ? NULL : scan->fault->text) ||
+        version->stamp = stamp_path(path);
+        version->files = is_watched(scan, model, name) ? eb_repository_stamp_files(path) : 0;
+        is_good = name_version(model, name, is_seen ? NULL : scan->failure->text) ||
                   fail_memory(scan, path);
     }
     free(path);
@@ -156,15 +155,15 @@ static bool add_version(
 
 /* Whether the entry's name is that of one version and of no other directory's. */
 static bool check_number(const struct eb_repository_model *model,
-    const struct eb_repository_version *version, bool is_shared, struct eb_file_fault *fault)
+    const struct eb_repository_version *version, bool is_shared, struct eb_failure *failure)
 {
     if (version->number == 0) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "%s/%s: versions are numbers from 1 to %" PRIu64 "; rename the directory", model->path,
             version->name, UINT64_MAX);
     }
     return !is_shared ||
-           eb_file_fault_set(fault,
+           eb_failure_set(failure,
                "%s/%s: another directory is version %" PRIu64 " too; remove one of them",
                model->path, version->name, version->number);
 }
@@ -177,10 +176,10 @@ static bool check_numbers(const struct scan *scan, struct eb_repository_model *m
         bool is_shared =
             (i > 0 && versions[i - 1].number == versions[i].number) ||
             (i + 1 < model->version_count && versions[i + 1].number == versions[i].number);
-        struct eb_file_fault fault;
-        if (!versions[i].fault && !check_number(model, &versions[i], is_shared, &fault)) {
-            versions[i].fault = strdup(fault.text);
-            if (!versions[i].fault) {
+        struct eb_failure failure;
+        if (!versions[i].failure && !check_number(model, &versions[i], is_shared, &failure)) {
+            versions[i].failure = strdup(failure.text);
+            if (!versions[i].failure) {
                 return fail_memory(scan, model->path);
             }
         }
@@ -208,7 +207,7 @@ static bool list_versions(
 static bool read_versions(const struct scan *scan, struct eb_repository_model *model)
 {
     struct eb_directory listing;
-    if (!eb_directory_read(model->path, &listing, scan->fault)) {
+    if (!eb_directory_read(model->path, &listing, scan->failure)) {
         return false;
     }
     bool is_good = list_versions(scan, &listing, model);
@@ -223,15 +222,15 @@ static bool read_versions(const struct scan *scan, struct eb_repository_model *m
 static bool share_config(
     const struct scan *scan, const char *path, struct eb_repository_model *model)
 {
-    static const struct eb_repository_look nothing;
+    static const struct eb_file_stamp nothing;
     struct stat status;
     const struct eb_repository_model *former =
         scan->former ? eb_repository_find(scan->former, model->name) : NULL;
     if (!former || !former->settings ||
-        !eb_repository_is_same(&former->config_look, &model->config_look)) {
+        !eb_file_stamp_is_same(&former->config_stamp, &model->config_stamp)) {
         return false;
     }
-    if (eb_repository_is_same(&model->config_look, &nothing) &&
+    if (eb_file_stamp_is_same(&model->config_stamp, &nothing) &&
         (lstat(path, &status) == 0 || errno != ENOENT)) {
         return false;
     }
@@ -242,28 +241,28 @@ static bool share_config(
 static bool parse_config(
     const struct scan *scan, const char *path, struct eb_repository_model *model)
 {
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     model->settings = eb_model_settings_create();
     if (!model->settings) {
         return fail_memory(scan, path);
     }
-    if (eb_model_config_read(path, scan->name_bytes_max, &model->settings->config, &fault)) {
+    if (eb_model_config_read(path, scan->name_bytes_max, &model->settings->config, &failure)) {
         return true;
     }
     eb_model_settings_give(model->settings);
     model->settings = NULL;
-    model->config_fault = strdup(fault.text);
-    return model->config_fault || fail_memory(scan, path);
+    model->config_failure = strdup(failure.text);
+    return model->config_failure || fail_memory(scan, path);
 }
 
 /* false: out of memory. */
 static bool read_config(const struct scan *scan, struct eb_repository_model *model)
 {
-    char *path = eb_directory_join(model->path, EB_REPOSITORY_CONFIG_FILE, scan->fault);
+    char *path = eb_directory_join(model->path, EB_REPOSITORY_CONFIG_FILE, scan->failure);
     if (!path) {
         return false;
     }
-    model->config_look = look_at(path);
+    model->config_stamp = stamp_path(path);
     bool is_good = share_config(scan, path, model) || parse_config(scan, path, model);
     free(path);
     return is_good;
@@ -271,31 +270,31 @@ static bool read_config(const struct scan *scan, struct eb_repository_model *mod
 
 /* ---- models ---- */
 
-/* What is wrong with a model is its own; not is_seen: *scan->fault says why it cannot be. */
+/* What is wrong with a model is its own; not is_seen: *scan->error says why it cannot be. */
 static bool read_model(const struct scan *scan, bool is_seen, struct eb_repository_model *model)
 {
-    const char *name_fault = eb_name_fault(model->name, scan->name_bytes_max);
-    model->look = look_at(model->path);
-    if (name_fault) {
-        eb_file_fault_set(
-            scan->fault, "%s: the model name %s; rename the directory", model->path, name_fault);
+    const char *name_failure = eb_name_error(model->name, scan->name_bytes_max);
+    model->stamp = stamp_path(model->path);
+    if (name_failure) {
+        eb_failure_set(scan->failure, "%s: the model name %s; rename the directory", model->path,
+            name_failure);
     } else if (is_seen && read_versions(scan, model)) {
         return read_config(scan, model);
     }
-    model->fault = strdup(scan->fault->text);
-    return model->fault || fail_memory(scan, model->path);
+    model->failure = strdup(scan->failure->text);
+    return model->failure || fail_memory(scan, model->path);
 }
 
 /* Adds the model in directory/name, where that is one or cannot be told. */
 static bool add_model(const struct scan *scan, const char *directory, const char *name,
     struct eb_repository *repository)
 {
-    char *path = eb_directory_join(directory, name, scan->fault);
+    char *path = eb_directory_join(directory, name, scan->failure);
     if (!path) {
         return false;
     }
     bool is_directory;
-    bool is_seen = eb_directory_test(path, &is_directory, scan->fault);
+    bool is_seen = eb_directory_test(path, &is_directory, scan->failure);
     if ((is_seen && !is_directory) || strcmp(name, FILESYSTEM_DIRECTORY) == 0) {
         free(path);
         return true;
@@ -319,19 +318,19 @@ static bool add_models(const struct scan *scan, const char *directory,
         }
     }
     return repository->count > 0 ||
-           eb_file_fault_set(scan->fault,
+           eb_failure_set(scan->failure,
                "%s: there is no model in it; tables go to MODEL/VERSION/ below it", directory);
 }
 
 bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
-    const struct eb_repository *former, struct eb_repository *out, struct eb_file_fault *fault)
+    const struct eb_repository *former, struct eb_repository *out, struct eb_failure *failure)
 {
     *out = (struct eb_repository){0};
     struct eb_directory listing;
-    if (!eb_directory_read(directory, &listing, fault)) {
+    if (!eb_directory_read(directory, &listing, failure)) {
         return false;
     }
-    const struct scan scan = {name_bytes_max, former, fault};
+    const struct scan scan = {name_bytes_max, former, failure};
     bool is_good = add_models(&scan, directory, &listing, out);
     eb_directory_deinit(&listing);
     if (!is_good) {
@@ -344,12 +343,12 @@ static void free_model(struct eb_repository_model *model)
 {
     for (size_t i = 0; i < model->version_count; i++) {
         free(model->versions[i].name);
-        free(model->versions[i].fault);
+        free(model->versions[i].failure);
     }
     free(model->versions);
     eb_model_settings_give(model->settings);
-    free(model->config_fault);
-    free(model->fault);
+    free(model->config_failure);
+    free(model->failure);
     free(model->path);
     free(model->name);
 }

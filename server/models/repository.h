@@ -13,7 +13,7 @@
 
 /* A file or directory as it was looked at; zeroed: there was none,
  * or a link that cannot be followed. */
-struct eb_repository_look {
+struct eb_file_stamp {
     dev_t device;
     ino_t inode;
     off_t bytes;
@@ -24,9 +24,9 @@ struct eb_repository_look {
 struct eb_repository_version {
     uint64_t number; /* 0: the name is no version's number */
     char *name;
-    char *fault; /* why it cannot be loaded by its number; NULL: it can */
-    struct eb_repository_look look;
-    uint64_t files; /* as eb_repository_look_files, where they were looked at; else 0 */
+    char *failure; /* why it cannot be loaded by its number; NULL: it can */
+    struct eb_file_stamp stamp;
+    uint64_t files; /* as eb_repository_stamp_files, where they were looked at; else 0 */
     /* Set by those who want to know of its files: they are looked at when this is `former`. */
     bool is_watched;
 };
@@ -34,14 +34,14 @@ struct eb_repository_version {
 struct eb_repository_model {
     char *name;
     char *path;
-    char *fault; /* why nothing in it can be loaded; NULL: it can */
-    struct eb_repository_look look;
+    char *failure; /* why nothing in it can be loaded; NULL: it can */
+    struct eb_file_stamp stamp;
     bool is_watched; /* some version is */
     size_t version_count;
     struct eb_repository_version *versions; /* highest first */
-    struct eb_repository_look config_look;
-    struct eb_model_settings *settings; /* NULL: config_fault says why */
-    char *config_fault;
+    struct eb_file_stamp config_stamp;
+    struct eb_model_settings *settings; /* NULL: config_failure says why */
+    char *config_failure;
 };
 
 struct eb_repository {
@@ -50,17 +50,17 @@ struct eb_repository {
 };
 
 /* Looks at everything. What is the same as in `former`, which may be NULL, is not read again.
- * false: *fault says why the directory cannot be read; *out is empty. */
+ * false: *error says why the directory cannot be read; *out is empty. */
 bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
-    const struct eb_repository *former, struct eb_repository *out, struct eb_file_fault *fault);
+    const struct eb_repository *former, struct eb_repository *out, struct eb_failure *failure);
 /* Accepts a zeroed repository. */
 void eb_repository_deinit(struct eb_repository *repository);
 
 /* Tells apart what lies in a directory: names, sizes and times of its files. 0: it cannot be read.
  */
-uint64_t eb_repository_look_files(const char *path);
+uint64_t eb_repository_stamp_files(const char *path);
 
-bool eb_repository_is_same(const struct eb_repository_look *a, const struct eb_repository_look *b);
+bool eb_file_stamp_is_same(const struct eb_file_stamp *a, const struct eb_file_stamp *b);
 /* NULL: there is none of that name. */
 const struct eb_repository_model *eb_repository_find(
     const struct eb_repository *repository, const char *name);

@@ -19,14 +19,14 @@ static void free_model(struct eb_snapshot_model *model)
         if (model->versions[i].loaded) {
             eb_model_version_give(model->versions[i].loaded);
         }
-        free(model->versions[i].fault);
+        free(model->versions[i].failure);
     }
     for (size_t i = 0; i < model->label_count; i++) {
         free(model->labels[i].name);
     }
     free(model->versions);
     free(model->labels);
-    free(model->fault);
+    free(model->failure);
     free(model->name);
 }
 

@@ -23,7 +23,7 @@ struct eb_snapshot_version {
     enum eb_version_state state;
     bool is_held;                    /* by a command */
     struct eb_model_version *loaded; /* READY and SERVING; else NULL */
-    char *fault;                     /* FAILED: why; else NULL */
+    char *failure;                   /* FAILED: why; else NULL */
 };
 
 struct eb_snapshot_label {
@@ -35,8 +35,8 @@ struct eb_snapshot_model {
     char *name;
     struct eb_model_version *served; /* NULL: none yet */
     uint64_t commanded;              /* version that a command serves; 0: as model.yaml says */
-    char
-        *fault; /* why its directory cannot be read or its model.yaml not be used; NULL: they can */
+    char *failure; /* why its directory cannot be read or its model.yaml not be used; NULL: they can
+                    */
     size_t version_count;
     struct eb_snapshot_version *versions; /* highest first */
     size_t label_count;
@@ -64,8 +64,8 @@ struct eb_snapshot {
 /* "loading" and so on. */
 const char *eb_version_state_name(enum eb_version_state state);
 
-/* Empty models with room for all that is going to be in them are filled in by the maker (roster.c).
- * Gives its references back. Accepts NULL. */
+/* Empty models with room for all that is going to be in them are filled in by the maker
+ * (registry.c). Gives its references back. Accepts NULL. */
 void eb_snapshot_free(struct eb_snapshot *snapshot);
 
 /* The model called `name`; where that is empty, the only one that serves a version, or that there

@@ -1,5 +1,5 @@
 /* Buffers of one event loop, capped in all: up to 16 MiB powers of two that are kept for the next
- * taker (a fresh allocation of 160 KiB page-faults: 81 us against 17 us), above that straight from
+ * taker (a fresh allocation of 160 KiB page-errors: 81 us against 17 us), above that straight from
  * the heap.
  * Thread: one. Memory: the heap; at most cap_bytes handed out, and EB_BUFFER_POOL_KEPT_MAX kept. */
 #pragma once

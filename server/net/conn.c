@@ -2,10 +2,10 @@
 
 #include "server/base/log.h"
 #include "server/net/loop.h"
-#include "server/net/receive_share.h"
+#include "server/net/receive_quota.h"
 #include "server/net/socket_output.h"
+#include "server/net/time_slice.h"
 #include "server/net/tls_stream.h"
-#include "server/net/turn.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #define LINGER_MS_MAX 2000     /* for a peer to end its side after we have ended ours */
 #define LINGER_BYTES_MAX 65536 /* of a peer that was given up, that may have been on their way */
 #define LINGER_BYTES_PER_TICK (8 << 20) /* of others, who may have had large requests on theirs */
-#define WRITES_PER_TURN_MAX 16          /* then the other connections have their turn */
+#define WRITES_PER_SLICE_MAX 16         /* then the other connections have their turn */
 /* How often libuv may find a socket readable that is not to be read, until it looks at it no
  * longer: so often costs as much as to stop and to start reading, some four system calls. With
  * thousands of such sockets libuv would do nothing else. */
@@ -32,13 +32,13 @@ struct eb_conn {
     } peer;
     struct eb_socket_output output;
     struct eb_conn_links links;
-    struct eb_turn turn;
+    struct eb_time_slice slice;
     struct eb_conn_age age;
     struct eb_address address; /* the peer's, for the log */
     struct eb_loop *loop;
     struct eb_grpc_server *session; /* NULL only while opening fails */
     struct eb_tls_stream *tls;      /* between it and the socket; NULL: nothing is */
-    struct eb_receive_share *share; /* NULL only while opening fails */
+    struct eb_receive_quota *share; /* NULL only while opening fails */
     void *user;
     uv_shutdown_t shutdown;
     uint64_t opened_ms;
@@ -76,7 +76,7 @@ static void on_closed(uv_handle_t *handle)
     }
     /* Last: who calls that end with the session came from is still asked. */
     eb_tls_stream_destroy(conn->tls);
-    eb_receive_share_close(conn->share);
+    eb_receive_quota_close(conn->share);
     free(conn);
 }
 
@@ -196,7 +196,7 @@ static const char *find_reason(const struct eb_conn *conn)
 }
 
 /* The session has given up. */
-static void end_faulty(struct eb_conn *conn)
+static void end_bad(struct eb_conn *conn)
 {
     if (conn->closing || conn->lingering) {
         return;
@@ -205,29 +205,29 @@ static void end_faulty(struct eb_conn *conn)
     linger(conn);
 }
 
-static bool look_at_turn(struct eb_conn *conn, uint64_t now_ns)
+static bool look_at_slice(struct eb_conn *conn, uint64_t now_ns)
 {
-    if (!conn->turn.is_over && eb_turn_look(&conn->turn, now_ns)) {
+    if (!conn->slice.is_over && eb_time_slice_look(&conn->slice, now_ns)) {
         eb_conn_mark(conn); /* The next turn is not to be waited for. */
     }
-    return conn->turn.is_over;
+    return conn->slice.is_over;
 }
 
-bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns)
+bool eb_conn_spend_slice(struct eb_conn *conn, uint64_t now_ns)
 {
     conn->message_count++;
-    conn->turn.is_inside = false;
-    return look_at_turn(conn, now_ns);
+    conn->slice.is_inside = false;
+    return look_at_slice(conn, now_ns);
 }
 
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn)
 {
-    return conn->turn.seen_ns ? conn->turn.seen_ns : uv_hrtime();
+    return conn->slice.seen_ns ? conn->slice.seen_ns : uv_hrtime();
 }
 
-bool eb_conn_is_turn_over(const struct eb_conn *conn)
+bool eb_conn_is_slice_over(const struct eb_conn *conn)
 {
-    return conn->turn.is_over;
+    return conn->slice.is_over;
 }
 
 /* What was kept back comes before what is read now. */
@@ -276,7 +276,7 @@ static void note_read_out(struct eb_conn *conn, uint64_t now_ns)
 /* Whether what libuv has found in the socket is read now. If not, it waits for its slice. */
 static bool may_read(struct eb_conn *conn, uint64_t now_ns)
 {
-    if (conn->turn.is_over || is_waiting(conn)) {
+    if (conn->slice.is_over || is_waiting(conn)) {
         return false;
     }
     const bool is_light = eb_run_usage_resume(&conn->usage, now_ns) == 0 && !is_new(conn);
@@ -291,17 +291,17 @@ static bool may_read(struct eb_conn *conn, uint64_t now_ns)
  * slice is over. */
 static uv_buf_t begin_read(struct eb_conn *conn, uint64_t now_ns)
 {
-    eb_turn_enter(&conn->turn, eb_loop_reader(conn->loop), now_ns);
-    if (!look_at_turn(conn, now_ns)) {
+    eb_time_slice_enter(&conn->slice, eb_loop_reader(conn->loop), now_ns);
+    if (!look_at_slice(conn, now_ns)) {
         eb_loop_wake(conn->loop, now_ns);
         catch_up(conn);
         assert(!conn->closing); /* libuv must not find the handle closed after on_allocate */
     }
-    if (conn->turn.is_over) {
+    if (conn->slice.is_over) {
         return uv_buf_init(NULL, 0);
     }
     uv_buf_t buffer = eb_loop_read_buffer(conn->loop);
-    buffer.len = conn->turn.read_bytes;
+    buffer.len = conn->slice.read_bytes;
     return buffer;
 }
 
@@ -312,10 +312,10 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     struct eb_conn *conn = handle->data;
     (void)suggested_bytes;
     *buffer = uv_buf_init(NULL, 0);
-    eb_turn_leave(&conn->turn);
+    eb_time_slice_leave(&conn->slice);
     if (conn->lingering) {
         *buffer = eb_loop_read_buffer(conn->loop);
-        buffer->len = EB_TURN_READ_MIN;
+        buffer->len = EB_TIME_SLICE_READ_MIN;
         return;
     }
     const uint64_t now_ns = uv_hrtime();
@@ -379,7 +379,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         close_for(conn, (int)count);
         return;
     }
-    eb_loop_tally(conn->loop)->received_bytes += (uint64_t)count;
+    eb_loop_counters(conn->loop)->received_bytes += (uint64_t)count;
     if (conn->lingering) {
         drop_read(conn, (size_t)count);
         return;
@@ -400,23 +400,24 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         /* What the session still wants to say goes out as far as the socket takes it at once. */
         eb_conn_flush(conn);
         if (*find_reason(conn)) {
-            end_faulty(conn);
+            end_bad(conn);
         } else {
             linger(conn); /* It has said so by TLS, and closes next. */
         }
         return;
     }
     conn->is_read_out = (size_t)count < buffer->len;
-    conn->is_inside = message_count == conn->message_count &&
-                      eb_grpc_server_fed_bytes(conn->session) - fed_bytes >= EB_TURN_READ_MIN / 2;
+    conn->is_inside =
+        message_count == conn->message_count &&
+        eb_grpc_server_fed_bytes(conn->session) - fed_bytes >= EB_TIME_SLICE_READ_MIN / 2;
     if (!conn->is_read_out) {
-        conn->turn.is_inside = conn->is_inside && eb_loop_has_long_queue(conn->loop);
-        (void)look_at_turn(conn, uv_hrtime());
-    } else if (!conn->turn.is_over) {
-        note_read_out(conn, conn->turn.seen_ns);
+        conn->slice.is_inside = conn->is_inside && eb_loop_has_long_queue(conn->loop);
+        (void)look_at_slice(conn, uv_hrtime());
+    } else if (!conn->slice.is_over) {
+        note_read_out(conn, conn->slice.seen_ns);
     }
-    eb_turn_adapt(&conn->turn, !conn->is_read_out);
-    eb_turn_leave(&conn->turn);
+    eb_time_slice_adapt(&conn->slice, !conn->is_read_out);
+    eb_time_slice_leave(&conn->slice);
     eb_conn_mark(conn);
 }
 
@@ -441,12 +442,13 @@ static bool write_once(struct eb_conn *conn)
     return code > 0;
 }
 
-/* Does what look_at_turn does, and tells the loop the time. */
+/* Does what look_at_slice does, and tells the loop the time. */
 static bool look_after_write(struct eb_conn *conn)
 {
     const uint64_t now_ns = uv_hrtime();
     eb_loop_see(conn->loop, now_ns);
-    return conn->turn.is_over ? eb_turn_look(&conn->turn, now_ns) : look_at_turn(conn, now_ns);
+    return conn->slice.is_over ? eb_time_slice_look(&conn->slice, now_ns)
+                               : look_at_slice(conn, now_ns);
 }
 
 /* The session has nothing more to say or to hear. */
@@ -460,9 +462,9 @@ static void end(struct eb_conn *conn)
     }
 }
 
-static void renew_turn(struct eb_conn *conn)
+static void renew_slice(struct eb_conn *conn)
 {
-    eb_turn_renew(&conn->turn);
+    eb_time_slice_renew(&conn->slice);
     find_events(conn)->on_written(conn);
 }
 
@@ -486,7 +488,7 @@ static bool read_socket(struct eb_conn *conn)
         : count == 0 ? UV_EOF
                      : uv_translate_sys_error(errno),
         &buffer);
-    return !conn->is_read_out && !eb_conn_is_ending(conn) && !conn->turn.is_over;
+    return !conn->is_read_out && !eb_conn_is_ending(conn) && !conn->slice.is_over;
 }
 
 void eb_conn_run(struct eb_conn *conn, uint64_t now_ns)
@@ -495,14 +497,14 @@ void eb_conn_run(struct eb_conn *conn, uint64_t now_ns)
         return;
     }
     conn->waited_ns += now_ns - conn->waiting_since_ns;
-    renew_turn(conn);
+    renew_slice(conn);
     while (read_socket(conn)) {
     }
-    if (!eb_conn_is_ending(conn) && !conn->turn.is_over) {
+    if (!eb_conn_is_ending(conn) && !conn->slice.is_over) {
         note_read_out(conn, eb_conn_looked_ns(conn));
         start_polling(conn);
     }
-    eb_turn_leave(&conn->turn);
+    eb_time_slice_leave(&conn->slice);
 }
 
 void eb_conn_hang_up(struct eb_conn *conn)
@@ -516,30 +518,30 @@ static void go_on_after_write(struct eb_conn *conn)
     if (is_waiting(conn)) {
         return;
     }
-    if (conn->turn.is_over && (!conn->is_read_out || find_events(conn)->has_kept(conn))) {
+    if (conn->slice.is_over && (!conn->is_read_out || find_events(conn)->has_kept(conn))) {
         eb_run_usage_add(&conn->usage);
-        conn->turn.turn_ns = eb_loop_options(conn->loop)->conn_limits.turn_ns;
+        conn->slice.slice_ns = eb_loop_options(conn->loop)->conn_limits.slice_ns;
         wait_for_slice(conn, eb_conn_looked_ns(conn));
         return;
     }
-    if (conn->turn.is_over) {
+    if (conn->slice.is_over) {
         note_read_out(conn, eb_conn_looked_ns(conn));
     }
-    renew_turn(conn);
+    renew_slice(conn);
     start_polling(conn);
 }
 
 void eb_conn_flush(struct eb_conn *conn)
 {
     bool again = !conn->closing && !conn->lingering && conn->output.writing_bytes == 0;
-    eb_turn_leave(&conn->turn);
+    eb_time_slice_leave(&conn->slice);
     if (again) {
-        (void)eb_turn_look(&conn->turn, uv_hrtime());
+        (void)eb_time_slice_look(&conn->slice, uv_hrtime());
     }
-    for (int i = 0; again && i < WRITES_PER_TURN_MAX; i++) {
+    for (int i = 0; again && i < WRITES_PER_SLICE_MAX; i++) {
         if (!eb_grpc_server_send(conn->session)) {
             (void)write_once(conn);
-            end_faulty(conn);
+            end_bad(conn);
             return;
         }
         again = write_once(conn);
@@ -552,7 +554,7 @@ void eb_conn_flush(struct eb_conn *conn)
     }
     find_events(conn)->on_sent(conn);
     go_on_after_write(conn);
-    eb_turn_leave(&conn->turn);
+    eb_time_slice_leave(&conn->slice);
     assert(!conn->is_unpolled || is_waiting(conn)); /* or nobody would look at it again */
     if (again) {
         eb_conn_mark(conn);
@@ -724,7 +726,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     eb_list_init(&conn->links.open);
     eb_list_init(&conn->links.marked);
     eb_run_entry_init(&conn->links.run);
-    eb_turn_init(&conn->turn, options->conn_limits.turn_ns / FIRST_SLICE_PART);
+    eb_time_slice_init(&conn->slice, options->conn_limits.slice_ns / FIRST_SLICE_PART);
     conn->opened_ms = eb_loop_now_ms(loop);
     eb_conn_age_init(
         &conn->age, &options->conn_limits.age, conn->opened_ms, uv_hrtime() + (uint64_t)socket);
@@ -733,7 +735,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     if (code == 0) {
         code = open_tls(conn);
     }
-    conn->share = eb_receive_share_create(eb_loop_receive_pool(loop));
+    conn->share = eb_receive_quota_create(eb_loop_receive_pool(loop));
     if (code == 0 && conn->share) {
         conn->session = create_session(conn);
     }
@@ -745,7 +747,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     conn->output = (struct eb_socket_output){.stream = &conn->peer.stream,
         .queue = eb_grpc_server_queue(conn->session),
         .tls = conn->tls,
-        .sent_bytes = &eb_loop_tally(loop)->sent_bytes,
+        .sent_bytes = &eb_loop_counters(loop)->sent_bytes,
         .moved_ms = conn->opened_ms,
         .on_written = on_written};
     eb_loop_add(loop, conn);
@@ -790,7 +792,7 @@ bool eb_conn_has_client_name(const struct eb_conn *conn, const char *name)
 
 const struct eb_memory *eb_conn_receive_memory(const struct eb_conn *conn)
 {
-    return eb_receive_share_memory(conn->share);
+    return eb_receive_quota_memory(conn->share);
 }
 
 bool eb_conn_is_admin(const struct eb_conn *conn)

@@ -39,7 +39,7 @@ struct eb_conn_limits {
     struct eb_grpc_server_limits session;
     uint64_t header_timeout_ms; /* for TLS and the preface, and for a header block once begun */
     uint64_t write_timeout_ms;  /* without progress while bytes wait */
-    uint64_t turn_ns;           /* of serving, then the other connections have their turn */
+    uint64_t slice_ns;          /* of serving, then the other connections have their turn */
     struct eb_conn_age_limits age;
 };
 
@@ -72,13 +72,13 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms);
 
 /* Whether the connection has had enough of this turn of its loop at `now_ns` (uv_hrtime): asked
  * after each message, which is when it notices. What can wait is put off until on_written. */
-bool eb_conn_spend_turn(struct eb_conn *conn, uint64_t now_ns);
+bool eb_conn_spend_slice(struct eb_conn *conn, uint64_t now_ns);
 /* When it was asked last, or began to read or to write; now, where that was before another's turn.
  * For what need not be known better than to what one message takes: a look at the clock costs as
  * much as reading a small one. */
 uint64_t eb_conn_looked_ns(const struct eb_conn *conn);
-/* What the last eb_conn_spend_turn of this turn has said. */
-bool eb_conn_is_turn_over(const struct eb_conn *conn);
+/* What the last eb_conn_spend_slice of this turn has said. */
+bool eb_conn_is_slice_over(const struct eb_conn *conn);
 /* In on_tick only: how long of the time since the last one it has waited for time slices, while
  * what its peer had sent was not read. */
 uint64_t eb_conn_unread_ms(const struct eb_conn *conn);

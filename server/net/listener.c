@@ -115,11 +115,12 @@ static int open_tcp(struct eb_listener *listener, bool probe, char *why, size_t 
 }
 
 int eb_listener_open(struct eb_listener *listener, const struct eb_address *address,
-    struct eb_listener_wish wish, char *why, size_t why_bytes)
+    struct eb_listener_options options, char *why, size_t why_bytes)
 {
-    *listener = (struct eb_listener){.socket = -1, .is_admin = wish.is_admin, .address = *address};
+    *listener =
+        (struct eb_listener){.socket = -1, .is_admin = options.is_admin, .address = *address};
     int code = eb_address_is_unix(address) ? open_unix(listener, why, why_bytes)
-                                           : open_tcp(listener, wish.probe, why, why_bytes);
+                                           : open_tcp(listener, options.probe, why, why_bytes);
     if (code == 0 && listen(listener->socket, BACKLOG) != 0) {
         code = fail("listen", why, why_bytes);
     }
@@ -149,7 +150,7 @@ static bool is_open_to_all(const struct eb_address *address)
 }
 
 /* What is wrong with a socket that was passed; NULL: nothing. */
-static const char *find_fault(const struct eb_listener *listener)
+static const char *find_failure(const struct eb_listener *listener)
 {
     const int family = listener->address.socket_address.ss_family;
     if (!is_listening_stream(listener->socket)) {
@@ -179,8 +180,8 @@ int eb_listener_adopt(
         address->size = 0;
     } else if (fcntl(socket, F_SETFL, O_NONBLOCK) != 0 || fcntl(socket, F_SETFD, FD_CLOEXEC) != 0) {
         code = fail("fcntl", why, why_bytes);
-    } else if (find_fault(listener)) {
-        snprintf(why, why_bytes, "%s", find_fault(listener));
+    } else if (find_failure(listener)) {
+        snprintf(why, why_bytes, "%s", find_failure(listener));
         code = -EINVAL;
     }
     if (code != 0) {

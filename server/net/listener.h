@@ -23,7 +23,7 @@ struct eb_listener {
 };
 
 /* How a socket is opened. */
-struct eb_listener_wish {
+struct eb_listener_options {
     bool probe;    /* false for all sockets but the first that share a TCP port */
     bool is_admin; /* a unix socket's file is then its owner's alone */
 };
@@ -33,7 +33,7 @@ struct eb_listener_wish {
  * process. A stale unix socket's file is replaced. 0, or a negative errno and `why` says what was
  * tried. */
 int eb_listener_open(struct eb_listener *listener, const struct eb_address *address,
-    struct eb_listener_wish wish, char *why, size_t why_bytes);
+    struct eb_listener_options options, char *why, size_t why_bytes);
 /* Takes a socket that somebody else has bound and that listens. 0, or a negative errno, `why` says
  * what is wrong, and the socket is closed; where it has no address, the listener's has size 0. One
  * for commands is a unix socket that is not open to every user. */

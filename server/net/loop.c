@@ -1,9 +1,9 @@
 #include "server/net/loop.h"
 
-#include "server/base/line_limit.h"
 #include "server/base/log.h"
+#include "server/base/log_rate_limit.h"
 #include "server/net/hangup_watch.h"
-#include "server/net/turn.h"
+#include "server/net/time_slice.h"
 #include "server/net/watchers.h"
 #include "server/net/write_queue.h"
 
@@ -42,7 +42,7 @@ struct eb_loop {
     struct eb_mail *drained;
     const struct eb_loop_options *options;
     struct eb_tls *tls; /* NULL: plain bytes */
-    struct eb_line_limit refusals;
+    struct eb_log_rate_limit refusals;
     void *user;
     struct eb_list conns;
     struct eb_write_queue writes;
@@ -61,8 +61,8 @@ struct eb_loop {
     uint64_t busy_since_ns;    /* when it was woken; 0: it sleeps, or has only just begun */
     uint64_t seen_ns;          /* the last look of this cycle, if there was one since; else 0 */
     uint64_t reading_since_ns; /* when this cycle's reading began; 0: it has not */
-    struct eb_tally tally;
-    struct eb_turn_reader reader;
+    struct eb_counters counters;
+    struct eb_time_slice_reader reader;
     char *read_buffer;
 };
 
@@ -98,7 +98,7 @@ static void rest(struct eb_loop *loop)
 {
     if (loop->busy_since_ns != 0) {
         const uint64_t now_ns = loop->seen_ns ? loop->seen_ns : uv_hrtime();
-        eb_histogram_add(&loop->tally.lag, now_ns - loop->busy_since_ns);
+        eb_histogram_add(&loop->counters.lag, now_ns - loop->busy_since_ns);
         loop->busy_since_ns = 0;
     }
 }
@@ -290,12 +290,12 @@ void eb_loop_forget_hangup(struct eb_loop *loop, int socket)
 bool eb_loop_may_log(struct eb_loop *loop)
 {
     start_ticks(loop); /* One of them says how many lines were left out. */
-    return eb_line_limit_allows(&loop->refusals, eb_loop_now_ms(loop));
+    return eb_log_rate_limit_allows(&loop->refusals, eb_loop_now_ms(loop));
 }
 
 static void report_left_out(struct eb_loop *loop, uint64_t now_ms)
 {
-    const uint64_t left_out = eb_line_limit_take_left_out(&loop->refusals, now_ms);
+    const uint64_t left_out = eb_log_rate_limit_take_left_out(&loop->refusals, now_ms);
     if (left_out > 0) {
         eb_log(EB_LOG_WARN, "connections_refused", eb_log_count("count", left_out),
             eb_log_text("reason", "more were refused than are logged one by one"));
@@ -379,7 +379,7 @@ static void on_handed(struct eb_mail *mail)
 
 static void refuse(struct eb_loop *loop, int socket)
 {
-    loop->tally.refusals[EB_REFUSAL_CONNECTIONS]++;
+    loop->counters.refusals[EB_REFUSAL_CONNECTIONS]++;
     close(socket);
     if (eb_loop_may_log(loop)) {
         eb_log(EB_LOG_WARN, "connection_dropped",
@@ -477,7 +477,7 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
 {
     *out = NULL;
     struct eb_loop *loop = calloc(1, sizeof *loop);
-    char *read_buffer = malloc(EB_TURN_READ_MAX);
+    char *read_buffer = malloc(EB_TIME_SLICE_READ_MAX);
     int code = loop && read_buffer ? uv_loop_init(&loop->uv) : UV_ENOMEM;
     if (code < 0) {
         free(read_buffer);
@@ -564,7 +564,7 @@ void eb_loop_end(struct eb_loop *loop)
 void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
 {
     eb_list_push(&loop->conns, &eb_conn_links(conn)->open);
-    loop->tally.connections++;
+    loop->counters.connections++;
     start_ticks(loop);
 }
 
@@ -595,14 +595,14 @@ void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns)
     }
 }
 
-struct eb_turn_reader *eb_loop_reader(struct eb_loop *loop)
+struct eb_time_slice_reader *eb_loop_reader(struct eb_loop *loop)
 {
     return &loop->reader;
 }
 
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop)
 {
-    return uv_buf_init(loop->read_buffer, EB_TURN_READ_MAX);
+    return uv_buf_init(loop->read_buffer, EB_TIME_SLICE_READ_MAX);
 }
 
 void eb_loop_hold(struct eb_loop *loop)
@@ -660,9 +660,9 @@ void *eb_loop_user(const struct eb_loop *loop)
     return loop->user;
 }
 
-struct eb_tally *eb_loop_tally(struct eb_loop *loop)
+struct eb_counters *eb_loop_counters(struct eb_loop *loop)
 {
-    return &loop->tally;
+    return &loop->counters;
 }
 
 uint64_t eb_loop_conn_count(const struct eb_loop *loop)

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "proto/net/mailbox.h"
-#include "server/base/tally.h"
+#include "server/base/counters.h"
 #include "server/net/buffer_pool.h"
 #include "server/net/conn.h"
 #include "server/net/listener.h"
@@ -64,7 +64,7 @@ const struct eb_memory *eb_loop_receive_memory(const struct eb_loop *loop);
 const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop);
 void *eb_loop_user(const struct eb_loop *loop);
 /* What has been counted here: by net/ what comes and goes, by the service all else. */
-struct eb_tally *eb_loop_tally(struct eb_loop *loop);
+struct eb_counters *eb_loop_counters(struct eb_loop *loop);
 /* Open connections, and those accepted for it that are not open yet; any thread may read. */
 uint64_t eb_loop_conn_count(const struct eb_loop *loop);
 bool eb_loop_is_draining(const struct eb_loop *loop);
@@ -97,7 +97,7 @@ void eb_loop_stop_waiting(struct eb_loop *loop, struct eb_conn *conn);
 int eb_loop_watch_hangup(struct eb_loop *loop, struct eb_conn *conn, int socket);
 void eb_loop_forget_hangup(struct eb_loop *loop, int socket);
 uv_buf_t eb_loop_read_buffer(struct eb_loop *loop);
-struct eb_turn_reader *eb_loop_reader(struct eb_loop *loop);
+struct eb_time_slice_reader *eb_loop_reader(struct eb_loop *loop);
 /* The loop has something to do since `now_ns` (uv_hrtime), unless it had already; it has written
  * something by `now_ns`. */
 void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns);

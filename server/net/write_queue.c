@@ -35,7 +35,7 @@ static void move_spent(struct eb_list *spent, struct eb_list *marked)
     struct eb_conn *conn;
     eb_list_init(&others);
     while ((conn = pop_marked(marked))) {
-        eb_list_push(eb_conn_is_turn_over(conn) ? spent : &others, &eb_conn_links(conn)->marked);
+        eb_list_push(eb_conn_is_slice_over(conn) ? spent : &others, &eb_conn_links(conn)->marked);
     }
     eb_list_move(marked, &others);
 }

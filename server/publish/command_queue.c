@@ -10,7 +10,7 @@
 struct verdict {
     bool is_over;
     enum eb_model_outcome outcome;
-    char text[EB_FILE_FAULT_BYTES];
+    char text[EB_FAILURE_BYTES];
 };
 
 __attribute__((format(printf, 3, 4))) static void judge(
@@ -38,7 +38,7 @@ void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_comma
 
 /* Whether it is about a version that is not in memory. */
 static bool is_about_disk(
-    const struct eb_model_command *command, const struct eb_roster_version *version)
+    const struct eb_model_command *command, const struct eb_registry_version *version)
 {
     return command->verb != EB_MODEL_UNLOAD && !(version && version->loaded);
 }
@@ -46,9 +46,9 @@ static bool is_about_disk(
 bool eb_command_queue_needs_disk(
     const struct eb_command_queue *queue, const struct eb_model_command *command)
 {
-    struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
-    const struct eb_roster_version *version =
-        model ? eb_roster_find_version(model, command->version) : NULL;
+    struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
+    const struct eb_registry_version *version =
+        model ? eb_registry_find_version(model, command->version) : NULL;
     const bool is_to_end = command->verb == EB_MODEL_UNLOAD && version && version->loaded &&
                            version->loaded == model->served;
     return is_to_end || is_about_disk(command, version);
@@ -56,14 +56,14 @@ bool eb_command_queue_needs_disk(
 
 /* ---- beginning ---- */
 
-static void drop(struct eb_command_queue *queue, struct eb_roster_model *model,
-    struct eb_roster_version *version)
+static void drop(struct eb_command_queue *queue, struct eb_registry_model *model,
+    struct eb_registry_version *version)
 {
     version->is_held = false;
-    eb_roster_drop(queue->roster, model, version);
+    eb_registry_drop(queue->registry, model, version);
 }
 
-static bool is_on_disk(const struct eb_roster_model *model)
+static bool is_on_disk(const struct eb_registry_model *model)
 {
     for (size_t i = 0; i < model->count; i++) {
         if (model->versions[i].is_on_disk) {
@@ -73,8 +73,8 @@ static bool is_on_disk(const struct eb_roster_model *model)
     return false;
 }
 
-static void unload(struct eb_command_queue *queue, struct eb_roster_model *model,
-    struct eb_roster_version *version, struct verdict *verdict)
+static void unload(struct eb_command_queue *queue, struct eb_registry_model *model,
+    struct eb_registry_version *version, struct verdict *verdict)
 {
     const uint64_t number = version->number;
     if (!version->loaded) {
@@ -84,7 +84,7 @@ static void unload(struct eb_command_queue *queue, struct eb_roster_model *model
     } else if (version->loaded == model->served) {
         judge(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " is being served; serve another one first", number);
-    } else if (eb_roster_has_label(model, number)) {
+    } else if (eb_registry_has_label(model, number)) {
         judge(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " has a label; take it from model.yaml first", number);
     } else {
@@ -93,18 +93,18 @@ static void unload(struct eb_command_queue *queue, struct eb_roster_model *model
 }
 
 /* What was tried in vain is tried again. */
-static void forgive(struct eb_roster_version *version)
+static void forgive(struct eb_registry_version *version)
 {
     if (version->is_on_disk) {
-        free(version->fault);
-        version->fault = NULL;
+        free(version->failure);
+        version->failure = NULL;
     }
 }
 
 /* What a command that fails goes back to: not to what one that it takes the place of, and that is
  * not done, has asked for. */
 static uint64_t find_commanded_before(const struct eb_command_queue *queue,
-    const struct eb_model_command *command, const struct eb_roster_model *model)
+    const struct eb_model_command *command, const struct eb_registry_model *model)
 {
     const struct eb_model_command *other = queue->first;
     for (; other != command; other = other->next) {
@@ -118,12 +118,12 @@ static uint64_t find_commanded_before(const struct eb_command_queue *queue,
 
 /* Why there is no version of that number. */
 static void miss_version(const struct eb_command_queue *queue,
-    const struct eb_model_command *command, const struct eb_roster_model *model,
+    const struct eb_model_command *command, const struct eb_registry_model *model,
     struct verdict *verdict)
 {
-    const char *why = queue->disk_fault;
+    const char *why = queue->disk_failure;
     for (size_t i = 0; i < model->count && !why; i++) {
-        why = model->versions[i].number == command->version ? model->versions[i].fault : NULL;
+        why = model->versions[i].number == command->version ? model->versions[i].failure : NULL;
     }
     if (command->verb == EB_MODEL_UNLOAD) {
         judge(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has no version %" PRIu64 " in memory",
@@ -138,9 +138,9 @@ static void miss_version(const struct eb_command_queue *queue,
 }
 
 static void want(struct eb_command_queue *queue, struct eb_model_command *command,
-    struct eb_roster_model *model, struct verdict *verdict)
+    struct eb_registry_model *model, struct verdict *verdict)
 {
-    struct eb_roster_version *version = eb_roster_find_version(model, command->version);
+    struct eb_registry_version *version = eb_registry_find_version(model, command->version);
     if (command->version != 0 && !version) {
         miss_version(queue, command, model, verdict);
         return;
@@ -152,8 +152,8 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
     case EB_MODEL_LOAD:
         if (version) {
             version->is_held = true;
-        } else if (queue->disk_fault) {
-            judge(verdict, EB_MODEL_FAILED, "%s", queue->disk_fault);
+        } else if (queue->disk_failure) {
+            judge(verdict, EB_MODEL_FAILED, "%s", queue->disk_failure);
         }
         break;
     case EB_MODEL_UNLOAD:
@@ -171,20 +171,20 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
 }
 
 /* What keeps all versions of the model from being loaded; NULL: nothing. */
-static const char *find_fault(const struct eb_roster_model *model)
+static const char *find_failure(const struct eb_registry_model *model)
 {
-    return model->fault || model->is_described ? model->fault : model->config_fault;
+    return model->failure || model->is_described ? model->failure : model->config_failure;
 }
 
 static void begin(
     struct eb_command_queue *queue, struct eb_model_command *command, struct verdict *verdict)
 {
-    struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
-    const struct eb_roster_version *version =
-        model ? eb_roster_find_version(model, command->version) : NULL;
-    const char *why = model ? find_fault(model) : queue->disk_fault;
+    struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
+    const struct eb_registry_version *version =
+        model ? eb_registry_find_version(model, command->version) : NULL;
+    const char *why = model ? find_failure(model) : queue->disk_failure;
     command->is_begun = true;
-    queue->roster->is_news = true;
+    queue->registry->is_dirty = true;
     if (why && is_about_disk(command, version)) {
         judge(verdict, EB_MODEL_FAILED, "%s", why);
     } else if (!model) {
@@ -203,8 +203,8 @@ static void answer(
 {
     struct eb_model_command *command = *link;
     *link = command->next;
-    if (queue->roster->directory) {
-        eb_file_fault_make_relative(verdict->text, queue->roster->directory);
+    if (queue->registry->directory) {
+        eb_failure_make_relative(verdict->text, queue->registry->directory);
     }
     command->on_done(command, verdict->outcome, verdict->text);
 }
@@ -229,21 +229,21 @@ void eb_command_queue_begin(struct eb_command_queue *queue)
 
 /* The command has come to nothing; `version` may have gone. */
 static void take_back(const struct eb_command_queue *queue, const struct eb_model_command *command,
-    struct eb_roster_version *version)
+    struct eb_registry_version *version)
 {
-    struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
+    struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
     if (command->verb == EB_MODEL_LOAD && version) {
         version->is_held = false;
     }
     if (command->verb == EB_MODEL_SERVE && model->commanded == command->version) {
         model->commanded = command->commanded_before;
     }
-    queue->roster->is_news = true;
+    queue->registry->is_dirty = true;
 }
 
 /* Nothing is going to load the version any more. */
 static void check_lost(const struct eb_command_queue *queue, const struct eb_model_command *command,
-    struct eb_roster_version *version, struct verdict *verdict)
+    struct eb_registry_version *version, struct verdict *verdict)
 {
     const uint64_t number = command->version;
     if (version && version->is_on_disk) {
@@ -257,23 +257,25 @@ static void check_lost(const struct eb_command_queue *queue, const struct eb_mod
 
 /* A certain version that is to be in memory, and perhaps to be served. */
 static void check_version(const struct eb_command_queue *queue,
-    const struct eb_model_command *command, struct eb_roster_model *model, struct verdict *verdict)
+    const struct eb_model_command *command, struct eb_registry_model *model,
+    struct verdict *verdict)
 {
     const bool is_to_serve = command->verb == EB_MODEL_SERVE;
     const uint64_t number = command->version;
-    struct eb_roster_version *version = eb_roster_find_version(model, number);
+    struct eb_registry_version *version = eb_registry_find_version(model, number);
     if (!version) {
         check_lost(queue, command, NULL, verdict);
-    } else if (is_to_serve && model->commanded != number && !version->fault) {
+    } else if (is_to_serve && model->commanded != number && !version->failure) {
         judge(verdict, EB_MODEL_REFUSED, "another command came after this one");
     } else if (version->loaded && (!is_to_serve || version->loaded == model->served)) {
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is %s", number,
             version->loaded == model->served ? "served" : "in memory");
-    } else if (version->fault) {
-        judge(verdict, version->failure == EB_ROSTER_SHORT ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s",
-            version->fault);
+    } else if (version->failure) {
+        judge(verdict,
+            version->failure_kind == EB_REGISTRY_SHORT ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s",
+            version->failure);
         take_back(queue, command, version);
-    } else if (!version->loaded && eb_roster_is_settled(queue->roster, model)) {
+    } else if (!version->loaded && eb_registry_is_settled(queue->registry, model)) {
         check_lost(queue, command, version, verdict);
     }
 }
@@ -281,16 +283,16 @@ static void check_version(const struct eb_command_queue *queue,
 static void check(const struct eb_command_queue *queue, const struct eb_model_command *command,
     struct verdict *verdict)
 {
-    struct eb_roster_model *model = eb_roster_find(queue->roster, command->model);
+    struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
     if (!model) {
         judge(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has gone", command->model);
     } else if (command->verb == EB_MODEL_UNLOAD) {
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " answers no longer", command->version);
     } else if (command->version != 0) {
         check_version(queue, command, model, verdict);
-    } else if (eb_roster_is_settled(queue->roster, model) && model->served) {
+    } else if (eb_registry_is_settled(queue->registry, model) && model->served) {
         judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is served", model->served->version);
-    } else if (eb_roster_is_settled(queue->roster, model)) {
+    } else if (eb_registry_is_settled(queue->registry, model)) {
         judge(verdict, EB_MODEL_FAILED, "no version of model \"%s\" loads", command->model);
     }
 }

@@ -2,7 +2,7 @@
  * Thread: the manager's. Memory: commands are their senders'. */
 #pragma once
 
-#include "server/models/roster.h"
+#include "server/models/registry.h"
 
 enum eb_model_verb {
     EB_MODEL_LOAD,   /* it stays until it is unloaded; version 0: as model.yaml says */
@@ -38,23 +38,23 @@ struct eb_model_command {
 };
 
 struct eb_command_queue {
-    struct eb_roster *roster;
+    struct eb_registry *registry;
     struct eb_model_command *first; /* in the order of their coming */
     /* Looks at the disk, counted by the owner. */
     uint64_t scans_begun;
     uint64_t scans_done;
-    const char *disk_fault; /* why the last look was in vain; NULL: it was not */
+    const char *disk_failure; /* why the last look was in vain; NULL: it was not */
 };
 
 void eb_command_queue_push(struct eb_command_queue *queue, struct eb_model_command *command);
 /* Whether what is on disk has to be looked at before it can begin. */
 bool eb_command_queue_needs_disk(
     const struct eb_command_queue *queue, const struct eb_model_command *command);
-/* Tells the roster what is wanted: by commands that need nothing from disk, and by those since
+/* Tells the registry what is wanted: by commands that need nothing from disk, and by those since
  * whose coming it has been looked at. */
 void eb_command_queue_begin(struct eb_command_queue *queue);
 /* Answers the commands that have begun and are over; what came to nothing is taken back, which is
- * news of the roster's. */
+ * news of the registry's. */
 void eb_command_queue_finish(struct eb_command_queue *queue);
 /* So much of a version of the model is loaded. */
 void eb_command_queue_tell(const struct eb_command_queue *queue, const char *model,

@@ -36,16 +36,16 @@ static void log_missing_pages(const struct eb_model_version *version, enum eb_pa
 {
     const struct eb_table_set *tables = &version->tables;
     uint64_t fitting = fitting_bytes(&tables->pages, wanted);
-    char remedy[EB_PAGE_REMEDY_BYTES];
+    char hint[EB_PAGE_HINT_BYTES];
     if (wanted == EB_PAGE_SMALL || fitting == tables->pages.bytes) {
         return;
     }
-    eb_page_size_remedy(wanted, tables->bytes, "", remedy);
+    eb_page_size_hint(wanted, tables->bytes, "", hint);
     eb_log(EB_LOG_WARN, "huge_pages_missing", eb_log_text("model", version->model),
         eb_log_count("version", version->version),
         eb_log_text("huge_pages", eb_page_size_names[wanted]),
         eb_log_count("bytes", tables->pages.bytes), eb_log_count("bytes_in_such_pages", fitting),
-        eb_log_text("remedy", remedy));
+        eb_log_text("remedy", hint));
 }
 
 static void log_memory(
@@ -71,12 +71,12 @@ static void log_memory(
 }
 
 static void log_note(const struct eb_model_version *version, const struct eb_load_note *note,
-    enum eb_log_level level, const char *event, const char *remedy)
+    enum eb_log_level level, const char *event, const char *hint)
 {
     if (note->count > 0) {
         eb_log(level, event, eb_log_text("model", version->model),
             eb_log_count("version", version->version), eb_log_count("count", note->count),
-            eb_log_text("first", note->named.text), eb_log_text("remedy", remedy));
+            eb_log_text("first", note->named.text), eb_log_text("remedy", hint));
     }
 }
 

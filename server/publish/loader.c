@@ -111,10 +111,10 @@ static void run_load(struct eb_job *job)
         load->residents, load->resident_count};
     const struct eb_load_progress progress = {
         .report = on_progress, .go_on = keep_pace, .run_short = on_short, .context = load};
-    load->files = eb_repository_look_files(load->path);
+    load->files = eb_repository_stamp_files(load->path);
     load->start_ns = uv_hrtime();
     load->due_ns = load->start_ns;
-    load->version = eb_model_version_load(&source, tables, &progress, &load->fault);
+    load->version = eb_model_version_load(&source, tables, &progress, &load->failure);
     if (load->version) {
         load->outcome = EB_LOAD_DONE;
     } else {

@@ -22,7 +22,7 @@ struct eb_loader {
 
 enum eb_load_outcome {
     EB_LOAD_DONE,
-    EB_LOAD_FAILED, /* fault says why */
+    EB_LOAD_FAILED, /* error says why */
     EB_LOAD_SHORT   /* missing_bytes are not there */
 };
 
@@ -42,10 +42,10 @@ struct eb_load {
     atomic_uint_fast64_t done_bytes;
     atomic_uint_fast64_t total_bytes;
     enum eb_load_outcome outcome;
-    uint64_t files;         /* as eb_repository_look_files, when it began */
+    uint64_t files;         /* as eb_repository_stamp_files, when it began */
     uint64_t missing_bytes; /* of memory */
     struct eb_model_version *version;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
 };
 
 /* Begins to load, with references to the residents; on_loaded follows. NULL: out of memory. */

@@ -4,7 +4,7 @@
 #include "server/publish/first_load.h"
 #include "server/publish/load_log.h"
 #include "server/publish/loader.h"
-#include "server/publish/roster_log.h"
+#include "server/publish/model_log.h"
 #include "server/publish/scanner.h"
 
 #include <assert.h>
@@ -26,7 +26,7 @@ const char *const eb_manager_watch_names[EB_MANAGER_WATCH_COUNT + 1] = {
 
 struct eb_manager {
     struct eb_manager_options options;
-    struct eb_roster roster;
+    struct eb_registry registry;
     struct eb_scanner scanner;
     struct eb_snapshot *first;
     struct eb_publisher publisher;
@@ -64,7 +64,7 @@ static void on_retired(void *context, const char *model, uint64_t version)
 static void on_config_failed(void *context, const char *model, const char *why)
 {
     struct eb_manager *manager = context;
-    const struct eb_roster_model *known = eb_roster_find(&manager->roster, model);
+    const struct eb_registry_model *known = eb_registry_find(&manager->registry, model);
     eb_log(EB_LOG_ERROR, "model_config_failed", eb_log_text("model", model),
         eb_log_text("reason", why),
         eb_log_text("remedy", known->served ? "mend the file; what it said before holds until then"
@@ -73,50 +73,50 @@ static void on_config_failed(void *context, const char *model, const char *why)
 
 /* ---- the first versions ---- */
 
-static bool load_all(struct eb_manager *manager, struct eb_file_fault *fault)
+static bool load_all(struct eb_manager *manager, struct eb_failure *failure)
 {
     const struct eb_manager_options *options = &manager->options;
     const struct eb_first_load load = {
         .directory = options->directory,
         .tables = &options->tables,
         .seen = &manager->scanner.seen,
-        .roster = &manager->roster,
+        .registry = &manager->registry,
         .on_loading = options->on_loading,
         .context = options->context,
     };
-    if (!eb_first_load_run(&load, fault)) {
+    if (!eb_first_load_run(&load, failure)) {
         return false;
     }
-    manager->first = eb_roster_snapshot(&manager->roster);
-    manager->roster.is_news = false;
-    return manager->first || eb_file_fault_set(fault, "%s: out of memory", options->directory);
+    manager->first = eb_registry_snapshot(&manager->registry);
+    manager->registry.is_dirty = false;
+    return manager->first || eb_failure_set(failure, "%s: out of memory", options->directory);
 }
 
 struct eb_manager *eb_manager_open(
-    const struct eb_manager_options *options, struct eb_file_fault *fault)
+    const struct eb_manager_options *options, struct eb_failure *failure)
 {
     struct eb_manager *manager = calloc(1, sizeof *manager);
     if (!manager) {
-        eb_file_fault_set(fault, "%s: out of memory", options->directory);
+        eb_failure_set(failure, "%s: out of memory", options->directory);
         return NULL;
     }
     manager->options = *options;
-    manager->roster.directory = options->directory;
-    manager->commands.roster = &manager->roster;
-    manager->roster.kept_versions_max = options->kept_versions_max;
-    manager->roster.kept_bytes_max = options->kept_bytes_max;
-    manager->roster.events = (struct eb_roster_events){
+    manager->registry.directory = options->directory;
+    manager->commands.registry = &manager->registry;
+    manager->registry.kept_versions_max = options->kept_versions_max;
+    manager->registry.kept_bytes_max = options->kept_bytes_max;
+    manager->registry.events = (struct eb_registry_events){
         .on_failed = eb_load_log_failed,
         .on_config_failed = on_config_failed,
-        .on_served = eb_roster_log_served,
+        .on_served = eb_model_log_served,
         .on_retired = on_retired,
-        .on_missing = eb_roster_log_missing,
-        .on_changed = eb_roster_log_changed,
-        .on_described = eb_roster_log_described,
-        .on_evicted = eb_roster_log_evicted,
+        .on_missing = eb_model_log_missing,
+        .on_changed = eb_model_log_changed,
+        .on_described = eb_model_log_described,
+        .on_evicted = eb_model_log_evicted,
         .context = manager,
     };
-    if (!load_all(manager, fault)) {
+    if (!load_all(manager, failure)) {
         eb_manager_destroy(manager);
         return NULL;
     }
@@ -138,7 +138,7 @@ static void on_scan_begun(void *context)
 {
     struct eb_manager *manager = context;
     manager->commands.scans_begun++;
-    eb_roster_watch(&manager->roster, &manager->scanner.seen);
+    eb_registry_watch(&manager->registry, &manager->scanner.seen);
 }
 
 static void on_looked(void *context, bool is_good)
@@ -148,14 +148,14 @@ static void on_looked(void *context, bool is_good)
         close_if_idle(manager);
         return;
     }
-    if (is_good && !eb_roster_update(&manager->roster, &manager->scanner.seen)) {
+    if (is_good && !eb_registry_update(&manager->registry, &manager->scanner.seen)) {
         eb_log(EB_LOG_ERROR, "models_incomplete", eb_log_text("reason", strerror(ENOMEM)),
             eb_log_text("remedy", "free some memory; the repository is looked at again"));
     }
     manager->commands.scans_done = manager->commands.scans_begun;
-    manager->commands.disk_fault = manager->scanner.told_fault;
+    manager->commands.disk_failure = manager->scanner.told_failure;
     if (manager->options.on_looked) {
-        manager->options.on_looked(manager->options.context, manager->scanner.told_fault);
+        manager->options.on_looked(manager->options.context, manager->scanner.told_failure);
     }
     eb_command_queue_begin(&manager->commands);
     if (manager->is_loaded && manager->commands.scans_done >= manager->load_scan) {
@@ -164,7 +164,7 @@ static void on_looked(void *context, bool is_good)
     /* Memory that others had may be free by now; and what needs less, of another model, does not
      * wait for what is about to be freed. */
     manager->is_short = false;
-    eb_roster_forgive(&manager->roster, now_ms());
+    eb_registry_forgive(&manager->registry, now_ms());
     go_on(manager);
 }
 
@@ -173,15 +173,15 @@ static void on_looked(void *context, bool is_good)
 /* What has been loaded, and is wanted still, is in memory from now on. */
 static void take_load(struct eb_manager *manager)
 {
-    struct eb_roster *roster = &manager->roster;
+    struct eb_registry *registry = &manager->registry;
     struct eb_load *load = manager->load;
-    const bool is_due = eb_roster_is_due(roster, load->model, load->number);
+    const bool is_due = eb_registry_is_due(registry, load->model, load->number);
     manager->load = NULL;
     manager->is_loaded = false;
-    eb_roster_put(roster, load->version, now_ms());
+    eb_registry_note_loaded(registry, load->version, now_ms());
     if (!is_due && !manager->is_stopping) {
-        struct eb_roster_model *model = eb_roster_find(roster, load->model);
-        eb_roster_drop(roster, model, eb_roster_find_version(model, load->number));
+        struct eb_registry_model *model = eb_registry_find(registry, load->model);
+        eb_registry_drop(registry, model, eb_registry_find_version(model, load->number));
     }
 }
 
@@ -195,33 +195,34 @@ static void await_look(struct eb_manager *manager)
         return;
     }
     manager->load_scan = manager->commands.scans_begun + 1;
-    eb_scanner_look(&manager->scanner);
+    eb_scanner_scan(&manager->scanner);
 }
 
 /* A version needs more memory than there is: what is about to be freed may be enough, or others go
  * for it. */
 static void make_room(struct eb_manager *manager, const struct eb_load *load)
 {
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     manager->is_short = manager->is_stopping || manager->retired_count > 0 ||
-                        eb_roster_make_room(&manager->roster, load->missing_bytes, now_ms());
-    eb_file_fault_set(&fault,
+                        eb_registry_make_room(&manager->registry, load->missing_bytes, now_ms());
+    eb_failure_set(&failure,
         "%s: its tables need %" PRIu64 " bytes of memory more than are available; free some, raise "
         "the container's limit, or lower versions.keep_s in model.yaml",
         load->path, load->missing_bytes);
-    eb_roster_fail(&manager->roster, load->model, load->number,
-        manager->is_short ? NULL : fault.text, EB_ROSTER_SHORT);
+    eb_registry_fail(&manager->registry, load->model, load->number,
+        manager->is_short ? NULL : failure.text, EB_REGISTRY_SHORT);
 }
 
 /* By other settings than it was loaded by a version may be good. */
 static void note_failure(struct eb_manager *manager, const struct eb_load *load)
 {
-    const struct eb_roster_model *model = eb_roster_find(&manager->roster, load->model);
+    const struct eb_registry_model *model = eb_registry_find(&manager->registry, load->model);
     const bool is_void = load->settings != model->settings ||
                          atomic_load_explicit(&load->is_cancelled, memory_order_relaxed);
-    eb_roster_note_files(&manager->roster, load->model, load->number, load->files);
-    eb_roster_fail(&manager->roster, load->model, load->number, is_void ? NULL : load->fault.text,
-        load->fault.may_pass ? EB_ROSTER_HINDERED : EB_ROSTER_BROKEN);
+    eb_registry_note_files(&manager->registry, load->model, load->number, load->files);
+    eb_registry_fail(&manager->registry, load->model, load->number,
+        is_void ? NULL : load->failure.text,
+        load->failure.is_transient ? EB_REGISTRY_HINDERED : EB_REGISTRY_BROKEN);
 }
 
 static void on_loaded(struct eb_loader *loader, struct eb_load *load)
@@ -252,7 +253,7 @@ static void on_freed(struct eb_loader *loader, const char *model, uint64_t versi
         (struct eb_manager *)((char *)loader - offsetof(struct eb_manager, loader));
     eb_log(
         EB_LOG_INFO, "model_freed", eb_log_text("model", model), eb_log_count("version", version));
-    eb_roster_forget(&manager->roster, model, version);
+    eb_registry_note_unloaded(&manager->registry, model, version);
     manager->retired_count--;
     manager->is_short = false;
     go_on(manager);
@@ -262,32 +263,32 @@ static void on_freed(struct eb_loader *loader, const char *model, uint64_t versi
 static void check_load(struct eb_manager *manager)
 {
     struct eb_load *load = manager->load;
-    if (load && !eb_roster_is_due(&manager->roster, load->model, load->number)) {
+    if (load && !eb_registry_is_due(&manager->registry, load->model, load->number)) {
         eb_loader_cancel(load);
     }
 }
 
 static void start_load(struct eb_manager *manager)
 {
-    struct eb_roster_version *version;
+    struct eb_registry_version *version;
     if (manager->load || manager->is_short) {
         return;
     }
-    const struct eb_roster_model *model = eb_roster_next(&manager->roster, &version);
+    const struct eb_registry_model *model = eb_registry_next(&manager->registry, &version);
     if (!model) {
         return;
     }
-    char *path = eb_roster_path(model, version);
+    char *path = eb_registry_path(model, version);
     size_t resident_count;
-    struct eb_model_version **residents = eb_roster_residents(model, &resident_count);
+    struct eb_model_version **residents = eb_registry_residents(model, &resident_count);
     const struct eb_version_source source = {
         model->name, version->number, path, model->settings, residents, resident_count};
     manager->load = path && residents ? eb_loader_start(&manager->loader, &source) : NULL;
     free(path);
     free(residents);
     if (!manager->load) {
-        eb_roster_fail(
-            &manager->roster, model->name, version->number, "out of memory", EB_ROSTER_SHORT);
+        eb_registry_fail(
+            &manager->registry, model->name, version->number, "out of memory", EB_REGISTRY_SHORT);
     }
 }
 
@@ -297,8 +298,8 @@ static void start_load(struct eb_manager *manager)
 static void on_wake(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
-    eb_roster_forgive_short(&manager->roster);
-    eb_roster_forgive(&manager->roster, now_ms());
+    eb_registry_forgive_short(&manager->registry);
+    eb_registry_forgive(&manager->registry, now_ms());
     go_on(manager);
 }
 
@@ -315,9 +316,9 @@ static void arm_wake(struct eb_manager *manager, uint64_t wake_ms)
 
 static void publish(struct eb_manager *manager, uint64_t *wake_ms)
 {
-    struct eb_snapshot *snapshot = eb_roster_snapshot(&manager->roster);
+    struct eb_snapshot *snapshot = eb_registry_snapshot(&manager->registry);
     if (snapshot && eb_publisher_publish(&manager->publisher, snapshot)) {
-        manager->roster.is_news = false;
+        manager->registry.is_dirty = false;
         if (manager->options.on_serving) {
             manager->options.on_serving(manager->options.context, snapshot);
         }
@@ -369,19 +370,19 @@ static void go_on(struct eb_manager *manager)
         close_if_idle(manager);
         return;
     }
-    eb_roster_decide(&manager->roster, now_ms(), &wake_ms);
+    eb_registry_decide(&manager->registry, now_ms(), &wake_ms);
     check_load(manager);
     start_load(manager);
     if (manager->load) {
         watch_progress(manager);
     }
-    if (manager->roster.is_news) {
+    if (manager->registry.is_dirty) {
         publish(manager, &wake_ms);
     }
     /* Who asked hears of it when everyone knows. */
-    if (!manager->roster.is_news && manager->publisher.delivery_count == 0) {
+    if (!manager->registry.is_dirty && manager->publisher.delivery_count == 0) {
         eb_command_queue_finish(&manager->commands);
-        if (manager->roster.is_news) {
+        if (manager->registry.is_dirty) {
             publish(manager, &wake_ms);
         }
     }
@@ -404,7 +405,7 @@ void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command
     }
     watch_progress(manager);
     if (eb_command_queue_needs_disk(&manager->commands, command)) {
-        eb_scanner_look(&manager->scanner);
+        eb_scanner_scan(&manager->scanner);
     }
     eb_command_queue_begin(&manager->commands);
     go_on(manager);
@@ -414,7 +415,7 @@ void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command
 
 static struct eb_model_version *loaded_at(struct eb_manager *manager, size_t model, size_t version)
 {
-    return manager->roster.models[model].versions[version].loaded;
+    return manager->registry.models[model].versions[version].loaded;
 }
 
 /* How many retired versions the last snapshot has, which nothing takes the place of any more: they
@@ -425,11 +426,11 @@ static unsigned count_withheld(struct eb_manager *manager)
     unsigned count = 0;
     for (size_t i = 0; i < snapshot->count; i++) {
         const struct eb_snapshot_model *shown = &snapshot->models[i];
-        struct eb_roster_model *model = eb_roster_find(&manager->roster, shown->name);
+        struct eb_registry_model *model = eb_registry_find(&manager->registry, shown->name);
         for (size_t k = 0; k < shown->version_count; k++) {
             const struct eb_snapshot_version *version = &shown->versions[k];
-            const struct eb_roster_version *known =
-                model ? eb_roster_find_version(model, version->number) : NULL;
+            const struct eb_registry_version *known =
+                model ? eb_registry_find_version(model, version->number) : NULL;
             count += version->loaded && !(known && known->loaded == version->loaded);
         }
     }
@@ -439,8 +440,8 @@ static unsigned count_withheld(struct eb_manager *manager)
 /* From now on versions are freed in the background. false: out of memory. */
 static bool adopt_all(struct eb_manager *manager)
 {
-    for (size_t i = 0; i < manager->roster.count; i++) {
-        for (size_t k = 0; k < manager->roster.models[i].count; k++) {
+    for (size_t i = 0; i < manager->registry.count; i++) {
+        for (size_t k = 0; k < manager->registry.models[i].count; k++) {
             struct eb_model_version *loaded = loaded_at(manager, i, k);
             if (loaded && !eb_loader_adopt(&manager->loader, loaded)) {
                 return false;
@@ -452,8 +453,8 @@ static bool adopt_all(struct eb_manager *manager)
 
 static void abandon_all(struct eb_manager *manager)
 {
-    for (size_t i = 0; i < manager->roster.count; i++) {
-        for (size_t k = 0; k < manager->roster.models[i].count; k++) {
+    for (size_t i = 0; i < manager->registry.count; i++) {
+        for (size_t k = 0; k < manager->registry.models[i].count; k++) {
             struct eb_model_version *loaded = loaded_at(manager, i, k);
             if (loaded) {
                 eb_loader_abandon(loaded);
@@ -590,7 +591,7 @@ void eb_manager_destroy(struct eb_manager *manager)
         eb_publisher_deinit(&manager->publisher);
     }
     eb_snapshot_free(manager->first);
-    eb_roster_deinit(&manager->roster);
+    eb_registry_deinit(&manager->registry);
     eb_scanner_deinit(&manager->scanner);
     free(manager);
 }

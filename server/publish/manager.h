@@ -30,7 +30,7 @@ struct eb_manager_options {
     enum eb_manager_watch watch;
     uint64_t poll_ms;
     uint64_t load_bytes_per_s;  /* of what is loaded in the background */
-    uint64_t kept_versions_max; /* as in struct eb_roster */
+    uint64_t kept_versions_max; /* as in struct eb_registry */
     uint64_t kept_bytes_max;
     size_t reader_count;
     const struct eb_publisher_reader *readers;
@@ -40,15 +40,15 @@ struct eb_manager_options {
     /* The readers are given another snapshot. NULL: nobody asks. */
     void (*on_serving)(void *context, const struct eb_snapshot *snapshot);
     /* The repository has been looked at; why that was in vain, or NULL. NULL: nobody asks. */
-    void (*on_looked)(void *context, const char *fault);
+    void (*on_looked)(void *context, const char *failure);
     void *context;
 };
 
-/* Loads what each model is to begin with, on this thread. NULL: *fault says why the directory
+/* Loads what each model is to begin with, on this thread. NULL: *error says why the directory
  * cannot be read, that there is no model, or why nothing loads. The readers may be given later, see
  * eb_manager_start. */
 struct eb_manager *eb_manager_open(
-    const struct eb_manager_options *options, struct eb_file_fault *fault);
+    const struct eb_manager_options *options, struct eb_failure *failure);
 /* What requests see at first. */
 struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager);
 /* From now on the models follow the disk. The readers have eb_manager_snapshot already. 0, or a

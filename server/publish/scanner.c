@@ -11,14 +11,14 @@
 #define SETTLE_MS 20
 
 /* Says once what keeps the repository from being read. */
-static void note_fault(struct eb_scanner *scanner, const char *why)
+static void note_failure(struct eb_scanner *scanner, const char *why)
 {
-    if (why && !(scanner->told_fault && strcmp(scanner->told_fault, why) == 0)) {
+    if (why && !(scanner->told_failure && strcmp(scanner->told_failure, why) == 0)) {
         eb_log(EB_LOG_WARN, "repository_unreadable", eb_log_text("reason", why),
             eb_log_text("remedy", "models stay as they are until it can be read again"));
     }
-    free(scanner->told_fault);
-    scanner->told_fault = why ? strdup(why) : NULL;
+    free(scanner->told_failure);
+    scanner->told_failure = why ? strdup(why) : NULL;
 }
 
 static void watch(struct eb_scanner *scanner)
@@ -42,7 +42,7 @@ static void watch(struct eb_scanner *scanner)
 
 static void take_over(struct eb_scanner *scanner)
 {
-    note_fault(scanner, scanner->is_good ? NULL : scanner->fault.text);
+    note_failure(scanner, scanner->is_good ? NULL : scanner->failure.text);
     if (scanner->is_good) {
         eb_repository_deinit(&scanner->seen);
         scanner->seen = scanner->found;
@@ -66,7 +66,7 @@ static void on_scanned(struct eb_job *job)
     scanner->is_asked = false;
     scanner->on_looked(scanner->context, scanner->is_good);
     if (is_asked) {
-        eb_scanner_look(scanner);
+        eb_scanner_scan(scanner);
     }
 }
 
@@ -76,10 +76,10 @@ static void run_scan(struct eb_job *job)
     struct eb_scanner *scanner =
         (struct eb_scanner *)((char *)job - offsetof(struct eb_scanner, job));
     scanner->is_good = eb_repository_scan(scanner->directory, scanner->name_bytes_max,
-        &scanner->seen, &scanner->found, &scanner->fault);
+        &scanner->seen, &scanner->found, &scanner->failure);
 }
 
-void eb_scanner_look(struct eb_scanner *scanner)
+void eb_scanner_scan(struct eb_scanner *scanner)
 {
     if (scanner->is_stopping) {
         return;
@@ -96,7 +96,7 @@ void eb_scanner_look(struct eb_scanner *scanner)
 
 static void on_timer(uv_timer_t *timer)
 {
-    eb_scanner_look(timer->data);
+    eb_scanner_scan(timer->data);
 }
 
 static void on_change(void *context)
@@ -120,7 +120,7 @@ int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop)
     scanner->watch = (struct eb_watch){.loop = loop, .on_change = on_change, .context = scanner};
     if (scanner->poll_ms > 0) {
         uv_timer_start(&scanner->poll, on_timer, scanner->poll_ms, scanner->poll_ms);
-        eb_scanner_look(scanner);
+        eb_scanner_scan(scanner);
     }
     return 0;
 }
@@ -142,6 +142,6 @@ void eb_scanner_close(struct eb_scanner *scanner)
 void eb_scanner_deinit(struct eb_scanner *scanner)
 {
     eb_repository_deinit(&scanner->seen);
-    free(scanner->told_fault);
-    scanner->told_fault = NULL;
+    free(scanner->told_failure);
+    scanner->told_failure = NULL;
 }

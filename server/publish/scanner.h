@@ -18,7 +18,7 @@ struct eb_scanner {
     void (*on_looked)(void *context, bool is_good);
     void *context;
     struct eb_repository seen; /* what the repository is like */
-    char *told_fault;          /* why the last look was in vain; NULL: it was not */
+    char *told_failure;        /* why the last look was in vain; NULL: it was not */
     /* Private. */
     struct eb_worker worker;
     struct eb_watch watch;
@@ -26,7 +26,7 @@ struct eb_scanner {
     uv_timer_t settle; /* until what changes has settled */
     struct eb_job job;
     struct eb_repository found;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     bool is_good;
     bool is_busy;
     bool is_asked; /* to look again after this */
@@ -37,7 +37,7 @@ struct eb_scanner {
  * or a negative libuv code and nothing is started. */
 int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop);
 /* on_looked follows, of a look that begins after the call. */
-void eb_scanner_look(struct eb_scanner *scanner);
+void eb_scanner_scan(struct eb_scanner *scanner);
 /* Looks no more; one last on_looked follows where it is_busy. */
 void eb_scanner_stop(struct eb_scanner *scanner);
 /* Ends the thread: it has been stopped, and is not busy. */

@@ -11,15 +11,15 @@
 /* A command and its caller. */
 struct eb_admin_command {
     struct eb_model_command command; /* first */
-    struct eb_mail mail;             /* to the desk, and back with the outcome */
+    struct eb_mail mail;             /* to the admin endpoint, and back with the outcome */
     struct eb_service_loop *loop;
     struct eb_rpc_call *call; /* the loop's thread's; NULL: it has gone away */
     enum eb_model_outcome outcome;
-    char text[EB_FILE_FAULT_BYTES];
+    char text[EB_FAILURE_BYTES];
     char model[];
 };
 
-/* How far a command is, on its way from the desk. */
+/* How far a command is, on its way from the admin endpoint. */
 struct progress_mail {
     struct eb_mail mail;
     struct eb_admin_command *command;
@@ -47,7 +47,7 @@ static void on_progress_back(struct eb_mail *mail)
     struct progress_mail *told = (struct progress_mail *)mail;
     struct eb_rpc_call *call = told->command->call;
     if (call && !call->finished &&
-        eb_conn_waiting_bytes(call->conn->conn) < EB_RPC_FEED_WAITING_BYTES_MAX) {
+        eb_conn_waiting_bytes(call->conn->conn) < EB_RPC_STREAMING_WAITING_BYTES_MAX) {
         (void)send_progress(call, &told->progress);
     }
     free(told);
@@ -94,7 +94,7 @@ static void on_done_back(struct eb_mail *mail)
     eb_loop_release(loop);
 }
 
-/* ---- at the desk ---- */
+/* ---- at the admin endpoint ---- */
 
 /* Without memory it is not told. */
 static void on_progress(struct eb_model_command *asked, uint64_t done_bytes, uint64_t total_bytes)
@@ -122,26 +122,26 @@ static void on_arrival(struct eb_mail *mail)
 {
     struct eb_admin_command *command =
         (struct eb_admin_command *)((char *)mail - offsetof(struct eb_admin_command, mail));
-    const struct eb_admin_desk *desk = &command->loop->service->admin;
-    desk->ask(desk->context, &command->command);
+    const struct eb_admin_endpoint *endpoint = &command->loop->service->admin;
+    endpoint->ask(endpoint->context, &command->command);
 }
 
 /* ---- beginning ---- */
 
-/* What is asked of the desk. */
-struct wish {
+/* What is asked of the admin endpoint. */
+struct asked {
     enum eb_model_verb verb;
     const struct eb_wire_model_query *request;
 };
 
-static bool check_wish(
-    const struct eb_service_loop *loop, const struct wish *wish, struct eb_error *error)
+static bool check_command(
+    const struct eb_service_loop *loop, const struct asked *asked, struct eb_error *error)
 {
-    const struct eb_wire_model_query *request = wish->request;
+    const struct eb_wire_model_query *request = asked->request;
     if (request->model[0] == '\0') {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "model: none is named; ListVersions says which there are");
-    } else if (wish->verb == EB_MODEL_UNLOAD && request->version == 0) {
+    } else if (asked->verb == EB_MODEL_UNLOAD && request->version == 0) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "version: name the one to unload; ListVersions says which are in memory");
     } else if (loop->command_count == EB_ADMIN_COMMANDS_MAX) {
@@ -155,14 +155,14 @@ static bool check_wish(
 }
 
 /* NULL: no memory. */
-static struct eb_admin_command *create(struct eb_rpc_call *call, const struct wish *wish)
+static struct eb_admin_command *create(struct eb_rpc_call *call, const struct asked *asked)
 {
-    const struct eb_wire_model_query *request = wish->request;
+    const struct eb_wire_model_query *request = asked->request;
     const size_t model_bytes = strlen(request->model) + 1;
     struct eb_admin_command *command = calloc(1, sizeof *command + model_bytes);
     if (command) {
         memcpy(command->model, request->model, model_bytes);
-        command->command = (struct eb_model_command){.verb = wish->verb,
+        command->command = (struct eb_model_command){.verb = asked->verb,
             .model = command->model,
             .version = request->version,
             .on_progress = on_progress,
@@ -184,10 +184,10 @@ static struct eb_admin_command *read_command(
         .name_bytes_max = (uint32_t)limits->name_bytes_max};
     struct eb_admin_command *command = NULL;
     eb_arena_reset(&loop->arena, limits->response_bytes_max);
-    const struct wish wish = {verb, eb_version_request_decode(&loop->arena, call->message.bytes,
-                                        call->message.size, &codec_limits, error)};
-    if (wish.request && check_wish(loop, &wish, error)) {
-        command = create(call, &wish);
+    const struct asked asked = {verb, eb_version_request_decode(&loop->arena, call->message.bytes,
+                                          call->message.size, &codec_limits, error)};
+    if (asked.request && check_command(loop, &asked, error)) {
+        command = create(call, &asked);
         if (!command) {
             eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
         }
@@ -251,9 +251,9 @@ static bool check_place(const struct eb_rpc_conn *conn, struct eb_error *error)
 }
 
 static const struct eb_method methods[] = {
-    {"LoadVersion", EB_METHOD_FEED, .start = start_load, .on_close = forget},
-    {"UnloadVersion", EB_METHOD_FEED, .start = start_unload, .on_close = forget},
-    {"ServeVersion", EB_METHOD_FEED, .start = start_serve, .on_close = forget},
+    {"LoadVersion", EB_METHOD_SERVER_STREAMING, .start = start_load, .on_close = forget},
+    {"UnloadVersion", EB_METHOD_SERVER_STREAMING, .start = start_unload, .on_close = forget},
+    {"ServeVersion", EB_METHOD_SERVER_STREAMING, .start = start_serve, .on_close = forget},
     {"ListVersions", EB_METHOD_UNARY, .answer = eb_catalogue_list_versions},
 };
 

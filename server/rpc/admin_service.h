@@ -11,7 +11,7 @@
 #define EB_ADMIN_COMMANDS_MAX 32
 
 /* Who does the commands. */
-struct eb_admin_desk {
+struct eb_admin_endpoint {
     struct eb_mailbox *mailbox; /* of its thread; open as long as any loop is */
     /* On that thread; the command's on_done follows. */
     void (*ask)(void *context, struct eb_model_command *command);

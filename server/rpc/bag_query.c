@@ -123,14 +123,14 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_f
     return !says_weights || fill_weights(place, wire, query, error);
 }
 
-bool eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
-    struct eb_error *error)
+bool eb_bag_query_error(const struct eb_bag_query_place *place,
+    const struct eb_bag_error *bag_error, struct eb_error *error)
 {
     enum eb_status status = EB_STATUS_INVALID_ARGUMENT;
-    switch (fault->class) {
-    case EB_FAULT_MALFORMED: break;
-    case EB_FAULT_OUT_OF_RANGE: status = EB_STATUS_OUT_OF_RANGE; break;
-    case EB_FAULT_TOO_LARGE: status = EB_STATUS_RESOURCE_EXHAUSTED; break;
+    switch (bag_error->class) {
+    case EB_BAG_ERROR_MALFORMED: break;
+    case EB_BAG_ERROR_OUT_OF_RANGE: status = EB_STATUS_OUT_OF_RANGE; break;
+    case EB_BAG_ERROR_TOO_LARGE: status = EB_STATUS_RESOURCE_EXHAUSTED; break;
     }
-    return eb_bag_query_refuse(place, error, status, "%s", fault->text);
+    return eb_bag_query_refuse(place, error, status, "%s", bag_error->text);
 }

@@ -83,6 +83,6 @@ bool eb_bag_query_weigh(const struct eb_bag_query_place *place,
  * return in one line. */
 bool eb_bag_query_refuse(const struct eb_bag_query_place *place, struct eb_error *error,
     enum eb_status status, const char *format, ...) __attribute__((cold, format(printf, 4, 5)));
-/* Refuses it for a fault of the kernels. */
-bool eb_bag_query_fault(const struct eb_bag_query_place *place, const struct eb_bag_fault *fault,
-    struct eb_error *error);
+/* Refuses it for an error of the kernels. */
+bool eb_bag_query_error(const struct eb_bag_query_place *place,
+    const struct eb_bag_error *bag_error, struct eb_error *error);

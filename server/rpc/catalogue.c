@@ -100,7 +100,7 @@ static bool describe_version(struct eb_arena *arena, const struct eb_snapshot_mo
     *out = (struct eb_wire_version){
         .version = version->number,
         .state = (int32_t)version->state,
-        .error = version->fault ? version->fault : "",
+        .error = version->failure ? version->failure : "",
         .held = version->is_held,
     };
     if (loaded) {
@@ -124,7 +124,7 @@ static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_mode
     *out = (struct eb_wire_model){.name = model->name,
         .served_version = model->served ? model->served->version : 0,
         .commanded_version = model->commanded,
-        .config_error = model->fault ? model->fault : "",
+        .config_error = model->failure ? model->failure : "",
         .versions = versions};
     for (size_t i = 0; i < model->version_count; i++) {
         const struct eb_snapshot_version *version = &model->versions[i];
@@ -139,10 +139,10 @@ static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_mode
     return true;
 }
 
-static struct eb_outgoing *answer_list(
-    const struct eb_inquiry *inquiry, const struct eb_wire_model_list *list, struct eb_error *error)
+static struct eb_outgoing *answer_list(const struct eb_unary_request *unary,
+    const struct eb_wire_model_list *list, struct eb_error *error)
 {
-    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_model_list_bytes(list), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_model_list_bytes(list), error);
     if (answer) {
         eb_model_list_encode(list, eb_reply_body(answer));
     }
@@ -150,48 +150,48 @@ static struct eb_outgoing *answer_list(
 }
 
 static struct eb_outgoing *answer_all(
-    const struct eb_inquiry *inquiry, struct selection selection, struct eb_error *error)
+    const struct eb_unary_request *unary, struct selection selection, struct eb_error *error)
 {
-    size_t count = inquiry->snapshot->count;
-    struct eb_wire_model *models = eb_arena_take(inquiry->arena, (count + 1) * sizeof *models);
+    size_t count = unary->snapshot->count;
+    struct eb_wire_model *models = eb_arena_take(unary->arena, (count + 1) * sizeof *models);
     if (!models) {
-        return eb_inquiry_refuse_memory(error);
+        return eb_unary_refuse_memory(error);
     }
     struct eb_wire_model_list list = {0, models};
     for (size_t i = 0; i < count; i++) {
-        const struct eb_snapshot_model *model = &inquiry->snapshot->models[i];
-        if (!eb_principal_may_see(inquiry->caller, model->name)) {
+        const struct eb_snapshot_model *model = &unary->snapshot->models[i];
+        if (!eb_principal_may_see(unary->caller, model->name)) {
             continue;
         }
-        if (!describe_model(inquiry->arena, model, selection, &models[list.count++])) {
-            return eb_inquiry_refuse_memory(error);
+        if (!describe_model(unary->arena, model, selection, &models[list.count++])) {
+            return eb_unary_refuse_memory(error);
         }
     }
-    return answer_list(inquiry, &list, error);
+    return answer_list(unary, &list, error);
 }
 
 struct eb_outgoing *eb_catalogue_list_models(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
-    if (!eb_empty_decode(inquiry->bytes, inquiry->size, error)) {
+    if (!eb_empty_decode(unary->bytes, unary->size, error)) {
         return NULL;
     }
-    return answer_all(inquiry, (struct selection){.has_tables = true}, error);
+    return answer_all(unary, (struct selection){.has_tables = true}, error);
 }
 
 /* The model that is asked for. false: *error. */
-static bool find_described(const struct eb_inquiry *inquiry,
+static bool find_described(const struct eb_unary_request *unary,
     const struct eb_wire_model_query *query, bool has_tables, struct eb_wire_model *described,
     struct eb_error *error)
 {
     const struct selection selection = {.only = query->version, .has_tables = has_tables};
-    const struct eb_model_choice choice = eb_inquiry_choose(inquiry, query);
+    const struct eb_model_choice choice = eb_unary_choose(unary, query);
     const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
     if (!model) {
         return false;
     }
-    if (!describe_model(inquiry->arena, model, selection, described)) {
-        eb_inquiry_refuse_memory(error);
+    if (!describe_model(unary->arena, model, selection, described)) {
+        eb_unary_refuse_memory(error);
         return false;
     }
     if (query->version != 0 && described->version_count == 0) {
@@ -202,16 +202,17 @@ static bool find_described(const struct eb_inquiry *inquiry,
     return true;
 }
 
-struct eb_outgoing *eb_catalogue_get_model(const struct eb_inquiry *inquiry, struct eb_error *error)
+struct eb_outgoing *eb_catalogue_get_model(
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
-    const struct eb_codec_limits limits = eb_inquiry_limits(inquiry);
+    const struct eb_codec_limits limits = eb_unary_limits(unary);
     const struct eb_wire_model_query *query =
-        eb_model_query_decode(inquiry->arena, inquiry->bytes, inquiry->size, &limits, error);
+        eb_model_query_decode(unary->arena, unary->bytes, unary->size, &limits, error);
     struct eb_wire_model described;
-    if (!query || !find_described(inquiry, query, true, &described, error)) {
+    if (!query || !find_described(unary, query, true, &described, error)) {
         return NULL;
     }
-    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_model_bytes(&described), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_model_bytes(&described), error);
     if (answer) {
         eb_model_encode(&described, eb_reply_body(answer));
     }
@@ -219,31 +220,31 @@ struct eb_outgoing *eb_catalogue_get_model(const struct eb_inquiry *inquiry, str
 }
 
 struct eb_outgoing *eb_catalogue_list_versions(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
-    const struct eb_codec_limits limits = eb_inquiry_limits(inquiry);
+    const struct eb_codec_limits limits = eb_unary_limits(unary);
     const struct eb_wire_model_query *query =
-        eb_version_request_decode(inquiry->arena, inquiry->bytes, inquiry->size, &limits, error);
+        eb_version_request_decode(unary->arena, unary->bytes, unary->size, &limits, error);
     struct eb_wire_model described;
     if (!query) {
         return NULL;
     }
     if (query->model[0] == '\0') {
-        return answer_all(inquiry, (struct selection){.only = query->version}, error);
+        return answer_all(unary, (struct selection){.only = query->version}, error);
     }
-    if (!find_described(inquiry, query, false, &described, error)) {
+    if (!find_described(unary, query, false, &described, error)) {
         return NULL;
     }
-    return answer_list(inquiry, &(struct eb_wire_model_list){1, &described}, error);
+    return answer_list(unary, &(struct eb_wire_model_list){1, &described}, error);
 }
 
 struct eb_outgoing *eb_catalogue_get_server(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
-    if (!eb_empty_decode(inquiry->bytes, inquiry->size, error)) {
+    if (!eb_empty_decode(unary->bytes, unary->size, error)) {
         return NULL;
     }
-    const struct eb_server_facts *facts = inquiry->facts;
+    const struct eb_server_facts *facts = unary->facts;
     const struct eb_limits *values = facts->limits;
     const struct eb_wire_limit limits[] = {
 #define X(limit, fallback, min, max, what) {#limit, values->limit},
@@ -259,7 +260,7 @@ struct eb_outgoing *eb_catalogue_get_server(
         .loops = facts->loops,
         .threads = facts->threads,
     };
-    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_server_bytes(&server), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_server_bytes(&server), error);
     if (answer) {
         eb_server_encode(&server, eb_reply_body(answer));
     }

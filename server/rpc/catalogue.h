@@ -1,14 +1,14 @@
 /* What ListModels, GetModel, GetServer and ListVersions say.
- * Thread, memory: as inquiry.h says. */
+ * Thread, memory: as unary.h says. */
 #pragma once
 
-#include "server/rpc/inquiry.h"
+#include "server/rpc/unary.h"
 
 struct eb_outgoing *eb_catalogue_list_models(
-    const struct eb_inquiry *inquiry, struct eb_error *error);
+    const struct eb_unary_request *unary, struct eb_error *error);
 struct eb_outgoing *eb_catalogue_get_model(
-    const struct eb_inquiry *inquiry, struct eb_error *error);
+    const struct eb_unary_request *unary, struct eb_error *error);
 struct eb_outgoing *eb_catalogue_list_versions(
-    const struct eb_inquiry *inquiry, struct eb_error *error);
+    const struct eb_unary_request *unary, struct eb_error *error);
 struct eb_outgoing *eb_catalogue_get_server(
-    const struct eb_inquiry *inquiry, struct eb_error *error);
+    const struct eb_unary_request *unary, struct eb_error *error);

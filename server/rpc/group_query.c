@@ -150,7 +150,7 @@ bool eb_group_query_list(const struct eb_wire_request *request,
     for (size_t i = 0; i < request->group_count; i++) {
         struct eb_wire_group *group = &request->groups[i];
         const struct eb_feature_group *found =
-            group->feature_count == 0 && group->name[0] != '\0' && !group->fault
+            group->feature_count == 0 && group->name[0] != '\0' && !group->error
                 ? eb_feature_set_find_group(&version->features, group->name)
                 : NULL;
         if (found) {
@@ -172,8 +172,8 @@ bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct e
     struct eb_group_query *group, struct eb_error *error)
 {
     *group = (struct eb_group_query){.wire = wire, .lengths = wire->lengths};
-    if (wire->fault) {
-        *error = *wire->fault;
+    if (wire->error) {
+        *error = *wire->error;
         return false;
     }
     if (wire->feature_count == 0 && wire->name[0] != '\0') {

@@ -50,9 +50,9 @@ static enum eb_health_status judge(const struct view *view, const char *name)
     return is_ready && !view->is_leaving ? EB_HEALTH_SERVING : EB_HEALTH_NOT_SERVING;
 }
 
-static struct view view_of(const struct eb_inquiry *inquiry)
+static struct view view_of(const struct eb_unary_request *unary)
 {
-    return (struct view){inquiry->snapshot, inquiry->caller, inquiry->is_leaving};
+    return (struct view){unary->snapshot, unary->caller, unary->is_leaving};
 }
 
 static uint32_t name_bytes_max(const struct eb_limits *limits)
@@ -63,21 +63,21 @@ static uint32_t name_bytes_max(const struct eb_limits *limits)
 
 /* ---- Check and List ---- */
 
-static struct eb_outgoing *check(const struct eb_inquiry *inquiry, struct eb_error *error)
+static struct eb_outgoing *check(const struct eb_unary_request *unary, struct eb_error *error)
 {
-    const char *name = eb_health_request_decode(inquiry->arena, inquiry->bytes, inquiry->size,
-        name_bytes_max(inquiry->facts->limits), error);
+    const char *name = eb_health_request_decode(
+        unary->arena, unary->bytes, unary->size, name_bytes_max(unary->facts->limits), error);
     if (!name) {
         return NULL;
     }
-    const struct view view = view_of(inquiry);
+    const struct view view = view_of(unary);
     const enum eb_health_status status = judge(&view, name);
     if (status == EB_HEALTH_SERVICE_UNKNOWN) {
         eb_error_set(error, EB_STATUS_NOT_FOUND,
             "no service and no model \"%s\"; List says what there is", name);
         return NULL;
     }
-    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_health_response_bytes(status), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_health_response_bytes(status), error);
     if (answer) {
         eb_health_response_encode(status, eb_reply_body(answer));
     }
@@ -86,12 +86,12 @@ static struct eb_outgoing *check(const struct eb_inquiry *inquiry, struct eb_err
 
 /* The server, its services, and its models that the caller may see; as many as there are of all
  * that. NULL: the arena is full. */
-static struct eb_wire_health *name_all(const struct eb_inquiry *inquiry, size_t *count)
+static struct eb_wire_health *name_all(const struct eb_unary_request *unary, size_t *count)
 {
     const size_t service_count = eb_method_table_count();
-    const struct eb_snapshot *snapshot = inquiry->snapshot;
+    const struct eb_snapshot *snapshot = unary->snapshot;
     struct eb_wire_health *items =
-        eb_arena_take(inquiry->arena, (1 + service_count + snapshot->count) * sizeof *items);
+        eb_arena_take(unary->arena, (1 + service_count + snapshot->count) * sizeof *items);
     if (!items) {
         return NULL;
     }
@@ -101,29 +101,28 @@ static struct eb_wire_health *name_all(const struct eb_inquiry *inquiry, size_t 
         items[(*count)++].name = eb_method_table_at(i)->service;
     }
     for (size_t i = 0; i < snapshot->count; i++) {
-        if (eb_principal_may_see(inquiry->caller, snapshot->models[i].name)) {
+        if (eb_principal_may_see(unary->caller, snapshot->models[i].name)) {
             items[(*count)++].name = snapshot->models[i].name;
         }
     }
     return items;
 }
 
-static struct eb_outgoing *list(const struct eb_inquiry *inquiry, struct eb_error *error)
+static struct eb_outgoing *list(const struct eb_unary_request *unary, struct eb_error *error)
 {
     size_t count;
-    if (!eb_empty_decode(inquiry->bytes, inquiry->size, error)) {
+    if (!eb_empty_decode(unary->bytes, unary->size, error)) {
         return NULL;
     }
-    struct eb_wire_health *items = name_all(inquiry, &count);
+    struct eb_wire_health *items = name_all(unary, &count);
     if (!items) {
-        return eb_inquiry_refuse_memory(error);
+        return eb_unary_refuse_memory(error);
     }
-    const struct view view = view_of(inquiry);
+    const struct view view = view_of(unary);
     for (size_t i = 0; i < count; i++) {
         items[i].status = judge(&view, items[i].name);
     }
-    struct eb_outgoing *answer =
-        eb_inquiry_reply(inquiry, eb_health_list_bytes(items, count), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_health_list_bytes(items, count), error);
     if (answer) {
         eb_health_list_encode(items, count, eb_reply_body(answer));
     }
@@ -144,7 +143,7 @@ static void tell(struct eb_rpc_call *call)
     assert(view.caller); /* Everybody may call. */
     const enum eb_health_status status = judge(&view, watch->name);
     if (status == watch->told || call->finished ||
-        eb_conn_waiting_bytes(call->conn->conn) >= EB_RPC_FEED_WAITING_BYTES_MAX) {
+        eb_conn_waiting_bytes(call->conn->conn) >= EB_RPC_STREAMING_WAITING_BYTES_MAX) {
         return;
     }
     struct eb_outgoing *message =
@@ -260,8 +259,8 @@ void eb_health_service_update(struct eb_service_loop *loop)
 static const struct eb_method methods[] = {
     {"Check", EB_METHOD_UNARY, .answer = check},
     {"List", EB_METHOD_UNARY, .answer = list},
-    {"Watch", EB_METHOD_FEED, .start = start, .on_tick = tell_if_begun, .on_notice = tell_if_begun,
-        .on_drain = end, .on_close = forget},
+    {"Watch", EB_METHOD_SERVER_STREAMING, .start = start, .on_tick = tell_if_begun,
+        .on_notice = tell_if_begun, .on_drain = end, .on_close = forget},
 };
 
 const struct eb_method_table eb_health_service_methods = {

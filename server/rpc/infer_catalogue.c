@@ -14,9 +14,9 @@
 static const char *const extensions[] = {"model_configuration"};
 
 static struct eb_outgoing *answer_flag(
-    const struct eb_inquiry *inquiry, bool flag, struct eb_error *error)
+    const struct eb_unary_request *unary, bool flag, struct eb_error *error)
 {
-    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_infer_flag_bytes(flag), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_infer_flag_bytes(flag), error);
     if (answer) {
         eb_infer_flag_encode(flag, eb_reply_body(answer));
     }
@@ -24,33 +24,33 @@ static struct eb_outgoing *answer_flag(
 }
 
 struct eb_outgoing *eb_infer_catalogue_server_live(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
-    return eb_empty_decode(inquiry->bytes, inquiry->size, error) ? answer_flag(inquiry, true, error)
-                                                                 : NULL;
+    return eb_empty_decode(unary->bytes, unary->size, error) ? answer_flag(unary, true, error)
+                                                             : NULL;
 }
 
 struct eb_outgoing *eb_infer_catalogue_server_ready(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
-    return eb_empty_decode(inquiry->bytes, inquiry->size, error)
-               ? answer_flag(inquiry, !inquiry->is_leaving, error)
+    return eb_empty_decode(unary->bytes, unary->size, error)
+               ? answer_flag(unary, !unary->is_leaving, error)
                : NULL;
 }
 
 struct eb_outgoing *eb_infer_catalogue_server_metadata(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
     const struct eb_infer_server server = {
         .name = NAME,
-        .version = inquiry->facts->version,
+        .version = unary->facts->version,
         .extension_count = sizeof extensions / sizeof extensions[0],
         .extensions = extensions,
     };
-    if (!eb_empty_decode(inquiry->bytes, inquiry->size, error)) {
+    if (!eb_empty_decode(unary->bytes, unary->size, error)) {
         return NULL;
     }
-    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_infer_server_bytes(&server), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_infer_server_bytes(&server), error);
     if (answer) {
         eb_infer_server_encode(&server, eb_reply_body(answer));
     }
@@ -58,38 +58,38 @@ struct eb_outgoing *eb_infer_catalogue_server_metadata(
 }
 
 /* The model and version that are asked for. NULL: *error. */
-static struct eb_wire_model_query *read_query(const struct eb_inquiry *inquiry,
+static struct eb_wire_model_query *read_query(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_error *error)
 {
     const struct eb_unpack_input input = {
         .descriptor = descriptor,
-        .bytes = inquiry->bytes,
-        .size = inquiry->size,
+        .bytes = unary->bytes,
+        .size = unary->size,
         .limits =
             {
                 .fields_max = REQUEST_FIELDS_MAX,
-                .name_bytes_max = eb_inquiry_limits(inquiry).name_bytes_max,
+                .name_bytes_max = eb_unary_limits(unary).name_bytes_max,
             },
     };
-    return eb_infer_model_query_decode(inquiry->arena, &input, error);
+    return eb_infer_model_query_decode(unary->arena, &input, error);
 }
 
 struct eb_outgoing *eb_infer_catalogue_model_ready(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
     const struct eb_wire_model_query *query =
-        read_query(inquiry, &inference__model_ready_request__descriptor, error);
+        read_query(unary, &inference__model_ready_request__descriptor, error);
     if (!query) {
         return NULL;
     }
-    const struct eb_model_choice choice = eb_inquiry_choose(inquiry, query);
+    const struct eb_model_choice choice = eb_unary_choose(unary, query);
     const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
     if (!model && error->status != EB_STATUS_NOT_FOUND) {
         return NULL;
     }
     const bool is_ready =
-        !inquiry->is_leaving && model && eb_snapshot_find_version(model, query->version);
-    return answer_flag(inquiry, is_ready, error);
+        !unary->is_leaving && model && eb_snapshot_find_version(model, query->version);
+    return answer_flag(unary, is_ready, error);
 }
 
 /* ---- what a model's tensors are ---- */
@@ -141,36 +141,36 @@ static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_mode
 }
 
 /* What is asked for, described. false: *error. */
-static bool find_model(const struct eb_inquiry *inquiry,
+static bool find_model(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_infer_model *out,
     struct eb_error *error)
 {
-    const struct eb_wire_model_query *query = read_query(inquiry, descriptor, error);
+    const struct eb_wire_model_query *query = read_query(unary, descriptor, error);
     if (!query) {
         return false;
     }
-    const struct eb_model_choice choice = eb_inquiry_choose(inquiry, query);
+    const struct eb_model_choice choice = eb_unary_choose(unary, query);
     const struct eb_snapshot_model *model = eb_model_choice_find(&choice, error);
     const struct eb_model_version *version =
         model ? eb_model_choice_find_version(&choice, model, error) : NULL;
     if (!version) {
         return false;
     }
-    if (!describe_model(inquiry->arena, model, version, out)) {
-        (void)eb_inquiry_refuse_memory(error);
+    if (!describe_model(unary->arena, model, version, out)) {
+        (void)eb_unary_refuse_memory(error);
         return false;
     }
     return true;
 }
 
 struct eb_outgoing *eb_infer_catalogue_model_metadata(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
     struct eb_infer_model model;
-    if (!find_model(inquiry, &inference__model_metadata_request__descriptor, &model, error)) {
+    if (!find_model(unary, &inference__model_metadata_request__descriptor, &model, error)) {
         return NULL;
     }
-    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_infer_metadata_bytes(&model), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_infer_metadata_bytes(&model), error);
     if (answer) {
         eb_infer_metadata_encode(&model, eb_reply_body(answer));
     }
@@ -178,13 +178,13 @@ struct eb_outgoing *eb_infer_catalogue_model_metadata(
 }
 
 struct eb_outgoing *eb_infer_catalogue_model_config(
-    const struct eb_inquiry *inquiry, struct eb_error *error)
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
     struct eb_infer_model model;
-    if (!find_model(inquiry, &inference__model_config_request__descriptor, &model, error)) {
+    if (!find_model(unary, &inference__model_config_request__descriptor, &model, error)) {
         return NULL;
     }
-    struct eb_outgoing *answer = eb_inquiry_reply(inquiry, eb_infer_config_bytes(&model), error);
+    struct eb_outgoing *answer = eb_unary_reply(unary, eb_infer_config_bytes(&model), error);
     if (answer) {
         eb_infer_config_encode(&model, eb_reply_body(answer));
     }

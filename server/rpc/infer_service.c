@@ -19,7 +19,7 @@ static bool resolve(struct eb_lookup *lookup)
         lookup->home->context->limits->queries_max, &lookup->error);
 }
 
-static const struct eb_lookup_form form = {
+static const struct eb_lookup_codec codec = {
     .read = read_request,
     .resolve = resolve,
 };
@@ -31,7 +31,7 @@ static const struct eb_method methods[] = {
     {"ServerMetadata", EB_METHOD_UNARY, .answer = eb_infer_catalogue_server_metadata},
     {"ModelMetadata", EB_METHOD_UNARY, .answer = eb_infer_catalogue_model_metadata},
     {"ModelConfig", EB_METHOD_UNARY, .answer = eb_infer_catalogue_model_config},
-    {"ModelInfer", EB_METHOD_UNARY, .form = &form},
+    {"ModelInfer", EB_METHOD_UNARY, .codec = &codec},
 };
 
 const struct eb_method_table eb_infer_service_methods = {

@@ -30,7 +30,7 @@ static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_lookup_part) + sizeof(struc
 /* From here on reading a message takes long enough to ask whether checking it is of use. */
 #define SLOW_MESSAGE_BYTES 4096
 
-struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_form *form,
+struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_codec *codec,
     const struct eb_memory *message_memory)
 {
     struct eb_lookup *lookup = home->idle;
@@ -47,7 +47,7 @@ struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lo
     memset(lookup, 0, offsetof(struct eb_lookup, error));
     lookup->error.status = EB_STATUS_OK;
     lookup->home = home;
-    lookup->form = form;
+    lookup->codec = codec;
     lookup->message_memory = message_memory;
     lookup->refusal = EB_REFUSAL_COUNT;
     lookup->state = EB_LOOKUP_READING;
@@ -143,7 +143,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     lookup->deadline_ns = lookup->arrival_ns + limits->deadline_max_ms * 1000000;
     eb_arena_reset(&lookup->arena, eb_lookup_request_arena_bytes(message.size, &caps) +
                                        limits->queries_max * PLAN_BYTES_PER_QUERY);
-    lookup->request = lookup->form->read(lookup, &caps, &failure);
+    lookup->request = lookup->codec->read(lookup, &caps, &failure);
     if (!lookup->request) {
         lookup->error = failure.error;
         lookup->request_id = failure.request_id;
@@ -184,7 +184,7 @@ static bool take_version(struct eb_lookup *lookup)
 
 static bool check(struct eb_lookup *lookup)
 {
-    if (!take_version(lookup) || (lookup->form->resolve && !lookup->form->resolve(lookup))) {
+    if (!take_version(lookup) || (lookup->codec->resolve && !lookup->codec->resolve(lookup))) {
         return false;
     }
     struct eb_plan *plan = &lookup->plan;
@@ -291,8 +291,8 @@ static uint32_t in_us(uint64_t from_ns, uint64_t to_ns)
 static void note_times(const struct eb_lookup *lookup, struct eb_outgoing *answer, uint64_t now_ns)
 {
     uint64_t begun_ns = lookup->begun_ns ? lookup->begun_ns : now_ns;
-    if (lookup->form->set_times) {
-        lookup->form->set_times(
+    if (lookup->codec->set_times) {
+        lookup->codec->set_times(
             eb_reply_body(answer), in_us(lookup->arrival_ns, begun_ns), in_us(begun_ns, now_ns));
     }
 }

@@ -12,7 +12,7 @@
 #include "server/models/snapshot.h"
 #include "server/net/loop.h"
 #include "server/rpc/auth.h"
-#include "server/rpc/lookup_form.h"
+#include "server/rpc/lookup_codec.h"
 #include "server/rpc/plan_answer.h"
 #include "server/work/executor.h"
 
@@ -74,7 +74,7 @@ struct eb_lookup_part {
 
 struct eb_lookup {
     struct eb_lookup_home *home;
-    const struct eb_lookup_form *form;
+    const struct eb_lookup_codec *codec;
     enum eb_lookup_state state;
     size_t part_count;
     size_t open_part_count;       /* with the executor */
@@ -121,7 +121,7 @@ struct eb_lookup {
 
 /* An idle lookup, to be asked for and answered in that form, whose message goes back to
  * `message_memory`. NULL: no memory. */
-struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_form *form,
+struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_codec *codec,
     const struct eb_memory *message_memory);
 /* Everything it holds goes back. Not while QUEUED. */
 void eb_lookup_give(struct eb_lookup *lookup);

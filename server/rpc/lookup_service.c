@@ -1,7 +1,7 @@
 #include "server/rpc/lookup_service.h"
 
 #include "server/rpc/catalogue.h"
-#include "server/rpc/lookup_form.h"
+#include "server/rpc/lookup_codec.h"
 #include "server/rpc/reply.h"
 #include "server/rpc/request_end.h"
 
@@ -34,11 +34,11 @@ static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup
     };
     struct eb_outgoing *made = make_error(call, &response);
     if (made) {
-        eb_account_request(call, lookup->error.status);
+        eb_call_stats_request(call, lookup->error.status);
         eb_rpc_call_answer(call, made);
     } else {
         if (lookup->refusal == EB_REFUSAL_COUNT) {
-            eb_account_refusal(call, EB_REFUSAL_MEMORY);
+            eb_call_stats_refusal(call, EB_REFUSAL_MEMORY);
         }
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text, 0);
     }
@@ -64,7 +64,7 @@ static struct eb_outgoing *answer_late(
     }
     struct eb_outgoing *made = make_error(call, &response);
     if (made) {
-        eb_account_request(call, EB_STATUS_DEADLINE_EXCEEDED);
+        eb_call_stats_request(call, EB_STATUS_DEADLINE_EXCEEDED);
         eb_reply_charge(made, &call->conn->answer_bytes);
     } else {
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text, 0);
@@ -73,7 +73,7 @@ static struct eb_outgoing *answer_late(
     return made;
 }
 
-struct eb_outgoing *eb_lookup_service_judge(
+struct eb_outgoing *eb_lookup_service_drop_if_expired(
     void *context, struct eb_grpc_call *grpc_call, struct eb_outgoing *message)
 {
     if (eb_conn_looked_ns(context) < eb_reply_find_terms(message)->deadline_ns) {
@@ -81,7 +81,7 @@ struct eb_outgoing *eb_lookup_service_judge(
     }
     const struct eb_reply_terms terms = *eb_reply_find_terms(message);
     if (!terms.more) {
-        eb_account_refusal(grpc_call->user, EB_REFUSAL_EXPIRED_UNSENT);
+        eb_call_stats_refusal(grpc_call->user, EB_REFUSAL_EXPIRED_UNSENT);
         eb_request_end_unsent(grpc_call->user, terms.request_id);
     }
     eb_reply_drop(message);
@@ -95,7 +95,7 @@ static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup
     struct eb_reply_terms terms = {
         .deadline_ns = lookup->deadline_ns, .request_id = lookup->request_id, .more = more};
     if (!more) {
-        eb_account_watch(call, lookup, &terms);
+        eb_call_stats_watch(call, lookup, &terms);
     }
     eb_reply_set_terms(message, &terms);
     eb_rpc_call_answer(call, message);
@@ -148,7 +148,7 @@ static void withdraw(struct eb_rpc_call *call, uint64_t request_id)
 {
     struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
     if (lookup) {
-        eb_account_request(call, EB_STATUS_CANCELLED);
+        eb_call_stats_request(call, EB_STATUS_CANCELLED);
         eb_lookup_cancel(lookup);
         eb_request_end_lost(lookup);
         eb_rpc_call_forget(lookup);
@@ -176,7 +176,7 @@ static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
 static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
 {
     if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&
-        eb_rpc_conn_is_full_of_batch(conn)) {
+        eb_rpc_conn_is_over_batch_share(conn)) {
         eb_lookup_refuse_batch(lookup);
     }
     return lookup->error.status == EB_STATUS_OK;
@@ -191,7 +191,7 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
     const uint64_t taken_bytes = pool->taken_bytes;
     const uint64_t taken_bytes_max = taken_bytes + eb_rpc_conn_room_bytes(conn);
     struct eb_lookup *lookup =
-        eb_lookup_take(&conn->loop->home, call->method->form, eb_conn_receive_memory(conn->conn));
+        eb_lookup_take(&conn->loop->home, call->method->codec, eb_conn_receive_memory(conn->conn));
     if (!lookup) {
         eb_rpc_conn_give_message(conn, &message);
         eb_rpc_call_finish(
@@ -231,7 +231,7 @@ void eb_lookup_service_take(
     struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_conn *conn = call->conn->conn;
-    (void)eb_conn_spend_turn(conn, take(call, message, arrival_ns));
+    (void)eb_conn_spend_slice(conn, take(call, message, arrival_ns));
 }
 
 void eb_lookup_service_forget(struct eb_rpc_call *call)
@@ -247,8 +247,8 @@ void eb_lookup_service_forget(struct eb_rpc_call *call)
 }
 
 static const struct eb_method methods[] = {
-    {"Lookup", EB_METHOD_UNARY, .form = &eb_lookup_form_embag},
-    {"LookupStream", EB_METHOD_STREAM, .form = &eb_lookup_form_embag},
+    {"Lookup", EB_METHOD_UNARY, .codec = &eb_lookup_codec_embag},
+    {"LookupStream", EB_METHOD_BIDIRECTIONAL, .codec = &eb_lookup_codec_embag},
     {"ListModels", EB_METHOD_UNARY, .answer = eb_catalogue_list_models},
     {"GetModel", EB_METHOD_UNARY, .answer = eb_catalogue_get_model},
     {"GetServer", EB_METHOD_UNARY, .answer = eb_catalogue_get_server},

@@ -16,7 +16,7 @@ void eb_lookup_service_end(struct eb_lookup *lookup);
 /* Answers with a part of what the lookup gives; others are still to come. */
 void eb_lookup_service_answer_part(struct eb_lookup *lookup, struct eb_outgoing *part);
 /* An answer's turn to leave has come; see eb_grpc_server_handler. */
-struct eb_outgoing *eb_lookup_service_judge(
+struct eb_outgoing *eb_lookup_service_drop_if_expired(
     void *context, struct eb_grpc_call *grpc_call, struct eb_outgoing *message);
 /* The call goes away: nobody waits for its lookups. */
 void eb_lookup_service_forget(struct eb_rpc_call *call);

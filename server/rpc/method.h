@@ -3,31 +3,31 @@
  * Thread, memory: constants. */
 #pragma once
 
-#include "server/rpc/inquiry.h"
+#include "server/rpc/unary.h"
 
-struct eb_lookup_form;
+struct eb_lookup_codec;
 struct eb_rpc_call;
 struct eb_rpc_conn;
 
 enum eb_method_kind {
-    EB_METHOD_UNARY, /* one request, one answer */
-    EB_METHOD_FEED,  /* one request, answers now and then until it is over */
-    EB_METHOD_STREAM /* many of both */
+    EB_METHOD_UNARY,            /* one request, one answer */
+    EB_METHOD_SERVER_STREAMING, /* one request, answers now and then until it is over */
+    EB_METHOD_BIDIRECTIONAL     /* many of both */
 };
 
 /* One request of a method that is no lookup: names and a few words. Whoever may connect may send
  * some of them, and is not to make the server hold more. */
-#define EB_INQUIRY_BYTES_MAX 32768u
+#define EB_UNARY_BYTES_MAX 32768u
 /* Answers of a stream of them that one connection's peer does not take: at it they wait. */
-#define EB_INQUIRY_ANSWER_BYTES_MAX 65536u
+#define EB_UNARY_ANSWER_BYTES_MAX 65536u
 
 /* Exactly one of answer, form and start is set. What is NULL need not be done. */
 struct eb_method {
     const char *name;
     enum eb_method_kind kind;
-    bool is_probe;        /* answers everybody, whoever may call the others of its service */
-    eb_inquiry_fn answer; /* not of a feed: answers each request at once, by one message */
-    const struct eb_lookup_form *form;       /* not of a feed: its requests are lookups */
+    bool is_probe;      /* answers everybody, whoever may call the others of its service */
+    eb_unary_fn answer; /* not of a feed: answers each request at once, by one message */
+    const struct eb_lookup_codec *codec;     /* not of a feed: its requests are lookups */
     void (*start)(struct eb_rpc_call *call); /* of a feed: takes call->message, which is whole */
     /* Of a feed. The server is going to end its connections: what this says leaves before they hear
      * of it. */

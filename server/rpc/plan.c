@@ -95,9 +95,9 @@ static bool check_joined(const struct eb_bag_query_place *place, const struct dr
 static inline bool measure(struct eb_plan *plan, const struct eb_bag_query_place *place,
     struct draft *draft, struct eb_error *error)
 {
-    struct eb_bag_fault fault;
-    if (!eb_bag_measure(&draft->query, &draft->extent, &fault)) {
-        return eb_bag_query_fault(place, &fault, error);
+    struct eb_bag_error bag_error;
+    if (!eb_bag_measure(&draft->query, &draft->extent, &bag_error)) {
+        return eb_bag_query_error(place, &bag_error, error);
     }
     return count_query(plan, place, &draft->extent, error);
 }
@@ -106,10 +106,10 @@ static inline bool measure(struct eb_plan *plan, const struct eb_bag_query_place
 static inline bool measure_feature(struct eb_plan *plan, const struct eb_group_query *group,
     const struct eb_bag_query_place *place, struct draft *draft, struct eb_error *error)
 {
-    struct eb_bag_fault fault;
+    struct eb_bag_error bag_error;
     const uint64_t *starts = &group->starts[place->feature];
-    if (!eb_bag_measure_counted(&draft->query, starts[1] - starts[0], &draft->extent, &fault)) {
-        return eb_bag_query_fault(place, &fault, error);
+    if (!eb_bag_measure_counted(&draft->query, starts[1] - starts[0], &draft->extent, &bag_error)) {
+        return eb_bag_query_error(place, &bag_error, error);
     }
     return count_query(plan, place, &draft->extent, error);
 }
@@ -167,7 +167,7 @@ static inline void count_computed(
 static inline bool check(struct eb_plan *plan, const struct eb_bag_query_place *place,
     const struct draft *draft, uint64_t first_index, struct eb_error *error)
 {
-    struct eb_bag_fault fault;
+    struct eb_bag_error bag_error;
     const struct eb_bag_extent *extent = &draft->extent;
     struct eb_bag_job *job = &plan->jobs[plan->counts.query_count];
     struct eb_plan_query *query = &plan->queries[plan->counts.query_count];
@@ -175,8 +175,8 @@ static inline bool check(struct eb_plan *plan, const struct eb_bag_query_place *
     if (!job->scratch) {
         return eb_plan_refuse_memory(error, "the request's indices (answer_memory_bytes)");
     }
-    if (!eb_bag_check(plan->ops, &draft->query, extent, job, &fault)) {
-        return eb_bag_query_fault(place, &fault, error);
+    if (!eb_bag_check(plan->ops, &draft->query, extent, job, &bag_error)) {
+        return eb_bag_query_error(place, &bag_error, error);
     }
     *query = (struct eb_plan_query){
         .table = draft->feature->table,
@@ -217,8 +217,8 @@ static inline bool draft_query(struct eb_plan *plan, size_t number,
     place->table = wire->table;
     place->number = plan->request->infer ? EB_NO_QUERY : number;
     const struct eb_feature *feature = eb_bag_query_find(place, error);
-    if (wire->fault && (feature || wire->table[0] == '\0')) {
-        *error = *wire->fault;
+    if (wire->error && (feature || wire->table[0] == '\0')) {
+        *error = *wire->error;
         return false;
     }
     if (!feature) {
@@ -254,9 +254,9 @@ static const struct eb_feature *const *find_features(struct eb_plan *plan,
             return NULL;
         }
     }
-    if (!plan->news) {
-        plan->news = wire;
-        plan->news_features = features;
+    if (!plan->unknown_group) {
+        plan->unknown_group = wire;
+        plan->unknown_features = features;
     }
     return features;
 }
@@ -404,8 +404,9 @@ static bool check_groups(struct eb_plan *plan, struct eb_error *error)
             return false;
         }
     }
-    if (plan->news) {
-        eb_feature_memo_keep(plan->memo, plan->news, plan->version, plan->news_features);
+    if (plan->unknown_group) {
+        eb_feature_memo_keep(
+            plan->memo, plan->unknown_group, plan->version, plan->unknown_features);
     }
     return true;
 }

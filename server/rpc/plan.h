@@ -69,8 +69,9 @@ struct eb_plan {
     struct eb_plan_scratch *scratch; /* what jobs point into, in pieces; the newest first */
     uint8_t *scratch_room;           /* of the newest, what is not taken yet */
     size_t scratch_room_bytes;
-    const struct eb_wire_group *news; /* the first group whose features the memo did not know */
-    const struct eb_feature *const *news_features; /* what these are, from the arena */
+    const struct eb_wire_group
+        *unknown_group; /* the first group whose features the memo did not know */
+    const struct eb_feature *const *unknown_features; /* what these are, from the arena */
 };
 
 /* Most that planning one query, or feature, takes from the arena: with the text of its error, most
@@ -78,7 +79,7 @@ struct eb_plan {
 #define EB_PLAN_QUERY_BYTES 1408
 
 /* Checks everything. The first seven members are set, the rest zeroed. false: *error holds the
- * first fault, query by query, sizes before values; with errors_per_query a result holds its own,
+ * first error, query by query, sizes before values; with errors_per_query a result holds its own,
  * and false is for what concerns the whole request. eb_plan_deinit is due either way. */
 bool eb_plan_check(struct eb_plan *plan, struct eb_error *error);
 /* Gives the scratch back. */

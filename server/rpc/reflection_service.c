@@ -71,21 +71,21 @@ static bool fill(
     return true;
 }
 
-static struct eb_outgoing *answer_question(const struct eb_inquiry *inquiry, struct eb_error *error)
+static struct eb_outgoing *answer_question(
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
     const struct eb_wire_reflection_request *request =
-        eb_reflection_request_decode(inquiry->arena, inquiry->bytes, inquiry->size, error);
+        eb_reflection_request_decode(unary->arena, unary->bytes, unary->size, error);
     if (!request) {
         return NULL;
     }
     struct answer answer = {
-        .response = {
-            .host = request->host, .request = inquiry->bytes, .request_bytes = inquiry->size}};
-    if (!fill(&answer, request, inquiry->arena)) {
-        return eb_inquiry_refuse_memory(error);
+        .response = {.host = request->host, .request = unary->bytes, .request_bytes = unary->size}};
+    if (!fill(&answer, request, unary->arena)) {
+        return eb_unary_refuse_memory(error);
     }
     struct eb_outgoing *made =
-        eb_inquiry_reply(inquiry, eb_reflection_response_bytes(&answer.response), error);
+        eb_unary_reply(unary, eb_reflection_response_bytes(&answer.response), error);
     if (made) {
         eb_reflection_response_encode(&answer.response, eb_reply_body(made));
     }
@@ -93,7 +93,7 @@ static struct eb_outgoing *answer_question(const struct eb_inquiry *inquiry, str
 }
 
 static const struct eb_method methods[] = {
-    {"ServerReflectionInfo", EB_METHOD_STREAM, .answer = answer_question},
+    {"ServerReflectionInfo", EB_METHOD_BIDIRECTIONAL, .answer = answer_question},
 };
 
 const struct eb_method_table eb_reflection_service_methods = {

@@ -1,6 +1,6 @@
 /* The services grpc.reflection.v1.ServerReflection and v1alpha: what services there are here, and
  * how their messages look.
- * Thread: pure. Memory: as inquiry.h says. */
+ * Thread: pure. Memory: as unary.h says. */
 #pragma once
 
 #include "server/rpc/method.h"

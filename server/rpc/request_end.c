@@ -11,7 +11,7 @@ static uint64_t now_ms(const struct eb_service_loop *loop)
 static bool is_good(const struct eb_rpc_call *call, enum eb_status status)
 {
     return status == EB_STATUS_OK ||
-           (status == EB_STATUS_CANCELLED && call->method->kind == EB_METHOD_FEED);
+           (status == EB_STATUS_CANCELLED && call->method->kind == EB_METHOD_SERVER_STREAMING);
 }
 
 static const char *find_name(const struct eb_grpc_call *call)
@@ -138,7 +138,7 @@ static void end_lookup(const struct eb_lookup *lookup, struct end *end)
     const bool is_slow = eb_slow_list_wants(&call->conn->loop->slow, total_ns);
     end->is_wanted = is_wanted(call, end->status == EB_STATUS_OK);
     /* A request of a unary call is its call, of which nothing more is to be said. */
-    call->is_recorded = call->method->kind != EB_METHOD_STREAM || lookup->undecodable;
+    call->is_recorded = call->method->kind != EB_METHOD_BIDIRECTIONAL || lookup->undecodable;
     if (end->is_wanted || is_slow) {
         record_lookup(lookup, end, is_slow);
     }
@@ -209,7 +209,7 @@ void eb_request_end_call(struct eb_rpc_call *call, enum eb_status status, const 
     }
 }
 
-void eb_request_end_inquiry(struct eb_rpc_call *call)
+void eb_request_end_unary(struct eb_rpc_call *call)
 {
     if (eb_rpc_call_is_stream(call)) {
         end_call(call, EB_STATUS_OK, NULL);

@@ -14,7 +14,7 @@ void eb_request_end_lost(const struct eb_lookup *lookup);
 /* A call ends; of a stream only what no request of it has said. `text` may be NULL. */
 void eb_request_end_call(struct eb_rpc_call *call, enum eb_status status, const char *text);
 /* A request of a stream that is no lookup was answered. */
-void eb_request_end_inquiry(struct eb_rpc_call *call);
+void eb_request_end_unary(struct eb_rpc_call *call);
 /* The call goes away: it ends, where it has not been ended. */
 void eb_request_end_close(struct eb_rpc_call *call);
 /* A call was not begun. */

@@ -25,19 +25,19 @@ bool eb_rpc_call_keep_message(struct eb_rpc_call *call, struct eb_grpc_message m
     struct eb_rpc_conn *conn = call->conn;
     call->has_message = true;
     call->message = message;
-    if (call->method->form) {
+    if (call->method->codec) {
         conn->kept_bytes += message.size;
         return conn->kept_bytes <= KEPT_MESSAGES_MAX * eb_rpc_conn_limits(conn)->request_bytes_max;
     }
-    conn->kept_inquiry_bytes += message.size;
-    return conn->kept_inquiry_bytes <= KEPT_MESSAGES_MAX * EB_INQUIRY_BYTES_MAX;
+    conn->kept_unary_bytes += message.size;
+    return conn->kept_unary_bytes <= KEPT_MESSAGES_MAX * EB_UNARY_BYTES_MAX;
 }
 
 struct eb_grpc_message eb_rpc_call_take_message(struct eb_rpc_call *call)
 {
     struct eb_grpc_message message = call->message;
     call->message = (struct eb_grpc_message){0};
-    *(call->method->form ? &call->conn->kept_bytes : &call->conn->kept_inquiry_bytes) -=
+    *(call->method->codec ? &call->conn->kept_bytes : &call->conn->kept_unary_bytes) -=
         message.size;
     return message;
 }
@@ -63,7 +63,7 @@ void eb_rpc_call_finish(
         eb_request_end_call(call, status, text);
         call->finished = true;
         eb_rpc_call_drop_message(call);
-        eb_rpc_call_unpark(call);
+        eb_rpc_call_end_waiting(call);
         eb_grpc_call_finish(call->call, status, text, pushback_ms);
         eb_conn_mark(call->conn->conn);
     }
@@ -119,10 +119,10 @@ void eb_rpc_call_unlink(struct eb_rpc_call *call)
     }
 }
 
-void eb_rpc_call_unpark(struct eb_rpc_call *call)
+void eb_rpc_call_end_waiting(struct eb_rpc_call *call)
 {
-    call->conn->parked_count -= call->parked;
-    call->parked = false;
+    call->conn->waiting_count -= call->waiting;
+    call->waiting = false;
 }
 
 static struct eb_rpc_load *find_load(struct eb_rpc_conn *conn, const struct eb_lookup *lookup)
@@ -210,7 +210,7 @@ void eb_rpc_conn_drop(struct eb_lookup *lookup, uint64_t bytes)
     }
 }
 
-bool eb_rpc_conn_is_crowded(const struct eb_rpc_conn *conn)
+bool eb_rpc_conn_is_over_limit(const struct eb_rpc_conn *conn)
 {
     return conn->interactive.count + conn->batch.count >= eb_rpc_conn_limits(conn)->in_flight_max;
 }
@@ -223,10 +223,10 @@ static uint64_t find_untaken_bytes(const struct eb_rpc_conn *conn)
     return conn->answer_bytes > waiting_bytes ? conn->answer_bytes : waiting_bytes;
 }
 
-bool eb_rpc_call_is_sated(const struct eb_rpc_call *call)
+bool eb_rpc_call_is_queue_full(const struct eb_rpc_call *call)
 {
-    return call->method->answer && call->method->kind == EB_METHOD_STREAM &&
-           find_untaken_bytes(call->conn) >= EB_INQUIRY_ANSWER_BYTES_MAX;
+    return call->method->answer && call->method->kind == EB_METHOD_BIDIRECTIONAL &&
+           find_untaken_bytes(call->conn) >= EB_UNARY_ANSWER_BYTES_MAX;
 }
 
 uint64_t eb_rpc_conn_room_bytes(const struct eb_rpc_conn *conn)
@@ -252,7 +252,7 @@ static uint64_t find_full_bytes(const struct eb_rpc_conn *conn)
     return room_bytes < bytes_max ? room_bytes + 1 : bytes_max;
 }
 
-bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn)
+bool eb_rpc_conn_is_over_share(const struct eb_rpc_conn *conn)
 {
     uint64_t bytes_max = find_full_bytes(conn);
     uint64_t batch_max = bytes_max / EB_RPC_BATCH_PART;
@@ -264,11 +264,11 @@ bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn)
 
 bool eb_rpc_conn_is_busy(const struct eb_rpc_conn *conn)
 {
-    return eb_conn_is_turn_over(conn->conn) || eb_rpc_conn_is_crowded(conn) ||
-           eb_rpc_conn_is_full(conn);
+    return eb_conn_is_slice_over(conn->conn) || eb_rpc_conn_is_over_limit(conn) ||
+           eb_rpc_conn_is_over_share(conn);
 }
 
-bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn)
+bool eb_rpc_conn_is_over_batch_share(const struct eb_rpc_conn *conn)
 {
     const struct eb_limits *limits = eb_rpc_conn_limits(conn);
     return conn->batch.count * EB_RPC_BATCH_PART >= limits->in_flight_max ||
@@ -291,9 +291,9 @@ void eb_rpc_conn_pause(struct eb_rpc_conn *conn)
     }
 }
 
-void eb_rpc_conn_pause_sated(struct eb_rpc_conn *conn)
+void eb_rpc_conn_pause_queue_full(struct eb_rpc_conn *conn)
 {
-    if (find_untaken_bytes(conn) < EB_INQUIRY_ANSWER_BYTES_MAX) {
+    if (find_untaken_bytes(conn) < EB_UNARY_ANSWER_BYTES_MAX) {
         return;
     }
     for (struct eb_rpc_call *call = conn->calls; call; call = call->next) {

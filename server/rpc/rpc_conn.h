@@ -4,11 +4,11 @@
  * calls; each is freed by service.c, which made it. */
 #pragma once
 
-#include "server/rpc/account.h"
 #include "server/rpc/auth_call.h"
+#include "server/rpc/call_stats.h"
 #include "server/rpc/lookup.h"
 #include "server/rpc/method.h"
-#include "server/rpc/table_tally.h"
+#include "server/rpc/table_counters.h"
 #include "server/stats/access_log.h"
 #include "server/stats/slow_list.h"
 
@@ -28,22 +28,22 @@
 #define EB_RPC_BUCKETS 4096
 
 /* A feed tells nothing more over a connection on which so many bytes wait to leave. */
-#define EB_RPC_FEED_WAITING_BYTES_MAX 4096
+#define EB_RPC_STREAMING_WAITING_BYTES_MAX 4096
 
 /* The service's state of one loop. */
 struct eb_service_loop {
     struct eb_lookup_home home;
-    struct eb_table_tally tables;
+    struct eb_table_counters tables;
     const struct eb_service *service;
     struct eb_auth *auth;   /* NULL: nobody is asked who he is */
-    struct eb_arena arena;  /* of inquiries, commands and watches */
+    struct eb_arena arena;  /* of unary requests, commands and watches */
     unsigned command_count; /* of ModelAdmin, that are not done */
     bool is_leaving;        /* the server drains, or will after drain_delay_ms; health says so */
     struct eb_health_watch *watches;
     struct eb_access_log access_log;
     struct eb_slow_list slow;
     struct eb_lookup *buckets[EB_RPC_BUCKETS]; /* those that have a call */
-    struct eb_account account;
+    struct eb_call_stats call_stats;
 };
 
 /* Lookups of one connection and priority that are being worked on. */
@@ -62,12 +62,12 @@ struct eb_rpc_conn {
     struct eb_rpc_load batch;
     uint64_t answer_bytes; /* that answers hold, from when they are given out until they are sent */
     unsigned watch_count;
-    uint64_t parked_count; /* calls that wait until answers have been taken */
+    uint64_t waiting_count; /* calls that wait until answers have been taken */
     bool resuming;
-    uint64_t paused_count;       /* streams that are not read further */
-    uint64_t kept_bytes;         /* messages of lookups whose request is not ended, or parked */
-    uint64_t kept_inquiry_bytes; /* likewise of calls that are no lookups */
-    struct eb_rpc_call *calls;   /* in the order in which they are served */
+    uint64_t paused_count;     /* streams that are not read further */
+    uint64_t kept_bytes;       /* messages of lookups whose request is not ended, or waiting */
+    uint64_t kept_unary_bytes; /* likewise of calls that are no lookups */
+    struct eb_rpc_call *calls; /* in the order in which they are served */
     struct eb_rpc_call *last_call;
 };
 
@@ -94,7 +94,7 @@ struct eb_rpc_call {
     bool paused;         /* a stream: not read further */
     bool is_recorded;    /* what is to be known of it was said, or kept: request_end.h */
     bool is_undecodable; /* it ends since a message's bytes are none */
-    bool parked;         /* but a stream: its whole message is there and waits */
+    bool waiting;        /* but a stream: its whole message is there and waits */
 };
 
 const struct eb_limits *eb_rpc_conn_limits(const struct eb_rpc_conn *conn);
@@ -114,7 +114,7 @@ void eb_rpc_conn_hold(struct eb_lookup *lookup, uint64_t bytes);
 void eb_rpc_conn_drop(struct eb_lookup *lookup, uint64_t bytes);
 
 /* Whether as many requests are being worked on as may be, in_flight_max. */
-bool eb_rpc_conn_is_crowded(const struct eb_rpc_conn *conn);
+bool eb_rpc_conn_is_over_limit(const struct eb_rpc_conn *conn);
 /* What the connection's next lookup may take of the loop's answer memory: all of it where next to
  * nothing is taken and the connection holds none; else all but its last part, or in that half of
  * what is free beyond what the connection holds. So each leaves at least half of
@@ -125,13 +125,13 @@ uint64_t eb_rpc_conn_room_bytes(const struct eb_rpc_conn *conn);
  * before it is there: all together hold less than outbound_bytes_max and what one interactive and
  * one batch lookup take. Never where nothing is held: what is has an end, upon which it is asked
  * again. */
-bool eb_rpc_conn_is_full(const struct eb_rpc_conn *conn);
+bool eb_rpc_conn_is_over_share(const struct eb_rpc_conn *conn);
 /* Whether the connection has as much going on as it may, or its turn is over. Batch lookups alone,
  * for which nothing is done while others wait, do not make it so: it can still ask, and withdraw
  * what it asked for. */
 bool eb_rpc_conn_is_busy(const struct eb_rpc_conn *conn);
 /* Whether batch lookups have their part of both. */
-bool eb_rpc_conn_is_full_of_batch(const struct eb_rpc_conn *conn);
+bool eb_rpc_conn_is_over_batch_share(const struct eb_rpc_conn *conn);
 /* Reads no stream further. */
 void eb_rpc_conn_pause(struct eb_rpc_conn *conn);
 
@@ -143,7 +143,7 @@ void eb_rpc_call_pause(struct eb_rpc_call *call);
 /* Whether its method is one of many requests and answers. */
 static inline bool eb_rpc_call_is_stream(const struct eb_rpc_call *call)
 {
-    return call->method->kind == EB_METHOD_STREAM;
+    return call->method->kind == EB_METHOD_BIDIRECTIONAL;
 }
 /* Sends a message, which it takes. */
 void eb_rpc_call_answer(struct eb_rpc_call *call, struct eb_outgoing *message);
@@ -154,10 +154,11 @@ void eb_rpc_call_finish_if_over(struct eb_rpc_call *call);
  * the message that it keeps is given back. */
 void eb_rpc_call_finish(
     struct eb_rpc_call *call, enum eb_status status, const char *text, uint32_t pushback_ms);
-/* The same for what is wrong with an inquiry, of which INTERNAL says that its bytes are none. */
+/* The same for what is wrong with a unary request, of which INTERNAL says that its bytes are none.
+ */
 void eb_rpc_call_refuse(struct eb_rpc_call *call, const struct eb_error *error);
 /* A call waits no longer. */
-void eb_rpc_call_unpark(struct eb_rpc_call *call);
+void eb_rpc_call_end_waiting(struct eb_rpc_call *call);
 /* The call, but of a stream, keeps its message, which it takes. false: the connection keeps more
  * than it may. */
 bool eb_rpc_call_keep_message(struct eb_rpc_call *call, struct eb_grpc_message message);
@@ -165,10 +166,11 @@ bool eb_rpc_call_keep_message(struct eb_rpc_call *call, struct eb_grpc_message m
 struct eb_grpc_message eb_rpc_call_take_message(struct eb_rpc_call *call);
 /* Gives back the message that a call keeps, if it does. */
 void eb_rpc_call_drop_message(struct eb_rpc_call *call);
-/* Whether it is a stream of inquiries that must wait until its peer has taken answers. */
-bool eb_rpc_call_is_sated(const struct eb_rpc_call *call);
+/* Whether it is a bidirectional call that is no lookup that must wait until its peer has taken
+ * answers. */
+bool eb_rpc_call_is_queue_full(const struct eb_rpc_call *call);
 /* Reads those no further. */
-void eb_rpc_conn_pause_sated(struct eb_rpc_conn *conn);
+void eb_rpc_conn_pause_queue_full(struct eb_rpc_conn *conn);
 /* The call's lookup of that id that was linked last; NULL: none. Takes time by those that are in
  * the same place, whatever the number of those in flight. */
 struct eb_lookup *eb_rpc_call_find(const struct eb_rpc_call *call, uint64_t request_id);

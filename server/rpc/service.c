@@ -14,17 +14,17 @@ static void account_memory(const struct eb_rpc_call *call, uint64_t shortages)
 {
     const bool is_refused = call->finished && call->call->status == EB_STATUS_RESOURCE_EXHAUSTED;
     if (is_refused && eb_lookup_home_shortages(&call->conn->loop->home) != shortages) {
-        eb_account_refusal(call, EB_REFUSAL_MEMORY);
+        eb_call_stats_refusal(call, EB_REFUSAL_MEMORY);
     }
 }
 
 /* Answers a request at once, which it gives back. false: it has failed, and ends the call. */
-static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message message)
+static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
     struct eb_service_loop *loop = call->conn->loop;
     const uint64_t shortages = eb_lookup_home_shortages(&call->conn->loop->home);
     struct eb_error error;
-    const struct eb_inquiry inquiry = {
+    const struct eb_unary_request unary = {
         .snapshot = loop->home.snapshot,
         .caller = eb_auth_call_renew(call, &error),
         .facts = &loop->service->facts,
@@ -35,14 +35,14 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
         .size = message.size,
     };
     eb_arena_reset(&loop->arena, eb_rpc_conn_limits(call->conn)->response_bytes_max);
-    struct eb_outgoing *made = inquiry.caller ? call->method->answer(&inquiry, &error) : NULL;
+    struct eb_outgoing *made = unary.caller ? call->method->answer(&unary, &error) : NULL;
     eb_arena_reset(&loop->arena, 0);
     eb_rpc_conn_give_message(call->conn, &message);
     if (made) {
         if (eb_rpc_call_is_stream(call)) {
-            eb_account_request(call, EB_STATUS_OK);
+            eb_call_stats_request(call, EB_STATUS_OK);
         }
-        eb_request_end_inquiry(call);
+        eb_request_end_unary(call);
         eb_rpc_call_answer(call, made);
         eb_conn_mark(call->conn->conn);
     } else {
@@ -53,7 +53,7 @@ static bool answer_inquiry(struct eb_rpc_call *call, struct eb_grpc_message mess
 }
 
 /* Starts a feed, if its caller may still have it. */
-static void start_feed(struct eb_rpc_call *call)
+static void start_server_streaming(struct eb_rpc_call *call)
 {
     const uint64_t shortages = eb_lookup_home_shortages(&call->conn->loop->home);
     struct eb_error error;
@@ -70,19 +70,19 @@ static void start_ready(struct eb_rpc_call *call)
 {
     struct eb_conn *conn = call->conn->conn;
     if (call->method->start) {
-        start_feed(call);
-        (void)eb_conn_spend_turn(conn, uv_hrtime());
+        start_server_streaming(call);
+        (void)eb_conn_spend_slice(conn, uv_hrtime());
         return;
     }
     struct eb_grpc_message message = eb_rpc_call_take_message(call);
-    if (call->method->form) {
+    if (call->method->codec) {
         eb_lookup_service_take(call, message, call->arrival_ns);
         return;
     }
-    if (answer_inquiry(call, message)) {
+    if (answer_unary(call, message)) {
         eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     }
-    (void)eb_conn_spend_turn(conn, uv_hrtime());
+    (void)eb_conn_spend_slice(conn, uv_hrtime());
 }
 
 /* The peer has said all that it had to say on a call that is no stream. */
@@ -94,15 +94,15 @@ static void start(struct eb_rpc_call *call)
             call, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none", 0);
         return;
     }
-    if (call->method->form && eb_rpc_conn_is_crowded(conn)) {
-        eb_account_refusal(call, EB_REFUSAL_IN_FLIGHT);
+    if (call->method->codec && eb_rpc_conn_is_over_limit(conn)) {
+        eb_call_stats_refusal(call, EB_REFUSAL_IN_FLIGHT);
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "this connection has too many requests being worked on (in_flight_max)", 0);
         return;
     }
-    if (eb_conn_is_turn_over(conn->conn) || eb_rpc_conn_is_full(conn)) {
-        call->parked = true;
-        conn->parked_count++;
+    if (eb_conn_is_slice_over(conn->conn) || eb_rpc_conn_is_over_share(conn)) {
+        call->waiting = true;
+        conn->waiting_count++;
         return;
     }
     start_ready(call);
@@ -124,17 +124,17 @@ static bool unpause(struct eb_rpc_call *call)
  */
 static void resume(struct eb_rpc_conn *conn)
 {
-    if (conn->resuming || conn->paused_count + conn->parked_count == 0 ||
+    if (conn->resuming || conn->paused_count + conn->waiting_count == 0 ||
         eb_conn_is_ending(conn->conn)) {
         return;
     }
     conn->resuming = true;
     for (struct eb_rpc_call *call = conn->calls; call && !eb_rpc_conn_is_busy(conn);
          call = call->next) {
-        if (call->parked) {
-            eb_rpc_call_unpark(call);
+        if (call->waiting) {
+            eb_rpc_call_end_waiting(call);
             start_ready(call);
-        } else if (call->paused && !call->draining && !eb_rpc_call_is_sated(call) &&
+        } else if (call->paused && !call->draining && !eb_rpc_call_is_queue_full(call) &&
                    unpause(call)) {
             eb_rpc_call_unlink(call);
             eb_rpc_call_append(call);
@@ -147,7 +147,7 @@ static void resume(struct eb_rpc_conn *conn)
 
 static void on_lookup_result(const struct eb_lookup *lookup)
 {
-    eb_account_lookup(lookup);
+    eb_call_stats_lookup(lookup);
     eb_request_end_lookup(lookup);
 }
 
@@ -204,8 +204,8 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     }
     *call = (struct eb_rpc_call){
         .call = grpc_call, .conn = conn, .method = place.method, .method_index = place.index};
-    if (!place.method->form) {
-        eb_grpc_call_limit_message(grpc_call, EB_INQUIRY_BYTES_MAX);
+    if (!place.method->codec) {
+        eb_grpc_call_limit_message(grpc_call, EB_UNARY_BYTES_MAX);
     }
     call->deadline_ns = call_deadline_ns(call);
     grpc_call->user = call;
@@ -223,7 +223,7 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     struct eb_rpc_conn *conn = eb_conn_user(context);
     struct eb_rpc_call *call = open_call(conn, grpc_call);
     if (conn) {
-        eb_account_open(conn);
+        eb_call_stats_open(conn);
     }
     if (!call) {
         return;
@@ -232,7 +232,7 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
         call->draining = true;
         eb_rpc_call_finish_if_over(call);
     }
-    if (eb_rpc_conn_is_busy(conn) || eb_rpc_call_is_sated(call)) {
+    if (eb_rpc_conn_is_busy(conn) || eb_rpc_call_is_queue_full(call)) {
         eb_rpc_call_pause(call);
     }
 }
@@ -243,7 +243,7 @@ static void on_refusal(void *context, struct eb_grpc_call *grpc_call)
     struct eb_error error;
     if (conn) {
         eb_error_set(&error, grpc_call->status, "%s", grpc_call->reason);
-        eb_account_refused_call(conn, grpc_call);
+        eb_call_stats_refused_call(conn, grpc_call);
         eb_request_end_refused(conn, grpc_call, &error);
     }
 }
@@ -292,17 +292,17 @@ static void on_message(
         }
         /* What its sender has compressed is work for us before it is a request. */
         if (message.wire_bytes != message.size) {
-            (void)eb_conn_spend_turn(conn->conn, uv_hrtime());
+            (void)eb_conn_spend_slice(conn->conn, uv_hrtime());
         }
         keep_message(call, message);
         return;
     }
-    if (call->method->form) {
+    if (call->method->codec) {
         eb_lookup_service_take(call, message, find_arrival_ns(conn, &message));
     } else {
-        (void)answer_inquiry(call, message);
-        (void)eb_conn_spend_turn(conn->conn, uv_hrtime());
-        eb_rpc_conn_pause_sated(conn);
+        (void)answer_unary(call, message);
+        (void)eb_conn_spend_slice(conn->conn, uv_hrtime());
+        eb_rpc_conn_pause_queue_full(conn);
     }
     if (eb_rpc_conn_is_busy(conn)) {
         eb_rpc_conn_pause(conn);
@@ -329,7 +329,7 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
     struct eb_rpc_call *call = grpc_call->user;
     struct eb_rpc_conn *conn = eb_conn_user(context);
     if (conn) {
-        eb_account_close(conn, grpc_call);
+        eb_call_stats_close(conn, grpc_call);
     }
     if (!call) {
         return;
@@ -341,7 +341,7 @@ static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
     }
     eb_rpc_call_drop_message(call);
     conn->paused_count -= call->paused;
-    eb_rpc_call_unpark(call);
+    eb_rpc_call_end_waiting(call);
     eb_rpc_call_unlink(call);
     free(call);
 }
@@ -370,8 +370,8 @@ static bool is_unended(const struct eb_rpc_call *call, uint64_t now_ns)
 
 static void expire(struct eb_rpc_call *call)
 {
-    if (!call->finished && call->method->form) {
-        eb_account_refusal(call, EB_REFUSAL_EXPIRED);
+    if (!call->finished && call->method->codec) {
+        eb_call_stats_refusal(call, EB_REFUSAL_EXPIRED);
     }
     eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
         call->command ? "the call's deadline passed; its command goes on"
@@ -408,15 +408,15 @@ static void on_conn_written(struct eb_conn *conn)
 static bool has_conn_kept(const struct eb_conn *conn)
 {
     const struct eb_rpc_conn *state = eb_conn_user(conn);
-    return state->paused_count + state->parked_count > 0;
+    return state->paused_count + state->waiting_count > 0;
 }
 
 static void on_conn_sent(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
-    struct eb_account *account = &state->loop->account;
-    if (account->sent_count > 0) {
-        eb_account_settle(account, eb_conn_looked_ns(conn));
+    struct eb_call_stats *call_stats = &state->loop->call_stats;
+    if (call_stats->sent_count > 0) {
+        eb_call_stats_settle(call_stats, eb_conn_looked_ns(conn));
     }
 }
 
@@ -469,7 +469,7 @@ static void open_access_log(struct eb_service_loop *state, const struct eb_serve
 static void *on_loop_open(struct eb_loop *loop)
 {
     const struct eb_service *service = eb_loop_options(loop)->service;
-    assert(eb_method_count() < EB_TALLY_METHODS_MAX);
+    assert(eb_method_count() < EB_COUNTERS_METHODS_MAX);
     struct eb_service_loop *state = calloc(1, sizeof *state);
     if (!state) {
         return NULL;
@@ -477,7 +477,7 @@ static void *on_loop_open(struct eb_loop *loop)
     const uint64_t now_ns = uv_hrtime();
     state->service = service;
     state->auth = eb_auth_hold(service->auth);
-    state->account.tally = eb_loop_tally(loop);
+    state->call_stats.counters = eb_loop_counters(loop);
     state->home = (struct eb_lookup_home){
         .context = &service->lookups,
         .loop = loop,
@@ -489,8 +489,8 @@ static void *on_loop_open(struct eb_loop *loop)
     };
     eb_arena_init(&state->arena, &state->home.answer_memory);
     open_access_log(state, &service->facts);
-    eb_table_tally_init(&state->tables, now_ns);
-    eb_table_tally_swap(&state->tables, service->snapshot, now_ns);
+    eb_table_counters_init(&state->tables, now_ns);
+    eb_table_counters_swap(&state->tables, service->snapshot, now_ns);
     return state;
 }
 
@@ -504,7 +504,7 @@ static void on_loop_close(struct eb_loop *loop)
     struct eb_service_loop *state = eb_loop_user(loop);
     (void)eb_access_log_report(&state->access_log, UINT64_MAX);
     eb_lookup_home_deinit(&state->home);
-    eb_table_tally_deinit(&state->tables);
+    eb_table_counters_deinit(&state->tables);
     eb_arena_deinit(&state->arena);
     eb_auth_drop(state->auth);
     free(state);
@@ -516,7 +516,7 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
     struct eb_snapshot *former = state->home.snapshot;
     state->home.snapshot = snapshot;
     eb_feature_memo_forget_versions(&state->home.memo);
-    eb_table_tally_swap(&state->tables, snapshot, uv_hrtime());
+    eb_table_counters_swap(&state->tables, snapshot, uv_hrtime());
     eb_health_service_update(state);
     return former;
 }
@@ -528,19 +528,19 @@ void eb_service_leave(struct eb_loop *loop)
     eb_health_service_update(state);
 }
 
-void eb_service_count(struct eb_loop *loop, struct eb_census_part *part)
+void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *part)
 {
     struct eb_service_loop *state = eb_loop_user(loop);
     const struct eb_buffer_pool *receive_pool = eb_loop_receive_pool(loop);
     const struct eb_buffer_pool *answer_pool = eb_loop_answer_pool(loop);
-    part->tally = *eb_loop_tally(loop);
+    part->counters = *eb_loop_counters(loop);
     part->slow_count = eb_slow_list_copy(&state->slow, eb_loop_now_ms(loop), part->slow);
-    part->tally.receive_shortages = receive_pool->refusals;
-    part->tally.answer_shortages = answer_pool->refusals;
+    part->counters.receive_shortages = receive_pool->refusals;
+    part->counters.answer_shortages = answer_pool->refusals;
     part->connections = eb_loop_conn_count(loop);
     part->receive_bytes = receive_pool->taken_bytes;
     part->answer_bytes = answer_pool->taken_bytes;
-    part->tables = eb_table_tally_copy(&state->tables, uv_hrtime());
+    part->tables = eb_table_counters_copy(&state->tables, uv_hrtime());
 }
 
 void eb_service_attach(struct eb_loop_options *options)
@@ -550,7 +550,7 @@ void eb_service_attach(struct eb_loop_options *options)
             .on_refusal = on_refusal,
             .on_message = on_message,
             .on_request_end = on_request_end,
-            .on_turn = eb_lookup_service_judge,
+            .on_drop_if_expired = eb_lookup_service_drop_if_expired,
             .on_close = on_call_close},
         .on_open = on_conn_open,
         .on_tick = on_conn_tick,

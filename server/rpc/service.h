@@ -6,13 +6,13 @@
 
 #include "server/rpc/admin_service.h"
 #include "server/rpc/lookup.h"
-#include "server/stats/census.h"
+#include "server/stats/stats.h"
 
 struct eb_service {
     struct eb_lookup_context lookups;
     struct eb_snapshot *snapshot; /* what loops that open begin with */
     struct eb_server_facts facts; /* what GetServer says */
-    struct eb_admin_desk admin;
+    struct eb_admin_endpoint admin;
     struct eb_auth *auth; /* what loops that open begin with; NULL: nobody is asked */
 };
 
@@ -26,5 +26,5 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
 /* On the loop's thread: makes health report NOT_SERVING from now on, also to those who watch it.
  * Calls are served as before. */
 void eb_service_leave(struct eb_loop *loop);
-/* On the loop's thread: its part of a census, which is zeroed. */
-void eb_service_count(struct eb_loop *loop, struct eb_census_part *part);
+/* On the loop's thread: its part of stats, which is zeroed. */
+void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *part);

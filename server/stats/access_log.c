@@ -1,7 +1,7 @@
 #include "server/stats/access_log.h"
 
 #include "server/base/log.h"
-#include "server/stats/census.h"
+#include "server/stats/stats.h"
 
 #include <assert.h>
 
@@ -29,7 +29,7 @@ void eb_access_log_init(
 bool eb_access_log_admits(struct eb_access_log *log, bool is_good, uint64_t now_ms)
 {
     (void)eb_access_log_report(log, now_ms);
-    return eb_line_limit_allows(is_good ? &log->successes : &log->failures, now_ms);
+    return eb_log_rate_limit_allows(is_good ? &log->successes : &log->failures, now_ms);
 }
 
 static void add(struct fields *fields, struct eb_log_field field)
@@ -56,7 +56,7 @@ static void add_lookup(struct fields *fields, const struct eb_access_record *rec
     add(fields, eb_log_count("request_id", record->request_id));
     add(fields,
         eb_log_text("priority",
-            eb_census_priority_name(record->is_batch ? EB_CENSUS_BATCH : EB_CENSUS_INTERACTIVE)));
+            eb_stats_priority_name(record->is_batch ? EB_STATS_BATCH : EB_STATS_INTERACTIVE)));
     add(fields, eb_log_count("version", record->version));
     if (record->model[0] != '\0') {
         add(fields, eb_log_text("model", record->model));
@@ -101,8 +101,8 @@ void eb_access_log_write(const struct eb_access_record *record)
 
 bool eb_access_log_report(struct eb_access_log *log, uint64_t now_ms)
 {
-    const uint64_t failures = eb_line_limit_take_left_out(&log->failures, now_ms);
-    const uint64_t successes = eb_line_limit_take_left_out(&log->successes, now_ms);
+    const uint64_t failures = eb_log_rate_limit_take_left_out(&log->failures, now_ms);
+    const uint64_t successes = eb_log_rate_limit_take_left_out(&log->successes, now_ms);
     if (failures + successes > 0) {
         eb_log(EB_LOG_WARN, "requests_not_logged", eb_log_count("failed", failures),
             eb_log_count("good", successes),

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "proto/trace_parent.h"
-#include "server/base/line_limit.h"
-#include "server/base/tally.h"
+#include "server/base/counters.h"
+#include "server/base/log_rate_limit.h"
 
 /* Numbers of the setting's choices. */
 enum eb_access_log_mode {
@@ -48,13 +48,13 @@ struct eb_access_record {
     bool is_batch;
 };
 
-/* Of one loop. Zeroed it logs what failed, EB_LINE_LIMIT_LINES a second. */
+/* Of one loop. Zeroed it logs what failed, EB_LOG_RATE_LIMIT_LINES a second. */
 struct eb_access_log {
     enum eb_access_log_mode mode;
-    uint32_t sample;                /* of so many that are good one is logged, the first of them */
-    uint32_t passed;                /* good ones since the last that was */
-    struct eb_line_limit failures;  /* lines of them ... */
-    struct eb_line_limit successes; /* ... and of others, which so cannot keep each other out */
+    uint32_t sample; /* of so many that are good one is logged, the first of them */
+    uint32_t passed; /* good ones since the last that was */
+    struct eb_log_rate_limit failures;  /* lines of them ... */
+    struct eb_log_rate_limit successes; /* ... and of others, which so cannot keep each other out */
 };
 
 /* Of so many lines of either kind a second. */

@@ -102,10 +102,10 @@ static bool is_before(const struct eb_hot_rows_sum *one, const struct eb_hot_row
 
 /* Puts a sum where it belongs among the first, of which the last may have no room any more. */
 static size_t insert(
-    struct eb_hot_rows_sum first[EB_CENSUS_HOT_ROWS], size_t count, struct eb_hot_rows_sum sum)
+    struct eb_hot_rows_sum first[EB_STATS_HOT_ROWS], size_t count, struct eb_hot_rows_sum sum)
 {
     size_t place = count;
-    if (count < EB_CENSUS_HOT_ROWS) {
+    if (count < EB_STATS_HOT_ROWS) {
         count++;
     } else if (is_before(&sum, &first[count - 1])) {
         place--;
@@ -120,9 +120,9 @@ static size_t insert(
 }
 
 size_t eb_hot_rows_top(
-    const struct eb_hot_rows_merge *merge, struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS])
+    const struct eb_hot_rows_merge *merge, struct eb_stats_hot_row top[EB_STATS_HOT_ROWS])
 {
-    struct eb_hot_rows_sum first[EB_CENSUS_HOT_ROWS];
+    struct eb_hot_rows_sum first[EB_STATS_HOT_ROWS];
     size_t count = 0;
     for (size_t i = 0; i < merge->room; i++) {
         if (merge->sums[i].hits >= EB_HOT_ROWS_HITS_MIN) {
@@ -132,7 +132,7 @@ size_t eb_hot_rows_top(
     for (size_t i = 0; i < count; i++) {
         const double share = first[i].indices / merge->indices;
         /* Halving loses a sample of an odd number, so that the parts may be more than the whole. */
-        top[i] = (struct eb_census_hot_row){first[i].id, share < 1 ? share : 1};
+        top[i] = (struct eb_stats_hot_row){first[i].id, share < 1 ? share : 1};
     }
     return count;
 }

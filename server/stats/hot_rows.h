@@ -7,7 +7,7 @@
  * Thread: one at a time. Memory: part of its owner; empty when zeroed. */
 #pragma once
 
-#include "server/stats/census.h"
+#include "server/stats/stats.h"
 
 #define EB_HOT_ROWS_KEPT 128
 /* Fewer samples of an id than this say nothing of it: any other could have been there. */
@@ -50,4 +50,4 @@ void eb_hot_rows_merge(struct eb_hot_rows_merge *merge, const struct eb_hot_rows
 /* The ids that surely have most, most first, and their shares, which are rather too small than too
  * large. Returns how many there are. */
 size_t eb_hot_rows_top(
-    const struct eb_hot_rows_merge *merge, struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS]);
+    const struct eb_hot_rows_merge *merge, struct eb_stats_hot_row top[EB_STATS_HOT_ROWS]);

@@ -1,6 +1,6 @@
 #include "server/stats/slow_list.h"
 
-#include "server/base/moment.h"
+#include "server/base/clock.h"
 
 #include <assert.h>
 #include <string.h>
@@ -24,17 +24,17 @@ static size_t find_quickest(const struct eb_slow_list *list)
 static void set_floor(struct eb_slow_list *list)
 {
     list->floor_ns = 0;
-    if (list->count == EB_CENSUS_SLOW_REQUESTS) {
+    if (list->count == EB_STATS_SLOW_REQUESTS) {
         const uint64_t quickest_ns = total_ns(list, find_quickest(list));
         list->floor_ns = quickest_ns + quickest_ns / EB_SLOW_LIST_STEP;
     }
 }
 
 /* Cuts between two characters of what may be UTF-8. */
-static void copy_text(char out[EB_CENSUS_TEXT_BYTES], const char *text)
+static void copy_text(char out[EB_STATS_TEXT_BYTES], const char *text)
 {
-    size_t size = strnlen(text, EB_CENSUS_TEXT_BYTES);
-    if (size == EB_CENSUS_TEXT_BYTES) {
+    size_t size = strnlen(text, EB_STATS_TEXT_BYTES);
+    if (size == EB_STATS_TEXT_BYTES) {
         size--;
         while (size > 0 && ((unsigned char)text[size] & 0xc0) == 0x80) {
             size--;
@@ -44,10 +44,10 @@ static void copy_text(char out[EB_CENSUS_TEXT_BYTES], const char *text)
     out[size] = '\0';
 }
 
-static void describe(struct eb_census_slow *out, const struct eb_access_record *record)
+static void describe(struct eb_stats_slow *out, const struct eb_access_record *record)
 {
-    *out = (struct eb_census_slow){
-        .unix_ms = eb_moment_unix_ms(),
+    *out = (struct eb_stats_slow){
+        .unix_ms = eb_clock_unix_ms(),
         .ns = {[EB_STAGE_QUEUE] = record->queue_ns,
             [EB_STAGE_COMPUTE] = record->compute_ns,
             [EB_STAGE_TOTAL] = record->total_ns},
@@ -66,7 +66,7 @@ void eb_slow_list_add(
     struct eb_slow_list *list, const struct eb_access_record *record, uint64_t now_ms)
 {
     eb_slow_list_age(list, now_ms);
-    const bool is_full = list->count == EB_CENSUS_SLOW_REQUESTS;
+    const bool is_full = list->count == EB_STATS_SLOW_REQUESTS;
     const size_t index = is_full ? find_quickest(list) : list->count++;
     list->requests[index].over_ms = now_ms;
     describe(&list->requests[index].shown, record);
@@ -91,7 +91,7 @@ void eb_slow_list_age(struct eb_slow_list *list, uint64_t now_ms)
 }
 
 size_t eb_slow_list_copy(
-    struct eb_slow_list *list, uint64_t now_ms, struct eb_census_slow out[EB_CENSUS_SLOW_REQUESTS])
+    struct eb_slow_list *list, uint64_t now_ms, struct eb_stats_slow out[EB_STATS_SLOW_REQUESTS])
 {
     eb_slow_list_age(list, now_ms);
     for (size_t i = 0; i < list->count; i++) {
@@ -100,29 +100,29 @@ size_t eb_slow_list_copy(
     return list->count;
 }
 
-static bool is_longer(const struct eb_census_slow *left, const struct eb_census_slow *right)
+static bool is_longer(const struct eb_stats_slow *left, const struct eb_stats_slow *right)
 {
     return left->ns[EB_STAGE_TOTAL] > right->ns[EB_STAGE_TOTAL];
 }
 
-static void insert(struct eb_census *census, const struct eb_census_slow *request)
+static void insert(struct eb_stats *stats, const struct eb_stats_slow *request)
 {
-    size_t place = census->slow_count;
-    while (place > 0 && is_longer(request, &census->slow[place - 1])) {
+    size_t place = stats->slow_count;
+    while (place > 0 && is_longer(request, &stats->slow[place - 1])) {
         place--;
     }
-    if (place == EB_CENSUS_SLOW_REQUESTS) {
+    if (place == EB_STATS_SLOW_REQUESTS) {
         return;
     }
-    census->slow_count += census->slow_count < EB_CENSUS_SLOW_REQUESTS;
-    memmove(&census->slow[place + 1], &census->slow[place],
-        (census->slow_count - 1 - place) * sizeof *census->slow);
-    census->slow[place] = *request;
+    stats->slow_count += stats->slow_count < EB_STATS_SLOW_REQUESTS;
+    memmove(&stats->slow[place + 1], &stats->slow[place],
+        (stats->slow_count - 1 - place) * sizeof *stats->slow);
+    stats->slow[place] = *request;
 }
 
-void eb_slow_list_merge(struct eb_census *census, const struct eb_census_slow *copied, size_t count)
+void eb_slow_list_merge(struct eb_stats *stats, const struct eb_stats_slow *copied, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        insert(census, &copied[i]);
+        insert(stats, &copied[i]);
     }
 }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "server/stats/access_log.h"
-#include "server/stats/census.h"
+#include "server/stats/stats.h"
 
 #define EB_SLOW_LIST_AGE_MS 300000 /* then a request is forgotten */
 /* Where there are as many as may be, one that is not longer than the quickest by this part of it is
@@ -20,8 +20,8 @@ struct eb_slow_list {
     size_t count;
     struct eb_slow_request {
         uint64_t over_ms; /* on the clock of the loop */
-        struct eb_census_slow shown;
-    } requests[EB_CENSUS_SLOW_REQUESTS];
+        struct eb_stats_slow shown;
+    } requests[EB_STATS_SLOW_REQUESTS];
 };
 
 /* Whether a request that took so long is one of them. */
@@ -35,9 +35,8 @@ void eb_slow_list_add(
     struct eb_slow_list *list, const struct eb_access_record *record, uint64_t now_ms);
 /* Forgets what is too old: to be called now and then, so that others are wanted. */
 void eb_slow_list_age(struct eb_slow_list *list, uint64_t now_ms);
-/* Copies them to out[EB_CENSUS_SLOW_REQUESTS], in no order. Returns how many. */
+/* Copies them to out[EB_STATS_SLOW_REQUESTS], in no order. Returns how many. */
 size_t eb_slow_list_copy(
-    struct eb_slow_list *list, uint64_t now_ms, struct eb_census_slow out[EB_CENSUS_SLOW_REQUESTS]);
-/* Adds the `count` requests of a copy to the census, which keeps the longest, in that order. */
-void eb_slow_list_merge(
-    struct eb_census *census, const struct eb_census_slow *copied, size_t count);
+    struct eb_slow_list *list, uint64_t now_ms, struct eb_stats_slow out[EB_STATS_SLOW_REQUESTS]);
+/* Adds the `count` requests of a copy to the stats, which keeps the longest, in that order. */
+void eb_slow_list_merge(struct eb_stats *stats, const struct eb_stats_slow *copied, size_t count);

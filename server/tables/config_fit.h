@@ -5,7 +5,7 @@
 
 #include "server/tables/table_plan.h"
 
-/* The plan's tables are sorted by name, each a different one. false: *fault names the table, the
+/* The plan's tables are sorted by name, each a different one. false: *error names the table, the
  * feature or the group, the value, and what is wrong with it. */
 bool eb_config_fit_check(const struct eb_model_config *config, const struct eb_table_plan *plan,
-    struct eb_file_fault *fault);
+    struct eb_failure *failure);

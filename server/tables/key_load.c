@@ -1,7 +1,7 @@
 #include "server/tables/key_load.h"
 
 #include "server/contents/piece_reader.h"
-#include "server/tables/key_crew.h"
+#include "server/tables/key_workers.h"
 
 #include <stdlib.h>
 
@@ -22,10 +22,10 @@ static const struct eb_piece_range *find_pieces(const struct eb_planned_table *t
 
 /* Reads a section of a piece to `to`. */
 static bool read_section(const struct eb_key_load *load, const struct eb_piece *piece,
-    const struct eb_packed_section *section, uint8_t *to, struct eb_file_fault *fault)
+    const struct eb_packed_section *section, uint8_t *to, struct eb_failure *failure)
 {
     struct eb_piece_reader reader;
-    if (!eb_piece_reader_open(&reader, &load->plan->scan, piece, fault)) {
+    if (!eb_piece_reader_open(&reader, &load->plan->scan, piece, failure)) {
         return false;
     }
     bool is_good = true;
@@ -33,19 +33,20 @@ static bool read_section(const struct eb_key_load *load, const struct eb_piece *
     for (uint64_t done = 0; is_good && done < section->bytes; done += count) {
         uint64_t left = section->bytes - done;
         count = left < CHUNK_BYTES ? left : CHUNK_BYTES;
-        is_good = eb_piece_reader_read(&reader, section->offset + done, to + done, count, fault) &&
-                  eb_load_meter_add(load->meter, reader.path, count, fault);
+        is_good =
+            eb_piece_reader_read(&reader, section->offset + done, to + done, count, failure) &&
+            eb_load_meter_add(load->meter, reader.path, count, failure);
     }
     eb_piece_reader_close(&reader);
     return is_good;
 }
 
-static bool read_keys(const struct eb_key_load *load, uint8_t *keys, struct eb_file_fault *fault)
+static bool read_keys(const struct eb_key_load *load, uint8_t *keys, struct eb_failure *failure)
 {
     const struct eb_piece_range *range = find_pieces(load->table);
     for (size_t i = 0; i < range->count; i++) {
         struct eb_packed_section section = find_keys(&range->pieces[i]);
-        if (!read_section(load, &range->pieces[i], &section, keys, fault)) {
+        if (!read_section(load, &range->pieces[i], &section, keys, failure)) {
             return false;
         }
         eb_table_digest_update(load->digest, keys, section.bytes);
@@ -58,13 +59,13 @@ static bool read_keys(const struct eb_key_load *load, uint8_t *keys, struct eb_f
 struct building {
     const struct eb_key_load *load;
     const char *path;
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 static bool go_on(void *context, uint64_t bytes)
 {
     const struct building *building = context;
-    return eb_load_meter_add(building->load->meter, building->path, bytes, building->fault);
+    return eb_load_meter_add(building->load->meter, building->path, bytes, building->failure);
 }
 
 /* The file with the keys of the rows around `row`. */
@@ -80,58 +81,58 @@ static const char *find_path(const struct eb_key_load *load, uint32_t row)
 }
 
 static bool build_index(
-    const struct eb_key_load *load, struct eb_key_crew *crew, struct eb_file_fault *fault)
+    const struct eb_key_load *load, struct eb_key_workers *workers, struct eb_failure *failure)
 {
-    struct eb_file_fault why_given_up;
+    struct eb_failure why_given_up;
     struct building building = {load, find_path(load, 0), &why_given_up};
     uint32_t row;
-    crew->go_on = go_on;
-    crew->context = &building;
-    return eb_key_crew_build(crew, &row, fault) ||
-           eb_file_fault_locate(fault, find_path(load, row));
+    workers->go_on = go_on;
+    workers->context = &building;
+    return eb_key_workers_build(workers, &row, failure) ||
+           eb_failure_locate(failure, find_path(load, row));
 }
 
-static bool make_index(const struct eb_key_load *load, struct eb_file_fault *fault)
+static bool make_index(const struct eb_key_load *load, struct eb_failure *failure)
 {
-    struct eb_key_crew crew = {.index = load->bytes};
-    bool is_planned = eb_key_build_plan(load->table->tensor.dims[0], &crew.plan);
-    uint8_t *keys = is_planned ? malloc(crew.plan.row_count * sizeof(int64_t) + 1) : NULL;
-    crew.keys = keys;
-    bool is_good = keys || eb_file_fault_set(fault, "out of memory");
-    is_good = is_good && read_keys(load, keys, fault) && build_index(load, &crew, fault);
+    struct eb_key_workers workers = {.index = load->bytes};
+    bool is_planned = eb_key_build_plan(load->table->tensor.dims[0], &workers.plan);
+    uint8_t *keys = is_planned ? malloc(workers.plan.row_count * sizeof(int64_t) + 1) : NULL;
+    workers.keys = keys;
+    bool is_good = keys || eb_failure_set(failure, "out of memory");
+    is_good = is_good && read_keys(load, keys, failure) && build_index(load, &workers, failure);
     free(keys);
     return is_good;
 }
 
 bool eb_key_load(
-    const struct eb_key_load *load, struct eb_key_index *index, struct eb_file_fault *fault)
+    const struct eb_key_load *load, struct eb_key_index *index, struct eb_failure *failure)
 {
     const struct eb_planned_table *table = load->table;
     const struct eb_piece *piece = find_pieces(table)->pieces;
     bool is_good = table->has_index
                        ? read_section(load, piece, &piece->packed->sections[EB_PACKED_KEY_INDEX],
-                             load->bytes, fault)
-                       : make_index(load, fault);
+                             load->bytes, failure)
+                       : make_index(load, failure);
     const char *reason;
     if (!is_good) {
         return false;
     }
     return eb_key_index_open(
                index, load->bytes, table->index_bytes, table->tensor.dims[0], &reason) ||
-           eb_file_fault_set(fault, "%s: its index of keys is of no use: %s; pack the table again",
+           eb_failure_set(failure, "%s: its index of keys is of no use: %s; pack the table again",
                load->plan->scan.files[piece->file].path, reason);
 }
 
 /* Tells the digest of a piece's keys, `buffer` by `buffer`. */
 static bool digest_piece(const struct eb_key_load *load, const struct eb_piece *piece,
-    uint8_t *buffer, struct eb_file_fault *fault)
+    uint8_t *buffer, struct eb_failure *failure)
 {
     const struct eb_packed_section keys = find_keys(piece);
     for (uint64_t done = 0; done < keys.bytes; done += CHUNK_BYTES) {
         uint64_t left = keys.bytes - done;
         const struct eb_packed_section part = {
             keys.offset + done, left < CHUNK_BYTES ? left : CHUNK_BYTES};
-        if (!read_section(load, piece, &part, buffer, fault)) {
+        if (!read_section(load, piece, &part, buffer, failure)) {
             return false;
         }
         eb_table_digest_update(load->digest, buffer, part.bytes);
@@ -139,13 +140,13 @@ static bool digest_piece(const struct eb_key_load *load, const struct eb_piece *
     return true;
 }
 
-bool eb_key_load_digest(const struct eb_key_load *load, struct eb_file_fault *fault)
+bool eb_key_load_digest(const struct eb_key_load *load, struct eb_failure *failure)
 {
     const struct eb_piece_range *range = find_pieces(load->table);
     uint8_t *buffer = malloc(CHUNK_BYTES);
-    bool is_good = buffer || eb_file_fault_set(fault, "out of memory");
+    bool is_good = buffer || eb_failure_set(failure, "out of memory");
     for (size_t i = 0; i < range->count && is_good; i++) {
-        is_good = digest_piece(load, &range->pieces[i], buffer, fault);
+        is_good = digest_piece(load, &range->pieces[i], buffer, failure);
     }
     free(buffer);
     return is_good;

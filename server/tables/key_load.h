@@ -1,7 +1,6 @@
-/* The keys of a planned table: read and made into an index (key_crew.h) or, of a packed file that
- * has one, read as an index.
- * Thread: one at a time; the threads it starts it also joins. Memory: eight bytes of the heap per
- * row until the index is there. */
+/* The keys of a planned table: read and made into an index (key_workers.h) or, of a packed file
+ * that has one, read as an index. Thread: one at a time; the threads it starts it also joins.
+ * Memory: eight bytes of the heap per row until the index is there. */
 #pragma once
 
 #include "kernels/key_index.h"
@@ -18,9 +17,9 @@ struct eb_key_load {
     struct eb_table_digest *digest; /* is told of keys that an index is made of */
 };
 
-/* false: *fault names the file and what is wrong: it cannot be read, two rows have the same key, or
+/* false: *error names the file and what is wrong: it cannot be read, two rows have the same key, or
  * it is not the index of such a table. */
 bool eb_key_load(
-    const struct eb_key_load *load, struct eb_key_index *index, struct eb_file_fault *fault);
-/* Only tells the digest of the keys; load->bytes is not used. false: *fault. */
-bool eb_key_load_digest(const struct eb_key_load *load, struct eb_file_fault *fault);
+    const struct eb_key_load *load, struct eb_key_index *index, struct eb_failure *failure);
+/* Only tells the digest of the keys; load->bytes is not used. false: *error. */
+bool eb_key_load_digest(const struct eb_key_load *load, struct eb_failure *failure);

@@ -15,7 +15,7 @@
 #define CHUNK_BYTES (UINT64_C(512) << 10)
 
 /* A piece on its way. */
-struct passage {
+struct chunk {
     const struct eb_row_load *load;
     struct eb_piece_reader reader;
     uint8_t *raw;   /* rows as the file has them; NULL: they are read to their place */
@@ -24,10 +24,10 @@ struct passage {
     uint64_t count; /* of rows in the chunk */
     /* What rows are compared with, in a chunk of their own; NULL: they are loaded. */
     const uint8_t *resident;
-    uint8_t *chunk;
+    uint8_t *buffer;
     bool has_difference;
     struct eb_table_storage_check check; /* of fused rows */
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 /* Moves `row_count` rows, which end the space that rows with gaps between them will take, to their
@@ -48,69 +48,69 @@ static void spread_rows(uint8_t *space, uint64_t row_count, const struct eb_plan
 }
 
 /* Always false. */
-static bool refuse_row(const struct passage *passage, uint64_t row, const float *values)
+static bool refuse_row(const struct chunk *chunk, uint64_t row, const float *values)
 {
-    const struct eb_planned_table *table = passage->load->table;
+    const struct eb_planned_table *table = chunk->load->table;
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
-    uint32_t column = eb_quantize_find_fault(values, elements);
-    return eb_file_fault_set(passage->fault,
+    uint32_t column = eb_quantize_find_error(values, elements);
+    return eb_failure_set(chunk->failure,
         "%s: row %" PRIu64 " of table '%.64s': value %" PRIu32 " is %g; %s codes need finite "
         "values that are at most 2^126 apart",
-        passage->reader.path, row, table->name, column,
+        chunk->reader.path, row, table->name, column,
         column < elements ? (double)values[column] : 0.0, eb_storage_name(table->storage));
 }
 
 /* Always false. */
 static bool refuse_excess(
-    const struct passage *passage, uint64_t row, uint32_t column, const float *values)
+    const struct chunk *chunk, uint64_t row, uint32_t column, const float *values)
 {
-    const struct eb_planned_table *table = passage->load->table;
-    return eb_file_fault_set(passage->fault,
+    const struct eb_planned_table *table = chunk->load->table;
+    return eb_failure_set(chunk->failure,
         "%s: row %" PRIu64 " of table '%.64s': value %" PRIu32
         " is %g, more than %s can hold; choose another storage or correct the table",
-        passage->reader.path, row, table->name, column, (double)values[column],
+        chunk->reader.path, row, table->name, column, (double)values[column],
         eb_storage_name(table->storage));
 }
 
 /* The file that has the row. */
-static const char *find_path(const struct passage *passage, uint64_t row)
+static const char *find_path(const struct chunk *chunk, uint64_t row)
 {
-    const struct eb_piece *piece = passage->load->table->rows.pieces;
+    const struct eb_piece *piece = chunk->load->table->rows.pieces;
     for (; row >= piece->tensor.dims[0]; piece++) {
         row -= piece->tensor.dims[0];
     }
-    return passage->load->plan->scan.files[piece->file].path;
+    return chunk->load->plan->scan.files[piece->file].path;
 }
 
 /* Says which row is no fused one. Always false. */
-static bool locate_row(const struct passage *passage, uint64_t row)
+static bool locate_row(const struct chunk *chunk, uint64_t row)
 {
-    const struct eb_file_fault why = *passage->fault;
-    return eb_file_fault_set(passage->fault, "%s: row %" PRIu64 " of table '%.64s': %s",
-        find_path(passage, row), row, passage->load->table->name, why.text);
+    const struct eb_failure why = *chunk->failure;
+    return eb_failure_set(chunk->failure, "%s: row %" PRIu64 " of table '%.64s': %s",
+        find_path(chunk, row), row, chunk->load->table->name, why.text);
 }
 
 /* `to` is where the row, with its scale, belongs. */
-static bool convert_row(struct passage *passage, uint64_t row, const uint8_t *raw, uint8_t *to)
+static bool convert_row(struct chunk *chunk, uint64_t row, const uint8_t *raw, uint8_t *to)
 {
-    const struct eb_planned_table *table = passage->load->table;
+    const struct eb_planned_table *table = chunk->load->table;
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
     struct eb_row_scale scale = {0};
     if (table->is_fused) {
         eb_fused_row_split(&table->fused, raw, to + table->row_offset_bytes, &scale);
-        if (!eb_table_storage_check_row(&passage->check, &table->fused, row,
-                to + table->row_offset_bytes, &scale, passage->fault)) {
-            return locate_row(passage, row);
+        if (!eb_table_storage_check_row(&chunk->check, &table->fused, row,
+                to + table->row_offset_bytes, &scale, chunk->failure)) {
+            return locate_row(chunk, row);
         }
     } else {
-        eb_dequantize_row(table->tensor.storage, raw, NULL, elements, passage->values);
-        uint32_t excess = eb_quantize_find_excess(table->storage, passage->values, elements);
+        eb_dequantize_row(table->tensor.storage, raw, NULL, elements, chunk->values);
+        uint32_t excess = eb_quantize_find_excess(table->storage, chunk->values, elements);
         if (excess < elements) {
-            return refuse_excess(passage, row, excess, passage->values);
+            return refuse_excess(chunk, row, excess, chunk->values);
         }
         if (!eb_quantize_row(
-                table->storage, passage->values, elements, to + table->row_offset_bytes, &scale)) {
-            return refuse_row(passage, row, passage->values);
+                table->storage, chunk->values, elements, to + table->row_offset_bytes, &scale)) {
+            return refuse_row(chunk, row, chunk->values);
         }
     }
     if (table->row_offset_bytes > 0) {
@@ -120,21 +120,21 @@ static bool convert_row(struct passage *passage, uint64_t row, const uint8_t *ra
 }
 
 /* Brings the chunk, which is at `offset` of the file, to `to`. */
-static bool fetch_chunk(struct passage *passage, uint64_t offset, uint8_t *to)
+static bool fetch_chunk(struct chunk *chunk, uint64_t offset, uint8_t *to)
 {
-    const struct eb_planned_table *table = passage->load->table;
-    uint64_t bytes = passage->count * table->file_row_bytes;
-    uint64_t end = passage->count * table->row_stride_bytes;
-    uint8_t *raw = passage->raw ? passage->raw : to + end - bytes;
-    if (!eb_piece_reader_read(&passage->reader, offset, raw, bytes, passage->fault)) {
+    const struct eb_planned_table *table = chunk->load->table;
+    uint64_t bytes = chunk->count * table->file_row_bytes;
+    uint64_t end = chunk->count * table->row_stride_bytes;
+    uint8_t *raw = chunk->raw ? chunk->raw : to + end - bytes;
+    if (!eb_piece_reader_read(&chunk->reader, offset, raw, bytes, chunk->failure)) {
         return false;
     }
-    if (!passage->raw) {
-        spread_rows(to, passage->count, table);
+    if (!chunk->raw) {
+        spread_rows(to, chunk->count, table);
         return true;
     }
-    for (uint64_t i = 0; i < passage->count; i++) {
-        if (!convert_row(passage, passage->row + i, raw + i * table->file_row_bytes,
+    for (uint64_t i = 0; i < chunk->count; i++) {
+        if (!convert_row(chunk, chunk->row + i, raw + i * table->file_row_bytes,
                 to + i * table->row_stride_bytes)) {
             return false;
         }
@@ -152,51 +152,50 @@ static uint64_t count_at_once(const struct eb_planned_table *table)
 
 /* Brings the chunk, which is at `offset` of the file, to its place, or compares it with what is
  * there. */
-static bool move_chunk(struct passage *passage, uint64_t offset)
+static bool move_chunk(struct chunk *chunk, uint64_t offset)
 {
-    const struct eb_row_load *load = passage->load;
+    const struct eb_row_load *load = chunk->load;
     const struct eb_planned_table *table = load->table;
-    uint64_t place = passage->row * table->row_stride_bytes;
-    uint64_t bytes = passage->count * table->row_stride_bytes;
-    uint8_t *to = passage->resident ? passage->chunk : load->rows + place;
-    if (!fetch_chunk(passage, offset, to)) {
+    uint64_t place = chunk->row * table->row_stride_bytes;
+    uint64_t bytes = chunk->count * table->row_stride_bytes;
+    uint8_t *to = chunk->resident ? chunk->buffer : load->rows + place;
+    if (!fetch_chunk(chunk, offset, to)) {
         return false;
     }
-    passage->has_difference =
-        passage->resident && memcmp(to, passage->resident + place, bytes) != 0;
+    chunk->has_difference = chunk->resident && memcmp(to, chunk->resident + place, bytes) != 0;
     eb_table_digest_update(load->digest, to, bytes);
     return eb_load_meter_add(
-        load->meter, passage->reader.path, passage->count * table->file_row_bytes, passage->fault);
+        load->meter, chunk->reader.path, chunk->count * table->file_row_bytes, chunk->failure);
 }
 
-static bool load_piece(struct passage *passage, const struct eb_piece *piece)
+static bool load_piece(struct chunk *chunk, const struct eb_piece *piece)
 {
-    const struct eb_planned_table *table = passage->load->table;
+    const struct eb_planned_table *table = chunk->load->table;
     uint64_t at_once = count_at_once(table);
     uint64_t offset = piece->tensor.data_offset;
-    for (uint64_t left = piece->tensor.dims[0]; left > 0 && !passage->has_difference;
-         left -= passage->count) {
-        passage->count = left < at_once ? left : at_once;
-        if (!move_chunk(passage, offset)) {
+    for (uint64_t left = piece->tensor.dims[0]; left > 0 && !chunk->has_difference;
+         left -= chunk->count) {
+        chunk->count = left < at_once ? left : at_once;
+        if (!move_chunk(chunk, offset)) {
             return false;
         }
-        offset += passage->count * table->file_row_bytes;
-        passage->row += passage->count;
+        offset += chunk->count * table->file_row_bytes;
+        chunk->row += chunk->count;
     }
     return true;
 }
 
-static bool load_pieces(struct passage *passage)
+static bool load_pieces(struct chunk *chunk)
 {
-    const struct eb_piece_range *range = &passage->load->table->rows;
-    for (size_t i = 0; i < range->count && !passage->has_difference; i++) {
+    const struct eb_piece_range *range = &chunk->load->table->rows;
+    for (size_t i = 0; i < range->count && !chunk->has_difference; i++) {
         const struct eb_piece *piece = &range->pieces[i];
         if (!eb_piece_reader_open(
-                &passage->reader, &passage->load->plan->scan, piece, passage->fault)) {
+                &chunk->reader, &chunk->load->plan->scan, piece, chunk->failure)) {
             return false;
         }
-        bool is_good = load_piece(passage, piece);
-        eb_piece_reader_close(&passage->reader);
+        bool is_good = load_piece(chunk, piece);
+        eb_piece_reader_close(&chunk->reader);
         if (!is_good) {
             return false;
         }
@@ -205,58 +204,57 @@ static bool load_pieces(struct passage *passage)
 }
 
 /* Takes what conversion needs. */
-static bool prepare(struct passage *passage)
+static bool prepare(struct chunk *chunk)
 {
-    const struct eb_planned_table *table = passage->load->table;
+    const struct eb_planned_table *table = chunk->load->table;
     bool is_packed = table->rows.pieces->packed;
     if (is_packed || (!table->is_fused && table->storage == table->tensor.storage)) {
         return true;
     }
     uint64_t chunk_bytes =
         table->file_row_bytes > CHUNK_BYTES ? table->file_row_bytes : CHUNK_BYTES;
-    passage->raw = malloc(chunk_bytes);
-    passage->values = calloc(eb_tensor_row_elements(&table->tensor), sizeof *passage->values);
-    return (passage->raw && passage->values) || eb_file_fault_set(passage->fault, "out of memory");
+    chunk->raw = malloc(chunk_bytes);
+    chunk->values = calloc(eb_tensor_row_elements(&table->tensor), sizeof *chunk->values);
+    return (chunk->raw && chunk->values) || eb_failure_set(chunk->failure, "out of memory");
 }
 
 /* Judges fused rows together, if all of them have been read. */
-static bool check_fused(const struct passage *passage)
+static bool check_fused(const struct chunk *chunk)
 {
-    return passage->has_difference ||
-           eb_table_storage_check_end(
-               &passage->check, &passage->load->table->fused, passage->fault) ||
-           locate_row(passage, passage->check.row);
+    return chunk->has_difference ||
+           eb_table_storage_check_end(&chunk->check, &chunk->load->table->fused, chunk->failure) ||
+           locate_row(chunk, chunk->check.row);
 }
 
-static bool run(struct passage *passage)
+static bool run(struct chunk *chunk)
 {
-    bool is_good = prepare(passage) && load_pieces(passage) && check_fused(passage);
-    free(passage->raw);
-    free(passage->values);
+    bool is_good = prepare(chunk) && load_pieces(chunk) && check_fused(chunk);
+    free(chunk->raw);
+    free(chunk->values);
     return is_good;
 }
 
-bool eb_row_load(const struct eb_row_load *load, struct eb_file_fault *fault)
+bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure)
 {
-    struct passage passage = {.load = load, .fault = fault};
-    return run(&passage);
+    struct chunk chunk = {.load = load, .failure = failure};
+    return run(&chunk);
 }
 
 bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     /* Zeroed, as what lies between rows is. */
-    struct passage passage = {
+    struct chunk chunk = {
         .load = load,
         .resident = resident,
-        .chunk = calloc(count_at_once(load->table), load->table->row_stride_bytes),
-        .fault = fault,
+        .buffer = calloc(count_at_once(load->table), load->table->row_stride_bytes),
+        .failure = failure,
     };
-    if (!passage.chunk) {
-        return eb_file_fault_set(fault, "out of memory");
+    if (!chunk.buffer) {
+        return eb_failure_set(failure, "out of memory");
     }
-    bool is_good = run(&passage);
-    *is_same = is_good && !passage.has_difference;
-    free(passage.chunk);
+    bool is_good = run(&chunk);
+    *is_same = is_good && !chunk.has_difference;
+    free(chunk.buffer);
     return is_good;
 }

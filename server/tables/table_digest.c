@@ -4,11 +4,11 @@
 #include <xxhash.h>
 
 bool eb_table_digest_init(struct eb_table_digest *digest, const struct eb_planned_table *table,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     digest->state = XXH3_createState();
     if (!digest->state) {
-        return eb_file_fault_set(fault, "out of memory");
+        return eb_failure_set(failure, "out of memory");
     }
     (void)XXH3_64bits_reset(digest->state);
     const uint64_t head[] = {

@@ -13,9 +13,9 @@ struct eb_table_digest {
     void *state;
 };
 
-/* false: *fault, no memory. */
+/* false: *error, no memory. */
 bool eb_table_digest_init(struct eb_table_digest *digest, const struct eb_planned_table *table,
-    struct eb_file_fault *fault);
+    struct eb_failure *failure);
 /* Accepts a zeroed digest. */
 void eb_table_digest_deinit(struct eb_table_digest *digest);
 /* Rows, then keys. */

@@ -243,17 +243,17 @@ static struct eb_table_mapping *find_mapping(struct eb_table_memory *memory, uin
 }
 
 void *eb_table_memory_take(
-    struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault)
+    struct eb_table_memory *memory, uint64_t bytes, struct eb_failure *failure)
 {
     uint64_t footprint = eb_table_memory_footprint(bytes);
     errno = ENOMEM;
     struct eb_table_mapping *mapping =
         footprint == UINT64_MAX ? NULL : find_mapping(memory, footprint);
     if (!mapping) {
-        eb_file_fault_set(fault,
+        eb_failure_set(failure,
             "%" PRIu64 " bytes of memory are refused by the system (%s); give the process more",
             bytes, strerror(errno));
-        (void)eb_file_fault_blame(fault, ENOMEM);
+        (void)eb_failure_blame(failure, ENOMEM);
         return NULL;
     }
     void *taken = mapping->base + mapping->used_bytes;
@@ -282,7 +282,7 @@ static bool seal_mapping(struct eb_table_mapping *mapping)
     return true;
 }
 
-bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *fault)
+bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_failure *failure)
 {
     for (struct eb_table_hold *hold = memory->holds; hold; hold = hold->next) {
         struct eb_table_mapping *mapping = hold->mapping;
@@ -290,7 +290,7 @@ bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *
             continue; /* It is another's too, who reads the flag. */
         }
         if (!seal_mapping(mapping)) {
-            return eb_file_fault_set(fault, "tables cannot be made read-only: %s", strerror(errno));
+            return eb_failure_set(failure, "tables cannot be made read-only: %s", strerror(errno));
         }
     }
     return true;
@@ -309,7 +309,7 @@ struct eb_table_mapping *eb_table_memory_find(
 }
 
 bool eb_table_memory_share(
-    struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_file_fault *fault)
+    struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_failure *failure)
 {
     struct eb_table_hold *hold = memory->holds;
     while (hold && hold->mapping != mapping) {
@@ -320,7 +320,7 @@ bool eb_table_memory_share(
     }
     hold = malloc(sizeof *hold);
     if (!hold) {
-        return eb_file_fault_set(fault, "out of memory");
+        return eb_failure_set(failure, "out of memory");
     }
     atomic_fetch_add_explicit(&mapping->holders, 1, memory_order_relaxed);
     hold->mapping = mapping;

@@ -13,7 +13,7 @@
  * Memory: mmap; munmap by the last who holds it. */
 #pragma once
 
-#include "server/base/file_fault.h"
+#include "server/base/failure.h"
 #include "server/base/page_size.h"
 #include "server/tables/numa_policy.h"
 
@@ -55,25 +55,25 @@ struct eb_table_memory {
 };
 
 /* `bytes` zeroed bytes, writable, aligned to 64 and, from 2 MiB on but for pages of 1 GiB, to 2
- * MiB. Pages of 1 GiB are there already, others come when they are first written. NULL: *fault says
+ * MiB. Pages of 1 GiB are there already, others come when they are first written. NULL: *error says
  * how much was wanted. */
 void *eb_table_memory_take(
-    struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault);
+    struct eb_table_memory *memory, uint64_t bytes, struct eb_failure *failure);
 /* Makes a place for the tables that the need was counted of, which are taken next, in any order:
  * they take as much as eb_table_memory_need_bytes says. Where pages of 1 GiB are wanted, takes as
  * many as these tables need, all or none, so that no part of a page is lost between them. Whether
  * they are there: no further memory is needed then. */
 bool eb_table_memory_reserve(struct eb_table_memory *memory, const struct eb_table_need *need);
 /* Makes everything read-only: done once, when a version is complete. Huge pages stay huge. false:
- * *fault. */
-bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_file_fault *fault);
+ * *error. */
+bool eb_table_memory_seal(struct eb_table_memory *memory, struct eb_failure *failure);
 /* The mapping in which `taken`, which a sealed memory gave out, lies. NULL: in the pool's pages,
  * which are not shared. */
 struct eb_table_mapping *eb_table_memory_find(
     const struct eb_table_memory *memory, const void *taken);
-/* Holds a mapping that another memory, which stays meanwhile, has. false: *fault, out of memory. */
+/* Holds a mapping that another memory, which stays meanwhile, has. false: *error, out of memory. */
 bool eb_table_memory_share(
-    struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_file_fault *fault);
+    struct eb_table_memory *memory, struct eb_table_mapping *mapping, struct eb_failure *failure);
 /* Bytes of mappings that another memory holds too, at this moment. */
 uint64_t eb_table_memory_joint_bytes(const struct eb_table_memory *memory);
 /* Unmaps all that nobody else holds. Accepts a zeroed struct. */

@@ -18,7 +18,7 @@ struct planning {
     struct eb_table_plan *plan;
     const struct eb_model_config_table **sources; /* sorted by source; may be empty */
     size_t source_count;
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 static const char *path_of(const struct eb_table_plan *plan, const struct eb_piece *piece)
@@ -46,7 +46,7 @@ static bool sort_sources(struct planning *planning)
     size_t count = config ? config->table_count : 0;
     planning->sources = calloc(count + 1, sizeof *planning->sources);
     if (!planning->sources) {
-        return eb_file_fault_set(planning->fault, "out of memory");
+        return eb_failure_set(planning->failure, "out of memory");
     }
     for (size_t i = 0; i < count; i++) {
         planning->sources[i] = &config->tables[i];
@@ -57,7 +57,7 @@ static bool sort_sources(struct planning *planning)
         const struct eb_model_config_table *a = planning->sources[i - 1];
         const struct eb_model_config_table *b = planning->sources[i];
         if (strcmp(a->source, b->source) == 0) {
-            return eb_file_fault_set(planning->fault,
+            return eb_failure_set(planning->failure,
                 "model.yaml: tables '%.64s' and '%.64s' have one source, '%.64s'; remove one",
                 a->name, b->name, a->source);
         }
@@ -83,23 +83,23 @@ static bool check_parts(const struct planning *planning, const struct eb_piece_r
 {
     const struct eb_table_plan *plan = planning->plan;
     const struct eb_piece *pieces = range->pieces;
-    uint32_t parts = pieces->parts;
+    uint32_t parts = pieces->count;
     for (size_t i = 0; i < range->count; i++) {
         const struct eb_piece *piece = &pieces[i];
-        bool is_again = i > 0 && (piece->part == pieces[i - 1].part || piece->parts == 0);
-        if (is_again || piece->parts != parts) {
-            return eb_file_fault_set(planning->fault,
+        bool is_again = i > 0 && (piece->number == pieces[i - 1].number || piece->count == 0);
+        if (is_again || piece->count != parts) {
+            return eb_failure_set(planning->failure,
                 "%s: %s '%.64s' is also in %s; remove one of them", path_of(plan, &pieces[i - 1]),
                 piece->is_keys ? "keys of table" : "table", piece->name, path_of(plan, piece));
         }
-        if (parts > 0 && piece->part != i) {
-            return eb_file_fault_set(planning->fault,
+        if (parts > 0 && piece->number != i) {
+            return eb_failure_set(planning->failure,
                 "%s: part %zu of the %" PRIu32 " of table '%.64s' is missing; copy all of them",
                 path_of(plan, piece), i, parts, piece->name);
         }
     }
     return parts == 0 || range->count == parts ||
-           eb_file_fault_set(planning->fault,
+           eb_failure_set(planning->failure,
                "%s: part %zu of the %" PRIu32 " of table '%.64s' is missing; copy all of them",
                path_of(plan, &pieces[range->count - 1]), range->count, parts, pieces->name);
 }
@@ -147,19 +147,19 @@ static bool join_pieces(
     for (size_t i = 1; i < range->count; i++) {
         const struct eb_tensor *part = &pieces[i].tensor;
         if (!is_keyed_alike(telling, &pieces[i])) {
-            return eb_file_fault_set(planning->fault,
+            return eb_failure_set(planning->failure,
                 "%s: of it and %s only one has keys; pack both in one way",
                 path_of(plan, &pieces[i]), path_of(plan, telling));
         }
         if (!is_alike(pieces, &pieces[i])) {
-            return eb_file_fault_set(planning->fault,
+            return eb_failure_set(planning->failure,
                 "%s: it has another format, type or row shape than %s; write both in one way",
                 path_of(plan, &pieces[i]), path_of(plan, pieces));
         }
         if (__builtin_add_overflow(whole->dims[0], part->dims[0], &whole->dims[0]) ||
             __builtin_add_overflow(whole->data_bytes, part->data_bytes, &whole->data_bytes)) {
-            return eb_file_fault_set(
-                planning->fault, "%s: more rows than can be counted", path_of(plan, pieces));
+            return eb_failure_set(
+                planning->failure, "%s: more rows than can be counted", path_of(plan, pieces));
         }
     }
     return true;
@@ -174,14 +174,14 @@ static bool check_packed(const struct planning *planning, const struct eb_planne
     for (size_t i = 0; i < table->rows.count && pieces[i].packed; i++) {
         const struct eb_packed_format *packed = pieces[i].packed;
         if (packed->parts != 1) {
-            return eb_file_fault_set(planning->fault,
+            return eb_failure_set(planning->failure,
                 "%s: it holds part %" PRIu32 " of %" PRIu32
                 " of its table's rows; serving parts is "
                 "not built, pack all rows",
                 path_of(plan, &pieces[i]), packed->part, packed->parts);
         }
         if (packed->row_first != rows || packed->rows_total != table->tensor.dims[0]) {
-            return eb_file_fault_set(planning->fault,
+            return eb_failure_set(planning->failure,
                 "%s: it holds rows from %" PRIu64 " of a table of %" PRIu64
                 ", but stands for those "
                 "from %" PRIu64 " of %" PRIu64 "; copy the files of one packing",
@@ -189,7 +189,7 @@ static bool check_packed(const struct planning *planning, const struct eb_planne
                 table->tensor.dims[0]);
         }
         if (packed->packing != pieces->packed->packing) {
-            return eb_file_fault_set(planning->fault,
+            return eb_failure_set(planning->failure,
                 "%s: it was not packed together with %s; copy the files of one packing",
                 path_of(plan, &pieces[i]), path_of(plan, pieces));
         }
@@ -209,16 +209,16 @@ static bool check_keys(const struct planning *planning, const struct eb_planned_
     }
     const struct eb_piece *telling = find_telling(&table->rows);
     if (telling->packed && eb_packed_format_is_keyed(telling->packed)) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "%s: the packed table '%.64s' has keys of its own; remove one of them", path,
             table->name);
     }
     if (keys.rank != 1 || (keys.storage != EB_STORAGE_I64 && keys.storage != EB_STORAGE_U64)) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "%s: keys are one dimension of int64 or uint64; convert them with astype('i8')", path);
     }
     return keys.dims[0] == table->tensor.dims[0] ||
-           eb_file_fault_set(planning->fault,
+           eb_failure_set(planning->failure,
                "%s: %" PRIu64 " keys for the %" PRIu64 " rows of table '%.64s'; write one for each",
                path, keys.dims[0], table->tensor.dims[0], table->name);
 }
@@ -237,7 +237,7 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
     }
     struct eb_key_plan keys;
     if (!eb_key_build_plan(table->tensor.dims[0], &keys)) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "%s: table '%.64s' has %" PRIu64 " rows; a keyed one may have %" PRIu64,
             path_of(planning->plan, piece), table->name, table->tensor.dims[0],
             EB_KEY_INDEX_ROWS_MAX);
@@ -249,7 +249,7 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
         table->index_bytes =
             table->has_index ? sections[EB_PACKED_KEY_INDEX].bytes : keys.index_bytes;
         return table->has_index || sections[EB_PACKED_KEYS].bytes > 0 ||
-               eb_file_fault_set(planning->fault,
+               eb_failure_set(planning->failure,
                    "%s: an index of keys, but no keys, and it is not the whole table; pack it "
                    "again",
                    path_of(planning->plan, piece));
@@ -269,17 +269,17 @@ static bool check_defaults(const struct planning *planning, struct eb_planned_ta
         table->unknown_row = config->unknown_row;
     }
     if (table->unknown_row >= 0 && (uint64_t)table->unknown_row >= rows) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "model.yaml: table '%.64s': unknown_row %" PRId64 " is none of its %" PRIu64 " rows",
             table->name, table->unknown_row, rows);
     }
     if (config && config->missing == EB_MISSING_UNKNOWN_ROW && table->unknown_row < 0) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "model.yaml: table '%.64s': missing: unknown_row needs an unknown_row", table->name);
     }
     if (config && config->has_default && !table->is_keyed && config->default_index != -1 &&
         (config->default_index < 0 || (uint64_t)config->default_index >= rows)) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "model.yaml: table '%.64s': default_index %" PRId64 " is none of its %" PRIu64
             " rows, nor -1 for zeros",
             table->name, config->default_index, rows);
@@ -292,7 +292,7 @@ static bool check_width(const struct planning *planning, const struct eb_planned
     uint64_t elements = eb_tensor_row_elements(&table->tensor);
     uint64_t bytes = eb_storage_row_bytes(table->storage, elements);
     return bytes <= planning->options->row_bytes_max ||
-           eb_file_fault_set(planning->fault,
+           eb_failure_set(planning->failure,
                "%s: rows of table '%.64s' have %" PRIu64 " bytes; row_bytes_max is %" PRIu64,
                path_of(planning->plan, table->rows.pieces), table->name, bytes,
                planning->options->row_bytes_max);
@@ -328,9 +328,9 @@ void eb_table_plan_measure(struct eb_table_plan *plan)
 
 static bool check_name(const struct planning *planning, const struct eb_piece *piece)
 {
-    const char *why = eb_name_fault(piece->name, planning->options->name_bytes_max);
+    const char *why = eb_name_error(piece->name, planning->options->name_bytes_max);
     return !why ||
-           eb_file_fault_set(planning->fault, "%s: the table name '%.64s' %s; rename the table",
+           eb_failure_set(planning->failure, "%s: the table name '%.64s' %s; rename the table",
                path_of(planning->plan, piece), piece->name, why);
 }
 
@@ -346,21 +346,21 @@ static bool describe_table(struct planning *planning, struct eb_planned_table *t
     }
     table->name = strdup(table->config ? table->config->name : piece->name);
     if (!table->name) {
-        return eb_file_fault_set(planning->fault, "out of memory");
+        return eb_failure_set(planning->failure, "out of memory");
     }
     if (eb_tensor_row_elements(&table->tensor) > UINT32_MAX) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "%s: rows of table '%.64s' have more elements than can be counted",
             path_of(plan, piece), table->name);
     }
-    if (!eb_table_storage_choose(table, piece, planning->fault)) {
-        return eb_file_fault_locate(planning->fault, path_of(plan, piece));
+    if (!eb_table_storage_choose(table, piece, planning->failure)) {
+        return eb_failure_locate(planning->failure, path_of(plan, piece));
     }
     if (!check_width(planning, table) || !plan_keys(planning, table)) {
         return false;
     }
     if (!check_defaults(planning, table)) {
-        return eb_file_fault_locate(planning->fault, path_of(plan, piece));
+        return eb_failure_locate(planning->failure, path_of(plan, piece));
     }
     if (__builtin_mul_overflow(
             table->tensor.dims[0], table->row_stride_bytes, &table->rows_bytes)) {
@@ -387,14 +387,14 @@ static bool plan_tables(struct planning *planning)
     const struct eb_version_scan *scan = &plan->scan;
     plan->tables = calloc(scan->piece_count + 1, sizeof *plan->tables);
     if (!plan->tables) {
-        return eb_file_fault_set(planning->fault, "out of memory");
+        return eb_failure_set(planning->failure, "out of memory");
     }
     for (size_t at = 0; at < scan->piece_count;) {
         struct eb_planned_table *table = &plan->tables[plan->table_count++];
         table->rows = find_range(scan, at);
         at += table->rows.count;
         if (table->rows.pieces->is_keys) {
-            return eb_file_fault_set(planning->fault,
+            return eb_failure_set(planning->failure,
                 "%s: keys without rows; put table '%.64s' beside them or remove the file",
                 path_of(plan, table->rows.pieces), table->rows.pieces->name);
         }
@@ -419,13 +419,13 @@ static int compare_names(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-static bool check_unique(const struct eb_table_plan *plan, struct eb_file_fault *fault)
+static bool check_unique(const struct eb_table_plan *plan, struct eb_failure *failure)
 {
     for (size_t i = 1; i < plan->table_count; i++) {
         const struct eb_planned_table *a = &plan->tables[i - 1];
         const struct eb_planned_table *b = &plan->tables[i];
         if (strcmp(a->name, b->name) == 0) {
-            return eb_file_fault_set(fault, "%s: table '%.64s' is also in %s; remove one of them",
+            return eb_failure_set(failure, "%s: table '%.64s' is also in %s; remove one of them",
                 path_of(plan, a->rows.pieces), a->name, path_of(plan, b->rows.pieces));
         }
     }
@@ -452,7 +452,7 @@ static bool refuse_unfit(const struct planning *planning)
         snprintf(others, sizeof others, "; only and exclude of model.yaml leave out %zu tables",
             scan->left_out_count);
     }
-    return eb_file_fault_set(planning->fault, "%s: there is no table in it: tensor '%.128s': %s%s",
+    return eb_failure_set(planning->failure, "%s: there is no table in it: tensor '%.128s': %s%s",
         path_of(planning->plan, unfit), unfit->name, unfit->unfit, others);
 }
 
@@ -464,16 +464,16 @@ static bool refuse_none(const struct planning *planning, const char *directory)
         return refuse_unfit(planning);
     }
     if (scan->left_out_count > 0) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "%s: only and exclude of model.yaml leave out all of its %zu tables; mend the patterns",
             directory, scan->left_out_count);
     }
     if (scan->notes.files.count > 0) {
-        return eb_file_fault_set(planning->fault,
+        return eb_failure_set(planning->failure,
             "%s: there is no table in it; files of other formats are converted first, such as %s",
             directory, scan->notes.files.first.text);
     }
-    return eb_file_fault_set(planning->fault,
+    return eb_failure_set(planning->failure,
         "%s: there is no table in it; put NAME.npy or NAME.safetensors there", directory);
 }
 
@@ -481,7 +481,7 @@ static bool plan_version(struct planning *planning, const char *directory)
 {
     struct eb_table_plan *plan = planning->plan;
     if (!sort_sources(planning)) {
-        return eb_file_fault_locate(planning->fault, directory);
+        return eb_failure_locate(planning->failure, directory);
     }
     if (!plan_tables(planning)) {
         return false;
@@ -490,12 +490,12 @@ static bool plan_version(struct planning *planning, const char *directory)
         return refuse_none(planning, directory);
     }
     qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_names);
-    if (!check_unique(plan, planning->fault)) {
+    if (!check_unique(plan, planning->failure)) {
         return false;
     }
     const struct eb_model_config *config = planning->options->config;
-    if (config && !eb_config_fit_check(config, plan, planning->fault)) {
-        return eb_file_fault_locate(planning->fault, directory);
+    if (config && !eb_config_fit_check(config, plan, planning->failure)) {
+        return eb_failure_locate(planning->failure, directory);
     }
     qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_places);
     eb_table_plan_measure(plan);
@@ -503,13 +503,13 @@ static bool plan_version(struct planning *planning, const char *directory)
 }
 
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
-    struct eb_table_plan *plan, struct eb_file_fault *fault)
+    struct eb_table_plan *plan, struct eb_failure *failure)
 {
     *plan = (struct eb_table_plan){0};
-    if (!eb_version_scan_read(directory, options->config, &plan->scan, fault)) {
+    if (!eb_version_scan_read(directory, options->config, &plan->scan, failure)) {
         return false;
     }
-    struct planning planning = {.options = options, .plan = plan, .fault = fault};
+    struct planning planning = {.options = options, .plan = plan, .failure = failure};
     bool is_good = plan_version(&planning, directory);
     free(planning.sources);
     if (!is_good) {

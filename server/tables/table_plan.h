@@ -55,12 +55,12 @@ struct eb_table_plan {
     uint64_t key_bytes;        /* of memory that building the largest index takes meanwhile */
 };
 
-/* false: *fault names the file, or the place in model.yaml, and what is wrong: what the scan finds
+/* false: *error names the file, or the place in model.yaml, and what is wrong: what the scan finds
  * wrong, parts that are missing or do not fit together, keys without a table or too few, a name
  * that is not allowed or given twice, a row too wide, a storage that the table cannot have, a
  * description of a table that is not there, no table at all. *plan is empty then. */
 bool eb_table_plan_read(const char *directory, const struct eb_table_options *options,
-    struct eb_table_plan *plan, struct eb_file_fault *fault);
+    struct eb_table_plan *plan, struct eb_failure *failure);
 /* Sets the plan's bytes: again after some of its tables have become residents. */
 void eb_table_plan_measure(struct eb_table_plan *plan);
 /* Accepts a zeroed plan. */

@@ -15,7 +15,7 @@ struct loading {
     struct eb_table_plan *plan;
     struct eb_table_set *set;
     struct eb_load_meter meter;
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 /* What a planned table becomes, but for its content. */
@@ -57,9 +57,9 @@ static bool load_content(struct loading *loading, const struct eb_planned_table 
 {
     struct eb_table_memory *memory = &loading->set->memory;
     const uint64_t bytes = eb_table_memory_join(planned->rows_bytes, planned->index_bytes);
-    uint8_t *rows = eb_table_memory_take(memory, bytes, loading->fault);
+    uint8_t *rows = eb_table_memory_take(memory, bytes, loading->failure);
     if (!rows) {
-        return eb_file_fault_locate(loading->fault, planned->name);
+        return eb_failure_locate(loading->failure, planned->name);
     }
     void *index = planned->is_keyed ? rows + (bytes - planned->index_bytes) : NULL;
     *table = describe(planned, rows);
@@ -67,8 +67,8 @@ static bool load_content(struct loading *loading, const struct eb_planned_table 
     table->index_bytes = planned->index_bytes;
     const struct eb_row_load row_load = {loading->plan, planned, rows, &loading->meter, digest};
     const struct eb_key_load key_load = {loading->plan, planned, index, &loading->meter, digest};
-    return eb_row_load(&row_load, loading->fault) &&
-           (!index || eb_key_load(&key_load, &table->keys, loading->fault));
+    return eb_row_load(&row_load, loading->failure) &&
+           (!index || eb_key_load(&key_load, &table->keys, loading->failure));
 }
 
 /* Loads a table behind those the set has, which takes over the planned name. */
@@ -76,7 +76,7 @@ static bool load_table(struct loading *loading, struct eb_planned_table *planned
 {
     struct eb_table_digest digest;
     struct eb_named_table table;
-    if (!eb_table_digest_init(&digest, planned, loading->fault)) {
+    if (!eb_table_digest_init(&digest, planned, loading->failure)) {
         return false;
     }
     bool is_good = load_content(loading, planned, &digest, &table);
@@ -95,8 +95,8 @@ static bool share_table(struct loading *loading, struct eb_planned_table *planne
     const struct eb_named_table *resident = planned->resident;
     struct eb_table_mapping *mapping =
         eb_table_memory_find(&planned->resident_set->memory, resident->base);
-    if (!eb_table_memory_share(&loading->set->memory, mapping, loading->fault)) {
-        return eb_file_fault_locate(loading->fault, planned->name);
+    if (!eb_table_memory_share(&loading->set->memory, mapping, loading->failure)) {
+        return eb_failure_locate(loading->failure, planned->name);
     }
     planned->index_bytes = resident->index_bytes;
     struct eb_named_table table = describe(planned, resident->base);
@@ -110,21 +110,21 @@ static bool share_table(struct loading *loading, struct eb_planned_table *planne
 }
 
 /* Whether all that has been read is still what its headers were read of. */
-static bool check_unchanged(const struct eb_version_scan *scan, struct eb_file_fault *fault)
+static bool check_unchanged(const struct eb_version_scan *scan, struct eb_failure *failure)
 {
     for (size_t i = 0; i < scan->file_count; i++) {
         struct eb_table_file file;
-        if (!eb_table_file_open(scan->files[i].path, &file, fault)) {
-            return eb_file_fault_locate(fault, scan->files[i].path);
+        if (!eb_table_file_open(scan->files[i].path, &file, failure)) {
+            return eb_failure_locate(failure, scan->files[i].path);
         }
         bool is_same = eb_table_file_is_same(&file, &scan->files[i].look);
         eb_table_file_close(&file);
         if (!is_same) {
-            eb_file_fault_set(fault,
+            eb_failure_set(failure,
                 "%s: the file has changed while it was read; write versions elsewhere and rename "
                 "them into place",
                 scan->files[i].path);
-            return eb_file_fault_blame(fault, ESTALE);
+            return eb_failure_blame(failure, ESTALE);
         }
     }
     return true;
@@ -135,7 +135,7 @@ static bool load_tables(struct loading *loading)
     struct eb_table_plan *plan = loading->plan;
     loading->set->tables = calloc(plan->table_count, sizeof *loading->set->tables);
     if (!loading->set->tables) {
-        return eb_file_fault_set(loading->fault, "out of memory");
+        return eb_failure_set(loading->failure, "out of memory");
     }
     for (size_t i = 0; i < plan->table_count; i++) {
         struct eb_planned_table *planned = &plan->tables[i];
@@ -143,7 +143,7 @@ static bool load_tables(struct loading *loading)
             return false;
         }
     }
-    return check_unchanged(&plan->scan, loading->fault);
+    return check_unchanged(&plan->scan, loading->failure);
 }
 
 /* With what building an index takes meanwhile. */
@@ -165,7 +165,7 @@ static bool check_memory(const struct loading *loading, const char *directory, b
         return true;
     }
     eb_load_meter_run_short(&loading->meter, most - available);
-    return eb_file_fault_set(loading->fault,
+    return eb_failure_set(loading->failure,
         "%s: its tables need %" PRIu64 " bytes of memory, %" PRIu64 " are available; free some or "
         "raise the container's limit",
         directory, needed, available);
@@ -181,7 +181,7 @@ static bool prepare(
     struct eb_table_memory *memory = &loading->set->memory;
     eb_table_share_find_known(plan, options);
     return (memory->options.pages == EB_PAGE_1G || check_memory(loading, directory, false)) &&
-           eb_table_share_find_equal(plan, options, &loading->meter, loading->fault) &&
+           eb_table_share_find_equal(plan, options, &loading->meter, loading->failure) &&
            check_memory(loading, directory, eb_table_memory_reserve(memory, &plan->need));
 }
 
@@ -224,13 +224,13 @@ static void count_pages(struct eb_table_set *set)
 
 /* Whether keys that stand for empty bags are keys of their tables. */
 static bool check_default_keys(const struct eb_table_set *set, const struct eb_model_config *config,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     for (size_t i = 0; i < set->count; i++) {
         const struct eb_named_table *table = &set->tables[i];
         if (table->table.keys && table->has_default &&
             eb_key_index_find(&table->keys, table->default_index) < 0) {
-            return eb_file_fault_set(fault,
+            return eb_failure_set(failure,
                 "model.yaml: table '%.64s': default_index %" PRId64 " is none of its keys",
                 table->name, table->default_index);
         }
@@ -240,7 +240,7 @@ static bool check_default_keys(const struct eb_table_set *set, const struct eb_m
         const struct eb_named_table *table = eb_table_set_find(set, feature->table);
         if (table->table.keys && feature->has_default &&
             eb_key_index_find(&table->keys, feature->default_index) < 0) {
-            return eb_file_fault_set(fault,
+            return eb_failure_set(failure,
                 "model.yaml: feature '%.64s': default_index %" PRId64 " is no key of table '%.64s'",
                 feature->name, feature->default_index, table->name);
         }
@@ -250,7 +250,7 @@ static bool check_default_keys(const struct eb_table_set *set, const struct eb_m
 
 /* What is done once all tables are there. */
 static bool finish(
-    struct eb_table_set *set, const struct eb_model_config *config, struct eb_file_fault *fault)
+    struct eb_table_set *set, const struct eb_model_config *config, struct eb_failure *failure)
 {
     set->bytes = set->memory.mapped_bytes;
     qsort(set->tables, set->count, sizeof *set->tables, compare_tables);
@@ -260,7 +260,7 @@ static bool finish(
         assert(eb_table_is_sound(&table->table));
     }
     set->digest = eb_table_digest_of_set(set);
-    if (!check_default_keys(set, config, fault) || !eb_table_memory_seal(&set->memory, fault)) {
+    if (!check_default_keys(set, config, failure) || !eb_table_memory_seal(&set->memory, failure)) {
         return false;
     }
     count_pages(set);
@@ -268,20 +268,20 @@ static bool finish(
 }
 
 bool eb_table_set_load(const char *directory, const struct eb_table_options *options,
-    const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_file_fault *fault)
+    const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_failure *failure)
 {
     *set = (struct eb_table_set){.memory = {.options = options->memory}};
     struct eb_table_plan plan;
-    if (!eb_table_plan_read(directory, options, &plan, fault)) {
+    if (!eb_table_plan_read(directory, options, &plan, failure)) {
         return false;
     }
-    struct loading loading = {.plan = &plan, .set = set, .fault = fault};
+    struct loading loading = {.plan = &plan, .set = set, .failure = failure};
     set->notes = plan.scan.notes;
     eb_load_meter_init(&loading.meter, progress, plan.work_bytes);
     bool is_good = prepare(&loading, directory, options) && load_tables(&loading);
     eb_table_plan_deinit(&plan);
-    if (is_good && !finish(set, options->config, fault)) {
-        is_good = eb_file_fault_locate(fault, directory);
+    if (is_good && !finish(set, options->config, failure)) {
+        is_good = eb_failure_locate(failure, directory);
     }
     if (!is_good) {
         eb_table_set_deinit(set);

@@ -57,10 +57,10 @@ struct eb_table_set {
 };
 
 /* Loads a whole directory, but for what residents have. The memory that is needed is compared with
- * what is available before any is taken. false: *fault names the file and what is wrong; *set is
+ * what is available before any is taken. false: *error names the file and what is wrong; *set is
  * empty. progress may be NULL. */
 bool eb_table_set_load(const char *directory, const struct eb_table_options *options,
-    const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_file_fault *fault);
+    const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_failure *failure);
 /* Accepts a zeroed set. */
 void eb_table_set_deinit(struct eb_table_set *set);
 

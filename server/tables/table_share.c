@@ -10,7 +10,7 @@ struct search {
     const struct eb_table_plan *plan;
     const struct eb_table_options *options;
     struct eb_load_meter *meter;
-    struct eb_file_fault *fault;
+    struct eb_failure *failure;
 };
 
 /* Whether both have rows and keys that could be the same, lying in the same way. */
@@ -53,16 +53,16 @@ static bool compare(const struct search *search, const struct eb_planned_table *
     const struct eb_named_table *resident, bool *is_same)
 {
     struct eb_table_digest digest;
-    if (!eb_table_digest_init(&digest, planned, search->fault)) {
+    if (!eb_table_digest_init(&digest, planned, search->failure)) {
         return false;
     }
     const struct eb_row_load rows = {
         .plan = search->plan, .table = planned, .meter = search->meter, .digest = &digest};
     const struct eb_key_load keys = {
         .plan = search->plan, .table = planned, .meter = search->meter, .digest = &digest};
-    bool is_good = eb_row_load_compare(&rows, resident->base, is_same, search->fault);
+    bool is_good = eb_row_load_compare(&rows, resident->base, is_same, search->failure);
     if (is_good && *is_same && planned->is_keyed) {
-        is_good = eb_key_load_digest(&keys, search->fault);
+        is_good = eb_key_load_digest(&keys, search->failure);
     }
     *is_same = *is_same && eb_table_digest_read(&digest, planned) == resident->digest;
     eb_table_digest_deinit(&digest);
@@ -120,9 +120,9 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
 }
 
 bool eb_table_share_find_equal(struct eb_table_plan *plan, const struct eb_table_options *options,
-    struct eb_load_meter *meter, struct eb_file_fault *fault)
+    struct eb_load_meter *meter, struct eb_failure *failure)
 {
-    const struct search search = {plan, options, meter, fault};
+    const struct search search = {plan, options, meter, failure};
     for (size_t i = 0; i < plan->table_count; i++) {
         struct eb_planned_table *planned = &plan->tables[i];
         if (planned->is_open && !find_equal(&search, planned)) {

@@ -31,9 +31,9 @@ static enum eb_storage find_wanted(const struct eb_planned_table *table)
 }
 
 static bool refuse_storage(
-    const struct eb_planned_table *table, const char *why, struct eb_file_fault *fault)
+    const struct eb_planned_table *table, const char *why, struct eb_failure *failure)
 {
-    return eb_file_fault_set(fault, "model.yaml: table '%.64s': storage %s: %s", table->name,
+    return eb_failure_set(failure, "model.yaml: table '%.64s': storage %s: %s", table->name,
         eb_storage_name(find_wanted(table)), why);
 }
 
@@ -48,15 +48,15 @@ static void lay_out(struct eb_planned_table *table)
 }
 
 static bool choose_packed(struct eb_planned_table *table, const struct eb_packed_format *packed,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     enum eb_storage wanted = find_wanted(table);
     if (wanted != EB_STORAGE_UNSPECIFIED && wanted != packed->tensor.storage) {
         return refuse_storage(
-            table, "a packed table stays as it is; pack it again with that storage", fault);
+            table, "a packed table stays as it is; pack it again with that storage", failure);
     }
     if (table->config && table->config->format != EB_MODEL_FORMAT_VALUES) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "model.yaml: table '%.64s': a packed table has no other format; leave format out",
             table->name);
     }
@@ -91,7 +91,7 @@ static bool is_aligned(const struct eb_fused_format *format, uint64_t row_bytes)
 /* Sets the elements of a row of so many bytes to `dim`, if it is of a format that has room for
  * them and not for many more. */
 static bool set_dim(
-    struct eb_fused_format *format, uint32_t dim, uint64_t row_bytes, struct eb_file_fault *fault)
+    struct eb_fused_format *format, uint32_t dim, uint64_t row_bytes, struct eb_failure *failure)
 {
     format->elements = dim;
     const uint64_t needed = eb_fused_row_bytes(format);
@@ -102,37 +102,37 @@ static bool set_dim(
     const bool may_pad = format->layout == EB_FUSED_F16_FIRST;
     const uint64_t padding_max = may_pad ? PADDING_BYTES_MAX - 1 : 0;
     return (row_bytes >= needed && row_bytes - needed <= padding_max) ||
-           eb_file_fault_set(fault,
+           eb_failure_set(failure,
                "dim %" PRIu32 " makes rows of %" PRIu64 " bytes%s, these have %" PRIu64
                "; correct dim or format",
                dim, needed, may_pad ? ", padded by fewer than 128" : "", row_bytes);
 }
 
 bool eb_table_storage_find_fused(enum eb_model_format name, uint32_t dim,
-    const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_file_fault *fault)
+    const struct eb_tensor *tensor, struct eb_fused_format *format, struct eb_failure *failure)
 {
     *format = (struct eb_fused_format){
         .storage = fused_formats[name].storage, .layout = fused_formats[name].layout};
     if (tensor->storage != EB_STORAGE_U8 || tensor->rank != 2) {
         char shape[EB_TENSOR_SHAPE_BYTES];
         eb_tensor_shape_text(tensor, shape);
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "fused rows are a u8 tensor of shape (rows, bytes), this is %s of %s; leave format out",
             shape, eb_storage_name(tensor->storage));
     }
     uint64_t elements = count_elements(format, tensor->dims[1]);
     if (elements == 0 || elements > UINT32_MAX) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "rows of %" PRIu64 " bytes are no fused rows; leave format out", tensor->dims[1]);
     }
     format->elements = (uint32_t)elements;
     if (dim == 0 && format->layout == EB_FUSED_F16_FIRST) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "format %s needs a dim: rows of %" PRIu64 " bytes have %" PRIu64
             " values if they are not padded, else fewer",
             fused_formats[name].name, tensor->dims[1], elements);
     }
-    return dim == 0 || set_dim(format, dim, tensor->dims[1], fault);
+    return dim == 0 || set_dim(format, dim, tensor->dims[1], failure);
 }
 
 /* Writes the names of the other formats with the same codes, as "a" or "a or b". */
@@ -152,55 +152,55 @@ static void list_others(const struct eb_fused_format *format, char out[OTHERS_BY
 
 bool eb_table_storage_check_row(struct eb_table_storage_check *check,
     const struct eb_fused_format *format, uint64_t number, const void *codes,
-    const struct eb_row_scale *scale, struct eb_file_fault *fault)
+    const struct eb_row_scale *scale, struct eb_failure *failure)
 {
     if (!eb_quantize_scale_is_sound(format->storage, scale)) {
         char others[OTHERS_BYTES];
         list_others(format, others);
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "values of scale %g and bias %g are not finite: the rows may be of format %s; name the "
             "right one, or correct the row",
             (double)scale->scale, (double)scale->bias, others);
     }
     const enum eb_fused_sign sign = eb_fused_row_sign(format, codes, scale);
-    struct eb_fused_tally *tally = &check->tally;
+    struct eb_fused_counters *counters = &check->counters;
     if ((sign == EB_FUSED_ZERO || sign == EB_FUSED_NEGATIVE) &&
-        tally->zero + tally->negative == 0) {
+        counters->zero + counters->negative == 0) {
         check->row = number;
         check->scale = *scale;
     }
-    eb_fused_tally_add(tally, sign);
+    eb_fused_counters_add(counters, sign);
     return true;
 }
 
 bool eb_table_storage_check_end(const struct eb_table_storage_check *check,
-    const struct eb_fused_format *format, struct eb_file_fault *fault)
+    const struct eb_fused_format *format, struct eb_failure *failure)
 {
-    const struct eb_fused_tally *tally = &check->tally;
-    if (eb_fused_tally_is_plausible(tally)) {
+    const struct eb_fused_counters *counters = &check->counters;
+    if (eb_fused_counters_is_plausible(counters)) {
         return true;
     }
     char others[OTHERS_BYTES];
     list_others(format, others);
-    return eb_file_fault_set(fault,
+    return eb_failure_set(failure,
         "no row of this format has the scale %g and bias %g with such codes, and %" PRIu64
         " of %" PRIu64 " rows with codes are like it: the rows may be of format %s; name the right "
         "one, or correct the rows",
-        (double)check->scale.scale, (double)check->scale.bias, tally->zero + tally->negative,
-        tally->coded, others);
+        (double)check->scale.scale, (double)check->scale.bias, counters->zero + counters->negative,
+        counters->coded, others);
 }
 
-static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *fault)
+static bool choose_fused(struct eb_planned_table *table, struct eb_failure *failure)
 {
     struct eb_tensor *tensor = &table->tensor;
     enum eb_model_format name = table->config->format;
     enum eb_storage wanted = table->config->storage;
     if (wanted != EB_STORAGE_UNSPECIFIED && wanted != fused_formats[name].storage) {
-        return refuse_storage(table, "its format says another; leave storage out", fault);
+        return refuse_storage(table, "its format says another; leave storage out", failure);
     }
-    if (!eb_table_storage_find_fused(name, table->config->dim, tensor, &table->fused, fault)) {
-        const struct eb_file_fault why = *fault;
-        return eb_file_fault_set(fault, "model.yaml: table '%.64s': %s", table->name, why.text);
+    if (!eb_table_storage_find_fused(name, table->config->dim, tensor, &table->fused, failure)) {
+        const struct eb_failure why = *failure;
+        return eb_failure_set(failure, "model.yaml: table '%.64s': %s", table->name, why.text);
     }
     table->is_fused = true;
     table->file_row_bytes = tensor->dims[1];
@@ -212,7 +212,7 @@ static bool choose_fused(struct eb_planned_table *table, struct eb_file_fault *f
     return true;
 }
 
-static bool choose_values(struct eb_planned_table *table, struct eb_file_fault *fault)
+static bool choose_values(struct eb_planned_table *table, struct eb_failure *failure)
 {
     const struct eb_tensor *tensor = &table->tensor;
     enum eb_storage wanted = find_wanted(table);
@@ -221,10 +221,10 @@ static bool choose_values(struct eb_planned_table *table, struct eb_file_fault *
     table->file_row_bytes = eb_storage_row_bytes(tensor->storage, eb_tensor_row_elements(tensor));
     if (!eb_type_is_float(table->type) && table->storage != tensor->storage) {
         return refuse_storage(
-            table, "its values are integers, which stay as they are; leave storage out", fault);
+            table, "its values are integers, which stay as they are; leave storage out", failure);
     }
     if (!eb_storage_holds(table->storage, table->type)) {
-        return eb_file_fault_set(fault,
+        return eb_failure_set(failure,
             "model.yaml: table '%.64s': storage %s: values of type %s cannot be stored so; write "
             "the file as f32",
             table->name, eb_storage_name(table->storage), eb_type_name(table->type));
@@ -234,13 +234,13 @@ static bool choose_values(struct eb_planned_table *table, struct eb_file_fault *
 }
 
 bool eb_table_storage_choose(
-    struct eb_planned_table *table, const struct eb_piece *piece, struct eb_file_fault *fault)
+    struct eb_planned_table *table, const struct eb_piece *piece, struct eb_failure *failure)
 {
     if (piece->packed) {
-        return choose_packed(table, piece->packed, fault);
+        return choose_packed(table, piece->packed, failure);
     }
     if (table->config && table->config->format != EB_MODEL_FORMAT_VALUES) {
-        return choose_fused(table, fault);
+        return choose_fused(table, failure);
     }
-    return choose_values(table, fault);
+    return choose_values(table, failure);
 }

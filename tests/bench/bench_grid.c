@@ -106,7 +106,7 @@ static bool measure_table(struct eb_bench_session *session, enum eb_storage stor
     const struct eb_bench_options *options = session->options;
     struct eb_bench_table table;
     struct eb_bench_keys keys = {0};
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_bench_table_spec spec = eb_bench_options_table(options, storage, dim);
     spec.row_count = options->rows > 0 ? options->rows : ROWS_DEFAULT;
     spec.seed = eb_workload_seed("t00", 1);
@@ -118,12 +118,12 @@ static bool measure_table(struct eb_bench_session *session, enum eb_storage stor
             spec.row_count, eb_storage_name(storage), dim);
         return false;
     }
-    bool good = eb_bench_table_init(&table, &spec, &fault) &&
-                (!options->is_keyed || eb_bench_keys_init(&keys, &table, spec.pages, &fault));
+    bool good = eb_bench_table_init(&table, &spec, &failure) &&
+                (!options->is_keyed || eb_bench_keys_init(&keys, &table, spec.pages, &failure));
     if (good) {
         good = measure_distributions(session, &table, options->is_keyed ? &keys : NULL);
     } else {
-        fprintf(stderr, "embag-bench: %s\n", fault.text);
+        fprintf(stderr, "embag-bench: %s\n", failure.text);
     }
     eb_bench_keys_deinit(&keys);
     eb_bench_table_deinit(&table);

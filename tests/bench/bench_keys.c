@@ -1,6 +1,6 @@
 #include "tests/bench/bench_keys.h"
 
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 #include "kernels/key_build.h"
 #include "tests/bench/bench_memory.h"
 
@@ -24,9 +24,9 @@ static void build(struct eb_key_build *build, double *ns_per_row)
     }
     build->keys = keys;
     build->counts = eb_bench_memory_take(build->plan.partition_count * sizeof *build->counts);
-    double start_us = eb_clock_read_us();
+    double start_us = eb_load_clock_read_us();
     enum eb_key_outcome outcome = eb_key_build_run(build, scratch, &pair);
-    *ns_per_row = 1e3 * (eb_clock_read_us() - start_us) / (double)row_count;
+    *ns_per_row = 1e3 * (eb_load_clock_read_us() - start_us) / (double)row_count;
     assert(outcome == EB_KEY_OK);
     free(build->counts);
     free(scratch);
@@ -34,14 +34,14 @@ static void build(struct eb_key_build *build, double *ns_per_row)
 }
 
 bool eb_bench_keys_init(struct eb_bench_keys *out, const struct eb_bench_table *table,
-    enum eb_page_size pages, struct eb_file_fault *fault)
+    enum eb_page_size pages, struct eb_failure *failure)
 {
     *out = (struct eb_bench_keys){.table = table->table, .memory = {.options = {.pages = pages}}};
     struct eb_key_build work = {0};
     if (!eb_key_build_plan(table->table.row_count, &work.plan)) {
-        return eb_file_fault_set(fault, "the table has too many rows for keys");
+        return eb_failure_set(failure, "the table has too many rows for keys");
     }
-    work.index = eb_table_memory_take(&out->memory, work.plan.index_bytes, fault);
+    work.index = eb_table_memory_take(&out->memory, work.plan.index_bytes, failure);
     if (!work.index) {
         return false;
     }
@@ -49,7 +49,7 @@ bool eb_bench_keys_init(struct eb_bench_keys *out, const struct eb_bench_table *
     const char *reason = NULL;
     if (!eb_key_index_open(
             &out->index, work.index, work.plan.index_bytes, work.plan.row_count, &reason)) {
-        return eb_file_fault_set(fault, "the index of keys: %s", reason);
+        return eb_failure_set(failure, "the index of keys: %s", reason);
     }
     out->table.keys = &out->index;
     return true;

@@ -13,9 +13,9 @@ struct eb_bench_keys {
 };
 
 /* Indexes every row of the table by a key that looks like a hash. The index lies in pages of the
- * size given. false: *fault; *out may be deinited. */
+ * size given. false: *error; *out may be deinited. */
 bool eb_bench_keys_init(struct eb_bench_keys *out, const struct eb_bench_table *table,
-    enum eb_page_size pages, struct eb_file_fault *fault);
+    enum eb_page_size pages, struct eb_failure *failure);
 /* Accepts a zeroed one. */
 void eb_bench_keys_deinit(struct eb_bench_keys *keys);
 

@@ -29,7 +29,7 @@ static double estimate_batch_us(const struct eb_bench_case *bench)
     eb_bench_ours_init(&ours, bench, 0, 1);
     struct eb_bench_runner runner = eb_bench_ours_runner(&ours);
     const struct eb_bench_turn turn = {.call_count = 1, .reading_count = 4};
-    double ns = eb_bench_crew_take_turn(&runner, 1, &turn);
+    double ns = eb_bench_workers_take_turn(&runner, 1, &turn);
     eb_bench_ours_deinit(&ours);
     return ns / 1e3;
 }
@@ -87,7 +87,7 @@ static double take_turn(struct rig *rig, const struct eb_bench_runner *runners, 
     const struct eb_bench_turn turn = {.position = position,
         .call_count = rig->call_count,
         .reading_count = rig->plan->reading_count};
-    return eb_bench_crew_take_turn(runners, rig->bench->thread_count, &turn) / count_rows(rig);
+    return eb_bench_workers_take_turn(runners, rig->bench->thread_count, &turn) / count_rows(rig);
 }
 
 /* One pair. Both read the same stock, half of it apart, so that neither finds rows in cache that
@@ -140,19 +140,19 @@ struct series {
 static struct eb_bench_figures summarize(const struct series *series, unsigned count)
 {
     struct eb_bench_figures figures = {
-        .ns_per_row = eb_bench_crew_quantile(series->ours, count, 1, 2),
-        .check_ns_per_row = eb_bench_crew_quantile(series->check, count, 1, 2),
+        .ns_per_row = eb_bench_workers_quantile(series->ours, count, 1, 2),
+        .check_ns_per_row = eb_bench_workers_quantile(series->check, count, 1, 2),
     };
     if (series->keyed[0] > 0) {
-        figures.keyed_check_ns_per_row = eb_bench_crew_quantile(series->keyed, count, 1, 2);
-        figures.keyed_ratio = eb_bench_crew_quantile(series->keyed_ratio, count, 1, 2);
+        figures.keyed_check_ns_per_row = eb_bench_workers_quantile(series->keyed, count, 1, 2);
+        figures.keyed_ratio = eb_bench_workers_quantile(series->keyed_ratio, count, 1, 2);
     }
     if (series->theirs[0] > 0) {
-        figures.peer_ns_per_row = eb_bench_crew_quantile(series->theirs, count, 1, 2);
-        figures.ratio = eb_bench_crew_quantile(series->ratio, count, 1, 2);
-        figures.ratio_low = eb_bench_crew_quantile(series->ratio, count, 1, 4);
-        figures.ratio_high = eb_bench_crew_quantile(series->ratio, count, 3, 4);
-        figures.ratio_checked = eb_bench_crew_quantile(series->ratio_checked, count, 1, 2);
+        figures.peer_ns_per_row = eb_bench_workers_quantile(series->theirs, count, 1, 2);
+        figures.ratio = eb_bench_workers_quantile(series->ratio, count, 1, 2);
+        figures.ratio_low = eb_bench_workers_quantile(series->ratio, count, 1, 4);
+        figures.ratio_high = eb_bench_workers_quantile(series->ratio, count, 3, 4);
+        figures.ratio_checked = eb_bench_workers_quantile(series->ratio_checked, count, 1, 2);
     }
     return figures;
 }
@@ -215,7 +215,7 @@ double eb_bench_measure_roofline(
             values[i] = take_turn(&rig, runners, rig.position);
             rig.position += (uint64_t)rig.call_count * plan->reading_count;
         }
-        double ns = eb_bench_crew_quantile(values, plan->pair_count, 1, 2);
+        double ns = eb_bench_workers_quantile(values, plan->pair_count, 1, 2);
         *way = best > 0 && best <= ns ? *way : eb_bench_roofline_way_name(n);
         best = best > 0 && best <= ns ? best : ns;
     }

@@ -1,5 +1,5 @@
 /* Measures a case: ours and the peer's turns in pairs, whose order alternates, and medians of them.
- * Thread: the caller's, which is one of the crew. Memory: heap while it measures. */
+ * Thread: the caller's, which is one of the workers. Memory: heap while it measures. */
 #pragma once
 
 #include "tests/bench/bench_case.h"

@@ -1,7 +1,7 @@
 #include "tests/bench/bench_options.h"
 
-#include "tests/bench/bench_crew.h"
 #include "tests/bench/bench_rows.h"
+#include "tests/bench/bench_workers.h"
 #include "tests/bench/fbgemm_peer.h"
 
 #include <errno.h>

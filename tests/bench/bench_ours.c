@@ -1,6 +1,6 @@
 #include "tests/bench/bench_ours.h"
 
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 #include "tests/bench/bench_memory.h"
 
 #include <stdio.h>
@@ -34,9 +34,9 @@ static struct eb_bag_query ask(
 }
 
 /* The options have been checked, and indices are drawn from the table. */
-static void refuse(const struct eb_bag_fault *fault)
+static void refuse(const struct eb_bag_error *error)
 {
-    fprintf(stderr, "embag-bench: %s\n", fault->text);
+    fprintf(stderr, "embag-bench: %s\n", error->text);
     exit(1);
 }
 
@@ -46,9 +46,9 @@ static uint64_t measure_call(const struct eb_bench_case *bench)
     for (uint32_t feed = 0; feed < bench->feed_count; feed++) {
         struct eb_bag_query query = ask(bench, feed, 0, BY_ROW);
         struct eb_bag_extent extent;
-        struct eb_bag_fault fault;
-        if (!eb_bag_measure(&query, &extent, &fault)) {
-            refuse(&fault);
+        struct eb_bag_error error;
+        if (!eb_bag_measure(&query, &extent, &error)) {
+            refuse(&error);
         }
         bytes += extent.scratch_bytes;
     }
@@ -65,11 +65,11 @@ static void check_call(
         struct eb_bag_query query = ask(bench, feed, batch, naming);
         struct eb_bag_job *job = &ours->jobs[call * bench->feed_count + feed];
         struct eb_bag_extent extent;
-        struct eb_bag_fault fault;
+        struct eb_bag_error error;
         job->scratch = scratch;
-        if (!eb_bag_measure(&query, &extent, &fault) ||
-            !eb_bag_check(bench->ops, &query, &extent, job, &fault)) {
-            refuse(&fault);
+        if (!eb_bag_measure(&query, &extent, &error) ||
+            !eb_bag_check(bench->ops, &query, &extent, job, &error)) {
+            refuse(&error);
         }
         job->out = out;
         job->out_stride_bytes = extent.result_row_bytes;
@@ -88,12 +88,12 @@ static void check_call(
 /* How long it took. */
 static double check_calls(struct eb_bench_ours *ours, uint64_t position, enum naming naming)
 {
-    double start_us = eb_clock_read_us();
+    double start_us = eb_load_clock_read_us();
     for (uint32_t call = 0; call < ours->call_count; call++) {
         uint64_t batch = eb_bench_case_batch(ours->bench, ours->thread, position + call);
         check_call(ours, call % ours->checked_count, batch, naming, ours->out);
     }
-    return eb_clock_read_us() - start_us;
+    return eb_load_clock_read_us() - start_us;
 }
 
 static void prepare(void *self, uint64_t position)

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "kernels/bag_stream.h"
-#include "tests/bench/bench_crew.h"
 #include "tests/bench/bench_rows.h"
+#include "tests/bench/bench_workers.h"
 
 struct eb_bench_ours {
     const struct eb_bench_case *bench;

@@ -29,7 +29,7 @@ static void format_schedule(const struct eb_bench_case *bench, char out[EB_BAG_S
 {
     const struct eb_table *table = &bench->feeds[0].table->table;
     struct eb_bag_schedule schedule = *eb_bag_schedule_find(bench->schedules, table);
-    if (!eb_bag_schedule_calls(bench->schedules, table)) {
+    if (!eb_bag_schedule_prefetches(bench->schedules, table)) {
         schedule = (struct eb_bag_schedule){0};
     }
     eb_bag_schedule_format(&schedule, out);

@@ -5,8 +5,8 @@
  * Thread: one each. Memory: heap, until deinit; borrows the case. */
 #pragma once
 
-#include "tests/bench/bench_crew.h"
 #include "tests/bench/bench_rows.h"
+#include "tests/bench/bench_workers.h"
 
 /* Ways to call rows ahead. */
 unsigned eb_bench_roofline_way_count(void);

@@ -1,6 +1,6 @@
 #include "tests/bench/bench_table.h"
 
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 #include "client/cli/workload.h"
 #include "kernels/float_row.h"
 #include "kernels/fused_row.h"
@@ -97,12 +97,12 @@ static void fill_row(struct filling *filling, uint64_t row)
 static void fill_rows(
     const char *what, uint64_t row_count, void (*fill)(void *, uint64_t), void *context)
 {
-    double last_us = eb_clock_read_us();
+    double last_us = eb_load_clock_read_us();
     bool is_told = false;
     for (uint64_t row = 0; row < row_count; row++) {
         fill(context, row);
-        if (row % PROGRESS_ROWS == 0 && eb_clock_read_us() - last_us > PROGRESS_US) {
-            last_us = eb_clock_read_us();
+        if (row % PROGRESS_ROWS == 0 && eb_load_clock_read_us() - last_us > PROGRESS_US) {
+            last_us = eb_load_clock_read_us();
             is_told = true;
             fprintf(stderr, "filling %s: %.0f %%\n", what, 100 * (double)row / (double)row_count);
         }
@@ -119,7 +119,7 @@ static void fill_own(void *context, uint64_t row)
 
 /* Memory for rows and scales, as the spec wants them. */
 static bool lay_out(struct eb_bench_table *out, const struct eb_bench_table_spec *spec,
-    struct filling *filling, struct eb_file_fault *fault)
+    struct filling *filling, struct eb_failure *failure)
 {
     bool is_code = eb_storage_is_code(spec->storage);
     bool is_apart = is_code && spec->has_scales_apart;
@@ -130,7 +130,7 @@ static bool lay_out(struct eb_bench_table *out, const struct eb_bench_table_spec
         format.stride_bytes = eb_row_stride(format.bytes_max);
     }
     uint64_t bytes = spec->row_count * format.stride_bytes + format.bytes_max;
-    uint8_t *base = eb_table_memory_take(&out->memory, bytes, fault);
+    uint8_t *base = eb_table_memory_take(&out->memory, bytes, failure);
     if (!base) {
         return false;
     }
@@ -141,17 +141,17 @@ static bool lay_out(struct eb_bench_table *out, const struct eb_bench_table_spec
     if (is_apart) {
         filling->scale_stride_bytes = sizeof(struct eb_row_scale);
         filling->scales = eb_table_memory_take(
-            &out->memory, spec->row_count * sizeof(struct eb_row_scale), fault);
+            &out->memory, spec->row_count * sizeof(struct eb_row_scale), failure);
     }
     return filling->scales || !is_code;
 }
 
 static bool make_own(
-    struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_file_fault *fault)
+    struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_failure *failure)
 {
     struct filling filling = {.spec = spec};
     out->memory.options.pages = spec->pages;
-    if (!lay_out(out, spec, &filling, fault)) {
+    if (!lay_out(out, spec, &filling, failure)) {
         return false;
     }
     fill_rows("the table", spec->row_count, fill_own, &filling);
@@ -192,7 +192,7 @@ static void copy_row(void *context, uint64_t row)
 }
 
 static bool make_peer(
-    struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_file_fault *fault)
+    struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_failure *failure)
 {
     const struct eb_table *table = &out->table;
     if (!table->scales && spec->pages == spec->peer_pages) {
@@ -210,7 +210,7 @@ static bool make_peer(
     }
     out->peer_memory.options.pages = spec->peer_pages;
     copying.rows =
-        eb_table_memory_take(&out->peer_memory, spec->row_count * copying.stride_bytes, fault);
+        eb_table_memory_take(&out->peer_memory, spec->row_count * copying.stride_bytes, failure);
     if (!copying.rows) {
         return false;
     }
@@ -238,24 +238,24 @@ static void count_pages(struct eb_bench_table *table)
 
 /* Bytes that ours and the peer's rows take, about: pages come when they are written, and a system
  * that has none left ends processes. */
-static bool check_room(const struct eb_bench_table_spec *spec, struct eb_file_fault *fault)
+static bool check_room(const struct eb_bench_table_spec *spec, struct eb_failure *failure)
 {
     uint64_t bytes = spec->row_count * eb_bench_table_row_bytes(spec->storage, spec->dim);
     bool is_copied = eb_storage_is_code(spec->storage) || spec->pages != spec->peer_pages;
     bytes *= spec->has_peer && is_copied ? 2 : 1;
     uint64_t available = eb_memory_available_bytes();
     return bytes <= available ||
-           eb_file_fault_set(fault,
+           eb_failure_set(failure,
                "the table takes %" PRIu64 " bytes, but only %" PRIu64 " are available", bytes,
                available);
 }
 
 bool eb_bench_table_init(
-    struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_file_fault *fault)
+    struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_failure *failure)
 {
     *out = (struct eb_bench_table){0};
-    if (!check_room(spec, fault) || !make_own(out, spec, fault) ||
-        (spec->has_peer && !make_peer(out, spec, fault))) {
+    if (!check_room(spec, failure) || !make_own(out, spec, failure) ||
+        (spec->has_peer && !make_peer(out, spec, failure))) {
         return false;
     }
     count_pages(out);

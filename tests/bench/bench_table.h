@@ -35,9 +35,9 @@ struct eb_bench_table {
 uint64_t eb_bench_table_row_bytes(enum eb_storage storage, uint32_t dim);
 
 /* Makes and fills the table, which says on stderr how far it is where that takes seconds. false:
- * *fault; *out may be deinited. */
-bool eb_bench_table_init(struct eb_bench_table *out, const struct eb_bench_table_spec *spec,
-    struct eb_file_fault *fault);
+ * *error; *out may be deinited. */
+bool eb_bench_table_init(
+    struct eb_bench_table *out, const struct eb_bench_table_spec *spec, struct eb_failure *failure);
 /* Accepts a zeroed table. */
 void eb_bench_table_deinit(struct eb_bench_table *table);
 

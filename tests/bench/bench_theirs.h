@@ -4,8 +4,8 @@
  * heap, until destroyed; borrows case and kernel. */
 #pragma once
 
-#include "tests/bench/bench_crew.h"
 #include "tests/bench/bench_rows.h"
+#include "tests/bench/bench_workers.h"
 #include "tests/bench/fbgemm_peer.h"
 
 struct eb_bench_theirs {

@@ -61,15 +61,15 @@ static bool make_tables(struct model *model, struct eb_bench_session *session)
     session->pages = (struct eb_page_count){0};
     session->peer_pages = (struct eb_page_count){0};
     for (uint32_t i = 0; i < model->table_count; i++) {
-        struct eb_file_fault fault;
+        struct eb_failure failure;
         char name[EB_WORKLOAD_TABLE_NAME_BYTES];
         struct eb_bench_table_spec spec =
             eb_bench_options_table(options, model->storage, workload->dim);
         eb_workload_table_name(i, name);
         spec.row_count = eb_workload_rows(workload, i, options->scale);
         spec.seed = eb_workload_seed(name, 1);
-        if (!eb_bench_table_init(&model->tables[i], &spec, &fault)) {
-            fprintf(stderr, "embag-bench: %s: %s\n", name, fault.text);
+        if (!eb_bench_table_init(&model->tables[i], &spec, &failure)) {
+            fprintf(stderr, "embag-bench: %s: %s\n", name, failure.text);
             return false;
         }
         add_pages(&session->pages, &model->tables[i].pages);

@@ -4,7 +4,7 @@
  *
  * Keeps IN_FLIGHT requests on one connection through libuv, as embag's client does, and prints
  * their rate and latencies as one JSON object. */
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 #include "client/cli/load_histogram.h"
 
 #include <stdbool.h>
@@ -53,7 +53,7 @@ static void send_requests(uint64_t first, uint64_t count)
 {
     uv_write_t *write = calloc(1, sizeof *write);
     uv_buf_t buffers[IN_FLIGHT_MAX];
-    uint64_t now_ns = eb_clock_read_ns();
+    uint64_t now_ns = eb_load_clock_read_ns();
     for (uint64_t i = 0; i < count; i++) {
         load.sent_ns[(first + i) % load.in_flight] = now_ns;
         buffers[i] = uv_buf_init(load.request, (unsigned)load.request_bytes);
@@ -76,7 +76,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     (void)stream;
     (void)buffer;
-    uint64_t now_ns = eb_clock_read_ns();
+    uint64_t now_ns = eb_load_clock_read_ns();
     if (count < 0 || now_ns >= load.end_ns) {
         stop(count < 0);
         return;
@@ -111,7 +111,7 @@ static bool run(int port, double seconds)
     struct sockaddr_in address;
     uv_connect_t connect;
     uv_loop_t *loop = uv_default_loop();
-    uint64_t now_ns = eb_clock_read_ns();
+    uint64_t now_ns = eb_load_clock_read_ns();
     load.begin_ns = now_ns + (uint64_t)(seconds * WARMUP_PART * NS_PER_S);
     load.end_ns = now_ns + (uint64_t)(seconds * NS_PER_S);
     if (uv_ip4_addr("127.0.0.1", port, &address) != 0 || uv_tcp_init(loop, &load.tcp) != 0 ||

@@ -98,12 +98,12 @@ static void fill_part(struct part *part, const struct eb_peer_query *from)
 static bool measure(struct eb_peer_kernels *kernels, const struct eb_peer_query *queries,
     uint32_t count, uint64_t *bytes)
 {
-    struct eb_bag_fault fault;
+    struct eb_bag_error error;
     *bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct part *part = &kernels->parts[i];
         fill_part(part, &queries[i]);
-        if (!eb_bag_measure(&part->query, &part->extent, &fault)) {
+        if (!eb_bag_measure(&part->query, &part->extent, &error)) {
             return false;
         }
         *bytes += part->extent.scratch_bytes;
@@ -114,13 +114,13 @@ static bool measure(struct eb_peer_kernels *kernels, const struct eb_peer_query 
 static bool check(
     struct eb_peer_kernels *kernels, const struct eb_peer_query *queries, uint32_t count)
 {
-    struct eb_bag_fault fault;
+    struct eb_bag_error error;
     uint8_t *scratch = kernels->scratch;
     for (uint32_t i = 0; i < count; i++) {
         struct part *part = &kernels->parts[i];
         struct eb_bag_job *job = &kernels->jobs[i];
         job->scratch = scratch;
-        if (!eb_bag_check(kernels->ops, &part->query, &part->extent, job, &fault)) {
+        if (!eb_bag_check(kernels->ops, &part->query, &part->extent, job, &error)) {
             return false;
         }
         job->out = (uint8_t *)queries[i].out;

@@ -1,7 +1,7 @@
 #include "tests/bench/redis_run.h"
 
-#include "client/cli/clock.h"
 #include "client/cli/load_arrival.h"
+#include "client/cli/load_clock.h"
 #include "client/cli/load_interrupt.h"
 #include "tests/bench/redis_link.h"
 
@@ -227,7 +227,7 @@ static void take_answer(struct course *course, const redisReply *reply)
     struct eb_load_outcome outcome = {
         .due_ns = place.due_ns,
         .sent_ns = place.sent_ns,
-        .done_ns = eb_clock_read_ns(),
+        .done_ns = eb_load_clock_read_ns(),
         .error = &error,
         .answer_bytes =
             (uint64_t)pool->bag_count * find_table(course)->column_count * sizeof(float),
@@ -311,7 +311,7 @@ static void look_around(struct course *course, uint64_t now_ns)
 
 static void go(struct course *course)
 {
-    uint64_t now_ns = eb_clock_read_ns();
+    uint64_t now_ns = eb_load_clock_read_ns();
     uint64_t spare_ns = find_timeout_ns(course) + DRAIN_SPARE_NS;
     while (now_ns < course->window.end_ns ||
            (course->busy_count > 0 && now_ns < course->window.end_ns + spare_ns)) {
@@ -320,7 +320,7 @@ static void go(struct course *course)
             !wait_and_receive(course, now_ns)) {
             return;
         }
-        now_ns = eb_clock_read_ns();
+        now_ns = eb_load_clock_read_ns();
     }
     course->result->lost_count = course->busy_count;
     eb_load_stats_add_lost(&course->result->stats, &course->window, course->busy_count);
@@ -337,7 +337,7 @@ bool eb_redis_run(const struct eb_redis_run *run, struct eb_load_result *result)
     *result = (struct eb_load_result){.rate = options->rate};
     struct course course = {.run = run, .result = result};
     if (take_memory(&course)) {
-        course.start_ns = eb_clock_read_ns();
+        course.start_ns = eb_load_clock_read_ns();
         course.window.begin_ns = course.start_ns;
         course.window.end_ns = course.start_ns + (uint64_t)(run->duration_s * NS_PER_S);
         course.window.deadline_ns = UINT64_MAX;

@@ -165,23 +165,23 @@ static void compare_jobs(const struct eb_bag_job *actual, const struct eb_bag_jo
     assert(row_bytes == 0 || memcmp(actual->rows, expected->rows, row_bytes) == 0);
 }
 
-/* That every table of functions makes the same job of the query, or finds the same fault. */
+/* That every table of functions makes the same job of the query, or finds the same error. */
 static void compare_checks(const struct eb_bag_query *query, const struct eb_bag_extent *extent,
-    const struct eb_bag_job *job, const struct eb_bag_fault *expected)
+    const struct eb_bag_job *job, const struct eb_bag_error *expected)
 {
     const struct eb_bag_ops *ops;
     for (size_t n = 1; (ops = eb_bag_ops_at(n)); n++) {
         if (!eb_bag_ops_runs_here(ops)) {
             continue;
         }
-        struct eb_bag_fault fault;
+        struct eb_bag_error error;
         struct eb_bag_job again = {.scratch = allocate_scratch(extent)};
-        bool is_sound = eb_bag_check(ops, query, extent, &again, &fault);
+        bool is_sound = eb_bag_check(ops, query, extent, &again, &error);
         assert(is_sound == !!job);
         if (is_sound) {
             compare_jobs(&again, job);
         } else {
-            assert(fault.class == expected->class && strcmp(fault.text, expected->text) == 0);
+            assert(error.class == expected->class && strcmp(error.text, expected->text) == 0);
         }
         free(again.scratch);
     }
@@ -190,14 +190,14 @@ static void compare_checks(const struct eb_bag_query *query, const struct eb_bag
 static void run_query(const struct eb_bag_query *query)
 {
     struct eb_bag_extent extent;
-    struct eb_bag_fault fault;
-    if (!eb_bag_measure(query, &extent, &fault) ||
+    struct eb_bag_error error;
+    if (!eb_bag_measure(query, &extent, &error) ||
         extent.result_rows * extent.result_row_bytes > RESULT_BYTES_MAX) {
         return;
     }
     struct eb_bag_job job = {.scratch = allocate_scratch(&extent)};
-    bool is_sound = eb_bag_check(eb_bag_ops_find("ref"), query, &extent, &job, &fault);
-    compare_checks(query, &extent, is_sound ? &job : NULL, &fault);
+    bool is_sound = eb_bag_check(eb_bag_ops_find("ref"), query, &extent, &job, &error);
+    compare_checks(query, &extent, is_sound ? &job : NULL, &error);
     if (is_sound) {
         assert(job.bag_count == extent.result_rows);
         assert(job.missing_count <= extent.index_count);

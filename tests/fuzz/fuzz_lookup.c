@@ -7,7 +7,7 @@
 #include "server/rpc/infer_query.h"
 #include "server/rpc/reply.h"
 #include "tests/fuzz/input.h"
-#include "tests/unit/rpc/plan_trial.h"
+#include "tests/unit/rpc/plan_fixture.h"
 
 #include "inference/open_inference.pb-c.h"
 
@@ -360,7 +360,7 @@ static void run_plan(struct loop_memory *memory, const struct eb_wire_request *r
 {
     struct eb_plan plan = {
         .request = request,
-        .version = plan_trial_version(),
+        .version = plan_fixture_version(),
         .limits = &limits,
         .ops = ops,
         .arena = arena,
@@ -413,7 +413,7 @@ static struct outcome run_infer(
     eb_arena_init(&arena, &from);
     eb_arena_reset(&arena, ARENA_BYTES);
     if (eb_infer_query_make(
-            &infer, plan_trial_version(), &arena, limits.queries_max, &outcome.error)) {
+            &infer, plan_fixture_version(), &arena, limits.queries_max, &outcome.error)) {
         run_plan(memory, &infer.request, &arena, ops, &outcome);
     } else {
         require(outcome.error.status != EB_STATUS_OK && outcome.error.text[0] != '\0');
@@ -460,7 +460,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!is_loaded) {
         is_loaded = true;
         limits.response_bytes_max = RESPONSE_BYTES_MAX;
-        plan_trial_load(NULL);
+        plan_fixture_load(NULL);
     }
     eb_buffer_pool_init(&memory.pool, POOL_BYTES);
     if (take_number(&input, 1) & 1) {

@@ -56,9 +56,9 @@ static void require_patterns(const struct eb_model_config_patterns *patterns)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct eb_model_config config;
-    struct eb_file_fault fault = {.text = ""};
-    if (!eb_model_config_parse(data, size, NAME_BYTES_MAX, &config, &fault)) {
-        require(fault.text[0] != '\0');
+    struct eb_failure failure = {.text = ""};
+    if (!eb_model_config_parse(data, size, NAME_BYTES_MAX, &config, &failure)) {
+        require(failure.text[0] != '\0');
     }
     require_tables(&config);
     require_features(&config);

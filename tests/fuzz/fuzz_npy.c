@@ -20,9 +20,9 @@ static void require(bool condition)
 static void parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes)
 {
     struct eb_tensor tensor;
-    struct eb_file_fault fault = {.text = ""};
-    if (!eb_npy_parse(head, head_bytes, file_bytes, &tensor, &fault)) {
-        require(fault.text[0] != '\0');
+    struct eb_failure failure = {.text = ""};
+    if (!eb_npy_parse(head, head_bytes, file_bytes, &tensor, &failure)) {
+        require(failure.text[0] != '\0');
         return;
     }
     uint64_t bytes = eb_storage_bytes(tensor.storage);

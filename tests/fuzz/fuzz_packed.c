@@ -49,26 +49,26 @@ static void parse(const uint8_t *head, uint64_t size)
     uint64_t file_bytes;
     uint64_t head_bytes;
     struct eb_packed_format format;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     memcpy(&file_bytes, head + FILE_BYTES_OFFSET, sizeof file_bytes);
-    if (file_bytes < size || !eb_packed_format_measure(head, file_bytes, &head_bytes, &fault) ||
+    if (file_bytes < size || !eb_packed_format_measure(head, file_bytes, &head_bytes, &failure) ||
         head_bytes > size) {
         return;
     }
-    if (eb_packed_format_parse(head, head_bytes, file_bytes, &format, &fault)) {
+    if (eb_packed_format_parse(head, head_bytes, file_bytes, &format, &failure)) {
         check_format(&format);
     } else {
-        require(fault.text[0] != '\0');
+        require(failure.text[0] != '\0');
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint64_t head_bytes;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     if (size < EB_PACKED_FORMAT_HEADER_BYTES) {
-        require(!eb_packed_format_measure(data, size, &head_bytes, &fault));
-        require(fault.text[0] != '\0');
+        require(!eb_packed_format_measure(data, size, &head_bytes, &failure));
+        require(failure.text[0] != '\0');
         return 0;
     }
     uint8_t *head = malloc(size);

@@ -1,6 +1,6 @@
 /* Guard and codec on bytes of a peer: whatever passes the guard is a message for protobuf-c too,
- * the codec takes nothing else, what is refused is refused with a reason, a request without a fault
- * survives being encoded and decoded again, and a list of features that is known makes no
+ * the codec takes nothing else, what is refused is refused with a reason, a request without an
+ * error survives being encoded and decoded again, and a list of features that is known makes no
  * difference. */
 #include "proto/codec.h"
 #include "proto/guard.h"
@@ -32,25 +32,25 @@ static bool check_guard(const uint8_t *data, size_t size)
     return true;
 }
 
-/* Counts the faults, which have a reason each. */
-static size_t count_faults(const struct eb_wire_request *request)
+/* Counts the errors, which have a reason each. */
+static size_t count_errors(const struct eb_wire_request *request)
 {
     size_t count = 0;
     size_t queries = request->query_count;
     for (size_t i = 0; i < queries + request->group_count; i++) {
-        const struct eb_error *fault =
-            i < queries ? request->queries[i].fault : request->groups[i - queries].fault;
-        assert(!fault || (fault->status == EB_STATUS_INVALID_ARGUMENT && fault->text[0] != 0));
-        count += fault ? 1 : 0;
+        const struct eb_error *error =
+            i < queries ? request->queries[i].error : request->groups[i - queries].error;
+        assert(!error || (error->status == EB_STATUS_INVALID_ARGUMENT && error->text[0] != 0));
+        count += error ? 1 : 0;
     }
     return count;
 }
 
 static void check_round_trip(struct eb_arena *arena, const struct eb_wire_request *request)
 {
-    size_t faults = count_faults(request);
-    assert(faults <= 1 || request->errors_per_query);
-    if (faults > 0) {
+    size_t errors = count_errors(request);
+    assert(errors <= 1 || request->errors_per_query);
+    if (errors > 0) {
         return;
     }
     size_t size = eb_lookup_request_bytes(request);
@@ -60,7 +60,7 @@ static void check_round_trip(struct eb_arena *arena, const struct eb_wire_reques
     struct eb_decode_failure failure;
     const struct eb_wire_request *again =
         eb_lookup_request_decode(arena, bytes, size, &limits, &failure);
-    assert(again && count_faults(again) == 0);
+    assert(again && count_errors(again) == 0);
     assert(again->query_count == request->query_count);
     assert(again->group_count == request->group_count);
     assert(eb_lookup_request_bytes(again) == size);
@@ -91,7 +91,7 @@ static void check_known(
     struct eb_arena *arena, const struct eb_wire_request *request, const uint8_t *data, size_t size)
 {
     const struct eb_wire_group *first = request->groups;
-    if (request->group_count == 0 || count_faults(request) > 0 || !first->run) {
+    if (request->group_count == 0 || count_errors(request) > 0 || !first->run) {
         return;
     }
     const struct eb_known_features known = {.run = first->run,
@@ -105,7 +105,7 @@ static void check_known(
     struct eb_decode_failure failure;
     const struct eb_wire_request *again =
         eb_lookup_request_decode(arena, data, size, &with_known, &failure);
-    assert(again && count_faults(again) == 0 && again->groups[0].known == &known);
+    assert(again && count_errors(again) == 0 && again->groups[0].known == &known);
     assert(again->group_count == request->group_count);
     for (size_t i = 0; i < request->group_count; i++) {
         check_same_features(&again->groups[i], &request->groups[i]);

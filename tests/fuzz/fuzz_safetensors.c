@@ -37,9 +37,9 @@ static void require_tiling(const struct eb_safetensors *list, uint64_t head_byte
 static void parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes)
 {
     struct eb_safetensors list;
-    struct eb_file_fault fault = {.text = ""};
-    if (!eb_safetensors_parse(head, head_bytes, file_bytes, &list, &fault)) {
-        require(fault.text[0] != '\0');
+    struct eb_failure failure = {.text = ""};
+    if (!eb_safetensors_parse(head, head_bytes, file_bytes, &list, &failure)) {
+        require(failure.text[0] != '\0');
         return;
     }
     require_tiling(&list, head_bytes, file_bytes);
@@ -52,11 +52,11 @@ static void parse_file(const uint8_t *data, size_t size)
     uint8_t first[8] = {0};
     memcpy(first, data, size < sizeof first ? size : sizeof first);
     uint64_t head_bytes;
-    struct eb_file_fault fault = {.text = ""};
-    if (eb_safetensors_head_bytes(first, size, &head_bytes, &fault)) {
+    struct eb_failure failure = {.text = ""};
+    if (eb_safetensors_head_bytes(first, size, &head_bytes, &failure)) {
         parse(data, head_bytes, size);
     } else {
-        require(fault.text[0] != '\0');
+        require(failure.text[0] != '\0');
     }
 }
 

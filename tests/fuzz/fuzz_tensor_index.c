@@ -16,9 +16,9 @@ static void require(bool condition)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct eb_tensor_index index;
-    struct eb_file_fault fault = {.text = ""};
-    if (!eb_tensor_index_parse(data, size, &index, &fault)) {
-        require(fault.text[0] != '\0' && index.count == 0);
+    struct eb_failure failure = {.text = ""};
+    if (!eb_tensor_index_parse(data, size, &index, &failure)) {
+        require(failure.text[0] != '\0' && index.count == 0);
         return 0;
     }
     for (size_t i = 0; i < index.count; i++) {

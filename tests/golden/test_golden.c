@@ -196,7 +196,7 @@ static void assert_same_query(const struct eb_wire_query *actual, const struct e
 
 static void assert_same_group(const struct eb_wire_group *actual, const struct eb_wire_group *said)
 {
-    assert_null(actual->fault);
+    assert_null(actual->error);
     assert_string_equal(actual->name, said->name);
     assert_int_equal(actual->feature_count, said->feature_count);
     for (size_t i = 0; i < said->feature_count; i++) {

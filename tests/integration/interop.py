@@ -255,7 +255,7 @@ def main():
     from run import generate_messages, sanitizer
     generate_messages(os.path.abspath(options.build))
     import embagd_process
-    import tally
+    import summary
     embagd_process.EMBAGD = os.path.abspath(options.embagd)
     embagd_process.SANITIZE = sanitizer(options.build)
     special = {'drain': run_drain, 'grpcurl': run_grpcurl, 'h2spec': run_h2spec}
@@ -271,7 +271,7 @@ def main():
     finally:
         server.stop()
         secure.stop()
-    return tally.say(counts.passed, counts.failed)
+    return summary.say(counts.passed, counts.failed)
 
 
 if __name__ == '__main__':

@@ -90,10 +90,10 @@ def select(pattern, part, files):
 def run(tests):
     """Runs them and stops the shared server; returns how many passed and failed."""
     import served
-    import tally
+    import summary
     print('EMBAG_TEST_SEED=%d' % served.SEED, flush=True)
     result = unittest.TextTestRunner(sys.stdout, verbosity=2).run(tests)
-    passed, failed = tally.count(result)
+    passed, failed = summary.count(result)
     try:
         passed += served.finish()
     except AssertionError as error:
@@ -118,10 +118,10 @@ def main():
     """Returns the exit status."""
     arguments = parse_arguments()
     generate_messages(os.path.abspath(arguments.build))
-    import tally
+    import summary
     set_up(arguments)
     files = 'long_*.py' if arguments.long else 'test*.py'
-    return tally.say(*run(select(arguments.only, arguments.part, files)))
+    return summary.say(*run(select(arguments.only, arguments.part, files)))
 
 
 if __name__ == '__main__':

@@ -34,7 +34,7 @@ struct probe {
 };
 
 /* How some lookups ended. */
-struct tally {
+struct counters {
     unsigned counts[STATUSES];
     uint32_t attempts_max;
 };
@@ -71,7 +71,7 @@ static void check_answer(const struct probe *probe, const struct embag_completio
     }
 }
 
-static void take_one(struct probe *probe, struct tally *tally)
+static void take_one(struct probe *probe, struct counters *counters)
 {
     struct embag_completion completion;
     if (!embag_next(probe->client, PATIENCE_US, &completion)) {
@@ -79,9 +79,9 @@ static void take_one(struct probe *probe, struct tally *tally)
     }
     check_answer(probe, &completion);
     embag_answer_free(completion.answer);
-    tally->counts[completion.error.status]++;
-    if (completion.attempts > tally->attempts_max) {
-        tally->attempts_max = completion.attempts;
+    counters->counts[completion.error.status]++;
+    if (completion.attempts > counters->attempts_max) {
+        counters->attempts_max = completion.attempts;
     }
 }
 
@@ -106,18 +106,18 @@ static void cancel(struct probe *probe)
 
 static void take(struct probe *probe, unsigned count)
 {
-    struct tally tally = {{0}, 0};
+    struct counters counters = {{0}, 0};
     struct embag_completion extra;
     for (unsigned i = 0; i < count; i++) {
-        take_one(probe, &tally);
+        take_one(probe, &counters);
     }
     if (embag_next(probe->client, 0, &extra)) {
         errx(1, "a lookup ends twice");
     }
-    printf("attempts %" PRIu32, tally.attempts_max);
+    printf("attempts %" PRIu32, counters.attempts_max);
     for (unsigned status = 0; status < STATUSES; status++) {
-        if (tally.counts[status] > 0) {
-            printf(" %s %u", embag_status_name((enum embag_status)status), tally.counts[status]);
+        if (counters.counts[status] > 0) {
+            printf(" %s %u", embag_status_name((enum embag_status)status), counters.counts[status]);
         }
     }
     printf("\n");
@@ -139,16 +139,16 @@ static void *run_thread(void *context)
 {
     struct probe *probe = context;
     while (atomic_load(&probe->answered_count) < probe->answered_max) {
-        struct tally tally = {{0}, 0};
+        struct counters counters = {{0}, 0};
         for (unsigned i = 0; i < CALLS_EACH; i++) {
             if (submit_row(probe, i % ROWS, PATIENCE_US, NULL) != EMBAG_OK) {
                 errx(1, "a lookup is not taken");
             }
         }
         for (unsigned i = 0; i < CALLS_EACH; i++) {
-            take_one(probe, &tally);
+            take_one(probe, &counters);
         }
-        if (tally.counts[EMBAG_OK] != CALLS_EACH) {
+        if (counters.counts[EMBAG_OK] != CALLS_EACH) {
             errx(1, "a lookup has failed");
         }
         count_answered(probe);
@@ -156,7 +156,7 @@ static void *run_thread(void *context)
     return NULL;
 }
 
-static void run_crowd(struct probe *probe, unsigned count)
+static void run_many(struct probe *probe, unsigned count)
 {
     pthread_t threads[THREADS];
     probe->answered_max = count;
@@ -183,7 +183,7 @@ static void obey(struct probe *probe, const char *line)
     } else if (sscanf(line, "take %u", &count) == 1) {
         take(probe, count);
     } else if (sscanf(line, "crowd %u", &count) == 1) {
-        run_crowd(probe, count);
+        run_many(probe, count);
     } else {
         errx(1, "unknown: %s", line);
     }

@@ -24,7 +24,7 @@ static const uint32_t wide_dims[] = {192, 255, 256, 257, 384, 511, 512, 1000, 10
 /* EMBAG_TEST_WIDTHS=N tries about every N-th width only, where a machine is emulated. */
 static uint32_t width_step;
 
-static void compare_all_variants(struct trial *trial)
+static void compare_all_variants(struct fixture *fixture)
 {
     const struct eb_bag_ops *ops;
     for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
@@ -33,13 +33,13 @@ static void compare_all_variants(struct trial *trial)
         }
         /* The reference's whole is what is expected. */
         if (n > 0) {
-            trial_clear_out(trial);
-            eb_bag_pool(ops, &trial->job, 0, trial->job.bag_count);
-            trial_compare(trial, eb_bag_ops_name(ops));
+            fixture_clear_out(fixture);
+            eb_bag_pool(ops, &fixture->job, 0, fixture->job.bag_count);
+            fixture_compare(fixture, eb_bag_ops_name(ops));
         }
-        trial_clear_out(trial);
-        pool_in_pieces(trial, ops);
-        trial_compare(trial, eb_bag_ops_name(ops));
+        fixture_clear_out(fixture);
+        pool_in_pieces(fixture, ops);
+        fixture_compare(fixture, eb_bag_ops_name(ops));
     }
 }
 
@@ -85,7 +85,7 @@ static enum shape draw_shape(void)
 }
 
 /* All reductions of a table of that width, weighted too where they may be. */
-static void try_table(struct trial *trial, enum eb_storage storage, uint32_t dim)
+static void try_table(struct fixture *fixture, enum eb_storage storage, uint32_t dim)
 {
     for (int reduction = EB_REDUCTION_SUM; reduction < EB_REDUCTION_COUNT; reduction++) {
         struct plan plan = {.storage = storage, .type = draw_type(storage), .dim = dim};
@@ -94,28 +94,28 @@ static void try_table(struct trial *trial, enum eb_storage storage, uint32_t dim
         if (!may_reduce(plan.type, plan.reduction)) {
             continue;
         }
-        trial_draw(trial, &plan, draw_shape());
-        compare_all_variants(trial);
+        fixture_draw(fixture, &plan, draw_shape());
+        compare_all_variants(fixture);
         plan.is_weighted = may_be_weighted(plan.reduction);
-        trial_draw(trial, &plan, draw_shape());
-        compare_all_variants(trial);
+        fixture_draw(fixture, &plan, draw_shape());
+        compare_all_variants(fixture);
     }
 }
 
 static void try_widths(enum eb_storage storage, uint32_t dim_step, unsigned rounds)
 {
-    struct trial trial;
+    struct fixture fixture;
     dim_step *= width_step;
-    trial_init(&trial);
+    fixture_init(&fixture);
     for (unsigned round = 0; round < rounds; round++) {
         for (uint32_t dim = 1 + draw(dim_step); dim <= NARROW_DIM_MAX; dim += dim_step) {
-            try_table(&trial, storage, dim);
+            try_table(&fixture, storage, dim);
         }
     }
     for (size_t i = draw(dim_step); i < WIDE_DIM_COUNT; i += dim_step) {
-        try_table(&trial, storage, wide_dims[i]);
+        try_table(&fixture, storage, wide_dims[i]);
     }
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 static void variants_equal_reference_on_f32(void **state)
@@ -174,16 +174,16 @@ static void any_number_of_threads_gives_the_same_bytes(void **state)
 #else
     const unsigned thread_counts[] = {1, 2, 7};
 #endif
-    struct trial trial;
-    trial_init(&trial);
+    struct fixture fixture;
+    fixture_init(&fixture);
     for (unsigned round = 0; round < 100; round++) {
         struct plan plan = {.storage = EB_STORAGE_F32, .dim = 1 + draw(NARROW_DIM_MAX)};
         plan.reduction = (enum eb_reduction)(EB_REDUCTION_SUM + draw(EB_REDUCTION_COUNT - 1));
         plan.is_weighted = may_be_weighted(plan.reduction);
-        trial_draw(&trial, &plan, SHAPE_RAGGED);
+        fixture_draw(&fixture, &plan, SHAPE_RAGGED);
         for (size_t i = 0; i < sizeof thread_counts / sizeof thread_counts[0]; i++) {
-            trial_clear_out(&trial);
-            struct supply supply = {.job = &trial.job};
+            fixture_clear_out(&fixture);
+            struct supply supply = {.job = &fixture.job};
             const struct eb_bag_team team = {
                 .ops = eb_bag_ops_find(NULL),
                 .schedules = &eb_bag_schedules_default,
@@ -193,10 +193,10 @@ static void any_number_of_threads_gives_the_same_bytes(void **state)
                 .context = &supply,
             };
             (void)eb_bag_parallel_run(&team);
-            trial_compare(&trial, "a team");
+            fixture_compare(&fixture, "a team");
         }
     }
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 /* EMBAG_TEST_BEST=NAME: the test is to be of that variant, and of slower ones. */

@@ -80,14 +80,14 @@ static bool cut_next(struct cutter *cutter, struct eb_bag_tile *tile)
     return true;
 }
 
-void pool_in_pieces(const struct trial *trial, const struct eb_bag_ops *ops)
+void pool_in_pieces(const struct fixture *fixture, const struct eb_bag_ops *ops)
 {
     struct eb_bag_schedules schedules;
     struct eb_bag_stream stream;
     struct eb_bag_tile tiles[2];
     struct cutter cutter = {.bytes_target = 1 + draw(1u << draw(16))};
     draw_schedules(&schedules);
-    draw_jobs(&trial->job, cutter.jobs);
+    draw_jobs(&fixture->job, cutter.jobs);
     eb_bag_stream_init(&stream, ops, &schedules);
     bool is_known = draw(4) > 0;
     bool is_left = cut_next(&cutter, &tiles[0]);

@@ -3,7 +3,7 @@
  * Thread: one only. Memory: none; works on the trial's. */
 #pragma once
 
-#include "tests/variants/variant_trial.h"
+#include "tests/variants/variant_fixture.h"
 
 /* Pools all bags into the trial's cleared memory, and checks that the calls ahead keep pace. */
-void pool_in_pieces(const struct trial *trial, const struct eb_bag_ops *ops);
+void pool_in_pieces(const struct fixture *fixture, const struct eb_bag_ops *ops);

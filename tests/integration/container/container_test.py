@@ -21,7 +21,7 @@ import urllib.request
 import numpy as np
 
 import guide
-import tally
+import summary
 from embag.v1 import embedding_bag_pb2 as pb
 from embagd_process import wait_until
 from h2raw import DATA, Connection, message
@@ -261,4 +261,4 @@ class RunTest(unittest.TestCase):
 
 if __name__ == '__main__':
     PODMAN, BASE, EMBAG = sys.argv[1:4]
-    sys.exit(tally.run_tests())
+    sys.exit(summary.run_tests())

@@ -133,18 +133,18 @@ class Client
             call->WritesDone();
         });
         std::set<uint64_t> seen;
-        std::string fault;
+        std::string failure;
         LookupResponse answer;
         while (call->Read(&answer)) {
             seen.insert(answer.request_id());
-            fault = fault.empty() ? check_answer(answer) : fault;
+            failure = failure.empty() ? check_answer(answer) : failure;
         }
         writer.join();
         grpc::Status status = call->Finish();
         if (seen.size() != streamed) {
-            fault = std::to_string(seen.size()) + " answers";
+            failure = std::to_string(seen.size()) + " answers";
         }
-        return status.ok() ? fault : expect(status, grpc::StatusCode::OK, "");
+        return status.ok() ? failure : expect(status, grpc::StatusCode::OK, "");
     }
 
     std::string large()
@@ -181,9 +181,9 @@ class Client
             auto call = stub_->LookupStream(&context);
             context.TryCancel();
             call->Read(&answer);
-            std::string fault = expect(call->Finish(), grpc::StatusCode::CANCELLED, "");
-            if (!fault.empty()) {
-                return fault;
+            std::string failure = expect(call->Finish(), grpc::StatusCode::CANCELLED, "");
+            if (!failure.empty()) {
+                return failure;
             }
         }
         return lookup();
@@ -279,13 +279,13 @@ class Client
     std::unique_ptr<EmbeddingBag::Stub> stub_;
 };
 
-bool report(const char *name, const std::string &fault)
+bool report(const char *name, const std::string &failure)
 {
-    if (fault.empty()) {
+    if (failure.empty()) {
         std::printf("ok %s\n", name);
         return true;
     }
-    std::printf("FAIL %s: %s\n", name, fault.c_str());
+    std::printf("FAIL %s: %s\n", name, failure.c_str());
     return false;
 }
 
@@ -297,13 +297,13 @@ bool drain(Client &client)
         __atomic_store_n(&is_over, true, __ATOMIC_RELAXED);
     });
     long answered = 0;
-    std::string fault;
-    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED) && fault.empty()) {
-        fault = client.lookup();
-        answered += fault.empty();
+    std::string failure;
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED) && failure.empty()) {
+        failure = client.lookup();
+        answered += failure.empty();
     }
     std::printf("%ld answered\n", answered);
-    bool is_good = report("drain", fault);
+    bool is_good = report("drain", failure);
     std::fflush(stdout);
     reader.join();
     return is_good;

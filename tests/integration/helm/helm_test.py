@@ -20,7 +20,7 @@ import yaml
 
 import guide
 import manifest_schemas
-import tally
+import summary
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHART = os.path.join(HERE, '..', '..', '..', 'deploy', 'helm', 'embag')
@@ -494,7 +494,7 @@ def main():
     EMBAGD, BUILD = sys.argv[1:3]
     if not has_tools():
         print('helm over manifests: skip no Go, or no module proxy answers')
-    return tally.run_tests()
+    return summary.run_tests()
 
 
 if __name__ == '__main__':

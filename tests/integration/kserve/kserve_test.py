@@ -15,7 +15,7 @@ from kserve import InferenceGRPCClient, InferInput, InferRequest
 from kserve.protocol.infer_type import RequestedOutput
 
 import embagd_process
-import tally
+import summary
 from embagd_process import Embagd, Repository
 from spec_lookups import ROWS, random_lookup
 from table_files import Table, write_model
@@ -117,4 +117,4 @@ class KServeTest(unittest.IsolatedAsyncioTestCase):
 
 if __name__ == '__main__':
     embagd_process.EMBAGD = os.path.abspath(sys.argv[1])
-    sys.exit(tally.run_tests())
+    sys.exit(summary.run_tests())

@@ -20,7 +20,7 @@ import urllib.request
 import yaml
 
 import embagd_process
-import tally
+import summary
 from certificates import HERE as LOOPBACK, Authority
 from embagd_process import Embagd, Repository, wait_until
 
@@ -233,4 +233,4 @@ class ScrapeTest(unittest.TestCase):
 if __name__ == '__main__':
     BUILD = os.path.abspath(sys.argv[1])
     embagd_process.EMBAGD = os.path.join(BUILD, 'embagd')
-    sys.exit(tally.run_tests())
+    sys.exit(summary.run_tests())

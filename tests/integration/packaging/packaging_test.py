@@ -15,7 +15,7 @@ import sys
 import unittest
 
 import guide
-import tally
+import summary
 from embagd_process import wait_until
 from machine import Machine, find_cgroups
 
@@ -313,7 +313,7 @@ def boot(tar):
 def run_tests(*cases):
     """Returns how many passed, and how many failed."""
     load = unittest.defaultTestLoader.loadTestsFromTestCase
-    return tally.count(unittest.TextTestRunner(sys.stdout, verbosity=2).run(
+    return summary.count(unittest.TextTestRunner(sys.stdout, verbosity=2).run(
         unittest.TestSuite(map(load, cases))))
 
 
@@ -325,14 +325,14 @@ def main():
         MACHINE = boot(sys.argv[1])
     except RuntimeError as error:
         print('packages: skipped, %s' % error)
-        return tally.say(*run_tests(Built))
+        return summary.say(*run_tests(Built))
     try:
         BEFORE = MACHINE.list_files()
         install_as_printed()
         counts = run_tests(Built, Installing, Service, Leaving)
     finally:
         MACHINE.stop()
-    return tally.say(*counts)
+    return summary.say(*counts)
 
 
 if __name__ == '__main__':

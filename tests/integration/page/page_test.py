@@ -12,7 +12,7 @@ import sys
 
 import page_case
 import page_live
-import tally
+import summary
 from page_case import TESTS, PageTest
 from page_live import UnderLoad  # pylint: disable=unused-import
 from page_server import HOSTILE, STARTED_MS, Clock, busy_status, empty_status
@@ -251,7 +251,7 @@ def main():
         page_live.PROGRAMS[program] = os.path.abspath(arguments[program])
     page_case.PICTURES['folder'] = arguments['pictures']
     os.makedirs(arguments['pictures'], exist_ok=True)
-    return tally.run_tests(*arguments['tests'])
+    return summary.run_tests(*arguments['tests'])
 
 
 if __name__ == '__main__':

@@ -20,12 +20,12 @@ def main():
     """Returns the exit status."""
     sys.path[:0] = [INTEGRATION, LIB]
     import run
-    import tally
+    import summary
     arguments = run.parse_arguments()
     run.set_up(arguments)
     found = run.all_tests(unittest.TestLoader().discover(HERE))
     chosen = unittest.TestSuite(t for t in found if fnmatch.fnmatch(t.id(), arguments.only))
-    return tally.say(*run.run(chosen))
+    return summary.say(*run.run(chosen))
 
 
 if __name__ == '__main__':

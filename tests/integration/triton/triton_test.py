@@ -17,7 +17,7 @@ import unittest
 import numpy as np
 
 import embagd_process
-import tally
+import summary
 from embagd_process import Embagd, Repository
 from spec_lookups import ROWS, random_lookup
 from table_files import Table, write_model
@@ -188,4 +188,4 @@ class TritonTest(unittest.TestCase):
 if __name__ == '__main__':
     embagd_process.EMBAGD, SEQUENCE, ANALYZER = (
         os.path.abspath(path) for path in sys.argv[1:4])
-    sys.exit(tally.run_tests())
+    sys.exit(summary.run_tests())

@@ -29,8 +29,8 @@ static const struct eb_metrics_limits limits = {.queue_bytes_max = 51,
     .answer_memory_bytes = 53,
     .connections_max = 54};
 
-static struct eb_census_version versions[] = {
-    {.number = 12, .state = EB_VERSION_FAILED, .fault = "table.npy: is cut"},
+static struct eb_stats_version versions[] = {
+    {.number = 12, .state = EB_VERSION_FAILED, .failure = "table.npy: is cut"},
     {.number = 9,
         .state = EB_VERSION_SERVING,
         .loaded_unix_ms = 1700000000125,
@@ -46,25 +46,25 @@ static struct eb_census_version versions[] = {
         .bytes = 1073741824,
         .pages = {.huge_1g = 1073741824}},
 };
-static struct eb_census_model models[] = {
-    {.name = "broken", .fault = "model.yaml: unknown key"},
+static struct eb_stats_model models[] = {
+    {.name = "broken", .failure = "model.yaml: unknown key"},
     {.name = "ranking", .served = 9, .version_count = 3, .versions = versions},
 };
-static struct eb_census_table tables[] = {
+static struct eb_stats_table tables[] = {
     {.model = "ranking", .table = "items", .bags = 10, .indices = 200, .missing = 3},
     {.model = "ranking", .table = "users", .bags = 1},
 };
-static struct eb_census_loop loops[] = {
+static struct eb_stats_loop loops[] = {
     {.connections = 3, .receive_bytes = 100, .answer_bytes = 1000},
     {.connections = 4, .receive_bytes = 20, .answer_bytes = 3000},
 };
 
 /* Something of everything, every number another one. */
-static struct eb_census *make_census(void)
+static struct eb_stats *make_stats(void)
 {
-    static struct eb_census census;
-    census = (struct eb_census){
-        .phase = EB_CENSUS_SERVING,
+    static struct eb_stats stats;
+    stats = (struct eb_stats){
+        .phase = EB_STATS_SERVING,
         .started_unix_ms = 1700000000500,
         .method_count = 2,
         .methods = {{"embag.v1.EmbeddingBag", "Lookup"}, {"", ""}},
@@ -96,7 +96,7 @@ static struct eb_census *make_census(void)
         .models = models,
         .loads =
             {.done = 2, .failed = 1, .freed = 3, .evicted = 5, .kept = 4, .kept_bytes = 8388608},
-        .word = {.certificate_expiry_unix_s = 1800000000,
+        .facts = {.certificate_expiry_unix_s = 1800000000,
             .reloads_done = 61,
             .reloads_failed = 62,
             .is_repository_watched = true,
@@ -104,24 +104,24 @@ static struct eb_census *make_census(void)
             .load_done_bytes = 63,
             .load_total_bytes = 64},
     };
-    census.total.requests[0][EB_STATUS_OK] = 1000;
-    census.total.requests[0][EB_STATUS_OUT_OF_RANGE] = 2;
-    census.total.requests[1][EB_STATUS_UNIMPLEMENTED] = 4;
+    stats.total.requests[0][EB_STATUS_OK] = 1000;
+    stats.total.requests[0][EB_STATUS_OUT_OF_RANGE] = 2;
+    stats.total.requests[1][EB_STATUS_UNIMPLEMENTED] = 4;
     for (unsigned i = 0; i < EB_REFUSAL_COUNT; i++) {
-        census.total.refusals[i] = 30 + i;
+        stats.total.refusals[i] = 30 + i;
     }
     /* At a bucket's end, just beyond it, and beyond the last. */
-    eb_histogram_add(&census.total.stages[EB_STAGE_TOTAL], 8192);
-    eb_histogram_add(&census.total.stages[EB_STAGE_TOTAL], 8193);
-    eb_histogram_add(&census.total.stages[EB_STAGE_TOTAL], UINT64_C(60000000000));
-    eb_histogram_add(&census.total.lag, 1000);
-    return &census;
+    eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], 8192);
+    eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], 8193);
+    eb_histogram_add(&stats.total.stages[EB_STAGE_TOTAL], UINT64_C(60000000000));
+    eb_histogram_add(&stats.total.lag, 1000);
+    return &stats;
 }
 
-static char *write_text(const struct eb_census *census)
+static char *write_text(const struct eb_stats *stats)
 {
     const struct eb_metrics_source source = {
-        .census = census, .usage = &usage, .version = "1.2.3", .isa = "avx2", .limits = &limits};
+        .stats = stats, .usage = &usage, .version = "1.2.3", .isa = "avx2", .limits = &limits};
     size_t size;
     char *text = eb_metrics_text_write(&source, &size);
     assert_non_null(text);
@@ -229,7 +229,7 @@ static void tells_everything_as_it_always_did(void **state)
     (void)state;
     char line[512];
     FILE *golden = fopen(EMBAG_GOLDEN_DIRECTORY "/metrics.txt", "r");
-    char *text = write_text(make_census());
+    char *text = write_text(make_stats());
     char *at = text;
     assert_non_null(golden);
     while (fgets(line, sizeof line, golden)) {
@@ -248,7 +248,7 @@ static void tells_everything_as_it_always_did(void **state)
 static void tells_of_a_server_that_has_nothing_yet(void **state)
 {
     (void)state;
-    static const struct eb_census empty;
+    static const struct eb_stats empty;
     char *text = write_text(&empty);
     expect_format(text);
     expect_line(text, "embag_phase{phase=\"loading\"} 1");
@@ -263,13 +263,13 @@ static void tells_of_a_server_that_has_nothing_yet(void **state)
 static void tells_whether_a_repository_that_is_watched_can_be_read(void **state)
 {
     (void)state;
-    struct eb_census *census = make_census();
-    census->word.is_repository_unreadable = false;
-    char *text = write_text(census);
+    struct eb_stats *stats = make_stats();
+    stats->facts.is_repository_unreadable = false;
+    char *text = write_text(stats);
     expect_line(text, "embag_repository_readable 1");
     free(text);
-    census->word.is_repository_watched = false;
-    text = write_text(census);
+    stats->facts.is_repository_watched = false;
+    text = write_text(stats);
     expect_format(text);
     assert_null(strstr(text, "\nembag_repository_readable "));
     free(text);
@@ -278,12 +278,12 @@ static void tells_whether_a_repository_that_is_watched_can_be_read(void **state)
 static void lets_no_name_forge_a_sample(void **state)
 {
     (void)state;
-    struct eb_census *census = make_census();
-    struct eb_census_table hostile = {
+    struct eb_stats *stats = make_stats();
+    struct eb_stats_table hostile = {
         .model = "a\"} 1\nembag_up 1\n\\", .table = "\xd1\x8f {,= \\n", .bags = 5};
-    census->tables = &hostile;
-    census->table_count = 1;
-    char *text = write_text(census);
+    stats->tables = &hostile;
+    stats->table_count = 1;
+    char *text = write_text(stats);
     expect_format(text);
     expect_line(text, "embag_table_bags_total{model=\"a\\\"} 1\\nembag_up 1\\n\\\\\","
                       "table=\"\xd1\x8f {,= \\\\n\"} 5");
@@ -310,42 +310,42 @@ static void name_many(void)
 }
 
 /* Tables of one model from `first` on, each with other names. */
-static void set_many_tables(struct eb_census *census, size_t first, size_t count)
+static void set_many_tables(struct eb_stats *stats, size_t first, size_t count)
 {
-    static struct eb_census_table many[EB_METRICS_TABLES_MAX + TOO_MANY];
+    static struct eb_stats_table many[EB_METRICS_TABLES_MAX + TOO_MANY];
     assert_true(first + count <= sizeof many / sizeof many[0]);
     name_many();
     for (size_t i = 0; i < count; i++) {
-        many[first + i] = (struct eb_census_table){
+        many[first + i] = (struct eb_stats_table){
             .model = "m", .table = many_names[i], .bags = 1, .indices = 3, .missing = 2};
     }
     if (first > 0) {
-        many[0] = (struct eb_census_table){
+        many[0] = (struct eb_stats_table){
             .model = "", .table = "", .bags = 5, .indices = 7, .missing = 1};
     }
-    census->tables = many;
-    census->table_count = first + count;
+    stats->tables = many;
+    stats->table_count = first + count;
 }
 
 static void tells_of_so_many_and_counts_the_others(void **state)
 {
     (void)state;
-    static struct eb_census_model many_models[EB_METRICS_MODELS_MAX + TOO_MANY];
-    static struct eb_census_version many_versions[3];
-    struct eb_census *census = make_census();
+    static struct eb_stats_model many_models[EB_METRICS_MODELS_MAX + TOO_MANY];
+    static struct eb_stats_version many_versions[3];
+    struct eb_stats *stats = make_stats();
     const size_t model_count = sizeof many_models / sizeof many_models[0];
-    set_many_tables(census, 0, EB_METRICS_TABLES_MAX + TOO_MANY);
+    set_many_tables(stats, 0, EB_METRICS_TABLES_MAX + TOO_MANY);
     for (size_t i = 0; i < 3; i++) {
-        many_versions[i] = (struct eb_census_version){
+        many_versions[i] = (struct eb_stats_version){
             .number = 3 - i, .state = EB_VERSION_READY, .loaded_unix_ms = 1, .pages = {.small = 1}};
     }
     for (size_t i = 0; i < model_count; i++) {
-        many_models[i] = (struct eb_census_model){
+        many_models[i] = (struct eb_stats_model){
             .name = many_names[i], .version_count = 3, .versions = many_versions};
     }
-    census->models = many_models;
-    census->model_count = model_count;
-    char *text = write_text(census);
+    stats->models = many_models;
+    stats->model_count = model_count;
+    char *text = write_text(stats);
     expect_format(text);
     assert_int_equal(count_lines(text, "embag_missing_total{model=\"m\""), EB_METRICS_TABLES_MAX);
     expect_line(text, "embag_missing_total{model=\"\",table=\"\"} 40");
@@ -364,9 +364,9 @@ static void tells_of_so_many_and_counts_the_others(void **state)
 static void puts_all_that_has_no_names_into_one_row(void **state)
 {
     (void)state;
-    struct eb_census *census = make_census();
-    set_many_tables(census, 1, EB_METRICS_TABLES_MAX + 2);
-    char *text = write_text(census);
+    struct eb_stats *stats = make_stats();
+    set_many_tables(stats, 1, EB_METRICS_TABLES_MAX + 2);
+    char *text = write_text(stats);
     expect_format(text);
     assert_int_equal(count_lines(text, "embag_missing_total{model=\"m\""), EB_METRICS_TABLES_MAX);
     expect_line(text, "embag_table_bags_total{model=\"\",table=\"\"} 7");
@@ -374,8 +374,8 @@ static void puts_all_that_has_no_names_into_one_row(void **state)
     expect_line(text, "embag_missing_total{model=\"\",table=\"\"} 5");
     expect_line(text, "embag_left_out{what=\"tables\"} 2");
     free(text);
-    set_many_tables(census, 1, 2);
-    text = write_text(census);
+    set_many_tables(stats, 1, 2);
+    text = write_text(stats);
     expect_format(text);
     assert_int_equal(count_lines(text, "embag_table_bags_total{model=\"m\""), 2);
     expect_line(text, "embag_table_bags_total{model=\"\",table=\"\"} 5");

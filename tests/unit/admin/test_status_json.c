@@ -18,10 +18,10 @@
 
 #define HOSTILE_NAME "\"</script>\\\n\x01\xc3\xa9{}"
 
-static json_t *write(const struct eb_census *census)
+static json_t *write(const struct eb_stats *stats)
 {
     size_t size;
-    char *text = eb_status_json_write(census, &size);
+    char *text = eb_status_json_write(stats, &size);
     assert_non_null(text);
     assert_int_equal(strlen(text), size);
     json_error_t error;
@@ -70,11 +70,11 @@ static void assert_count(json_t *root, const char *path, size_t expected)
     assert_int_equal(json_array_size(value), expected);
 }
 
-static void writes_an_empty_census(void **state)
+static void writes_empty_stats(void **state)
 {
     (void)state;
-    struct eb_census census = {.taken_unix_ms = 1700000000001, .started_unix_ms = 1700000000000};
-    json_t *root = write(&census);
+    struct eb_stats stats = {.taken_unix_ms = 1700000000001, .started_unix_ms = 1700000000000};
+    json_t *root = write(&stats);
     assert_text(root, "phase", "loading");
     assert_number(root, "taken_unix_ms", 1700000000001);
     assert_number(root, "started_unix_ms", 1700000000000);
@@ -92,14 +92,14 @@ static void writes_an_empty_census(void **state)
 static void writes_requests_that_there_were(void **state)
 {
     (void)state;
-    struct eb_census census = {.phase = EB_CENSUS_SERVING, .method_count = 3};
-    census.methods[0] = (struct eb_census_method){"embag.v1.EmbeddingBag", "Lookup"};
-    census.methods[1] = (struct eb_census_method){"grpc.health.v1.Health", "Check"};
-    census.methods[2] = (struct eb_census_method){"", ""};
-    census.total.requests[0][EB_STATUS_OK] = 7;
-    census.total.requests[0][EB_STATUS_OUT_OF_RANGE] = 2;
-    census.total.requests[2][EB_STATUS_UNIMPLEMENTED] = 1;
-    json_t *root = write(&census);
+    struct eb_stats stats = {.phase = EB_STATS_SERVING, .method_count = 3};
+    stats.methods[0] = (struct eb_stats_method){"embag.v1.EmbeddingBag", "Lookup"};
+    stats.methods[1] = (struct eb_stats_method){"grpc.health.v1.Health", "Check"};
+    stats.methods[2] = (struct eb_stats_method){"", ""};
+    stats.total.requests[0][EB_STATUS_OK] = 7;
+    stats.total.requests[0][EB_STATUS_OUT_OF_RANGE] = 2;
+    stats.total.requests[2][EB_STATUS_UNIMPLEMENTED] = 1;
+    json_t *root = write(&stats);
     assert_text(root, "phase", "serving");
     assert_count(root, "requests", 3);
     assert_text(root, "requests.0.service", "embag.v1.EmbeddingBag");
@@ -113,11 +113,11 @@ static void writes_requests_that_there_were(void **state)
     json_decref(root);
 }
 
-static void writes_tallies_by_their_names(void **state)
+static void writes_counters_by_their_names(void **state)
 {
     (void)state;
-    struct eb_census census = {.phase = EB_CENSUS_DRAINING};
-    struct eb_tally *total = &census.total;
+    struct eb_stats stats = {.phase = EB_STATS_DRAINING};
+    struct eb_counters *total = &stats.total;
     total->refusals[EB_REFUSAL_EXPIRED_UNSENT] = 5;
     total->indices = 1000;
     total->sent_bytes = 77;
@@ -126,7 +126,7 @@ static void writes_tallies_by_their_names(void **state)
     total->stages[EB_STAGE_COMPUTE].counts[EB_HISTOGRAM_RANGES - 1] = 1;
     total->stages[EB_STAGE_COMPUTE].sum_ns = 123456;
     total->lag.counts[1] = 9;
-    json_t *root = write(&census);
+    json_t *root = write(&stats);
     assert_text(root, "phase", "draining");
     assert_number(root, "refusals.expired_unsent", 5);
     assert_number(root, "refusals.late", 0);
@@ -148,17 +148,17 @@ static void writes_tallies_by_their_names(void **state)
 static void writes_loops_and_the_executor(void **state)
 {
     (void)state;
-    struct eb_census_loop loops[2] = {
+    struct eb_stats_loop loops[2] = {
         {.connections = 3}, {.receive_bytes = 4096, .answer_bytes = 8192}};
-    struct eb_census census = {.loop_count = 2, .loops = loops};
-    census.executor = (struct eb_executor_stats){.threads = 4,
+    struct eb_stats stats = {.loop_count = 2, .loops = loops};
+    stats.executor = (struct eb_executor_stats){.threads = 4,
         .idle_threads = 1,
         .queued_works = {2, 3},
         .queued_bytes = {200, 300},
         .tiles = 55,
         .busy_ns = 66,
         .bytes_per_us = 7000};
-    json_t *root = write(&census);
+    json_t *root = write(&stats);
     assert_number(root, "loops.0.connections", 3);
     assert_number(root, "loops.1.receive_bytes", 4096);
     assert_number(root, "loops.1.answer_bytes", 8192);
@@ -175,7 +175,7 @@ static void writes_loops_and_the_executor(void **state)
 static void writes_tables_with_their_hot_rows(void **state)
 {
     (void)state;
-    struct eb_census_table tables[2] = {
+    struct eb_stats_table tables[2] = {
         {.model = (char[]){"m"},
             .table = (char[]){"t"},
             .bags = 10,
@@ -185,8 +185,8 @@ static void writes_tables_with_their_hot_rows(void **state)
             .hot = {{INT64_MIN, 0.25}, {INT64_MAX, 0.125}}},
         {.model = (char[]){HOSTILE_NAME}, .table = (char[]){HOSTILE_NAME}},
     };
-    struct eb_census census = {.table_count = 2, .tables = tables};
-    json_t *root = write(&census);
+    struct eb_stats stats = {.table_count = 2, .tables = tables};
+    json_t *root = write(&stats);
     assert_number(root, "tables.0.bags", 10);
     assert_number(root, "tables.0.indices", 200);
     assert_number(root, "tables.0.missing", 3);
@@ -202,8 +202,8 @@ static void writes_tables_with_their_hot_rows(void **state)
 static void writes_models_and_their_versions(void **state)
 {
     (void)state;
-    struct eb_census_version versions[3] = {
-        {.number = UINT64_MAX, .state = EB_VERSION_FAILED, .fault = (char[]){HOSTILE_NAME}},
+    struct eb_stats_version versions[3] = {
+        {.number = UINT64_MAX, .state = EB_VERSION_FAILED, .failure = (char[]){HOSTILE_NAME}},
         {.number = 2,
             .state = EB_VERSION_SERVING,
             .loaded_unix_ms = 1700000000000,
@@ -214,12 +214,12 @@ static void writes_models_and_their_versions(void **state)
             .pages = {.small = 1, .huge_2m = 2, .huge_1g = 3}},
         {.number = 1, .state = EB_VERSION_RETIRED},
     };
-    struct eb_census_model models[2] = {
+    struct eb_stats_model models[2] = {
         {.name = (char[]){HOSTILE_NAME}, .served = 2, .version_count = 3, .versions = versions},
-        {.name = (char[]){"b"}, .fault = (char[]){"model.yaml: no"}},
+        {.name = (char[]){"b"}, .failure = (char[]){"model.yaml: no"}},
     };
-    struct eb_census census = {.model_count = 2, .models = models, .loads = {4, 5, 6}};
-    json_t *root = write(&census);
+    struct eb_stats stats = {.model_count = 2, .models = models, .loads = {4, 5, 6}};
+    json_t *root = write(&stats);
     assert_text(root, "models.0.name", HOSTILE_NAME);
     assert_text(root, "models.0.served", "2");
     assert_true(json_is_null(find(root, "models.0.fault")));
@@ -249,18 +249,18 @@ static void writes_models_and_their_versions(void **state)
 static void writes_what_is_loaded_and_whether_the_repository_can_be_read(void **state)
 {
     (void)state;
-    struct eb_census census = {.word = {.load_done_bytes = 7, .load_total_bytes = 8}};
-    json_t *root = write(&census);
+    struct eb_stats stats = {.facts = {.load_done_bytes = 7, .load_total_bytes = 8}};
+    json_t *root = write(&stats);
     assert_number(root, "load.done_bytes", 7);
     assert_number(root, "load.total_bytes", 8);
     assert_text(root, "repository", "unwatched");
     json_decref(root);
-    census.word.is_repository_watched = true;
-    root = write(&census);
+    stats.facts.is_repository_watched = true;
+    root = write(&stats);
     assert_text(root, "repository", "readable");
     json_decref(root);
-    census.word.is_repository_unreadable = true;
-    root = write(&census);
+    stats.facts.is_repository_unreadable = true;
+    root = write(&stats);
     assert_text(root, "repository", "unreadable");
     json_decref(root);
 }
@@ -268,8 +268,8 @@ static void writes_what_is_loaded_and_whether_the_repository_can_be_read(void **
 static void writes_slow_requests(void **state)
 {
     (void)state;
-    static struct eb_census census = {.slow_count = 2};
-    census.slow[0] = (struct eb_census_slow){.unix_ms = 1700000000000,
+    static struct eb_stats stats = {.slow_count = 2};
+    stats.slow[0] = (struct eb_stats_slow){.unix_ms = 1700000000000,
         .ns = {1, 2, 3, 6},
         .indices = 40,
         .value_bytes = 50,
@@ -278,8 +278,8 @@ static void writes_slow_requests(void **state)
         .model = "m",
         .peer = "127.0.0.1:5",
         .trace = "0af7651916cd43dd8448eb211c80319c"};
-    census.slow[1] = (struct eb_census_slow){.status = EB_STATUS_UNKNOWN, .model = "cut \xe2\x82"};
-    json_t *root = write(&census);
+    stats.slow[1] = (struct eb_stats_slow){.status = EB_STATUS_UNKNOWN, .model = "cut \xe2\x82"};
+    json_t *root = write(&stats);
     assert_count(root, "slow", 2);
     assert_number(root, "slow.0.unix_ms", 1700000000000);
     assert_number(root, "slow.0.ns.queue", 1);
@@ -307,15 +307,15 @@ static int disarm_faults(void **state)
 static void says_when_there_is_no_memory(void **state)
 {
     (void)state;
-    static struct eb_census census = {.slow_count = EB_CENSUS_SLOW_REQUESTS};
+    static struct eb_stats stats = {.slow_count = EB_STATS_SLOW_REQUESTS};
     eb_faults_fail_allocation(0);
-    json_decref(write(&census));
+    json_decref(write(&stats));
     unsigned needed = eb_faults_allocation_count();
     assert_in_range(needed, 2, 20);
     for (unsigned number = 1; number <= needed; number++) {
         eb_faults_fail_allocation(number);
         size_t size = 1;
-        assert_null(eb_status_json_write(&census, &size));
+        assert_null(eb_status_json_write(&stats, &size));
         assert_int_equal(size, 0);
     }
 }
@@ -323,9 +323,9 @@ static void says_when_there_is_no_memory(void **state)
 EB_TEST_GROUP(status_json)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_an_empty_census),
+        cmocka_unit_test(writes_empty_stats),
         cmocka_unit_test(writes_requests_that_there_were),
-        cmocka_unit_test(writes_tallies_by_their_names),
+        cmocka_unit_test(writes_counters_by_their_names),
         cmocka_unit_test(writes_loops_and_the_executor),
         cmocka_unit_test(writes_tables_with_their_hot_rows),
         cmocka_unit_test(writes_models_and_their_versions),

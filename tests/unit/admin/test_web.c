@@ -1,4 +1,4 @@
-/* The operators' port over real sockets, with a taker of censuses that answers when the test lets
+/* The operators' port over real sockets, with a taker of stats that answers when the test lets
  * it. */
 #include "server/admin/web_client.h"
 
@@ -28,29 +28,29 @@
 struct taker {
     struct eb_mailbox *mailbox;
     struct eb_mail mail;
-    struct eb_census_wish *pending;
+    struct eb_stats_request *pending;
     atomic_bool holds; /* wishes, until the mail comes */
     atomic_bool lacks_memory;
     atomic_uint asked_count;
     atomic_uint bare_count; /* of them */
-    _Atomic enum eb_census_phase phase;
+    _Atomic enum eb_stats_phase phase;
 };
 
 static struct taker taker;
 
-static void give(struct eb_census_wish *wish)
+static void give(struct eb_stats_request *request)
 {
-    struct eb_census *census = taker.lacks_memory ? NULL : calloc(1, sizeof *census);
-    wish->on_taken(wish, census);
+    struct eb_stats *stats = taker.lacks_memory ? NULL : calloc(1, sizeof *stats);
+    request->on_taken(request, stats);
 }
 
 static void on_mail(struct eb_mail *mail)
 {
-    struct eb_census_wish *wish = taker.pending;
+    struct eb_stats_request *request = taker.pending;
     (void)mail;
     taker.pending = NULL;
-    if (wish) {
-        give(wish);
+    if (request) {
+        give(request);
     }
 }
 
@@ -59,19 +59,19 @@ static void open_taker(void *opened, struct eb_mailbox *mailbox)
     ((struct taker *)opened)->mailbox = mailbox;
 }
 
-static void ask_taker(void *context, struct eb_census_wish *wish)
+static void ask_taker(void *context, struct eb_stats_request *request)
 {
     struct taker *asked = context;
-    atomic_fetch_add(&asked->bare_count, wish->is_bare);
+    atomic_fetch_add(&asked->bare_count, request->is_bare);
     atomic_fetch_add(&asked->asked_count, 1);
     if (asked->holds) {
-        asked->pending = wish;
+        asked->pending = request;
     } else {
-        give(wish);
+        give(request);
     }
 }
 
-static enum eb_census_phase phase_of_taker(const void *asked)
+static enum eb_stats_phase phase_of_taker(const void *asked)
 {
     return ((const struct taker *)asked)->phase;
 }
@@ -123,7 +123,7 @@ static void open_port(struct eb_web_times times)
     char why[256] = "";
     struct eb_address any;
     memset(&taker, 0, sizeof taker);
-    taker.phase = EB_CENSUS_SERVING;
+    taker.phase = EB_STATS_SERVING;
     resolve("127.0.0.1:0", &any);
     web = open_at(&any, 1, &times, why);
     assert_string_equal(why, "");
@@ -209,14 +209,14 @@ static void answers_requests_of_both_versions(void **state)
     assert_non_null(strstr(text, "Content-Security-Policy: default-src 'none';"));
 }
 
-static void says_the_phase_of_the_moment(void **state)
+static void says_the_present_phase(void **state)
 {
     (void)state;
     open_patient_port();
-    taker.phase = EB_CENSUS_LOADING;
+    taker.phase = EB_STATS_LOADING;
     expect_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\nloading\n");
     expect_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "\r\n\r\nok\n");
-    taker.phase = EB_CENSUS_DRAINING;
+    taker.phase = EB_STATS_DRAINING;
     expect_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\ndraining\n");
 }
 
@@ -338,9 +338,9 @@ static void survives_what_is_no_request(void **state)
     expect_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "ok\n");
 }
 
-/* ---- censuses ---- */
+/* ---- stats ---- */
 
-static void shares_a_census_among_those_who_ask(void **state)
+static void shares_stats_among_those_who_ask(void **state)
 {
     (void)state;
     int sockets[SHARERS];
@@ -359,7 +359,7 @@ static void shares_a_census_among_those_who_ask(void **state)
 }
 
 /* An answer is never older than the question. */
-static void has_a_census_begun_after_each_question(void **state)
+static void has_stats_begun_after_each_request(void **state)
 {
     (void)state;
     open_patient_port();
@@ -406,7 +406,7 @@ static void says_when_loops_do_not_answer(void **state)
     expect_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "ok\n");
 }
 
-static void says_when_there_is_no_census(void **state)
+static void says_when_there_are_no_stats(void **state)
 {
     (void)state;
     open_patient_port();
@@ -505,7 +505,7 @@ static void ends_while_some_are_connected_and_some_wait(void **state)
     assert_string_equal(text, "");
 }
 
-static void tells_those_who_wait_that_it_ends_before_any_census(void **state)
+static void tells_those_who_wait_that_it_ends_before_any_stats(void **state)
 {
     (void)state;
     open_port((struct eb_web_times){LONG_MS, LONG_MS, LONG_MS, LONG_MS});
@@ -549,7 +549,7 @@ EB_TEST_GROUP(web)
     static const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_teardown(name, close_port)
         TEST(answers_requests_of_both_versions),
-        TEST(says_the_phase_of_the_moment),
+        TEST(says_the_present_phase),
         TEST(takes_requests_in_pieces_one_behind_the_other),
         TEST(tells_heads_without_bodies),
         TEST(knows_two_methods),
@@ -557,17 +557,17 @@ EB_TEST_GROUP(web)
         TEST(refuses_more_than_one_host),
         TEST(refuses_what_is_too_long),
         TEST(survives_what_is_no_request),
-        TEST(shares_a_census_among_those_who_ask),
-        TEST(has_a_census_begun_after_each_question),
+        TEST(shares_stats_among_those_who_ask),
+        TEST(has_stats_begun_after_each_request),
         TEST(asks_for_no_more_than_is_needed),
         TEST(says_when_loops_do_not_answer),
-        TEST(says_when_there_is_no_census),
+        TEST(says_when_there_are_no_stats),
         TEST(looks_after_those_who_went_away_waiting),
         TEST(closes_those_who_are_slow),
         TEST(closes_those_who_ask_no_more),
         TEST(gives_the_place_of_the_longest_idle_to_who_comes),
         TEST(ends_while_some_are_connected_and_some_wait),
-        TEST(tells_those_who_wait_that_it_ends_before_any_census),
+        TEST(tells_those_who_wait_that_it_ends_before_any_stats),
         TEST(opens_all_addresses_or_none),
 #undef TEST
     };

@@ -12,19 +12,19 @@
 #include <cmocka.h>
 
 static const struct eb_web_facts facts = {.version = "1.2.3", .build = "optimised", .isa = "avx2"};
-static const struct eb_census census = {.phase = EB_CENSUS_SERVING};
+static const struct eb_stats stats = {.phase = EB_STATS_SERVING};
 
-static struct eb_web_answer answer_at(const char *path, enum eb_census_phase phase)
+static struct eb_web_answer answer_at(const char *path, enum eb_stats_phase phase)
 {
     enum eb_web_path found = eb_web_path_find(path);
     assert_int_not_equal(found, EB_WEB_PATH_COUNT);
     return eb_web_answer_make(
-        found, &facts, phase, eb_web_path_need(found) != EB_WEB_NEEDS_NOTHING ? &census : NULL);
+        found, &facts, phase, eb_web_path_need(found) != EB_WEB_NEEDS_NOTHING ? &stats : NULL);
 }
 
 static void expect_answer(const char *path, unsigned code, const char *type, const char *text)
 {
-    struct eb_web_answer answer = answer_at(path, EB_CENSUS_SERVING);
+    struct eb_web_answer answer = answer_at(path, EB_STATS_SERVING);
     assert_int_equal(answer.code, code);
     assert_string_equal(answer.type, type);
     assert_true(answer.size >= strlen(text));
@@ -62,10 +62,10 @@ static void knows_no_other_path(void **state)
 static void is_ready_while_it_serves(void **state)
 {
     (void)state;
-    struct eb_web_answer answer = answer_at("/readyz", EB_CENSUS_LOADING);
+    struct eb_web_answer answer = answer_at("/readyz", EB_STATS_LOADING);
     assert_int_equal(answer.code, 503);
     assert_string_equal(answer.text, "loading\n");
-    answer = answer_at("/readyz", EB_CENSUS_DRAINING);
+    answer = answer_at("/readyz", EB_STATS_DRAINING);
     assert_int_equal(answer.code, 503);
     assert_string_equal(answer.text, "draining\n");
 }

@@ -36,8 +36,8 @@ static void lists_names_in_order_without_dot_names(void **state)
         eb_scratch_write(&scratch, names[i], "", 0);
     }
     struct eb_directory listing;
-    struct eb_file_fault fault;
-    assert_true(eb_directory_read(scratch.root, &listing, &fault));
+    struct eb_failure failure;
+    assert_true(eb_directory_read(scratch.root, &listing, &failure));
     assert_int_equal(listing.count, 4);
     static const char *const sorted[] = {"10", "9", "a", "b"};
     for (size_t i = 0; i < 4; i++) {
@@ -50,9 +50,9 @@ static void names_a_directory_that_is_not_there(void **state)
 {
     (void)state;
     struct eb_directory listing;
-    struct eb_file_fault fault;
-    assert_false(eb_directory_read("/nowhere/at all", &listing, &fault));
-    eb_scratch_expect(fault.text, "/nowhere/at all: the directory cannot be read (No such file");
+    struct eb_failure failure;
+    assert_false(eb_directory_read("/nowhere/at all", &listing, &failure));
+    eb_scratch_expect(failure.text, "/nowhere/at all: the directory cannot be read (No such file");
 }
 
 static void names_a_directory_that_it_may_not_read(void **state)
@@ -67,9 +67,9 @@ static void names_a_directory_that_it_may_not_read(void **state)
     eb_scratch_path(&scratch, "closed", path);
     assert_int_equal(chmod(path, 0), 0);
     struct eb_directory listing;
-    struct eb_file_fault fault;
-    assert_false(eb_directory_read(path, &listing, &fault));
-    eb_scratch_expect(fault.text, "Permission denied");
+    struct eb_failure failure;
+    assert_false(eb_directory_read(path, &listing, &failure));
+    eb_scratch_expect(failure.text, "Permission denied");
     assert_int_equal(chmod(path, 0700), 0);
 }
 
@@ -88,8 +88,8 @@ static void tells_directories_from_files_through_links(void **state)
         eb_scratch_path(&scratch, cases[i].name, link);
         assert_int_equal(symlink(cases[i].target, link), 0);
         bool is_directory;
-        struct eb_file_fault fault;
-        assert_true(eb_directory_test(link, &is_directory, &fault));
+        struct eb_failure failure;
+        assert_true(eb_directory_test(link, &is_directory, &failure));
         assert_int_equal(is_directory, cases[i].is_directory);
     }
 }
@@ -101,16 +101,16 @@ static void names_what_it_cannot_look_at(void **state)
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, "f/x", path);
     bool is_directory;
-    struct eb_file_fault fault;
-    assert_false(eb_directory_test(path, &is_directory, &fault));
-    eb_scratch_expect(fault.text, path);
+    struct eb_failure failure;
+    assert_false(eb_directory_test(path, &is_directory, &failure));
+    eb_scratch_expect(failure.text, path);
 }
 
 static void joins_paths(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
-    char *path = eb_directory_join("/a", "b", &fault);
+    struct eb_failure failure;
+    char *path = eb_directory_join("/a", "b", &failure);
     assert_string_equal(path, "/a/b");
     free(path);
 }

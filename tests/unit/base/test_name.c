@@ -25,7 +25,7 @@ static void accepts_the_borders_of_unicode(void **state)
     static const char *const good[] = {" ", "~", "\xc2\xa0", "\xdf\xbf", "\xe0\xa0\x80",
         "\xed\x9f\xbf", "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        assert_null(eb_name_fault(good[i], 4));
+        assert_null(eb_name_error(good[i], 4));
     }
 }
 
@@ -36,21 +36,21 @@ static void rejects_what_is_no_character(void **state)
         "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xed\xbf\xbf", "\xf0\x8f\xbf\xbf",
         "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xff", "\xc3", "\xe2\x82", "\xc3(", "a\x1f"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_non_null(eb_name_fault(bad[i], 8));
+        assert_non_null(eb_name_error(bad[i], 8));
     }
 }
 
 static void rejects_an_empty_name(void **state)
 {
     (void)state;
-    assert_string_equal(eb_name_fault("", 255), "is empty");
+    assert_string_equal(eb_name_error("", 255), "is empty");
 }
 
 static void rejects_a_name_one_byte_past_the_limit(void **state)
 {
     (void)state;
-    assert_null(eb_name_fault("abcd", 4));
-    assert_non_null(eb_name_fault("abcde", 4));
+    assert_null(eb_name_error("abcd", 4));
+    assert_non_null(eb_name_error("abcde", 4));
 }
 
 EB_TEST_GROUP(name)

@@ -36,12 +36,12 @@ static void write_text(const char *name, const char *text)
     eb_scratch_write(&scratch, name, text, strlen(text));
 }
 
-static void expect_remedy(enum eb_page_size wanted, uint64_t bytes, const char *part)
+static void expect_hint(enum eb_page_size wanted, uint64_t bytes, const char *part)
 {
-    char remedy[EB_PAGE_REMEDY_BYTES];
-    eb_page_size_remedy(wanted, bytes, scratch.root, remedy);
-    eb_scratch_expect(remedy, part);
-    assert_true(strlen(remedy) < EB_PAGE_REMEDY_BYTES - 1);
+    char hint[EB_PAGE_HINT_BYTES];
+    eb_page_size_hint(wanted, bytes, scratch.root, hint);
+    eb_scratch_expect(hint, part);
+    assert_true(strlen(hint) < EB_PAGE_HINT_BYTES - 1);
 }
 
 static void names_every_size(void **state)
@@ -56,26 +56,26 @@ static void names_every_size(void **state)
 static void tells_why_pages_of_2_mib_are_missing(void **state)
 {
     (void)state;
-    expect_remedy(EB_PAGE_2M, 1, "this kernel has no transparent huge pages");
+    expect_hint(EB_PAGE_2M, 1, "this kernel has no transparent huge pages");
     write_text(TRANSPARENT, "always madvise [never]\n");
-    expect_remedy(EB_PAGE_2M, 1, "write madvise to /sys/kernel/mm/transparent_hugepage/enabled");
+    expect_hint(EB_PAGE_2M, 1, "write madvise to /sys/kernel/mm/transparent_hugepage/enabled");
     write_text(TRANSPARENT, "always [madvise] never\n");
-    expect_remedy(EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
+    expect_hint(EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
     write_text(STATUS, "Name:\tembagd\nTHP_enabled:\t1\n");
-    expect_remedy(EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
+    expect_hint(EB_PAGE_2M, 1, "/proc/sys/vm/compact_memory");
     write_text(STATUS, "Name:\tembagd\nTHP_enabled:\t0\n");
-    expect_remedy(EB_PAGE_2M, 1, "PR_SET_THP_DISABLE");
+    expect_hint(EB_PAGE_2M, 1, "PR_SET_THP_DISABLE");
 }
 
 static void tells_how_many_pages_of_1_gib_are_missing(void **state)
 {
     (void)state;
-    expect_remedy(EB_PAGE_1G, 1, "this system has no pages of 1 GiB: set huge_pages to 2m");
+    expect_hint(EB_PAGE_1G, 1, "this system has no pages of 1 GiB: set huge_pages to 2m");
     write_text(GIANT, "3\n");
-    expect_remedy(EB_PAGE_1G, 1, "free pages needed: 1, in the whole pool: 3; ");
-    expect_remedy(EB_PAGE_1G, EB_PAGE_1G_BYTES, "needed: 1,");
-    expect_remedy(EB_PAGE_1G, EB_PAGE_1G_BYTES + 1, "needed: 2,");
-    expect_remedy(EB_PAGE_1G, UINT64_MAX, "needed: 17179869184,");
+    expect_hint(EB_PAGE_1G, 1, "free pages needed: 1, in the whole pool: 3; ");
+    expect_hint(EB_PAGE_1G, EB_PAGE_1G_BYTES, "needed: 1,");
+    expect_hint(EB_PAGE_1G, EB_PAGE_1G_BYTES + 1, "needed: 2,");
+    expect_hint(EB_PAGE_1G, UINT64_MAX, "needed: 17179869184,");
 }
 
 EB_TEST_GROUP(page_size)

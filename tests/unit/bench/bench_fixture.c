@@ -19,8 +19,8 @@ void bench_fixture_init(struct bench_fixture *fixture, enum eb_storage storage, 
         .peer_pages = EB_PAGE_2M};
     const struct eb_sampler_distribution uniform = {.law = EB_SAMPLER_UNIFORM};
     struct eb_sampler sampler;
-    struct eb_file_fault fault;
-    assert_true(eb_bench_table_init(&fixture->table, &spec, &fault));
+    struct eb_failure failure;
+    assert_true(eb_bench_table_init(&fixture->table, &spec, &failure));
     eb_sampler_init(&sampler, &uniform, spec.row_count, BENCH_FIXTURE_INDICES, 1);
     eb_bench_stock_init(&fixture->stock, &fixture->table.table, &sampler,
         BENCH_FIXTURE_BATCHES * BENCH_FIXTURE_BAGS * BENCH_FIXTURE_INDICES, has_weights);

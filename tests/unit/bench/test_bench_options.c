@@ -129,7 +129,7 @@ static void expect_prefetch(const char *line, bool is_measured, const char *sche
     assert_string_equal(text, schedule);
 }
 
-static void reads_how_far_ahead_rows_are_called(void **state)
+static void reads_how_far_ahead_rows_are_prefetched(void **state)
 {
     (void)state;
     expect_prefetch("", true, NULL);
@@ -206,7 +206,7 @@ EB_TEST_GROUP(bench_options)
         cmocka_unit_test(reads_every_type),
         cmocka_unit_test(reads_single_values),
         cmocka_unit_test(gives_the_peer_the_same_pages),
-        cmocka_unit_test(reads_how_far_ahead_rows_are_called),
+        cmocka_unit_test(reads_how_far_ahead_rows_are_prefetched),
         cmocka_unit_test(reads_what_is_served),
         cmocka_unit_test(reads_workloads),
         cmocka_unit_test(refuses_what_a_flag_does_not_take),

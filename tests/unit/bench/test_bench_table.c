@@ -27,8 +27,8 @@ static struct eb_bench_table make(enum eb_storage storage, bool has_scales_apart
         .has_peer = true,
         .peer_pages = EB_PAGE_2M};
     struct eb_bench_table table;
-    struct eb_file_fault fault;
-    assert_true(eb_bench_table_init(&table, &spec, &fault));
+    struct eb_failure failure;
+    assert_true(eb_bench_table_init(&table, &spec, &failure));
     return table;
 }
 
@@ -76,8 +76,8 @@ static void copies_dense_rows_into_other_pages(void **state)
         .pages = EB_PAGE_2M,
         .peer_pages = EB_PAGE_SMALL};
     struct eb_bench_table table;
-    struct eb_file_fault fault;
-    assert_true(eb_bench_table_init(&table, &spec, &fault));
+    struct eb_failure failure;
+    assert_true(eb_bench_table_init(&table, &spec, &failure));
     assert_ptr_not_equal(table.peer_rows, table.table.rows);
     assert_memory_equal(table.peer_rows, table.table.rows, ROWS * table.table.row_stride_bytes);
     eb_bench_table_deinit(&table);
@@ -129,9 +129,9 @@ static void refuses_more_than_there_is_memory(void **state)
     const struct eb_bench_table_spec spec = {
         .storage = EB_STORAGE_F64, .dim = EB_BENCH_DIM_MAX, .row_count = UINT32_MAX};
     struct eb_bench_table table;
-    struct eb_file_fault fault;
-    assert_false(eb_bench_table_init(&table, &spec, &fault));
-    assert_non_null(strstr(fault.text, "available"));
+    struct eb_failure failure;
+    assert_false(eb_bench_table_init(&table, &spec, &failure));
+    assert_non_null(strstr(failure.text, "available"));
     eb_bench_table_deinit(&table);
 }
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-struct trial {
+struct fixture {
     uv_loop_t loop;
     struct eb_inbox inbox;
     struct eb_calls calls;
@@ -17,76 +17,77 @@ struct trial {
 
 static int set_up(void **state)
 {
-    static struct trial trial;
-    *state = &trial;
-    trial = (struct trial){0};
-    return uv_loop_init(&trial.loop) == 0 && eb_inbox_open(&trial.inbox, &trial.loop) == 0 &&
-                   eb_calls_init(&trial.calls, 2)
+    static struct fixture fixture;
+    *state = &fixture;
+    fixture = (struct fixture){0};
+    return uv_loop_init(&fixture.loop) == 0 && eb_inbox_open(&fixture.inbox, &fixture.loop) == 0 &&
+                   eb_calls_init(&fixture.calls, 2)
                ? 0
                : -1;
 }
 
 static int tear_down(void **state)
 {
-    struct trial *trial = *state;
-    eb_inbox_close(&trial->inbox);
-    uv_run(&trial->loop, UV_RUN_DEFAULT);
-    eb_calls_deinit(&trial->calls);
-    return uv_loop_close(&trial->loop);
+    struct fixture *fixture = *state;
+    eb_inbox_close(&fixture->inbox);
+    uv_run(&fixture->loop, UV_RUN_DEFAULT);
+    eb_calls_deinit(&fixture->calls);
+    return uv_loop_close(&fixture->loop);
 }
 
 static void never_gives_a_number_twice(void **state)
 {
-    struct trial *trial = *state;
+    struct fixture *fixture = *state;
     uint64_t last = 0;
     for (int i = 0; i < 1000; i++) {
-        struct eb_call *call = eb_calls_take(&trial->calls, 0, &trial->error);
+        struct eb_call *call = eb_calls_take(&fixture->calls, 0, &fixture->error);
         assert_non_null(call);
         assert_true(call->id > last);
-        assert_ptr_equal(eb_calls_find(&trial->calls, call->id), call);
-        assert_null(eb_calls_find(&trial->calls, last));
+        assert_ptr_equal(eb_calls_find(&fixture->calls, call->id), call);
+        assert_null(eb_calls_find(&fixture->calls, last));
         last = call->id;
-        eb_calls_give(&trial->calls, call);
-        assert_null(eb_calls_find(&trial->calls, last));
+        eb_calls_give(&fixture->calls, call);
+        assert_null(eb_calls_find(&fixture->calls, last));
     }
-    assert_null(eb_calls_find(&trial->calls, UINT64_MAX));
+    assert_null(eb_calls_find(&fixture->calls, UINT64_MAX));
 }
 
 static void says_why_there_is_no_record(void **state)
 {
-    struct trial *trial = *state;
-    struct eb_call *first = eb_calls_take(&trial->calls, 0, &trial->error);
-    struct eb_call *second = eb_calls_take(&trial->calls, 0, &trial->error);
-    assert_null(eb_calls_take(&trial->calls, 0, &trial->error));
-    assert_int_equal(trial->error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_null(eb_calls_take(&trial->calls, uv_hrtime() + 1000000, &trial->error));
-    assert_int_equal(trial->error.status, EB_STATUS_DEADLINE_EXCEEDED);
-    eb_calls_give(&trial->calls, first);
-    eb_calls_close(&trial->calls);
-    assert_null(eb_calls_take(&trial->calls, UINT64_MAX, &trial->error));
-    assert_int_equal(trial->error.status, EB_STATUS_CANCELLED);
-    assert_false(eb_calls_post(&trial->calls, &trial->inbox, second));
-    eb_calls_give(&trial->calls, second);
+    struct fixture *fixture = *state;
+    struct eb_call *first = eb_calls_take(&fixture->calls, 0, &fixture->error);
+    struct eb_call *second = eb_calls_take(&fixture->calls, 0, &fixture->error);
+    assert_null(eb_calls_take(&fixture->calls, 0, &fixture->error));
+    assert_int_equal(fixture->error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_null(eb_calls_take(&fixture->calls, uv_hrtime() + 1000000, &fixture->error));
+    assert_int_equal(fixture->error.status, EB_STATUS_DEADLINE_EXCEEDED);
+    eb_calls_give(&fixture->calls, first);
+    eb_calls_close(&fixture->calls);
+    assert_null(eb_calls_take(&fixture->calls, UINT64_MAX, &fixture->error));
+    assert_int_equal(fixture->error.status, EB_STATUS_CANCELLED);
+    assert_false(eb_calls_post(&fixture->calls, &fixture->inbox, second));
+    eb_calls_give(&fixture->calls, second);
 }
 
 static void give_first(void *context)
 {
-    struct trial *trial = context;
-    eb_calls_give(&trial->calls, &trial->calls.records[0]);
+    struct fixture *fixture = context;
+    eb_calls_give(&fixture->calls, &fixture->calls.records[0]);
 }
 
 static void waits_for_a_record_that_is_given_back(void **state)
 {
-    struct trial *trial = *state;
+    struct fixture *fixture = *state;
     uv_thread_t thread;
-    assert_ptr_equal(eb_calls_take(&trial->calls, 0, &trial->error), &trial->calls.records[0]);
-    struct eb_call *other = eb_calls_take(&trial->calls, 0, &trial->error);
-    assert_int_equal(uv_thread_create(&thread, give_first, trial), 0);
-    struct eb_call *call = eb_calls_take(&trial->calls, UINT64_MAX / 2, &trial->error);
-    assert_ptr_equal(call, &trial->calls.records[0]);
+    assert_ptr_equal(
+        eb_calls_take(&fixture->calls, 0, &fixture->error), &fixture->calls.records[0]);
+    struct eb_call *other = eb_calls_take(&fixture->calls, 0, &fixture->error);
+    assert_int_equal(uv_thread_create(&thread, give_first, fixture), 0);
+    struct eb_call *call = eb_calls_take(&fixture->calls, UINT64_MAX / 2, &fixture->error);
+    assert_ptr_equal(call, &fixture->calls.records[0]);
     assert_int_equal(uv_thread_join(&thread), 0);
-    eb_calls_give(&trial->calls, call);
-    eb_calls_give(&trial->calls, other);
+    eb_calls_give(&fixture->calls, call);
+    eb_calls_give(&fixture->calls, other);
 }
 
 static struct eb_calls *reading;
@@ -102,27 +103,27 @@ static void on_cancel(struct eb_letter *letter)
 /* A record whose cancel letter is under way must not be anybody's before that is read. */
 static void keeps_a_record_until_its_letter_is_read(void **state)
 {
-    struct trial *trial = *state;
-    reading = &trial->calls;
+    struct fixture *fixture = *state;
+    reading = &fixture->calls;
     meant_count = 0;
     read_count = 0;
-    struct eb_call *call = eb_calls_take(&trial->calls, 0, &trial->error);
-    struct eb_call *other = eb_calls_take(&trial->calls, 0, &trial->error);
+    struct eb_call *call = eb_calls_take(&fixture->calls, 0, &fixture->error);
+    struct eb_call *other = eb_calls_take(&fixture->calls, 0, &fixture->error);
     call->cancel.read = on_cancel;
-    eb_calls_post_cancel(&trial->calls, &trial->inbox, call->id);
-    eb_calls_post_cancel(&trial->calls, &trial->inbox, call->id);
-    uv_run(&trial->loop, UV_RUN_NOWAIT);
+    eb_calls_post_cancel(&fixture->calls, &fixture->inbox, call->id);
+    eb_calls_post_cancel(&fixture->calls, &fixture->inbox, call->id);
+    uv_run(&fixture->loop, UV_RUN_NOWAIT);
     assert_int_equal(read_count, 1);
     assert_int_equal(meant_count, 1);
-    eb_calls_post_cancel(&trial->calls, &trial->inbox, call->id);
-    eb_calls_give(&trial->calls, call);
-    assert_null(eb_calls_take(&trial->calls, 0, &trial->error));
-    uv_run(&trial->loop, UV_RUN_NOWAIT);
+    eb_calls_post_cancel(&fixture->calls, &fixture->inbox, call->id);
+    eb_calls_give(&fixture->calls, call);
+    assert_null(eb_calls_take(&fixture->calls, 0, &fixture->error));
+    uv_run(&fixture->loop, UV_RUN_NOWAIT);
     assert_int_equal(read_count, 2);
     assert_int_equal(meant_count, 1);
-    assert_ptr_equal(eb_calls_take(&trial->calls, 0, &trial->error), call);
-    eb_calls_give(&trial->calls, call);
-    eb_calls_give(&trial->calls, other);
+    assert_ptr_equal(eb_calls_take(&fixture->calls, 0, &fixture->error), call);
+    eb_calls_give(&fixture->calls, call);
+    eb_calls_give(&fixture->calls, other);
 }
 
 static void links_calls_in_order(void **state)

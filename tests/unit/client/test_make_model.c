@@ -76,7 +76,7 @@ static uint8_t *read_table(const char *directory, const char *name, struct eb_te
 {
     char path[PATH_BYTES];
     struct stat status;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     snprintf(path, sizeof path, "%s/%s", directory, name);
     int file = open(path, O_RDONLY);
     assert_true(file >= 0);
@@ -87,7 +87,7 @@ static uint8_t *read_table(const char *directory, const char *name, struct eb_te
     assert_int_equal(read(file, bytes, size), size);
     assert_int_equal(close(file), 0);
     size_t head = size < EB_NPY_HEADER_BYTES_MAX ? size : EB_NPY_HEADER_BYTES_MAX;
-    assert_true(eb_npy_parse(bytes, head, size, tensor, &fault));
+    assert_true(eb_npy_parse(bytes, head, size, tensor, &failure));
     return bytes;
 }
 

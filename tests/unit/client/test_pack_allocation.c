@@ -201,20 +201,20 @@ static void packing_leaves_nothing_where_a_call_fails(void **state)
 static void checking_says_so_where_a_call_fails(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     fail_at = 0;
     assert_int_equal(pack(), 0);
     call_count = 0;
-    assert_true(eb_check_file(output, &fault));
+    assert_true(eb_check_file(output, &failure));
     unsigned calls = call_count;
     assert_true(calls > 8);
     for (unsigned i = 1; i <= calls; i++) {
-        fault.text[0] = '\0';
+        failure.text[0] = '\0';
         call_count = 0;
         fail_at = i;
-        bool is_good = eb_check_file(output, &fault);
+        bool is_good = eb_check_file(output, &failure);
         fail_at = 0;
-        if (is_good || fault.text[0] == '\0') {
+        if (is_good || failure.text[0] == '\0') {
             fail_msg("call %u of %u", i, calls);
         }
     }

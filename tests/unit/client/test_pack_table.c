@@ -78,15 +78,15 @@ static struct eb_pack_plan make_plan(enum eb_storage storage)
 }
 
 static bool pack(const char *path, struct eb_pack_plan plan, struct eb_pack_result *result,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     struct eb_source_file source;
-    if (!eb_source_file_open(&source, path, fault)) {
-        fail_msg("%s", fault->text);
+    if (!eb_source_file_open(&source, path, failure)) {
+        fail_msg("%s", failure->text);
     }
     plan.source = &source;
     plan.table = &source.tables[0];
-    bool is_good = eb_pack_table(&plan, result, fault);
+    bool is_good = eb_pack_table(&plan, result, failure);
     eb_source_file_close(&source);
     return is_good;
 }
@@ -94,9 +94,9 @@ static bool pack(const char *path, struct eb_pack_plan plan, struct eb_pack_resu
 static void expect_packed(
     const char *path, const struct eb_pack_plan *plan, struct eb_pack_result *result)
 {
-    struct eb_file_fault fault = {.text = ""};
-    if (!pack(path, *plan, result, &fault)) {
-        fail_msg("%s", fault.text);
+    struct eb_failure failure = {.text = ""};
+    if (!pack(path, *plan, result, &failure)) {
+        fail_msg("%s", failure.text);
     }
 }
 
@@ -104,12 +104,12 @@ static void expect_packed(
 static uint8_t *read_rows(const char *path, struct eb_packed_format *format)
 {
     struct eb_source_file source;
-    struct eb_file_fault fault;
-    assert_true(eb_source_file_open(&source, path, &fault));
+    struct eb_failure failure;
+    assert_true(eb_source_file_open(&source, path, &failure));
     *format = source.reader.format;
     uint8_t *rows = malloc(format->tensor.data_bytes + 1);
     const struct eb_source_range all = {0, format->tensor.data_bytes};
-    assert_true(eb_source_file_read(&source, &source.tables[0], all, rows, &fault));
+    assert_true(eb_source_file_read(&source, &source.tables[0], all, rows, &failure));
     eb_source_file_close(&source);
     return rows;
 }
@@ -169,7 +169,7 @@ static void refuses_an_error_above_the_bound_and_leaves_nothing(void **state)
     (void)state;
     struct eb_pack_plan plan = make_plan(EB_STORAGE_INT4);
     struct eb_pack_result result;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     expect_packed(input, &plan, &result);
     unlink(output);
     plan.error_max = result.values.max;
@@ -177,8 +177,8 @@ static void refuses_an_error_above_the_bound_and_leaves_nothing(void **state)
     unlink(output);
     plan.error_max = nextafter(plan.error_max, 0);
     plan.file_count = 3;
-    assert_false(pack(input, plan, &result, &fault));
-    eb_scratch_expect(fault.text, "--max-error");
+    assert_false(pack(input, plan, &result, &failure));
+    eb_scratch_expect(failure.text, "--max-error");
     assert_int_equal(access(output, F_OK), -1);
     unlink(input);
     unlink(keys_path);
@@ -192,13 +192,13 @@ static void names_a_value_that_no_code_can_be(void **state)
     (void)state;
     struct eb_pack_plan plan = make_plan(EB_STORAGE_INT8);
     struct eb_pack_result result;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     table[41][7] = NAN;
     write_npy("in.npy",
         (struct eb_tensor){.storage = EB_STORAGE_F32, .rank = 2, .dims = {ROWS, ELEMENTS}}, table,
         sizeof table);
-    assert_false(pack(input, plan, &result, &fault));
-    eb_scratch_expect(fault.text, "row 41 of those packed: value 7, nan");
+    assert_false(pack(input, plan, &result, &failure));
+    eb_scratch_expect(failure.text, "row 41 of those packed: value 7, nan");
     plan = make_plan(EB_STORAGE_F16);
     expect_packed(input, &plan, &result);
 }
@@ -228,19 +228,19 @@ static void makes_no_part_and_no_file_without_a_row(void **state)
     static const uint32_t too_many[] = {ROWS + 1, 100000, UINT32_MAX};
     struct eb_pack_result result;
     for (size_t i = 0; i < sizeof too_many / sizeof too_many[0]; i++) {
-        struct eb_file_fault fault = {.text = ""};
+        struct eb_failure failure = {.text = ""};
         struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
         plan.parts = too_many[i];
-        assert_false(pack(input, plan, &result, &fault));
-        eb_scratch_expect(fault.text, "in.npy: its 700 rows make no");
+        assert_false(pack(input, plan, &result, &failure));
+        eb_scratch_expect(failure.text, "in.npy: its 700 rows make no");
     }
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
     plan.parts = ROWS;
     plan.part = ROWS - 1;
     plan.file_count = 2;
-    assert_false(pack(input, plan, &result, &fault));
-    eb_scratch_expect(fault.text, "in.npy: 1 rows do not fill 2 files");
+    assert_false(pack(input, plan, &result, &failure));
+    eb_scratch_expect(failure.text, "in.npy: 1 rows do not fill 2 files");
     plan.file_count = 1;
     expect_packed(input, &plan, &result);
     struct eb_packed_format format;
@@ -255,9 +255,9 @@ static int64_t *read_keys(const char *path)
 {
     struct eb_source_file source;
     struct eb_pack_keys keys;
-    struct eb_file_fault fault;
-    assert_true(eb_source_file_open(&source, path, &fault));
-    assert_true(eb_pack_keys_unpack(&keys, &source.reader, &fault));
+    struct eb_failure failure;
+    assert_true(eb_source_file_open(&source, path, &failure));
+    assert_true(eb_pack_keys_unpack(&keys, &source.reader, &failure));
     eb_source_file_close(&source);
     return keys.keys;
 }
@@ -268,8 +268,8 @@ static void splits_rows_and_keys(void **state)
     struct eb_pack_plan plan = make_plan(EB_STORAGE_F32);
     struct eb_pack_keys keys;
     struct eb_pack_result result;
-    struct eb_file_fault fault = {.text = ""};
-    assert_true(eb_pack_keys_read(&keys, keys_path, &fault));
+    struct eb_failure failure = {.text = ""};
+    assert_true(eb_pack_keys_read(&keys, keys_path, &failure));
     plan.keys = &keys;
     plan.file_count = 3;
     expect_packed(input, &plan, &result);
@@ -325,19 +325,19 @@ static void stores_an_index_that_finds_every_key(void **state)
     struct eb_pack_keys keys;
     struct eb_pack_result result;
     struct eb_source_file source;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     struct eb_key_index index;
     const char *reason;
-    assert_true(eb_pack_keys_read(&keys, keys_path, &fault));
-    assert_true(eb_pack_keys_index(&keys, &fault));
+    assert_true(eb_pack_keys_read(&keys, keys_path, &failure));
+    assert_true(eb_pack_keys_index(&keys, &failure));
     plan.keys = &keys;
     expect_packed(input, &plan, &result);
     eb_pack_keys_deinit(&keys);
-    assert_true(eb_source_file_open(&source, output, &fault));
+    assert_true(eb_source_file_open(&source, output, &failure));
     const struct eb_packed_section *section = &source.reader.format.sections[EB_PACKED_KEY_INDEX];
     uint8_t *bytes = aligned_alloc(EB_KEY_INDEX_ALIGNMENT, (section->bytes + 63) / 64 * 64);
     assert_true(
-        eb_packed_reader_read(&source.reader, section->offset, bytes, section->bytes, &fault));
+        eb_packed_reader_read(&source.reader, section->offset, bytes, section->bytes, &failure));
     assert_true(eb_key_index_open(&index, bytes, section->bytes, ROWS, &reason));
     for (int64_t row = 0; row < ROWS; row++) {
         assert_int_equal(eb_key_index_find(&index, row_keys[row]), row);
@@ -351,14 +351,14 @@ static void names_rows_with_the_same_key(void **state)
 {
     (void)state;
     struct eb_pack_keys keys;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     row_keys[600] = row_keys[3];
     write_npy("in.keys.npy",
         (struct eb_tensor){.storage = EB_STORAGE_I64, .rank = 1, .dims = {ROWS}}, row_keys,
         sizeof row_keys);
-    assert_true(eb_pack_keys_read(&keys, keys_path, &fault));
-    assert_false(eb_pack_keys_index(&keys, &fault));
-    eb_scratch_expect(fault.text, "rows 3 and 600 have the same key -3000004");
+    assert_true(eb_pack_keys_read(&keys, keys_path, &failure));
+    assert_false(eb_pack_keys_index(&keys, &failure));
+    eb_scratch_expect(failure.text, "rows 3 and 600 have the same key -3000004");
     eb_pack_keys_deinit(&keys);
 }
 
@@ -366,9 +366,9 @@ static void takes_no_other_tensor_for_keys(void **state)
 {
     (void)state;
     struct eb_pack_keys keys;
-    struct eb_file_fault fault = {.text = ""};
-    assert_false(eb_pack_keys_read(&keys, input, &fault));
-    eb_scratch_expect(fault.text, "(700, 37) of f32 are no keys");
+    struct eb_failure failure = {.text = ""};
+    assert_false(eb_pack_keys_read(&keys, input, &failure));
+    eb_scratch_expect(failure.text, "(700, 37) of f32 are no keys");
 }
 
 EB_TEST_GROUP(pack_table)

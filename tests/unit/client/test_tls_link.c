@@ -16,7 +16,7 @@
 #define ROW_MAX 32
 #define RECORDS_MAX 2000
 
-struct trial {
+struct fixture {
     struct eb_scratch scratch;
     SSL_CTX *context;
     SSL *server;
@@ -36,106 +36,106 @@ static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_byt
     return SSL_TLSEXT_ERR_OK;
 }
 
-static void make_server(struct trial *trial)
+static void make_server(struct fixture *fixture)
 {
     char path[EB_SCRATCH_PATH_BYTES];
-    trial->context = SSL_CTX_new(TLS_server_method());
-    assert_non_null(trial->context);
-    eb_scratch_path(&trial->scratch, "server.pem", path);
-    assert_int_equal(SSL_CTX_use_certificate_chain_file(trial->context, path), 1);
-    eb_scratch_path(&trial->scratch, "server.key", path);
-    assert_int_equal(SSL_CTX_use_PrivateKey_file(trial->context, path, SSL_FILETYPE_PEM), 1);
-    SSL_CTX_set_alpn_select_cb(trial->context, choose_h2, NULL);
-    trial->server = SSL_new(trial->context);
-    assert_non_null(trial->server);
-    SSL_set_bio(trial->server, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
-    BIO_set_mem_eof_return(SSL_get_rbio(trial->server), -1);
-    SSL_set_accept_state(trial->server);
+    fixture->context = SSL_CTX_new(TLS_server_method());
+    assert_non_null(fixture->context);
+    eb_scratch_path(&fixture->scratch, "server.pem", path);
+    assert_int_equal(SSL_CTX_use_certificate_chain_file(fixture->context, path), 1);
+    eb_scratch_path(&fixture->scratch, "server.key", path);
+    assert_int_equal(SSL_CTX_use_PrivateKey_file(fixture->context, path, SSL_FILETYPE_PEM), 1);
+    SSL_CTX_set_alpn_select_cb(fixture->context, choose_h2, NULL);
+    fixture->server = SSL_new(fixture->context);
+    assert_non_null(fixture->server);
+    SSL_set_bio(fixture->server, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+    BIO_set_mem_eof_return(SSL_get_rbio(fixture->server), -1);
+    SSL_set_accept_state(fixture->server);
 }
 
 /* Carries each side's output to the other, and lets the link read. */
-static void pass_on(struct trial *trial)
+static void pass_on(struct fixture *fixture)
 {
     uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
     size_t count;
-    const uint8_t *bytes = eb_tls_link_take_output(trial->link, &count);
+    const uint8_t *bytes = eb_tls_link_take_output(fixture->link, &count);
     if (count > 0) {
-        assert_int_equal(BIO_write(SSL_get_rbio(trial->server), bytes, (int)count), count);
+        assert_int_equal(BIO_write(SSL_get_rbio(fixture->server), bytes, (int)count), count);
     }
-    (void)SSL_do_handshake(trial->server);
+    (void)SSL_do_handshake(fixture->server);
     char *said;
-    BIO *out = SSL_get_wbio(trial->server);
+    BIO *out = SSL_get_wbio(fixture->server);
     const long size = BIO_get_mem_data(out, &said);
     if (size > 0) {
-        assert_true(eb_tls_link_feed(trial->link, (const uint8_t *)said, (size_t)size));
+        assert_true(eb_tls_link_feed(fixture->link, (const uint8_t *)said, (size_t)size));
         (void)BIO_reset(out);
     }
     do {
-        trial->got = eb_tls_link_read(trial->link, plain);
-    } while (trial->got > 0);
+        fixture->got = eb_tls_link_read(fixture->link, plain);
+    } while (fixture->got > 0);
 }
 
 static int begin(void **state)
 {
-    struct trial *trial = calloc(1, sizeof *trial);
+    struct fixture *fixture = calloc(1, sizeof *fixture);
     struct tls_authority authority;
     struct eb_endpoint endpoint;
     struct eb_error error;
     char ca[EB_SCRATCH_PATH_BYTES];
-    assert_non_null(trial);
-    *state = trial;
-    eb_scratch_init(&trial->scratch);
+    assert_non_null(fixture);
+    *state = fixture;
+    eb_scratch_init(&fixture->scratch);
     tls_authority_init(&authority);
-    tls_authority_write(&authority, &trial->scratch);
-    tls_authority_issue(&authority, &trial->scratch, "server", "server", "DNS:localhost");
+    tls_authority_write(&authority, &fixture->scratch);
+    tls_authority_issue(&authority, &fixture->scratch, "server", "server", "DNS:localhost");
     tls_authority_deinit(&authority);
-    make_server(trial);
-    eb_scratch_path(&trial->scratch, "ca.pem", ca);
+    make_server(fixture);
+    eb_scratch_path(&fixture->scratch, "ca.pem", ca);
     assert_true(eb_endpoint_parse("localhost:1", &endpoint));
     assert_true(eb_credentials_open(
-        &trial->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &error));
-    trial->link = eb_tls_link_create(&trial->credentials);
-    assert_non_null(trial->link);
+        &fixture->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &error));
+    fixture->link = eb_tls_link_create(&fixture->credentials);
+    assert_non_null(fixture->link);
     return 0;
 }
 
 static int set_up(void **state)
 {
     assert_int_equal(begin(state), 0);
-    struct trial *trial = *state;
+    struct fixture *fixture = *state;
     for (int i = 0; i < 3; i++) {
-        pass_on(trial);
+        pass_on(fixture);
     }
-    assert_true(eb_tls_link_is_ready(trial->link));
+    assert_true(eb_tls_link_is_ready(fixture->link));
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct trial *trial = *state;
-    eb_tls_link_destroy(trial->link);
-    eb_credentials_close(&trial->credentials);
-    SSL_free(trial->server);
-    SSL_CTX_free(trial->context);
-    eb_scratch_deinit(&trial->scratch);
-    free(trial);
+    struct fixture *fixture = *state;
+    eb_tls_link_destroy(fixture->link);
+    eb_credentials_close(&fixture->credentials);
+    SSL_free(fixture->server);
+    SSL_CTX_free(fixture->context);
+    eb_scratch_deinit(&fixture->scratch);
+    free(fixture);
     return 0;
 }
 
 /* Returns how many KeyUpdates the link accepts, each followed by so many bytes of data. */
-static int count_updates(struct trial *trial, size_t data_bytes)
+static int count_updates(struct fixture *fixture, size_t data_bytes)
 {
     static const uint8_t data[EB_TLS_LINK_PLAIN_BYTES];
     int count = 0;
-    while (trial->got == 0 && count < RECORDS_MAX) {
-        assert_int_equal(SSL_key_update(trial->server, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
-        assert_int_equal(SSL_do_handshake(trial->server), 1);
+    while (fixture->got == 0 && count < RECORDS_MAX) {
+        assert_int_equal(SSL_key_update(fixture->server, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(fixture->server), 1);
         for (size_t left = data_bytes; left > 0;) {
             const size_t part = left < sizeof data ? left : sizeof data;
-            assert_int_equal(SSL_write(trial->server, data, (int)part), part);
+            assert_int_equal(SSL_write(fixture->server, data, (int)part), part);
             left -= part;
         }
-        pass_on(trial);
+        pass_on(fixture);
         count++;
     }
     return count;
@@ -143,29 +143,29 @@ static int count_updates(struct trial *trial, size_t data_bytes)
 
 static void leaves_a_server_that_updates_its_keys_again_and_again(void **state)
 {
-    struct trial *trial = *state;
+    struct fixture *fixture = *state;
     /* The tickets of the handshake count too. */
-    assert_in_range(count_updates(trial, 0), ROW_MAX - 2, ROW_MAX + 2);
-    assert_int_equal(trial->got, -1);
-    assert_string_equal(eb_tls_link_reason(trial->link),
+    assert_in_range(count_updates(fixture, 0), ROW_MAX - 2, ROW_MAX + 2);
+    assert_int_equal(fixture->got, -1);
+    assert_string_equal(eb_tls_link_reason(fixture->link),
         "TLS: the server sends too many records without data (KeyUpdates and the like)");
 }
 
 /* The first byte of data is behind the tickets of the handshake. */
-static int read_behind(struct trial *trial, int updates)
+static int read_behind(struct fixture *fixture, int updates)
 {
     uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
     char *said;
-    assert_int_equal(SSL_write(trial->server, "x", 1), 1);
-    pass_on(trial);
+    assert_int_equal(SSL_write(fixture->server, "x", 1), 1);
+    pass_on(fixture);
     for (int i = 0; i < updates; i++) {
-        assert_int_equal(SSL_key_update(trial->server, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
-        assert_int_equal(SSL_do_handshake(trial->server), 1);
+        assert_int_equal(SSL_key_update(fixture->server, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(fixture->server), 1);
     }
-    assert_int_equal(SSL_write(trial->server, "x", 1), 1);
-    const long size = BIO_get_mem_data(SSL_get_wbio(trial->server), &said);
-    assert_true(eb_tls_link_feed(trial->link, (const uint8_t *)said, (size_t)size));
-    return eb_tls_link_read(trial->link, plain);
+    assert_int_equal(SSL_write(fixture->server, "x", 1), 1);
+    const long size = BIO_get_mem_data(SSL_get_wbio(fixture->server), &said);
+    assert_true(eb_tls_link_feed(fixture->link, (const uint8_t *)said, (size_t)size));
+    return eb_tls_link_read(fixture->link, plain);
 }
 
 static void takes_data_behind_as_many_updates_as_may_be(void **state)
@@ -180,29 +180,29 @@ static void takes_no_data_behind_one_update_more(void **state)
 
 static void leaves_a_server_that_hides_them_among_data(void **state)
 {
-    struct trial *trial = *state;
-    assert_in_range(count_updates(trial, 1), ROW_MAX + 1, 101);
-    assert_int_equal(trial->got, -1);
+    struct fixture *fixture = *state;
+    assert_in_range(count_updates(fixture, 1), ROW_MAX + 1, 101);
+    assert_int_equal(fixture->got, -1);
 }
 
 static void takes_updates_among_much_data(void **state)
 {
-    struct trial *trial = *state;
-    assert_int_equal(count_updates(trial, 65536), RECORDS_MAX);
-    assert_int_equal(trial->got, 0);
+    struct fixture *fixture = *state;
+    assert_int_equal(count_updates(fixture, 65536), RECORDS_MAX);
+    assert_int_equal(fixture->got, 0);
 }
 
 /* A server may send what is protected by its keys for data before the client has answered. */
 static void leaves_a_server_that_sends_them_with_the_end_of_the_handshake(void **state)
 {
     static const uint8_t user_canceled[] = {SSL3_AL_WARNING, 90};
-    struct trial *trial = *state;
+    struct fixture *fixture = *state;
     struct tls_forger forger;
     size_t count;
-    tls_forger_init(&forger, trial->server);
-    const uint8_t *bytes = eb_tls_link_take_output(trial->link, &count);
-    assert_int_equal(BIO_write(SSL_get_rbio(trial->server), bytes, (int)count), count);
-    (void)SSL_do_handshake(trial->server);
+    tls_forger_init(&forger, fixture->server);
+    const uint8_t *bytes = eb_tls_link_take_output(fixture->link, &count);
+    assert_int_equal(BIO_write(SSL_get_rbio(fixture->server), bytes, (int)count), count);
+    (void)SSL_do_handshake(fixture->server);
     /* OpenSSL itself takes no 33 that are empty, and no five warnings. */
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < ROW_MAX / 4; k++) {
@@ -210,22 +210,22 @@ static void leaves_a_server_that_sends_them_with_the_end_of_the_handshake(void *
         }
         tls_forger_put(&forger, SSL3_RT_ALERT, user_canceled, sizeof user_canceled);
     }
-    pass_on(trial);
-    assert_int_equal(trial->got, -1);
-    assert_string_equal(eb_tls_link_reason(trial->link),
+    pass_on(fixture);
+    assert_int_equal(fixture->got, -1);
+    assert_string_equal(eb_tls_link_reason(fixture->link),
         "TLS: the server sends too many records without data (KeyUpdates and the like)");
 }
 
-#define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 EB_TEST_GROUP(tls_link)
 {
     const struct CMUnitTest tests[] = {
-        WITH_TRIAL(leaves_a_server_that_updates_its_keys_again_and_again),
-        WITH_TRIAL(takes_data_behind_as_many_updates_as_may_be),
-        WITH_TRIAL(takes_no_data_behind_one_update_more),
-        WITH_TRIAL(leaves_a_server_that_hides_them_among_data),
-        WITH_TRIAL(takes_updates_among_much_data),
+        WITH_FIXTURE(leaves_a_server_that_updates_its_keys_again_and_again),
+        WITH_FIXTURE(takes_data_behind_as_many_updates_as_may_be),
+        WITH_FIXTURE(takes_no_data_behind_one_update_more),
+        WITH_FIXTURE(leaves_a_server_that_hides_them_among_data),
+        WITH_FIXTURE(takes_updates_among_much_data),
         cmocka_unit_test_setup_teardown(
             leaves_a_server_that_sends_them_with_the_end_of_the_handshake, begin, tear_down),
     };

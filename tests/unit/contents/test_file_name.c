@@ -61,8 +61,8 @@ static void tells_parts(void **state)
         struct eb_file_name parsed = eb_file_name_parse(cases[i].name);
         assert_int_equal(parsed.is_split, cases[i].is_split);
         assert_int_equal(parsed.base_bytes, cases[i].base_bytes);
-        assert_int_equal(parsed.part, cases[i].part);
-        assert_int_equal(parsed.parts, cases[i].parts);
+        assert_int_equal(parsed.piece, cases[i].part);
+        assert_int_equal(parsed.pieces, cases[i].parts);
     }
 }
 

@@ -16,10 +16,10 @@
 
 static void parse(const char *yaml, struct eb_model_config *config)
 {
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     if (!eb_model_config_parse(
-            (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, config, &fault)) {
-        fail_msg("%s: %s", yaml, fault.text);
+            (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, config, &failure)) {
+        fail_msg("%s: %s", yaml, failure.text);
     }
 }
 
@@ -36,16 +36,16 @@ static void expect_defaults(const struct eb_model_config *config)
     assert_int_equal(config->serve, 0);
 }
 
-/* The fault of `yaml` holds `part`, and nothing is left of it. */
-static void expect_fault(const char *yaml, const char *part)
+/* The error of `yaml` holds `part`, and nothing is left of it. */
+static void expect_failure(const char *yaml, const char *part)
 {
     struct eb_model_config config;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     if (eb_model_config_parse(
-            (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, &config, &fault)) {
+            (const uint8_t *)yaml, strlen(yaml), NAME_BYTES_MAX, &config, &failure)) {
         fail_msg("accepted: %s", yaml);
     }
-    eb_scratch_expect(fault.text, part);
+    eb_scratch_expect(failure.text, part);
     expect_defaults(&config);
     eb_model_config_deinit(&config);
 }
@@ -102,19 +102,19 @@ static void reads_tables(void **state)
     eb_model_config_deinit(&config);
 }
 
-static void rejects_faulty_dims(void **state)
+static void rejects_bad_dims(void **state)
 {
     (void)state;
-    expect_fault(
+    expect_failure(
         "tables: [{name: a, dim: 4}]", "tables[0].dim: '4' means nothing without a format");
-    expect_fault("tables: [{name: a, format: torchrec_int8, dim: 0}]", "tables[0].dim: '0'");
-    expect_fault("tables: [{name: a, format: torchrec_int8, dim: 4294967296}]", "tables[0].dim");
-    expect_fault("tables: [{name: b}, {name: a, format: torchrec_int8}]",
+    expect_failure("tables: [{name: a, format: torchrec_int8, dim: 0}]", "tables[0].dim: '0'");
+    expect_failure("tables: [{name: a, format: torchrec_int8, dim: 4294967296}]", "tables[0].dim");
+    expect_failure("tables: [{name: b}, {name: a, format: torchrec_int8}]",
         "tables[1].dim: is missing; rows of torchrec_int8 may end with padding, and without it "
         "have (bytes - 4) * 1 values");
-    expect_fault("tables: [{name: a, format: torchrec_int4}]", "(bytes - 4) * 2 values");
-    expect_fault("tables: [{name: a, format: torchrec_int2}]", "(bytes - 4) * 4 values");
-    expect_fault("tables: [{name: a, format: torchrec}]",
+    expect_failure("tables: [{name: a, format: torchrec_int4}]", "(bytes - 4) * 2 values");
+    expect_failure("tables: [{name: a, format: torchrec_int2}]", "(bytes - 4) * 4 values");
+    expect_failure("tables: [{name: a, format: torchrec}]",
         "fbgemm_int8, fbgemm_int4, fbgemm_int2, fbgemm_int8_f16, torchrec_int8, torchrec_int4, "
         "torchrec_int2");
 }
@@ -148,16 +148,16 @@ static void reads_which_tables_are_chosen(void **state)
     eb_model_config_deinit(&config);
 }
 
-static void rejects_faulty_choices(void **state)
+static void rejects_bad_choices(void **state)
 {
     (void)state;
-    expect_fault("only: ['']", "only[0]: the pattern is empty");
-    expect_fault("exclude: [a, \"b\\tc\"]", "exclude[1]: the pattern");
-    expect_fault("only: a*", "only");
-    expect_fault("tables: [{name: a}, {name: b}]\nexclude: [b]",
+    expect_failure("only: ['']", "only[0]: the pattern is empty");
+    expect_failure("exclude: [a, \"b\\tc\"]", "exclude[1]: the pattern");
+    expect_failure("only: a*", "only");
+    expect_failure("tables: [{name: a}, {name: b}]\nexclude: [b]",
         "tables[1].source: 'b' is left out by the patterns of only and exclude");
-    expect_fault("only: [x.*]\ntables: [{name: x.1, source: y}]", "tables[0].source: 'y'");
-    expect_fault("only: [x.*]\nfeatures: [{name: f, table: y}]",
+    expect_failure("only: [x.*]\ntables: [{name: x.1, source: y}]", "tables[0].source: 'y'");
+    expect_failure("only: [x.*]\nfeatures: [{name: f, table: y}]",
         "features[0].table: 'y' is left out by the patterns");
 }
 
@@ -167,7 +167,7 @@ static bool may_have(size_t count, size_t bytes)
     const size_t size = 16 + count * (bytes + 3);
     char *yaml = malloc(size);
     struct eb_model_config config;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     assert_non_null(yaml);
     size_t used = (size_t)snprintf(yaml, size, "only: [");
     for (size_t i = 0; i < count; i++) {
@@ -177,8 +177,8 @@ static bool may_have(size_t count, size_t bytes)
     }
     yaml[used++] = ']';
     const bool is_good =
-        eb_model_config_parse((const uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &fault);
-    assert_true(is_good == (fault.text[0] == '\0'));
+        eb_model_config_parse((const uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &failure);
+    assert_true(is_good == (failure.text[0] == '\0'));
     eb_model_config_deinit(&config);
     free(yaml);
     return is_good;
@@ -332,7 +332,7 @@ static void says_what_is_wrong_and_where(void **state)
             "versions.labels: two of them are called 'a'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        expect_fault(cases[i][0], cases[i][1]);
+        expect_failure(cases[i][0], cases[i][1]);
     }
 }
 
@@ -371,7 +371,7 @@ static void refuses_yaml_that_is_none_of_ours(void **state)
         {"\xff\xfe\xff", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        expect_fault(cases[i][0], cases[i][1]);
+        expect_failure(cases[i][0], cases[i][1]);
     }
 }
 
@@ -387,9 +387,9 @@ static void stops_at_its_caps(void **state)
             used += (size_t)snprintf(yaml + used, room - used, "  - {name: l%zu, version: 1}\n", i);
         }
         struct eb_model_config config;
-        struct eb_file_fault fault = {.text = ""};
+        struct eb_failure failure = {.text = ""};
         assert_int_equal(
-            eb_model_config_parse((uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &fault),
+            eb_model_config_parse((uint8_t *)yaml, used, NAME_BYTES_MAX, &config, &failure),
             count == EB_MODEL_CONFIG_LABELS_MAX);
         eb_model_config_deinit(&config);
         free(yaml);
@@ -402,24 +402,24 @@ static void reads_a_file(void **state)
     struct eb_scratch scratch;
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_model_config config;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     eb_scratch_init(&scratch);
     eb_scratch_path(&scratch, "model.yaml", path);
-    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &failure));
     expect_defaults(&config);
     eb_model_config_deinit(&config);
     eb_scratch_write(&scratch, "model.yaml", "versions: {keep: 3}", 19);
-    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &failure));
     assert_int_equal(config.keep, 3);
     eb_model_config_deinit(&config);
     eb_scratch_write(&scratch, "model.yaml", "versions: {keep: x}", 19);
-    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
-    eb_scratch_expect(fault.text, path);
-    eb_scratch_expect(fault.text, ": versions.keep: 'x'");
+    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &failure));
+    eb_scratch_expect(failure.text, path);
+    eb_scratch_expect(failure.text, ": versions.keep: 'x'");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink("nowhere", path), 0);
-    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
-    eb_scratch_expect(fault.text, path);
+    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &failure));
+    eb_scratch_expect(failure.text, path);
     eb_scratch_deinit(&scratch);
 }
 
@@ -429,17 +429,17 @@ static void refuses_a_file_that_is_too_large(void **state)
     struct eb_scratch scratch;
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_model_config config;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     eb_scratch_init(&scratch);
     eb_scratch_path(&scratch, "model.yaml", path);
     char *comment = malloc(EB_MODEL_CONFIG_BYTES_MAX + 1);
     memset(comment, '#', EB_MODEL_CONFIG_BYTES_MAX + 1);
     eb_scratch_write(&scratch, "model.yaml", comment, EB_MODEL_CONFIG_BYTES_MAX);
-    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
+    assert_true(eb_model_config_read(path, NAME_BYTES_MAX, &config, &failure));
     eb_model_config_deinit(&config);
     eb_scratch_write(&scratch, "model.yaml", comment, EB_MODEL_CONFIG_BYTES_MAX + 1);
-    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &fault));
-    eb_scratch_expect(fault.text, "larger than 4194304 bytes");
+    assert_false(eb_model_config_read(path, NAME_BYTES_MAX, &config, &failure));
+    eb_scratch_expect(failure.text, "larger than 4194304 bytes");
     free(comment);
     eb_scratch_deinit(&scratch);
 }
@@ -449,9 +449,9 @@ EB_TEST_GROUP(model_config)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_defaults_where_nothing_is_said),
         cmocka_unit_test(reads_tables),
-        cmocka_unit_test(rejects_faulty_dims),
+        cmocka_unit_test(rejects_bad_dims),
         cmocka_unit_test(reads_which_tables_are_chosen),
-        cmocka_unit_test(rejects_faulty_choices),
+        cmocka_unit_test(rejects_bad_choices),
         cmocka_unit_test(bounds_patterns),
         cmocka_unit_test(matches_hostile_patterns_in_bounded_time),
         cmocka_unit_test(matches_no_name_that_is_too_long),

@@ -16,12 +16,12 @@
 
 /* Parses an exact copy, so that a sanitizer sees a read past its end. */
 static bool parse(
-    const uint8_t *bytes, size_t size, struct eb_tensor *tensor, struct eb_file_fault *fault)
+    const uint8_t *bytes, size_t size, struct eb_tensor *tensor, struct eb_failure *failure)
 {
     uint8_t *exact = malloc(size ? size : 1);
     assert_non_null(exact);
     memcpy(exact, bytes, size);
-    bool is_good = eb_npy_parse(exact, size, size, tensor, fault);
+    bool is_good = eb_npy_parse(exact, size, size, tensor, failure);
     free(exact);
     return is_good;
 }
@@ -30,25 +30,25 @@ static void expect_good(uint8_t major, const char *dict, size_t data_bytes)
 {
     struct eb_scratch_table table;
     struct eb_tensor tensor;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     eb_scratch_npy(&table, major, dict, data_bytes);
-    if (!parse(table.bytes, table.size, &tensor, &fault)) {
-        fail_msg("%s: %s", dict, fault.text);
+    if (!parse(table.bytes, table.size, &tensor, &failure)) {
+        fail_msg("%s: %s", dict, failure.text);
     }
     assert_int_equal(tensor.data_offset, table.size - data_bytes);
     assert_int_equal(tensor.data_bytes, data_bytes);
 }
 
-static void expect_fault(const char *dict, size_t data_bytes, const char *part)
+static void expect_failure(const char *dict, size_t data_bytes, const char *part)
 {
     struct eb_scratch_table table;
     struct eb_tensor tensor;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     eb_scratch_npy(&table, 1, dict, data_bytes);
-    if (parse(table.bytes, table.size, &tensor, &fault)) {
+    if (parse(table.bytes, table.size, &tensor, &failure)) {
         fail_msg("accepted %s", dict);
     }
-    eb_scratch_expect(fault.text, part);
+    eb_scratch_expect(failure.text, part);
 }
 
 static void reads_shape_and_place(void **state)
@@ -56,9 +56,9 @@ static void reads_shape_and_place(void **state)
     (void)state;
     struct eb_scratch_table table;
     struct eb_tensor tensor;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     eb_scratch_npy(&table, 1, DICT("'<f4'", "False", "(5, 2)"), 40);
-    assert_true(parse(table.bytes, table.size, &tensor, &fault));
+    assert_true(parse(table.bytes, table.size, &tensor, &failure));
     assert_int_equal(tensor.storage, EB_STORAGE_F32);
     assert_int_equal(tensor.rank, 2);
     assert_int_equal(tensor.dims[0], 5);
@@ -99,11 +99,11 @@ static void reads_every_element_type(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct eb_scratch_table table;
         struct eb_tensor tensor;
-        struct eb_file_fault fault;
+        struct eb_failure failure;
         char dict[128];
         snprintf(dict, sizeof dict, DICT("'%s'", "False", "(3,)"), cases[i].descr);
         eb_scratch_npy(&table, 1, dict, 3 * eb_storage_bytes(cases[i].storage));
-        assert_true(parse(table.bytes, table.size, &tensor, &fault));
+        assert_true(parse(table.bytes, table.size, &tensor, &failure));
         assert_int_equal(tensor.storage, cases[i].storage);
     }
 }
@@ -123,78 +123,78 @@ static void reads_what_python_allows(void **state)
 static void rejects_other_types_by_name(void **state)
 {
     (void)state;
-    expect_fault(DICT("'>f4'", "False", "(5, 2)"), 40, "'>f4' is big-endian");
-    expect_fault(DICT("'|b1'", "False", "(5, 2)"), 10, "boolean");
-    expect_fault(DICT("'<c8'", "False", "(5, 2)"), 80, "complex");
-    expect_fault(DICT("'|S4'", "False", "(5, 2)"), 40, "string");
-    expect_fault(DICT("'<U1'", "False", "(5, 2)"), 40, "string");
-    expect_fault(DICT("'|O'", "False", "(5, 2)"), 80, "Python object");
-    expect_fault(DICT("'<V2'", "False", "(5, 2)"), 20, "safetensors");
-    expect_fault(DICT("'<M8[ns]'", "False", "(5, 2)"), 80, "date");
-    expect_fault(DICT("'<f16'", "False", "(5, 2)"), 160, "'<f16' is no element type");
-    expect_fault(DICT("'<f'", "False", "(5, 2)"), 40, "no element type");
-    expect_fault(DICT("''", "False", "(5, 2)"), 40, "no element type");
-    expect_fault(DICT("[('a', '<f4')]", "False", "(5, 2)"), 40, "record");
-    expect_fault(DICT("4", "False", "(5, 2)"), 40, "a string was expected");
-    expect_fault(DICT("'<f4<f4<f4<f4<f4<f4<f4<f4'", "False", "(5, 2)"), 40, "no type");
-    expect_fault(DICT("'<f4", "False", "(5, 2)"), 40, "npy header");
-    expect_fault(DICT("'<\\x664'", "False", "(5, 2)"), 40, "no type");
+    expect_failure(DICT("'>f4'", "False", "(5, 2)"), 40, "'>f4' is big-endian");
+    expect_failure(DICT("'|b1'", "False", "(5, 2)"), 10, "boolean");
+    expect_failure(DICT("'<c8'", "False", "(5, 2)"), 80, "complex");
+    expect_failure(DICT("'|S4'", "False", "(5, 2)"), 40, "string");
+    expect_failure(DICT("'<U1'", "False", "(5, 2)"), 40, "string");
+    expect_failure(DICT("'|O'", "False", "(5, 2)"), 80, "Python object");
+    expect_failure(DICT("'<V2'", "False", "(5, 2)"), 20, "safetensors");
+    expect_failure(DICT("'<M8[ns]'", "False", "(5, 2)"), 80, "date");
+    expect_failure(DICT("'<f16'", "False", "(5, 2)"), 160, "'<f16' is no element type");
+    expect_failure(DICT("'<f'", "False", "(5, 2)"), 40, "no element type");
+    expect_failure(DICT("''", "False", "(5, 2)"), 40, "no element type");
+    expect_failure(DICT("[('a', '<f4')]", "False", "(5, 2)"), 40, "record");
+    expect_failure(DICT("4", "False", "(5, 2)"), 40, "a string was expected");
+    expect_failure(DICT("'<f4<f4<f4<f4<f4<f4<f4<f4'", "False", "(5, 2)"), 40, "no type");
+    expect_failure(DICT("'<f4", "False", "(5, 2)"), 40, "npy header");
+    expect_failure(DICT("'<\\x664'", "False", "(5, 2)"), 40, "no type");
 }
 
-static void rejects_faulty_orders(void **state)
+static void rejects_bad_orders(void **state)
 {
     (void)state;
-    expect_fault(DICT("'<f4'", "True", "(5, 2)"), 40, "ascontiguousarray");
-    expect_fault(DICT("'<f4'", "0", "(5, 2)"), 40, "'fortran_order'");
-    expect_fault(DICT("'<f4'", "Falsch", "(5, 2)"), 40, "'fortran_order'");
+    expect_failure(DICT("'<f4'", "True", "(5, 2)"), 40, "ascontiguousarray");
+    expect_failure(DICT("'<f4'", "0", "(5, 2)"), 40, "'fortran_order'");
+    expect_failure(DICT("'<f4'", "Falsch", "(5, 2)"), 40, "'fortran_order'");
 }
 
-static void rejects_faulty_shapes(void **state)
+static void rejects_bad_shapes(void **state)
 {
     (void)state;
-    expect_fault(DICT("'<f4'", "False", "()"), 4, "scalar");
-    expect_fault(DICT("'<f4'", "False", "(5)"), 20, "comma");
-    expect_fault(DICT("'<f4'", "False", "[5, 2]"), 40, "tuple");
-    expect_fault(DICT("'<f4'", "False", "(5, -2)"), 40, "negative");
-    expect_fault(DICT("'<f4'", "False", "(5, 2.0)"), 40, "','");
-    expect_fault(DICT("'<f4'", "False", "(5 2)"), 40, "','");
-    expect_fault(DICT("'<f4'", "False", "(,)"), 40, "number");
-    expect_fault(DICT("'<f4'", "False", "(5,,2)"), 40, "number");
-    expect_fault(DICT("'<f4'", "False", "(5, 0)"), 0, "no value");
-    expect_fault(DICT("'<f4'", "False", "(5, 18446744073709551616)"), 40, "2^64");
-    expect_fault(DICT("'<f4'", "False", "(5, 18446744073709551615)"), 40, "2^64 bytes");
-    expect_fault(DICT("'<f4'", "False", "(0, 4294967296, 4294967296)"), 0, "2^64 bytes");
-    expect_fault(DICT("'<f4'", "False", "(1, 1, 1, 1, 1, 1, 1, 5, 2)"), 40, "8 dimensions");
+    expect_failure(DICT("'<f4'", "False", "()"), 4, "scalar");
+    expect_failure(DICT("'<f4'", "False", "(5)"), 20, "comma");
+    expect_failure(DICT("'<f4'", "False", "[5, 2]"), 40, "tuple");
+    expect_failure(DICT("'<f4'", "False", "(5, -2)"), 40, "negative");
+    expect_failure(DICT("'<f4'", "False", "(5, 2.0)"), 40, "','");
+    expect_failure(DICT("'<f4'", "False", "(5 2)"), 40, "','");
+    expect_failure(DICT("'<f4'", "False", "(,)"), 40, "number");
+    expect_failure(DICT("'<f4'", "False", "(5,,2)"), 40, "number");
+    expect_failure(DICT("'<f4'", "False", "(5, 0)"), 0, "no value");
+    expect_failure(DICT("'<f4'", "False", "(5, 18446744073709551616)"), 40, "2^64");
+    expect_failure(DICT("'<f4'", "False", "(5, 18446744073709551615)"), 40, "2^64 bytes");
+    expect_failure(DICT("'<f4'", "False", "(0, 4294967296, 4294967296)"), 0, "2^64 bytes");
+    expect_failure(DICT("'<f4'", "False", "(1, 1, 1, 1, 1, 1, 1, 5, 2)"), 40, "8 dimensions");
 }
 
-static void rejects_faulty_dicts(void **state)
+static void rejects_bad_dicts(void **state)
 {
     (void)state;
-    expect_fault("", 40, "'{'");
-    expect_fault("[]", 40, "'{'");
-    expect_fault("{,}", 40, "a string was expected");
-    expect_fault("{}", 40, "missing");
-    expect_fault("{'descr': '<f4', 'shape': (5, 2)}", 40, "missing");
-    expect_fault("{'descr': '<f4', 'fortran_order': False}", 40, "missing");
-    expect_fault("{'fortran_order': False, 'shape': (5, 2)}", 40, "missing");
-    expect_fault("{'descr': '<f4', 'descr': '<f4', }", 40, "twice");
-    expect_fault("{'shape': (5, 2), 'shape': (5, 2), }", 40, "twice");
-    expect_fault("{'fortran_order': False, 'fortran_order': False, }", 40, "twice");
-    expect_fault("{'descr': '<f4' 'shape': (5, 2)}", 40, "','");
-    expect_fault("{'descr' '<f4'}", 40, "':'");
-    expect_fault("{'version': 1}", 40, "not descr");
-    expect_fault("{5: 1}", 40, "a string was expected");
-    expect_fault(DICT("'<f4'", "False", "(5, 2)") "x", 40, "follows");
-    expect_fault("{'descr': '<f4', ", 40, "a string was expected");
+    expect_failure("", 40, "'{'");
+    expect_failure("[]", 40, "'{'");
+    expect_failure("{,}", 40, "a string was expected");
+    expect_failure("{}", 40, "missing");
+    expect_failure("{'descr': '<f4', 'shape': (5, 2)}", 40, "missing");
+    expect_failure("{'descr': '<f4', 'fortran_order': False}", 40, "missing");
+    expect_failure("{'fortran_order': False, 'shape': (5, 2)}", 40, "missing");
+    expect_failure("{'descr': '<f4', 'descr': '<f4', }", 40, "twice");
+    expect_failure("{'shape': (5, 2), 'shape': (5, 2), }", 40, "twice");
+    expect_failure("{'fortran_order': False, 'fortran_order': False, }", 40, "twice");
+    expect_failure("{'descr': '<f4' 'shape': (5, 2)}", 40, "','");
+    expect_failure("{'descr' '<f4'}", 40, "':'");
+    expect_failure("{'version': 1}", 40, "not descr");
+    expect_failure("{5: 1}", 40, "a string was expected");
+    expect_failure(DICT("'<f4'", "False", "(5, 2)") "x", 40, "follows");
+    expect_failure("{'descr': '<f4', ", 40, "a string was expected");
 }
 
 static void rejects_data_of_another_length(void **state)
 {
     (void)state;
-    expect_fault(DICT("'<f4'", "False", "(5, 2)"), 39, "cut short");
-    expect_fault(DICT("'<f4'", "False", "(5, 2)"), 0, "(5, 2) of f32 has 40");
-    expect_fault(DICT("'<f4'", "False", "(5, 2)"), 41, "too long");
-    expect_fault(DICT("'<f4'", "False", "(0, 2)"), 1, "too long");
+    expect_failure(DICT("'<f4'", "False", "(5, 2)"), 39, "cut short");
+    expect_failure(DICT("'<f4'", "False", "(5, 2)"), 0, "(5, 2) of f32 has 40");
+    expect_failure(DICT("'<f4'", "False", "(5, 2)"), 41, "too long");
+    expect_failure(DICT("'<f4'", "False", "(0, 2)"), 1, "too long");
 }
 
 static void rejects_every_truncation(void **state)
@@ -205,9 +205,9 @@ static void rejects_every_truncation(void **state)
         eb_scratch_npy(&table, major, DICT("'<f4'", "False", "(5, 2)"), 40);
         for (size_t size = 0; size < table.size; size++) {
             struct eb_tensor tensor;
-            struct eb_file_fault fault = {.text = ""};
-            assert_false(parse(table.bytes, size, &tensor, &fault));
-            assert_true(strlen(fault.text) > 0);
+            struct eb_failure failure = {.text = ""};
+            assert_false(parse(table.bytes, size, &tensor, &failure));
+            assert_true(strlen(failure.text) > 0);
         }
     }
 }
@@ -221,16 +221,16 @@ static void survives_every_byte_changed(void **state)
         for (unsigned value = 0; value < 256; value++) {
             struct eb_scratch_table changed = table;
             struct eb_tensor tensor;
-            struct eb_file_fault fault;
+            struct eb_failure failure;
             changed.bytes[at] = (uint8_t)value;
-            if (parse(changed.bytes, changed.size, &tensor, &fault)) {
+            if (parse(changed.bytes, changed.size, &tensor, &failure)) {
                 assert_int_equal(tensor.data_bytes, 40);
             }
         }
     }
 }
 
-static void rejects_a_faulty_prefix(void **state)
+static void rejects_a_bad_prefix(void **state)
 {
     (void)state;
     static const struct {
@@ -251,11 +251,11 @@ static void rejects_a_faulty_prefix(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct eb_scratch_table table;
         struct eb_tensor tensor;
-        struct eb_file_fault fault = {.text = ""};
+        struct eb_failure failure = {.text = ""};
         eb_scratch_npy(&table, 1, DICT("'<f4'", "False", "(5, 2)"), 40);
         table.bytes[cases[i].at] = cases[i].byte;
-        assert_false(parse(table.bytes, table.size, &tensor, &fault));
-        eb_scratch_expect(fault.text, cases[i].part);
+        assert_false(parse(table.bytes, table.size, &tensor, &failure));
+        eb_scratch_expect(failure.text, cases[i].part);
     }
 }
 
@@ -266,12 +266,12 @@ static void rejects_a_header_that_is_too_long(void **state)
     memset(head, ' ', sizeof head);
     memcpy(head, "\x93NUMPY\x02\x00\x00\x00\x01\x00", 12);
     struct eb_tensor tensor;
-    struct eb_file_fault fault = {.text = ""};
-    assert_false(eb_npy_parse(head, sizeof head, UINT64_C(1) << 40, &tensor, &fault));
-    eb_scratch_expect(fault.text, "too long");
+    struct eb_failure failure = {.text = ""};
+    assert_false(eb_npy_parse(head, sizeof head, UINT64_C(1) << 40, &tensor, &failure));
+    eb_scratch_expect(failure.text, "too long");
     memset(head + 8, 0xff, 4);
-    assert_false(eb_npy_parse(head, sizeof head, sizeof head, &tensor, &fault));
-    eb_scratch_expect(fault.text, "past the end");
+    assert_false(eb_npy_parse(head, sizeof head, sizeof head, &tensor, &failure));
+    eb_scratch_expect(failure.text, "past the end");
 }
 
 static void reads_back_what_it_writes(void **state)
@@ -289,8 +289,8 @@ static void reads_back_what_it_writes(void **state)
         assert_int_equal(bytes, 128);
         assert_int_equal(tensor.data_offset, 128);
         struct eb_tensor read;
-        struct eb_file_fault fault;
-        assert_true(parse(head, bytes, &read, &fault));
+        struct eb_failure failure;
+        assert_true(parse(head, bytes, &read, &failure));
         assert_int_equal(read.storage, tensor.storage);
         assert_memory_equal(read.dims, tensor.dims, sizeof read.dims);
     }
@@ -318,13 +318,13 @@ EB_TEST_GROUP(npy)
         cmocka_unit_test(reads_every_element_type),
         cmocka_unit_test(reads_what_python_allows),
         cmocka_unit_test(rejects_other_types_by_name),
-        cmocka_unit_test(rejects_faulty_orders),
-        cmocka_unit_test(rejects_faulty_shapes),
-        cmocka_unit_test(rejects_faulty_dicts),
+        cmocka_unit_test(rejects_bad_orders),
+        cmocka_unit_test(rejects_bad_shapes),
+        cmocka_unit_test(rejects_bad_dicts),
         cmocka_unit_test(rejects_data_of_another_length),
         cmocka_unit_test(rejects_every_truncation),
         cmocka_unit_test(survives_every_byte_changed),
-        cmocka_unit_test(rejects_a_faulty_prefix),
+        cmocka_unit_test(rejects_a_bad_prefix),
         cmocka_unit_test(rejects_a_header_that_is_too_long),
         cmocka_unit_test(reads_back_what_it_writes),
         cmocka_unit_test(writes_the_header_that_numpy_writes),

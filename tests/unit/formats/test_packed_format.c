@@ -1,7 +1,7 @@
 #include "server/formats/packed_format.h"
 
 #include "tests/lib/test_group.h"
-#include "tests/unit/tables/packed_trial.h"
+#include "tests/unit/tables/packed_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,23 +21,23 @@ static void write_head(struct eb_packed_format *format, uint8_t head[SMALL_HEAD_
 }
 
 static bool parse(const uint8_t *head, uint64_t file_bytes, struct eb_packed_format *format,
-    struct eb_file_fault *fault)
+    struct eb_failure *failure)
 {
     uint64_t head_bytes;
-    return eb_packed_format_measure(head, file_bytes, &head_bytes, fault) &&
-           eb_packed_format_parse(head, head_bytes, file_bytes, format, fault);
+    return eb_packed_format_measure(head, file_bytes, &head_bytes, failure) &&
+           eb_packed_format_parse(head, head_bytes, file_bytes, format, failure);
 }
 
 static void lays_sections_at_pages_in_order(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
-    struct eb_packed_format format = eb_packed_trial_format(5, 3);
+    struct eb_failure failure;
+    struct eb_packed_format format = eb_packed_fixture_format(5, 3);
     assert_int_equal(format.row_offset_bytes, 8);
     assert_int_equal(format.row_stride_bytes, 12);
     format.sections[EB_PACKED_KEYS].bytes = 40;
     format.sections[EB_PACKED_KEY_INDEX].bytes = 5000;
-    assert_true(eb_packed_format_lay_out(&format, &fault));
+    assert_true(eb_packed_format_lay_out(&format, &failure));
     assert_int_equal(format.head_bytes, 4096);
     assert_int_equal(format.tensor.data_offset, 4096);
     assert_int_equal(format.tensor.data_bytes, 60);
@@ -51,13 +51,13 @@ static void makes_room_for_a_checksum_of_each_block(void **state)
 {
     (void)state;
     /* 448 checksums fill the header's page. */
-    struct eb_packed_format format = eb_packed_trial_format(448, (1 << 20) - 8);
+    struct eb_packed_format format = eb_packed_fixture_format(448, (1 << 20) - 8);
     assert_int_equal(eb_packed_format_block_count(&format), 448);
     assert_int_equal(format.head_bytes, 4096);
-    format = eb_packed_trial_format(449, (1 << 20) - 8);
+    format = eb_packed_fixture_format(449, (1 << 20) - 8);
     assert_int_equal(format.head_bytes, 8192);
     assert_int_equal(eb_packed_format_block_bytes(&format, 448), 1 << 20);
-    format = eb_packed_trial_format(3, 300000);
+    format = eb_packed_fixture_format(3, 300000);
     assert_int_equal(eb_packed_format_block_count(&format), 1);
     assert_int_equal(eb_packed_format_block_bytes(&format, 0), format.tensor.data_bytes);
 }
@@ -66,12 +66,12 @@ static void holds_a_table_of_no_rows(void **state)
 {
     (void)state;
     uint8_t head[SMALL_HEAD_BYTES];
-    struct eb_file_fault fault = {.text = ""};
-    struct eb_packed_format format = eb_packed_trial_format(0, 3);
+    struct eb_failure failure = {.text = ""};
+    struct eb_packed_format format = eb_packed_fixture_format(0, 3);
     struct eb_packed_format read;
     assert_int_equal(format.file_bytes, format.head_bytes);
     write_head(&format, head);
-    assert_true(parse(head, format.file_bytes, &read, &fault));
+    assert_true(parse(head, format.file_bytes, &read, &failure));
     assert_int_equal(eb_packed_format_block_count(&read), 0);
     assert_int_equal(read.tensor.dims[0], 0);
 }
@@ -80,7 +80,7 @@ static void reads_what_it_wrote(void **state)
 {
     (void)state;
     uint8_t head[SMALL_HEAD_BYTES];
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     struct eb_packed_format read;
     struct eb_packed_format format = {
         .tensor = {.storage = EB_STORAGE_INT4, .rank = 3, .dims = {10, 5, 7}},
@@ -94,10 +94,10 @@ static void reads_what_it_wrote(void **state)
         .packing = UINT64_C(0xfedcba9876543210),
         .sections = {[EB_PACKED_KEYS] = {.bytes = 80}, [EB_PACKED_KEY_INDEX] = {.bytes = 1}},
     };
-    assert_true(eb_packed_format_lay_out(&format, &fault));
+    assert_true(eb_packed_format_lay_out(&format, &failure));
     write_head(&format, head);
-    if (!parse(head, format.file_bytes, &read, &fault)) {
-        fail_msg("%s", fault.text);
+    if (!parse(head, format.file_bytes, &read, &failure)) {
+        fail_msg("%s", failure.text);
     }
     assert_memory_equal(&read, &format, sizeof read);
     assert_false(eb_packed_format_is_whole(&read));
@@ -107,7 +107,7 @@ static void the_digest_tells_tables_apart(void **state)
 {
     (void)state;
     uint8_t head[SMALL_HEAD_BYTES];
-    struct eb_packed_format format = eb_packed_trial_format(5, 3);
+    struct eb_packed_format format = eb_packed_fixture_format(5, 3);
     struct eb_packed_format other = format;
     write_head(&format, head);
     write_head(&other, head);
@@ -141,17 +141,17 @@ static void counts_the_rows_of_parts(void **state)
 static void expect_no_layout(const struct eb_packed_format *format, const char *part)
 {
     struct eb_packed_format copy = *format;
-    struct eb_file_fault fault = {.text = ""};
-    if (eb_packed_format_lay_out(&copy, &fault)) {
+    struct eb_failure failure = {.text = ""};
+    if (eb_packed_format_lay_out(&copy, &failure)) {
         fail_msg("laid out without \"%s\"", part);
     }
-    eb_scratch_expect(fault.text, part);
+    eb_scratch_expect(failure.text, part);
 }
 
-/* Lays a copy of the table out in which one field is another, and expects a fault. */
-#define EXPECT_FAULT(field, value, part)                                                           \
+/* Lays a copy of the table out in which one field is another, and expects an error. */
+#define EXPECT_FAILURE(field, value, part)                                                         \
     do {                                                                                           \
-        struct eb_packed_format changed = eb_packed_trial_format(5, 3);                            \
+        struct eb_packed_format changed = eb_packed_fixture_format(5, 3);                          \
         changed.field = (value);                                                                   \
         expect_no_layout(&changed, (part));                                                        \
     } while (0)
@@ -159,40 +159,40 @@ static void expect_no_layout(const struct eb_packed_format *format, const char *
 static void refuses_what_cannot_be(void **state)
 {
     (void)state;
-    EXPECT_FAULT(tensor.storage, EB_STORAGE_UNSPECIFIED, "'storage', 'T': unspecified (0)");
-    EXPECT_FAULT(tensor.storage, EB_STORAGE_COUNT, "'storage'");
-    EXPECT_FAULT(type, EB_F64, "int8 (15) does not store a table of f64 (2)");
-    EXPECT_FAULT(type, EB_TYPE_COUNT, "'T'");
-    EXPECT_FAULT(tensor.rank, 0, "'rank': 0");
-    EXPECT_FAULT(tensor.rank, 9, "'rank': 9");
-    EXPECT_FAULT(tensor.dims[1], 0, "'shape': a row has no value");
-    EXPECT_FAULT(tensor.dims[1], UINT64_C(1) << 32, "more than 2^32 - 1");
-    EXPECT_FAULT(row_stride_bytes, 10, "'row_stride': 10 for rows of 11 bytes");
-    EXPECT_FAULT(row_stride_bytes, 23, "'row_stride': 23");
-    EXPECT_FAULT(rows_total, 4, "'row_first', 'shape': 5 rows from row 0");
-    EXPECT_FAULT(rows_total, UINT64_C(1) << 63, "'rows_total'");
-    EXPECT_FAULT(row_first, 1, "5 rows from row 1 on are more than the 5");
-    EXPECT_FAULT(row_first, UINT64_MAX, "'row_first'");
-    EXPECT_FAULT(parts, 0, "'parts'");
-    EXPECT_FAULT(parts, 2, "more than the 3 of this part");
-    EXPECT_FAULT(part, 1, "part 1 of 1");
-    EXPECT_FAULT(unknown_row, 5, "'unknown_row': 5");
-    EXPECT_FAULT(unknown_row, -2, "'unknown_row': -2");
-    EXPECT_FAULT(sections[EB_PACKED_KEYS].bytes, 41, "'keys': 41 bytes");
-    EXPECT_FAULT(sections[EB_PACKED_KEYS].bytes, 48, "'keys': 48 bytes");
-    EXPECT_FAULT(sections[EB_PACKED_KEY_INDEX].bytes, 192, "'key index': there are no keys");
+    EXPECT_FAILURE(tensor.storage, EB_STORAGE_UNSPECIFIED, "'storage', 'T': unspecified (0)");
+    EXPECT_FAILURE(tensor.storage, EB_STORAGE_COUNT, "'storage'");
+    EXPECT_FAILURE(type, EB_F64, "int8 (15) does not store a table of f64 (2)");
+    EXPECT_FAILURE(type, EB_TYPE_COUNT, "'T'");
+    EXPECT_FAILURE(tensor.rank, 0, "'rank': 0");
+    EXPECT_FAILURE(tensor.rank, 9, "'rank': 9");
+    EXPECT_FAILURE(tensor.dims[1], 0, "'shape': a row has no value");
+    EXPECT_FAILURE(tensor.dims[1], UINT64_C(1) << 32, "more than 2^32 - 1");
+    EXPECT_FAILURE(row_stride_bytes, 10, "'row_stride': 10 for rows of 11 bytes");
+    EXPECT_FAILURE(row_stride_bytes, 23, "'row_stride': 23");
+    EXPECT_FAILURE(rows_total, 4, "'row_first', 'shape': 5 rows from row 0");
+    EXPECT_FAILURE(rows_total, UINT64_C(1) << 63, "'rows_total'");
+    EXPECT_FAILURE(row_first, 1, "5 rows from row 1 on are more than the 5");
+    EXPECT_FAILURE(row_first, UINT64_MAX, "'row_first'");
+    EXPECT_FAILURE(parts, 0, "'parts'");
+    EXPECT_FAILURE(parts, 2, "more than the 3 of this part");
+    EXPECT_FAILURE(part, 1, "part 1 of 1");
+    EXPECT_FAILURE(unknown_row, 5, "'unknown_row': 5");
+    EXPECT_FAILURE(unknown_row, -2, "'unknown_row': -2");
+    EXPECT_FAILURE(sections[EB_PACKED_KEYS].bytes, 41, "'keys': 41 bytes");
+    EXPECT_FAILURE(sections[EB_PACKED_KEYS].bytes, 48, "'keys': 48 bytes");
+    EXPECT_FAILURE(sections[EB_PACKED_KEY_INDEX].bytes, 192, "'key index': there are no keys");
 }
 
 static void refuses_what_no_file_can_hold(void **state)
 {
     (void)state;
-    struct eb_packed_format format = eb_packed_trial_format(5, 3);
+    struct eb_packed_format format = eb_packed_fixture_format(5, 3);
     format.sections[EB_PACKED_KEYS].bytes = 40;
     format.sections[EB_PACKED_KEY_INDEX].bytes = UINT64_MAX;
     expect_no_layout(&format, "more than the 17592186044416 bytes of a packed file; split it");
     format.sections[EB_PACKED_KEY_INDEX].bytes = EB_PACKED_FORMAT_FILE_BYTES_MAX;
     expect_no_layout(&format, "split the table");
-    format = eb_packed_trial_format(5, 3);
+    format = eb_packed_fixture_format(5, 3);
     format.tensor.dims[0] = UINT64_MAX / 2;
     expect_no_layout(&format, "the rows have more than 2^64 bytes");
 }
@@ -205,15 +205,15 @@ static void refuses_a_head_that_contradicts_itself(void **state)
     for (uint64_t at = 16; at < SMALL_HEAD_BYTES; at++) {
         uint8_t head[SMALL_HEAD_BYTES];
         struct eb_packed_format read;
-        struct eb_file_fault fault = {.text = ""};
-        struct eb_packed_format format = eb_packed_trial_format(5, 3);
+        struct eb_failure failure = {.text = ""};
+        struct eb_packed_format format = eb_packed_fixture_format(5, 3);
         format.sections[EB_PACKED_KEYS].bytes = 40;
-        assert_true(eb_packed_format_lay_out(&format, &fault));
+        assert_true(eb_packed_format_lay_out(&format, &failure));
         write_head(&format, head);
         head[at] ^= 0x80;
-        eb_packed_trial_sign(head, sizeof head);
+        eb_packed_fixture_sign(head, sizeof head);
         bool is_free = (at >= 96 && at < 103) || (at >= 208 && at < 216) || (at >= 512 && at < 520);
-        if (parse(head, format.file_bytes, &read, &fault) != is_free) {
+        if (parse(head, format.file_bytes, &read, &failure) != is_free) {
             fail_msg("byte %d", (int)at);
         }
     }
@@ -224,21 +224,21 @@ static void names_what_is_no_packed_table(void **state)
     (void)state;
     uint8_t head[SMALL_HEAD_BYTES];
     uint64_t head_bytes;
-    struct eb_file_fault fault = {.text = ""};
-    struct eb_packed_format format = eb_packed_trial_format(5, 3);
+    struct eb_failure failure = {.text = ""};
+    struct eb_packed_format format = eb_packed_fixture_format(5, 3);
     write_head(&format, head);
-    assert_false(eb_packed_format_measure(head, 7, &head_bytes, &fault));
-    eb_scratch_expect(fault.text, "not a packed table");
-    assert_false(eb_packed_format_measure(head, 511, &head_bytes, &fault));
-    eb_scratch_expect(fault.text, "byte 511: the file ends inside its header");
-    assert_false(eb_packed_format_measure(head, 5000, &head_bytes, &fault));
-    eb_scratch_expect(fault.text, "has 5000 bytes and says that it has 4156");
+    assert_false(eb_packed_format_measure(head, 7, &head_bytes, &failure));
+    eb_scratch_expect(failure.text, "not a packed table");
+    assert_false(eb_packed_format_measure(head, 511, &head_bytes, &failure));
+    eb_scratch_expect(failure.text, "byte 511: the file ends inside its header");
+    assert_false(eb_packed_format_measure(head, 5000, &head_bytes, &failure));
+    eb_scratch_expect(failure.text, "has 5000 bytes and says that it has 4156");
     head[16] = 2;
-    assert_false(eb_packed_format_measure(head, format.file_bytes, &head_bytes, &fault));
-    eb_scratch_expect(fault.text, "version 2");
+    assert_false(eb_packed_format_measure(head, format.file_bytes, &head_bytes, &failure));
+    eb_scratch_expect(failure.text, "version 2");
     head[0] = 'P';
-    assert_false(eb_packed_format_measure(head, format.file_bytes, &head_bytes, &fault));
-    eb_scratch_expect(fault.text, "not a packed table");
+    assert_false(eb_packed_format_measure(head, format.file_bytes, &head_bytes, &failure));
+    eb_scratch_expect(failure.text, "not a packed table");
 }
 
 static void asks_for_no_more_memory_than_the_file_deserves(void **state)
@@ -247,13 +247,13 @@ static void asks_for_no_more_memory_than_the_file_deserves(void **state)
     uint8_t head[SMALL_HEAD_BYTES];
     uint64_t head_bytes;
     uint64_t claimed = UINT64_C(1) << 40;
-    struct eb_file_fault fault = {.text = ""};
-    struct eb_packed_format format = eb_packed_trial_format(5, 3);
+    struct eb_failure failure = {.text = ""};
+    struct eb_packed_format format = eb_packed_fixture_format(5, 3);
     write_head(&format, head);
     memcpy(head + 144, &claimed, sizeof claimed);
     memcpy(head + 152, &claimed, sizeof claimed);
-    assert_false(eb_packed_format_measure(head, claimed, &head_bytes, &fault));
-    eb_scratch_expect(fault.text, "byte 144: a head of 1099511627776 bytes");
+    assert_false(eb_packed_format_measure(head, claimed, &head_bytes, &failure));
+    eb_scratch_expect(failure.text, "byte 144: a head of 1099511627776 bytes");
 }
 
 EB_TEST_GROUP(packed_format)

@@ -1,7 +1,7 @@
 #include "server/formats/packed_reader.h"
 
 #include "tests/lib/test_group.h"
-#include "tests/unit/tables/packed_trial.h"
+#include "tests/unit/tables/packed_fixture.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -33,13 +33,13 @@ static int remove_root(void **state)
 /* A keyed table in a file of some 12 KiB. */
 static struct eb_packed_format write_small(void)
 {
-    struct eb_file_fault fault;
-    struct eb_packed_format format = eb_packed_trial_format(6, 4);
+    struct eb_failure failure;
+    struct eb_packed_format format = eb_packed_fixture_format(6, 4);
     format.unknown_row = 2;
     format.sections[EB_PACKED_KEYS].bytes = 48;
     format.sections[EB_PACKED_KEY_INDEX].bytes = 130;
-    assert_true(eb_packed_format_lay_out(&format, &fault));
-    eb_packed_trial_write(&scratch, "t.embag", &format);
+    assert_true(eb_packed_format_lay_out(&format, &failure));
+    eb_packed_fixture_write(&scratch, "t.embag", &format);
     return format;
 }
 
@@ -51,9 +51,9 @@ static void write_byte(int descriptor, uint64_t offset, uint8_t byte)
 static void finds_every_flipped_bit(void **state)
 {
     (void)state;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     struct eb_packed_format format = write_small();
-    assert_true(eb_packed_trial_verify(path, &fault));
+    assert_true(eb_packed_fixture_verify(path, &failure));
     int descriptor = open(path, O_RDWR);
     assert_true(descriptor >= 0);
     for (uint64_t at = 0; at < format.file_bytes; at++) {
@@ -61,27 +61,27 @@ static void finds_every_flipped_bit(void **state)
         assert_int_equal(pread(descriptor, &byte, 1, (off_t)at), 1);
         for (unsigned bit = 0; bit < 8; bit++) {
             write_byte(descriptor, at, (uint8_t)(byte ^ 1u << bit));
-            if (eb_packed_trial_verify(path, &fault)) {
+            if (eb_packed_fixture_verify(path, &failure)) {
                 fail_msg("bit %u of byte %d", bit, (int)at);
             }
         }
         write_byte(descriptor, at, byte);
     }
-    assert_true(eb_packed_trial_verify(path, &fault));
+    assert_true(eb_packed_fixture_verify(path, &failure));
     close(descriptor);
 }
 
 static void finds_every_truncation_and_what_follows_the_end(void **state)
 {
     (void)state;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     struct eb_packed_format format = write_small();
     assert_int_equal(truncate(path, (off_t)format.file_bytes + 1), 0);
-    assert_false(eb_packed_trial_verify(path, &fault));
-    eb_scratch_expect(fault.text, "says that it has");
+    assert_false(eb_packed_fixture_verify(path, &failure));
+    eb_scratch_expect(failure.text, "says that it has");
     for (uint64_t bytes = format.file_bytes; bytes-- > 0;) {
         assert_int_equal(truncate(path, (off_t)bytes), 0);
-        if (eb_packed_trial_verify(path, &fault)) {
+        if (eb_packed_fixture_verify(path, &failure)) {
             fail_msg("cut at byte %d", (int)bytes);
         }
     }
@@ -91,12 +91,12 @@ static void finds_every_truncation_and_what_follows_the_end(void **state)
 static void open_large(
     struct eb_packed_format *format, struct eb_table_file *file, struct eb_packed_reader *reader)
 {
-    struct eb_file_fault fault;
-    *format = eb_packed_trial_format(10000, 254);
-    eb_packed_trial_write(&scratch, "t.embag", format);
+    struct eb_failure failure;
+    *format = eb_packed_fixture_format(10000, 254);
+    eb_packed_fixture_write(&scratch, "t.embag", format);
     assert_int_equal(eb_packed_format_block_count(format), 3);
-    assert_true(eb_table_file_open(path, file, &fault));
-    assert_true(eb_packed_reader_open(reader, file, &fault));
+    assert_true(eb_table_file_open(path, file, &failure));
+    assert_true(eb_packed_reader_open(reader, file, &failure));
 }
 
 static void reads_any_range_of_any_blocks(void **state)
@@ -110,16 +110,16 @@ static void reads_any_range_of_any_blocks(void **state)
     struct eb_packed_format format;
     struct eb_table_file file;
     struct eb_packed_reader reader;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     open_large(&format, &file, &reader);
     assert_true(reader.format.digest == format.digest);
     assert_int_equal(format.tensor.data_bytes, 2640000);
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         uint64_t offset = format.head_bytes + ranges[i].from;
         uint8_t *out = malloc(ranges[i].bytes + 1);
-        assert_true(eb_packed_reader_read(&reader, offset, out, ranges[i].bytes, &fault));
+        assert_true(eb_packed_reader_read(&reader, offset, out, ranges[i].bytes, &failure));
         for (uint64_t at = 0; at < ranges[i].bytes; at++) {
-            if (out[at] != eb_packed_trial_byte(offset + at)) {
+            if (out[at] != eb_packed_fixture_byte(offset + at)) {
                 fail_msg("range %d, byte %d", (int)i, (int)at);
             }
         }
@@ -135,18 +135,18 @@ static void names_the_bytes_that_are_damaged(void **state)
     struct eb_packed_format format;
     struct eb_table_file file;
     struct eb_packed_reader reader;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     open_large(&format, &file, &reader);
     uint64_t begin = format.head_bytes;
     int descriptor = open(path, O_RDWR);
     write_byte(descriptor, begin + 1048576 + 77, 0);
     close(descriptor);
     uint8_t out[16];
-    assert_true(eb_packed_reader_read(&reader, begin + 500, out, sizeof out, &fault));
-    assert_false(eb_packed_reader_read(&reader, begin + 1048570, out, sizeof out, &fault));
-    eb_scratch_expect(fault.text, "bytes 1052672 to 2101247 are damaged");
-    assert_false(eb_packed_reader_check(&reader, 1, &fault));
-    assert_true(eb_packed_reader_read(&reader, begin + 2097152, out, sizeof out, &fault));
+    assert_true(eb_packed_reader_read(&reader, begin + 500, out, sizeof out, &failure));
+    assert_false(eb_packed_reader_read(&reader, begin + 1048570, out, sizeof out, &failure));
+    eb_scratch_expect(failure.text, "bytes 1052672 to 2101247 are damaged");
+    assert_false(eb_packed_reader_check(&reader, 1, &failure));
+    assert_true(eb_packed_reader_read(&reader, begin + 2097152, out, sizeof out, &failure));
     eb_packed_reader_close(&reader);
     eb_table_file_close(&file);
 }

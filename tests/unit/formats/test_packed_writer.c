@@ -1,7 +1,7 @@
 #include "server/formats/packed_writer.h"
 
 #include "tests/lib/test_group.h"
-#include "tests/unit/tables/packed_trial.h"
+#include "tests/unit/tables/packed_fixture.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -77,21 +77,21 @@ static void shows_a_file_when_it_is_published(void)
 {
     static const uint8_t rows[36];
     struct eb_packed_writer writer;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct stat status;
-    struct eb_packed_format format = eb_packed_trial_format(3, 4);
+    struct eb_packed_format format = eb_packed_fixture_format(3, 4);
     assert_int_equal(format.tensor.data_bytes, sizeof rows);
-    assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
-    assert_true(eb_packed_writer_begin(&writer, EB_PACKED_ROWS, &fault));
-    assert_true(eb_packed_writer_append(&writer, rows, sizeof rows, &fault));
-    assert_true(eb_packed_writer_end(&writer, &fault));
+    assert_true(eb_packed_writer_open(&writer, path, &format, &failure));
+    assert_true(eb_packed_writer_begin(&writer, EB_PACKED_ROWS, &failure));
+    assert_true(eb_packed_writer_append(&writer, rows, sizeof rows, &failure));
+    assert_true(eb_packed_writer_end(&writer, &failure));
     assert_int_equal(access(path, F_OK), -1);
-    assert_true(eb_packed_writer_publish(&writer, &fault));
+    assert_true(eb_packed_writer_publish(&writer, &failure));
     eb_packed_writer_close(&writer);
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0644);
     assert_int_equal(count_entries(), 1);
-    assert_true(eb_packed_trial_verify(path, &fault));
+    assert_true(eb_packed_fixture_verify(path, &failure));
     assert_int_equal(unlink(path), 0);
 }
 
@@ -108,18 +108,18 @@ static void leaves_nothing_where_it_is_closed_before(void **state)
 {
     (void)state;
     static const uint8_t rows[36];
-    struct eb_packed_format format = eb_packed_trial_format(3, 4);
+    struct eb_packed_format format = eb_packed_fixture_format(3, 4);
     for (int round = 0; round < 3 * ABILITY_COUNT; round++) {
         int steps = round % 3;
         ability = (enum ability)(round / 3);
         struct eb_packed_writer writer;
-        struct eb_file_fault fault;
-        assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
+        struct eb_failure failure;
+        assert_true(eb_packed_writer_open(&writer, path, &format, &failure));
         if (steps > 0) {
-            assert_true(eb_packed_writer_append(&writer, rows, sizeof rows, &fault));
+            assert_true(eb_packed_writer_append(&writer, rows, sizeof rows, &failure));
         }
         if (steps > 1) {
-            assert_true(eb_packed_writer_end(&writer, &fault));
+            assert_true(eb_packed_writer_end(&writer, &failure));
         }
         assert_true(ability == CAN_ALL || count_entries() == 1);
         eb_packed_writer_close(&writer);
@@ -142,9 +142,9 @@ static void leaves_nothing_where_it_is_killed(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         struct eb_packed_writer writer;
-        struct eb_file_fault fault;
-        struct eb_packed_format format = eb_packed_trial_format(3, 4);
-        (void)raise(eb_packed_writer_open(&writer, path, &format, &fault) ? SIGKILL : SIGABRT);
+        struct eb_failure failure;
+        struct eb_packed_format format = eb_packed_fixture_format(3, 4);
+        (void)raise(eb_packed_writer_open(&writer, path, &format, &failure) ? SIGKILL : SIGABRT);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -156,16 +156,17 @@ static void leaves_nothing_where_it_is_killed(void **state)
 static void keeps_the_file_that_is_there(void)
 {
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {.text = ""};
-    struct eb_packed_format format = eb_packed_trial_format(0, 4);
-    assert_true(eb_packed_writer_open(&writer, path, &format, &fault));
-    assert_true(eb_packed_writer_end(&writer, &fault));
+    struct eb_failure failure = {.text = ""};
+    struct eb_packed_format format = eb_packed_fixture_format(0, 4);
+    assert_true(eb_packed_writer_open(&writer, path, &format, &failure));
+    assert_true(eb_packed_writer_end(&writer, &failure));
     eb_scratch_write(&scratch, "t.embag", "x", 1);
-    assert_false(eb_packed_writer_publish(&writer, &fault));
-    eb_scratch_expect(fault.text, "t.embag: it cannot be put into place (File exists); remove it");
+    assert_false(eb_packed_writer_publish(&writer, &failure));
+    eb_scratch_expect(
+        failure.text, "t.embag: it cannot be put into place (File exists); remove it");
     eb_packed_writer_close(&writer);
-    assert_false(eb_packed_writer_open(&writer, path, &format, &fault));
-    eb_scratch_expect(fault.text, "File exists");
+    assert_false(eb_packed_writer_open(&writer, path, &format, &failure));
+    eb_scratch_expect(failure.text, "File exists");
     assert_int_equal(count_entries(), 1);
     assert_int_equal(unlink(path), 0);
 }
@@ -183,12 +184,12 @@ static void says_where_no_file_can_be(void **state)
 {
     (void)state;
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {.text = ""};
-    struct eb_packed_format format = eb_packed_trial_format(0, 4);
+    struct eb_failure failure = {.text = ""};
+    struct eb_packed_format format = eb_packed_fixture_format(0, 4);
     eb_scratch_path(&scratch, "absent/t.embag", path);
-    assert_false(eb_packed_writer_open(&writer, path, &format, &fault));
-    eb_scratch_expect(fault.text, "absent/t.embag: it cannot be written");
-    eb_scratch_expect(fault.text, "make its directory");
+    assert_false(eb_packed_writer_open(&writer, path, &format, &failure));
+    eb_scratch_expect(failure.text, "absent/t.embag: it cannot be written");
+    eb_scratch_expect(failure.text, "make its directory");
 }
 
 static void begins_nothing_that_has_no_room(void **state)
@@ -196,16 +197,16 @@ static void begins_nothing_that_has_no_room(void **state)
     (void)state;
     struct rlimit before;
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {.text = ""};
-    struct eb_packed_format format = eb_packed_trial_format(1000, 100);
+    struct eb_failure failure = {.text = ""};
+    struct eb_packed_format format = eb_packed_fixture_format(1000, 100);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_IGN);
     struct rlimit limit = {.rlim_cur = 50000, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    bool is_open = eb_packed_writer_open(&writer, path, &format, &fault);
+    bool is_open = eb_packed_writer_open(&writer, path, &format, &failure);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_false(is_open);
-    eb_scratch_expect(fault.text, "bytes cannot be had for it");
+    eb_scratch_expect(failure.text, "bytes cannot be had for it");
     assert_int_equal(count_entries(), 0);
 }
 

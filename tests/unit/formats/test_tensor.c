@@ -18,9 +18,9 @@ static struct eb_tensor make_tensor(enum eb_storage storage, uint32_t rank, cons
 static void multiplies_dims_and_element(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_tensor tensor = make_tensor(EB_STORAGE_BF16, 3, (const uint64_t[]){5, 3, 7});
-    assert_true(eb_tensor_measure(&tensor, &fault));
+    assert_true(eb_tensor_measure(&tensor, &failure));
     assert_int_equal(tensor.data_bytes, 5 * 3 * 7 * 2);
     assert_int_equal(eb_tensor_row_elements(&tensor), 21);
 }
@@ -28,18 +28,18 @@ static void multiplies_dims_and_element(void **state)
 static void takes_rank_one_as_rows_of_one_value(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_tensor tensor = make_tensor(EB_STORAGE_F64, 1, (const uint64_t[]){5});
-    assert_true(eb_tensor_measure(&tensor, &fault));
+    assert_true(eb_tensor_measure(&tensor, &failure));
     assert_int_equal(eb_tensor_row_elements(&tensor), 1);
 }
 
 static void accepts_a_table_of_no_rows(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_tensor tensor = make_tensor(EB_STORAGE_F32, 2, (const uint64_t[]){0, 7});
-    assert_true(eb_tensor_measure(&tensor, &fault));
+    assert_true(eb_tensor_measure(&tensor, &failure));
     assert_int_equal(tensor.data_bytes, 0);
     assert_int_equal(eb_tensor_row_elements(&tensor), 7);
 }
@@ -47,45 +47,45 @@ static void accepts_a_table_of_no_rows(void **state)
 static void rejects_rank_zero(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_tensor tensor = {.storage = EB_STORAGE_F32};
-    assert_false(eb_tensor_measure(&tensor, &fault));
-    assert_non_null(strstr(fault.text, "scalar"));
+    assert_false(eb_tensor_measure(&tensor, &failure));
+    assert_non_null(strstr(failure.text, "scalar"));
 }
 
 static void rejects_rows_of_no_value(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_tensor tensor = make_tensor(EB_STORAGE_F32, 3, (const uint64_t[]){5, 0, 7});
-    assert_false(eb_tensor_measure(&tensor, &fault));
-    assert_non_null(strstr(fault.text, "(5, 0, 7)"));
+    assert_false(eb_tensor_measure(&tensor, &failure));
+    assert_non_null(strstr(failure.text, "(5, 0, 7)"));
 }
 
 static void rejects_sizes_past_64_bits(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     const uint64_t half = UINT64_C(1) << 32;
     struct eb_tensor tensor = make_tensor(EB_STORAGE_U8, 2, (const uint64_t[]){half - 1, half});
-    assert_true(eb_tensor_measure(&tensor, &fault));
+    assert_true(eb_tensor_measure(&tensor, &failure));
     tensor = make_tensor(EB_STORAGE_U8, 2, (const uint64_t[]){half, half});
-    assert_false(eb_tensor_measure(&tensor, &fault));
+    assert_false(eb_tensor_measure(&tensor, &failure));
     tensor = make_tensor(EB_STORAGE_U8, 3, (const uint64_t[]){0, half, half});
-    assert_false(eb_tensor_measure(&tensor, &fault));
+    assert_false(eb_tensor_measure(&tensor, &failure));
     tensor = make_tensor(EB_STORAGE_F32, 2, (const uint64_t[]){half, half / 4});
-    assert_false(eb_tensor_measure(&tensor, &fault));
+    assert_false(eb_tensor_measure(&tensor, &failure));
 }
 
 static void takes_eight_dims_and_no_more(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_tensor tensor = {.storage = EB_STORAGE_F32};
     for (int i = 0; i < EB_TENSOR_RANK_MAX; i++) {
-        assert_true(eb_tensor_add_dim(&tensor, 2, &fault));
+        assert_true(eb_tensor_add_dim(&tensor, 2, &failure));
     }
-    assert_false(eb_tensor_add_dim(&tensor, 2, &fault));
+    assert_false(eb_tensor_add_dim(&tensor, 2, &failure));
     assert_int_equal(tensor.rank, EB_TENSOR_RANK_MAX);
 }
 

@@ -55,12 +55,12 @@ static void step(struct pair *pair, size_t number)
         send(pair);
     }
     if (number % 7 == 3) {
-        pair_write(&pair->talks[1], number, false);
+        pair_write(&pair->client_calls[1], number, false);
     }
-    if (number % 31 == 30 && pair->talks[2].call) {
-        eb_grpc_client_cancel(pair->talks[2].call);
+    if (number % 31 == 30 && pair->client_calls[2].call) {
+        eb_grpc_client_cancel(pair->client_calls[2].call);
     }
-    if (number % 13 == 12 && !pair->talks[0].call) {
+    if (number % 13 == 12 && !pair->client_calls[0].call) {
         pair_write(pair_call(pair, 0, "/t/Unary"), 10, true);
     }
 }
@@ -114,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     frames_deinit(&in);
     pair_deinit(&pair);
     for (size_t i = 0; i < 3; i++) {
-        require(!pair.talks[i].call);
+        require(!pair.client_calls[i].call);
     }
     require(pair.lender.lent_count == 0 && host_outgoing_live() == 0);
     return 0;

@@ -7,11 +7,11 @@ static void on_message(
 {
     (void)context;
     (void)call;
-    struct talk *talk = user;
-    talk->message_count++;
-    talk->message_bytes += size;
+    struct client_call *client_call = user;
+    client_call->message_count++;
+    client_call->message_bytes += size;
     for (size_t i = 0; i < size; i++) {
-        talk->is_wrong = talk->is_wrong || bytes[i] != (uint8_t)i;
+        client_call->is_wrong = client_call->is_wrong || bytes[i] != (uint8_t)i;
     }
 }
 
@@ -19,11 +19,11 @@ static void on_finish(
     void *context, struct eb_grpc_client_call *call, void *user, const struct eb_error *error)
 {
     (void)context;
-    struct talk *talk = user;
-    talk->finished = true;
-    talk->call = NULL;
-    talk->error = *error;
-    talk->pushback_ms = eb_grpc_client_pushback_ms(call);
+    struct client_call *client_call = user;
+    client_call->finished = true;
+    client_call->call = NULL;
+    client_call->error = *error;
+    client_call->pushback_ms = eb_grpc_client_pushback_ms(call);
 }
 
 const struct eb_grpc_client_handler pair_handler = {
@@ -52,19 +52,19 @@ void pair_deinit(struct pair *pair)
     host_deinit(&pair->host);
 }
 
-struct talk *pair_call(struct pair *pair, size_t index, const char *path)
+struct client_call *pair_call(struct pair *pair, size_t index, const char *path)
 {
-    struct talk *talk = &pair->talks[index];
-    *talk = (struct talk){0};
-    talk->call = eb_grpc_client_start(pair->client, path, 0, talk);
-    talk->was_started = talk->call;
-    return talk;
+    struct client_call *client_call = &pair->client_calls[index];
+    *client_call = (struct client_call){0};
+    client_call->call = eb_grpc_client_start(pair->client, path, 0, client_call);
+    client_call->was_started = client_call->call;
+    return client_call;
 }
 
-void pair_write(struct talk *talk, size_t size, bool last)
+void pair_write(struct client_call *client_call, size_t size, bool last)
 {
-    if (talk->call) {
-        eb_grpc_client_write(talk->call, host_outgoing(size), last);
+    if (client_call->call) {
+        eb_grpc_client_write(client_call->call, host_outgoing(size), last);
     }
 }
 

@@ -4,10 +4,10 @@
 #include "proto/grpc_client.h"
 #include "tests/unit/grpc/host.h"
 
-#define PAIR_TALKS_MAX 8
+#define PAIR_CALLS_MAX 8
 
 /* One call as its client sees it. */
-struct talk {
+struct client_call {
     struct eb_grpc_client_call *call; /* NULL once finished */
     size_t message_count;
     size_t message_bytes;
@@ -23,7 +23,7 @@ struct pair {
     struct lender lender;
     struct eb_grpc_client *client;
     bool client_over;
-    struct talk talks[PAIR_TALKS_MAX];
+    struct client_call client_calls[PAIR_CALLS_MAX];
 };
 
 /* The host is not started yet, so that its limits can be changed. */
@@ -32,11 +32,11 @@ void pair_init(struct pair *pair);
 bool pair_start(struct pair *pair, uint32_t response_bytes_max);
 void pair_deinit(struct pair *pair);
 
-/* Begins talk `index` on a path. */
-struct talk *pair_call(struct pair *pair, size_t index, const char *path);
+/* Begins client call `index` on a path. */
+struct client_call *pair_call(struct pair *pair, size_t index, const char *path);
 /* A message of `size` bytes, each its position's. */
-void pair_write(struct talk *talk, size_t size, bool last);
+void pair_write(struct client_call *client_call, size_t size, bool last);
 /* Lets bytes flow, at most `portion` at a time, until none does. */
 void pair_run(struct pair *pair, size_t portion);
-/* The client's handler, for tests without a host: user is a struct talk. */
+/* The client's handler, for tests without a host: user is a struct client call. */
 extern const struct eb_grpc_client_handler pair_handler;

@@ -40,13 +40,14 @@ static void start(struct pair *pair)
 }
 
 /* The talk ended with this status, having brought `count` messages of `bytes` together. */
-static void assert_end(const struct talk *talk, int status, size_t count, size_t bytes)
+static void assert_end(
+    const struct client_call *client_call, int status, size_t count, size_t bytes)
 {
-    assert_true(talk->finished);
-    assert_int_equal(talk->error.status, status);
-    assert_false(talk->is_wrong);
-    assert_int_equal(talk->message_count, count);
-    assert_int_equal(talk->message_bytes, bytes);
+    assert_true(client_call->finished);
+    assert_int_equal(client_call->error.status, status);
+    assert_false(client_call->is_wrong);
+    assert_int_equal(client_call->message_count, count);
+    assert_int_equal(client_call->message_bytes, bytes);
 }
 
 static void answers_a_unary_call(void **state)
@@ -54,11 +55,11 @@ static void answers_a_unary_call(void **state)
     struct pair *pair = *state;
     start(pair);
     for (size_t portion = 1; portion < 40; portion++) {
-        struct talk *talk = pair_call(pair, 0, "/t/Echo");
-        pair_write(talk, 50, true);
+        struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
+        pair_write(client_call, 50, true);
         pair_run(pair, portion);
-        assert_end(talk, EB_STATUS_OK, 1, 50);
-        assert_string_equal(talk->error.text, "");
+        assert_end(client_call, EB_STATUS_OK, 1, 50);
+        assert_string_equal(client_call->error.text, "");
     }
     assert_int_equal(eb_grpc_server_call_count(pair->host.server), 0);
     assert_true(eb_grpc_server_is_open(pair->host.server));
@@ -71,8 +72,8 @@ static void sends_a_small_answer_in_one_piece(void **state)
     struct pair *pair = *state;
     start(pair);
     pair_run(pair, ALL);
-    struct talk *talk = pair_call(pair, 0, "/t/Echo");
-    pair_write(talk, 50, true);
+    struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
+    pair_write(client_call, 50, true);
     struct frames request = {0};
     assert_true(eb_grpc_client_send(pair->client));
     host_drain_queue(eb_grpc_client_queue(pair->client), &request);
@@ -90,10 +91,10 @@ static void carries_an_error_with_its_text(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Refuse");
+    struct client_call *client_call = pair_call(pair, 0, "/t/Refuse");
     pair_run(pair, ALL);
-    assert_end(talk, EB_STATUS_NOT_FOUND, 0, 0);
-    assert_string_equal(talk->error.text, "no such thing: 100%");
+    assert_end(client_call, EB_STATUS_NOT_FOUND, 0, 0);
+    assert_string_equal(client_call->error.text, "no such thing: 100%");
 }
 
 static void shows_the_status_of_a_call_ended_before_its_request(void **state)
@@ -101,12 +102,12 @@ static void shows_the_status_of_a_call_ended_before_its_request(void **state)
     struct pair *pair = *state;
     start(pair);
     for (size_t portion = 1; portion < 60; portion++) {
-        struct talk *talk = pair_call(pair, 0, "/t/First");
-        pair_write(talk, 1000, false);
-        pair_write(talk, 90000, false);
+        struct client_call *client_call = pair_call(pair, 0, "/t/First");
+        pair_write(client_call, 1000, false);
+        pair_write(client_call, 90000, false);
         pair_run(pair, portion);
-        assert_end(talk, EB_STATUS_FAILED_PRECONDITION, 0, 0);
-        assert_string_equal(talk->error.text, "one is enough");
+        assert_end(client_call, EB_STATUS_FAILED_PRECONDITION, 0, 0);
+        assert_string_equal(client_call->error.text, "one is enough");
     }
     assert_int_equal(eb_grpc_server_call_count(pair->host.server), 0);
 }
@@ -115,58 +116,58 @@ static void streams_many_messages_both_ways(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Echo");
+    struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
     size_t bytes = 0;
     for (size_t i = 0; i < 3000; i++) {
-        pair_write(talk, i % 700, false);
+        pair_write(client_call, i % 700, false);
         bytes += i % 700;
     }
     pair_run(pair, 1000);
-    assert_int_equal(talk->message_count, 3000);
-    assert_false(talk->finished);
-    pair_write(talk, 0, true);
+    assert_int_equal(client_call->message_count, 3000);
+    assert_false(client_call->finished);
+    pair_write(client_call, 0, true);
     pair_run(pair, 1000);
-    assert_end(talk, EB_STATUS_OK, 3001, bytes);
+    assert_end(client_call, EB_STATUS_OK, 3001, bytes);
 }
 
 static void keeps_calls_apart(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    for (size_t i = 0; i < PAIR_TALKS_MAX; i++) {
+    for (size_t i = 0; i < PAIR_CALLS_MAX; i++) {
         pair_write(pair_call(pair, i, i == 3 ? "/t/Refuse" : "/t/Echo"), 20000 + i, true);
     }
     pair_run(pair, 777);
-    for (size_t i = 0; i < PAIR_TALKS_MAX; i++) {
+    for (size_t i = 0; i < PAIR_CALLS_MAX; i++) {
         if (i != 3) {
-            assert_end(&pair->talks[i], EB_STATUS_OK, 1, 20000 + i);
+            assert_end(&pair->client_calls[i], EB_STATUS_OK, 1, 20000 + i);
         }
     }
-    assert_end(&pair->talks[3], EB_STATUS_NOT_FOUND, 0, 0);
+    assert_end(&pair->client_calls[3], EB_STATUS_NOT_FOUND, 0, 0);
 }
 
 static void takes_a_message_at_the_limit_and_refuses_one_byte_more(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Echo");
-    pair_write(talk, HOST_REQUEST_BYTES_MAX, true);
+    struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
+    pair_write(client_call, HOST_REQUEST_BYTES_MAX, true);
     pair_run(pair, ALL);
-    assert_end(talk, EB_STATUS_OK, 1, HOST_REQUEST_BYTES_MAX);
-    talk = pair_call(pair, 0, "/t/Echo");
-    pair_write(talk, HOST_REQUEST_BYTES_MAX + 1, true);
+    assert_end(client_call, EB_STATUS_OK, 1, HOST_REQUEST_BYTES_MAX);
+    client_call = pair_call(pair, 0, "/t/Echo");
+    pair_write(client_call, HOST_REQUEST_BYTES_MAX + 1, true);
     pair_run(pair, ALL);
-    assert_end(talk, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
-    talk = pair_call(pair, 0, "/t/Echo");
-    pair_write(talk, 10 * MIB, true);
+    assert_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
+    client_call = pair_call(pair, 0, "/t/Echo");
+    pair_write(client_call, 10 * MIB, true);
     pair_run(pair, ALL);
-    assert_end(talk, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
+    assert_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
     /* What was refused has been credited: the connection goes on. */
     for (int i = 0; i < 10; i++) {
-        talk = pair_call(pair, 0, "/t/Echo");
-        pair_write(talk, HOST_REQUEST_BYTES_MAX, true);
+        client_call = pair_call(pair, 0, "/t/Echo");
+        pair_write(client_call, HOST_REQUEST_BYTES_MAX, true);
         pair_run(pair, ALL);
-        assert_end(talk, EB_STATUS_OK, 1, HOST_REQUEST_BYTES_MAX);
+        assert_end(client_call, EB_STATUS_OK, 1, HOST_REQUEST_BYTES_MAX);
     }
 }
 
@@ -174,13 +175,13 @@ static void goes_on_with_messages_of_every_size_up_to_the_limit(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Echo");
+    struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
     for (size_t i = 0; i < 40; i++) {
-        pair_write(talk, HOST_REQUEST_BYTES_MAX / (i % 4 + 1), false);
-        pair_write(talk, 1, false);
+        pair_write(client_call, HOST_REQUEST_BYTES_MAX / (i % 4 + 1), false);
+        pair_write(client_call, 1, false);
     }
     pair_run(pair, 5000);
-    assert_int_equal(talk->message_count, 80);
+    assert_int_equal(client_call->message_count, 80);
     assert_int_equal(pair->host.lender.lent_bytes < 10000, true);
 }
 
@@ -188,8 +189,8 @@ static void answers_of_many_mebibytes_arrive_whole(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Keep");
-    pair_write(talk, 1, true);
+    struct client_call *client_call = pair_call(pair, 0, "/t/Keep");
+    pair_write(client_call, 1, true);
     pair_run(pair, ALL);
     eb_grpc_call_answer(pair->host.call, host_outgoing(MIB));
     eb_grpc_call_answer(pair->host.call, host_outgoing(20 * MIB));
@@ -199,8 +200,8 @@ static void answers_of_many_mebibytes_arrive_whole(void **state)
     /* Lent, not copied. */
     assert_true(pair->host.lender.largest_bytes < MIB);
     pair_run(pair, 100000);
-    assert_end(talk, EB_STATUS_DATA_LOSS, 3, 21 * MIB + 3);
-    assert_string_equal(talk->error.text, "and yet");
+    assert_end(client_call, EB_STATUS_DATA_LOSS, 3, 21 * MIB + 3);
+    assert_string_equal(client_call->error.text, "and yet");
     assert_true(pair->host.lender.largest_bytes < MIB);
 }
 
@@ -208,45 +209,45 @@ static void refuses_an_answer_over_the_clients_limit(void **state)
 {
     struct pair *pair = *state;
     assert_true(pair_start(pair, 1000));
-    struct talk *talk = pair_call(pair, 0, "/t/Echo");
-    pair_write(talk, 1000, true);
+    struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
+    pair_write(client_call, 1000, true);
     pair_run(pair, ALL);
-    assert_end(talk, EB_STATUS_OK, 1, 1000);
-    talk = pair_call(pair, 0, "/t/Echo");
-    pair_write(talk, 1001, true);
+    assert_end(client_call, EB_STATUS_OK, 1, 1000);
+    client_call = pair_call(pair, 0, "/t/Echo");
+    pair_write(client_call, 1001, true);
     pair_run(pair, ALL);
-    assert_end(talk, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
+    assert_end(client_call, EB_STATUS_RESOURCE_EXHAUSTED, 0, 0);
 }
 
 static void ends_a_stream_long_after_its_last_answer(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Keep");
+    struct client_call *client_call = pair_call(pair, 0, "/t/Keep");
     pair_run(pair, ALL);
     eb_grpc_call_answer(pair->host.call, host_outgoing(10));
     pair_run(pair, ALL);
-    assert_int_equal(talk->message_count, 1);
+    assert_int_equal(client_call->message_count, 1);
     eb_grpc_call_finish(pair->host.call, EB_STATUS_UNAVAILABLE, "going", 0);
     eb_grpc_call_finish(pair->host.call, EB_STATUS_OK, "too late", 0);
     eb_grpc_call_answer(pair->host.call, host_outgoing(10));
     pair_run(pair, ALL);
-    assert_end(talk, EB_STATUS_UNAVAILABLE, 1, 10);
-    assert_string_equal(talk->error.text, "going");
+    assert_end(client_call, EB_STATUS_UNAVAILABLE, 1, 10);
+    assert_string_equal(client_call->error.text, "going");
 }
 
 static void keeps_messages_back_while_paused(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Slow");
+    struct client_call *client_call = pair_call(pair, 0, "/t/Slow");
     for (size_t i = 0; i < 50; i++) {
-        pair_write(talk, 30000, i == 49);
+        pair_write(client_call, 30000, i == 49);
     }
     pair_run(pair, 3333);
     for (size_t i = 1; i < 50; i++) {
         assert_int_equal(pair->host.message_count, i);
-        assert_int_equal(talk->message_count, i);
+        assert_int_equal(client_call->message_count, i);
         assert_int_equal(pair->host.end_count, 0);
         /* Bounded by the window, which holds the largest message twice. */
         assert_true(pair->host.lender.lent_bytes < 10 * HOST_REQUEST_BYTES_MAX);
@@ -254,20 +255,20 @@ static void keeps_messages_back_while_paused(void **state)
         pair_run(pair, 3333);
     }
     assert_int_equal(pair->host.message_count, 50);
-    assert_end(talk, EB_STATUS_OK, 50, 50 * 30000);
+    assert_end(client_call, EB_STATUS_OK, 50, 50 * 30000);
 }
 
 static void delivers_what_calls_have_kept_back_in_turn(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talks[2];
+    struct client_call *client_calls[2];
     for (size_t i = 0; i < 2; i++) {
-        talks[i] = pair_call(pair, i, "/t/Echo");
+        client_calls[i] = pair_call(pair, i, "/t/Echo");
         pair_run(pair, ALL);
         eb_grpc_call_pause(pair->host.call);
         for (size_t n = 0; n < HOST_ORDER_MAX / 2; n++) {
-            pair_write(talks[i], 1000 * n, n == HOST_ORDER_MAX / 2 - 1);
+            pair_write(client_calls[i], 1000 * n, n == HOST_ORDER_MAX / 2 - 1);
         }
     }
     pair_run(pair, ALL);
@@ -280,7 +281,7 @@ static void delivers_what_calls_have_kept_back_in_turn(void **state)
         assert_int_not_equal(pair->host.order[i], pair->host.order[i - 1]);
     }
     for (size_t i = 0; i < 2; i++) {
-        assert_end(talks[i], EB_STATUS_OK, HOST_ORDER_MAX / 2, 10000);
+        assert_end(client_calls[i], EB_STATUS_OK, HOST_ORDER_MAX / 2, 10000);
     }
 }
 
@@ -289,13 +290,13 @@ static void waits_for_a_message_that_has_no_window(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *slow = pair_call(pair, 0, "/t/Slow");
+    struct client_call *slow = pair_call(pair, 0, "/t/Slow");
     pair_write(slow, 0, false);
     pair_write(slow, HOST_REQUEST_BYTES_MAX, false);
     pair_write(slow, 70000, true);
     pair_run(pair, ALL);
     struct eb_grpc_call *paused = pair->host.call;
-    struct talk *half = pair_call(pair, 1, "/t/Echo");
+    struct client_call *half = pair_call(pair, 1, "/t/Echo");
     pair_write(half, 60000, true);
     pair_run(pair, ALL);
     for (int i = 0; i < 10; i++) {
@@ -318,11 +319,11 @@ static void delivers_many_small_messages_after_a_pause(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Keep");
+    struct client_call *client_call = pair_call(pair, 0, "/t/Keep");
     pair_run(pair, ALL);
     eb_grpc_call_pause(pair->host.call);
     for (size_t i = 0; i < 10000; i++) {
-        pair_write(talk, 0, i == 9999);
+        pair_write(client_call, 0, i == 9999);
     }
     pair_run(pair, 17);
     assert_int_equal(pair->host.message_count, 0);
@@ -341,16 +342,16 @@ static void drops_what_was_kept_back_when_a_paused_call_ends(void **state)
     struct pair *pair = *state;
     start(pair);
     for (int i = 0; i < 20; i++) {
-        struct talk *talk = pair_call(pair, 0, "/t/Slow");
+        struct client_call *client_call = pair_call(pair, 0, "/t/Slow");
         for (size_t n = 0; n < 20; n++) {
-            pair_write(talk, 50000, false);
+            pair_write(client_call, 50000, false);
         }
         pair_run(pair, ALL);
         assert_true(pair->host.lender.lent_bytes > 100000);
         eb_grpc_call_finish(pair->host.call, EB_STATUS_ABORTED, NULL, 0);
         assert_true(pair->host.lender.lent_bytes < 100000);
         pair_run(pair, ALL);
-        assert_end(talk, EB_STATUS_ABORTED, 1, 50000);
+        assert_end(client_call, EB_STATUS_ABORTED, 1, 50000);
     }
 }
 
@@ -360,8 +361,8 @@ static void cancels_and_goes_on(void **state)
     pair->host.limits.reset_budget = 100;
     start(pair);
     for (int i = 0; i < 3000; i++) {
-        struct talk *cancelled = pair_call(pair, 0, "/t/Keep");
-        struct talk *normal = pair_call(pair, 1, "/t/Echo");
+        struct client_call *cancelled = pair_call(pair, 0, "/t/Keep");
+        struct client_call *normal = pair_call(pair, 1, "/t/Echo");
         pair_write(cancelled, 10, true);
         pair_write(normal, 10, true);
         if (i % 2) {
@@ -382,11 +383,11 @@ static void turns_away_a_client_that_only_cancels(void **state)
     start(pair);
     size_t count = 0;
     while (count < 1000 && !pair->host.is_over) {
-        struct talk *talk = pair_call(pair, 0, "/t/Keep");
-        pair_write(talk, 10, true);
+        struct client_call *client_call = pair_call(pair, 0, "/t/Keep");
+        pair_write(client_call, 10, true);
         pair_run(pair, ALL);
-        if (talk->call) {
-            eb_grpc_client_cancel(talk->call);
+        if (client_call->call) {
+            eb_grpc_client_cancel(client_call->call);
         }
         pair_run(pair, ALL);
         count++;
@@ -402,16 +403,16 @@ static void cancels_in_the_middle_of_a_large_answer(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Keep");
+    struct client_call *client_call = pair_call(pair, 0, "/t/Keep");
     pair_run(pair, ALL);
     for (int i = 0; i < 4; i++) {
         eb_grpc_call_answer(pair->host.call, host_outgoing(30 * MIB));
     }
     assert_true(eb_grpc_server_send(pair->host.server));
-    eb_grpc_client_cancel(talk->call);
+    eb_grpc_client_cancel(client_call->call);
     pair_run(pair, ALL);
-    assert_true(talk->finished);
-    assert_int_equal(talk->error.status, EB_STATUS_CANCELLED);
+    assert_true(client_call->finished);
+    assert_int_equal(client_call->error.status, EB_STATUS_CANCELLED);
     assert_int_equal(host_outgoing_live(), 0);
     assert_int_equal(pair->host.close_count, 1);
 }
@@ -420,13 +421,13 @@ static void drains_after_a_round_trip(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *early = pair_call(pair, 0, "/t/Keep");
+    struct client_call *early = pair_call(pair, 0, "/t/Keep");
     pair_run(pair, ALL);
     assert_false(eb_grpc_server_is_done(pair->host.server));
     eb_grpc_server_drain(pair->host.server);
     eb_grpc_server_drain(pair->host.server);
     /* On its way while the notice is: still served. */
-    struct talk *late = pair_call(pair, 1, "/t/Echo");
+    struct client_call *late = pair_call(pair, 1, "/t/Echo");
     pair_write(late, 5, true);
     pair_run(pair, ALL);
     assert_end(late, EB_STATUS_OK, 1, 5);
@@ -449,10 +450,10 @@ static void is_done_at_once_when_drained_before_it_is_open(void **state)
     assert_false(eb_grpc_server_is_done(pair->host.server));
     eb_grpc_server_drain(pair->host.server);
     assert_true(eb_grpc_server_is_done(pair->host.server));
-    struct talk *talk = pair_call(pair, 0, "/t/Echo");
-    pair_write(talk, 5, true);
+    struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
+    pair_write(client_call, 5, true);
     pair_run(pair, ALL);
-    assert_end(talk, EB_STATUS_OK, 1, 5);
+    assert_end(client_call, EB_STATUS_OK, 1, 5);
     assert_true(eb_grpc_server_is_done(pair->host.server));
 }
 
@@ -460,9 +461,9 @@ static void ends_every_call_when_either_side_goes(void **state)
 {
     struct pair *pair = *state;
     start(pair);
-    struct talk *talk = pair_call(pair, 0, "/t/Slow");
-    pair_write(talk, 5, false);
-    pair_write(talk, 50, false);
+    struct client_call *client_call = pair_call(pair, 0, "/t/Slow");
+    pair_write(client_call, 5, false);
+    pair_write(client_call, 50, false);
     pair_call(pair, 1, "/t/Keep");
     pair_run(pair, ALL);
     eb_grpc_call_answer(pair->host.call, host_outgoing(5000));
@@ -472,8 +473,8 @@ static void ends_every_call_when_either_side_goes(void **state)
     assert_int_equal(pair->host.lender.lent_count, 0);
     eb_grpc_client_destroy(pair->client);
     pair->client = NULL;
-    assert_end(&pair->talks[0], EB_STATUS_UNAVAILABLE, 1, 5);
-    assert_end(&pair->talks[1], EB_STATUS_UNAVAILABLE, 0, 0);
+    assert_end(&pair->client_calls[0], EB_STATUS_UNAVAILABLE, 1, 5);
+    assert_end(&pair->client_calls[1], EB_STATUS_UNAVAILABLE, 0, 0);
 }
 
 #define IN_PAIR(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)

@@ -2,7 +2,7 @@
  * sends them ends before they have cost much, and one too large block does not end it. */
 #include "tests/lib/test_group.h"
 #include "tests/unit/grpc/header_blocks.h"
-#include "tests/unit/grpc/peer_trial.h"
+#include "tests/unit/grpc/peer_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,38 +27,38 @@ static void put_usual(struct frames *block)
 }
 
 static void send_block(
-    struct peer_trial *trial, uint32_t stream_id, bool ends, const struct frames *block)
+    struct peer_fixture *fixture, uint32_t stream_id, bool ends, const struct frames *block)
 {
-    frames_head(&trial->in, block->size, FRAME_HEADERS,
+    frames_head(&fixture->in, block->size, FRAME_HEADERS,
         (uint8_t)(FLAG_END_HEADERS | (ends ? FLAG_END_STREAM : 0)), stream_id);
-    frames_put(&trial->in, block->bytes, block->size);
-    peer_trial_deliver(trial);
+    frames_put(&fixture->in, block->bytes, block->size);
+    peer_fixture_deliver(fixture);
 }
 
 /* The connection, on which the peer has agreed to the server's settings: larger frames, mostly. */
-static void open_connection(struct peer_trial *trial)
+static void open_connection(struct peer_fixture *fixture)
 {
-    frames_open(&trial->in);
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
-    frames_head(&trial->in, 0, FRAME_SETTINGS, FLAG_ACK, 0);
+    frames_open(&fixture->in);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
+    frames_head(&fixture->in, 0, FRAME_SETTINGS, FLAG_ACK, 0);
 }
 
 /* The connection, and a call on stream 1 that puts the large field, which ends with `last`, into
  * the table. */
-static void open_with_large(struct peer_trial *trial, bool ends, char last)
+static void open_with_large(struct peer_fixture *fixture, bool ends, char last)
 {
     struct frames block = {0};
-    open_connection(trial);
+    open_connection(fixture);
     put_usual(&block);
     frames_large_field(&block, 0x40, LARGE_NAME, LARGE_BYTES, last);
-    send_block(trial, 1, ends, &block);
+    send_block(fixture, 1, ends, &block);
     frames_deinit(&block);
 }
 
 /* A call that references the large field that often, and has one of `bytes` outside the table. */
 static void call_with_large(
-    struct peer_trial *trial, uint32_t stream_id, size_t times, size_t bytes)
+    struct peer_fixture *fixture, uint32_t stream_id, size_t times, size_t bytes)
 {
     struct frames block = {0};
     put_usual(&block);
@@ -66,32 +66,32 @@ static void call_with_large(
     if (bytes > 0) {
         frames_large_field(&block, 0, LARGE_NAME, bytes, 'a');
     }
-    send_block(trial, stream_id, true, &block);
+    send_block(fixture, stream_id, true, &block);
     frames_deinit(&block);
-    if (!trial->host.is_over) {
-        host_write(&trial->host);
+    if (!fixture->host.is_over) {
+        host_write(&fixture->host);
     }
 }
 
-static void assert_calmed(struct peer_trial *trial)
+static void assert_calmed(struct peer_fixture *fixture)
 {
     struct frame last = {0};
-    assert_true(trial->host.is_over);
-    host_write(&trial->host);
-    assert_true(frames_count(&trial->host.sent, FRAME_GOAWAY, &last) >= 1);
+    assert_true(fixture->host.is_over);
+    host_write(&fixture->host);
+    assert_true(frames_count(&fixture->host.sent, FRAME_GOAWAY, &last) >= 1);
     assert_true(last.length >= 8);
     assert_int_equal(last.payload[7], CODE_ENHANCE_YOUR_CALM);
-    assert_string_not_equal(eb_grpc_server_reason(trial->host.server), "");
-    assert_true(eb_grpc_server_is_done(trial->host.server));
+    assert_string_not_equal(eb_grpc_server_reason(fixture->host.server), "");
+    assert_true(eb_grpc_server_is_done(fixture->host.server));
 }
 
 /* Byte by byte of a block that never ends: how many names of the large field are taken. */
-static size_t count_taken(struct peer_trial *trial)
+static size_t count_taken(struct peer_fixture *fixture)
 {
     size_t count = 0;
-    while (count < 60000 && !trial->host.is_over) {
-        frames_repeat(&trial->in, HPACK_NEWEST, 1);
-        peer_trial_deliver(trial);
+    while (count < 60000 && !fixture->host.is_over) {
+        frames_repeat(&fixture->in, HPACK_NEWEST, 1);
+        peer_fixture_deliver(fixture);
         count++;
     }
     return count;
@@ -99,90 +99,91 @@ static size_t count_taken(struct peer_trial *trial)
 
 static void ends_a_block_that_expands_past_four_limits(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, true, 'a');
-    frames_head(&trial->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 3);
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, true, 'a');
+    frames_head(&fixture->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 3);
     /* 16 of them are 64 KiB, 20 of them more than that and what a connection has in hand. */
-    assert_in_range(count_taken(trial), 12, 20);
-    assert_calmed(trial);
+    assert_in_range(count_taken(fixture), 12, 20);
+    assert_calmed(fixture);
 }
 
 static void ends_trailers_that_expand(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, false, 'a');
-    frames_head(&trial->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, 1);
-    assert_in_range(count_taken(trial), 12, 20);
-    assert_calmed(trial);
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, false, 'a');
+    frames_head(&fixture->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, 1);
+    assert_in_range(count_taken(fixture), 12, 20);
+    assert_calmed(fixture);
 }
 
 /* nghttp2 checks such a field to its end, and shows it to another callback. */
 static void ends_a_block_of_fields_that_are_not_valid(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, true, '\1');
-    frames_head(&trial->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 3);
-    assert_in_range(count_taken(trial), 12, 20);
-    assert_calmed(trial);
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, true, '\1');
+    frames_head(&fixture->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 3);
+    assert_in_range(count_taken(fixture), 12, 20);
+    assert_calmed(fixture);
 }
 
 static void ends_a_block_of_many_short_fields(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_connection(trial);
-    frames_head(&trial->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 1);
-    peer_trial_deliver(trial);
+    struct peer_fixture *fixture = *state;
+    open_connection(fixture);
+    frames_head(&fixture->in, 60000, FRAME_HEADERS, FLAG_END_HEADERS, 1);
+    peer_fixture_deliver(fixture);
     size_t count = 0;
-    while (count < 60000 && !trial->host.is_over) {
-        frames_repeat(&trial->in, HPACK_ACCEPT_ENCODING, 1);
-        peer_trial_deliver(trial);
+    while (count < 60000 && !fixture->host.is_over) {
+        frames_repeat(&fixture->in, HPACK_ACCEPT_ENCODING, 1);
+        peer_fixture_deliver(fixture);
         count++;
     }
     /* As many as the bytes on the wire may be, the budget for more, and the one that is too many.
      */
     assert_int_equal(count, 64 + 60000 / 32 + 3 * 64 + 1);
-    assert_calmed(trial);
+    assert_calmed(fixture);
 }
 
 static void refuses_one_block_past_the_limit_and_serves_the_next(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, true, 'a');
-    call_with_large(trial, 3, 0, 40000);
-    call_with_large(trial, 5, 1, 0);
-    struct reply reply = header_blocks_read(&trial->host.sent, 3);
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, true, 'a');
+    call_with_large(fixture, 3, 0, 40000);
+    call_with_large(fixture, 5, 1, 0);
+    struct reply reply = header_blocks_read(&fixture->host.sent, 3);
     assert_int_equal(reply.grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
     assert_string_equal(reply.message,
         "the call has 40080 bytes of header fields, more than header_bytes_max (16384): send fewer "
         "or shorter ones");
-    assert_int_equal(header_blocks_read(&trial->host.sent, 5).grpc_status, EB_STATUS_OK);
-    assert_false(trial->host.is_over);
+    assert_int_equal(header_blocks_read(&fixture->host.sent, 5).grpc_status, EB_STATUS_OK);
+    assert_false(fixture->host.is_over);
 }
 
 static void tells_how_many_fields_are_too_many(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     struct frames block = {0};
-    open_connection(trial);
+    open_connection(fixture);
     put_usual(&block);
     frames_repeat(&block, HPACK_ACCEPT_ENCODING, 60);
-    send_block(trial, 1, true, &block);
+    send_block(fixture, 1, true, &block);
     frames_deinit(&block);
-    host_write(&trial->host);
-    struct reply reply = header_blocks_read(&trial->host.sent, 1);
+    host_write(&fixture->host);
+    struct reply reply = header_blocks_read(&fixture->host.sent, 1);
     assert_int_equal(reply.grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
     assert_string_equal(reply.message,
         "the call has 65 header fields, more than header_fields_max (64): send fewer");
-    assert_false(trial->host.is_over);
+    assert_false(fixture->host.is_over);
 }
 
 /* Calls one after the other, each answered; returns how many until the connection ends. */
-static size_t count_calls(struct peer_trial *trial, size_t times, size_t bytes, uint64_t pause_ms)
+static size_t count_calls(
+    struct peer_fixture *fixture, size_t times, size_t bytes, uint64_t pause_ms)
 {
     size_t count = 0;
-    while (count < BLOCKS_MAX && !trial->host.is_over) {
-        trial->host.now_ms += pause_ms;
-        call_with_large(trial, (uint32_t)(2 * count + 3), times, bytes);
+    while (count < BLOCKS_MAX && !fixture->host.is_over) {
+        fixture->host.now_ms += pause_ms;
+        call_with_large(fixture, (uint32_t)(2 * count + 3), times, bytes);
         count++;
     }
     return count;
@@ -191,175 +192,175 @@ static size_t count_calls(struct peer_trial *trial, size_t times, size_t bytes, 
 /* The connection may be that of a proxy, and the calls all of one client that does not know. */
 static void refuses_calls_past_the_limit_again_and_again(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, true, 'a');
-    assert_int_equal(count_calls(trial, 0, 30000, 0), BLOCKS_MAX);
-    assert_false(trial->host.is_over);
-    assert_int_equal(header_blocks_read(&trial->host.sent, 2 * BLOCKS_MAX + 1).grpc_status,
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, true, 'a');
+    assert_int_equal(count_calls(fixture, 0, 30000, 0), BLOCKS_MAX);
+    assert_false(fixture->host.is_over);
+    assert_int_equal(header_blocks_read(&fixture->host.sent, 2 * BLOCKS_MAX + 1).grpc_status,
         EB_STATUS_RESOURCE_EXHAUSTED);
 }
 
 /* 40 KB each, of some 90 bytes on the wire. */
 static void ends_a_peer_whose_blocks_expand_past_the_limit(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, true, 'a');
-    assert_int_equal(count_calls(trial, 10, 0, 0), 1);
-    assert_calmed(trial);
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, true, 'a');
+    assert_int_equal(count_calls(fixture, 10, 0, 0), 1);
+    assert_calmed(fixture);
 }
 
 /* 12 KB each, which is within the limit, of some 80 bytes on the wire. */
 static void ends_a_peer_whose_blocks_expand_within_the_limit_again_and_again(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, true, 'a');
-    assert_int_equal(count_calls(trial, 3, 0, 0), 2);
-    assert_calmed(trial);
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, true, 'a');
+    assert_int_equal(count_calls(fixture, 3, 0, 0), 2);
+    assert_calmed(fixture);
 }
 
 static void forgives_with_time(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, true, 'a');
-    assert_int_equal(count_calls(trial, 3, 0, 2000), BLOCKS_MAX);
-    assert_false(trial->host.is_over);
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, true, 'a');
+    assert_int_equal(count_calls(fixture, 3, 0, 2000), BLOCKS_MAX);
+    assert_false(fixture->host.is_over);
 }
 
 /* Honest use of the table is not limited. */
 static void takes_a_table_that_is_used_once_in_each_call(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_with_large(trial, true, 'a');
-    assert_int_equal(count_calls(trial, 1, 0, 0), BLOCKS_MAX);
+    struct peer_fixture *fixture = *state;
+    open_with_large(fixture, true, 'a');
+    assert_int_equal(count_calls(fixture, 1, 0, 0), BLOCKS_MAX);
     assert_int_equal(
-        header_blocks_read(&trial->host.sent, 2 * BLOCKS_MAX + 1).grpc_status, EB_STATUS_OK);
+        header_blocks_read(&fixture->host.sent, 2 * BLOCKS_MAX + 1).grpc_status, EB_STATUS_OK);
 }
 
 /* Large fields in plain are work for their sender too. */
 static void takes_blocks_at_the_limit_that_are_as_large_on_the_wire(void **state)
 {
-    struct peer_trial *trial = *state;
-    open_connection(trial);
-    assert_int_equal(count_calls(trial, 0, 16384 - 80, 0), BLOCKS_MAX);
+    struct peer_fixture *fixture = *state;
+    open_connection(fixture);
+    assert_int_equal(count_calls(fixture, 0, 16384 - 80, 0), BLOCKS_MAX);
     assert_int_equal(
-        header_blocks_read(&trial->host.sent, 2 * BLOCKS_MAX + 1).grpc_status, EB_STATUS_OK);
-    assert_false(trial->host.is_over);
+        header_blocks_read(&fixture->host.sent, 2 * BLOCKS_MAX + 1).grpc_status, EB_STATUS_OK);
+    assert_false(fixture->host.is_over);
 }
 
 /* The connection, on which the server has forgotten stream 1. `block` becomes that of a call. */
-static void open_and_forget(struct peer_trial *trial, struct frames *block)
+static void open_and_forget(struct peer_fixture *fixture, struct frames *block)
 {
-    eb_grpc_server_destroy(trial->host.server);
-    trial->host.limits.streams_max = 1;
-    assert_true(host_start(&trial->host));
-    open_connection(trial);
+    eb_grpc_server_destroy(fixture->host.server);
+    fixture->host.limits.streams_max = 1;
+    assert_true(host_start(&fixture->host));
+    open_connection(fixture);
     put_usual(block);
-    send_block(trial, 1, false, block);
-    frames_head(&trial->in, 4, FRAME_RST_STREAM, 0, 1);
-    frames_put32(&trial->in, 8);
-    send_block(trial, 3, false, block);
-    assert_int_equal(trial->host.call_count, 2);
+    send_block(fixture, 1, false, block);
+    frames_head(&fixture->in, 4, FRAME_RST_STREAM, 0, 1);
+    frames_put32(&fixture->in, 8);
+    send_block(fixture, 3, false, block);
+    assert_int_equal(fixture->host.call_count, 2);
 }
 
 /* nghttp2 decompresses the headers of a stream that is over but reports none of them. */
 static void ends_a_peer_that_sends_headers_for_streams_that_are_over(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     struct frames block = {0};
-    open_and_forget(trial, &block);
+    open_and_forget(fixture, &block);
     frames_repeat(&block, HPACK_METHOD_POST, 3000);
     size_t count = 0;
-    while (count < BLOCKS_MAX && !trial->host.is_over) {
-        send_block(trial, 1, true, &block);
+    while (count < BLOCKS_MAX && !fixture->host.is_over) {
+        send_block(fixture, 1, true, &block);
         count++;
     }
     frames_deinit(&block);
     assert_in_range(count, 500, 1100);
-    assert_calmed(trial);
+    assert_calmed(fixture);
 }
 
 static void ends_a_peer_whose_headers_for_such_streams_are_large(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     struct frames block = {0};
-    open_and_forget(trial, &block);
+    open_and_forget(fixture, &block);
     frames_repeat(&block, HPACK_METHOD_POST, 14000);
     size_t count = 0;
-    while (count < BLOCKS_MAX && !trial->host.is_over) {
-        send_block(trial, 1, true, &block);
+    while (count < BLOCKS_MAX && !fixture->host.is_over) {
+        send_block(fixture, 1, true, &block);
         count++;
     }
     frames_deinit(&block);
     assert_in_range(count, 2, 10);
-    assert_calmed(trial);
+    assert_calmed(fixture);
 }
 
 /* CONTINUATION of such a block is not shown either. Clients that split their blocks send some that
  * cross the stream's end. */
 static void ends_a_peer_that_continues_headers_for_such_streams(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     struct frames block = {0};
     size_t count = 0;
-    open_and_forget(trial, &block);
-    while (count < BLOCKS_MAX && !trial->host.is_over) {
-        frames_head(&trial->in, block.size, FRAME_HEADERS, 0, 1);
-        frames_put(&trial->in, block.bytes, block.size);
-        frames_head(&trial->in, 16384, FRAME_CONTINUATION, FLAG_END_HEADERS, 1);
-        frames_repeat(&trial->in, HPACK_METHOD_POST, 16384);
+    open_and_forget(fixture, &block);
+    while (count < BLOCKS_MAX && !fixture->host.is_over) {
+        frames_head(&fixture->in, block.size, FRAME_HEADERS, 0, 1);
+        frames_put(&fixture->in, block.bytes, block.size);
+        frames_head(&fixture->in, 16384, FRAME_CONTINUATION, FLAG_END_HEADERS, 1);
+        frames_repeat(&fixture->in, HPACK_METHOD_POST, 16384);
         /* Nothing is known of it until another frame begins. */
-        frames_head(&trial->in, 8, FRAME_PING, FLAG_ACK, 0);
-        frames_put(&trial->in, "12345678", 8);
-        peer_trial_deliver(trial);
+        frames_head(&fixture->in, 8, FRAME_PING, FLAG_ACK, 0);
+        frames_put(&fixture->in, "12345678", 8);
+        peer_fixture_deliver(fixture);
         count++;
     }
     frames_deinit(&block);
     assert_int_equal(count, 3);
-    assert_calmed(trial);
+    assert_calmed(fixture);
 }
 
 /* As grpc-go sends them, where the server takes as large ones. */
 static void takes_a_large_block_that_crosses_the_end_of_its_stream(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     struct frames block = {0};
-    trial->host.limits.header_bytes_max = 65536;
-    open_and_forget(trial, &block);
+    fixture->host.limits.header_bytes_max = 65536;
+    open_and_forget(fixture, &block);
     for (int i = 0; i < 2; i++) {
-        frames_head(&trial->in, 16384, FRAME_HEADERS, 0, 1);
-        frames_repeat(&trial->in, HPACK_METHOD_POST, 16384);
-        frames_head(&trial->in, 16384, FRAME_CONTINUATION, FLAG_END_HEADERS, 1);
-        frames_repeat(&trial->in, HPACK_METHOD_POST, 16384);
-        frames_head(&trial->in, 8, FRAME_PING, FLAG_ACK, 0);
-        frames_put(&trial->in, "12345678", 8);
-        peer_trial_deliver(trial);
-        assert_false(trial->host.is_over);
+        frames_head(&fixture->in, 16384, FRAME_HEADERS, 0, 1);
+        frames_repeat(&fixture->in, HPACK_METHOD_POST, 16384);
+        frames_head(&fixture->in, 16384, FRAME_CONTINUATION, FLAG_END_HEADERS, 1);
+        frames_repeat(&fixture->in, HPACK_METHOD_POST, 16384);
+        frames_head(&fixture->in, 8, FRAME_PING, FLAG_ACK, 0);
+        frames_put(&fixture->in, "12345678", 8);
+        peer_fixture_deliver(fixture);
+        assert_false(fixture->host.is_over);
     }
     frames_deinit(&block);
 }
 
-#define WITH_TRIAL(test)                                                                           \
-    cmocka_unit_test_setup_teardown(test, peer_trial_set_up, peer_trial_tear_down)
+#define WITH_FIXTURE(test)                                                                         \
+    cmocka_unit_test_setup_teardown(test, peer_fixture_set_up, peer_fixture_tear_down)
 
 EB_TEST_GROUP(grpc_expansion)
 {
     const struct CMUnitTest tests[] = {
-        WITH_TRIAL(ends_a_block_that_expands_past_four_limits),
-        WITH_TRIAL(ends_trailers_that_expand),
-        WITH_TRIAL(ends_a_block_of_fields_that_are_not_valid),
-        WITH_TRIAL(ends_a_block_of_many_short_fields),
-        WITH_TRIAL(refuses_one_block_past_the_limit_and_serves_the_next),
-        WITH_TRIAL(tells_how_many_fields_are_too_many),
-        WITH_TRIAL(refuses_calls_past_the_limit_again_and_again),
-        WITH_TRIAL(ends_a_peer_whose_blocks_expand_past_the_limit),
-        WITH_TRIAL(ends_a_peer_whose_blocks_expand_within_the_limit_again_and_again),
-        WITH_TRIAL(forgives_with_time),
-        WITH_TRIAL(takes_a_table_that_is_used_once_in_each_call),
-        WITH_TRIAL(takes_blocks_at_the_limit_that_are_as_large_on_the_wire),
-        WITH_TRIAL(ends_a_peer_that_sends_headers_for_streams_that_are_over),
-        WITH_TRIAL(ends_a_peer_whose_headers_for_such_streams_are_large),
-        WITH_TRIAL(ends_a_peer_that_continues_headers_for_such_streams),
-        WITH_TRIAL(takes_a_large_block_that_crosses_the_end_of_its_stream),
+        WITH_FIXTURE(ends_a_block_that_expands_past_four_limits),
+        WITH_FIXTURE(ends_trailers_that_expand),
+        WITH_FIXTURE(ends_a_block_of_fields_that_are_not_valid),
+        WITH_FIXTURE(ends_a_block_of_many_short_fields),
+        WITH_FIXTURE(refuses_one_block_past_the_limit_and_serves_the_next),
+        WITH_FIXTURE(tells_how_many_fields_are_too_many),
+        WITH_FIXTURE(refuses_calls_past_the_limit_again_and_again),
+        WITH_FIXTURE(ends_a_peer_whose_blocks_expand_past_the_limit),
+        WITH_FIXTURE(ends_a_peer_whose_blocks_expand_within_the_limit_again_and_again),
+        WITH_FIXTURE(forgives_with_time),
+        WITH_FIXTURE(takes_a_table_that_is_used_once_in_each_call),
+        WITH_FIXTURE(takes_blocks_at_the_limit_that_are_as_large_on_the_wire),
+        WITH_FIXTURE(ends_a_peer_that_sends_headers_for_streams_that_are_over),
+        WITH_FIXTURE(ends_a_peer_whose_headers_for_such_streams_are_large),
+        WITH_FIXTURE(ends_a_peer_that_continues_headers_for_such_streams),
+        WITH_FIXTURE(takes_a_large_block_that_crosses_the_end_of_its_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

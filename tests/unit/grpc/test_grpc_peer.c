@@ -1,7 +1,7 @@
 /* Peers that break rules: what they are answered, and that it costs little. */
 #include "tests/lib/test_group.h"
 #include "tests/unit/grpc/header_blocks.h"
-#include "tests/unit/grpc/peer_trial.h"
+#include "tests/unit/grpc/peer_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,50 +15,50 @@
 #define CODE_ENHANCE_YOUR_CALM 11
 
 /* The connection has ended with a GOAWAY of this code. */
-static void assert_goaway(struct peer_trial *trial, uint32_t code)
+static void assert_goaway(struct peer_fixture *fixture, uint32_t code)
 {
     struct frame last = {0};
-    host_write(&trial->host);
-    assert_true(trial->host.is_over);
-    assert_true(frames_count(&trial->host.sent, FRAME_GOAWAY, &last) >= 1);
+    host_write(&fixture->host);
+    assert_true(fixture->host.is_over);
+    assert_true(frames_count(&fixture->host.sent, FRAME_GOAWAY, &last) >= 1);
     assert_true(last.length >= 8);
     assert_int_equal(last.payload[7], code);
-    assert_string_not_equal(eb_grpc_server_reason(trial->host.server), "");
-    assert_true(eb_grpc_server_is_done(trial->host.server));
+    assert_string_not_equal(eb_grpc_server_reason(fixture->host.server), "");
+    assert_true(eb_grpc_server_is_done(fixture->host.server));
 }
 
 static void says_nothing_before_the_preface(void **state)
 {
-    struct peer_trial *trial = *state;
-    host_write(&trial->host);
-    assert_int_equal(trial->host.sent.size, 0);
-    frames_open(&trial->in);
+    struct peer_fixture *fixture = *state;
+    host_write(&fixture->host);
+    assert_int_equal(fixture->host.sent.size, 0);
+    frames_open(&fixture->in);
     for (size_t i = 0; i < 23; i++) {
-        host_receive(&trial->host, trial->in.bytes + i, 1);
-        host_write(&trial->host);
-        assert_int_equal(trial->host.sent.size, 0);
+        host_receive(&fixture->host, fixture->in.bytes + i, 1);
+        host_write(&fixture->host);
+        assert_int_equal(fixture->host.sent.size, 0);
     }
-    host_receive(&trial->host, trial->in.bytes + 23, 1);
-    assert_false(eb_grpc_server_is_open(trial->host.server));
-    host_write(&trial->host);
+    host_receive(&fixture->host, fixture->in.bytes + 23, 1);
+    assert_false(eb_grpc_server_is_open(fixture->host.server));
+    host_write(&fixture->host);
     struct frame first;
     size_t at = 0;
-    assert_true(frames_next(&trial->host.sent, &at, &first));
+    assert_true(frames_next(&fixture->host.sent, &at, &first));
     assert_int_equal(first.type, FRAME_SETTINGS);
     assert_int_equal(first.flags, 0);
-    host_receive(&trial->host, trial->in.bytes + 24, 9);
-    assert_true(eb_grpc_server_is_open(trial->host.server));
+    host_receive(&fixture->host, fixture->in.bytes + 24, 9);
+    assert_true(eb_grpc_server_is_open(fixture->host.server));
 }
 
 static void forgets_a_token_once_it_has_been_judged(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     static const char *const token[] = {"authorization", "Bearer 0123456789abcdef"};
-    frames_open(&trial->in);
-    frames_request(&trial->in, 1, false, token);
-    peer_trial_deliver(trial);
-    assert_string_equal(trial->host.authorization, token[1]);
-    const struct eb_grpc_call *call = trial->host.call;
+    frames_open(&fixture->in);
+    frames_request(&fixture->in, 1, false, token);
+    peer_fixture_deliver(fixture);
+    assert_string_equal(fixture->host.authorization, token[1]);
+    const struct eb_grpc_call *call = fixture->host.call;
     assert_null(call->authorization);
     for (size_t i = 0; i < sizeof call->headers.authorization; i++) {
         assert_int_equal(call->headers.authorization[i], 0);
@@ -68,16 +68,16 @@ static void forgets_a_token_once_it_has_been_judged(void **state)
 /* As clients written in Go do: the last stream should be one that the server has opened. */
 static void takes_the_farewell_of_a_peer_that_names_no_stream(void **state)
 {
-    struct peer_trial *trial = *state;
-    frames_open(&trial->in);
-    frames_request(&trial->in, 1, false, NULL);
-    frames_head(&trial->in, 8, FRAME_GOAWAY, 0, 0);
-    frames_put32(&trial->in, INT32_MAX);
-    frames_put32(&trial->in, 0);
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
-    assert_string_equal(eb_grpc_server_reason(trial->host.server), "");
-    assert_true(eb_grpc_server_is_done(trial->host.server));
+    struct peer_fixture *fixture = *state;
+    frames_open(&fixture->in);
+    frames_request(&fixture->in, 1, false, NULL);
+    frames_head(&fixture->in, 8, FRAME_GOAWAY, 0, 0);
+    frames_put32(&fixture->in, INT32_MAX);
+    frames_put32(&fixture->in, 0);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
+    assert_string_equal(eb_grpc_server_reason(fixture->host.server), "");
+    assert_true(eb_grpc_server_is_done(fixture->host.server));
 }
 
 static void tells_http_1_what_it_has_reached(void **state)
@@ -109,17 +109,17 @@ static void tells_http_1_what_it_has_reached(void **state)
 
 static void hangs_up_on_garbage(void **state)
 {
-    struct peer_trial *trial = *state;
-    frames_put(&trial->in, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
-    assert_true(trial->host.is_over);
-    assert_int_equal(trial->host.sent.size, 0);
-    assert_true(eb_grpc_server_is_done(trial->host.server));
-    host_receive(&trial->host, "more", 4);
-    eb_grpc_server_tick(trial->host.server, 1, 0);
-    eb_grpc_server_drain(trial->host.server);
-    host_write(&trial->host);
+    struct peer_fixture *fixture = *state;
+    frames_put(&fixture->in, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
+    assert_true(fixture->host.is_over);
+    assert_int_equal(fixture->host.sent.size, 0);
+    assert_true(eb_grpc_server_is_done(fixture->host.server));
+    host_receive(&fixture->host, "more", 4);
+    eb_grpc_server_tick(fixture->host.server, 1, 0);
+    eb_grpc_server_drain(fixture->host.server);
+    host_write(&fixture->host);
 }
 
 static void survives_random_frames(void **state)
@@ -225,58 +225,58 @@ static void answers_each_mistake_with_its_status(void **state)
 
 static void answers_what_is_no_grpc_when_its_end_does_not_come(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     static const char *const type[2] = {"content-type", "text/html"};
-    frames_open(&trial->in);
-    frames_request(&trial->in, 1, false, type);
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
-    assert_int_equal(header_blocks_read(&trial->host.sent, 1).http_status, -1);
-    eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 15000, 0);
-    host_write(&trial->host);
-    assert_int_equal(header_blocks_read(&trial->host.sent, 1).http_status, 415);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_RST_STREAM, NULL), 1);
-    assert_int_equal(eb_grpc_server_call_count(trial->host.server), 0);
+    frames_open(&fixture->in);
+    frames_request(&fixture->in, 1, false, type);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
+    assert_int_equal(header_blocks_read(&fixture->host.sent, 1).http_status, -1);
+    eb_grpc_server_tick(fixture->host.server, fixture->host.now_ms + 15000, 0);
+    host_write(&fixture->host);
+    assert_int_equal(header_blocks_read(&fixture->host.sent, 1).http_status, 415);
+    assert_int_equal(frames_count(&fixture->host.sent, FRAME_RST_STREAM, NULL), 1);
+    assert_int_equal(eb_grpc_server_call_count(fixture->host.server), 0);
 }
 
 static void resets_what_is_no_grpc_and_does_not_take_its_answer(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     static const char *const type[2] = {"content-type", "text/html"};
     static const uint8_t no_window[] = {0, 4, 0, 0, 0, 0};
-    frames_put(&trial->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
-    frames_head(&trial->in, sizeof no_window, FRAME_SETTINGS, 0, 0);
-    frames_put(&trial->in, no_window, sizeof no_window);
-    frames_request(&trial->in, 1, true, type);
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, NULL), 0);
-    assert_int_equal(eb_grpc_server_call_count(trial->host.server), 1);
-    eb_grpc_server_tick(trial->host.server, trial->host.now_ms + 30000, 0);
-    host_write(&trial->host);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_RST_STREAM, NULL), 1);
-    assert_int_equal(eb_grpc_server_call_count(trial->host.server), 0);
+    frames_put(&fixture->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+    frames_head(&fixture->in, sizeof no_window, FRAME_SETTINGS, 0, 0);
+    frames_put(&fixture->in, no_window, sizeof no_window);
+    frames_request(&fixture->in, 1, true, type);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
+    assert_int_equal(frames_count(&fixture->host.sent, FRAME_DATA, NULL), 0);
+    assert_int_equal(eb_grpc_server_call_count(fixture->host.server), 1);
+    eb_grpc_server_tick(fixture->host.server, fixture->host.now_ms + 30000, 0);
+    host_write(&fixture->host);
+    assert_int_equal(frames_count(&fixture->host.sent, FRAME_RST_STREAM, NULL), 1);
+    assert_int_equal(eb_grpc_server_call_count(fixture->host.server), 0);
 }
 
 static void says_when_to_come_back(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     static const char *const path[2] = {":path", "/t/Refuse"};
-    frames_open(&trial->in);
-    frames_request(&trial->in, 1, true, path);
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
-    struct reply reply = header_blocks_read(&trial->host.sent, 1);
+    frames_open(&fixture->in);
+    frames_request(&fixture->in, 1, true, path);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
+    struct reply reply = header_blocks_read(&fixture->host.sent, 1);
     assert_int_equal(reply.pushback_ms, 250);
     assert_string_equal(reply.message, "no such thing: 100%25");
 }
 
 static void refuses_too_many_header_fields(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     static const char *const usual[][2] = {{":method", "POST"}, {":scheme", "http"},
         {":path", "/t/Echo"}, {":authority", "t"}, {"content-type", "application/grpc"}};
-    frames_open(&trial->in);
+    frames_open(&fixture->in);
     for (uint32_t extra = 59; extra <= 60; extra++) {
         struct frames block = {0};
         for (size_t i = 0; i < 5; i++) {
@@ -285,74 +285,74 @@ static void refuses_too_many_header_fields(void **state)
         for (uint32_t i = 0; i < extra; i++) {
             frames_field(&block, "a", "b");
         }
-        frames_head(&trial->in, block.size, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM,
+        frames_head(&fixture->in, block.size, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM,
             2 * extra + 1);
-        frames_put(&trial->in, block.bytes, block.size);
+        frames_put(&fixture->in, block.bytes, block.size);
         frames_deinit(&block);
     }
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
-    assert_int_equal(header_blocks_read(&trial->host.sent, 119).grpc_status, EB_STATUS_OK);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
+    assert_int_equal(header_blocks_read(&fixture->host.sent, 119).grpc_status, EB_STATUS_OK);
     assert_int_equal(
-        header_blocks_read(&trial->host.sent, 121).grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_int_equal(trial->host.call_count, 1);
+        header_blocks_read(&fixture->host.sent, 121).grpc_status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(fixture->host.call_count, 1);
 }
 
 static void ends_a_header_block_without_end(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     struct frames field = {0};
     frames_field(&field, "a", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb");
-    frames_open(&trial->in);
-    frames_head(&trial->in, field.size, FRAME_HEADERS, 0, 1);
-    frames_put(&trial->in, field.bytes, field.size);
-    peer_trial_deliver(trial);
-    assert_true(eb_grpc_server_is_in_headers(trial->host.server));
+    frames_open(&fixture->in);
+    frames_head(&fixture->in, field.size, FRAME_HEADERS, 0, 1);
+    frames_put(&fixture->in, field.bytes, field.size);
+    peer_fixture_deliver(fixture);
+    assert_true(eb_grpc_server_is_in_headers(fixture->host.server));
     size_t count = 0;
-    while (count < 100000 && !trial->host.is_over) {
-        frames_head(&trial->in, field.size, FRAME_CONTINUATION, 0, 1);
-        frames_put(&trial->in, field.bytes, field.size);
-        peer_trial_deliver(trial);
+    while (count < 100000 && !fixture->host.is_over) {
+        frames_head(&fixture->in, field.size, FRAME_CONTINUATION, 0, 1);
+        frames_put(&fixture->in, field.bytes, field.size);
+        peer_fixture_deliver(fixture);
         count++;
     }
     frames_deinit(&field);
     assert_true(count < 1000);
-    assert_true(trial->host.is_over);
+    assert_true(fixture->host.is_over);
 }
 
 static void ends_a_header_block_that_is_huge(void **state)
 {
-    struct peer_trial *trial = *state;
-    frames_open(&trial->in);
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
-    frames_head(&trial->in, 0, FRAME_SETTINGS, FLAG_ACK, 0);
-    frames_head(&trial->in, 200000, FRAME_HEADERS, FLAG_END_HEADERS, 1);
-    peer_trial_deliver(trial);
-    assert_goaway(trial, CODE_ENHANCE_YOUR_CALM);
+    struct peer_fixture *fixture = *state;
+    frames_open(&fixture->in);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
+    frames_head(&fixture->in, 0, FRAME_SETTINGS, FLAG_ACK, 0);
+    frames_head(&fixture->in, 200000, FRAME_HEADERS, FLAG_END_HEADERS, 1);
+    peer_fixture_deliver(fixture);
+    assert_goaway(fixture, CODE_ENHANCE_YOUR_CALM);
 }
 
 static void refuses_a_frame_over_the_frame_limit(void **state)
 {
-    struct peer_trial *trial = *state;
-    frames_open(&trial->in);
-    frames_head(&trial->in, 300000, FRAME_DATA, 0, 1);
-    peer_trial_deliver(trial);
-    assert_goaway(trial, CODE_FRAME_SIZE_ERROR);
-    assert_non_null(strstr(eb_grpc_server_reason(trial->host.server), "HTTP/2 violation"));
+    struct peer_fixture *fixture = *state;
+    frames_open(&fixture->in);
+    frames_head(&fixture->in, 300000, FRAME_DATA, 0, 1);
+    peer_fixture_deliver(fixture);
+    assert_goaway(fixture, CODE_FRAME_SIZE_ERROR);
+    assert_non_null(strstr(eb_grpc_server_reason(fixture->host.server), "HTTP/2 violation"));
 }
 
 /* Repeats a frame until the connection ends; returns how often it took. Output is read. */
-static size_t flood(struct peer_trial *trial, const struct frames *frame)
+static size_t flood(struct peer_fixture *fixture, const struct frames *frame)
 {
     size_t count = 0;
-    frames_open(&trial->in);
-    frames_request(&trial->in, 1, false, NULL);
-    peer_trial_deliver(trial);
-    while (count < 20000 && !trial->host.is_over) {
-        frames_put(&trial->in, frame->bytes, frame->size);
-        peer_trial_deliver(trial);
-        host_write(&trial->host);
+    frames_open(&fixture->in);
+    frames_request(&fixture->in, 1, false, NULL);
+    peer_fixture_deliver(fixture);
+    while (count < 20000 && !fixture->host.is_over) {
+        frames_put(&fixture->in, frame->bytes, frame->size);
+        peer_fixture_deliver(fixture);
+        host_write(&fixture->host);
         count++;
     }
     return count;
@@ -368,118 +368,118 @@ static void turns_away_floods_that_are_read(void **state)
     } cases[] = {{FRAME_PING, 8, 0}, {FRAME_SETTINGS, 0, 0}, {FRAME_DATA, 0, 1},
         {FRAME_PRIORITY, 5, 77}, {0xB7, 3, 1}, {0x10, 4, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct peer_trial *trial = NULL;
-        assert_int_equal(peer_trial_set_up((void **)&trial), 0);
+        struct peer_fixture *fixture = NULL;
+        assert_int_equal(peer_fixture_set_up((void **)&fixture), 0);
         struct frames frame = {0};
         frames_head(&frame, cases[i].length, cases[i].type, 0, cases[i].stream_id);
         frames_put(&frame, "\0\0\0\0\1\0\0\0", cases[i].length);
-        assert_in_range(flood(trial, &frame), 990, 1010);
-        assert_goaway(trial, CODE_ENHANCE_YOUR_CALM);
+        assert_in_range(flood(fixture, &frame), 990, 1010);
+        assert_goaway(fixture, CODE_ENHANCE_YOUR_CALM);
         frames_deinit(&frame);
-        assert_int_equal(peer_trial_tear_down((void **)&trial), 0);
+        assert_int_equal(peer_fixture_tear_down((void **)&fixture), 0);
     }
 }
 
 /* The peer sends what wants an answer, and reads nothing. */
 static void gives_up_a_peer_that_does_not_read(void **state)
 {
-    struct peer_trial *trial = *state;
-    frames_open(&trial->in);
-    peer_trial_deliver(trial);
+    struct peer_fixture *fixture = *state;
+    frames_open(&fixture->in);
+    peer_fixture_deliver(fixture);
     uint32_t id = 1;
-    while (id < 100000 && !trial->host.is_over) {
-        frames_request(&trial->in, id, true, NULL);
-        frames_head(&trial->in, 8, FRAME_PING, 0, 0);
-        frames_put(&trial->in, "12345678", 8);
-        peer_trial_deliver(trial);
-        trial->host.is_over = !eb_grpc_server_send(trial->host.server) || trial->host.is_over;
+    while (id < 100000 && !fixture->host.is_over) {
+        frames_request(&fixture->in, id, true, NULL);
+        frames_head(&fixture->in, 8, FRAME_PING, 0, 0);
+        frames_put(&fixture->in, "12345678", 8);
+        peer_fixture_deliver(fixture);
+        fixture->host.is_over = !eb_grpc_server_send(fixture->host.server) || fixture->host.is_over;
         id += 2;
     }
-    assert_true(trial->host.is_over);
-    assert_true(trial->host.lender.lent_bytes < 400000);
-    assert_true(eb_grpc_server_call_count(trial->host.server) <= 256);
+    assert_true(fixture->host.is_over);
+    assert_true(fixture->host.lender.lent_bytes < 400000);
+    assert_true(eb_grpc_server_call_count(fixture->host.server) <= 256);
 }
 
 static void counts_resets_of_calls_that_were_answered_at_once(void **state)
 {
-    struct peer_trial *trial = *state;
-    frames_open(&trial->in);
+    struct peer_fixture *fixture = *state;
+    frames_open(&fixture->in);
     static const char *const html[2] = {"content-type", "text/html"};
     uint32_t id = 1;
-    while (id < 100000 && !trial->host.is_over) {
-        frames_request(&trial->in, id, true, html);
-        frames_head(&trial->in, 4, FRAME_RST_STREAM, 0, id);
-        frames_put32(&trial->in, 8);
-        peer_trial_deliver(trial);
-        host_write(&trial->host);
+    while (id < 100000 && !fixture->host.is_over) {
+        frames_request(&fixture->in, id, true, html);
+        frames_head(&fixture->in, 4, FRAME_RST_STREAM, 0, id);
+        frames_put32(&fixture->in, 8);
+        peer_fixture_deliver(fixture);
+        host_write(&fixture->host);
         id += 2;
     }
-    assert_goaway(trial, CODE_ENHANCE_YOUR_CALM);
+    assert_goaway(fixture, CODE_ENHANCE_YOUR_CALM);
     assert_in_range(id / 2, 1000, 1010);
 }
 
 static void refuses_streams_over_the_limit(void **state)
 {
-    struct peer_trial *trial = *state;
-    frames_open(&trial->in);
+    struct peer_fixture *fixture = *state;
+    frames_open(&fixture->in);
     for (uint32_t i = 0; i < 257; i++) {
-        frames_request(&trial->in, 2 * i + 1, false, NULL);
+        frames_request(&fixture->in, 2 * i + 1, false, NULL);
     }
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
     struct frame last = {0};
-    assert_int_equal(trial->host.call_count, 256);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_RST_STREAM, &last), 1);
+    assert_int_equal(fixture->host.call_count, 256);
+    assert_int_equal(frames_count(&fixture->host.sent, FRAME_RST_STREAM, &last), 1);
     assert_int_equal(last.stream_id, 513);
     assert_int_equal(last.payload[3], 7);
-    assert_false(trial->host.is_over);
+    assert_false(fixture->host.is_over);
 }
 
 static void answers_within_a_small_window(void **state)
 {
-    struct peer_trial *trial = *state;
-    frames_put(&trial->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
-    frames_head(&trial->in, 6, FRAME_SETTINGS, 0, 0);
-    frames_put(&trial->in, "\0\4\0\0\0\x64", 6);
-    frames_request(&trial->in, 1, false, NULL);
+    struct peer_fixture *fixture = *state;
+    frames_put(&fixture->in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+    frames_head(&fixture->in, 6, FRAME_SETTINGS, 0, 0);
+    frames_put(&fixture->in, "\0\4\0\0\0\x64", 6);
+    frames_request(&fixture->in, 1, false, NULL);
     struct eb_outgoing *message = host_outgoing(5000);
-    frames_data(&trial->in, 1, true, message->bytes, message->size);
+    frames_data(&fixture->in, 1, true, message->bytes, message->size);
     eb_outgoing_drop(message);
-    peer_trial_deliver(trial);
-    host_write(&trial->host);
+    peer_fixture_deliver(fixture);
+    host_write(&fixture->host);
     for (int i = 1; i < 51; i++) {
         struct frame last = {0};
-        assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, &last), i);
+        assert_int_equal(frames_count(&fixture->host.sent, FRAME_DATA, &last), i);
         assert_int_equal(last.length, 100);
-        assert_int_equal(frames_count(&trial->host.sent, FRAME_HEADERS, NULL), 1);
-        frames_head(&trial->in, 4, FRAME_WINDOW_UPDATE, 0, 1);
-        frames_put32(&trial->in, 100);
-        peer_trial_deliver(trial);
-        host_write(&trial->host);
+        assert_int_equal(frames_count(&fixture->host.sent, FRAME_HEADERS, NULL), 1);
+        frames_head(&fixture->in, 4, FRAME_WINDOW_UPDATE, 0, 1);
+        frames_put32(&fixture->in, 100);
+        peer_fixture_deliver(fixture);
+        host_write(&fixture->host);
     }
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_DATA, NULL), 51);
-    assert_int_equal(frames_count(&trial->host.sent, FRAME_HEADERS, NULL), 2);
-    assert_int_equal(trial->host.close_count, 1);
+    assert_int_equal(frames_count(&fixture->host.sent, FRAME_DATA, NULL), 51);
+    assert_int_equal(frames_count(&fixture->host.sent, FRAME_HEADERS, NULL), 2);
+    assert_int_equal(fixture->host.close_count, 1);
 }
 
 /* Sends pieces of one long message, half a second apart, where one may be silent for twice that;
  * returns after how many the call is over. */
-static int send_slowly(struct peer_trial *trial, size_t piece_bytes)
+static int send_slowly(struct peer_fixture *fixture, size_t piece_bytes)
 {
     static const uint8_t prefix[] = {0, 0, 0x01, 0x86, 0xa0}; /* HOST_REQUEST_BYTES_MAX */
     struct eb_outgoing *piece = host_outgoing(piece_bytes);
-    trial->host.limits.message_stall_ms_max = 1000;
-    frames_open(&trial->in);
-    frames_request(&trial->in, 1, false, NULL);
-    frames_data(&trial->in, 1, false, prefix, sizeof prefix);
-    peer_trial_deliver(trial);
+    fixture->host.limits.message_stall_ms_max = 1000;
+    frames_open(&fixture->in);
+    frames_request(&fixture->in, 1, false, NULL);
+    frames_data(&fixture->in, 1, false, prefix, sizeof prefix);
+    peer_fixture_deliver(fixture);
     int count = 0;
-    while (count < 12 && eb_grpc_server_call_count(trial->host.server) > 0) {
-        trial->host.now_ms += 500;
-        frames_data(&trial->in, 1, false, piece->bytes, piece->size);
-        peer_trial_deliver(trial);
-        eb_grpc_server_tick(trial->host.server, trial->host.now_ms, 0);
-        host_write(&trial->host);
+    while (count < 12 && eb_grpc_server_call_count(fixture->host.server) > 0) {
+        fixture->host.now_ms += 500;
+        frames_data(&fixture->in, 1, false, piece->bytes, piece->size);
+        peer_fixture_deliver(fixture);
+        eb_grpc_server_tick(fixture->host.server, fixture->host.now_ms, 0);
+        host_write(&fixture->host);
         count++;
     }
     eb_outgoing_drop(piece);
@@ -488,10 +488,10 @@ static int send_slowly(struct peer_trial *trial, size_t piece_bytes)
 
 static void ends_a_message_that_trickles(void **state)
 {
-    struct peer_trial *trial = *state;
-    assert_int_equal(send_slowly(trial, 1), 9);
+    struct peer_fixture *fixture = *state;
+    assert_int_equal(send_slowly(fixture, 1), 9);
     assert_int_equal(
-        header_blocks_read(&trial->host.sent, 1).grpc_status, EB_STATUS_DEADLINE_EXCEEDED);
+        header_blocks_read(&fixture->host.sent, 1).grpc_status, EB_STATUS_DEADLINE_EXCEEDED);
 }
 
 static void lets_a_slow_message_come(void **state)
@@ -500,67 +500,67 @@ static void lets_a_slow_message_come(void **state)
 }
 
 /* Opens the connection's window and that of stream 1 by as much as HTTP/2 begins with. */
-static void open_windows(struct peer_trial *trial)
+static void open_windows(struct peer_fixture *fixture)
 {
     for (uint32_t id = 0; id <= 1; id++) {
-        frames_head(&trial->in, 4, FRAME_WINDOW_UPDATE, 0, id);
-        frames_put32(&trial->in, 65535);
+        frames_head(&fixture->in, 4, FRAME_WINDOW_UPDATE, 0, id);
+        frames_put32(&fixture->in, 65535);
     }
-    peer_trial_deliver(trial);
+    peer_fixture_deliver(fixture);
 }
 
 static void answers_20_mib_within_windows_of_64_kib(void **state)
 {
-    struct peer_trial *trial = *state;
+    struct peer_fixture *fixture = *state;
     static const char *const path[2] = {":path", "/t/Keep"};
     const size_t size = 20u << 20;
-    frames_open(&trial->in);
-    frames_request(&trial->in, 1, true, path);
-    peer_trial_deliver(trial);
-    eb_grpc_call_answer(trial->host.call, host_outgoing(size));
-    eb_grpc_call_finish(trial->host.call, EB_STATUS_OK, NULL, 0);
+    frames_open(&fixture->in);
+    frames_request(&fixture->in, 1, true, path);
+    peer_fixture_deliver(fixture);
+    eb_grpc_call_answer(fixture->host.call, host_outgoing(size));
+    eb_grpc_call_finish(fixture->host.call, EB_STATUS_OK, NULL, 0);
     size_t turns = 0;
-    while (trial->host.close_count == 0 && turns < 1000) {
-        size_t before = trial->host.sent.size;
-        host_write(&trial->host);
-        assert_in_range(trial->host.sent.size - before, 1, 66000);
-        assert_true(trial->host.lender.lent_bytes < 20000);
-        open_windows(trial);
+    while (fixture->host.close_count == 0 && turns < 1000) {
+        size_t before = fixture->host.sent.size;
+        host_write(&fixture->host);
+        assert_in_range(fixture->host.sent.size - before, 1, 66000);
+        assert_true(fixture->host.lender.lent_bytes < 20000);
+        open_windows(fixture);
         turns++;
     }
     assert_int_equal(turns, (size + 5) / 65535 + 1);
-    assert_int_equal(header_blocks_read(&trial->host.sent, 1).grpc_status, EB_STATUS_OK);
+    assert_int_equal(header_blocks_read(&fixture->host.sent, 1).grpc_status, EB_STATUS_OK);
     assert_int_equal(host_outgoing_live(), 0);
 }
 
-#define WITH_TRIAL(test)                                                                           \
-    cmocka_unit_test_setup_teardown(test, peer_trial_set_up, peer_trial_tear_down)
+#define WITH_FIXTURE(test)                                                                         \
+    cmocka_unit_test_setup_teardown(test, peer_fixture_set_up, peer_fixture_tear_down)
 
 EB_TEST_GROUP(grpc_peer)
 {
     const struct CMUnitTest tests[] = {
-        WITH_TRIAL(says_nothing_before_the_preface),
-        WITH_TRIAL(forgets_a_token_once_it_has_been_judged),
-        WITH_TRIAL(takes_the_farewell_of_a_peer_that_names_no_stream),
+        WITH_FIXTURE(says_nothing_before_the_preface),
+        WITH_FIXTURE(forgets_a_token_once_it_has_been_judged),
+        WITH_FIXTURE(takes_the_farewell_of_a_peer_that_names_no_stream),
         cmocka_unit_test(tells_http_1_what_it_has_reached),
-        WITH_TRIAL(ends_a_message_that_trickles),
-        WITH_TRIAL(lets_a_slow_message_come),
-        WITH_TRIAL(answers_what_is_no_grpc_when_its_end_does_not_come),
-        WITH_TRIAL(resets_what_is_no_grpc_and_does_not_take_its_answer),
-        WITH_TRIAL(hangs_up_on_garbage),
+        WITH_FIXTURE(ends_a_message_that_trickles),
+        WITH_FIXTURE(lets_a_slow_message_come),
+        WITH_FIXTURE(answers_what_is_no_grpc_when_its_end_does_not_come),
+        WITH_FIXTURE(resets_what_is_no_grpc_and_does_not_take_its_answer),
+        WITH_FIXTURE(hangs_up_on_garbage),
         cmocka_unit_test(survives_random_frames),
         cmocka_unit_test(answers_each_mistake_with_its_status),
-        WITH_TRIAL(says_when_to_come_back),
-        WITH_TRIAL(refuses_too_many_header_fields),
-        WITH_TRIAL(ends_a_header_block_without_end),
-        WITH_TRIAL(ends_a_header_block_that_is_huge),
-        WITH_TRIAL(refuses_a_frame_over_the_frame_limit),
+        WITH_FIXTURE(says_when_to_come_back),
+        WITH_FIXTURE(refuses_too_many_header_fields),
+        WITH_FIXTURE(ends_a_header_block_without_end),
+        WITH_FIXTURE(ends_a_header_block_that_is_huge),
+        WITH_FIXTURE(refuses_a_frame_over_the_frame_limit),
         cmocka_unit_test(turns_away_floods_that_are_read),
-        WITH_TRIAL(gives_up_a_peer_that_does_not_read),
-        WITH_TRIAL(counts_resets_of_calls_that_were_answered_at_once),
-        WITH_TRIAL(refuses_streams_over_the_limit),
-        WITH_TRIAL(answers_within_a_small_window),
-        WITH_TRIAL(answers_20_mib_within_windows_of_64_kib),
+        WITH_FIXTURE(gives_up_a_peer_that_does_not_read),
+        WITH_FIXTURE(counts_resets_of_calls_that_were_answered_at_once),
+        WITH_FIXTURE(refuses_streams_over_the_limit),
+        WITH_FIXTURE(answers_within_a_small_window),
+        WITH_FIXTURE(answers_20_mib_within_windows_of_64_kib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

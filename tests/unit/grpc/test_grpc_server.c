@@ -18,10 +18,10 @@ static struct frames record_client(struct pair *pair)
     struct frames bytes = {0};
     pair_write(pair_call(pair, 0, "/t/Echo"), 40, true);
     pair_write(pair_call(pair, 1, "/t/Refuse"), 9, true);
-    struct talk *talk = pair_call(pair, 2, "/t/Echo");
-    pair_write(talk, 0, false);
-    pair_write(talk, 7, false);
-    pair_write(talk, 300, true);
+    struct client_call *client_call = pair_call(pair, 2, "/t/Echo");
+    pair_write(client_call, 0, false);
+    pair_write(client_call, 7, false);
+    pair_write(client_call, 300, true);
     pair_write(pair_call(pair, 3, "/t/First"), 20, false);
     assert_true(eb_grpc_client_send(pair->client));
     host_drain_queue(eb_grpc_client_queue(pair->client), &bytes);
@@ -79,14 +79,14 @@ static void the_client_sees_the_same_wherever_its_input_is_cut(void **state)
         struct frames ignored = record_client(&other);
         assert_true(eb_grpc_client_receive(other.client, answer->bytes, cut));
         assert_true(eb_grpc_client_receive(other.client, answer->bytes + cut, answer->size - cut));
-        assert_int_equal(other.talks[0].message_bytes, 40);
-        assert_int_equal(other.talks[0].error.status, EB_STATUS_OK);
-        assert_int_equal(other.talks[1].error.status, EB_STATUS_NOT_FOUND);
-        assert_int_equal(other.talks[2].message_count, 3);
-        assert_int_equal(other.talks[3].error.status, EB_STATUS_FAILED_PRECONDITION);
+        assert_int_equal(other.client_calls[0].message_bytes, 40);
+        assert_int_equal(other.client_calls[0].error.status, EB_STATUS_OK);
+        assert_int_equal(other.client_calls[1].error.status, EB_STATUS_NOT_FOUND);
+        assert_int_equal(other.client_calls[2].message_count, 3);
+        assert_int_equal(other.client_calls[3].error.status, EB_STATUS_FAILED_PRECONDITION);
         for (size_t i = 0; i < 4; i++) {
-            assert_true(other.talks[i].finished);
-            assert_false(other.talks[i].is_wrong);
+            assert_true(other.client_calls[i].finished);
+            assert_false(other.client_calls[i].is_wrong);
         }
         frames_deinit(&ignored);
         pair_deinit(&other);
@@ -99,12 +99,12 @@ static void the_client_sees_the_same_wherever_its_input_is_cut(void **state)
 /* A conversation that takes memory of every kind on both sides. */
 static void converse(struct pair *pair)
 {
-    struct talk *talk = pair_call(pair, 0, "/t/Echo");
-    pair_write(talk, 90000, false);
-    pair_write(talk, 5, true);
-    talk = pair_call(pair, 1, "/t/Slow");
-    pair_write(talk, 10, false);
-    pair_write(talk, 20000, true);
+    struct client_call *client_call = pair_call(pair, 0, "/t/Echo");
+    pair_write(client_call, 90000, false);
+    pair_write(client_call, 5, true);
+    client_call = pair_call(pair, 1, "/t/Slow");
+    pair_write(client_call, 10, false);
+    pair_write(client_call, 20000, true);
     pair_run(pair, 4000);
     if (pair->host.call) {
         eb_grpc_call_resume(pair->host.call);
@@ -113,9 +113,9 @@ static void converse(struct pair *pair)
 }
 
 /* Whether a call has ended, or could not even begin. */
-static bool is_over(const struct talk *talk)
+static bool is_over(const struct client_call *client_call)
 {
-    return talk->finished || !talk->was_started;
+    return client_call->finished || !client_call->was_started;
 }
 
 /* Runs the conversation with the n-th allocation of one side failing; returns whether it was
@@ -130,11 +130,12 @@ static bool converse_failing(size_t host_fails_at, size_t client_fails_at)
     converse(&pair);
     bool reached = (host_fails_at > 0 && pair.host.lender.taken_count >= host_fails_at) ||
                    (client_fails_at > 0 && pair.lender.taken_count >= client_fails_at);
-    bool all_well = pair.talks[0].error.status == EB_STATUS_OK && pair.talks[0].finished &&
-                    pair.talks[1].error.status == EB_STATUS_OK && pair.talks[1].finished;
+    bool all_well =
+        pair.client_calls[0].error.status == EB_STATUS_OK && pair.client_calls[0].finished &&
+        pair.client_calls[1].error.status == EB_STATUS_OK && pair.client_calls[1].finished;
     assert_true(reached || all_well);
     pair_deinit(&pair);
-    assert_true(is_over(&pair.talks[0]) && is_over(&pair.talks[1]));
+    assert_true(is_over(&pair.client_calls[0]) && is_over(&pair.client_calls[1]));
     assert_int_equal(pair.host.lender.lent_count, 0);
     assert_int_equal(pair.lender.lent_count, 0);
     assert_int_equal(host_outgoing_live(), 0);
@@ -164,17 +165,17 @@ static void refuses_a_message_without_memory_and_goes_on(void **state)
     pair_init(&pair);
     assert_true(pair_start(&pair, 200000));
     pair_run(&pair, ALL);
-    struct talk *talk = pair_call(&pair, 0, "/t/Echo");
-    pair_write(talk, 500, true);
+    struct client_call *client_call = pair_call(&pair, 0, "/t/Echo");
+    pair_write(client_call, 500, true);
     pair.host.lender.fail_at = pair.host.lender.taken_count + 1;
     pair_run(&pair, ALL);
-    assert_true(talk->finished);
-    assert_int_equal(talk->error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-    talk = pair_call(&pair, 0, "/t/Echo");
-    pair_write(talk, 500, true);
+    assert_true(client_call->finished);
+    assert_int_equal(client_call->error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    client_call = pair_call(&pair, 0, "/t/Echo");
+    pair_write(client_call, 500, true);
     pair_run(&pair, ALL);
-    assert_int_equal(talk->error.status, EB_STATUS_OK);
-    assert_int_equal(talk->message_count, 1);
+    assert_int_equal(client_call->error.status, EB_STATUS_OK);
+    assert_int_equal(client_call->message_count, 1);
     pair_deinit(&pair);
 }
 
@@ -243,15 +244,15 @@ static void two_half_received_messages_do_not_wait_for_ever(void **state)
     pair_init(&pair);
     assert_true(pair_start(&pair, 200000));
     size_t good = 0;
-    for (size_t i = 0; i < PAIR_TALKS_MAX; i++) {
+    for (size_t i = 0; i < PAIR_CALLS_MAX; i++) {
         pair_write(pair_call(&pair, i, "/t/Echo"), HOST_REQUEST_BYTES_MAX, true);
     }
     pair_run(&pair, 100);
-    for (size_t i = 0; i < PAIR_TALKS_MAX; i++) {
-        assert_true(pair.talks[i].finished);
-        assert_true(pair.talks[i].error.status == EB_STATUS_OK ||
-                    pair.talks[i].error.status == EB_STATUS_RESOURCE_EXHAUSTED);
-        good += pair.talks[i].error.status == EB_STATUS_OK;
+    for (size_t i = 0; i < PAIR_CALLS_MAX; i++) {
+        assert_true(pair.client_calls[i].finished);
+        assert_true(pair.client_calls[i].error.status == EB_STATUS_OK ||
+                    pair.client_calls[i].error.status == EB_STATUS_RESOURCE_EXHAUSTED);
+        good += pair.client_calls[i].error.status == EB_STATUS_OK;
     }
     assert_true(good >= 1);
     pair_deinit(&pair);
@@ -263,11 +264,11 @@ static void a_paused_call_that_fills_the_window_is_left_in_peace(void **state)
     struct pair pair;
     pair_init(&pair);
     assert_true(pair_start(&pair, 200000));
-    struct talk *slow = pair_call(&pair, 0, "/t/Slow");
+    struct client_call *slow = pair_call(&pair, 0, "/t/Slow");
     for (size_t i = 0; i < 10; i++) {
         pair_write(slow, 90000, i == 9);
     }
-    struct talk *other = pair_call(&pair, 1, "/t/Echo");
+    struct client_call *other = pair_call(&pair, 1, "/t/Echo");
     pair_write(other, 90000, true);
     pair_run(&pair, ALL);
     for (size_t i = 0; i < 10; i++) {

@@ -79,14 +79,14 @@ static void assert_same_job(const struct eb_bag_job *actual, const struct eb_bag
 static void check_again(const struct bag_fixture *fixture, const struct eb_bag_query *query,
     const struct eb_bag_ops *ops, bool is_sound)
 {
-    struct eb_bag_fault fault = {0};
+    struct eb_bag_error error = {0};
     struct eb_bag_job job = {.scratch = allocate_scratch(&fixture->extent)};
-    assert_int_equal(eb_bag_check(ops, query, &fixture->extent, &job, &fault), is_sound);
+    assert_int_equal(eb_bag_check(ops, query, &fixture->extent, &job, &error), is_sound);
     if (is_sound) {
         assert_same_job(&job, &fixture->job);
     } else {
-        assert_string_equal(fault.text, fixture->fault.text);
-        assert_int_equal(fault.class, fixture->fault.class);
+        assert_string_equal(error.text, fixture->error.text);
+        assert_int_equal(error.class, fixture->error.class);
     }
     free(job.scratch);
 }
@@ -95,36 +95,36 @@ static void check_again(const struct bag_fixture *fixture, const struct eb_bag_q
 static void measure_again(
     const struct bag_fixture *fixture, const struct eb_bag_query *query, bool is_sound)
 {
-    struct eb_bag_fault fault = {0};
+    struct eb_bag_error error = {0};
     struct eb_bag_extent extent;
     struct eb_bag_kind kind;
     struct eb_bag_query known = *query;
-    if (!eb_bag_kind_find(query, &kind, &fault)) {
+    if (!eb_bag_kind_find(query, &kind, &error)) {
         assert_false(is_sound);
         return;
     }
     known.kind = &kind;
     memset(&extent, 0, sizeof extent);
-    assert_int_equal(eb_bag_measure(&known, &extent, &fault), is_sound);
+    assert_int_equal(eb_bag_measure(&known, &extent, &error), is_sound);
     if (is_sound) {
         assert_memory_equal(&extent, &fixture->extent, sizeof extent);
     } else {
-        assert_string_equal(fault.text, fixture->fault.text);
-        assert_int_equal(fault.class, fixture->fault.class);
+        assert_string_equal(error.text, fixture->error.text);
+        assert_int_equal(error.class, fixture->error.class);
     }
 }
 
 bool bag_fixture_check(struct bag_fixture *fixture, const struct eb_bag_query *query)
 {
     memset(fixture, 0, sizeof *fixture);
-    const bool is_measured = eb_bag_measure(query, &fixture->extent, &fixture->fault);
+    const bool is_measured = eb_bag_measure(query, &fixture->extent, &fixture->error);
     measure_again(fixture, query, is_measured);
     if (!is_measured) {
         return false;
     }
     fixture->job.scratch = allocate_scratch(&fixture->extent);
     bool is_sound = eb_bag_check(
-        eb_bag_ops_find("ref"), query, &fixture->extent, &fixture->job, &fixture->fault);
+        eb_bag_ops_find("ref"), query, &fixture->extent, &fixture->job, &fixture->error);
     const struct eb_bag_ops *ops;
     for (size_t n = 1; (ops = eb_bag_ops_at(n)); n++) {
         if (eb_bag_ops_runs_here(ops)) {
@@ -152,12 +152,12 @@ void bag_fixture_release(struct bag_fixture *fixture)
     memset(fixture, 0, sizeof *fixture);
 }
 
-void assert_fault(const struct eb_bag_query *query, enum eb_fault_class class, const char *text)
+void assert_error(const struct eb_bag_query *query, enum eb_bag_error_class class, const char *text)
 {
     struct bag_fixture fixture;
     assert_false(bag_fixture_check(&fixture, query));
-    assert_string_equal(fixture.fault.text, text);
-    assert_int_equal(fixture.fault.class, class);
+    assert_string_equal(fixture.error.text, text);
+    assert_int_equal(fixture.error.class, class);
     bag_fixture_release(&fixture);
 }
 
@@ -165,7 +165,7 @@ void assert_pools(const struct eb_bag_query *query, const void *expected, size_t
 {
     struct bag_fixture fixture;
     if (!bag_fixture_check(&fixture, query)) {
-        fail_msg("%s", fixture.fault.text);
+        fail_msg("%s", fixture.error.text);
     }
     assert_int_equal(fixture.extent.result_rows * fixture.extent.result_row_bytes, bytes);
     bag_fixture_pool(&fixture, eb_bag_ops_find("ref"));

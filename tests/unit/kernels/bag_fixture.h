@@ -21,7 +21,7 @@
 
 struct bag_fixture {
     struct eb_bag_extent extent;
-    struct eb_bag_fault fault;
+    struct eb_bag_error error;
     struct eb_bag_job job;
     uint8_t *out; /* result rows without gaps */
 };
@@ -36,7 +36,7 @@ struct eb_table table_of_codes(enum eb_storage storage, const void *rows,
 /* SUM with missing indices as errors; everything else is for the test to say. */
 struct eb_bag_query query_of(const struct eb_table *table);
 
-/* Measures and checks, the same with every table of functions that runs here. false: fixture->fault
+/* Measures and checks, the same with every table of functions that runs here. false: fixture->error
  * says why. Either way it must be released. */
 bool bag_fixture_check(struct bag_fixture *fixture, const struct eb_bag_query *query);
 /* Pools a checked job from end to end into fixture->out, filled with 0xa5 before. */
@@ -44,7 +44,8 @@ void bag_fixture_pool(struct bag_fixture *fixture, const struct eb_bag_ops *ops)
 void bag_fixture_release(struct bag_fixture *fixture);
 
 /* That the query fails so, in measuring or checking. */
-void assert_fault(const struct eb_bag_query *query, enum eb_fault_class class, const char *text);
+void assert_error(
+    const struct eb_bag_query *query, enum eb_bag_error_class class, const char *text);
 /* That the query's result by the reference is these bytes. */
 void assert_pools(const struct eb_bag_query *query, const void *expected, size_t bytes);
 

@@ -185,7 +185,7 @@ static void assert_within_bound(struct trial *trial)
 {
     struct bag_fixture fixture;
     if (!bag_fixture_check(&fixture, &trial->query)) {
-        fail_msg("%s", fixture.fault.text);
+        fail_msg("%s", fixture.error.text);
     }
     bag_fixture_pool(&fixture, eb_bag_ops_find("ref"));
     enum eb_type type = trial->table.type;

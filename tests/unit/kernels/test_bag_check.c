@@ -39,7 +39,7 @@ static void check(void)
 {
     bag_fixture_release(&fixture);
     if (!bag_fixture_check(&fixture, &query)) {
-        fail_msg("%s", fixture.fault.text);
+        fail_msg("%s", fixture.error.text);
     }
 }
 
@@ -59,12 +59,12 @@ static void assert_form_is(
 
 static void assert_malformed(const char *text)
 {
-    assert_fault(&query, EB_FAULT_MALFORMED, text);
+    assert_error(&query, EB_BAG_ERROR_MALFORMED, text);
 }
 
 static void assert_out_of_range(const char *text)
 {
-    assert_fault(&query, EB_FAULT_OUT_OF_RANGE, text);
+    assert_error(&query, EB_BAG_ERROR_OUT_OF_RANGE, text);
 }
 
 static void takes_offsets(void **state)

@@ -220,7 +220,7 @@ static void takes_bounds_as_the_reference(void **state)
     }
 }
 
-static void finds_a_fault_of_order_at_every_position(void **state)
+static void finds_an_error_of_order_at_every_position(void **state)
 {
     (void)state;
     int64_t values[COUNT_MAX];
@@ -327,7 +327,7 @@ EB_TEST_GROUP(bag_index)
         cmocka_unit_test(takes_rows_as_the_reference),
         cmocka_unit_test(tells_orders_apart),
         cmocka_unit_test(takes_bounds_as_the_reference),
-        cmocka_unit_test(finds_a_fault_of_order_at_every_position),
+        cmocka_unit_test(finds_an_error_of_order_at_every_position),
         cmocka_unit_test(no_bound_is_inside_an_empty_range),
         cmocka_unit_test(sums_lengths_up),
         cmocka_unit_test(takes_lengths_as_the_reference),

@@ -31,15 +31,15 @@ static void use_layout(enum eb_layout layout, struct eb_int_array bounds)
 
 static void assert_malformed(const char *text)
 {
-    assert_fault(&query, EB_FAULT_MALFORMED, text);
+    assert_error(&query, EB_BAG_ERROR_MALFORMED, text);
 }
 
 static void assert_bags(uint64_t expected)
 {
     struct eb_bag_extent extent;
-    struct eb_bag_fault fault;
-    if (!eb_bag_measure(&query, &extent, &fault)) {
-        fail_msg("%s", fault.text);
+    struct eb_bag_error error;
+    if (!eb_bag_measure(&query, &extent, &error)) {
+        fail_msg("%s", error.text);
     }
     assert_int_equal(extent.result_rows, expected);
 }
@@ -56,8 +56,8 @@ static void measures_result_and_scratch(void **state)
     (void)state;
     use_layout(EB_LAYOUT_OFFSETS, INTS(ends));
     struct eb_bag_extent extent;
-    struct eb_bag_fault fault;
-    assert_true(eb_bag_measure(&query, &extent, &fault));
+    struct eb_bag_error error;
+    assert_true(eb_bag_measure(&query, &extent, &error));
     assert_int_equal(extent.index_count, 6);
     assert_int_equal(extent.result_rows, 4);
     assert_int_equal(extent.result_row_bytes, 8);
@@ -65,7 +65,7 @@ static void measures_result_and_scratch(void **state)
     /* 6 * 8 and 5 * 4, rounded up. */
     assert_int_equal(extent.scratch_bytes, 128);
     query.output_type = EB_BF16;
-    assert_true(eb_bag_measure(&query, &extent, &fault));
+    assert_true(eb_bag_measure(&query, &extent, &error));
     assert_int_equal(extent.result_row_bytes, 4);
     assert_int_equal(extent.output_type, EB_BF16);
 }
@@ -95,7 +95,7 @@ static void caps_indices(void **state)
     /* Nothing is read before it is known to be small enough. */
     query.indices = (struct eb_int_array){six, (EB_BAG_INDICES_MAX + 1) * 4, 4};
     query.num_bags = 1;
-    assert_fault(&query, EB_FAULT_TOO_LARGE, "16777217 indices, at most 16777216 are allowed");
+    assert_error(&query, EB_BAG_ERROR_TOO_LARGE, "16777217 indices, at most 16777216 are allowed");
     query.indices.bytes -= 4;
     assert_bags(1);
 }
@@ -105,10 +105,10 @@ static void caps_bags(void **state)
     (void)state;
     query.indices = NO_INTS;
     query.num_bags = EB_BAG_BAGS_MAX + 1;
-    assert_fault(&query, EB_FAULT_TOO_LARGE, "16777217 bags, at most 16777216 are allowed");
+    assert_error(&query, EB_BAG_ERROR_TOO_LARGE, "16777217 bags, at most 16777216 are allowed");
     query.num_bags = UINT64_MAX;
-    assert_fault(
-        &query, EB_FAULT_TOO_LARGE, "18446744073709551615 bags, at most 16777216 are allowed");
+    assert_error(
+        &query, EB_BAG_ERROR_TOO_LARGE, "18446744073709551615 bags, at most 16777216 are allowed");
     query.num_bags = EB_BAG_BAGS_MAX;
     assert_bags(EB_BAG_BAGS_MAX);
 }
@@ -341,19 +341,19 @@ static void rejects_unknown_row_that_is_absent(void **state)
     assert_bags(1);
 }
 
-/* The same outcome as by eb_bag_measure, or the same fault. */
+/* The same outcome as by eb_bag_measure, or the same error. */
 static void assert_counted_alike(void)
 {
     struct eb_bag_extent extents[2];
-    struct eb_bag_fault faults[2];
+    struct eb_bag_error errors[2];
     memset(extents, 0, sizeof extents);
     const uint64_t index_count = query.indices.bytes / query.indices.width;
-    const bool is_sound = eb_bag_measure(&query, &extents[0], &faults[0]);
+    const bool is_sound = eb_bag_measure(&query, &extents[0], &errors[0]);
     assert_int_equal(
-        eb_bag_measure_counted(&query, index_count, &extents[1], &faults[1]), is_sound);
+        eb_bag_measure_counted(&query, index_count, &extents[1], &errors[1]), is_sound);
     assert_memory_equal(&extents[0], &extents[1], sizeof extents[0]);
     if (!is_sound) {
-        assert_string_equal(faults[0].text, faults[1].text);
+        assert_string_equal(errors[0].text, errors[1].text);
     }
 }
 
@@ -363,14 +363,14 @@ static void measures_lengths_that_are_counted_alike(void **state)
     static int32_t lengths[] = {2, 0, 4};
     static const float weights[6];
     struct eb_bag_kind kind;
-    struct eb_bag_fault fault;
+    struct eb_bag_error error;
     use_layout(EB_LAYOUT_LENGTHS, INTS(lengths));
     query.num_bags = 3;
     for (enum eb_reduction r = EB_REDUCTION_UNSPECIFIED + 1; r < EB_REDUCTION_COUNT; r++) {
         query.reduction = r;
         query.kind = NULL;
         assert_counted_alike();
-        assert_true(eb_bag_kind_find(&query, &kind, &fault));
+        assert_true(eb_bag_kind_find(&query, &kind, &error));
         query.kind = &kind;
         assert_counted_alike();
         query.weights = weights;

@@ -245,7 +245,7 @@ static void counts_the_lines_of_a_long_block(void **state)
     expect_near_lines(6, 287);
 }
 
-static void calls_far_what_the_schedule_says(void **state)
+static void prefetches_far_what_the_schedule_says(void **state)
 {
     (void)state;
     block_elements[EB_STORAGE_F32] = 64;
@@ -301,7 +301,7 @@ static void takes_the_columns_of_a_tile_only(void **state)
     expect_over(&prefetch.near);
 }
 
-static void calls_scales_apart_once(void **state)
+static void prefetches_scales_apart_once(void **state)
 {
     (void)state;
     use_int8(64, 64, 0);
@@ -334,7 +334,7 @@ static void leaves_scales_to_the_near_cursor_where_no_far_one_calls(void **state
     assert_int_equal(prefetch.near.scales, 0);
 }
 
-static void calls_scales_in_front_with_their_rows(void **state)
+static void prefetches_scales_in_front_with_their_rows(void **state)
 {
     (void)state;
     use_int8(64, 128, 8);
@@ -367,7 +367,7 @@ static void steps_over_jobs_without_bags(void **state)
     expect_over(&prefetch.near);
 }
 
-static void calls_nearby_tables_as_is_said_for_them(void **state)
+static void prefetches_nearby_tables_as_is_said_for_them(void **state)
 {
     (void)state;
     use_int8(64, 64, 0);
@@ -376,9 +376,9 @@ static void calls_nearby_tables_as_is_said_for_them(void **state)
     assert_ptr_equal(eb_bag_schedule_find(&schedules, &tables[0]), &schedules.of_class[0]);
     schedules.nearby_bytes++;
     assert_ptr_equal(eb_bag_schedule_find(&schedules, &tables[0]), &schedules.nearby);
-    assert_true(eb_bag_prefetch_calls(&prefetch, &tables[0]));
+    assert_true(eb_bag_prefetch_is_on(&prefetch, &tables[0]));
     use_f32(1, 16, 64, 0);
-    assert_false(eb_bag_prefetch_calls(&prefetch, &tables[1]));
+    assert_false(eb_bag_prefetch_is_on(&prefetch, &tables[1]));
     use_job(0, NULL, 5);
     begin_first_jobs(1);
     expect_run(&prefetch.near, 0, BOUNDS(0, 5), 0);
@@ -387,7 +387,7 @@ static void calls_nearby_tables_as_is_said_for_them(void **state)
     assert_int_equal(prefetch.far.line_count, 0);
 }
 
-static void steps_over_tables_that_are_not_called(void **state)
+static void steps_over_tables_that_are_not_prefetched(void **state)
 {
     (void)state;
     static const uint32_t none[] = {0, 0};
@@ -396,8 +396,8 @@ static void steps_over_tables_that_are_not_called(void **state)
     use_f32(2, 16, 64, 128);
     tables[1].row_count = 4;
     schedules.nearby_bytes = 4 * 64;
-    assert_true(eb_bag_prefetch_calls(&prefetch, &tables[0]));
-    assert_false(eb_bag_prefetch_calls(&prefetch, &tables[1]));
+    assert_true(eb_bag_prefetch_is_on(&prefetch, &tables[0]));
+    assert_false(eb_bag_prefetch_is_on(&prefetch, &tables[1]));
     for (unsigned n = 0; n < JOBS; n++) {
         use_job(n, NULL, 5);
     }
@@ -415,7 +415,7 @@ static void steps_over_tables_that_are_not_called(void **state)
     expect_run(&prefetch.near, 0, BOUNDS(0, 5), 0);
     expect_run(&prefetch.near, 2, BOUNDS(0, 5), 128);
     block_elements[EB_STORAGE_F32] = 0;
-    assert_false(eb_bag_prefetch_calls(&prefetch, &tables[0]));
+    assert_false(eb_bag_prefetch_is_on(&prefetch, &tables[0]));
 }
 
 /* A tile of 10 rows and one of 100. */
@@ -500,7 +500,7 @@ static void goes_on_after_a_cursor_was_over(void **state)
     expect_over(&prefetch.near);
 }
 
-static void begins_the_next_tile_where_nothing_of_it_has_been_called(void **state)
+static void begins_the_next_tile_where_nothing_of_it_has_been_prefetched(void **state)
 {
     (void)state;
     struct eb_bag_tile tiles[2];
@@ -552,7 +552,7 @@ static bool is_short(uint32_t row_count, uint32_t elements)
     return eb_bag_prefetch_short(&prefetch, &part);
 }
 
-static void calls_few_rows_at_once(void **state)
+static void prefetches_few_rows_at_once(void **state)
 {
     (void)state;
     assert_true(is_short(1, 16));
@@ -560,7 +560,7 @@ static void calls_few_rows_at_once(void **state)
     assert_false(is_short(EB_BAG_SHORT_ROWS + 1, 16));
 }
 
-static void calls_few_bytes_at_once(void **state)
+static void prefetches_few_bytes_at_once(void **state)
 {
     (void)state;
     assert_true(is_short(64, 256));
@@ -579,24 +579,24 @@ EB_TEST_GROUP(bag_prefetch)
         TEST(takes_blocks_of_rows_without_starts),
         TEST(counts_a_line_more_where_rows_may_straddle),
         TEST(counts_the_lines_of_a_long_block),
-        TEST(calls_far_what_the_schedule_says),
+        TEST(prefetches_far_what_the_schedule_says),
         TEST(counts_rows_where_the_schedule_is_off),
         TEST(takes_the_columns_of_a_tile_only),
-        TEST(calls_scales_apart_once),
+        TEST(prefetches_scales_apart_once),
         TEST(leaves_scales_to_the_near_cursor_where_no_far_one_calls),
-        TEST(calls_scales_in_front_with_their_rows),
+        TEST(prefetches_scales_in_front_with_their_rows),
         TEST(steps_over_jobs_without_bags),
-        TEST(calls_nearby_tables_as_is_said_for_them),
-        TEST(steps_over_tables_that_are_not_called),
+        TEST(prefetches_nearby_tables_as_is_said_for_them),
+        TEST(steps_over_tables_that_are_not_prefetched),
         TEST(runs_ahead_as_far_as_the_schedule_says),
         TEST(takes_spans_up_to_the_next_run_of_either_cursor),
         TEST(keeps_what_has_been_called_for_the_next_tile),
         TEST(goes_on_after_a_cursor_was_over),
-        TEST(begins_the_next_tile_where_nothing_of_it_has_been_called),
+        TEST(begins_the_next_tile_where_nothing_of_it_has_been_prefetched),
         TEST(starts_again_with_another_tile),
         TEST(starts_again_where_the_tile_was_forgotten),
-        TEST(calls_few_rows_at_once),
-        TEST(calls_few_bytes_at_once),
+        TEST(prefetches_few_rows_at_once),
+        TEST(prefetches_few_bytes_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

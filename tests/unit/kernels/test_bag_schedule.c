@@ -91,7 +91,7 @@ static void refuses_more_rows_than_its_most(void **state)
     expect_refused("99999999999999999999999999:1:l1", "more than 4096 rows");
 }
 
-static void refuses_a_far_call_that_is_not_ahead_of_the_near_one(void **state)
+static void refuses_a_far_prefetch_that_is_not_ahead_of_the_near_one(void **state)
 {
     (void)state;
     expect_refused("64:64:l2", "FAR is not beyond NEAR");
@@ -140,7 +140,7 @@ EB_TEST_GROUP(bag_schedule)
         cmocka_unit_test(writes_any_schedule_in_its_room),
         cmocka_unit_test(refuses_what_has_not_its_form),
         cmocka_unit_test(refuses_more_rows_than_its_most),
-        cmocka_unit_test(refuses_a_far_call_that_is_not_ahead_of_the_near_one),
+        cmocka_unit_test(refuses_a_far_prefetch_that_is_not_ahead_of_the_near_one),
         cmocka_unit_test(spreads_over_all_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

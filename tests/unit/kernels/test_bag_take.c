@@ -1,5 +1,5 @@
 /* A query of keys, or of ids that are mapped, is what the query of their rows is: the same job to
- * the last byte, or the same fault at the same place. A plain search over all keys says the rows.
+ * the last byte, or the same error at the same place. A plain search over all keys says the rows.
  */
 #include "kernels/bag_missing.h"
 #include "tests/lib/test_group.h"
@@ -150,10 +150,10 @@ static void assert_same_jobs(const struct bag_fixture *actual, const struct bag_
 }
 
 /* The first index in a bag that has no row, in the words of a keyed table. */
-static void assert_same_fault(const struct twin *twin, const char *actual, const char *expected)
+static void assert_same_error(const struct twin *twin, const char *actual, const char *expected)
 {
     unsigned position = 0;
-    char text[EB_BAG_FAULT_TEXT_BYTES];
+    char text[EB_BAG_ERROR_TEXT_BYTES];
     if (sscanf(expected, "indices[%u]", &position) == 1) {
         snprintf(text, sizeof text, "indices[%u] = %" PRId64 " is none of the table's %d keys",
             position, twin->ids[position], ROW_COUNT);
@@ -174,7 +174,7 @@ static void assert_same_outcome(const struct twin *twin)
         assert_same_jobs(&actual, &expected);
         assert_same_positions(twin, expected.job.missing_count);
     } else {
-        assert_same_fault(twin, actual.fault.text, expected.fault.text);
+        assert_same_error(twin, actual.error.text, expected.error.text);
     }
     bag_fixture_release(&expected);
     bag_fixture_release(&actual);
@@ -241,8 +241,8 @@ static void minus_one_is_a_key_as_any_other(void **state)
     query.has_default = true;
     query.default_index = -1;
     assert_int_equal(key_fixture_build(&keys), EB_KEY_OK);
-    assert_fault(
-        &query, EB_FAULT_OUT_OF_RANGE, "default_index = -1 is none of the table's 130 keys");
+    assert_error(
+        &query, EB_BAG_ERROR_OUT_OF_RANGE, "default_index = -1 is none of the table's 130 keys");
     keys.keys[1] = 0;
     keys.keys[0] = -1;
     assert_int_equal(key_fixture_build(&keys), EB_KEY_OK);
@@ -263,7 +263,7 @@ static void any_key_of_an_empty_table_is_missing(void **state)
     table.keys = &keys.index;
     query.num_bags = 1;
     query.indices = INTS(((int64_t[]){0, -1, 5}));
-    assert_fault(&query, EB_FAULT_OUT_OF_RANGE, "indices[0] = 0 is none of the table's 0 keys");
+    assert_error(&query, EB_BAG_ERROR_OUT_OF_RANGE, "indices[0] = 0 is none of the table's 0 keys");
     query.missing = EB_MISSING_SKIP;
     assert_true(bag_fixture_check(&fixture, &query));
     assert_int_equal(fixture.job.missing_count, 3);
@@ -304,7 +304,7 @@ static void an_empty_table_has_no_row_to_map_to(void **state)
     query.id_map = &map;
     query.num_bags = 1;
     query.indices = INTS(((int64_t[]){3}));
-    assert_fault(&query, EB_FAULT_OUT_OF_RANGE, "indices[0] = 3 is outside the table's 0 rows");
+    assert_error(&query, EB_BAG_ERROR_OUT_OF_RANGE, "indices[0] = 3 is outside the table's 0 rows");
 }
 
 static int set_up(void **state)

@@ -194,7 +194,7 @@ static void judges_rows_together(void **state)
 {
     (void)state;
     static const struct {
-        struct eb_fused_tally tally; /* coded, zero, negative */
+        struct eb_fused_counters counters; /* coded, zero, negative */
         bool is_plausible;
     } cases[] = {
         {{0, 0, 0}, true},
@@ -211,15 +211,15 @@ static void judges_rows_together(void **state)
         {{UINT64_MAX, 0, UINT64_MAX}, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(eb_fused_tally_is_plausible(&cases[i].tally), cases[i].is_plausible);
+        assert_int_equal(eb_fused_counters_is_plausible(&cases[i].counters), cases[i].is_plausible);
     }
-    struct eb_fused_tally tally = {0};
-    eb_fused_tally_add(&tally, EB_FUSED_UNCODED);
-    assert_int_equal(tally.coded, 0);
-    eb_fused_tally_add(&tally, EB_FUSED_POSITIVE);
-    eb_fused_tally_add(&tally, EB_FUSED_ZERO);
-    eb_fused_tally_add(&tally, EB_FUSED_NEGATIVE);
-    assert_true(tally.coded == 3 && tally.zero == 1 && tally.negative == 1);
+    struct eb_fused_counters counters = {0};
+    eb_fused_counters_add(&counters, EB_FUSED_UNCODED);
+    assert_int_equal(counters.coded, 0);
+    eb_fused_counters_add(&counters, EB_FUSED_POSITIVE);
+    eb_fused_counters_add(&counters, EB_FUSED_ZERO);
+    eb_fused_counters_add(&counters, EB_FUSED_NEGATIVE);
+    assert_true(counters.coded == 3 && counters.zero == 1 && counters.negative == 1);
 }
 
 EB_TEST_GROUP(fused_row)

@@ -154,7 +154,7 @@ static void assert_quantizes(const float *values, uint32_t elements)
         assert_rest_is_zero(&quantized);
         free(quantized.row);
     }
-    assert_int_equal(eb_quantize_find_fault(values, elements), elements);
+    assert_int_equal(eb_quantize_find_error(values, elements), elements);
 }
 
 static void assert_quantizes_f16_scale(const float *values, uint32_t elements)
@@ -331,7 +331,7 @@ static void assert_refused(const float *values, uint32_t elements, uint32_t posi
         assert_true(quantized.scale.scale == 0 && quantized.scale.bias == 0);
         free(quantized.row);
     }
-    assert_int_equal(eb_quantize_find_fault(values, elements), position);
+    assert_int_equal(eb_quantize_find_error(values, elements), position);
 }
 
 static void refuses_values_that_are_not_finite(void **state)

@@ -116,10 +116,10 @@ static void refuses_what_are_no_keys_of_the_table(void **state)
 
 EB_TEST_GROUP(load_keys)
 {
-#define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_scratch, close_scratch)
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_scratch, close_scratch)
     const struct CMUnitTest tests[] = {
-        TRIAL(draws_keys_for_a_keyed_table_alone),
-        TRIAL(refuses_what_are_no_keys_of_the_table),
+        FIXTURE(draws_keys_for_a_keyed_table_alone),
+        FIXTURE(refuses_what_are_no_keys_of_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

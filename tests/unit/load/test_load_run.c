@@ -1,6 +1,6 @@
 #include "client/cli/load_run.h"
 
-#include "client/cli/clock.h"
+#include "client/cli/load_clock.h"
 #include "client/embag_async.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/load/load_fixture.h"
@@ -48,7 +48,7 @@ enum embag_status __wrap_embag_submit(struct embag_client *client,
 
 static uint64_t now_ms(void)
 {
-    return (eb_clock_read_ns() - fake.start_ns) / NS_PER_MS;
+    return (eb_load_clock_read_ns() - fake.start_ns) / NS_PER_MS;
 }
 
 static void sleep_ms(uint64_t ms)
@@ -146,19 +146,21 @@ static struct eb_load_result *run(const char *words)
     struct eb_load_options options;
     struct eb_load_target target;
     struct eb_load_pool pool;
-    struct eb_load_lane lanes[2];
+    struct eb_load_connection connections[2];
     struct eb_load_result *result = malloc(sizeof *result);
     assert_non_null(result);
     load_fixture_make(&options, &target, &pool, words);
-    fake.start_ns = eb_clock_read_ns();
+    fake.start_ns = eb_load_clock_read_ns();
     assert_int_equal(pthread_create(&fake.thread, NULL, serve, NULL), 0);
     assert_in_range(options.thread_count, 1, 2);
     for (unsigned i = 0; i < options.thread_count; i++) {
-        assert_true(eb_load_lane_open(&lanes[i], &options, i, options.thread_count));
-        eb_load_lane_supply(&lanes[i], &pool, NULL);
+        assert_true(eb_load_connection_open(&connections[i], &options, i, options.thread_count));
+        eb_load_connection_supply(&connections[i], &pool, NULL);
     }
-    const struct eb_load_run load = {
-        .options = &options, .rate = options.rate, .seed = options.seed, .lanes = lanes};
+    const struct eb_load_run load = {.options = &options,
+        .rate = options.rate,
+        .seed = options.seed,
+        .connections = connections};
     eb_load_run(&load, result);
     pthread_mutex_lock(&fake.lock);
     fake.is_ending = true;
@@ -166,7 +168,7 @@ static struct eb_load_result *run(const char *words)
     pthread_mutex_unlock(&fake.lock);
     assert_int_equal(pthread_join(fake.thread, NULL), 0);
     for (unsigned i = 0; i < options.thread_count; i++) {
-        eb_load_lane_close(&lanes[i]);
+        eb_load_connection_close(&connections[i]);
     }
     eb_load_pool_deinit(&pool);
     eb_load_target_deinit(&target);

@@ -18,9 +18,9 @@
 
 static void parse(const char *yaml, struct eb_model_config *config)
 {
-    struct eb_file_fault fault;
-    if (!eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, config, &fault)) {
-        fail_msg("%s", fault.text);
+    struct eb_failure failure;
+    if (!eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, config, &failure)) {
+        fail_msg("%s", failure.text);
     }
 }
 

@@ -21,11 +21,11 @@ static struct eb_feature_set set;
 /* `count` tables, and what a model.yaml makes of them. */
 static void resolve(size_t count, const char *yaml)
 {
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     tables = (struct eb_table_set){.count = count, .tables = named};
-    if (!eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, &fault) ||
-        !eb_feature_set_init(&set, &tables, &config, &fault)) {
-        fail_msg("%s", fault.text);
+    if (!eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, &failure) ||
+        !eb_feature_set_init(&set, &tables, &config, &failure)) {
+        fail_msg("%s", failure.text);
     }
 }
 
@@ -171,9 +171,9 @@ static void keeps_the_order_of_groups(void **state)
 static void finds_nothing_where_nothing_is(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     tables = (struct eb_table_set){.count = 0};
-    assert_true(eb_feature_set_init(&set, &tables, NULL, &fault));
+    assert_true(eb_feature_set_init(&set, &tables, NULL, &failure));
     assert_null(eb_feature_set_find(&set, "t00"));
     assert_null(eb_feature_set_find_group(&set, "t00"));
 }

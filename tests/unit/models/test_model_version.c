@@ -36,23 +36,23 @@ static int remove_root(void **state)
     return 0;
 }
 
-/* NULL: *fault says why. */
+/* NULL: *error says why. */
 static struct eb_model_version *load(
-    const char *name, struct eb_model_settings *settings, struct eb_file_fault *fault)
+    const char *name, struct eb_model_settings *settings, struct eb_failure *failure)
 {
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, name, path);
     const struct eb_version_source source = {
         .model = "m", .version = 7, .path = path, .settings = settings};
-    return eb_model_version_load(&source, &options, NULL, fault);
+    return eb_model_version_load(&source, &options, NULL, failure);
 }
 
 static void lives_until_its_last_reference(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_model_settings *settings = eb_model_settings_create();
-    struct eb_model_version *version = load("1", settings, &fault);
+    struct eb_model_version *version = load("1", settings, &failure);
     assert_non_null(version);
     assert_string_equal(version->model, "m");
     assert_int_equal(version->version, 7);
@@ -70,10 +70,10 @@ static void lives_until_its_last_reference(void **state)
 static void says_why_it_does_not_load(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     eb_scratch_write(&scratch, "2/t.npy", "junk", 4);
-    assert_null(load("2", NULL, &fault));
-    eb_scratch_expect(fault.text, "/2/t.npy: byte 0: not an npy file");
+    assert_null(load("2", NULL, &failure));
+    eb_scratch_expect(failure.text, "/2/t.npy: byte 0: not an npy file");
 }
 
 static bool give_up(void *context, uint64_t bytes)
@@ -87,14 +87,14 @@ static void gives_up_when_it_is_told_to(void **state)
 {
     (void)state;
     char path[EB_SCRATCH_PATH_BYTES];
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     uint64_t told = 0;
     eb_scratch_path(&scratch, "1", path);
     const struct eb_version_source source = {.model = "m", .version = 7, .path = path};
     const struct eb_load_progress progress = {.go_on = give_up, .context = &told};
-    assert_null(eb_model_version_load(&source, &options, &progress, &fault));
+    assert_null(eb_model_version_load(&source, &options, &progress, &failure));
     assert_int_equal(told, 40);
-    eb_scratch_expect(fault.text, "/1/t.npy: the load was given up");
+    eb_scratch_expect(failure.text, "/1/t.npy: the load was given up");
 }
 
 static unsigned unused_count;
@@ -108,8 +108,8 @@ static void on_unused(struct eb_model_version *version)
 static void is_freed_by_whom_it_is_handed_to(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
-    struct eb_model_version *version = load("1", NULL, &fault);
+    struct eb_failure failure;
+    struct eb_model_version *version = load("1", NULL, &failure);
     assert_non_null(version);
     version->on_unused = on_unused;
     unused_count = 0;
@@ -131,8 +131,8 @@ static void *take_and_give(void *version)
 static void counts_references_of_many_threads(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
-    struct eb_model_version *version = load("1", NULL, &fault);
+    struct eb_failure failure;
+    struct eb_model_version *version = load("1", NULL, &failure);
     assert_non_null(version);
     pthread_t threads[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
@@ -154,12 +154,12 @@ static void note_missing(void *context, uint64_t missing_bytes)
 static uint64_t find_missing(const char *name)
 {
     char path[EB_SCRATCH_PATH_BYTES];
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     uint64_t missing_bytes = 0;
     eb_scratch_path(&scratch, name, path);
     const struct eb_version_source source = {.model = "m", .version = 7, .path = path};
     const struct eb_load_progress progress = {.run_short = note_missing, .context = &missing_bytes};
-    assert_null(eb_model_version_load(&source, &options, &progress, &fault));
+    assert_null(eb_model_version_load(&source, &options, &progress, &failure));
     return missing_bytes;
 }
 
@@ -178,12 +178,12 @@ static void tells_how_much_memory_is_missing(void **state)
 }
 
 /* As load, by a model.yaml. */
-static struct eb_model_version *load_described(const char *yaml, struct eb_file_fault *fault)
+static struct eb_model_version *load_described(const char *yaml, struct eb_failure *failure)
 {
     struct eb_model_settings *settings = eb_model_settings_create();
-    assert_true(
-        eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &settings->config, fault));
-    struct eb_model_version *version = load("1", settings, fault);
+    assert_true(eb_model_config_parse(
+        (const uint8_t *)yaml, strlen(yaml), 255, &settings->config, failure));
+    struct eb_model_version *version = load("1", settings, failure);
     eb_model_settings_give(settings);
     return version;
 }
@@ -191,8 +191,9 @@ static struct eb_model_version *load_described(const char *yaml, struct eb_file_
 static void stores_tables_as_its_model_says(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
-    struct eb_model_version *version = load_described("tables: [{name: t, storage: f16}]", &fault);
+    struct eb_failure failure;
+    struct eb_model_version *version =
+        load_described("tables: [{name: t, storage: f16}]", &failure);
     assert_non_null(version);
     assert_int_equal(version->tables.tables[0].table.storage, EB_STORAGE_F16);
     eb_model_version_give(version);
@@ -201,16 +202,16 @@ static void stores_tables_as_its_model_says(void **state)
 static void refuses_a_group_that_nobody_may_ask_for(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_model_version *version = load_described(
-        "features: [{name: f, table: t}]\ngroups: [{name: g, features: [f, f]}]", &fault);
+        "features: [{name: f, table: t}]\ngroups: [{name: g, features: [f, f]}]", &failure);
     assert_non_null(version);
     eb_model_version_give(version);
     assert_null(load_described("features: [{name: f, table: t}]\ngroups: "
                                "[{name: h, features: [f, f]}, {name: g, features: [f, f, f]}]",
-        &fault));
-    eb_scratch_expect(fault.text, "/1: model.yaml: group 'g' has 3 features");
-    eb_scratch_expect(fault.text, "may ask for 2; raise queries_max");
+        &failure));
+    eb_scratch_expect(failure.text, "/1: model.yaml: group 'g' has 3 features");
+    eb_scratch_expect(failure.text, "may ask for 2; raise queries_max");
 }
 
 EB_TEST_GROUP(model_version)

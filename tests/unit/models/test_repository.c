@@ -43,20 +43,20 @@ static int remove_root(void **state)
 
 static void scan(const struct eb_repository *former, struct eb_repository *out)
 {
-    struct eb_file_fault fault = {.text = ""};
-    if (!eb_repository_scan(scratch.root, NAME_BYTES_MAX, former, out, &fault)) {
-        fail_msg("%s", fault.text);
+    struct eb_failure failure = {.text = ""};
+    if (!eb_repository_scan(scratch.root, NAME_BYTES_MAX, former, out, &failure)) {
+        fail_msg("%s", failure.text);
     }
 }
 
-static void expect_fault(const char *directory, const char *part)
+static void expect_failure(const char *directory, const char *part)
 {
     struct eb_repository repository;
-    struct eb_file_fault fault = {.text = ""};
-    assert_false(eb_repository_scan(directory, NAME_BYTES_MAX, NULL, &repository, &fault));
+    struct eb_failure failure = {.text = ""};
+    assert_false(eb_repository_scan(directory, NAME_BYTES_MAX, NULL, &repository, &failure));
     assert_int_equal(repository.count, 0);
     assert_null(repository.models);
-    eb_scratch_expect(fault.text, part);
+    eb_scratch_expect(failure.text, part);
 }
 
 static void make(const char *name)
@@ -95,9 +95,9 @@ static void lists_models_and_versions_highest_first(void **state)
     for (size_t i = 0; i < 3; i++) {
         assert_string_equal(b->versions[i].name, names[i]);
         assert_int_equal(b->versions[i].number, numbers[i]);
-        assert_null(b->versions[i].fault);
+        assert_null(b->versions[i].failure);
     }
-    assert_null(b->fault);
+    assert_null(b->failure);
     assert_null(eb_repository_find(&repository, "c"));
     eb_repository_deinit(&repository);
     assert_null(eb_repository_find(&repository, "b"));
@@ -115,12 +115,12 @@ static void says_which_names_are_no_version(void **state)
     scan(NULL, &repository);
     const struct eb_repository_version *versions = repository.models[0].versions;
     assert_int_equal(repository.models[0].version_count, 5);
-    eb_scratch_expect(versions[0].fault, "/m/0012: another directory is version 12 too");
-    eb_scratch_expect(versions[1].fault, "/m/12: another directory is version 12 too");
-    assert_null(versions[2].fault);
+    eb_scratch_expect(versions[0].failure, "/m/0012: another directory is version 12 too");
+    eb_scratch_expect(versions[1].failure, "/m/12: another directory is version 12 too");
+    assert_null(versions[2].failure);
     assert_int_equal(versions[3].number, 0);
-    eb_scratch_expect(versions[3].fault, "/m/0: versions are numbers from 1 to ");
-    eb_scratch_expect(versions[4].fault, "/m/18446744073709551616: versions are numbers");
+    eb_scratch_expect(versions[3].failure, "/m/0: versions are numbers from 1 to ");
+    eb_scratch_expect(versions[4].failure, "/m/18446744073709551616: versions are numbers");
     eb_repository_deinit(&repository);
 }
 
@@ -132,7 +132,7 @@ static void finds_a_model_without_versions(void **state)
     scan(NULL, &repository);
     assert_int_equal(repository.count, 1);
     assert_int_equal(repository.models[0].version_count, 0);
-    assert_null(repository.models[0].fault);
+    assert_null(repository.models[0].failure);
     eb_repository_deinit(&repository);
 }
 
@@ -144,8 +144,8 @@ static void says_which_model_names_are_not_allowed(void **state)
     struct eb_repository repository;
     scan(NULL, &repository);
     assert_int_equal(repository.count, 2);
-    eb_scratch_expect(repository.models[0].fault, "/a\\x09b: the model name is not UTF-8");
-    assert_null(repository.models[1].fault);
+    eb_scratch_expect(repository.models[0].failure, "/a\\x09b: the model name is not UTF-8");
+    assert_null(repository.models[1].failure);
     eb_repository_deinit(&repository);
 }
 
@@ -163,21 +163,21 @@ static void blames_what_cannot_be_looked_at_alone(void **state)
     struct eb_repository repository;
     scan(NULL, &repository);
     assert_int_equal(repository.count, 2);
-    eb_scratch_expect(repository.models[0].fault, "/loop: it cannot be looked at (");
+    eb_scratch_expect(repository.models[0].failure, "/loop: it cannot be looked at (");
     const struct eb_repository_model *m = &repository.models[1];
-    assert_null(m->fault);
+    assert_null(m->failure);
     assert_int_equal(m->version_count, 2);
-    eb_scratch_expect(m->versions[0].fault, "/m/2: it cannot be looked at (");
+    eb_scratch_expect(m->versions[0].failure, "/m/2: it cannot be looked at (");
     assert_int_equal(m->versions[0].number, 2);
-    assert_null(m->versions[1].fault);
+    assert_null(m->versions[1].failure);
     eb_repository_deinit(&repository);
 }
 
 static void refuses_what_holds_no_model(void **state)
 {
     (void)state;
-    expect_fault(scratch.root, "there is no model in it");
-    expect_fault("/nowhere", "/nowhere: the directory cannot be read");
+    expect_failure(scratch.root, "there is no model in it");
+    expect_failure("/nowhere", "/nowhere: the directory cannot be read");
 }
 
 static void reads_what_model_yaml_says(void **state)
@@ -202,7 +202,7 @@ static void says_what_is_wrong_with_model_yaml(void **state)
     struct eb_repository repository;
     scan(NULL, &repository);
     assert_null(repository.models[0].settings);
-    eb_scratch_expect(repository.models[0].config_fault, "/m/model.yaml");
+    eb_scratch_expect(repository.models[0].config_failure, "/m/model.yaml");
     assert_int_equal(repository.models[0].version_count, 1);
     eb_repository_deinit(&repository);
 }
@@ -239,18 +239,18 @@ static void takes_a_link_that_leads_nowhere_for_no_lack_of_model_yaml(void **sta
     make("m/1");
     eb_scratch_path(&scratch, "m/model.yaml", path);
     scan(NULL, &none);
-    assert_null(none.models[0].config_fault);
+    assert_null(none.models[0].config_failure);
     for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
         struct eb_repository linked;
         struct eb_repository again;
         assert_int_equal(symlink(targets[i], path), 0);
         scan(&none, &linked);
-        assert_non_null(linked.models[0].config_fault);
-        eb_scratch_expect(linked.models[0].config_fault, "/m/model.yaml: ");
+        assert_non_null(linked.models[0].config_failure);
+        eb_scratch_expect(linked.models[0].config_failure, "/m/model.yaml: ");
         assert_null(linked.models[0].settings);
         assert_int_equal(unlink(path), 0);
         scan(&linked, &again);
-        assert_null(again.models[0].config_fault);
+        assert_null(again.models[0].config_failure);
         eb_repository_deinit(&linked);
         eb_repository_deinit(&again);
     }
@@ -274,9 +274,9 @@ static void reads_again_what_could_not_be_read(void **state)
     /* It failed for a reason that does not show in the file. */
     eb_model_settings_give(second.models[0].settings);
     second.models[0].settings = NULL;
-    second.models[0].config_fault = strdup("too many open files");
+    second.models[0].config_failure = strdup("too many open files");
     scan(&second, &third);
-    assert_null(third.models[0].config_fault);
+    assert_null(third.models[0].config_failure);
     assert_int_equal(third.models[0].settings->config.keep, 3);
     eb_repository_deinit(&first);
     eb_repository_deinit(&second);
@@ -300,8 +300,8 @@ static void tells_a_directory_that_was_replaced(void **state)
     scan(&first, &second);
     const struct eb_repository_version *before = first.models[0].versions;
     const struct eb_repository_version *after = second.models[0].versions;
-    assert_true(eb_repository_is_same(&before[0].look, &after[0].look));
-    assert_false(eb_repository_is_same(&before[1].look, &after[1].look));
+    assert_true(eb_file_stamp_is_same(&before[0].stamp, &after[0].stamp));
+    assert_false(eb_file_stamp_is_same(&before[1].stamp, &after[1].stamp));
     eb_repository_deinit(&first);
     eb_repository_deinit(&second);
 }
@@ -313,12 +313,12 @@ static void lists_whole_versions_where_memory_is_short(void **state)
     make("m/1");
     make("m/2");
     struct eb_repository repository = {0};
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     bool is_good = false;
-    for (unsigned copies = 0; !is_good || repository.models[0].fault; copies++) {
+    for (unsigned copies = 0; !is_good || repository.models[0].failure; copies++) {
         eb_repository_deinit(&repository);
         copies_left = copies;
-        is_good = eb_repository_scan(scratch.root, NAME_BYTES_MAX, NULL, &repository, &fault);
+        is_good = eb_repository_scan(scratch.root, NAME_BYTES_MAX, NULL, &repository, &failure);
         copies_left = UINT_MAX;
         for (size_t i = 0; is_good && i < repository.models[0].version_count; i++) {
             assert_non_null(repository.models[0].versions[i].name);

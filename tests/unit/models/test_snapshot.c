@@ -21,7 +21,7 @@ static struct eb_snapshot *make_snapshot(struct eb_model_version *loaded)
     a->versions = calloc(3, sizeof *a->versions);
     a->version_count = 3;
     a->versions[0] = (struct eb_snapshot_version){
-        .number = 8, .state = EB_VERSION_FAILED, .fault = strdup("broken")};
+        .number = 8, .state = EB_VERSION_FAILED, .failure = strdup("broken")};
     for (size_t i = 0; i < 2; i++) {
         a->versions[i + 1] = (struct eb_snapshot_version){.number = 7 - i,
             .state = EB_VERSION_READY,

@@ -1,6 +1,6 @@
 /* Fails the n-th request for memory of a load, for each n: the linker sends those of
  * server/models here (--wrap), and jansson is asked to. */
-#include "server/models/roster.h"
+#include "server/models/registry.h"
 
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
@@ -94,12 +94,12 @@ static void write_model(const struct eb_scratch *scratch)
 }
 
 /* Loads the version that is next, where there is one. */
-static void load_next(struct eb_roster *roster, struct eb_file_fault *fault)
+static void load_next(struct eb_registry *registry, struct eb_failure *failure)
 {
     const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
-    struct eb_roster_version *version;
-    const struct eb_roster_model *model = eb_roster_next(roster, &version);
-    char *path = model ? eb_roster_path(model, version) : NULL;
+    struct eb_registry_version *version;
+    const struct eb_registry_model *model = eb_registry_next(registry, &version);
+    char *path = model ? eb_registry_path(model, version) : NULL;
     if (!path) {
         return;
     }
@@ -107,40 +107,41 @@ static void load_next(struct eb_roster *roster, struct eb_file_fault *fault)
         .version = version->number,
         .path = path,
         .settings = model->settings};
-    struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, fault);
+    struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, failure);
     free(path);
     if (loaded) {
-        eb_roster_put(roster, loaded, 1);
+        eb_registry_note_loaded(registry, loaded, 1);
     } else {
-        eb_roster_fail(roster, model->name, version->number, fault->text, EB_ROSTER_BROKEN);
+        eb_registry_fail(registry, model->name, version->number, failure->text, EB_REGISTRY_BROKEN);
     }
 }
 
 /* Why a model.yaml is not read, which its model waits for. */
-static void take_config_fault(const struct eb_repository *seen, struct eb_file_fault *fault)
+static void take_config_failure(const struct eb_repository *seen, struct eb_failure *failure)
 {
-    if (seen->count > 0 && seen->models[0].config_fault) {
-        eb_file_fault_set(fault, "%s", seen->models[0].config_fault);
+    if (seen->count > 0 && seen->models[0].config_failure) {
+        eb_failure_set(failure, "%s", seen->models[0].config_failure);
     }
 }
 
 /* From the disk to a snapshot with a version that answers. */
-static bool load_all(const char *root, struct eb_file_fault *fault)
+static bool load_all(const char *root, struct eb_failure *failure)
 {
     struct eb_repository seen;
-    struct eb_roster roster = {0};
+    struct eb_registry registry = {0};
     uint64_t wake_ms;
     bool is_served = false;
-    eb_file_fault_set(fault, "out of memory");
-    if (eb_repository_scan(root, 255, NULL, &seen, fault) && eb_roster_update(&roster, &seen)) {
-        take_config_fault(&seen, fault);
-        load_next(&roster, fault);
-        eb_roster_decide(&roster, 1, &wake_ms);
-        struct eb_snapshot *snapshot = eb_roster_snapshot(&roster);
+    eb_failure_set(failure, "out of memory");
+    if (eb_repository_scan(root, 255, NULL, &seen, failure) &&
+        eb_registry_update(&registry, &seen)) {
+        take_config_failure(&seen, failure);
+        load_next(&registry, failure);
+        eb_registry_decide(&registry, 1, &wake_ms);
+        struct eb_snapshot *snapshot = eb_registry_snapshot(&registry);
         is_served = snapshot && snapshot->count == 1 && snapshot->models[0].served;
         eb_snapshot_free(snapshot);
     }
-    eb_roster_deinit(&roster);
+    eb_registry_deinit(&registry);
     eb_repository_deinit(&seen);
     return is_served;
 }
@@ -155,15 +156,15 @@ static void survives_every_refused_request(void **state)
     bool is_open = false;
     unsigned tries = 0;
     while (!is_open && tries < 1000) {
-        struct eb_file_fault fault = {.text = ""};
+        struct eb_failure failure = {.text = ""};
         request_count = 0;
         fail_at = ++tries;
-        is_open = load_all(scratch.root, &fault);
+        is_open = load_all(scratch.root, &failure);
         fail_at = 0;
         /* jansson takes some of its own refused requests for broken JSON, or loses a letter. */
-        if (!is_open && !strstr(fault.text, "memory") && !strstr(fault.text, "read-only") &&
-            !strstr(fault.text, "no JSON") && !strstr(fault.text, "is not in s-")) {
-            fail_msg("request %u refused: %s", tries, fault.text);
+        if (!is_open && !strstr(failure.text, "memory") && !strstr(failure.text, "read-only") &&
+            !strstr(failure.text, "no JSON") && !strstr(failure.text, "is not in s-")) {
+            fail_msg("request %u refused: %s", tries, failure.text);
         }
     }
     print_message("%u requests refused in turn\n", tries - 1);
@@ -174,14 +175,14 @@ static void survives_every_refused_request(void **state)
 
 /* Loads version 2 beside version 1, of which it has a table. */
 static bool load_beside(
-    const char *root, struct eb_model_version *resident, struct eb_file_fault *fault)
+    const char *root, struct eb_model_version *resident, struct eb_failure *failure)
 {
     char path[EB_SCRATCH_PATH_BYTES];
     const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     const struct eb_version_source source = {
         .model = "m", .version = 2, .path = path, .residents = &resident, .resident_count = 1};
     snprintf(path, sizeof path, "%s/m/2", root);
-    struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, fault);
+    struct eb_model_version *loaded = eb_model_version_load(&source, &limits, NULL, failure);
     if (!loaded) {
         return false;
     }
@@ -204,7 +205,7 @@ static void shares_nothing_where_a_request_is_refused(void **state)
 {
     (void)state;
     struct eb_scratch scratch;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_init(&scratch);
     write_large(&scratch, "m/1/t.npy");
@@ -212,17 +213,17 @@ static void shares_nothing_where_a_request_is_refused(void **state)
     eb_scratch_path(&scratch, "m/1", path);
     const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     const struct eb_version_source source = {.model = "m", .version = 1, .path = path};
-    struct eb_model_version *resident = eb_model_version_load(&source, &limits, NULL, &fault);
+    struct eb_model_version *resident = eb_model_version_load(&source, &limits, NULL, &failure);
     assert_non_null(resident);
     bool is_loaded = false;
     unsigned tries = 0;
     while (!is_loaded && tries < 1000) {
         request_count = 0;
         fail_at = ++tries;
-        is_loaded = load_beside(scratch.root, resident, &fault);
+        is_loaded = load_beside(scratch.root, resident, &failure);
         fail_at = 0;
         if (!is_loaded) {
-            eb_scratch_expect(fault.text, "memory");
+            eb_scratch_expect(failure.text, "memory");
         }
         assert_int_equal(eb_model_version_own_bytes(resident), resident->tables.bytes);
     }

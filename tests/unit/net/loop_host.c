@@ -156,7 +156,7 @@ void loop_host_init(struct loop_host *host)
                             .reset_budget = 100},
             .header_timeout_ms = 60000,
             .write_timeout_ms = 60000,
-            .turn_ns = UINT64_C(60000000000)},
+            .slice_ns = UINT64_C(60000000000)},
         .receive_memory_bytes = UINT64_C(64) << 20,
         .answer_memory_bytes = UINT64_C(128) << 20,
         .connections_max = 1000,
@@ -194,7 +194,7 @@ void loop_host_listen(
     char why[256];
     assert_int_equal(eb_address_resolve(text, addresses, why, sizeof why), 1);
     assert_int_equal(eb_listener_open(&listener, &addresses[0],
-                         (struct eb_listener_wish){.probe = number == 0}, why, sizeof why),
+                         (struct eb_listener_options){.probe = number == 0}, why, sizeof why),
         0);
     *bound = listener.address;
     assert_int_equal(eb_loop_listen(host->loops[number], &listener, eb_address_is_unix(bound)), 0);

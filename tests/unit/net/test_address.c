@@ -22,13 +22,13 @@ static size_t resolve(const char *text, struct eb_address *out)
 }
 
 /* What is wrong with the form, as resolve says it too. */
-static void expect_fault(const char *text, const char *wanted)
+static void expect_failure(const char *text, const char *wanted)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
     char why[256] = "";
-    const char *fault = eb_address_fault(text);
-    assert_non_null(fault);
-    assert_string_equal(fault, wanted);
+    const char *error = eb_address_error(text);
+    assert_non_null(error);
+    assert_string_equal(error, wanted);
     assert_int_equal(eb_address_resolve(text, addresses, why, sizeof why), 0);
     assert_string_equal(why, wanted);
 }
@@ -36,12 +36,12 @@ static void expect_fault(const char *text, const char *wanted)
 static void says_what_is_wrong_with_a_form(void **state)
 {
     (void)state;
-    expect_fault("8600", "not HOST:PORT, [V6]:PORT or unix:PATH");
-    expect_fault("::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
-    expect_fault("[::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
-    expect_fault("host:65536", "the port is not in 0..65535");
-    expect_fault("unix:", "the path of a unix socket has 1 to 107 bytes");
-    assert_null(eb_address_fault("no.such.host.invalid:1"));
+    expect_failure("8600", "not HOST:PORT, [V6]:PORT or unix:PATH");
+    expect_failure("::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
+    expect_failure("[::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
+    expect_failure("host:65536", "the port is not in 0..65535");
+    expect_failure("unix:", "the path of a unix socket has 1 to 107 bytes");
+    assert_null(eb_address_error("no.such.host.invalid:1"));
 }
 
 static void refuses_an_address_that_is_too_long(void **state)
@@ -50,12 +50,12 @@ static void refuses_an_address_that_is_too_long(void **state)
     char text[EB_ADDRESS_GIVEN_BYTES + 1];
     memset(text, 'h', sizeof text);
     strcpy(text + EB_ADDRESS_GIVEN_BYTES - 3, ":1");
-    assert_null(eb_address_fault(text));
+    assert_null(eb_address_error(text));
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
     assert_int_equal(resolve(text, addresses), 0);
     text[EB_ADDRESS_GIVEN_BYTES - 3] = 'h';
     strcpy(text + EB_ADDRESS_GIVEN_BYTES - 2, ":1");
-    expect_fault(text, "is too long");
+    expect_failure(text, "is too long");
 }
 
 static void reads_and_writes_every_form(void **state)

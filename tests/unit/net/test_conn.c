@@ -277,7 +277,7 @@ static void closes_a_client_that_does_not_end_its_side_after_a_while(void **stat
 
 static void add_received(struct eb_loop *loop, void *context)
 {
-    *(uint64_t *)context += eb_loop_tally(loop)->received_bytes;
+    *(uint64_t *)context += eb_loop_counters(loop)->received_bytes;
 }
 
 /* Waits until the server has read so much, or has no connection any more. */
@@ -302,7 +302,7 @@ static int find_socket_error(int socket)
     return error;
 }
 
-static void resets_a_faulty_peer_that_sends_on(void **state)
+static void resets_a_bad_peer_that_sends_on(void **state)
 {
     (void)state;
     static const uint8_t more[LINGER_BYTES];
@@ -430,7 +430,7 @@ EB_TEST_GROUP(conn)
         cmocka_unit_test(sends_a_large_answer_without_waiting_for_a_tick),
         cmocka_unit_test(tells_a_client_of_http1_what_it_has_reached),
         cmocka_unit_test(closes_a_client_that_does_not_end_its_side_after_a_while),
-        cmocka_unit_test(resets_a_faulty_peer_that_sends_on),
+        cmocka_unit_test(resets_a_bad_peer_that_sends_on),
         cmocka_unit_test(loses_no_answer_to_a_body_that_crosses_an_orderly_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ static struct eb_scratch scratch;
 static struct tls_authority authority;
 
 /* A server and one client, whose bytes the test moves. */
-struct trial {
+struct fixture {
     struct loop_host host;
     struct eb_tls *tls;
     SSL *client;
@@ -60,105 +60,105 @@ static struct eb_tls *open_tls(void)
 }
 
 /* All that the client has to say, at once. */
-static void send_all(struct trial *trial)
+static void send_all(struct fixture *fixture)
 {
     char *bytes;
-    const long size = BIO_get_mem_data(SSL_get_wbio(trial->client), &bytes);
+    const long size = BIO_get_mem_data(SSL_get_wbio(fixture->client), &bytes);
     if (size > 0) {
-        wire_send(trial->socket, bytes, (size_t)size);
-        (void)BIO_reset(SSL_get_wbio(trial->client));
+        wire_send(fixture->socket, bytes, (size_t)size);
+        (void)BIO_reset(SSL_get_wbio(fixture->client));
     }
 }
 
 /* Until the client is through with its handshake, which it has then sent. */
-static void shake_hands(struct trial *trial)
+static void shake_hands(struct fixture *fixture)
 {
-    while (SSL_do_handshake(trial->client) != 1) {
+    while (SSL_do_handshake(fixture->client) != 1) {
         char bytes[4096];
-        assert_int_equal(SSL_get_error(trial->client, -1), SSL_ERROR_WANT_READ);
-        send_all(trial);
-        const ssize_t got = recv(trial->socket, bytes, sizeof bytes, 0);
+        assert_int_equal(SSL_get_error(fixture->client, -1), SSL_ERROR_WANT_READ);
+        send_all(fixture);
+        const ssize_t got = recv(fixture->socket, bytes, sizeof bytes, 0);
         assert_true(got > 0);
-        assert_int_equal(BIO_write(SSL_get_rbio(trial->client), bytes, (int)got), got);
+        assert_int_equal(BIO_write(SSL_get_rbio(fixture->client), bytes, (int)got), got);
     }
-    send_all(trial);
+    send_all(fixture);
 }
 
-static void open_trial(struct trial *trial)
+static void open_fixture(struct fixture *fixture)
 {
     struct eb_address address;
-    *trial = (struct trial){.tls = open_tls()};
-    loop_host_init(&trial->host);
-    trial->host.options.tls = trial->tls;
-    trial->host.options.conn_limits.write_timeout_ms = SHORT_MS;
-    loop_host_serve(&trial->host, &address);
-    trial->client = tls_client_create(&scratch, "h2", NULL);
-    tls_forger_init(&trial->forger, trial->client);
-    trial->socket = wire_connect(&address, 0);
-    shake_hands(trial);
+    *fixture = (struct fixture){.tls = open_tls()};
+    loop_host_init(&fixture->host);
+    fixture->host.options.tls = fixture->tls;
+    fixture->host.options.conn_limits.write_timeout_ms = SHORT_MS;
+    loop_host_serve(&fixture->host, &address);
+    fixture->client = tls_client_create(&scratch, "h2", NULL);
+    tls_forger_init(&fixture->forger, fixture->client);
+    fixture->socket = wire_connect(&address, 0);
+    shake_hands(fixture);
 }
 
-static void close_trial(struct trial *trial)
+static void close_fixture(struct fixture *fixture)
 {
-    close(trial->socket);
-    SSL_free(trial->client);
-    loop_host_stop(&trial->host);
-    eb_tls_drop(trial->tls);
+    close(fixture->socket);
+    SSL_free(fixture->client);
+    loop_host_stop(&fixture->host);
+    eb_tls_drop(fixture->tls);
 }
 
 /* What the client's bytes are answered with waits until the client's message of TLS's own ends. */
 static void resets_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
 {
     (void)state;
-    struct trial trial;
-    open_trial(&trial);
-    tls_forger_send(&trial.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
-    tls_forger_begin_update(&trial.forger);
+    struct fixture fixture;
+    open_fixture(&fixture);
+    tls_forger_send(&fixture.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&fixture.forger);
     const uint64_t begin_ns = uv_hrtime();
-    send_all(&trial);
-    assert_true(wire_read_to_end(trial.socket, TIMEOUT_MS, NULL, 0));
+    send_all(&fixture);
+    assert_true(wire_read_to_end(fixture.socket, TIMEOUT_MS, NULL, 0));
     assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
-    assert_true(loop_host_wait_conns(&trial.host, 0, TIMEOUT_MS));
-    close_trial(&trial);
+    assert_true(loop_host_wait_conns(&fixture.host, 0, TIMEOUT_MS));
+    close_fixture(&fixture);
 }
 
 static void drains_without_a_peer_that_keeps_bytes_from_being_encrypted(void **state)
 {
     (void)state;
-    struct trial trial;
-    open_trial(&trial);
-    tls_forger_send(&trial.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
-    tls_forger_begin_update(&trial.forger);
-    send_all(&trial);
-    loop_host_drain(&trial.host);
-    assert_true(loop_host_wait_drained(&trial.host, TIMEOUT_MS));
-    close_trial(&trial);
+    struct fixture fixture;
+    open_fixture(&fixture);
+    tls_forger_send(&fixture.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&fixture.forger);
+    send_all(&fixture);
+    loop_host_drain(&fixture.host);
+    assert_true(loop_host_wait_drained(&fixture.host, TIMEOUT_MS));
+    close_fixture(&fixture);
 }
 
 static void goes_on_with_a_peer_that_ends_what_it_has_begun(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     char text[64];
-    open_trial(&trial);
-    tls_forger_send(&trial.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
-    tls_forger_begin_update(&trial.forger);
-    tls_forger_end_update(&trial.forger);
-    send_all(&trial);
+    open_fixture(&fixture);
+    tls_forger_send(&fixture.forger, WIRE_HELLO, WIRE_HELLO_BYTES);
+    tls_forger_begin_update(&fixture.forger);
+    tls_forger_end_update(&fixture.forger);
+    send_all(&fixture);
     /* Both SETTINGS: its own and the acknowledgement. */
     size_t got = 0;
     while (got < 18) {
         char bytes[4096];
-        const int part = SSL_read(trial.client, text + got, (int)(sizeof text - got));
+        const int part = SSL_read(fixture.client, text + got, (int)(sizeof text - got));
         if (part > 0) {
             got += (size_t)part;
             continue;
         }
-        const ssize_t count = recv(trial.socket, bytes, sizeof bytes, 0);
+        const ssize_t count = recv(fixture.socket, bytes, sizeof bytes, 0);
         assert_true(count > 0);
-        assert_int_equal(BIO_write(SSL_get_rbio(trial.client), bytes, (int)count), count);
+        assert_int_equal(BIO_write(SSL_get_rbio(fixture.client), bytes, (int)count), count);
     }
-    close_trial(&trial);
+    close_fixture(&fixture);
 }
 
 EB_TEST_GROUP(conn_tls)

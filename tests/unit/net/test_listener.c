@@ -80,7 +80,7 @@ static int open_listener(struct eb_listener *listener, const struct eb_address *
 {
     memset(why, 0, sizeof why);
     return eb_listener_open(
-        listener, address, (struct eb_listener_wish){.probe = probe}, why, sizeof why);
+        listener, address, (struct eb_listener_options){.probe = probe}, why, sizeof why);
 }
 
 /* ---- sockets that were passed ---- */
@@ -252,12 +252,12 @@ static void removes_a_unix_sockets_file_when_closed(void **state)
 static void keeps_an_admin_socket_for_its_owner(void **state)
 {
     (void)state;
-    static const struct eb_listener_wish wish = {.probe = true, .is_admin = true};
+    static const struct eb_listener_options options = {.probe = true, .is_admin = true};
     struct eb_listener listener;
     struct stat status;
     struct eb_address address = unix_address("admin");
     const mode_t before = umask(0);
-    assert_int_equal(eb_listener_open(&listener, &address, wish, why, sizeof why), 0);
+    assert_int_equal(eb_listener_open(&listener, &address, options, why, sizeof why), 0);
     umask(before);
     assert_true(listener.is_admin);
     assert_int_equal(lstat(path_of(&address), &status), 0);

@@ -109,7 +109,7 @@ static void on_hold(struct eb_mail *mail)
 
 static void read_refusals(struct eb_loop *loop, void *context)
 {
-    *(uint64_t *)context = eb_loop_tally(loop)->refusals[EB_REFUSAL_CONNECTIONS];
+    *(uint64_t *)context = eb_loop_counters(loop)->refusals[EB_REFUSAL_CONNECTIONS];
 }
 
 static void counts_connections_that_are_on_their_way_to_a_loop(void **state)
@@ -391,7 +391,7 @@ static void takes_so_many_listeners_and_no_more(void **state)
     assert_int_equal(eb_loop_create(&loop, &host.options), 0);
     for (unsigned i = 0; i <= LISTENERS_OF_A_LOOP; i++) {
         assert_int_equal(eb_listener_open(&listener, &addresses[0],
-                             (struct eb_listener_wish){.probe = true}, why, sizeof why),
+                             (struct eb_listener_options){.probe = true}, why, sizeof why),
             0);
         assert_int_equal(
             eb_loop_listen(loop, &listener, false), i < LISTENERS_OF_A_LOOP ? 0 : UV_ENOBUFS);

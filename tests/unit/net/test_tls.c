@@ -60,7 +60,7 @@ static void tells_for_how_long_a_certificate_is_good(void **state)
     eb_tls_drop(NULL);
 }
 
-static void names_the_file_that_is_at_fault(void **state)
+static void names_the_file_that_is_bad(void **state)
 {
     (void)state;
     const struct {
@@ -113,7 +113,7 @@ EB_TEST_GROUP(tls)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_a_certificate_out_of_its_time),
         cmocka_unit_test(tells_for_how_long_a_certificate_is_good),
-        cmocka_unit_test(names_the_file_that_is_at_fault),
+        cmocka_unit_test(names_the_file_that_is_bad),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

@@ -19,7 +19,7 @@ static struct eb_scratch scratch;
 static struct tls_authority authority;
 
 /* A server's stream, what it is to send, and its client. */
-struct trial {
+struct fixture {
     struct lender lender;
     struct eb_tls *tls;
     struct eb_tls_stream *stream;
@@ -72,58 +72,58 @@ static struct eb_tls *open_tls(bool asks_clients)
     return tls;
 }
 
-static void open_trial(struct trial *trial, bool asks_clients, SSL *client)
+static void open_fixture(struct fixture *fixture, bool asks_clients, SSL *client)
 {
-    *trial = (struct trial){.client = client};
-    lender_init(&trial->lender, 0);
-    trial->tls = open_tls(asks_clients);
-    trial->stream = eb_tls_stream_create(trial->tls, &trial->lender.memory);
-    assert_non_null(trial->stream);
-    trial->queue = eb_send_queue_create(&eb_memory_heap);
-    assert_non_null(trial->queue);
-    trial->got = malloc(MANY_BYTES);
-    assert_non_null(trial->got);
+    *fixture = (struct fixture){.client = client};
+    lender_init(&fixture->lender, 0);
+    fixture->tls = open_tls(asks_clients);
+    fixture->stream = eb_tls_stream_create(fixture->tls, &fixture->lender.memory);
+    assert_non_null(fixture->stream);
+    fixture->queue = eb_send_queue_create(&eb_memory_heap);
+    assert_non_null(fixture->queue);
+    fixture->got = malloc(MANY_BYTES);
+    assert_non_null(fixture->got);
 }
 
-static void close_trial(struct trial *trial)
+static void close_fixture(struct fixture *fixture)
 {
-    eb_tls_stream_destroy(trial->stream);
-    eb_tls_drop(trial->tls);
-    eb_send_queue_destroy(trial->queue);
-    SSL_free(trial->client);
-    free(trial->got);
-    assert_int_equal(trial->lender.lent_count, 0);
+    eb_tls_stream_destroy(fixture->stream);
+    eb_tls_drop(fixture->tls);
+    eb_send_queue_destroy(fixture->queue);
+    SSL_free(fixture->client);
+    free(fixture->got);
+    assert_int_equal(fixture->lender.lent_count, 0);
 }
 
 /* ---- moving bytes ---- */
 
-static void read_plain(struct trial *trial)
+static void read_plain(struct fixture *fixture)
 {
     uint8_t plain[EB_TLS_RECORD_BYTES];
     int got;
-    while ((got = eb_tls_stream_read(trial->stream, plain, sizeof plain)) > 0) {
-        assert_true(trial->got_bytes + (size_t)got <= MANY_BYTES);
-        memcpy(trial->got + trial->got_bytes, plain, (size_t)got);
-        trial->got_bytes += (size_t)got;
+    while ((got = eb_tls_stream_read(fixture->stream, plain, sizeof plain)) > 0) {
+        assert_true(fixture->got_bytes + (size_t)got <= MANY_BYTES);
+        memcpy(fixture->got + fixture->got_bytes, plain, (size_t)got);
+        fixture->got_bytes += (size_t)got;
     }
-    trial->is_over = got < 0;
+    fixture->is_over = got < 0;
 }
 
 /* All that the client has said; true: there was something. */
-static bool feed(struct trial *trial)
+static bool feed(struct fixture *fixture)
 {
     char *bytes;
-    BIO *out = SSL_get_wbio(trial->client);
+    BIO *out = SSL_get_wbio(fixture->client);
     long size = BIO_get_mem_data(out, &bytes);
-    size_t portion = trial->portion ? trial->portion : (size_t)size;
-    for (size_t at = 0; at < (size_t)size && !trial->is_over; at += portion) {
+    size_t portion = fixture->portion ? fixture->portion : (size_t)size;
+    for (size_t at = 0; at < (size_t)size && !fixture->is_over; at += portion) {
         size_t left = (size_t)size - at;
         /* In memory of its own size, so that a read beyond it is found. */
         uint8_t *part = malloc(left < portion ? left : portion);
         assert_non_null(part);
         memcpy(part, bytes + at, left < portion ? left : portion);
-        eb_tls_stream_feed(trial->stream, part, left < portion ? left : portion, trial->now_ms);
-        read_plain(trial);
+        eb_tls_stream_feed(fixture->stream, part, left < portion ? left : portion, fixture->now_ms);
+        read_plain(fixture);
         free(part);
     }
     (void)BIO_reset(out);
@@ -131,33 +131,33 @@ static bool feed(struct trial *trial)
 }
 
 /* What the server has to say goes to the client; true: there was something. */
-static bool write_output(struct trial *trial)
+static bool write_output(struct fixture *fixture)
 {
     size_t count;
-    if (!eb_tls_stream_seal(trial->stream, trial->queue)) {
-        trial->is_over = true;
+    if (!eb_tls_stream_seal(fixture->stream, fixture->queue)) {
+        fixture->is_over = true;
     }
-    uint8_t *bytes = eb_tls_stream_begin_write(trial->stream, &count);
+    uint8_t *bytes = eb_tls_stream_begin_write(fixture->stream, &count);
     assert_true(count <= EB_TLS_OUTPUT_BYTES_MAX);
     if (count > 0) {
-        assert_int_equal(BIO_write(SSL_get_rbio(trial->client), bytes, (int)count), count);
+        assert_int_equal(BIO_write(SSL_get_rbio(fixture->client), bytes, (int)count), count);
     }
-    trial->sealed_bytes += count;
-    eb_tls_stream_end_write(trial->stream);
+    fixture->sealed_bytes += count;
+    eb_tls_stream_end_write(fixture->stream);
     return count > 0;
 }
 
 /* Until nobody has anything to say. Returns whether both are through. */
-static bool shake_hands(struct trial *trial)
+static bool shake_hands(struct fixture *fixture)
 {
     bool moved = true;
     while (moved) {
-        (void)SSL_do_handshake(trial->client);
-        moved = feed(trial);
-        moved |= write_output(trial);
+        (void)SSL_do_handshake(fixture->client);
+        moved = feed(fixture);
+        moved |= write_output(fixture);
     }
-    return SSL_is_init_finished(trial->client) && eb_tls_stream_is_ready(trial->stream) &&
-           !trial->is_over;
+    return SSL_is_init_finished(fixture->client) && eb_tls_stream_is_ready(fixture->stream) &&
+           !fixture->is_over;
 }
 
 static void fill(uint8_t *bytes, size_t count)
@@ -177,16 +177,16 @@ static void expect_pattern(const uint8_t *bytes, size_t count)
 }
 
 /* `count` bytes from the client. */
-static void send_from_client(struct trial *trial, size_t count)
+static void send_from_client(struct fixture *fixture, size_t count)
 {
     uint8_t *bytes = malloc(count);
     assert_non_null(bytes);
     fill(bytes, count);
-    assert_int_equal(SSL_write(trial->client, bytes, (int)count), count);
+    assert_int_equal(SSL_write(fixture->client, bytes, (int)count), count);
     free(bytes);
-    (void)feed(trial);
-    assert_int_equal(trial->got_bytes, count);
-    expect_pattern(trial->got, count);
+    (void)feed(fixture);
+    assert_int_equal(fixture->got_bytes, count);
+    expect_pattern(fixture->got, count);
 }
 
 /* ---- tests ---- */
@@ -196,14 +196,14 @@ static void reads_whatever_the_portions_are(void **state)
     (void)state;
     static const size_t portions[] = {1, 2, 3, 5, 6, 64, 1000, 16384, 0};
     for (size_t i = 0; i < sizeof portions / sizeof portions[0]; i++) {
-        struct trial trial;
-        open_trial(&trial, true, tls_client_create(&scratch, "h2", "client"));
-        trial.portion = portions[i];
-        assert_false(eb_tls_stream_is_shaking(trial.stream));
-        assert_true(shake_hands(&trial));
-        send_from_client(&trial, 40000);
-        assert_string_equal(eb_tls_stream_reason(trial.stream), "");
-        close_trial(&trial);
+        struct fixture fixture;
+        open_fixture(&fixture, true, tls_client_create(&scratch, "h2", "client"));
+        fixture.portion = portions[i];
+        assert_false(eb_tls_stream_is_shaking(fixture.stream));
+        assert_true(shake_hands(&fixture));
+        send_from_client(&fixture, 40000);
+        assert_string_equal(eb_tls_stream_reason(fixture.stream), "");
+        close_fixture(&fixture);
     }
 }
 
@@ -213,28 +213,28 @@ static void reads_every_split_of_a_hello(void **state)
     (void)state;
     size_t size = 2;
     for (size_t at = 1; at < size; at++) {
-        struct trial trial;
+        struct fixture fixture;
         char *bytes;
-        open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-        (void)SSL_do_handshake(trial.client);
-        size = (size_t)BIO_get_mem_data(SSL_get_wbio(trial.client), &bytes);
-        eb_tls_stream_feed(trial.stream, (const uint8_t *)bytes, at, 0);
-        read_plain(&trial);
-        assert_true(eb_tls_stream_is_shaking(trial.stream));
-        eb_tls_stream_feed(trial.stream, (const uint8_t *)bytes + at, size - at, 0);
-        read_plain(&trial);
-        (void)BIO_reset(SSL_get_wbio(trial.client));
-        assert_true(write_output(&trial));
-        assert_true(shake_hands(&trial));
-        close_trial(&trial);
+        open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+        (void)SSL_do_handshake(fixture.client);
+        size = (size_t)BIO_get_mem_data(SSL_get_wbio(fixture.client), &bytes);
+        eb_tls_stream_feed(fixture.stream, (const uint8_t *)bytes, at, 0);
+        read_plain(&fixture);
+        assert_true(eb_tls_stream_is_shaking(fixture.stream));
+        eb_tls_stream_feed(fixture.stream, (const uint8_t *)bytes + at, size - at, 0);
+        read_plain(&fixture);
+        (void)BIO_reset(SSL_get_wbio(fixture.client));
+        assert_true(write_output(&fixture));
+        assert_true(shake_hands(&fixture));
+        close_fixture(&fixture);
     }
 }
 
 /* Bytes that the client gets; fails where they are not the pattern. */
-static size_t receive_at_client(struct trial *trial, uint8_t *into, size_t got)
+static size_t receive_at_client(struct fixture *fixture, uint8_t *into, size_t got)
 {
     int part;
-    while ((part = SSL_read(trial->client, into + got, (int)(MANY_BYTES - got))) > 0) {
+    while ((part = SSL_read(fixture->client, into + got, (int)(MANY_BYTES - got))) > 0) {
         got += (size_t)part;
     }
     return got;
@@ -243,32 +243,32 @@ static size_t receive_at_client(struct trial *trial, uint8_t *into, size_t got)
 static void seals_small_pieces_together_in_full_records(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     uint8_t *bytes = malloc(MANY_BYTES);
     uint8_t *back = malloc(MANY_BYTES);
     assert_true(bytes && back);
     fill(bytes, MANY_BYTES);
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&trial));
-    size_t before = trial.sealed_bytes;
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&fixture));
+    size_t before = fixture.sealed_bytes;
     struct eb_outgoing lent = {.bytes = bytes, .size = MANY_BYTES, .holds = 2};
     /* Pieces of 9 and 991 bytes, as frames are; then one that is large. */
     for (size_t at = 0; at < 100000; at += 1000) {
-        assert_true(eb_send_queue_copy(trial.queue, bytes + at, 9));
-        assert_true(eb_send_queue_lend(trial.queue, &lent, at + 9, 991));
+        assert_true(eb_send_queue_copy(fixture.queue, bytes + at, 9));
+        assert_true(eb_send_queue_lend(fixture.queue, &lent, at + 9, 991));
     }
-    assert_true(eb_send_queue_lend(trial.queue, &lent, 100000, MANY_BYTES - 100000));
+    assert_true(eb_send_queue_lend(fixture.queue, &lent, 100000, MANY_BYTES - 100000));
     size_t got = 0;
-    while (write_output(&trial)) {
-        got = receive_at_client(&trial, back, got);
+    while (write_output(&fixture)) {
+        got = receive_at_client(&fixture, back, got);
     }
     assert_int_equal(got, MANY_BYTES);
     expect_pattern(back, MANY_BYTES);
     /* One record more where the large piece begins, and none of it is small. */
     size_t records = MANY_BYTES / EB_TLS_RECORD_BYTES + 3;
-    assert_true(trial.sealed_bytes - before <= MANY_BYTES + records * 64);
-    assert_int_equal(trial.lender.lent_bytes, 0);
-    close_trial(&trial);
+    assert_true(fixture.sealed_bytes - before <= MANY_BYTES + records * 64);
+    assert_int_equal(fixture.lender.lent_bytes, 0);
+    close_fixture(&fixture);
     free(bytes);
     free(back);
 }
@@ -276,27 +276,27 @@ static void seals_small_pieces_together_in_full_records(void **state)
 static void keeps_the_queue_until_hands_are_shaken(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     char answer[8] = "";
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(eb_send_queue_copy(trial.queue, "early", 5));
-    assert_false(write_output(&trial));
-    assert_int_equal(eb_send_queue_bytes(trial.queue), 5);
-    assert_true(shake_hands(&trial));
-    assert_int_equal(SSL_read(trial.client, answer, sizeof answer), 5);
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(eb_send_queue_copy(fixture.queue, "early", 5));
+    assert_false(write_output(&fixture));
+    assert_int_equal(eb_send_queue_bytes(fixture.queue), 5);
+    assert_true(shake_hands(&fixture));
+    assert_int_equal(SSL_read(fixture.client, answer, sizeof answer), 5);
     assert_string_equal(answer, "early");
-    close_trial(&trial);
+    close_fixture(&fixture);
 }
 
 static void expect_refused(SSL *client, bool asks_clients, const char *part)
 {
-    struct trial trial;
-    open_trial(&trial, asks_clients, client);
-    assert_false(shake_hands(&trial));
-    assert_true(trial.is_over);
-    eb_scratch_expect(eb_tls_stream_reason(trial.stream), part);
-    eb_tls_stream_end(trial.stream);
-    close_trial(&trial);
+    struct fixture fixture;
+    open_fixture(&fixture, asks_clients, client);
+    assert_false(shake_hands(&fixture));
+    assert_true(fixture.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(fixture.stream), part);
+    eb_tls_stream_end(fixture.stream);
+    close_fixture(&fixture);
 }
 
 static void refuses_who_does_not_speak_h2(void **state)
@@ -319,14 +319,14 @@ static void refuses_old_versions(void **state)
 static void refuses_plain_bytes(void **state)
 {
     (void)state;
-    struct trial trial;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    eb_tls_stream_feed(trial.stream, (const uint8_t *)"PRI * HTTP/2.0", 14, 0);
-    read_plain(&trial);
-    assert_true(trial.is_over);
-    eb_scratch_expect(eb_tls_stream_reason(trial.stream), "speaks no TLS");
-    assert_false(write_output(&trial));
-    close_trial(&trial);
+    struct fixture fixture;
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    eb_tls_stream_feed(fixture.stream, (const uint8_t *)"PRI * HTTP/2.0", 14, 0);
+    read_plain(&fixture);
+    assert_true(fixture.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(fixture.stream), "speaks no TLS");
+    assert_false(write_output(&fixture));
+    close_fixture(&fixture);
 }
 
 static void refuses_clients_without_a_certificate_that_it_trusts(void **state)
@@ -360,18 +360,18 @@ static void tells_the_names_of_a_client(void **state)
         {"bare", "only a nam", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct trial trial;
-        open_trial(&trial, true, tls_client_create(&scratch, "h2", cases[i].file));
-        assert_false(eb_tls_stream_has_name(trial.stream, cases[i].name));
-        assert_true(shake_hands(&trial));
-        assert_int_equal(eb_tls_stream_has_name(trial.stream, cases[i].name), cases[i].has);
-        close_trial(&trial);
+        struct fixture fixture;
+        open_fixture(&fixture, true, tls_client_create(&scratch, "h2", cases[i].file));
+        assert_false(eb_tls_stream_has_name(fixture.stream, cases[i].name));
+        assert_true(shake_hands(&fixture));
+        assert_int_equal(eb_tls_stream_has_name(fixture.stream, cases[i].name), cases[i].has);
+        close_fixture(&fixture);
     }
-    struct trial trial;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", "client"));
-    assert_true(shake_hands(&trial));
-    assert_false(eb_tls_stream_has_name(trial.stream, "a.example"));
-    close_trial(&trial);
+    struct fixture fixture;
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", "client"));
+    assert_true(shake_hands(&fixture));
+    assert_false(eb_tls_stream_has_name(fixture.stream, "a.example"));
+    close_fixture(&fixture);
 }
 
 /* Whatever bit is turned, all that comes of it is an end. */
@@ -380,123 +380,123 @@ static void ends_with_bytes_that_were_changed(void **state)
     (void)state;
     size_t size = 1;
     for (size_t at = 0; at < size; at += 13) {
-        struct trial trial;
+        struct fixture fixture;
         char *bytes;
-        open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-        assert_true(shake_hands(&trial));
-        assert_int_equal(SSL_write(trial.client, "0123456789", 10), 10);
-        size = (size_t)BIO_get_mem_data(SSL_get_wbio(trial.client), &bytes);
+        open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+        assert_true(shake_hands(&fixture));
+        assert_int_equal(SSL_write(fixture.client, "0123456789", 10), 10);
+        size = (size_t)BIO_get_mem_data(SSL_get_wbio(fixture.client), &bytes);
         bytes[at] = (char)(bytes[at] ^ 4);
-        (void)feed(&trial);
-        (void)write_output(&trial);
-        assert_int_equal(trial.got_bytes, 0);
-        const char *reason = eb_tls_stream_reason(trial.stream);
+        (void)feed(&fixture);
+        (void)write_output(&fixture);
+        assert_int_equal(fixture.got_bytes, 0);
+        const char *reason = eb_tls_stream_reason(fixture.stream);
         assert_true(*reason == '\0' || strncmp(reason, "TLS:", 4) == 0);
-        close_trial(&trial);
+        close_fixture(&fixture);
     }
 }
 
 static void says_and_hears_that_nothing_follows(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     char byte;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&trial));
-    assert_int_equal(SSL_shutdown(trial.client), 0);
-    (void)feed(&trial);
-    assert_true(trial.is_over);
-    assert_string_equal(eb_tls_stream_reason(trial.stream), "");
-    close_trial(&trial);
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&trial));
-    eb_tls_stream_end(trial.stream);
-    assert_true(write_output(&trial));
-    assert_int_equal(SSL_read(trial.client, &byte, 1), 0);
-    assert_int_equal(SSL_get_error(trial.client, 0), SSL_ERROR_ZERO_RETURN);
-    close_trial(&trial);
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&fixture));
+    assert_int_equal(SSL_shutdown(fixture.client), 0);
+    (void)feed(&fixture);
+    assert_true(fixture.is_over);
+    assert_string_equal(eb_tls_stream_reason(fixture.stream), "");
+    close_fixture(&fixture);
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&fixture));
+    eb_tls_stream_end(fixture.stream);
+    assert_true(write_output(&fixture));
+    assert_int_equal(SSL_read(fixture.client, &byte, 1), 0);
+    assert_int_equal(SSL_get_error(fixture.client, 0), SSL_ERROR_ZERO_RETURN);
+    close_fixture(&fixture);
 }
 
 static void seals_nothing_for_a_peer_that_has_ended(void **state)
 {
     (void)state;
-    struct trial trial;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&trial));
-    assert_int_equal(SSL_shutdown(trial.client), 0);
-    (void)feed(&trial);
-    assert_true(eb_send_queue_copy(trial.queue, "late", 4));
+    struct fixture fixture;
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&fixture));
+    assert_int_equal(SSL_shutdown(fixture.client), 0);
+    (void)feed(&fixture);
+    assert_true(eb_send_queue_copy(fixture.queue, "late", 4));
     for (int i = 0; i < 2; i++) {
         size_t count;
-        assert_true(eb_tls_stream_seal(trial.stream, trial.queue));
+        assert_true(eb_tls_stream_seal(fixture.stream, fixture.queue));
         /* Nothing is begun, so that nothing has to be ended. */
-        assert_null(eb_tls_stream_begin_write(trial.stream, &count));
+        assert_null(eb_tls_stream_begin_write(fixture.stream, &count));
         assert_int_equal(count, 0);
     }
-    assert_int_equal(eb_send_queue_bytes(trial.queue), 4);
-    close_trial(&trial);
+    assert_int_equal(eb_send_queue_bytes(fixture.queue), 4);
+    close_fixture(&fixture);
 }
 
 static void is_held_up_by_a_message_that_does_not_end(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct tls_forger forger;
     char answer[8] = "";
-    open_trial(&trial, true, tls_client_create(&scratch, "h2", "client"));
-    tls_forger_init(&forger, trial.client);
-    assert_false(eb_tls_stream_is_held_up(trial.stream));
-    assert_true(shake_hands(&trial));
+    open_fixture(&fixture, true, tls_client_create(&scratch, "h2", "client"));
+    tls_forger_init(&forger, fixture.client);
+    assert_false(eb_tls_stream_is_held_up(fixture.stream));
+    assert_true(shake_hands(&fixture));
     tls_forger_begin_update(&forger);
-    assert_true(feed(&trial));
-    assert_true(eb_tls_stream_is_held_up(trial.stream));
+    assert_true(feed(&fixture));
+    assert_true(eb_tls_stream_is_held_up(fixture.stream));
     /* It is not the handshake that has not ended. */
-    assert_true(eb_tls_stream_is_ready(trial.stream));
-    assert_false(eb_tls_stream_is_shaking(trial.stream));
-    assert_true(eb_tls_stream_has_name(trial.stream, "a.example"));
-    assert_true(eb_send_queue_copy(trial.queue, "answer", 6));
-    assert_false(write_output(&trial));
-    assert_int_equal(eb_send_queue_bytes(trial.queue), 6);
+    assert_true(eb_tls_stream_is_ready(fixture.stream));
+    assert_false(eb_tls_stream_is_shaking(fixture.stream));
+    assert_true(eb_tls_stream_has_name(fixture.stream, "a.example"));
+    assert_true(eb_send_queue_copy(fixture.queue, "answer", 6));
+    assert_false(write_output(&fixture));
+    assert_int_equal(eb_send_queue_bytes(fixture.queue), 6);
     tls_forger_end_update(&forger);
-    assert_true(feed(&trial));
-    assert_false(eb_tls_stream_is_held_up(trial.stream));
-    assert_true(write_output(&trial));
-    assert_int_equal(SSL_read(trial.client, answer, sizeof answer), 6);
+    assert_true(feed(&fixture));
+    assert_false(eb_tls_stream_is_held_up(fixture.stream));
+    assert_true(write_output(&fixture));
+    assert_int_equal(SSL_read(fixture.client, answer, sizeof answer), 6);
     assert_string_equal(answer, "answer");
-    close_trial(&trial);
+    close_fixture(&fixture);
 }
 
 static void does_not_renegotiate(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     SSL *client = tls_client_create(&scratch, "h2", NULL);
     assert_int_equal(SSL_set_max_proto_version(client, TLS1_2_VERSION), 1);
-    open_trial(&trial, false, client);
-    assert_true(shake_hands(&trial));
+    open_fixture(&fixture, false, client);
+    assert_true(shake_hands(&fixture));
     assert_int_equal(SSL_renegotiate(client), 1);
     (void)SSL_do_handshake(client);
-    (void)feed(&trial);
-    (void)write_output(&trial);
+    (void)feed(&fixture);
+    (void)write_output(&fixture);
     (void)SSL_do_handshake(client);
     assert_false(SSL_is_init_finished(client));
-    close_trial(&trial);
+    close_fixture(&fixture);
 }
 
 static void bounds_output_that_a_peer_causes(void **state)
 {
     (void)state;
-    struct trial trial;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&trial));
+    struct fixture fixture;
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&fixture));
     /* Each asks for an answer, and none of the answers is taken. */
-    for (int i = 0; i < 20000 && !trial.is_over; i++) {
-        assert_int_equal(SSL_key_update(trial.client, SSL_KEY_UPDATE_REQUESTED), 1);
-        assert_int_equal(SSL_do_handshake(trial.client), 1);
-        (void)feed(&trial);
-        assert_true(trial.lender.lent_bytes <= EB_TLS_OUTPUT_BYTES_MAX);
+    for (int i = 0; i < 20000 && !fixture.is_over; i++) {
+        assert_int_equal(SSL_key_update(fixture.client, SSL_KEY_UPDATE_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(fixture.client), 1);
+        (void)feed(&fixture);
+        assert_true(fixture.lender.lent_bytes <= EB_TLS_OUTPUT_BYTES_MAX);
     }
-    close_trial(&trial);
+    close_fixture(&fixture);
 }
 
 /* ---- records without data ---- */
@@ -506,64 +506,65 @@ static void bounds_output_that_a_peer_causes(void **state)
 #define RECORDS_MAX 2000
 
 /* A record that the client puts among what it sends. */
-typedef void (*put_fn)(struct trial *trial, struct tls_forger *forger);
+typedef void (*put_fn)(struct fixture *fixture, struct tls_forger *forger);
 
-static void put_update(struct trial *trial, struct tls_forger *forger)
+static void put_update(struct fixture *fixture, struct tls_forger *forger)
 {
     (void)forger;
-    assert_int_equal(SSL_key_update(trial->client, SSL_KEY_UPDATE_REQUESTED), 1);
-    assert_int_equal(SSL_do_handshake(trial->client), 1);
+    assert_int_equal(SSL_key_update(fixture->client, SSL_KEY_UPDATE_REQUESTED), 1);
+    assert_int_equal(SSL_do_handshake(fixture->client), 1);
 }
 
-static void put_empty(struct trial *trial, struct tls_forger *forger)
+static void put_empty(struct fixture *fixture, struct tls_forger *forger)
 {
-    (void)trial;
+    (void)fixture;
     tls_forger_put(forger, SSL3_RT_APPLICATION_DATA, "", 0);
 }
 
-static void put_warning(struct trial *trial, struct tls_forger *forger)
+static void put_warning(struct fixture *fixture, struct tls_forger *forger)
 {
     static const uint8_t user_canceled[] = {SSL3_AL_WARNING, 90};
-    (void)trial;
+    (void)fixture;
     tls_forger_put(forger, SSL3_RT_ALERT, user_canceled, sizeof user_canceled);
 }
 
 /* As a middlebox would like to see them; never encrypted. */
-static void put_change_of_cipher(struct trial *trial, struct tls_forger *forger)
+static void put_change_of_cipher(struct fixture *fixture, struct tls_forger *forger)
 {
     static const uint8_t record[] = {SSL3_RT_CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1};
     (void)forger;
-    assert_int_equal(BIO_write(SSL_get_wbio(trial->client), record, sizeof record), sizeof record);
+    assert_int_equal(
+        BIO_write(SSL_get_wbio(fixture->client), record, sizeof record), sizeof record);
 }
 
 /* How many such records are taken, each followed by a byte of data where `has_data`, with so much
  * time in between. The client of `is_forged` puts records of its own. */
 static size_t count_records(put_fn put, bool is_forged, bool has_data, uint64_t pause_ms)
 {
-    struct trial trial;
+    struct fixture fixture;
     struct tls_forger forger;
     size_t count = 0;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    tls_forger_init(&forger, trial.client);
-    assert_true(shake_hands(&trial));
-    while (!trial.is_over && count < RECORDS_MAX) {
-        put(&trial, &forger);
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    tls_forger_init(&forger, fixture.client);
+    assert_true(shake_hands(&fixture));
+    while (!fixture.is_over && count < RECORDS_MAX) {
+        put(&fixture, &forger);
         if (has_data && is_forged) {
             tls_forger_put(&forger, SSL3_RT_APPLICATION_DATA, "x", 1);
         } else if (has_data) {
-            assert_int_equal(SSL_write(trial.client, "x", 1), 1);
+            assert_int_equal(SSL_write(fixture.client, "x", 1), 1);
         }
-        trial.now_ms += pause_ms;
-        trial.got_bytes = 0;
-        (void)feed(&trial);
-        (void)write_output(&trial);
-        (void)SSL_read(trial.client, trial.got, 1);
+        fixture.now_ms += pause_ms;
+        fixture.got_bytes = 0;
+        (void)feed(&fixture);
+        (void)write_output(&fixture);
+        (void)SSL_read(fixture.client, fixture.got, 1);
         count++;
     }
-    if (trial.is_over) {
-        assert_string_not_equal(eb_tls_stream_reason(trial.stream), "");
+    if (fixture.is_over) {
+        assert_string_not_equal(eb_tls_stream_reason(fixture.stream), "");
     }
-    close_trial(&trial);
+    close_fixture(&fixture);
     return count;
 }
 
@@ -578,18 +579,18 @@ static void ends_a_peer_that_updates_its_keys_again_and_again(void **state)
 /* So many updates and a byte of data, all at once. Returns whether the byte came. */
 static bool takes_data_behind(int updates)
 {
-    struct trial trial;
+    struct fixture fixture;
     struct tls_forger forger;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&trial));
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&fixture));
     for (int i = 0; i < updates; i++) {
-        put_update(&trial, &forger);
+        put_update(&fixture, &forger);
     }
-    assert_int_equal(SSL_write(trial.client, "x", 1), 1);
-    (void)feed(&trial);
-    const bool is_taken = trial.got_bytes == 1;
-    assert_int_equal(trial.is_over, !is_taken);
-    close_trial(&trial);
+    assert_int_equal(SSL_write(fixture.client, "x", 1), 1);
+    (void)feed(&fixture);
+    const bool is_taken = fixture.got_bytes == 1;
+    assert_int_equal(fixture.is_over, !is_taken);
+    close_fixture(&fixture);
     return is_taken;
 }
 
@@ -628,63 +629,63 @@ static void ends_a_peer_that_hides_such_records_among_data(void **state)
 static void stops_amid_a_flood_of_updates(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct tls_forger forger;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&trial));
-    trial.sealed_bytes = 0;
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&fixture));
+    fixture.sealed_bytes = 0;
     for (int i = 0; i < 5000; i++) {
-        put_update(&trial, &forger);
+        put_update(&fixture, &forger);
     }
-    (void)feed(&trial);
-    (void)write_output(&trial);
-    assert_true(trial.is_over);
-    eb_scratch_expect(eb_tls_stream_reason(trial.stream),
+    (void)feed(&fixture);
+    (void)write_output(&fixture);
+    assert_true(fixture.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(fixture.stream),
         "the peer sends too many TLS records without data (KeyUpdates and the like)");
-    assert_in_range(trial.sealed_bytes, 1, 40 * (ROW_MAX + 2));
-    close_trial(&trial);
+    assert_in_range(fixture.sealed_bytes, 1, 40 * (ROW_MAX + 2));
+    close_fixture(&fixture);
 }
 
 /* The handshake's last record has not been looked at when the updates come. */
 static void stops_amid_updates_that_come_with_the_end_of_the_handshake(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct tls_forger forger;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    (void)SSL_do_handshake(trial.client);
-    (void)feed(&trial);
-    (void)write_output(&trial);
-    assert_int_equal(SSL_do_handshake(trial.client), 1);
-    assert_false(eb_tls_stream_is_ready(trial.stream));
-    trial.sealed_bytes = 0;
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    (void)SSL_do_handshake(fixture.client);
+    (void)feed(&fixture);
+    (void)write_output(&fixture);
+    assert_int_equal(SSL_do_handshake(fixture.client), 1);
+    assert_false(eb_tls_stream_is_ready(fixture.stream));
+    fixture.sealed_bytes = 0;
     for (int i = 0; i < 1200; i++) {
-        put_update(&trial, &forger);
+        put_update(&fixture, &forger);
     }
-    (void)feed(&trial);
-    (void)write_output(&trial);
-    assert_true(trial.is_over);
-    eb_scratch_expect(eb_tls_stream_reason(trial.stream), "too many TLS records without data");
-    assert_in_range(trial.sealed_bytes, 1, 1000 + 40 * (ROW_MAX + 2));
-    close_trial(&trial);
+    (void)feed(&fixture);
+    (void)write_output(&fixture);
+    assert_true(fixture.is_over);
+    eb_scratch_expect(eb_tls_stream_reason(fixture.stream), "too many TLS records without data");
+    assert_in_range(fixture.sealed_bytes, 1, 1000 + 40 * (ROW_MAX + 2));
+    close_fixture(&fixture);
 }
 
 static void ends_without_memory_for_output(void **state)
 {
     (void)state;
-    struct trial trial;
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    trial.lender.fail_at = 1;
-    assert_false(shake_hands(&trial));
-    assert_true(trial.is_over);
-    close_trial(&trial);
-    open_trial(&trial, false, tls_client_create(&scratch, "h2", NULL));
-    assert_true(shake_hands(&trial));
-    assert_true(eb_send_queue_copy(trial.queue, "answer", 6));
-    trial.lender.fail_at = trial.lender.taken_count + 1;
-    assert_false(eb_tls_stream_seal(trial.stream, trial.queue));
-    eb_scratch_expect(eb_tls_stream_reason(trial.stream), "no memory");
-    close_trial(&trial);
+    struct fixture fixture;
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    fixture.lender.fail_at = 1;
+    assert_false(shake_hands(&fixture));
+    assert_true(fixture.is_over);
+    close_fixture(&fixture);
+    open_fixture(&fixture, false, tls_client_create(&scratch, "h2", NULL));
+    assert_true(shake_hands(&fixture));
+    assert_true(eb_send_queue_copy(fixture.queue, "answer", 6));
+    fixture.lender.fail_at = fixture.lender.taken_count + 1;
+    assert_false(eb_tls_stream_seal(fixture.stream, fixture.queue));
+    eb_scratch_expect(eb_tls_stream_reason(fixture.stream), "no memory");
+    close_fixture(&fixture);
 }
 
 EB_TEST_GROUP(tls_stream)

@@ -95,11 +95,11 @@ struct pair {
     bool has_read;
 };
 
-static void on_allocate(uv_handle_t *handle, size_t wished, uv_buf_t *buffer)
+static void on_allocate(uv_handle_t *handle, size_t asked, uv_buf_t *buffer)
 {
     static char bytes[16];
     (void)handle;
-    (void)wished;
+    (void)asked;
     *buffer = uv_buf_init(bytes, sizeof bytes);
 }
 

@@ -1,4 +1,4 @@
-#include "tests/unit/proto/request_trial.h"
+#include "tests/unit/proto/request_fixture.h"
 
 #include "tests/lib/test_group.h"
 
@@ -38,11 +38,11 @@ static void decodes_the_fields_of_a_group(void **state)
     lone.group.weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_F16;
     lone.group.reduction = EMBAG__V1__REDUCTION__REDUCTION_SQRTN;
     lone.group.missing = EMBAG__V1__MISSING__MISSING_ZERO;
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    assert_int_equal(trial.request->group_count, 1);
-    const struct eb_wire_group *group = trial.request->groups;
-    assert_null(group->fault);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    assert_int_equal(fixture.request->group_count, 1);
+    const struct eb_wire_group *group = fixture.request->groups;
+    assert_null(group->error);
     assert_string_equal(group->name, "");
     assert_int_equal(group->feature_count, 2);
     assert_string_equal(group->features[0], "user");
@@ -56,7 +56,7 @@ static void decodes_the_fields_of_a_group(void **state)
     assert_absent(&group->values);
     assert_absent(&group->lengths);
     assert_absent(&group->offsets);
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 static void decodes_the_name_of_a_list(void **state)
@@ -66,12 +66,12 @@ static void decodes_the_name_of_a_list(void **state)
     lone_group_init(&lone);
     lone.group.n_features = 0;
     lone.group.name = "sparse";
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    assert_null(trial.request->groups[0].fault);
-    assert_string_equal(trial.request->groups[0].name, "sparse");
-    assert_int_equal(trial.request->groups[0].feature_count, 0);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    assert_null(fixture.request->groups[0].error);
+    assert_string_equal(fixture.request->groups[0].name, "sparse");
+    assert_int_equal(fixture.request->groups[0].feature_count, 0);
+    fixture_deinit(&fixture);
 }
 
 static void takes_values_and_bounds_in_every_form(void **state)
@@ -92,10 +92,10 @@ static void takes_values_and_bounds_in_every_form(void **state)
         } else {
             lone.group.offsets_i32 = lone_query_binary(narrow, sizeof narrow);
         }
-        struct trial trial;
-        trial_accept(&trial, &lone.request);
-        const struct eb_wire_group *group = trial.request->groups;
-        assert_null(group->fault);
+        struct fixture fixture;
+        fixture_accept(&fixture, &lone.request);
+        const struct eb_wire_group *group = fixture.request->groups;
+        assert_null(group->error);
         assert_array(&group->values, form % 2 ? 4 : 8, form % 2 ? "values_i32" : "values_i64");
         if (form / 2 == 0) {
             assert_array(&group->lengths, 4, "lengths_i32");
@@ -105,23 +105,23 @@ static void takes_values_and_bounds_in_every_form(void **state)
             assert_array(&group->offsets, is_wide ? 8 : 4, is_wide ? "offsets_i64" : "offsets_i32");
             assert_absent(&group->lengths);
         }
-        trial_deinit(&trial);
+        fixture_deinit(&fixture);
     }
 }
 
-/* Decodes it, and checks that its fault is this one. */
+/* Decodes it, and checks that its error is this one. */
 static void assert_group_refused(const struct lone_group *lone, const char *what)
 {
     char text[256];
     snprintf(text, sizeof text, "groups[0] \"%s\": %s", lone->group.name, what);
-    struct trial trial;
-    trial_accept(&trial, &lone->request);
-    assert_int_equal(trial.request->group_count, 1);
-    const struct eb_error *fault = trial.request->groups[0].fault;
-    assert_non_null(fault);
-    assert_string_equal(fault->text, text);
-    assert_int_equal(fault->status, EB_STATUS_INVALID_ARGUMENT);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone->request);
+    assert_int_equal(fixture.request->group_count, 1);
+    const struct eb_error *error = fixture.request->groups[0].error;
+    assert_non_null(error);
+    assert_string_equal(error->text, text);
+    assert_int_equal(error->status, EB_STATUS_INVALID_ARGUMENT);
+    fixture_deinit(&fixture);
 }
 
 static void refuses_two_forms_of_one_array(void **state)
@@ -182,7 +182,7 @@ static void refuses_a_feature_without_a_name(void **state)
 
 /* Three queries and three groups of which the second ones are faulty where that is said. */
 static void decode_three_of_each(
-    struct trial *trial, bool query_fails, bool group_fails, bool errors_per_query)
+    struct fixture *fixture, bool query_fails, bool group_fails, bool errors_per_query)
 {
     Embag__V1__BagQuery query = EMBAG__V1__BAG_QUERY__INIT;
     Embag__V1__BagQuery bad_query = EMBAG__V1__BAG_QUERY__INIT;
@@ -199,41 +199,41 @@ static void decode_three_of_each(
     message.queries = queries;
     message.groups = groups;
     message.errors_per_query = errors_per_query;
-    trial_accept(trial, &message);
-    assert_int_equal(trial->request->errors_per_query, errors_per_query);
+    fixture_accept(fixture, &message);
+    assert_int_equal(fixture->request->errors_per_query, errors_per_query);
 }
 
-static void ends_a_request_at_its_first_fault(void **state)
+static void ends_a_request_at_its_first_error(void **state)
 {
     (void)state;
-    struct trial trial;
-    decode_three_of_each(&trial, true, true, false);
-    assert_int_equal(trial.request->query_count, 2);
-    assert_non_null(trial.request->queries[1].fault);
-    assert_int_equal(trial.request->group_count, 0);
-    trial_deinit(&trial);
-    decode_three_of_each(&trial, false, true, false);
-    assert_int_equal(trial.request->query_count, 3);
-    assert_int_equal(trial.request->group_count, 2);
-    assert_null(trial.request->groups[0].fault);
-    assert_string_equal(trial.request->groups[1].fault->text,
+    struct fixture fixture;
+    decode_three_of_each(&fixture, true, true, false);
+    assert_int_equal(fixture.request->query_count, 2);
+    assert_non_null(fixture.request->queries[1].error);
+    assert_int_equal(fixture.request->group_count, 0);
+    fixture_deinit(&fixture);
+    decode_three_of_each(&fixture, false, true, false);
+    assert_int_equal(fixture.request->query_count, 3);
+    assert_int_equal(fixture.request->group_count, 2);
+    assert_null(fixture.request->groups[0].error);
+    assert_string_equal(fixture.request->groups[1].error->text,
         "groups[1] \"\": reduction = 99 is no value of Reduction");
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
-static void goes_on_behind_faults_with_errors_per_query(void **state)
+static void goes_on_behind_errors_with_errors_per_query(void **state)
 {
     (void)state;
-    struct trial trial;
-    decode_three_of_each(&trial, true, true, true);
-    assert_int_equal(trial.request->query_count, 3);
-    assert_int_equal(trial.request->group_count, 3);
+    struct fixture fixture;
+    decode_three_of_each(&fixture, true, true, true);
+    assert_int_equal(fixture.request->query_count, 3);
+    assert_int_equal(fixture.request->group_count, 3);
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(!!trial.request->queries[i].fault, i == 1);
-        assert_int_equal(!!trial.request->groups[i].fault, i == 1);
-        assert_int_equal(trial.request->groups[i].bags, i == 1 ? 0 : 5);
+        assert_int_equal(!!fixture.request->queries[i].error, i == 1);
+        assert_int_equal(!!fixture.request->groups[i].error, i == 1);
+        assert_int_equal(fixture.request->groups[i].bags, i == 1 ? 0 : 5);
     }
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 /* Ten queries and 30 features in two groups are as many as there may be. */
@@ -259,14 +259,14 @@ static void counts_queries_and_features_together(void **state)
     message.queries = queries;
     message.n_groups = 2;
     message.groups = groups;
-    struct trial trial;
-    trial_accept(&trial, &message);
-    assert_int_equal(trial.request->query_count, 10);
-    assert_int_equal(trial.request->group_count, 2);
-    assert_int_equal(trial.request->groups[1].feature_count, 10);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &message);
+    assert_int_equal(fixture.request->query_count, 10);
+    assert_int_equal(fixture.request->group_count, 2);
+    assert_int_equal(fixture.request->groups[1].feature_count, 10);
+    fixture_deinit(&fixture);
     ten.n_features = 11;
-    trial_refuse(&message, EB_STATUS_RESOURCE_EXHAUSTED,
+    fixture_refuse(&message, EB_STATUS_RESOURCE_EXHAUSTED,
         "41 queries and features of groups are more than a request may have, 40");
 }
 
@@ -280,30 +280,30 @@ static void limits_names_of_features(void **state)
     struct lone_group lone;
     lone_group_init(&lone);
     lone.group.features = features;
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    assert_string_equal(trial.request->groups[0].features[1], name);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    assert_string_equal(fixture.request->groups[0].features[1], name);
+    fixture_deinit(&fixture);
     name[255] = 'n';
     name[256] = 0;
-    trial_refuse(&lone.request, EB_STATUS_RESOURCE_EXHAUSTED,
+    fixture_refuse(&lone.request, EB_STATUS_RESOURCE_EXHAUSTED,
         "LookupRequest.groups[0].features is longer than a name may be (byte 14)");
     features[1] = "\xFF";
-    trial_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
+    fixture_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
         "LookupRequest.groups[0].features is not UTF-8 (byte 12)");
 }
 
 /* Decodes within the cap that the codec names for the size, and says what of it is left. */
-static size_t decode_within_the_cap(struct trial *trial, uint32_t queries_max)
+static size_t decode_within_the_cap(struct fixture *fixture, uint32_t queries_max)
 {
     const struct eb_codec_limits many = {.queries_max = queries_max, .name_bytes_max = 255};
-    eb_arena_reset(&trial->arena, eb_lookup_request_arena_bytes(trial->size, &many));
-    trial->request =
-        eb_lookup_request_decode(&trial->arena, trial->bytes, trial->size, &many, &trial->failure);
-    if (!trial->request) {
-        fail_msg("refused: %s", trial->failure.error.text);
+    eb_arena_reset(&fixture->arena, eb_lookup_request_arena_bytes(fixture->size, &many));
+    fixture->request = eb_lookup_request_decode(
+        &fixture->arena, fixture->bytes, fixture->size, &many, &fixture->failure);
+    if (!fixture->request) {
+        fail_msg("refused: %s", fixture->failure.error.text);
     }
-    return trial->arena.used_bytes;
+    return fixture->arena.used_bytes;
 }
 
 enum { FEATURES = 856, QUERIES_MAX = 4096 };
@@ -327,18 +327,18 @@ static void takes_no_memory_for_single_values(void **state)
         lone.group.features = features;
         lone.group.values_i32 = lone_query_binary(values, many ? sizeof values : 16);
         lone.group.lengths_i32 = lone_query_binary(values, 8 * FEATURES);
-        struct trial trial;
-        trial_init(&trial, &lone.request);
-        used[many] = decode_within_the_cap(&trial, QUERIES_MAX);
-        assert_int_equal(trial.request->groups[0].feature_count, FEATURES);
-        assert_string_equal(trial.request->groups[0].features[855], "t855");
-        trial_deinit(&trial);
+        struct fixture fixture;
+        fixture_init(&fixture, &lone.request);
+        used[many] = decode_within_the_cap(&fixture, QUERIES_MAX);
+        assert_int_equal(fixture.request->groups[0].feature_count, FEATURES);
+        assert_string_equal(fixture.request->groups[0].features[855], "t855");
+        fixture_deinit(&fixture);
     }
     assert_int_equal(used[1], used[0]);
 }
 
-/* As many elements as the limit lets in, each as short as can be, all with a fault. */
-static void decodes_the_most_faults_within_the_cap_that_it_names(void **state)
+/* As many elements as the limit lets in, each as short as can be, all with an error. */
+static void decodes_the_most_errors_within_the_cap_that_it_names(void **state)
 {
     (void)state;
     static Embag__V1__BagQuery *queries[QUERIES_MAX];
@@ -359,18 +359,18 @@ static void decodes_the_most_faults_within_the_cap_that_it_names(void **state)
         message.queries = queries;
         message.n_groups = QUERIES_MAX - query_count;
         message.groups = groups;
-        struct trial trial;
-        trial_init(&trial, &message);
-        decode_within_the_cap(&trial, QUERIES_MAX);
-        assert_int_equal(trial.request->query_count, query_count);
-        assert_int_equal(trial.request->group_count, QUERIES_MAX - query_count);
+        struct fixture fixture;
+        fixture_init(&fixture, &message);
+        decode_within_the_cap(&fixture, QUERIES_MAX);
+        assert_int_equal(fixture.request->query_count, query_count);
+        assert_int_equal(fixture.request->group_count, QUERIES_MAX - query_count);
         for (size_t i = 0; i < query_count; i++) {
-            assert_non_null(trial.request->queries[i].fault);
+            assert_non_null(fixture.request->queries[i].error);
         }
         for (size_t i = 0; i < QUERIES_MAX - query_count; i++) {
-            assert_non_null(trial.request->groups[i].fault);
+            assert_non_null(fixture.request->groups[i].error);
         }
-        trial_deinit(&trial);
+        fixture_deinit(&fixture);
     }
 }
 
@@ -382,15 +382,16 @@ static void survives_each_failing_allocation(void **state)
     lone_group_init(&lone);
     lone.group.values_i64 = lone_query_binary(zeroes, sizeof zeroes);
     lone.group.offsets_i64 = lone_query_binary(zeroes, sizeof zeroes);
-    struct trial trial;
+    struct fixture fixture;
     size_t fail_at = 0;
     do {
-        trial_init(&trial, &lone.request);
-        trial.lender.fail_at = ++fail_at;
-        trial_decode(&trial);
-        assert_true(trial.request || trial.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
-        trial_deinit(&trial);
-    } while (!trial.request);
+        fixture_init(&fixture, &lone.request);
+        fixture.lender.fail_at = ++fail_at;
+        fixture_decode(&fixture);
+        assert_true(
+            fixture.request || fixture.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
+        fixture_deinit(&fixture);
+    } while (!fixture.request);
     assert_int_equal(fail_at, 2);
 }
 
@@ -398,23 +399,23 @@ static void survives_each_failing_allocation(void **state)
 static void refuses_groups_that_outgrow_their_arena(void **state)
 {
     (void)state;
-    for (int faulty = 0; faulty < 2; faulty++) {
+    for (int bad = 0; bad < 2; bad++) {
         struct lone_group lone;
         lone_group_init(&lone);
-        lone.group.reduction = (Embag__V1__Reduction)(faulty ? 99 : 0);
-        struct trial trial;
-        trial_init(&trial, &lone.request);
+        lone.group.reduction = (Embag__V1__Reduction)(bad ? 99 : 0);
+        struct fixture fixture;
+        fixture_init(&fixture, &lone.request);
         size_t cap = 0;
-        eb_arena_reset(&trial.arena, cap);
+        eb_arena_reset(&fixture.arena, cap);
         while (!eb_lookup_request_decode(
-            &trial.arena, trial.bytes, trial.size, &trial_limits, &trial.failure)) {
-            assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-            assert_int_equal(trial.failure.request_id, 77);
+            &fixture.arena, fixture.bytes, fixture.size, &fixture_limits, &fixture.failure)) {
+            assert_int_equal(fixture.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+            assert_int_equal(fixture.failure.request_id, 77);
             cap += 16;
-            eb_arena_reset(&trial.arena, cap);
+            eb_arena_reset(&fixture.arena, cap);
         }
-        assert_in_range(cap, faulty ? 1200 : 200, faulty ? 2048 : 1024);
-        trial_deinit(&trial);
+        assert_in_range(cap, bad ? 1200 : 200, bad ? 2048 : 1024);
+        fixture_deinit(&fixture);
     }
 }
 
@@ -499,14 +500,14 @@ static void encodes_options_that_protobuf_reads(void **state)
         assert_int_equal(read->errors_per_query, i == 2);
         assert_int_equal(read->report_missing, i == 3);
         assert_int_equal(read->priority, i == 4);
-        struct trial trial;
-        trial_accept(&trial, read);
-        assert_int_equal(trial.request->partial, i == 0);
-        assert_int_equal(trial.request->cancel, i == 1);
-        assert_int_equal(trial.request->errors_per_query, i == 2);
-        assert_int_equal(trial.request->report_missing, i == 3);
-        assert_int_equal(trial.request->priority, i == 4);
-        trial_deinit(&trial);
+        struct fixture fixture;
+        fixture_accept(&fixture, read);
+        assert_int_equal(fixture.request->partial, i == 0);
+        assert_int_equal(fixture.request->cancel, i == 1);
+        assert_int_equal(fixture.request->errors_per_query, i == 2);
+        assert_int_equal(fixture.request->report_missing, i == 3);
+        assert_int_equal(fixture.request->priority, i == 4);
+        fixture_deinit(&fixture);
         embag__v1__lookup_request__free_unpacked(read, NULL);
     }
 }
@@ -521,12 +522,12 @@ EB_TEST_GROUP(codec_group)
         cmocka_unit_test(refuses_two_layouts),
         cmocka_unit_test(refuses_unknown_enum_values),
         cmocka_unit_test(refuses_a_feature_without_a_name),
-        cmocka_unit_test(ends_a_request_at_its_first_fault),
-        cmocka_unit_test(goes_on_behind_faults_with_errors_per_query),
+        cmocka_unit_test(ends_a_request_at_its_first_error),
+        cmocka_unit_test(goes_on_behind_errors_with_errors_per_query),
         cmocka_unit_test(counts_queries_and_features_together),
         cmocka_unit_test(limits_names_of_features),
         cmocka_unit_test(takes_no_memory_for_single_values),
-        cmocka_unit_test(decodes_the_most_faults_within_the_cap_that_it_names),
+        cmocka_unit_test(decodes_the_most_errors_within_the_cap_that_it_names),
         cmocka_unit_test(survives_each_failing_allocation),
         cmocka_unit_test(refuses_groups_that_outgrow_their_arena),
         cmocka_unit_test(encodes_groups_that_protobuf_reads),

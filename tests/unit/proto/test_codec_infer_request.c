@@ -1,6 +1,6 @@
 #include "proto/guard.h"
 #include "tests/lib/test_group.h"
-#include "tests/unit/proto/infer_trial.h"
+#include "tests/unit/proto/infer_fixture.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 #include "inference/open_inference.pb-c.h"
@@ -27,19 +27,19 @@ static const int64_t wide[] = {1, -2, INT64_MAX};
 static const int32_t narrow[] = {1, -2, INT32_MAX};
 static const double weights[] = {0.5, -1, 2};
 
-static struct infer_trial trial;
+static struct infer_fixture fixture;
 
 static int set_up(void **state)
 {
     (void)state;
-    infer_trial_init(&trial);
+    infer_fixture_init(&fixture);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    infer_trial_deinit(&trial);
+    infer_fixture_deinit(&fixture);
     return 0;
 }
 
@@ -90,7 +90,7 @@ static void expect_inputs(const struct eb_infer_input *inputs)
     assert_int_equal(inputs[0].dims[0], 3);
     assert_int_equal(inputs[0].dims[1], 1);
     assert_string_equal(inputs[0].array.field, "indices");
-    infer_trial_expect_array(&inputs[0], 8, wide, sizeof wide);
+    infer_fixture_expect_array(&inputs[0], 8, wide, sizeof wide);
     assert_int_equal(inputs[0].options.reduction, EMBAG__V1__REDUCTION__REDUCTION_MAX);
     assert_int_equal(inputs[0].options.missing, EMBAG__V1__MISSING__MISSING_UNKNOWN_ROW);
     assert_true(inputs[0].options.has_default);
@@ -98,12 +98,12 @@ static void expect_inputs(const struct eb_infer_input *inputs)
     assert_string_equal(inputs[1].table, "");
     assert_int_equal(inputs[1].role, EB_INFER_OFFSETS);
     assert_int_equal(inputs[1].rank, 1);
-    infer_trial_expect_array(&inputs[1], 4, narrow, sizeof narrow);
+    infer_fixture_expect_array(&inputs[1], 4, narrow, sizeof narrow);
     assert_true(inputs[1].options.include_last_offset);
     assert_string_equal(inputs[2].table, "a.b");
     assert_int_equal(inputs[2].role, EB_INFER_WEIGHTS);
     assert_int_equal(inputs[2].type, EMBAG__V1__DATA_TYPE__DATA_TYPE_F64);
-    infer_trial_expect_array(&inputs[2], 8, weights, sizeof weights);
+    infer_fixture_expect_array(&inputs[2], 8, weights, sizeof weights);
 }
 
 static void reads_all_that_a_request_says(void **state)
@@ -111,7 +111,7 @@ static void reads_all_that_a_request_says(void **state)
     (void)state;
     struct infer_message message;
     make_whole(&message);
-    const struct eb_infer_request *infer = infer_trial_accept(&trial, &message);
+    const struct eb_infer_request *infer = infer_fixture_accept(&fixture, &message);
     const struct eb_wire_request *request = &infer->request;
     assert_ptr_equal(request->infer, infer);
     assert_string_equal(request->model, "model");
@@ -137,7 +137,7 @@ static void leaves_raw_contents_where_they_are(void **state)
     (void)state;
     struct infer_message message;
     make_whole(&message);
-    const uint8_t *data = infer_trial_accept(&trial, &message)->inputs[2].array.data;
+    const uint8_t *data = infer_fixture_accept(&fixture, &message)->inputs[2].array.data;
     assert_ptr_equal(data + sizeof weights, message.bytes + message.writer.bytes);
 }
 
@@ -146,7 +146,7 @@ static void reads_a_request_that_says_nothing(void **state)
     (void)state;
     struct infer_message message;
     infer_message_init(&message);
-    const struct eb_infer_request *infer = infer_trial_accept(&trial, &message);
+    const struct eb_infer_request *infer = infer_fixture_accept(&fixture, &message);
     assert_string_equal(infer->request.model, "");
     assert_int_equal(infer->request.version, 0);
     assert_string_equal(infer->id, "");
@@ -177,13 +177,13 @@ static void takes_as_many_tensors_as_queries_have(void **state)
     (void)state;
     struct infer_message request;
     make_many(&request, 6, 2);
-    assert_int_equal(infer_trial_accept(&trial, &request)->input_count, 6);
-    assert_int_equal(infer_trial_accept(&trial, &request)->output_count, 2);
+    assert_int_equal(infer_fixture_accept(&fixture, &request)->input_count, 6);
+    assert_int_equal(infer_fixture_accept(&fixture, &request)->output_count, 2);
     make_many(&request, 7, 0);
-    infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
+    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "7 inputs and 0 outputs are more than a request may have: those of 2 tables");
     make_many(&request, 1, 3);
-    infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
+    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "1 inputs and 3 outputs are more than a request may have: those of 2 tables");
 }
 
@@ -200,9 +200,9 @@ static void takes_the_largest_requests_within_the_cap_of_a_lookup(void **state)
     for (size_t i = 0; i < QUERIES; i++) {
         memcpy(bytes + i * one.writer.bytes, one.bytes, one.writer.bytes);
     }
-    eb_arena_reset(&trial.arena, eb_lookup_request_arena_bytes(size, &many));
+    eb_arena_reset(&fixture.arena, eb_lookup_request_arena_bytes(size, &many));
     const struct eb_infer_request *infer =
-        eb_infer_request_decode(&trial.arena, bytes, size, &many, &trial.failure);
+        eb_infer_request_decode(&fixture.arena, bytes, size, &many, &fixture.failure);
     assert_non_null(infer);
     assert_int_equal(infer->input_count, 3 * QUERIES);
     free(bytes);
@@ -215,13 +215,13 @@ static void fails_where_memory_does(void **state)
     make_whole(&message);
     bool is_read = false;
     for (size_t fail_at = 1; !is_read; fail_at++) {
-        struct infer_trial failing;
-        infer_trial_init(&failing);
+        struct infer_fixture failing;
+        infer_fixture_init(&failing);
         failing.lender.fail_at = fail_at;
-        is_read = infer_trial_decode(&failing, message.bytes, message.writer.bytes);
+        is_read = infer_fixture_decode(&failing, message.bytes, message.writer.bytes);
         assert_true(is_read || failing.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
         assert_true(is_read || !failing.failure.undecodable);
-        infer_trial_deinit(&failing);
+        infer_fixture_deinit(&failing);
     }
 }
 
@@ -231,7 +231,7 @@ static bool is_taken(const uint8_t *bytes, size_t size)
     uint8_t *copy = malloc(size > 0 ? size : 1);
     assert_non_null(copy);
     memcpy(copy, bytes, size);
-    const bool taken = infer_trial_decode(&trial, copy, size);
+    const bool taken = infer_fixture_decode(&fixture, copy, size);
     const struct eb_guard_limits lenient = {
         .fields_max = UINT32_MAX, .name_bytes_max = 64, .submessages_max = UINT32_MAX};
     struct eb_error error;
@@ -239,8 +239,8 @@ static bool is_taken(const uint8_t *bytes, size_t size)
         assert_true(eb_guard_check(
             &inference__model_infer_request__descriptor, copy, size, &lenient, &error));
     } else {
-        assert_true(trial.failure.error.status != EB_STATUS_OK);
-        assert_true(trial.failure.error.text[0] != '\0');
+        assert_true(fixture.failure.error.status != EB_STATUS_OK);
+        assert_true(fixture.failure.error.text[0] != '\0');
     }
     free(copy);
     return taken;
@@ -287,14 +287,14 @@ static void refuses_a_message_that_occurs_twice(void **state)
     infer_message_put(&input, 5, &nothing);
     infer_message_init(&request);
     infer_message_put(&request, INPUTS, &input);
-    infer_trial_refuse(&request, EB_STATUS_INTERNAL,
+    infer_fixture_refuse(&request, EB_STATUS_INTERNAL,
         "ModelInferRequest.inputs[0].contents occurs twice (byte 25)");
     infer_message_init(&input);
     infer_message_put(&input, 2, &nothing);
     infer_message_put(&input, 2, &nothing);
     infer_message_init(&request);
     infer_message_put(&request, PARAMETERS, &input);
-    infer_trial_refuse(&request, EB_STATUS_INTERNAL,
+    infer_fixture_refuse(&request, EB_STATUS_INTERNAL,
         "ModelInferRequest.parameters[0].value occurs twice (byte 6)");
 }
 
@@ -308,7 +308,7 @@ static void skips_unknown_fields(void **state)
     infer_message_init(&request);
     eb_field_put_number(&request.writer, 8, 5);
     infer_message_put(&request, INPUTS, &input);
-    assert_int_equal(infer_trial_accept(&trial, &request)->input_count, 1);
+    assert_int_equal(infer_fixture_accept(&fixture, &request)->input_count, 1);
 }
 
 /* ---- parameters ---- */
@@ -320,13 +320,13 @@ static void refuses_parameters_by_name_and_place(void **state)
     struct infer_message tensor;
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "binary_data", "0");
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "parameter \"binary_data\" is not taken here; those are: " OF_REQUESTS);
     infer_message_init_input(&tensor, "per_sample_weights", "FP32", 0);
     infer_message_put_text(&tensor, PARAMETERS, "reduction", "sum");
     infer_message_init(&request);
     infer_message_put(&request, INPUTS, &tensor);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"per_sample_weights\": parameter \"reduction\" is not taken here; those are: "
         "binary_data_size");
 }
@@ -338,10 +338,10 @@ static void passes_over_parameters_that_are_tritons_own(void **state)
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "triton_any", "word");
     infer_message_put_number(&request, PARAMETERS, "triton_", 1, 1);
-    infer_trial_accept(&trial, &request);
+    infer_fixture_accept(&fixture, &request);
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "triton", "word");
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "parameter \"triton\" is not taken here; those are: " OF_REQUESTS);
 }
 
@@ -351,14 +351,14 @@ static void takes_integers_of_both_signs(void **state)
     struct infer_message request;
     infer_message_init(&request);
     infer_message_put_number(&request, PARAMETERS, "timeout", 5, 12);
-    assert_int_equal(infer_trial_accept(&trial, &request)->request.timeout_us, 12);
+    assert_int_equal(infer_fixture_accept(&fixture, &request)->request.timeout_us, 12);
     infer_message_init(&request);
     infer_message_put_number(&request, PARAMETERS, "timeout", 5, (uint64_t)INT64_MAX + 1);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "parameter \"timeout\" wants microseconds, an integer from 0 on");
     infer_message_init(&request);
     infer_message_put_number(&request, PARAMETERS, "timeout", 1, 1);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "parameter \"timeout\" wants microseconds, an integer from 0 on");
 }
 
@@ -376,16 +376,16 @@ static void takes_options_for_all_tables(void **state)
     struct infer_message request;
     make_number(&request, "default_index", 2, 3);
     infer_message_put_number(&request, PARAMETERS, "include_last_offset", 1, 1);
-    const struct eb_infer_options *options = &infer_trial_accept(&trial, &request)->options;
+    const struct eb_infer_options *options = &infer_fixture_accept(&fixture, &request)->options;
     assert_true(options->has_default);
     assert_int_equal(options->default_index, 3);
     assert_true(options->has_last_offset);
     assert_true(options->include_last_offset);
     make_number(&request, "default_index", 1, 1);
-    infer_trial_refuse(
+    infer_fixture_refuse(
         &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"default_index\" wants an integer");
     make_number(&request, "include_last_offset", 2, 1);
-    infer_trial_refuse(
+    infer_fixture_refuse(
         &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"include_last_offset\" wants a boolean");
 }
 
@@ -398,16 +398,18 @@ static void takes_priorities_as_triton_has_them(void **state)
                           "is batch";
     for (uint64_t priority = 0; priority < 3; priority++) {
         make_number(&request, "priority", 5, priority);
-        assert_int_equal(infer_trial_accept(&trial, &request)->request.priority, batch[priority]);
+        assert_int_equal(
+            infer_fixture_accept(&fixture, &request)->request.priority, batch[priority]);
         make_number(&request, "priority", 2, priority);
-        assert_int_equal(infer_trial_accept(&trial, &request)->request.priority, batch[priority]);
+        assert_int_equal(
+            infer_fixture_accept(&fixture, &request)->request.priority, batch[priority]);
     }
     make_number(&request, "priority", 5, 3);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
     make_number(&request, "priority", 2, UINT64_MAX);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
     make_number(&request, "priority", 1, 1);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, refusal);
 }
 
 static void refuses_sequences(void **state)
@@ -420,20 +422,20 @@ static void refuses_sequences(void **state)
     infer_message_put_number(&request, PARAMETERS, "sequence_id", 5, 0);
     infer_message_put_number(&request, PARAMETERS, "sequence_start", 1, 0);
     infer_message_put_number(&request, PARAMETERS, "sequence_end", 1, 0);
-    infer_trial_accept(&trial, &request);
+    infer_fixture_accept(&fixture, &request);
     make_number(&request, "sequence_id", 2, 7);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
     make_number(&request, "sequence_id", 1, 0);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "sequence_id", "a");
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, no_id);
     make_number(&request, "sequence_start", 1, 1);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "parameter \"sequence_start\" wants false: there are no sequences, since no state is kept "
         "between requests");
     make_number(&request, "sequence_end", 2, 0);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "parameter \"sequence_end\" wants false: there are no sequences, since no state is kept "
         "between requests");
 }
@@ -464,8 +466,8 @@ static void takes_what_says_that_data_is_binary(void **state)
     struct infer_message request;
     make_binary(&request, 2, sizeof wide, 1, true);
     infer_message_put_number(&request, PARAMETERS, "binary_data_output", 1, 1);
-    infer_trial_expect_array(
-        &infer_trial_accept(&trial, &request)->inputs[0], 8, wide, sizeof wide);
+    infer_fixture_expect_array(
+        &infer_fixture_accept(&fixture, &request)->inputs[0], 8, wide, sizeof wide);
 }
 
 static void refuses_binary_data_that_is_not_as_it_says(void **state)
@@ -473,7 +475,7 @@ static void refuses_binary_data_that_is_not_as_it_says(void **state)
     (void)state;
     struct infer_message request;
     make_binary(&request, 2, sizeof wide + 1, 1, true);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"indices\": parameter \"binary_data_size\" is 25, but raw_input_contents has "
         "24 bytes for it");
     /* Typed contents have no such size, not even 0. */
@@ -484,7 +486,7 @@ static void refuses_binary_data_that_is_not_as_it_says(void **state)
             ", but the request has no raw_input_contents; leave it out with typed contents",
             size);
         make_binary(&request, 2, size, 1, false);
-        infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
+        infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
     }
     static const struct {
         uint32_t form;
@@ -492,15 +494,15 @@ static void refuses_binary_data_that_is_not_as_it_says(void **state)
     } wrong[] = {{5, sizeof wide}, {1, 1}, {2, (uint64_t)-1}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         make_binary(&request, wrong[i].form, wrong[i].size, 1, true);
-        infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+        infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
             "inputs[0] \"indices\": parameter \"binary_data_size\" wants an int64, the number of "
             "bytes of the input's raw contents");
     }
     make_binary(&request, 2, sizeof wide, 2, true);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "outputs[0] \"pooled\": parameter \"binary_data\" wants a boolean");
     make_number(&request, "binary_data_output", 2, 1);
-    infer_trial_refuse(
+    infer_fixture_refuse(
         &request, EB_STATUS_INVALID_ARGUMENT, "parameter \"binary_data_output\" wants a boolean");
 }
 
@@ -511,8 +513,8 @@ static void takes_the_last_of_several_values(void **state)
     infer_message_init(&request);
     infer_message_put_text(&request, PARAMETERS, "missing", "skip");
     infer_message_put_text(&request, PARAMETERS, "missing", "zero");
-    assert_int_equal(
-        infer_trial_accept(&trial, &request)->options.missing, EMBAG__V1__MISSING__MISSING_ZERO);
+    assert_int_equal(infer_fixture_accept(&fixture, &request)->options.missing,
+        EMBAG__V1__MISSING__MISSING_ZERO);
 }
 
 EB_TEST_GROUP(codec_infer_request)

@@ -1,5 +1,5 @@
 /* Inputs and their contents, each alone in a request. */
-#include "tests/unit/proto/infer_trial.h"
+#include "tests/unit/proto/infer_fixture.h"
 
 #include "tests/lib/test_group.h"
 
@@ -20,19 +20,19 @@ static const double weights[] = {0.5, -1, 2};
 static const char called[] =
     "inputs are called TABLE.indices, TABLE.offsets and TABLE.per_sample_weights";
 
-static struct infer_trial trial;
+static struct infer_fixture fixture;
 
 static int set_up(void **state)
 {
     (void)state;
-    infer_trial_init(&trial);
+    infer_fixture_init(&fixture);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    infer_trial_deinit(&trial);
+    infer_fixture_deinit(&fixture);
     return 0;
 }
 
@@ -58,15 +58,15 @@ static void takes_integers_one_by_one_and_packed(void **state)
     eb_field_put_packed(&contents.writer, 3, (const uint64_t *)wide, 2);
     eb_field_put_present(&contents.writer, 3, (uint64_t)wide[2]);
     make_typed(&request, "t.indices", "INT64", &contents);
-    infer_trial_expect_array(
-        &infer_trial_accept(&trial, &request)->inputs[0], 8, wide, sizeof wide);
+    infer_fixture_expect_array(
+        &infer_fixture_accept(&fixture, &request)->inputs[0], 8, wide, sizeof wide);
 
     static const int64_t widened[] = {1, -2, INT32_MAX};
     infer_message_init(&contents);
     eb_field_put_packed(&contents.writer, 2, (const uint64_t *)widened, 3);
     make_typed(&request, "t.offsets", "INT32", &contents);
-    infer_trial_expect_array(
-        &infer_trial_accept(&trial, &request)->inputs[0], 8, widened, sizeof widened);
+    infer_fixture_expect_array(
+        &infer_fixture_accept(&fixture, &request)->inputs[0], 8, widened, sizeof widened);
 }
 
 static void takes_floats_as_they_come(void **state)
@@ -78,15 +78,15 @@ static void takes_floats_as_they_come(void **state)
     infer_message_init(&contents);
     eb_field_put_bytes(&contents.writer, 6, singles, sizeof singles);
     make_typed(&request, "t.per_sample_weights", "FP32", &contents);
-    infer_trial_expect_array(
-        &infer_trial_accept(&trial, &request)->inputs[0], 4, singles, sizeof singles);
+    infer_fixture_expect_array(
+        &infer_fixture_accept(&fixture, &request)->inputs[0], 4, singles, sizeof singles);
     infer_message_init(&contents);
     eb_field_put_bytes(&contents.writer, 7, weights, 16);
     eb_field_put_varint(&contents.writer, 7 << 3 | EB_FIELD_WIRE_FIXED64);
     eb_field_put_content(&contents.writer, &weights[2], sizeof weights[2]);
     make_typed(&request, "t.per_sample_weights", "FP64", &contents);
-    infer_trial_expect_array(
-        &infer_trial_accept(&trial, &request)->inputs[0], 8, weights, sizeof weights);
+    infer_fixture_expect_array(
+        &infer_fixture_accept(&fixture, &request)->inputs[0], 8, weights, sizeof weights);
 }
 
 static void refuses_contents_of_another_type(void **state)
@@ -118,7 +118,7 @@ static void refuses_contents_of_another_type(void **state)
             "INT32 indices and offsets, fp32_contents of FP32 and fp64_contents of FP64 weights; "
             "all else is to be in raw_input_contents",
             wrong[i].name);
-        infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
+        infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
     }
 }
 
@@ -130,14 +130,14 @@ static void refuses_contents_of_another_size(void **state)
     infer_message_init(&contents);
     eb_field_put_packed(&contents.writer, 3, (const uint64_t *)wide, 2);
     make_typed(&request, "t.indices", "INT64", &contents);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"t.indices\": there are 16 bytes of contents; shape wants 3 elements of 8");
     infer_message_init(&contents);
     make_typed(&request, "t.indices", "INT32", &contents);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"t.indices\": there are 0 bytes of contents; shape wants 3 elements of 4");
     eb_field_put_bytes(&request.writer, RAW, narrow, 11);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"t.indices\": there are 11 bytes of contents; shape wants 3 elements of 4");
 }
 
@@ -150,10 +150,10 @@ static void refuses_contents_in_two_forms(void **state)
     eb_field_put_packed(&contents.writer, 3, (const uint64_t *)wide, 3);
     make_typed(&request, "t.indices", "INT64", &contents);
     eb_field_put_bytes(&request.writer, RAW, wide, sizeof wide);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"t.indices\": contents and raw_input_contents are two forms of one array");
     eb_field_put_bytes(&request.writer, RAW, wide, sizeof wide);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "raw_input_contents has 2 elements for 1 inputs; it has one of each, or none");
 }
 
@@ -179,7 +179,7 @@ static void refuses_inputs_that_are_called_otherwise(void **state)
         char text[EB_ERROR_TEXT_BYTES];
         make_raw(&request, names[i], "INT64");
         snprintf(text, sizeof text, "inputs[0] \"%s\": %s", names[i], called);
-        infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
+        infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
     }
 }
 
@@ -188,9 +188,9 @@ static void takes_a_table_whose_name_ends_like_a_tensor(void **state)
     (void)state;
     struct infer_message request;
     make_raw(&request, "t.indices.indices", "INT64");
-    assert_string_equal(infer_trial_accept(&trial, &request)->inputs[0].table, "t.indices");
+    assert_string_equal(infer_fixture_accept(&fixture, &request)->inputs[0].table, "t.indices");
     make_raw(&request, "..indices", "INT64");
-    assert_string_equal(infer_trial_accept(&trial, &request)->inputs[0].table, ".");
+    assert_string_equal(infer_fixture_accept(&fixture, &request)->inputs[0].table, ".");
 }
 
 static void takes_names_up_to_their_limit(void **state)
@@ -199,24 +199,24 @@ static void takes_names_up_to_their_limit(void **state)
     struct infer_message request;
     make_raw(&request, "12345678901234567890.per_sample_weights", "FP64");
     assert_string_equal(
-        infer_trial_accept(&trial, &request)->inputs[0].table, "12345678901234567890");
+        infer_fixture_accept(&fixture, &request)->inputs[0].table, "12345678901234567890");
     make_raw(&request, "12345678901234567890.indices", "INT64");
     assert_string_equal(
-        infer_trial_accept(&trial, &request)->inputs[0].table, "12345678901234567890");
+        infer_fixture_accept(&fixture, &request)->inputs[0].table, "12345678901234567890");
     make_raw(&request, "123456789012345678901.indices", "INT64");
-    infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
+    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "inputs[0] has a name that is longer than one may be");
     make_raw(&request, "123456789012345678901.per_sample_weights", "FP64");
-    infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
+    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "inputs[0] has a name that is longer than one may be");
     make_raw(&request, "1234567890123456789012.per_sample_weights", "FP64");
-    infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
+    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "ModelInferRequest.inputs[0].name is longer than a name may be (byte 4)");
     infer_message_init(&request);
     eb_field_put_text(&request.writer, 1, "12345678901234567890");
-    infer_trial_accept(&trial, &request);
+    infer_fixture_accept(&fixture, &request);
     eb_field_put_text(&request.writer, 1, "123456789012345678901");
-    infer_trial_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
+    infer_fixture_refuse(&request, EB_STATUS_RESOURCE_EXHAUSTED,
         "model_name is longer than a name may be, 20 bytes");
 }
 
@@ -231,10 +231,10 @@ static void refuses_types_that_go_with_nothing(void **state)
         snprintf(text, sizeof text,
             "inputs[0] \"t.offsets\": datatype \"%s\" is not taken here; INT64 and INT32 are",
             types[i]);
-        infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
+        infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
     }
     make_raw(&request, "t.per_sample_weights", "BYTES");
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT,
         "inputs[0] \"t.per_sample_weights\": datatype \"BYTES\" is not taken here");
 }
 
@@ -248,7 +248,7 @@ static void refuses_shape(const char *name, const uint64_t *dims, size_t rank, c
     eb_field_put_packed(&input.writer, 3, dims, rank);
     infer_message_init(&request);
     infer_message_put(&request, INPUTS, &input);
-    infer_trial_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
+    infer_fixture_refuse(&request, EB_STATUS_INVALID_ARGUMENT, text);
 }
 
 static void refuses_shapes_that_are_none(void **state)

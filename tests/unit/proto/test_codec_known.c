@@ -1,5 +1,5 @@
 /* Lists of features that are told by their bytes. */
-#include "tests/unit/proto/request_trial.h"
+#include "tests/unit/proto/request_fixture.h"
 
 #include "tests/lib/test_group.h"
 
@@ -11,15 +11,15 @@
 #include <cmocka.h>
 
 static const struct eb_wire_group *decode_with(
-    struct trial *trial, const struct eb_known_features *known, size_t known_count)
+    struct fixture *fixture, const struct eb_known_features *known, size_t known_count)
 {
     const struct eb_codec_limits limits = {
         .queries_max = 40, .name_bytes_max = 255, .known = known, .known_count = known_count};
-    eb_arena_reset(&trial->arena, eb_lookup_request_arena_bytes(trial->size, &limits));
-    trial->request = eb_lookup_request_decode(
-        &trial->arena, trial->bytes, trial->size, &limits, &trial->failure);
-    assert_non_null(trial->request);
-    return &trial->request->groups[0];
+    eb_arena_reset(&fixture->arena, eb_lookup_request_arena_bytes(fixture->size, &limits));
+    fixture->request = eb_lookup_request_decode(
+        &fixture->arena, fixture->bytes, fixture->size, &limits, &fixture->failure);
+    assert_non_null(fixture->request);
+    return &fixture->request->groups[0];
 }
 
 /* "user" and "item" as fields, and what they are known as. */
@@ -32,13 +32,13 @@ static void says_where_the_features_lie(void **state)
     (void)state;
     struct lone_group lone;
     lone_group_init(&lone);
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    const struct eb_wire_group *group = &trial.request->groups[0];
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    const struct eb_wire_group *group = &fixture.request->groups[0];
     assert_int_equal(group->run_bytes, two_known.run_bytes);
     assert_memory_equal(group->run, two_run, two_known.run_bytes);
     assert_null(group->known);
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 static void says_nothing_of_features_that_lie_apart(void **state)
@@ -48,21 +48,21 @@ static void says_nothing_of_features_that_lie_apart(void **state)
     static const uint8_t apart[] = "\x42\x0e\x12\x04user\x18\x02\x12\x04item";
     struct lone_group lone;
     lone_group_init(&lone);
-    struct trial trial;
-    trial_init(&trial, &lone.request);
-    assert_true(trial.size >= sizeof apart - 1);
-    trial.size = sizeof apart - 1;
-    memcpy(trial.bytes, apart, trial.size);
+    struct fixture fixture;
+    fixture_init(&fixture, &lone.request);
+    assert_true(fixture.size >= sizeof apart - 1);
+    fixture.size = sizeof apart - 1;
+    memcpy(fixture.bytes, apart, fixture.size);
     const struct eb_known_features user = {two_run, 6, 4, 1, known_names};
     for (size_t known_count = 0; known_count < 2; known_count++) {
-        const struct eb_wire_group *group = decode_with(&trial, &user, known_count);
+        const struct eb_wire_group *group = decode_with(&fixture, &user, known_count);
         assert_int_equal(group->feature_count, 2);
         assert_string_equal(group->features[0], "user");
         assert_string_equal(group->features[1], "item");
         assert_null(group->known);
         assert_null(group->run);
     }
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 static void takes_the_names_of_a_known_list(void **state)
@@ -70,15 +70,15 @@ static void takes_the_names_of_a_known_list(void **state)
     (void)state;
     struct lone_group lone;
     lone_group_init(&lone);
-    struct trial trial;
-    trial_init(&trial, &lone.request);
+    struct fixture fixture;
+    fixture_init(&fixture, &lone.request);
     const struct eb_known_features known[] = {{two_run, 6, 4, 1, known_names}, two_known};
-    const struct eb_wire_group *group = decode_with(&trial, known, 2);
+    const struct eb_wire_group *group = decode_with(&fixture, known, 2);
     assert_ptr_equal(group->known, &known[1]); /* the longer one */
     assert_ptr_equal(group->features, known_names);
     assert_int_equal(group->feature_count, 2);
     assert_int_equal(group->run_bytes, two_known.run_bytes);
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 static void reads_what_goes_on_behind_a_known_list(void **state)
@@ -89,29 +89,29 @@ static void reads_what_goes_on_behind_a_known_list(void **state)
     lone_group_init(&lone);
     lone.group.features = three_features;
     lone.group.n_features = 3;
-    struct trial trial;
-    trial_init(&trial, &lone.request);
-    const struct eb_wire_group *group = decode_with(&trial, &two_known, 1);
+    struct fixture fixture;
+    fixture_init(&fixture, &lone.request);
+    const struct eb_wire_group *group = decode_with(&fixture, &two_known, 1);
     assert_null(group->known);
     assert_int_equal(group->feature_count, 3);
     for (size_t i = 0; i < 3; i++) {
         assert_string_equal(group->features[i], three_features[i]);
     }
     assert_int_equal(group->run_bytes, two_known.run_bytes + 6);
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
     /* A list that is longer than the message, one that begins otherwise, and one in the middle. */
     lone.group.n_features = 1;
     lone.group.bags = 0;
-    trial_init(&trial, &lone.request);
-    assert_null(decode_with(&trial, &two_known, 1)->known);
-    trial_deinit(&trial);
+    fixture_init(&fixture, &lone.request);
+    assert_null(decode_with(&fixture, &two_known, 1)->known);
+    fixture_deinit(&fixture);
     lone.group.n_features = 2;
     lone.group.features = three_features + 1;
-    trial_init(&trial, &lone.request);
-    group = decode_with(&trial, &two_known, 1);
+    fixture_init(&fixture, &lone.request);
+    group = decode_with(&fixture, &two_known, 1);
     assert_null(group->known);
     assert_string_equal(group->features[0], "item");
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 static void counts_the_fields_of_a_known_list(void **state)
@@ -119,15 +119,15 @@ static void counts_the_fields_of_a_known_list(void **state)
     (void)state;
     struct lone_group lone;
     lone_group_init(&lone);
-    struct trial trial;
-    trial_init(&trial, &lone.request);
+    struct fixture fixture;
+    fixture_init(&fixture, &lone.request);
     const struct eb_codec_limits one = {
         .queries_max = 1, .name_bytes_max = 255, .known = &two_known, .known_count = 1};
-    eb_arena_reset(&trial.arena, eb_lookup_request_arena_bytes(trial.size, &one));
-    assert_null(
-        eb_lookup_request_decode(&trial.arena, trial.bytes, trial.size, &one, &trial.failure));
-    assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-    trial_deinit(&trial);
+    eb_arena_reset(&fixture.arena, eb_lookup_request_arena_bytes(fixture.size, &one));
+    assert_null(eb_lookup_request_decode(
+        &fixture.arena, fixture.bytes, fixture.size, &one, &fixture.failure));
+    assert_int_equal(fixture.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    fixture_deinit(&fixture);
 }
 
 EB_TEST_GROUP(codec_known)

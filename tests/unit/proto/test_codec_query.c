@@ -1,7 +1,7 @@
 /* Queries as a peer may write them, read as protobuf-c reads them. */
 #include "proto/guard.h"
 #include "tests/lib/test_group.h"
-#include "tests/unit/proto/request_trial.h"
+#include "tests/unit/proto/request_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -174,13 +174,13 @@ static void reads_queries_as_protobuf_does(void **state)
         put_request(&writer);
         eb_arena_reset(&arena, 1 << 20);
         const struct eb_wire_request *request =
-            eb_lookup_request_decode(&arena, writer.bytes, writer.size, &trial_limits, &failure);
+            eb_lookup_request_decode(&arena, writer.bytes, writer.size, &fixture_limits, &failure);
         Embag__V1__LookupRequest *message =
             embag__v1__lookup_request__unpack(NULL, writer.size, writer.bytes);
         assert_non_null(message);
         assert_non_null(request);
         assert_string_equal(request->queries[0].table, message->queries[0]->table);
-        if (!request->queries[0].fault) {
+        if (!request->queries[0].error) {
             assert_same(&request->queries[0], message->queries[0]);
             good_count++;
         }
@@ -196,8 +196,8 @@ static void takes_nothing_that_the_guard_refuses(void **state)
 {
     (void)state;
     const struct eb_guard_limits limits = {.fields_max = UINT32_MAX,
-        .name_bytes_max = trial_limits.name_bytes_max,
-        .submessages_max = trial_limits.queries_max};
+        .name_bytes_max = fixture_limits.name_bytes_max,
+        .submessages_max = fixture_limits.queries_max};
     struct eb_arena arena;
     eb_arena_init(&arena, &eb_memory_heap);
     size_t refused_count = 0;
@@ -212,7 +212,7 @@ static void takes_nothing_that_the_guard_refuses(void **state)
         }
         eb_arena_reset(&arena, 1 << 20);
         const struct eb_wire_request *request =
-            eb_lookup_request_decode(&arena, writer.bytes, writer.size, &trial_limits, &failure);
+            eb_lookup_request_decode(&arena, writer.bytes, writer.size, &fixture_limits, &failure);
         if (eb_guard_check(&embag__v1__lookup_request__descriptor, writer.bytes, writer.size,
                 &limits, &error)) {
             assert_true(request || !failure.undecodable);
@@ -242,7 +242,7 @@ static void assert_name_agrees(struct eb_arena *arena, const uint8_t *name, size
     writer.size += size;
     eb_arena_reset(arena, 1 << 20);
     const struct eb_wire_request *request =
-        eb_lookup_request_decode(arena, writer.bytes, writer.size, &trial_limits, &failure);
+        eb_lookup_request_decode(arena, writer.bytes, writer.size, &fixture_limits, &failure);
     if (!eb_guard_check(
             &embag__v1__lookup_request__descriptor, writer.bytes, writer.size, &limits, &error)) {
         assert_null(request);

@@ -1,4 +1,4 @@
-#include "tests/unit/proto/request_trial.h"
+#include "tests/unit/proto/request_fixture.h"
 
 #include "tests/lib/test_group.h"
 
@@ -13,28 +13,28 @@
 static const int64_t wide[] = {1, 2, -3, INT64_MAX};
 static const int32_t narrow[] = {1, 2, -3, INT32_MAX};
 
-/* The request is taken, with this fault in query `index`, which is the last. */
-static void assert_faulty(const Embag__V1__LookupRequest *message, size_t index, const char *text)
+/* The request is taken, with this error in query `index`, which is the last. */
+static void assert_bad(const Embag__V1__LookupRequest *message, size_t index, const char *text)
 {
-    struct trial trial;
-    trial_accept(&trial, message);
-    assert_int_equal(trial.request->query_count, index + 1);
+    struct fixture fixture;
+    fixture_accept(&fixture, message);
+    assert_int_equal(fixture.request->query_count, index + 1);
     for (size_t i = 0; i < index; i++) {
-        assert_null(trial.request->queries[i].fault);
+        assert_null(fixture.request->queries[i].error);
     }
-    const struct eb_error *fault = trial.request->queries[index].fault;
-    assert_non_null(fault);
-    assert_string_equal(fault->text, text);
-    assert_int_equal(fault->status, EB_STATUS_INVALID_ARGUMENT);
-    assert_string_equal(trial.request->queries[index].table, message->queries[index]->table);
-    trial_deinit(&trial);
+    const struct eb_error *error = fixture.request->queries[index].error;
+    assert_non_null(error);
+    assert_string_equal(error->text, text);
+    assert_int_equal(error->status, EB_STATUS_INVALID_ARGUMENT);
+    assert_string_equal(fixture.request->queries[index].table, message->queries[index]->table);
+    fixture_deinit(&fixture);
 }
 
 static void assert_query_refused(const struct lone_query *lone, const char *what)
 {
     char text[256];
     snprintf(text, sizeof text, "queries[0] \"t\": %s", what);
-    assert_faulty(&lone->request, 0, text);
+    assert_bad(&lone->request, 0, text);
 }
 
 static void refuses_two_forms_of_one_array(void **state)
@@ -93,9 +93,9 @@ static void refuses_a_layout_that_the_fields_contradict(void **state)
         assert_query_refused(&lone, "layout and offsets_i32 say two layouts");
     }
     lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    fixture_deinit(&fixture);
 }
 
 static void refuses_include_last_offset_with_another_layout(void **state)
@@ -110,10 +110,10 @@ static void refuses_include_last_offset_with_another_layout(void **state)
     lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_LENGTHS;
     assert_query_refused(&lone, "include_last_offset and layout say two layouts");
     lone.query.layout = EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS;
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    assert_true(trial.request->queries[0].include_last_offset);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    assert_true(fixture.request->queries[0].include_last_offset);
+    fixture_deinit(&fixture);
 }
 
 static void refuses_unknown_enum_values(void **state)
@@ -134,7 +134,7 @@ static void refuses_unknown_enum_values(void **state)
     assert_query_refused(&lone, "layout = 5 is no value of BagLayout");
     lone_query_init(&lone);
     lone.request.output_type = (Embag__V1__DataType)INT32_MAX;
-    trial_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
+    fixture_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
         "output_type = 2147483647 is no value of DataType");
 }
 
@@ -144,7 +144,7 @@ static void refuses_a_query_without_a_table(void **state)
     struct lone_query lone;
     lone_query_init(&lone);
     lone.query.table = "";
-    assert_faulty(&lone.request, 0, "queries[0] \"\": table is empty");
+    assert_bad(&lone.request, 0, "queries[0] \"\": table is empty");
 }
 
 static void refuses_each_field_that_is_not_built(void **state)
@@ -163,7 +163,7 @@ static void refuses_each_field_that_is_not_built(void **state)
         message.allow_incomplete = i == 4;
         char text[64];
         snprintf(text, sizeof text, "%s is not implemented", names[i]);
-        trial_refuse(&message, EB_STATUS_UNIMPLEMENTED, text);
+        fixture_refuse(&message, EB_STATUS_UNIMPLEMENTED, text);
     }
 }
 
@@ -173,7 +173,7 @@ static void refuses_a_version_and_a_label_together(void **state)
     Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
     message.version_label = "stable";
     message.version = 1;
-    trial_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
+    fixture_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
         "version and version_label are both given; give one of them");
 }
 
@@ -190,12 +190,12 @@ static void reports_the_request_before_its_queries_and_the_first_of_these(void *
     Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
     message.n_queries = 4;
     message.queries = queries;
-    assert_faulty(&message, 2, "queries[2] \"bad\": missing = 99 is no value of Missing");
+    assert_bad(&message, 2, "queries[2] \"bad\": missing = 99 is no value of Missing");
     message.unnormalized = true;
-    trial_refuse(&message, EB_STATUS_UNIMPLEMENTED, "unnormalized is not implemented");
+    fixture_refuse(&message, EB_STATUS_UNIMPLEMENTED, "unnormalized is not implemented");
 }
 
-static void goes_on_behind_a_fault_with_errors_per_query(void **state)
+static void goes_on_behind_an_error_with_errors_per_query(void **state)
 {
     (void)state;
     Embag__V1__BagQuery good = EMBAG__V1__BAG_QUERY__INIT;
@@ -210,19 +210,19 @@ static void goes_on_behind_a_fault_with_errors_per_query(void **state)
     message.errors_per_query = true;
     message.n_queries = 4;
     message.queries = queries;
-    struct trial trial;
-    trial_accept(&trial, &message);
-    assert_int_equal(trial.request->query_count, 4);
-    const struct eb_wire_query *read = trial.request->queries;
+    struct fixture fixture;
+    fixture_accept(&fixture, &message);
+    assert_int_equal(fixture.request->query_count, 4);
+    const struct eb_wire_query *read = fixture.request->queries;
     assert_string_equal(
-        read[0].fault->text, "queries[0] \"bad\": missing = 99 is no value of Missing");
-    assert_string_equal(read[2].fault->text, "queries[2] \"\": table is empty");
+        read[0].error->text, "queries[0] \"bad\": missing = 99 is no value of Missing");
+    assert_string_equal(read[2].error->text, "queries[2] \"\": table is empty");
     for (size_t i = 1; i < 4; i += 2) {
-        assert_null(read[i].fault);
+        assert_null(read[i].error);
         assert_string_equal(read[i].table, "good");
         assert_int_equal(read[i].num_bags, 3);
     }
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 static void limits_the_priority(void **state)
@@ -231,13 +231,13 @@ static void limits_the_priority(void **state)
     Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
     for (uint32_t priority = 0; priority <= 1; priority++) {
         message.priority = priority;
-        struct trial trial;
-        trial_accept(&trial, &message);
-        assert_int_equal(trial.request->priority, priority);
-        trial_deinit(&trial);
+        struct fixture fixture;
+        fixture_accept(&fixture, &message);
+        assert_int_equal(fixture.request->priority, priority);
+        fixture_deinit(&fixture);
     }
     message.priority = 2;
-    trial_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
+    fixture_refuse(&message, EB_STATUS_INVALID_ARGUMENT,
         "priority = 2: priority is 0 (interactive) or 1 (batch)");
 }
 
@@ -254,12 +254,12 @@ static void limits_the_number_of_queries(void **state)
     Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
     message.n_queries = 40;
     message.queries = queries;
-    struct trial trial;
-    trial_accept(&trial, &message);
-    assert_int_equal(trial.request->query_count, 40);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &message);
+    assert_int_equal(fixture.request->query_count, 40);
+    fixture_deinit(&fixture);
     message.n_queries = 41;
-    trial_refuse(&message, EB_STATUS_RESOURCE_EXHAUSTED,
+    fixture_refuse(&message, EB_STATUS_RESOURCE_EXHAUSTED,
         "LookupRequest.queries has more elements than a message may have (byte 202)");
 }
 
@@ -273,13 +273,13 @@ static void limits_names(void **state)
     lone_query_init(&lone);
     lone.query.table = name;
     lone.request.model = name;
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    fixture_deinit(&fixture);
     name[255] = 'n';
     name[256] = 0;
     lone.request.model = "";
-    trial_refuse(&lone.request, EB_STATUS_RESOURCE_EXHAUSTED,
+    fixture_refuse(&lone.request, EB_STATUS_RESOURCE_EXHAUSTED,
         "LookupRequest.queries[0].table is longer than a name may be (byte 8)");
 }
 
@@ -289,14 +289,14 @@ static void try_fields(uint8_t tag, size_t count, const char *text)
 {
     struct lone_query lone;
     lone_query_init(&lone);
-    struct trial trial;
-    trial_init(&trial, &lone.request);
-    free(trial.bytes);
+    struct fixture fixture;
+    fixture_init(&fixture, &lone.request);
+    free(fixture.bytes);
     const size_t inner = 3 * (count + 1);
-    trial.size = 4 + inner;
-    trial.bytes = malloc(trial.size);
-    assert_non_null(trial.bytes);
-    uint8_t *at = trial.bytes;
+    fixture.size = 4 + inner;
+    fixture.bytes = malloc(fixture.size);
+    assert_non_null(fixture.bytes);
+    uint8_t *at = fixture.bytes;
     *at++ = tag;
     *at++ = (uint8_t)(0x80 | (inner & 0x7F));
     *at++ = (uint8_t)(0x80 | (inner >> 7 & 0x7F));
@@ -305,13 +305,13 @@ static void try_fields(uint8_t tag, size_t count, const char *text)
     for (at += 3; count > 0; count--, at += 3) {
         memcpy(at, "\xC0\x01\x00", 3);
     }
-    trial_decode(&trial);
-    assert_int_equal(!trial.request, !!text);
+    fixture_decode(&fixture);
+    assert_int_equal(!fixture.request, !!text);
     if (text) {
-        assert_string_equal(trial.failure.error.text, text);
-        assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+        assert_string_equal(fixture.failure.error.text, text);
+        assert_int_equal(fixture.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
     }
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 /* The most fields, two of which are known, and one more. */
@@ -333,13 +333,13 @@ static void limits_the_number_of_fields(void **state)
 
 static void assert_refused_cheaply(const Embag__V1__LookupRequest *message, const char *text)
 {
-    struct trial trial;
-    trial_init(&trial, message);
-    trial_decode(&trial);
-    assert_null(trial.request);
-    assert_string_equal(trial.failure.error.text, text);
-    assert_in_range(trial.arena.used_bytes, 1, MUCH_BYTES / 10);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_init(&fixture, message);
+    fixture_decode(&fixture);
+    assert_null(fixture.request);
+    assert_string_equal(fixture.failure.error.text, text);
+    assert_in_range(fixture.arena.used_bytes, 1, MUCH_BYTES / 10);
+    fixture_deinit(&fixture);
 }
 
 static void gives_no_memory_to_what_is_too_large(void **state)
@@ -370,23 +370,23 @@ static void gives_no_memory_to_too_many_fields(void **state)
     (void)state;
     struct lone_query lone;
     lone_query_init(&lone);
-    struct trial trial;
-    trial_init(&trial, &lone.request);
-    free(trial.bytes);
-    trial.size = 4 + MUCH_BYTES;
-    trial.bytes = malloc(trial.size);
-    assert_non_null(trial.bytes);
-    memcpy(trial.bytes, "\x22\xA0\x9C\x01", 4);
-    memcpy(trial.bytes + 4, "\x0A\x02tt", 4);
-    for (size_t at = 8; at < trial.size; at += 2) {
-        memcpy(trial.bytes + at, "\x30\x01", 2);
+    struct fixture fixture;
+    fixture_init(&fixture, &lone.request);
+    free(fixture.bytes);
+    fixture.size = 4 + MUCH_BYTES;
+    fixture.bytes = malloc(fixture.size);
+    assert_non_null(fixture.bytes);
+    memcpy(fixture.bytes, "\x22\xA0\x9C\x01", 4);
+    memcpy(fixture.bytes + 4, "\x0A\x02tt", 4);
+    for (size_t at = 8; at < fixture.size; at += 2) {
+        memcpy(fixture.bytes + at, "\x30\x01", 2);
     }
-    trial_decode(&trial);
-    assert_null(trial.request);
-    assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_non_null(strstr(trial.failure.error.text, "more than a message may have"));
-    assert_in_range(trial.arena.used_bytes, 1, MUCH_BYTES / 10);
-    trial_deinit(&trial);
+    fixture_decode(&fixture);
+    assert_null(fixture.request);
+    assert_int_equal(fixture.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(fixture.failure.error.text, "more than a message may have"));
+    assert_in_range(fixture.arena.used_bytes, 1, MUCH_BYTES / 10);
+    fixture_deinit(&fixture);
 }
 
 static void names_the_request_that_it_cannot_decode(void **state)
@@ -395,36 +395,36 @@ static void names_the_request_that_it_cannot_decode(void **state)
     struct lone_query lone;
     lone_query_init(&lone);
     lone.query.table = "\xFF";
-    trial_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
+    fixture_refuse(&lone.request, EB_STATUS_INVALID_ARGUMENT,
         "LookupRequest.queries[0].table is not UTF-8 (byte 6)");
-    struct trial trial;
-    trial_init(&trial, &lone.request);
-    trial.size = 2;
-    trial.bytes[0] = 0x22;
-    trial_decode(&trial);
-    assert_null(trial.request);
-    assert_int_equal(trial.failure.error.status, EB_STATUS_INTERNAL);
-    assert_true(trial.failure.undecodable);
-    assert_int_equal(trial.failure.request_id, 0);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_init(&fixture, &lone.request);
+    fixture.size = 2;
+    fixture.bytes[0] = 0x22;
+    fixture_decode(&fixture);
+    assert_null(fixture.request);
+    assert_int_equal(fixture.failure.error.status, EB_STATUS_INTERNAL);
+    assert_true(fixture.failure.undecodable);
+    assert_int_equal(fixture.failure.request_id, 0);
+    fixture_deinit(&fixture);
 }
 
-/* Raises the arena's cap until the request is taken, which must be said to be the arena's fault. */
+/* Raises the arena's cap until the request is taken, which must be said to be the arena's error. */
 static size_t find_least_cap(const Embag__V1__LookupRequest *message)
 {
-    struct trial trial;
-    trial_init(&trial, message);
+    struct fixture fixture;
+    fixture_init(&fixture, message);
     size_t cap = 0;
-    eb_arena_reset(&trial.arena, cap);
+    eb_arena_reset(&fixture.arena, cap);
     while (!eb_lookup_request_decode(
-        &trial.arena, trial.bytes, trial.size, &trial_limits, &trial.failure)) {
-        assert_int_equal(trial.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
-        assert_int_equal(trial.failure.request_id, 77);
-        assert_false(trial.failure.undecodable);
+        &fixture.arena, fixture.bytes, fixture.size, &fixture_limits, &fixture.failure)) {
+        assert_int_equal(fixture.failure.error.status, EB_STATUS_RESOURCE_EXHAUSTED);
+        assert_int_equal(fixture.failure.request_id, 77);
+        assert_false(fixture.failure.undecodable);
         cap += 16;
-        eb_arena_reset(&trial.arena, cap);
+        eb_arena_reset(&fixture.arena, cap);
     }
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
     return cap;
 }
 
@@ -447,17 +447,17 @@ static void survives_each_failing_allocation(void **state)
     lone_query_init(&lone);
     lone.query.n_indices = lone.query.n_offsets = sizeof zeroes / sizeof *zeroes;
     lone.query.indices = lone.query.offsets = zeroes;
-    struct trial trial;
+    struct fixture fixture;
     size_t fail_at = 0;
     do {
-        trial_init(&trial, &lone.request);
-        trial.lender.fail_at = ++fail_at;
-        trial_decode(&trial);
-        bool decoded = trial.request;
-        assert_true(decoded || trial.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
-        assert_true(decoded == (trial.lender.taken_count < fail_at));
-        trial_deinit(&trial);
-    } while (!trial.request);
+        fixture_init(&fixture, &lone.request);
+        fixture.lender.fail_at = ++fail_at;
+        fixture_decode(&fixture);
+        bool decoded = fixture.request;
+        assert_true(decoded || fixture.failure.error.status == EB_STATUS_RESOURCE_EXHAUSTED);
+        assert_true(decoded == (fixture.lender.taken_count < fail_at));
+        fixture_deinit(&fixture);
+    } while (!fixture.request);
     assert_in_range(fail_at, 3, 8);
 }
 
@@ -473,7 +473,7 @@ EB_TEST_GROUP(codec_refusals)
         cmocka_unit_test(refuses_each_field_that_is_not_built),
         cmocka_unit_test(refuses_a_version_and_a_label_together),
         cmocka_unit_test(reports_the_request_before_its_queries_and_the_first_of_these),
-        cmocka_unit_test(goes_on_behind_a_fault_with_errors_per_query),
+        cmocka_unit_test(goes_on_behind_an_error_with_errors_per_query),
         cmocka_unit_test(limits_the_priority),
         cmocka_unit_test(limits_the_number_of_queries),
         cmocka_unit_test(limits_names),

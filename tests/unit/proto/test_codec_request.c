@@ -1,4 +1,4 @@
-#include "tests/unit/proto/request_trial.h"
+#include "tests/unit/proto/request_fixture.h"
 
 #include "tests/lib/test_group.h"
 
@@ -31,12 +31,12 @@ static void decodes_a_request_without_queries(void **state)
 {
     (void)state;
     Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
-    struct trial trial;
-    trial_accept(&trial, &message);
-    assert_int_equal(trial.size, 0);
-    assert_int_equal(trial.request->query_count, 0);
-    assert_string_equal(trial.request->model, "");
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &message);
+    assert_int_equal(fixture.size, 0);
+    assert_int_equal(fixture.request->query_count, 0);
+    assert_string_equal(fixture.request->model, "");
+    fixture_deinit(&fixture);
 }
 
 static void decodes_the_fields_of_the_request(void **state)
@@ -49,16 +49,16 @@ static void decodes_the_fields_of_the_request(void **state)
     message.output_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_U64;
     message.concat = true;
     message.timeout_us = 1500;
-    struct trial trial;
-    trial_accept(&trial, &message);
-    assert_true(trial.request->request_id == UINT64_MAX);
-    assert_string_equal(trial.request->model, "m\xC3\xA9");
-    assert_int_equal(trial.request->version, 12);
-    assert_string_equal(trial.request->version_label, "");
-    assert_int_equal(trial.request->output_type, 12);
-    assert_true(trial.request->concat);
-    assert_int_equal(trial.request->timeout_us, 1500);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &message);
+    assert_true(fixture.request->request_id == UINT64_MAX);
+    assert_string_equal(fixture.request->model, "m\xC3\xA9");
+    assert_int_equal(fixture.request->version, 12);
+    assert_string_equal(fixture.request->version_label, "");
+    assert_int_equal(fixture.request->output_type, 12);
+    assert_true(fixture.request->concat);
+    assert_int_equal(fixture.request->timeout_us, 1500);
+    fixture_deinit(&fixture);
 }
 
 static void decodes_a_version_by_its_label(void **state)
@@ -66,11 +66,11 @@ static void decodes_a_version_by_its_label(void **state)
     (void)state;
     Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
     message.version_label = "stable";
-    struct trial trial;
-    trial_accept(&trial, &message);
-    assert_string_equal(trial.request->version_label, "stable");
-    assert_int_equal(trial.request->version, 0);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &message);
+    assert_string_equal(fixture.request->version_label, "stable");
+    assert_int_equal(fixture.request->version, 0);
+    fixture_deinit(&fixture);
 }
 
 static void decodes_the_fields_of_a_query(void **state)
@@ -85,9 +85,9 @@ static void decodes_the_fields_of_a_query(void **state)
     lone.query.weights_type = EMBAG__V1__DATA_TYPE__DATA_TYPE_BF16;
     lone.query.default_row_case = EMBAG__V1__BAG_QUERY__DEFAULT_ROW_DEFAULT_INDEX;
     lone.query.default_index = -1;
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    const struct eb_wire_query *query = trial.request->queries;
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    const struct eb_wire_query *query = fixture.request->queries;
     assert_string_equal(query->table, "t");
     assert_int_equal(query->reduction, 7);
     assert_int_equal(query->missing, 4);
@@ -102,7 +102,7 @@ static void decodes_the_fields_of_a_query(void **state)
     assert_absent(&query->offsets);
     assert_absent(&query->lengths);
     assert_absent(&query->segment_ids);
-    trial_deinit(&trial);
+    fixture_deinit(&fixture);
 }
 
 static void tells_a_default_row_of_zero_from_none(void **state)
@@ -110,15 +110,15 @@ static void tells_a_default_row_of_zero_from_none(void **state)
     (void)state;
     struct lone_query lone;
     lone_query_init(&lone);
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    assert_false(trial.request->queries[0].has_default);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    assert_false(fixture.request->queries[0].has_default);
+    fixture_deinit(&fixture);
     lone.query.default_row_case = EMBAG__V1__BAG_QUERY__DEFAULT_ROW_DEFAULT_INDEX;
-    trial_accept(&trial, &lone.request);
-    assert_true(trial.request->queries[0].has_default);
-    assert_int_equal(trial.request->queries[0].default_index, 0);
-    trial_deinit(&trial);
+    fixture_accept(&fixture, &lone.request);
+    assert_true(fixture.request->queries[0].has_default);
+    assert_int_equal(fixture.request->queries[0].default_index, 0);
+    fixture_deinit(&fixture);
 }
 
 static void takes_indices_and_offsets_in_every_form(void **state)
@@ -139,12 +139,12 @@ static void takes_indices_and_offsets_in_every_form(void **state)
         }
         static const char *const names[][2] = {
             {"indices_i64", "offsets_i64"}, {"indices_i32", "offsets_i32"}, {"indices", "offsets"}};
-        struct trial trial;
-        trial_accept(&trial, &lone.request);
-        assert_array(&trial.request->queries[0].indices, form == 1 ? 4 : 8, names[form][0]);
-        assert_array(&trial.request->queries[0].offsets, form == 1 ? 4 : 8, names[form][1]);
-        assert_int_equal(trial.request->queries[0].layout, 1);
-        trial_deinit(&trial);
+        struct fixture fixture;
+        fixture_accept(&fixture, &lone.request);
+        assert_array(&fixture.request->queries[0].indices, form == 1 ? 4 : 8, names[form][0]);
+        assert_array(&fixture.request->queries[0].offsets, form == 1 ? 4 : 8, names[form][1]);
+        assert_int_equal(fixture.request->queries[0].layout, 1);
+        fixture_deinit(&fixture);
     }
 }
 
@@ -164,12 +164,12 @@ static void takes_segment_ids_in_every_form(void **state)
         }
         lone.query.num_segments = 9;
         static const char *const names[] = {"segment_ids_i64", "segment_ids_i32", "segment_ids"};
-        struct trial trial;
-        trial_accept(&trial, &lone.request);
-        assert_array(&trial.request->queries[0].segment_ids, form == 1 ? 4 : 8, names[form]);
-        assert_int_equal(trial.request->queries[0].num_segments, 9);
-        assert_int_equal(trial.request->queries[0].layout, 4);
-        trial_deinit(&trial);
+        struct fixture fixture;
+        fixture_accept(&fixture, &lone.request);
+        assert_array(&fixture.request->queries[0].segment_ids, form == 1 ? 4 : 8, names[form]);
+        assert_int_equal(fixture.request->queries[0].num_segments, 9);
+        assert_int_equal(fixture.request->queries[0].layout, 4);
+        fixture_deinit(&fixture);
     }
 }
 
@@ -177,19 +177,19 @@ static void takes_lengths_in_both_forms(void **state)
 {
     (void)state;
     struct lone_query lone;
-    struct trial trial;
+    struct fixture fixture;
     lone_query_init(&lone);
     lone.query.lengths_i64 = lone_query_binary(wide, sizeof wide);
-    trial_accept(&trial, &lone.request);
-    assert_array(&trial.request->queries[0].lengths, 8, "lengths_i64");
-    assert_int_equal(trial.request->queries[0].layout, 2);
-    trial_deinit(&trial);
+    fixture_accept(&fixture, &lone.request);
+    assert_array(&fixture.request->queries[0].lengths, 8, "lengths_i64");
+    assert_int_equal(fixture.request->queries[0].layout, 2);
+    fixture_deinit(&fixture);
     lone_query_init(&lone);
     lone.query.lengths_i32 = lone_query_binary(narrow, sizeof narrow);
-    trial_accept(&trial, &lone.request);
-    assert_array(&trial.request->queries[0].lengths, 4, "lengths_i32");
-    assert_int_equal(trial.request->queries[0].layout, 2);
-    trial_deinit(&trial);
+    fixture_accept(&fixture, &lone.request);
+    assert_array(&fixture.request->queries[0].lengths, 4, "lengths_i32");
+    assert_int_equal(fixture.request->queries[0].layout, 2);
+    fixture_deinit(&fixture);
 }
 
 static void takes_the_packed_layout(void **state)
@@ -198,11 +198,11 @@ static void takes_the_packed_layout(void **state)
     struct lone_query lone;
     lone_query_init(&lone);
     lone.query.indices_per_bag = UINT32_MAX;
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    assert_true(trial.request->queries[0].indices_per_bag == UINT32_MAX);
-    assert_int_equal(trial.request->queries[0].layout, 3);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    assert_true(fixture.request->queries[0].indices_per_bag == UINT32_MAX);
+    assert_int_equal(fixture.request->queries[0].layout, 3);
+    fixture_deinit(&fixture);
 }
 
 static void takes_a_layout_that_no_field_bears_out(void **state)
@@ -212,10 +212,10 @@ static void takes_a_layout_that_no_field_bears_out(void **state)
         struct lone_query lone;
         lone_query_init(&lone);
         lone.query.layout = (Embag__V1__BagLayout)layout;
-        struct trial trial;
-        trial_accept(&trial, &lone.request);
-        assert_int_equal(trial.request->queries[0].layout, layout);
-        trial_deinit(&trial);
+        struct fixture fixture;
+        fixture_accept(&fixture, &lone.request);
+        assert_int_equal(fixture.request->queries[0].layout, layout);
+        fixture_deinit(&fixture);
     }
 }
 
@@ -225,11 +225,11 @@ static void takes_segments_that_no_index_names(void **state)
     struct lone_query lone;
     lone_query_init(&lone);
     lone.query.num_segments = 3;
-    struct trial trial;
-    trial_accept(&trial, &lone.request);
-    assert_int_equal(trial.request->queries[0].layout, 4);
-    assert_absent(&trial.request->queries[0].segment_ids);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_accept(&fixture, &lone.request);
+    assert_int_equal(fixture.request->queries[0].layout, 4);
+    assert_absent(&fixture.request->queries[0].segment_ids);
+    fixture_deinit(&fixture);
 }
 
 static void takes_weights_in_both_forms(void **state)
@@ -242,13 +242,13 @@ static void takes_weights_in_both_forms(void **state)
         lone.query.n_weights_f32 = 3;
         lone.query.weights_f32 = weights;
         lone.query.weights_type = (Embag__V1__DataType)type;
-        struct trial trial;
-        trial_accept(&trial, &lone.request);
-        const struct eb_wire_query *query = trial.request->queries;
+        struct fixture fixture;
+        fixture_accept(&fixture, &lone.request);
+        const struct eb_wire_query *query = fixture.request->queries;
         assert_int_equal(query->weights_bytes, sizeof weights);
         assert_memory_equal(query->weights, weights, sizeof weights);
         assert_int_equal(query->weights_type, 1);
-        trial_deinit(&trial);
+        fixture_deinit(&fixture);
     }
 }
 
@@ -267,13 +267,13 @@ static void decodes_large_requests_within_the_cap_that_it_names(void **state)
     Embag__V1__LookupRequest message = EMBAG__V1__LOOKUP_REQUEST__INIT;
     message.n_queries = COUNT;
     message.queries = queries;
-    struct trial trial;
-    trial_init(&trial, &message);
-    eb_arena_reset(&trial.arena, eb_lookup_request_arena_bytes(trial.size, &many));
-    trial.request =
-        eb_lookup_request_decode(&trial.arena, trial.bytes, trial.size, &many, &trial.failure);
-    assert_non_null(trial.request);
-    trial_deinit(&trial);
+    struct fixture fixture;
+    fixture_init(&fixture, &message);
+    eb_arena_reset(&fixture.arena, eb_lookup_request_arena_bytes(fixture.size, &many));
+    fixture.request = eb_lookup_request_decode(
+        &fixture.arena, fixture.bytes, fixture.size, &many, &fixture.failure);
+    assert_non_null(fixture.request);
+    fixture_deinit(&fixture);
 }
 
 /* What the client's encoder writes, protobuf-c reads. */
@@ -384,11 +384,11 @@ static void decodes_model_queries(void **state)
     eb_arena_init(&arena, &eb_memory_heap);
     eb_arena_reset(&arena, 4096);
     const struct eb_wire_model_query *read =
-        eb_model_query_decode(&arena, bytes, sizeof bytes, &trial_limits, &error);
+        eb_model_query_decode(&arena, bytes, sizeof bytes, &fixture_limits, &error);
     assert_non_null(read);
     assert_string_equal(read->model, "dlrm");
     assert_int_equal(read->version, 17);
-    assert_null(eb_model_query_decode(&arena, bytes, sizeof bytes - 1, &trial_limits, &error));
+    assert_null(eb_model_query_decode(&arena, bytes, sizeof bytes - 1, &fixture_limits, &error));
     assert_int_equal(error.status, EB_STATUS_INTERNAL);
     eb_arena_deinit(&arena);
 }

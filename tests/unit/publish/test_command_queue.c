@@ -13,19 +13,19 @@
 #define NOW_MS 1000
 
 /* Model "m" with versions 1 to 3 on disk and 3 served; the test loads by hand. */
-struct trial {
+struct fixture {
     struct eb_repository seen;
-    struct eb_roster roster;
+    struct eb_registry registry;
     struct eb_command_queue queue;
 };
 
-static struct trial trial;
+static struct fixture fixture;
 
 struct asked {
     struct eb_model_command command;
     unsigned done_count;
     enum eb_model_outcome outcome;
-    char text[EB_FILE_FAULT_BYTES];
+    char text[EB_FAILURE_BYTES];
     uint64_t done_bytes;
 };
 
@@ -50,38 +50,38 @@ static void put(uint64_t number)
     loaded->model = strdup("m");
     loaded->version = number;
     atomic_init(&loaded->references, 1);
-    eb_roster_put(&trial.roster, loaded, NOW_MS);
+    eb_registry_note_loaded(&fixture.registry, loaded, NOW_MS);
 }
 
 static void decide(void)
 {
     uint64_t wake_ms;
-    eb_roster_decide(&trial.roster, NOW_MS, &wake_ms);
-    eb_command_queue_finish(&trial.queue);
+    eb_registry_decide(&fixture.registry, NOW_MS, &wake_ms);
+    eb_command_queue_finish(&fixture.queue);
 }
 
 /* 0: nothing. */
 static uint64_t next(void)
 {
-    struct eb_roster_version *version;
-    return eb_roster_next(&trial.roster, &version) ? version->number : 0;
+    struct eb_registry_version *version;
+    return eb_registry_next(&fixture.registry, &version) ? version->number : 0;
 }
 
-static int open_trial(void **state)
+static int open_fixture(void **state)
 {
     static const char yaml[] = "versions: {labels: [{name: stable, version: 2}]}\n";
     struct eb_scratch scratch;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     (void)state;
-    trial = (struct trial){0};
-    trial.queue.roster = &trial.roster;
+    fixture = (struct fixture){0};
+    fixture.queue.registry = &fixture.registry;
     eb_scratch_init(&scratch);
     eb_scratch_make_directory(&scratch, "m/1");
     eb_scratch_make_directory(&scratch, "m/2");
     eb_scratch_make_directory(&scratch, "m/3");
     eb_scratch_write(&scratch, "m/model.yaml", yaml, strlen(yaml));
-    assert_true(eb_repository_scan(scratch.root, 255, NULL, &trial.seen, &fault));
-    assert_true(eb_roster_update(&trial.roster, &trial.seen));
+    assert_true(eb_repository_scan(scratch.root, 255, NULL, &fixture.seen, &failure));
+    assert_true(eb_registry_update(&fixture.registry, &fixture.seen));
     eb_scratch_deinit(&scratch);
     assert_int_equal(next(), 3);
     put(3);
@@ -91,25 +91,25 @@ static int open_trial(void **state)
     return 0;
 }
 
-static int close_trial(void **state)
+static int close_fixture(void **state)
 {
     (void)state;
-    assert_null(trial.queue.first);
-    eb_roster_deinit(&trial.roster);
-    eb_repository_deinit(&trial.seen);
+    assert_null(fixture.queue.first);
+    eb_registry_deinit(&fixture.registry);
+    eb_repository_deinit(&fixture.seen);
     return 0;
 }
 
-static struct eb_roster_model *model(void)
+static struct eb_registry_model *model(void)
 {
-    return eb_roster_find(&trial.roster, "m");
+    return eb_registry_find(&fixture.registry, "m");
 }
 
 /* At the disk, since the commands came. */
 static void look(void)
 {
-    trial.queue.scans_begun++;
-    trial.queue.scans_done++;
+    fixture.queue.scans_begun++;
+    fixture.queue.scans_done++;
 }
 
 static void ask(struct asked *asked, enum eb_model_verb verb, uint64_t version)
@@ -119,9 +119,9 @@ static void ask(struct asked *asked, enum eb_model_verb verb, uint64_t version)
                                 .version = version,
                                 .on_done = on_done,
                                 .on_progress = on_progress}};
-    eb_command_queue_push(&trial.queue, &asked->command);
+    eb_command_queue_push(&fixture.queue, &asked->command);
     look();
-    eb_command_queue_begin(&trial.queue);
+    eb_command_queue_begin(&fixture.queue);
     decide();
 }
 
@@ -139,8 +139,8 @@ static void loads_a_version_that_stays_until_it_is_unloaded(void **state)
     ask(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(asked.done_count, 0);
     assert_int_equal(next(), 1);
-    eb_command_queue_tell(&trial.queue, "m", 40, 100);
-    eb_command_queue_tell(&trial.queue, "n", 50, 100);
+    eb_command_queue_tell(&fixture.queue, "m", 40, 100);
+    eb_command_queue_tell(&fixture.queue, "n", 50, 100);
     assert_int_equal(asked.done_bytes, 40);
     put(1);
     decide();
@@ -148,7 +148,7 @@ static void loads_a_version_that_stays_until_it_is_unloaded(void **state)
     assert_int_equal(model()->served->version, 3);
     ask(&asked, EB_MODEL_UNLOAD, 1);
     expect(&asked, EB_MODEL_DONE, "version 1 answers no longer");
-    assert_null(eb_roster_find_version(model(), 1)->loaded);
+    assert_null(eb_registry_find_version(model(), 1)->loaded);
     assert_int_equal(next(), 0);
     ask(&asked, EB_MODEL_UNLOAD, 1);
     expect(&asked, EB_MODEL_NOT_FOUND, "version 1 is not in memory");
@@ -178,7 +178,7 @@ static void leaves_all_as_it_was_where_a_version_fails(void **state)
     ask(&asked, EB_MODEL_SERVE, 2);
     ask(&asked, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
-    eb_roster_fail(&trial.roster, "m", 1, "it is broken", EB_ROSTER_BROKEN);
+    eb_registry_fail(&fixture.registry, "m", 1, "it is broken", EB_REGISTRY_BROKEN);
     decide();
     expect(&asked, EB_MODEL_FAILED, "it is broken");
     assert_int_equal(model()->commanded, 2);
@@ -186,15 +186,15 @@ static void leaves_all_as_it_was_where_a_version_fails(void **state)
     /* What failed is tried again when it is asked for. */
     ask(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
-    eb_roster_fail(&trial.roster, "m", 1, "it still is", EB_ROSTER_BROKEN);
+    eb_registry_fail(&fixture.registry, "m", 1, "it still is", EB_REGISTRY_BROKEN);
     decide();
     expect(&asked, EB_MODEL_FAILED, "it still is");
     ask(&asked, EB_MODEL_LOAD, 1);
     assert_int_equal(next(), 1);
-    eb_roster_fail(&trial.roster, "m", 1, "it is too large", EB_ROSTER_SHORT);
+    eb_registry_fail(&fixture.registry, "m", 1, "it is too large", EB_REGISTRY_SHORT);
     decide();
     expect(&asked, EB_MODEL_SHORT, "it is too large");
-    assert_false(eb_roster_find_version(model(), 1)->is_held);
+    assert_false(eb_registry_find_version(model(), 1)->is_held);
 }
 
 static void refuses_to_unload_what_answers_without_a_number(void **state)
@@ -218,9 +218,9 @@ static void does_not_find_what_is_not_there(void **state)
     ask(&asked, EB_MODEL_SERVE, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
     struct asked other = {.command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_done}};
-    eb_command_queue_push(&trial.queue, &other.command);
+    eb_command_queue_push(&fixture.queue, &other.command);
     look();
-    eb_command_queue_begin(&trial.queue);
+    eb_command_queue_begin(&fixture.queue);
     expect(&other, EB_MODEL_NOT_FOUND, "no model \"n\"");
 }
 
@@ -248,8 +248,8 @@ static void answers_a_load_that_is_wanted_again_after_an_unload(void **state)
     asked[1].command = (struct eb_model_command){
         .verb = EB_MODEL_UNLOAD, .model = "m", .version = 1, .on_done = on_done};
     asked[1].done_count = 0;
-    eb_command_queue_push(&trial.queue, &asked[1].command);
-    eb_command_queue_begin(&trial.queue);
+    eb_command_queue_push(&fixture.queue, &asked[1].command);
+    eb_command_queue_begin(&fixture.queue);
     ask(&asked[2], EB_MODEL_LOAD, 1);
     expect(&asked[1], EB_MODEL_DONE, "version 1 answers no longer");
     assert_int_equal(asked[0].done_count + asked[2].done_count, 0);
@@ -271,8 +271,8 @@ static void answers_when_the_directory_goes_while_a_reader_has_the_version(void 
     ask(&asked, EB_MODEL_UNLOAD, 1);
     ask(&asked, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
-    eb_roster_find_version(model(), 1)->is_on_disk = false;
-    eb_roster_fail(&trial.roster, "m", 1, NULL, EB_ROSTER_BROKEN);
+    eb_registry_find_version(model(), 1)->is_on_disk = false;
+    eb_registry_fail(&fixture.registry, "m", 1, NULL, EB_REGISTRY_BROKEN);
     decide();
     expect(&asked, EB_MODEL_NOT_FOUND, "version 1 has gone");
     assert_int_equal(model()->commanded, 0);
@@ -282,7 +282,7 @@ static void says_that_the_disk_cannot_be_read(void **state)
 {
     (void)state;
     struct asked asked;
-    trial.queue.disk_fault = "/r: the directory cannot be read";
+    fixture.queue.disk_failure = "/r: the directory cannot be read";
     ask(&asked, EB_MODEL_LOAD, 4);
     expect(&asked, EB_MODEL_FAILED, "/r: the directory cannot be read");
     ask(&asked, EB_MODEL_LOAD, 0);
@@ -294,9 +294,9 @@ static void says_that_the_disk_cannot_be_read(void **state)
     ask(&asked, EB_MODEL_SERVE, 0);
     expect(&asked, EB_MODEL_DONE, "version 3 is served");
     struct asked other = {.command = {.verb = EB_MODEL_LOAD, .model = "n", .on_done = on_done}};
-    eb_command_queue_push(&trial.queue, &other.command);
+    eb_command_queue_push(&fixture.queue, &other.command);
     look();
-    eb_command_queue_begin(&trial.queue);
+    eb_command_queue_begin(&fixture.queue);
     expect(&other, EB_MODEL_FAILED, "/r: the directory cannot be read");
 }
 
@@ -304,14 +304,14 @@ static void says_what_keeps_a_model_from_being_loaded(void **state)
 {
     (void)state;
     struct asked asked;
-    model()->config_fault = strdup("model.yaml: line 1: nonsense");
+    model()->config_failure = strdup("model.yaml: line 1: nonsense");
     ask(&asked, EB_MODEL_LOAD, 4);
     expect(&asked, EB_MODEL_NOT_FOUND, "no version 4");
     model()->is_described = false;
     ask(&asked, EB_MODEL_LOAD, 4);
     expect(&asked, EB_MODEL_FAILED, "model.yaml: line 1: nonsense");
     model()->is_described = true;
-    model()->fault = strdup("m: Permission denied");
+    model()->failure = strdup("m: Permission denied");
     ask(&asked, EB_MODEL_LOAD, 1);
     expect(&asked, EB_MODEL_FAILED, "m: Permission denied");
     ask(&asked, EB_MODEL_SERVE, 2);
@@ -322,9 +322,9 @@ static void says_why_a_directory_is_no_version(void **state)
 {
     (void)state;
     struct asked asked;
-    struct eb_roster_version *version = eb_roster_find_version(model(), 1);
+    struct eb_registry_version *version = eb_registry_find_version(model(), 1);
     version->is_on_disk = false;
-    version->fault = strdup("m/1: another directory is version 1 too");
+    version->failure = strdup("m/1: another directory is version 1 too");
     ask(&asked, EB_MODEL_LOAD, 1);
     expect(&asked, EB_MODEL_FAILED, "m/1: another directory is version 1 too");
 }
@@ -335,7 +335,7 @@ static void unloads_what_is_served_of_a_model_that_was_taken_away(void **state)
     struct asked asked;
     asked.command = (struct eb_model_command){
         .verb = EB_MODEL_UNLOAD, .model = "m", .version = 3, .on_done = on_done};
-    assert_true(eb_command_queue_needs_disk(&trial.queue, &asked.command));
+    assert_true(eb_command_queue_needs_disk(&fixture.queue, &asked.command));
     for (size_t i = 0; i < model()->count; i++) {
         model()->versions[i].is_on_disk = false;
     }
@@ -366,8 +366,8 @@ static void returns_to_what_was_where_a_version_goes(void **state)
     struct asked asked;
     ask(&asked, EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
-    eb_roster_find_version(model(), 1)->is_on_disk = false;
-    eb_roster_fail(&trial.roster, "m", 1, "no such file", EB_ROSTER_BROKEN);
+    eb_registry_find_version(model(), 1)->is_on_disk = false;
+    eb_registry_fail(&fixture.registry, "m", 1, "no such file", EB_REGISTRY_BROKEN);
     decide();
     expect(&asked, EB_MODEL_NOT_FOUND, "version 1 has gone");
     assert_int_equal(model()->commanded, 0);
@@ -377,15 +377,15 @@ static void does_not_return_to_what_was_refused(void **state)
 {
     (void)state;
     struct asked asked[3];
-    eb_roster_drop(&trial.roster, model(), eb_roster_find_version(model(), 3));
+    eb_registry_drop(&fixture.registry, model(), eb_registry_find_version(model(), 3));
     ask(&asked[0], EB_MODEL_SERVE, 1);
     assert_int_equal(next(), 1);
     ask(&asked[1], EB_MODEL_SERVE, 3);
     expect(&asked[0], EB_MODEL_REFUSED, "another command came after");
     ask(&asked[2], EB_MODEL_SERVE, 3);
-    eb_roster_fail(&trial.roster, "m", 1, NULL, EB_ROSTER_BROKEN);
+    eb_registry_fail(&fixture.registry, "m", 1, NULL, EB_REGISTRY_BROKEN);
     assert_int_equal(next(), 3);
-    eb_roster_fail(&trial.roster, "m", 3, "it is broken", EB_ROSTER_BROKEN);
+    eb_registry_fail(&fixture.registry, "m", 3, "it is broken", EB_REGISTRY_BROKEN);
     decide();
     expect(&asked[1], EB_MODEL_FAILED, "it is broken");
     expect(&asked[2], EB_MODEL_FAILED, "it is broken");
@@ -398,39 +398,39 @@ static void looks_at_the_disk_for_what_is_not_in_memory(void **state)
     (void)state;
     struct asked asked = {
         .command = {.verb = EB_MODEL_LOAD, .model = "m", .version = 1, .on_done = on_done}};
-    assert_true(eb_command_queue_needs_disk(&trial.queue, &asked.command));
-    eb_command_queue_push(&trial.queue, &asked.command);
-    eb_command_queue_begin(&trial.queue);
+    assert_true(eb_command_queue_needs_disk(&fixture.queue, &asked.command));
+    eb_command_queue_push(&fixture.queue, &asked.command);
+    eb_command_queue_begin(&fixture.queue);
     assert_int_equal(next(), 0);
-    eb_command_queue_cancel(&trial.queue);
+    eb_command_queue_cancel(&fixture.queue);
     expect(&asked, EB_MODEL_CANCELLED, "shutting down");
     asked.command.version = 2;
-    assert_false(eb_command_queue_needs_disk(&trial.queue, &asked.command));
+    assert_false(eb_command_queue_needs_disk(&fixture.queue, &asked.command));
     asked.command.verb = EB_MODEL_UNLOAD;
     asked.command.version = 1;
-    assert_false(eb_command_queue_needs_disk(&trial.queue, &asked.command));
+    assert_false(eb_command_queue_needs_disk(&fixture.queue, &asked.command));
 }
 
 EB_TEST_GROUP(command_queue)
 {
-#define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_trial, close_trial)
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_fixture, close_fixture)
     const struct CMUnitTest tests[] = {
-        TRIAL(loads_a_version_that_stays_until_it_is_unloaded),
-        TRIAL(serves_an_older_version_and_returns_to_the_highest),
-        TRIAL(leaves_all_as_it_was_where_a_version_fails),
-        TRIAL(refuses_to_unload_what_answers_without_a_number),
-        TRIAL(does_not_find_what_is_not_there),
-        TRIAL(answers_a_load_whose_version_is_unloaded_before_it_hears_of_it),
-        TRIAL(answers_a_load_that_is_wanted_again_after_an_unload),
-        TRIAL(answers_when_the_directory_goes_while_a_reader_has_the_version),
-        TRIAL(says_that_the_disk_cannot_be_read),
-        TRIAL(says_what_keeps_a_model_from_being_loaded),
-        TRIAL(says_why_a_directory_is_no_version),
-        TRIAL(unloads_what_is_served_of_a_model_that_was_taken_away),
-        TRIAL(gives_way_to_a_later_command),
-        TRIAL(returns_to_what_was_where_a_version_goes),
-        TRIAL(does_not_return_to_what_was_refused),
-        TRIAL(looks_at_the_disk_for_what_is_not_in_memory),
+        FIXTURE(loads_a_version_that_stays_until_it_is_unloaded),
+        FIXTURE(serves_an_older_version_and_returns_to_the_highest),
+        FIXTURE(leaves_all_as_it_was_where_a_version_fails),
+        FIXTURE(refuses_to_unload_what_answers_without_a_number),
+        FIXTURE(does_not_find_what_is_not_there),
+        FIXTURE(answers_a_load_whose_version_is_unloaded_before_it_hears_of_it),
+        FIXTURE(answers_a_load_that_is_wanted_again_after_an_unload),
+        FIXTURE(answers_when_the_directory_goes_while_a_reader_has_the_version),
+        FIXTURE(says_that_the_disk_cannot_be_read),
+        FIXTURE(says_what_keeps_a_model_from_being_loaded),
+        FIXTURE(says_why_a_directory_is_no_version),
+        FIXTURE(unloads_what_is_served_of_a_model_that_was_taken_away),
+        FIXTURE(gives_way_to_a_later_command),
+        FIXTURE(returns_to_what_was_where_a_version_goes),
+        FIXTURE(does_not_return_to_what_was_refused),
+        FIXTURE(looks_at_the_disk_for_what_is_not_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,30 +27,30 @@ static bool is_retired_refused;
 
 uint64_t __real_eb_memory_available_bytes(void);
 uint64_t __wrap_eb_memory_available_bytes(void);
-struct eb_snapshot *__real_eb_roster_snapshot(const struct eb_roster *roster);
-struct eb_snapshot *__wrap_eb_roster_snapshot(const struct eb_roster *roster);
+struct eb_snapshot *__real_eb_registry_snapshot(const struct eb_registry *registry);
+struct eb_snapshot *__wrap_eb_registry_snapshot(const struct eb_registry *registry);
 
-struct eb_snapshot *__wrap_eb_roster_snapshot(const struct eb_roster *roster)
+struct eb_snapshot *__wrap_eb_registry_snapshot(const struct eb_registry *registry)
 {
     if (!is_snapshot_refused) {
-        return __real_eb_roster_snapshot(roster);
+        return __real_eb_registry_snapshot(registry);
     }
-    for (size_t i = 0; i < roster->models[0].count; i++) {
-        is_retired_refused |= roster->models[0].versions[i].retired_count > 0;
+    for (size_t i = 0; i < registry->models[0].count; i++) {
+        is_retired_refused |= registry->models[0].versions[i].retired_count > 0;
     }
     return NULL;
 }
 
 void *__real_eb_table_memory_take(
-    struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault);
+    struct eb_table_memory *memory, uint64_t bytes, struct eb_failure *failure);
 void *__wrap_eb_table_memory_take(
-    struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault);
+    struct eb_table_memory *memory, uint64_t bytes, struct eb_failure *failure);
 
 void *__wrap_eb_table_memory_take(
-    struct eb_table_memory *memory, uint64_t bytes, struct eb_file_fault *fault)
+    struct eb_table_memory *memory, uint64_t bytes, struct eb_failure *failure)
 {
     return __real_eb_table_memory_take(
-        memory, atomic_fetch_sub(&refused_count, 1) > 0 ? UINT64_MAX : bytes, fault);
+        memory, atomic_fetch_sub(&refused_count, 1) > 0 ? UINT64_MAX : bytes, failure);
 }
 
 uint64_t __wrap_eb_memory_available_bytes(void)
@@ -62,7 +62,7 @@ uint64_t __wrap_eb_memory_available_bytes(void)
 }
 
 /* A manager on the test's loop, with one reader there. */
-struct trial {
+struct fixture {
     struct eb_scratch scratch;
     struct eb_manager_options options;
     struct eb_manager *manager;
@@ -75,36 +75,36 @@ struct trial {
     unsigned done_count;
     enum eb_model_outcome outcome;
     uint64_t served_then; /* by the reader's snapshot, when the command was done */
-    char text[EB_FILE_FAULT_BYTES];
+    char text[EB_FAILURE_BYTES];
 };
 
-static struct trial trial;
+static struct fixture fixture;
 
 static struct eb_snapshot *swap(void *context, struct eb_snapshot *snapshot)
 {
-    struct eb_snapshot *former = trial.snapshot;
+    struct eb_snapshot *former = fixture.snapshot;
     (void)context;
-    trial.snapshot = snapshot;
+    fixture.snapshot = snapshot;
     return former;
 }
 
 static void write_table(const char *name)
 {
-    eb_scratch_write_npy(&trial.scratch, name, NPY_5X2, 40);
+    eb_scratch_write_npy(&fixture.scratch, name, NPY_5X2, 40);
 }
 
 static void write_config(const char *model, const char *text)
 {
     char name[64];
     snprintf(name, sizeof name, "%s/model.yaml", model);
-    eb_scratch_write(&trial.scratch, name, text, strlen(text));
+    eb_scratch_write(&fixture.scratch, name, text, strlen(text));
 }
 
 static void move(const char *from, const char *to)
 {
     char paths[2][EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&trial.scratch, from, paths[0]);
-    eb_scratch_path(&trial.scratch, to, paths[1]);
+    eb_scratch_path(&fixture.scratch, from, paths[0]);
+    eb_scratch_path(&fixture.scratch, to, paths[1]);
     assert_int_equal(rename(paths[0], paths[1]), 0);
 }
 
@@ -120,14 +120,14 @@ static void add_version(const char *model, int version)
     move(from, to);
 }
 
-static int open_trial(void **state)
+static int open_fixture(void **state)
 {
     (void)state;
-    memset(&trial, 0, sizeof trial);
-    eb_scratch_init(&trial.scratch);
+    memset(&fixture, 0, sizeof fixture);
+    eb_scratch_init(&fixture.scratch);
     write_table("m/1/t.npy");
-    trial.options = (struct eb_manager_options){
-        .directory = trial.scratch.root,
+    fixture.options = (struct eb_manager_options){
+        .directory = fixture.scratch.root,
         .tables = {.row_bytes_max = 65536, .name_bytes_max = 255},
         .poll_ms = 3600000,
         .load_bytes_per_s = UNPACED,
@@ -137,57 +137,57 @@ static int open_trial(void **state)
     atomic_store(&is_held, false);
     is_snapshot_refused = false;
     is_retired_refused = false;
-    return uv_loop_init(&trial.uv) + eb_mailbox_open(&trial.mailbox, &trial.uv);
+    return uv_loop_init(&fixture.uv) + eb_mailbox_open(&fixture.mailbox, &fixture.uv);
 }
 
 static void start(void)
 {
-    struct eb_file_fault fault = {.text = ""};
-    trial.manager = eb_manager_open(&trial.options, &fault);
-    if (!trial.manager) {
-        fail_msg("%s", fault.text);
+    struct eb_failure failure = {.text = ""};
+    fixture.manager = eb_manager_open(&fixture.options, &failure);
+    if (!fixture.manager) {
+        fail_msg("%s", failure.text);
     }
-    trial.snapshot = eb_manager_snapshot(trial.manager);
-    trial.reader = (struct eb_publisher_reader){&trial.mailbox, swap, NULL};
-    assert_int_equal(eb_manager_start(trial.manager, &trial.uv, &trial.reader, 1), 0);
+    fixture.snapshot = eb_manager_snapshot(fixture.manager);
+    fixture.reader = (struct eb_publisher_reader){&fixture.mailbox, swap, NULL};
+    assert_int_equal(eb_manager_start(fixture.manager, &fixture.uv, &fixture.reader, 1), 0);
 }
 
 static void on_reader_done(uv_timer_t *timer)
 {
-    eb_mailbox_close(&trial.mailbox);
+    eb_mailbox_close(&fixture.mailbox);
     uv_close((uv_handle_t *)timer, NULL);
 }
 
 /* The reader's mailbox stays open until the manager, which is told to stop first, has had all that
  * it waits for. */
-static int close_trial(void **state)
+static int close_fixture(void **state)
 {
     uv_timer_t timer;
     (void)state;
-    if (trial.manager) {
-        eb_manager_stop(trial.manager);
-        eb_manager_stop(trial.manager);
+    if (fixture.manager) {
+        eb_manager_stop(fixture.manager);
+        eb_manager_stop(fixture.manager);
     }
-    uv_timer_init(&trial.uv, &timer);
+    uv_timer_init(&fixture.uv, &timer);
     uv_timer_start(&timer, on_reader_done, 100, 0);
-    uv_run(&trial.uv, UV_RUN_DEFAULT);
-    eb_manager_destroy(trial.manager);
-    eb_scratch_deinit(&trial.scratch);
-    return uv_loop_close(&trial.uv);
+    uv_run(&fixture.uv, UV_RUN_DEFAULT);
+    eb_manager_destroy(fixture.manager);
+    eb_scratch_deinit(&fixture.scratch);
+    return uv_loop_close(&fixture.uv);
 }
 
 /* ---- waiting ---- */
 
 static uint64_t served(const char *name)
 {
-    const struct eb_snapshot_model *model = eb_snapshot_find(trial.snapshot, name);
+    const struct eb_snapshot_model *model = eb_snapshot_find(fixture.snapshot, name);
     return model && model->served ? model->served->version : 0;
 }
 
 /* 0: it is not there. */
 static enum eb_version_state state_of(const char *name, uint64_t number)
 {
-    const struct eb_snapshot_model *model = eb_snapshot_find(trial.snapshot, name);
+    const struct eb_snapshot_model *model = eb_snapshot_find(fixture.snapshot, name);
     for (size_t i = 0; model && i < model->version_count; i++) {
         if (model->versions[i].number == number) {
             return model->versions[i].state;
@@ -198,7 +198,7 @@ static enum eb_version_state state_of(const char *name, uint64_t number)
 
 static void turn(void)
 {
-    uv_run(&trial.uv, UV_RUN_NOWAIT);
+    uv_run(&fixture.uv, UV_RUN_NOWAIT);
     uv_sleep(1);
 }
 
@@ -231,7 +231,7 @@ static struct eb_model_version *retire_first(void)
     write_config("m", "versions: {keep: 1, keep_s: 0}\n");
     start();
     struct eb_model_version *read =
-        eb_model_version_take(eb_snapshot_find(trial.snapshot, "m")->served);
+        eb_model_version_take(eb_snapshot_find(fixture.snapshot, "m")->served);
     add_version("m", 2);
     WAIT_FOR(state_of("m", 1) == EB_VERSION_RETIRED);
     return read;
@@ -240,26 +240,26 @@ static struct eb_model_version *retire_first(void)
 static void on_done(
     struct eb_model_command *command, enum eb_model_outcome outcome, const char *text)
 {
-    trial.done_count++;
-    trial.outcome = outcome;
-    trial.served_then = served(command->model);
-    snprintf(trial.text, sizeof trial.text, "%s", text);
+    fixture.done_count++;
+    fixture.outcome = outcome;
+    fixture.served_then = served(command->model);
+    snprintf(fixture.text, sizeof fixture.text, "%s", text);
 }
 
 static void send_command(enum eb_model_verb verb, const char *model, uint64_t version)
 {
-    trial.done_count = 0;
-    trial.command = (struct eb_model_command){
+    fixture.done_count = 0;
+    fixture.command = (struct eb_model_command){
         .verb = verb, .model = model, .version = version, .on_done = on_done};
-    eb_manager_ask(trial.manager, &trial.command);
+    eb_manager_ask(fixture.manager, &fixture.command);
 }
 
 static void ask(enum eb_model_verb verb, uint64_t version, enum eb_model_outcome outcome)
 {
     send_command(verb, "m", version);
-    WAIT_FOR(trial.done_count == 1);
-    if (trial.outcome != outcome) {
-        fail_msg("outcome %d: %s", trial.outcome, trial.text);
+    WAIT_FOR(fixture.done_count == 1);
+    if (fixture.outcome != outcome) {
+        fail_msg("outcome %d: %s", fixture.outcome, fixture.text);
     }
 }
 
@@ -292,7 +292,7 @@ static void leaves_the_old_one_where_the_new_one_fails(void **state)
 {
     (void)state;
     start();
-    eb_scratch_write(&trial.scratch, "m/.2/t.npy", "junk", 4);
+    eb_scratch_write(&fixture.scratch, "m/.2/t.npy", "junk", 4);
     move("m/.2", "m/2");
     WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
     assert_int_equal(served("m"), 1);
@@ -307,7 +307,7 @@ static void follows_models_that_come_and_go(void **state)
     add_version("n", 1);
     WAIT_FOR(served("n") == 1);
     move("n", ".gone");
-    WAIT_FOR(!eb_snapshot_find(trial.snapshot, "n"));
+    WAIT_FOR(!eb_snapshot_find(fixture.snapshot, "n"));
     assert_int_equal(served("m"), 1);
     /* An empty repository is one that is not mounted: what is there stays. */
     move("m", ".m");
@@ -318,8 +318,8 @@ static void follows_models_that_come_and_go(void **state)
 static void looks_now_and_then_where_it_is_to_poll(void **state)
 {
     (void)state;
-    trial.options.watch = EB_MANAGER_WATCH_POLL;
-    trial.options.poll_ms = 5;
+    fixture.options.watch = EB_MANAGER_WATCH_POLL;
+    fixture.options.poll_ms = 5;
     start();
     publish(2);
 }
@@ -327,14 +327,14 @@ static void looks_now_and_then_where_it_is_to_poll(void **state)
 static void looks_only_on_command_where_it_is_not_to_watch(void **state)
 {
     (void)state;
-    trial.options.watch = EB_MANAGER_WATCH_OFF;
-    trial.options.poll_ms = 1;
+    fixture.options.watch = EB_MANAGER_WATCH_OFF;
+    fixture.options.poll_ms = 1;
     start();
     add_version("m", 2);
     turn_times(100);
     assert_int_equal(served("m"), 1);
     ask(EB_MODEL_LOAD, 0, EB_MODEL_DONE);
-    assert_int_equal(trial.served_then, 2);
+    assert_int_equal(fixture.served_then, 2);
 }
 
 static void tells_of_a_command_when_its_readers_know(void **state)
@@ -343,11 +343,11 @@ static void tells_of_a_command_when_its_readers_know(void **state)
     start();
     publish(2);
     ask(EB_MODEL_SERVE, 1, EB_MODEL_DONE);
-    assert_int_equal(trial.served_then, 1);
+    assert_int_equal(fixture.served_then, 1);
     ask(EB_MODEL_UNLOAD, 2, EB_MODEL_DONE);
     WAIT_FOR(state_of("m", 2) == 0);
     ask(EB_MODEL_SERVE, 2, EB_MODEL_DONE);
-    assert_int_equal(trial.served_then, 2);
+    assert_int_equal(fixture.served_then, 2);
     ask(EB_MODEL_LOAD, 7, EB_MODEL_NOT_FOUND);
     ask(EB_MODEL_UNLOAD, 2, EB_MODEL_REFUSED);
 }
@@ -361,7 +361,7 @@ static void goes_back_and_forth_with_model_yaml(void **state)
     WAIT_FOR(served("m") == 1);
     write_config("m", "versions: {serve: highest, labels: [{name: old, version: 1}]}\n");
     WAIT_FOR(served("m") == 2);
-    assert_int_equal(eb_snapshot_find_label(eb_snapshot_find(trial.snapshot, "m"), "old"), 1);
+    assert_int_equal(eb_snapshot_find_label(eb_snapshot_find(fixture.snapshot, "m"), "old"), 1);
 }
 
 static void drops_what_is_spare_where_memory_is_short(void **state)
@@ -397,16 +397,16 @@ static void says_that_memory_is_short_and_leaves_all_as_it_is(void **state)
     WAIT_FOR(state_of("m", 2) == EB_VERSION_FAILED);
     assert_int_equal(served("m"), 1);
     ask(EB_MODEL_LOAD, 2, EB_MODEL_SHORT);
-    eb_scratch_expect(trial.text, "bytes of memory more than are available");
+    eb_scratch_expect(fixture.text, "bytes of memory more than are available");
     atomic_store(&short_count, 0);
     ask(EB_MODEL_LOAD, 2, EB_MODEL_DONE);
-    assert_int_equal(trial.served_then, 2);
+    assert_int_equal(fixture.served_then, 2);
 }
 
 static void tries_again_when_memory_is_back(void **state)
 {
     (void)state;
-    trial.options.poll_ms = 10;
+    fixture.options.poll_ms = 10;
     start();
     atomic_store(&short_count, 1000000);
     add_version("m", 2);
@@ -418,12 +418,12 @@ static void tries_again_when_memory_is_back(void **state)
 static void tries_again_what_was_hindered_after_a_pause(void **state)
 {
     (void)state;
-    trial.options.watch = EB_MANAGER_WATCH_OFF;
+    fixture.options.watch = EB_MANAGER_WATCH_OFF;
     start();
     add_version("m", 2);
     atomic_store(&refused_count, 1);
     ask(EB_MODEL_LOAD, 2, EB_MODEL_FAILED);
-    eb_scratch_expect(trial.text, "bytes of memory are refused by the system");
+    eb_scratch_expect(fixture.text, "bytes of memory are refused by the system");
     WAIT_FOR(served("m") == 2);
 }
 
@@ -436,11 +436,11 @@ static void waits_for_what_is_about_to_be_freed(void **state)
     send_command(EB_MODEL_LOAD, "m", 3);
     WAIT_FOR(atomic_load(&short_count) < 1000000);
     turn_times(20);
-    assert_int_equal(trial.done_count, 0);
+    assert_int_equal(fixture.done_count, 0);
     atomic_store(&short_count, 0);
     eb_model_version_give(read);
-    WAIT_FOR(trial.done_count == 1);
-    assert_int_equal(trial.outcome, EB_MODEL_DONE);
+    WAIT_FOR(fixture.done_count == 1);
+    assert_int_equal(fixture.outcome, EB_MODEL_DONE);
 }
 
 static void follows_model_yaml_while_a_version_is_loaded(void **state)
@@ -462,7 +462,7 @@ static void follows_model_yaml_while_a_version_is_loaded(void **state)
 static void reads_model_yaml_before_it_serves_what_was_loaded(void **state)
 {
     (void)state;
-    trial.options.watch = EB_MANAGER_WATCH_POLL;
+    fixture.options.watch = EB_MANAGER_WATCH_POLL;
     start();
     add_version("m", 2);
     atomic_store(&is_held, true);
@@ -470,15 +470,15 @@ static void reads_model_yaml_before_it_serves_what_was_loaded(void **state)
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
     write_config("m", "versions: {serve: 1}\n");
     atomic_store(&is_held, false);
-    WAIT_FOR(trial.done_count == 1);
-    assert_int_equal(trial.served_then, 1);
+    WAIT_FOR(fixture.done_count == 1);
+    assert_int_equal(fixture.served_then, 1);
     WAIT_FOR(state_of("m", 2) == 0);
 }
 
 static void gives_up_a_load_that_is_wanted_no_longer(void **state)
 {
     (void)state;
-    trial.options.load_bytes_per_s = 1;
+    fixture.options.load_bytes_per_s = 1;
     start();
     add_version("m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
@@ -500,7 +500,7 @@ static void loads_the_directory_that_has_taken_the_place_of_another(void **state
     move("m/.2", "m/2");
     atomic_store(&is_held, false);
     WAIT_FOR(served("m") == 2);
-    const struct eb_table_set *tables = &eb_snapshot_find(trial.snapshot, "m")->served->tables;
+    const struct eb_table_set *tables = &eb_snapshot_find(fixture.snapshot, "m")->served->tables;
     assert_null(eb_table_set_find(tables, "t"));
     assert_non_null(eb_table_set_find(tables, "u"));
 }
@@ -515,7 +515,7 @@ static void ends_while_a_version_lacks_memory(void **state)
     atomic_store(&is_held, true);
     add_version("m", 3);
     WAIT_FOR(state_of("m", 3) == EB_VERSION_LOADING);
-    eb_manager_stop(trial.manager);
+    eb_manager_stop(fixture.manager);
     atomic_store(&is_held, false);
 }
 
@@ -533,69 +533,69 @@ static void ends_though_its_readers_were_not_told(void **state)
 static void gives_up_a_load_at_the_end(void **state)
 {
     (void)state;
-    trial.options.load_bytes_per_s = 1;
+    fixture.options.load_bytes_per_s = 1;
     start();
     add_version("m", 2);
     send_command(EB_MODEL_LOAD, "m", 2);
     WAIT_FOR(state_of("m", 2) == EB_VERSION_LOADING);
     const uint64_t begun_ns = uv_hrtime();
-    eb_manager_stop(trial.manager);
-    assert_int_equal(trial.done_count, 1);
-    assert_int_equal(trial.outcome, EB_MODEL_CANCELLED);
+    eb_manager_stop(fixture.manager);
+    assert_int_equal(fixture.done_count, 1);
+    assert_int_equal(fixture.outcome, EB_MODEL_CANCELLED);
     ask(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
-    assert_int_equal(close_trial(state), 0);
+    assert_int_equal(close_fixture(state), 0);
     /* The pace would have it take 40 s. */
     assert_true(uv_hrtime() - begun_ns < UINT64_C(30000000000));
-    assert_int_equal(open_trial(state), 0);
+    assert_int_equal(open_fixture(state), 0);
 }
 
 static void ends_without_having_been_started(void **state)
 {
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     (void)state;
-    trial.manager = eb_manager_open(&trial.options, &fault);
-    assert_non_null(trial.manager);
-    trial.snapshot = eb_manager_snapshot(trial.manager);
+    fixture.manager = eb_manager_open(&fixture.options, &failure);
+    assert_non_null(fixture.manager);
+    fixture.snapshot = eb_manager_snapshot(fixture.manager);
     ask(EB_MODEL_LOAD, 1, EB_MODEL_CANCELLED);
 }
 
 static void does_not_open_where_no_model_has_anything(void **state)
 {
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     (void)state;
-    eb_scratch_write(&trial.scratch, "n/1/t.npy", "junk", 4);
+    eb_scratch_write(&fixture.scratch, "n/1/t.npy", "junk", 4);
     move("m", ".gone");
-    assert_null(eb_manager_open(&trial.options, &fault));
-    eb_scratch_expect(fault.text, "model 'n': no version loads: ");
+    assert_null(eb_manager_open(&fixture.options, &failure));
+    eb_scratch_expect(failure.text, "model 'n': no version loads: ");
 }
 
 EB_TEST_GROUP(manager)
 {
-#define TRIAL(test) cmocka_unit_test_setup_teardown(test, open_trial, close_trial)
+#define FIXTURE(test) cmocka_unit_test_setup_teardown(test, open_fixture, close_fixture)
     const struct CMUnitTest tests[] = {
-        TRIAL(serves_a_new_version_and_keeps_the_one_before),
-        TRIAL(frees_a_version_when_its_last_reader_is_done),
-        TRIAL(leaves_the_old_one_where_the_new_one_fails),
-        TRIAL(follows_models_that_come_and_go),
-        TRIAL(looks_now_and_then_where_it_is_to_poll),
-        TRIAL(looks_only_on_command_where_it_is_not_to_watch),
-        TRIAL(tells_of_a_command_when_its_readers_know),
-        TRIAL(goes_back_and_forth_with_model_yaml),
-        TRIAL(drops_what_is_spare_where_memory_is_short),
-        TRIAL(tries_again_when_a_version_has_become_spare),
-        TRIAL(says_that_memory_is_short_and_leaves_all_as_it_is),
-        TRIAL(tries_again_when_memory_is_back),
-        TRIAL(tries_again_what_was_hindered_after_a_pause),
-        TRIAL(waits_for_what_is_about_to_be_freed),
-        TRIAL(follows_model_yaml_while_a_version_is_loaded),
-        TRIAL(reads_model_yaml_before_it_serves_what_was_loaded),
-        TRIAL(gives_up_a_load_that_is_wanted_no_longer),
-        TRIAL(loads_the_directory_that_has_taken_the_place_of_another),
-        TRIAL(ends_while_a_version_lacks_memory),
-        TRIAL(ends_though_its_readers_were_not_told),
-        TRIAL(gives_up_a_load_at_the_end),
-        TRIAL(ends_without_having_been_started),
-        TRIAL(does_not_open_where_no_model_has_anything),
+        FIXTURE(serves_a_new_version_and_keeps_the_one_before),
+        FIXTURE(frees_a_version_when_its_last_reader_is_done),
+        FIXTURE(leaves_the_old_one_where_the_new_one_fails),
+        FIXTURE(follows_models_that_come_and_go),
+        FIXTURE(looks_now_and_then_where_it_is_to_poll),
+        FIXTURE(looks_only_on_command_where_it_is_not_to_watch),
+        FIXTURE(tells_of_a_command_when_its_readers_know),
+        FIXTURE(goes_back_and_forth_with_model_yaml),
+        FIXTURE(drops_what_is_spare_where_memory_is_short),
+        FIXTURE(tries_again_when_a_version_has_become_spare),
+        FIXTURE(says_that_memory_is_short_and_leaves_all_as_it_is),
+        FIXTURE(tries_again_when_memory_is_back),
+        FIXTURE(tries_again_what_was_hindered_after_a_pause),
+        FIXTURE(waits_for_what_is_about_to_be_freed),
+        FIXTURE(follows_model_yaml_while_a_version_is_loaded),
+        FIXTURE(reads_model_yaml_before_it_serves_what_was_loaded),
+        FIXTURE(gives_up_a_load_that_is_wanted_no_longer),
+        FIXTURE(loads_the_directory_that_has_taken_the_place_of_another),
+        FIXTURE(ends_while_a_version_lacks_memory),
+        FIXTURE(ends_though_its_readers_were_not_told),
+        FIXTURE(gives_up_a_load_at_the_end),
+        FIXTURE(ends_without_having_been_started),
+        FIXTURE(does_not_open_where_no_model_has_anything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #define SNAPSHOTS 3
 
 /* The owner's loop and a reader's, both run by the test, which sees who has what in between. */
-struct trial {
+struct fixture {
     uv_loop_t owner;
     uv_loop_t reader;
     struct eb_mailbox owner_mailbox;
@@ -35,7 +35,7 @@ static struct eb_snapshot *swap(void *context, struct eb_snapshot *snapshot)
 
 static void on_settled(void *context)
 {
-    ((struct trial *)context)->settled_count++;
+    ((struct fixture *)context)->settled_count++;
 }
 
 /* With one model of one version, a reference to which tells whether the snapshot is there. */
@@ -51,36 +51,36 @@ static struct eb_snapshot *make_snapshot(struct eb_model_version *version)
     return snapshot;
 }
 
-static void open_trial(struct trial *trial, struct eb_model_version *first)
+static void open_fixture(struct fixture *fixture, struct eb_model_version *first)
 {
-    *trial = (struct trial){0};
-    assert_int_equal(uv_loop_init(&trial->owner), 0);
-    assert_int_equal(uv_loop_init(&trial->reader), 0);
-    assert_int_equal(eb_mailbox_open(&trial->owner_mailbox, &trial->owner), 0);
-    assert_int_equal(eb_mailbox_open(&trial->reader_mailbox, &trial->reader), 0);
+    *fixture = (struct fixture){0};
+    assert_int_equal(uv_loop_init(&fixture->owner), 0);
+    assert_int_equal(uv_loop_init(&fixture->reader), 0);
+    assert_int_equal(eb_mailbox_open(&fixture->owner_mailbox, &fixture->owner), 0);
+    assert_int_equal(eb_mailbox_open(&fixture->reader_mailbox, &fixture->reader), 0);
     struct eb_snapshot *snapshot = make_snapshot(first);
     for (size_t i = 0; i < READERS; i++) {
-        trial->held[i] = snapshot;
-        trial->readers[i] =
-            (struct eb_publisher_reader){&trial->reader_mailbox, swap, &trial->held[i]};
+        fixture->held[i] = snapshot;
+        fixture->readers[i] =
+            (struct eb_publisher_reader){&fixture->reader_mailbox, swap, &fixture->held[i]};
     }
-    trial->publisher = (struct eb_publisher){.mailbox = &trial->owner_mailbox,
+    fixture->publisher = (struct eb_publisher){.mailbox = &fixture->owner_mailbox,
         .reader_count = READERS,
-        .readers = trial->readers,
+        .readers = fixture->readers,
         .on_settled = on_settled,
-        .context = trial};
-    eb_publisher_start(&trial->publisher, snapshot);
+        .context = fixture};
+    eb_publisher_start(&fixture->publisher, snapshot);
 }
 
-static void close_trial(struct trial *trial)
+static void close_fixture(struct fixture *fixture)
 {
-    eb_publisher_deinit(&trial->publisher);
-    eb_mailbox_close(&trial->owner_mailbox);
-    eb_mailbox_close(&trial->reader_mailbox);
-    uv_run(&trial->owner, UV_RUN_DEFAULT);
-    uv_run(&trial->reader, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&trial->owner), 0);
-    assert_int_equal(uv_loop_close(&trial->reader), 0);
+    eb_publisher_deinit(&fixture->publisher);
+    eb_mailbox_close(&fixture->owner_mailbox);
+    eb_mailbox_close(&fixture->reader_mailbox);
+    uv_run(&fixture->owner, UV_RUN_DEFAULT);
+    uv_run(&fixture->reader, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&fixture->owner), 0);
+    assert_int_equal(uv_loop_close(&fixture->reader), 0);
 }
 
 static unsigned long references(const struct eb_model_version *version)
@@ -91,27 +91,27 @@ static unsigned long references(const struct eb_model_version *version)
 static void frees_a_snapshot_when_every_reader_has_the_next(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct eb_model_version versions[SNAPSHOTS] = {
         {.references = 1}, {.references = 1}, {.references = 1}};
-    open_trial(&trial, &versions[0]);
+    open_fixture(&fixture, &versions[0]);
     struct eb_snapshot *second = make_snapshot(&versions[1]);
-    assert_true(eb_publisher_publish(&trial.publisher, second));
-    assert_true(eb_publisher_publish(&trial.publisher, make_snapshot(&versions[2])));
+    assert_true(eb_publisher_publish(&fixture.publisher, second));
+    assert_true(eb_publisher_publish(&fixture.publisher, make_snapshot(&versions[2])));
     assert_int_equal(references(&versions[0]), 2);
-    uv_run(&trial.reader, UV_RUN_NOWAIT);
-    assert_ptr_equal(trial.held[0], trial.publisher.current);
-    assert_ptr_equal(trial.held[1], trial.publisher.current);
+    uv_run(&fixture.reader, UV_RUN_NOWAIT);
+    assert_ptr_equal(fixture.held[0], fixture.publisher.current);
+    assert_ptr_equal(fixture.held[1], fixture.publisher.current);
     assert_int_equal(references(&versions[0]), 2);
     assert_int_equal(references(&versions[1]), 2);
-    assert_int_equal(trial.settled_count, 0);
-    uv_run(&trial.owner, UV_RUN_NOWAIT);
+    assert_int_equal(fixture.settled_count, 0);
+    uv_run(&fixture.owner, UV_RUN_NOWAIT);
     assert_int_equal(references(&versions[0]), 1);
     assert_int_equal(references(&versions[1]), 1);
     assert_int_equal(references(&versions[2]), 2);
-    assert_int_equal(trial.settled_count, 1);
-    assert_int_equal(trial.publisher.delivery_count, 0);
-    close_trial(&trial);
+    assert_int_equal(fixture.settled_count, 1);
+    assert_int_equal(fixture.publisher.delivery_count, 0);
+    close_fixture(&fixture);
     assert_int_equal(references(&versions[2]), 1);
 }
 

@@ -12,37 +12,38 @@
 
 #define TIMEOUT_MS 10000
 
-struct trial {
+struct fixture {
     struct eb_scratch scratch;
     uv_loop_t uv;
     struct eb_watch watch;
     unsigned change_count;
 };
 
-static struct trial trial;
+static struct fixture fixture;
 
 static void on_change(void *context)
 {
-    ((struct trial *)context)->change_count++;
+    ((struct fixture *)context)->change_count++;
 }
 
-static int open_trial(void **state)
+static int open_fixture(void **state)
 {
     (void)state;
-    trial = (struct trial){0};
-    eb_scratch_init(&trial.scratch);
-    eb_scratch_make_directory(&trial.scratch, "m/1");
-    trial.watch = (struct eb_watch){.loop = &trial.uv, .on_change = on_change, .context = &trial};
-    return uv_loop_init(&trial.uv);
+    fixture = (struct fixture){0};
+    eb_scratch_init(&fixture.scratch);
+    eb_scratch_make_directory(&fixture.scratch, "m/1");
+    fixture.watch =
+        (struct eb_watch){.loop = &fixture.uv, .on_change = on_change, .context = &fixture};
+    return uv_loop_init(&fixture.uv);
 }
 
-static int close_trial(void **state)
+static int close_fixture(void **state)
 {
     (void)state;
-    eb_watch_close(&trial.watch);
-    (void)uv_run(&trial.uv, UV_RUN_DEFAULT);
-    eb_scratch_deinit(&trial.scratch);
-    return uv_loop_close(&trial.uv);
+    eb_watch_close(&fixture.watch);
+    (void)uv_run(&fixture.uv, UV_RUN_DEFAULT);
+    eb_scratch_deinit(&fixture.scratch);
+    return uv_loop_close(&fixture.uv);
 }
 
 /* What watching a directory fails with; 0: it does not. */
@@ -63,10 +64,10 @@ int __wrap_uv_fs_event_start(
 static bool update(void)
 {
     struct eb_repository seen;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     int error;
-    assert_true(eb_repository_scan(trial.scratch.root, 255, NULL, &seen, &fault));
-    bool is_new = eb_watch_update(&trial.watch, trial.scratch.root, &seen, &error);
+    assert_true(eb_repository_scan(fixture.scratch.root, 255, NULL, &seen, &failure));
+    bool is_new = eb_watch_update(&fixture.watch, fixture.scratch.root, &seen, &error);
     assert_int_equal(error, 0);
     eb_repository_deinit(&seen);
     return is_new;
@@ -75,42 +76,42 @@ static bool update(void)
 static void expect_change(void)
 {
     const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
-    trial.change_count = 0;
-    while (trial.change_count == 0 && uv_hrtime() < deadline_ns) {
-        uv_run(&trial.uv, UV_RUN_NOWAIT);
+    fixture.change_count = 0;
+    while (fixture.change_count == 0 && uv_hrtime() < deadline_ns) {
+        uv_run(&fixture.uv, UV_RUN_NOWAIT);
         uv_sleep(1);
     }
-    assert_true(trial.change_count > 0);
+    assert_true(fixture.change_count > 0);
     /* All that belongs to it. */
-    for (unsigned before = 0; before != trial.change_count;) {
-        before = trial.change_count;
+    for (unsigned before = 0; before != fixture.change_count;) {
+        before = fixture.change_count;
         uv_sleep(1);
-        uv_run(&trial.uv, UV_RUN_NOWAIT);
+        uv_run(&fixture.uv, UV_RUN_NOWAIT);
     }
 }
 
 static void move(const char *from, const char *to)
 {
     char paths[2][EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&trial.scratch, from, paths[0]);
-    eb_scratch_path(&trial.scratch, to, paths[1]);
+    eb_scratch_path(&fixture.scratch, from, paths[0]);
+    eb_scratch_path(&fixture.scratch, to, paths[1]);
     assert_int_equal(rename(paths[0], paths[1]), 0);
 }
 
 static void tells_of_versions_models_and_descriptions(void **state)
 {
     (void)state;
-    eb_scratch_make_directory(&trial.scratch, "m/.2");
+    eb_scratch_make_directory(&fixture.scratch, "m/.2");
     assert_true(update());
     assert_false(update());
     move("m/.2", "m/2");
     expect_change();
-    eb_scratch_write(&trial.scratch, "m/model.yaml", "", 0);
+    eb_scratch_write(&fixture.scratch, "m/model.yaml", "", 0);
     expect_change();
-    eb_scratch_make_directory(&trial.scratch, "n");
+    eb_scratch_make_directory(&fixture.scratch, "n");
     expect_change();
     assert_true(update());
-    eb_scratch_make_directory(&trial.scratch, "n/1");
+    eb_scratch_make_directory(&fixture.scratch, "n/1");
     expect_change();
 }
 
@@ -119,20 +120,20 @@ static void follows_a_directory_that_was_replaced(void **state)
     (void)state;
     assert_true(update());
     move("m", ".old");
-    eb_scratch_make_directory(&trial.scratch, "m/3");
+    eb_scratch_make_directory(&fixture.scratch, "m/3");
     expect_change();
     assert_true(update());
-    eb_scratch_make_directory(&trial.scratch, "m/4");
+    eb_scratch_make_directory(&fixture.scratch, "m/4");
     expect_change();
     /* What is no longer a model's is watched no more. */
-    uv_run(&trial.uv, UV_RUN_NOWAIT);
-    trial.change_count = 0;
-    eb_scratch_make_directory(&trial.scratch, ".old/5");
+    uv_run(&fixture.uv, UV_RUN_NOWAIT);
+    fixture.change_count = 0;
+    eb_scratch_make_directory(&fixture.scratch, ".old/5");
     for (int i = 0; i < 20; i++) {
-        uv_run(&trial.uv, UV_RUN_NOWAIT);
+        uv_run(&fixture.uv, UV_RUN_NOWAIT);
         uv_sleep(1);
     }
-    assert_int_equal(trial.change_count, 0);
+    assert_int_equal(fixture.change_count, 0);
 }
 
 static void follows_a_directory_that_was_made_again(void **state)
@@ -140,33 +141,33 @@ static void follows_a_directory_that_was_made_again(void **state)
     char path[EB_SCRATCH_PATH_BYTES];
     (void)state;
     assert_true(update());
-    eb_scratch_path(&trial.scratch, "m/1", path);
+    eb_scratch_path(&fixture.scratch, "m/1", path);
     assert_int_equal(rmdir(path), 0);
-    eb_scratch_path(&trial.scratch, "m", path);
+    eb_scratch_path(&fixture.scratch, "m", path);
     assert_int_equal(rmdir(path), 0);
     /* Most file systems give it the number of the one that is gone. */
-    eb_scratch_make_directory(&trial.scratch, "m");
+    eb_scratch_make_directory(&fixture.scratch, "m");
     expect_change();
     assert_true(update());
-    eb_scratch_make_directory(&trial.scratch, "m/2");
+    eb_scratch_make_directory(&fixture.scratch, "m/2");
     expect_change();
 }
 
 static void passes_over_what_may_not_be_watched(void **state)
 {
     struct eb_repository seen;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     int error;
     (void)state;
-    assert_true(eb_repository_scan(trial.scratch.root, 255, NULL, &seen, &fault));
+    assert_true(eb_repository_scan(fixture.scratch.root, 255, NULL, &seen, &failure));
     start_error = UV_EACCES;
-    assert_false(eb_watch_update(&trial.watch, trial.scratch.root, &seen, &error));
+    assert_false(eb_watch_update(&fixture.watch, fixture.scratch.root, &seen, &error));
     assert_int_equal(error, 0);
     start_error = UV_ENOSPC;
-    assert_false(eb_watch_update(&trial.watch, trial.scratch.root, &seen, &error));
+    assert_false(eb_watch_update(&fixture.watch, fixture.scratch.root, &seen, &error));
     assert_int_equal(error, UV_ENOSPC);
     start_error = 0;
-    assert_true(eb_watch_update(&trial.watch, trial.scratch.root, &seen, &error));
+    assert_true(eb_watch_update(&fixture.watch, fixture.scratch.root, &seen, &error));
     assert_int_equal(error, 0);
     eb_repository_deinit(&seen);
 }
@@ -175,13 +176,13 @@ EB_TEST_GROUP(watch)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
-            tells_of_versions_models_and_descriptions, open_trial, close_trial),
+            tells_of_versions_models_and_descriptions, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(
-            follows_a_directory_that_was_replaced, open_trial, close_trial),
+            follows_a_directory_that_was_replaced, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(
-            follows_a_directory_that_was_made_again, open_trial, close_trial),
+            follows_a_directory_that_was_made_again, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(
-            passes_over_what_may_not_be_watched, open_trial, close_trial),
+            passes_over_what_may_not_be_watched, open_fixture, close_fixture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

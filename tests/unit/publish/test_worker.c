@@ -11,7 +11,7 @@
 
 #define JOBS 50
 
-struct trial_job {
+struct fixture_job {
     struct eb_job job;
     int number;
     int *last;
@@ -24,20 +24,20 @@ static int done_count;
 
 static void run(struct eb_job *job)
 {
-    struct trial_job *trial = (struct trial_job *)job;
+    struct fixture_job *fixture = (struct fixture_job *)job;
     const uv_thread_t self = uv_thread_self();
-    trial->is_elsewhere = !uv_thread_equal(&self, &trial->owner);
-    trial->priority = getpriority(PRIO_PROCESS, 0);
-    if (*trial->last == trial->number - 1) {
-        *trial->last = trial->number;
+    fixture->is_elsewhere = !uv_thread_equal(&self, &fixture->owner);
+    fixture->priority = getpriority(PRIO_PROCESS, 0);
+    if (*fixture->last == fixture->number - 1) {
+        *fixture->last = fixture->number;
     }
 }
 
 static void on_done(struct eb_job *job)
 {
-    struct trial_job *trial = (struct trial_job *)job;
+    struct fixture_job *fixture = (struct fixture_job *)job;
     const uv_thread_t self = uv_thread_self();
-    assert_true(uv_thread_equal(&self, &trial->owner));
+    assert_true(uv_thread_equal(&self, &fixture->owner));
     done_count++;
     if (done_count == JOBS) {
         eb_worker_stop(job->worker);
@@ -47,7 +47,7 @@ static void on_done(struct eb_job *job)
 static void does_one_job_after_the_other_elsewhere_at_the_lowest_priority(void **state)
 {
     (void)state;
-    static struct trial_job jobs[JOBS];
+    static struct fixture_job jobs[JOBS];
     uv_loop_t uv;
     struct eb_worker worker;
     int last = -1;
@@ -55,7 +55,7 @@ static void does_one_job_after_the_other_elsewhere_at_the_lowest_priority(void *
     assert_int_equal(uv_loop_init(&uv), 0);
     assert_int_equal(eb_worker_start(&worker, &uv), 0);
     for (int i = 0; i < JOBS; i++) {
-        jobs[i] = (struct trial_job){.job = {.run = run, .done = on_done},
+        jobs[i] = (struct fixture_job){.job = {.run = run, .done = on_done},
             .number = i,
             .last = &last,
             .owner = uv_thread_self()};

@@ -20,14 +20,16 @@ static void load(struct service_host *host)
 {
     static const struct eb_table_options limits = {.row_bytes_max = 65536, .name_bytes_max = 255};
     struct eb_scratch scratch;
-    const struct eb_first_load first = {
-        .directory = scratch.root, .tables = &limits, .seen = &host->seen, .roster = &host->roster};
-    struct eb_file_fault fault;
+    const struct eb_first_load first = {.directory = scratch.root,
+        .tables = &limits,
+        .seen = &host->seen,
+        .registry = &host->registry};
+    struct eb_failure failure;
     eb_scratch_init(&scratch);
     eb_scratch_write_npy(&scratch, "trial/7/rows.npy",
         "{'descr': '<i4', 'fortran_order': False, 'shape': (4, 2), }", 32);
-    assert_true(eb_first_load_run(&first, &fault));
-    host->snapshot = eb_roster_snapshot(&host->roster);
+    assert_true(eb_first_load_run(&first, &failure));
+    host->snapshot = eb_registry_snapshot(&host->registry);
     assert_non_null(host->snapshot);
     eb_scratch_deinit(&scratch);
 }
@@ -54,7 +56,7 @@ void service_host_start(struct service_host *host)
     assert_non_null(host->executor);
     assert_int_equal(uv_sem_init(&host->holds, 0), 0);
     assert_int_equal(uv_sem_init(&host->released, 0), 0);
-    host->desk.mailbox = &host->loops.mailbox;
+    host->endpoint.mailbox = &host->loops.mailbox;
     host->facts.limits = &host->limits;
     host->service = (struct eb_service){
         .snapshot = host->snapshot,
@@ -62,7 +64,7 @@ void service_host_start(struct service_host *host)
             .schedules = &eb_bag_schedules_default,
             .executor = host->executor,
             .limits = &host->limits},
-        .admin = host->desk,
+        .admin = host->endpoint,
         .facts = host->facts,
     };
     host->loops.options.service = &host->service;
@@ -80,7 +82,7 @@ void service_host_stop(struct service_host *host)
     uv_sem_destroy(&host->holds);
     uv_sem_destroy(&host->released);
     eb_snapshot_free(host->snapshot);
-    eb_roster_deinit(&host->roster);
+    eb_registry_deinit(&host->registry);
     eb_repository_deinit(&host->seen);
 }
 
@@ -185,7 +187,7 @@ uint8_t *service_request_encode(const struct service_request *request, size_t *s
     struct eb_wire_request wire = {.request_id = request->id,
         .model = "",
         .timeout_us = request->timeout_us,
-        .output_type = request->is_faulty ? 99 : 0,
+        .output_type = request->is_bad ? 99 : 0,
         .cancel = request->cancel,
         .partial = request->partial,
         .priority = request->priority,

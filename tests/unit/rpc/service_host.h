@@ -20,9 +20,9 @@ struct service_host {
     struct eb_server_facts facts; /* for the test to change before the start, as the limits */
     struct eb_limits limits;
     struct eb_repository seen;
-    struct eb_roster roster;
+    struct eb_registry registry;
     struct eb_snapshot *snapshot;
-    struct eb_admin_desk desk; /* likewise; its mails come on loops.uv */
+    struct eb_admin_endpoint endpoint; /* likewise; its mails come on loops.uv */
     struct eb_service service;
     struct eb_executor *executor;
     struct eb_address address;
@@ -65,7 +65,7 @@ struct service_request {
     uint32_t priority;
     bool cancel;
     bool partial;
-    bool is_faulty; /* names an output type that there is none of: the codec refuses it */
+    bool is_bad; /* names an output type that there is none of: the codec refuses it */
     uint64_t timeout_us;
     const char *table; /* NULL: "rows" */
 };

@@ -15,14 +15,14 @@
 #define ARENA_BYTES ((size_t)1 << 20)
 
 /* A service whose commands are done by the test, and a caller. */
-struct trial {
+struct fixture {
     struct service_host host;
     struct wire_peer peer;
     size_t count; /* of commands that have come */
     struct eb_model_command *commands[EB_ADMIN_COMMANDS_MAX + 1];
 };
 
-static struct trial trial;
+static struct fixture fixture;
 
 /* A call, and the last message of its answer. */
 struct command_call {
@@ -36,29 +36,29 @@ struct command_call {
 static void on_ask(void *context, struct eb_model_command *command)
 {
     (void)context;
-    trial.commands[trial.count++] = command;
+    fixture.commands[fixture.count++] = command;
 }
 
-static int open_trial(void **state)
+static int open_fixture(void **state)
 {
     (void)state;
-    memset(&trial, 0, sizeof trial);
-    service_host_init(&trial.host);
-    trial.host.facts.is_admin_on_data_port = true;
-    trial.host.desk.ask = on_ask;
+    memset(&fixture, 0, sizeof fixture);
+    service_host_init(&fixture.host);
+    fixture.host.facts.is_admin_on_data_port = true;
+    fixture.host.endpoint.ask = on_ask;
     return 0;
 }
 
 static void start(void)
 {
-    service_host_start(&trial.host);
-    wire_peer_open(&trial.peer, &trial.host.address);
+    service_host_start(&fixture.host);
+    wire_peer_open(&fixture.peer, &fixture.host.address);
 }
 
 static void stop(void)
 {
-    wire_peer_close(&trial.peer);
-    service_host_stop(&trial.host);
+    wire_peer_close(&fixture.peer);
+    service_host_stop(&fixture.host);
 }
 
 static void on_message(struct wire_call *wire, const uint8_t *bytes, size_t size)
@@ -87,7 +87,7 @@ static void ask(struct command_call *call, const char *method, const char *model
     assert_true(size <= sizeof bytes);
     eb_version_request_encode(&request, bytes);
     *call = (struct command_call){.text = ""};
-    wire_peer_call(&trial.peer, &call->wire, method);
+    wire_peer_call(&fixture.peer, &call->wire, method);
     call->wire.on_message = on_message;
     wire_peer_write_bytes(&call->wire, bytes, size, true);
 }
@@ -96,24 +96,24 @@ static void ask(struct command_call *call, const char *method, const char *model
 static void wait_for_commands(size_t count)
 {
     const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
-    while (trial.count < count && uv_hrtime() < deadline_ns) {
-        wire_peer_send(&trial.peer);
-        uv_run(&trial.host.loops.uv, UV_RUN_NOWAIT);
+    while (fixture.count < count && uv_hrtime() < deadline_ns) {
+        wire_peer_send(&fixture.peer);
+        uv_run(&fixture.host.loops.uv, UV_RUN_NOWAIT);
         uv_sleep(1);
     }
-    assert_int_equal(trial.count, count);
+    assert_int_equal(fixture.count, count);
 }
 
 static void expect_end(struct command_call *call, enum eb_status status, const char *text)
 {
-    assert_true(wire_peer_run(&trial.peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(wire_peer_run(&fixture.peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
     assert_string_equal(eb_status_name((int)call->wire.error.status), eb_status_name((int)status));
     assert_non_null(strstr(call->wire.error.text, text));
 }
 
 static void end_command(size_t number, enum eb_model_outcome outcome, const char *text)
 {
-    trial.commands[number]->on_done(trial.commands[number], outcome, text);
+    fixture.commands[number]->on_done(fixture.commands[number], outcome, text);
 }
 
 static void passes_commands_on_and_says_what_became_of_them(void **state)
@@ -138,9 +138,9 @@ static void passes_commands_on_and_says_what_became_of_them(void **state)
         struct command_call call;
         ask(&call, cases[i].method, "dlrm", 7 + i);
         wait_for_commands(i + 1);
-        assert_int_equal(trial.commands[i]->verb, cases[i].verb);
-        assert_string_equal(trial.commands[i]->model, "dlrm");
-        assert_int_equal(trial.commands[i]->version, 7 + i);
+        assert_int_equal(fixture.commands[i]->verb, cases[i].verb);
+        assert_string_equal(fixture.commands[i]->model, "dlrm");
+        assert_int_equal(fixture.commands[i]->version, 7 + i);
         end_command(i, cases[i].outcome, "so it is");
         expect_end(&call, cases[i].status, is_good ? "" : "so it is");
         assert_int_equal(call.done, is_good);
@@ -156,12 +156,12 @@ static void tells_progress_until_the_end(void **state)
     start();
     ask(&call, METHOD("LoadVersion"), "m", 2);
     wait_for_commands(1);
-    trial.commands[0]->on_progress(trial.commands[0], 3, UINT64_C(1) << 40);
-    assert_true(wire_peer_run(&trial.peer, &call.wire.has_message, SERVICE_HOST_TIMEOUT_MS));
+    fixture.commands[0]->on_progress(fixture.commands[0], 3, UINT64_C(1) << 40);
+    assert_true(wire_peer_run(&fixture.peer, &call.wire.has_message, SERVICE_HOST_TIMEOUT_MS));
     assert_int_equal(call.done_bytes, 3);
     assert_int_equal(call.total_bytes, UINT64_C(1) << 40);
     assert_false(call.done);
-    trial.commands[0]->on_progress(trial.commands[0], 4, UINT64_C(1) << 40);
+    fixture.commands[0]->on_progress(fixture.commands[0], 4, UINT64_C(1) << 40);
     end_command(0, EB_MODEL_DONE, "");
     expect_end(&call, EB_STATUS_OK, "");
     assert_int_equal(call.wire.message_count, 3);
@@ -177,14 +177,14 @@ static void is_done_with_a_command_when_that_is_whatever_the_caller_does(void **
     start();
     ask(&call, METHOD("LoadVersion"), "m", 2);
     wait_for_commands(1);
-    wire_peer_close(&trial.peer);
-    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_drain(&trial.host);
-    assert_false(service_host_is_drained(&trial.host));
-    trial.commands[0]->on_progress(trial.commands[0], 1, 2);
+    wire_peer_close(&fixture.peer);
+    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_drain(&fixture.host);
+    assert_false(service_host_is_drained(&fixture.host));
+    fixture.commands[0]->on_progress(fixture.commands[0], 1, 2);
     end_command(0, EB_MODEL_DONE, "");
-    assert_true(loop_host_wait_drained(&trial.host.loops, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&trial.host);
+    assert_true(loop_host_wait_drained(&fixture.host.loops, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture.host);
 }
 
 static void leaves_a_command_whose_deadline_is_over_to_itself(void **state)
@@ -196,7 +196,7 @@ static void leaves_a_command_whose_deadline_is_over_to_itself(void **state)
     start();
     eb_version_request_encode(&request, bytes);
     call.wire.call =
-        eb_grpc_client_start(trial.peer.client, METHOD("LoadVersion"), 500000, &call.wire);
+        eb_grpc_client_start(fixture.peer.client, METHOD("LoadVersion"), 500000, &call.wire);
     wire_peer_write_bytes(&call.wire, bytes, eb_version_request_bytes(&request), true);
     wait_for_commands(1);
     expect_end(&call, EB_STATUS_DEADLINE_EXCEEDED, "its command goes on");
@@ -209,7 +209,7 @@ static void takes_as_many_as_may_wait(void **state)
     static struct command_call calls[EB_ADMIN_COMMANDS_MAX];
     struct command_call call;
     (void)state;
-    trial.host.loops.options.conn_limits.session.streams_max = EB_ADMIN_COMMANDS_MAX + 1;
+    fixture.host.loops.options.conn_limits.session.streams_max = EB_ADMIN_COMMANDS_MAX + 1;
     start();
     for (size_t i = 0; i < EB_ADMIN_COMMANDS_MAX; i++) {
         ask(&calls[i], METHOD("ServeVersion"), "m", i);
@@ -237,10 +237,10 @@ static void refuses_what_names_nothing(void **state)
     expect_end(&call, EB_STATUS_INVALID_ARGUMENT, "model: none is named");
     ask(&call, METHOD("UnloadVersion"), "m", 0);
     expect_end(&call, EB_STATUS_INVALID_ARGUMENT, "version: name the one to unload");
-    wire_peer_call(&trial.peer, &call.wire, METHOD("LoadVersion"));
+    wire_peer_call(&fixture.peer, &call.wire, METHOD("LoadVersion"));
     wire_peer_write_bytes(&call.wire, "\x0a\x05m", 3, true);
     expect_end(&call, EB_STATUS_INTERNAL, "");
-    assert_int_equal(trial.count, 0);
+    assert_int_equal(fixture.count, 0);
     stop();
 }
 
@@ -250,29 +250,29 @@ static void refuses_all_of_it_where_it_is_not_allowed(void **state)
         METHOD("ServeVersion"), METHOD("ListVersions")};
     struct command_call call;
     (void)state;
-    trial.host.facts.is_admin_on_data_port = false;
+    fixture.host.facts.is_admin_on_data_port = false;
     start();
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         ask(&call, methods[i], "m", 1);
         expect_end(&call, EB_STATUS_PERMISSION_DENIED, "admin_listen, which is not set");
     }
-    service_peer_settle(&trial.peer);
-    uv_run(&trial.host.loops.uv, UV_RUN_NOWAIT);
-    assert_int_equal(trial.count, 0);
+    service_peer_settle(&fixture.peer);
+    uv_run(&fixture.host.loops.uv, UV_RUN_NOWAIT);
+    assert_int_equal(fixture.count, 0);
     stop();
 }
 
 EB_TEST_GROUP(admin_service)
 {
-#define TRIAL(test) cmocka_unit_test_setup(test, open_trial)
+#define FIXTURE(test) cmocka_unit_test_setup(test, open_fixture)
     const struct CMUnitTest tests[] = {
-        TRIAL(passes_commands_on_and_says_what_became_of_them),
-        TRIAL(tells_progress_until_the_end),
-        TRIAL(is_done_with_a_command_when_that_is_whatever_the_caller_does),
-        TRIAL(leaves_a_command_whose_deadline_is_over_to_itself),
-        TRIAL(takes_as_many_as_may_wait),
-        TRIAL(refuses_what_names_nothing),
-        TRIAL(refuses_all_of_it_where_it_is_not_allowed),
+        FIXTURE(passes_commands_on_and_says_what_became_of_them),
+        FIXTURE(tells_progress_until_the_end),
+        FIXTURE(is_done_with_a_command_when_that_is_whatever_the_caller_does),
+        FIXTURE(leaves_a_command_whose_deadline_is_over_to_itself),
+        FIXTURE(takes_as_many_as_may_wait),
+        FIXTURE(refuses_what_names_nothing),
+        FIXTURE(refuses_all_of_it_where_it_is_not_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static const struct eb_server_facts facts = {.version = "1.2.3",
 /* "alpha" in versions 1 (not tried), 2 (served) and 3 (broken), "beta" in version 5, which has two
  * labels. */
 static struct eb_repository seen;
-static struct eb_roster roster;
+static struct eb_registry registry;
 static struct eb_snapshot *snapshot;
 
 /* One call and its answer's bytes. */
@@ -73,12 +73,12 @@ static void asked_deinit(struct asked *asked)
 /* Who asks. */
 static const struct eb_principal *caller = &eb_auth_anybody;
 
-static bool ask(struct asked *asked, eb_inquiry_fn method, const void *bytes, size_t size)
+static bool ask(struct asked *asked, eb_unary_fn method, const void *bytes, size_t size)
 {
     asked_reset(asked);
     eb_arena_init(&asked->arena, &asked->memory);
     eb_arena_reset(&asked->arena, asked->arena_cap_bytes);
-    const struct eb_inquiry call = {
+    const struct eb_unary_request call = {
         .snapshot = snapshot,
         .caller = caller,
         .facts = &facts,
@@ -301,7 +301,7 @@ static void tells_what_differs_from_model_yaml(void **state)
     struct eb_snapshot_model *beta = &snapshot->models[1];
     asked_init(&asked);
     beta->commanded = 5;
-    beta->fault = strdup("broken");
+    beta->failure = strdup("broken");
     beta->versions[0].is_held = true;
     Embag__V1__ListModelsResponse *list = list_versions(&asked, "beta", 0);
     assert_non_null(list);
@@ -310,8 +310,8 @@ static void tells_what_differs_from_model_yaml(void **state)
     assert_true(list->models[0]->versions[0]->held);
     embag__v1__list_models_response__free_unpacked(list, NULL);
     beta->commanded = 0;
-    free(beta->fault);
-    beta->fault = NULL;
+    free(beta->failure);
+    beta->failure = NULL;
     beta->versions[0].is_held = false;
     asked_deinit(&asked);
 }
@@ -379,9 +379,9 @@ static void tells_the_facts_and_every_limit(void **state)
     asked_deinit(&asked);
 }
 
-/* ---- faults ---- */
+/* ---- errors ---- */
 
-static const eb_inquiry_fn methods[] = {eb_catalogue_list_models, eb_catalogue_get_model,
+static const eb_unary_fn methods[] = {eb_catalogue_list_models, eb_catalogue_get_model,
     eb_catalogue_get_server, eb_catalogue_list_versions};
 /* GetModelRequest {model: "alpha"}; or VersionRequest; unknown fields to the other two. */
 static const uint8_t request[] = {10, 5, 'a', 'l', 'p', 'h', 'a'};
@@ -412,7 +412,7 @@ static void skips_unknown_fields(void **state)
 
 /* Raises *cap until the method answers: before, it is refused each time and leaves nothing. */
 static void expect_refused_below(
-    struct asked *asked, eb_inquiry_fn method, uint64_t *cap, uint64_t step)
+    struct asked *asked, eb_unary_fn method, uint64_t *cap, uint64_t step)
 {
     int refused_count = 0;
     for (*cap = 0; !ask(asked, method, request, sizeof request); *cap += step) {
@@ -451,7 +451,7 @@ static int load_models(void **state)
         "groups: [{name: both, features: [second, first]}]\n";
     static const char line[] = "{'descr': '<i2', 'fortran_order': False, 'shape': (5,)}";
     struct eb_scratch scratch;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     (void)state;
     eb_scratch_init(&scratch);
     eb_scratch_write_npy(&scratch, "alpha/1/line.npy", line, 10);
@@ -462,10 +462,10 @@ static int load_models(void **state)
     eb_scratch_write(&scratch, "alpha/model.yaml", alpha, sizeof alpha - 1);
     eb_scratch_write(&scratch, "beta/model.yaml", yaml, sizeof yaml - 1);
     const struct eb_first_load first = {
-        .directory = scratch.root, .tables = &limits, .seen = &seen, .roster = &roster};
-    bool is_loaded = eb_first_load_run(&first, &fault);
+        .directory = scratch.root, .tables = &limits, .seen = &seen, .registry = &registry};
+    bool is_loaded = eb_first_load_run(&first, &failure);
     eb_scratch_deinit(&scratch);
-    snapshot = is_loaded ? eb_roster_snapshot(&roster) : NULL;
+    snapshot = is_loaded ? eb_registry_snapshot(&registry) : NULL;
     return snapshot ? 0 : -1;
 }
 
@@ -473,7 +473,7 @@ static int free_models(void **state)
 {
     (void)state;
     eb_snapshot_free(snapshot);
-    eb_roster_deinit(&roster);
+    eb_registry_deinit(&registry);
     eb_repository_deinit(&seen);
     return 0;
 }

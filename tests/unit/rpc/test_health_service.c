@@ -14,7 +14,7 @@
 #define METHOD(name) "/grpc.health.v1.Health/" name
 #define TOLD_MAX 8
 
-struct trial {
+struct fixture {
     struct service_host host;
     struct wire_peer peer;
 };
@@ -27,24 +27,24 @@ struct health_call {
     enum eb_health_status told[TOLD_MAX];
 };
 
-static struct trial trial;
+static struct fixture fixture;
 
 static int start(void **state)
 {
     (void)state;
-    service_host_init(&trial.host);
-    trial.host.loops.options.conn_limits.session.streams_max = 2 * EB_HEALTH_WATCHES_MAX;
-    service_host_start(&trial.host);
-    wire_peer_open(&trial.peer, &trial.host.address);
+    service_host_init(&fixture.host);
+    fixture.host.loops.options.conn_limits.session.streams_max = 2 * EB_HEALTH_WATCHES_MAX;
+    service_host_start(&fixture.host);
+    wire_peer_open(&fixture.peer, &fixture.host.address);
     return 0;
 }
 
 static int stop(void **state)
 {
     (void)state;
-    wire_peer_close(&trial.peer);
-    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&trial.host);
+    wire_peer_close(&fixture.peer);
+    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture.host);
     return 0;
 }
 
@@ -65,7 +65,7 @@ static void ask(struct health_call *call, const char *method, const char *name)
     assert_true(strlen(name) < 128);
     memcpy(bytes + 2, name, strlen(name));
     *call = (struct health_call){.wanted = 1};
-    wire_peer_call(&trial.peer, &call->wire, method);
+    wire_peer_call(&fixture.peer, &call->wire, method);
     call->wire.on_message = on_message;
     wire_peer_write_bytes(&call->wire, bytes, 2 + strlen(name), true);
 }
@@ -74,14 +74,14 @@ static void expect_told(struct health_call *call, size_t count, enum eb_health_s
 {
     call->wanted = count;
     call->has_wanted = call->wire.message_count >= count;
-    assert_true(wire_peer_run(&trial.peer, &call->has_wanted, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(wire_peer_run(&fixture.peer, &call->has_wanted, SERVICE_HOST_TIMEOUT_MS));
     assert_int_equal(call->wire.message_count, count);
     assert_int_equal(call->told[count - 1], status);
 }
 
 static void expect_end(struct health_call *call, enum eb_status status)
 {
-    assert_true(wire_peer_run(&trial.peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(wire_peer_run(&fixture.peer, &call->wire.is_finished, SERVICE_HOST_TIMEOUT_MS));
     assert_string_equal(eb_status_name((int)call->wire.error.status), eb_status_name((int)status));
 }
 
@@ -108,7 +108,7 @@ static void swap(struct eb_loop *loop, void *snapshot)
 
 static void show(struct eb_snapshot *snapshot)
 {
-    loop_host_act(trial.host.loops.loops[0], swap, snapshot);
+    loop_host_act(fixture.host.loops.loops[0], swap, snapshot);
 }
 
 static void says_of_each_name_how_it_is(void **state)
@@ -127,7 +127,7 @@ static void says_of_each_name_how_it_is(void **state)
     expect_status("", EB_HEALTH_SERVING);
     expect_status("later", EB_HEALTH_NOT_SERVING);
     expect_unknown("trial");
-    show(trial.host.snapshot);
+    show(fixture.host.snapshot);
 }
 
 static void refuses_what_is_no_request(void **state)
@@ -137,9 +137,9 @@ static void refuses_what_is_no_request(void **state)
     struct wire_call calls[3];
     static const char *const methods[] = {METHOD("Check"), METHOD("Watch"), METHOD("List")};
     for (size_t i = 0; i < 3; i++) {
-        wire_peer_call(&trial.peer, &calls[i], methods[i]);
+        wire_peer_call(&fixture.peer, &calls[i], methods[i]);
         wire_peer_write_bytes(&calls[i], bytes, sizeof bytes, true);
-        assert_true(wire_peer_run(&trial.peer, &calls[i].is_finished, SERVICE_HOST_TIMEOUT_MS));
+        assert_true(wire_peer_run(&fixture.peer, &calls[i].is_finished, SERVICE_HOST_TIMEOUT_MS));
         assert_int_equal(calls[i].error.status, EB_STATUS_INTERNAL);
     }
     expect_status("", EB_HEALTH_SERVING);
@@ -158,10 +158,10 @@ static void tells_who_watches_what_changes(void **state)
     expect_told(&calls[2], 1, EB_HEALTH_SERVING);
     show(&empty);
     expect_told(&calls[0], 2, EB_HEALTH_SERVICE_UNKNOWN);
-    show(trial.host.snapshot);
+    show(fixture.host.snapshot);
     expect_told(&calls[0], 3, EB_HEALTH_SERVING);
-    show(trial.host.snapshot);
-    service_peer_settle(&trial.peer);
+    show(fixture.host.snapshot);
+    service_peer_settle(&fixture.peer);
     assert_int_equal(calls[0].wire.message_count, 3);
     assert_int_equal(calls[1].wire.message_count, 1);
     assert_int_equal(calls[2].wire.message_count, 1);
@@ -178,7 +178,7 @@ static void lets_a_connection_watch_so_many_names_and_no_more(void **state)
     ask(&calls[EB_HEALTH_WATCHES_MAX], METHOD("Watch"), "trial");
     expect_end(&calls[EB_HEALTH_WATCHES_MAX], EB_STATUS_RESOURCE_EXHAUSTED);
     eb_grpc_client_cancel(calls[0].wire.call);
-    service_peer_settle(&trial.peer);
+    service_peer_settle(&fixture.peer);
     ask(&calls[0], METHOD("Watch"), "trial");
     expect_told(&calls[0], 1, EB_HEALTH_SERVING);
 }
@@ -191,7 +191,7 @@ static void says_that_it_does_not_serve_before_it_ends(void **state)
     ask(&calls[1], METHOD("Watch"), "unknown");
     expect_told(&calls[0], 1, EB_HEALTH_SERVING);
     expect_told(&calls[1], 1, EB_HEALTH_SERVICE_UNKNOWN);
-    service_host_drain(&trial.host);
+    service_host_drain(&fixture.host);
     expect_end(&calls[0], EB_STATUS_UNAVAILABLE);
     expect_end(&calls[1], EB_STATUS_UNAVAILABLE);
     expect_told(&calls[0], 2, EB_HEALTH_NOT_SERVING);
@@ -202,9 +202,9 @@ static void ends_a_watch_that_was_not_asked_for_yet(void **state)
 {
     (void)state;
     struct health_call call = {.wanted = 1};
-    wire_peer_call(&trial.peer, &call.wire, METHOD("Watch"));
-    service_peer_settle(&trial.peer);
-    service_host_drain(&trial.host);
+    wire_peer_call(&fixture.peer, &call.wire, METHOD("Watch"));
+    service_peer_settle(&fixture.peer);
+    service_host_drain(&fixture.host);
     expect_end(&call, EB_STATUS_UNAVAILABLE);
     assert_int_equal(call.wire.message_count, 0);
 }

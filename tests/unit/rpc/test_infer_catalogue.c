@@ -3,7 +3,7 @@
 #include "proto/grpc_text.h"
 #include "server/rpc/reply.h"
 #include "tests/lib/test_group.h"
-#include "tests/unit/rpc/plan_trial.h"
+#include "tests/unit/rpc/plan_fixture.h"
 
 #include "inference/open_inference.pb-c.h"
 
@@ -21,12 +21,12 @@ static const struct eb_limits limits = {.name_bytes_max = 8};
 static const struct eb_server_facts facts = {.version = "1.2.3", .limits = &limits};
 
 /* "trial" in versions 9 (broken) and 7 (served), and "idle", of which none is there yet. */
-static char trial_name[] = "trial";
+static char fixture_name[] = "trial";
 static char idle_name[] = "idle";
 static struct eb_snapshot_version versions[] = {{.number = 9}, {.number = 7}};
 static struct eb_snapshot_model models[] = {
     {.name = idle_name},
-    {.name = trial_name, .version_count = 2, .versions = versions},
+    {.name = fixture_name, .version_count = 2, .versions = versions},
 };
 static const struct eb_snapshot snapshot = {.count = 2, .models = models};
 
@@ -63,7 +63,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* What an inquiry is, beside its bytes. */
+/* What a unary request is, beside its bytes. */
 struct circumstances {
     size_t arena_bytes;
     bool is_draining;
@@ -73,11 +73,11 @@ struct circumstances {
 static const struct circumstances usual = {.arena_bytes = ARENA_BYTES};
 
 static bool ask(
-    eb_inquiry_fn method, const void *bytes, size_t size, const struct circumstances *circumstances)
+    eb_unary_fn method, const void *bytes, size_t size, const struct circumstances *circumstances)
 {
     drop();
     eb_arena_reset(&arena, circumstances->arena_bytes);
-    const struct eb_inquiry inquiry = {
+    const struct eb_unary_request unary = {
         .snapshot = &snapshot,
         .caller = circumstances->caller ? circumstances->caller : &eb_auth_anybody,
         .facts = &facts,
@@ -87,12 +87,12 @@ static bool ask(
         .bytes = bytes,
         .size = size,
     };
-    answer = method(&inquiry, &error);
+    answer = method(&unary, &error);
     return answer;
 }
 
 /* Asks for a model, by the fields that all three requests have. */
-static bool ask_for(eb_inquiry_fn method, const char *name, const char *version,
+static bool ask_for(eb_unary_fn method, const char *name, const char *version,
     const struct circumstances *circumstances)
 {
     char name_copy[32];
@@ -186,7 +186,7 @@ static void describes_tables_and_then_features(void **state)
     inference__model_metadata_response__free_unpacked(read, NULL);
 }
 
-static void expect_refused(eb_inquiry_fn method, const char *name, const char *version,
+static void expect_refused(eb_unary_fn method, const char *name, const char *version,
     enum eb_status status, const char *text)
 {
     assert_false(ask_for(method, name, version, &usual));
@@ -197,7 +197,7 @@ static void expect_refused(eb_inquiry_fn method, const char *name, const char *v
 static void refuses_what_is_not_there(void **state)
 {
     (void)state;
-    static const eb_inquiry_fn methods[] = {
+    static const eb_unary_fn methods[] = {
         eb_infer_catalogue_model_metadata, eb_infer_catalogue_model_config};
     for (size_t i = 0; i < 2; i++) {
         expect_refused(methods[i], "none", "", EB_STATUS_NOT_FOUND, "no model \"none\"");
@@ -216,7 +216,7 @@ static void refuses_what_is_not_there(void **state)
 static void tells_nobody_of_models_that_are_not_his(void **state)
 {
     (void)state;
-    static const eb_inquiry_fn methods[] = {eb_infer_catalogue_model_ready,
+    static const eb_unary_fn methods[] = {eb_infer_catalogue_model_ready,
         eb_infer_catalogue_model_metadata, eb_infer_catalogue_model_config};
     const struct circumstances unknown = {.arena_bytes = ARENA_BYTES, .caller = &eb_auth_nobody};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
@@ -231,7 +231,7 @@ static void tells_nobody_of_models_that_are_not_his(void **state)
 static void refuses_bytes_that_are_no_request(void **state)
 {
     (void)state;
-    static const eb_inquiry_fn methods[] = {eb_infer_catalogue_server_live,
+    static const eb_unary_fn methods[] = {eb_infer_catalogue_server_live,
         eb_infer_catalogue_server_ready, eb_infer_catalogue_server_metadata,
         eb_infer_catalogue_model_ready, eb_infer_catalogue_model_metadata,
         eb_infer_catalogue_model_config};
@@ -254,11 +254,11 @@ static void fails_where_memory_does(void **state)
 
 static int load(void **state)
 {
-    if (plan_trial_load(state) != 0) {
+    if (plan_fixture_load(state) != 0) {
         return -1;
     }
     /* Borrowed: the snapshot is never freed. */
-    versions[1].loaded = (struct eb_model_version *)(uintptr_t)plan_trial_version();
+    versions[1].loaded = (struct eb_model_version *)(uintptr_t)plan_fixture_version();
     versions[1].state = EB_VERSION_SERVING;
     models[1].served = versions[1].loaded;
     return 0;
@@ -276,5 +276,5 @@ EB_TEST_GROUP(infer_catalogue)
         EACH(refuses_bytes_that_are_no_request),
         EACH(fails_where_memory_does),
     };
-    return cmocka_run_group_tests(tests, load, plan_trial_unload);
+    return cmocka_run_group_tests(tests, load, plan_fixture_unload);
 }

@@ -1,7 +1,7 @@
 /* Tensors as queries: which belong together, and what becomes of them; and the answer's bytes. */
 #include "server/rpc/infer_query.h"
 #include "tests/lib/test_group.h"
-#include "tests/unit/rpc/plan_trial.h"
+#include "tests/unit/rpc/plan_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +71,7 @@ static bool make(uint64_t queries_max)
 {
     error = (struct eb_error){.status = EB_STATUS_OK};
     eb_arena_reset(&arena, 1 << 16);
-    return eb_infer_query_make(&infer, plan_trial_version(), &arena, queries_max, &error);
+    return eb_infer_query_make(&infer, plan_fixture_version(), &arena, queries_max, &error);
 }
 
 static const struct eb_wire_query *accept(void)
@@ -107,7 +107,7 @@ static void sorts_inputs_by_what_they_belong_to(void **state)
         assert_string_equal(queries[i].table, names[i]);
         assert_string_equal(infer.outputs[i].table, names[i]);
         assert_int_equal(queries[i].layout, EB_LAYOUT_OFFSETS);
-        assert_null(queries[i].fault);
+        assert_null(queries[i].error);
     }
     assert_ptr_equal(queries[0].indices.data, ids);
     assert_int_equal(queries[0].indices.bytes, 32);
@@ -283,7 +283,7 @@ static void fails_where_memory_does(void **state)
     for (size_t cap_bytes = 0; !is_made; cap_bytes += EB_ARENA_ALIGNMENT) {
         infer.output_count = 0;
         eb_arena_reset(&arena, cap_bytes);
-        is_made = eb_infer_query_make(&infer, plan_trial_version(), &arena, 4, &error);
+        is_made = eb_infer_query_make(&infer, plan_fixture_version(), &arena, 4, &error);
         assert_true(is_made || error.status == EB_STATUS_RESOURCE_EXHAUSTED);
     }
     /* What the arena's cap has room for. */
@@ -307,5 +307,5 @@ EB_TEST_GROUP(infer_query)
         EACH(takes_as_many_tables_as_queries),
         EACH(fails_where_memory_does),
     };
-    return cmocka_run_group_tests(tests, plan_trial_load, plan_trial_unload);
+    return cmocka_run_group_tests(tests, plan_fixture_load, plan_fixture_unload);
 }

@@ -1,7 +1,7 @@
 #include "server/rpc/method.h"
 
 #include "proto/schema.h"
-#include "server/base/tally.h"
+#include "server/base/counters.h"
 #include "tests/lib/test_group.h"
 
 #include <setjmp.h>
@@ -57,8 +57,8 @@ static void gives_every_method_one_way_to_be_served(void **state)
     for (size_t i = 0; (table = eb_method_table_at(i)); i++) {
         for (size_t k = 0; k < table->count; k++) {
             const struct eb_method *method = &table->methods[k];
-            const bool is_feed = method->kind == EB_METHOD_FEED;
-            assert_int_equal(!!method->answer + !!method->form + !!method->start, 1);
+            const bool is_feed = method->kind == EB_METHOD_SERVER_STREAMING;
+            assert_int_equal(!!method->answer + !!method->codec + !!method->start, 1);
             assert_true(is_feed ? !!method->start : !method->start);
         }
     }
@@ -115,15 +115,15 @@ static void numbers_every_method_in_the_order_of_the_tables(void **state)
     assert_int_equal(eb_method_count(), index);
     assert_int_equal(eb_method_find("/a/B").index, index);
     assert_int_equal(eb_method_find("").index, index);
-    assert_true(index < EB_TALLY_METHODS_MAX);
+    assert_true(index < EB_COUNTERS_METHODS_MAX);
 }
 
 static void gives_unary_calls_a_deadline_always(void **state)
 {
     (void)state;
     const struct eb_method unary = {.kind = EB_METHOD_UNARY};
-    const struct eb_method feed = {.kind = EB_METHOD_FEED};
-    const struct eb_method stream = {.kind = EB_METHOD_STREAM};
+    const struct eb_method feed = {.kind = EB_METHOD_SERVER_STREAMING};
+    const struct eb_method stream = {.kind = EB_METHOD_BIDIRECTIONAL};
     assert_int_equal(eb_method_timeout_us(&unary, 0, 100), 100);
     assert_int_equal(eb_method_timeout_us(&unary, 100, 100), 100);
     assert_int_equal(eb_method_timeout_us(&unary, 101, 100), 100);

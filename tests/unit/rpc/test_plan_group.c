@@ -1,5 +1,5 @@
 /* Groups, errors of single queries and positions of missing indices in plans and answers. */
-#include "tests/unit/rpc/plan_trial.h"
+#include "tests/unit/rpc/plan_fixture.h"
 
 #include "tests/lib/test_group.h"
 
@@ -17,7 +17,7 @@ static const int32_t offsets[] = {0, 2, 3, 3, 5};
 static const char *const features[] = {"rows", "wide"};
 static const float pooled[] = {30, 32, 0, 0, 0, 30, 31, 100, 102, 104};
 
-static struct plan_trial trial;
+static struct plan_fixture fixture;
 static struct eb_wire_group group;
 
 static void use_lengths(const int32_t *data, size_t count)
@@ -42,34 +42,34 @@ static void use_values(const int32_t *data, size_t count)
 static int set_up(void **state)
 {
     (void)state;
-    plan_trial_init(&trial, 0);
+    plan_fixture_init(&fixture, 0);
     group = (struct eb_wire_group){.name = "", .feature_count = 2, .features = features, .bags = 2};
     use_values(values, 5);
     use_lengths(lengths, 4);
-    trial.request.groups = &group;
-    trial.request.group_count = 1;
+    fixture.request.groups = &group;
+    fixture.request.group_count = 1;
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    plan_trial_deinit(&trial);
+    plan_fixture_deinit(&fixture);
     return 0;
 }
 
 static const struct eb_wire_result *result_of(size_t i)
 {
-    assert_true(i < trial.response->result_count);
-    return &trial.response->results[i];
+    assert_true(i < fixture.response->result_count);
+    return &fixture.response->results[i];
 }
 
 static void expect_pooled(void)
 {
-    assert_true(plan_trial_run(&trial));
-    assert_int_equal(trial.response->result_count, 1);
+    assert_true(plan_fixture_run(&fixture));
+    assert_int_equal(fixture.response->result_count, 1);
     assert_int_equal(result_of(0)->missing_by_query_count, 2);
-    plan_trial_expect_rows(&trial, 0, 2, pooled, 10);
+    plan_fixture_expect_rows(&fixture, 0, 2, pooled, 10);
 }
 
 static void puts_features_side_by_side(void **state)
@@ -107,26 +107,26 @@ static void knows_a_list_that_comes_again(void **state)
     group.run = (const uint8_t *)"\x12 rows, wide";
     group.run_bytes = 12;
     expect_pooled();
-    assert_int_equal(trial.memo.count, 1);
-    group.known = &trial.memo.lists[0];
+    assert_int_equal(fixture.memo.count, 1);
+    group.known = &fixture.memo.lists[0];
     group.features = gone;
     expect_pooled();
     struct eb_wire_group both[] = {group, group};
     both[0].known = NULL;
     both[0].features = turned;
     both[0].run = (const uint8_t *)"\x12 wide, rows";
-    trial.request.groups = both;
-    trial.request.group_count = 2;
+    fixture.request.groups = both;
+    fixture.request.group_count = 2;
     static const int32_t others[] = {1, 2, 2, 0, 1};
     both[0].values.data = others;
-    assert_true(plan_trial_run(&trial));
-    plan_trial_expect_rows(&trial, 0, 2, turned_pooled, 10);
-    plan_trial_expect_rows(&trial, 1, 2, pooled, 10);
-    assert_int_equal(trial.memo.count, 2);
-    eb_feature_memo_forget_versions(&trial.memo);
-    trial.request.group_count = 1;
-    trial.request.groups = &group;
-    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND, "\"gone\"");
+    assert_true(plan_fixture_run(&fixture));
+    plan_fixture_expect_rows(&fixture, 0, 2, turned_pooled, 10);
+    plan_fixture_expect_rows(&fixture, 1, 2, pooled, 10);
+    assert_int_equal(fixture.memo.count, 2);
+    eb_feature_memo_forget_versions(&fixture.memo);
+    fixture.request.group_count = 1;
+    fixture.request.groups = &group;
+    plan_fixture_expect_refused(&fixture, EB_STATUS_NOT_FOUND, "\"gone\"");
 }
 
 static void weighs_each_value(void **state)
@@ -137,22 +137,22 @@ static void weighs_each_value(void **state)
     group.weights = weights;
     group.weights_bytes = sizeof weights;
     group.weights_type = EB_F32;
-    assert_true(plan_trial_run(&trial));
-    plan_trial_expect_rows(&trial, 0, 2, weighted, 10);
+    assert_true(plan_fixture_run(&fixture));
+    plan_fixture_expect_rows(&fixture, 0, 2, weighted, 10);
 }
 
 static void numbers_groups_behind_queries(void **state)
 {
     (void)state;
     static const float rows[] = {30, 32, 30, 31};
-    plan_trial_deinit(&trial);
-    plan_trial_init(&trial, 1);
-    trial.request.groups = &group;
-    trial.request.group_count = 1;
-    assert_true(plan_trial_run(&trial));
-    assert_int_equal(trial.response->result_count, 2);
-    plan_trial_expect_rows(&trial, 0, 2, rows, 4);
-    plan_trial_expect_rows(&trial, 1, 2, pooled, 10);
+    plan_fixture_deinit(&fixture);
+    plan_fixture_init(&fixture, 1);
+    fixture.request.groups = &group;
+    fixture.request.group_count = 1;
+    assert_true(plan_fixture_run(&fixture));
+    assert_int_equal(fixture.response->result_count, 2);
+    plan_fixture_expect_rows(&fixture, 0, 2, rows, 4);
+    plan_fixture_expect_rows(&fixture, 1, 2, pooled, 10);
 }
 
 static void takes_a_group_of_no_bags(void **state)
@@ -161,7 +161,7 @@ static void takes_a_group_of_no_bags(void **state)
     group.bags = 0;
     use_values(values, 0);
     use_lengths(lengths, 0);
-    assert_true(plan_trial_run(&trial));
+    assert_true(plan_fixture_run(&fixture));
     assert_int_equal(result_of(0)->shape[0], 0);
     assert_int_equal(result_of(0)->shape[1], 5);
     assert_int_equal(result_of(0)->values_bytes, 0);
@@ -169,7 +169,7 @@ static void takes_a_group_of_no_bags(void **state)
 
 static void expect_invalid(const char *part)
 {
-    plan_trial_expect_refused(&trial, EB_STATUS_INVALID_ARGUMENT, part);
+    plan_fixture_expect_refused(&fixture, EB_STATUS_INVALID_ARGUMENT, part);
 }
 
 static void refuses_arrays_that_do_not_fit(void **state)
@@ -205,7 +205,7 @@ static void refuses_arrays_that_do_not_fit(void **state)
     group.bags = 0;
     expect_invalid("neither lengths nor offsets");
     use_values(values, 0);
-    assert_true(plan_trial_check(&trial));
+    assert_true(plan_fixture_check(&fixture));
 }
 
 /* As of queries: names, sizes, layouts, indices. */
@@ -215,9 +215,9 @@ static void tells_names_before_lengths(void **state)
     static const char *const unknown[] = {"rows", "no such"};
     group.features = unknown;
     use_lengths(lengths, 3);
-    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND, "groups[0].features[1] \"no such\"");
+    plan_fixture_expect_refused(&fixture, EB_STATUS_NOT_FOUND, "groups[0].features[1] \"no such\"");
     use_lengths((const int32_t[]){2, -1, 0, 4}, 4);
-    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND, "groups[0].features[1] \"no such\"");
+    plan_fixture_expect_refused(&fixture, EB_STATUS_NOT_FOUND, "groups[0].features[1] \"no such\"");
 }
 
 static void refuses_what_is_no_group(void **state)
@@ -228,15 +228,15 @@ static void refuses_what_is_no_group(void **state)
     static const char *const unknown[] = {"rows", "no such"};
     static const int32_t far[] = {1, 2, 3, 0, 3};
     group.features = unknown;
-    plan_trial_expect_refused(
-        &trial, EB_STATUS_NOT_FOUND, "groups[0].features[1] \"no such\": model \"trial\"");
+    plan_fixture_expect_refused(
+        &fixture, EB_STATUS_NOT_FOUND, "groups[0].features[1] \"no such\": model \"trial\"");
     group.features = mixed;
     expect_invalid("groups[0].features[1] \"half\": a group needs results of one type");
     group.features = whole;
     expect_invalid("a group needs floating-point results");
     group.features = features;
     use_values(far, 5);
-    plan_trial_expect_refused(&trial, EB_STATUS_OUT_OF_RANGE, "groups[0].features[1] \"wide\"");
+    plan_fixture_expect_refused(&fixture, EB_STATUS_OUT_OF_RANGE, "groups[0].features[1] \"wide\"");
     use_values(values, 5);
     group.reduction = EB_REDUCTION_NONE;
     expect_invalid("NONE");
@@ -244,22 +244,22 @@ static void refuses_what_is_no_group(void **state)
     group.feature_count = 0;
     expect_invalid("no features");
     group.name = "named";
-    plan_trial_expect_refused(&trial, EB_STATUS_NOT_FOUND,
+    plan_fixture_expect_refused(&fixture, EB_STATUS_NOT_FOUND,
         "groups[0] \"named\": model \"trial\" version 7 has no group of that name");
     group.name = "";
     group.feature_count = 2;
-    trial.request.concat = true;
+    fixture.request.concat = true;
     expect_invalid("concat");
 }
 
 static void counts_features_against_the_caps(void **state)
 {
     (void)state;
-    trial.limits.indices_max = 4;
-    plan_trial_expect_refused(
-        &trial, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1] \"wide\": with it");
-    trial.limits.indices_max = 5;
-    assert_true(plan_trial_check(&trial));
+    fixture.limits.indices_max = 4;
+    plan_fixture_expect_refused(
+        &fixture, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1] \"wide\": with it");
+    fixture.limits.indices_max = 5;
+    assert_true(plan_fixture_check(&fixture));
 }
 
 static void answers_each_query_for_itself(void **state)
@@ -267,29 +267,29 @@ static void answers_each_query_for_itself(void **state)
     (void)state;
     static const int32_t far[] = {1, 9, 3};
     static const float rows[] = {30, 32, 30, 31};
-    plan_trial_deinit(&trial);
-    plan_trial_init(&trial, 3);
-    plan_trial_set_indices(&trial.queries[0], far, 3);
-    trial.queries[1].table = "no such";
-    trial.request.errors_per_query = true;
+    plan_fixture_deinit(&fixture);
+    plan_fixture_init(&fixture, 3);
+    plan_fixture_set_indices(&fixture.queries[0], far, 3);
+    fixture.queries[1].table = "no such";
+    fixture.request.errors_per_query = true;
     use_lengths(lengths, 3);
-    trial.request.groups = &group;
-    trial.request.group_count = 1;
-    assert_true(plan_trial_run(&trial));
-    assert_int_equal(trial.response->result_count, 4);
+    fixture.request.groups = &group;
+    fixture.request.group_count = 1;
+    assert_true(plan_fixture_run(&fixture));
+    assert_int_equal(fixture.response->result_count, 4);
     assert_int_equal(result_of(0)->error_code, EB_STATUS_OUT_OF_RANGE);
     assert_non_null(strstr(result_of(0)->error_message, "queries[0] \"rows\""));
     assert_int_equal(result_of(1)->error_code, EB_STATUS_NOT_FOUND);
     assert_int_equal(result_of(3)->error_code, EB_STATUS_INVALID_ARGUMENT);
     assert_int_equal(result_of(3)->query, 3);
-    assert_int_equal(trial.plan.counts.query_count, 1);
-    assert_int_equal(trial.plan.counts.index_count, 3);
-    assert_int_equal(trial.plan.counts.result_rows, 2);
-    assert_int_equal(trial.plan.counts.values_bytes, 4 * sizeof(float));
-    plan_trial_expect_rows(&trial, 2, 2, rows, 4);
+    assert_int_equal(fixture.plan.counts.query_count, 1);
+    assert_int_equal(fixture.plan.counts.index_count, 3);
+    assert_int_equal(fixture.plan.counts.result_rows, 2);
+    assert_int_equal(fixture.plan.counts.values_bytes, 4 * sizeof(float));
+    plan_fixture_expect_rows(&fixture, 2, 2, rows, 4);
     /* What concerns the request as a whole still fails it whole. */
-    trial.limits.indices_max = 2;
-    plan_trial_expect_refused(&trial, EB_STATUS_RESOURCE_EXHAUSTED, "queries[0]");
+    fixture.limits.indices_max = 2;
+    plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "queries[0]");
 }
 
 /* Three groups of five indices and four bags, the first two with an index that names no row. */
@@ -298,23 +298,23 @@ static void a_group_that_fails_takes_nothing_of_the_limits(void **state)
     (void)state;
     static const int32_t far[] = {1, 2, 3, 0, 9};
     struct eb_wire_group groups[3];
-    trial.request.errors_per_query = true;
-    trial.request.groups = groups;
-    trial.request.group_count = 3;
+    fixture.request.errors_per_query = true;
+    fixture.request.groups = groups;
+    fixture.request.group_count = 3;
     groups[2] = group;
     use_values(far, 5);
     groups[0] = groups[1] = group;
-    trial.limits.indices_max = 5;
-    trial.limits.bags_max = 4;
-    assert_true(plan_trial_run(&trial));
-    assert_int_equal(trial.response->result_count, 3);
+    fixture.limits.indices_max = 5;
+    fixture.limits.bags_max = 4;
+    assert_true(plan_fixture_run(&fixture));
+    assert_int_equal(fixture.response->result_count, 3);
     assert_int_equal(result_of(0)->error_code, EB_STATUS_OUT_OF_RANGE);
     assert_int_equal(result_of(1)->error_code, EB_STATUS_OUT_OF_RANGE);
-    assert_int_equal(trial.plan.counts.index_count, 5);
-    assert_int_equal(trial.plan.asked.values_bytes, sizeof pooled);
-    plan_trial_expect_rows(&trial, 2, 2, pooled, 10);
-    trial.limits.indices_max = 4;
-    plan_trial_expect_refused(&trial, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1]");
+    assert_int_equal(fixture.plan.counts.index_count, 5);
+    assert_int_equal(fixture.plan.asked.values_bytes, sizeof pooled);
+    plan_fixture_expect_rows(&fixture, 2, 2, pooled, 10);
+    fixture.limits.indices_max = 4;
+    plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "groups[0].features[1]");
 }
 
 /* Its bags count: as many as num_bags says are started before it fails, whatever its size. */
@@ -322,18 +322,18 @@ static void a_query_that_fails_takes_only_bags_of_the_limits(void **state)
 {
     (void)state;
     static const int32_t far[] = {1, 2, 9};
-    plan_trial_deinit(&trial);
-    plan_trial_init(&trial, 3);
-    plan_trial_set_indices(&trial.queries[0], far, 3);
-    plan_trial_set_indices(&trial.queries[1], far, 3);
-    trial.request.errors_per_query = true;
-    trial.limits.indices_max = 3;
-    trial.limits.bags_max = 6;
-    assert_true(plan_trial_check(&trial));
-    assert_int_equal(trial.plan.counts.query_count, 1);
-    assert_int_equal(trial.plan.asked.values_bytes, trial.plan.counts.values_bytes);
-    trial.limits.bags_max = 5;
-    plan_trial_expect_refused(&trial, EB_STATUS_RESOURCE_EXHAUSTED, "queries[2]");
+    plan_fixture_deinit(&fixture);
+    plan_fixture_init(&fixture, 3);
+    plan_fixture_set_indices(&fixture.queries[0], far, 3);
+    plan_fixture_set_indices(&fixture.queries[1], far, 3);
+    fixture.request.errors_per_query = true;
+    fixture.limits.indices_max = 3;
+    fixture.limits.bags_max = 6;
+    assert_true(plan_fixture_check(&fixture));
+    assert_int_equal(fixture.plan.counts.query_count, 1);
+    assert_int_equal(fixture.plan.asked.values_bytes, fixture.plan.counts.values_bytes);
+    fixture.limits.bags_max = 5;
+    plan_fixture_expect_refused(&fixture, EB_STATUS_RESOURCE_EXHAUSTED, "queries[2]");
 }
 
 static void expect_positions(size_t i, const uint32_t *positions, size_t count)
@@ -349,21 +349,21 @@ static void says_where_rows_are_missing(void **state)
     static const int32_t indices[] = {-9, 4, 1, -1, 2, 77};
     static const int32_t from_one[] = {1, 3};
     static const int32_t of_group[] = {1, 4, 3, 3, -1};
-    plan_trial_deinit(&trial);
-    plan_trial_init(&trial, 1);
-    plan_trial_set_indices(&trial.queries[0], indices, 6);
-    plan_trial_set_offsets(&trial.queries[0], from_one, 2);
-    trial.queries[0].missing = EB_MISSING_SKIP;
+    plan_fixture_deinit(&fixture);
+    plan_fixture_init(&fixture, 1);
+    plan_fixture_set_indices(&fixture.queries[0], indices, 6);
+    plan_fixture_set_offsets(&fixture.queries[0], from_one, 2);
+    fixture.queries[0].missing = EB_MISSING_SKIP;
     use_values(of_group, 5);
     group.missing = EB_MISSING_ZERO;
-    trial.request.groups = &group;
-    trial.request.group_count = 1;
-    trial.request.report_missing = true;
-    assert_true(plan_trial_run(&trial));
+    fixture.request.groups = &group;
+    fixture.request.group_count = 1;
+    fixture.request.report_missing = true;
+    assert_true(plan_fixture_run(&fixture));
     expect_positions(0, (const uint32_t[]){1, 3, 5}, 3);
     expect_positions(1, (const uint32_t[]){1, 3, 4}, 3);
-    trial.request.report_missing = false;
-    assert_true(plan_trial_run(&trial));
+    fixture.request.report_missing = false;
+    assert_true(plan_fixture_run(&fixture));
     assert_int_equal(result_of(0)->missing, 3);
     assert_int_equal(result_of(0)->missing_positions_bytes, 0);
 }
@@ -388,5 +388,5 @@ EB_TEST_GROUP(plan_group)
         TEST(a_query_that_fails_takes_only_bags_of_the_limits),
         TEST(says_where_rows_are_missing),
     };
-    return cmocka_run_group_tests(tests, plan_trial_load, plan_trial_unload);
+    return cmocka_run_group_tests(tests, plan_fixture_load, plan_fixture_unload);
 }

@@ -19,34 +19,34 @@
 #define LATE_MS_MAX 18000 /* on a slow machine */
 
 static const struct service_request good = {.id = 5, .bags = 1};
-static const struct service_request faulty = {.id = 6, .bags = 1, .table = "none"};
+static const struct service_request bad = {.id = 6, .bags = 1, .table = "none"};
 
 static char captured[65536];
 
 /* A service that logs every request, and one who calls it. */
-struct trial {
+struct fixture {
     struct service_host host;
     struct wire_peer peer;
     struct eb_capture capture;
 };
 
-static void start(struct trial *trial)
+static void start(struct fixture *fixture)
 {
-    service_host_init(&trial->host);
-    trial->host.facts.access_log = EB_ACCESS_LOG_ALL;
-    trial->host.limits.access_log_per_s_max = LINES_PER_S;
-    service_host_start(&trial->host);
-    eb_capture_start(&trial->capture, STDERR_FILENO);
-    wire_peer_open(&trial->peer, &trial->host.address);
+    service_host_init(&fixture->host);
+    fixture->host.facts.access_log = EB_ACCESS_LOG_ALL;
+    fixture->host.limits.access_log_per_s_max = LINES_PER_S;
+    service_host_start(&fixture->host);
+    eb_capture_start(&fixture->capture, STDERR_FILENO);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
 }
 
 /* All is over then, and `captured` has what was logged. */
-static void stop(struct trial *trial)
+static void stop(struct fixture *fixture)
 {
-    wire_peer_close(&trial->peer);
-    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&trial->host);
-    eb_capture_stop(&trial->capture, captured, sizeof captured);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture->host);
+    eb_capture_stop(&fixture->capture, captured, sizeof captured);
 }
 
 /* Lines of requests with these words in them, without those by which tests wait. */
@@ -74,14 +74,14 @@ static void expect(unsigned lines, const char *words)
 static void tells_each_call_once(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[2];
-    start(&trial);
-    service_call_lookup(&trial.peer, &calls[0], &good);
-    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_OK);
-    service_call_lookup(&trial.peer, &calls[1], &faulty);
-    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_NOT_FOUND);
-    stop(&trial);
+    start(&fixture);
+    service_call_lookup(&fixture.peer, &calls[0], &good);
+    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_OK);
+    service_call_lookup(&fixture.peer, &calls[1], &bad);
+    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_NOT_FOUND);
+    stop(&fixture);
     expect(2, " event=request ");
     expect(1, " code=OK method=embag.v1.EmbeddingBag/Lookup stream=false ");
     expect(1, " queries=1 bags=1 rows=1 missing=0 ");
@@ -93,16 +93,16 @@ static void tells_each_call_once(void **state)
 static void tells_each_request_of_a_stream(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    start(&trial);
-    service_call_open(&trial.peer, &call, STREAM, 0);
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, STREAM, 0);
     service_call_write(&call, &good, false);
-    service_call_write(&call, &faulty, false);
-    service_call_expect_answers(&trial.peer, &call, 2);
+    service_call_write(&call, &bad, false);
+    service_call_expect_answers(&fixture.peer, &call, 2);
     service_call_write(&call, &good, true);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_OK);
-    stop(&trial);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_OK);
+    stop(&fixture);
     expect(3, " event=request ");
     expect(2, " code=OK method=embag.v1.EmbeddingBag/LookupStream stream=true ");
     expect(1, " code=NOT_FOUND method=embag.v1.EmbeddingBag/LookupStream stream=true ");
@@ -111,15 +111,15 @@ static void tells_each_request_of_a_stream(void **state)
 static void tells_what_ends_a_stream_once(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    start(&trial);
-    service_call_open(&trial.peer, &call, STREAM, 0);
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, STREAM, 0);
     service_call_write(&call, &good, false);
-    service_call_expect_answers(&trial.peer, &call, 1);
+    service_call_expect_answers(&fixture.peer, &call, 1);
     wire_peer_write_bytes(&call.wire, "\xff", 1, false);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_INTERNAL);
-    stop(&trial);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_INTERNAL);
+    stop(&fixture);
     expect(2, " event=request ");
     expect(1, " code=INTERNAL ");
 }
@@ -127,17 +127,17 @@ static void tells_what_ends_a_stream_once(void **state)
 static void tells_what_was_no_request(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[2];
-    start(&trial);
-    service_call_open(&trial.peer, &calls[0], "/embag.v1.EmbeddingBag/None", 0);
+    start(&fixture);
+    service_call_open(&fixture.peer, &calls[0], "/embag.v1.EmbeddingBag/None", 0);
     service_call_write(&calls[0], &good, true);
-    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_UNIMPLEMENTED);
-    service_call_open(&trial.peer, &calls[1], LOOKUP, 0);
+    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_UNIMPLEMENTED);
+    service_call_open(&fixture.peer, &calls[1], LOOKUP, 0);
     service_call_write(&calls[1], &good, false);
     service_call_write(&calls[1], &good, true);
-    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_UNIMPLEMENTED);
-    stop(&trial);
+    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_UNIMPLEMENTED);
+    stop(&fixture);
     expect(2, " code=UNIMPLEMENTED ");
     expect(2, " event=request ");
     expect(1, " method=embag.v1.EmbeddingBag/None stream=false ");
@@ -147,23 +147,23 @@ static void tells_what_was_no_request(void **state)
 static void tells_what_its_client_gives_up(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call unary;
     struct service_call stream;
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_lookup(&trial.peer, &unary, &good);
-    service_call_open(&trial.peer, &stream, STREAM, 0);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_lookup(&fixture.peer, &unary, &good);
+    service_call_open(&fixture.peer, &stream, STREAM, 0);
     service_call_write(&stream, &good, false);
     service_call_write(
         &stream, &(struct service_request){.id = 8, .bags = 1, .priority = 1}, false);
     service_call_write(&stream, &(struct service_request){.id = 5, .cancel = true}, false);
-    service_peer_settle(&trial.peer);
+    service_peer_settle(&fixture.peer);
     eb_grpc_client_cancel(unary.wire.call);
     eb_grpc_client_cancel(stream.wire.call);
-    service_peer_settle(&trial.peer);
-    service_host_release(&trial.host);
-    stop(&trial);
+    service_peer_settle(&fixture.peer);
+    service_host_release(&fixture.host);
+    stop(&fixture);
     expect(3, " event=request ");
     expect(3, " code=CANCELLED ");
     expect(1, " code=CANCELLED method=embag.v1.EmbeddingBag/Lookup stream=false ");
@@ -174,14 +174,14 @@ static void tells_what_its_client_gives_up(void **state)
 static void tells_what_was_cut_with_its_connection(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[2];
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_lookup(&trial.peer, &calls[0], &good);
-    service_call_open(&trial.peer, &calls[1], LOOKUP, 0);
-    service_peer_settle(&trial.peer);
-    stop(&trial);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_lookup(&fixture.peer, &calls[0], &good);
+    service_call_open(&fixture.peer, &calls[1], LOOKUP, 0);
+    service_peer_settle(&fixture.peer);
+    stop(&fixture);
     expect(2, " event=request ");
     expect(2, " code=CANCELLED method=embag.v1.EmbeddingBag/Lookup ");
     expect(1, " request_id=5 ");
@@ -190,15 +190,15 @@ static void tells_what_was_cut_with_its_connection(void **state)
 static void tells_what_expires_once(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &call, LOOKUP, 30000);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &call, LOOKUP, 30000);
     service_call_write(&call, &good, true);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
-    service_host_release(&trial.host);
-    stop(&trial);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
+    service_host_release(&fixture.host);
+    stop(&fixture);
     expect(1, " event=request ");
     expect(1, " code=DEADLINE_EXCEEDED ");
     expect(1, " model=trial error=");
@@ -210,12 +210,12 @@ static void count(struct eb_loop *loop, void *part)
 }
 
 /* How many lookups have been answered. */
-static uint64_t count_answered(struct trial *trial)
+static uint64_t count_answered(struct fixture *fixture)
 {
-    static struct eb_census_part part;
-    loop_host_act(trial->host.loops.loops[0], count, &part);
+    static struct eb_loop_stats part;
+    loop_host_act(fixture->host.loops.loops[0], count, &part);
     free(part.tables);
-    return part.tally.queries;
+    return part.counters.queries;
 }
 
 /* Of an answer in parts the peer's window takes the first ones only; the others wait until
@@ -223,24 +223,24 @@ static uint64_t count_answered(struct trial *trial)
  * not where the machine was so slow that none of them was made before. */
 static bool try_late_parts(uint64_t late_ms)
 {
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    start(&trial);
-    service_call_open(&trial.peer, &call, STREAM, 0);
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, STREAM, 0);
     service_call_write(&call,
         &(struct service_request){
             .id = 5, .bags = 100000, .queries = 30, .partial = true, .timeout_us = late_ms * 1000},
         true);
-    wire_peer_send(&trial.peer);
+    wire_peer_send(&fixture.peer);
     const uint64_t begun_ns = uv_hrtime();
-    while (count_answered(&trial) == 0 && uv_hrtime() - begun_ns < UINT64_C(1000000) * late_ms) {
+    while (count_answered(&fixture) == 0 && uv_hrtime() - begun_ns < UINT64_C(1000000) * late_ms) {
         uv_sleep(1);
     }
     uv_sleep((unsigned)late_ms);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_OK);
     assert_true(call.count < 30);
     assert_int_equal(call.answers[call.count - 1].error_code, EB_STATUS_DEADLINE_EXCEEDED);
-    stop(&trial);
+    stop(&fixture);
     const char *line = strstr(captured, " event=answer_unsent ");
     assert_true(!line || !strstr(line + 1, " event=answer_unsent "));
     return line;
@@ -259,46 +259,46 @@ static void tells_once_of_parts_that_have_waited_too_long(void **state)
 static void tells_why_the_session_ended_a_call(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    start(&trial);
-    service_call_open(&trial.peer, &call, SERVICE_HOST_METHOD("ListModels"), 0);
-    wire_peer_write(&call.wire, EB_INQUIRY_BYTES_MAX + 1, 0, true);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_RESOURCE_EXHAUSTED);
-    stop(&trial);
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, SERVICE_HOST_METHOD("ListModels"), 0);
+    wire_peer_write(&call.wire, EB_UNARY_BYTES_MAX + 1, 0, true);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_RESOURCE_EXHAUSTED);
+    stop(&fixture);
     expect(1, " event=request ");
     expect(1, " code=RESOURCE_EXHAUSTED method=embag.v1.EmbeddingBag/ListModels stream=false ");
     expect(1, "error=\"the message is larger than the limit of 32768 bytes\"");
 }
 
-/* What a census shows of the loop. */
-static struct eb_census *take_census(struct trial *trial)
+/* What stats shows of the loop. */
+static struct eb_stats *take_stats(struct fixture *fixture)
 {
-    static struct eb_census_part part;
-    struct eb_census *census = eb_census_make(1);
-    assert_non_null(census);
-    loop_host_act(trial->host.loops.loops[0], count, &part);
-    eb_census_add(census, &part);
+    static struct eb_loop_stats part;
+    struct eb_stats *stats = eb_stats_make(1);
+    assert_non_null(stats);
+    loop_host_act(fixture->host.loops.loops[0], count, &part);
+    eb_stats_add(stats, &part);
     free(part.tables);
-    return census;
+    return stats;
 }
 
 static void keeps_slow_lookups_whatever_is_logged(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    service_host_init(&trial.host);
-    service_host_start(&trial.host);
-    wire_peer_open(&trial.peer, &trial.host.address);
-    service_host_hold(&trial.host);
-    service_call_lookup(&trial.peer, &call, &good);
-    service_peer_settle(&trial.peer);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_OK);
-    struct eb_census *census = take_census(&trial);
-    const struct eb_census_slow *slow = census->slow;
-    assert_int_equal(census->slow_count, 1);
+    service_host_init(&fixture.host);
+    service_host_start(&fixture.host);
+    wire_peer_open(&fixture.peer, &fixture.host.address);
+    service_host_hold(&fixture.host);
+    service_call_lookup(&fixture.peer, &call, &good);
+    service_peer_settle(&fixture.peer);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_OK);
+    struct eb_stats *stats = take_stats(&fixture);
+    const struct eb_stats_slow *slow = stats->slow;
+    assert_int_equal(stats->slow_count, 1);
     assert_string_equal(slow->method, "embag.v1.EmbeddingBag/Lookup");
     assert_string_equal(slow->model, "trial");
     assert_memory_equal(slow->peer, "127.0.0.1:", 10);
@@ -307,9 +307,9 @@ static void keeps_slow_lookups_whatever_is_logged(void **state)
     assert_true(slow->ns[EB_STAGE_QUEUE] > 0);
     assert_int_equal(
         slow->ns[EB_STAGE_TOTAL], slow->ns[EB_STAGE_QUEUE] + slow->ns[EB_STAGE_COMPUTE]);
-    eb_census_free(census);
-    wire_peer_close(&trial.peer);
-    service_host_stop(&trial.host);
+    eb_stats_free(stats);
+    wire_peer_close(&fixture.peer);
+    service_host_stop(&fixture.host);
 }
 
 EB_TEST_GROUP(request_end)

@@ -13,31 +13,31 @@
 #define SHORT_MS 50       /* a limit that a test waits for */
 #define LARGE_BAGS 100000 /* take longer than inline_below_us */
 
-struct trial {
+struct fixture {
     struct service_host host;
     struct wire_peer peer;
 };
 
 /* After the test's own limits. */
-static void start(struct trial *trial)
+static void start(struct fixture *fixture)
 {
-    service_host_start(&trial->host);
-    wire_peer_open(&trial->peer, &trial->host.address);
+    service_host_start(&fixture->host);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
 }
 
-static void stop(struct trial *trial)
+static void stop(struct fixture *fixture)
 {
-    wire_peer_close(&trial->peer);
-    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&trial->host);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture->host);
 }
 
-static void expect_lookup_answered(struct trial *trial)
+static void expect_lookup_answered(struct fixture *fixture)
 {
     static const uint8_t row[SERVICE_HOST_ROW_BYTES] = {17, 18, 19, 20, 21, 22, 23, 24};
     struct service_call call;
-    service_call_lookup(&trial->peer, &call, &(struct service_request){.id = 9, .bags = 1});
-    service_call_expect_end(&trial->peer, &call, EB_STATUS_OK);
+    service_call_lookup(&fixture->peer, &call, &(struct service_request){.id = 9, .bags = 1});
+    service_call_expect_end(&fixture->peer, &call, EB_STATUS_OK);
     assert_int_equal(call.count, 1);
     assert_int_equal(call.answers[0].id, 9);
     assert_int_equal(call.answers[0].values_bytes, sizeof row);
@@ -46,15 +46,15 @@ static void expect_lookup_answered(struct trial *trial)
 
 /* A call of these messages ends so. */
 static void expect_ends(
-    struct trial *trial, const char *method, int message_count, enum eb_status status)
+    struct fixture *fixture, const char *method, int message_count, enum eb_status status)
 {
     struct service_call call;
-    service_call_open(&trial->peer, &call, method, 0);
+    service_call_open(&fixture->peer, &call, method, 0);
     for (int i = 1; i < message_count; i++) {
         wire_peer_write(&call.wire, 0, 0, false);
     }
     wire_peer_write(&call.wire, 0, 0, true);
-    service_call_expect_end(&trial->peer, &call, status);
+    service_call_expect_end(&fixture->peer, &call, status);
 }
 
 /* ---- methods ---- */
@@ -62,64 +62,64 @@ static void expect_ends(
 static void answers_a_lookup_through_the_executor(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
-    expect_lookup_answered(&trial);
-    stop(&trial);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
+    expect_lookup_answered(&fixture);
+    stop(&fixture);
 }
 
 static void answers_a_small_lookup_without_the_executor(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    trial.host.limits.inline_below_us = 1000;
-    start(&trial);
-    service_host_hold(&trial.host);
-    expect_lookup_answered(&trial);
-    stop(&trial);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    fixture.host.limits.inline_below_us = 1000;
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    expect_lookup_answered(&fixture);
+    stop(&fixture);
 }
 
 /* The executor has a lookup of this priority, the first call, when a small one comes. */
-static void queue_before(struct trial *trial, struct service_call calls[2], uint32_t priority)
+static void queue_before(struct fixture *fixture, struct service_call calls[2], uint32_t priority)
 {
     static const struct service_request small = {.bags = 1};
-    service_host_init(&trial->host);
-    trial->host.limits.inline_below_us = 1000;
-    start(trial);
-    service_host_hold(&trial->host);
-    service_call_lookup(&trial->peer, &calls[0],
+    service_host_init(&fixture->host);
+    fixture->host.limits.inline_below_us = 1000;
+    start(fixture);
+    service_host_hold(&fixture->host);
+    service_call_lookup(&fixture->peer, &calls[0],
         &(struct service_request){.bags = LARGE_BAGS, .priority = priority});
-    service_peer_settle(&trial->peer);
-    service_call_lookup(&trial->peer, &calls[1], &small);
-    service_peer_settle(&trial->peer);
+    service_peer_settle(&fixture->peer);
+    service_call_lookup(&fixture->peer, &calls[1], &small);
+    service_peer_settle(&fixture->peer);
 }
 
 static void answers_a_small_lookup_while_batch_lookups_wait(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[2];
-    queue_before(&trial, calls, 1);
-    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_OK);
+    queue_before(&fixture, calls, 1);
+    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_OK);
     assert_int_equal(calls[0].count, 0);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_OK);
-    stop(&trial);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_OK);
+    stop(&fixture);
 }
 
 static void lets_a_small_lookup_wait_behind_others(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[2];
-    queue_before(&trial, calls, 0);
+    queue_before(&fixture, calls, 0);
     assert_int_equal(calls[1].count, 0);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_OK);
-    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_OK);
-    stop(&trial);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_OK);
+    stop(&fixture);
 }
 
 static void swap(struct eb_loop *loop, void *snapshot)
@@ -130,84 +130,84 @@ static void swap(struct eb_loop *loop, void *snapshot)
 static void ends_a_lookup_with_the_version_that_it_began_with(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[2];
     struct eb_snapshot empty = {0};
     const struct service_request request = {.bags = 1};
-    service_host_init(&trial.host);
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_lookup(&trial.peer, &calls[0], &request);
-    service_peer_settle(&trial.peer);
-    loop_host_act(trial.host.loops.loops[0], swap, &empty);
-    service_call_lookup(&trial.peer, &calls[1], &request);
-    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_NOT_FOUND);
-    loop_host_act(trial.host.loops.loops[0], swap, trial.host.snapshot);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_OK);
-    expect_lookup_answered(&trial);
-    stop(&trial);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_lookup(&fixture.peer, &calls[0], &request);
+    service_peer_settle(&fixture.peer);
+    loop_host_act(fixture.host.loops.loops[0], swap, &empty);
+    service_call_lookup(&fixture.peer, &calls[1], &request);
+    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_NOT_FOUND);
+    loop_host_act(fixture.host.loops.loops[0], swap, fixture.host.snapshot);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_OK);
+    expect_lookup_answered(&fixture);
+    stop(&fixture);
 }
 
 static void refuses_a_method_that_there_is_not(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
-    expect_ends(&trial, SERVICE_HOST_METHOD("Lookups"), 1, EB_STATUS_UNIMPLEMENTED);
-    expect_ends(&trial, "/", 1, EB_STATUS_UNIMPLEMENTED);
-    expect_lookup_answered(&trial);
-    stop(&trial);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
+    expect_ends(&fixture, SERVICE_HOST_METHOD("Lookups"), 1, EB_STATUS_UNIMPLEMENTED);
+    expect_ends(&fixture, "/", 1, EB_STATUS_UNIMPLEMENTED);
+    expect_lookup_answered(&fixture);
+    stop(&fixture);
 }
 
 static void refuses_a_unary_call_of_several_messages(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
-    expect_ends(&trial, LOOKUP, 2, EB_STATUS_UNIMPLEMENTED);
-    expect_ends(&trial, LOOKUP, 3, EB_STATUS_UNIMPLEMENTED);
-    expect_ends(&trial, SERVICE_HOST_METHOD("GetServer"), 2, EB_STATUS_UNIMPLEMENTED);
-    expect_lookup_answered(&trial);
-    stop(&trial);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
+    expect_ends(&fixture, LOOKUP, 2, EB_STATUS_UNIMPLEMENTED);
+    expect_ends(&fixture, LOOKUP, 3, EB_STATUS_UNIMPLEMENTED);
+    expect_ends(&fixture, SERVICE_HOST_METHOD("GetServer"), 2, EB_STATUS_UNIMPLEMENTED);
+    expect_lookup_answered(&fixture);
+    stop(&fixture);
 }
 
 static void answers_the_catalogue(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
     const char *const methods[] = {SERVICE_HOST_METHOD("ListModels"),
         SERVICE_HOST_METHOD("GetModel"), SERVICE_HOST_METHOD("GetServer")};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         struct wire_call call;
-        wire_peer_call(&trial.peer, &call, methods[i]);
+        wire_peer_call(&fixture.peer, &call, methods[i]);
         wire_peer_write(&call, 0, 0, true);
-        assert_true(wire_peer_run(&trial.peer, &call.is_finished, SERVICE_HOST_TIMEOUT_MS));
+        assert_true(wire_peer_run(&fixture.peer, &call.is_finished, SERVICE_HOST_TIMEOUT_MS));
         assert_int_equal(call.error.status, EB_STATUS_OK);
         assert_int_equal(call.message_count, 1);
         assert_true(call.message_bytes > 0);
     }
-    stop(&trial);
+    stop(&fixture);
 }
 
 static void answers_a_catalogue_call_that_is_wrong(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    service_host_init(&trial.host);
-    start(&trial);
-    service_call_open(&trial.peer, &call, SERVICE_HOST_METHOD("GetModel"), 0);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, SERVICE_HOST_METHOD("GetModel"), 0);
     wire_peer_write_bytes(&call.wire, "\x0a\1x", 3, true);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_NOT_FOUND);
-    service_call_open(&trial.peer, &call, SERVICE_HOST_METHOD("GetModel"), 0);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_NOT_FOUND);
+    service_call_open(&fixture.peer, &call, SERVICE_HOST_METHOD("GetModel"), 0);
     wire_peer_write_bytes(&call.wire, "\x0a", 1, true);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_INTERNAL);
-    stop(&trial);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_INTERNAL);
+    stop(&fixture);
 }
 
 /* ---- streams ---- */
@@ -215,69 +215,69 @@ static void answers_a_catalogue_call_that_is_wrong(void **state)
 static void answers_a_request_of_a_stream_that_is_wrong_and_goes_on(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    service_host_init(&trial.host);
-    start(&trial);
-    service_call_open(&trial.peer, &call, STREAM, 0);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, STREAM, 0);
     service_call_write(
         &call, &(struct service_request){.id = 1, .bags = 1, .table = "none"}, false);
-    service_call_expect_answers(&trial.peer, &call, 1);
+    service_call_expect_answers(&fixture.peer, &call, 1);
     assert_int_equal(call.answers[0].id, 1);
     assert_int_equal(call.answers[0].error_code, EB_STATUS_NOT_FOUND);
     service_call_write(&call, &(struct service_request){.id = 2, .bags = 1}, true);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_OK);
     assert_int_equal(call.count, 2);
     assert_int_equal(call.answers[1].error_code, 0);
-    stop(&trial);
+    stop(&fixture);
 }
 
 static void ends_a_stream_whose_message_is_none(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    service_host_init(&trial.host);
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &call, STREAM, 0);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &call, STREAM, 0);
     service_call_write(&call, &(struct service_request){.id = 1, .bags = 1}, false);
     wire_peer_write_bytes(&call.wire, "\xff", 1, false);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_INTERNAL);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_INTERNAL);
     assert_int_equal(call.count, 0);
-    service_host_release(&trial.host);
-    expect_lookup_answered(&trial);
-    stop(&trial);
+    service_host_release(&fixture.host);
+    expect_lookup_answered(&fixture);
+    stop(&fixture);
 }
 
 static void refuses_a_request_id_that_is_in_flight(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call first;
     struct service_call second;
     const struct service_request request = {.id = 5, .bags = 1};
-    service_host_init(&trial.host);
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &first, STREAM, 0);
-    service_call_open(&trial.peer, &second, STREAM, 0);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &first, STREAM, 0);
+    service_call_open(&fixture.peer, &second, STREAM, 0);
     service_call_write(&first, &request, false);
     service_call_write(&first, &request, false);
     service_call_write(&second, &request, true);
-    service_call_expect_answers(&trial.peer, &first, 1);
+    service_call_expect_answers(&fixture.peer, &first, 1);
     assert_int_equal(first.answers[0].id, 5);
     assert_int_equal(first.answers[0].error_code, EB_STATUS_INVALID_ARGUMENT);
-    service_host_release(&trial.host);
-    service_call_expect_answers(&trial.peer, &first, 2);
+    service_host_release(&fixture.host);
+    service_call_expect_answers(&fixture.peer, &first, 2);
     service_call_write(&first, &request, true);
-    service_call_expect_end(&trial.peer, &first, EB_STATUS_OK);
-    service_call_expect_end(&trial.peer, &second, EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &first, EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &second, EB_STATUS_OK);
     assert_int_equal(first.count, 3);
     assert_int_equal(first.answers[1].error_code, 0);
     assert_int_equal(first.answers[2].error_code, 0);
     assert_int_equal(second.answers[0].error_code, 0);
-    stop(&trial);
+    stop(&fixture);
 }
 
 /* ---- deadlines ---- */
@@ -285,66 +285,66 @@ static void refuses_a_request_id_that_is_in_flight(void **state)
 static void ends_a_unary_call_that_its_peer_does_not_end(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    service_host_init(&trial.host);
-    start(&trial);
-    service_call_open(&trial.peer, &call, LOOKUP, SHORT_MS * 1000);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, LOOKUP, SHORT_MS * 1000);
     service_call_write(&call, &(struct service_request){.bags = 1}, false);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
-    expect_lookup_answered(&trial);
-    stop(&trial);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
+    expect_lookup_answered(&fixture);
+    stop(&fixture);
 }
 
 static void ends_a_unary_call_at_the_longest_deadline(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[2];
-    service_host_init(&trial.host);
-    trial.host.limits.deadline_max_ms = SHORT_MS;
-    start(&trial);
-    service_call_open(&trial.peer, &calls[0], LOOKUP, 0);
-    service_call_open(&trial.peer, &calls[1], LOOKUP, UINT64_C(1000000) * 3600);
+    service_host_init(&fixture.host);
+    fixture.host.limits.deadline_max_ms = SHORT_MS;
+    start(&fixture);
+    service_call_open(&fixture.peer, &calls[0], LOOKUP, 0);
+    service_call_open(&fixture.peer, &calls[1], LOOKUP, UINT64_C(1000000) * 3600);
     service_call_write(&calls[0], &(struct service_request){.bags = 1}, false);
-    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_DEADLINE_EXCEEDED);
-    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_DEADLINE_EXCEEDED);
-    stop(&trial);
+    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_DEADLINE_EXCEEDED);
+    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_DEADLINE_EXCEEDED);
+    stop(&fixture);
 }
 
 static void ends_a_queued_call_at_its_deadline(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[2];
-    service_host_init(&trial.host);
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &calls[0], LOOKUP, SHORT_MS * 1000);
-    service_call_open(&trial.peer, &calls[1], STREAM, SHORT_MS * 1000);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &calls[0], LOOKUP, SHORT_MS * 1000);
+    service_call_open(&fixture.peer, &calls[1], STREAM, SHORT_MS * 1000);
     service_call_write(&calls[0], &(struct service_request){.bags = 1}, true);
     service_call_write(&calls[1], &(struct service_request){.bags = 1}, false);
-    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_DEADLINE_EXCEEDED);
-    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_DEADLINE_EXCEEDED);
-    service_host_release(&trial.host);
-    expect_lookup_answered(&trial);
+    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_DEADLINE_EXCEEDED);
+    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_DEADLINE_EXCEEDED);
+    service_host_release(&fixture.host);
+    expect_lookup_answered(&fixture);
     assert_int_equal(calls[0].count + calls[1].count, 0);
-    stop(&trial);
+    stop(&fixture);
 }
 
 static void ends_a_stream_without_requests_at_its_deadline(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    service_host_init(&trial.host);
-    trial.host.limits.deadline_max_ms = 1;
-    start(&trial);
-    service_call_open(&trial.peer, &call, STREAM, SHORT_MS * 1000);
+    service_host_init(&fixture.host);
+    fixture.host.limits.deadline_max_ms = 1;
+    start(&fixture);
+    service_call_open(&fixture.peer, &call, STREAM, SHORT_MS * 1000);
     uint64_t begin_ns = uv_hrtime();
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
     assert_true(uv_hrtime() - begin_ns >= UINT64_C(1000000) * (SHORT_MS / 2));
-    stop(&trial);
+    stop(&fixture);
 }
 
 /* Until 2 ms have passed. */
@@ -359,41 +359,41 @@ static void let_pass(struct service_host *host)
 static void computes_nothing_for_a_call_whose_deadline_passes_in_the_queue(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    service_host_init(&trial.host);
-    trial.host.loops.options.tick_ms = 1000000; /* which would end the call, too */
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &call, LOOKUP, 1000);
+    service_host_init(&fixture.host);
+    fixture.host.loops.options.tick_ms = 1000000; /* which would end the call, too */
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &call, LOOKUP, 1000);
     service_call_write(&call, &(struct service_request){.bags = 1}, true);
-    service_peer_settle(&trial.peer);
-    let_pass(&trial.host);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
-    stop(&trial);
+    service_peer_settle(&fixture.peer);
+    let_pass(&fixture.host);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_DEADLINE_EXCEEDED);
+    stop(&fixture);
 }
 
 static void answers_a_request_whose_own_time_passes_in_the_queue(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call call;
-    service_host_init(&trial.host);
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &call, STREAM, 0);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &call, STREAM, 0);
     service_call_write(
         &call, &(struct service_request){.id = 1, .bags = 1, .timeout_us = 1000}, false);
     service_call_write(&call, &(struct service_request){.id = 2, .bags = 1}, true);
-    service_peer_settle(&trial.peer);
-    let_pass(&trial.host);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &call, EB_STATUS_OK);
+    service_peer_settle(&fixture.peer);
+    let_pass(&fixture.host);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &call, EB_STATUS_OK);
     assert_int_equal(call.count, 2);
     assert_int_equal(service_call_find(&call, 1)->error_code, EB_STATUS_DEADLINE_EXCEEDED);
     assert_int_equal(service_call_find(&call, 2)->error_code, 0);
-    stop(&trial);
+    stop(&fixture);
 }
 
 /* ---- caps of one connection ---- */
@@ -401,47 +401,47 @@ static void answers_a_request_whose_own_time_passes_in_the_queue(void **state)
 static void refuses_a_unary_call_past_in_flight_max(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[3];
     const struct service_request request = {.id = 1, .bags = 1};
-    service_host_init(&trial.host);
-    trial.host.limits.in_flight_max = 2;
-    start(&trial);
-    service_host_hold(&trial.host);
+    service_host_init(&fixture.host);
+    fixture.host.limits.in_flight_max = 2;
+    start(&fixture);
+    service_host_hold(&fixture.host);
     for (int i = 0; i < 3; i++) {
-        service_call_lookup(&trial.peer, &calls[i], &request);
+        service_call_lookup(&fixture.peer, &calls[i], &request);
     }
-    service_call_expect_end(&trial.peer, &calls[2], EB_STATUS_RESOURCE_EXHAUSTED);
+    service_call_expect_end(&fixture.peer, &calls[2], EB_STATUS_RESOURCE_EXHAUSTED);
     eb_scratch_expect(calls[2].wire.error.text, "in_flight_max");
     assert_false(calls[0].wire.is_finished || calls[1].wire.is_finished);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &calls[0], EB_STATUS_OK);
-    service_call_expect_end(&trial.peer, &calls[1], EB_STATUS_OK);
-    expect_lookup_answered(&trial);
-    stop(&trial);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &calls[0], EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &calls[1], EB_STATUS_OK);
+    expect_lookup_answered(&fixture);
+    stop(&fixture);
 }
 
 static void keeps_messages_of_calls_that_do_not_end_up_to_a_cap(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call calls[4];
-    service_host_init(&trial.host);
-    trial.host.limits.request_bytes_max = 1000;
-    start(&trial);
+    service_host_init(&fixture.host);
+    fixture.host.limits.request_bytes_max = 1000;
+    start(&fixture);
     for (int i = 0; i < 4; i++) {
-        service_call_open(&trial.peer, &calls[i], LOOKUP, 0);
+        service_call_open(&fixture.peer, &calls[i], LOOKUP, 0);
     }
     wire_peer_write(&calls[0].wire, 1000, 0, false);
     wire_peer_write(&calls[1].wire, 1000, 0, false);
     wire_peer_write(&calls[2].wire, 1, 0, false);
-    service_call_expect_end(&trial.peer, &calls[2], EB_STATUS_RESOURCE_EXHAUSTED);
+    service_call_expect_end(&fixture.peer, &calls[2], EB_STATUS_RESOURCE_EXHAUSTED);
     assert_false(calls[0].wire.is_finished || calls[1].wire.is_finished);
     eb_grpc_client_cancel(calls[1].wire.call);
     wire_peer_write(&calls[3].wire, 1000, 0, false);
-    service_peer_settle(&trial.peer);
+    service_peer_settle(&fixture.peer);
     assert_false(calls[0].wire.is_finished || calls[3].wire.is_finished);
-    stop(&trial);
+    stop(&fixture);
 }
 
 EB_TEST_GROUP(service)

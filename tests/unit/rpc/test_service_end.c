@@ -17,50 +17,50 @@ static const struct service_request large = {.id = 1, .bags = LARGE_BAGS};
 static const struct service_request small = {.id = 2, .bags = 1};
 
 /* A unary call and a stream's request, both large, wait for the executor. */
-struct trial {
+struct fixture {
     struct service_host host;
     struct wire_peer peer;
     struct service_call unary;
     struct service_call stream;
 };
 
-static void start(struct trial *trial)
+static void start(struct fixture *fixture)
 {
-    service_host_init(&trial->host);
-    service_host_start(&trial->host);
-    service_host_hold(&trial->host);
-    wire_peer_open(&trial->peer, &trial->host.address);
-    service_call_lookup(&trial->peer, &trial->unary, &large);
-    service_call_open(&trial->peer, &trial->stream, STREAM, 0);
-    service_call_write(&trial->stream, &large, false);
-    service_peer_settle(&trial->peer);
+    service_host_init(&fixture->host);
+    service_host_start(&fixture->host);
+    service_host_hold(&fixture->host);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
+    service_call_lookup(&fixture->peer, &fixture->unary, &large);
+    service_call_open(&fixture->peer, &fixture->stream, STREAM, 0);
+    service_call_write(&fixture->stream, &large, false);
+    service_peer_settle(&fixture->peer);
 }
 
 /* The answers of both are still where the executor may write. */
-static void expect_held(struct trial *trial)
+static void expect_held(struct fixture *fixture)
 {
-    assert_true(loop_host_taken_bytes(&trial->host.loops) >= UINT64_C(2) * LARGE_BYTES);
+    assert_true(loop_host_taken_bytes(&fixture->host.loops) >= UINT64_C(2) * LARGE_BYTES);
 }
 
 /* The executor gives both back: nothing is left of them, and the loop serves on. */
-static void expect_given_back(struct trial *trial)
+static void expect_given_back(struct fixture *fixture)
 {
     struct service_call call;
     struct wire_peer peer;
-    service_host_release(&trial->host);
-    assert_true(service_host_wait_taken(&trial->host, LARGE_BYTES / 2));
-    wire_peer_open(&peer, &trial->host.address);
+    service_host_release(&fixture->host);
+    assert_true(service_host_wait_taken(&fixture->host, LARGE_BYTES / 2));
+    wire_peer_open(&peer, &fixture->host.address);
     service_call_lookup(&peer, &call, &small);
     service_call_expect_end(&peer, &call, EB_STATUS_OK);
     wire_peer_close(&peer);
-    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
 }
 
-static void cancel_both(struct trial *trial)
+static void cancel_both(struct fixture *fixture)
 {
-    eb_grpc_client_cancel(trial->unary.wire.call);
-    eb_grpc_client_cancel(trial->stream.wire.call);
-    wire_peer_send(&trial->peer);
+    eb_grpc_client_cancel(fixture->unary.wire.call);
+    eb_grpc_client_cancel(fixture->stream.wire.call);
+    wire_peer_send(&fixture->peer);
 }
 
 /* ---- calls that go before their lookups ---- */
@@ -68,59 +68,59 @@ static void cancel_both(struct trial *trial)
 static void keeps_what_a_cancelled_call_has_with_the_executor(void **state)
 {
     (void)state;
-    struct trial trial;
-    start(&trial);
-    cancel_both(&trial);
-    service_peer_settle(&trial.peer);
-    expect_held(&trial);
-    wire_peer_close(&trial.peer);
-    expect_given_back(&trial);
-    service_host_stop(&trial.host);
+    struct fixture fixture;
+    start(&fixture);
+    cancel_both(&fixture);
+    service_peer_settle(&fixture.peer);
+    expect_held(&fixture);
+    wire_peer_close(&fixture.peer);
+    expect_given_back(&fixture);
+    service_host_stop(&fixture.host);
 }
 
 static void serves_on_where_a_call_was_cancelled(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call next;
-    start(&trial);
-    cancel_both(&trial);
-    service_call_open(&trial.peer, &next, STREAM, 0);
+    start(&fixture);
+    cancel_both(&fixture);
+    service_call_open(&fixture.peer, &next, STREAM, 0);
     service_call_write(&next, &large, true);
-    service_peer_settle(&trial.peer);
-    expect_held(&trial);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &next, EB_STATUS_OK);
+    service_peer_settle(&fixture.peer);
+    expect_held(&fixture);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &next, EB_STATUS_OK);
     assert_int_equal(next.count, 1);
     assert_int_equal(next.answers[0].values_bytes, LARGE_BYTES);
-    assert_int_equal(trial.unary.count + trial.stream.count, 0);
-    wire_peer_close(&trial.peer);
-    service_host_stop(&trial.host);
+    assert_int_equal(fixture.unary.count + fixture.stream.count, 0);
+    wire_peer_close(&fixture.peer);
+    service_host_stop(&fixture.host);
 }
 
 static void keeps_what_a_closed_connection_has_with_the_executor(void **state)
 {
     (void)state;
-    struct trial trial;
-    start(&trial);
-    wire_peer_close(&trial.peer);
-    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    expect_held(&trial);
-    expect_given_back(&trial);
-    service_host_stop(&trial.host);
+    struct fixture fixture;
+    start(&fixture);
+    wire_peer_close(&fixture.peer);
+    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    expect_held(&fixture);
+    expect_given_back(&fixture);
+    service_host_stop(&fixture.host);
 }
 
 static void keeps_what_was_cancelled_and_then_closed(void **state)
 {
     (void)state;
-    struct trial trial;
-    start(&trial);
-    cancel_both(&trial);
-    wire_peer_close(&trial.peer);
-    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    expect_held(&trial);
-    expect_given_back(&trial);
-    service_host_stop(&trial.host);
+    struct fixture fixture;
+    start(&fixture);
+    cancel_both(&fixture);
+    wire_peer_close(&fixture.peer);
+    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    expect_held(&fixture);
+    expect_given_back(&fixture);
+    service_host_stop(&fixture.host);
 }
 
 /* ---- drain ---- */
@@ -128,48 +128,48 @@ static void keeps_what_was_cancelled_and_then_closed(void **state)
 static void answers_what_it_has_read_while_it_drains(void **state)
 {
     (void)state;
-    struct trial trial;
-    start(&trial);
-    service_call_write(&trial.stream, &small, false);
-    service_peer_settle(&trial.peer);
-    service_host_drain(&trial.host);
-    assert_false(service_host_is_drained(&trial.host));
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &trial.unary, EB_STATUS_OK);
-    service_call_expect_end(&trial.peer, &trial.stream, EB_STATUS_UNAVAILABLE);
-    assert_int_equal(trial.unary.count, 1);
-    assert_int_equal(trial.stream.count, 2);
-    assert_int_equal(service_call_find(&trial.stream, 1)->values_bytes, LARGE_BYTES);
-    assert_int_equal(service_call_find(&trial.stream, 2)->error_code, EB_STATUS_OK);
-    wire_peer_close(&trial.peer);
-    assert_true(loop_host_wait_drained(&trial.host.loops, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&trial.host);
+    struct fixture fixture;
+    start(&fixture);
+    service_call_write(&fixture.stream, &small, false);
+    service_peer_settle(&fixture.peer);
+    service_host_drain(&fixture.host);
+    assert_false(service_host_is_drained(&fixture.host));
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &fixture.unary, EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &fixture.stream, EB_STATUS_UNAVAILABLE);
+    assert_int_equal(fixture.unary.count, 1);
+    assert_int_equal(fixture.stream.count, 2);
+    assert_int_equal(service_call_find(&fixture.stream, 1)->values_bytes, LARGE_BYTES);
+    assert_int_equal(service_call_find(&fixture.stream, 2)->error_code, EB_STATUS_OK);
+    wire_peer_close(&fixture.peer);
+    assert_true(loop_host_wait_drained(&fixture.host.loops, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture.host);
 }
 
 static void reads_no_stream_while_it_drains(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call late_stream;
     struct service_call late_unary;
-    start(&trial);
-    service_host_drain(&trial.host);
+    start(&fixture);
+    service_host_drain(&fixture.host);
     /* The peer has not heard of it yet. */
-    service_call_write(&trial.stream, &small, true);
-    service_call_open(&trial.peer, &late_stream, STREAM, 0);
+    service_call_write(&fixture.stream, &small, true);
+    service_call_open(&fixture.peer, &late_stream, STREAM, 0);
     service_call_write(&late_stream, &small, true);
-    service_call_lookup(&trial.peer, &late_unary, &small);
-    service_call_expect_end(&trial.peer, &late_stream, EB_STATUS_UNAVAILABLE);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &trial.unary, EB_STATUS_OK);
-    service_call_expect_end(&trial.peer, &late_unary, EB_STATUS_OK);
+    service_call_lookup(&fixture.peer, &late_unary, &small);
+    service_call_expect_end(&fixture.peer, &late_stream, EB_STATUS_UNAVAILABLE);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &fixture.unary, EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &late_unary, EB_STATUS_OK);
     /* Its peer has said all, of which the last has no answer. */
-    service_call_expect_end(&trial.peer, &trial.stream, EB_STATUS_UNAVAILABLE);
-    assert_int_equal(trial.stream.count, 1);
+    service_call_expect_end(&fixture.peer, &fixture.stream, EB_STATUS_UNAVAILABLE);
+    assert_int_equal(fixture.stream.count, 1);
     assert_int_equal(late_stream.count, 0);
-    wire_peer_close(&trial.peer);
-    assert_true(loop_host_wait_drained(&trial.host.loops, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&trial.host);
+    wire_peer_close(&fixture.peer);
+    assert_true(loop_host_wait_drained(&fixture.host.loops, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture.host);
 }
 
 static void ends_idle_streams_when_it_drains(void **state)
@@ -191,51 +191,51 @@ static void ends_idle_streams_when_it_drains(void **state)
 }
 
 /* Both calls are gone, in a drain: the loop stays for what the executor has, and no longer. */
-static void expect_drained_when_given_back(struct trial *trial)
+static void expect_drained_when_given_back(struct fixture *fixture)
 {
-    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    expect_held(trial);
-    assert_false(service_host_is_drained(&trial->host));
-    service_host_release(&trial->host);
-    assert_true(loop_host_wait_drained(&trial->host.loops, SERVICE_HOST_TIMEOUT_MS));
-    assert_true(loop_host_taken_bytes(&trial->host.loops) < LARGE_BYTES);
-    service_host_stop(&trial->host);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    expect_held(fixture);
+    assert_false(service_host_is_drained(&fixture->host));
+    service_host_release(&fixture->host);
+    assert_true(loop_host_wait_drained(&fixture->host.loops, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(loop_host_taken_bytes(&fixture->host.loops) < LARGE_BYTES);
+    service_host_stop(&fixture->host);
 }
 
 static void waits_for_cancelled_lookups_before_it_has_drained(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     static const bool never;
-    start(&trial);
-    service_host_drain(&trial.host);
-    cancel_both(&trial);
+    start(&fixture);
+    service_host_drain(&fixture.host);
+    cancel_both(&fixture);
     /* Until the server, which has no call left, closes. */
-    assert_false(wire_peer_run(&trial.peer, &never, SERVICE_HOST_TIMEOUT_MS));
-    assert_true(trial.peer.is_over);
-    wire_peer_close(&trial.peer);
-    expect_drained_when_given_back(&trial);
+    assert_false(wire_peer_run(&fixture.peer, &never, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(fixture.peer.is_over);
+    wire_peer_close(&fixture.peer);
+    expect_drained_when_given_back(&fixture);
 }
 
 static void waits_for_lookups_of_closed_connections_before_it_has_drained(void **state)
 {
     (void)state;
-    struct trial trial;
-    start(&trial);
-    service_host_drain(&trial.host);
-    wire_peer_close(&trial.peer);
-    expect_drained_when_given_back(&trial);
+    struct fixture fixture;
+    start(&fixture);
+    service_host_drain(&fixture.host);
+    wire_peer_close(&fixture.peer);
+    expect_drained_when_given_back(&fixture);
 }
 
 static void waits_for_lookups_of_connections_that_it_cuts(void **state)
 {
     (void)state;
-    struct trial trial;
-    start(&trial);
-    service_host_drain(&trial.host);
-    loop_host_cut(&trial.host.loops);
-    expect_drained_when_given_back(&trial);
-    wire_peer_close(&trial.peer);
+    struct fixture fixture;
+    start(&fixture);
+    service_host_drain(&fixture.host);
+    loop_host_cut(&fixture.host.loops);
+    expect_drained_when_given_back(&fixture);
+    wire_peer_close(&fixture.peer);
 }
 
 EB_TEST_GROUP(service_end)

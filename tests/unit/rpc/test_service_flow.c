@@ -18,23 +18,23 @@
 /* What one idle lookup keeps of the answer memory: a block of its arena. */
 #define IDLE_LOOKUP_BYTES (UINT32_C(32) << 10)
 
-struct trial {
+struct fixture {
     struct service_host host;
     struct wire_peer peer;
     struct service_call call;
 };
 
-static void start(struct trial *trial)
+static void start(struct fixture *fixture)
 {
-    service_host_start(&trial->host);
-    wire_peer_open(&trial->peer, &trial->host.address);
+    service_host_start(&fixture->host);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
 }
 
-static void stop(struct trial *trial)
+static void stop(struct fixture *fixture)
 {
-    wire_peer_close(&trial->peer);
-    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&trial->host);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture->host);
 }
 
 /* ---- a peer whose windows are its own ---- */
@@ -177,51 +177,51 @@ static void refuses_a_unary_call_without_a_message(void **state)
 static void does_not_read_a_stream_past_in_flight_max(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    trial.host.limits.in_flight_max = 2;
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    fixture.host.limits.in_flight_max = 2;
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
     /* Read now, the second request 1 would be refused: the first is in flight. */
-    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 1}, false);
-    service_call_write(&trial.call, &(struct service_request){.id = 2, .bags = 1}, false);
-    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 1}, true);
-    service_peer_settle(&trial.peer);
-    assert_int_equal(trial.call.count, 0);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
-    assert_int_equal(trial.call.count, 3);
+    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_write(&fixture.call, &(struct service_request){.id = 2, .bags = 1}, false);
+    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 1}, true);
+    service_peer_settle(&fixture.peer);
+    assert_int_equal(fixture.call.count, 0);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
+    assert_int_equal(fixture.call.count, 3);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(trial.call.answers[i].error_code, 0);
+        assert_int_equal(fixture.call.answers[i].error_code, 0);
     }
-    stop(&trial);
+    stop(&fixture);
 }
 
 static void reads_on_when_the_lookup_of_a_cancelled_call_is_back(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call cancelled;
-    service_host_init(&trial.host);
-    trial.host.limits.in_flight_max = 1;
-    trial.host.loops.options.tick_ms = 1000000;
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &cancelled, STREAM, 0);
-    service_call_open(&trial.peer, &trial.call, STREAM, 0);
-    service_peer_settle(&trial.peer);
+    service_host_init(&fixture.host);
+    fixture.host.limits.in_flight_max = 1;
+    fixture.host.loops.options.tick_ms = 1000000;
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &cancelled, STREAM, 0);
+    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
+    service_peer_settle(&fixture.peer);
     service_call_write(&cancelled, &(struct service_request){.id = 1, .bags = 1}, false);
-    wire_peer_send(&trial.peer);
-    service_call_write(&trial.call, &(struct service_request){.id = 2, .bags = 1}, true);
-    service_peer_settle(&trial.peer);
+    wire_peer_send(&fixture.peer);
+    service_call_write(&fixture.call, &(struct service_request){.id = 2, .bags = 1}, true);
+    service_peer_settle(&fixture.peer);
     eb_grpc_client_cancel(cancelled.wire.call);
-    service_peer_settle(&trial.peer);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
-    assert_int_equal(trial.call.count, 1);
+    service_peer_settle(&fixture.peer);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
+    assert_int_equal(fixture.call.count, 1);
     assert_int_equal(cancelled.count, 0);
-    stop(&trial);
+    stop(&fixture);
 }
 
 #define ANSWERS 20
@@ -453,118 +453,118 @@ static void sends_no_answer_of_a_unary_call_after_its_deadline(void **state)
 static void refuses_what_finds_no_memory_and_recovers(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    trial.host.loops.options.answer_memory_bytes = MIB / 2;
-    start(&trial);
-    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    fixture.host.loops.options.answer_memory_bytes = MIB / 2;
+    start(&fixture);
+    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
     for (uint64_t i = 1; i <= 16; i++) {
         /* 64 KiB, and every other time 1 MiB. */
         struct service_request request = {.id = i, .bags = i % 2 == 1 ? 8000 : 100000};
-        service_call_write(&trial.call, &request, i == 16);
+        service_call_write(&fixture.call, &request, i == 16);
     }
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
-    assert_int_equal(trial.call.count, 16);
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
+    assert_int_equal(fixture.call.count, 16);
     for (uint64_t i = 1; i <= 16; i++) {
-        const struct service_answer *answer = service_call_find(&trial.call, i);
+        const struct service_answer *answer = service_call_find(&fixture.call, i);
         assert_non_null(answer);
         assert_int_equal(
             answer->error_code, i % 2 == 1 ? EB_STATUS_OK : EB_STATUS_RESOURCE_EXHAUSTED);
         assert_int_equal(answer->retry_after_ms > 0, i % 2 == 0);
     }
-    stop(&trial);
+    stop(&fixture);
 }
 
 static void ends_calls_where_not_even_an_error_finds_memory(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    trial.host.loops.options.answer_memory_bytes = 1;
-    start(&trial);
-    service_call_open(&trial.peer, &trial.call, STREAM, 0);
-    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 1}, false);
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_RESOURCE_EXHAUSTED);
-    service_call_lookup(&trial.peer, &trial.call, &(struct service_request){.bags = 1});
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_RESOURCE_EXHAUSTED);
-    service_call_open(&trial.peer, &trial.call, SERVICE_HOST_METHOD("ListModels"), 0);
-    wire_peer_write(&trial.call.wire, 0, 0, true);
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_int_equal(trial.call.count, 0);
-    stop(&trial);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    fixture.host.loops.options.answer_memory_bytes = 1;
+    start(&fixture);
+    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
+    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_call_lookup(&fixture.peer, &fixture.call, &(struct service_request){.bags = 1});
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_call_open(&fixture.peer, &fixture.call, SERVICE_HOST_METHOD("ListModels"), 0);
+    wire_peer_write(&fixture.call.wire, 0, 0, true);
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(fixture.call.count, 0);
+    stop(&fixture);
 }
 
 static void keeps_few_lookups_after_a_burst(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &trial.call, STREAM, 0);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
     for (uint64_t i = 1; i <= SERVICE_HOST_ANSWERS_MAX; i++) {
         struct service_request request = {.id = i, .bags = 1};
-        service_call_write(&trial.call, &request, i == SERVICE_HOST_ANSWERS_MAX);
+        service_call_write(&fixture.call, &request, i == SERVICE_HOST_ANSWERS_MAX);
     }
-    service_peer_settle(&trial.peer);
+    service_peer_settle(&fixture.peer);
     uint64_t burst_bytes = SERVICE_HOST_ANSWERS_MAX * IDLE_LOOKUP_BYTES;
-    assert_true(loop_host_taken_bytes(&trial.host.loops) >= burst_bytes);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
-    assert_int_equal(trial.call.count, SERVICE_HOST_ANSWERS_MAX);
-    assert_true(service_host_wait_taken(&trial.host, burst_bytes / 3));
-    stop(&trial);
+    assert_true(loop_host_taken_bytes(&fixture.host.loops) >= burst_bytes);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
+    assert_int_equal(fixture.call.count, SERVICE_HOST_ANSWERS_MAX);
+    assert_true(service_host_wait_taken(&fixture.host, burst_bytes / 3));
+    stop(&fixture);
 }
 
 static void refuses_what_the_queue_does_not_hold(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call unary;
-    service_host_init(&trial.host);
+    service_host_init(&fixture.host);
     /* What weighs more is taken where nothing is queued, and then nothing else is. */
-    trial.host.limits.queue_bytes_max = 1;
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &trial.call, STREAM, 0);
-    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 1}, false);
-    service_call_write(&trial.call, &(struct service_request){.id = 2, .bags = 1}, false);
-    service_call_expect_answers(&trial.peer, &trial.call, 1);
-    assert_int_equal(trial.call.answers[0].id, 2);
-    assert_int_equal(trial.call.answers[0].error_code, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_true(trial.call.answers[0].retry_after_ms > 0);
-    service_call_lookup(&trial.peer, &unary, &(struct service_request){.bags = 1});
-    service_call_expect_end(&trial.peer, &unary, EB_STATUS_RESOURCE_EXHAUSTED);
-    service_host_release(&trial.host);
-    service_call_expect_answers(&trial.peer, &trial.call, 2);
-    service_call_write(&trial.call, &(struct service_request){.id = 3, .bags = 1}, true);
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
-    assert_int_equal(service_call_find(&trial.call, 1)->error_code, EB_STATUS_OK);
-    assert_int_equal(service_call_find(&trial.call, 3)->error_code, EB_STATUS_OK);
-    stop(&trial);
+    fixture.host.limits.queue_bytes_max = 1;
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
+    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 1}, false);
+    service_call_write(&fixture.call, &(struct service_request){.id = 2, .bags = 1}, false);
+    service_call_expect_answers(&fixture.peer, &fixture.call, 1);
+    assert_int_equal(fixture.call.answers[0].id, 2);
+    assert_int_equal(fixture.call.answers[0].error_code, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(fixture.call.answers[0].retry_after_ms > 0);
+    service_call_lookup(&fixture.peer, &unary, &(struct service_request){.bags = 1});
+    service_call_expect_end(&fixture.peer, &unary, EB_STATUS_RESOURCE_EXHAUSTED);
+    service_host_release(&fixture.host);
+    service_call_expect_answers(&fixture.peer, &fixture.call, 2);
+    service_call_write(&fixture.call, &(struct service_request){.id = 3, .bags = 1}, true);
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
+    assert_int_equal(service_call_find(&fixture.call, 1)->error_code, EB_STATUS_OK);
+    assert_int_equal(service_call_find(&fixture.call, 3)->error_code, EB_STATUS_OK);
+    stop(&fixture);
 }
 
 static void does_not_read_a_stream_opened_at_in_flight_max(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct service_call late;
-    service_host_init(&trial.host);
-    trial.host.limits.in_flight_max = 1;
-    start(&trial);
-    service_host_hold(&trial.host);
-    service_call_open(&trial.peer, &trial.call, STREAM, 0);
-    service_call_write(&trial.call, &(struct service_request){.id = 1, .bags = 100000}, true);
-    service_peer_settle(&trial.peer);
-    uint64_t one_bytes = loop_host_taken_bytes(&trial.host.loops);
-    service_call_open(&trial.peer, &late, STREAM, 0);
+    service_host_init(&fixture.host);
+    fixture.host.limits.in_flight_max = 1;
+    start(&fixture);
+    service_host_hold(&fixture.host);
+    service_call_open(&fixture.peer, &fixture.call, STREAM, 0);
+    service_call_write(&fixture.call, &(struct service_request){.id = 1, .bags = 100000}, true);
+    service_peer_settle(&fixture.peer);
+    uint64_t one_bytes = loop_host_taken_bytes(&fixture.host.loops);
+    service_call_open(&fixture.peer, &late, STREAM, 0);
     service_call_write(&late, &(struct service_request){.id = 2, .bags = 100000}, true);
-    service_peer_settle(&trial.peer);
-    assert_true(loop_host_taken_bytes(&trial.host.loops) < one_bytes + 100000);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &trial.call, EB_STATUS_OK);
-    service_call_expect_end(&trial.peer, &late, EB_STATUS_OK);
-    stop(&trial);
+    service_peer_settle(&fixture.peer);
+    assert_true(loop_host_taken_bytes(&fixture.host.loops) < one_bytes + 100000);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &fixture.call, EB_STATUS_OK);
+    service_call_expect_end(&fixture.peer, &late, EB_STATUS_OK);
+    stop(&fixture);
 }
 
 EB_TEST_GROUP(service_flow)

@@ -20,63 +20,63 @@ static const struct eb_limits least = {
 #undef X
 };
 
-struct trial {
+struct fixture {
     struct service_host host;
     struct wire_peer peer;
     struct service_call call; /* a stream */
 };
 
-static void start(struct trial *trial)
+static void start(struct fixture *fixture)
 {
-    service_host_start(&trial->host);
-    wire_peer_open(&trial->peer, &trial->host.address);
-    service_host_hold(&trial->host);
-    service_call_open(&trial->peer, &trial->call, STREAM, 0);
+    service_host_start(&fixture->host);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
+    service_host_hold(&fixture->host);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     /* The server has opened its windows. */
-    service_peer_settle(&trial->peer);
+    service_peer_settle(&fixture->peer);
 }
 
 /* With little that may be in flight. */
-static void start_crowded(struct trial *trial)
+static void start_over_limit(struct fixture *fixture)
 {
-    service_host_init(&trial->host);
-    trial->host.limits.in_flight_max = IN_FLIGHT_MAX;
-    start(trial);
+    service_host_init(&fixture->host);
+    fixture->host.limits.in_flight_max = IN_FLIGHT_MAX;
+    start(fixture);
 }
 
-static void ask(struct trial *trial, const struct service_request *request)
+static void ask(struct fixture *fixture, const struct service_request *request)
 {
-    service_call_write(&trial->call, request, false);
-    wire_peer_send(&trial->peer);
+    service_call_write(&fixture->call, request, false);
+    wire_peer_send(&fixture->peer);
 }
 
-static void ask_for_row(struct trial *trial, uint64_t id, uint32_t priority)
+static void ask_for_row(struct fixture *fixture, uint64_t id, uint32_t priority)
 {
-    ask(trial, &(struct service_request){.id = id, .bags = 1, .priority = priority});
+    ask(fixture, &(struct service_request){.id = id, .bags = 1, .priority = priority});
 }
 
-static void cancel(struct trial *trial, uint64_t id)
+static void cancel(struct fixture *fixture, uint64_t id)
 {
-    ask(trial, &(struct service_request){.id = id, .bags = 1, .cancel = true});
+    ask(fixture, &(struct service_request){.id = id, .bags = 1, .cancel = true});
 }
 
-static void expect_answer(struct trial *trial, uint64_t id, enum eb_status status)
+static void expect_answer(struct fixture *fixture, uint64_t id, enum eb_status status)
 {
-    const struct service_answer *answer = service_call_find(&trial->call, id);
+    const struct service_answer *answer = service_call_find(&fixture->call, id);
     assert_non_null(answer);
     assert_int_equal(answer->error_code, status);
 }
 
 /* Lets the executor go on: with one more for what ends the stream, `count` answers come in all. */
-static void finish(struct trial *trial, size_t count)
+static void finish(struct fixture *fixture, size_t count)
 {
-    service_host_release(&trial->host);
-    wire_peer_write_bytes(&trial->call.wire, "", 0, true);
-    service_call_expect_end(&trial->peer, &trial->call, EB_STATUS_OK);
-    assert_int_equal(trial->call.count, count);
-    wire_peer_close(&trial->peer);
-    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    service_host_stop(&trial->host);
+    service_host_release(&fixture->host);
+    wire_peer_write_bytes(&fixture->call.wire, "", 0, true);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    assert_int_equal(fixture->call.count, count);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    service_host_stop(&fixture->host);
 }
 
 /* ---- memory of what waits ---- */
@@ -86,15 +86,15 @@ static void finish(struct trial *trial, size_t count)
 
 /* Waits until nothing more is taken, though the peer has sent it. The calls of a connection that is
  * full wait: it cannot be asked. Returns what is taken. */
-static uint64_t settle_by(struct wire_peer *other, struct trial *trial)
+static uint64_t settle_by(struct wire_peer *other, struct fixture *fixture)
 {
     uint64_t before_bytes = 0;
-    uint64_t bytes = loop_host_taken_bytes(&trial->host.loops);
+    uint64_t bytes = loop_host_taken_bytes(&fixture->host.loops);
     for (int quiet = 0; quiet < 5; quiet = bytes == before_bytes ? quiet + 1 : 0) {
         before_bytes = bytes;
-        wire_peer_send(&trial->peer);
+        wire_peer_send(&fixture->peer);
         service_peer_settle(other);
-        bytes = loop_host_taken_bytes(&trial->host.loops);
+        bytes = loop_host_taken_bytes(&fixture->host.loops);
     }
     return bytes;
 }
@@ -102,27 +102,27 @@ static uint64_t settle_by(struct wire_peer *other, struct trial *trial)
 /* Cheap requests whose plans are large do not take more than outbound_bytes_max and one of them. */
 static void expect_cheap_ones_bounded(uint32_t priority)
 {
-    struct trial trial;
+    struct fixture fixture;
     struct wire_peer other;
     struct service_call unary;
-    service_host_init(&trial.host);
-    trial.host.limits.outbound_bytes_max = 8 * MIB;
-    start(&trial);
+    service_host_init(&fixture.host);
+    fixture.host.limits.outbound_bytes_max = 8 * MIB;
+    start(&fixture);
     struct service_request request = {.bags = 2, .queries = QUERIES, .priority = priority};
     for (uint64_t i = 1; i <= CHEAP; i++) {
         request.id = i;
-        ask(&trial, &request);
+        ask(&fixture, &request);
     }
-    wire_peer_open(&other, &trial.host.address);
-    uint64_t taken_bytes = settle_by(&other, &trial);
+    wire_peer_open(&other, &fixture.host.address);
+    uint64_t taken_bytes = settle_by(&other, &fixture);
     assert_true(taken_bytes > 2 * MIB);
     assert_true(taken_bytes < (8 + 4) * MIB);
     service_call_lookup(&other, &unary, &(struct service_request){.bags = 1});
     wire_peer_send(&other);
-    service_host_release(&trial.host);
+    service_host_release(&fixture.host);
     service_call_expect_end(&other, &unary, EB_STATUS_OK);
     wire_peer_close(&other);
-    finish(&trial, CHEAP + 1);
+    finish(&fixture, CHEAP + 1);
 }
 
 static void bounds_what_waiting_requests_hold(void **state)
@@ -142,54 +142,54 @@ static void bounds_what_waiting_batch_requests_hold(void **state)
 static void parks_unary_calls_until_what_waits_is_computed(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct wire_peer other;
     static struct service_call calls[UNARY];
-    service_host_init(&trial.host);
-    trial.host.limits.outbound_bytes_max = 4 * MIB;
-    start(&trial);
+    service_host_init(&fixture.host);
+    fixture.host.limits.outbound_bytes_max = 4 * MIB;
+    start(&fixture);
     for (int i = 0; i < UNARY; i++) {
         struct service_request request = {.bags = 2, .queries = QUERIES};
-        service_call_lookup(&trial.peer, &calls[i], &request);
+        service_call_lookup(&fixture.peer, &calls[i], &request);
     }
-    wire_peer_open(&other, &trial.host.address);
-    assert_true(settle_by(&other, &trial) < (4 + 4) * MIB);
+    wire_peer_open(&other, &fixture.host.address);
+    assert_true(settle_by(&other, &fixture) < (4 + 4) * MIB);
     wire_peer_close(&other);
-    service_host_release(&trial.host);
+    service_host_release(&fixture.host);
     for (int i = 0; i < UNARY; i++) {
-        service_call_expect_end(&trial.peer, &calls[i], EB_STATUS_OK);
+        service_call_expect_end(&fixture.peer, &calls[i], EB_STATUS_OK);
     }
-    finish(&trial, 1);
+    finish(&fixture, 1);
 }
 
 static void gives_back_what_a_closed_connection_had_waiting(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
     struct service_request request = {.bags = 2, .queries = QUERIES};
     for (uint64_t i = 1; i <= 20; i++) {
         request.id = i;
-        ask(&trial, &request);
+        ask(&fixture, &request);
     }
-    service_peer_settle(&trial.peer);
-    assert_true(loop_host_taken_bytes(&trial.host.loops) > 16 * MIB);
-    wire_peer_close(&trial.peer);
-    service_host_release(&trial.host);
-    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    assert_true(service_host_wait_taken(&trial.host, 2 * MIB));
-    service_host_stop(&trial.host);
+    service_peer_settle(&fixture.peer);
+    assert_true(loop_host_taken_bytes(&fixture.host.loops) > 16 * MIB);
+    wire_peer_close(&fixture.peer);
+    service_host_release(&fixture.host);
+    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(service_host_wait_taken(&fixture.host, 2 * MIB));
+    service_host_stop(&fixture.host);
 }
 
 /* Waits until so many bytes are taken. */
-static void wait_until_taken(struct trial *trial, uint64_t bytes)
+static void wait_until_taken(struct fixture *fixture, uint64_t bytes)
 {
     const uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * SERVICE_HOST_TIMEOUT_MS;
-    while (loop_host_taken_bytes(&trial->host.loops) < bytes && uv_hrtime() < deadline_ns) {
+    while (loop_host_taken_bytes(&fixture->host.loops) < bytes && uv_hrtime() < deadline_ns) {
         uv_sleep(1);
     }
-    assert_true(loop_host_taken_bytes(&trial->host.loops) >= bytes);
+    assert_true(loop_host_taken_bytes(&fixture->host.loops) >= bytes);
 }
 
 #define SHARERS 6
@@ -199,17 +199,17 @@ static void wait_until_taken(struct trial *trial, uint64_t bytes)
 static void leaves_answer_memory_to_others(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct wire_peer sharers[SHARERS];
     static struct service_call calls[SHARERS];
     struct wire_peer other;
     struct service_call unary;
-    service_host_init(&trial.host);
-    trial.host.loops.options.answer_memory_bytes = 8 * MIB;
-    start(&trial);
-    wire_peer_open(&other, &trial.host.address);
+    service_host_init(&fixture.host);
+    fixture.host.loops.options.answer_memory_bytes = 8 * MIB;
+    start(&fixture);
+    wire_peer_open(&other, &fixture.host.address);
     for (int i = 0; i < SHARERS; i++) {
-        wire_peer_open(&sharers[i], &trial.host.address);
+        wire_peer_open(&sharers[i], &fixture.host.address);
         service_call_open(&sharers[i], &calls[i], STREAM, 0);
         service_peer_settle(&sharers[i]);
         for (uint64_t id = 1; id <= SHARER_REQUESTS; id++) {
@@ -217,12 +217,12 @@ static void leaves_answer_memory_to_others(void **state)
             service_call_write(&calls[i], &request, id == SHARER_REQUESTS);
         }
         wire_peer_send(&sharers[i]);
-        (void)settle_by(&other, &trial);
+        (void)settle_by(&other, &fixture);
     }
-    wait_until_taken(&trial, 4 * MIB);
+    wait_until_taken(&fixture, 4 * MIB);
     service_call_lookup(&other, &unary, &(struct service_request){.bags = 1});
     wire_peer_send(&other);
-    service_host_release(&trial.host);
+    service_host_release(&fixture.host);
     service_call_expect_end(&other, &unary, EB_STATUS_OK);
     wire_peer_close(&other);
     for (int i = 0; i < SHARERS; i++) {
@@ -230,39 +230,39 @@ static void leaves_answer_memory_to_others(void **state)
         assert_int_equal(calls[i].count, SHARER_REQUESTS);
         wire_peer_close(&sharers[i]);
     }
-    finish(&trial, 1);
+    finish(&fixture, 1);
 }
 
 /* There is memory for three of 3 MiB; the third would leave too little. */
 static void refuses_an_answer_that_leaves_too_little_to_others(void **state)
 {
     (void)state;
-    struct trial trial;
+    struct fixture fixture;
     struct wire_peer others[2];
     struct service_call calls[2];
     const struct service_request large = {.id = 1, .bags = 250000};
-    service_host_init(&trial.host);
-    trial.host.loops.options.answer_memory_bytes = 10 * MIB;
-    start(&trial);
+    service_host_init(&fixture.host);
+    fixture.host.loops.options.answer_memory_bytes = 10 * MIB;
+    start(&fixture);
     for (int i = 0; i < 2; i++) {
-        wire_peer_open(&others[i], &trial.host.address);
+        wire_peer_open(&others[i], &fixture.host.address);
         service_call_lookup(&others[i], &calls[i], &large);
         wire_peer_send(&others[i]);
-        wait_until_taken(&trial, (uint64_t)(i + 1) * 3 * MIB);
+        wait_until_taken(&fixture, (uint64_t)(i + 1) * 3 * MIB);
     }
-    ask(&trial, &large);
-    service_call_expect_answers(&trial.peer, &trial.call, 1);
-    expect_answer(&trial, 1, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_true(trial.call.answers[0].retry_after_ms > 0);
-    ask(&trial, &(struct service_request){.id = 2, .bags = 100000});
-    wait_until_taken(&trial, 7 * MIB);
-    service_host_release(&trial.host);
+    ask(&fixture, &large);
+    service_call_expect_answers(&fixture.peer, &fixture.call, 1);
+    expect_answer(&fixture, 1, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(fixture.call.answers[0].retry_after_ms > 0);
+    ask(&fixture, &(struct service_request){.id = 2, .bags = 100000});
+    wait_until_taken(&fixture, 7 * MIB);
+    service_host_release(&fixture.host);
     for (int i = 0; i < 2; i++) {
         service_call_expect_end(&others[i], &calls[i], EB_STATUS_OK);
         wire_peer_close(&others[i]);
     }
-    finish(&trial, 3);
-    expect_answer(&trial, 2, EB_STATUS_OK);
+    finish(&fixture, 3);
+    expect_answer(&fixture, 2, EB_STATUS_OK);
 }
 
 /* ---- batch requests ---- */
@@ -270,77 +270,77 @@ static void refuses_an_answer_that_leaves_too_little_to_others(void **state)
 static void refuses_batch_requests_past_their_part(void **state)
 {
     (void)state;
-    struct trial trial;
-    start_crowded(&trial);
+    struct fixture fixture;
+    start_over_limit(&fixture);
     for (uint64_t i = 1; i <= BATCH_MAX + 1; i++) {
-        ask_for_row(&trial, i, BATCH);
+        ask_for_row(&fixture, i, BATCH);
     }
-    service_call_expect_answers(&trial.peer, &trial.call, 1);
-    expect_answer(&trial, BATCH_MAX + 1, EB_STATUS_RESOURCE_EXHAUSTED);
-    assert_true(trial.call.answers[0].retry_after_ms > 0);
+    service_call_expect_answers(&fixture.peer, &fixture.call, 1);
+    expect_answer(&fixture, BATCH_MAX + 1, EB_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(fixture.call.answers[0].retry_after_ms > 0);
     /* Interactive ones have their room all the same. */
     for (uint64_t i = 0; i < IN_FLIGHT_MAX - BATCH_MAX; i++) {
-        ask_for_row(&trial, 100 + i, 0);
+        ask_for_row(&fixture, 100 + i, 0);
     }
-    service_host_release(&trial.host);
-    service_call_expect_answers(&trial.peer, &trial.call, IN_FLIGHT_MAX + 1);
-    expect_answer(&trial, BATCH_MAX, EB_STATUS_OK);
-    expect_answer(&trial, 100, EB_STATUS_OK);
-    ask_for_row(&trial, 200, BATCH);
-    service_call_expect_answers(&trial.peer, &trial.call, IN_FLIGHT_MAX + 2);
-    expect_answer(&trial, 200, EB_STATUS_OK);
-    finish(&trial, IN_FLIGHT_MAX + 3);
+    service_host_release(&fixture.host);
+    service_call_expect_answers(&fixture.peer, &fixture.call, IN_FLIGHT_MAX + 1);
+    expect_answer(&fixture, BATCH_MAX, EB_STATUS_OK);
+    expect_answer(&fixture, 100, EB_STATUS_OK);
+    ask_for_row(&fixture, 200, BATCH);
+    service_call_expect_answers(&fixture.peer, &fixture.call, IN_FLIGHT_MAX + 2);
+    expect_answer(&fixture, 200, EB_STATUS_OK);
+    finish(&fixture, IN_FLIGHT_MAX + 3);
 }
 
 /* With as few as may be set: more than the batch request that waits. */
 static void sees_cancels_where_few_may_be_in_flight(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    trial.host.limits.in_flight_max = least.in_flight_max;
-    start(&trial);
-    ask_for_row(&trial, 1, BATCH);
-    ask_for_row(&trial, 2, BATCH);
-    service_call_expect_answers(&trial.peer, &trial.call, 1);
-    expect_answer(&trial, 2, EB_STATUS_RESOURCE_EXHAUSTED);
-    cancel(&trial, 1);
-    ask_for_row(&trial, 3, BATCH);
-    service_peer_settle(&trial.peer);
-    finish(&trial, 3);
-    assert_null(service_call_find(&trial.call, 1));
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    fixture.host.limits.in_flight_max = least.in_flight_max;
+    start(&fixture);
+    ask_for_row(&fixture, 1, BATCH);
+    ask_for_row(&fixture, 2, BATCH);
+    service_call_expect_answers(&fixture.peer, &fixture.call, 1);
+    expect_answer(&fixture, 2, EB_STATUS_RESOURCE_EXHAUSTED);
+    cancel(&fixture, 1);
+    ask_for_row(&fixture, 3, BATCH);
+    service_peer_settle(&fixture.peer);
+    finish(&fixture, 3);
+    assert_null(service_call_find(&fixture.call, 1));
 }
 
 static void sees_cancels_while_batch_requests_fill_their_part(void **state)
 {
     (void)state;
-    struct trial trial;
-    start_crowded(&trial);
+    struct fixture fixture;
+    start_over_limit(&fixture);
     for (uint64_t i = 1; i <= IN_FLIGHT_MAX + 1; i++) {
-        ask_for_row(&trial, i, BATCH);
+        ask_for_row(&fixture, i, BATCH);
     }
-    cancel(&trial, 2);
-    service_peer_settle(&trial.peer);
-    finish(&trial, IN_FLIGHT_MAX + 1);
-    assert_null(service_call_find(&trial.call, 2));
+    cancel(&fixture, 2);
+    service_peer_settle(&fixture.peer);
+    finish(&fixture, IN_FLIGHT_MAX + 1);
+    assert_null(service_call_find(&fixture.call, 2));
 }
 
 /* One that is larger than all that batch requests may hold. */
 static void sees_cancels_while_a_large_batch_request_waits(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    trial.host.limits.outbound_bytes_max = MIB;
-    start(&trial);
-    ask(&trial, &(struct service_request){.id = 1, .bags = 500000, .priority = BATCH});
-    ask_for_row(&trial, 2, BATCH);
-    service_call_expect_answers(&trial.peer, &trial.call, 1);
-    expect_answer(&trial, 2, EB_STATUS_RESOURCE_EXHAUSTED);
-    cancel(&trial, 1);
-    service_peer_settle(&trial.peer);
-    finish(&trial, 2);
-    assert_null(service_call_find(&trial.call, 1));
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    fixture.host.limits.outbound_bytes_max = MIB;
+    start(&fixture);
+    ask(&fixture, &(struct service_request){.id = 1, .bags = 500000, .priority = BATCH});
+    ask_for_row(&fixture, 2, BATCH);
+    service_call_expect_answers(&fixture.peer, &fixture.call, 1);
+    expect_answer(&fixture, 2, EB_STATUS_RESOURCE_EXHAUSTED);
+    cancel(&fixture, 1);
+    service_peer_settle(&fixture.peer);
+    finish(&fixture, 2);
+    assert_null(service_call_find(&fixture.call, 1));
 }
 
 /* ---- times ---- */
@@ -348,15 +348,15 @@ static void sees_cancels_while_a_large_batch_request_waits(void **state)
 static void counts_reading_and_checking_as_waiting(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    trial.host.limits.inline_below_us = 1000;
-    start(&trial);
-    ask(&trial, &(struct service_request){.id = 1, .bags = 2, .queries = QUERIES});
-    service_call_expect_answers(&trial.peer, &trial.call, 1);
-    expect_answer(&trial, 1, EB_STATUS_OK);
-    assert_true(trial.call.answers[0].queue_us > 0);
-    finish(&trial, 2);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    fixture.host.limits.inline_below_us = 1000;
+    start(&fixture);
+    ask(&fixture, &(struct service_request){.id = 1, .bags = 2, .queries = QUERIES});
+    service_call_expect_answers(&fixture.peer, &fixture.call, 1);
+    expect_answer(&fixture, 1, EB_STATUS_OK);
+    assert_true(fixture.call.answers[0].queue_us > 0);
+    finish(&fixture, 2);
 }
 
 #define KEPT_BACK_MS 20
@@ -364,32 +364,33 @@ static void counts_reading_and_checking_as_waiting(void **state)
 static void counts_what_a_paused_stream_is_kept_back_as_waiting(void **state)
 {
     (void)state;
-    struct trial trial;
-    start_crowded(&trial);
+    struct fixture fixture;
+    start_over_limit(&fixture);
     for (uint64_t i = 1; i <= IN_FLIGHT_MAX + 1; i++) {
-        ask_for_row(&trial, i, 0);
+        ask_for_row(&fixture, i, 0);
     }
-    service_peer_settle(&trial.peer);
+    service_peer_settle(&fixture.peer);
     uv_sleep(KEPT_BACK_MS);
-    service_host_release(&trial.host);
-    service_call_expect_answers(&trial.peer, &trial.call, IN_FLIGHT_MAX + 1);
-    expect_answer(&trial, IN_FLIGHT_MAX + 1, EB_STATUS_OK);
+    service_host_release(&fixture.host);
+    service_call_expect_answers(&fixture.peer, &fixture.call, IN_FLIGHT_MAX + 1);
+    expect_answer(&fixture, IN_FLIGHT_MAX + 1, EB_STATUS_OK);
     assert_true(
-        service_call_find(&trial.call, IN_FLIGHT_MAX + 1)->queue_us >= (KEPT_BACK_MS - 2) * 1000);
-    finish(&trial, IN_FLIGHT_MAX + 2);
+        service_call_find(&fixture.call, IN_FLIGHT_MAX + 1)->queue_us >= (KEPT_BACK_MS - 2) * 1000);
+    finish(&fixture, IN_FLIGHT_MAX + 2);
 }
 
 /* Were it queued, it would have no answer before the executor goes on. */
 static void judges_a_deadline_once_a_large_request_is_read(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
-    ask(&trial, &(struct service_request){.id = 1, .bags = 2, .queries = QUERIES, .timeout_us = 1});
-    service_call_expect_answers(&trial.peer, &trial.call, 1);
-    expect_answer(&trial, 1, EB_STATUS_DEADLINE_EXCEEDED);
-    finish(&trial, 2);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
+    ask(&fixture,
+        &(struct service_request){.id = 1, .bags = 2, .queries = QUERIES, .timeout_us = 1});
+    service_call_expect_answers(&fixture.peer, &fixture.call, 1);
+    expect_answer(&fixture, 1, EB_STATUS_DEADLINE_EXCEEDED);
+    finish(&fixture, 2);
 }
 
 /* ---- ids ---- */
@@ -397,28 +398,28 @@ static void judges_a_deadline_once_a_large_request_is_read(void **state)
 static void says_that_an_id_is_taken_so_that_nobody_mistakes_it(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
-    ask_for_row(&trial, 5, 0);
-    ask_for_row(&trial, 5, 0);
-    ask(&trial, &(struct service_request){.id = 5, .bags = 1, .is_faulty = true});
-    ask(&trial, &(struct service_request){.id = 6, .bags = 1, .is_faulty = true});
-    service_call_expect_answers(&trial.peer, &trial.call, 3);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
+    ask_for_row(&fixture, 5, 0);
+    ask_for_row(&fixture, 5, 0);
+    ask(&fixture, &(struct service_request){.id = 5, .bags = 1, .is_bad = true});
+    ask(&fixture, &(struct service_request){.id = 6, .bags = 1, .is_bad = true});
+    service_call_expect_answers(&fixture.peer, &fixture.call, 3);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(trial.call.answers[i].id, 5);
-        assert_int_equal(trial.call.answers[i].error_code, EB_STATUS_INVALID_ARGUMENT);
-        assert_true(trial.call.answers[i].more);
+        assert_int_equal(fixture.call.answers[i].id, 5);
+        assert_int_equal(fixture.call.answers[i].error_code, EB_STATUS_INVALID_ARGUMENT);
+        assert_true(fixture.call.answers[i].more);
     }
-    assert_int_equal(trial.call.answers[2].id, 6);
-    assert_int_equal(trial.call.answers[2].error_code, EB_STATUS_INVALID_ARGUMENT);
-    assert_false(trial.call.answers[2].more);
-    service_host_release(&trial.host);
-    service_call_expect_answers(&trial.peer, &trial.call, 4);
-    assert_int_equal(trial.call.answers[3].id, 5);
-    assert_int_equal(trial.call.answers[3].error_code, EB_STATUS_OK);
-    assert_false(trial.call.answers[3].more);
-    finish(&trial, 5);
+    assert_int_equal(fixture.call.answers[2].id, 6);
+    assert_int_equal(fixture.call.answers[2].error_code, EB_STATUS_INVALID_ARGUMENT);
+    assert_false(fixture.call.answers[2].more);
+    service_host_release(&fixture.host);
+    service_call_expect_answers(&fixture.peer, &fixture.call, 4);
+    assert_int_equal(fixture.call.answers[3].id, 5);
+    assert_int_equal(fixture.call.answers[3].error_code, EB_STATUS_OK);
+    assert_false(fixture.call.answers[3].more);
+    finish(&fixture, 5);
 }
 
 /* Two streams of one connection use the same ids; odd ones are withdrawn on one, even ones on the
@@ -427,44 +428,44 @@ static void withdraws_what_is_named_and_nothing_else(void **state)
 {
     (void)state;
     const uint64_t id_max = 100;
-    struct trial trial;
+    struct fixture fixture;
     static struct service_call other;
     struct service_request request = {.bags = 1};
-    service_host_init(&trial.host);
-    start(&trial);
-    service_call_open(&trial.peer, &other, STREAM, 0);
+    service_host_init(&fixture.host);
+    start(&fixture);
+    service_call_open(&fixture.peer, &other, STREAM, 0);
     for (request.id = 1; request.id <= id_max; request.id++) {
-        service_call_write(&trial.call, &request, false);
+        service_call_write(&fixture.call, &request, false);
         service_call_write(&other, &request, false);
     }
     request.cancel = true;
     for (request.id = 1; request.id <= id_max; request.id++) {
-        service_call_write(request.id % 2 ? &trial.call : &other, &request, request.id == id_max);
+        service_call_write(request.id % 2 ? &fixture.call : &other, &request, request.id == id_max);
     }
-    service_peer_settle(&trial.peer);
-    service_host_release(&trial.host);
-    service_call_expect_end(&trial.peer, &other, EB_STATUS_OK);
-    finish(&trial, id_max / 2 + 1);
+    service_peer_settle(&fixture.peer);
+    service_host_release(&fixture.host);
+    service_call_expect_end(&fixture.peer, &other, EB_STATUS_OK);
+    finish(&fixture, id_max / 2 + 1);
     assert_int_equal(other.count, id_max / 2);
     for (uint64_t id = 1; id <= id_max; id++) {
-        assert_int_equal(!!service_call_find(&trial.call, id), id % 2 == 0);
+        assert_int_equal(!!service_call_find(&fixture.call, id), id % 2 == 0);
         assert_int_equal(!!service_call_find(&other, id), id % 2 == 1);
     }
 }
 
-static void withdraws_by_a_cancel_that_is_faulty(void **state)
+static void withdraws_by_a_cancel_that_is_bad(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial);
-    ask_for_row(&trial, 1, 0);
-    ask_for_row(&trial, 2, 0);
-    ask(&trial, &(struct service_request){.id = 1, .bags = 1, .cancel = true, .is_faulty = true});
-    service_peer_settle(&trial.peer);
-    finish(&trial, 2);
-    assert_null(service_call_find(&trial.call, 1));
-    expect_answer(&trial, 2, EB_STATUS_OK);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture);
+    ask_for_row(&fixture, 1, 0);
+    ask_for_row(&fixture, 2, 0);
+    ask(&fixture, &(struct service_request){.id = 1, .bags = 1, .cancel = true, .is_bad = true});
+    service_peer_settle(&fixture.peer);
+    finish(&fixture, 2);
+    assert_null(service_call_find(&fixture.call, 1));
+    expect_answer(&fixture, 2, EB_STATUS_OK);
 }
 
 EB_TEST_GROUP(service_load)
@@ -485,7 +486,7 @@ EB_TEST_GROUP(service_load)
         cmocka_unit_test(judges_a_deadline_once_a_large_request_is_read),
         cmocka_unit_test(says_that_an_id_is_taken_so_that_nobody_mistakes_it),
         cmocka_unit_test(withdraws_what_is_named_and_nothing_else),
-        cmocka_unit_test(withdraws_by_a_cancel_that_is_faulty),
+        cmocka_unit_test(withdraws_by_a_cancel_that_is_bad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

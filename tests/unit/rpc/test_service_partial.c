@@ -17,161 +17,161 @@
 #define TIMEOUT_MS 50
 
 /* A stream whose request in parts waits for the executor. */
-struct trial {
+struct fixture {
     struct service_host host;
     struct wire_peer peer;
     struct service_call call;
 };
 
-static void ask(struct trial *trial, const struct service_request *request, bool last)
+static void ask(struct fixture *fixture, const struct service_request *request, bool last)
 {
-    service_call_write(&trial->call, request, last);
-    wire_peer_send(&trial->peer);
+    service_call_write(&fixture->call, request, last);
+    wire_peer_send(&fixture->peer);
 }
 
-static void start(struct trial *trial, uint64_t timeout_us)
+static void start(struct fixture *fixture, uint64_t timeout_us)
 {
-    service_host_start(&trial->host);
-    service_host_hold(&trial->host);
-    wire_peer_open(&trial->peer, &trial->host.address);
-    service_call_open(&trial->peer, &trial->call, STREAM, 0);
+    service_host_start(&fixture->host);
+    service_host_hold(&fixture->host);
+    wire_peer_open(&fixture->peer, &fixture->host.address);
+    service_call_open(&fixture->peer, &fixture->call, STREAM, 0);
     const struct service_request request = {
         .id = ID, .bags = PART_BAGS, .queries = PARTS, .partial = true, .timeout_us = timeout_us};
-    ask(trial, &request, false);
-    service_peer_settle(&trial->peer);
+    ask(fixture, &request, false);
+    service_peer_settle(&fixture->peer);
 }
 
 /* The stream serves on, and nothing is left. */
-static void finish(struct trial *trial)
+static void finish(struct fixture *fixture)
 {
-    ask(trial, &(struct service_request){.id = ID + 1, .bags = 1}, true);
-    service_call_expect_end(&trial->peer, &trial->call, EB_STATUS_OK);
-    const struct service_answer *last = service_call_find(&trial->call, ID + 1);
+    ask(fixture, &(struct service_request){.id = ID + 1, .bags = 1}, true);
+    service_call_expect_end(&fixture->peer, &fixture->call, EB_STATUS_OK);
+    const struct service_answer *last = service_call_find(&fixture->call, ID + 1);
     assert_non_null(last);
     assert_int_equal(last->error_code, EB_STATUS_OK);
-    wire_peer_close(&trial->peer);
-    assert_true(loop_host_wait_conns(&trial->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    assert_true(service_host_wait_taken(&trial->host, PART_BYTES / 2));
-    service_host_stop(&trial->host);
+    wire_peer_close(&fixture->peer);
+    assert_true(loop_host_wait_conns(&fixture->host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(service_host_wait_taken(&fixture->host, PART_BYTES / 2));
+    service_host_stop(&fixture->host);
 }
 
 /* One part has come, and those behind it wait. */
-static void expect_first_part(struct trial *trial)
+static void expect_first_part(struct fixture *fixture)
 {
-    service_host_turn(&trial->host);
-    service_call_expect_answers(&trial->peer, &trial->call, 1);
-    assert_int_equal(trial->call.answers[0].error_code, EB_STATUS_OK);
-    assert_int_equal(trial->call.answers[0].values_bytes, PART_BYTES);
-    assert_true(trial->call.answers[0].more);
+    service_host_turn(&fixture->host);
+    service_call_expect_answers(&fixture->peer, &fixture->call, 1);
+    assert_int_equal(fixture->call.answers[0].error_code, EB_STATUS_OK);
+    assert_int_equal(fixture->call.answers[0].values_bytes, PART_BYTES);
+    assert_true(fixture->call.answers[0].more);
 }
 
 static void sends_each_part_when_it_is_computed(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial, 0);
-    expect_first_part(&trial);
-    service_peer_settle(&trial.peer);
-    assert_int_equal(trial.call.count, 1);
-    service_host_release(&trial.host);
-    service_call_expect_answers(&trial.peer, &trial.call, PARTS);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture, 0);
+    expect_first_part(&fixture);
+    service_peer_settle(&fixture.peer);
+    assert_int_equal(fixture.call.count, 1);
+    service_host_release(&fixture.host);
+    service_call_expect_answers(&fixture.peer, &fixture.call, PARTS);
     for (int i = 0; i < PARTS; i++) {
-        assert_int_equal(trial.call.answers[i].error_code, EB_STATUS_OK);
-        assert_int_equal(trial.call.answers[i].values_bytes, PART_BYTES);
-        assert_int_equal(trial.call.answers[i].more, i < PARTS - 1);
+        assert_int_equal(fixture.call.answers[i].error_code, EB_STATUS_OK);
+        assert_int_equal(fixture.call.answers[i].values_bytes, PART_BYTES);
+        assert_int_equal(fixture.call.answers[i].more, i < PARTS - 1);
     }
-    finish(&trial);
+    finish(&fixture);
 }
 
 static void sends_no_further_part_of_what_is_withdrawn(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial, 0);
-    expect_first_part(&trial);
-    ask(&trial, &(struct service_request){.id = ID, .bags = 1, .cancel = true}, false);
-    service_peer_settle(&trial.peer);
-    service_host_release(&trial.host);
-    finish(&trial);
-    assert_int_equal(trial.call.count, 2);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture, 0);
+    expect_first_part(&fixture);
+    ask(&fixture, &(struct service_request){.id = ID, .bags = 1, .cancel = true}, false);
+    service_peer_settle(&fixture.peer);
+    service_host_release(&fixture.host);
+    finish(&fixture);
+    assert_int_equal(fixture.call.count, 2);
 }
 
 static void serves_a_withdrawn_id_again_while_its_parts_come_back(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial, 0);
-    expect_first_part(&trial);
-    ask(&trial, &(struct service_request){.id = ID, .bags = 1, .cancel = true}, false);
-    ask(&trial, &(struct service_request){.id = ID, .bags = 1}, false);
-    service_peer_settle(&trial.peer);
-    service_host_release(&trial.host);
-    service_call_expect_answers(&trial.peer, &trial.call, 2);
-    assert_int_equal(trial.call.answers[1].error_code, EB_STATUS_OK);
-    assert_int_equal(trial.call.answers[1].values_bytes, SERVICE_HOST_ROW_BYTES);
-    assert_false(trial.call.answers[1].more);
-    finish(&trial);
-    assert_int_equal(trial.call.count, 3);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture, 0);
+    expect_first_part(&fixture);
+    ask(&fixture, &(struct service_request){.id = ID, .bags = 1, .cancel = true}, false);
+    ask(&fixture, &(struct service_request){.id = ID, .bags = 1}, false);
+    service_peer_settle(&fixture.peer);
+    service_host_release(&fixture.host);
+    service_call_expect_answers(&fixture.peer, &fixture.call, 2);
+    assert_int_equal(fixture.call.answers[1].error_code, EB_STATUS_OK);
+    assert_int_equal(fixture.call.answers[1].values_bytes, SERVICE_HOST_ROW_BYTES);
+    assert_false(fixture.call.answers[1].more);
+    finish(&fixture);
+    assert_int_equal(fixture.call.count, 3);
 }
 
 /* On a machine that is slow none comes before the deadline. */
 static void ends_parts_with_an_error_when_the_deadline_passes(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial, TIMEOUT_MS * 1000);
-    service_host_turn(&trial.host);
-    service_peer_settle(&trial.peer);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture, TIMEOUT_MS * 1000);
+    service_host_turn(&fixture.host);
+    service_peer_settle(&fixture.peer);
     uv_sleep(TIMEOUT_MS + 1);
-    service_host_release(&trial.host);
-    finish(&trial);
+    service_host_release(&fixture.host);
+    finish(&fixture);
     size_t count = 0;
-    for (size_t i = 0; i < trial.call.count; i++) {
-        const struct service_answer *answer = &trial.call.answers[i];
+    for (size_t i = 0; i < fixture.call.count; i++) {
+        const struct service_answer *answer = &fixture.call.answers[i];
         if (answer->id == ID) {
             count++;
             assert_int_equal(answer->more, answer->error_code == EB_STATUS_OK);
         }
     }
     assert_in_range(count, 1, 2);
-    assert_int_equal(trial.call.count, count + 1);
+    assert_int_equal(fixture.call.count, count + 1);
 }
 
 static void gives_parts_back_whose_connection_is_closed(void **state)
 {
     (void)state;
-    struct trial trial;
-    service_host_init(&trial.host);
-    start(&trial, 0);
-    expect_first_part(&trial);
-    wire_peer_close(&trial.peer);
-    assert_true(loop_host_wait_conns(&trial.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
-    assert_true(loop_host_taken_bytes(&trial.host.loops) >= (PARTS - 1) * PART_BYTES);
-    service_host_release(&trial.host);
-    assert_true(service_host_wait_taken(&trial.host, PART_BYTES / 2));
-    service_host_stop(&trial.host);
+    struct fixture fixture;
+    service_host_init(&fixture.host);
+    start(&fixture, 0);
+    expect_first_part(&fixture);
+    wire_peer_close(&fixture.peer);
+    assert_true(loop_host_wait_conns(&fixture.host.loops, 0, SERVICE_HOST_TIMEOUT_MS));
+    assert_true(loop_host_taken_bytes(&fixture.host.loops) >= (PARTS - 1) * PART_BYTES);
+    service_host_release(&fixture.host);
+    assert_true(service_host_wait_taken(&fixture.host, PART_BYTES / 2));
+    service_host_stop(&fixture.host);
 }
 
 static void refuses_parts_of_which_one_finds_no_memory(void **state)
 {
     (void)state;
     for (uint64_t parts = 1; parts < PARTS; parts++) {
-        struct trial trial;
-        service_host_init(&trial.host);
+        struct fixture fixture;
+        service_host_init(&fixture.host);
         /* A part takes 512 KiB: so many of them fit, beside what is small. */
-        trial.host.loops.options.answer_memory_bytes = (parts << 19) + (UINT64_C(1) << 18);
-        start(&trial, 0);
-        service_call_expect_answers(&trial.peer, &trial.call, 1);
-        assert_int_equal(trial.call.answers[0].error_code, EB_STATUS_RESOURCE_EXHAUSTED);
-        assert_false(trial.call.answers[0].more);
-        assert_true(service_host_wait_taken(&trial.host, PART_BYTES / 2));
-        service_host_release(&trial.host);
-        finish(&trial);
-        assert_int_equal(trial.call.count, 2);
+        fixture.host.loops.options.answer_memory_bytes = (parts << 19) + (UINT64_C(1) << 18);
+        start(&fixture, 0);
+        service_call_expect_answers(&fixture.peer, &fixture.call, 1);
+        assert_int_equal(fixture.call.answers[0].error_code, EB_STATUS_RESOURCE_EXHAUSTED);
+        assert_false(fixture.call.answers[0].more);
+        assert_true(service_host_wait_taken(&fixture.host, PART_BYTES / 2));
+        service_host_release(&fixture.host);
+        finish(&fixture);
+        assert_int_equal(fixture.call.count, 2);
     }
 }
 

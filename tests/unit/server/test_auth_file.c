@@ -35,21 +35,21 @@ static int remove_folder(void **state)
     return 0;
 }
 
-/* Of the file, which is written before. NULL: *fault. */
-static struct eb_auth *read_bytes(const char *yaml, size_t size, struct eb_file_fault *fault)
+/* Of the file, which is written before. NULL: *error. */
+static struct eb_auth *read_bytes(const char *yaml, size_t size, struct eb_failure *failure)
 {
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_write(&scratch, "auth.yaml", yaml, size);
     eb_scratch_path(&scratch, "auth.yaml", path);
-    return eb_auth_file_read(path, fault);
+    return eb_auth_file_read(path, failure);
 }
 
-static void expect_fault(const char *yaml, const char *part)
+static void expect_failure(const char *yaml, const char *part)
 {
-    struct eb_file_fault fault = {.text = ""};
-    assert_null(read_bytes(yaml, strlen(yaml), &fault));
-    eb_scratch_expect(fault.text, "auth.yaml: ");
-    eb_scratch_expect(fault.text, part);
+    struct eb_failure failure = {.text = ""};
+    assert_null(read_bytes(yaml, strlen(yaml), &failure));
+    eb_scratch_expect(failure.text, "auth.yaml: ");
+    eb_scratch_expect(failure.text, part);
 }
 
 /* A file of a token that its owner alone can read; "PATH" of the yaml becomes its path. */
@@ -67,7 +67,7 @@ static const char *with_token(const char *yaml, const char *token, size_t size)
 static void reads_who_may_what(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     const char *yaml = with_token("principals:\n"
                                   "  - {name: a, token_file: %s, models: [m, n]}\n"
                                   "  - name: b\n"
@@ -77,7 +77,7 @@ static void reads_who_may_what(void **state)
                                   "    admin: false\n"
                                   "  - {name: c, client_name: c.example, admin: true}\n",
         TOKEN "\r\n", sizeof TOKEN + 1);
-    struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &fault);
+    struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &failure);
     assert_non_null(auth);
     assert_int_equal(auth->count, 3);
     struct eb_secret_digest digest;
@@ -130,7 +130,7 @@ static void refuses_rules_that_could_be_misread(void **state)
         {"principals: [{name: x, token_file: /none}]", "/none: it cannot be opened"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        expect_fault(cases[i].yaml, cases[i].part);
+        expect_failure(cases[i].yaml, cases[i].part);
     }
 }
 
@@ -138,11 +138,11 @@ static void refuses_rules_that_could_be_misread(void **state)
 static void expect_end(const char *end, bool has_end)
 {
     char yaml[512];
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     snprintf(yaml, sizeof yaml, "principals:\n  - {name: x, client_name: y}\n%s", end);
-    struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &fault);
+    struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &failure);
     if (!auth) {
-        fail_msg("%s", fault.text);
+        fail_msg("%s", failure.text);
         return;
     }
     assert_int_equal(auth->has_end, has_end);
@@ -176,7 +176,7 @@ static void knows_a_file_that_says_where_it_ends(void **state)
         {"end: true", "there is none"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        expect_fault(cases[i].yaml, cases[i].part);
+        expect_failure(cases[i].yaml, cases[i].part);
     }
 }
 
@@ -193,8 +193,8 @@ static void takes_no_beginning_of_a_file_for_all_of_it(void **state)
                                "end: true\n";
     unsigned unended_count = 0;
     for (size_t bytes = 0; bytes < sizeof yaml; bytes++) {
-        struct eb_file_fault fault;
-        struct eb_auth *auth = read_bytes(yaml, bytes, &fault);
+        struct eb_failure failure;
+        struct eb_auth *auth = read_bytes(yaml, bytes, &failure);
         if (auth) {
             assert_int_equal(auth->has_end, bytes >= sizeof yaml - 2);
             unended_count += !auth->has_end;
@@ -223,29 +223,29 @@ static void keeps_tokens_to_what_a_header_can_hold(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *text = with_token(yaml, token, cases[i].size);
-        struct eb_file_fault fault;
+        struct eb_failure failure;
         if (cases[i].part) {
-            expect_fault(text, cases[i].part);
+            expect_failure(text, cases[i].part);
         } else {
-            struct eb_auth *auth = read_bytes(text, strlen(text), &fault);
+            struct eb_auth *auth = read_bytes(text, strlen(text), &failure);
             assert_non_null(auth);
             eb_auth_drop(auth);
         }
     }
-    expect_fault(with_token(yaml, "0123456789 abcdef", 17), "not a token");
-    expect_fault(with_token(yaml, "0123456789abcdef\nmore", 21), "not a token");
-    expect_fault(with_token(yaml, "0123456789\0abcdef", 17), "not a token");
-    expect_fault(with_token(yaml, "0123456789\xc3\xa4xxxxx", 17), "not a token");
+    expect_failure(with_token(yaml, "0123456789 abcdef", 17), "not a token");
+    expect_failure(with_token(yaml, "0123456789abcdef\nmore", 21), "not a token");
+    expect_failure(with_token(yaml, "0123456789\0abcdef", 17), "not a token");
+    expect_failure(with_token(yaml, "0123456789\xc3\xa4xxxxx", 17), "not a token");
 }
 
 static void never_says_a_token(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     const char *yaml =
         with_token("principals: [{name: x, token_file: %s}]", "secret secret secret", 20);
-    assert_null(read_bytes(yaml, strlen(yaml), &fault));
-    assert_null(strstr(fault.text, "secret"));
+    assert_null(read_bytes(yaml, strlen(yaml), &failure));
+    assert_null(strstr(failure.text, "secret"));
 }
 
 static void warns_of_tokens_that_others_can_read(void **state)
@@ -253,14 +253,14 @@ static void warns_of_tokens_that_others_can_read(void **state)
     (void)state;
     char said[4096];
     char path[EB_SCRATCH_PATH_BYTES];
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     const char *yaml = with_token("principals: [{name: x, token_file: %s}]", TOKEN, strlen(TOKEN));
     eb_scratch_path(&scratch, "token", path);
     for (int mode = 0600; mode <= 0644; mode += 044) {
         struct eb_capture error;
         assert_int_equal(chmod(path, (mode_t)mode), 0);
         eb_capture_start(&error, STDERR_FILENO);
-        struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &fault);
+        struct eb_auth *auth = read_bytes(yaml, strlen(yaml), &failure);
         eb_capture_stop(&error, said, sizeof said);
         assert_non_null(auth);
         eb_auth_drop(auth);
@@ -271,14 +271,14 @@ static void warns_of_tokens_that_others_can_read(void **state)
 static void refuses_files_that_are_too_large(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     char *bytes = malloc(EB_AUTH_FILE_BYTES_MAX + 1);
     assert_non_null(bytes);
     memset(bytes, '\n', EB_AUTH_FILE_BYTES_MAX + 1);
-    assert_null(read_bytes(bytes, EB_AUTH_FILE_BYTES_MAX + 1, &fault));
-    eb_scratch_expect(fault.text, "larger than");
-    assert_null(read_bytes(bytes, EB_AUTH_FILE_BYTES_MAX, &fault));
-    eb_scratch_expect(fault.text, "there is none");
+    assert_null(read_bytes(bytes, EB_AUTH_FILE_BYTES_MAX + 1, &failure));
+    eb_scratch_expect(failure.text, "larger than");
+    assert_null(read_bytes(bytes, EB_AUTH_FILE_BYTES_MAX, &failure));
+    eb_scratch_expect(failure.text, "there is none");
     free(bytes);
 }
 

@@ -3,7 +3,7 @@
 #include "server/tables/numa_policy.h"
 #include "tests/lib/capture.h"
 #include "tests/lib/test_group.h"
-#include "tests/unit/server/config_trial.h"
+#include "tests/unit/server/config_fixture.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,24 +20,24 @@
 static void takes_defaults(void **state)
 {
     (void)state;
-    config_trial_expect_run("--model-repository|/models", "");
-    assert_string_equal(trial.config.model_repository, "/models");
-    assert_int_equal(trial.config.listen_count, 1);
-    assert_string_equal(trial.config.listen[0], "127.0.0.1:8600");
-    assert_true(trial.config.loops >= 1 && trial.config.loops <= 16);
-    assert_true(trial.config.threads >= 1);
-    assert_null(trial.config.admin_listen);
-    assert_string_equal(trial.config.http_listen, "127.0.0.1:8601");
-    assert_int_equal(trial.config.admin_on_data_port, 0);
-    assert_null(trial.config.tls_cert);
-    assert_null(trial.config.auth_file);
-    assert_null(trial.config.isa);
-    assert_null(trial.config.prefetch);
-    assert_null(trial.config.config_file);
-    assert_int_equal(trial.config.log_level, EB_LOG_INFO);
-    assert_int_equal(trial.config.huge_pages, EB_PAGE_2M);
-    assert_int_equal(trial.config.numa, EB_NUMA_INTERLEAVE);
-#define X(name, fallback, min, max, what) assert_int_equal(trial.config.limits.name, fallback);
+    config_fixture_expect_run("--model-repository|/models", "");
+    assert_string_equal(fixture.config.model_repository, "/models");
+    assert_int_equal(fixture.config.listen_count, 1);
+    assert_string_equal(fixture.config.listen[0], "127.0.0.1:8600");
+    assert_true(fixture.config.loops >= 1 && fixture.config.loops <= 16);
+    assert_true(fixture.config.threads >= 1);
+    assert_null(fixture.config.admin_listen);
+    assert_string_equal(fixture.config.http_listen, "127.0.0.1:8601");
+    assert_int_equal(fixture.config.admin_on_data_port, 0);
+    assert_null(fixture.config.tls_cert);
+    assert_null(fixture.config.auth_file);
+    assert_null(fixture.config.isa);
+    assert_null(fixture.config.prefetch);
+    assert_null(fixture.config.config_file);
+    assert_int_equal(fixture.config.log_level, EB_LOG_INFO);
+    assert_int_equal(fixture.config.huge_pages, EB_PAGE_2M);
+    assert_int_equal(fixture.config.numa, EB_NUMA_INTERLEAVE);
+#define X(name, fallback, min, max, what) assert_int_equal(fixture.config.limits.name, fallback);
     EB_LIMIT_LIST(X)
 #undef X
 }
@@ -45,7 +45,7 @@ static void takes_defaults(void **state)
 static void takes_every_flag_in_both_forms(void **state)
 {
     (void)state;
-    config_trial_expect_run(
+    config_fixture_expect_run(
         "--model-repository=/m|--listen|localhost:1|--listen=[::1]:65535|"
         "--listen=unix:/run/e.sock|--loops=3|--threads|5|--isa|ref|--log-level=debug|"
         "--request-bytes-max|2MiB|--inline-below-us=0|--huge-pages|1g|--numa=local|"
@@ -53,52 +53,52 @@ static void takes_every_flag_in_both_forms(void **state)
         "--tls-cert|/c|--tls-key=/k|--tls-client-ca|/a|--tls-client-verify=optional|"
         "--tls-min-version|1.3|--auth-file|/f|--http-listen=[::]:80",
         "");
-    assert_string_equal(trial.config.model_repository, "/m");
-    assert_int_equal(trial.config.listen_count, 3);
-    assert_string_equal(trial.config.listen[0], "localhost:1");
-    assert_string_equal(trial.config.listen[1], "[::1]:65535");
-    assert_string_equal(trial.config.listen[2], "unix:/run/e.sock");
-    assert_int_equal(trial.config.loops, 3);
-    assert_int_equal(trial.config.threads, 5);
-    assert_string_equal(trial.config.isa, "ref");
-    assert_int_equal(trial.config.log_level, EB_LOG_DEBUG);
-    assert_int_equal(trial.config.limits.request_bytes_max, 2097152);
-    assert_int_equal(trial.config.limits.inline_below_us, 0);
-    assert_int_equal(trial.config.huge_pages, EB_PAGE_1G);
-    assert_int_equal(trial.config.numa, EB_NUMA_LOCAL);
-    assert_string_equal(trial.config.prefetch, "64w:4:l1");
-    assert_string_equal(trial.config.admin_listen, "unix:/run/a.sock");
-    assert_int_equal(trial.config.admin_on_data_port, 1);
-    assert_string_equal(trial.config.tls_cert, "/c");
-    assert_string_equal(trial.config.tls_key, "/k");
-    assert_string_equal(trial.config.tls_client_ca, "/a");
-    assert_int_equal(trial.config.tls_client_verify, EB_TLS_CLIENT_OPTIONAL);
-    assert_int_equal(trial.config.tls_min_version, EB_TLS_1_3);
-    assert_string_equal(trial.config.auth_file, "/f");
-    assert_string_equal(trial.config.http_listen, "[::]:80");
+    assert_string_equal(fixture.config.model_repository, "/m");
+    assert_int_equal(fixture.config.listen_count, 3);
+    assert_string_equal(fixture.config.listen[0], "localhost:1");
+    assert_string_equal(fixture.config.listen[1], "[::1]:65535");
+    assert_string_equal(fixture.config.listen[2], "unix:/run/e.sock");
+    assert_int_equal(fixture.config.loops, 3);
+    assert_int_equal(fixture.config.threads, 5);
+    assert_string_equal(fixture.config.isa, "ref");
+    assert_int_equal(fixture.config.log_level, EB_LOG_DEBUG);
+    assert_int_equal(fixture.config.limits.request_bytes_max, 2097152);
+    assert_int_equal(fixture.config.limits.inline_below_us, 0);
+    assert_int_equal(fixture.config.huge_pages, EB_PAGE_1G);
+    assert_int_equal(fixture.config.numa, EB_NUMA_LOCAL);
+    assert_string_equal(fixture.config.prefetch, "64w:4:l1");
+    assert_string_equal(fixture.config.admin_listen, "unix:/run/a.sock");
+    assert_int_equal(fixture.config.admin_on_data_port, 1);
+    assert_string_equal(fixture.config.tls_cert, "/c");
+    assert_string_equal(fixture.config.tls_key, "/k");
+    assert_string_equal(fixture.config.tls_client_ca, "/a");
+    assert_int_equal(fixture.config.tls_client_verify, EB_TLS_CLIENT_OPTIONAL);
+    assert_int_equal(fixture.config.tls_min_version, EB_TLS_1_3);
+    assert_string_equal(fixture.config.auth_file, "/f");
+    assert_string_equal(fixture.config.http_listen, "[::]:80");
 }
 
 static void takes_every_variable(void **state)
 {
     (void)state;
-    config_trial_expect_run("",
+    config_fixture_expect_run("",
         "EMBAG_MODEL_REPOSITORY=/m|EMBAG_LISTEN=a:1,b:2|EMBAG_LOOPS=2|EMBAG_THREADS=4|"
         "EMBAG_ISA=avx2|EMBAG_LOG_LEVEL=error|EMBAG_REQUEST_BYTES_MAX=16KiB|"
         "EMBAG_DRAIN_TIMEOUT_MS=0|EMBAG_HUGE_PAGES=off|EMBAG_NUMA=off|EMBAG_PREFETCH=off|"
         "EMBAG_HTTP_LISTEN=none");
-    assert_string_equal(trial.config.http_listen, "none");
-    assert_string_equal(trial.config.model_repository, "/m");
-    assert_int_equal(trial.config.listen_count, 2);
-    assert_string_equal(trial.config.listen[1], "b:2");
-    assert_int_equal(trial.config.loops, 2);
-    assert_int_equal(trial.config.threads, 4);
-    assert_string_equal(trial.config.isa, "avx2");
-    assert_int_equal(trial.config.log_level, EB_LOG_ERROR);
-    assert_int_equal(trial.config.limits.request_bytes_max, 16384);
-    assert_int_equal(trial.config.limits.drain_timeout_ms, 0);
-    assert_int_equal(trial.config.huge_pages, EB_PAGE_SMALL);
-    assert_int_equal(trial.config.numa, EB_NUMA_OFF);
-    assert_string_equal(trial.config.prefetch, "off");
+    assert_string_equal(fixture.config.http_listen, "none");
+    assert_string_equal(fixture.config.model_repository, "/m");
+    assert_int_equal(fixture.config.listen_count, 2);
+    assert_string_equal(fixture.config.listen[1], "b:2");
+    assert_int_equal(fixture.config.loops, 2);
+    assert_int_equal(fixture.config.threads, 4);
+    assert_string_equal(fixture.config.isa, "avx2");
+    assert_int_equal(fixture.config.log_level, EB_LOG_ERROR);
+    assert_int_equal(fixture.config.limits.request_bytes_max, 16384);
+    assert_int_equal(fixture.config.limits.drain_timeout_ms, 0);
+    assert_int_equal(fixture.config.huge_pages, EB_PAGE_SMALL);
+    assert_int_equal(fixture.config.numa, EB_NUMA_OFF);
+    assert_string_equal(fixture.config.prefetch, "off");
 }
 
 /* Every subset of the layers gives the value of its highest. */
@@ -109,57 +109,58 @@ static void takes_the_highest_layer(void **state)
         bool file = layers & 1;
         bool variable = layers & 2;
         bool flag = layers & 4;
-        config_trial_write_yaml(
+        config_fixture_write_yaml(
             file ? "model_repository: /file\nlisten: ['f:1', 'f:2']\nqueries_max: 1\n"
                    "log_level: warn\n"
                  : "{}\n");
-        config_trial_expect_run(
-            config_trial_with_file(flag ? "--model-repository|/flag|--listen|a:3|--listen|a:4|"
-                                          "--queries-max|3|--log-level|debug"
-                                        : ""),
+        config_fixture_expect_run(
+            config_fixture_with_file(flag ? "--model-repository|/flag|--listen|a:3|--listen|a:4|"
+                                            "--queries-max|3|--log-level|debug"
+                                          : ""),
             variable ? "EMBAG_MODEL_REPOSITORY=/env|EMBAG_LISTEN=e:2|EMBAG_QUERIES_MAX=2|"
                        "EMBAG_LOG_LEVEL=error"
                      : (layers ? "" : "EMBAG_MODEL_REPOSITORY=/any"));
         if (layers == 0) {
-            eb_config_deinit(&trial.config);
+            eb_config_deinit(&fixture.config);
             continue;
         }
-        assert_string_equal(trial.config.model_repository, flag       ? "/flag"
-                                                           : variable ? "/env"
-                                                                      : "/file");
-        assert_int_equal(trial.config.listen_count, flag ? 2 : variable ? 1 : 2);
-        assert_string_equal(trial.config.listen[0], flag ? "a:3" : variable ? "e:2" : "f:1");
-        assert_int_equal(trial.config.limits.queries_max, flag ? 3 : variable ? 2 : 1);
-        assert_int_equal(trial.config.log_level, flag       ? EB_LOG_DEBUG
-                                                 : variable ? EB_LOG_ERROR
-                                                            : EB_LOG_WARN);
-        eb_config_deinit(&trial.config);
+        assert_string_equal(fixture.config.model_repository, flag       ? "/flag"
+                                                             : variable ? "/env"
+                                                                        : "/file");
+        assert_int_equal(fixture.config.listen_count, flag ? 2 : variable ? 1 : 2);
+        assert_string_equal(fixture.config.listen[0], flag ? "a:3" : variable ? "e:2" : "f:1");
+        assert_int_equal(fixture.config.limits.queries_max, flag ? 3 : variable ? 2 : 1);
+        assert_int_equal(fixture.config.log_level, flag       ? EB_LOG_DEBUG
+                                                   : variable ? EB_LOG_ERROR
+                                                              : EB_LOG_WARN);
+        eb_config_deinit(&fixture.config);
     }
 }
 
 static void checks_values_that_are_overridden(void **state)
 {
     (void)state;
-    config_trial_expect_fault(
+    config_fixture_expect_failure(
         "--model-repository|/m|--loops|1", "EMBAG_LOOPS=0", "EMBAG_LOOPS=0: not in");
-    config_trial_expect_fault("--model-repository|/m|--listen|a:1", "EMBAG_LISTEN=nonsense",
+    config_fixture_expect_failure("--model-repository|/m|--listen|a:1", "EMBAG_LISTEN=nonsense",
         "EMBAG_LISTEN=nonsense: not HOST:PORT");
 }
 
 static void takes_the_last_of_a_repeated_flag(void **state)
 {
     (void)state;
-    config_trial_expect_run("--model-repository|/a|--model-repository|/b|--loops|2|--loops|1", "");
-    assert_string_equal(trial.config.model_repository, "/b");
-    assert_int_equal(trial.config.loops, 1);
+    config_fixture_expect_run(
+        "--model-repository|/a|--model-repository|/b|--loops|2|--loops|1", "");
+    assert_string_equal(fixture.config.model_repository, "/b");
+    assert_int_equal(fixture.config.loops, 1);
 }
 
-static void refuses_faulty_flags(void **state)
+static void refuses_bad_flags(void **state)
 {
     (void)state;
     static const struct {
         const char *flags;
-        const char *fault;
+        const char *failure;
     } cases[] = {
         {"--loops|1", "--model-repository is missing: name the directory"},
         {"--model-repository|", "--model-repository : is empty (directory of the models, laid out"},
@@ -219,7 +220,7 @@ static void refuses_faulty_flags(void **state)
             "more than 16 addresses"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        config_trial_expect_fault(cases[i].flags, "", cases[i].fault);
+        config_fixture_expect_failure(cases[i].flags, "", cases[i].failure);
     }
 }
 
@@ -228,7 +229,7 @@ static void refuses_ports_of_another_form(void **state)
     (void)state;
     static const struct {
         const char *flags;
-        const char *fault;
+        const char *failure;
     } cases[] = {
         {"--http-listen|unix:/run/h.sock", "--http-listen unix:/run/h.sock: not HOST:PORT or [V6]"},
         {"--http-listen|8601",
@@ -238,7 +239,7 @@ static void refuses_ports_of_another_form(void **state)
         {"--http-listen|", "--http-listen : not HOST:PORT"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        config_trial_expect_fault(cases[i].flags, "", cases[i].fault);
+        config_fixture_expect_failure(cases[i].flags, "", cases[i].failure);
     }
 }
 
@@ -248,50 +249,51 @@ static void takes_addresses_up_to_their_longest(void **state)
     char flags[512] = "--model-repository|/m|--listen|unix:";
     size_t before = strlen(flags);
     memset(flags + before, 'x', 107);
-    config_trial_expect_run(flags, "");
-    eb_config_deinit(&trial.config);
+    config_fixture_expect_run(flags, "");
+    eb_config_deinit(&fixture.config);
     memset(flags + before, 'x', 108);
-    config_trial_expect_fault(flags, "", "the path of a unix socket has 1 to 107 bytes");
+    config_fixture_expect_failure(flags, "", "the path of a unix socket has 1 to 107 bytes");
 
     memset(flags, 0, sizeof flags);
     strcpy(flags, "--model-repository|/m|--listen|");
     before = strlen(flags);
     memset(flags + before, 'h', 257);
     strcat(flags, ":1");
-    config_trial_expect_run(flags, "");
-    eb_config_deinit(&trial.config);
+    config_fixture_expect_run(flags, "");
+    eb_config_deinit(&fixture.config);
     memset(flags + before, 'h', 258);
     strcpy(flags + before + 258, ":1");
-    config_trial_expect_fault(flags, "", "is too long");
+    config_fixture_expect_failure(flags, "", "is too long");
 }
 
 static void takes_sixteen_addresses(void **state)
 {
     (void)state;
-    config_trial_expect_run("--model-repository|/m|--listen|"
-                            "a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8",
+    config_fixture_expect_run("--model-repository|/m|--listen|"
+                              "a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8",
         "");
-    assert_int_equal(trial.config.listen_count, EB_LISTEN_MAX);
+    assert_int_equal(fixture.config.listen_count, EB_LISTEN_MAX);
 }
 
 static void refuses_unknown_variables_by_name(void **state)
 {
     (void)state;
-    config_trial_expect_fault(
+    config_fixture_expect_failure(
         "--model-repository|/m", "EMBAG_LOPS=2", "EMBAG_LOPS: no such setting");
-    config_trial_expect_fault("--model-repository|/m", "EMBAG_=2", "EMBAG_: no such setting");
-    config_trial_expect_fault(
+    config_fixture_expect_failure("--model-repository|/m", "EMBAG_=2", "EMBAG_: no such setting");
+    config_fixture_expect_failure(
         "--model-repository|/m", "EMBAG_PORT=8600", "EMBAG_PORT: no such setting");
-    config_trial_expect_fault(
+    config_fixture_expect_failure(
         "--model-repository|/m", "EMBAG_loops=2", "EMBAG_loops: no such setting");
-    config_trial_expect_fault("", "EMBAG_MODEL_REPOSITORY=", "EMBAG_MODEL_REPOSITORY=: is empty");
-    config_trial_expect_fault("", "EMBAG_LOOPS=x", "EMBAG_LOOPS=x: not a whole number");
+    config_fixture_expect_failure(
+        "", "EMBAG_MODEL_REPOSITORY=", "EMBAG_MODEL_REPOSITORY=: is empty");
+    config_fixture_expect_failure("", "EMBAG_LOOPS=x", "EMBAG_LOOPS=x: not a whole number");
 }
 
 static void passes_over_the_variables_of_kubernetes(void **state)
 {
     (void)state;
-    config_trial_expect_run("--model-repository|/m",
+    config_fixture_expect_run("--model-repository|/m",
         "EMBAG_SERVICE_HOST=10.0.0.1|EMBAG_SERVICE_PORT=8600|EMBAG_SERVICE_PORT_GRPC=8600|"
         "EMBAG_PORT=tcp://10.0.0.1:8600|EMBAG_PORT_8600_TCP=tcp://10.0.0.1:8600|"
         "EMBAG_PORT_8600_TCP_PROTO=tcp|EMBAG_PORT_8600_TCP_PORT=8600|"
@@ -301,14 +303,16 @@ static void passes_over_the_variables_of_kubernetes(void **state)
 static void refuses_budgets_that_give_a_loop_too_little(void **state)
 {
     (void)state;
-    config_trial_expect_fault("--model-repository|/m|--loops|2|--receive-memory-bytes|127MiB", "",
+    config_fixture_expect_failure("--model-repository|/m|--loops|2|--receive-memory-bytes|127MiB",
+        "",
         "--receive-memory-bytes 133169152: 2 loops need 134217728, 4 x 16777216 each for "
         "--request-bytes-max 16777216; raise it, lower --request-bytes-max or lower --loops");
-    config_trial_expect_fault("--model-repository|/m|--loops|3|--answer-memory-bytes|191MiB", "",
+    config_fixture_expect_failure("--model-repository|/m|--loops|3|--answer-memory-bytes|191MiB",
+        "",
         "--answer-memory-bytes 200278016: 3 loops need 201326592, 1 x 67108864 each for "
         "--response-bytes-max 67108864");
-    config_trial_expect_run("--model-repository|/m|--loops|2|--receive-memory-bytes|128MiB|"
-                            "--answer-memory-bytes|128MiB",
+    config_fixture_expect_run("--model-repository|/m|--loops|2|--receive-memory-bytes|128MiB|"
+                              "--answer-memory-bytes|128MiB",
         "");
 }
 
@@ -316,35 +320,36 @@ static void refuses_budgets_that_give_a_loop_too_little(void **state)
 static void counts_what_the_largest_request_takes(void **state)
 {
     (void)state;
-    config_trial_expect_fault("--model-repository|/m|--loops|1|--receive-memory-bytes|60MiB|"
-                              "--request-bytes-max|9MiB",
+    config_fixture_expect_failure("--model-repository|/m|--loops|1|--receive-memory-bytes|60MiB|"
+                                  "--request-bytes-max|9MiB",
         "", "4 x 16777216 each for --request-bytes-max 9437184");
-    config_trial_expect_fault("--model-repository|/m|--loops|1|--receive-memory-bytes|79MiB|"
-                              "--request-bytes-max|20MiB",
+    config_fixture_expect_failure("--model-repository|/m|--loops|1|--receive-memory-bytes|79MiB|"
+                                  "--request-bytes-max|20MiB",
         "", "1 loops need 83886080, 4 x 20971520 each");
-    config_trial_expect_fault("--model-repository|/m|--loops|33|--receive-memory-bytes|32MiB|"
-                              "--request-bytes-max|1KiB|--response-bytes-max|1KiB",
+    config_fixture_expect_failure("--model-repository|/m|--loops|33|--receive-memory-bytes|32MiB|"
+                                  "--request-bytes-max|1KiB|--response-bytes-max|1KiB",
         "", "4 x 262144 each for --request-bytes-max 1024");
-    config_trial_expect_run("--model-repository|/m|--loops|1|--receive-memory-bytes|80MiB|"
-                            "--request-bytes-max|20MiB",
+    config_fixture_expect_run("--model-repository|/m|--loops|1|--receive-memory-bytes|80MiB|"
+                              "--request-bytes-max|20MiB",
         "");
 }
 
 static void refuses_settings_of_tls_that_lack_others(void **state)
 {
     (void)state;
-    config_trial_expect_fault(
+    config_fixture_expect_failure(
         "--model-repository|/m|--tls-cert|/c", "", "--tls-cert needs --tls-key");
-    config_trial_expect_fault("--model-repository|/m", "EMBAG_TLS_KEY=/k", "needs --tls-cert");
-    config_trial_expect_fault(
+    config_fixture_expect_failure("--model-repository|/m", "EMBAG_TLS_KEY=/k", "needs --tls-cert");
+    config_fixture_expect_failure(
         "--model-repository|/m|--tls-client-ca|/a", "", "--tls-client-ca needs --tls-cert");
-    config_trial_expect_fault("--model-repository|/m|--tls-min-version|1.3", "", "there is no TLS");
-    config_trial_expect_fault(
+    config_fixture_expect_failure(
+        "--model-repository|/m|--tls-min-version|1.3", "", "there is no TLS");
+    config_fixture_expect_failure(
         "--model-repository|/m|--tls-cert|/c|--tls-key|/k|--tls-client-verify|optional", "",
         "--tls-client-verify needs --tls-client-ca");
-    config_trial_expect_fault(
+    config_fixture_expect_failure(
         "--model-repository|/m|--tls-min-version|1.1", "", "not one of 1.2|1.3");
-    config_trial_expect_run("--model-repository|/m|--tls-cert|/c|--tls-key|/k", "");
+    config_fixture_expect_run("--model-repository|/m|--tls-cert|/c|--tls-key|/k", "");
 }
 
 static void chooses_loops_by_cpus_and_memory(void **state)
@@ -377,8 +382,8 @@ static void chooses_loops_by_cpus_and_memory(void **state)
 static void helps_with_every_setting(void **state)
 {
     (void)state;
-    assert_int_equal(config_trial_read("--loops|1|--help|--nonsense", ""), EB_CONFIG_EXIT);
-    assert_string_equal(trial.said_stderr, "");
+    assert_int_equal(config_fixture_read("--loops|1|--help|--nonsense", ""), EB_CONFIG_EXIT);
+    assert_string_equal(fixture.said_stderr, "");
     static const char *const flags[] = {
 #define X(name, fallback, min, max, what) #name,
         EB_LIMIT_LIST(X)
@@ -393,13 +398,13 @@ static void helps_with_every_setting(void **state)
         for (int n = 5; n < length; n++) {
             wanted[n] = wanted[n] == '_' ? '-' : wanted[n];
         }
-        if (!strstr(trial.said_stdout, wanted)) {
+        if (!strstr(fixture.said_stdout, wanted)) {
             fail_msg("no help for %s", wanted);
         }
     }
-    assert_non_null(strstr(trial.said_stdout, "(1024..268435456 bytes, default 16777216)"));
-    assert_non_null(strstr(trial.said_stdout, "0.0.0.0:8600"));
-    for (char *line = strtok(trial.said_stdout, "\n"); line; line = strtok(NULL, "\n")) {
+    assert_non_null(strstr(fixture.said_stdout, "(1024..268435456 bytes, default 16777216)"));
+    assert_non_null(strstr(fixture.said_stdout, "0.0.0.0:8600"));
+    for (char *line = strtok(fixture.said_stdout, "\n"); line; line = strtok(NULL, "\n")) {
         assert_true(strlen(line) <= 100);
     }
 }
@@ -407,11 +412,11 @@ static void helps_with_every_setting(void **state)
 static void tells_its_version(void **state)
 {
     (void)state;
-    assert_int_equal(config_trial_read("--version", ""), EB_CONFIG_EXIT);
-    assert_ptr_equal(strstr(trial.said_stdout, "embagd "), trial.said_stdout);
-    assert_in_range(trial.said_stdout[strlen("embagd ")], '0', '9');
+    assert_int_equal(config_fixture_read("--version", ""), EB_CONFIG_EXIT);
+    assert_ptr_equal(strstr(fixture.said_stdout, "embagd "), fixture.said_stdout);
+    assert_in_range(fixture.said_stdout[strlen("embagd ")], '0', '9');
     assert_ptr_equal(
-        strchr(trial.said_stdout, '\n'), trial.said_stdout + strlen(trial.said_stdout) - 1);
+        strchr(fixture.said_stdout, '\n'), fixture.said_stdout + strlen(fixture.said_stdout) - 1);
 }
 
 static void refuses_to_help_into_a_full_disk(void **state)
@@ -426,35 +431,35 @@ static void refuses_to_help_into_a_full_disk(void **state)
     fflush(stdout);
     eb_capture_start(&error, STDERR_FILENO);
     dup2(full, STDOUT_FILENO);
-    enum eb_config_outcome outcome = eb_config_read(2, arguments, environment, &trial.config);
+    enum eb_config_outcome outcome = eb_config_read(2, arguments, environment, &fixture.config);
     dup2(before, STDOUT_FILENO);
     clearerr(stdout);
-    eb_capture_stop(&error, trial.said_stderr, sizeof trial.said_stderr);
+    eb_capture_stop(&error, fixture.said_stderr, sizeof fixture.said_stderr);
     close(before);
     close(full);
-    assert_int_equal(outcome, EB_CONFIG_FAULT);
-    assert_non_null(strstr(trial.said_stderr, "standard output cannot be written"));
+    assert_int_equal(outcome, EB_CONFIG_ERROR);
+    assert_non_null(strstr(fixture.said_stderr, "standard output cannot be written"));
 }
 
 static void logs_every_setting_with_its_source(void **state)
 {
     (void)state;
-    config_trial_write_yaml("streams_max: 7\nthreads: 3\n");
-    config_trial_expect_run(
-        config_trial_with_file("--model-repository|/a b|--listen|a:1,unix:/x"), "EMBAG_LOOPS=2");
+    config_fixture_write_yaml("streams_max: 7\nthreads: 3\n");
+    config_fixture_expect_run(
+        config_fixture_with_file("--model-repository|/a b|--listen|a:1,unix:/x"), "EMBAG_LOOPS=2");
     struct eb_capture error;
     eb_capture_start(&error, STDERR_FILENO);
-    eb_config_log(&trial.config);
-    eb_capture_stop(&error, trial.said_stderr, sizeof trial.said_stderr);
+    eb_config_log(&fixture.config);
+    eb_capture_stop(&error, fixture.said_stderr, sizeof fixture.said_stderr);
     char wanted[256];
     snprintf(wanted, sizeof wanted,
         " event=config source=flag config=%s listen=a:1,unix:/x model_repository=\"/a b\"\n",
-        trial.file_path);
-    assert_non_null(strstr(trial.said_stderr, wanted));
-    assert_non_null(strstr(trial.said_stderr, " event=config source=environment loops=2\n"));
+        fixture.file_path);
+    assert_non_null(strstr(fixture.said_stderr, wanted));
+    assert_non_null(strstr(fixture.said_stderr, " event=config source=environment loops=2\n"));
     assert_non_null(
-        strstr(trial.said_stderr, " event=config source=file streams_max=7 threads=3\n"));
-    const char *defaults = strstr(trial.said_stderr, " event=config source=default ");
+        strstr(fixture.said_stderr, " event=config source=file streams_max=7 threads=3\n"));
+    const char *defaults = strstr(fixture.said_stderr, " event=config source=default ");
     assert_non_null(defaults);
     assert_non_null(strstr(defaults, " request_bytes_max=16777216 "));
     assert_non_null(
@@ -465,7 +470,7 @@ static void logs_every_setting_with_its_source(void **state)
 }
 
 #define TEST(name)                                                                                 \
-    cmocka_unit_test_setup_teardown(name, config_trial_make_file, config_trial_remove_file)
+    cmocka_unit_test_setup_teardown(name, config_fixture_make_file, config_fixture_remove_file)
 
 EB_TEST_GROUP(config)
 {
@@ -476,7 +481,7 @@ EB_TEST_GROUP(config)
         TEST(takes_the_highest_layer),
         TEST(checks_values_that_are_overridden),
         TEST(takes_the_last_of_a_repeated_flag),
-        TEST(refuses_faulty_flags),
+        TEST(refuses_bad_flags),
         TEST(refuses_ports_of_another_form),
         TEST(takes_addresses_up_to_their_longest),
         TEST(takes_sixteen_addresses),

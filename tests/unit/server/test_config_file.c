@@ -4,7 +4,7 @@
 #include "server/base/page_size.h"
 #include "server/tables/numa_policy.h"
 #include "tests/lib/test_group.h"
-#include "tests/unit/server/config_trial.h"
+#include "tests/unit/server/config_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,29 +20,30 @@
 static void reads_file_named_by_flag_or_variable(void **state)
 {
     (void)state;
-    config_trial_write_yaml(
+    config_fixture_write_yaml(
         "# comment\nmodel_repository: /m\nlisten:\n  - a:1\n  - unix:/x\nloops: 2\n"
         "threads: 4\nisa: avx512\nlog_level: warn\nanswer_memory_bytes: 1GiB\n"
         "streams_max: 7\nhuge_pages: off\nnuma: local\nprefetch: 128:64:l2\n");
     char variable[128];
-    snprintf(variable, sizeof variable, "EMBAG_CONFIG=%s", trial.file_path);
+    snprintf(variable, sizeof variable, "EMBAG_CONFIG=%s", fixture.file_path);
     for (int by_flag = 0; by_flag < 2; by_flag++) {
-        config_trial_expect_run(by_flag ? config_trial_with_file("") : "", by_flag ? "" : variable);
-        assert_string_equal(trial.config.config_file, trial.file_path);
-        assert_string_equal(trial.config.model_repository, "/m");
-        assert_int_equal(trial.config.listen_count, 2);
-        assert_string_equal(trial.config.listen[0], "a:1");
-        assert_string_equal(trial.config.listen[1], "unix:/x");
-        assert_int_equal(trial.config.loops, 2);
-        assert_int_equal(trial.config.threads, 4);
-        assert_string_equal(trial.config.isa, "avx512");
-        assert_int_equal(trial.config.log_level, EB_LOG_WARN);
-        assert_int_equal(trial.config.limits.answer_memory_bytes, 1073741824);
-        assert_int_equal(trial.config.limits.streams_max, 7);
-        assert_int_equal(trial.config.huge_pages, EB_PAGE_SMALL);
-        assert_int_equal(trial.config.numa, EB_NUMA_LOCAL);
-        assert_string_equal(trial.config.prefetch, "128:64:l2");
-        eb_config_deinit(&trial.config);
+        config_fixture_expect_run(
+            by_flag ? config_fixture_with_file("") : "", by_flag ? "" : variable);
+        assert_string_equal(fixture.config.config_file, fixture.file_path);
+        assert_string_equal(fixture.config.model_repository, "/m");
+        assert_int_equal(fixture.config.listen_count, 2);
+        assert_string_equal(fixture.config.listen[0], "a:1");
+        assert_string_equal(fixture.config.listen[1], "unix:/x");
+        assert_int_equal(fixture.config.loops, 2);
+        assert_int_equal(fixture.config.threads, 4);
+        assert_string_equal(fixture.config.isa, "avx512");
+        assert_int_equal(fixture.config.log_level, EB_LOG_WARN);
+        assert_int_equal(fixture.config.limits.answer_memory_bytes, 1073741824);
+        assert_int_equal(fixture.config.limits.streams_max, 7);
+        assert_int_equal(fixture.config.huge_pages, EB_PAGE_SMALL);
+        assert_int_equal(fixture.config.numa, EB_NUMA_LOCAL);
+        assert_string_equal(fixture.config.prefetch, "128:64:l2");
+        eb_config_deinit(&fixture.config);
     }
 }
 
@@ -51,18 +52,18 @@ static void takes_a_file_without_settings(void **state)
     (void)state;
     static const char *const files[] = {"", "# nothing\n", "{}\n"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        config_trial_write_yaml(files[i]);
-        config_trial_expect_run(config_trial_with_file("--model-repository|/m"), "");
-        eb_config_deinit(&trial.config);
+        config_fixture_write_yaml(files[i]);
+        config_fixture_expect_run(config_fixture_with_file("--model-repository|/m"), "");
+        eb_config_deinit(&fixture.config);
     }
 }
 
-static void refuses_faulty_files(void **state)
+static void refuses_bad_files(void **state)
 {
     (void)state;
     static const struct {
         const char *yaml;
-        const char *fault;
+        const char *failure;
     } cases[] = {
         {"loops: 1\nlops: 2\n", ": Invalid key: Unexpected key: lops: in mapping (line: "},
         {"config: x\n", "Unexpected key: config"},
@@ -93,26 +94,26 @@ static void refuses_faulty_files(void **state)
         {"request_bytes_max: 1TiB\n", ": request_bytes_max: 1TiB: not a whole number"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        config_trial_write_yaml(cases[i].yaml);
-        config_trial_expect_fault(
-            config_trial_with_file("--model-repository|/m"), "", cases[i].fault);
-        config_trial_read(config_trial_with_file("--model-repository|/m"), "");
-        assert_non_null(strstr(trial.said_stderr, trial.file_path));
-        eb_config_deinit(&trial.config);
+        config_fixture_write_yaml(cases[i].yaml);
+        config_fixture_expect_failure(
+            config_fixture_with_file("--model-repository|/m"), "", cases[i].failure);
+        config_fixture_read(config_fixture_with_file("--model-repository|/m"), "");
+        assert_non_null(strstr(fixture.said_stderr, fixture.file_path));
+        eb_config_deinit(&fixture.config);
     }
 }
 
 static void refuses_what_is_no_readable_file(void **state)
 {
     (void)state;
-    config_trial_expect_fault(
+    config_fixture_expect_failure(
         "--config|/nonexistent/x.yaml", "", "/nonexistent/x.yaml: No such file or directory");
-    config_trial_expect_fault("--config|/", "", "/: not a regular file");
-    config_trial_expect_fault("--config|", "", "--config : is empty");
-    assert_int_equal(unlink(trial.file_path), 0);
-    assert_int_equal(mkfifo(trial.file_path, 0600), 0);
-    config_trial_expect_fault(
-        config_trial_with_file("--model-repository|/m"), "", "not a regular file");
+    config_fixture_expect_failure("--config|/", "", "/: not a regular file");
+    config_fixture_expect_failure("--config|", "", "--config : is empty");
+    assert_int_equal(unlink(fixture.file_path), 0);
+    assert_int_equal(mkfifo(fixture.file_path, 0600), 0);
+    config_fixture_expect_failure(
+        config_fixture_with_file("--model-repository|/m"), "", "not a regular file");
 }
 
 static void refuses_a_file_over_64_kib(void **state)
@@ -120,12 +121,12 @@ static void refuses_a_file_over_64_kib(void **state)
     (void)state;
     static char yaml[65537];
     memset(yaml, '#', sizeof yaml);
-    config_trial_write_bytes(yaml, 65536);
-    config_trial_expect_run(config_trial_with_file("--model-repository|/m"), "");
-    eb_config_deinit(&trial.config);
-    config_trial_write_bytes(yaml, 65537);
-    config_trial_expect_fault(
-        config_trial_with_file("--model-repository|/m"), "", "larger than 64 KiB");
+    config_fixture_write_bytes(yaml, 65536);
+    config_fixture_expect_run(config_fixture_with_file("--model-repository|/m"), "");
+    eb_config_deinit(&fixture.config);
+    config_fixture_write_bytes(yaml, 65537);
+    config_fixture_expect_failure(
+        config_fixture_with_file("--model-repository|/m"), "", "larger than 64 KiB");
 }
 
 static void survives_deep_nesting(void **state)
@@ -133,25 +134,25 @@ static void survives_deep_nesting(void **state)
     (void)state;
     static char yaml[60000];
     memset(yaml, '[', sizeof yaml);
-    config_trial_write_bytes(yaml, sizeof yaml);
-    config_trial_expect_fault(config_trial_with_file(""), "", "Expecting MAPPING");
+    config_fixture_write_bytes(yaml, sizeof yaml);
+    config_fixture_expect_failure(config_fixture_with_file(""), "", "Expecting MAPPING");
     memcpy(yaml, "loops: ", 7);
-    config_trial_write_bytes(yaml, sizeof yaml);
-    config_trial_expect_fault(config_trial_with_file(""), "", "Expecting STRING");
+    config_fixture_write_bytes(yaml, sizeof yaml);
+    config_fixture_expect_failure(config_fixture_with_file(""), "", "Expecting STRING");
     memset(yaml, '{', sizeof yaml);
-    config_trial_write_bytes(yaml, sizeof yaml);
-    config_trial_expect_fault(config_trial_with_file(""), "", "Internal error");
+    config_fixture_write_bytes(yaml, sizeof yaml);
+    config_fixture_expect_failure(config_fixture_with_file(""), "", "Internal error");
 }
 
 #define TEST(name)                                                                                 \
-    cmocka_unit_test_setup_teardown(name, config_trial_make_file, config_trial_remove_file)
+    cmocka_unit_test_setup_teardown(name, config_fixture_make_file, config_fixture_remove_file)
 
 EB_TEST_GROUP(config_file)
 {
     const struct CMUnitTest tests[] = {
         TEST(reads_file_named_by_flag_or_variable),
         TEST(takes_a_file_without_settings),
-        TEST(refuses_faulty_files),
+        TEST(refuses_bad_files),
         TEST(refuses_what_is_no_readable_file),
         TEST(refuses_a_file_over_64_kib),
         TEST(survives_deep_nesting),

@@ -1,7 +1,7 @@
 #include "server/config_print.h"
 
 #include "tests/lib/test_group.h"
-#include "tests/unit/server/config_trial.h"
+#include "tests/unit/server/config_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,12 +22,12 @@
 /* Reads them, and returns what is printed, to be freed. */
 static char *print(const char *flags, const char *variables)
 {
-    if (config_trial_read(flags, variables) != EB_CONFIG_EXIT) {
-        fail_msg("%s %s: %s", flags, variables, trial.said_stderr);
+    if (config_fixture_read(flags, variables) != EB_CONFIG_EXIT) {
+        fail_msg("%s %s: %s", flags, variables, fixture.said_stderr);
     }
-    assert_string_equal(trial.said_stderr, "");
-    eb_config_deinit(&trial.config);
-    char *copy = strdup(trial.said_stdout);
+    assert_string_equal(fixture.said_stderr, "");
+    eb_config_deinit(&fixture.config);
+    char *copy = strdup(fixture.said_stdout);
     assert_non_null(copy);
     return copy;
 }
@@ -55,10 +55,10 @@ static void keep_values(char *printed)
 static void prints_a_file_that_says_the_same(void **state)
 {
     (void)state;
-    config_trial_write_yaml(YAML);
-    char *first = print(config_trial_with_file(FLAGS), VARIABLES);
-    config_trial_write_yaml(first);
-    char *second = print(config_trial_with_file("--print-config"), "");
+    config_fixture_write_yaml(YAML);
+    char *first = print(config_fixture_with_file(FLAGS), VARIABLES);
+    config_fixture_write_yaml(first);
+    char *second = print(config_fixture_with_file("--print-config"), "");
     keep_values(first);
     keep_values(second);
     assert_string_equal(second, first);
@@ -74,8 +74,8 @@ static void prints_a_file_that_says_the_same(void **state)
 static void says_where_each_value_came_from(void **state)
 {
     (void)state;
-    config_trial_write_yaml(YAML);
-    char *printed = print(config_trial_with_file(FLAGS), VARIABLES);
+    config_fixture_write_yaml(YAML);
+    char *printed = print(config_fixture_with_file(FLAGS), VARIABLES);
     static const char *const wanted[] = {
         "\nmodel_repository: \"/a \\\"b\\\" \\\\ # c\" # flag --model-repository: directory of",
         "\nlisten: [\"a:1\", \"unix:/x y\"] # environment EMBAG_LISTEN: HOST:PORT, ",
@@ -97,7 +97,7 @@ static void says_where_each_value_came_from(void **state)
         }
     }
     char file[64];
-    snprintf(file, sizeof file, "\n# config: \"%s\" # flag --config: ", trial.file_path);
+    snprintf(file, sizeof file, "\n# config: \"%s\" # flag --config: ", fixture.file_path);
     assert_non_null(strstr(printed, file));
     free(printed);
 }
@@ -105,10 +105,11 @@ static void says_where_each_value_came_from(void **state)
 static void says_what_is_wrong_instead(void **state)
 {
     (void)state;
-    config_trial_expect_fault("--print-config", "", "--model-repository is missing");
-    assert_string_equal(trial.said_stdout, "");
-    config_trial_expect_fault("--print-config|--model-repository|/m|--loops|0", "", "--loops 0");
-    config_trial_expect_fault(
+    config_fixture_expect_failure("--print-config", "", "--model-repository is missing");
+    assert_string_equal(fixture.said_stdout, "");
+    config_fixture_expect_failure(
+        "--print-config|--model-repository|/m|--loops|0", "", "--loops 0");
+    config_fixture_expect_failure(
         "--model-repository|/m|--print-config=yes", "", "--print-config=yes: no such flag");
 }
 
@@ -119,31 +120,31 @@ static void refuses_what_no_file_can_say(void **state)
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         char flags[64];
         snprintf(flags, sizeof flags, "--model-repository|%s", paths[i]);
-        config_trial_expect_run(flags, "");
-        eb_config_deinit(&trial.config);
+        config_fixture_expect_run(flags, "");
+        eb_config_deinit(&fixture.config);
         snprintf(flags, sizeof flags, "--print-config|--model-repository|%s", paths[i]);
-        config_trial_expect_fault(
+        config_fixture_expect_failure(
             flags, "", "model_repository is not UTF-8 or holds a control character");
-        assert_string_equal(trial.said_stdout, "");
+        assert_string_equal(fixture.said_stdout, "");
     }
 }
 
 static void fails_where_it_cannot_write(void **state)
 {
     (void)state;
-    config_trial_expect_run("--model-repository|/m", "");
+    config_fixture_expect_run("--model-repository|/m", "");
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
-    struct eb_config_fault fault;
-    assert_false(eb_config_print(&trial.config, full, &fault));
+    struct eb_config_error error;
+    assert_false(eb_config_print(&fixture.config, full, &error));
     fclose(full);
-    assert_string_equal(fault.text, "standard output cannot be written");
+    assert_string_equal(error.text, "standard output cannot be written");
 }
 
 EB_TEST_GROUP(config_print)
 {
 #define WITH_FILE(name)                                                                            \
-    cmocka_unit_test_setup_teardown(name, config_trial_make_file, config_trial_remove_file)
+    cmocka_unit_test_setup_teardown(name, config_fixture_make_file, config_fixture_remove_file)
     const struct CMUnitTest tests[] = {
         WITH_FILE(prints_a_file_that_says_the_same),
         WITH_FILE(says_where_each_value_came_from),

@@ -73,7 +73,7 @@ static void add(struct eb_hot_rows *rows, int64_t id, unsigned times)
     }
 }
 
-static size_t find_top(const struct eb_hot_rows *rows, size_t count, struct eb_census_hot_row *top)
+static size_t find_top(const struct eb_hot_rows *rows, size_t count, struct eb_stats_hot_row *top)
 {
     static struct eb_hot_rows_sum sums[2 * SKETCHES_MAX * EB_HOT_ROWS_KEPT];
     struct eb_hot_rows_merge merge = {.sums = sums, .room = eb_hot_rows_room(count)};
@@ -85,7 +85,7 @@ static size_t find_top(const struct eb_hot_rows *rows, size_t count, struct eb_c
     return eb_hot_rows_top(&merge, top);
 }
 
-static void expect_share(const struct eb_census_hot_row *row, int64_t id, double share)
+static void expect_share(const struct eb_stats_hot_row *row, int64_t id, double share)
 {
     assert_int_equal(row->id, id);
     if (row->share < share - 1e-9 || row->share > share + 1e-9) {
@@ -97,7 +97,7 @@ static void finds_the_hot_rows_of_a_skewed_stream(void **state)
 {
     (void)state;
     struct eb_hot_rows rows = {.indices_per_sample = 100};
-    struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS];
+    struct eb_stats_hot_row top[EB_STATS_HOT_ROWS];
     prepare_zipf();
     add_zipf(&rows, 400000);
     assert_true(find_top(&rows, 1, top) >= 10);
@@ -141,7 +141,7 @@ static void finds_none_where_all_are_alike(void **state)
     random_state = 3;
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         struct eb_hot_rows rows = {.indices_per_sample = 1};
-        struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS];
+        struct eb_stats_hot_row top[EB_STATS_HOT_ROWS];
         for (size_t n = 0; n < 200000; n++) {
             eb_hot_rows_add(&rows, (int64_t)(roll() * ids[i]));
             if (n % 50000 == 49999) {
@@ -156,7 +156,7 @@ static void tells_the_shares_of_a_few_rows_exactly(void **state)
 {
     (void)state;
     struct eb_hot_rows rows = {.indices_per_sample = 1};
-    struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS];
+    struct eb_stats_hot_row top[EB_STATS_HOT_ROWS];
     add(&rows, INT64_MIN, 25);
     add(&rows, -1, 50);
     add(&rows, INT64_MAX, 25);
@@ -166,16 +166,16 @@ static void tells_the_shares_of_a_few_rows_exactly(void **state)
     expect_share(&top[2], INT64_MAX, 0.25);
 }
 
-static void tells_no_more_than_a_census_has_room_for(void **state)
+static void tells_no_more_than_stats_have_room_for(void **state)
 {
     (void)state;
     struct eb_hot_rows rows = {.indices_per_sample = 1};
-    struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS];
+    struct eb_stats_hot_row top[EB_STATS_HOT_ROWS];
     for (int64_t id = 0; id < EB_HOT_ROWS_KEPT; id++) {
         add(&rows, id, 100 + (unsigned)id);
     }
-    assert_int_equal(find_top(&rows, 1, top), EB_CENSUS_HOT_ROWS);
-    for (int64_t i = 0; i < EB_CENSUS_HOT_ROWS; i++) {
+    assert_int_equal(find_top(&rows, 1, top), EB_STATS_HOT_ROWS);
+    for (int64_t i = 0; i < EB_STATS_HOT_ROWS; i++) {
         assert_int_equal(top[i].id, EB_HOT_ROWS_KEPT - 1 - i);
     }
 }
@@ -184,7 +184,7 @@ static void says_nothing_of_too_few_samples(void **state)
 {
     (void)state;
     struct eb_hot_rows rows = {.indices_per_sample = 1};
-    struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS];
+    struct eb_stats_hot_row top[EB_STATS_HOT_ROWS];
     assert_int_equal(find_top(&rows, 0, top), 0);
     assert_int_equal(find_top(&rows, 1, top), 0);
     add(&rows, 5, EB_HOT_ROWS_HITS_MIN - 1);
@@ -198,7 +198,7 @@ static void forgets_what_was_hot(void **state)
 {
     (void)state;
     struct eb_hot_rows rows = {.indices_per_sample = 1};
-    struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS];
+    struct eb_stats_hot_row top[EB_STATS_HOT_ROWS];
     add(&rows, 1, 1024);
     for (unsigned i = 0; i < 3; i++) {
         eb_hot_rows_halve(&rows);
@@ -242,7 +242,7 @@ static void merges_sketches_by_what_their_samples_stand_for(void **state)
     (void)state;
     struct eb_hot_rows rows[3] = {
         {.indices_per_sample = 10}, {.indices_per_sample = 1}, {.indices_per_sample = 1}};
-    struct eb_census_hot_row top[EB_CENSUS_HOT_ROWS];
+    struct eb_stats_hot_row top[EB_STATS_HOT_ROWS];
     add(&rows[0], 1, 60);
     add(&rows[0], 2, 40);
     add(&rows[1], 2, 193);
@@ -263,7 +263,7 @@ EB_TEST_GROUP(hot_rows)
         cmocka_unit_test(keeps_the_bounds_that_the_paper_proves),
         cmocka_unit_test(finds_none_where_all_are_alike),
         cmocka_unit_test(tells_the_shares_of_a_few_rows_exactly),
-        cmocka_unit_test(tells_no_more_than_a_census_has_room_for),
+        cmocka_unit_test(tells_no_more_than_stats_have_room_for),
         cmocka_unit_test(says_nothing_of_too_few_samples),
         cmocka_unit_test(forgets_what_was_hot),
         cmocka_unit_test(takes_no_hits_of_others_for_its_own_by_halving),

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #define NOW_MS UINT64_C(9000000)
-#define COUNT EB_CENSUS_SLOW_REQUESTS
+#define COUNT EB_STATS_SLOW_REQUESTS
 
 static const struct eb_trace_parent no_trace;
 
@@ -50,7 +50,7 @@ static void keeps_what_there_is_to_know_of_a_request(void **state)
 {
     (void)state;
     struct eb_slow_list list = {0};
-    struct eb_census_slow copied[COUNT];
+    struct eb_stats_slow copied[COUNT];
     const struct eb_trace_parent trace = {
         "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", false};
     struct eb_access_record record = record_of(500);
@@ -80,18 +80,18 @@ static void cuts_long_names_between_characters(void **state)
 {
     (void)state;
     struct eb_slow_list list = {0};
-    char longest[EB_CENSUS_TEXT_BYTES] = "";
-    char longer[2 * EB_CENSUS_TEXT_BYTES] = "";
+    char longest[EB_STATS_TEXT_BYTES] = "";
+    char longer[2 * EB_STATS_TEXT_BYTES] = "";
     memset(longest, 'x', sizeof longest - 1);
-    memset(longer, 'y', EB_CENSUS_TEXT_BYTES - 2);
+    memset(longer, 'y', EB_STATS_TEXT_BYTES - 2);
     strcat(longer, "\xe2\x82\xac and more");
     struct eb_access_record record = record_of(500);
     record.method = longest;
     record.model = longer;
     eb_slow_list_add(&list, &record, NOW_MS);
     assert_string_equal(list.requests[0].shown.method, longest);
-    assert_int_equal(strlen(list.requests[0].shown.model), EB_CENSUS_TEXT_BYTES - 2);
-    assert_memory_equal(list.requests[0].shown.model, longer, EB_CENSUS_TEXT_BYTES - 2);
+    assert_int_equal(strlen(list.requests[0].shown.model), EB_STATS_TEXT_BYTES - 2);
+    assert_memory_equal(list.requests[0].shown.model, longer, EB_STATS_TEXT_BYTES - 2);
 }
 
 static void keeps_the_longest_about(void **state)
@@ -128,7 +128,7 @@ static void forgets_after_some_minutes(void **state)
 {
     (void)state;
     struct eb_slow_list list = {0};
-    struct eb_census_slow copied[COUNT];
+    struct eb_stats_slow copied[COUNT];
     for (unsigned n = 0; n < COUNT; n++) {
         assert_true(offer(&list, 1000 + n, NOW_MS + 2000 * n));
     }
@@ -148,24 +148,24 @@ static void forgets_after_some_minutes(void **state)
 static void merges_the_longest_of_all_loops(void **state)
 {
     (void)state;
-    struct eb_census *census = calloc(1, sizeof *census);
-    assert_non_null(census);
+    struct eb_stats *stats = calloc(1, sizeof *stats);
+    assert_non_null(stats);
     for (uint64_t loop = 0; loop < 3; loop++) {
         struct eb_slow_list list = {0};
-        struct eb_census_slow copied[COUNT];
+        struct eb_stats_slow copied[COUNT];
         for (uint64_t n = 1; n <= 20; n++) {
             assert_true(offer(&list, 3 * n + loop, NOW_MS));
         }
-        eb_slow_list_merge(census, copied, eb_slow_list_copy(&list, NOW_MS, copied));
-        assert_int_equal(census->slow_count, loop == 0 ? 20 : COUNT);
+        eb_slow_list_merge(stats, copied, eb_slow_list_copy(&list, NOW_MS, copied));
+        assert_int_equal(stats->slow_count, loop == 0 ? 20 : COUNT);
     }
     /* 3 to 62 in all. */
     for (size_t i = 0; i < COUNT; i++) {
-        assert_int_equal(census->slow[i].ns[EB_STAGE_TOTAL], 62 - i);
+        assert_int_equal(stats->slow[i].ns[EB_STAGE_TOTAL], 62 - i);
     }
-    eb_slow_list_merge(census, NULL, 0);
-    assert_int_equal(census->slow_count, COUNT);
-    free(census);
+    eb_slow_list_merge(stats, NULL, 0);
+    assert_int_equal(stats->slow_count, COUNT);
+    free(stats);
 }
 
 EB_TEST_GROUP(slow_list)

@@ -2,8 +2,8 @@
 
 #include "kernels/key_build.h"
 #include "tests/lib/test_group.h"
-#include "tests/unit/tables/packed_trial.h"
-#include "tests/unit/tables/set_trial.h"
+#include "tests/unit/tables/packed_fixture.h"
+#include "tests/unit/tables/set_fixture.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -18,14 +18,14 @@
 #define MANY 300000 /* several partitions, and several chunks of rows that are assigned */
 #define WHOLE_BYTES_MAX (64 * 1024)
 
-static struct eb_set_trial trial;
+static struct eb_set_fixture fixture;
 static int64_t keys[MANY];
 static float values[MANY];
 
 static int set_up(void **state)
 {
     (void)state;
-    eb_set_trial_init(&trial);
+    eb_set_fixture_init(&fixture);
     for (int64_t i = 0; i < MANY; i++) {
         keys[i] = (i - MANY / 2) * 1024;
         values[i] = (float)i;
@@ -36,20 +36,20 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    eb_set_trial_deinit(&trial);
+    eb_set_fixture_deinit(&fixture);
     return 0;
 }
 
 static void write_rows(const char *name, uint64_t count)
 {
     const uint64_t dims[2] = {count, 0};
-    eb_set_trial_write_npy(&trial, name, EB_STORAGE_F32, dims, values);
+    eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_F32, dims, values);
 }
 
 static void write_keys(const char *name, uint64_t first, uint64_t end)
 {
     const uint64_t dims[2] = {end - first, 0};
-    eb_set_trial_write_npy(&trial, name, EB_STORAGE_I64, dims, keys + first);
+    eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_I64, dims, keys + first);
 }
 
 /* Every key of the table leads to its row, and one more to none. */
@@ -72,7 +72,7 @@ static void finds_the_row_of_every_key(void **state)
     write_rows("t.npy", MANY);
     write_keys("t.keys.npy", 0, MANY);
     write_rows("dense.npy", 4);
-    eb_set_trial_load(&trial, "", &set);
+    eb_set_fixture_load(&fixture, "", &set);
     assert_int_equal(set.count, 2);
     assert_null(eb_table_set_find(&set, "dense")->table.keys);
     const struct eb_named_table *t = eb_table_set_find(&set, "t");
@@ -94,8 +94,8 @@ static void takes_uint64_keys_as_they_lie(void **state)
     static const uint64_t dims[2] = {2, 0};
     struct eb_table_set set;
     write_rows("t.npy", 2);
-    eb_set_trial_write_npy(&trial, "t.keys.npy", EB_STORAGE_U64, dims, hashes);
-    eb_set_trial_load(&trial, "tables: [{name: t, default_index: -1}]", &set);
+    eb_set_fixture_write_npy(&fixture, "t.keys.npy", EB_STORAGE_U64, dims, hashes);
+    eb_set_fixture_load(&fixture, "tables: [{name: t, default_index: -1}]", &set);
     assert_int_equal(eb_key_index_find(set.tables[0].table.keys, -1), 0);
     assert_int_equal(eb_key_index_find(set.tables[0].table.keys, INT64_MIN), 1);
     eb_table_set_deinit(&set);
@@ -107,7 +107,7 @@ static void loads_a_keyed_table_without_rows(void **state)
     struct eb_table_set set;
     write_rows("t.npy", 0);
     write_keys("t.keys.npy", 0, 0);
-    eb_set_trial_load(&trial, "", &set);
+    eb_set_fixture_load(&fixture, "", &set);
     assert_int_equal(eb_key_index_find(set.tables[0].table.keys, 0), -1);
     eb_table_set_deinit(&set);
 }
@@ -119,7 +119,7 @@ static void joins_split_keys(void **state)
     write_rows("t.npy", 100);
     write_keys("t-00000-of-00002.keys.npy", 0, 30);
     write_keys("t-00001-of-00002.keys.npy", 30, 100);
-    eb_set_trial_load(&trial, "tables: [{name: u, source: t}]", &set);
+    eb_set_fixture_load(&fixture, "tables: [{name: u, source: t}]", &set);
     assert_string_equal(set.tables[0].name, "u");
     expect_keys(&set.tables[0].table, 100);
     eb_table_set_deinit(&set);
@@ -131,13 +131,13 @@ static void names_both_rows_of_a_key_that_is_there_twice(void **state)
     keys[123456] = keys[77];
     write_rows("t.npy", MANY);
     write_keys("t.keys.npy", 0, MANY);
-    eb_set_trial_expect_fault(
-        &trial, "", "/t.keys.npy: ", "rows 77 and 123456 have the same key -153521152");
-    eb_set_trial_remove(&trial, "t.keys.npy");
+    eb_set_fixture_expect_failure(
+        &fixture, "", "/t.keys.npy: ", "rows 77 and 123456 have the same key -153521152");
+    eb_set_fixture_remove(&fixture, "t.keys.npy");
     write_keys("t-00000-of-00002.keys.npy", 0, 1000);
     write_keys("t-00001-of-00002.keys.npy", 1000, MANY);
-    eb_set_trial_expect_fault(
-        &trial, "", "/t-00001-of-00002.keys.npy: ", "rows 77 and 123456 have the same key");
+    eb_set_fixture_expect_failure(
+        &fixture, "", "/t-00001-of-00002.keys.npy: ", "rows 77 and 123456 have the same key");
 }
 
 static void refuses_keys_that_do_not_fit(void **state)
@@ -147,17 +147,18 @@ static void refuses_keys_that_do_not_fit(void **state)
     static const uint64_t flat[2] = {10, 0};
     write_rows("t.npy", 10);
     write_keys("u.keys.npy", 0, 10);
-    eb_set_trial_expect_fault(&trial, "", "/u.keys.npy: ", "keys without rows");
-    eb_set_trial_remove(&trial, "u.keys.npy");
+    eb_set_fixture_expect_failure(&fixture, "", "/u.keys.npy: ", "keys without rows");
+    eb_set_fixture_remove(&fixture, "u.keys.npy");
     write_keys("t.keys.npy", 0, 9);
-    eb_set_trial_expect_fault(&trial, "", "/t.keys.npy: ", "9 keys for the 10 rows of table 't'");
-    eb_set_trial_write_npy(&trial, "t.keys.npy", EB_STORAGE_I64, wide, keys);
-    eb_set_trial_expect_fault(&trial, "", "/t.keys.npy: ", "keys are one dimension of int64");
-    eb_set_trial_write_npy(&trial, "t.keys.npy", EB_STORAGE_I32, flat, keys);
-    eb_set_trial_expect_fault(&trial, "", "/t.keys.npy: ", "keys are one dimension of int64");
+    eb_set_fixture_expect_failure(
+        &fixture, "", "/t.keys.npy: ", "9 keys for the 10 rows of table 't'");
+    eb_set_fixture_write_npy(&fixture, "t.keys.npy", EB_STORAGE_I64, wide, keys);
+    eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "keys are one dimension of int64");
+    eb_set_fixture_write_npy(&fixture, "t.keys.npy", EB_STORAGE_I32, flat, keys);
+    eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "keys are one dimension of int64");
     write_keys("t.keys.npy", 0, 10);
     write_keys("t-00000-of-00002.keys.npy", 0, 10);
-    eb_set_trial_expect_fault(&trial, "", ".keys.npy: ", "keys of table 't' is also in");
+    eb_set_fixture_expect_failure(&fixture, "", ".keys.npy: ", "keys of table 't' is also in");
 }
 
 static void knows_keys_that_stand_for_empty_bags(void **state)
@@ -166,13 +167,13 @@ static void knows_keys_that_stand_for_empty_bags(void **state)
     struct eb_table_set set;
     write_rows("t.npy", 10);
     write_keys("t.keys.npy", 0, 10);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, default_index: 3}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, default_index: 3}]",
         "model.yaml: ", "table 't': default_index 3 is none of its keys");
-    eb_set_trial_expect_fault(&trial, "features: [{name: f, table: t, default_index: 3}]",
+    eb_set_fixture_expect_failure(&fixture, "features: [{name: f, table: t, default_index: 3}]",
         "model.yaml: ", "feature 'f': default_index 3 is no key of table 't'");
-    eb_set_trial_expect_fault(&trial, "features: [{name: f, table: t, id_map: modulo}]",
+    eb_set_fixture_expect_failure(&fixture, "features: [{name: f, table: t, id_map: modulo}]",
         "model.yaml: ", "feature 'f': id_map has no meaning for table 't', which is keyed");
-    eb_set_trial_load(&trial,
+    eb_set_fixture_load(&fixture,
         "tables: [{name: t, default_index: -153600000, unknown_row: 9}]\n"
         "features: [{name: f, table: t, default_index: -153598976}]",
         &set);
@@ -203,8 +204,8 @@ static void counts_reading_and_building(void **state)
     struct eb_key_plan plan;
     write_rows("t.npy", MANY);
     write_keys("t.keys.npy", 0, MANY);
-    trial.progress = &progress;
-    eb_set_trial_load(&trial, "", &set);
+    fixture.progress = &progress;
+    eb_set_fixture_load(&fixture, "", &set);
     eb_table_set_deinit(&set);
     assert_true(eb_key_build_plan(MANY, &plan));
     assert_int_equal(reports.bytes, MANY * (sizeof(float) + sizeof(int64_t)) + plan.index_bytes);
@@ -217,8 +218,8 @@ static void gives_up_a_build(void **state)
     const struct eb_load_progress progress = {.go_on = go_on, .context = &reports};
     write_rows("t.npy", MANY);
     write_keys("t.keys.npy", 0, MANY);
-    trial.progress = &progress;
-    eb_set_trial_expect_fault(&trial, "", "/t.keys.npy: ", "the load was given up");
+    fixture.progress = &progress;
+    eb_set_fixture_expect_failure(&fixture, "", "/t.keys.npy: ", "the load was given up");
 }
 
 /* ---- packed ---- */
@@ -250,33 +251,33 @@ static void write_sections(
     const char *name, const struct eb_packed_format *format, const void *const *sections)
 {
     struct eb_packed_writer writer;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&trial.scratch, name, path);
-    assert_true(eb_packed_writer_open(&writer, path, format, &fault));
+    eb_scratch_path(&fixture.scratch, name, path);
+    assert_true(eb_packed_writer_open(&writer, path, format, &failure));
     for (int kind = 0; kind < EB_PACKED_KIND_COUNT; kind++) {
         uint64_t bytes = format->sections[kind].bytes;
         assert_true(
-            bytes == 0 || (eb_packed_writer_begin(&writer, (enum eb_packed_kind)kind, &fault) &&
-                              eb_packed_writer_append(&writer, sections[kind], bytes, &fault)));
+            bytes == 0 || (eb_packed_writer_begin(&writer, (enum eb_packed_kind)kind, &failure) &&
+                              eb_packed_writer_append(&writer, sections[kind], bytes, &failure)));
     }
-    assert_true(eb_packed_writer_end(&writer, &fault));
-    assert_true(eb_packed_writer_publish(&writer, &fault));
+    assert_true(eb_packed_writer_end(&writer, &failure));
+    assert_true(eb_packed_writer_publish(&writer, &failure));
     eb_packed_writer_close(&writer);
 }
 
 static void write_packed(const char *name, struct content content)
 {
     struct eb_key_plan plan;
-    struct eb_packed_format format = eb_packed_trial_format(content.rows, 10);
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_packed_format format = eb_packed_fixture_format(content.rows, 10);
+    struct eb_failure failure = {.text = ""};
     assert_true(eb_key_build_plan(content.rows, &plan));
     format.row_first = content.first;
     format.rows_total = content.total;
     format.sections[EB_PACKED_KEYS].bytes = content.has_keys ? content.rows * sizeof keys[0] : 0;
     format.sections[EB_PACKED_KEY_INDEX].bytes = content.has_index ? plan.index_bytes : 0;
-    if (!eb_packed_format_lay_out(&format, &fault)) {
-        fail_msg("%s", fault.text);
+    if (!eb_packed_format_lay_out(&format, &failure)) {
+        fail_msg("%s", failure.text);
     }
     void *index = make_index(&plan);
     uint8_t *zeros = calloc(1, format.sections[EB_PACKED_ROWS].bytes + 1);
@@ -292,10 +293,10 @@ static void takes_the_index_of_a_packed_table(void **state)
     for (int has_index = 0; has_index < 2; has_index++) {
         struct eb_table_set set;
         write_packed("t.embag", (struct content){0, 5000, 5000, true, has_index});
-        eb_set_trial_load(&trial, "", &set);
+        eb_set_fixture_load(&fixture, "", &set);
         expect_keys(&set.tables[0].table, 5000);
         eb_table_set_deinit(&set);
-        eb_set_trial_remove(&trial, "t.embag");
+        eb_set_fixture_remove(&fixture, "t.embag");
     }
 }
 
@@ -308,7 +309,7 @@ static void joins_packed_pieces_of_which_some_have_no_rows(void **state)
     write_packed("t-00001-of-00004.embag", (struct content){0, 20, 50, true, false});
     write_packed("t-00002-of-00004.embag", (struct content){20, 0, 50, false, false});
     write_packed("t-00003-of-00004.embag", (struct content){20, 30, 50, true, false});
-    eb_set_trial_load(&trial, "", &set);
+    eb_set_fixture_load(&fixture, "", &set);
     expect_keys(&set.tables[0].table, 50);
     eb_table_set_deinit(&set);
 }
@@ -320,10 +321,11 @@ static void refuses_packed_pieces_of_which_some_have_no_keys(void **state)
         write_packed("t-00000-of-00003.embag", (struct content){0, 0, 50, false, false});
         write_packed("t-00001-of-00003.embag", (struct content){0, 20, 50, keyed == 1, false});
         write_packed("t-00002-of-00003.embag", (struct content){20, 30, 50, keyed == 2, false});
-        eb_set_trial_expect_fault(&trial, "", "/t-00002-of-00003.embag: ", "only one has keys");
-        eb_set_trial_remove(&trial, "t-00000-of-00003.embag");
-        eb_set_trial_remove(&trial, "t-00001-of-00003.embag");
-        eb_set_trial_remove(&trial, "t-00002-of-00003.embag");
+        eb_set_fixture_expect_failure(
+            &fixture, "", "/t-00002-of-00003.embag: ", "only one has keys");
+        eb_set_fixture_remove(&fixture, "t-00000-of-00003.embag");
+        eb_set_fixture_remove(&fixture, "t-00001-of-00003.embag");
+        eb_set_fixture_remove(&fixture, "t-00002-of-00003.embag");
     }
 }
 
@@ -332,8 +334,8 @@ static void refuses_keys_beside_those_of_a_packed_table(void **state)
     (void)state;
     write_packed("t.embag", (struct content){0, 50, 50, true, true});
     write_keys("t.keys.npy", 0, 50);
-    eb_set_trial_expect_fault(
-        &trial, "", "/t.keys.npy: ", "the packed table 't' has keys of its own");
+    eb_set_fixture_expect_failure(
+        &fixture, "", "/t.keys.npy: ", "the packed table 't' has keys of its own");
 }
 
 static void loads_no_packed_table_of_which_a_byte_is_wrong_or_missing(void **state)
@@ -342,23 +344,23 @@ static void loads_no_packed_table_of_which_a_byte_is_wrong_or_missing(void **sta
     char path[EB_SCRATCH_PATH_BYTES];
     uint8_t whole[WHOLE_BYTES_MAX];
     write_packed("t.embag", (struct content){0, 20, 20, true, true});
-    eb_scratch_path(&trial.scratch, "t.embag", path);
+    eb_scratch_path(&fixture.scratch, "t.embag", path);
     int descriptor = open(path, O_RDWR);
     ssize_t count = pread(descriptor, whole, sizeof whole, 0);
     assert_in_range(count, EB_PACKED_FORMAT_HEADER_BYTES, sizeof whole - 1);
     for (ssize_t at = 0; at < count; at++) {
         uint8_t wrong = (uint8_t)(whole[at] ^ 1u << at % 8);
         assert_int_equal(pwrite(descriptor, &wrong, 1, at), 1);
-        eb_set_trial_expect_fault(&trial, "", "/t.embag: ", "");
+        eb_set_fixture_expect_failure(&fixture, "", "/t.embag: ", "");
         assert_int_equal(pwrite(descriptor, &whole[at], 1, at), 1);
     }
     struct eb_table_set set;
-    eb_set_trial_load(&trial, "", &set);
+    eb_set_fixture_load(&fixture, "", &set);
     expect_keys(&set.tables[0].table, 20);
     eb_table_set_deinit(&set);
     for (ssize_t size = count; size-- > 0;) {
         assert_int_equal(ftruncate(descriptor, size), 0);
-        eb_set_trial_expect_fault(&trial, "", "/t.embag: ", "");
+        eb_set_fixture_expect_failure(&fixture, "", "/t.embag: ", "");
     }
     close(descriptor);
 }

@@ -64,8 +64,8 @@ int __wrap_munmap(void *at, size_t bytes)
 
 static uint8_t *take(struct eb_table_memory *memory, uint64_t bytes)
 {
-    struct eb_file_fault fault = {.text = ""};
-    uint8_t *taken = eb_table_memory_take(memory, bytes, &fault);
+    struct eb_failure failure = {.text = ""};
+    uint8_t *taken = eb_table_memory_take(memory, bytes, &failure);
     assert_non_null(taken);
     return taken;
 }
@@ -117,10 +117,10 @@ static void skip_without_huge_pages(void)
 static void expect_advice(enum eb_page_size pages, const char *flag)
 {
     struct eb_table_memory memory = {.options = {.pages = pages}};
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     const uint8_t *small = take(&memory, 40);
     const uint8_t *large = take(&memory, 2 * PAGE + 1);
-    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_true(eb_table_memory_seal(&memory, &failure));
     assert_true(has_flag(small, flag));
     assert_true(has_flag(large, flag));
     assert_true(has_flag(large + 3 * PAGE - 1, flag));
@@ -156,11 +156,11 @@ static void sealing_splits_no_huge_page(void **state)
     (void)state;
     enum { BYTES = 16 << 20 };
     struct eb_table_memory memory = {0};
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     uint8_t *taken = take(&memory, BYTES);
     memset(taken, 1, BYTES);
     struct eb_page_count before = count_pages(taken, BYTES);
-    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_true(eb_table_memory_seal(&memory, &failure));
     struct eb_page_count after = count_pages(taken, BYTES);
     print_message("%" PRIu64 " of %" PRIu64 " bytes in huge pages\n", after.bytes_2m, after.bytes);
     assert_true(after.bytes_2m >= before.bytes_2m);
@@ -174,7 +174,7 @@ static void counts_the_pages_of_each_table_apart(void **state)
     (void)state;
     enum { BYTES = 4 << 20, COUNT = 8 };
     struct eb_table_memory memory = {0};
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     uint8_t *taken[COUNT];
     for (int i = 0; i < COUNT; i++) {
         taken[i] = take(&memory, BYTES);
@@ -182,7 +182,7 @@ static void counts_the_pages_of_each_table_apart(void **state)
             memset(taken[i], 1, BYTES);
         }
     }
-    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_true(eb_table_memory_seal(&memory, &failure));
     struct eb_page_count whole = count_pages(taken[0], BYTES);
     for (int i = 0; i < COUNT; i++) {
         struct eb_page_count count = count_pages(taken[i], BYTES);
@@ -233,10 +233,10 @@ static void refuses_more_than_there_is(void **state)
 {
     (void)state;
     struct eb_table_memory memory = {0};
-    struct eb_file_fault fault = {.text = ""};
-    assert_null(eb_table_memory_take(&memory, UINT64_MAX, &fault));
-    assert_non_null(strstr(fault.text, "18446744073709551615 bytes"));
-    assert_null(eb_table_memory_take(&memory, UINT64_C(1) << 60, &fault));
+    struct eb_failure failure = {.text = ""};
+    assert_null(eb_table_memory_take(&memory, UINT64_MAX, &failure));
+    assert_non_null(strstr(failure.text, "18446744073709551615 bytes"));
+    assert_null(eb_table_memory_take(&memory, UINT64_C(1) << 60, &failure));
     assert_int_equal(memory.mapped_bytes, 0);
     eb_table_memory_deinit(&memory);
 }
@@ -334,12 +334,12 @@ static void sealed_memory_cannot_be_written(void **state)
 {
     (void)state;
     struct eb_table_memory memory = {0};
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     uint8_t *small = take(&memory, 40);
     uint8_t *large = take(&memory, PAGE + 1);
     large[PAGE] = 7;
     assert_true(survives_writing(small));
-    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_true(eb_table_memory_seal(&memory, &failure));
     assert_int_equal(large[PAGE], 7);
     assert_false(survives_writing(small));
     assert_false(survives_writing(large + PAGE));
@@ -352,10 +352,10 @@ static void seals_and_gives_back_in_slices(void **state)
     (void)state;
     enum { BYTES = 3 * EB_TABLE_MEMORY_SLICE_BYTES + PAGE };
     struct eb_table_memory memory = {0};
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     memset(take(&memory, BYTES), 1, BYTES);
     memset(&asked, 0, sizeof asked);
-    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_true(eb_table_memory_seal(&memory, &failure));
     assert_int_equal(asked.sealed_bytes, BYTES);
     assert_int_equal(asked.sealed_bytes_max, EB_TABLE_MEMORY_SLICE_BYTES);
     eb_table_memory_deinit(&memory);

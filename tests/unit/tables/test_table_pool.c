@@ -99,8 +99,8 @@ static int free_memory(void **state)
 
 static uint8_t *take(uint64_t bytes)
 {
-    struct eb_file_fault fault = {.text = ""};
-    uint8_t *taken = eb_table_memory_take(&memory, bytes, &fault);
+    struct eb_failure failure = {.text = ""};
+    uint8_t *taken = eb_table_memory_take(&memory, bytes, &failure);
     assert_non_null(taken);
     return taken;
 }
@@ -224,11 +224,11 @@ static void refuses_what_no_pool_can_hold(void **state)
 static void seals_pages_of_the_pool(void **state)
 {
     (void)state;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     pool.page_count = 1;
     uint8_t *taken = take(100);
     taken[99] = 7;
-    assert_true(eb_table_memory_seal(&memory, &fault));
+    assert_true(eb_table_memory_seal(&memory, &failure));
     assert_int_equal(taken[99], 7);
 }
 

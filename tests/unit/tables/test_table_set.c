@@ -66,25 +66,25 @@ static int remove_root(void **state)
 
 static void load(struct eb_table_set *set)
 {
-    struct eb_file_fault fault = {.text = ""};
-    if (!eb_table_set_load(scratch.root, &limits, NULL, set, &fault)) {
-        fail_msg("%s", fault.text);
+    struct eb_failure failure = {.text = ""};
+    if (!eb_table_set_load(scratch.root, &limits, NULL, set, &failure)) {
+        fail_msg("%s", failure.text);
     }
 }
 
 /* The load fails, with a text that starts with ROOT/`name` and holds `part`. */
-static void expect_fault(const char *name, const char *part)
+static void expect_failure(const char *name, const char *part)
 {
     struct eb_table_set set;
-    struct eb_file_fault fault = {.text = ""};
-    assert_false(eb_table_set_load(scratch.root, &limits, NULL, &set, &fault));
+    struct eb_failure failure = {.text = ""};
+    assert_false(eb_table_set_load(scratch.root, &limits, NULL, &set, &failure));
     assert_int_equal(set.count, 0);
     assert_null(set.tables);
     assert_null(set.memory.holds);
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, name, path);
-    eb_scratch_expect(fault.text, name[0] ? path : scratch.root);
-    eb_scratch_expect(fault.text, part);
+    eb_scratch_expect(failure.text, name[0] ? path : scratch.root);
+    eb_scratch_expect(failure.text, part);
 }
 
 static void loads_npy_and_safetensors(void **state)
@@ -313,8 +313,8 @@ static void spreads_rows_wider_than_a_chunk(void **state)
     assert_int_equal(fclose(file), 0);
     const struct eb_table_options wide = {.row_bytes_max = ROW_BYTES, .name_bytes_max = 255};
     struct eb_table_set set;
-    struct eb_file_fault fault = {.text = ""};
-    assert_true(eb_table_set_load(scratch.root, &wide, NULL, &set, &fault));
+    struct eb_failure failure = {.text = ""};
+    assert_true(eb_table_set_load(scratch.root, &wide, NULL, &set, &failure));
     const struct eb_table *table = &set.tables[0].table;
     assert_int_equal(table->row_stride_bytes, ROW_BYTES + 1);
     for (uint64_t row = 0; row < COUNT; row++) {
@@ -339,8 +339,8 @@ static void counts_the_pages_of_every_table(void **state)
     for (int pages = 0; pages < EB_PAGE_SIZE_COUNT; pages++) {
         options.memory.pages = (enum eb_page_size)pages;
         struct eb_table_set set;
-        struct eb_file_fault fault = {.text = ""};
-        assert_true(eb_table_set_load(scratch.root, &options, NULL, &set, &fault));
+        struct eb_failure failure = {.text = ""};
+        assert_true(eb_table_set_load(scratch.root, &options, NULL, &set, &failure));
         assert_int_equal(set.pages_error, 0);
         assert_int_equal(set.pages.bytes, SPARSE_BYTES + 40);
         const struct eb_page_count *a = &set.tables[0].pages;
@@ -390,14 +390,14 @@ static struct reports load_by_clock(int64_t step_ms)
     struct reports reports = {0};
     const struct eb_load_progress progress = {.report = collect, .context = &reports};
     struct eb_table_set set;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     test_clock.is_ours = true;
     test_clock.now_ms = 0;
     test_clock.step_ms = step_ms;
-    bool is_good = eb_table_set_load(scratch.root, &limits, &progress, &set, &fault);
+    bool is_good = eb_table_set_load(scratch.root, &limits, &progress, &set, &failure);
     test_clock.is_ours = false;
     if (!is_good) {
-        fail_msg("%s", fault.text);
+        fail_msg("%s", failure.text);
     }
     eb_table_set_deinit(&set);
     return reports;
@@ -430,20 +430,20 @@ static void names_the_broken_file(void **state)
     (void)state;
     eb_scratch_write_npy(&scratch, "a.npy", NPY_5X2, 40);
     eb_scratch_write_npy(&scratch, "b.npy", NPY_5X2, 39);
-    expect_fault("b.npy", "cut short");
+    expect_failure("b.npy", "cut short");
 }
 
 static void names_the_broken_tensor(void **state)
 {
     (void)state;
     eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 9);
-    expect_fault("a.safetensors", "behind the last tensor");
+    expect_failure("a.safetensors", "behind the last tensor");
     eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":5}", 0);
-    expect_fault("a.safetensors", "tensor 't'");
+    expect_failure("a.safetensors", "tensor 't'");
     eb_scratch_write(&scratch, "a.safetensors", "1234567", 7);
-    expect_fault("a.safetensors", "byte 7");
+    expect_failure("a.safetensors", "byte 7");
     eb_scratch_write(&scratch, "a.safetensors", "\0\0\0\0\0\0\0\x10{}", 10);
-    expect_fault("a.safetensors", "1152921504606846976");
+    expect_failure("a.safetensors", "1152921504606846976");
 }
 
 static void names_both_files_of_a_table_given_twice(void **state)
@@ -451,24 +451,24 @@ static void names_both_files_of_a_table_given_twice(void **state)
     (void)state;
     eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
     eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"t\":" F16_2X2 "}", 8);
-    expect_fault("t.npy", "table 't'");
-    expect_fault("a.safetensors", "table 't'");
+    expect_failure("t.npy", "table 't'");
+    expect_failure("a.safetensors", "table 't'");
 }
 
 static void refuses_names_that_are_not_allowed(void **state)
 {
     (void)state;
     eb_scratch_write_npy(&scratch, "a\nb.npy", NPY_5X2, 40);
-    expect_fault("a\\x0ab.npy: ", "the table name 'a\\x0ab' is not UTF-8");
+    expect_failure("a\\x0ab.npy: ", "the table name 'a\\x0ab' is not UTF-8");
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, "a\nb.npy", path);
     assert_int_equal(unlink(path), 0);
     eb_scratch_write_safetensors(&scratch, "a.safetensors", "{\"\":" F16_2X2 "}", 8);
-    expect_fault("a.safetensors", "is empty");
+    expect_failure("a.safetensors", "is empty");
     char json[512];
     snprintf(json, sizeof json, "{\"%0256d\":" F16_2X2 "}", 0);
     eb_scratch_write_safetensors(&scratch, "a.safetensors", json, 8);
-    expect_fault("a.safetensors", "longer");
+    expect_failure("a.safetensors", "longer");
     snprintf(json, sizeof json, "{\"%0255d\":" F16_2X2 "}", 0);
     eb_scratch_write_safetensors(&scratch, "a.safetensors", json, 8);
     struct eb_table_set set;
@@ -480,20 +480,20 @@ static void refuses_a_row_past_the_limit(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
     struct eb_table_options narrow = {.row_bytes_max = 8, .name_bytes_max = 1};
-    assert_true(eb_table_set_load(scratch.root, &narrow, NULL, &set, &fault));
+    assert_true(eb_table_set_load(scratch.root, &narrow, NULL, &set, &failure));
     eb_table_set_deinit(&set);
     narrow.row_bytes_max = 7;
-    assert_false(eb_table_set_load(scratch.root, &narrow, NULL, &set, &fault));
-    eb_scratch_expect(fault.text, "rows of table 't' have 8 bytes; row_bytes_max is 7");
+    assert_false(eb_table_set_load(scratch.root, &narrow, NULL, &set, &failure));
+    eb_scratch_expect(failure.text, "rows of table 't' have 8 bytes; row_bytes_max is 7");
 }
 
 static void refuses_a_directory_without_tables(void **state)
 {
     (void)state;
-    expect_fault("", "there is no table in it");
+    expect_failure("", "there is no table in it");
 }
 
 static void names_a_file_without_tables_beside_good_ones(void **state)
@@ -501,7 +501,7 @@ static void names_a_file_without_tables_beside_good_ones(void **state)
     (void)state;
     eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
     eb_scratch_write_safetensors(&scratch, "a.safetensors", "{}", 0);
-    expect_fault("a.safetensors", "there is no table in it");
+    expect_failure("a.safetensors", "there is no table in it");
 }
 
 static void refuses_what_is_no_regular_file(void **state)
@@ -510,13 +510,13 @@ static void refuses_what_is_no_regular_file(void **state)
     char path[EB_SCRATCH_PATH_BYTES];
     eb_scratch_path(&scratch, "a.npy", path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    expect_fault("a.npy", "no regular file");
+    expect_failure("a.npy", "no regular file");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
-    expect_fault("a.npy", "no regular file");
+    expect_failure("a.npy", "no regular file");
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(symlink("nowhere", path), 0);
-    expect_fault("a.npy", "cannot be opened");
+    expect_failure("a.npy", "cannot be opened");
 }
 
 static void follows_links_to_files(void **state)
@@ -547,7 +547,7 @@ static void says_how_much_memory_is_missing(void **state)
         print_message("this file system cannot hold a file of 4 TiB\n");
         skip();
     }
-    expect_fault("", "need 4398046511104 bytes of memory, ");
+    expect_failure("", "need 4398046511104 bytes of memory, ");
 }
 
 EB_TEST_GROUP(table_set)

@@ -1,8 +1,8 @@
 #include "server/tables/table_share.h"
 
 #include "tests/lib/test_group.h"
-#include "tests/unit/tables/packed_trial.h"
-#include "tests/unit/tables/set_trial.h"
+#include "tests/unit/tables/packed_fixture.h"
+#include "tests/unit/tables/set_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #define THREADS 4
 #define TURNS 5000
 
-static struct eb_set_trial trial;
+static struct eb_set_fixture fixture;
 static float *values;
 static int64_t *keys;
 static uint64_t read_bytes;    /* since the last load began */
@@ -41,7 +41,7 @@ static int set_up(void **state)
 {
     (void)state;
     available_bytes = UINT64_MAX;
-    eb_set_trial_init(&trial);
+    eb_set_fixture_init(&fixture);
     values = malloc(BYTES);
     keys = malloc(ROWS * sizeof *keys);
     for (int i = 0; i < ROWS * ELEMENTS; i++) {
@@ -56,7 +56,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    eb_set_trial_deinit(&trial);
+    eb_set_fixture_deinit(&fixture);
     free(values);
     free(keys);
     return 0;
@@ -65,21 +65,21 @@ static int tear_down(void **state)
 static void write_rows(const char *name)
 {
     static const uint64_t dims[2] = {ROWS, ELEMENTS};
-    eb_set_trial_write_npy(&trial, name, EB_STORAGE_F32, dims, values);
+    eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_F32, dims, values);
 }
 
 static void write_keys(const char *name)
 {
     static const uint64_t dims[2] = {ROWS, 0};
-    eb_set_trial_write_npy(&trial, name, EB_STORAGE_I64, dims, keys);
+    eb_set_fixture_write_npy(&fixture, name, EB_STORAGE_I64, dims, keys);
 }
 
 static void link_file(const char *from, const char *to)
 {
     char old[EB_SCRATCH_PATH_BYTES];
     char new[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&trial.scratch, from, old);
-    eb_scratch_path(&trial.scratch, to, new);
+    eb_scratch_path(&fixture.scratch, from, old);
+    eb_scratch_path(&fixture.scratch, to, new);
     assert_int_equal(link(old, new), 0);
 }
 
@@ -101,18 +101,18 @@ static void load(const char *version, const char *yaml, const struct eb_table_se
 {
     char path[EB_SCRATCH_PATH_BYTES];
     struct eb_model_config config;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     const struct eb_load_progress progress = {.go_on = count_bytes, .context = &read_bytes};
-    eb_scratch_path(&trial.scratch, version, path);
-    assert_true(eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, &fault));
+    eb_scratch_path(&fixture.scratch, version, path);
+    assert_true(eb_model_config_parse((const uint8_t *)yaml, strlen(yaml), 255, &config, &failure));
     const struct eb_table_options options = {.row_bytes_max = 65536,
         .name_bytes_max = 255,
         .config = &config,
         .residents = &resident,
         .resident_count = resident ? 1 : 0};
     read_bytes = 0;
-    if (!eb_table_set_load(path, &options, &progress, set, &fault)) {
-        fail_msg("%s", fault.text);
+    if (!eb_table_set_load(path, &options, &progress, set, &failure)) {
+        fail_msg("%s", failure.text);
     }
     eb_model_config_deinit(&config);
 }
@@ -157,7 +157,7 @@ static void shares_linked_files_without_reading_them(void **state)
     write_rows("1/t.npy");
     load("1", "", NULL, &one);
     assert_int_equal(read_bytes, BYTES);
-    eb_scratch_make_directory(&trial.scratch, "2");
+    eb_scratch_make_directory(&fixture.scratch, "2");
     link_file("1/t.npy", "2/t.npy");
     link_file("1/t.npy", "2/other.npy");
     load("2", "", &one, &two);
@@ -225,7 +225,7 @@ static void is_not_deceived_by_times(void **state)
     struct eb_table_set two;
     const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
     char path[EB_SCRATCH_PATH_BYTES];
-    eb_scratch_path(&trial.scratch, "1/t.npy", path);
+    eb_scratch_path(&fixture.scratch, "1/t.npy", path);
     write_rows("1/t.npy");
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
     load("1", "", NULL, &one);
@@ -266,11 +266,11 @@ static void shares_packed_files_of_one_digest_without_reading_them(void **state)
     (void)state;
     struct eb_table_set one;
     struct eb_table_set two;
-    struct eb_packed_format format = eb_packed_trial_format(ROWS, 4);
-    eb_scratch_make_directory(&trial.scratch, "1");
-    eb_scratch_make_directory(&trial.scratch, "2");
-    eb_packed_trial_write(&trial.scratch, "1/t.embag", &format);
-    eb_packed_trial_write(&trial.scratch, "2/t.embag", &format);
+    struct eb_packed_format format = eb_packed_fixture_format(ROWS, 4);
+    eb_scratch_make_directory(&fixture.scratch, "1");
+    eb_scratch_make_directory(&fixture.scratch, "2");
+    eb_packed_fixture_write(&fixture.scratch, "1/t.embag", &format);
+    eb_packed_fixture_write(&fixture.scratch, "2/t.embag", &format);
     load("1", "", NULL, &one);
     load("2", "", &one, &two);
     assert_int_equal(read_bytes, 0);
@@ -316,12 +316,12 @@ static void shares_few_keys_without_what_lies_beside_them(void **state)
     static const uint64_t small_dims[2] = {100000, ELEMENTS};
     struct eb_table_set one;
     struct eb_table_set two;
-    eb_set_trial_write_npy(&trial, "1/wide.npy", EB_STORAGE_F32, wide_dims, values);
-    eb_set_trial_write_npy(&trial, "1/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
-    eb_set_trial_write_npy(&trial, "1/a.npy", EB_STORAGE_F32, small_dims, values);
-    eb_set_trial_write_npy(&trial, "1/b.npy", EB_STORAGE_F32, small_dims, values);
-    eb_set_trial_write_npy(&trial, "2/wide.npy", EB_STORAGE_F32, wide_dims, values);
-    eb_set_trial_write_npy(&trial, "2/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
+    eb_set_fixture_write_npy(&fixture, "1/wide.npy", EB_STORAGE_F32, wide_dims, values);
+    eb_set_fixture_write_npy(&fixture, "1/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
+    eb_set_fixture_write_npy(&fixture, "1/a.npy", EB_STORAGE_F32, small_dims, values);
+    eb_set_fixture_write_npy(&fixture, "1/b.npy", EB_STORAGE_F32, small_dims, values);
+    eb_set_fixture_write_npy(&fixture, "2/wide.npy", EB_STORAGE_F32, wide_dims, values);
+    eb_set_fixture_write_npy(&fixture, "2/wide.keys.npy", EB_STORAGE_I64, key_dims, keys);
     load("1", "", NULL, &one);
     load("2", "", &one, &two);
     expect_shared(&one, &two, "wide");
@@ -338,7 +338,7 @@ static void loads_small_tables_anew(void **state)
     static const uint64_t dims[2] = {8, ELEMENTS};
     struct eb_table_set one;
     struct eb_table_set two;
-    eb_set_trial_write_npy(&trial, "1/t.npy", EB_STORAGE_F32, dims, values);
+    eb_set_fixture_write_npy(&fixture, "1/t.npy", EB_STORAGE_F32, dims, values);
     load("1", "", NULL, &one);
     load("1", "", &one, &two);
     expect_apart(&one, &two, "t");
@@ -354,22 +354,22 @@ static void needs_memory_only_for_what_is_loaded(void **state)
     struct eb_table_set one;
     struct eb_table_plan plan;
     struct eb_load_meter meter;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     char path[EB_SCRATCH_PATH_BYTES];
     write_rows("1/t.npy");
     write_keys("1/t.keys.npy");
-    eb_set_trial_write_npy(&trial, "1/small.npy", EB_STORAGE_F32, dims, values);
+    eb_set_fixture_write_npy(&fixture, "1/small.npy", EB_STORAGE_F32, dims, values);
     load("1", "", NULL, &one);
     const struct eb_table_set *resident = &one;
     const struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
-    eb_scratch_path(&trial.scratch, "1", path);
-    assert_true(eb_table_plan_read(path, &options, &plan, &fault));
+    eb_scratch_path(&fixture.scratch, "1", path);
+    assert_true(eb_table_plan_read(path, &options, &plan, &failure));
     assert_true(eb_table_memory_need_bytes(&plan.need) > BYTES);
     assert_int_equal(plan.key_bytes, ROWS * sizeof *keys);
     eb_load_meter_init(&meter, NULL, plan.work_bytes);
     eb_table_share_find_known(&plan, &options);
-    assert_true(eb_table_share_find_equal(&plan, &options, &meter, &fault));
+    assert_true(eb_table_share_find_equal(&plan, &options, &meter, &failure));
     assert_int_equal(plan.need.whole_bytes, 0);
     assert_int_equal(plan.need.common_bytes, 8 * ELEMENTS * sizeof(float));
     assert_int_equal(plan.key_bytes, 0);
@@ -385,12 +385,12 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     static const uint64_t dims[2] = {ROWS / 2, ELEMENTS};
     struct eb_table_set one;
     struct eb_table_set two;
-    struct eb_file_fault fault = {.text = ""};
+    struct eb_failure failure = {.text = ""};
     char path[EB_SCRATCH_PATH_BYTES];
     write_rows("1/t.npy");
     write_rows("2/t.npy");
     write_rows("2/more.npy");
-    eb_set_trial_write_npy(&trial, "1/grown.npy", EB_STORAGE_F32, dims, values);
+    eb_set_fixture_write_npy(&fixture, "1/grown.npy", EB_STORAGE_F32, dims, values);
     write_rows("2/grown.npy");
     load("1", "", NULL, &one);
     const struct eb_table_set *resident = &one;
@@ -398,17 +398,17 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
         .go_on = count_bytes, .run_short = note_missing, .context = &read_bytes};
     const struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .residents = &resident, .resident_count = 1};
-    eb_scratch_path(&trial.scratch, "2", path);
+    eb_scratch_path(&fixture.scratch, "2", path);
     const uint64_t needed = 2 * eb_table_memory_footprint(BYTES);
     read_bytes = 0;
     available_bytes = needed - 1;
-    assert_false(eb_table_set_load(path, &options, &progress, &two, &fault));
-    eb_scratch_expect(fault.text, "its tables need 20971520 bytes of memory, 20971519 are");
+    assert_false(eb_table_set_load(path, &options, &progress, &two, &failure));
+    eb_scratch_expect(failure.text, "its tables need 20971520 bytes of memory, 20971519 are");
     assert_int_equal(read_bytes, 0);
     /* Of "t" it is not known yet whether it is there. */
     assert_int_equal(missing_bytes, eb_table_memory_footprint(BYTES) + 1);
     available_bytes = needed;
-    assert_true(eb_table_set_load(path, &options, &progress, &two, &fault));
+    assert_true(eb_table_set_load(path, &options, &progress, &two, &failure));
     assert_int_equal(read_bytes, 3 * BYTES);
     expect_shared(&one, &two, "t");
     eb_table_set_deinit(&one);
@@ -421,8 +421,8 @@ static void *share_and_give(void *argument)
     struct eb_table_mapping *mapping = eb_table_memory_find(&set->memory, find(set, "t")->base);
     for (int i = 0; i < TURNS; i++) {
         struct eb_table_memory memory = {0};
-        struct eb_file_fault fault;
-        if (!eb_table_memory_share(&memory, mapping, &fault) || memory.shared_bytes == 0) {
+        struct eb_failure failure;
+        if (!eb_table_memory_share(&memory, mapping, &failure) || memory.shared_bytes == 0) {
             return argument;
         }
         eb_table_memory_deinit(&memory);
@@ -452,20 +452,20 @@ static void counts_holders_on_many_threads(void **state)
 
 EB_TEST_GROUP(table_share)
 {
-#define WITH_TRIAL(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        WITH_TRIAL(shares_linked_files_without_reading_them),
-        WITH_TRIAL(shares_copies_and_keeps_them_until_the_last_has_gone),
-        WITH_TRIAL(loads_what_differs_in_its_last_row),
-        WITH_TRIAL(is_not_deceived_by_times),
-        WITH_TRIAL(shares_only_what_is_stored_alike),
-        WITH_TRIAL(shares_packed_files_of_one_digest_without_reading_them),
-        WITH_TRIAL(shares_rows_only_with_their_keys),
-        WITH_TRIAL(shares_few_keys_without_what_lies_beside_them),
-        WITH_TRIAL(loads_small_tables_anew),
-        WITH_TRIAL(needs_memory_only_for_what_is_loaded),
-        WITH_TRIAL(reads_nothing_of_what_is_too_large_anyway),
-        WITH_TRIAL(counts_holders_on_many_threads),
+        WITH_FIXTURE(shares_linked_files_without_reading_them),
+        WITH_FIXTURE(shares_copies_and_keeps_them_until_the_last_has_gone),
+        WITH_FIXTURE(loads_what_differs_in_its_last_row),
+        WITH_FIXTURE(is_not_deceived_by_times),
+        WITH_FIXTURE(shares_only_what_is_stored_alike),
+        WITH_FIXTURE(shares_packed_files_of_one_digest_without_reading_them),
+        WITH_FIXTURE(shares_rows_only_with_their_keys),
+        WITH_FIXTURE(shares_few_keys_without_what_lies_beside_them),
+        WITH_FIXTURE(loads_small_tables_anew),
+        WITH_FIXTURE(needs_memory_only_for_what_is_loaded),
+        WITH_FIXTURE(reads_nothing_of_what_is_too_large_anyway),
+        WITH_FIXTURE(counts_holders_on_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 
 #include "kernels/quantize.h"
 #include "tests/lib/test_group.h"
-#include "tests/unit/tables/set_trial.h"
+#include "tests/unit/tables/set_fixture.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,13 +19,13 @@
 #define ROW_BYTES_MAX 64
 
 static const uint64_t shape[2] = {ROWS, COLUMNS};
-static struct eb_set_trial trial;
+static struct eb_set_fixture fixture;
 static float values[ROWS * COLUMNS];
 
 static int set_up(void **state)
 {
     (void)state;
-    eb_set_trial_init(&trial);
+    eb_set_fixture_init(&fixture);
     for (int i = 0; i < ROWS * COLUMNS; i++) {
         values[i] = sinf((float)i) * (float)(1 + i % 9);
     }
@@ -35,7 +35,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    eb_set_trial_deinit(&trial);
+    eb_set_fixture_deinit(&fixture);
     return 0;
 }
 
@@ -60,13 +60,13 @@ static void converts_to_every_storage(void **state)
     (void)state;
     static const enum eb_storage storages[] = {EB_STORAGE_F32, EB_STORAGE_F16, EB_STORAGE_BF16,
         EB_STORAGE_F8_E4M3, EB_STORAGE_F8_E5M2, EB_STORAGE_INT8, EB_STORAGE_INT4, EB_STORAGE_INT2};
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, shape, values);
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, shape, values);
     for (size_t i = 0; i < sizeof storages / sizeof storages[0]; i++) {
         char yaml[64];
         struct eb_table_set set;
         snprintf(
             yaml, sizeof yaml, "tables: [{name: t, storage: %s}]", eb_storage_name(storages[i]));
-        eb_set_trial_load(&trial, yaml, &set);
+        eb_set_fixture_load(&fixture, yaml, &set);
         const struct eb_named_table *t = &set.tables[0];
         struct eb_row_format format = eb_row_format_of(storages[i], COLUMNS);
         assert_int_equal(t->table.storage, storages[i]);
@@ -90,15 +90,15 @@ static void refuses_values_that_the_storage_cannot_hold(void **state)
     static const float large[4] = {1, 2, -3, 65536};
     static const float infinite[4] = {1, 2, -3, INFINITY};
     struct eb_table_set set;
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, dims, large);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, storage: f16}]",
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, dims, large);
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, storage: f16}]",
         "/t.npy: row 1 of table 't': value 1 is 65536, more than f16 can hold", "");
-    eb_set_trial_expect_fault(
-        &trial, "tables: [{name: t, storage: f8_e5m2}]", "/t.npy: ", "more than f8_e5m2 can hold");
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, dims, infinite);
-    eb_set_trial_expect_fault(
-        &trial, "tables: [{name: t, storage: f8_e4m3}]", "/t.npy: ", "is inf, more than");
-    eb_set_trial_load(&trial, "tables: [{name: t, storage: f16}]", &set);
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, storage: f8_e5m2}]",
+        "/t.npy: ", "more than f8_e5m2 can hold");
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, dims, infinite);
+    eb_set_fixture_expect_failure(
+        &fixture, "tables: [{name: t, storage: f8_e4m3}]", "/t.npy: ", "is inf, more than");
+    eb_set_fixture_load(&fixture, "tables: [{name: t, storage: f16}]", &set);
     eb_table_set_deinit(&set);
 }
 
@@ -109,8 +109,8 @@ static void keeps_the_type_of_the_file(void **state)
     static const float floats[4] = {1, 2, -2, 0};
     static const uint64_t dims[2] = {2, 2};
     struct eb_table_set set;
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F16, dims, halves);
-    eb_set_trial_load(&trial, "tables: [{name: t, storage: int8}]", &set);
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F16, dims, halves);
+    eb_set_fixture_load(&fixture, "tables: [{name: t, storage: int8}]", &set);
     assert_int_equal(set.tables[0].table.type, EB_F16);
     expect_row(&set.tables[0].table, 0, floats);
     expect_row(&set.tables[0].table, 1, floats + 2);
@@ -128,8 +128,8 @@ static void converts_a_table_of_many_chunks(void **state)
         many[i] = (float)i;
     }
     struct eb_table_set set;
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, dims, many);
-    eb_set_trial_load(&trial, "tables: [{name: t, storage: int8}]", &set);
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, dims, many);
+    eb_set_fixture_load(&fixture, "tables: [{name: t, storage: int8}]", &set);
     for (uint64_t row = 0; row < MANY; row++) {
         struct eb_row_scale scale = eb_table_scale(&set.tables[0].table, row);
         if (scale.bias != many[row] || scale.scale != 0) {
@@ -147,16 +147,16 @@ static void counts_memory_as_it_will_be(void **state)
     float *zeros = calloc(dims[0] * dims[1], sizeof *zeros);
     assert_non_null(zeros);
     struct eb_model_config config;
-    struct eb_file_fault fault;
+    struct eb_failure failure;
     struct eb_table_plan plan;
     static const char yaml[] = "tables: [{name: t, storage: int4}]";
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, dims, zeros);
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, dims, zeros);
     free(zeros);
     assert_true(
-        eb_model_config_parse((const uint8_t *)yaml, sizeof yaml - 1, 255, &config, &fault));
+        eb_model_config_parse((const uint8_t *)yaml, sizeof yaml - 1, 255, &config, &failure));
     const struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
-    assert_true(eb_table_plan_read(trial.scratch.root, &options, &plan, &fault));
+    assert_true(eb_table_plan_read(fixture.scratch.root, &options, &plan, &failure));
     assert_int_equal(
         eb_table_memory_need_bytes(&plan.need), eb_table_memory_footprint(100000 * (16 + 8)));
     eb_table_plan_deinit(&plan);
@@ -168,8 +168,8 @@ static void refuses_what_makes_no_sense(void **state)
     (void)state;
     double doubles[ROWS * COLUMNS] = {0};
     int32_t integers[ROWS * COLUMNS] = {0};
-    eb_set_trial_write_npy(&trial, "d.npy", EB_STORAGE_F64, shape, doubles);
-    eb_set_trial_write_npy(&trial, "i.npy", EB_STORAGE_I32, shape, integers);
+    eb_set_fixture_write_npy(&fixture, "d.npy", EB_STORAGE_F64, shape, doubles);
+    eb_set_fixture_write_npy(&fixture, "i.npy", EB_STORAGE_I32, shape, integers);
     static const char *const cases[][2] = {
         {"tables: [{name: d, storage: int8}]", "table 'd': storage int8: values of type f64"},
         {"tables: [{name: d, storage: f32}]", "table 'd': storage f32: values of type f64"},
@@ -178,7 +178,7 @@ static void refuses_what_makes_no_sense(void **state)
         {"tables: [{name: i, format: fbgemm_int8}]", "table 'i': fused rows are a u8 tensor"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        eb_set_trial_expect_fault(&trial, cases[i][0], "model.yaml: ", cases[i][1]);
+        eb_set_fixture_expect_failure(&fixture, cases[i][0], "model.yaml: ", cases[i][1]);
     }
 }
 
@@ -186,11 +186,11 @@ static void names_the_value_that_cannot_become_a_code(void **state)
 {
     (void)state;
     values[3 * COLUMNS + 2] = NAN;
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, shape, values);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, storage: int4}]",
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, shape, values);
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, storage: int4}]",
         "/t.npy: row 3 of table 't'", "value 2 is nan");
     struct eb_table_set set;
-    eb_set_trial_load(&trial, "tables: [{name: t, storage: f8_e5m2}]", &set);
+    eb_set_fixture_load(&fixture, "tables: [{name: t, storage: f8_e5m2}]", &set);
     eb_table_set_deinit(&set);
 }
 
@@ -225,12 +225,12 @@ static void reads_fused_rows(void **state)
         for (size_t row = 0; row < 2; row++) {
             assert_true(eb_fused_row_join(format, codes[row], &scales[row], fused + row * dims[1]));
         }
-        eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, dims, fused);
+        eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_U8, dims, fused);
         char yaml[64];
         struct eb_table_set set;
         snprintf(
             yaml, sizeof yaml, "tables: [{name: t, format: %s, dim: 12}]", fused_cases[n].name);
-        eb_set_trial_load(&trial, yaml, &set);
+        eb_set_fixture_load(&fixture, yaml, &set);
         const struct eb_table *table = &set.tables[0].table;
         assert_int_equal(table->storage, format->storage);
         assert_int_equal(table->type, EB_F32);
@@ -258,13 +258,13 @@ static void write_padded(const struct eb_fused_format *format, uint64_t padding)
     for (size_t row = 0; row < 2; row++) {
         assert_true(eb_fused_row_join(format, codes, &scale, fused + row * dims[1]));
     }
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, dims, fused);
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_U8, dims, fused);
 }
 
 static void expect_dims(const char *yaml, uint64_t dim)
 {
     struct eb_table_set set;
-    eb_set_trial_load(&trial, yaml, &set);
+    eb_set_fixture_load(&fixture, yaml, &set);
     const struct eb_table *table = &set.tables[0].table;
     assert_int_equal(set.tables[0].dims[0], 2);
     assert_int_equal(set.tables[0].dims[1], dim);
@@ -300,14 +300,14 @@ static void refuses_a_dim_that_does_not_fit(void **state)
     (void)state;
     const struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
     write_padded(&first, 12);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: torchrec_int8, dim: 29}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: torchrec_int8, dim: 29}]",
         "table 't': dim 29 makes rows of 33 bytes", "these have 32");
     write_padded(&first, 128);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: torchrec_int8, dim: 16}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: torchrec_int8, dim: 16}]",
         "dim 16 makes rows of 20 bytes, padded by fewer than 128", "these have 148");
     const struct eb_fused_format last = {EB_STORAGE_INT8, EB_FUSED_F32_LAST, 16};
     write_padded(&last, 4);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8, dim: 16}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8, dim: 16}]",
         "dim 16 makes rows of 24 bytes, these have 28", "correct dim or format");
 }
 
@@ -318,14 +318,14 @@ static void refuses_rows_of_another_layout(void **state)
     (void)state;
     const struct eb_fused_format first = {EB_STORAGE_INT8, EB_FUSED_F16_FIRST, 16};
     write_padded(&first, 12);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8}]",
         "row 0 of table 't': no row of this format has the scale 0 and bias 0",
         "may be of format fbgemm_int8_f16 or torchrec_int8");
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8_f16}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8_f16}]",
         "row 0 of table 't': no row of this format", "of format fbgemm_int8 or torchrec_int8");
     const struct eb_fused_format nibbles = {EB_STORAGE_INT4, EB_FUSED_F16_FIRST, 16};
     write_padded(&nibbles, 4);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int4}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int4}]",
         "no row of this format", "may be of format torchrec_int4;");
 }
 
@@ -343,7 +343,7 @@ static void write_scaled(const char *file, const float scales[4], uint64_t first
         memset(codes, has_codes ? 0xa5 : 0, sizeof codes);
         assert_true(eb_fused_row_join(&format, codes, &scale, fused + (row - first) * dims[1]));
     }
-    eb_set_trial_write_npy(&trial, file, EB_STORAGE_U8, dims, fused);
+    eb_set_fixture_write_npy(&fixture, file, EB_STORAGE_U8, dims, fused);
 }
 
 #define SCALED "tables: [{name: t, format: torchrec_int8, dim: 12}]"
@@ -358,7 +358,7 @@ static void takes_single_rows_of_scale_0_or_below(void **state)
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         struct eb_table_set set;
         write_scaled("t.npy", tables[i], 0, 4);
-        eb_set_trial_load(&trial, SCALED, &set);
+        eb_set_fixture_load(&fixture, SCALED, &set);
         const struct eb_row_scale scale = eb_table_scale(&set.tables[0].table, 0);
         assert_true(scale.scale == (isnan(tables[i][0]) ? 1 : tables[i][0]));
         assert_true(scale.bias == 0.25f);
@@ -383,9 +383,9 @@ static void refuses_tables_most_of_whose_scales_cannot_be(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_scaled("t.npy", cases[i].scales, 0, 4);
-        eb_set_trial_expect_fault(&trial, SCALED, cases[i].row, cases[i].count);
-        eb_set_trial_expect_fault(
-            &trial, SCALED, "/t.npy: ", "may be of format fbgemm_int8 or fbgemm_int8_f16; name");
+        eb_set_fixture_expect_failure(&fixture, SCALED, cases[i].row, cases[i].count);
+        eb_set_fixture_expect_failure(
+            &fixture, SCALED, "/t.npy: ", "may be of format fbgemm_int8 or fbgemm_int8_f16; name");
     }
 }
 
@@ -396,13 +396,13 @@ static void judges_the_rows_of_all_files_of_a_table(void **state)
     static const float good[4] = {0, 0, 1, 1};
     write_scaled("t-00000-of-00002.npy", good, 0, 2);
     write_scaled("t-00001-of-00002.npy", good, 2, 4);
-    eb_set_trial_load(&trial, SCALED, &set);
+    eb_set_fixture_load(&fixture, SCALED, &set);
     eb_table_set_deinit(&set);
     static const float bad[4] = {1, 1, -1, -1};
     write_scaled("t-00000-of-00002.npy", bad, 0, 2);
     write_scaled("t-00001-of-00002.npy", bad, 2, 4);
-    eb_set_trial_expect_fault(
-        &trial, SCALED, "/t-00001-of-00002.npy: row 2 of table 't'", "2 of 4 rows");
+    eb_set_fixture_expect_failure(
+        &fixture, SCALED, "/t-00001-of-00002.npy: row 2 of table 't'", "2 of 4 rows");
 }
 
 /* The rows of FBGEMM's kernels for GPUs have their f32 scale at a multiple of 4 bytes. */
@@ -416,12 +416,12 @@ static void reads_f32_scales_that_are_aligned(void **state)
         memset(fused + row * 16, 0x5a, 5);
         memcpy(fused + row * 16 + 8, numbers, sizeof numbers);
     }
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, dims, fused);
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_U8, dims, fused);
     expect_dims("tables: [{name: t, format: fbgemm_int8, dim: 5}]", 5);
     expect_dims("tables: [{name: t, format: fbgemm_int8, dim: 8}]", 8);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8, dim: 4}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8, dim: 4}]",
         "dim 4 makes rows of 12 bytes", "these have 16");
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8_f16, dim: 9}]",
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8_f16, dim: 9}]",
         "dim 9 makes rows of 13 bytes", "these have 16");
 }
 
@@ -440,8 +440,8 @@ static void refuses_fused_rows_whose_values_are_not_finite(void **state)
             (void)eb_fused_row_join(
                 format, codes, row == 1 ? &bad_scales[n] : &good, fused + row * dims[1]);
         }
-        eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, dims, fused);
-        eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8}]",
+        eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_U8, dims, fused);
+        eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8}]",
             "/t.npy: row 1 of table 't': values of scale", "are not finite");
     }
 }
@@ -452,14 +452,15 @@ static void refuses_rows_that_are_not_fused(void **state)
     static const uint64_t narrow[2] = {3, 8};
     static const uint64_t flat[2] = {24, 0};
     static const uint8_t bytes[24] = {0};
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, narrow, bytes);
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int8}]",
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_U8, narrow, bytes);
+    eb_set_fixture_expect_failure(&fixture, "tables: [{name: t, format: fbgemm_int8}]",
         "/t.npy: ", "rows of 8 bytes are no fused rows");
-    eb_set_trial_expect_fault(&trial, "tables: [{name: t, format: fbgemm_int4, storage: int8}]",
+    eb_set_fixture_expect_failure(&fixture,
+        "tables: [{name: t, format: fbgemm_int4, storage: int8}]",
         "/t.npy: ", "its format says another");
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_U8, flat, bytes);
-    eb_set_trial_expect_fault(
-        &trial, "tables: [{name: t, format: fbgemm_int4}]", "/t.npy: ", "this is (24,) of u8");
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_U8, flat, bytes);
+    eb_set_fixture_expect_failure(
+        &fixture, "tables: [{name: t, format: fbgemm_int4}]", "/t.npy: ", "this is (24,) of u8");
 }
 
 /* ---- what else is said of a table ---- */
@@ -468,9 +469,9 @@ static void has_the_defaults_that_are_said(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    eb_set_trial_write_npy(&trial, "a.npy", EB_STORAGE_F32, shape, values);
-    eb_set_trial_write_npy(&trial, "b.npy", EB_STORAGE_F32, shape, values);
-    eb_set_trial_load(&trial,
+    eb_set_fixture_write_npy(&fixture, "a.npy", EB_STORAGE_F32, shape, values);
+    eb_set_fixture_write_npy(&fixture, "b.npy", EB_STORAGE_F32, shape, values);
+    eb_set_fixture_load(&fixture,
         "tables: [{name: a, missing: unknown_row, unknown_row: 4, default_index: 2}]", &set);
     const struct eb_named_table *a = eb_table_set_find(&set, "a");
     assert_int_equal(a->missing, EB_MISSING_UNKNOWN_ROW);
@@ -488,8 +489,8 @@ static void calls_a_table_by_another_name(void **state)
 {
     (void)state;
     struct eb_table_set set;
-    eb_set_trial_write_npy(&trial, "emb.0.weight.npy", EB_STORAGE_F32, shape, values);
-    eb_set_trial_load(&trial, "tables: [{name: user, source: emb.0.weight}]", &set);
+    eb_set_fixture_write_npy(&fixture, "emb.0.weight.npy", EB_STORAGE_F32, shape, values);
+    eb_set_fixture_load(&fixture, "tables: [{name: user, source: emb.0.weight}]", &set);
     assert_string_equal(set.tables[0].name, "user");
     assert_non_null(eb_table_set_find(&set, "user"));
     assert_null(eb_table_set_find(&set, "emb.0.weight"));
@@ -499,8 +500,8 @@ static void calls_a_table_by_another_name(void **state)
 static void refuses_what_does_not_fit_the_tables(void **state)
 {
     (void)state;
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, shape, values);
-    eb_set_trial_write_npy(&trial, "u.npy", EB_STORAGE_F32, shape, values);
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, shape, values);
+    eb_set_fixture_write_npy(&fixture, "u.npy", EB_STORAGE_F32, shape, values);
     static const char *const cases[][2] = {
         {"tables: [{name: v}]", "table 'v': its source 'v' is not in this version"},
         {"tables: [{name: v, source: w}]", "table 'v': its source 'w' is not in this version"},
@@ -520,10 +521,10 @@ static void refuses_what_does_not_fit_the_tables(void **state)
             "feature 'f': default_index 5 is none of the 5 rows of table 't'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        eb_set_trial_expect_fault(&trial, cases[i][0], trial.scratch.root, cases[i][1]);
+        eb_set_fixture_expect_failure(&fixture, cases[i][0], fixture.scratch.root, cases[i][1]);
     }
     struct eb_table_set set;
-    eb_set_trial_load(&trial,
+    eb_set_fixture_load(&fixture,
         "tables: [{name: t, default_index: -1}, {name: u, unknown_row: 4, default_index: 4}]\n"
         "features: [{name: f, table: t, default_index: 4}, {name: g, table: t, id_map: modulo}]",
         &set);
@@ -535,10 +536,10 @@ static void refuses_features_and_groups_that_do_not_fit(void **state)
     (void)state;
     static const uint64_t pair[2] = {2, 2};
     static const uint64_t no_rows[2] = {0, 2};
-    eb_set_trial_write_npy(&trial, "t.npy", EB_STORAGE_F32, shape, values);
-    eb_set_trial_write_npy(&trial, "none.npy", EB_STORAGE_F32, no_rows, values);
-    eb_set_trial_write_npy(&trial, "whole.npy", EB_STORAGE_I32, pair, values);
-    eb_set_trial_write_npy(&trial, "doubles.npy", EB_STORAGE_F64, pair, values);
+    eb_set_fixture_write_npy(&fixture, "t.npy", EB_STORAGE_F32, shape, values);
+    eb_set_fixture_write_npy(&fixture, "none.npy", EB_STORAGE_F32, no_rows, values);
+    eb_set_fixture_write_npy(&fixture, "whole.npy", EB_STORAGE_I32, pair, values);
+    eb_set_fixture_write_npy(&fixture, "doubles.npy", EB_STORAGE_F64, pair, values);
     static const char *const cases[][2] = {
         {"features: [{name: f, table: t, missing: unknown_row}]",
             "feature 'f': missing: unknown_row needs an unknown_row of table 't'"},
@@ -560,10 +561,10 @@ static void refuses_features_and_groups_that_do_not_fit(void **state)
             "group 'x': feature 'f' has the reduction NONE, which no group can have"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        eb_set_trial_expect_fault(&trial, cases[i][0], trial.scratch.root, cases[i][1]);
+        eb_set_fixture_expect_failure(&fixture, cases[i][0], fixture.scratch.root, cases[i][1]);
     }
     struct eb_table_set set;
-    eb_set_trial_load(&trial,
+    eb_set_fixture_load(&fixture,
         "features: [{name: f, table: t, reduction: sqrtn}, {name: g, table: whole, reduction: max}]"
         "\ngroups: [{name: x, features: [f, f]}]",
         &set);

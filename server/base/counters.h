@@ -1,0 +1,77 @@
+/* What one loop has counted since it began: plain numbers that nobody else touches. Who wants to
+ * know them asks the loop, by its mailbox, for a copy (stats.h).
+ * Thread: the loop's, or of whoever has a copy. Memory: part of its owner; grows no further. */
+#pragma once
+
+#include "proto/status.h"
+#include "server/base/histogram.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define EB_COUNTERS_STATUSES 17 /* those of EB_STATUS_LIST */
+/* Methods of all services, and one for calls of what is none. */
+#define EB_COUNTERS_METHODS_MAX 48
+
+/* X(NAME, "name in metrics", "what it is"): parts of the way of a lookup that was answered. */
+#define EB_STAGE_LIST(X)                                                                           \
+    X(QUEUE, "queue", "from its message's last byte to its first value")                           \
+    X(COMPUTE, "compute", "from its first value to its last")                                      \
+    X(SEND, "send", "from its last value until the kernel has taken its answer's last byte")       \
+    X(TOTAL, "total", "from its message's last byte until its answer's was taken")
+
+#define X(name, text, what) EB_STAGE_##name,
+enum eb_stage { EB_STAGE_LIST(X) EB_STAGE_COUNT };
+#undef X
+
+/* X(NAME, "name in metrics"): why a request was not done, though nothing is wrong with it. */
+#define EB_REFUSAL_LIST(X)                                                                         \
+    X(QUEUE_FULL, "queue_full")         /* queue_bytes_max */                                      \
+    X(LATE, "late")                     /* it could not have met its deadline */                   \
+    X(BATCH, "batch")                   /* too much of batch priority waits on its connection */   \
+    X(IN_FLIGHT, "in_flight")           /* in_flight_max */                                        \
+    X(MEMORY, "memory")                 /* receive_memory_bytes, or answer_memory_bytes */         \
+    X(EXPIRED, "expired")               /* its deadline passed before it was computed */           \
+    X(EXPIRED_UNSENT, "expired_unsent") /* or before its answer was sent */                        \
+    X(CONNECTIONS, "connections")       /* connections_max: a connection was closed at once */
+
+#define X(name, text) EB_REFUSAL_##name,
+enum eb_refusal { EB_REFUSAL_LIST(X) EB_REFUSAL_COUNT };
+#undef X
+
+/* X(member, "name in metrics", "help"): what is only ever added to. */
+#define EB_COUNTERS_COUNT_LIST(X)                                                                  \
+    X(connections, "connections_accepted", "Connections that were accepted.")                      \
+    X(calls, "calls_started", "Calls that began, streams among them as one.")                      \
+    X(received_bytes, "received_bytes", "Bytes read from clients' sockets.")                       \
+    X(sent_bytes, "sent_bytes", "Bytes that clients' sockets took.")                               \
+    X(undecodable, "requests_undecodable",                                                         \
+        "Requests that ended as INTERNAL since their bytes are no message: their clients' "        \
+        "faults.")                                                                                 \
+    X(queries, "queries", "Queries and features of groups that were computed.")                    \
+    X(bags, "bags", "Bags that were pooled, and rows that were asked for one by one.")             \
+    X(indices, "rows_touched", "Indices that were looked up, those that named no row among them.") \
+    X(row_bytes, "row_bytes_touched",                                                              \
+        "Bytes of tables that were read for indices and for empty bags.")                          \
+    X(value_bytes, "value_bytes", "Bytes of pooled values that were made.")                        \
+    X(inline_lookups, "lookups_inline", "Lookups that were computed on the loop that read them.")  \
+    X(receive_shortages, "receive_memory_shortages",                                               \
+        "Times that receive_memory_bytes had no room, of one request none or several.")            \
+    X(answer_shortages, "answer_memory_shortages",                                                 \
+        "Times that answer_memory_bytes had no room, of one request none or several.")
+
+struct eb_counters {
+    uint64_t requests[EB_COUNTERS_METHODS_MAX][EB_COUNTERS_STATUSES]; /* that are over, by method */
+    uint64_t refusals[EB_REFUSAL_COUNT];
+#define X(member, text, help) uint64_t member;
+    EB_COUNTERS_COUNT_LIST(X)
+#undef X
+    struct eb_histogram stages[EB_STAGE_COUNT];
+    /* How long the loop was busy between two looks at what has come: what comes meanwhile waits. */
+    struct eb_histogram lag;
+};
+
+/* "queue" and so on. */
+const char *eb_stage_name(enum eb_stage stage);
+const char *eb_refusal_name(enum eb_refusal refusal);
+void eb_counters_merge(struct eb_counters *into, const struct eb_counters *other);

@@ -1,0 +1,510 @@
+#include "server/models/registry.h"
+
+#include "server/models/version_policy.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* Pauses before what was hindered is tried again; up to a quarter more by chance, so that servers
+ * that share a disk do not all come back to it at once. */
+#define PAUSE_FIRST_MS UINT64_C(1000)
+#define PAUSE_MAX_MS UINT64_C(300000)
+
+/* ---- what is there ---- */
+
+bool eb_registry_is_in_use(const struct eb_registry_version *version)
+{
+    return version->loaded || version->is_loading || version->retired_count > 0;
+}
+
+void eb_registry_free_versions(struct eb_registry_version *versions, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (versions[i].loaded) {
+            eb_model_version_give(versions[i].loaded);
+        }
+        free(versions[i].name);
+        free(versions[i].failure);
+    }
+    free(versions);
+}
+
+void eb_registry_free_model(struct eb_registry_model *model)
+{
+    eb_registry_free_versions(model->versions, model->count);
+    eb_model_settings_give(model->settings);
+    free(model->labels);
+    free(model->view);
+    free(model->config_failure);
+    free(model->failure);
+    free(model->path);
+    free(model->name);
+}
+
+void eb_registry_deinit(struct eb_registry *registry)
+{
+    for (size_t i = 0; i < registry->count; i++) {
+        eb_registry_free_model(&registry->models[i]);
+    }
+    free(registry->models);
+    *registry = (struct eb_registry){0};
+}
+
+static int compare_model_name(const void *name, const void *model)
+{
+    return strcmp(name, ((const struct eb_registry_model *)model)->name);
+}
+
+struct eb_registry_model *eb_registry_find(struct eb_registry *registry, const char *name)
+{
+    return registry->count == 0 ? NULL
+                                : bsearch(name, registry->models, registry->count,
+                                      sizeof *registry->models, compare_model_name);
+}
+
+struct eb_registry_version *eb_registry_find_version(
+    struct eb_registry_model *model, uint64_t number)
+{
+    for (size_t i = 0; number != 0 && i < model->count; i++) {
+        struct eb_registry_version *version = &model->versions[i];
+        if (version->number == number && (version->is_on_disk || eb_registry_is_in_use(version))) {
+            return version;
+        }
+    }
+    return NULL;
+}
+
+bool eb_registry_has_label(const struct eb_registry_model *model, uint64_t number)
+{
+    const struct eb_model_config *config = &model->settings->config;
+    for (size_t i = 0; i < config->label_count; i++) {
+        if (config->labels[i].version == number || model->labels[i] == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+char *eb_registry_path(
+    const struct eb_registry_model *model, const struct eb_registry_version *version)
+{
+    char *path;
+    return asprintf(&path, "%s/%s", model->path, version->name) < 0 ? NULL : path;
+}
+
+void eb_registry_tell_failed(
+    const struct eb_registry *registry, const char *model, uint64_t number, const char *why)
+{
+    if (registry->events.on_failed) {
+        registry->events.on_failed(registry->events.context, model, number, why);
+    }
+}
+
+/* ---- decisions ---- */
+
+static struct eb_policy_model view(
+    const struct eb_registry *registry, const struct eb_registry_model *model)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        const struct eb_registry_version *version = &model->versions[i];
+        model->view[i] = (struct eb_policy_version){
+            .number = version->number,
+            .is_on_disk = version->is_on_disk,
+            .is_failed = version->failure,
+            .is_resident = version->loaded,
+            .is_held = version->is_held,
+            .is_labelled = eb_registry_has_label(model, version->number),
+            .since_ms = version->since_ms,
+        };
+    }
+    return (struct eb_policy_model){
+        .config = &model->settings->config,
+        .commanded = model->commanded,
+        .served = model->served ? model->served->version : 0,
+        .kept_max = registry->kept_versions_max,
+        .count = model->count,
+        .versions = model->view,
+    };
+}
+
+struct eb_registry_model *eb_registry_next(
+    struct eb_registry *registry, struct eb_registry_version **version)
+{
+    struct eb_registry_model *found = NULL;
+    for (size_t i = 0; i < registry->count; i++) {
+        struct eb_registry_model *model = &registry->models[i];
+        const struct eb_policy_model seen = view(registry, model);
+        const struct eb_policy_choice choice = eb_version_policy_choose(&seen);
+        bool is_urgent = choice.load == choice.target;
+        if (choice.load != EB_POLICY_NONE && (!found || is_urgent)) {
+            found = model;
+            *version = &model->versions[choice.load];
+        }
+        if (found && is_urgent) {
+            break;
+        }
+    }
+    if (found) {
+        (*version)->is_loading = true;
+        (*version)->tried_stamp = (*version)->stamp;
+        registry->is_dirty = true;
+    }
+    return found;
+}
+
+void eb_registry_note_loaded(
+    struct eb_registry *registry, struct eb_model_version *loaded, uint64_t now_ms)
+{
+    struct eb_registry_model *model = eb_registry_find(registry, loaded->model);
+    struct eb_registry_version *version = eb_registry_find_version(model, loaded->version);
+    assert(version && version->is_loading && !version->loaded);
+    version->is_loading = false;
+    version->failure_kind = EB_REGISTRY_BROKEN;
+    version->passing_count = 0;
+    version->loaded = loaded;
+    version->since_ms = now_ms;
+    registry->loads.done++;
+    registry->is_dirty = true;
+}
+
+void eb_registry_fail(struct eb_registry *registry, const char *name, uint64_t number,
+    const char *why, enum eb_registry_failure failure)
+{
+    struct eb_registry_version *version =
+        eb_registry_find_version(eb_registry_find(registry, name), number);
+    assert(version && version->is_loading);
+    version->is_loading = false;
+    registry->is_dirty = true;
+    if (!why || !eb_file_stamp_is_same(&version->stamp, &version->tried_stamp)) {
+        return;
+    }
+    registry->loads.failed++;
+    free(version->failure);
+    version->failure = strdup(why);
+    /* Where memory is that short, nothing is tried again before the disk is next looked at. */
+    version->is_on_disk = version->is_on_disk && version->failure;
+    if (failure == EB_REGISTRY_BROKEN || failure != version->failure_kind) {
+        eb_registry_tell_failed(registry, name, number, why);
+    }
+    version->failure_kind = failure;
+    version->passing_count = failure == EB_REGISTRY_BROKEN ? 0 : version->passing_count + 1;
+    version->retry_ms = 0;
+}
+
+void eb_registry_note_files(
+    struct eb_registry *registry, const char *name, uint64_t number, uint64_t files)
+{
+    eb_registry_find_version(eb_registry_find(registry, name), number)->tried_files = files;
+}
+
+/* Of every version, those that lacked memory or those whose pause is over. */
+static void forgive(struct eb_registry *registry, bool is_memory_back, uint64_t now_ms)
+{
+    for (size_t i = 0; i < registry->count; i++) {
+        for (size_t k = 0; k < registry->models[i].count; k++) {
+            struct eb_registry_version *version = &registry->models[i].versions[k];
+            bool is_over = version->retry_ms != 0 && version->retry_ms <= now_ms;
+            if (is_over || (is_memory_back && version->failure_kind == EB_REGISTRY_SHORT)) {
+                free(version->failure);
+                version->failure = NULL;
+            }
+        }
+    }
+}
+
+void eb_registry_forgive(struct eb_registry *registry, uint64_t now_ms)
+{
+    forgive(registry, false, now_ms);
+}
+
+void eb_registry_forgive_short(struct eb_registry *registry)
+{
+    forgive(registry, true, 0);
+}
+
+void eb_registry_note_unloaded(struct eb_registry *registry, const char *name, uint64_t number)
+{
+    struct eb_registry_version *version =
+        eb_registry_find_version(eb_registry_find(registry, name), number);
+    assert(version && version->retired_count > 0);
+    version->retired_count--;
+    registry->loads.freed++;
+    registry->is_dirty = true;
+    eb_registry_forgive_short(registry);
+}
+
+void eb_registry_drop(struct eb_registry *registry, struct eb_registry_model *model,
+    struct eb_registry_version *version)
+{
+    struct eb_model_version *loaded = version->loaded;
+    assert(loaded);
+    version->loaded = NULL;
+    version->retired_count++;
+    registry->is_dirty = true;
+    if (model->served == loaded) {
+        model->served = NULL;
+    }
+    if (registry->events.on_retired) {
+        registry->events.on_retired(registry->events.context, model->name, version->number);
+    }
+    eb_model_version_give(loaded);
+}
+
+static void serve(struct eb_registry *registry, struct eb_registry_model *model)
+{
+    const struct eb_policy_model seen = view(registry, model);
+    const struct eb_policy_choice choice = eb_version_policy_choose(&seen);
+    struct eb_model_version *target =
+        choice.serve == EB_POLICY_NONE ? NULL : model->versions[choice.serve].loaded;
+    if (!target || target == model->served) {
+        return;
+    }
+    uint64_t before = model->served ? model->served->version : 0;
+    model->served = target;
+    registry->is_dirty = true;
+    if (registry->events.on_served) {
+        registry->events.on_served(registry->events.context, model->name, target->version, before);
+    }
+}
+
+static bool is_resident(struct eb_registry_model *model, uint64_t number)
+{
+    const struct eb_registry_version *version = eb_registry_find_version(model, number);
+    return version && version->loaded;
+}
+
+/* A label stays where it is until the version that it is to lead to is in memory. */
+static void move_labels(struct eb_registry *registry, struct eb_registry_model *model)
+{
+    const struct eb_model_config *config = &model->settings->config;
+    for (size_t i = 0; i < config->label_count; i++) {
+        const uint64_t number = config->labels[i].version;
+        const uint64_t before = model->labels[i];
+        if (before != number && (is_resident(model, number) || !is_resident(model, before))) {
+            model->labels[i] = number;
+            registry->is_dirty = true;
+        }
+    }
+}
+
+/* Notes which versions are wanted, and of the others since when they are not. */
+static void note_wanted(
+    const struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms)
+{
+    const struct eb_policy_model seen = view(registry, model);
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_registry_version *version = &model->versions[i];
+        bool is_wanted =
+            version->loaded && eb_version_policy_judge(&seen, i, now_ms) == EB_POLICY_WANTED;
+        if (is_wanted || version->is_wanted) {
+            version->since_ms = now_ms;
+        }
+        version->is_wanted = is_wanted;
+    }
+}
+
+/* Drops a version before its keep_s is over. */
+static void evict(struct eb_registry *registry, struct eb_registry_model *model,
+    struct eb_registry_version *version, const char *setting)
+{
+    registry->loads.evicted++;
+    if (registry->events.on_evicted) {
+        registry->events.on_evicted(
+            registry->events.context, model->name, version->number, setting);
+    }
+    eb_registry_drop(registry, model, version);
+}
+
+/* Drops versions whose keep_s is over, and evicts those above kept_versions_max. */
+static void expire(struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms,
+    uint64_t *wake_ms)
+{
+    note_wanted(registry, model, now_ms);
+    const struct eb_policy_model seen = view(registry, model);
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_registry_version *version = &model->versions[i];
+        if (!version->loaded) {
+            continue;
+        }
+        uint64_t end_ms = version->since_ms + model->settings->config.keep_s * UINT64_C(1000);
+        switch (eb_version_policy_judge(&seen, i, now_ms)) {
+        case EB_POLICY_WANTED:
+        case EB_POLICY_SPARE: break;
+        case EB_POLICY_KEPT: *wake_ms = end_ms < *wake_ms ? end_ms : *wake_ms; break;
+        case EB_POLICY_EVICTED: evict(registry, model, version, "kept_versions_max"); break;
+        case EB_POLICY_DROPPED: eb_registry_drop(registry, model, version); break;
+        }
+    }
+}
+
+/* Versions that are kept and may go before their time: of all models, and of one. */
+struct kept {
+    uint64_t total_bytes;
+    uint64_t bytes; /* of the model of which these take most, or of the one that is looked at */
+    struct eb_registry_model *model;
+    struct eb_registry_version *oldest; /* of that model; NULL: none may go */
+};
+
+/* Finds those of one model. */
+static struct kept find_model_kept(
+    const struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms)
+{
+    struct kept kept = {.model = model};
+    const struct eb_policy_model seen = view(registry, model);
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_registry_version *version = &model->versions[i];
+        if (!version->loaded || eb_version_policy_judge(&seen, i, now_ms) != EB_POLICY_KEPT ||
+            !eb_version_policy_may_evict(&seen, i)) {
+            continue;
+        }
+        kept.bytes += eb_model_version_own_bytes(version->loaded);
+        if (!kept.oldest || version->since_ms < kept.oldest->since_ms) {
+            kept.oldest = version;
+        }
+    }
+    return kept;
+}
+
+static struct kept find_kept(const struct eb_registry *registry, uint64_t now_ms)
+{
+    struct kept most = {0};
+    uint64_t total_bytes = 0;
+    for (size_t i = 0; i < registry->count; i++) {
+        const struct kept kept = find_model_kept(registry, &registry->models[i], now_ms);
+        total_bytes += kept.bytes;
+        if (kept.oldest && (!most.oldest || kept.bytes > most.bytes)) {
+            most = kept;
+        }
+    }
+    most.total_bytes = total_bytes;
+    return most;
+}
+
+/* Evicts versions while those that may go take too much memory: the oldest of the model of which
+ * they take most. */
+static void bound_kept_bytes(struct eb_registry *registry, uint64_t now_ms)
+{
+    if (registry->kept_bytes_max == 0) {
+        return;
+    }
+    struct kept kept = find_kept(registry, now_ms);
+    while (kept.total_bytes > registry->kept_bytes_max) {
+        evict(registry, kept.model, kept.oldest, "kept_bytes_max");
+        kept = find_kept(registry, now_ms);
+    }
+}
+
+static uint64_t pause_ms(unsigned passing_count)
+{
+    uint64_t pause_ms = PAUSE_FIRST_MS;
+    uint32_t chance = 0;
+    for (unsigned i = 1; i < passing_count && pause_ms < PAUSE_MAX_MS; i++) {
+        pause_ms *= 2;
+    }
+    pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS;
+    (void)getrandom(&chance, sizeof chance, GRND_NONBLOCK);
+    return pause_ms + pause_ms / 4 * (chance >> 16) / 65536;
+}
+
+/* Begins the pauses of what may pass, and waits for the end of the first one. */
+static void pause_failed(struct eb_registry_model *model, uint64_t now_ms, uint64_t *wake_ms)
+{
+    for (size_t i = 0; i < model->count; i++) {
+        struct eb_registry_version *version = &model->versions[i];
+        if (!version->failure || version->failure_kind == EB_REGISTRY_BROKEN) {
+            continue;
+        }
+        if (version->retry_ms == 0) {
+            version->retry_ms = now_ms + pause_ms(version->passing_count);
+        }
+        *wake_ms = version->retry_ms < *wake_ms ? version->retry_ms : *wake_ms;
+    }
+}
+
+void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t *wake_ms)
+{
+    *wake_ms = UINT64_MAX;
+    for (size_t i = 0; i < registry->count; i++) {
+        serve(registry, &registry->models[i]);
+        move_labels(registry, &registry->models[i]);
+        expire(registry, &registry->models[i], now_ms, wake_ms);
+        pause_failed(&registry->models[i], now_ms, wake_ms);
+    }
+    bound_kept_bytes(registry, now_ms);
+}
+
+bool eb_registry_is_due(struct eb_registry *registry, const char *name, uint64_t number)
+{
+    struct eb_registry_model *model = eb_registry_find(registry, name);
+    const struct eb_registry_version *version = eb_registry_find_version(model, number);
+    const struct eb_policy_model seen = view(registry, model);
+    return eb_file_stamp_is_same(&version->stamp, &version->tried_stamp) &&
+           eb_version_policy_is_due(&seen, (size_t)(version - model->versions));
+}
+
+bool eb_registry_is_settled(
+    const struct eb_registry *registry, const struct eb_registry_model *model)
+{
+    const struct eb_policy_model seen = view(registry, model);
+    for (size_t i = 0; i < model->count; i++) {
+        if (model->versions[i].is_loading) {
+            return false;
+        }
+    }
+    return eb_version_policy_choose(&seen).load == EB_POLICY_NONE;
+}
+
+/* The spare version that has not been wanted for the longest time. NULL: none. */
+static struct eb_registry_version *find_spare(
+    struct eb_registry *registry, uint64_t now_ms, struct eb_registry_model **owner)
+{
+    struct eb_registry_version *oldest = NULL;
+    for (size_t i = 0; i < registry->count; i++) {
+        struct eb_registry_model *model = &registry->models[i];
+        const struct eb_policy_model seen = view(registry, model);
+        for (size_t k = 0; k < model->count; k++) {
+            struct eb_registry_version *version = &model->versions[k];
+            if (version->loaded && !(oldest && oldest->since_ms <= version->since_ms) &&
+                eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_SPARE) {
+                oldest = version;
+                *owner = model;
+            }
+        }
+    }
+    return oldest;
+}
+
+static uint64_t count_spare_bytes(struct eb_registry *registry, uint64_t now_ms)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < registry->count; i++) {
+        struct eb_registry_model *model = &registry->models[i];
+        const struct eb_policy_model seen = view(registry, model);
+        for (size_t k = 0; k < model->count; k++) {
+            const struct eb_model_version *loaded = model->versions[k].loaded;
+            if (loaded && eb_version_policy_judge(&seen, k, now_ms) == EB_POLICY_SPARE) {
+                bytes += eb_model_version_own_bytes(loaded);
+            }
+        }
+    }
+    return bytes;
+}
+
+bool eb_registry_make_room(struct eb_registry *registry, uint64_t bytes, uint64_t now_ms)
+{
+    uint64_t dropped_bytes = 0;
+    if (count_spare_bytes(registry, now_ms) < bytes) {
+        return false;
+    }
+    while (dropped_bytes < bytes) {
+        struct eb_registry_model *owner;
+        struct eb_registry_version *spare = find_spare(registry, now_ms, &owner);
+        assert(spare);
+        dropped_bytes += eb_model_version_own_bytes(spare->loaded);
+        eb_registry_drop(registry, owner, spare);
+    }
+    return true;
+}

@@ -1,0 +1,172 @@
+/* What a process has done and is like at one moment: what /metrics, the status page and its data
+ * are written from.
+ * Thread: whoever has it. Memory: on the heap with all its texts and lists, one owner. */
+#pragma once
+
+#include "server/base/counters.h"
+#include "server/models/snapshot.h"
+#include "server/work/executor.h"
+
+struct eb_mailbox;
+struct eb_table_stats;
+
+#define EB_STATS_HOT_ROWS 16      /* of each table */
+#define EB_STATS_SLOW_REQUESTS 32 /* of all loops */
+#define EB_STATS_TEXT_BYTES 128   /* of a slow request's texts; longer ones are cut */
+
+/* X(NAME, "name"): the parts of a process' life. */
+#define EB_STATS_PHASE_LIST(X)                                                                     \
+    X(LOADING, "loading") /* it has no models yet */                                               \
+    X(SERVING, "serving")                                                                          \
+    X(DRAINING, "draining") /* it takes nothing new */
+
+#define X(name, text) EB_STATS_##name,
+enum eb_stats_phase { EB_STATS_PHASE_LIST(X) };
+#undef X
+
+struct eb_stats_method {
+    const char *service; /* "embag.v1.EmbeddingBag"; "": calls of what there is not */
+    const char *method;
+};
+
+struct eb_stats_loop {
+    uint64_t connections;   /* that are open */
+    uint64_t receive_bytes; /* of its pool, that are in use */
+    uint64_t answer_bytes;
+    struct eb_histogram lag;
+};
+
+/* X(NAME, "name"): those of enum eb_work_priority (work/work.h), in its order. */
+#define EB_STATS_PRIORITY_LIST(X)                                                                  \
+    X(INTERACTIVE, "interactive")                                                                  \
+    X(BATCH, "batch")
+
+#define X(name, text) EB_STATS_##name,
+enum eb_stats_priority { EB_STATS_PRIORITY_LIST(X) EB_STATS_PRIORITIES };
+#undef X
+
+/* What of a table was asked for since the start, whatever its versions. */
+struct eb_stats_table {
+    char *model;
+    char *table;
+    uint64_t bags;
+    uint64_t indices;
+    uint64_t missing; /* of them, that named no row */
+    /* The rows, or keys, that were asked for most lately, of a sample; most first. */
+    size_t hot_count;
+    struct eb_stats_hot_row {
+        int64_t id;
+        double share; /* of the table's indices of that time that named a row, about */
+    } hot[EB_STATS_HOT_ROWS];
+};
+
+/* Of rows, keys and their indexes; what rounding up to whole pages adds is in none. */
+struct eb_stats_page_bytes {
+    uint64_t small;
+    uint64_t huge_2m;
+    uint64_t huge_1g;
+};
+
+struct eb_stats_version {
+    uint64_t number;
+    enum eb_version_state state;
+    uint64_t loaded_unix_ms; /* 0: it is not in memory, like all below */
+    uint64_t load_ms;
+    uint64_t tables;
+    uint64_t rows;
+    uint64_t bytes; /* whole pages */
+    struct eb_stats_page_bytes pages;
+    char *failure; /* why it does not load; NULL: it does */
+};
+
+struct eb_stats_model {
+    char *name;
+    uint64_t served; /* 0: no version */
+    char *failure;   /* NULL: nothing is wrong with its directory */
+    size_t version_count;
+    struct eb_stats_version *versions; /* highest first */
+};
+
+/* What main knows, as it said last. */
+struct eb_process_facts {
+    int64_t certificate_expiry_unix_s; /* 0: there is no certificate */
+    uint64_t reloads_done;             /* of certificates and rules of who may what */
+    uint64_t reloads_failed;
+    bool is_repository_watched; /* it is looked at now and then */
+    bool is_repository_unreadable;
+    uint64_t load_done_bytes; /* of the version that is on its way into memory; both 0: none is */
+    uint64_t load_total_bytes;
+};
+
+/* One of the lookups of the last minutes that took longest until their answers were ready. */
+struct eb_stats_slow {
+    uint64_t unix_ms;            /* when it was over */
+    uint64_t ns[EB_STAGE_COUNT]; /* SEND is 0: its answer had not been sent */
+    uint64_t indices;
+    uint64_t value_bytes;
+    enum eb_status status;
+    char method[EB_STATS_TEXT_BYTES];
+    char model[EB_STATS_TEXT_BYTES];
+    char peer[EB_STATS_TEXT_BYTES];
+    char trace[64]; /* the trace id of its traceparent; "": it had none */
+};
+
+struct eb_stats {
+    enum eb_stats_phase phase;
+    uint64_t taken_unix_ms;
+    uint64_t started_unix_ms;
+    size_t method_count; /* in the order of eb_method_place's index */
+    struct eb_stats_method methods[EB_COUNTERS_METHODS_MAX];
+    struct eb_counters total; /* of all loops */
+    size_t loop_count;
+    struct eb_stats_loop *loops;
+    struct eb_executor_stats executor;
+    size_t table_count;
+    struct eb_stats_table *tables; /* by model and table */
+    size_t model_count;
+    struct eb_stats_model *models; /* by name */
+    struct eb_snapshot_loads loads;
+    struct eb_process_facts facts;
+    size_t slow_count;
+    struct eb_stats_slow slow[EB_STATS_SLOW_REQUESTS]; /* longest first */
+};
+
+/* What one loop gives to stats: gathered on its thread (rpc/service.h), added on another. */
+struct eb_loop_stats {
+    struct eb_counters counters;
+    uint64_t connections; /* as in eb_stats_loop */
+    uint64_t receive_bytes;
+    uint64_t answer_bytes;
+    size_t slow_count;
+    struct eb_stats_slow slow[EB_STATS_SLOW_REQUESTS]; /* in no order */
+    struct eb_table_stats *tables; /* freed by free(); NULL: there was no memory for it */
+};
+
+/* A request for stats; its maker's, until on_taken. */
+struct eb_stats_request {
+    struct eb_stats_request *next;
+    bool is_bare; /* loops only say that they are there, and all but the phase and times is empty */
+    /* The stats becomes the callee's. NULL: out of memory, or the process ends. */
+    void (*on_taken)(struct eb_stats_request *request, struct eb_stats *stats);
+};
+
+/* Who takes stats, for one that asks: what stats_taker.h offers. */
+struct eb_stats_source {
+    void *taker;
+    void (*open)(void *taker, struct eb_mailbox *mailbox);
+    void (*ask)(void *taker, struct eb_stats_request *request);
+    enum eb_stats_phase (*phase)(const void *taker);
+};
+
+/* Empty, with room for so many parts. NULL: no memory. */
+struct eb_stats *eb_stats_make(size_t loop_count);
+/* Adds a loop and what it has counted, but for its tables: those of all loops are merged at once
+ * (table_stats.h). */
+void eb_stats_add(struct eb_stats *stats, const struct eb_loop_stats *part);
+/* Accepts NULL. */
+void eb_stats_free(struct eb_stats *stats);
+
+/* "loading" and so on. */
+const char *eb_stats_phase_name(enum eb_stats_phase phase);
+/* "interactive", "batch". */
+const char *eb_stats_priority_name(enum eb_stats_priority priority);

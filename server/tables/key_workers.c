@@ -1,0 +1,276 @@
+#include "server/tables/key_workers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* What all do at the same time, one after the other. */
+enum phase { DIGEST, COUNT, ASSIGN, PLACE, PHASE_COUNT };
+
+/* How much of the work is done when a phase begins. */
+static const double begins[PHASE_COUNT + 1] = {0, 0.1, 0.2, 0.5, 1};
+
+/* All who work on one attempt. */
+struct shift {
+    const struct eb_key_workers *workers;
+    struct eb_key_build build;
+    uint64_t *digests; /* of slices */
+    struct eb_failure *failure;
+    enum phase phase;
+    atomic_bool is_over; /* someone has failed */
+    bool is_given_up;
+    atomic_uint placed_count;
+    uint64_t reported_bytes; /* in this attempt and those before it, by the thread of the call */
+};
+
+struct worker {
+    struct shift *shift;
+    uint32_t number; /* that of its share, too; 0 runs on the thread of the call */
+    struct eb_key_range slices;
+    struct eb_key_range rows;
+    struct eb_key_range partitions;
+    void *scratch;
+    enum eb_key_outcome outcome;
+    struct eb_key_pair pair;
+    bool has_thread;
+    pthread_t thread;
+};
+
+/* Tells how far all are, which is not less than was told before. */
+static void report(struct shift *shift, uint64_t bytes)
+{
+    uint64_t more = bytes > shift->reported_bytes ? bytes - shift->reported_bytes : 0;
+    shift->reported_bytes += more;
+    if (!shift->workers->go_on(shift->workers->context, more)) {
+        shift->is_given_up = true;
+        shift->is_over = true;
+    }
+}
+
+/* The thread of the call tells how far it is in a phase; the others are about as far. */
+static void report_part(const struct worker *worker, double part)
+{
+    struct shift *shift = worker->shift;
+    double begin = begins[shift->phase];
+    double done = begin + part * (begins[shift->phase + 1] - begin);
+    if (worker->number == 0) {
+        report(shift, (uint64_t)(done * (double)shift->build.plan.index_bytes));
+    }
+}
+
+static void digest(struct worker *worker)
+{
+    struct shift *shift = worker->shift;
+    const struct eb_key_range slices = worker->slices;
+    for (uint64_t i = slices.first; i < slices.end && !shift->is_over; i++) {
+        shift->digests[i] = eb_key_build_digest(&shift->build, i);
+        report_part(worker, (double)(i + 1 - slices.first) / (double)(slices.end - slices.first));
+    }
+}
+
+/* Counts or assigns the keys of its rows. */
+static void sort(struct worker *worker)
+{
+    struct shift *shift = worker->shift;
+    const struct eb_key_range rows = worker->rows;
+    for (uint64_t row = rows.first; row < rows.end && !shift->is_over; row += EB_KEY_SLICE_ROWS) {
+        uint64_t left = rows.end - row;
+        const struct eb_key_range some = {
+            row, row + (left < EB_KEY_SLICE_ROWS ? left : EB_KEY_SLICE_ROWS)};
+        if (shift->phase == COUNT) {
+            eb_key_build_count(&shift->build, worker->number, some);
+        } else {
+            eb_key_build_assign(&shift->build, worker->number, some);
+        }
+        report_part(worker, (double)(some.end - rows.first) / (double)(rows.end - rows.first));
+    }
+}
+
+static void place(struct worker *worker)
+{
+    struct shift *shift = worker->shift;
+    for (uint64_t i = worker->partitions.first;
+         i < worker->partitions.end && worker->outcome == EB_KEY_OK && !shift->is_over; i++) {
+        worker->outcome =
+            eb_key_build_place(&shift->build, (uint32_t)i, worker->scratch, &worker->pair);
+        shift->placed_count++;
+        report_part(worker, (double)shift->placed_count / shift->build.plan.partition_count);
+    }
+    if (worker->outcome != EB_KEY_OK) {
+        shift->is_over = true;
+    }
+}
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    switch (worker->shift->phase) {
+    case DIGEST: digest(worker); break;
+    case COUNT:
+    case ASSIGN: sort(worker); break;
+    case PLACE: place(worker); break;
+    case PHASE_COUNT: break;
+    }
+    return NULL;
+}
+
+/* As many as may run at once, each with a partition at least. */
+static uint32_t count_workers(uint32_t partition_count)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    uint32_t workers =
+        count < EB_KEY_WORKERS_THREADS_MAX ? (uint32_t)count : EB_KEY_WORKERS_THREADS_MAX;
+    return workers < partition_count ? workers : partition_count;
+}
+
+/* The workers of a build. */
+struct team {
+    uint32_t count;
+    struct worker workers[EB_KEY_WORKERS_THREADS_MAX];
+};
+
+/* Each does its part of a phase; the first on this thread. false: it is over. */
+static bool run_phase(struct shift *shift, struct team *team, enum phase phase)
+{
+    struct worker *workers = team->workers;
+    shift->phase = phase;
+    for (uint32_t i = 1; i < team->count; i++) {
+        workers[i].has_thread = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
+    }
+    work(&workers[0]);
+    for (uint32_t i = 1; i < team->count; i++) {
+        if (workers[i].has_thread) {
+            pthread_join(workers[i].thread, NULL);
+        } else {
+            work(&workers[i]);
+        }
+    }
+    return !shift->is_over;
+}
+
+/* Who has the worst news. */
+static const struct worker *find_outcome(const struct team *team)
+{
+    const struct worker *worst = team->workers;
+    for (uint32_t i = 1; i < team->count; i++) {
+        worst = team->workers[i].outcome > worst->outcome ? &team->workers[i] : worst;
+    }
+    return worst;
+}
+
+/* Always false. */
+static bool refuse_memory(struct eb_failure *failure)
+{
+    eb_failure_set(failure, "out of memory for the index of its keys");
+    return eb_failure_blame(failure, ENOMEM);
+}
+
+/* The part of a worker among `count` of so many. */
+static struct eb_key_range share_of(uint64_t all, uint32_t number, uint32_t count)
+{
+    return (struct eb_key_range){all * number / count, all * (number + 1) / count};
+}
+
+static bool prepare_team(struct team *team, struct shift *shift)
+{
+    const struct eb_key_plan *plan = &shift->build.plan;
+    team->count = count_workers(plan->partition_count);
+    for (uint32_t i = 0; i < team->count; i++) {
+        team->workers[i] = (struct worker){
+            .shift = shift,
+            .number = i,
+            .slices = share_of(plan->slice_count, i, team->count),
+            .rows = share_of(plan->row_count, i, team->count),
+            .partitions = share_of(plan->partition_count, i, team->count),
+            .scratch = malloc(plan->scratch_bytes),
+        };
+        if (!team->workers[i].scratch) {
+            return refuse_memory(shift->failure);
+        }
+    }
+    uint64_t counts = (uint64_t)team->count * plan->partition_count;
+    shift->build.share_count = team->count;
+    shift->build.counts = calloc(counts, sizeof *shift->build.counts);
+    shift->digests = calloc(plan->slice_count + 1, sizeof *shift->digests);
+    return (shift->build.counts && shift->digests) || refuse_memory(shift->failure);
+}
+
+/* Always false. */
+static bool refuse_pair(const struct eb_key_pair *pair, struct eb_failure *failure)
+{
+    return eb_failure_set(failure,
+        "rows %" PRIu32 " and %" PRIu32 " have the same key %" PRId64 "; every row needs its own",
+        pair->first_row, pair->second_row, pair->key);
+}
+
+/* Always false. */
+static bool refuse_keys(const struct shift *shift)
+{
+    return eb_failure_set(shift->failure,
+        "no index of its %" PRIu64 " keys could be made: in each of %d attempts, every one with a "
+        "hash of its own, some keys found no room; hashes are made of the keys in their order, so "
+        "put the rows, with their keys, into another order and try again",
+        shift->build.plan.row_count, EB_KEY_ATTEMPTS_MAX);
+}
+
+static void run_attempt(struct shift *shift, struct team *team, uint32_t attempt)
+{
+    for (uint32_t i = 0; i < team->count; i++) {
+        team->workers[i].outcome = EB_KEY_OK;
+    }
+    shift->is_over = false;
+    shift->placed_count = 0;
+    eb_key_build_begin(&shift->build, attempt);
+    if (run_phase(shift, team, COUNT)) {
+        eb_key_build_allot(&shift->build);
+        (void)(run_phase(shift, team, ASSIGN) && run_phase(shift, team, PLACE));
+    }
+}
+
+static bool run_attempts(struct shift *shift, struct team *team, uint32_t *row)
+{
+    if (run_phase(shift, team, DIGEST)) {
+        eb_key_build_join(&shift->build, shift->digests);
+    }
+    for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX && !shift->is_given_up; attempt++) {
+        run_attempt(shift, team, attempt);
+        const struct worker *worst = find_outcome(team);
+        if (worst->outcome == EB_KEY_DUPLICATE) {
+            *row = worst->pair.second_row;
+            return refuse_pair(&worst->pair, shift->failure);
+        }
+        if (worst->outcome == EB_KEY_OK) {
+            report(shift, shift->build.plan.index_bytes);
+        }
+        if (worst->outcome == EB_KEY_OK && !shift->is_given_up) {
+            return true;
+        }
+    }
+    return shift->is_given_up ? eb_failure_set(shift->failure, "the load was given up")
+                              : refuse_keys(shift);
+}
+
+bool eb_key_workers_build(
+    const struct eb_key_workers *workers, uint32_t *row, struct eb_failure *failure)
+{
+    struct shift shift = {
+        .workers = workers,
+        .build = {.plan = workers->plan, .keys = workers->keys, .index = workers->index},
+        .failure = failure,
+    };
+    struct team team = {0};
+    assert(workers->go_on);
+    *row = 0;
+    bool is_good = prepare_team(&team, &shift) && run_attempts(&shift, &team, row);
+    for (uint32_t i = 0; i < team.count; i++) {
+        free(team.workers[i].scratch);
+    }
+    free(shift.build.counts);
+    free(shift.digests);
+    return is_good;
+}

@@ -1,0 +1,54 @@
+/* One decoding of a LookupRequest: the request as protobuf-c packs it, and what became of it. */
+#pragma once
+
+#include "proto/codec.h"
+#include "tests/unit/proto/lender.h"
+
+#include "embag/v1/embedding_bag.pb-c.h"
+
+struct fixture {
+    struct lender lender;
+    struct eb_arena arena;
+    uint8_t *bytes;
+    size_t size;
+    struct eb_decode_failure failure;
+    struct eb_wire_request *request;
+};
+
+/* 40 queries, names of 255 bytes. */
+extern const struct eb_codec_limits fixture_limits;
+
+/* Packs the message; nothing is decoded yet. `trial` must not move. */
+void fixture_init(struct fixture *fixture, const Embag__V1__LookupRequest *message);
+void fixture_decode(struct fixture *fixture);
+/* Checks that all memory has come back. */
+void fixture_deinit(struct fixture *fixture);
+
+/* Begins a trial, which must be deinitialised, and fails the test where the message is refused. */
+void fixture_accept(struct fixture *fixture, const Embag__V1__LookupRequest *message);
+/* A whole trial that must end with this error, of the request or of its last query. */
+void fixture_refuse(
+    const Embag__V1__LookupRequest *message, enum eb_status status, const char *text);
+
+/* A query on table "t", alone in a request of id 77. */
+struct lone_query {
+    Embag__V1__BagQuery query;
+    Embag__V1__BagQuery *queries[1];
+    Embag__V1__LookupRequest request;
+};
+
+/* `lone` must not move. */
+void lone_query_init(struct lone_query *lone);
+
+/* Bytes as protobuf-c wants them for packing, which does not write to them. */
+ProtobufCBinaryData lone_query_binary(const void *data, size_t size);
+
+/* A group of two features, "user" and "item", with two bags each, alone in a request of id 77. */
+struct lone_group {
+    Embag__V1__FeatureGroup group;
+    Embag__V1__FeatureGroup *groups[1];
+    Embag__V1__LookupRequest request;
+};
+
+/* `lone` must not move. */
+void lone_group_init(struct lone_group *lone);

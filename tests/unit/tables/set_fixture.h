@@ -1,0 +1,27 @@
+/* A version directory of a test's own, loaded as a model.yaml says.
+ * Thread: one at a time. Memory: none but what a set has. A failing call fails the test. */
+#pragma once
+
+#include "server/contents/model_config.h"
+#include "server/tables/table_set.h"
+#include "tests/lib/scratch.h"
+
+struct eb_set_fixture {
+    struct eb_scratch scratch;
+    const struct eb_load_progress *progress; /* may be NULL */
+};
+
+void eb_set_fixture_init(struct eb_set_fixture *fixture);
+void eb_set_fixture_deinit(struct eb_set_fixture *fixture);
+
+/* Writes ROOT/name, an npy file of these dims, at most two, 0 where there is no second. */
+void eb_set_fixture_write_npy(const struct eb_set_fixture *fixture, const char *name,
+    enum eb_storage storage, const uint64_t dims[2], const void *data);
+void eb_set_fixture_remove(const struct eb_set_fixture *fixture, const char *name);
+
+/* Loads ROOT; `yaml` is what model.yaml says, "" for nothing. */
+void eb_set_fixture_load(
+    const struct eb_set_fixture *fixture, const char *yaml, struct eb_table_set *set);
+/* The load fails, with a text that holds both parts. */
+void eb_set_fixture_expect_failure(const struct eb_set_fixture *fixture, const char *yaml,
+    const char *part, const char *other_part);
