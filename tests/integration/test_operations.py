@@ -168,7 +168,7 @@ class Tables(unittest.TestCase):
     """What the guide says of settings and sizes."""
 
     def test_limits_are_those_of_the_server(self):
-        listed = re.findall(r'^ +X\((\w+), (\d+),', guide.read('server', 'limits.h'), re.M)
+        listed = re.findall(r'^ +X\((\w+), (\d+),', guide.read('server', 'base', 'limits.h'), re.M)
         told = [(name.strip('`'), default) for name, default, _ in rows_of_table('Limits', 3)
                 if name.startswith('`')]
         self.assertEqual(told, listed)
