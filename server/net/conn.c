@@ -1,10 +1,7 @@
 #include "server/net/conn.h"
 
 #include "server/base/log.h"
-#include "server/net/loop.h"
-#include "server/net/receive_quota.h"
-#include "server/net/socket_output.h"
-#include "server/net/time_slice.h"
+#include "server/net/conn_private.h"
 #include "server/net/tls_stream.h"
 
 #include <assert.h>
@@ -23,50 +20,12 @@
 #define VAIN_LOOKS_MAX 8
 #define FIRST_SLICE_PART 2 /* of a slice is a connection's first: thousands may be new at once */
 
-struct eb_conn {
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } peer;
-    struct eb_socket_output output;
-    struct eb_conn_links links;
-    struct eb_time_slice slice;
-    struct eb_conn_age age;
-    struct eb_address address; /* the peer's, for the log */
-    struct eb_loop *loop;
-    struct eb_grpc_server *session; /* NULL only while opening fails */
-    struct eb_tls_stream *tls;      /* between it and the socket; NULL: nothing is */
-    struct eb_receive_quota *share; /* NULL only while opening fails */
-    void *user;
-    uv_shutdown_t shutdown;
-    uint64_t opened_ms;
-    uint64_t lingering_since_ms; /* our side is ended since then */
-    uint64_t lingering_bytes;  /* read and dropped since then; after an orderly end, since a tick */
-    uint64_t headers_since_ms; /* a header block is incomplete since then; 0: none is */
-    struct eb_run_usage usage;
-    uint64_t waiting_since_ns; /* while it waits for a slice: since when, or the last tick */
-    uint64_t waited_ns;        /* for slices, since the last tick */
-    uint64_t unread_ms;        /* the same between the last two ticks */
-    unsigned vain_looks; /* of libuv at its socket since it last had nothing to read, in vain */
-    struct eb_conn_origin origin;
-    uint64_t message_count; /* of the peer's, that have been dealt with */
-    bool is_read_out;       /* the last look at its socket found no more than was read */
-    bool is_inside;         /* what was read last, and not little, lay inside one message */
-    bool is_unpolled;       /* libuv does not look at its socket: its end is watched for instead */
-    bool lingering;
-    bool is_orderly; /* we have ended it, and the peer could not know that */
-    bool closing;
-    bool speaks_tls; /* the peer, on a port that does not */
-};
-
 static const struct eb_conn_events *find_events(const struct eb_conn *conn)
 {
-    return &eb_loop_options(conn->loop)->events;
+    return &conn->loop->options->events;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_conn_closed(uv_handle_t *handle)
 {
     struct eb_conn *conn = handle->data;
     if (conn->session) {
@@ -76,7 +35,7 @@ static void on_closed(uv_handle_t *handle)
     }
     /* Last: who calls that end with the session came from is still asked. */
     eb_tls_stream_destroy(conn->tls);
-    eb_receive_quota_close(conn->share);
+    eb_receive_quota_close(conn->quota);
     free(conn);
 }
 
@@ -102,25 +61,25 @@ static void log_refused(const struct eb_conn *conn, const char *reason)
 
 void eb_conn_close(struct eb_conn *conn, const char *reason)
 {
-    if (!conn->closing) {
-        conn->closing = true;
+    if (!conn->is_closing) {
+        conn->is_closing = true;
         log_closed(conn, reason);
-        uv_close(&conn->peer.handle, on_closed);
+        uv_close(&conn->peer.handle, on_conn_closed);
     }
 }
 
 /* Closes without a word: what the system still has to send would keep its memory for as long as the
  * peer does not read. */
-static void reset(struct eb_conn *conn, const char *reason)
+static void reset_conn(struct eb_conn *conn, const char *reason)
 {
-    if (conn->origin.is_unix || conn->closing) {
+    if (conn->origin.is_unix || conn->is_closing) {
         eb_conn_close(conn, reason);
         return;
     }
-    conn->closing = true;
+    conn->is_closing = true;
     log_closed(conn, reason);
-    if (uv_tcp_close_reset(&conn->peer.tcp, on_closed) < 0) {
-        uv_close(&conn->peer.handle, on_closed);
+    if (uv_tcp_close_reset(&conn->peer.tcp, on_conn_closed) < 0) {
+        uv_close(&conn->peer.handle, on_conn_closed);
     }
 }
 
@@ -137,7 +96,7 @@ static int find_socket(const struct eb_conn *conn)
  * for, libuv goes on polling. */
 static void stop_polling(struct eb_conn *conn)
 {
-    if (eb_loop_watch_hangup(conn->loop, conn, find_socket(conn)) == 0) {
+    if (eb_hangup_watch_add(&conn->loop->hangups, find_socket(conn), conn) == 0) {
         uv_read_stop(&conn->peer.stream);
         conn->is_unpolled = true;
     }
@@ -150,7 +109,7 @@ static void start_polling(struct eb_conn *conn)
 {
     if (conn->is_unpolled) {
         conn->is_unpolled = false;
-        eb_loop_forget_hangup(conn->loop, find_socket(conn));
+        eb_hangup_watch_forget(&conn->loop->hangups, find_socket(conn));
         int code = uv_read_start(&conn->peer.stream, on_allocate, on_read);
         assert(code == 0); /* It has been started before, and is not closing. */
         (void)code;
@@ -167,14 +126,14 @@ static void on_shutdown(uv_shutdown_t *shutdown, int status)
 
 /* Ends our side and waits for the peer's end. Closing at once would answer bytes that are still on
  * their way from the peer with a reset, which can cost it what it has not read yet. */
-static void linger(struct eb_conn *conn)
+static void linger_conn(struct eb_conn *conn)
 {
-    if (conn->closing || conn->lingering) {
+    if (conn->is_closing || conn->is_lingering) {
         return;
     }
-    conn->lingering = true;
-    conn->lingering_since_ms = eb_loop_now_ms(conn->loop);
-    eb_loop_stop_waiting(conn->loop, conn);
+    conn->is_lingering = true;
+    conn->lingering_since_ms = uv_now(&conn->loop->uv);
+    eb_run_queue_remove(&conn->loop->waiting, &conn->run);
     start_polling(conn);
     eb_socket_output_end(&conn->output);
     conn->shutdown.data = conn;
@@ -191,18 +150,18 @@ static const char *find_reason(const struct eb_conn *conn)
     if (*reason) {
         return reason;
     }
-    return conn->speaks_tls ? "the peer speaks TLS, and this port does not"
-                            : eb_grpc_server_reason(conn->session);
+    return conn->is_peer_tls ? "the peer speaks TLS, and this port does not"
+                             : eb_grpc_server_reason(conn->session);
 }
 
 /* The session has given up. */
-static void end_bad(struct eb_conn *conn)
+static void end_refused(struct eb_conn *conn)
 {
-    if (conn->closing || conn->lingering) {
+    if (conn->is_closing || conn->is_lingering) {
         return;
     }
     log_refused(conn, find_reason(conn));
-    linger(conn);
+    linger_conn(conn);
 }
 
 static bool look_at_slice(struct eb_conn *conn, uint64_t now_ns)
@@ -213,7 +172,7 @@ static bool look_at_slice(struct eb_conn *conn, uint64_t now_ns)
     return conn->slice.is_over;
 }
 
-bool eb_conn_spend_slice(struct eb_conn *conn, uint64_t now_ns)
+bool eb_conn_end_message(struct eb_conn *conn, uint64_t now_ns)
 {
     conn->message_count++;
     conn->slice.is_inside = false;
@@ -231,19 +190,19 @@ bool eb_conn_is_slice_over(const struct eb_conn *conn)
 }
 
 /* What was kept back comes before what is read now. */
-static void catch_up(struct eb_conn *conn)
+static void resume_session(struct eb_conn *conn)
 {
     if (eb_grpc_server_has_resumed(conn->session)) {
         /* Where this ends the connection, the next use of its session says so. */
         (void)eb_grpc_server_receive(
-            conn->session, (const uint8_t *)"", 0, eb_loop_now_ms(conn->loop));
+            conn->session, (const uint8_t *)"", 0, uv_now(&conn->loop->uv));
         eb_conn_mark(conn);
     }
 }
 
 static bool is_waiting(const struct eb_conn *conn)
 {
-    return conn->links.run.is_waiting;
+    return conn->run.is_waiting;
 }
 
 uint64_t eb_conn_unread_ms(const struct eb_conn *conn)
@@ -263,7 +222,7 @@ static bool is_new(const struct eb_conn *conn)
 static void wait_for_slice(struct eb_conn *conn, uint64_t now_ns)
 {
     conn->waiting_since_ns = now_ns;
-    eb_loop_wait(conn->loop, conn, 2 * conn->usage.slices + is_new(conn));
+    eb_run_queue_push(&conn->loop->waiting, &conn->run, 2 * conn->usage.slices + is_new(conn));
 }
 
 /* It has nothing to read. */
@@ -291,16 +250,16 @@ static bool may_read(struct eb_conn *conn, uint64_t now_ns)
  * slice is over. */
 static uv_buf_t begin_read(struct eb_conn *conn, uint64_t now_ns)
 {
-    eb_time_slice_enter(&conn->slice, eb_loop_reader(conn->loop), now_ns);
+    eb_time_slice_enter(&conn->slice, &conn->loop->reader, now_ns);
     if (!look_at_slice(conn, now_ns)) {
         eb_loop_wake(conn->loop, now_ns);
-        catch_up(conn);
-        assert(!conn->closing); /* libuv must not find the handle closed after on_allocate */
+        resume_session(conn);
+        assert(!conn->is_closing); /* libuv must not find the handle closed after on_allocate */
     }
     if (conn->slice.is_over) {
         return uv_buf_init(NULL, 0);
     }
-    uv_buf_t buffer = eb_loop_read_buffer(conn->loop);
+    uv_buf_t buffer = uv_buf_init(conn->loop->read_buffer, EB_TIME_SLICE_READ_MAX);
     buffer.len = conn->slice.read_bytes;
     return buffer;
 }
@@ -313,8 +272,8 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
     (void)suggested_bytes;
     *buffer = uv_buf_init(NULL, 0);
     eb_time_slice_leave(&conn->slice);
-    if (conn->lingering) {
-        *buffer = eb_loop_read_buffer(conn->loop);
+    if (conn->is_lingering) {
+        *buffer = uv_buf_init(conn->loop->read_buffer, EB_TIME_SLICE_READ_MAX);
         buffer->len = EB_TIME_SLICE_READ_MIN;
         return;
     }
@@ -325,9 +284,9 @@ static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *b
 }
 
 /* The peer is gone. Clients that do not trust a server mostly say no more than that. */
-static void close_for(struct eb_conn *conn, int code)
+static void close_gone(struct eb_conn *conn, int code)
 {
-    if (conn->tls && !conn->lingering && eb_tls_stream_is_shaking(conn->tls)) {
+    if (conn->tls && !conn->is_lingering && eb_tls_stream_is_shaking(conn->tls)) {
         log_refused(conn, "the peer left amid its TLS handshake: it may not trust tls_cert");
     }
     eb_conn_close(conn, code == UV_EOF ? "closed by peer" : uv_strerror(code));
@@ -336,7 +295,7 @@ static void close_for(struct eb_conn *conn, int code)
 static bool receive_plain(struct eb_conn *conn, const uint8_t *bytes, size_t count, uint64_t now_ms)
 {
     bool alive = eb_grpc_server_receive(conn->session, bytes, count, now_ms);
-    conn->speaks_tls =
+    conn->is_peer_tls =
         !alive && !eb_grpc_server_is_open(conn->session) && bytes[0] == EB_TLS_HANDSHAKE_RECORD;
     return alive;
 }
@@ -360,7 +319,7 @@ static void drop_read(struct eb_conn *conn, size_t count)
 {
     conn->lingering_bytes += count;
     if (!conn->is_orderly && conn->lingering_bytes > LINGER_BYTES_MAX) {
-        reset(conn, "peer sends on after the end");
+        reset_conn(conn, "peer sends on after the end");
     } else if (conn->lingering_bytes > LINGER_BYTES_PER_TICK) {
         uv_read_stop(&conn->peer.stream);
     }
@@ -376,15 +335,15 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         return;
     }
     if (count < 0) {
-        close_for(conn, (int)count);
+        close_gone(conn, (int)count);
         return;
     }
-    eb_loop_counters(conn->loop)->received_bytes += (uint64_t)count;
-    if (conn->lingering) {
+    conn->loop->counters.received_bytes += (uint64_t)count;
+    if (conn->is_lingering) {
         drop_read(conn, (size_t)count);
         return;
     }
-    uint64_t now_ms = eb_loop_now_ms(conn->loop);
+    uint64_t now_ms = uv_now(&conn->loop->uv);
     conn->age.heard_ms = now_ms;
     const uint64_t message_count = conn->message_count;
     const uint64_t fed_bytes = eb_grpc_server_fed_bytes(conn->session);
@@ -400,9 +359,9 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         /* What the session still wants to say goes out as far as the socket takes it at once. */
         eb_conn_flush(conn);
         if (*find_reason(conn)) {
-            end_bad(conn);
+            end_refused(conn);
         } else {
-            linger(conn); /* It has said so by TLS, and closes next. */
+            linger_conn(conn); /* It has said so by TLS, and closes next. */
         }
         return;
     }
@@ -423,7 +382,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 
 static void on_written(struct eb_socket_output *output, int status)
 {
-    struct eb_conn *conn = (struct eb_conn *)((char *)output - offsetof(struct eb_conn, output));
+    struct eb_conn *conn = EB_CONTAINER_OF(output, struct eb_conn, output);
     if (status < 0) {
         eb_conn_close(conn, uv_strerror(status));
     } else {
@@ -446,17 +405,17 @@ static bool write_once(struct eb_conn *conn)
 static bool look_after_write(struct eb_conn *conn)
 {
     const uint64_t now_ns = uv_hrtime();
-    eb_loop_see(conn->loop, now_ns);
+    conn->loop->seen_ns = now_ns;
     return conn->slice.is_over ? eb_time_slice_look(&conn->slice, now_ns)
                                : look_at_slice(conn, now_ns);
 }
 
 /* The session has nothing more to say or to hear. */
-static void end(struct eb_conn *conn)
+static void end_session(struct eb_conn *conn)
 {
     if (eb_grpc_server_is_open(conn->session)) {
-        conn->is_orderly = !conn->lingering;
-        linger(conn);
+        conn->is_orderly = !conn->is_lingering;
+        linger_conn(conn);
     } else {
         eb_conn_close(conn, "had not begun");
     }
@@ -509,7 +468,7 @@ void eb_conn_run(struct eb_conn *conn, uint64_t now_ns)
 
 void eb_conn_hang_up(struct eb_conn *conn)
 {
-    close_for(conn, UV_EOF);
+    close_gone(conn, UV_EOF);
 }
 
 /* Begins the next slice, or waits for it. */
@@ -518,9 +477,9 @@ static void go_on_after_write(struct eb_conn *conn)
     if (is_waiting(conn)) {
         return;
     }
-    if (conn->slice.is_over && (!conn->is_read_out || find_events(conn)->has_kept(conn))) {
+    if (conn->slice.is_over && (!conn->is_read_out || find_events(conn)->has_waiting(conn))) {
         eb_run_usage_add(&conn->usage);
-        conn->slice.slice_ns = eb_loop_options(conn->loop)->conn_limits.slice_ns;
+        conn->slice.slice_ns = conn->loop->options->conn_limits.slice_ns;
         wait_for_slice(conn, eb_conn_looked_ns(conn));
         return;
     }
@@ -533,7 +492,7 @@ static void go_on_after_write(struct eb_conn *conn)
 
 void eb_conn_flush(struct eb_conn *conn)
 {
-    bool again = !conn->closing && !conn->lingering && conn->output.writing_bytes == 0;
+    bool again = !conn->is_closing && !conn->is_lingering && conn->output.writing_bytes == 0;
     eb_time_slice_leave(&conn->slice);
     if (again) {
         (void)eb_time_slice_look(&conn->slice, uv_hrtime());
@@ -541,7 +500,7 @@ void eb_conn_flush(struct eb_conn *conn)
     for (int i = 0; again && i < WRITES_PER_SLICE_MAX; i++) {
         if (!eb_grpc_server_send(conn->session)) {
             (void)write_once(conn);
-            end_bad(conn);
+            end_refused(conn);
             return;
         }
         again = write_once(conn);
@@ -549,7 +508,7 @@ void eb_conn_flush(struct eb_conn *conn)
             break;
         }
     }
-    if (conn->closing || conn->lingering) {
+    if (conn->is_closing || conn->is_lingering) {
         return;
     }
     find_events(conn)->on_sent(conn);
@@ -559,28 +518,28 @@ void eb_conn_flush(struct eb_conn *conn)
     if (again) {
         eb_conn_mark(conn);
     } else if (conn->output.writing_bytes == 0 && eb_grpc_server_is_done(conn->session)) {
-        end(conn);
+        end_session(conn);
     }
 }
 
 void eb_conn_mark(struct eb_conn *conn)
 {
-    if (!conn->closing) {
-        eb_loop_mark(conn->loop, conn);
+    if (!conn->is_closing && eb_list_is_empty(&conn->marked)) {
+        eb_list_push(&conn->loop->marked, &conn->marked);
     }
 }
 
 /* Does what is due because of a connection's age, or of its peer's silence. */
-static void follow_age(struct eb_conn *conn, uint64_t now_ms)
+static void apply_age(struct eb_conn *conn, uint64_t now_ms)
 {
-    switch (eb_conn_age_look(&conn->age, &eb_loop_options(conn->loop)->conn_limits.age, now_ms,
+    switch (eb_conn_age_look(&conn->age, &conn->loop->options->conn_limits.age, now_ms,
         eb_grpc_server_call_count(conn->session), eb_grpc_server_begun_count(conn->session))) {
     case EB_CONN_AGE_NOTHING: return;
     case EB_CONN_AGE_PING: eb_grpc_server_ping(conn->session); break;
     case EB_CONN_AGE_RETIRE: eb_grpc_server_drain(conn->session); break;
     case EB_CONN_AGE_FINISH: find_events(conn)->on_drain(conn); break;
-    case EB_CONN_AGE_CUT: reset(conn, "its calls have not ended in time"); return;
-    case EB_CONN_AGE_DEAD: reset(conn, "peer does not answer pings"); return;
+    case EB_CONN_AGE_CUT: reset_conn(conn, "its calls have not ended in time"); return;
+    case EB_CONN_AGE_DEAD: reset_conn(conn, "peer does not answer pings"); return;
     }
     eb_conn_mark(conn);
 }
@@ -604,7 +563,7 @@ static void postpone_limits(struct eb_conn *conn, uint64_t now_ms)
     eb_conn_age_postpone(&conn->age, conn->unread_ms, now_ms);
 }
 
-static void linger_on(struct eb_conn *conn, uint64_t now_ms)
+static void check_lingering(struct eb_conn *conn, uint64_t now_ms)
 {
     if (now_ms - conn->lingering_since_ms >= LINGER_MS_MAX) {
         eb_conn_close(conn, "peer does not end its side");
@@ -618,14 +577,14 @@ static void linger_on(struct eb_conn *conn, uint64_t now_ms)
 
 void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
 {
-    if (conn->closing) {
+    if (conn->is_closing) {
         return;
     }
-    if (conn->lingering) {
-        linger_on(conn, now_ms);
+    if (conn->is_lingering) {
+        check_lingering(conn, now_ms);
         return;
     }
-    const struct eb_conn_limits *limits = &eb_loop_options(conn->loop)->conn_limits;
+    const struct eb_conn_limits *limits = &conn->loop->options->conn_limits;
     postpone_limits(conn, now_ms);
     bool silent = !eb_grpc_server_is_open(conn->session) &&
                   now_ms - conn->opened_ms >= limits->header_timeout_ms;
@@ -639,11 +598,11 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
         return;
     }
     if (eb_socket_output_is_stalled(&conn->output, now_ms, limits->write_timeout_ms)) {
-        reset(conn, "peer does not read");
+        reset_conn(conn, "peer does not read");
         return;
     }
-    follow_age(conn, now_ms);
-    if (conn->closing || eb_grpc_server_call_count(conn->session) == 0) {
+    apply_age(conn, now_ms);
+    if (conn->is_closing || eb_grpc_server_call_count(conn->session) == 0) {
         return; /* Thousands of idle connections are to cost a look each. */
     }
     eb_grpc_server_tick(conn->session, now_ms, conn->unread_ms);
@@ -653,7 +612,7 @@ void eb_conn_tick(struct eb_conn *conn, uint64_t now_ms)
 
 void eb_conn_drain(struct eb_conn *conn)
 {
-    if (!conn->closing) {
+    if (!conn->is_closing) {
         find_events(conn)->on_notice(conn);
         (void)eb_grpc_server_send(conn->session); /* If it fails, so will the next flush. */
         eb_grpc_server_drain(conn->session);
@@ -674,7 +633,7 @@ static void read_peer_address(struct eb_address *address, int socket)
 
 static int open_stream(struct eb_conn *conn, int socket)
 {
-    uv_loop_t *uv = eb_loop_uv(conn->loop);
+    uv_loop_t *uv = &conn->loop->uv;
     int code = conn->origin.is_unix ? uv_pipe_init(uv, &conn->peer.pipe, 0)
                                     : uv_tcp_init(uv, &conn->peer.tcp);
     assert(code == 0); /* with these arguments neither can fail */
@@ -694,20 +653,20 @@ static int open_stream(struct eb_conn *conn, int socket)
 /* A unix socket's bytes do not leave the machine. */
 static int open_tls(struct eb_conn *conn)
 {
-    struct eb_tls *tls = conn->origin.is_unix ? NULL : eb_loop_tls(conn->loop);
+    struct eb_tls *tls = conn->origin.is_unix ? NULL : conn->loop->tls;
     if (!tls) {
         return 0;
     }
-    conn->tls = eb_tls_stream_create(tls, eb_loop_receive_memory(conn->loop));
+    conn->tls = eb_tls_stream_create(tls, &conn->loop->receive_memory);
     return conn->tls ? 0 : UV_ENOMEM;
 }
 
 /* NULL: no memory. */
 static struct eb_grpc_server *create_session(struct eb_conn *conn)
 {
-    const struct eb_loop_options *options = eb_loop_options(conn->loop);
+    const struct eb_loop_options *options = conn->loop->options;
     const struct eb_grpc_server_memory memory = {
-        .messages = eb_conn_receive_memory(conn), .output = eb_loop_receive_memory(conn->loop)};
+        .messages = eb_conn_receive_memory(conn), .output = &conn->loop->receive_memory};
     return eb_grpc_server_create(
         &options->conn_limits.session, &memory, &options->events.calls, conn);
 }
@@ -719,15 +678,14 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
         close(socket);
         return NULL;
     }
-    const struct eb_loop_options *options = eb_loop_options(loop);
+    const struct eb_loop_options *options = loop->options;
     conn->loop = loop;
     conn->origin = origin;
-    conn->links.conn = conn;
-    eb_list_init(&conn->links.open);
-    eb_list_init(&conn->links.marked);
-    eb_run_entry_init(&conn->links.run);
+    eb_list_init(&conn->open);
+    eb_list_init(&conn->marked);
+    eb_run_entry_init(&conn->run);
     eb_time_slice_init(&conn->slice, options->conn_limits.slice_ns / FIRST_SLICE_PART);
-    conn->opened_ms = eb_loop_now_ms(loop);
+    conn->opened_ms = uv_now(&loop->uv);
     eb_conn_age_init(
         &conn->age, &options->conn_limits.age, conn->opened_ms, uv_hrtime() + (uint64_t)socket);
     read_peer_address(&conn->address, socket);
@@ -735,19 +693,19 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     if (code == 0) {
         code = open_tls(conn);
     }
-    conn->share = eb_receive_quota_create(eb_loop_receive_pool(loop));
-    if (code == 0 && conn->share) {
+    conn->quota = eb_receive_quota_create(&loop->receive_pool);
+    if (code == 0 && conn->quota) {
         conn->session = create_session(conn);
     }
     if (!conn->session) {
-        conn->closing = true;
-        uv_close(&conn->peer.handle, on_closed);
+        conn->is_closing = true;
+        uv_close(&conn->peer.handle, on_conn_closed);
         return NULL;
     }
     conn->output = (struct eb_socket_output){.stream = &conn->peer.stream,
         .queue = eb_grpc_server_queue(conn->session),
         .tls = conn->tls,
-        .sent_bytes = &eb_loop_counters(loop)->sent_bytes,
+        .sent_bytes = &loop->counters.sent_bytes,
         .moved_ms = conn->opened_ms,
         .on_written = on_written};
     eb_loop_add(loop, conn);
@@ -757,7 +715,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
 
 bool eb_conn_is_ending(const struct eb_conn *conn)
 {
-    return conn->closing || conn->lingering;
+    return conn->is_closing || conn->is_lingering;
 }
 
 size_t eb_conn_waiting_bytes(const struct eb_conn *conn)
@@ -792,7 +750,7 @@ bool eb_conn_has_client_name(const struct eb_conn *conn, const char *name)
 
 const struct eb_memory *eb_conn_receive_memory(const struct eb_conn *conn)
 {
-    return eb_receive_quota_memory(conn->share);
+    return eb_receive_quota_memory(conn->quota);
 }
 
 bool eb_conn_is_admin(const struct eb_conn *conn)
@@ -808,9 +766,4 @@ void *eb_conn_user(const struct eb_conn *conn)
 void eb_conn_set_user(struct eb_conn *conn, void *user)
 {
     conn->user = user;
-}
-
-struct eb_conn_links *eb_conn_links(struct eb_conn *conn)
-{
-    return &conn->links;
 }

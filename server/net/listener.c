@@ -16,7 +16,7 @@
  * peers that reconnected at once, the p50 of other callers is 1.3 ms with 8; with 64 it was 3.1. */
 #define ACCEPTS_PER_TURN_MAX 8
 
-static int fail(const char *step, char *why, size_t why_bytes)
+static int fail_listener(const char *step, char *why, size_t why_bytes)
 {
     int error = errno;
     snprintf(why, why_bytes, "%s: %s", step, strerror(error));
@@ -44,23 +44,23 @@ static int open_unix(struct eb_listener *listener, char *why, size_t why_bytes)
     if (lstat(path, &status) == 0) {
         if (!S_ISSOCK(status.st_mode) || is_answered(address)) {
             errno = EADDRINUSE;
-            return fail("bind", why, why_bytes);
+            return fail_listener("bind", why, why_bytes);
         }
         if (unlink(path) != 0) {
-            return fail("unlink of a stale socket", why, why_bytes);
+            return fail_listener("unlink of a stale socket", why, why_bytes);
         }
     }
     listener->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener->socket < 0) {
-        return fail("socket", why, why_bytes);
+        return fail_listener("socket", why, why_bytes);
     }
     /* Linux gives the file the socket's mode: at no time is it open to others. */
     if (listener->is_admin && fchmod(listener->socket, S_IRUSR | S_IWUSR) != 0) {
-        return fail("fchmod", why, why_bytes);
+        return fail_listener("fchmod", why, why_bytes);
     }
     if (bind(listener->socket, (const struct sockaddr *)&address->socket_address, address->size) !=
         0) {
-        return fail("bind", why, why_bytes);
+        return fail_listener("bind", why, why_bytes);
     }
     return 0;
 }
@@ -95,7 +95,7 @@ static int open_tcp(struct eb_listener *listener, bool probe, char *why, size_t 
         /* With SO_REUSEPORT alone a second server would take half of the connections silently. */
         int fd = bind_tcp(address, false);
         if (fd < 0 || listen(fd, 1) != 0) {
-            int code = fail("bind", why, why_bytes);
+            int code = fail_listener("bind", why, why_bytes);
             if (fd >= 0) {
                 close(fd);
             }
@@ -105,11 +105,11 @@ static int open_tcp(struct eb_listener *listener, bool probe, char *why, size_t 
     }
     listener->socket = bind_tcp(address, true);
     if (listener->socket < 0) {
-        return fail("bind", why, why_bytes);
+        return fail_listener("bind", why, why_bytes);
     }
     if (getsockname(
             listener->socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
-        return fail("getsockname", why, why_bytes);
+        return fail_listener("getsockname", why, why_bytes);
     }
     return 0;
 }
@@ -122,7 +122,7 @@ int eb_listener_open(struct eb_listener *listener, const struct eb_address *addr
     int code = eb_address_is_unix(address) ? open_unix(listener, why, why_bytes)
                                            : open_tcp(listener, options.probe, why, why_bytes);
     if (code == 0 && listen(listener->socket, BACKLOG) != 0) {
-        code = fail("listen", why, why_bytes);
+        code = fail_listener("listen", why, why_bytes);
     }
     if (code != 0 && listener->socket >= 0) {
         close(listener->socket);
@@ -176,10 +176,10 @@ int eb_listener_adopt(
     address->size = sizeof address->socket_address;
     int code = 0;
     if (getsockname(socket, (struct sockaddr *)&address->socket_address, &address->size) != 0) {
-        code = fail("getsockname", why, why_bytes);
+        code = fail_listener("getsockname", why, why_bytes);
         address->size = 0;
     } else if (fcntl(socket, F_SETFL, O_NONBLOCK) != 0 || fcntl(socket, F_SETFD, FD_CLOEXEC) != 0) {
-        code = fail("fcntl", why, why_bytes);
+        code = fail_listener("fcntl", why, why_bytes);
     } else if (find_failure(listener)) {
         snprintf(why, why_bytes, "%s", find_failure(listener));
         code = -EINVAL;

@@ -1,70 +1,21 @@
 #include "server/net/loop.h"
 
 #include "server/base/log.h"
-#include "server/base/log_rate_limit.h"
-#include "server/net/hangup_watch.h"
-#include "server/net/time_slice.h"
+#include "server/net/conn.h"
+#include "server/net/conn_private.h"
 #include "server/net/watchers.h"
-#include "server/net/write_queue.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define LISTENERS_MAX 128 /* 16 addresses of up to 8 each */
 /* How long readable connections are read between two writes. Those that are not read by then wait;
  * otherwise the answers to those that were read would wait for thousands of others. Waiting
  * connections are then served for as long as the reading took, and for at least one slice. */
 #define READING_NS_MAX 1000000
-#define WRITING_NS_MAX 1000000 /* likewise of writing, between two looks at what has come */
+#define WRITING_NS_MAX 1000000 /* the same of writing, between two reads */
 #define LONG_QUEUE 32          /* connections that wait: their slices take 5 ms */
-
-enum loop_state { LOOP_SERVING, LOOP_DRAINING, LOOP_DRAINED };
-
-struct loop_listener {
-    struct eb_listener listener;
-    bool shared;
-};
-
-struct eb_loop {
-    uv_loop_t uv;
-    uv_thread_t thread;
-    uv_timer_t tick;
-    uv_prepare_t before_sleep;
-    uv_idle_t stay_awake; /* active while a connection has more to write, or waits for a slice */
-    struct eb_hangup_watch hangups;
-    struct eb_mailbox mailbox;
-    struct eb_mail drain_mail;
-    struct eb_mail cut_mail;
-    struct eb_mail end_mail;
-    struct eb_mailbox *drained_to;
-    struct eb_mail *drained;
-    const struct eb_loop_options *options;
-    struct eb_tls *tls; /* NULL: plain bytes */
-    struct eb_log_rate_limit refusals;
-    void *user;
-    struct eb_list conns;
-    struct eb_write_queue writes;
-    struct eb_run_queue waiting;
-    atomic_uint_fast64_t conn_count; /* places taken: open, or on their way here */
-    uint64_t holds;
-    uint64_t drain_started_ms;
-    enum loop_state state;
-    bool started;
-    unsigned next_shared; /* whose turn it is to take a shared listener's connection */
-    size_t listener_count;
-    struct loop_listener listeners[LISTENERS_MAX];
-    struct eb_buffer_pool receive_pool;
-    struct eb_buffer_pool answer_pool;
-    struct eb_memory receive_memory;
-    uint64_t busy_since_ns;    /* when it was woken; 0: it sleeps, or has only just begun */
-    uint64_t seen_ns;          /* the last look of this cycle, if there was one since; else 0 */
-    uint64_t reading_since_ns; /* when this cycle's reading began; 0: it has not */
-    struct eb_counters counters;
-    struct eb_time_slice_reader reader;
-    char *read_buffer;
-};
+#define FLUSHES_PER_LOOK 8     /* at the clock */
 
 static void on_tick(uv_timer_t *timer);
 
@@ -86,7 +37,7 @@ static void start_ticks(struct eb_loop *loop)
 }
 
 /* Something is to be done that none of the connections has looked at the clock for. */
-static void wake(struct eb_loop *loop)
+static void wake_now(struct eb_loop *loop)
 {
     if (loop->busy_since_ns == 0) {
         loop->busy_since_ns = uv_hrtime();
@@ -94,7 +45,7 @@ static void wake(struct eb_loop *loop)
 }
 
 /* All is done that was to be. */
-static void rest(struct eb_loop *loop)
+static void note_idle(struct eb_loop *loop)
 {
     if (loop->busy_since_ns != 0) {
         const uint64_t now_ns = loop->seen_ns ? loop->seen_ns : uv_hrtime();
@@ -107,18 +58,18 @@ static void rest(struct eb_loop *loop)
 
 static void report_if_drained(struct eb_loop *loop)
 {
-    if (loop->state != LOOP_DRAINING || !eb_list_is_empty(&loop->conns) || loop->holds > 0) {
+    if (loop->state != EB_LOOP_DRAINING || !eb_list_is_empty(&loop->conns) || loop->holds > 0) {
         return;
     }
-    loop->state = LOOP_DRAINED;
-    if (loop->started) {
+    loop->state = EB_LOOP_DRAINED;
+    if (loop->is_started) {
         eb_mailbox_post(loop->drained_to, loop->drained);
     }
 }
 
-static void end(struct eb_loop *loop)
+static void end_loop(struct eb_loop *loop)
 {
-    assert(loop->state == LOOP_DRAINED);
+    assert(loop->state == EB_LOOP_DRAINED);
     loop->options->on_loop_close(loop);
     uv_close((uv_handle_t *)&loop->tick, NULL);
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
@@ -127,67 +78,104 @@ static void end(struct eb_loop *loop)
     eb_mailbox_close(&loop->mailbox);
 }
 
-/* Returns the connection after `link`, or the first if `link` is the list. NULL: there is none. */
+/* Returns the connection after `link`, or the first if `link` is the list; NULL: there is none. */
 static struct eb_conn *find_next_conn(const struct eb_loop *loop, const struct eb_list *link)
 {
-    return link->next == &loop->conns
-               ? NULL
-               : EB_CONTAINER_OF(link->next, struct eb_conn_links, open)->conn;
+    return link->next == &loop->conns ? NULL : EB_CONTAINER_OF(link->next, struct eb_conn, open);
 }
 
-static struct eb_conn *find_first_conn(const struct eb_loop *loop)
+static void drain_loop(struct eb_loop *loop)
 {
-    return find_next_conn(loop, &loop->conns);
-}
-
-static struct eb_conn *find_conn_after(const struct eb_loop *loop, struct eb_conn *conn)
-{
-    return find_next_conn(loop, &eb_conn_links(conn)->open);
-}
-
-static void drain(struct eb_loop *loop)
-{
-    if (loop->state != LOOP_SERVING) {
+    if (loop->state != EB_LOOP_SERVING) {
         return;
     }
-    loop->state = LOOP_DRAINING;
+    loop->state = EB_LOOP_DRAINING;
     loop->drain_started_ms = eb_loop_now_ms(loop);
     start_ticks(loop);
     for (size_t i = 0; i < loop->listener_count; i++) {
         eb_listener_stop(&loop->listeners[i].listener);
     }
     struct eb_conn *next;
-    for (struct eb_conn *conn = find_first_conn(loop); conn; conn = next) {
-        next = find_conn_after(loop, conn);
+    for (struct eb_conn *conn = find_next_conn(loop, &loop->conns); conn; conn = next) {
+        next = find_next_conn(loop, &conn->open);
         eb_conn_drain(conn);
     }
     report_if_drained(loop);
 }
 
-static void cut(struct eb_loop *loop, const char *reason)
+static void cut_conns(struct eb_loop *loop, const char *reason)
 {
     struct eb_conn *next;
-    for (struct eb_conn *conn = find_first_conn(loop); conn; conn = next) {
-        next = find_conn_after(loop, conn);
+    for (struct eb_conn *conn = find_next_conn(loop, &loop->conns); conn; conn = next) {
+        next = find_next_conn(loop, &conn->open);
         eb_conn_close(conn, reason);
     }
 }
 
 static void on_drain_mail(struct eb_mail *mail)
 {
-    drain((struct eb_loop *)((char *)mail - offsetof(struct eb_loop, drain_mail)));
+    drain_loop(EB_CONTAINER_OF(mail, struct eb_loop, drain_mail));
 }
 
 static void on_cut_mail(struct eb_mail *mail)
 {
-    struct eb_loop *loop = (struct eb_loop *)((char *)mail - offsetof(struct eb_loop, cut_mail));
-    drain(loop);
-    cut(loop, "cut at shutdown");
+    struct eb_loop *loop = EB_CONTAINER_OF(mail, struct eb_loop, cut_mail);
+    drain_loop(loop);
+    cut_conns(loop, "cut at shutdown");
 }
 
 static void on_end_mail(struct eb_mail *mail)
 {
-    end((struct eb_loop *)((char *)mail - offsetof(struct eb_loop, end_mail)));
+    end_loop(EB_CONTAINER_OF(mail, struct eb_loop, end_mail));
+}
+
+/* ---- writing ---- */
+
+static bool has_marked(const struct eb_loop *loop)
+{
+    return !eb_list_is_empty(&loop->marked) || !eb_list_is_empty(&loop->late);
+}
+
+/* Unmarks and returns the next connection of a list of marked ones; NULL: there is none. */
+static struct eb_conn *pop_marked(struct eb_list *marked)
+{
+    struct eb_list *link = eb_list_pop(marked);
+    return link ? EB_CONTAINER_OF(link, struct eb_conn, marked) : NULL;
+}
+
+/* Moves the connections whose time slice is over from one list to the other. */
+static void move_spent(struct eb_list *spent, struct eb_list *marked)
+{
+    struct eb_list others;
+    struct eb_conn *conn;
+    eb_list_init(&others);
+    while ((conn = pop_marked(marked))) {
+        eb_list_push(conn->slice.is_over ? spent : &others, &conn->marked);
+    }
+    eb_list_move(marked, &others);
+}
+
+/* Writes for all connections that are marked now, until `deadline_ns` (uv_hrtime) has passed. One
+ * that is marked again meanwhile is written in the next cycle. Those that the last cycle did not
+ * come to are first. Those whose time slice is over are last, as their writes take time too. */
+static void flush_marked(struct eb_loop *loop, uint64_t deadline_ns)
+{
+    struct eb_list now;
+    struct eb_list spent;
+    struct eb_conn *conn;
+    eb_list_init(&now);
+    eb_list_init(&spent);
+    move_spent(&spent, &loop->marked);
+    eb_list_move(&now, &loop->late);
+    eb_list_move(&now, &loop->marked);
+    eb_list_move(&now, &spent);
+    for (unsigned count = 1; (conn = pop_marked(&now)); count++) {
+        eb_conn_flush(conn);
+        if (count % FLUSHES_PER_LOOK == 0 && uv_hrtime() >= deadline_ns) {
+            break;
+        }
+    }
+    eb_list_move(&loop->late, &now);
 }
 
 /* ---- time slices ---- */
@@ -201,7 +189,7 @@ static void on_stay_awake(uv_idle_t *idle)
 static struct eb_conn *pop_waiting(struct eb_loop *loop)
 {
     struct eb_run_entry *entry = eb_run_queue_pop(&loop->waiting);
-    return entry ? EB_CONTAINER_OF(entry, struct eb_conn_links, run)->conn : NULL;
+    return entry ? EB_CONTAINER_OF(entry, struct eb_conn, run) : NULL;
 }
 
 /* Gives slices to at most `count_max` waiting connections. One that begins to wait only now is
@@ -219,7 +207,7 @@ static void run_waiting(struct eb_loop *loop, size_t count_max)
         }
         loop->seen_ns = 0;
         eb_conn_run(conn, now_ns);
-        eb_list_remove(&eb_conn_links(conn)->marked);
+        eb_list_remove(&conn->marked);
         eb_conn_flush(conn);
         now_ns = uv_hrtime();
     }
@@ -229,23 +217,23 @@ static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
     const size_t waiting_count = loop->waiting.count;
-    if (!eb_write_queue_is_empty(&loop->writes) || waiting_count > 0) {
-        wake(loop);
+    if (has_marked(loop) || waiting_count > 0) {
+        wake_now(loop);
     }
     loop->seen_ns = 0;
-    if (!eb_write_queue_is_empty(&loop->writes)) {
-        eb_write_queue_flush(&loop->writes, uv_hrtime() + WRITING_NS_MAX);
+    if (has_marked(loop)) {
+        flush_marked(loop, uv_hrtime() + WRITING_NS_MAX);
     }
     if (waiting_count > 0) {
         run_waiting(loop, waiting_count);
     }
     loop->reading_since_ns = 0;
-    if (!eb_write_queue_is_empty(&loop->writes) || loop->waiting.count > 0) {
+    if (has_marked(loop) || loop->waiting.count > 0) {
         uv_idle_start(&loop->stay_awake, on_stay_awake);
     } else {
         uv_idle_stop(&loop->stay_awake);
     }
-    rest(loop);
+    note_idle(loop);
 }
 
 bool eb_loop_may_read(struct eb_loop *loop, bool is_light, uint64_t now_ns)
@@ -262,29 +250,9 @@ bool eb_loop_has_long_queue(const struct eb_loop *loop)
     return loop->waiting.count >= LONG_QUEUE;
 }
 
-void eb_loop_wait(struct eb_loop *loop, struct eb_conn *conn, uint64_t slices)
-{
-    eb_run_queue_push(&loop->waiting, &eb_conn_links(conn)->run, slices);
-}
-
-void eb_loop_stop_waiting(struct eb_loop *loop, struct eb_conn *conn)
-{
-    eb_run_queue_remove(&loop->waiting, &eb_conn_links(conn)->run);
-}
-
 static void on_hangup(void *connection)
 {
     eb_conn_hang_up(connection);
-}
-
-int eb_loop_watch_hangup(struct eb_loop *loop, struct eb_conn *conn, int socket)
-{
-    return eb_hangup_watch_add(&loop->hangups, socket, conn);
-}
-
-void eb_loop_forget_hangup(struct eb_loop *loop, int socket)
-{
-    eb_hangup_watch_forget(&loop->hangups, socket);
 }
 
 bool eb_loop_may_log(struct eb_loop *loop)
@@ -307,9 +275,9 @@ static void on_tick(uv_timer_t *timer)
     struct eb_loop *loop = timer->data;
     uint64_t now_ms = eb_loop_now_ms(loop);
     struct eb_conn *next;
-    wake(loop);
-    for (struct eb_conn *conn = find_first_conn(loop); conn; conn = next) {
-        next = find_conn_after(loop, conn);
+    wake_now(loop);
+    for (struct eb_conn *conn = find_next_conn(loop, &loop->conns); conn; conn = next) {
+        next = find_next_conn(loop, &conn->open);
         eb_conn_tick(conn, now_ms);
     }
     for (size_t i = 0; i < loop->listener_count; i++) {
@@ -317,12 +285,12 @@ static void on_tick(uv_timer_t *timer)
     }
     report_left_out(loop, now_ms);
     const bool has_more = loop->options->on_loop_tick(loop) || loop->refusals.left_out > 0;
-    if (loop->state == LOOP_SERVING && eb_list_is_empty(&loop->conns) && !has_more) {
+    if (loop->state == EB_LOOP_SERVING && eb_list_is_empty(&loop->conns) && !has_more) {
         uv_timer_stop(&loop->tick);
     }
-    if (loop->state == LOOP_DRAINING &&
+    if (loop->state == EB_LOOP_DRAINING &&
         now_ms - loop->drain_started_ms >= loop->options->drain_timeout_ms) {
-        cut(loop, "drain_timeout_ms is over");
+        cut_conns(loop, "drain_timeout_ms is over");
     }
 }
 
@@ -334,15 +302,15 @@ static void run_thread(void *context)
 
 /* ---- accepting ---- */
 
-static void give_place(struct eb_loop *loop)
+static void release_count(struct eb_loop *loop)
 {
     atomic_fetch_sub(&loop->conn_count, 1);
 }
 
-/* A place among connections_max for one that the loop is to open, taken when it is accepted: those
- * on their way to their loops are as many as have come. Taken first and counted then, so that loops
- * that accept at once do not take the same one. false: there is none left. */
-static bool take_place(struct eb_loop *loop)
+/* Counts a connection that the loop is about to open, which happens when it is accepted, so that
+ * those on their way to their loops count too. It is counted first and checked then, so that loops
+ * that accept at the same time do not exceed connections_max. Returns false if they would. */
+static bool try_count(struct eb_loop *loop)
 {
     uint64_t taken = 0;
     atomic_fetch_add(&loop->conn_count, 1);
@@ -350,20 +318,20 @@ static bool take_place(struct eb_loop *loop)
         taken += eb_loop_conn_count(loop->options->loops[i]);
     }
     if (taken > loop->options->connections_max) {
-        give_place(loop);
+        release_count(loop);
         return false;
     }
     return true;
 }
 
-/* In the place that was taken for it. */
+/* Opens a connection that has been counted. */
 static void open_conn(struct eb_loop *loop, int socket, struct eb_conn_origin origin)
 {
-    if (loop->state != LOOP_SERVING) {
-        give_place(loop);
+    if (loop->state != EB_LOOP_SERVING) {
+        release_count(loop);
         close(socket);
     } else if (!eb_conn_open(loop, socket, origin)) {
-        give_place(loop);
+        release_count(loop);
         eb_log(
             EB_LOG_WARN, "connection_dropped", eb_log_text("reason", "out of memory or sockets"));
     }
@@ -371,13 +339,13 @@ static void open_conn(struct eb_loop *loop, int socket, struct eb_conn_origin or
 
 static void on_handed(struct eb_mail *mail)
 {
-    struct handed_socket *handed = (struct handed_socket *)mail;
+    struct handed_socket *handed = EB_CONTAINER_OF(mail, struct handed_socket, mail);
     struct eb_loop *loop = handed->loop;
     open_conn(loop, handed->socket, handed->origin);
     free(handed);
 }
 
-static void refuse(struct eb_loop *loop, int socket)
+static void refuse_socket(struct eb_loop *loop, int socket)
 {
     loop->counters.refusals[EB_REFUSAL_CONNECTIONS]++;
     close(socket);
@@ -388,7 +356,7 @@ static void refuse(struct eb_loop *loop, int socket)
     }
 }
 
-/* Whose turn it is to take a connection. */
+/* Returns the loop that gets the next connection. */
 static struct eb_loop *choose_loop(struct eb_loop *loop, bool shared)
 {
     if (!shared) {
@@ -404,12 +372,14 @@ static void on_accept(struct eb_listener *listener, int socket)
     struct eb_loop *loop = listener->context;
     const struct eb_conn_origin origin = {
         eb_address_is_unix(&listener->address), listener->is_admin};
-    wake(loop);
-    struct eb_loop *target = choose_loop(loop, ((struct loop_listener *)listener)->shared);
+    wake_now(loop);
+    const struct eb_loop_listener *slot =
+        EB_CONTAINER_OF(listener, struct eb_loop_listener, listener);
+    struct eb_loop *target = choose_loop(loop, slot->is_shared);
     struct handed_socket *handed = target == loop ? NULL : malloc(sizeof *handed);
-    if (!take_place(handed ? target : loop)) {
+    if (!try_count(handed ? target : loop)) {
         free(handed);
-        refuse(loop, socket);
+        refuse_socket(loop, socket);
         return;
     }
     if (!handed) {
@@ -428,11 +398,11 @@ static void on_exhausted(struct eb_listener *listener)
 
 int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, bool shared)
 {
-    if (loop->listener_count == LISTENERS_MAX) {
+    if (loop->listener_count == EB_LOOP_LISTENERS_MAX) {
         return UV_ENOBUFS;
     }
-    struct loop_listener *slot = &loop->listeners[loop->listener_count];
-    *slot = (struct loop_listener){.listener = *listener, .shared = shared};
+    struct eb_loop_listener *slot = &loop->listeners[loop->listener_count];
+    *slot = (struct eb_loop_listener){.listener = *listener, .is_shared = shared};
     slot->listener.context = loop;
     slot->listener.on_accept = on_accept;
     slot->listener.on_exhausted = on_exhausted;
@@ -447,7 +417,7 @@ int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, boo
 
 static void on_delivery(struct eb_mailbox *mailbox)
 {
-    wake((struct eb_loop *)((char *)mailbox - offsetof(struct eb_loop, mailbox)));
+    wake_now(EB_CONTAINER_OF(mailbox, struct eb_loop, mailbox));
 }
 
 static int open_handles(struct eb_loop *loop)
@@ -486,7 +456,8 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     }
     loop->read_buffer = read_buffer;
     eb_list_init(&loop->conns);
-    eb_write_queue_init(&loop->writes);
+    eb_list_init(&loop->marked);
+    eb_list_init(&loop->late);
     eb_run_queue_init(&loop->waiting);
     loop->options = options;
     loop->drain_mail.deliver = on_drain_mail;
@@ -516,9 +487,9 @@ int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_ma
 {
     loop->drained_to = mailbox;
     loop->drained = drained;
-    loop->started = true; /* before the thread can look */
+    loop->is_started = true; /* before the thread can look */
     int code = uv_thread_create(&loop->thread, run_thread, loop);
-    loop->started = code == 0;
+    loop->is_started = code == 0;
     return code;
 }
 
@@ -527,11 +498,11 @@ void eb_loop_destroy(struct eb_loop *loop)
     if (!loop) {
         return;
     }
-    if (loop->started) {
+    if (loop->is_started) {
         uv_thread_join(&loop->thread);
     } else {
-        drain(loop);
-        end(loop);
+        drain_loop(loop);
+        end_loop(loop);
         uv_run(&loop->uv, UV_RUN_DEFAULT);
     }
     int code = uv_loop_close(&loop->uv);
@@ -563,29 +534,18 @@ void eb_loop_end(struct eb_loop *loop)
 
 void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
 {
-    eb_list_push(&loop->conns, &eb_conn_links(conn)->open);
+    eb_list_push(&loop->conns, &conn->open);
     loop->counters.connections++;
     start_ticks(loop);
 }
 
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)
 {
-    struct eb_conn_links *links = eb_conn_links(conn);
-    eb_run_queue_remove(&loop->waiting, &links->run);
-    eb_list_remove(&links->marked);
-    eb_list_remove(&links->open);
-    give_place(loop);
+    eb_run_queue_remove(&loop->waiting, &conn->run);
+    eb_list_remove(&conn->marked);
+    eb_list_remove(&conn->open);
+    release_count(loop);
     report_if_drained(loop);
-}
-
-void eb_loop_mark(struct eb_loop *loop, struct eb_conn *conn)
-{
-    eb_write_queue_mark(&loop->writes, conn);
-}
-
-void eb_loop_see(struct eb_loop *loop, uint64_t now_ns)
-{
-    loop->seen_ns = now_ns;
 }
 
 void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns)
@@ -593,16 +553,6 @@ void eb_loop_wake(struct eb_loop *loop, uint64_t now_ns)
     if (loop->busy_since_ns == 0) {
         loop->busy_since_ns = now_ns;
     }
-}
-
-struct eb_time_slice_reader *eb_loop_reader(struct eb_loop *loop)
-{
-    return &loop->reader;
-}
-
-uv_buf_t eb_loop_read_buffer(struct eb_loop *loop)
-{
-    return uv_buf_init(loop->read_buffer, EB_TIME_SLICE_READ_MAX);
 }
 
 void eb_loop_hold(struct eb_loop *loop)
@@ -625,11 +575,6 @@ void eb_loop_set_tls(struct eb_loop *loop, struct eb_tls *tls)
     eb_tls_drop(former);
 }
 
-struct eb_tls *eb_loop_tls(const struct eb_loop *loop)
-{
-    return loop->tls;
-}
-
 struct eb_mailbox *eb_loop_mailbox(struct eb_loop *loop)
 {
     return &loop->mailbox;
@@ -643,11 +588,6 @@ struct eb_buffer_pool *eb_loop_answer_pool(struct eb_loop *loop)
 struct eb_buffer_pool *eb_loop_receive_pool(struct eb_loop *loop)
 {
     return &loop->receive_pool;
-}
-
-const struct eb_memory *eb_loop_receive_memory(const struct eb_loop *loop)
-{
-    return &loop->receive_memory;
 }
 
 const struct eb_loop_options *eb_loop_options(const struct eb_loop *loop)
@@ -672,15 +612,10 @@ uint64_t eb_loop_conn_count(const struct eb_loop *loop)
 
 bool eb_loop_is_draining(const struct eb_loop *loop)
 {
-    return loop->state != LOOP_SERVING;
+    return loop->state != EB_LOOP_SERVING;
 }
 
 uint64_t eb_loop_now_ms(const struct eb_loop *loop)
 {
     return uv_now(&loop->uv);
-}
-
-uv_loop_t *eb_loop_uv(struct eb_loop *loop)
-{
-    return &loop->uv;
 }

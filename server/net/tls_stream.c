@@ -212,7 +212,7 @@ void eb_tls_stream_destroy(struct eb_tls_stream *stream)
 
 /* ---- reading ---- */
 
-static void fail(struct eb_tls_stream *stream, const char *what)
+static void fail_stream(struct eb_tls_stream *stream, const char *what)
 {
     unsigned long code = ERR_peek_error();
     const char *why = ERR_reason_error_string(code);
@@ -237,7 +237,7 @@ void eb_tls_stream_feed(
         stream->has_begun = true;
         if (bytes[0] != EB_TLS_HANDSHAKE_RECORD) {
             ERR_clear_error();
-            fail(stream, "the peer speaks no TLS, and this port nothing else");
+            fail_stream(stream, "the peer speaks no TLS, and this port nothing else");
         }
     }
 }
@@ -263,7 +263,8 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
     }
     if (stream->is_idling) {
         ERR_clear_error();
-        fail(stream, "the peer sends too many TLS records without data (KeyUpdates and the like)");
+        fail_stream(
+            stream, "the peer sends too many TLS records without data (KeyUpdates and the like)");
         return -1;
     }
     switch (SSL_get_error(stream->ssl, got)) {
@@ -272,7 +273,7 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
         stream->is_over = true;
         stream->input_bytes = 0;
         return -1;
-    default: fail(stream, stream->is_ready ? "TLS" : "TLS handshake"); return -1;
+    default: fail_stream(stream, stream->is_ready ? "TLS" : "TLS handshake"); return -1;
     }
 }
 
@@ -315,7 +316,7 @@ bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queu
     }
     if (!stream->filling.bytes && !reserve(stream, find_sealed_bytes(queue))) {
         ERR_clear_error();
-        fail(stream, "no memory for what is to be sent (receive_memory_bytes)");
+        fail_stream(stream, "no memory for what is to be sent (receive_memory_bytes)");
         return false;
     }
     while (stream->filling.count <= full && eb_send_queue_bytes(queue) > 0) {
@@ -323,7 +324,7 @@ bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queu
         const uint8_t *bytes = gather(queue, record, &count);
         ERR_clear_error();
         if (SSL_write(stream->ssl, bytes, (int)count) != (int)count) {
-            fail(stream, "TLS cannot send");
+            fail_stream(stream, "TLS cannot send");
             return false;
         }
         eb_send_queue_drop(queue, count);

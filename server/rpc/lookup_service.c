@@ -231,7 +231,7 @@ void eb_lookup_service_take(
     struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_conn *conn = call->conn->conn;
-    (void)eb_conn_spend_slice(conn, take(call, message, arrival_ns));
+    (void)eb_conn_end_message(conn, take(call, message, arrival_ns));
 }
 
 void eb_lookup_service_forget(struct eb_rpc_call *call)

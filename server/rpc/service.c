@@ -71,7 +71,7 @@ static void start_ready(struct eb_rpc_call *call)
     struct eb_conn *conn = call->conn->conn;
     if (call->method->start) {
         start_server_streaming(call);
-        (void)eb_conn_spend_slice(conn, uv_hrtime());
+        (void)eb_conn_end_message(conn, uv_hrtime());
         return;
     }
     struct eb_grpc_message message = eb_rpc_call_take_message(call);
@@ -82,7 +82,7 @@ static void start_ready(struct eb_rpc_call *call)
     if (answer_unary(call, message)) {
         eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     }
-    (void)eb_conn_spend_slice(conn, uv_hrtime());
+    (void)eb_conn_end_message(conn, uv_hrtime());
 }
 
 /* The peer has said all that it had to say on a call that is no stream. */
@@ -292,7 +292,7 @@ static void on_message(
         }
         /* What its sender has compressed is work for us before it is a request. */
         if (message.wire_bytes != message.size) {
-            (void)eb_conn_spend_slice(conn->conn, uv_hrtime());
+            (void)eb_conn_end_message(conn->conn, uv_hrtime());
         }
         keep_message(call, message);
         return;
@@ -301,7 +301,7 @@ static void on_message(
         eb_lookup_service_take(call, message, find_arrival_ns(conn, &message));
     } else {
         (void)answer_unary(call, message);
-        (void)eb_conn_spend_slice(conn->conn, uv_hrtime());
+        (void)eb_conn_end_message(conn->conn, uv_hrtime());
         eb_rpc_conn_pause_queue_full(conn);
     }
     if (eb_rpc_conn_is_busy(conn)) {
@@ -555,7 +555,7 @@ void eb_service_attach(struct eb_loop_options *options)
         .on_open = on_conn_open,
         .on_tick = on_conn_tick,
         .on_written = on_conn_written,
-        .has_kept = has_conn_kept,
+        .has_waiting = has_conn_kept,
         .on_sent = on_conn_sent,
         .on_notice = on_conn_notice,
         .on_drain = on_conn_drain,

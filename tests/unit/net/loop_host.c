@@ -74,7 +74,7 @@ static void on_open(struct eb_conn *conn)
     atomic_fetch_add(&find_host(conn)->opened_count, 1);
 }
 
-static bool has_kept(const struct eb_conn *conn)
+static bool has_waiting(const struct eb_conn *conn)
 {
     (void)conn;
     return false;
@@ -142,7 +142,7 @@ void loop_host_init(struct loop_host *host)
             .on_open = on_open,
             .on_tick = on_tick,
             .on_written = on_written,
-            .has_kept = has_kept,
+            .has_waiting = has_waiting,
             .on_sent = on_written,
             .on_notice = on_notice,
             .on_drain = on_drain,
