@@ -176,12 +176,12 @@ static void write_loops(FILE *out, const struct eb_stats *stats)
 }
 
 static void write_by_priority(
-    FILE *out, const char *name, const char *help, const uint64_t values[EB_STATS_PRIORITIES])
+    FILE *out, const char *name, const char *help, const uint64_t values[EB_WORK_PRIORITIES])
 {
     begin(out, name, "gauge", help);
-    for (int i = 0; i < EB_STATS_PRIORITIES; i++) {
+    for (int i = 0; i < EB_WORK_PRIORITIES; i++) {
         fprintf(out, "%s{priority=\"%s\"} %" PRIu64 "\n", name,
-            eb_stats_priority_name((enum eb_stats_priority)i), values[i]);
+            eb_work_priority_name((enum eb_work_priority)i), values[i]);
     }
 }
 

@@ -88,9 +88,9 @@ static void write_executor(struct eb_json_text *text, const struct eb_executor_s
     eb_json_text_count(text, "busy_ns", executor->busy_ns);
     eb_json_text_count(text, "bytes_per_us", executor->bytes_per_us);
     eb_json_text_begin(text, "queued", '[');
-    for (int i = 0; i < EB_STATS_PRIORITIES; i++) {
+    for (int i = 0; i < EB_WORK_PRIORITIES; i++) {
         eb_json_text_begin(text, NULL, '{');
-        eb_json_text_string(text, "priority", eb_stats_priority_name((enum eb_stats_priority)i));
+        eb_json_text_string(text, "priority", eb_work_priority_name((enum eb_work_priority)i));
         eb_json_text_count(text, "works", executor->queued_works[i]);
         eb_json_text_count(text, "bytes", executor->queued_bytes[i]);
         eb_json_text_end(text, '}');

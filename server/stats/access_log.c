@@ -1,7 +1,7 @@
 #include "server/stats/access_log.h"
 
 #include "server/base/log.h"
-#include "server/stats/stats.h"
+#include "server/work/queue.h"
 
 #include <assert.h>
 
@@ -54,9 +54,8 @@ static void add_lookup(struct fields *fields, const struct eb_access_record *rec
     add(fields, eb_log_count("in_bytes", record->in_bytes));
     add(fields, eb_log_count("out_bytes", record->out_bytes));
     add(fields, eb_log_count("request_id", record->request_id));
-    add(fields,
-        eb_log_text("priority",
-            eb_stats_priority_name(record->is_batch ? EB_STATS_BATCH : EB_STATS_INTERACTIVE)));
+    add(fields, eb_log_text("priority",
+                    eb_work_priority_name(record->is_batch ? EB_WORK_BATCH : EB_WORK_INTERACTIVE)));
     add(fields, eb_log_count("version", record->version));
     if (record->model[0] != '\0') {
         add(fields, eb_log_text("model", record->model));

@@ -67,13 +67,3 @@ const char *eb_stats_phase_name(enum eb_stats_phase phase)
     };
     return names[phase];
 }
-
-const char *eb_stats_priority_name(enum eb_stats_priority priority)
-{
-    static const char *const names[] = {
-#define X(name, text) [EB_STATS_##name] = text,
-        EB_STATS_PRIORITY_LIST(X)
-#undef X
-    };
-    return names[priority];
-}

@@ -36,15 +36,6 @@ struct eb_stats_loop {
     struct eb_histogram lag;
 };
 
-/* X(NAME, "name"): those of enum eb_work_priority (work/work.h), in its order. */
-#define EB_STATS_PRIORITY_LIST(X)                                                                  \
-    X(INTERACTIVE, "interactive")                                                                  \
-    X(BATCH, "batch")
-
-#define X(name, text) EB_STATS_##name,
-enum eb_stats_priority { EB_STATS_PRIORITY_LIST(X) EB_STATS_PRIORITIES };
-#undef X
-
 /* What of a table was asked for since the start, whatever its versions. */
 struct eb_stats_table {
     char *model;
@@ -168,5 +159,3 @@ void eb_stats_free(struct eb_stats *stats);
 
 /* "loading" and so on. */
 const char *eb_stats_phase_name(enum eb_stats_phase phase);
-/* "interactive", "batch". */
-const char *eb_stats_priority_name(enum eb_stats_priority priority);

@@ -1,7 +1,6 @@
 #include "server/work/executor.h"
 
 #include "kernels/bag_parallel.h"
-#include "server/work/rate.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 struct executor_thread {
     uint64_t since_ns;    /* when its tile became the one to compute */
     uint64_t tile_bytes;  /* of that tile */
-    uint64_t ahead_bytes; /* of the one that was given ahead of its turn */
+    uint64_t ahead_bytes; /* of the one that was given ahead of time */
 };
 
 struct eb_executor {
@@ -25,14 +24,14 @@ struct eb_executor {
     unsigned idle_threads; /* that wait for a work */
     uint64_t tiles;        /* computed since the start */
     uint64_t busy_ns;      /* of all threads, likewise */
-    bool stopping;
+    bool is_stopping;
     struct executor_thread threads[]; /* [thread_count] */
 };
 
-static void take_out(struct eb_executor *executor, struct eb_work *work)
+static void remove_work(struct eb_executor *executor, struct eb_work *work)
 {
     eb_queue_remove(&executor->queue, work);
-    work->whole = true;
+    work->is_given = true;
 }
 
 /* Gives out a tile of the next work. Returns its bytes. */
@@ -48,7 +47,7 @@ static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct 
         work->begun_ns = now_ns;
     }
     if (is_last) {
-        take_out(executor, work);
+        remove_work(executor, work);
     }
     return bytes;
 }
@@ -57,7 +56,7 @@ static uint64_t give_tile(struct eb_executor *executor, uint64_t now_ns, struct 
 static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_t now_ns,
     enum eb_work_outcome outcome)
 {
-    take_out(executor, work);
+    remove_work(executor, work);
     work->outcome = outcome;
     if (work->open_tiles > 0) {
         return;
@@ -72,7 +71,7 @@ static void end_work(struct eb_executor *executor, struct eb_work *work, uint64_
 static bool wait_for_work(struct eb_executor *executor)
 {
     executor->idle_threads++;
-    while (eb_queue_count(&executor->queue) == 0 && !executor->stopping) {
+    while (eb_queue_count(&executor->queue) == 0 && !executor->is_stopping) {
         uv_cond_wait(&executor->filled, &executor->lock);
     }
     executor->idle_threads--;
@@ -86,8 +85,8 @@ static struct eb_work *find_expired(struct eb_executor *executor, uint64_t now_n
     return eb_work_is_expired(next, now_ns) ? next : eb_queue_sweep(&executor->queue, now_ns);
 }
 
-/* For a thread that has nothing to do: ends what is over already, and blocks until there is a tile.
- * false: the team is to end. */
+/* Gives an idle thread a tile: ends expired works and blocks until there is one. Returns false when
+ * the team is to end. */
 static bool take_tile(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
     while (wait_for_work(executor)) {
@@ -114,13 +113,13 @@ static bool is_last_tile(const struct eb_executor *executor)
            eb_work_is_last_tile(eb_queue_next(&executor->queue));
 }
 
-/* A tile is given ahead of its turn only where no thread is idle, nor is likely to be before it:
- * that one would begin it sooner, and behind a tile that takes long it could not be cancelled. What
- * has expired is left to who has the time to say so. */
+/* Gives a thread its next tile while it still computes one. Not if another thread is idle or likely
+ * to be so sooner, which would begin the tile earlier, nor behind a tile that takes long, where it
+ * could not be cancelled. Expired works are left to take_tile. */
 static bool take_ahead(struct eb_executor *executor, unsigned thread, struct eb_bag_tile *tile)
 {
     if (eb_queue_count(&executor->queue) == 0 || executor->idle_threads > 0 ||
-        executor->threads[thread].tile_bytes > EB_QUEUE_TURN_BYTES) {
+        executor->threads[thread].tile_bytes > EB_QUEUE_QUANTUM_BYTES) {
         return false;
     }
     uint64_t now_ns = uv_hrtime();
@@ -158,7 +157,7 @@ static void finish_tile(void *context, unsigned thread, const struct eb_bag_tile
     finisher->tile_bytes = finisher->ahead_bytes; /* Where none was given, it will be set. */
     finisher->since_ns = now_ns;
     work->open_tiles--;
-    bool over = work->whole && work->open_tiles == 0;
+    bool over = work->is_given && work->open_tiles == 0;
     uv_mutex_unlock(&executor->lock);
     if (over) {
         work->ended_ns = now_ns;
@@ -172,20 +171,14 @@ static void lead_team(void *context)
     eb_bag_parallel_run(&executor->team);
 }
 
-static void free_executor(struct eb_executor *executor)
-{
-    uv_cond_destroy(&executor->filled);
-    uv_mutex_destroy(&executor->lock);
-    free(executor);
-}
-
 struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
     const struct eb_bag_schedules *schedules, unsigned thread_count, uint64_t queue_bytes_max)
 {
+    if (thread_count > eb_bag_parallel_limit()) {
+        return NULL;
+    }
     struct eb_executor *executor =
-        thread_count <= eb_bag_parallel_limit()
-            ? calloc(1, sizeof *executor + thread_count * sizeof executor->threads[0])
-            : NULL;
+        calloc(1, sizeof *executor + thread_count * sizeof executor->threads[0]);
     if (!executor) {
         return NULL;
     }
@@ -200,19 +193,23 @@ struct eb_executor *eb_executor_create(const struct eb_bag_ops *ops,
     executor->queue_bytes_max = queue_bytes_max;
     eb_rate_init(&executor->rate);
     if (uv_mutex_init(&executor->lock) < 0) {
-        free(executor);
-        return NULL;
+        goto free_executor;
     }
     if (uv_cond_init(&executor->filled) < 0) {
-        uv_mutex_destroy(&executor->lock);
-        free(executor);
-        return NULL;
+        goto destroy_lock;
     }
     if (uv_thread_create(&executor->leader, lead_team, executor) < 0) {
-        free_executor(executor);
-        return NULL;
+        goto destroy_condition;
     }
     return executor;
+
+destroy_condition:
+    uv_cond_destroy(&executor->filled);
+destroy_lock:
+    uv_mutex_destroy(&executor->lock);
+free_executor:
+    free(executor);
+    return NULL;
 }
 
 void eb_executor_destroy(struct eb_executor *executor)
@@ -222,14 +219,16 @@ void eb_executor_destroy(struct eb_executor *executor)
     }
     uv_mutex_lock(&executor->lock);
     assert(eb_queue_count(&executor->queue) == 0);
-    executor->stopping = true;
+    executor->is_stopping = true;
     uv_cond_broadcast(&executor->filled);
     uv_mutex_unlock(&executor->lock);
     uv_thread_join(&executor->leader);
-    free_executor(executor);
+    uv_cond_destroy(&executor->filled);
+    uv_mutex_destroy(&executor->lock);
+    free(executor);
 }
 
-static void prepare(struct eb_work *work, uint64_t now_ns)
+static void reset_work(struct eb_work *work, uint64_t now_ns)
 {
     work->queued_ns = now_ns;
     work->begun_ns = 0;
@@ -237,15 +236,8 @@ static void prepare(struct eb_work *work, uint64_t now_ns)
     work->cut = (struct eb_bag_cut){0};
     work->open_tiles = 0;
     work->outcome = EB_WORK_DONE;
-    work->whole = false;
+    work->is_given = false;
 }
-
-/* Works that are to be judged as one. */
-struct applicants {
-    struct eb_work *const *works;
-    size_t count;
-    bool may_be_late;
-};
 
 /* Under the lock. */
 static struct eb_admission_terms find_terms(const struct eb_executor *executor, uint64_t now_ns)
@@ -257,37 +249,27 @@ static struct eb_admission_terms find_terms(const struct eb_executor *executor, 
     };
 }
 
-static enum eb_admit admit(
-    struct eb_executor *executor, const struct applicants *applicants, struct eb_admission *out)
-{
-    const uint64_t now_ns = uv_hrtime();
-    struct eb_work judged = *applicants->works[0];
-    judged.weight_bytes = 0;
-    for (size_t i = 0; i < applicants->count; i++) {
-        prepare(applicants->works[i], now_ns);
-        judged.weight_bytes += applicants->works[i]->weight_bytes;
-    }
-    uv_mutex_lock(&executor->lock);
-    const struct eb_admission_terms terms = find_terms(executor, now_ns);
-    enum eb_admit verdict = eb_admission_judge(&executor->queue, &terms, &judged, out);
-    if (verdict == EB_ADMIT_LATE && applicants->may_be_late) {
-        verdict = EB_ADMIT_TAKEN;
-    }
-    for (size_t i = 0; verdict == EB_ADMIT_TAKEN && i < applicants->count; i++) {
-        eb_queue_push(&executor->queue, applicants->works[i]);
-    }
-    if (verdict == EB_ADMIT_TAKEN) {
-        uv_cond_signal(&executor->filled);
-    }
-    uv_mutex_unlock(&executor->lock);
-    return verdict;
-}
-
 enum eb_admit eb_executor_admit(struct eb_executor *executor, struct eb_work *const works[],
     size_t count, struct eb_admission *out)
 {
-    const struct applicants applicants = {.works = works, .count = count};
-    return admit(executor, &applicants, out);
+    const uint64_t now_ns = uv_hrtime();
+    struct eb_work whole = *works[0];
+    whole.weight_bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        reset_work(works[i], now_ns);
+        whole.weight_bytes += works[i]->weight_bytes;
+    }
+    uv_mutex_lock(&executor->lock);
+    const struct eb_admission_terms terms = find_terms(executor, now_ns);
+    const enum eb_admit admit = eb_admission_decide(&executor->queue, &terms, &whole, out);
+    for (size_t i = 0; admit == EB_ADMIT_TAKEN && i < count; i++) {
+        eb_queue_push(&executor->queue, works[i]);
+    }
+    if (admit == EB_ADMIT_TAKEN) {
+        uv_cond_signal(&executor->filled);
+    }
+    uv_mutex_unlock(&executor->lock);
+    return admit;
 }
 
 uint32_t eb_executor_retry_after_ms(struct eb_executor *executor)
@@ -320,11 +302,4 @@ void eb_executor_count(struct eb_executor *executor, struct eb_executor_stats *o
         out->queued_bytes[i] = executor->queue.levels[i].bytes;
     }
     uv_mutex_unlock(&executor->lock);
-}
-
-bool eb_executor_submit(struct eb_executor *executor, struct eb_work *work)
-{
-    struct eb_admission unused;
-    const struct applicants applicants = {.works = &work, .count = 1, .may_be_late = true};
-    return admit(executor, &applicants, &unused) == EB_ADMIT_TAKEN;
 }

@@ -1,66 +1,202 @@
-/* The queue: which of the waiting works is to be given to a thread next. Batch works wait for all
- * interactive ones. Within a priority the sources are served in turn, by bytes (deficit round
- * robin), and the works of a source in order; a source that is new waits for one turn of each of
- * the others, however much they have queued.
- * Thread: whoever holds its lock. Memory: none of its own; its lists run through the works. */
+/* The executor's queue: the works that wait, which of them is next, and whether another one is
+ * admitted.
+ *
+ * Batch works wait for all interactive ones. Within a priority the sources are served in rounds of
+ * deficit round robin: in each a source is given EB_QUEUE_QUANTUM_BYTES, and its works are begun in
+ * order. So a new source waits for one round of the others, however much they have queued.
+ * Thread: whoever holds the executor's lock, unless a function says otherwise. Memory: works belong
+ * to their submitters; the lists that they wait in run through them. */
 #pragma once
 
-#include "server/work/work.h"
+#include "kernels/bag_tile.h"
+#include "proto/list.h"
 
-/* What a source is given in its turn: large enough that small works end in the turn that begins
- * them, small enough that a turn costs the others some 60 us of one thread. */
-#define EB_QUEUE_TURN_BYTES (4 * EB_WORK_TILE_BYTES)
-/* How many works a look for expired ones looks at. */
+#include <stdatomic.h>
+
+/* ---- works ---- */
+
+/* Bytes of rows, or of results, per tile: some 15 us of gathering, so that the lock around the
+ * queue and the end of a request cost little beside it. A bag whose rows are no longer than two
+ * cache lines is one tile, however many rows it has: neither a cancel nor a deadline ends it once
+ * it is begun. */
+#define EB_WORK_TILE_BYTES 131072
+
+enum eb_work_outcome {
+    EB_WORK_DONE,    /* every job is computed */
+    EB_WORK_EXPIRED, /* its deadline passed, or it was cancelled, before its last tile was begun */
+};
+
+/* X(NAME, "name"): priorities, the one that is served first in front. */
+#define EB_WORK_PRIORITY_LIST(X)                                                                   \
+    X(INTERACTIVE, "interactive")                                                                  \
+    X(BATCH, "batch") /* served only while nothing interactive waits, and refused first */
+
+#define X(name, text) EB_WORK_##name,
+enum eb_work_priority { EB_WORK_PRIORITY_LIST(X) EB_WORK_PRIORITIES };
+#undef X
+
+/* Checked jobs that are computed together and end together. */
+struct eb_work {
+    struct eb_bag_job *jobs; /* [job_count], with their outputs set */
+    uint32_t job_count;
+    unsigned priority;            /* 0: EB_WORK_INTERACTIVE; all others: EB_WORK_BATCH */
+    uint64_t weight_bytes;        /* what its jobs read and write: its share of the queue */
+    uint64_t deadline_ns;         /* uv_hrtime; 0: none */
+    const atomic_bool *cancelled; /* true: the work is treated as expired; NULL: never */
+    /* Who sent it. It is compared, never followed. NULL: one source too, which may fill the whole
+     * queue. */
+    const void *source;
+    void (*on_done)(struct eb_work *work, enum eb_work_outcome outcome);
+    /* Set by the executor (uv_hrtime), valid from on_done on. */
+    uint64_t queued_ns; /* when it was admitted */
+    uint64_t begun_ns;  /* when its first tile was given out; 0: none was */
+    uint64_t ended_ns;  /* when its last tile was computed, or it was dropped */
+    /* The executor's own. */
+    struct eb_bag_cut cut; /* where the next tile begins */
+    size_t open_tiles;     /* given out and not computed yet */
+    enum eb_work_outcome outcome;
+    bool is_given; /* every tile has been given out, or no more will be */
+    /* The queue's own. */
+    uint64_t left_bytes; /* of its weight: what has not been given out */
+    struct eb_list in_all;
+    struct eb_list in_source; /* the works of one source and priority, in order */
+    /* Of the first work of a source, which stands for the source: */
+    struct eb_list in_round;  /* the sources of a priority */
+    struct eb_list in_bucket; /* the sources of a bucket */
+    uint64_t source_bytes;    /* left of all works of the source */
+    int64_t deficit_bytes;    /* what the source may still be given in this round */
+};
+
+/* Returns whether nobody waits for the work any more. Any thread. */
+bool eb_work_is_expired(const struct eb_work *work, uint64_t now_ns);
+/* Returns whether no tile is left to cut. */
+bool eb_work_is_all_given(struct eb_work *work);
+/* Returns whether the next tile is the last one; false if no tile is left. */
+bool eb_work_is_last_tile(const struct eb_work *work);
+/* Cuts the next tile, of which there must be one. */
+void eb_work_cut_tile(struct eb_work *work, struct eb_bag_tile *tile);
+/* Returns what a tile reads and writes: its share of the work's weight. Takes time in proportion to
+ * the tile's jobs. Any thread. */
+uint64_t eb_work_tile_bytes(const struct eb_bag_tile *tile);
+/* Returns "interactive" or "batch". Any thread. */
+const char *eb_work_priority_name(enum eb_work_priority priority);
+
+/* ---- the queue ---- */
+
+/* What a source is given in a round: large enough that small works end in the round that begins
+ * them, small enough that it costs the others some 60 us of one thread. */
+#define EB_QUEUE_QUANTUM_BYTES (4 * EB_WORK_TILE_BYTES)
+/* How many works eb_queue_sweep looks at. */
 #define EB_QUEUE_SWEEP_WORKS 4
-/* Places in which sources are looked up; a power of two. As many connections as connections_max is
- * by default share one between two or three of them. */
+/* Hash buckets of sources; a power of two. At the default of connections_max two or three
+ * connections share one. */
 #define EB_QUEUE_BUCKETS 4096
-/* How many sources a look at what comes before a work asks: some 3 us, under the executor's lock.
- */
+/* How many sources eb_queue_bytes_before asks: some 3 us, under the executor's lock. */
 #define EB_QUEUE_SOURCES_ASKED 256
 
 struct eb_queue_level {
-    struct eb_work *turn; /* the first work of the source whose turn it is; NULL: none waits */
-    uint64_t bytes;       /* that wait */
-    uint64_t works;       /* likewise */
+    struct eb_list *served; /* in_round of the source that is being served; NULL: none waits */
+    uint64_t bytes;         /* that wait */
+    uint64_t works;         /* that wait */
 };
 
 /* Empty when zeroed. */
 struct eb_queue {
     struct eb_queue_level levels[EB_WORK_PRIORITIES];
-    struct eb_work *hand; /* where the next look for expired works begins */
-    struct eb_work *buckets[EB_QUEUE_BUCKETS];
+    struct eb_list *swept; /* in_all of the work where the next sweep begins; NULL: none waits */
+    struct eb_list *buckets[EB_QUEUE_BUCKETS]; /* in_bucket of a source; NULL: there is none */
 };
 
-/* The work whose tile is next. NULL: none waits. */
+/* Returns the work whose tile is next; NULL if none waits. */
 struct eb_work *eb_queue_next(const struct eb_queue *queue);
-/* How many wait. */
+/* Returns how many works wait. */
 static inline uint64_t eb_queue_count(const struct eb_queue *queue)
 {
     return queue->levels[EB_WORK_INTERACTIVE].works + queue->levels[EB_WORK_BATCH].works;
 }
 
-/* Counts a tile of that work, which must be eb_queue_next. */
+/* Counts `bytes` of a tile of the work, which must be eb_queue_next. */
 void eb_queue_charge(struct eb_queue *queue, struct eb_work *work, uint64_t bytes);
-/* Behind all works of its source; a source that did not wait comes behind all others. */
+/* Appends the work to those of its source. A source that did not wait is served after all others.
+ */
 void eb_queue_push(struct eb_queue *queue, struct eb_work *work);
-/* Takes out a work wherever it waits. */
+/* Removes the work, wherever it waits. */
 void eb_queue_remove(struct eb_queue *queue, struct eb_work *work);
 
-/* A work that has expired, of the next EB_QUEUE_SWEEP_WORKS; the same again until it is removed.
- * NULL: none of these, and the next call looks at others. So of n works that wait each is looked
- * at within n / EB_QUEUE_SWEEP_WORKS + 1 calls. */
+/* Looks at the next EB_QUEUE_SWEEP_WORKS works and returns an expired one, the same one until it is
+ * removed. Returns NULL if none of them has expired, and then the next call looks at others: each
+ * of n works is looked at within n / EB_QUEUE_SWEEP_WORKS + 1 calls. */
 struct eb_work *eb_queue_sweep(struct eb_queue *queue, uint64_t now_ns);
 
-/* Bytes that wait of a priority and all above it. */
+/* Returns the bytes that wait with this priority or a higher one. */
 uint64_t eb_queue_bytes(const struct eb_queue *queue, unsigned priority);
-/* Bytes that wait of a work's source, in its priority; the work itself need not be queued. */
+/* Returns the bytes that wait of the work's source, in its priority. The work itself need not be
+ * queued. */
 uint64_t eb_queue_source_bytes(const struct eb_queue *queue, const struct eb_work *work);
-/* Bytes that will be given out, if nothing is dropped, before a work that is pushed now: all that
- * waits above its priority and of its own source, and of every other source of its priority what
- * its turns until then give it at least. That no tile is larger than a turn is assumed: one of a
- * huge bag of narrow rows is (EB_WORK_TILE_BYTES), and then less is told than will be. Counts no
- * further than to `enough_bytes`, and no more than EB_QUEUE_SOURCES_ASKED sources, so that it may
- * be more than is said. */
+/* Returns how many bytes would be given out, if nothing is dropped, before a work that is pushed
+ * now: everything of higher priority and of its own source, and what its rounds until then give
+ * every other source of its priority at least. Counts only to `enough_bytes` and asks at most
+ * EB_QUEUE_SOURCES_ASKED sources, so there may be more. A tile is assumed to be no larger than a
+ * quantum: before one of a huge bag of narrow rows (EB_WORK_TILE_BYTES) the result is too small. */
 uint64_t eb_queue_bytes_before(
     const struct eb_queue *queue, const struct eb_work *work, uint64_t enough_bytes);
+
+/* ---- the rate of a thread ---- */
+
+/* What is assumed until tiles have been measured: gathering from memory. */
+#define EB_RATE_DEFAULT_BYTES_PER_US 8192
+/* How many tiles the average remembers: each new one weighs 1 / EB_RATE_TILES. */
+#define EB_RATE_TILES 64
+/* A tile counts as at most so many times slower than the average: a thread that was not run for a
+ * while says nothing about the next tiles. */
+#define EB_RATE_SLOWER_MAX 8
+
+/* How fast a thread computes tiles: exponentially weighted sums. */
+struct eb_rate {
+    uint64_t bytes;
+    uint64_t ns;
+};
+
+void eb_rate_init(struct eb_rate *rate);
+/* Counts a tile of `bytes` that took one thread `ns`. */
+void eb_rate_add(struct eb_rate *rate, uint64_t bytes, uint64_t ns);
+/* Returns the rate of one thread; at least 1. */
+uint64_t eb_rate_bytes_per_us(const struct eb_rate *rate);
+
+/* ---- admission ---- */
+
+/* Batch works may fill 1 / EB_ADMISSION_BATCH_FRACTION of queue_bytes_max. */
+#define EB_ADMISSION_BATCH_FRACTION 2
+/* A source may hold this many times what is free, so that one that floods leaves room for others:
+ * alone it fills 4/5 of the queue, two fill 4/9 each, and so on. */
+#define EB_ADMISSION_SOURCE_SHARE 4
+
+enum eb_admit {
+    EB_ADMIT_TAKEN,
+    EB_ADMIT_FULL, /* the queue, or the share of it that is open to such a work, would overflow */
+    EB_ADMIT_LATE, /* what must be computed first takes longer than its deadline allows */
+};
+
+/* What a refused submitter is told. */
+struct eb_admission {
+    uint32_t retry_after_ms; /* about when the queue will be empty, at least 1; 0: taken */
+};
+
+struct eb_admission_terms {
+    uint64_t queue_bytes_max;
+    uint64_t bytes_per_us; /* of all threads; at least 1 */
+    uint64_t now_ns;
+};
+
+/* Decides whether the queue takes the work; does not push it.
+ * - TAKEN, however large it is, if nothing of its priority or a higher one waits.
+ * - FULL if with it more than queue_bytes_max would wait; for a batch work, more than the batch
+ *   share of it; for a work with a source, more of that source than its share of what is free.
+ * - LATE if eb_queue_bytes_before, at bytes_per_us, takes until its deadline or longer. Its own
+ *   bytes and the tiles that are being computed are not counted, and only as many sources are asked
+ *   as eb_queue_bytes_before asks: in doubt the work is taken. */
+enum eb_admit eb_admission_decide(const struct eb_queue *queue,
+    const struct eb_admission_terms *terms, const struct eb_work *work, struct eb_admission *out);
+/* Returns about when everything that waits will be computed; at least 1 ms. */
+uint32_t eb_admission_retry_after_ms(
+    const struct eb_queue *queue, const struct eb_admission_terms *terms, unsigned priority);

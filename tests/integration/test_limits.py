@@ -9,7 +9,7 @@
     streams_max, connections_max      test_connections
     in_flight_max                     here, unit/server/test_service_flow
     receive_, answer_memory_bytes     here, unit/server/test_service_flow
-    queue_bytes_max                   here, unit/server/test_admission
+    queue_bytes_max                   here, unit/work/test_queue_admission
     outbound_bytes_max                test_held_memory, test_connection_memory
     header_, message_, write_timeout  test_connections, test_held_memory
     deadline_max_ms                   here, test_held_memory

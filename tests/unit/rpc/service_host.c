@@ -102,7 +102,9 @@ static void wait_for_release(struct eb_work *work, enum eb_work_outcome outcome)
 static void queue_hold(struct service_host *host, struct service_hold *hold)
 {
     *hold = (struct service_hold){.work = {.on_done = wait_for_release}, .host = host};
-    assert_true(eb_executor_submit(host->executor, &hold->work));
+    struct eb_work *work = &hold->work;
+    struct eb_admission told;
+    assert_int_equal(eb_executor_admit(host->executor, &work, 1, &told), EB_ADMIT_TAKEN);
 }
 
 void service_host_hold(struct service_host *host)

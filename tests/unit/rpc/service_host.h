@@ -44,7 +44,7 @@ void service_host_stop(struct service_host *host);
 /* What is submitted from now on stays queued until released. Once for each host. */
 void service_host_hold(struct service_host *host);
 void service_host_release(struct service_host *host);
-/* Lets the executor, which is held, compute for one turn of one connection, EB_QUEUE_TURN_BYTES,
+/* Lets the executor, which is held, compute for one turn of one connection, EB_QUEUE_QUANTUM_BYTES,
  * and holds it again. Once for each host. */
 void service_host_turn(struct service_host *host);
 

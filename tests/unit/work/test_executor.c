@@ -46,7 +46,7 @@ static atomic_int places;
 
 static void on_done(struct eb_work *work, enum eb_work_outcome outcome)
 {
-    struct counted_work *counted = (struct counted_work *)work;
+    struct counted_work *counted = EB_CONTAINER_OF(work, struct counted_work, work);
     counted->outcome = outcome;
     counted->place = atomic_fetch_add(&places, 1);
     atomic_fetch_add(&counted->ended, 1);
@@ -121,6 +121,13 @@ static enum eb_admit admit_one(
     return eb_executor_admit(executor, &work, 1, told);
 }
 
+/* Returns whether the executor has taken the work. */
+static bool submit(struct eb_executor *executor, struct eb_work *work)
+{
+    struct eb_admission told;
+    return eb_executor_admit(executor, &work, 1, &told) == EB_ADMIT_TAKEN;
+}
+
 /* Holds the only thread of an executor until the gate is opened. */
 static uv_sem_t gate;
 
@@ -154,7 +161,7 @@ static size_t count_given_ahead(struct counted_work *first, struct counted_work 
     first->work.on_done = watch;
     watched = &second->work;
     for (unsigned i = 0; i < 3; i++) {
-        assert_true(eb_executor_submit(executor, &works[i]->work));
+        assert_true(submit(executor, &works[i]->work));
     }
     uv_sem_post(&gate);
     assert_true(wait_for_all(works, 3));
@@ -175,10 +182,10 @@ static void gives_a_tile_of_the_next_work_ahead(void **state)
     free_work(second);
 }
 
-/* Of one bag, whose tiles are half of its columns each: two turns. */
+/* Of one bag, whose tiles are half of its columns each: two quanta. */
 static struct counted_work *make_giant(void)
 {
-    const uint32_t count = 4 * EB_QUEUE_TURN_BYTES / sizeof rows[0];
+    const uint32_t count = 4 * EB_QUEUE_QUANTUM_BYTES / sizeof rows[0];
     struct counted_work *counted = make_work();
     free(counted->row_list);
     counted->row_list = calloc(count, sizeof *counted->row_list);
@@ -225,7 +232,7 @@ static void computes_every_bag_of_every_work_once(void **state)
         works[i] = make_work();
         works[i]->work.source = &rows[i % 5];
         works[i]->work.priority = i % 3 == 0 ? EB_WORK_BATCH : EB_WORK_INTERACTIVE;
-        assert_true(eb_executor_submit(executor, &works[i]->work));
+        assert_true(submit(executor, &works[i]->work));
     }
     assert_true(wait_for_all(works, WORKS));
     for (int i = 0; i < WORKS; i++) {
@@ -248,7 +255,7 @@ static void ends_an_expired_work_without_computing(void **state)
     struct counted_work *late = make_work();
     late->work.deadline_ns = 1;
     late->out[0] = -1.0f;
-    assert_true(eb_executor_submit(executor, &late->work));
+    assert_true(submit(executor, &late->work));
     assert_true(wait_for_all(&late, 1));
     assert_int_equal(late->outcome, EB_WORK_EXPIRED);
     assert_true(late->out[0] == -1.0f);
@@ -263,7 +270,7 @@ static void ends_a_cancelled_work_without_computing(void **state)
     struct eb_executor *executor = create(UINT64_MAX / 2);
     struct counted_work *work = make_work();
     work->work.cancelled = &cancelled;
-    assert_true(eb_executor_submit(executor, &work->work));
+    assert_true(submit(executor, &work->work));
     assert_true(wait_for_all(&work, 1));
     assert_int_equal(work->outcome, EB_WORK_EXPIRED);
     free_work(work);
@@ -280,8 +287,8 @@ static void ends_a_work_of_no_bags(void **state)
     works[0]->work.weight_bytes = 0;
     works[1]->work.job_count = 0;
     works[1]->work.weight_bytes = 0;
-    assert_true(eb_executor_submit(executor, &works[0]->work));
-    assert_true(eb_executor_submit(executor, &works[1]->work));
+    assert_true(submit(executor, &works[0]->work));
+    assert_true(submit(executor, &works[1]->work));
     assert_true(wait_for_all(works, 2));
     assert_int_equal(works[0]->outcome, EB_WORK_DONE);
     assert_int_equal(works[1]->outcome, EB_WORK_DONE);
@@ -312,17 +319,17 @@ static void refuses_what_does_not_fit_the_queue(void **state)
         works[i]->work.on_done = on_done_held;
         works[i]->work.job_count = 0;
         works[i]->work.weight_bytes = 0;
-        assert_true(eb_executor_submit(executor, &works[i]->work));
+        assert_true(submit(executor, &works[i]->work));
     }
     /* The team is held or about to be: what is queued now stays queued. */
-    assert_true(eb_executor_submit(executor, &works[THREADS]->work));
-    bool fits = eb_executor_submit(executor, &works[THREADS + 1]->work);
+    assert_true(submit(executor, &works[THREADS]->work));
+    bool fits = submit(executor, &works[THREADS + 1]->work);
     for (int i = 0; i < THREADS; i++) {
         uv_sem_post(&hold);
     }
     assert_true(wait_for_all(works, THREADS + 1));
     assert_false(fits);
-    assert_true(eb_executor_submit(executor, &works[THREADS + 1]->work));
+    assert_true(submit(executor, &works[THREADS + 1]->work));
     assert_true(wait_for_all(works, THREADS + 2));
     for (int i = 0; i < THREADS + 2; i++) {
         free_work(works[i]);
@@ -345,11 +352,11 @@ static void takes_a_work_that_is_too_large_alone(void **state)
         works[i]->work.on_done = on_done_held;
         works[i]->work.job_count = 0;
         works[i]->work.weight_bytes = 0;
-        assert_true(eb_executor_submit(executor, &works[i]->work));
+        assert_true(submit(executor, &works[i]->work));
     }
-    bool large_fits = eb_executor_submit(executor, &works[THREADS]->work);
+    bool large_fits = submit(executor, &works[THREADS]->work);
     works[THREADS + 1]->work.weight_bytes = 1;
-    bool next_fits = eb_executor_submit(executor, &works[THREADS + 1]->work);
+    bool next_fits = submit(executor, &works[THREADS + 1]->work);
     for (int i = 0; i < THREADS; i++) {
         uv_sem_post(&hold);
     }
@@ -390,7 +397,7 @@ static void hold_team(struct held_team *team)
     team->executor =
         eb_executor_create(eb_bag_ops_find(NULL), &eb_bag_schedules_default, 1, UINT64_MAX / 2);
     assert_non_null(team->executor);
-    assert_true(eb_executor_submit(team->executor, &team->held->work));
+    assert_true(submit(team->executor, &team->held->work));
     uv_sem_wait(&arrived);
 }
 
@@ -410,7 +417,7 @@ static struct counted_work *submit_work(
     struct counted_work *counted = make_work();
     counted->work.source = source;
     counted->work.priority = priority;
-    assert_true(eb_executor_submit(team->executor, &counted->work));
+    assert_true(submit(team->executor, &counted->work));
     return counted;
 }
 
@@ -442,8 +449,8 @@ static void serves_others_beside_a_source_that_floods(void **state)
     for (int i = 0; i < 12; i++) {
         works[i] = submit_work(&team, &sources[i < 10 ? 0 : 1], EB_WORK_INTERACTIVE);
     }
-    /* In turns that are shorter than a work: one of either has begun when the other ends. */
-    assert_true(works[0]->work.weight_bytes > EB_QUEUE_TURN_BYTES);
+    /* A quantum is less than a work: one of either has begun when the other ends. */
+    assert_true(works[0]->work.weight_bytes > EB_QUEUE_QUANTUM_BYTES);
     release_team(&team, works, 12);
     assert_int_equal(works[0]->place, 0);
     assert_int_equal(works[10]->place, 1);
@@ -454,7 +461,7 @@ static void serves_others_beside_a_source_that_floods(void **state)
     }
 }
 
-static void ends_what_is_cancelled_before_its_turn(void **state)
+static void ends_what_is_cancelled_before_it_would_be_next(void **state)
 {
     (void)state;
     const atomic_bool is_cancelled = true;
@@ -464,7 +471,7 @@ static void ends_what_is_cancelled_before_its_turn(void **state)
     for (int i = 0; i < WORKS; i++) {
         works[i] = make_work();
         works[i]->work.cancelled = i == WORKS - 1 ? &is_cancelled : NULL;
-        assert_true(eb_executor_submit(team.executor, &works[i]->work));
+        assert_true(submit(team.executor, &works[i]->work));
     }
     release_team(&team, works, WORKS);
     /* Every work is of several tiles, and each is preceded by a look at some works. */
@@ -483,9 +490,12 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     hold_team(&team);
     struct counted_work *works[] = {make_work(), make_work(), make_work()};
     struct counted_work *late = make_work();
+    /* Nothing waits yet, so it is taken; its deadline passes while it waits. */
+    works[2]->work.deadline_ns = uv_hrtime() + 1;
     /* Minutes at any speed that is assumed. */
     works[0]->work.weight_bytes = UINT64_C(1) << 42;
     assert_int_equal(eb_executor_retry_after_ms(team.executor), 1);
+    bool is_taken = submit(team.executor, &works[2]->work);
     assert_int_equal(admit_one(team.executor, works[0], &told), EB_ADMIT_TAKEN);
     assert_int_equal(told.retry_after_ms, 0);
     assert_true(eb_executor_retry_after_ms(team.executor) > 60000);
@@ -496,14 +506,12 @@ static void refuses_what_cannot_meet_its_deadline(void **state)
     late->work.priority = EB_WORK_BATCH;
     enum eb_admit batch_verdict = admit_one(team.executor, late, &told);
     enum eb_admit endless_verdict = admit_one(team.executor, works[1], &told);
-    works[2]->work.deadline_ns = 1;
-    bool is_submitted = eb_executor_submit(team.executor, &works[2]->work);
     release_team(&team, works, 3);
     assert_int_equal(verdict, EB_ADMIT_LATE);
     assert_true(retry_after_ms > 1000);
     assert_int_equal(batch_verdict, EB_ADMIT_LATE);
     assert_int_equal(endless_verdict, EB_ADMIT_TAKEN);
-    assert_true(is_submitted);
+    assert_true(is_taken);
     assert_int_equal(works[2]->outcome, EB_WORK_EXPIRED);
     assert_int_equal(atomic_load(&late->ended), 0);
     for (int i = 0; i < 3; i++) {
@@ -519,11 +527,12 @@ static void says_when_a_work_was_queued_begun_and_ended(void **state)
     uint64_t start_ns = uv_hrtime();
     hold_team(&team);
     struct counted_work *works[] = {make_work(), make_work()};
-    works[1]->work.deadline_ns = 1;
+    const atomic_bool is_cancelled = true;
+    works[1]->work.cancelled = &is_cancelled;
     for (int i = 0; i < 2; i++) {
         /* As left by an earlier run. */
         works[i]->work.begun_ns = 1;
-        assert_true(eb_executor_submit(team.executor, &works[i]->work));
+        assert_true(submit(team.executor, &works[i]->work));
     }
     uint64_t released_ns = uv_hrtime();
     release_team(&team, works, 2);
@@ -538,7 +547,7 @@ static void says_when_a_work_was_queued_begun_and_ended(void **state)
     free_work(works[1]);
 }
 
-static void judges_works_that_come_together_as_one(void **state)
+static void decides_as_one_on_works_that_come_together(void **state)
 {
     (void)state;
     struct eb_admission told;
@@ -566,7 +575,7 @@ EB_TEST_GROUP(executor)
         }
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(judges_works_that_come_together_as_one),
+        cmocka_unit_test(decides_as_one_on_works_that_come_together),
         cmocka_unit_test(computes_every_bag_of_every_work_once),
         cmocka_unit_test(gives_a_tile_of_the_next_work_ahead),
         cmocka_unit_test(gives_nothing_ahead_of_a_tile_that_takes_long),
@@ -578,7 +587,7 @@ EB_TEST_GROUP(executor)
         cmocka_unit_test(takes_a_work_that_is_too_large_alone),
         cmocka_unit_test(runs_batch_works_after_interactive_ones),
         cmocka_unit_test(serves_others_beside_a_source_that_floods),
-        cmocka_unit_test(ends_what_is_cancelled_before_its_turn),
+        cmocka_unit_test(ends_what_is_cancelled_before_it_would_be_next),
         cmocka_unit_test(refuses_what_cannot_meet_its_deadline),
         cmocka_unit_test(says_when_a_work_was_queued_begun_and_ended),
     };

@@ -13,13 +13,126 @@
 #define TILE EB_WORK_TILE_BYTES
 #define MANY 5000 /* more than buckets */
 #define ROUNDS 20000
+#define BAGS 500
+#define DIM 64
+
+/* ---- works ---- */
+
+static float rows[8][DIM];
+static const struct eb_table table = {.rows = rows,
+    .row_count = 8,
+    .row_stride_bytes = sizeof rows[0],
+    .row_elements = DIM,
+    .storage = EB_STORAGE_F32,
+    .type = EB_F32,
+    .unknown_row = -1};
+static int64_t row_list[BAGS * 10];
+static uint32_t starts[BAGS + 1];
+
+/* Two jobs of bags of ten rows, answered in bf16. */
+static void make_jobs(struct eb_bag_job jobs[2])
+{
+    for (uint32_t b = 0; b <= BAGS; b++) {
+        starts[b] = b * 10;
+    }
+    for (int i = 0; i < 2; i++) {
+        jobs[i] = (struct eb_bag_job){.table = &table,
+            .rows = row_list,
+            .starts = starts,
+            .bag_count = BAGS,
+            .reduction = EB_REDUCTION_SUM,
+            .output_type = EB_BF16,
+            .default_row = -1};
+    }
+}
+
+static void cuts_tiles_that_add_up_to_what_is_read_and_written(void **state)
+{
+    (void)state;
+    struct eb_bag_job jobs[2];
+    make_jobs(jobs);
+    struct eb_work work = {.jobs = jobs, .job_count = 2};
+    uint64_t bytes = 0;
+    bool was_last = false;
+    while (!eb_work_is_all_given(&work)) {
+        struct eb_bag_tile tile;
+        assert_false(was_last);
+        was_last = eb_work_is_last_tile(&work);
+        eb_work_cut_tile(&work, &tile);
+        assert_ptr_equal(tile.owner, &work);
+        assert_true(eb_work_tile_bytes(&tile) <= EB_WORK_TILE_BYTES * 5 / 4);
+        bytes += eb_work_tile_bytes(&tile);
+    }
+    assert_true(was_last);
+    assert_int_equal(bytes, 2 * BAGS * (10 * DIM * sizeof(float) + DIM * 2));
+    assert_true(work.open_tiles >= bytes / (EB_WORK_TILE_BYTES * 5 / 4));
+}
+
+static void counts_the_columns_of_a_bag_that_is_cut(void **state)
+{
+    (void)state;
+    struct eb_bag_job jobs[2];
+    make_jobs(jobs);
+    const struct eb_bag_tile whole = {
+        .jobs = jobs, .job_count = 1, .bag_first = 3, .bag_end = 4, .element_end = UINT32_MAX};
+    struct eb_bag_tile part = whole;
+    part.element_first = DIM / 2;
+    assert_int_equal(eb_work_tile_bytes(&whole), 10 * DIM * sizeof(float) + DIM * 2);
+    assert_int_equal(eb_work_tile_bytes(&part) * 2, eb_work_tile_bytes(&whole));
+}
+
+/* As the work's weight has them: once a row, however many pieces its columns are in. */
+static void counts_scales_with_the_first_columns(void **state)
+{
+    (void)state;
+    static const struct eb_row_scale scales[1];
+    struct eb_table codes = table;
+    codes.storage = EB_STORAGE_INT8;
+    codes.scales = scales;
+    struct eb_bag_job jobs[2];
+    make_jobs(jobs);
+    jobs[0].table = &codes;
+    struct eb_bag_tile tile = {
+        .jobs = jobs, .job_count = 1, .bag_first = 3, .bag_end = 4, .element_end = UINT32_MAX};
+    const uint64_t bytes = 10 * (DIM + sizeof(struct eb_row_scale)) + DIM * 2;
+    assert_int_equal(eb_work_tile_bytes(&tile), bytes);
+    tile.element_end = DIM / 2;
+    uint64_t pieces = eb_work_tile_bytes(&tile);
+    tile.element_first = DIM / 2;
+    tile.element_end = UINT32_MAX;
+    pieces += eb_work_tile_bytes(&tile);
+    assert_int_equal(pieces, bytes);
+}
+
+static void has_no_last_tile_without_bags(void **state)
+{
+    (void)state;
+    struct eb_work work = {0};
+    assert_true(eb_work_is_all_given(&work));
+    assert_false(eb_work_is_last_tile(&work));
+}
+
+static void expires_at_its_deadline_or_when_it_is_cancelled(void **state)
+{
+    (void)state;
+    atomic_bool cancelled = false;
+    struct eb_work work = {.deadline_ns = 100, .cancelled = &cancelled};
+    assert_false(eb_work_is_expired(&work, 99));
+    assert_true(eb_work_is_expired(&work, 100));
+    work.deadline_ns = 0;
+    assert_false(eb_work_is_expired(&work, UINT64_MAX));
+    atomic_store(&cancelled, true);
+    assert_true(eb_work_is_expired(&work, 0));
+}
+
+/* ---- the queue ---- */
 
 static const char sources[MANY];
 static struct eb_work works[MANY];
 static struct eb_queue queue;
 static uint64_t random_state;
 
-static int reset(void **state)
+static int reset_queue(void **state)
 {
     (void)state;
     memset(works, 0, sizeof works);
@@ -58,13 +171,15 @@ static struct eb_work *serve(uint64_t tile_bytes)
 static void assert_empty(void)
 {
     assert_null(eb_queue_next(&queue));
-    assert_null(queue.hand);
+    assert_null(queue.swept);
     assert_int_equal(eb_queue_count(&queue), 0);
     assert_int_equal(eb_queue_bytes(&queue, EB_WORK_BATCH), 0);
     for (int i = 0; i < EB_QUEUE_BUCKETS; i++) {
         assert_null(queue.buckets[i]);
     }
 }
+
+/* ---- the order of works ---- */
 
 static void gives_the_works_of_a_source_in_order(void **state)
 {
@@ -94,7 +209,7 @@ static void gives_batch_works_only_while_nothing_interactive_waits(void **state)
     assert_empty();
 }
 
-static void serves_a_new_source_after_one_turn_of_each_other(void **state)
+static void serves_a_new_source_after_one_round_of_each_other(void **state)
 {
     (void)state;
     for (int i = 0; i < 100; i++) {
@@ -106,7 +221,7 @@ static void serves_a_new_source_after_one_turn_of_each_other(void **state)
     while (serve(TILE) != work) {
         bytes += TILE;
     }
-    assert_int_equal(bytes, 3 * EB_QUEUE_TURN_BYTES - TILE);
+    assert_int_equal(bytes, 3 * EB_QUEUE_QUANTUM_BYTES - TILE);
 }
 
 static void gives_sources_the_same_bytes_whatever_their_tiles(void **state)
@@ -122,7 +237,7 @@ static void gives_sources_the_same_bytes_whatever_their_tiles(void **state)
         given[which] += bytes;
     }
     uint64_t apart = given[0] > given[1] ? given[0] - given[1] : given[1] - given[0];
-    assert_true(apart <= EB_QUEUE_TURN_BYTES + 3 * TILE);
+    assert_true(apart <= EB_QUEUE_QUANTUM_BYTES + 3 * TILE);
 }
 
 static void gives_a_source_of_endless_tiles_one_in_each_round(void **state)
@@ -131,8 +246,8 @@ static void gives_a_source_of_endless_tiles_one_in_each_round(void **state)
     struct eb_work *giant = push(0, 0, EB_WORK_INTERACTIVE, UINT64_C(1) << 40);
     struct eb_work *other = push(1, 1, EB_WORK_INTERACTIVE, UINT64_C(1) << 40);
     for (int i = 0; i < 10; i++) {
-        assert_ptr_equal(serve(100 * EB_QUEUE_TURN_BYTES), giant);
-        for (int k = 0; k < EB_QUEUE_TURN_BYTES / TILE; k++) {
+        assert_ptr_equal(serve(100 * EB_QUEUE_QUANTUM_BYTES), giant);
+        for (int k = 0; k < EB_QUEUE_QUANTUM_BYTES / TILE; k++) {
             assert_ptr_equal(serve(TILE), other);
         }
     }
@@ -253,7 +368,7 @@ static void counts_all_above_and_its_own_before_a_work(void **state)
     assert_int_equal(eb_queue_bytes_before(&queue, &own, UINT64_MAX), 35 * TILE);
 }
 
-static void counts_one_turn_of_others_before_a_new_source(void **state)
+static void counts_one_round_of_others_before_a_new_source(void **state)
 {
     (void)state;
     struct eb_work own = {.source = &sources[9]};
@@ -262,9 +377,9 @@ static void counts_one_turn_of_others_before_a_new_source(void **state)
     push(1, 1, EB_WORK_INTERACTIVE, 30 * TILE);
     push(2, 2, EB_WORK_INTERACTIVE, TILE);
     assert_int_equal(
-        eb_queue_bytes_before(&queue, &own, UINT64_MAX), 2 * EB_QUEUE_TURN_BYTES + TILE);
+        eb_queue_bytes_before(&queue, &own, UINT64_MAX), 2 * EB_QUEUE_QUANTUM_BYTES + TILE);
     serve(TILE);
-    assert_int_equal(eb_queue_bytes_before(&queue, &own, UINT64_MAX), 2 * EB_QUEUE_TURN_BYTES);
+    assert_int_equal(eb_queue_bytes_before(&queue, &own, UINT64_MAX), 2 * EB_QUEUE_QUANTUM_BYTES);
 }
 
 static void asks_no_more_sources_than_it_must_nor_may(void **state)
@@ -286,7 +401,7 @@ static void never_counts_more_before_a_work_than_is_given_out(void **state)
 {
     (void)state;
     for (int round = 0; round < 2000; round++) {
-        reset(state);
+        reset_queue(state);
         random_state = (uint64_t)round;
         int count = 1 + (int)draw(40);
         for (int i = 0; i < count; i++) {
@@ -316,7 +431,7 @@ static void finds_what_has_expired_wherever_it_waits(void **state)
     (void)state;
     const int count = 101;
     for (int late = 0; late < count; late++) {
-        reset(state);
+        reset_queue(state);
         for (int i = 0; i < count; i++) {
             push(i, i % 4, (unsigned)i % 2, TILE);
             works[i].deadline_ns = i == late ? 10 : 0;
@@ -343,24 +458,98 @@ static void finds_nothing_expired_in_an_empty_queue(void **state)
     assert_null(eb_queue_sweep(&queue, UINT64_MAX));
 }
 
+/* ---- the rate ---- */
+
+static void add_tiles(struct eb_rate *rate, int count, uint64_t bytes, uint64_t ns)
+{
+    for (int i = 0; i < count; i++) {
+        eb_rate_add(rate, bytes, ns);
+    }
+}
+
+static void begins_with_what_is_assumed(void **state)
+{
+    (void)state;
+    struct eb_rate rate;
+    eb_rate_init(&rate);
+    assert_in_range(eb_rate_bytes_per_us(&rate), EB_RATE_DEFAULT_BYTES_PER_US - 1,
+        EB_RATE_DEFAULT_BYTES_PER_US);
+}
+
+static void comes_to_what_is_measured(void **state)
+{
+    (void)state;
+    const uint64_t speeds[] = {1, 100, 2000, 50000};
+    for (int i = 0; i < 4; i++) {
+        struct eb_rate rate;
+        eb_rate_init(&rate);
+        add_tiles(&rate, 20 * EB_RATE_TILES, TILE, TILE * UINT64_C(1000) / speeds[i]);
+        uint64_t speed = eb_rate_bytes_per_us(&rate);
+        assert_in_range(speed, speeds[i] - speeds[i] / 50, speeds[i] + speeds[i] / 50);
+    }
+}
+
+static void weighs_tiles_by_their_bytes(void **state)
+{
+    (void)state;
+    struct eb_rate rate;
+    eb_rate_init(&rate);
+    for (int i = 0; i < 20 * EB_RATE_TILES; i++) {
+        eb_rate_add(&rate, TILE, TILE / 4);
+        eb_rate_add(&rate, TILE / 64, TILE / 64);
+    }
+    /* 65/64 tiles in (1/4 + 1/64) of a tile's ns at 1000 bytes per us. */
+    assert_in_range(eb_rate_bytes_per_us(&rate), 3700, 3950);
+}
+
+static void is_hardly_moved_by_one_thread_that_was_not_run(void **state)
+{
+    (void)state;
+    struct eb_rate rate;
+    eb_rate_init(&rate);
+    eb_rate_add(&rate, TILE, UINT64_C(60000000000));
+    assert_true(eb_rate_bytes_per_us(&rate) > EB_RATE_DEFAULT_BYTES_PER_US * 4 / 5);
+}
+
+static void is_never_nothing(void **state)
+{
+    (void)state;
+    struct eb_rate rate;
+    eb_rate_init(&rate);
+    add_tiles(&rate, 100000, 0, UINT64_C(1000000000));
+    assert_true(eb_rate_bytes_per_us(&rate) >= 1);
+    add_tiles(&rate, 100000, 1, 0);
+    assert_true(eb_rate_bytes_per_us(&rate) >= 1);
+}
+
 EB_TEST_GROUP(queue)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(gives_the_works_of_a_source_in_order, reset),
-        cmocka_unit_test_setup(gives_batch_works_only_while_nothing_interactive_waits, reset),
-        cmocka_unit_test_setup(serves_a_new_source_after_one_turn_of_each_other, reset),
-        cmocka_unit_test_setup(gives_sources_the_same_bytes_whatever_their_tiles, reset),
-        cmocka_unit_test_setup(gives_a_source_of_endless_tiles_one_in_each_round, reset),
-        cmocka_unit_test_setup(keeps_apart_more_sources_than_buckets, reset),
-        cmocka_unit_test_setup(serves_those_without_a_source_as_one, reset),
-        cmocka_unit_test_setup(removes_works_from_anywhere, reset),
-        cmocka_unit_test_setup(counts_what_waits, reset),
-        cmocka_unit_test_setup(counts_all_above_and_its_own_before_a_work, reset),
-        cmocka_unit_test_setup(counts_one_turn_of_others_before_a_new_source, reset),
-        cmocka_unit_test_setup(asks_no_more_sources_than_it_must_nor_may, reset),
-        cmocka_unit_test_setup(never_counts_more_before_a_work_than_is_given_out, reset),
-        cmocka_unit_test_setup(finds_what_has_expired_wherever_it_waits, reset),
-        cmocka_unit_test_setup(finds_nothing_expired_in_an_empty_queue, reset),
+        cmocka_unit_test(cuts_tiles_that_add_up_to_what_is_read_and_written),
+        cmocka_unit_test(counts_the_columns_of_a_bag_that_is_cut),
+        cmocka_unit_test(counts_scales_with_the_first_columns),
+        cmocka_unit_test(has_no_last_tile_without_bags),
+        cmocka_unit_test(expires_at_its_deadline_or_when_it_is_cancelled),
+        cmocka_unit_test_setup(gives_the_works_of_a_source_in_order, reset_queue),
+        cmocka_unit_test_setup(gives_batch_works_only_while_nothing_interactive_waits, reset_queue),
+        cmocka_unit_test_setup(serves_a_new_source_after_one_round_of_each_other, reset_queue),
+        cmocka_unit_test_setup(gives_sources_the_same_bytes_whatever_their_tiles, reset_queue),
+        cmocka_unit_test_setup(gives_a_source_of_endless_tiles_one_in_each_round, reset_queue),
+        cmocka_unit_test_setup(keeps_apart_more_sources_than_buckets, reset_queue),
+        cmocka_unit_test_setup(serves_those_without_a_source_as_one, reset_queue),
+        cmocka_unit_test_setup(removes_works_from_anywhere, reset_queue),
+        cmocka_unit_test_setup(counts_what_waits, reset_queue),
+        cmocka_unit_test_setup(counts_all_above_and_its_own_before_a_work, reset_queue),
+        cmocka_unit_test_setup(counts_one_round_of_others_before_a_new_source, reset_queue),
+        cmocka_unit_test_setup(asks_no_more_sources_than_it_must_nor_may, reset_queue),
+        cmocka_unit_test_setup(never_counts_more_before_a_work_than_is_given_out, reset_queue),
+        cmocka_unit_test_setup(finds_what_has_expired_wherever_it_waits, reset_queue),
+        cmocka_unit_test_setup(finds_nothing_expired_in_an_empty_queue, reset_queue),
+        cmocka_unit_test(begins_with_what_is_assumed),
+        cmocka_unit_test(comes_to_what_is_measured),
+        cmocka_unit_test(weighs_tiles_by_their_bytes),
+        cmocka_unit_test(is_hardly_moved_by_one_thread_that_was_not_run),
+        cmocka_unit_test(is_never_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
