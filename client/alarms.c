@@ -16,7 +16,7 @@ void eb_alarms_deinit(struct eb_alarms *alarms)
     *alarms = (struct eb_alarms){0};
 }
 
-static void put(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot)
+static void put_alarm(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot)
 {
     alarms->heap[slot] = alarm;
     alarm->slot = slot;
@@ -25,10 +25,10 @@ static void put(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot)
 static void rise(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot)
 {
     while (slot > 1 && alarms->heap[slot / 2]->at_ns > alarm->at_ns) {
-        put(alarms, alarms->heap[slot / 2], slot);
+        put_alarm(alarms, alarms->heap[slot / 2], slot);
         slot /= 2;
     }
-    put(alarms, alarm, slot);
+    put_alarm(alarms, alarm, slot);
 }
 
 static void sink(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot)
@@ -41,10 +41,10 @@ static void sink(struct eb_alarms *alarms, struct eb_alarm *alarm, uint32_t slot
         if (alarms->heap[child]->at_ns >= alarm->at_ns) {
             break;
         }
-        put(alarms, alarms->heap[child], slot);
+        put_alarm(alarms, alarms->heap[child], slot);
         slot = child;
     }
-    put(alarms, alarm, slot);
+    put_alarm(alarms, alarm, slot);
 }
 
 void eb_alarms_set(struct eb_alarms *alarms, struct eb_alarm *alarm, uint64_t at_ns)

@@ -35,7 +35,7 @@ static void *pop(struct eb_block_pool *pool, unsigned tier)
     return block;
 }
 
-static void give(void *context, void *block, size_t bytes)
+static void give_block(void *context, void *block, size_t bytes)
 {
     struct eb_block_pool *pool = context;
     unsigned tier = find_tier(bytes);
@@ -54,7 +54,7 @@ static void give(void *context, void *block, size_t bytes)
     }
 }
 
-static void *take(void *context, size_t bytes)
+static void *take_pooled_block(void *context, size_t bytes)
 {
     struct eb_block_pool *pool = context;
     if (bytes > SIZE_MAX / 2) {
@@ -84,7 +84,7 @@ static void *take(void *context, size_t bytes)
 int eb_block_pool_init(struct eb_block_pool *pool, size_t lent_bytes_max, size_t kept_bytes_max)
 {
     *pool = (struct eb_block_pool){
-        .memory = {.take = take, .give = give, .context = pool},
+        .memory = {.take = take_pooled_block, .give = give_block, .context = pool},
         .lent_bytes_max = lent_bytes_max,
         .kept_bytes_max = kept_bytes_max,
     };

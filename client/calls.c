@@ -52,7 +52,7 @@ static void await_free(struct eb_calls *calls, uint64_t deadline_ns)
     }
 }
 
-static void explain(const struct eb_calls *calls, bool waited, struct eb_error *error)
+static void explain_call(const struct eb_calls *calls, bool waited, struct eb_error *error)
 {
     if (calls->closed) {
         eb_error_set(error, EB_STATUS_CANCELLED, "the client is being closed");
@@ -73,7 +73,7 @@ struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, stru
     }
     struct eb_call *call = calls->closed ? NULL : calls->free;
     if (!call) {
-        explain(calls, deadline_ns > 0, error);
+        explain_call(calls, deadline_ns > 0, error);
     } else {
         calls->free = call->next;
         /* The error's text is large, and its status says that there is none. */
@@ -116,7 +116,7 @@ bool eb_calls_post(struct eb_calls *calls, struct eb_inbox *inbox, struct eb_cal
     return open;
 }
 
-static struct eb_call *find(const struct eb_calls *calls, uint64_t id)
+static struct eb_call *find_call_by_id(const struct eb_calls *calls, uint64_t id)
 {
     uint64_t index = id & INDEX_MASK;
     bool found = id != 0 && index < calls->count && calls->records[index].id == id;
@@ -126,7 +126,7 @@ static struct eb_call *find(const struct eb_calls *calls, uint64_t id)
 void eb_calls_post_cancel(struct eb_calls *calls, struct eb_inbox *inbox, uint64_t id)
 {
     uv_mutex_lock(&calls->lock);
-    struct eb_call *call = find(calls, id);
+    struct eb_call *call = find_call_by_id(calls, id);
     if (call && !call->cancel_posted && !calls->closed) {
         call->cancel_posted = true;
         eb_inbox_post(inbox, &call->cancel);
@@ -149,7 +149,7 @@ bool eb_calls_cancel_read(struct eb_calls *calls, struct eb_call *call)
 struct eb_call *eb_calls_find(struct eb_calls *calls, uint64_t id)
 {
     uv_mutex_lock(&calls->lock);
-    struct eb_call *call = find(calls, id);
+    struct eb_call *call = find_call_by_id(calls, id);
     uv_mutex_unlock(&calls->lock);
     return call;
 }

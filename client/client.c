@@ -32,7 +32,7 @@ struct embag_client {
 };
 
 /* The text of no error is not copied. */
-static enum embag_status report(const struct eb_error *from, struct embag_error *to)
+static enum embag_status report_client_error(const struct eb_error *from, struct embag_error *to)
 {
     if (to) {
         to->status = (enum embag_status)from->status;
@@ -103,7 +103,7 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
     *client = NULL;
     if (!opened) {
         eb_error_set(&failure, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a client");
-        return report(&failure, error);
+        return report_client_error(&failure, error);
     }
     memcpy(opened->address, address, address_bytes);
     opened->timeout_us = pick(chosen->timeout_us, TIMEOUT_US_DEFAULT);
@@ -115,7 +115,7 @@ enum embag_status embag_open(const char *address, const struct embag_options *op
         eb_completion_queue_deinit(&opened->queue);
         free(opened);
     }
-    return report(&failure, error);
+    return report_client_error(&failure, error);
 }
 
 void embag_close(struct embag_client *client)
@@ -140,7 +140,7 @@ void embag_close(struct embag_client *client)
 
 /* ---- beginning calls ---- */
 
-static void give_up(struct embag_client *client, struct eb_call *call)
+static void give_client_up(struct embag_client *client, struct eb_call *call)
 {
     if (call->request) {
         eb_outgoing_drop(call->request);
@@ -158,7 +158,7 @@ static bool post(struct embag_client *client, struct eb_call *call, struct eb_er
     if (call->request) {
         eb_error_set(error, EB_STATUS_CANCELLED, "the client is being closed");
     }
-    give_up(client, call);
+    give_client_up(client, call);
     return false;
 }
 
@@ -191,11 +191,11 @@ static void fill_completion(const struct eb_call *call, struct embag_completion 
     completion->answer = call->answer;
     completion->attempts = call->attempts;
     completion->retry_after_ms = call->retry_after_ms;
-    report(&call->error, &completion->error);
+    report_client_error(&call->error, &completion->error);
 }
 
 /* The record goes back first, so that the callback finds room for the next call. */
-static void tell(struct eb_call *call)
+static void tell_completion(struct eb_call *call)
 {
     struct embag_completion completion;
     embag_done_fn on_done = call->on_done;
@@ -210,7 +210,7 @@ static void put_in_queue(struct eb_call *call)
 }
 
 /* Begins the call of a record that was taken. *error is set where it does not begin. */
-static void submit(struct embag_client *client, const struct embag_request *request,
+static void submit_client(struct embag_client *client, const struct embag_request *request,
     const struct embag_call *how, struct eb_call *call, struct eb_error *error)
 {
     if (how) {
@@ -218,7 +218,7 @@ static void submit(struct embag_client *client, const struct embag_request *requ
         call->context = how->context;
     }
     call->queue = &client->queue;
-    call->on_over = call->on_done ? tell : put_in_queue;
+    call->on_over = call->on_done ? tell_completion : put_in_queue;
     fill_lookup(client, request, call, find_deadline_ns(client, request->timeout_us), error);
     (void)post(client, call, error);
 }
@@ -233,10 +233,10 @@ enum embag_status embag_submit(struct embag_client *client, const struct embag_r
         if (id) {
             *id = call->id;
         }
-        submit(client, request, how, call, &failure);
+        submit_client(client, request, how, call, &failure);
     }
     eb_calls_leave(&client->engine.calls);
-    return report(&failure, error);
+    return report_client_error(&failure, error);
 }
 
 void embag_cancel(struct embag_client *client, uint64_t id)
@@ -277,7 +277,7 @@ struct waiter {
     struct eb_error error;
 };
 
-static void wake(struct eb_call *call)
+static void wake_client(struct eb_call *call)
 {
     struct waiter *waiter = call->context;
     waiter->answer = call->answer;
@@ -306,7 +306,7 @@ static void *wait_for(struct embag_client *client, struct eb_call *call, struct 
     int rc = uv_sem_init(&waiter->over, 0);
     assert(rc == 0);
     call->context = waiter;
-    call->on_over = wake;
+    call->on_over = wake_client;
     if (post(client, call, error)) {
         uv_sem_wait(&waiter->over);
         *error = waiter->error;
@@ -335,7 +335,7 @@ enum embag_status embag_lookup(struct embag_client *client, const struct embag_r
         *answer = call_and_wait(client, call, &failure);
     }
     eb_calls_leave(&client->engine.calls);
-    return report(&failure, error);
+    return report_client_error(&failure, error);
 }
 
 void embag_answer_free(struct embag_answer *answer)
@@ -360,7 +360,7 @@ static enum embag_status list_models(struct embag_client *client, const char *pa
         *list = call_and_wait(client, call, &failure);
     }
     eb_calls_leave(&client->engine.calls);
-    return report(&failure, error);
+    return report_client_error(&failure, error);
 }
 
 enum embag_status embag_list_models(
@@ -383,7 +383,7 @@ void embag_model_list_free(struct embag_model_list *list)
 
 /* ---- commands ---- */
 
-static void on_progress(struct eb_call *call, const struct eb_admin_progress *progress)
+static void on_client_progress(struct eb_call *call, const struct eb_admin_progress *progress)
 {
     const struct waiter *waiter = call->context;
     const struct embag_version_command *command = waiter->command;
@@ -392,7 +392,7 @@ static void on_progress(struct eb_call *call, const struct eb_admin_progress *pr
     }
 }
 
-static const char *find_path(enum embag_version_verb verb)
+static const char *find_client_path(enum embag_version_verb verb)
 {
     switch (verb) {
     case EMBAG_VERSION_LOAD: return "/embag.v1.ModelAdmin/LoadVersion";
@@ -413,9 +413,9 @@ static struct eb_admin_progress *command_version(struct embag_client *client,
         return NULL;
     }
     call->kind = EB_CALL_COMMAND;
-    call->path = find_path(command->verb);
+    call->path = find_client_path(command->verb);
     call->deadline_ns = deadline_ns;
-    call->on_progress = on_progress;
+    call->on_progress = on_client_progress;
     call->request = eb_admin_call_encode(
         command->model, command->version, &client->engine.requests.memory, error);
     return wait_for(client, call, &waiter, error);
@@ -428,7 +428,7 @@ enum embag_status embag_command_version(struct embag_client *client,
     eb_calls_enter(&client->engine.calls);
     struct eb_admin_progress *done = command_version(client, command, &failure);
     eb_calls_leave(&client->engine.calls);
-    enum embag_status status = report(&failure, outcome);
+    enum embag_status status = report_client_error(&failure, outcome);
     if (done && outcome) {
         memcpy(outcome->text, done->text, sizeof done->text);
     }

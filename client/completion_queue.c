@@ -59,7 +59,7 @@ void eb_completion_queue_push(struct eb_completion_queue *queue, struct eb_call 
 }
 
 /* The lock is held. */
-static struct eb_call *take_first(struct eb_completion_queue *queue)
+static struct eb_call *take_completion_first(struct eb_completion_queue *queue)
 {
     struct eb_call *call = queue->first;
     if (call) {
@@ -95,7 +95,7 @@ struct eb_call *eb_completion_queue_pop(struct eb_completion_queue *queue, uint6
     if (timeout_us > 0) {
         await_call(queue, timeout_us);
     }
-    struct eb_call *call = queue->closed ? NULL : take_first(queue);
+    struct eb_call *call = queue->closed ? NULL : take_completion_first(queue);
     uv_mutex_unlock(&queue->lock);
     return call;
 }
@@ -122,7 +122,7 @@ void eb_completion_queue_close(struct eb_completion_queue *queue)
 struct eb_call *eb_completion_queue_drain(struct eb_completion_queue *queue)
 {
     uv_mutex_lock(&queue->lock);
-    struct eb_call *call = take_first(queue);
+    struct eb_call *call = take_completion_first(queue);
     uv_mutex_unlock(&queue->lock);
     return call;
 }

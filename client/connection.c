@@ -58,7 +58,7 @@ static void take_ended(struct eb_connection *connection, struct eb_call *call,
     }
 }
 
-static void on_message(void *context, struct eb_grpc_client_call *stream, void *user,
+static void on_connection_message(void *context, struct eb_grpc_client_call *stream, void *user,
     const uint8_t *bytes, size_t size)
 {
     struct eb_connection *connection = context;
@@ -111,11 +111,11 @@ static void on_finish(
     }
 }
 
-static const struct eb_grpc_client_handler session_handler = {on_message, on_finish};
+static const struct eb_grpc_client_handler session_handler = {on_connection_message, on_finish};
 
 /* ---- the transport ---- */
 
-static void on_open(void *context)
+static void on_connection_open(void *context)
 {
     struct eb_connection *connection = context;
     connection->is_dirty = true;
@@ -133,13 +133,13 @@ static bool on_bytes(void *context, const uint8_t *bytes, size_t count)
     return sound;
 }
 
-static void on_written(void *context)
+static void on_connection_written(void *context)
 {
     struct eb_connection *connection = context;
     connection->is_dirty = true;
 }
 
-static void explain(const struct eb_connection *connection, struct eb_error *why)
+static void explain_connection(const struct eb_connection *connection, struct eb_error *why)
 {
     const struct eb_transport *transport = &connection->transport;
     const char *reason = eb_grpc_client_reason(connection->session);
@@ -170,11 +170,11 @@ static void drop_calls(struct eb_connection *connection, bool all, const struct 
 }
 
 /* The session goes first, so that no request is part of it when its call is dropped. */
-static void on_close(void *context)
+static void on_connection_close(void *context)
 {
     struct eb_connection *connection = context;
     struct eb_error why;
-    explain(connection, &why);
+    explain_connection(connection, &why);
     connection->is_ending = true;
     eb_grpc_client_destroy(connection->session);
     connection->session = NULL;
@@ -187,7 +187,7 @@ static void on_close(void *context)
 }
 
 static const struct eb_transport_handler transport_handler = {
-    on_open, on_bytes, on_written, on_close};
+    on_connection_open, on_bytes, on_connection_written, on_connection_close};
 
 bool eb_connection_open(struct eb_connection *connection, uint64_t deadline_ns)
 {
@@ -324,7 +324,7 @@ static void ask_to_forget(struct eb_connection *connection, const struct eb_call
 }
 
 /* Takes a call away on this side. */
-static void take_back(struct eb_connection *connection, struct eb_call *call)
+static void take_connection_back(struct eb_connection *connection, struct eb_call *call)
 {
     eb_calls_remove(&connection->calls, call);
     if (call->unary) {
@@ -335,7 +335,7 @@ static void take_back(struct eb_connection *connection, struct eb_call *call)
 
 void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *call)
 {
-    take_back(connection, call);
+    take_connection_back(connection, call);
     eb_window_drop(find_window(connection, call), false);
     if (!call->unary && connection->stream) {
         ask_to_forget(connection, call);
@@ -349,7 +349,7 @@ void eb_connection_withdraw(struct eb_connection *connection, struct eb_call *ca
 /* On a stream the server answers in any case: it says that the time is over, if nothing else. */
 void eb_connection_expire(struct eb_connection *connection, struct eb_call *call, uint64_t now_ns)
 {
-    take_back(connection, call);
+    take_connection_back(connection, call);
     eb_window_expire(find_window(connection, call), !call->unary && connection->stream);
     call->unary = NULL;
     bool has_left = call->request->holds == 1;

@@ -10,7 +10,7 @@
 static const char scheme[] = EB_GRPC_BEARER;
 
 /* Always false. */
-static bool refuse(struct eb_error *error, const char *file, const char *what)
+static bool refuse_credential(struct eb_error *error, const char *file, const char *what)
 {
     const unsigned long code = ERR_peek_error();
     const char *reason =
@@ -24,14 +24,15 @@ static bool refuse(struct eb_error *error, const char *file, const char *what)
 /* ---- the token ---- */
 
 /* The file's first line behind the scheme. */
-static bool read_line(FILE *file, const char *path, char *header, struct eb_error *error)
+static bool read_credential_line(FILE *file, const char *path, char *header, struct eb_error *error)
 {
     const size_t scheme_bytes = sizeof scheme - 1;
     char *token = header + scheme_bytes;
     size_t count = fread(token, 1, EB_GRPC_AUTHORIZATION_BYTES - 1 - scheme_bytes, file);
     if (ferror(file) != 0 || fgetc(file) != EOF) {
         static_assert(EB_GRPC_TOKEN_BYTES_MAX == 256, "this says so");
-        return refuse(error, path, "is no file with a token, which has at most 256 bytes");
+        return refuse_credential(
+            error, path, "is no file with a token, which has at most 256 bytes");
     }
     while (count > 0 && (token[count - 1] == '\n' || token[count - 1] == '\r')) {
         count--;
@@ -39,24 +40,24 @@ static bool read_line(FILE *file, const char *path, char *header, struct eb_erro
     token[count] = '\0';
     for (size_t i = 0; i < count; i++) {
         if (token[i] <= ' ' || token[i] > '~') {
-            return refuse(error, path, "is no token: one line of visible characters");
+            return refuse_credential(error, path, "is no token: one line of visible characters");
         }
     }
     memcpy(header, scheme, scheme_bytes);
-    return count > 0 || refuse(error, path, "is empty");
+    return count > 0 || refuse_credential(error, path, "is empty");
 }
 
-static bool read_token(const char *path, char *header, struct eb_error *error)
+static bool read_credential_token(const char *path, char *header, struct eb_error *error)
 {
     if (!path) {
         return true;
     }
     FILE *file = fopen(path, "re");
     if (!file) {
-        return refuse(error, path, strerror(errno));
+        return refuse_credential(error, path, strerror(errno));
     }
     setbuf(file, NULL); /* No copy of the secret is to stay behind. */
-    bool is_good = read_line(file, path, header, error);
+    bool is_good = read_credential_line(file, path, header, error);
     (void)fclose(file);
     return is_good;
 }
@@ -70,7 +71,7 @@ static bool wants_tls(const struct embag_access *access)
 }
 
 /* A password could only be asked for. */
-static int on_password(char *out, int out_bytes, int is_writing, void *context)
+static int on_credential_password(char *out, int out_bytes, int is_writing, void *context)
 {
     (void)out;
     (void)out_bytes;
@@ -79,11 +80,11 @@ static int on_password(char *out, int out_bytes, int is_writing, void *context)
     return 0;
 }
 
-static bool set_rules(SSL_CTX *tls)
+static bool set_credential_rules(SSL_CTX *tls)
 {
     static const unsigned char protocols[] = {2, 'h', '2'};
     SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
-    SSL_CTX_set_default_passwd_cb(tls, on_password);
+    SSL_CTX_set_default_passwd_cb(tls, on_credential_password);
     SSL_CTX_set_options(tls, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     return SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION) == 1 &&
            SSL_CTX_set_alpn_protos(tls, protocols, sizeof protocols) == 0;
@@ -92,19 +93,19 @@ static bool set_rules(SSL_CTX *tls)
 static bool load_files(SSL_CTX *tls, const struct embag_access *access, struct eb_error *error)
 {
     if (!access->tls_ca && SSL_CTX_set_default_verify_paths(tls) != 1) {
-        return refuse(error, "TLS", "the system's certificates cannot be read");
+        return refuse_credential(error, "TLS", "the system's certificates cannot be read");
     }
     if (access->tls_ca && SSL_CTX_load_verify_file(tls, access->tls_ca) != 1) {
-        return refuse(error, access->tls_ca, "cannot be read as certificates in PEM");
+        return refuse_credential(error, access->tls_ca, "cannot be read as certificates in PEM");
     }
     if (!access->tls_cert) {
         return true;
     }
     if (SSL_CTX_use_certificate_chain_file(tls, access->tls_cert) != 1) {
-        return refuse(error, access->tls_cert, "cannot be read as certificates in PEM");
+        return refuse_credential(error, access->tls_cert, "cannot be read as certificates in PEM");
     }
     return SSL_CTX_use_PrivateKey_file(tls, access->tls_key, SSL_FILETYPE_PEM) == 1 ||
-           refuse(error, access->tls_key,
+           refuse_credential(error, access->tls_key,
                "cannot be used as the certificate's key, in PEM and without a password");
 }
 
@@ -126,8 +127,8 @@ static bool check_sense(
     return !what;
 }
 
-static bool open_tls(struct eb_credentials *credentials, const struct embag_access *access,
-    const struct eb_endpoint *endpoint, struct eb_error *error)
+static bool open_credential_tls(struct eb_credentials *credentials,
+    const struct embag_access *access, const struct eb_endpoint *endpoint, struct eb_error *error)
 {
     if (!wants_tls(access)) {
         return true;
@@ -138,8 +139,8 @@ static bool open_tls(struct eb_credentials *credentials, const struct embag_acce
     (void)strcpy(credentials->server_name,
         access->tls_server_name ? access->tls_server_name : endpoint->host);
     credentials->tls = SSL_CTX_new(TLS_client_method());
-    if (!credentials->tls || !set_rules(credentials->tls)) {
-        return refuse(error, "TLS", "OpenSSL cannot be used");
+    if (!credentials->tls || !set_credential_rules(credentials->tls)) {
+        return refuse_credential(error, "TLS", "OpenSSL cannot be used");
     }
     return load_files(credentials->tls, access, error);
 }
@@ -165,8 +166,9 @@ bool eb_credentials_open(struct eb_credentials *credentials, const struct embag_
 {
     *credentials = (struct eb_credentials){.tls = NULL};
     ERR_clear_error(); /* What the caller left of its own is no reason of ours. */
-    if (check_way(access, endpoint, error) && open_tls(credentials, access, endpoint, error) &&
-        read_token(access->token_file, credentials->authorization, error)) {
+    if (check_way(access, endpoint, error) &&
+        open_credential_tls(credentials, access, endpoint, error) &&
+        read_credential_token(access->token_file, credentials->authorization, error)) {
         return true;
     }
     eb_credentials_close(credentials);

@@ -8,7 +8,7 @@
 
 /* ---- how calls end ---- */
 
-static void end_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
+static void end_dispatcher_call(struct eb_dispatcher *dispatcher, struct eb_call *call)
 {
     eb_alarms_clear(dispatcher->alarms, &call->alarm);
     call->state = EB_CALL_OVER;
@@ -33,7 +33,7 @@ static void fail_call(struct eb_call *call, const struct eb_error *why)
     discard_answer(call);
     call->error.status = why->status;
     (void)strcpy(call->error.text, why->text);
-    end_call(call->dispatcher, call);
+    end_dispatcher_call(call->dispatcher, call);
 }
 
 static struct eb_call_list *find_waiting(
@@ -94,7 +94,7 @@ static void explain_expiry(const struct eb_call *call, struct eb_error *why)
     eb_error_set(why, EB_STATUS_DEADLINE_EXCEEDED, "%s", text);
 }
 
-static void expire(struct eb_call *call)
+static void expire_call(struct eb_call *call)
 {
     struct eb_error why;
     explain_expiry(call, &why);
@@ -114,20 +114,20 @@ static void on_call_alarm(struct eb_alarm *alarm)
 {
     struct eb_call *call = (struct eb_call *)((char *)alarm - offsetof(struct eb_call, alarm));
     if (alarm->at_ns >= call->deadline_ns) {
-        expire(call);
+        expire_call(call);
     } else {
         eb_dispatcher_enqueue(call->dispatcher, call);
     }
 }
 
-static uint32_t draw(struct eb_dispatcher *dispatcher)
+static uint32_t draw_jitter(struct eb_dispatcher *dispatcher)
 {
     dispatcher->random = dispatcher->random * 1664525 + 1013904223;
     return dispatcher->random;
 }
 
 /* Ends a call that has failed, or lets it pause before it is sent again. */
-static void judge(struct eb_call *call, const struct eb_error *why)
+static void refuse_if_late(struct eb_call *call, const struct eb_error *why)
 {
     struct eb_dispatcher *dispatcher = call->dispatcher;
     const struct eb_retry_case failure = {
@@ -138,7 +138,7 @@ static void judge(struct eb_call *call, const struct eb_error *why)
         .now_ns = uv_hrtime(),
         .deadline_ns = call->deadline_ns,
     };
-    uint64_t at_ns = eb_retry_at_ns(&failure, draw(dispatcher));
+    uint64_t at_ns = eb_retry_at_ns(&failure, draw_jitter(dispatcher));
     if (at_ns == EB_RETRY_NEVER || dispatcher->is_ending) {
         fail_call(call, why);
         return;
@@ -166,7 +166,7 @@ static void settle_answer(struct eb_call *call, struct eb_lookup_answer *answer)
     call->retry_after_ms = answer->response->retry_after_ms;
     if (eb_lookup_call_check(answer, &call->expected, &why)) {
         call->answer = answer;
-        end_call(call->dispatcher, call);
+        end_dispatcher_call(call->dispatcher, call);
         return;
     }
     eb_lookup_call_free(answer);
@@ -174,7 +174,7 @@ static void settle_answer(struct eb_call *call, struct eb_lookup_answer *answer)
         /* Refused before it has left: it cannot be put into two queues. */
         fail_call(call, &why);
     } else {
-        judge(call, &why);
+        refuse_if_late(call, &why);
     }
 }
 
@@ -229,7 +229,7 @@ static void *decode(struct eb_call *call, const uint8_t *bytes, size_t size)
     return answer;
 }
 
-static void on_message(struct eb_call *call, const uint8_t *bytes, size_t size)
+static void on_dispatcher_message(struct eb_call *call, const uint8_t *bytes, size_t size)
 {
     if (call->answer) {
         discard_answer(call);
@@ -239,19 +239,20 @@ static void on_message(struct eb_call *call, const uint8_t *bytes, size_t size)
     }
 }
 
-static void on_end(struct eb_call *call, const struct eb_error *error, uint32_t pushback_ms)
+static void on_dispatcher_end(
+    struct eb_call *call, const struct eb_error *error, uint32_t pushback_ms)
 {
     if (call->error.status != EB_STATUS_OK) {
-        end_call(call->dispatcher, call);
+        end_dispatcher_call(call->dispatcher, call);
     } else if (error->status != EB_STATUS_OK) {
         discard_answer(call);
         call->retry_after_ms = pushback_ms;
-        judge(call, error);
+        refuse_if_late(call, error);
     } else {
         if (!call->answer) {
             eb_error_set(&call->error, EB_STATUS_INTERNAL, "the server sent no answer");
         }
-        end_call(call->dispatcher, call);
+        end_dispatcher_call(call->dispatcher, call);
     }
 }
 
@@ -262,7 +263,7 @@ static void on_drop(struct eb_call *call, const struct eb_error *why)
     struct eb_dispatcher *dispatcher = call->dispatcher;
     discard_answer(call);
     if (why->status == EB_STATUS_UNAVAILABLE) {
-        judge(call, why);
+        refuse_if_late(call, why);
         return;
     }
     if (why->status == EB_STATUS_UNIMPLEMENTED) {
@@ -282,7 +283,7 @@ static void report_opening(struct eb_dispatcher *dispatcher, const struct eb_err
     dispatcher->handler->on_opened(dispatcher->context, why);
 }
 
-static void on_open(void *context, struct eb_connection *connection)
+static void on_dispatcher_open(void *context, struct eb_connection *connection)
 {
     (void)connection;
     struct eb_dispatcher *dispatcher = context;
@@ -324,7 +325,7 @@ static void refuse_waiting(struct eb_dispatcher *dispatcher, const struct eb_err
             struct eb_call *call = waiting->first;
             eb_calls_remove(waiting, call);
             call->attempts++;
-            judge(call, why);
+            refuse_if_late(call, why);
         }
     }
 }
@@ -337,7 +338,7 @@ static void back_off(struct eb_dispatcher *dispatcher)
     if (dispatcher->connect_not_before_ns <= now_ns) {
         dispatcher->connect_failures++;
         dispatcher->connect_not_before_ns =
-            now_ns + eb_retry_pause_ns(dispatcher->connect_failures, draw(dispatcher));
+            now_ns + eb_retry_pause_ns(dispatcher->connect_failures, draw_jitter(dispatcher));
     }
 }
 
@@ -363,7 +364,8 @@ static void on_connect_failure(struct eb_dispatcher *dispatcher, const struct eb
     refuse_waiting(dispatcher, why);
 }
 
-static void on_close(void *context, struct eb_connection *connection, const struct eb_error *why)
+static void on_dispatcher_close(
+    void *context, struct eb_connection *connection, const struct eb_error *why)
 {
     struct eb_dispatcher *dispatcher = context;
     if (dispatcher->is_ending) {
@@ -381,8 +383,8 @@ static void on_close(void *context, struct eb_connection *connection, const stru
     }
 }
 
-static const struct eb_connection_handler connection_handler = {
-    on_open, on_close, on_stream_message, on_message, on_end, on_drop};
+static const struct eb_connection_handler connection_handler = {on_dispatcher_open,
+    on_dispatcher_close, on_stream_message, on_dispatcher_message, on_dispatcher_end, on_drop};
 
 static struct eb_connection *find_closed(struct eb_dispatcher *dispatcher)
 {
@@ -461,7 +463,7 @@ static struct eb_connection *find_least_busy(
 /* The call to send over a connection: the oldest, or the newest where the oldest would likely be
  * answered too late. A server that is asked for more than it can do then answers as many in time as
  * it can, where in order of age it would answer all of them late. */
-static struct eb_call *find_next(
+static struct eb_call *find_dispatcher_next(
     const struct eb_call_list *waiting, const struct eb_connection *connection, uint64_t now_ns)
 {
     return eb_connection_is_in_time(connection, waiting->first, now_ns) ? waiting->first
@@ -484,7 +486,7 @@ static void send_call(
     struct eb_error why;
     eb_error_set(&why, EB_STATUS_UNAVAILABLE, "the connection to %s takes no more calls",
         dispatcher->options.authority);
-    judge(call, &why);
+    refuse_if_late(call, &why);
 }
 
 static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority priority)
@@ -496,7 +498,8 @@ static void send_waiting(struct eb_dispatcher *dispatcher, enum eb_call_priority
         if (!connection) {
             return;
         }
-        send_call(dispatcher, connection, find_next(waiting, connection, dispatcher->now_ns));
+        send_call(
+            dispatcher, connection, find_dispatcher_next(waiting, connection, dispatcher->now_ns));
     }
 }
 
@@ -523,7 +526,7 @@ bool eb_dispatcher_turn(struct eb_dispatcher *dispatcher)
 }
 
 /* ---- life ---- */
-static void on_wake(struct eb_alarm *alarm)
+static void on_dispatcher_wake(struct eb_alarm *alarm)
 {
     (void)alarm; /* The turn that rings it is all that is wanted. */
 }
@@ -539,7 +542,7 @@ bool eb_dispatcher_init(struct eb_dispatcher *dispatcher, uv_loop_t *loop,
     }
     dispatcher->random = (uint32_t)uv_hrtime() ^ (uint32_t)(uintptr_t)dispatcher;
     dispatcher->is_opening = true;
-    dispatcher->wake.ring = on_wake;
+    dispatcher->wake.ring = on_dispatcher_wake;
     dispatcher->config = (struct eb_connection_config){
         .handler = &connection_handler,
         .context = dispatcher,

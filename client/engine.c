@@ -13,7 +13,7 @@
 
 /* ---- turns ---- */
 
-static void on_timer(uv_timer_t *timer)
+static void on_engine_timer(uv_timer_t *timer)
 {
     (void)timer; /* The turn before the next sleep is all that is wanted. */
 }
@@ -29,12 +29,12 @@ static void set_timer(struct eb_engine *engine)
     uint64_t now_ns = uv_hrtime();
     uint64_t wait_ms = next_ns > now_ns ? (next_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS : 0;
     uv_update_time(&engine->loop);
-    int rc = uv_timer_start(&engine->timer, on_timer, wait_ms, 0);
+    int rc = uv_timer_start(&engine->timer, on_engine_timer, wait_ms, 0);
     assert(rc == 0);
 }
 
 /* All that has happened since the last sleep is answered here. */
-static void on_before_sleep(uv_prepare_t *prepare)
+static void on_engine_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_engine *engine = prepare->data;
     bool again = true;
@@ -67,7 +67,7 @@ static void on_cancel(struct eb_letter *letter)
     }
 }
 
-static void on_end(struct eb_letter *letter)
+static void on_engine_end(struct eb_letter *letter)
 {
     struct eb_engine *engine =
         (struct eb_engine *)((char *)letter - offsetof(struct eb_engine, end));
@@ -85,7 +85,7 @@ static void on_opened(void *context, const struct eb_error *why)
     uv_sem_post(&engine->opened);
 }
 
-static void close_handles(struct eb_engine *engine)
+static void close_engine_handles(struct eb_engine *engine)
 {
     engine->has_ended = true;
     uv_close((uv_handle_t *)&engine->before_sleep, NULL);
@@ -93,14 +93,14 @@ static void close_handles(struct eb_engine *engine)
     eb_inbox_close(&engine->inbox);
 }
 
-static void on_ended(void *context)
+static void on_engine_ended(void *context)
 {
-    close_handles(context);
+    close_engine_handles(context);
 }
 
-static const struct eb_dispatcher_handler dispatcher_handler = {on_opened, on_ended};
+static const struct eb_dispatcher_handler dispatcher_handler = {on_opened, on_engine_ended};
 
-static void run(void *context)
+static void run_engine(void *context)
 {
     struct eb_engine *engine = context;
     eb_inbox_set_reader(&engine->inbox);
@@ -108,7 +108,7 @@ static void run(void *context)
     assert(rc == 0);
 }
 
-static void close_loop(struct eb_engine *engine)
+static void close_engine_loop(struct eb_engine *engine)
 {
     int rc = uv_loop_close(&engine->loop);
     assert(rc == 0);
@@ -123,14 +123,14 @@ static int open_loop(struct eb_engine *engine)
     }
     rc = eb_inbox_open(&engine->inbox, &engine->loop);
     if (rc != 0) {
-        close_loop(engine);
+        close_engine_loop(engine);
         return rc;
     }
     rc = uv_timer_init(&engine->loop, &engine->timer);
     assert(rc == 0);
     rc = uv_prepare_init(&engine->loop, &engine->before_sleep);
     assert(rc == 0);
-    rc = uv_prepare_start(&engine->before_sleep, on_before_sleep);
+    rc = uv_prepare_start(&engine->before_sleep, on_engine_before_sleep);
     assert(rc == 0);
     engine->before_sleep.data = engine;
     return 0;
@@ -149,22 +149,22 @@ static int start_thread(struct eb_engine *engine)
     }
     rc |= pthread_sigmask(SIG_SETMASK, &blocked, &before);
     assert(rc == 0);
-    int started = uv_thread_create(&engine->thread, run, engine);
+    int started = uv_thread_create(&engine->thread, run_engine, engine);
     rc = pthread_sigmask(SIG_SETMASK, &before, NULL);
     assert(rc == 0);
     return started;
 }
 
 /* false: *error is set, and nothing runs. */
-static bool start(struct eb_engine *engine, struct eb_error *error)
+static bool start_engine_thread(struct eb_engine *engine, struct eb_error *error)
 {
     int rc = open_loop(engine);
     if (rc == 0) {
         rc = start_thread(engine);
         if (rc != 0) {
-            close_handles(engine);
-            run(engine);
-            close_loop(engine);
+            close_engine_handles(engine);
+            run_engine(engine);
+            close_engine_loop(engine);
         }
     }
     if (rc != 0) {
@@ -175,7 +175,7 @@ static bool start(struct eb_engine *engine, struct eb_error *error)
 }
 
 /* false: no memory; eb_engine_deinit frees what there is of it. */
-static bool take_memory(struct eb_engine *engine, uint32_t in_flight_max)
+static bool take_engine_memory(struct eb_engine *engine, uint32_t in_flight_max)
 {
     struct eb_dispatcher *dispatcher = &engine->dispatcher;
     uint32_t alarms_max = in_flight_max + 2 * dispatcher->options.connections + 1;
@@ -193,19 +193,20 @@ static bool take_memory(struct eb_engine *engine, uint32_t in_flight_max)
 bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options *options,
     uint32_t in_flight_max, struct eb_error *error)
 {
-    *engine = (struct eb_engine){.dispatcher = {.options = *options}, .end = {.read = on_end}};
+    *engine =
+        (struct eb_engine){.dispatcher = {.options = *options}, .end = {.read = on_engine_end}};
     int rc = uv_sem_init(&engine->opened, 0);
     assert(rc == 0);
     rc = eb_block_pool_init(&engine->requests, REQUEST_BYTES_MAX, KEPT_BYTES_MAX);
     assert(rc == 0);
     rc = eb_block_pool_init(&engine->messages, SIZE_MAX / 2, KEPT_BYTES_MAX);
     assert(rc == 0);
-    if (!take_memory(engine, in_flight_max)) {
+    if (!take_engine_memory(engine, in_flight_max)) {
         eb_engine_deinit(engine);
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for a client");
         return false;
     }
-    if (!start(engine, error)) {
+    if (!start_engine_thread(engine, error)) {
         eb_engine_deinit(engine);
         return false;
     }
@@ -225,7 +226,7 @@ void eb_engine_close(struct eb_engine *engine)
     eb_inbox_post(&engine->inbox, &engine->end);
     int rc = uv_thread_join(&engine->thread);
     assert(rc == 0);
-    close_loop(engine);
+    close_engine_loop(engine);
 }
 
 void eb_engine_deinit(struct eb_engine *engine)

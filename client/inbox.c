@@ -17,7 +17,7 @@ void eb_inbox_read(struct eb_inbox *inbox)
     }
 }
 
-static void on_wakeup(uv_async_t *wakeup)
+static void on_inbox_wakeup(uv_async_t *wakeup)
 {
     eb_inbox_read(wakeup->data);
 }
@@ -31,7 +31,7 @@ int eb_inbox_open(struct eb_inbox *inbox, uv_loop_t *loop)
     if (rc != 0) {
         return rc;
     }
-    rc = uv_async_init(loop, &inbox->wakeup, on_wakeup);
+    rc = uv_async_init(loop, &inbox->wakeup, on_inbox_wakeup);
     if (rc != 0) {
         uv_mutex_destroy(&inbox->lock);
         return rc;
@@ -80,7 +80,7 @@ bool eb_inbox_is_empty(struct eb_inbox *inbox)
     return is_empty;
 }
 
-static void on_close(uv_handle_t *handle)
+static void on_inbox_close(uv_handle_t *handle)
 {
     struct eb_inbox *inbox = handle->data;
     uv_mutex_destroy(&inbox->lock);
@@ -92,5 +92,5 @@ void eb_inbox_close(struct eb_inbox *inbox)
     uv_mutex_lock(&inbox->lock);
     assert(!inbox->first);
     uv_mutex_unlock(&inbox->lock);
-    uv_close((uv_handle_t *)&inbox->wakeup, on_close);
+    uv_close((uv_handle_t *)&inbox->wakeup, on_inbox_close);
 }

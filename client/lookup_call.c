@@ -34,7 +34,7 @@ static bool says_weights(size_t count, enum embag_type type, const struct embag_
 }
 
 /* Of weights that are said. NULL: all is well; else what is not. */
-static const char *check_weights(const void *weights, size_t count, enum embag_type type)
+static const char *check_lookup_weights(const void *weights, size_t count, enum embag_type type)
 {
     if ((!weights && count > 0) || embag_type_bytes(type) == 0) {
         return "weights are NULL or of no type";
@@ -43,7 +43,7 @@ static const char *check_weights(const void *weights, size_t count, enum embag_t
 }
 
 /* As check_weights. What the server can judge is left to the server. */
-static const char *fill_query(const struct embag_query *in, struct eb_wire_query *out)
+static const char *fill_lookup_query(const struct embag_query *in, struct eb_wire_query *out)
 {
     if (!fill_array(&in->indices, &out->indices) || !fill_array(&in->offsets, &out->offsets) ||
         !fill_array(&in->lengths, &out->lengths) ||
@@ -66,10 +66,10 @@ static const char *fill_query(const struct embag_query *in, struct eb_wire_query
     out->weights = in->weights;
     out->weights_bytes = in->weights_count * embag_type_bytes(in->weights_type);
     out->weights_type = (int32_t)in->weights_type;
-    return check_weights(in->weights, in->weights_count, in->weights_type);
+    return check_lookup_weights(in->weights, in->weights_count, in->weights_type);
 }
 
-static bool check_features(const struct embag_group *group)
+static bool check_lookup_features(const struct embag_group *group)
 {
     bool is_whole = group->feature_count == 0 || group->features;
     for (size_t i = 0; is_whole && i < group->feature_count; i++) {
@@ -80,7 +80,7 @@ static bool check_features(const struct embag_group *group)
 
 static const char *fill_group(const struct embag_group *in, struct eb_wire_group *out)
 {
-    if (!check_features(in)) {
+    if (!check_lookup_features(in)) {
         return "features, or one of them, is NULL";
     }
     if (!fill_array(&in->values, &out->values) || !fill_array(&in->lengths, &out->lengths) ||
@@ -102,7 +102,7 @@ static const char *fill_group(const struct embag_group *in, struct eb_wire_group
     out->weights = in->weights;
     out->weights_bytes = in->weights_count * embag_type_bytes(in->weights_type);
     out->weights_type = (int32_t)in->weights_type;
-    return check_weights(in->weights, in->weights_count, in->weights_type);
+    return check_lookup_weights(in->weights, in->weights_count, in->weights_type);
 }
 
 /* A request, where it came from, and what is kept to check its answer. */
@@ -145,7 +145,7 @@ struct eb_outgoing *eb_lookup_call_outgoing(const struct eb_memory *memory, size
     return block ? &block->outgoing : NULL;
 }
 
-static struct eb_outgoing *encode(
+static struct eb_outgoing *encode_lookup(
     const struct eb_wire_request *wire, const struct eb_memory *memory, struct eb_error *error)
 {
     size_t size = eb_lookup_request_bytes(wire);
@@ -176,7 +176,7 @@ static bool fill_arrays(
     memset(wire->queries, 0, wire->query_count * sizeof *wire->queries);
     memset(wire->groups, 0, wire->group_count * sizeof *wire->groups);
     for (size_t i = 0; i < wire->query_count; i++) {
-        const char *failure = fill_query(&request->queries[i], &wire->queries[i]);
+        const char *failure = fill_lookup_query(&request->queries[i], &wire->queries[i]);
         if (failure) {
             eb_error_set(error, EB_STATUS_INVALID_ARGUMENT, "queries[%zu]: %s", i, failure);
             return false;
@@ -205,7 +205,7 @@ static bool measure_arrays(const struct embag_request *request, size_t *bytes)
            !__builtin_add_overflow(query_bytes, group_bytes, bytes);
 }
 
-static struct eb_wire_request translate(
+static struct eb_wire_request translate_lookup_error(
     const struct embag_request *request, const struct eb_lookup_label *label, void *arrays)
 {
     return (struct eb_wire_request){
@@ -244,10 +244,10 @@ struct eb_outgoing *eb_lookup_call_encode(const struct embag_request *request,
         eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory for the request");
         return NULL;
     }
-    struct eb_wire_request wire = translate(request, label, arrays);
+    struct eb_wire_request wire = translate_lookup_error(request, label, arrays);
     struct eb_outgoing *outgoing = NULL;
     if (fill_arrays(request, &wire, error)) {
-        outgoing = encode(&wire, memory, error);
+        outgoing = encode_lookup(&wire, memory, error);
     }
     memory->give(memory->context, arrays, bytes);
     return outgoing;
@@ -264,7 +264,7 @@ struct eb_outgoing *eb_lookup_call_encode_cancel(
 {
     const struct eb_wire_request wire = {.request_id = request_id, .model = "", .cancel = true};
     struct eb_error unused;
-    return encode(&wire, memory, &unused);
+    return encode_lookup(&wire, memory, &unused);
 }
 
 void eb_lookup_call_expect(const struct embag_request *request, const struct eb_outgoing *outgoing,

@@ -114,7 +114,7 @@ static bool is_float(enum embag_type type)
     return type == EMBAG_F32 || type == EMBAG_F64 || type == EMBAG_F16 || type == EMBAG_BF16;
 }
 
-static bool check_type(const struct checked *checked)
+static bool check_input_type(const struct checked *checked)
 {
     const enum embag_type type = (enum embag_type)checked->result->type;
     const enum embag_type asked = checked->expected->output_type;
@@ -132,7 +132,7 @@ static bool check_type(const struct checked *checked)
 }
 
 /* Checks the first dimension: bags, or indices if they are not reduced. */
-static bool check_rows(const struct checked *checked)
+static bool check_input_rows(const struct checked *checked)
 {
     const struct eb_lookup_asked *asked = &checked->expected->asked[checked->position];
     const uint64_t rows = checked->result->shape[0];
@@ -170,7 +170,7 @@ static bool check_columns(const struct checked *checked)
 }
 
 /* Checks that there are as many values as the shape says. */
-static bool check_size(const struct checked *checked)
+static bool check_input_size(const struct checked *checked)
 {
     const struct eb_wire_result *result = checked->result;
     const enum embag_type type = (enum embag_type)result->type;
@@ -193,7 +193,7 @@ static bool check_size(const struct checked *checked)
                name_type(type), bytes, result->values_bytes);
 }
 
-static bool check_shape(const struct checked *checked)
+static bool check_input_shape(const struct checked *checked)
 {
     const uint32_t rank = checked->result->shape_count;
     if (rank == 0) {
@@ -203,14 +203,14 @@ static bool check_shape(const struct checked *checked)
         return refuse_answer(checked, RESULT, "%" PRIu32 " dimensions, at most %d are possible",
             rank, EMBAG_RANK_MAX);
     }
-    return check_rows(checked) && (!is_concatenated(checked) || check_columns(checked)) &&
-           check_size(checked);
+    return check_input_rows(checked) && (!is_concatenated(checked) || check_columns(checked)) &&
+           check_input_size(checked);
 }
 
 /* ---- missing indices ---- */
 
 /* Counts the indices that a result covers. */
-static uint64_t count_indices(const struct checked *checked)
+static uint64_t count_input_indices(const struct checked *checked)
 {
     const struct eb_lookup_expected *expected = checked->expected;
     if (!expected->concat) {
@@ -327,10 +327,10 @@ static bool check_missing(const struct checked *checked)
         (is_concatenated(checked) && !check_missing_sum(checked))) {
         return false;
     }
-    if (missing > 0 && missing > count_indices(checked)) {
+    if (missing > 0 && missing > count_input_indices(checked)) {
         return refuse_answer(checked, RESULT,
             "%" PRIu64 " indices are missing, the request has %" PRIu64, missing,
-            count_indices(checked));
+            count_input_indices(checked));
     }
     return check_positions(checked);
 }
@@ -350,7 +350,7 @@ static bool check_result(const struct checked *checked)
                    "error %s, which the request does not take for one result",
                    eb_status_name((int)eb_lookup_check_status(result->error_code)));
     }
-    return check_type(checked) && check_shape(checked) && check_missing(checked);
+    return check_input_type(checked) && check_input_shape(checked) && check_missing(checked);
 }
 
 static bool check_count(const struct checked *whole, const struct eb_wire_response *response)

@@ -96,7 +96,7 @@ static bool copy_features(
     return true;
 }
 
-static bool copy_version(
+static bool copy_answer_version(
     struct eb_arena *arena, const struct eb_wire_version *in, struct embag_model_version *out)
 {
     struct embag_table *tables = eb_arena_take(arena, (in->table_count + 1) * sizeof *tables);
@@ -124,7 +124,7 @@ static bool copy_version(
     return copy_features(arena, in, out);
 }
 
-static bool copy_model(
+static bool copy_answer_model(
     struct eb_arena *arena, const struct eb_wire_model *in, struct embag_model *out)
 {
     struct embag_model_version *versions =
@@ -133,7 +133,7 @@ static bool copy_model(
         return false;
     }
     for (size_t i = 0; i < in->version_count; i++) {
-        if (!copy_version(arena, &in->versions[i], &versions[i])) {
+        if (!copy_answer_version(arena, &in->versions[i], &versions[i])) {
             return false;
         }
     }
@@ -155,7 +155,7 @@ static bool copy_list(struct eb_models_list *list, const struct eb_wire_model_li
         return false;
     }
     for (size_t i = 0; i < wire->count; i++) {
-        if (!copy_model(&list->arena, &wire->models[i], &models[i])) {
+        if (!copy_answer_model(&list->arena, &wire->models[i], &models[i])) {
             return false;
         }
     }

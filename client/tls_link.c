@@ -32,7 +32,7 @@ struct eb_tls_link {
     uint8_t output[OUTPUT_BYTES];
 };
 
-static bool fail(struct eb_tls_link *link, const char *what)
+static bool fail_link(struct eb_tls_link *link, const char *what)
 {
     const char *why = ERR_reason_error_string(ERR_peek_error());
     long verified = SSL_get_verify_result(link->ssl);
@@ -48,8 +48,8 @@ static bool fail(struct eb_tls_link *link, const char *what)
 /* ---- records that bring no data ---- */
 
 /* Called by OpenSSL with the head of each record, and in TLS 1.3 also with its encrypted type. */
-static void on_record(int is_sent, int version, int content_type, const void *bytes, size_t count,
-    SSL *ssl, void *context)
+static void on_link_record(int is_sent, int version, int content_type, const void *bytes,
+    size_t count, SSL *ssl, void *context)
 {
     struct eb_tls_link *link = context;
     const bool is_head = content_type == SSL3_RT_HEADER;
@@ -107,7 +107,7 @@ static bool open_session(struct eb_tls_link *link, const struct eb_credentials *
     BIO_set_mem_eof_return(link->in, -1);
     SSL_set_bio(link->ssl, link->in, link->out);
     SSL_set_connect_state(link->ssl);
-    SSL_set_msg_callback(link->ssl, on_record);
+    SSL_set_msg_callback(link->ssl, on_link_record);
     SSL_set_msg_callback_arg(link->ssl, link);
     return expect_name(link->ssl, credentials->server_name);
 }
@@ -150,7 +150,7 @@ static bool check_ready(struct eb_tls_link *link)
     }
     SSL_get0_alpn_selected(link->ssl, &protocol, &bytes);
     link->is_ready = bytes == 2 && memcmp(protocol, "h2", 2) == 0;
-    return link->is_ready || fail(link, "TLS: the server does not speak HTTP/2");
+    return link->is_ready || fail_link(link, "TLS: the server does not speak HTTP/2");
 }
 
 int eb_tls_link_read(struct eb_tls_link *link, uint8_t *out)
@@ -163,18 +163,19 @@ int eb_tls_link_read(struct eb_tls_link *link, uint8_t *out)
     int code = got > 0 ? SSL_ERROR_NONE : SSL_get_error(link->ssl, got);
     if (is_idling(link)) {
         ERR_clear_error();
-        fail(link, "TLS: the server sends too many records without data (KeyUpdates and the like)");
+        fail_link(
+            link, "TLS: the server sends too many records without data (KeyUpdates and the like)");
         return -1;
     }
     if (got > 0) {
         count_data(link, (size_t)got);
     }
     if (code == SSL_ERROR_ZERO_RETURN) {
-        fail(link, "closed by the server");
+        fail_link(link, "closed by the server");
         return -1;
     }
     if (code != SSL_ERROR_NONE && code != SSL_ERROR_WANT_READ) {
-        fail(link, SSL_is_init_finished(link->ssl) ? "TLS" : "TLS handshake");
+        fail_link(link, SSL_is_init_finished(link->ssl) ? "TLS" : "TLS handshake");
         return -1;
     }
     if (!check_ready(link)) {
@@ -186,7 +187,7 @@ int eb_tls_link_read(struct eb_tls_link *link, uint8_t *out)
 /* ---- writing ---- */
 
 /* The first bytes of the queue, at most a record's. */
-static size_t gather(const struct eb_send_queue *queue, uint8_t *record)
+static size_t gather_link_records(const struct eb_send_queue *queue, uint8_t *record)
 {
     struct iovec pieces[PIECES_MAX];
     size_t piece_count = eb_send_queue_peek(queue, pieces, PIECES_MAX);
@@ -205,10 +206,10 @@ bool eb_tls_link_seal(struct eb_tls_link *link, struct eb_send_queue *queue)
     uint8_t record[EB_TLS_LINK_PLAIN_BYTES];
     while (!link->is_over && eb_send_queue_bytes(queue) > 0 &&
            BIO_ctrl_pending(link->out) < OUTPUT_BYTES_FULL) {
-        size_t count = gather(queue, record);
+        size_t count = gather_link_records(queue, record);
         ERR_clear_error();
         if (SSL_write(link->ssl, record, (int)count) != (int)count) {
-            return fail(link, "TLS cannot send");
+            return fail_link(link, "TLS cannot send");
         }
         eb_send_queue_drop(queue, count);
     }

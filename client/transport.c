@@ -13,7 +13,7 @@
 #define KEEPALIVE_S 30
 #define UNACKNOWLEDGED_MS_MAX 20000
 
-static void finish(struct eb_transport *transport)
+static void finish_transport(struct eb_transport *transport)
 {
     uv_freeaddrinfo(transport->addresses);
     transport->addresses = NULL;
@@ -25,7 +25,7 @@ static void finish(struct eb_transport *transport)
     transport->handler->on_close(transport->context);
 }
 
-static void try_address(struct eb_transport *transport);
+static void try_transport_address(struct eb_transport *transport);
 
 static void on_socket_close(uv_handle_t *handle)
 {
@@ -34,9 +34,9 @@ static void on_socket_close(uv_handle_t *handle)
     eb_tls_link_destroy(transport->tls);
     transport->tls = NULL;
     if (transport->state == EB_TRANSPORT_OPENING && transport->next_address) {
-        try_address(transport);
+        try_transport_address(transport);
     } else {
-        finish(transport);
+        finish_transport(transport);
     }
 }
 
@@ -69,7 +69,7 @@ static void lose(struct eb_transport *transport, int status)
     lose_for(transport, uv_strerror(status));
 }
 
-static void write_sealed(struct eb_transport *transport);
+static void write_transport_sealed(struct eb_transport *transport);
 
 void eb_transport_close(struct eb_transport *transport)
 {
@@ -80,7 +80,7 @@ void eb_transport_close(struct eb_transport *transport)
     if (transport->tls && transport->writing_bytes == 0) {
         eb_tls_link_end(transport->tls);
         transport->queue = NULL;
-        write_sealed(transport);
+        write_transport_sealed(transport);
     }
     transport->state = EB_TRANSPORT_CLOSING;
     eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "it was closed on this side");
@@ -112,7 +112,7 @@ static void hand_over(struct eb_transport *transport, const uint8_t *bytes, size
     }
 }
 
-static void begin(struct eb_transport *transport)
+static void begin_transport(struct eb_transport *transport)
 {
     eb_alarms_clear(transport->alarms, &transport->alarm);
     transport->state = EB_TRANSPORT_OPEN;
@@ -121,7 +121,8 @@ static void begin(struct eb_transport *transport)
 }
 
 /* What it has to say goes out first: it may be why the link is over. */
-static void receive_sealed(struct eb_transport *transport, const uint8_t *bytes, size_t count)
+static void receive_transport_sealed(
+    struct eb_transport *transport, const uint8_t *bytes, size_t count)
 {
     uint8_t plain[EB_TLS_LINK_PLAIN_BYTES];
     int got = eb_tls_link_feed(transport->tls, bytes, count) ? 1 : -1;
@@ -129,21 +130,21 @@ static void receive_sealed(struct eb_transport *transport, const uint8_t *bytes,
         got = eb_tls_link_read(transport->tls, plain);
         if (got >= 0 && transport->state == EB_TRANSPORT_OPENING &&
             eb_tls_link_is_ready(transport->tls)) {
-            begin(transport);
+            begin_transport(transport);
         }
         if (got > 0 && is_alive(transport)) {
             hand_over(transport, plain, (size_t)got);
         }
     }
     if (is_alive(transport)) {
-        write_sealed(transport);
+        write_transport_sealed(transport);
     }
     if (got < 0 && is_alive(transport)) {
         lose_for(transport, eb_tls_link_reason(transport->tls));
     }
 }
 
-static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+static void on_transport_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct eb_transport *transport = stream->data;
     if (!is_alive(transport) || count == 0) {
@@ -155,7 +156,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     } else if (count < 0) {
         lose(transport, (int)count);
     } else if (transport->tls) {
-        receive_sealed(transport, (const uint8_t *)buffer->base, (size_t)count);
+        receive_transport_sealed(transport, (const uint8_t *)buffer->base, (size_t)count);
     } else {
         hand_over(transport, (const uint8_t *)buffer->base, (size_t)count);
     }
@@ -185,7 +186,7 @@ static void on_connect(uv_connect_t *request, int status)
     }
     const bool is_plain = !transport->credentials->tls;
     if (status == 0) {
-        status = uv_read_start(&transport->socket.stream, on_alloc, on_read);
+        status = uv_read_start(&transport->socket.stream, on_alloc, on_transport_read);
     }
     if (status == 0 && !is_plain) {
         transport->tls = eb_tls_link_create(transport->credentials);
@@ -197,9 +198,9 @@ static void on_connect(uv_connect_t *request, int status)
     }
     watch_peer(transport);
     if (is_plain) {
-        begin(transport);
+        begin_transport(transport);
     } else {
-        write_sealed(transport);
+        write_transport_sealed(transport);
     }
 }
 
@@ -247,7 +248,7 @@ static void connect_unix(struct eb_transport *transport)
         &transport->connect, &transport->socket.pipe, transport->endpoint->path, on_connect);
 }
 
-static void try_address(struct eb_transport *transport)
+static void try_transport_address(struct eb_transport *transport)
 {
     const struct addrinfo *address = transport->next_address;
     transport->next_address = address->ai_next;
@@ -261,14 +262,14 @@ static void on_resolve(uv_getaddrinfo_t *request, int status, struct addrinfo *a
     transport->addresses = addresses;
     if (transport->state == EB_TRANSPORT_OPENING && status == 0) {
         transport->next_address = addresses;
-        try_address(transport);
+        try_transport_address(transport);
         return;
     }
     if (transport->state == EB_TRANSPORT_OPENING) {
         eb_error_set(&transport->failure, EB_STATUS_UNAVAILABLE, "cannot find the host \"%s\": %s",
             transport->endpoint->host, uv_strerror(status));
     }
-    finish(transport);
+    finish_transport(transport);
 }
 
 /* Names that libuv turns away at once end as those that are not found. */
@@ -276,10 +277,10 @@ static void on_no_name(struct eb_alarm *alarm)
 {
     struct eb_transport *transport =
         (struct eb_transport *)((char *)alarm - offsetof(struct eb_transport, alarm));
-    finish(transport);
+    finish_transport(transport);
 }
 
-static void resolve(struct eb_transport *transport)
+static void resolve_transport(struct eb_transport *transport)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     const struct eb_endpoint *endpoint = transport->endpoint;
@@ -296,7 +297,8 @@ static void resolve(struct eb_transport *transport)
 }
 
 /* Addresses in numbers need no resolver, and so no thread of libuv's pool. */
-static bool read_numbers(const struct eb_endpoint *endpoint, struct sockaddr_storage *address)
+static bool read_transport_numbers(
+    const struct eb_endpoint *endpoint, struct sockaddr_storage *address)
 {
     int port = 0;
     for (const char *c = endpoint->port; *c != '\0'; c++) {
@@ -316,16 +318,16 @@ void eb_transport_open(struct eb_transport *transport, uint64_t deadline_ns)
     transport->alarm.ring = on_alarm;
     if (transport->endpoint->is_unix) {
         connect_unix(transport);
-    } else if (read_numbers(transport->endpoint, &address)) {
+    } else if (read_transport_numbers(transport->endpoint, &address)) {
         connect_tcp(transport, (struct sockaddr *)&address);
     } else {
-        resolve(transport);
+        resolve_transport(transport);
     }
 }
 
 static void write_more(struct eb_transport *transport);
 
-static void on_write(uv_write_t *request, int status)
+static void on_transport_write(uv_write_t *request, int status)
 {
     struct eb_transport *transport = request->data;
     size_t written = transport->writing_bytes;
@@ -353,7 +355,8 @@ static void write_rest(struct eb_transport *transport, const uv_buf_t *buffers, 
         transport->writing_bytes += buffers[i].len;
     }
     transport->write.data = transport;
-    int rc = uv_write(&transport->write, &transport->socket.stream, buffers, count, on_write);
+    int rc =
+        uv_write(&transport->write, &transport->socket.stream, buffers, count, on_transport_write);
     if (rc != 0) {
         transport->writing_bytes = 0;
         lose(transport, rc);
@@ -361,7 +364,7 @@ static void write_rest(struct eb_transport *transport, const uv_buf_t *buffers, 
 }
 
 /* What TLS has to say, and what is in the queue once that may be said. */
-static void write_sealed(struct eb_transport *transport)
+static void write_transport_sealed(struct eb_transport *transport)
 {
     while (is_alive(transport) && transport->writing_bytes == 0) {
         if (transport->queue && !eb_tls_link_seal(transport->tls, transport->queue)) {
@@ -389,7 +392,7 @@ static void write_sealed(struct eb_transport *transport)
 static void write_more(struct eb_transport *transport)
 {
     if (transport->tls) {
-        write_sealed(transport);
+        write_transport_sealed(transport);
         return;
     }
     while (transport->state == EB_TRANSPORT_OPEN && transport->writing_bytes == 0) {

@@ -37,7 +37,7 @@ static void shrink(struct eb_window *window)
 }
 
 /* Only where half of it is used: else nothing is known of a larger one. */
-static void grow(struct eb_window *window)
+static void grow_window(struct eb_window *window)
 {
     bool is_used = window->sent_count >= window->steps / EB_WINDOW_STEPS / 2;
     window->steps += is_used && window->steps < STEPS_MAX;
@@ -60,7 +60,7 @@ void eb_window_answer(struct eb_window *window, const struct eb_window_sample *s
 {
     note_latency(window, sample);
     if (sample->latency_ns <= window->base_ns / 2 + sample->left_ns / 2) {
-        grow(window);
+        grow_window(window);
     } else {
         shrink(window);
     }

@@ -4,7 +4,7 @@
 #define VECTOR_BYTES 32
 #define WIDEN(v) ((lanes)_mm256_cvtepi32_epi64((__m128i)(v)))
 #define NARROW(v) ((int32_lanes)low_halves((__m256i)(v)))
-#define SUM_UP(v) ((lanes)sum_up((__m256i)(v)))
+#define SUM_UP(v) ((lanes)sum_up_avx2((__m256i)(v)))
 
 static inline __m128i low_halves(__m256i v)
 {
@@ -12,7 +12,7 @@ static inline __m128i low_halves(__m256i v)
     return _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(v, even));
 }
 
-static inline __m256i sum_up(__m256i v)
+static inline __m256i sum_up_avx2(__m256i v)
 {
     v = _mm256_add_epi64(v, _mm256_slli_si256(v, 8));
     __m256i low_sum = _mm256_permute4x64_epi64(v, 0x55);

@@ -166,7 +166,7 @@ static bool start_by_segments(struct pass *pass)
     return true;
 }
 
-static bool find_starts(struct pass *pass)
+static bool find_checked_starts(struct pass *pass)
 {
     const struct eb_bag_query *query = pass->query;
     switch (query->layout) {
@@ -234,7 +234,7 @@ static bool fail_unnamed(struct pass *pass, const char *name, int64_t index)
         "%s = %" PRId64 " is outside the table's %" PRIu64 " rows", name, index, table->row_count);
 }
 
-static bool check_default(struct pass *pass)
+static bool check_checked_default(struct pass *pass)
 {
     return !pass->query->has_default || eb_bag_take_default(pass->query, &pass->default_row) ||
            fail_unnamed(pass, "default_index", pass->query->default_index);
@@ -301,7 +301,7 @@ static void close_up_rows(const struct pass *pass)
 
 /* Writes the rows of indices first .. end - 1, and counts what is missing. false: nothing may be.
  */
-static inline bool find_rows(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
+static inline bool find_checked_rows(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
     const struct eb_bag_query *query = pass->query;
     const struct eb_int_array slice = eb_bag_take_slice(query, first, end);
@@ -312,9 +312,9 @@ static inline bool find_rows(struct pass *pass, uint32_t first, uint32_t end, in
 }
 
 /* Brings indices first .. end - 1 to the head of the row list. false: one must not be missing. */
-static bool take_rows(struct pass *pass, uint32_t first, uint32_t end)
+static bool take_checked_rows(struct pass *pass, uint32_t first, uint32_t end)
 {
-    if (!find_rows(pass, first, end, pass->rows)) {
+    if (!find_checked_rows(pass, first, end, pass->rows)) {
         return false;
     }
     if (pass->weights) {
@@ -331,7 +331,7 @@ static __attribute__((noinline)) bool check_bagless(struct pass *pass)
     if (query->layout != EB_LAYOUT_OFFSETS || query->bounds.bytes > 0 || pass->index_count == 0) {
         return true;
     }
-    if (!find_rows(pass, 0, pass->index_count, pass->rows)) {
+    if (!find_checked_rows(pass, 0, pass->index_count, pass->rows)) {
         return false;
     }
     pass->missing_row = ROW_SKIPPED; /* None of them is pooled, not even as zeros. */
@@ -343,7 +343,7 @@ static bool take_sorted(struct pass *pass)
 {
     uint32_t first = pass->starts[0];
     uint32_t end = pass->starts[pass->bag_count];
-    if (first < end ? !take_rows(pass, first, end) : !check_bagless(pass)) {
+    if (first < end ? !take_checked_rows(pass, first, end) : !check_bagless(pass)) {
         return false;
     }
     for (uint32_t bag = 0; first > 0 && bag <= pass->bag_count; bag++) {
@@ -366,7 +366,7 @@ static uint32_t chunk_end(const struct pass *pass, uint32_t first)
 /* Counts the rows of each bag, one place ahead of its start. */
 static bool count_chunk(struct pass *pass, uint32_t first, uint32_t end, int64_t *rows)
 {
-    if (!find_rows(pass, first, end, rows)) {
+    if (!find_checked_rows(pass, first, end, rows)) {
         return false;
     }
     for (uint32_t i = first; i < end; i++) {
@@ -407,7 +407,7 @@ static bool take_unsorted(struct pass *pass)
     uint64_t missing_count = pass->missing_count;
     for (uint32_t first = 0; first < pass->index_count; first += CHUNK) {
         uint32_t end = chunk_end(pass, first);
-        find_rows(pass, first, end, rows);
+        find_checked_rows(pass, first, end, rows);
         sort_chunk(pass, first, end, rows);
     }
     pass->missing_count = missing_count;
@@ -457,7 +457,7 @@ static void fill_job(
 static bool take_indices(struct pass *pass)
 {
     if (!pass->starts) {
-        return pass->index_count == 0 || take_rows(pass, 0, pass->index_count);
+        return pass->index_count == 0 || take_checked_rows(pass, 0, pass->index_count);
     }
     return pass->is_unsorted ? take_unsorted(pass) : take_sorted(pass);
 }
@@ -484,11 +484,11 @@ bool eb_bag_check(const struct eb_bag_ops *ops, const struct eb_bag_query *query
     };
     if (query->reduction != EB_REDUCTION_NONE) {
         pass.starts = (uint32_t *)(void *)(bytes + extent->starts_offset);
-        if (!find_starts(&pass) || (query->max_ids > 0 && !check_lengths(&pass))) {
+        if (!find_checked_starts(&pass) || (query->max_ids > 0 && !check_lengths(&pass))) {
             return false;
         }
     }
-    if (!check_default(&pass) || !take_indices(&pass)) {
+    if (!check_checked_default(&pass) || !take_indices(&pass)) {
         return false;
     }
     fill_job(&pass, extent, job);

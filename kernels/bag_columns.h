@@ -31,7 +31,7 @@ struct pass {
 };
 
 /* Columns [column, column_end), a block or less, of the pass's bags. */
-static void pool_block(const struct pass *block, enum fold fold)
+static void pool_column_block(const struct pass *block, enum fold fold)
 {
     struct pass pass = *block;
     pool_functions *functions = &block->functions[fold];
@@ -49,7 +49,7 @@ static void pool_block(const struct pass *block, enum fold fold)
 }
 
 /* The result of an empty bag: its default row's values, or zeros. */
-static COLD void fill(const struct pass *pass, uint32_t b, uint32_t columns)
+static COLD void fill_columns(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
     uint8_t *out = job->out + b * job->out_stride_bytes;
@@ -69,11 +69,11 @@ static COLD void fill(const struct pass *pass, uint32_t b, uint32_t columns)
     values.bag_end = 1;
     values.column_end = pass->column + columns;
     values.prefetch = NULL;
-    pool_block(&values, FOLD_VALUE);
+    pool_column_block(&values, FOLD_VALUE);
 }
 
 /* Copies the result of the bag before, if that pooled the same rows, for these columns. */
-static COLD bool repeat(const struct pass *pass, uint32_t b, uint32_t columns)
+static COLD bool repeat_column(const struct pass *pass, uint32_t b, uint32_t columns)
 {
     const struct eb_bag_job *job = pass->job;
     const size_t count = job->starts[b + 1] - job->starts[b];
@@ -92,7 +92,7 @@ static COLD bool repeat(const struct pass *pass, uint32_t b, uint32_t columns)
     return true;
 }
 
-static INLINE struct source find_source(struct shape shape, const struct pass *pass)
+static INLINE struct source find_column_source(struct shape shape, const struct pass *pass)
 {
     const struct eb_table *table = pass->job->table;
     return (struct source){
@@ -125,7 +125,7 @@ static INLINE bool has_single_rows(struct shape shape)
 }
 
 /* Jobs of FOLD_VALUE have no starts, others have; those of FOLD_WEIGHTED have weights. */
-static INLINE struct bag find_bag(
+static INLINE struct bag find_column_bag(
     struct shape shape, const struct eb_bag_job *job, uint32_t first, uint32_t b)
 {
     struct bag bag = {
@@ -143,7 +143,7 @@ static INLINE void pool_columns(
     struct shape shape, const struct pass *pass, struct eb_bag_prefetch *prefetch)
 {
     const struct eb_bag_job *job = pass->job;
-    const struct source source = find_source(shape, pass);
+    const struct source source = find_column_source(shape, pass);
     const uint32_t columns = shape.vectors > 0 ? shape.vectors * LANES : source.rest;
     const bool is_single = has_single_rows(shape);
     const uint32_t bag_first = pass->bag_first;
@@ -154,13 +154,13 @@ static INLINE void pool_columns(
     uint32_t count_before =
         !is_single && bag_first > pass->part_first ? first - job->starts[bag_first - 1] : 0;
     for (uint32_t b = bag_first; b < bag_end; b++) {
-        const struct bag bag = find_bag(shape, job, first, b);
+        const struct bag bag = find_column_bag(shape, job, first, b);
         if (!is_single && __builtin_expect(bag.count == 0, 0)) {
-            fill(pass, b, columns);
+            fill_columns(pass, b, columns);
         } else if (is_single || !may_repeat(bag.rows, bag.count, count_before) ||
-                   !repeat(pass, b, columns)) {
+                   !repeat_column(pass, b, columns)) {
             struct sums sums = sum_rows(shape, &source, &bag, prefetch);
-            finish(shape, job, b, &sums);
+            finish_sums(shape, job, b, &sums);
             store_sums(shape, job->output_type, source.rest, &sums, out);
         }
         first += bag.count;

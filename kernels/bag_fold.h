@@ -28,12 +28,12 @@ static INLINE VEC start_fold(enum fold fold)
 static INLINE VEC fold_vector(struct shape shape, const struct row *row, VEC acc, VEC x)
 {
     if (is_code(shape) && is_sum(shape)) {
-        ACC scale = load_scale(row);
+        ACC scale = load_float_scale(row);
         ACC factor = shape.fold == FOLD_WEIGHTED ? *row->weight * scale : scale;
         return vec_fma(vec_set(factor), x, acc);
     }
     if (is_code(shape)) {
-        x = vec_fma(vec_set(load_scale(row)), x, vec_set(load_bias(row)));
+        x = vec_fma(vec_set(load_float_scale(row)), x, vec_set(load_bias(row)));
     }
     switch (shape.fold) {
     case FOLD_SUM:
@@ -141,7 +141,7 @@ static INLINE void sum_lean(struct shape shape, const struct source *source, con
         } else {
             prefetch_near(shape, &near, span->near + i, false);
         }
-        const struct row row = find_row(shape, source, bag, i);
+        const struct row row = find_float_row(shape, source, bag, i);
         fold_row(shape, &row, source->rest, sums);
     }
 }
@@ -161,7 +161,7 @@ static INLINE struct sums sum_rows(struct shape shape, const struct source *of_p
     }
     if (!prefetch) {
         for (uint32_t i = 0; i < bag.count; i++) {
-            const struct row row = find_row(shape, &source, &bag, i);
+            const struct row row = find_float_row(shape, &source, &bag, i);
             fold_row(shape, &row, source.rest, &sums);
         }
         return sums;
@@ -173,7 +173,7 @@ static INLINE struct sums sum_rows(struct shape shape, const struct source *of_p
         } else {
             for (uint32_t i = 0; i < span.count; i++) {
                 eb_bag_span_prefetch(&span, i);
-                const struct row row = find_row(shape, &source, &bag, i);
+                const struct row row = find_float_row(shape, &source, &bag, i);
                 fold_row(shape, &row, source.rest, &sums);
             }
         }

@@ -61,7 +61,7 @@ struct block {
 
 static_assert(BLOCK_BYTES_MAX <= EB_ZERO_ROW_BYTES, "a block of a row of zeros");
 
-static struct bag find_bag(const struct eb_bag_job *job, uint32_t b)
+static struct bag find_int_bag(const struct eb_bag_job *job, uint32_t b)
 {
     uint32_t first = job->starts ? job->starts[b] : b;
     return (struct bag){
@@ -73,7 +73,7 @@ static struct bag find_bag(const struct eb_bag_job *job, uint32_t b)
 }
 
 /* Takes the steps of a chunk's rows too. */
-static void find_rows(const struct pass *pass, uint32_t column, const int64_t *numbers,
+static void find_int_rows(const struct pass *pass, uint32_t column, const int64_t *numbers,
     struct eb_bag_int_chunk *chunk)
 {
     const struct eb_table *table = pass->part->job->table;
@@ -157,7 +157,7 @@ static void divide_block(const struct pass *pass, const struct block *block, uin
     }
 }
 
-static void pool_block(
+static void pool_int_block(
     const struct pass *pass, const struct bag *bag, const struct plan *plan, uint32_t column)
 {
     struct block block;
@@ -169,7 +169,7 @@ static void pool_block(
         uint32_t rows_left = bag->count - first;
         chunk.row_count = rows_left < CHUNK_ROWS ? rows_left : CHUNK_ROWS;
         chunk.weights = bag->weights ? bag->weights + first : NULL;
-        find_rows(pass, column, bag->rows + first, &chunk);
+        find_int_rows(pass, column, bag->rows + first, &chunk);
         fold_chunk(pass, &chunk, first == 0, chunk.row_count == rows_left, &block);
     }
     if (pass->fold == EB_BAG_INT_WIDE) {
@@ -189,7 +189,7 @@ static bool is_repeated(const struct bag *bag, const struct bag *before)
                memcmp(bag->weights, before->weights, bag->count * sizeof bag->weights[0]) == 0);
 }
 
-static void repeat(const struct pass *pass, const struct bag *bag, const struct bag *before,
+static void repeat_int(const struct pass *pass, const struct bag *bag, const struct bag *before,
     const struct plan *plan, uint32_t column)
 {
     size_t offset = (size_t)column * pass->element_bytes;
@@ -206,23 +206,23 @@ static void pool_bags(const struct pass *pass, uint32_t bag_first, uint32_t bag_
     const struct eb_bag_job *job = pass->part->job;
     struct bag before = {.count = 0};
     if (bag_first > pass->part->bag_first) {
-        before = find_bag(job, bag_first - 1);
+        before = find_int_bag(job, bag_first - 1);
     }
     for (uint32_t b = bag_first; b < bag_end; b++) {
-        const struct bag bag = find_bag(job, b);
+        const struct bag bag = find_int_bag(job, b);
         if (bag.count == 0) {
             eb_bag_copy_columns(job, job->default_row, column, plan->columns, bag.out);
         } else if (is_repeated(&bag, &before)) {
-            repeat(pass, &bag, &before, plan, column);
+            repeat_int(pass, &bag, &before, plan, column);
         } else {
-            pool_block(pass, &bag, plan, column);
+            pool_int_block(pass, &bag, plan, column);
         }
         before = bag;
     }
 }
 
 /* Group by group, block by block: the order of bag_prefetch.h. */
-static void pool_groups(const struct pass *pass)
+static void pool_int_groups(const struct pass *pass)
 {
     const struct eb_bag_part *part = pass->part;
     uint32_t first = part->bag_first;
@@ -239,7 +239,7 @@ static void pool_groups(const struct pass *pass)
     }
 }
 
-static enum eb_bag_int_fold choose_fold(const struct eb_bag_job *job)
+static enum eb_bag_int_fold choose_int_fold(const struct eb_bag_job *job)
 {
     switch (job->reduction) {
     case EB_REDUCTION_MEAN: return EB_BAG_INT_WIDE;
@@ -305,7 +305,7 @@ void eb_bag_int_pool(const struct eb_bag_part *part, struct eb_bag_prefetch *pre
     struct pass pass = {
         .part = part,
         .prefetch = prefetch,
-        .fold = choose_fold(job),
+        .fold = choose_int_fold(job),
         .flip = choose_flip(job),
         .element_bytes = element_bytes,
     };
@@ -313,5 +313,5 @@ void eb_bag_int_pool(const struct eb_bag_part *part, struct eb_bag_prefetch *pre
     pass.sum_bytes = pass.fold == EB_BAG_INT_WIDE ? sizeof(uint64_t) : element_bytes;
     pass.whole = make_plan(pass.folds, block_columns);
     pass.rest = make_plan(pass.folds, (part->element_end - part->element_first) % block_columns);
-    pool_groups(&pass);
+    pool_int_groups(&pass);
 }

@@ -38,7 +38,7 @@ static inline bool count_entries(
     return true;
 }
 
-static bool count_indices(
+static bool count_measured_indices(
     const struct eb_bag_query *query, uint64_t *index_count, struct eb_bag_error *error)
 {
     if (!count_entries(&query->indices, "indices", index_count, error)) {
@@ -59,7 +59,7 @@ static bool is_weights_type_allowed(const struct eb_bag_query *query)
 }
 
 /* Of weights that are given. */
-static bool check_weights(
+static bool check_measured_weights(
     const struct eb_bag_query *query, uint64_t index_count, struct eb_bag_error *error)
 {
     enum eb_reduction reduction = query->reduction;
@@ -274,8 +274,8 @@ bool eb_bag_measure(
     struct eb_bag_kind found;
     uint64_t index_count;
     uint64_t result_rows;
-    if (!count_indices(query, &index_count, error) ||
-        (eb_bag_weights_are_given(query) && !check_weights(query, index_count, error)) ||
+    if (!count_measured_indices(query, &index_count, error) ||
+        (eb_bag_weights_are_given(query) && !check_measured_weights(query, index_count, error)) ||
         (!kind && !eb_bag_kind_find(query, &found, error)) ||
         !count_result_rows(query, index_count, &result_rows, error)) {
         return false;

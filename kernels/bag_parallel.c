@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-static void work(const struct eb_bag_team *team, unsigned thread)
+static void work_in_team(const struct eb_bag_team *team, unsigned thread)
 {
     struct eb_bag_stream stream;
     eb_bag_stream_init(&stream, team->ops, team->schedules);
@@ -67,7 +67,7 @@ unsigned eb_bag_parallel_run(const struct eb_bag_team *team)
         if (thread == 0) {
             ran = (unsigned)omp_get_num_threads();
         }
-        work(team, thread);
+        work_in_team(team, thread);
     }
     return ran;
 }

@@ -23,7 +23,7 @@ static bool has_one_row_each(const struct eb_bag_part *part)
     return others == 0;
 }
 
-static enum fold choose_fold(const struct eb_bag_part *part)
+static enum fold choose_float_fold(const struct eb_bag_part *part)
 {
     switch (part->job->reduction) {
     case EB_REDUCTION_MAX: return FOLD_MAX;
@@ -40,7 +40,7 @@ static enum fold choose_fold(const struct eb_bag_part *part)
 }
 
 /* Group by group, block by block: the order of bag_prefetch.h. */
-static void pool_groups(struct pass *pass, const struct eb_bag_part *part, enum fold fold)
+static void pool_float_groups(struct pass *pass, const struct eb_bag_part *part, enum fold fold)
 {
     pass->bag_end = part->bag_first;
     while (pass->bag_end < part->bag_end) {
@@ -51,19 +51,19 @@ static void pool_groups(struct pass *pass, const struct eb_bag_part *part, enum 
             uint32_t columns = part->element_end - pass->column;
             columns = columns < BLOCK_ELEMENTS ? columns : BLOCK_ELEMENTS;
             pass->column_end = pass->column + columns;
-            pool_block(pass, fold);
+            pool_column_block(pass, fold);
             pass->column = pass->column_end;
         }
     }
 }
 
-static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch,
+static void pool_float_tile(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch,
     pool_functions functions[FOLD_COUNT])
 {
     const struct eb_bag_job *job = part->job;
     const uint32_t columns = part->element_end - part->element_first;
     assert(!prefetch || prefetch->block_elements[job->table->storage] == BLOCK_ELEMENTS);
-    const enum fold fold = choose_fold(part);
+    const enum fold fold = choose_float_fold(part);
     struct pass pass = {
         .job = job,
         .part_first = part->bag_first,
@@ -81,7 +81,7 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
     if (is_one_function) {
         functions[fold][columns / LANES](&pass);
     } else {
-        pool_groups(&pass, part, fold);
+        pool_float_groups(&pass, part, fold);
     }
 }
 
@@ -138,5 +138,5 @@ static void pool_part(const struct eb_bag_part *part, struct eb_bag_prefetch *pr
     };                                                                                             \
     void function(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)                \
     {                                                                                              \
-        pool_part(part, prefetch, name##_functions);                                               \
+        pool_float_tile(part, prefetch, name##_functions);                                         \
     }

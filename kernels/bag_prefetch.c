@@ -10,7 +10,7 @@ static bool is_same(const struct eb_bag_tile *a, const struct eb_bag_tile *b)
 }
 
 /* At the head of the tile that is pooled now. */
-static void start(struct eb_bag_cursor *cursor, uint64_t called)
+static void start_cursor(struct eb_bag_cursor *cursor, uint64_t called)
 {
     cursor->begin = NULL;
     cursor->end = NULL;
@@ -32,8 +32,8 @@ void eb_bag_prefetch_init(struct eb_bag_prefetch *prefetch,
     prefetch->pooled = 0;
     prefetch->far.is_far = true;
     prefetch->near.is_far = false;
-    start(&prefetch->far, 0);
-    start(&prefetch->near, 0);
+    start_cursor(&prefetch->far, 0);
+    start_cursor(&prefetch->near, 0);
 }
 
 /* Into the tile that is pooled now. */
@@ -44,7 +44,7 @@ static void move_on(const struct eb_bag_prefetch *prefetch, struct eb_bag_cursor
         cursor->is_over = false;
     } else {
         /* It has called no row of it yet. */
-        start(cursor, prefetch->pooled);
+        start_cursor(cursor, prefetch->pooled);
     }
 }
 
@@ -63,8 +63,8 @@ void eb_bag_prefetch_begin(struct eb_bag_prefetch *prefetch, const struct eb_bag
         move_on(prefetch, &prefetch->near);
     } else {
         prefetch->pooled = 0;
-        start(&prefetch->far, 0);
-        start(&prefetch->near, 0);
+        start_cursor(&prefetch->far, 0);
+        start_cursor(&prefetch->near, 0);
     }
 }
 
@@ -108,7 +108,7 @@ struct range {
     uintptr_t end;
 };
 
-static struct range find_range(
+static struct range find_prefetch_range(
     const struct eb_bag_part *part, uint32_t element, uint32_t element_end)
 {
     const struct eb_table *table = part->job->table;
@@ -129,7 +129,7 @@ static void aim(
 {
     const struct eb_table *table = cursor->part.job->table;
     const struct eb_bag_schedule *schedule = eb_bag_schedule_find(prefetch->schedules, table);
-    const struct range range = find_range(&cursor->part, cursor->element, element_end);
+    const struct range range = find_prefetch_range(&cursor->part, cursor->element, element_end);
     uint64_t bytes = range.end - range.first;
     cursor->base = range.first;
     cursor->row_stride_bytes = table->row_stride_bytes;
@@ -158,7 +158,7 @@ static void aim(
 }
 
 /* The rows of bags [bag_first, bag_end) of the cursor's part. */
-static void take_rows(struct eb_bag_cursor *cursor, uint32_t bag_end)
+static void take_prefetch_rows(struct eb_bag_cursor *cursor, uint32_t bag_end)
 {
     const struct eb_bag_job *job = cursor->part.job;
     uint32_t bag_first = cursor->part.bag_first;
@@ -187,7 +187,7 @@ bool eb_bag_cursor_enter(struct eb_bag_prefetch *prefetch, struct eb_bag_cursor 
             bag_end = eb_bag_group_end(part->job, part->bag_first, part->bag_end);
         }
         aim(prefetch, cursor, element_end);
-        take_rows(cursor, bag_end);
+        take_prefetch_rows(cursor, bag_end);
         cursor->element = element_end;
         if (element_end == part->element_end) {
             part->bag_first = bag_end;
@@ -276,7 +276,7 @@ bool eb_bag_prefetch_short(const struct eb_bag_prefetch *prefetch, const struct 
     if (row_count <= 1 || eb_bag_schedule_is_off(schedule)) {
         return true;
     }
-    const struct range range = find_range(part, part->element_first, part->element_end);
+    const struct range range = find_prefetch_range(part, part->element_first, part->element_end);
     if (row_count > EB_BAG_SHORT_ROWS || row_count * (range.end - range.first) > SHORT_BYTES) {
         return false;
     }

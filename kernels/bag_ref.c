@@ -34,7 +34,7 @@ static void fill_row(const struct eb_bag_part *part, uint8_t *out)
     pool_row(&bag, out);
 }
 
-static void pool(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)
+static void pool_reference(const struct eb_bag_part *part, struct eb_bag_prefetch *prefetch)
 {
     const struct eb_bag_job *job = part->job;
     assert(!prefetch);
@@ -60,7 +60,7 @@ const struct eb_bag_variant eb_bag_ref = {
     .index = &eb_bag_ref_index,
     .pool =
         {
-#define X(name, number, bytes, text) [number] = pool,
+#define X(name, number, bytes, text) [number] = pool_reference,
             EB_TYPE_LIST(X) EB_STORAGE_FP8_LIST(X) EB_STORAGE_CODE_LIST(X)
 #undef X
         },

@@ -19,7 +19,7 @@ static ACC load_code(const struct eb_table *table, int64_t row, uint32_t element
     return (ACC)eb_element_load_code(table->storage, row_at(table, row), element);
 }
 
-static ACC load(const struct eb_bag_job *job, int64_t row, uint32_t element)
+static ACC load_ref_float(const struct eb_bag_job *job, int64_t row, uint32_t element)
 {
     const struct eb_table *table = job->table;
     if (eb_storage_is_code(table->storage)) {
@@ -40,9 +40,9 @@ static ACC sum_values(const struct eb_bag_ref_bag *bag, uint32_t element)
         if (job->rows[i] == EB_ROW_ZERO) {
             acc = acc + 0;
         } else if (weights) {
-            acc = ACC_FMA(weights[i], load(job, job->rows[i], element), acc);
+            acc = ACC_FMA(weights[i], load_ref_float(job, job->rows[i], element), acc);
         } else {
-            acc = acc + load(job, job->rows[i], element);
+            acc = acc + load_ref_float(job, job->rows[i], element);
         }
     }
     return acc;
@@ -69,18 +69,18 @@ static ACC sum_codes(const struct eb_bag_ref_bag *bag, uint32_t element)
     return acc + bias;
 }
 
-static ACC sum(const struct eb_bag_ref_bag *bag, uint32_t element)
+static ACC sum_ref_float(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     bool is_code = eb_storage_is_code(bag->job->table->storage);
     return is_code ? sum_codes(bag, element) : sum_values(bag, element);
 }
 
-static ACC extreme(const struct eb_bag_ref_bag *bag, uint32_t element)
+static ACC extreme_ref_float(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     const struct eb_bag_job *job = bag->job;
     ACC acc = 0;
     for (uint32_t i = bag->first; i < bag->end; i++) {
-        ACC x = job->rows[i] == EB_ROW_ZERO ? 0 : load(job, job->rows[i], element);
+        ACC x = job->rows[i] == EB_ROW_ZERO ? 0 : load_ref_float(job, job->rows[i], element);
         bool is_beyond = job->reduction == EB_REDUCTION_MAX ? x > acc : x < acc;
         if (i == bag->first || is_beyond || x != x) {
             acc = x;
@@ -96,7 +96,7 @@ static ACC single(const struct eb_bag_ref_bag *bag, uint32_t element)
     if (job->rows[bag->first] == EB_ROW_ZERO) {
         return 0;
     }
-    ACC x = load(job, job->rows[bag->first], element);
+    ACC x = load_ref_float(job, job->rows[bag->first], element);
     return weights ? weights[bag->first] * x : x;
 }
 
@@ -114,15 +114,15 @@ static ACC divisor(const struct eb_bag_ref_bag *bag)
     return bag->job->reduction == EB_REDUCTION_SQRTN ? ACC_SQRT(square_sum) : weight_sum;
 }
 
-static ACC pool(const struct eb_bag_ref_bag *bag, uint32_t element, ACC by)
+static ACC pool_ref_float(const struct eb_bag_ref_bag *bag, uint32_t element, ACC by)
 {
     switch (bag->job->reduction) {
-    case EB_REDUCTION_SUM: return sum(bag, element);
+    case EB_REDUCTION_SUM: return sum_ref_float(bag, element);
     case EB_REDUCTION_MEAN:
     case EB_REDUCTION_WEIGHTED_MEAN:
-    case EB_REDUCTION_SQRTN: return by == 0 ? 0 : sum(bag, element) / by;
+    case EB_REDUCTION_SQRTN: return by == 0 ? 0 : sum_ref_float(bag, element) / by;
     case EB_REDUCTION_MAX:
-    case EB_REDUCTION_MIN: return extreme(bag, element);
+    case EB_REDUCTION_MIN: return extreme_ref_float(bag, element);
     case EB_REDUCTION_NONE: return single(bag, element);
     case EB_REDUCTION_UNSPECIFIED:
     case EB_REDUCTION_COUNT: break;
@@ -137,6 +137,7 @@ void ROW_FUNCTION(const struct eb_bag_ref_bag *bag, uint8_t *out)
     size_t element_bytes = eb_type_bytes(type);
     ACC by = divisor(bag);
     for (uint32_t element = bag->element_first; element < bag->element_end; element++) {
-        eb_element_store_float(type, pool(bag, element, by), out + element * element_bytes);
+        eb_element_store_float(
+            type, pool_ref_float(bag, element, by), out + element * element_bytes);
     }
 }

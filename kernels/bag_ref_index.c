@@ -1,7 +1,7 @@
 #include "kernels/bag_index_plain.h"
 #include "kernels/key_index.h"
 
-static uint64_t take_rows(
+static uint64_t take_ref_rows(
     const struct eb_int_array *indices, uint64_t row_count, int64_t missing_row, int64_t *rows)
 {
     return indices->width == 4 ? plain_take_rows(4, indices, row_count, missing_row, rows)
@@ -23,7 +23,7 @@ static bool take_lengths(const struct eb_int_array *lengths, uint32_t index_coun
 }
 
 const struct eb_bag_index_fns eb_bag_ref_index = {
-    .take_rows = take_rows,
+    .take_rows = take_ref_rows,
     .take_bounds = take_bounds,
     .take_lengths = take_lengths,
     .take_keys = eb_key_index_take_rows,

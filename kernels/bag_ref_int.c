@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-static uint64_t load(const struct eb_bag_job *job, int64_t row, uint32_t element)
+static uint64_t load_ref_int(const struct eb_bag_job *job, int64_t row, uint32_t element)
 {
     const struct eb_table *table = job->table;
     if (row == EB_ROW_ZERO) {
@@ -13,12 +13,12 @@ static uint64_t load(const struct eb_bag_job *job, int64_t row, uint32_t element
     return eb_element_load_int(table->type, bytes + element * eb_type_bytes(table->type));
 }
 
-static uint64_t sum(const struct eb_bag_ref_bag *bag, uint32_t element)
+static uint64_t sum_ref_int(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     const uint64_t *weights = bag->job->weights;
     uint64_t acc = 0;
     for (uint32_t i = bag->first; i < bag->end; i++) {
-        uint64_t x = load(bag->job, bag->job->rows[i], element);
+        uint64_t x = load_ref_int(bag->job, bag->job->rows[i], element);
         acc += weights ? weights[i] * x : x;
     }
     return acc;
@@ -27,7 +27,7 @@ static uint64_t sum(const struct eb_bag_ref_bag *bag, uint32_t element)
 /* Sums of at most 2^24 values of 32 bits are exact here; those of 64 bits have wrapped. */
 static uint64_t mean(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
-    uint64_t total = sum(bag, element);
+    uint64_t total = sum_ref_int(bag, element);
     uint32_t count = bag->end - bag->first;
     if (eb_type_is_signed(bag->job->table->type)) {
         return (uint64_t)((int64_t)total / count);
@@ -35,13 +35,13 @@ static uint64_t mean(const struct eb_bag_ref_bag *bag, uint32_t element)
     return total / count;
 }
 
-static uint64_t extreme(const struct eb_bag_ref_bag *bag, uint32_t element)
+static uint64_t extreme_ref_int(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     /* Turning the sign over makes signed order that of unsigned numbers. */
     uint64_t sign = (uint64_t)eb_type_is_signed(bag->job->table->type) << 63;
-    uint64_t acc = load(bag->job, bag->job->rows[bag->first], element);
+    uint64_t acc = load_ref_int(bag->job, bag->job->rows[bag->first], element);
     for (uint32_t i = bag->first + 1; i < bag->end; i++) {
-        uint64_t x = load(bag->job, bag->job->rows[i], element);
+        uint64_t x = load_ref_int(bag->job, bag->job->rows[i], element);
         bool is_greater = (x ^ sign) > (acc ^ sign);
         bool is_less = (x ^ sign) < (acc ^ sign);
         if (bag->job->reduction == EB_REDUCTION_MAX ? is_greater : is_less) {
@@ -51,14 +51,14 @@ static uint64_t extreme(const struct eb_bag_ref_bag *bag, uint32_t element)
     return acc;
 }
 
-static uint64_t pool(const struct eb_bag_ref_bag *bag, uint32_t element)
+static uint64_t pool_ref_int(const struct eb_bag_ref_bag *bag, uint32_t element)
 {
     switch (bag->job->reduction) {
     case EB_REDUCTION_SUM:
-    case EB_REDUCTION_NONE: return sum(bag, element);
+    case EB_REDUCTION_NONE: return sum_ref_int(bag, element);
     case EB_REDUCTION_MEAN: return mean(bag, element);
     case EB_REDUCTION_MAX:
-    case EB_REDUCTION_MIN: return extreme(bag, element);
+    case EB_REDUCTION_MIN: return extreme_ref_int(bag, element);
     case EB_REDUCTION_WEIGHTED_MEAN:
     case EB_REDUCTION_SQRTN:
     case EB_REDUCTION_UNSPECIFIED:
@@ -73,6 +73,6 @@ void eb_bag_ref_row_int(const struct eb_bag_ref_bag *bag, uint8_t *out)
     enum eb_type type = bag->job->table->type;
     size_t element_bytes = eb_type_bytes(type);
     for (uint32_t element = bag->element_first; element < bag->element_end; element++) {
-        eb_element_store_int(type, pool(bag, element), out + element * element_bytes);
+        eb_element_store_int(type, pool_ref_int(bag, element), out + element * element_bytes);
     }
 }

@@ -43,7 +43,7 @@ struct row {
     const uint8_t *scale; /* of codes: an eb_row_scale at any alignment */
 };
 
-static INLINE struct row find_row(
+static INLINE struct row find_float_row(
     struct shape shape, const struct source *source, const struct bag *bag, uint32_t i)
 {
     const int64_t number = bag->rows[i];
@@ -68,7 +68,7 @@ static INLINE ACC load_float(const uint8_t *from)
     return (ACC)value;
 }
 
-static INLINE ACC load_scale(const struct row *row)
+static INLINE ACC load_float_scale(const struct row *row)
 {
     return load_float(row->scale + offsetof(struct eb_row_scale, scale));
 }

@@ -12,7 +12,7 @@ void eb_bag_stream_init(struct eb_bag_stream *stream, const struct eb_bag_ops *o
     eb_bag_prefetch_init(&stream->prefetch, schedules, stream->variant->block_elements);
 }
 
-static void pool_part(const struct eb_bag_variant *variant, const struct eb_bag_part *part,
+static void pool_next_tile(const struct eb_bag_variant *variant, const struct eb_bag_part *part,
     struct eb_bag_prefetch *prefetch)
 {
     const struct eb_bag_job *job = part->job;
@@ -41,7 +41,7 @@ void eb_bag_stream_pool(
         if (is_called) {
             eb_bag_prefetch_part(prefetch, &part);
         }
-        pool_part(stream->variant, &part, is_called ? prefetch : NULL);
+        pool_next_tile(stream->variant, &part, is_called ? prefetch : NULL);
     }
     if (!has_begun) {
         eb_bag_prefetch_forget(prefetch);

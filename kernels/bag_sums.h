@@ -22,7 +22,7 @@ static COLD ACC find_divisor(const struct eb_bag_job *job, uint32_t b)
 }
 
 /* Sums as they are put out, but for their type. */
-static INLINE void finish(
+static INLINE void finish_sums(
     struct shape shape, const struct eb_bag_job *job, uint32_t b, struct sums *sums)
 {
     const unsigned vectors = shape.vectors > 0 ? shape.vectors : 1;

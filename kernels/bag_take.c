@@ -6,7 +6,7 @@
 #include <assert.h>
 
 /* Returns their count. */
-static uint64_t widen(const struct eb_int_array *slice, int64_t *wide)
+static uint64_t widen_indices(const struct eb_int_array *slice, int64_t *wide)
 {
     uint64_t count = slice->bytes / slice->width;
     if (slice->width == sizeof wide[0]) {
@@ -34,7 +34,7 @@ uint64_t eb_bag_take_named(const struct eb_bag_index_fns *fns, const struct eb_b
     if (!table->keys && !maps_ids) {
         return fns->take_rows(slice, table->row_count, missing_row, rows);
     }
-    uint64_t count = widen(slice, rows);
+    uint64_t count = widen_indices(slice, rows);
     if (table->keys) {
         return fns->take_keys(table->keys, missing_row, rows, count);
     }

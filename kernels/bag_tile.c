@@ -53,7 +53,7 @@ static uint32_t find_bag_end(
 }
 
 /* Bytes of rows or, where these are more, of results of bags [bag_first, bag_end). */
-static uint64_t count_bytes(const struct eb_bag_job *job, uint32_t bag_first, uint32_t bag_end)
+static uint64_t count_tile_bytes(const struct eb_bag_job *job, uint32_t bag_first, uint32_t bag_end)
 {
     uint64_t least_bytes = (bag_end - bag_first) * find_bag_bytes_min(job);
     uint64_t rows = job->starts ? job->starts[bag_end] - job->starts[bag_first] : 0;
@@ -74,7 +74,7 @@ static uint32_t find_piece(const struct eb_bag_job *job, uint64_t bytes, uint64_
 /* Whether a bag is so large that its columns are given to several tiles. */
 static bool is_giant(const struct eb_bag_job *job, uint32_t bag, uint64_t bytes_target)
 {
-    uint64_t bytes = count_bytes(job, bag, bag + 1);
+    uint64_t bytes = count_tile_bytes(job, bag, bag + 1);
     return bytes / 2 >= bytes_target &&
            find_piece(job, bytes, bytes_target) < job->table->row_elements;
 }
@@ -83,7 +83,7 @@ static void cut_columns(const struct eb_bag_job *job, uint64_t bytes_target, str
     struct eb_bag_tile *tile)
 {
     uint32_t elements = job->table->row_elements;
-    uint32_t piece = find_piece(job, count_bytes(job, cut->bag, cut->bag + 1), bytes_target);
+    uint32_t piece = find_piece(job, count_tile_bytes(job, cut->bag, cut->bag + 1), bytes_target);
     tile->bag_end = cut->bag + 1;
     tile->element_first = cut->element;
     tile->element_end = elements - cut->element > piece ? cut->element + piece : elements;
@@ -102,7 +102,7 @@ static uint64_t take_bags(
     if (cut->bag - bag_first > 1 && is_giant(job, cut->bag - 1, bytes_target)) {
         cut->bag--;
     }
-    return bytes + count_bytes(job, bag_first, cut->bag);
+    return bytes + count_tile_bytes(job, bag_first, cut->bag);
 }
 
 void eb_bag_cut_tile(const struct eb_bag_job *jobs, uint32_t job_count, uint64_t bytes_target,

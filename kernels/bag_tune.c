@@ -205,7 +205,7 @@ static void draw_rows(struct trial *trial)
 }
 
 /* One measurement, in ns per row. */
-static double measure(struct trial *trial, const struct eb_bag_schedule *schedule)
+static double measure_schedule(struct trial *trial, const struct eb_bag_schedule *schedule)
 {
     const struct eb_bag_tile tile = {
         .jobs = trial->jobs,
@@ -228,7 +228,7 @@ static bool run_round(struct trial *trial, uint64_t end_ns, double *fastest, boo
         if (trial->now_ns() >= end_ns) {
             return false;
         }
-        figures[i] = measure(trial, &eb_bag_tune_candidates[i]);
+        figures[i] = measure_schedule(trial, &eb_bag_tune_candidates[i]);
     }
     for (unsigned i = 0; i < EB_BAG_TUNE_CANDIDATE_COUNT; i++) {
         fastest[i] = is_first || figures[i] < fastest[i] ? figures[i] : fastest[i];

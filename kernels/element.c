@@ -35,7 +35,7 @@ static double widen_finite(const struct format *format, unsigned magnitude)
     return ldexp(mantissa, (int)exponent + format->exponent_min - format->mantissa_bits);
 }
 
-static double widen(const struct format *format, unsigned magnitude, bool negative)
+static double widen_element(const struct format *format, unsigned magnitude, bool negative)
 {
     double value = INFINITY;
     if (magnitude >= format->nan_first) {
@@ -55,10 +55,10 @@ double eb_element_load_float(enum eb_storage storage, const void *element)
     switch (storage) {
     case EB_STORAGE_F32: memcpy(&single, element, sizeof single); return single;
     case EB_STORAGE_F64: memcpy(&value, element, sizeof value); return value;
-    case EB_STORAGE_F16: return widen(&f16, bits & 0x7fff, bits >> 15);
-    case EB_STORAGE_BF16: return widen(&bf16, bits & 0x7fff, bits >> 15);
-    case EB_STORAGE_F8_E4M3: return widen(&e4m3, bits & 0x7f, bits >> 7);
-    case EB_STORAGE_F8_E5M2: return widen(&e5m2, bits & 0x7f, bits >> 7);
+    case EB_STORAGE_F16: return widen_element(&f16, bits & 0x7fff, bits >> 15);
+    case EB_STORAGE_BF16: return widen_element(&bf16, bits & 0x7fff, bits >> 15);
+    case EB_STORAGE_F8_E4M3: return widen_element(&e4m3, bits & 0x7f, bits >> 7);
+    case EB_STORAGE_F8_E5M2: return widen_element(&e5m2, bits & 0x7f, bits >> 7);
     default: assert(false && "a floating-point storage"); return 0;
     }
 }

@@ -48,7 +48,7 @@ static inline float power_of_two(int exponent)
 
 /* `condition ? yes : no` without a branch: a compiler that may not compute a float in vain would
  * otherwise make one of the conditional, and the loop around it no vectors. */
-static inline uint32_t choose(bool condition, uint32_t yes, uint32_t no)
+static inline uint32_t choose_row_reader(bool condition, uint32_t yes, uint32_t no)
 {
     return no ^ ((yes ^ no) & (0 - (uint32_t)condition));
 }
@@ -70,10 +70,11 @@ static inline uint32_t narrow_one(const struct narrow_format *format, uint32_t b
         /* The adder rounds: one unit of this sum is the format's smallest subnormal. */
         float unit = power_of_two(exponent_min - format->mantissa_bits + F32_MANTISSA_BITS);
         uint32_t subnormal = bits_of(float_of(magnitude) + unit) - bits_of(unit);
-        code = choose(magnitude < bits_of(power_of_two(exponent_min)), subnormal, normal);
+        code =
+            choose_row_reader(magnitude < bits_of(power_of_two(exponent_min)), subnormal, normal);
     }
-    code = choose(code < format->too_large, code, format->too_large);
-    return choose(magnitude > F32_INFINITY, format->nan, code | sign);
+    code = choose_row_reader(code < format->too_large, code, format->too_large);
+    return choose_row_reader(magnitude > F32_INFINITY, format->nan, code | sign);
 }
 
 static inline uint32_t widen_one(const struct narrow_format *format, uint32_t code)
@@ -84,8 +85,8 @@ static inline uint32_t widen_one(const struct narrow_format *format, uint32_t co
     /* The format's exponent read as f32's, subnormals included, is off by this factor. */
     float rebias = power_of_two(F32_EXPONENT_BIAS - format->exponent_bias);
     uint32_t finite = bits_of(float_of(magnitude << shift) * rebias);
-    uint32_t special = choose(magnitude == format->infinity, F32_INFINITY, F32_NAN);
-    return sign | choose(magnitude < format->special_first, finite, special);
+    uint32_t special = choose_row_reader(magnitude == format->infinity, F32_INFINITY, F32_NAN);
+    return sign | choose_row_reader(magnitude < format->special_first, finite, special);
 }
 
 static inline void narrow_row(

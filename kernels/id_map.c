@@ -11,7 +11,7 @@ const char *eb_id_map_name(enum eb_id_map_kind kind)
     return names[kind];
 }
 
-static uint64_t mix(uint64_t x)
+static uint64_t mix_id(uint64_t x)
 {
     x += UINT64_C(0x9E3779B97F4A7C15);
     x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -21,7 +21,7 @@ static uint64_t mix(uint64_t x)
 
 uint64_t eb_id_map_hash(uint64_t seed, int64_t id)
 {
-    return mix((uint64_t)id ^ mix(seed));
+    return mix_id((uint64_t)id ^ mix_id(seed));
 }
 
 /* -1 is row_count - 1, and so on backwards. */
@@ -34,10 +34,10 @@ static int64_t floor_modulo(int64_t id, uint64_t row_count)
 void eb_id_map_rows(const struct eb_id_map *map, uint64_t row_count, int64_t *ids, uint64_t count)
 {
     assert(map->kind != EB_ID_MAP_NONE && row_count > 0);
-    const uint64_t seed_mixed = mix(map->seed);
+    const uint64_t seed_mixed = mix_id(map->seed);
     for (uint64_t i = 0; i < count; i++) {
         ids[i] = map->kind == EB_ID_MAP_MODULO
                      ? floor_modulo(ids[i], row_count)
-                     : (int64_t)(mix((uint64_t)ids[i] ^ seed_mixed) % row_count);
+                     : (int64_t)(mix_id((uint64_t)ids[i] ^ seed_mixed) % row_count);
     }
 }

@@ -65,19 +65,19 @@ static struct eb_key_bucket *buckets_of(const struct eb_key_build *build, uint64
     return buckets + partition * build->plan.partition_buckets;
 }
 
-static int64_t key_of(const struct entry *entry)
+static int64_t key_of_entry(const struct entry *entry)
 {
     int64_t key;
     memcpy(&key, entry->key, sizeof key);
     return key;
 }
 
-static int compare_entries(const void *a, const void *b)
+static int compare_build_entries(const void *a, const void *b)
 {
     const struct entry *left = a;
     const struct entry *right = b;
-    int64_t left_key = key_of(left);
-    int64_t right_key = key_of(right);
+    int64_t left_key = key_of_entry(left);
+    int64_t right_key = key_of_entry(right);
     if (left_key != right_key) {
         return left_key < right_key ? -1 : 1;
     }
@@ -85,12 +85,14 @@ static int compare_entries(const void *a, const void *b)
 }
 
 /* Why entries found no room: two of them may have the same key, or they fell badly. */
-static enum eb_key_outcome explain(struct entry *entries, uint32_t count, struct eb_key_pair *pair)
+static enum eb_key_outcome explain_build(
+    struct entry *entries, uint32_t count, struct eb_key_pair *pair)
 {
-    qsort(entries, count, sizeof entries[0], compare_entries);
+    qsort(entries, count, sizeof entries[0], compare_build_entries);
     for (uint32_t i = 1; i < count; i++) {
-        if (key_of(&entries[i - 1]) == key_of(&entries[i])) {
-            *pair = (struct eb_key_pair){key_of(&entries[i]), entries[i - 1].row, entries[i].row};
+        if (key_of_entry(&entries[i - 1]) == key_of_entry(&entries[i])) {
+            *pair =
+                (struct eb_key_pair){key_of_entry(&entries[i]), entries[i - 1].row, entries[i].row};
             return EB_KEY_DUPLICATE;
         }
     }
@@ -103,7 +105,7 @@ static uint64_t rotate(uint64_t x, unsigned bits)
 }
 
 /* SipHash's. */
-static void mix(uint64_t v[4], unsigned rounds)
+static void mix_key(uint64_t v[4], unsigned rounds)
 {
     for (unsigned i = 0; i < rounds; i++) {
         v[0] += v[1];
@@ -118,7 +120,7 @@ static void mix(uint64_t v[4], unsigned rounds)
     }
 }
 
-static void start(uint64_t v[4])
+static void start_build(uint64_t v[4])
 {
     v[0] = UINT64_C(0x736f6d6570736575);
     v[1] = UINT64_C(0x646f72616e646f6d);
@@ -129,14 +131,14 @@ static void start(uint64_t v[4])
 static void absorb(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
-    mix(v, 2);
+    mix_key(v, 2);
     v[0] ^= word;
 }
 
-static uint64_t finish(uint64_t v[4])
+static uint64_t finish_build(uint64_t v[4])
 {
     v[2] ^= 0xff;
-    mix(v, 4);
+    mix_key(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
@@ -163,31 +165,31 @@ uint64_t eb_key_build_digest(const struct eb_key_build *build, uint64_t slice)
 {
     const struct eb_key_range rows = slice_rows(build, slice);
     uint64_t v[4];
-    start(v);
+    start_build(v);
     for (uint64_t row = rows.first; row < rows.end; row++) {
         absorb(v, (uint64_t)load_key(build, row));
     }
-    return finish(v);
+    return finish_build(v);
 }
 
 void eb_key_build_digest_all(struct eb_key_build *build)
 {
     uint64_t v[4];
-    start(v);
+    start_build(v);
     for (uint64_t i = 0; i < build->plan.slice_count; i++) {
         absorb(v, eb_key_build_digest(build, i));
     }
-    build->digest = finish(v);
+    build->digest = finish_build(v);
 }
 
 void eb_key_build_join(struct eb_key_build *build, const uint64_t *digests)
 {
     uint64_t v[4];
-    start(v);
+    start_build(v);
     for (uint64_t i = 0; i < build->plan.slice_count; i++) {
         absorb(v, digests[i]);
     }
-    build->digest = finish(v);
+    build->digest = finish_build(v);
 }
 
 void eb_key_build_begin(struct eb_key_build *build, uint32_t attempt)
@@ -266,7 +268,7 @@ static void clear_buckets(struct partition *partition)
 }
 
 /* false: the bucket is full. */
-static bool put(struct eb_key_bucket *bucket, int64_t key, uint32_t row)
+static bool put_entry(struct eb_key_bucket *bucket, int64_t key, uint32_t row)
 {
     for (unsigned slot = 0; slot < EB_KEY_SLOTS; slot++) {
         if (bucket->rows[slot] == EB_KEY_ROW_NONE) {
@@ -286,7 +288,7 @@ static uint32_t other_bucket(const struct partition *partition, uint32_t at, int
     return at == first ? eb_key_second(hash, partition->bucket_count) : first;
 }
 
-static bool is_full(const struct eb_key_bucket *bucket)
+static bool is_build_full(const struct eb_key_bucket *bucket)
 {
     return bucket->rows[EB_KEY_SLOTS - 1] != EB_KEY_ROW_NONE;
 }
@@ -297,7 +299,7 @@ static unsigned choose_slot(struct partition *partition, uint32_t at)
 {
     const struct eb_key_bucket *bucket = &partition->buckets[at];
     for (unsigned slot = 0; slot < EB_KEY_SLOTS; slot++) {
-        if (!is_full(&partition->buckets[other_bucket(partition, at, bucket->keys[slot])])) {
+        if (!is_build_full(&partition->buckets[other_bucket(partition, at, bucket->keys[slot])])) {
             return slot;
         }
     }
@@ -308,16 +310,16 @@ static unsigned choose_slot(struct partition *partition, uint32_t at)
 /* Puts a key whose first bucket is full into its second. Where that is full too, into its first,
  * from where one of the keys that are there goes to its other bucket, and so on: as many keys leave
  * their first buckets as must, and hardly one more. false: too many would have to move. */
-static bool make_room(struct partition *partition, int64_t key, uint32_t row)
+static bool make_build_room(struct partition *partition, int64_t key, uint32_t row)
 {
     uint64_t hash = eb_key_hash(partition->seed, key);
     uint32_t at = eb_key_second(hash, partition->bucket_count);
-    if (is_full(&partition->buckets[at])) {
+    if (is_build_full(&partition->buckets[at])) {
         at = eb_key_first(hash, partition->bucket_count);
     }
     for (unsigned moves = 0; moves < MOVES_MAX; moves++) {
         struct eb_key_bucket *bucket = &partition->buckets[at];
-        if (put(bucket, key, row)) {
+        if (put_entry(bucket, key, row)) {
             return true;
         }
         unsigned slot = choose_slot(partition, at);
@@ -338,7 +340,7 @@ enum standing { STANDS_NOWHERE, STANDS_AS_ITSELF, STANDS_FOR_ANOTHER };
 static enum standing look_at(const struct eb_key_bucket *bucket, const struct entry *entry)
 {
     enum standing standing = STANDS_NOWHERE;
-    for (unsigned left = eb_key_match(bucket, key_of(entry)); left > 0; left &= left - 1) {
+    for (unsigned left = eb_key_match(bucket, key_of_entry(entry)); left > 0; left &= left - 1) {
         uint32_t row = bucket->rows[__builtin_ctz(left)];
         if (row == entry->row) {
             standing = STANDS_AS_ITSELF;
@@ -353,7 +355,7 @@ static enum standing look_at(const struct eb_key_bucket *bucket, const struct en
  * stand in the other for another row. */
 static enum standing find_standing(const struct partition *partition, const struct entry *entry)
 {
-    uint64_t hash = eb_key_hash(partition->seed, key_of(entry));
+    uint64_t hash = eb_key_hash(partition->seed, key_of_entry(entry));
     uint32_t first = eb_key_first(hash, partition->bucket_count);
     uint32_t second = eb_key_second(hash, partition->bucket_count);
     enum standing in_first = look_at(&partition->buckets[first], entry);
@@ -368,9 +370,10 @@ static enum standing find_standing(const struct partition *partition, const stru
 static void place_first(struct partition *partition, const struct entry *entries, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        int64_t key = key_of(&entries[i]);
+        int64_t key = key_of_entry(&entries[i]);
         uint64_t hash = eb_key_hash(partition->seed, key);
-        put(&partition->buckets[eb_key_first(hash, partition->bucket_count)], key, entries[i].row);
+        put_entry(
+            &partition->buckets[eb_key_first(hash, partition->bucket_count)], key, entries[i].row);
     }
 }
 
@@ -381,8 +384,8 @@ static enum eb_key_outcome place_rest(
         enum standing standing = find_standing(partition, &entries[i]);
         if (standing == STANDS_FOR_ANOTHER ||
             (standing == STANDS_NOWHERE &&
-                !make_room(partition, key_of(&entries[i]), entries[i].row))) {
-            return explain(entries, count, pair);
+                !make_build_room(partition, key_of_entry(&entries[i]), entries[i].row))) {
+            return explain_build(entries, count, pair);
         }
     }
     return EB_KEY_OK;
@@ -416,7 +419,7 @@ enum eb_key_outcome eb_key_build_place(
     uint32_t count = counts_of(build, build->share_count - 1)[number];
     memcpy(entries, partition.buckets, (count < room ? count : room) * sizeof entries[0]);
     if (count > room) {
-        return explain(entries, room, pair);
+        return explain_build(entries, room, pair);
     }
     clear_buckets(&partition);
     place_first(&partition, entries, count);
@@ -425,7 +428,7 @@ enum eb_key_outcome eb_key_build_place(
     return outcome;
 }
 
-static enum eb_key_outcome run_attempt(
+static enum eb_key_outcome run_build_attempt(
     struct eb_key_build *build, void *scratch, struct eb_key_pair *pair)
 {
     const struct eb_key_range rows = {0, build->plan.row_count};
@@ -448,7 +451,7 @@ enum eb_key_outcome eb_key_build_run(
     for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX && outcome == EB_KEY_AGAIN;
          attempt++) {
         eb_key_build_begin(build, attempt);
-        outcome = run_attempt(build, scratch, pair);
+        outcome = run_build_attempt(build, scratch, pair);
     }
     return outcome;
 }

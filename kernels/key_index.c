@@ -21,7 +21,7 @@ static inline unsigned match_slots(const struct eb_key_bucket *bucket, int64_t k
 
 DEFINE_KEY_TAKE_ROWS(eb_key_index_take_rows)
 
-static uint32_t find_row(const struct eb_key_bucket *bucket, int64_t key)
+static uint32_t find_key_row(const struct eb_key_bucket *bucket, int64_t key)
 {
     return eb_key_matched_row(bucket, eb_key_match(bucket, key));
 }
@@ -30,9 +30,9 @@ int64_t eb_key_index_find(const struct eb_key_index *index, int64_t key)
 {
     uint64_t hash = eb_key_hash(index->seed, key);
     const struct eb_key_bucket *first = eb_key_spot_first(index, hash);
-    uint32_t row = find_row(first, key);
+    uint32_t row = find_key_row(first, key);
     if (row >= index->row_count && (first->marks & eb_key_mark(hash))) {
-        row = find_row(eb_key_spot_second(index, hash), key);
+        row = find_key_row(eb_key_spot_second(index, hash), key);
     }
     return row < index->row_count ? (int64_t)row : -1;
 }

@@ -33,7 +33,7 @@ struct spots {
 
 /* `number` where it is wanted, else `other`: without a branch, since one key in eight is not in its
  * first bucket, which no processor foresees, and a wrong guess undoes the calls ahead. */
-static INLINE int64_t choose(bool is_wanted, int64_t number, int64_t other)
+static INLINE int64_t choose_key_row(bool is_wanted, int64_t number, int64_t other)
 {
     int64_t mask = -(int64_t)is_wanted;
     return (number & mask) | (other & ~mask);
@@ -62,14 +62,14 @@ struct finding {
 };
 
 /* A key that is late stays a key. */
-static INLINE struct finding take_first(const struct eb_key_index *index, const struct spots *spots,
-    uint64_t at, int64_t missing_row, int64_t *key)
+static INLINE struct finding take_key_first(const struct eb_key_index *index,
+    const struct spots *spots, uint64_t at, int64_t missing_row, int64_t *key)
 {
     const struct eb_key_bucket *first = spots->firsts[at];
     uint32_t row = eb_key_matched_row(first, match_slots(first, *key));
     bool has_row = row < index->row_count;
     bool is_late = !has_row & ((first->marks & eb_key_mark(spots->hashes[at])) != 0);
-    *key = choose(has_row, row, choose(is_late, *key, missing_row));
+    *key = choose_key_row(has_row, row, choose_key_row(is_late, *key, missing_row));
     return (struct finding){has_row, is_late};
 }
 
@@ -89,7 +89,7 @@ static __attribute__((noinline)) uint64_t take_late(const struct eb_key_index *i
         uint32_t row = eb_key_matched_row(seconds[n], match_slots(seconds[n], *key));
         bool has_row = row < index->row_count;
         missing_count += !has_row;
-        *key = choose(has_row, row, missing_row);
+        *key = choose_key_row(has_row, row, missing_row);
     }
     return missing_count;
 }
@@ -108,7 +108,7 @@ static INLINE uint64_t take_groups(
     for (uint64_t i = 0; i < count; i += GROUP) {
         for (unsigned k = 0; k < GROUP; k++) {
             const struct finding finding =
-                take_first(index, &spots, i % KEYS_AHEAD + k, missing_row, &keys[i + k]);
+                take_key_first(index, &spots, i % KEYS_AHEAD + k, missing_row, &keys[i + k]);
             late[late_count] = i + k;
             late_count += finding.is_late;
             missing_count += !finding.has_row & !finding.is_late;

@@ -32,7 +32,7 @@ static inline uint32_t swap_order(uint32_t bits)
     return bits ^ ((0 - (bits >> 31)) >> 1);
 }
 
-static inline int32_t key_of(float value)
+static inline int32_t key_of_value(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -48,22 +48,22 @@ static float value_of(int32_t key)
 }
 
 /* false: a value is not finite. */
-static bool find_range(const float *values, uint32_t elements, struct value_range *range)
+static bool find_quantized_range(const float *values, uint32_t elements, struct value_range *range)
 {
     int32_t low = INT32_MAX;
     int32_t high = INT32_MIN;
     for (uint32_t i = 0; i < elements; i++) {
-        int32_t key = key_of(values[i]);
+        int32_t key = key_of_value(values[i]);
         low = key < low ? key : low;
         high = key > high ? key : high;
     }
     *range = (struct value_range){value_of(low), value_of(high)};
-    return low >= key_of(-FLT_MAX) && high <= key_of(FLT_MAX);
+    return low >= key_of_value(-FLT_MAX) && high <= key_of_value(FLT_MAX);
 }
 
 /* Codes of `elements` values, a byte each. None is below the bias or, but for an error far below
  * half a code, more than all levels above it. */
-static void encode(
+static void encode_codes(
     const float *values, uint32_t elements, const struct eb_row_scale *scale, uint8_t *codes)
 {
     double bias = scale->bias;
@@ -92,14 +92,14 @@ static void encode_row(enum eb_storage to, const float *values, uint32_t element
     const struct eb_row_scale *scale)
 {
     if (to == EB_STORAGE_INT8) {
-        encode(values, elements, scale, row);
+        encode_codes(values, elements, scale, row);
         return;
     }
     uint32_t count = 0;
     for (uint32_t start = 0; start < elements; start += count) {
         count = elements - start < CHUNK_ELEMENTS ? elements - start : CHUNK_ELEMENTS;
         uint8_t codes[CHUNK_ELEMENTS] = {0};
-        encode(values + start, count, scale, codes);
+        encode_codes(values + start, count, scale, codes);
         uint32_t bytes = (uint32_t)eb_storage_row_bytes(to, count);
         uint8_t *packed = row + eb_storage_row_bytes(to, start);
         if (to == EB_STORAGE_INT4) {
@@ -115,7 +115,7 @@ static bool quantize_codes(enum eb_storage to, const float *values, uint32_t ele
 {
     double levels = levels_of(to);
     struct value_range range;
-    if (!find_range(values, elements, &range)) {
+    if (!find_quantized_range(values, elements, &range)) {
         return false;
     }
     double width = (double)range.largest - range.smallest;
@@ -179,7 +179,7 @@ bool eb_quantize_row_f16_scale(enum eb_storage to, const float *values, uint32_t
     assert(elements > 0);
     double levels = levels_of(to);
     struct value_range range;
-    if (!find_range(values, elements, &range)) {
+    if (!find_quantized_range(values, elements, &range)) {
         return false;
     }
     float bias = f16_at_most(range.smallest);
@@ -222,17 +222,19 @@ struct excess {
 static struct excess excess_of(enum eb_storage to)
 {
     switch (to) {
-    case EB_STORAGE_F16: return (struct excess){key_of(0x1.ffdffep15f), key_of(FLT_MAX)};
-    case EB_STORAGE_BF16: return (struct excess){key_of(0x1.fefffep127f), key_of(FLT_MAX)};
-    case EB_STORAGE_F8_E4M3: return (struct excess){key_of(464), key_of(INFINITY)};
-    case EB_STORAGE_F8_E5M2: return (struct excess){key_of(61440), key_of(INFINITY)};
+    case EB_STORAGE_F16:
+        return (struct excess){key_of_value(0x1.ffdffep15f), key_of_value(FLT_MAX)};
+    case EB_STORAGE_BF16:
+        return (struct excess){key_of_value(0x1.fefffep127f), key_of_value(FLT_MAX)};
+    case EB_STORAGE_F8_E4M3: return (struct excess){key_of_value(464), key_of_value(INFINITY)};
+    case EB_STORAGE_F8_E5M2: return (struct excess){key_of_value(61440), key_of_value(INFINITY)};
     default: return (struct excess){INT32_MAX, INT32_MAX};
     }
 }
 
 static bool is_excess(const struct excess *excess, float value)
 {
-    int32_t size = key_of(fabsf(value));
+    int32_t size = key_of_value(fabsf(value));
     return (size > excess->above) & (size <= excess->last);
 }
 

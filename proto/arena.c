@@ -73,7 +73,7 @@ void eb_arena_reset(struct eb_arena *arena, size_t cap_bytes)
 }
 
 /* Puts a block with room for `bytes` in front. */
-static bool grow(struct eb_arena *arena, size_t bytes)
+static bool grow_arena(struct eb_arena *arena, size_t bytes)
 {
     size_t block_bytes = FIRST_BLOCK_BYTES;
     if (arena->blocks) {
@@ -98,7 +98,8 @@ void *eb_arena_take_more(struct eb_arena *arena, size_t bytes)
     const size_t left = arena->cap_bytes - arena->used_bytes;
     /* 0 where it wraps around. */
     const size_t rounded = eb_arena_round(bytes > 0 ? bytes : 1);
-    if (rounded == 0 || rounded > left || (rounded > arena->room_bytes && !grow(arena, rounded))) {
+    if (rounded == 0 || rounded > left ||
+        (rounded > arena->room_bytes && !grow_arena(arena, rounded))) {
         arena->is_exhausted = true;
         return NULL;
     }

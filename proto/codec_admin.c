@@ -22,7 +22,8 @@ struct eb_wire_model_query *eb_version_request_decode(struct eb_arena *arena, co
     return request;
 }
 
-static void write_request(struct eb_field_writer *writer, const struct eb_wire_model_query *request)
+static void write_admin_request(
+    struct eb_field_writer *writer, const struct eb_wire_model_query *request)
 {
     eb_field_put_text(writer, 1, request->model);
     eb_field_put_number(writer, 2, request->version);
@@ -31,14 +32,14 @@ static void write_request(struct eb_field_writer *writer, const struct eb_wire_m
 size_t eb_version_request_bytes(const struct eb_wire_model_query *request)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_request(&counter, request);
+    write_admin_request(&counter, request);
     return counter.bytes;
 }
 
 void eb_version_request_encode(const struct eb_wire_model_query *request, uint8_t *out)
 {
     struct eb_field_writer writer = {.out = out};
-    write_request(&writer, request);
+    write_admin_request(&writer, request);
 }
 
 struct eb_wire_progress *eb_version_progress_decode(

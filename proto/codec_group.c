@@ -54,7 +54,7 @@ static inline bool take_feature(
 
 /* Takes what a field says; of several of one number the last one counts. false: the guard does not
  * let it pass, as it does unknown ones. */
-static inline bool take_bytes(
+static inline bool take_group_bytes(
     struct reading *reading, const struct eb_field *field, const uint8_t *begin)
 {
     const struct eb_guard_limits *limits = reading->place->limits;
@@ -89,16 +89,16 @@ static inline bool take_number(const struct eb_field *field, struct eb_wire_grou
     }
 }
 
-static inline bool take_field(
+static inline bool take_group_field(
     struct reading *reading, const struct eb_field *field, const uint8_t *begin)
 {
     return field->wire_type == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED
-               ? take_bytes(reading, field, begin)
+               ? take_group_bytes(reading, field, begin)
                : take_number(field, reading->out);
 }
 
 /* The longest known list that the message goes on with. NULL: none. */
-static const struct eb_known_features *find_known(
+static const struct eb_known_features *find_group_known(
     const struct eb_codec_place *place, const struct eb_field_reader *message)
 {
     const struct eb_known_features *found = NULL;
@@ -121,7 +121,7 @@ static bool take_known(
     if (reading->feature_count > 0 || *message->at != EB_TAG_BYTES(EB_CODEC_GROUP_FEATURES_FIELD)) {
         return false;
     }
-    const struct eb_known_features *known = find_known(reading->place, message);
+    const struct eb_known_features *known = find_group_known(reading->place, message);
     if (!known) {
         return false;
     }
@@ -135,7 +135,7 @@ static bool take_known(
     return true;
 }
 
-static bool read_fields(struct reading *reading)
+static bool read_group_fields(struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_field_reader message = reading->arrays.message;
@@ -150,7 +150,8 @@ static bool read_fields(struct reading *reading)
         const bool is_sound =
             eb_field_reader_take_next(&message, EB_CODEC_GROUP_FEATURES_FIELD, &feature)
                 ? take_feature(reading, feature, begin, message.at)
-                : !eb_field_reader_read(&message, &field) && take_field(reading, &field, begin);
+                : !eb_field_reader_read(&message, &field) &&
+                      take_group_field(reading, &field, begin);
         count++;
         if (!is_sound) {
             return eb_codec_form_fail(place);
@@ -198,7 +199,7 @@ static bool keep_features(const struct reading *reading)
     return true;
 }
 
-static bool check_features(const struct reading *reading)
+static bool check_group_features(const struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     const struct eb_wire_group *group = reading->out;
@@ -213,7 +214,7 @@ static bool check_features(const struct reading *reading)
     return true;
 }
 
-static bool check_enums(const struct eb_codec_place *place, const struct eb_wire_group *group)
+static bool check_group_enums(const struct eb_codec_place *place, const struct eb_wire_group *group)
 {
     return eb_codec_form_check_enum(
                place, "reduction", &embag__v1__reduction__descriptor, group->reduction) &&
@@ -223,7 +224,7 @@ static bool check_enums(const struct eb_codec_place *place, const struct eb_wire
                place, "weights_type", &embag__v1__data_type__descriptor, group->weights_type);
 }
 
-static bool choose_arrays(const struct reading *reading)
+static bool choose_group_arrays(const struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_wire_group *out = reading->out;
@@ -245,7 +246,7 @@ bool eb_codec_group_read(
     struct reading reading = {
         .place = place, .arrays = {.forms = forms, .message = bytes}, .out = out};
     eb_codec_form_clear(out, sizeof *out);
-    if (!read_fields(&reading)) {
+    if (!read_group_fields(&reading)) {
         return false;
     }
     out->name = eb_codec_fields_keep(reading.name, place->arena, place->error);
@@ -253,8 +254,8 @@ bool eb_codec_group_read(
         return false;
     }
     place->name = out->name;
-    return keep_features(&reading) && check_enums(place, out) && check_features(&reading) &&
-           choose_arrays(&reading);
+    return keep_features(&reading) && check_group_enums(place, out) &&
+           check_group_features(&reading) && choose_group_arrays(&reading);
 }
 
 void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_group *group)

@@ -17,7 +17,7 @@ const char *eb_health_request_decode(struct eb_arena *arena, const uint8_t *byte
     return message ? message->service : NULL;
 }
 
-static void write_response(struct eb_field_writer *writer, enum eb_health_status status)
+static void write_health_response(struct eb_field_writer *writer, enum eb_health_status status)
 {
     eb_field_put_enum(writer, 1, (int32_t)status);
 }
@@ -25,14 +25,14 @@ static void write_response(struct eb_field_writer *writer, enum eb_health_status
 size_t eb_health_response_bytes(enum eb_health_status status)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_response(&counter, status);
+    write_health_response(&counter, status);
     return counter.bytes;
 }
 
 void eb_health_response_encode(enum eb_health_status status, uint8_t *out)
 {
     struct eb_field_writer writer = {.out = out};
-    write_response(&writer, status);
+    write_health_response(&writer, status);
 }
 
 /* One entry of the map: the name, and a HealthCheckResponse. */
@@ -40,7 +40,7 @@ static void write_entry(struct eb_field_writer *writer, const struct eb_wire_hea
 {
     eb_field_put_text(writer, 1, item->name);
     eb_field_put_length(writer, 2, eb_health_response_bytes(item->status));
-    write_response(writer, item->status);
+    write_health_response(writer, item->status);
 }
 
 static void write_list(

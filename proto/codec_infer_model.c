@@ -67,7 +67,7 @@ void eb_infer_flag_encode(bool flag, uint8_t *out)
     write_flag(&writer, flag);
 }
 
-static void write_server(struct eb_field_writer *writer, const struct eb_infer_server *server)
+static void write_infer_server(struct eb_field_writer *writer, const struct eb_infer_server *server)
 {
     eb_field_put_text(writer, 1, server->name);
     eb_field_put_text(writer, 2, server->version);
@@ -79,14 +79,14 @@ static void write_server(struct eb_field_writer *writer, const struct eb_infer_s
 size_t eb_infer_server_bytes(const struct eb_infer_server *server)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_server(&counter, server);
+    write_infer_server(&counter, server);
     return counter.bytes;
 }
 
 void eb_infer_server_encode(const struct eb_infer_server *server, uint8_t *out)
 {
     struct eb_field_writer writer = {.out = out};
-    write_server(&writer, server);
+    write_infer_server(&writer, server);
 }
 
 /* A tensor of a table or feature. */

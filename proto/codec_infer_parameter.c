@@ -56,7 +56,7 @@ struct list {
     char text[NAMES_BYTES];
 };
 
-static void append(struct list *list, const char *name)
+static void append_parameter(struct list *list, const char *name)
 {
     const char *comma = list->used > 0 ? ", " : "";
     for (const char *at = comma; *at != '\0' && list->used + 1 < sizeof list->text; at++) {
@@ -69,7 +69,7 @@ static void append(struct list *list, const char *name)
 }
 
 /* Sets INVALID_ARGUMENT, its text naming the place. Returns false. */
-static bool refuse(const struct eb_codec_place *place, const char *text)
+static bool refuse_parameter(const struct eb_codec_place *place, const char *text)
 {
     if (place->list) {
         return eb_codec_form_refuse(place, "%s", text);
@@ -78,7 +78,7 @@ static bool refuse(const struct eb_codec_place *place, const char *text)
     return false;
 }
 
-static bool fail(const struct eb_codec_place *place)
+static bool fail_parameter(const struct eb_codec_place *place)
 {
     if (place->list) {
         return eb_codec_form_fail(place);
@@ -108,7 +108,7 @@ static bool take_value(
     return true;
 }
 
-static bool read_value(
+static bool read_parameter_value(
     const struct eb_codec_place *place, struct eb_field_reader message, struct entry *out)
 {
     uint32_t count = 0;
@@ -136,7 +136,7 @@ static bool read_entry(
         if (field.tag == EB_TAG_BYTES(KEY_FIELD)) {
             is_good = eb_codec_fields_take_name(&field, place->limits, &out->key);
         } else if (field.tag == EB_TAG_BYTES(VALUE_FIELD)) {
-            is_good = !has_value && read_value(place, field.data, out);
+            is_good = !has_value && read_parameter_value(place, field.data, out);
             has_value = true;
         }
         if (!is_good) {
@@ -146,7 +146,7 @@ static bool read_entry(
     return eb_codec_fields_count(place->limits, count, place->field_count);
 }
 
-static bool equals(struct eb_field_reader text, const char *name)
+static bool equals_word(struct eb_field_reader text, const char *name)
 {
     const size_t size = eb_field_reader_bytes(&text);
     return size == strlen(name) && memcmp(text.at, name, size) == 0;
@@ -168,13 +168,13 @@ static bool refuse_name(
     char text[EB_ERROR_TEXT_BYTES];
     for (unsigned i = 0; i < EB_CODEC_PARAMETER_COUNT; i++) {
         if ((allowed >> i & 1) != 0) {
-            append(&list, names[i]);
+            append_parameter(&list, names[i]);
         }
     }
     snprintf(text, sizeof text, "parameter \"%.*s\" is not taken here; %s%s",
         (int)eb_field_reader_bytes(&entry->key), (const char *)entry->key.at,
         allowed != 0 ? "those are: " : "none is", list.text);
-    return refuse(place, text);
+    return refuse_parameter(place, text);
 }
 
 static bool refuse_value(
@@ -182,7 +182,7 @@ static bool refuse_value(
 {
     char text[EB_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "parameter \"%s\" wants %s", names[parameter], wanted);
-    return refuse(place, text);
+    return refuse_parameter(place, text);
 }
 
 static bool refuse_word(const struct eb_codec_place *place, enum eb_codec_parameter parameter)
@@ -191,13 +191,13 @@ static bool refuse_word(const struct eb_codec_place *place, enum eb_codec_parame
     struct list list = {.used = 0};
     char wanted[NAMES_BYTES + sizeof "a string, one of "];
     for (unsigned i = 1; i < type->n_values; i++) {
-        append(&list, type->values[i].name + strlen(enums[parameter].prefix));
+        append_parameter(&list, type->values[i].name + strlen(enums[parameter].prefix));
     }
     snprintf(wanted, sizeof wanted, "a string, one of %s", list.text);
     return refuse_value(place, parameter, wanted);
 }
 
-static bool is_word(struct eb_field_reader text, const char *name)
+static bool is_parameter_word(struct eb_field_reader text, const char *name)
 {
     while (text.at < text.end && *name != '\0' && *text.at == tolower((unsigned char)*name)) {
         text.at++;
@@ -212,7 +212,8 @@ static bool take_word(const struct eb_codec_place *place, const struct entry *en
 {
     const ProtobufCEnumDescriptor *type = enums[parameter].type;
     for (unsigned i = 1; entry->form == STRING_FIELD && i < type->n_values; i++) {
-        if (is_word(entry->text, type->values[i].name + strlen(enums[parameter].prefix))) {
+        if (is_parameter_word(
+                entry->text, type->values[i].name + strlen(enums[parameter].prefix))) {
             *out = type->values[i].value;
             return true;
         }
@@ -266,7 +267,7 @@ static bool take_raw_bytes(
                "an int64, the number of bytes of the input's raw contents");
 }
 
-static bool take(const struct eb_codec_place *place, const struct entry *entry,
+static bool take_parameter(const struct eb_codec_place *place, const struct entry *entry,
     enum eb_codec_parameter parameter, struct eb_infer_options *options)
 {
     switch (parameter) {
@@ -306,8 +307,8 @@ static bool take_entry(const struct eb_codec_place *place, const struct entry *e
     unsigned allowed, struct eb_infer_options *options)
 {
     for (unsigned i = 0; i < EB_CODEC_PARAMETER_COUNT; i++) {
-        if (equals(entry->key, names[i]) && (allowed >> i & 1) != 0) {
-            return take(place, entry, (enum eb_codec_parameter)i, options);
+        if (equals_word(entry->key, names[i]) && (allowed >> i & 1) != 0) {
+            return take_parameter(place, entry, (enum eb_codec_parameter)i, options);
         }
     }
     return is_tritons_own(entry->key) || refuse_name(place, entry, allowed);
@@ -321,7 +322,7 @@ bool eb_codec_infer_parameter_read_all(const struct eb_codec_place *place,
     struct entry entry;
     while (eb_codec_fields_find(&message, number, &bytes)) {
         if (!read_entry(place, bytes, &entry)) {
-            return fail(place);
+            return fail_parameter(place);
         }
         if (!take_entry(place, &entry, allowed, options)) {
             return false;

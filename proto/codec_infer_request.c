@@ -37,7 +37,7 @@ struct reading {
     uint32_t field_count;
 };
 
-static struct eb_guard_limits request_limits(const struct eb_codec_limits *limits)
+static struct eb_guard_limits infer_request_limits(const struct eb_codec_limits *limits)
 {
     const uint64_t fields = OTHER_FIELDS_MAX + (uint64_t)limits->queries_max * QUERY_FIELDS_MAX;
     return (struct eb_guard_limits){
@@ -49,7 +49,7 @@ static struct eb_guard_limits request_limits(const struct eb_codec_limits *limit
 
 /* Takes what a field of the request itself says; of several of one number the last one counts.
  * false: the guard does not let it pass, as it does unknown ones. */
-static bool take_field(struct reading *reading, const struct eb_field *field)
+static bool take_infer_field(struct reading *reading, const struct eb_field *field)
 {
     const struct eb_guard_limits *limits = &reading->limits;
     switch (field->tag) {
@@ -64,14 +64,14 @@ static bool take_field(struct reading *reading, const struct eb_field *field)
     }
 }
 
-static bool read_fields(struct reading *reading)
+static bool read_infer_fields(struct reading *reading)
 {
     struct eb_field_reader message = reading->message;
     uint32_t count = 0;
     bool is_sound = true;
     for (; message.at < message.end && is_sound; count++) {
         struct eb_field field;
-        is_sound = !eb_field_reader_read(&message, &field) && take_field(reading, &field);
+        is_sound = !eb_field_reader_read(&message, &field) && take_infer_field(reading, &field);
     }
     if (is_sound && eb_codec_fields_count(&reading->limits, count, &reading->field_count)) {
         return true;
@@ -81,7 +81,7 @@ static bool read_fields(struct reading *reading)
 }
 
 /* What concerns the request as a whole. */
-static bool check_counts(const struct reading *reading, const struct eb_codec_limits *limits)
+static bool check_infer_counts(const struct reading *reading, const struct eb_codec_limits *limits)
 {
     if (reading->output_count > limits->queries_max ||
         reading->input_count > (size_t)QUERY_INPUTS_MAX * limits->queries_max) {
@@ -138,7 +138,7 @@ static bool read_outputs(
 }
 
 /* What of a LookupRequest is said here too. */
-static bool read_head(struct reading *reading, struct eb_codec_place *place,
+static bool read_infer_head(struct reading *reading, struct eb_codec_place *place,
     const struct eb_codec_limits *limits, struct eb_infer_request *out)
 {
     struct eb_arena *arena = reading->arena;
@@ -173,7 +173,7 @@ static bool read_head(struct reading *reading, struct eb_codec_place *place,
     return true;
 }
 
-static struct eb_infer_request *read_request(
+static struct eb_infer_request *read_infer_request(
     struct reading *reading, const struct eb_codec_limits *limits)
 {
     struct eb_codec_place place = {
@@ -187,8 +187,8 @@ static struct eb_infer_request *read_request(
         return NULL;
     }
     memset(out, 0, sizeof *out);
-    const bool is_good = read_fields(reading) && check_counts(reading, limits) &&
-                         read_head(reading, &place, limits, out) &&
+    const bool is_good = read_infer_fields(reading) && check_infer_counts(reading, limits) &&
+                         read_infer_head(reading, &place, limits, out) &&
                          read_inputs(reading, &place, out) && read_outputs(reading, &place, out);
     return is_good ? out : NULL;
 }
@@ -201,10 +201,10 @@ struct eb_infer_request *eb_infer_request_decode(struct eb_arena *arena, const u
     struct reading reading = {
         .arena = arena,
         .error = &failure->error,
-        .limits = request_limits(limits),
+        .limits = infer_request_limits(limits),
         .message = eb_field_reader_of(bytes, size),
     };
-    struct eb_infer_request *request = read_request(&reading, limits);
+    struct eb_infer_request *request = read_infer_request(&reading, limits);
     if (!request) {
         (void)eb_guard_check(&inference__model_infer_request__descriptor, bytes, size,
             &reading.limits, &failure->error);

@@ -57,8 +57,9 @@ static size_t count_output(const struct eb_infer_output *output, struct eb_wire_
 }
 
 /* values_at: NULL where bytes are counted. */
-static void write_response(struct eb_field_writer *writer, const struct eb_infer_request *request,
-    const struct eb_wire_response *response, uint8_t **values_at)
+static void write_infer_response(struct eb_field_writer *writer,
+    const struct eb_infer_request *request, const struct eb_wire_response *response,
+    uint8_t **values_at)
 {
     char version[sizeof "18446744073709551615"];
     snprintf(version, sizeof version, "%" PRIu64, response->version);
@@ -90,7 +91,7 @@ size_t eb_infer_response_bytes(
     const struct eb_infer_request *request, const struct eb_wire_response *response)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_response(&counter, request, response, NULL);
+    write_infer_response(&counter, request, response, NULL);
     return counter.bytes;
 }
 
@@ -98,5 +99,5 @@ void eb_infer_response_encode(const struct eb_infer_request *request,
     const struct eb_wire_response *response, uint8_t *out, uint8_t **values_at)
 {
     struct eb_field_writer writer = {.out = out};
-    write_response(&writer, request, response, values_at);
+    write_infer_response(&writer, request, response, values_at);
 }

@@ -67,7 +67,7 @@ static bool keep_name(struct reading *reading)
 }
 
 /* Whether the place's name ends so. Then *size is what its table's name takes of it. */
-static bool has_suffix(const struct eb_codec_place *place, const char *suffix, size_t *size)
+static bool has_tensor_suffix(const struct eb_codec_place *place, const char *suffix, size_t *size)
 {
     const size_t name_bytes = strlen(place->name);
     const size_t suffix_bytes = strlen(suffix);
@@ -83,7 +83,7 @@ static bool has_suffix(const struct eb_codec_place *place, const char *suffix, s
 }
 
 /* The name of the tensor's table. NULL: the place's error is set. */
-static const char *keep_table(const struct eb_codec_place *place, size_t size)
+static const char *keep_tensor_table(const struct eb_codec_place *place, size_t size)
 {
     if (size > place->limits->name_bytes_max - EB_INFER_SUFFIX_BYTES_MAX) {
         eb_error_set(place->error, EB_STATUS_RESOURCE_EXHAUSTED,
@@ -98,9 +98,9 @@ static bool take_role(const struct eb_codec_place *place, struct eb_infer_input 
 {
     size_t size;
     for (unsigned role = 0; role < EB_INFER_ROLE_COUNT; role++) {
-        if (has_suffix(place, eb_codec_infer_tensor_suffixes[role], &size)) {
+        if (has_tensor_suffix(place, eb_codec_infer_tensor_suffixes[role], &size)) {
             out->role = (enum eb_infer_role)role;
-            out->table = keep_table(place, size);
+            out->table = keep_tensor_table(place, size);
             return out->table;
         }
     }
@@ -176,7 +176,7 @@ static bool take_contents_field(struct reading *reading, const struct eb_field *
 }
 
 /* Reads all fields of a message; what the guard does not let pass is the caller's to tell. */
-static bool read_fields(struct reading *reading, struct eb_field_reader message,
+static bool read_tensor_fields(struct reading *reading, struct eb_field_reader message,
     bool (*take)(struct reading *, const struct eb_field *))
 {
     const struct eb_codec_place *place = reading->place;
@@ -228,7 +228,7 @@ static bool take_shape(const struct reading *reading, struct eb_infer_input *out
 }
 
 /* Elements that are not raw: as 8 bytes where they are integers, else as they are. */
-static bool take_elements(const struct reading *reading, struct eb_infer_input *out)
+static bool take_tensor_elements(const struct reading *reading, struct eb_infer_input *out)
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_wire_array *array = &out->array;
@@ -259,7 +259,8 @@ static bool take_elements(const struct reading *reading, struct eb_infer_input *
     return array->data;
 }
 
-static bool check_size(const struct eb_codec_place *place, const struct eb_infer_input *input)
+static bool check_tensor_size(
+    const struct eb_codec_place *place, const struct eb_infer_input *input)
 {
     const struct eb_wire_array *array = &input->array;
     const uint64_t elements = input->dims[0] * (input->rank == 2 ? input->dims[1] : 1);
@@ -284,10 +285,10 @@ static bool take_contents(
     if (raw) {
         out->array.data = raw->at;
         out->array.bytes = eb_field_reader_bytes(raw);
-    } else if (!take_elements(reading, out)) {
+    } else if (!take_tensor_elements(reading, out)) {
         return false;
     }
-    return check_size(place, out);
+    return check_tensor_size(place, out);
 }
 
 /* Checks the parameter that says how many bytes of raw contents the input has. */
@@ -315,8 +316,8 @@ bool eb_codec_infer_tensor_read_input(struct eb_codec_place *place, struct eb_fi
 {
     struct reading reading = {.place = place};
     memset(out, 0, sizeof *out);
-    if (!read_fields(&reading, bytes, take_input_field) ||
-        !read_fields(&reading, reading.contents, take_contents_field)) {
+    if (!read_tensor_fields(&reading, bytes, take_input_field) ||
+        !read_tensor_fields(&reading, reading.contents, take_contents_field)) {
         return eb_codec_form_fail(place);
     }
     return keep_name(&reading) && take_role(place, out) && take_type(&reading, out) &&
@@ -345,16 +346,16 @@ bool eb_codec_infer_tensor_read_output(
     struct reading reading = {.place = place};
     struct eb_infer_options options = {.output_type = 0};
     size_t size;
-    if (!read_fields(&reading, bytes, take_output_field)) {
+    if (!read_tensor_fields(&reading, bytes, take_output_field)) {
         return eb_codec_form_fail(place);
     }
     if (!keep_name(&reading)) {
         return false;
     }
-    if (!has_suffix(place, EB_INFER_OUTPUT, &size)) {
+    if (!has_tensor_suffix(place, EB_INFER_OUTPUT, &size)) {
         return eb_codec_form_refuse(place, "outputs are called TABLE." EB_INFER_OUTPUT);
     }
-    out->table = keep_table(place, size);
+    out->table = keep_tensor_table(place, size);
     if (!out->table || !eb_codec_infer_parameter_read_all(place, bytes, OUTPUT_PARAMETERS_FIELD,
                            PARAMETER(OUTPUT_TYPE) | PARAMETER(BINARY_DATA), &options)) {
         return false;

@@ -5,7 +5,7 @@
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
-static void write_table(struct eb_field_writer *writer, const struct eb_wire_table *table)
+static void write_model_table(struct eb_field_writer *writer, const struct eb_wire_table *table)
 {
     eb_field_put_text(writer, 1, table->name);
     eb_field_put_number(writer, 2, table->rows);
@@ -27,7 +27,7 @@ static void write_table(struct eb_field_writer *writer, const struct eb_wire_tab
 static size_t table_bytes(const struct eb_wire_table *table)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_table(&counter, table);
+    write_model_table(&counter, table);
     return counter.bytes;
 }
 
@@ -60,28 +60,29 @@ static void write_group(struct eb_field_writer *writer, const struct eb_wire_fea
     }
 }
 
-static size_t group_bytes(const struct eb_wire_feature_list *group)
+static size_t measure_model_group(const struct eb_wire_feature_list *group)
 {
     struct eb_field_writer counter = {.out = NULL};
     write_group(&counter, group);
     return counter.bytes;
 }
 
-static void write_version(struct eb_field_writer *writer, const struct eb_wire_version *version)
+static void write_model_version(
+    struct eb_field_writer *writer, const struct eb_wire_version *version)
 {
     eb_field_put_number(writer, 1, version->version);
     eb_field_put_enum(writer, 2, version->state);
     eb_field_put_fixed64(writer, 3, version->digest);
     for (size_t i = 0; i < version->table_count; i++) {
         eb_field_put_length(writer, 5, table_bytes(&version->tables[i]));
-        write_table(writer, &version->tables[i]);
+        write_model_table(writer, &version->tables[i]);
     }
     for (size_t i = 0; i < version->feature_count; i++) {
         eb_field_put_length(writer, 6, feature_bytes(&version->features[i]));
         write_feature(writer, &version->features[i]);
     }
     for (size_t i = 0; i < version->group_count; i++) {
-        eb_field_put_length(writer, 7, group_bytes(&version->groups[i]));
+        eb_field_put_length(writer, 7, measure_model_group(&version->groups[i]));
         write_group(writer, &version->groups[i]);
     }
     for (size_t i = 0; i < version->label_count; i++) {
@@ -97,17 +98,17 @@ static void write_version(struct eb_field_writer *writer, const struct eb_wire_v
 static size_t version_bytes(const struct eb_wire_version *version)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_version(&counter, version);
+    write_model_version(&counter, version);
     return counter.bytes;
 }
 
-static void write_model(struct eb_field_writer *writer, const struct eb_wire_model *model)
+static void write_model_message(struct eb_field_writer *writer, const struct eb_wire_model *model)
 {
     eb_field_put_text(writer, 1, model->name);
     eb_field_put_number(writer, 2, model->served_version);
     for (size_t i = 0; i < model->version_count; i++) {
         eb_field_put_length(writer, 3, version_bytes(&model->versions[i]));
-        write_version(writer, &model->versions[i]);
+        write_model_version(writer, &model->versions[i]);
     }
     eb_field_put_number(writer, 4, model->commanded_version);
     eb_field_put_text(writer, 5, model->config_error);
@@ -116,21 +117,21 @@ static void write_model(struct eb_field_writer *writer, const struct eb_wire_mod
 size_t eb_model_bytes(const struct eb_wire_model *model)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_model(&counter, model);
+    write_model_message(&counter, model);
     return counter.bytes;
 }
 
 void eb_model_encode(const struct eb_wire_model *model, uint8_t *out)
 {
     struct eb_field_writer writer = {.out = out};
-    write_model(&writer, model);
+    write_model_message(&writer, model);
 }
 
 static void write_model_list(struct eb_field_writer *writer, const struct eb_wire_model_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
         eb_field_put_length(writer, 1, eb_model_bytes(&list->models[i]));
-        write_model(writer, &list->models[i]);
+        write_model_message(writer, &list->models[i]);
     }
 }
 
@@ -160,7 +161,7 @@ static size_t limit_bytes(const struct eb_wire_limit *limit)
     return counter.bytes;
 }
 
-static void write_server(struct eb_field_writer *writer, const struct eb_wire_server *server)
+static void write_model_server(struct eb_field_writer *writer, const struct eb_wire_server *server)
 {
     eb_field_put_text(writer, 1, server->version);
     eb_field_put_text(writer, 2, server->build);
@@ -176,14 +177,14 @@ static void write_server(struct eb_field_writer *writer, const struct eb_wire_se
 size_t eb_server_bytes(const struct eb_wire_server *server)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_server(&counter, server);
+    write_model_server(&counter, server);
     return counter.bytes;
 }
 
 void eb_server_encode(const struct eb_wire_server *server, uint8_t *out)
 {
     struct eb_field_writer writer = {.out = out};
-    write_server(&writer, server);
+    write_model_server(&writer, server);
 }
 
 static struct eb_wire_table translate_table(const Embag__V1__Table *table)

@@ -46,7 +46,7 @@ static inline bool take_name(struct reading *reading)
            (!before.at || eb_codec_fields_is_name(before, reading->place->limits));
 }
 
-static inline bool take_bytes(struct reading *reading, const void **bytes, size_t *size)
+static inline bool take_query_bytes(struct reading *reading, const void **bytes, size_t *size)
 {
     struct eb_field_reader data;
     if (eb_field_reader_content(&reading->rest, &data)) {
@@ -121,7 +121,7 @@ static inline bool take_element(struct reading *reading, uint32_t number)
     return take_uint64(reading, &value);
 }
 
-static inline bool take_elements(struct reading *reading, uint32_t number)
+static inline bool take_query_elements(struct reading *reading, uint32_t number)
 {
     struct eb_field_reader data;
     eb_codec_form_see(&reading->arrays, number);
@@ -144,7 +144,8 @@ static inline bool pass_by(struct reading *reading, uint32_t tag)
 }
 
 /* Each form of an array is a case of its own, in which its number is a constant. */
-static inline __attribute__((always_inline)) bool take_field(struct reading *reading, uint32_t tag)
+static inline __attribute__((always_inline)) bool take_query_field(
+    struct reading *reading, uint32_t tag)
 {
     struct eb_wire_query *out = reading->out;
     switch (tag) {
@@ -154,19 +155,19 @@ static inline __attribute__((always_inline)) bool take_field(struct reading *rea
     case EB_TAG_BYTES(4): return take_array(reading, 4, &out->indices);
     case EB_TAG_BYTES(5): return take_array(reading, 5, &out->indices);
     case EB_TAG_NUMBER(6): return take_element(reading, 6);
-    case EB_TAG_BYTES(6): return take_elements(reading, 6);
+    case EB_TAG_BYTES(6): return take_query_elements(reading, 6);
     case EB_TAG_BYTES(7): return take_array(reading, 7, &out->offsets);
     case EB_TAG_BYTES(8): return take_array(reading, 8, &out->offsets);
     case EB_TAG_NUMBER(9): return take_element(reading, 9);
-    case EB_TAG_BYTES(9): return take_elements(reading, 9);
+    case EB_TAG_BYTES(9): return take_query_elements(reading, 9);
     case EB_TAG_NUMBER(10): return take_uint32(reading, &out->indices_per_bag);
     case EB_TAG_BYTES(11): return take_array(reading, 11, &out->segment_ids);
     case EB_TAG_BYTES(12): return take_array(reading, 12, &out->segment_ids);
     case EB_TAG_NUMBER(13): return take_element(reading, 13);
-    case EB_TAG_BYTES(13): return take_elements(reading, 13);
+    case EB_TAG_BYTES(13): return take_query_elements(reading, 13);
     case EB_TAG_NUMBER(14): return take_uint64(reading, &out->num_segments);
     case EB_TAG_NUMBER(15): return take_bool(reading, &out->include_last_offset);
-    case EB_TAG_BYTES(16): return take_bytes(reading, &out->weights, &out->weights_bytes);
+    case EB_TAG_BYTES(16): return take_query_bytes(reading, &out->weights, &out->weights_bytes);
     case EB_TAG_NUMBER(17): return take_enum(reading, &out->weights_type);
     case EB_TAG_FIXED32(WEIGHTS_F32_FIELD):
     case EB_TAG_BYTES(WEIGHTS_F32_FIELD): return take_floats(reading, tag);
@@ -179,13 +180,13 @@ static inline __attribute__((always_inline)) bool take_field(struct reading *rea
     }
 }
 
-static inline __attribute__((always_inline)) bool read_fields(struct reading *reading)
+static inline __attribute__((always_inline)) bool read_query_fields(struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     uint32_t count = 0;
     for (; reading->rest.at < reading->rest.end; count++) {
         uint32_t tag;
-        if (eb_field_reader_tag(&reading->rest, &tag) || !take_field(reading, tag)) {
+        if (eb_field_reader_tag(&reading->rest, &tag) || !take_query_field(reading, tag)) {
             return eb_codec_form_fail(place);
         }
     }
@@ -207,7 +208,7 @@ static __attribute__((noinline, cold)) bool refuse_enums(
                place, "layout", &embag__v1__bag_layout__descriptor, query->layout);
 }
 
-static inline bool check_enums(
+static inline bool check_query_enums(
     const struct eb_codec_place *place, const struct eb_wire_query *query)
 {
     return (eb_codec_form_is_value(&embag__v1__reduction__descriptor, query->reduction) &&
@@ -217,8 +218,8 @@ static inline bool check_enums(
            refuse_enums(place, query);
 }
 
-static bool choose_arrays(const struct eb_codec_place *place, const struct eb_codec_arrays *arrays,
-    struct eb_wire_query *out)
+static bool choose_query_arrays(const struct eb_codec_place *place,
+    const struct eb_codec_arrays *arrays, struct eb_wire_query *out)
 {
     return eb_codec_form_choose(place, arrays, INDICES, &out->indices) &&
            eb_codec_form_choose(place, arrays, OFFSETS, &out->offsets) &&
@@ -307,7 +308,7 @@ static bool choose_weights(const struct eb_codec_place *place, const struct eb_c
     return true;
 }
 
-static inline bool keep_table(const struct reading *reading)
+static inline bool keep_query_table(const struct reading *reading)
 {
     struct eb_codec_place *place = reading->place;
     const struct eb_field_reader name = reading->table;
@@ -329,13 +330,14 @@ static inline bool keep_table(const struct reading *reading)
     return true;
 }
 
-static inline __attribute__((always_inline)) bool read_query(
+static inline __attribute__((always_inline)) bool read_query_message(
     struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_wire_query *out)
 {
     struct reading reading = {
         .place = place, .arrays = {.forms = forms, .message = bytes}, .rest = bytes, .out = out};
     eb_codec_form_clear(out, sizeof *out);
-    if (!read_fields(&reading) || !keep_table(&reading) || !check_enums(place, out)) {
+    if (!read_query_fields(&reading) || !keep_query_table(&reading) ||
+        !check_query_enums(place, out)) {
         return false;
     }
     if (!reading.arrays.is_unsettled && take_offsets_alone(&reading)) {
@@ -346,7 +348,7 @@ static inline __attribute__((always_inline)) bool read_query(
         .message = bytes,
         .seen = reading.arrays.seen,
         .is_unsettled = reading.arrays.is_unsettled};
-    return choose_arrays(place, &arrays, out) && choose_layout(place, out) &&
+    return choose_query_arrays(place, &arrays, out) && choose_layout(place, out) &&
            choose_weights(place, &arrays, out);
 }
 
@@ -360,7 +362,7 @@ bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reade
          out++) {
         const bool is_there = eb_codec_fields_find(&rest, EB_CODEC_QUERIES_FIELD, &bytes);
         assert(is_there);
-        is_good = read_query(place, bytes, out);
+        is_good = read_query_message(place, bytes, out);
         place->index += is_good;
     }
     *message = rest;

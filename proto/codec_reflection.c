@@ -9,7 +9,8 @@
 #define REQUEST_FIELDS_MAX 64
 
 /* What names the thing that is asked for. */
-static const char *find_name(const Grpc__Reflection__V1__ServerReflectionRequest *message)
+static const char *find_reflection_name(
+    const Grpc__Reflection__V1__ServerReflectionRequest *message)
 {
     switch ((enum eb_reflection_question)message->message_request_case) {
     case EB_REFLECTION_FILE: return message->file_by_filename;
@@ -35,7 +36,7 @@ struct eb_wire_reflection_request *eb_reflection_request_decode(
     if (request) {
         *request = (struct eb_wire_reflection_request){.host = message->host,
             .question = (enum eb_reflection_question)message->message_request_case,
-            .name = find_name(message)};
+            .name = find_reflection_name(message)};
     }
     return request;
 }
@@ -84,7 +85,7 @@ static uint32_t write_content(
     return 6;
 }
 
-static void write_response(
+static void write_reflection_response(
     struct eb_field_writer *writer, const struct eb_wire_reflection_response *response)
 {
     struct eb_field_writer counter = {.out = NULL};
@@ -99,12 +100,12 @@ static void write_response(
 size_t eb_reflection_response_bytes(const struct eb_wire_reflection_response *response)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_response(&counter, response);
+    write_reflection_response(&counter, response);
     return counter.bytes;
 }
 
 void eb_reflection_response_encode(const struct eb_wire_reflection_response *response, uint8_t *out)
 {
     struct eb_field_writer writer = {.out = out};
-    write_response(&writer, response);
+    write_reflection_response(&writer, response);
 }

@@ -63,7 +63,7 @@ size_t eb_lookup_request_arena_bytes(size_t size, const struct eb_codec_limits *
     return ARENA_BYTES_MIN + ARENA_PER_BYTE * size + query_count * QUERY_ARENA_BYTES;
 }
 
-static struct eb_guard_limits request_limits(const struct eb_codec_limits *limits)
+static struct eb_guard_limits lookup_request_limits(const struct eb_codec_limits *limits)
 {
     uint64_t fields = OTHER_FIELDS_MAX + (uint64_t)limits->queries_max * QUERY_FIELDS_MAX;
     return (struct eb_guard_limits){
@@ -141,7 +141,8 @@ static bool check_request(const struct reading *reading, const struct eb_wire_re
 }
 
 /* The error, to be kept as long as the request. NULL: it is no query's, but the whole request's. */
-static const struct eb_error *keep_error(struct reading *reading, const struct eb_error *error)
+static const struct eb_error *keep_lookup_error(
+    struct reading *reading, const struct eb_error *error)
 {
     reading->is_bad = true;
     if (error->status != EB_STATUS_INVALID_ARGUMENT) {
@@ -158,7 +159,7 @@ static const struct eb_error *keep_error(struct reading *reading, const struct e
 /* The place of a list's elements, which report to `error`; what tells them apart is still to be
  * set.
  */
-static struct eb_codec_place place_of(
+static struct eb_codec_place place_of_query(
     struct reading *reading, const char *list, struct eb_error *error)
 {
     return (struct eb_codec_place){
@@ -180,7 +181,7 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     struct eb_error error;
     struct eb_field_reader message = reading->message;
     const size_t count = reading->query_count;
-    struct eb_codec_place place = place_of(reading, "queries", &error);
+    struct eb_codec_place place = place_of_query(reading, "queries", &error);
     struct eb_wire_query *queries =
         eb_unpack_take(reading->arena, count, sizeof *queries, reading->error);
     if (!queries) {
@@ -190,7 +191,7 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     bool goes_on = true;
     while (goes_on && !eb_codec_query_read_all(&place, &message, queries, count)) {
         struct eb_wire_query *query = &queries[place.index++];
-        query->error = keep_error(reading, &error);
+        query->error = keep_lookup_error(reading, &error);
         if (!query->error) {
             return false;
         }
@@ -201,13 +202,13 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
 }
 
 /* As read_queries, unless a query has ended the request. */
-static bool read_groups(struct reading *reading, struct eb_wire_request *request)
+static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *request)
 {
     struct eb_error error;
     struct eb_field_reader message = reading->message;
     struct eb_field_reader bytes;
     const size_t count = reading->group_count;
-    struct eb_codec_place place = place_of(reading, "groups", &error);
+    struct eb_codec_place place = place_of_query(reading, "groups", &error);
     request->groups =
         eb_unpack_take(reading->arena, count, sizeof *request->groups, reading->error);
     if (!request->groups) {
@@ -222,7 +223,7 @@ static bool read_groups(struct reading *reading, struct eb_wire_request *request
         if (eb_codec_group_read(&place, bytes, group)) {
             continue;
         }
-        group->error = keep_error(reading, &error);
+        group->error = keep_lookup_error(reading, &error);
         if (!group->error) {
             return false;
         }
@@ -241,7 +242,7 @@ static bool take_unbuilt(struct reading *reading, const struct eb_field *field, 
 
 /* Takes what a field of the request itself says; of several of one number the last one counts.
  * false: the guard does not let it pass, as it does unknown ones. */
-static bool take_field(
+static bool take_lookup_field(
     struct reading *reading, const struct eb_field *field, struct eb_wire_request *out)
 {
     const uint64_t value = field->varint;
@@ -278,7 +279,7 @@ static bool take_field(
 }
 
 /* The fields of the request itself. */
-static bool read_fields(struct reading *reading, struct eb_wire_request *out)
+static bool read_lookup_fields(struct reading *reading, struct eb_wire_request *out)
 {
     struct eb_field_reader message = reading->message;
     struct eb_field_reader query;
@@ -291,7 +292,8 @@ static bool read_fields(struct reading *reading, struct eb_wire_request *out)
             reading->query_count++;
             continue;
         }
-        is_sound = !eb_field_reader_read(&message, &field) && take_field(reading, &field, out);
+        is_sound =
+            !eb_field_reader_read(&message, &field) && take_lookup_field(reading, &field, out);
     }
     if (is_sound && eb_codec_fields_count(&reading->limits, count, &reading->field_count) &&
         reading->query_count + reading->group_count <= reading->limits.submessages_max) {
@@ -302,7 +304,7 @@ static bool read_fields(struct reading *reading, struct eb_wire_request *out)
 }
 
 /* NULL: the error is set, unless the guard knows better. */
-static struct eb_wire_request *read_request(struct reading *reading)
+static struct eb_wire_request *read_lookup_request(struct reading *reading)
 {
     struct eb_wire_request *request =
         eb_unpack_take(reading->arena, 1, sizeof *request, reading->error);
@@ -310,14 +312,14 @@ static struct eb_wire_request *read_request(struct reading *reading)
         return NULL;
     }
     memset(request, 0, sizeof *request);
-    if (!read_fields(reading, request) || !check_unbuilt(reading) ||
+    if (!read_lookup_fields(reading, request) || !check_unbuilt(reading) ||
         !check_request(reading, request)) {
         return NULL;
     }
     request->model = eb_codec_fields_keep(reading->model, reading->arena, reading->error);
     request->version_label = eb_codec_fields_keep(reading->label, reading->arena, reading->error);
     return request->model && request->version_label && read_queries(reading, request) &&
-                   read_groups(reading, request)
+                   read_lookup_groups(reading, request)
                ? request
                : NULL;
 }
@@ -330,11 +332,11 @@ struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const u
     struct reading reading = {
         .arena = arena,
         .error = &failure->error,
-        .limits = request_limits(limits),
+        .limits = lookup_request_limits(limits),
         .caps = limits,
         .message = eb_field_reader_of(bytes, size),
     };
-    struct eb_wire_request *request = read_request(&reading);
+    struct eb_wire_request *request = read_lookup_request(&reading);
     if ((!request || reading.is_bad) && !eb_guard_check(&embag__v1__lookup_request__descriptor,
                                             bytes, size, &reading.limits, &failure->error)) {
         request = NULL;
@@ -351,7 +353,7 @@ struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const 
     size_t size, const struct eb_codec_limits *limits, struct eb_error *error)
 {
     const struct eb_unpack_input input = {
-        &embag__v1__get_model_request__descriptor, bytes, size, request_limits(limits)};
+        &embag__v1__get_model_request__descriptor, bytes, size, lookup_request_limits(limits)};
     const Embag__V1__GetModelRequest *message = eb_unpack_message(arena, &input, error);
     struct eb_wire_model_query *query =
         message ? eb_unpack_take(arena, 1, sizeof *query, error) : NULL;
@@ -374,7 +376,7 @@ static size_t query_bytes(const struct eb_wire_query *query)
     return counter.bytes;
 }
 
-static size_t group_bytes(const struct eb_wire_group *group)
+static size_t measure_request_group(const struct eb_wire_group *group)
 {
     struct eb_field_writer counter = {.out = NULL};
     eb_codec_group_write(&counter, group);
@@ -386,7 +388,8 @@ static uint32_t clamp_timeout(uint64_t timeout_us)
     return timeout_us < UINT32_MAX ? (uint32_t)timeout_us : UINT32_MAX;
 }
 
-static void write_request(struct eb_field_writer *writer, const struct eb_wire_request *request)
+static void write_lookup_request(
+    struct eb_field_writer *writer, const struct eb_wire_request *request)
 {
     eb_field_put_number(writer, 1, request->request_id);
     eb_field_put_text(writer, 2, request->model);
@@ -399,7 +402,7 @@ static void write_request(struct eb_field_writer *writer, const struct eb_wire_r
     eb_field_put_number(writer, 6, request->concat);
     eb_field_put_number(writer, 7, request->partial);
     for (size_t i = 0; i < request->group_count; i++) {
-        eb_field_put_length(writer, 8, group_bytes(&request->groups[i]));
+        eb_field_put_length(writer, 8, measure_request_group(&request->groups[i]));
         eb_codec_group_write(writer, &request->groups[i]);
     }
     eb_field_put_number(writer, TIMEOUT_US_FIELD, request->is_timed ? 0 : request->timeout_us);
@@ -418,14 +421,14 @@ static void write_request(struct eb_field_writer *writer, const struct eb_wire_r
 size_t eb_lookup_request_bytes(const struct eb_wire_request *request)
 {
     struct eb_field_writer counter = {.out = NULL};
-    write_request(&counter, request);
+    write_lookup_request(&counter, request);
     return counter.bytes;
 }
 
 void eb_lookup_request_encode(const struct eb_wire_request *request, uint8_t *out)
 {
     struct eb_field_writer writer = {.out = out};
-    write_request(&writer, request);
+    write_lookup_request(&writer, request);
 }
 
 void eb_lookup_request_set_timeout(uint8_t *message, size_t size, uint64_t timeout_us)

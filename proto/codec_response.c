@@ -88,7 +88,7 @@ static inline __attribute__((always_inline)) void write_tail(
 }
 
 /* Whether its bytes fit result->tail, whatever its numbers are. */
-static bool is_plain(const struct eb_wire_result *result)
+static bool is_result_plain(const struct eb_wire_result *result)
 {
     return result->shape_count <= PLAIN_SHAPE_COUNT && result->missing_positions_bytes == 0 &&
            result->error_code == 0 && !result->error_message && result->missing_by_query_count == 0;
@@ -98,7 +98,7 @@ static bool is_plain(const struct eb_wire_result *result)
 static void make_tail(struct eb_wire_result *result)
 {
     struct eb_field_writer writer = {.out = NULL};
-    result->is_tail_kept = is_plain(result);
+    result->is_tail_kept = is_result_plain(result);
     if (result->is_tail_kept) {
         writer.out = result->tail;
         write_tail(&writer, result, true);
@@ -236,14 +236,14 @@ struct reading {
 };
 
 /* Says so, unless the guard knows better. Returns false. */
-static bool fail(const struct reading *reading)
+static bool fail_response(const struct reading *reading)
 {
     eb_error_set(reading->error, EB_STATUS_INTERNAL, "LookupResponse cannot be read");
     return false;
 }
 
 /* Takes the numbers of a repeated field. NULL: the arena is exhausted. */
-static const uint64_t *read_numbers(
+static const uint64_t *read_result_numbers(
     struct reading *reading, struct eb_field_reader message, uint32_t number, size_t *count)
 {
     size_t bytes = 0;
@@ -296,21 +296,21 @@ static bool read_result(
     for (; rest.at < rest.end; count++) {
         struct eb_field field;
         if (eb_field_reader_read(&rest, &field) || !take_result_field(&field, result, &text)) {
-            return fail(reading);
+            return fail_response(reading);
         }
     }
     if (!eb_codec_fields_count(&eb_unpack_answer_limits, count, &reading->field_count)) {
-        return fail(reading);
+        return fail_response(reading);
     }
     if (result->error_code != 0) {
         result->values = NULL;
         result->values_bytes = 0;
     }
     result->error_message = eb_codec_fields_keep(text, reading->arena, reading->error);
-    result->shape = read_numbers(reading, message, SHAPE_FIELD, &shape_count);
+    result->shape = read_result_numbers(reading, message, SHAPE_FIELD, &shape_count);
     result->shape_count = (uint32_t)shape_count;
-    result->missing_by_query =
-        read_numbers(reading, message, MISSING_BY_QUERY_FIELD, &result->missing_by_query_count);
+    result->missing_by_query = read_result_numbers(
+        reading, message, MISSING_BY_QUERY_FIELD, &result->missing_by_query_count);
     return result->error_message && result->shape && result->missing_by_query;
 }
 
@@ -335,7 +335,7 @@ struct texts {
 
 /* Takes what a field says, but for texts, which are left to be kept, and results. false: the guard
  * does not let it pass, as it does unknown ones. */
-static bool take_field(
+static bool take_response_field(
     const struct eb_field *field, struct eb_wire_response *out, struct texts *texts)
 {
     const uint64_t value = field->varint;
@@ -375,11 +375,12 @@ static struct eb_wire_response *read_response(
     *response = (struct eb_wire_response){.request_id = 0};
     for (; rest.at < rest.end && is_sound; count++) {
         struct eb_field field;
-        is_sound = !eb_field_reader_read(&rest, &field) && take_field(&field, response, &texts);
+        is_sound =
+            !eb_field_reader_read(&rest, &field) && take_response_field(&field, response, &texts);
     }
     if (!is_sound ||
         !eb_codec_fields_count(&eb_unpack_answer_limits, count, &reading->field_count)) {
-        (void)fail(reading);
+        (void)fail_response(reading);
         return NULL;
     }
     response->model = eb_codec_fields_keep(texts.model, reading->arena, reading->error);

@@ -7,7 +7,7 @@
 #define PIECE_BYTES_MAX 131072
 
 /* Adds an empty piece. false: no memory. */
-static bool add_piece(struct eb_grpc_backlog *backlog, const struct eb_memory *memory)
+static bool add_backlog_piece(struct eb_grpc_backlog *backlog, const struct eb_memory *memory)
 {
     size_t bytes = PIECE_BYTES_MIN;
     if (backlog->tail) {
@@ -34,7 +34,7 @@ bool eb_grpc_backlog_append(struct eb_grpc_backlog *backlog, const struct eb_mem
     while (count > 0) {
         size_t room = backlog->tail ? backlog->tail->capacity - backlog->tail->end : 0;
         size_t step = room < count ? room : count;
-        if (room == 0 && !add_piece(backlog, memory)) {
+        if (room == 0 && !add_backlog_piece(backlog, memory)) {
             return false;
         }
         struct eb_grpc_piece *tail = backlog->tail;

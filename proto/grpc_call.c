@@ -38,7 +38,7 @@ struct trailers {
     char pushback[12];
 };
 
-static void check(struct eb_grpc_connection *connection, int outcome)
+static void check_call_open(struct eb_grpc_connection *connection, int outcome)
 {
     if (outcome < 0 && nghttp2_is_fatal(outcome)) {
         connection->failed = true;
@@ -97,7 +97,7 @@ static void credit(struct eb_grpc_call *call, size_t bytes)
     assert(bytes <= call->held_bytes);
     call->held_bytes -= bytes;
     if (!call->connection->is_dead) {
-        check(call->connection,
+        check_call_open(call->connection,
             nghttp2_session_consume(call->connection->session, call->stream_id, bytes));
     }
 }
@@ -183,8 +183,8 @@ static void submit_trailers_only(struct eb_grpc_call *call, const char *text)
     memcpy(trailers.fields, response_fields, sizeof response_fields);
     trailers.count = RESPONSE_FIELD_COUNT;
     add_status(&trailers, call, text);
-    check(call->connection, nghttp2_submit_response(call->connection->session, call->stream_id,
-                                trailers.fields, trailers.count, NULL));
+    check_call_open(call->connection, nghttp2_submit_response(call->connection->session,
+                                          call->stream_id, trailers.fields, trailers.count, NULL));
 }
 
 static struct eb_outgoing *ask_handler(void *owner, struct eb_outgoing *message)
@@ -196,7 +196,7 @@ static struct eb_outgoing *ask_handler(void *owner, struct eb_outgoing *message)
 
 /* Gives nghttp2 the number of bytes that may leave now; on_send_data moves them. Submits the
  * trailers with the last ones. */
-static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
+static ssize_t on_call_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
     size_t room_bytes, uint32_t *flags, nghttp2_data_source *source, void *context)
 {
     (void)room;
@@ -221,11 +221,11 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *roo
 }
 
 /* Tells nghttp2, where it waits, that on_read has something new to say. */
-static void wake(struct eb_grpc_call *call)
+static void wake_call(struct eb_grpc_call *call)
 {
     if (call->output.deferred) {
         call->output.deferred = false;
-        check(call->connection,
+        check_call_open(call->connection,
             nghttp2_session_resume_data(call->connection->session, call->stream_id));
     }
 }
@@ -238,13 +238,15 @@ void eb_grpc_call_answer(struct eb_grpc_call *call, struct eb_outgoing *message)
     }
     eb_grpc_output_push(&call->output, message);
     if (call->answered) {
-        wake(call);
+        wake_call(call);
         return;
     }
     call->answered = true;
-    nghttp2_data_provider provider = {.source = {.ptr = &call->output}, .read_callback = on_read};
-    check(call->connection, nghttp2_submit_response(call->connection->session, call->stream_id,
-                                response_fields, RESPONSE_FIELD_COUNT, &provider));
+    nghttp2_data_provider provider = {
+        .source = {.ptr = &call->output}, .read_callback = on_call_read};
+    check_call_open(
+        call->connection, nghttp2_submit_response(call->connection->session, call->stream_id,
+                              response_fields, RESPONSE_FIELD_COUNT, &provider));
 }
 
 void eb_grpc_call_finish(
@@ -266,11 +268,11 @@ void eb_grpc_call_finish(
     }
     /* Without memory for its text a status goes alone. */
     call->text = text ? strdup(text) : NULL;
-    wake(call);
+    wake_call(call);
 }
 
 /* Ends a call that its handler has not ended, for a reason that on_close is told. */
-static void give_up(struct eb_grpc_call *call, enum eb_status status, const char *text)
+static void give_call_up(struct eb_grpc_call *call, enum eb_status status, const char *text)
 {
     assert(!call->finished);
     eb_grpc_call_finish(call, status, text, 0);
@@ -347,7 +349,7 @@ void eb_grpc_call_begin(struct eb_grpc_call *call)
     explicit_bzero(call->headers.authorization, sizeof call->headers.authorization);
 }
 
-static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)
+static void refuse_call_message(struct eb_grpc_call *call, enum eb_grpc_read why)
 {
     struct eb_error error;
     call->lacked_memory = why == EB_GRPC_READ_NO_MEMORY;
@@ -355,7 +357,7 @@ static void refuse_message(struct eb_grpc_call *call, enum eb_grpc_read why)
     if (why == EB_GRPC_READ_COMPRESSED && call->headers.encoding == EB_GRPC_UNKNOWN_ENCODING) {
         eb_error_set(&error, EB_STATUS_UNIMPLEMENTED, "compressed message of unknown encoding");
     }
-    give_up(call, error.status, error.text);
+    give_call_up(call, error.status, error.text);
 }
 
 /* Reads these bytes, which came at that time, until one message is delivered or there are no more.
@@ -372,14 +374,14 @@ static size_t read_one(
         message.arrived_ms = arrived_ms;
         connection->handler->on_message(connection->context, call, message);
     } else if (read != EB_GRPC_READ_MORE) {
-        refuse_message(call, read);
+        refuse_call_message(call, read);
     }
     return count;
 }
 
 /* Delivers the messages that these bytes complete, until the call is paused or finished. Returns
  * how many bytes were used. */
-static size_t parse(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
+static size_t parse_data(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
     size_t used = 0;
     while (used < count && !call->paused && !call->finished) {
@@ -389,7 +391,7 @@ static size_t parse(struct eb_grpc_call *call, const uint8_t *bytes, size_t coun
 }
 
 /* Appends to the backlog. false: no memory. */
-static bool keep(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
+static bool hold_message(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
     const struct eb_grpc_connection *connection = call->connection;
     return eb_grpc_backlog_append(
@@ -408,9 +410,9 @@ void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t c
     if (call->held_bytes == count) {
         call->begun_ms = call->progress_ms;
     }
-    size_t used = call->backlog.head ? 0 : parse(call, bytes, count);
-    if (used < count && !call->finished && !keep(call, bytes + used, count - used)) {
-        refuse_message(call, EB_GRPC_READ_NO_MEMORY);
+    size_t used = call->backlog.head ? 0 : parse_data(call, bytes, count);
+    if (used < count && !call->finished && !hold_message(call, bytes + used, count - used)) {
+        refuse_call_message(call, EB_GRPC_READ_NO_MEMORY);
     }
 }
 
@@ -421,26 +423,27 @@ static void deliver_end(struct eb_grpc_call *call)
         return;
     }
     if (eb_grpc_message_is_partial(&call->reader)) {
-        give_up(call, EB_STATUS_INTERNAL, "the request ended inside a message");
+        give_call_up(call, EB_STATUS_INTERNAL, "the request ended inside a message");
         return;
     }
     call->end_delivered = true;
     call->connection->handler->on_request_end(call->connection->context, call);
 }
 
-static void refuse(struct eb_grpc_call *call)
+static void refuse_call(struct eb_grpc_call *call)
 {
     struct eb_grpc_connection *connection = call->connection;
     call->answered = true;
     call->progress_ms = connection->now_ms;
-    check(connection, eb_grpc_refusal_submit(connection->session, call->stream_id, &call->refusal));
+    check_call_open(
+        connection, eb_grpc_refusal_submit(connection->session, call->stream_id, &call->refusal));
 }
 
 void eb_grpc_call_end(struct eb_grpc_call *call)
 {
     call->peer_ended = true;
     if (call->refusal.http_status != 0 && !call->answered) {
-        refuse(call);
+        refuse_call(call);
     }
     deliver_end(call);
 }
@@ -516,8 +519,9 @@ static bool has_backlog(const struct eb_grpc_connection *connection)
 
 static void reset_stalled(struct eb_grpc_call *call)
 {
-    check(call->connection, nghttp2_submit_rst_stream(call->connection->session, NGHTTP2_FLAG_NONE,
-                                call->stream_id, NGHTTP2_ENHANCE_YOUR_CALM));
+    check_call_open(
+        call->connection, nghttp2_submit_rst_stream(call->connection->session, NGHTTP2_FLAG_NONE,
+                              call->stream_id, NGHTTP2_ENHANCE_YOUR_CALM));
 }
 
 /* A peer that does not end a request which is no gRPC is answered all the same, and one that does
@@ -527,7 +531,7 @@ static void tick_refused(struct eb_grpc_call *call)
     const struct eb_grpc_connection *connection = call->connection;
     const uint64_t passed_ms = connection->now_ms - call->progress_ms;
     if (!call->answered && passed_ms >= connection->limits->message_stall_ms_max) {
-        refuse(call);
+        refuse_call(call);
     } else if (call->answered && connection->limits->answer_stall_ms_max > 0 &&
                passed_ms >= connection->limits->answer_stall_ms_max) {
         reset_stalled(call);
@@ -535,7 +539,7 @@ static void tick_refused(struct eb_grpc_call *call)
 }
 
 /* `is_shut`: the peer can send nothing, on any call. */
-static void tick(struct eb_grpc_call *call, bool is_shut)
+static void tick_call(struct eb_grpc_call *call, bool is_shut)
 {
     struct eb_grpc_connection *connection = call->connection;
     if (is_shut) {
@@ -543,7 +547,7 @@ static void tick(struct eb_grpc_call *call, bool is_shut)
         call->begun_ms = connection->now_ms;
     }
     if (is_message_stalled(call)) {
-        give_up(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress");
+        give_call_up(call, EB_STATUS_DEADLINE_EXCEEDED, "the message made no progress");
     }
     /* Trailers cannot go past a message that is half sent, so that only a reset ends the call. */
     if (is_answer_stalled(call)) {
@@ -570,7 +574,7 @@ void eb_grpc_call_tick(struct eb_grpc_connection *connection, uint64_t unread_ms
         if (call->refusal.http_status != 0) {
             tick_refused(call);
         } else {
-            tick(call, is_shut);
+            tick_call(call, is_shut);
         }
     }
 }
@@ -580,8 +584,9 @@ void eb_grpc_call_trailers_sent(struct eb_grpc_call *call)
     call->trailers_sent = true;
     /* Before the trailers have left a reset would take them along. */
     if (!call->peer_ended) {
-        check(call->connection, nghttp2_submit_rst_stream(call->connection->session,
-                                    NGHTTP2_FLAG_NONE, call->stream_id, NGHTTP2_NO_ERROR));
+        check_call_open(
+            call->connection, nghttp2_submit_rst_stream(call->connection->session,
+                                  NGHTTP2_FLAG_NONE, call->stream_id, NGHTTP2_NO_ERROR));
     }
 }
 
@@ -596,7 +601,7 @@ void eb_grpc_call_relieve(struct eb_grpc_connection *connection)
         if (!youngest) {
             return;
         }
-        give_up(youngest, EB_STATUS_RESOURCE_EXHAUSTED,
+        give_call_up(youngest, EB_STATUS_RESOURCE_EXHAUSTED,
             "unfinished messages fill the connection's receive window");
     }
 }

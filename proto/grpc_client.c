@@ -55,20 +55,20 @@ struct eb_grpc_client {
     char reason[128];
 };
 
-static bool is_over(const struct eb_grpc_client *client)
+static bool is_client_over(const struct eb_grpc_client *client)
 {
     return client->reason[0] != '\0';
 }
 
-static bool fail(struct eb_grpc_client *client, const char *reason)
+static bool fail_client(struct eb_grpc_client *client, const char *reason)
 {
-    if (!is_over(client)) {
+    if (!is_client_over(client)) {
         snprintf(client->reason, sizeof client->reason, "%s", reason);
     }
     return false;
 }
 
-static void check(struct eb_grpc_client *client, int outcome)
+static void check_client(struct eb_grpc_client *client, int outcome)
 {
     if (outcome < 0 && nghttp2_is_fatal(outcome)) {
         client->failed = true;
@@ -83,8 +83,8 @@ static void decide(struct eb_grpc_client_call *call, enum eb_status status, cons
     }
     call->is_decided = true;
     eb_error_set(&call->error, status, "%s", text);
-    check(call->client, nghttp2_submit_rst_stream(call->client->session, NGHTTP2_FLAG_NONE,
-                            call->stream_id, NGHTTP2_CANCEL));
+    check_client(call->client, nghttp2_submit_rst_stream(call->client->session, NGHTTP2_FLAG_NONE,
+                                   call->stream_id, NGHTTP2_CANCEL));
 }
 
 /* The remaining translations are gRPC's own, for answers that carry no status of gRPC. */
@@ -117,7 +117,7 @@ static enum eb_status status_of_reset(uint32_t code)
 }
 
 /* Fills in call->error once the stream has ended with `code`. */
-static void conclude(struct eb_grpc_client_call *call, uint32_t code)
+static void conclude_call(struct eb_grpc_client_call *call, uint32_t code)
 {
     struct eb_error *error = &call->error;
     if (call->is_decided) {
@@ -163,13 +163,13 @@ static void close_call(struct eb_grpc_client_call *call)
     give_call(call);
 }
 
-static struct eb_grpc_client_call *find_call(nghttp2_session *session, int32_t stream_id)
+static struct eb_grpc_client_call *find_client_call(nghttp2_session *session, int32_t stream_id)
 {
     return nghttp2_session_get_stream_user_data(session, stream_id);
 }
 
 /* A decimal number; `otherwise` for anything else. */
-static int parse_number(const uint8_t *text, size_t size, int otherwise)
+static int parse_client_number(const uint8_t *text, size_t size, int otherwise)
 {
     int value = 0;
     for (size_t i = 0; i < size; i++) {
@@ -213,7 +213,7 @@ static int count_header(struct eb_grpc_client_call *call, size_t bytes)
     call->header_bytes += bytes;
     call->header_count++;
     if (has_too_many_headers(call, HEADERS_FACTOR)) {
-        fail(call->client, "the server sends header fields without end");
+        fail_client(call->client, "the server sends header fields without end");
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     }
     if (has_too_many_headers(call, 1) && !call->is_decided) {
@@ -227,7 +227,7 @@ static int count_header(struct eb_grpc_client_call *call, size_t bytes)
 }
 
 /* Counts a field that nghttp2 skips for bytes that HTTP forbids: decoding it cost as much. */
-static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
+static int on_client_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
     const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
     void *context)
 {
@@ -235,16 +235,17 @@ static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *fram
     (void)value;
     (void)flags;
     (void)context;
-    struct eb_grpc_client_call *call = find_call(session, frame->hd.stream_id);
+    struct eb_grpc_client_call *call = find_client_call(session, frame->hd.stream_id);
     return call ? count_header(call, name_size + value_size) : 0;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-    size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags, void *context)
+static int on_client_header(nghttp2_session *session, const nghttp2_frame *frame,
+    const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
+    void *context)
 {
     (void)flags;
     (void)context;
-    struct eb_grpc_client_call *call = find_call(session, frame->hd.stream_id);
+    struct eb_grpc_client_call *call = find_client_call(session, frame->hd.stream_id);
     if (!call) {
         return 0;
     }
@@ -253,12 +254,12 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
         return rc;
     }
     if (is_name(name, name_size, ":status")) {
-        call->http_status = parse_number(value, value_size, 0);
+        call->http_status = parse_client_number(value, value_size, 0);
     } else if (is_name(name, name_size, "content-type")) {
         call->is_grpc =
             value_size >= strlen(grpc_type) && memcmp(value, grpc_type, strlen(grpc_type)) == 0;
     } else if (is_name(name, name_size, "grpc-status")) {
-        int status = parse_number(value, value_size, EB_STATUS_UNKNOWN);
+        int status = parse_client_number(value, value_size, EB_STATUS_UNKNOWN);
         call->grpc_status = status <= EB_STATUS_UNAUTHENTICATED ? status : EB_STATUS_UNKNOWN;
     } else if (is_name(name, name_size, "grpc-retry-pushback-ms")) {
         call->pushback_ms = parse_pushback(value, value_size);
@@ -269,7 +270,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
-static void refuse_message(struct eb_grpc_client_call *call, enum eb_grpc_read why)
+static void refuse_client_message(struct eb_grpc_client_call *call, enum eb_grpc_read why)
 {
     switch (why) {
     case EB_GRPC_READ_TOO_LARGE:
@@ -302,17 +303,17 @@ static size_t read_message(struct eb_grpc_client *client, struct eb_grpc_client_
         handler->on_message(client->context, call, call->user, message.bytes, message.size);
         eb_grpc_message_give(client->memory, &message);
     } else if (read != EB_GRPC_READ_MORE) {
-        refuse_message(call, read);
+        refuse_client_message(call, read);
     }
     return used;
 }
 
-static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
+static int on_client_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
     const uint8_t *bytes, size_t count, void *context)
 {
     (void)flags;
     struct eb_grpc_client *client = context;
-    struct eb_grpc_client_call *call = find_call(session, stream_id);
+    struct eb_grpc_client_call *call = find_client_call(session, stream_id);
     if (!call || call->http_status != 200 || !call->is_grpc) {
         return 0;
     }
@@ -323,41 +324,41 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
     return 0;
 }
 
-static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *context)
+static int on_client_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {
     int32_t stream_id = frame->hd.stream_id;
     bool ends = (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                 (frame->hd.flags & NGHTTP2_FLAG_END_STREAM);
     /* An answer that ends before its request makes the rest of the request useless. */
     if (ends && nghttp2_session_get_stream_local_close(session, stream_id) == 0) {
-        check(context,
+        check_client(context,
             nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream_id, NGHTTP2_NO_ERROR));
     }
     return 0;
 }
 
-static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *context)
+static int on_client_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {
     (void)session;
     if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR) {
-        fail(context, "the server broke the rules of HTTP/2");
+        fail_client(context, "the server broke the rules of HTTP/2");
     }
     return 0;
 }
 
-static int on_stream_close(
+static int on_client_stream_close(
     nghttp2_session *session, int32_t stream_id, uint32_t code, void *context)
 {
     (void)context;
-    struct eb_grpc_client_call *call = find_call(session, stream_id);
+    struct eb_grpc_client_call *call = find_client_call(session, stream_id);
     if (call) {
-        conclude(call, code);
+        conclude_call(call, code);
         close_call(call);
     }
     return 0;
 }
 
-static nghttp2_session *create_session(struct eb_grpc_client *client)
+static nghttp2_session *create_client_session(struct eb_grpc_client *client)
 {
     static const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
@@ -371,12 +372,12 @@ static nghttp2_session *create_session(struct eb_grpc_client *client)
     if (nghttp2_session_callbacks_new(&callbacks) != 0) {
         return NULL;
     }
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_invalid_header_callback(callbacks, on_invalid_header);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
-    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_client_header);
+    nghttp2_session_callbacks_set_on_invalid_header_callback(callbacks, on_client_invalid_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_client_data_chunk);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_client_frame_recv);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_client_frame_send);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_client_stream_close);
     eb_grpc_output_install(callbacks);
     int outcome = nghttp2_session_client_new(&session, callbacks, client);
     nghttp2_session_callbacks_del(callbacks);
@@ -406,7 +407,7 @@ struct eb_grpc_client *eb_grpc_client_create(const struct eb_grpc_client_identit
     client->context = context;
     client->identity = *identity;
     client->queue = eb_send_queue_create(memory);
-    client->session = create_session(client);
+    client->session = create_client_session(client);
     if (!client->queue || !client->session) {
         eb_grpc_client_destroy(client);
         return NULL;
@@ -423,7 +424,7 @@ void eb_grpc_client_destroy(struct eb_grpc_client *client)
         struct eb_grpc_client_call *call = client->calls;
         if (!call->is_decided) {
             eb_error_set(&call->error, EB_STATUS_UNAVAILABLE, "the connection is gone%s%s",
-                is_over(client) ? ": " : "", client->reason);
+                is_client_over(client) ? ": " : "", client->reason);
         }
         close_call(call);
     }
@@ -432,7 +433,7 @@ void eb_grpc_client_destroy(struct eb_grpc_client *client)
     free(client);
 }
 
-static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
+static ssize_t on_client_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
     size_t room_bytes, uint32_t *flags, nghttp2_data_source *source, void *context)
 {
     (void)session;
@@ -489,7 +490,8 @@ static int32_t submit_request(
         fields[count] = make_field("authorization", client->identity.authorization);
         fields[count++].flags |= NGHTTP2_NV_FLAG_NO_INDEX;
     }
-    nghttp2_data_provider provider = {.source = {.ptr = &call->output}, .read_callback = on_read};
+    nghttp2_data_provider provider = {
+        .source = {.ptr = &call->output}, .read_callback = on_client_read};
     return nghttp2_submit_request(client->session, NULL, fields, count, &provider, call);
 }
 
@@ -528,7 +530,8 @@ void eb_grpc_client_write(struct eb_grpc_client_call *call, struct eb_outgoing *
     eb_grpc_output_push(&call->output, message);
     if (call->output.deferred) {
         call->output.deferred = false;
-        check(call->client, nghttp2_session_resume_data(call->client->session, call->stream_id));
+        check_client(
+            call->client, nghttp2_session_resume_data(call->client->session, call->stream_id));
     }
 }
 
@@ -544,22 +547,22 @@ uint32_t eb_grpc_client_pushback_ms(const struct eb_grpc_client_call *call)
 
 bool eb_grpc_client_receive(struct eb_grpc_client *client, const uint8_t *bytes, size_t count)
 {
-    if (is_over(client)) {
+    if (is_client_over(client)) {
         return false;
     }
     ssize_t used = nghttp2_session_mem_recv(client->session, bytes, count);
-    return used >= 0 || fail(client, nghttp2_strerror((int)used));
+    return used >= 0 || fail_client(client, nghttp2_strerror((int)used));
 }
 
 bool eb_grpc_client_send(struct eb_grpc_client *client)
 {
-    if (is_over(client)) {
+    if (is_client_over(client)) {
         return false;
     }
     if (client->failed || !eb_grpc_output_flush(client->session, client->queue)) {
-        return fail(client, "out of memory");
+        return fail_client(client, "out of memory");
     }
-    return !is_over(client);
+    return !is_client_over(client);
 }
 
 struct eb_send_queue *eb_grpc_client_queue(struct eb_grpc_client *client)
@@ -574,7 +577,7 @@ size_t eb_grpc_client_unwritten_bytes(const struct eb_grpc_client *client)
 
 bool eb_grpc_client_is_usable(const struct eb_grpc_client *client)
 {
-    return !is_over(client) && !client->failed &&
+    return !is_client_over(client) && !client->failed &&
            nghttp2_session_check_request_allowed(client->session) != 0;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-static bool is_text(struct eb_grpc_text text, const char *expected)
+static bool is_header_text(struct eb_grpc_text text, const char *expected)
 {
     return text.size == strlen(expected) && memcmp(text.bytes, expected, text.size) == 0;
 }
@@ -47,7 +47,7 @@ static void add_authorization(struct eb_grpc_headers *headers, struct eb_grpc_te
     headers->authorization[is_good ? value.size : 0] = '\0';
 }
 
-static void add_trace(struct eb_grpc_headers *headers, struct eb_grpc_text value)
+static void add_header_trace(struct eb_grpc_headers *headers, struct eb_grpc_text value)
 {
     if (headers->has_trace) {
         headers->trace = (struct eb_trace_parent){0};
@@ -59,10 +59,10 @@ static void add_trace(struct eb_grpc_headers *headers, struct eb_grpc_text value
 
 static enum eb_grpc_encoding read_encoding(struct eb_grpc_text value)
 {
-    if (is_text(value, "gzip")) {
+    if (is_header_text(value, "gzip")) {
         return EB_GRPC_GZIP;
     }
-    return is_text(value, "identity") ? EB_GRPC_IDENTITY : EB_GRPC_UNKNOWN_ENCODING;
+    return is_header_text(value, "identity") ? EB_GRPC_IDENTITY : EB_GRPC_UNKNOWN_ENCODING;
 }
 
 /* Returns up to how many bytes an honest block of `wire_bytes` can expand. */
@@ -107,31 +107,31 @@ void eb_grpc_headers_add(struct eb_grpc_headers *headers, struct eb_grpc_text na
     }
     switch (name.size) {
     case 5:
-        if (is_text(name, ":path")) {
+        if (is_header_text(name, ":path")) {
             add_path(headers, value);
         }
         break;
     case 7:
-        if (is_text(name, ":method")) {
-            headers->is_post = is_text(value, "POST");
+        if (is_header_text(name, ":method")) {
+            headers->is_post = is_header_text(value, "POST");
         }
         break;
     case 11:
-        if (is_text(name, "traceparent")) {
-            add_trace(headers, value);
+        if (is_header_text(name, "traceparent")) {
+            add_header_trace(headers, value);
         }
         break;
     case 12:
-        if (is_text(name, "content-type")) {
+        if (is_header_text(name, "content-type")) {
             headers->is_grpc = is_grpc_type(value);
-        } else if (is_text(name, "grpc-timeout")) {
+        } else if (is_header_text(name, "grpc-timeout")) {
             add_timeout(headers, value);
         }
         break;
     case 13:
-        if (is_text(name, "grpc-encoding")) {
+        if (is_header_text(name, "grpc-encoding")) {
             headers->encoding = read_encoding(value);
-        } else if (is_text(name, "authorization")) {
+        } else if (is_header_text(name, "authorization")) {
             add_authorization(headers, value);
         }
         break;

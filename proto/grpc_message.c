@@ -20,7 +20,7 @@ void eb_grpc_message_give(const struct eb_memory *memory, struct eb_grpc_message
 }
 
 /* Makes the partial message's buffer `bytes` large. false: no memory. */
-static bool grow(struct eb_grpc_reader *reader, size_t bytes)
+static bool grow_message(struct eb_grpc_reader *reader, size_t bytes)
 {
     const struct eb_memory *memory = reader->memory;
     uint8_t *larger = memory->take(memory->context, bytes);
@@ -70,18 +70,18 @@ static enum eb_grpc_read begin_message(struct eb_grpc_reader *reader)
     reader->filled = 0;
     size_t first_bytes = find_first_bytes(reader);
     first_bytes = size < first_bytes ? size : first_bytes;
-    return grow(reader, first_bytes > 0 ? first_bytes : 1) ? EB_GRPC_READ_MORE
-                                                           : EB_GRPC_READ_NO_MEMORY;
+    return grow_message(reader, first_bytes > 0 ? first_bytes : 1) ? EB_GRPC_READ_MORE
+                                                                   : EB_GRPC_READ_NO_MEMORY;
 }
 
 /* Adds at most `count` bytes to the message; returns how many it took, 0 where it is complete or
  * there is no memory. */
-static size_t fill(struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count)
+static size_t fill_message(struct eb_grpc_reader *reader, const uint8_t *bytes, size_t count)
 {
     struct eb_grpc_message *message = &reader->message;
     if (reader->filled == message->taken_bytes && reader->filled < message->size) {
         size_t larger = message->taken_bytes * GROWTH;
-        if (!grow(reader, larger < message->size ? larger : message->size)) {
+        if (!grow_message(reader, larger < message->size ? larger : message->size)) {
             return 0;
         }
     }
@@ -149,7 +149,7 @@ enum eb_grpc_read eb_grpc_message_read(struct eb_grpc_reader *reader, const uint
         }
     }
     while (used < limit && reader->filled < reader->message.size) {
-        size_t step = fill(reader, bytes + used, limit - used);
+        size_t step = fill_message(reader, bytes + used, limit - used);
         if (step == 0) {
             return EB_GRPC_READ_NO_MEMORY;
         }

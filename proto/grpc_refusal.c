@@ -13,7 +13,7 @@ static const char *find_text(const struct eb_grpc_refusal *refusal)
                                          "application/grpc\n";
 }
 
-static ssize_t on_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
+static ssize_t on_refusal_read(nghttp2_session *session, int32_t stream_id, uint8_t *room,
     size_t room_bytes, uint32_t *flags, nghttp2_data_source *source, void *context)
 {
     (void)session;
@@ -46,6 +46,6 @@ int eb_grpc_refusal_submit(
             .value = (uint8_t *)"text/plain",
             .valuelen = strlen("text/plain")},
     };
-    nghttp2_data_provider provider = {.source = {.ptr = refusal}, .read_callback = on_read};
+    nghttp2_data_provider provider = {.source = {.ptr = refusal}, .read_callback = on_refusal_read};
     return nghttp2_submit_response(session, stream_id, fields, FIELD_COUNT, &provider);
 }

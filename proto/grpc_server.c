@@ -45,20 +45,20 @@ static const uint8_t alive_ping[8] = {'a', 'l', 'i', 'v', 'e', 0, 0, 0};
 /* What gRPC's clients take for the advice to ping less often. */
 static const char too_many_pings[] = "too_many_pings";
 
-static bool is_over(const struct eb_grpc_server *server)
+static bool is_server_over(const struct eb_grpc_server *server)
 {
     return server->reason[0] != '\0';
 }
 
 static void set_reason(struct eb_grpc_server *server, const char *reason)
 {
-    if (!is_over(server)) {
+    if (!is_server_over(server)) {
         snprintf(server->reason, sizeof server->reason, "%s", reason);
     }
 }
 
 /* Ends the connection without another word. */
-static bool fail(struct eb_grpc_server *server, const char *reason)
+static bool fail_server(struct eb_grpc_server *server, const char *reason)
 {
     set_reason(server, reason);
     server->connection.is_dead = true;
@@ -68,7 +68,7 @@ static bool fail(struct eb_grpc_server *server, const char *reason)
 /* Ends the connection with a GOAWAY. */
 static void turn_away(struct eb_grpc_server *server, const char *reason)
 {
-    if (is_over(server)) {
+    if (is_server_over(server)) {
         return;
     }
     set_reason(server, reason);
@@ -108,7 +108,7 @@ static void spend_reset(struct eb_grpc_server *server)
     }
 }
 
-static struct eb_grpc_call *find_call(nghttp2_session *session, int32_t stream_id)
+static struct eb_grpc_call *find_server_call(nghttp2_session *session, int32_t stream_id)
 {
     return nghttp2_session_get_stream_user_data(session, stream_id);
 }
@@ -212,7 +212,7 @@ static int spend_block(struct eb_grpc_server *server)
         spend_excess(server, excess - server->block_excess);
         server->block_excess = excess;
     }
-    return is_over(server) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
+    return is_server_over(server) ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
 /* Counts a field, of whatever block, which costs the connection's budget where it is beyond what
@@ -229,8 +229,9 @@ static inline int count_field(struct eb_grpc_server *server, size_t bytes)
     return spend_block(server);
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-    size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags, void *context)
+static int on_server_header(nghttp2_session *session, const nghttp2_frame *frame,
+    const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
+    void *context)
 {
     (void)session;
     (void)frame;
@@ -246,7 +247,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 }
 
 /* Counts a field that nghttp2 skips for bytes that HTTP forbids: decoding it cost as much. */
-static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
+static int on_server_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
     const uint8_t *name, size_t name_size, const uint8_t *value, size_t value_size, uint8_t flags,
     void *context)
 {
@@ -258,19 +259,19 @@ static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *fram
     return count_field(context, name_size + value_size);
 }
 
-static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
+static int on_server_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream_id,
     const uint8_t *bytes, size_t count, void *context)
 {
     (void)flags;
     (void)context;
-    struct eb_grpc_call *call = find_call(session, stream_id);
+    struct eb_grpc_call *call = find_server_call(session, stream_id);
     if (call) {
         eb_grpc_call_feed(call, bytes, count);
     }
     return 0;
 }
 
-static void submit(struct eb_grpc_server *server, int outcome)
+static void submit_response(struct eb_grpc_server *server, int outcome)
 {
     if (outcome != 0) {
         server->connection.failed = true;
@@ -281,8 +282,8 @@ static void begin_drain(struct eb_grpc_server *server)
 {
     nghttp2_session *session = server->connection.session;
     server->drain = DRAIN_NOTICE;
-    submit(server, nghttp2_submit_shutdown_notice(session));
-    submit(server, nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping));
+    submit_response(server, nghttp2_submit_shutdown_notice(session));
+    submit_response(server, nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping));
 }
 
 static void on_settings(struct eb_grpc_server *server)
@@ -300,7 +301,7 @@ static void on_ping_ack(struct eb_grpc_server *server, const uint8_t opaque[8])
     }
     server->drain = DRAIN_FINAL;
     nghttp2_session *session = server->connection.session;
-    submit(
+    submit_response(
         server, nghttp2_submit_goaway(session, NGHTTP2_FLAG_NONE,
                     nghttp2_session_get_last_proc_stream_id(session), NGHTTP2_NO_ERROR, NULL, 0));
 }
@@ -308,7 +309,7 @@ static void on_ping_ack(struct eb_grpc_server *server, const uint8_t opaque[8])
 /* HEADERS or DATA of a call is complete. */
 static void on_call_frame(struct eb_grpc_server *server, const nghttp2_frame *frame)
 {
-    struct eb_grpc_call *call = find_call(server->connection.session, frame->hd.stream_id);
+    struct eb_grpc_call *call = find_server_call(server->connection.session, frame->hd.stream_id);
     if (!call) {
         return;
     }
@@ -321,7 +322,7 @@ static void on_call_frame(struct eb_grpc_server *server, const nghttp2_frame *fr
     }
 }
 
-static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *context)
+static int on_server_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {
     struct eb_grpc_server *server = context;
     bool is_ack = (frame->hd.flags & NGHTTP2_FLAG_ACK) != 0;
@@ -337,7 +338,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         on_call_frame(server, frame);
         break;
     case NGHTTP2_RST_STREAM:
-        if (!find_call(session, frame->hd.stream_id)) {
+        if (!find_server_call(session, frame->hd.stream_id)) {
             spend_noise(server);
         }
         break;
@@ -386,7 +387,7 @@ static int on_extension(
     return NGHTTP2_ERR_CANCEL;
 }
 
-static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *context)
+static int on_server_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {
     struct eb_grpc_server *server = context;
     switch (frame->hd.type) {
@@ -394,7 +395,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     case NGHTTP2_DATA:
         eb_grpc_budget_calm(&server->budget);
         if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
-            struct eb_grpc_call *call = find_call(session, frame->hd.stream_id);
+            struct eb_grpc_call *call = find_server_call(session, frame->hd.stream_id);
             if (call) {
                 eb_grpc_call_trailers_sent(call);
             }
@@ -402,7 +403,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
         break;
     case NGHTTP2_GOAWAY:
         if (frame->goaway.error_code != NGHTTP2_NO_ERROR && !server->peer_left &&
-            !is_over(server)) {
+            !is_server_over(server)) {
             snprintf(server->reason, sizeof server->reason, "HTTP/2 violation: %s %.*s",
                 nghttp2_http2_strerror(frame->goaway.error_code),
                 (int)frame->goaway.opaque_data_len, (const char *)frame->goaway.opaque_data);
@@ -413,12 +414,12 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     return 0;
 }
 
-static int on_stream_close(
+static int on_server_stream_close(
     nghttp2_session *session, int32_t stream_id, uint32_t error, void *context)
 {
     (void)error;
     struct eb_grpc_server *server = context;
-    struct eb_grpc_call *call = find_call(session, stream_id);
+    struct eb_grpc_call *call = find_server_call(session, stream_id);
     if (server->header_stream_id == stream_id) {
         server->header_stream_id = 0;
     }
@@ -442,19 +443,19 @@ static void install(nghttp2_session_callbacks *callbacks)
 {
     nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_invalid_header_callback(callbacks, on_invalid_header);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_server_header);
+    nghttp2_session_callbacks_set_on_invalid_header_callback(callbacks, on_server_invalid_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_server_data_chunk);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_server_frame_recv);
     nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, on_invalid_frame);
     nghttp2_session_callbacks_set_unpack_extension_callback(callbacks, on_extension);
-    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_server_frame_send);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_server_stream_close);
     eb_grpc_output_install(callbacks);
 }
 
 /* NULL: no memory. */
-static nghttp2_session *create_session(struct eb_grpc_server *server)
+static nghttp2_session *create_server_session(struct eb_grpc_server *server)
 {
     nghttp2_session *session = NULL;
     nghttp2_session_callbacks *callbacks = NULL;
@@ -484,7 +485,7 @@ struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits 
     server->connection.handler = handler;
     server->connection.context = context;
     server->connection.queue = eb_send_queue_create(memory->output);
-    server->connection.session = create_session(server);
+    server->connection.session = create_server_session(server);
     if (!server->connection.queue || !server->connection.session ||
         !eb_grpc_settings_submit(server->connection.session, limits)) {
         eb_grpc_server_destroy(server);
@@ -517,9 +518,9 @@ static bool check_preface(struct eb_grpc_server *server, const uint8_t *bytes, s
     }
     const char *answer = eb_grpc_preface_answer(has_begun ? 'P' : bytes[0]);
     if (!eb_send_queue_copy(server->connection.queue, answer, strlen(answer))) {
-        return fail(server, "not HTTP/2, and no memory to say so");
+        return fail_server(server, "not HTTP/2, and no memory to say so");
     }
-    return fail(server, "not HTTP/2");
+    return fail_server(server, "not HTTP/2");
 }
 
 /* Delivers what was kept back, one message of each call in turn: the first must not take all that
@@ -542,7 +543,7 @@ static void advance(struct eb_grpc_connection *connection)
 }
 
 /* What follows whatever has happened. false: the connection is over. */
-static bool settle(struct eb_grpc_server *server)
+static bool settle_calls(struct eb_grpc_server *server)
 {
     struct eb_grpc_connection *connection = &server->connection;
     if (connection->resumed) {
@@ -551,20 +552,20 @@ static bool settle(struct eb_grpc_server *server)
     }
     eb_grpc_call_relieve(connection);
     if (connection->failed) {
-        return fail(server, "out of memory");
+        return fail_server(server, "out of memory");
     }
     size_t frames = nghttp2_session_get_outbound_queue_size(connection->session);
     if (frames > FRAMES_WAITING_MAX + FRAMES_PER_CALL * connection->limits->streams_max ||
         eb_send_queue_bytes(connection->queue) > connection->limits->outbound_bytes_max) {
-        return fail(server, "the peer does not read what it is sent");
+        return fail_server(server, "the peer does not read what it is sent");
     }
-    return !is_over(server);
+    return !is_server_over(server);
 }
 
 bool eb_grpc_server_receive(
     struct eb_grpc_server *server, const uint8_t *bytes, size_t count, uint64_t now_ms)
 {
-    if (is_over(server)) {
+    if (is_server_over(server)) {
         return false;
     }
     server->connection.now_ms = now_ms;
@@ -574,34 +575,34 @@ bool eb_grpc_server_receive(
     }
     ssize_t used = nghttp2_session_mem_recv(server->connection.session, bytes, count);
     if (used < 0) {
-        return fail(server, nghttp2_strerror((int)used));
+        return fail_server(server, nghttp2_strerror((int)used));
     }
-    return settle(server);
+    return settle_calls(server);
 }
 
 void eb_grpc_server_tick(struct eb_grpc_server *server, uint64_t now_ms, uint64_t unread_ms)
 {
-    if (is_over(server)) {
+    if (is_server_over(server)) {
         return;
     }
     struct eb_grpc_connection *connection = &server->connection;
     connection->now_ms = now_ms;
     eb_grpc_call_tick(connection, unread_ms);
     /* Where this ends the connection, the next send says so. */
-    (void)settle(server);
+    (void)settle_calls(server);
 }
 
 bool eb_grpc_server_send(struct eb_grpc_server *server)
 {
     if (server->connection.is_dead || !eb_grpc_preface_is_whole(&server->preface)) {
-        return !is_over(server);
+        return !is_server_over(server);
     }
-    (void)settle(server); /* A GOAWAY is to go out even where the connection is over. */
+    (void)settle_calls(server); /* A GOAWAY is to go out even where the connection is over. */
     if (!server->connection.is_dead &&
         !eb_grpc_output_flush(server->connection.session, server->connection.queue)) {
-        return fail(server, "out of memory");
+        return fail_server(server, "out of memory");
     }
-    return !is_over(server);
+    return !is_server_over(server);
 }
 
 struct eb_send_queue *eb_grpc_server_queue(struct eb_grpc_server *server)
@@ -653,7 +654,7 @@ size_t eb_grpc_server_waiting_bytes(const struct eb_grpc_server *server)
 
 void eb_grpc_server_drain(struct eb_grpc_server *server)
 {
-    if (server->drain != DRAIN_NONE || is_over(server)) {
+    if (server->drain != DRAIN_NONE || is_server_over(server)) {
         return;
     }
     if (server->is_open) {
@@ -665,8 +666,8 @@ void eb_grpc_server_drain(struct eb_grpc_server *server)
 
 void eb_grpc_server_ping(struct eb_grpc_server *server)
 {
-    if (server->is_open && !is_over(server)) {
-        submit(
+    if (server->is_open && !is_server_over(server)) {
+        submit_response(
             server, nghttp2_submit_ping(server->connection.session, NGHTTP2_FLAG_NONE, alive_ping));
     }
 }

@@ -73,7 +73,7 @@ static size_t character_bytes(const char *text)
     return bytes;
 }
 
-static bool is_plain(char c)
+static bool is_text_plain(char c)
 {
     return c >= 0x20 && c <= 0x7E && c != '%';
 }
@@ -84,12 +84,12 @@ size_t eb_grpc_message_encode(const char *text, char out[EB_GRPC_MESSAGE_BYTES_M
     size_t used = 0;
     while (*text) {
         size_t bytes = character_bytes(text);
-        if (used + (is_plain(*text) ? 1 : 3 * bytes) > EB_GRPC_MESSAGE_BYTES_MAX) {
+        if (used + (is_text_plain(*text) ? 1 : 3 * bytes) > EB_GRPC_MESSAGE_BYTES_MAX) {
             break;
         }
         for (size_t i = 0; i < bytes; i++) {
             unsigned char c = (unsigned char)text[i];
-            if (is_plain(text[i])) {
+            if (is_text_plain(text[i])) {
                 out[used++] = text[i];
                 continue;
             }
@@ -103,7 +103,7 @@ size_t eb_grpc_message_encode(const char *text, char out[EB_GRPC_MESSAGE_BYTES_M
 }
 
 /* The value of a hexadecimal digit, -1 for anything else. */
-static int digit_value(char c)
+static int value_of_hex_digit(char c)
 {
     if (c >= '0' && c <= '9') {
         return c - '0';
@@ -121,8 +121,8 @@ void eb_grpc_message_decode(const char *text, size_t size, char *out, size_t out
     for (size_t i = 0; i < size && used + 1 < out_bytes; i++) {
         char c = text[i];
         if (c == '%' && i + 2 < size) {
-            int high = digit_value(text[i + 1]);
-            int low = digit_value(text[i + 2]);
+            int high = value_of_hex_digit(text[i + 1]);
+            int low = value_of_hex_digit(text[i + 2]);
             if (high >= 0 && low >= 0) {
                 c = (char)(high * 16 + low);
                 i += 2;

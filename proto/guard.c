@@ -28,7 +28,7 @@ struct walk {
 };
 
 /* The descriptor of field `number`, or NULL. */
-static const ProtobufCFieldDescriptor *find_field(
+static const ProtobufCFieldDescriptor *find_guarded_field(
     const ProtobufCMessageDescriptor *descriptor, uint32_t number)
 {
     /* Descriptors are in order of their distinct numbers, so none lies above index number - 1. */
@@ -45,7 +45,8 @@ struct path {
     char text[PATH_BYTES];
 };
 
-__attribute__((format(printf, 2, 3))) static void append(struct path *path, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void append_reason(
+    struct path *path, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -60,28 +61,28 @@ __attribute__((format(printf, 2, 3))) static void append(struct path *path, cons
 static void write_path(const struct walk *walk, uint32_t number, struct path *path)
 {
     const struct frame *frame = &walk->frames[0];
-    append(path, "%s", frame->descriptor->short_name);
+    append_reason(path, "%s", frame->descriptor->short_name);
     for (size_t i = 1; i < walk->depth; i++) {
         const struct frame *parent = frame;
         frame = &walk->frames[i];
-        append(path, ".%s", frame->field->name);
+        append_reason(path, ".%s", frame->field->name);
         if (frame->field->label == PROTOBUF_C_LABEL_REPEATED) {
             /* The parent has been read up to this frame's end, so the count has it too. */
             const struct eb_field_reader read = {parent->first, parent->rest.at};
-            append(path, "[%zu]", eb_field_reader_count(read, frame->field->id) - 1);
+            append_reason(path, "[%zu]", eb_field_reader_count(read, frame->field->id) - 1);
         }
     }
-    const ProtobufCFieldDescriptor *field = find_field(frame->descriptor, number);
+    const ProtobufCFieldDescriptor *field = find_guarded_field(frame->descriptor, number);
     if (field) {
-        append(path, ".%s", field->name);
+        append_reason(path, ".%s", field->name);
     } else if (number != 0) {
-        append(path, ".%u", number);
+        append_reason(path, ".%u", number);
     }
 }
 
 /* Refuses the message: `what` is said of field `number` (0: of the innermost message) and of the
  * byte at `at`. Returns false. */
-static bool refuse(const struct walk *walk, enum eb_status status, uint32_t number,
+static bool refuse_guarded(const struct walk *walk, enum eb_status status, uint32_t number,
     const uint8_t *at, const char *what)
 {
     struct path path = {.used = 0};
@@ -143,36 +144,38 @@ static bool read_character(struct eb_field_reader *reader)
     return true;
 }
 
-static bool check_text(const struct walk *walk, const struct eb_field *field)
+static bool check_guarded_text(const struct walk *walk, const struct eb_field *field)
 {
     struct eb_field_reader reader = field->data;
     if (eb_field_reader_bytes(&reader) > walk->limits->name_bytes_max) {
-        return refuse(walk, EB_STATUS_RESOURCE_EXHAUSTED, field->number, reader.at,
+        return refuse_guarded(walk, EB_STATUS_RESOURCE_EXHAUSTED, field->number, reader.at,
             "is longer than a name may be");
     }
     while (reader.at < reader.end) {
         const uint8_t *at = reader.at;
         if (*at == 0) {
-            return refuse(walk, EB_STATUS_INVALID_ARGUMENT, field->number, at, "holds a NUL");
+            return refuse_guarded(
+                walk, EB_STATUS_INVALID_ARGUMENT, field->number, at, "holds a NUL");
         }
         if (!read_character(&reader)) {
-            return refuse(walk, EB_STATUS_INVALID_ARGUMENT, field->number, at, "is not UTF-8");
+            return refuse_guarded(
+                walk, EB_STATUS_INVALID_ARGUMENT, field->number, at, "is not UTF-8");
         }
     }
     return true;
 }
 
-static bool check_packed(
+static bool check_guarded_packed(
     const struct walk *walk, const struct eb_field *field, ProtobufCWireType element)
 {
     size_t size = eb_field_reader_bytes(&field->data);
     size_t width = element == PROTOBUF_C_WIRE_TYPE_64BIT ? 8 : 4;
     if (element != PROTOBUF_C_WIRE_TYPE_VARINT) {
-        return size % width == 0 || refuse(walk, EB_STATUS_INTERNAL, field->number, field->data.at,
-                                        "holds a part of an element");
+        return size % width == 0 || refuse_guarded(walk, EB_STATUS_INTERNAL, field->number,
+                                        field->data.at, "holds a part of an element");
     }
     const uint8_t *endless = eb_field_reader_find_endless(field->data);
-    return !endless || refuse(walk, EB_STATUS_INTERNAL, field->number, endless,
+    return !endless || refuse_guarded(walk, EB_STATUS_INTERNAL, field->number, endless,
                            "holds a varint that does not end");
 }
 
@@ -184,19 +187,19 @@ static bool enter(
     const uint8_t *at = bytes->data.at;
     if (field->label == PROTOBUF_C_LABEL_REPEATED) {
         if (walk->submessage_count++ == walk->limits->submessages_max) {
-            return refuse(walk, EB_STATUS_RESOURCE_EXHAUSTED, field->id, at,
+            return refuse_guarded(walk, EB_STATUS_RESOURCE_EXHAUSTED, field->id, at,
                 "has more elements than a message may have");
         }
     } else {
         size_t i = (size_t)(field - parent->descriptor->fields);
         assert(i < 64);
         if (parent->seen >> i & 1) {
-            return refuse(walk, EB_STATUS_INTERNAL, field->id, at, "occurs twice");
+            return refuse_guarded(walk, EB_STATUS_INTERNAL, field->id, at, "occurs twice");
         }
         parent->seen |= UINT64_C(1) << i;
     }
     if (walk->depth == EB_GUARD_DEPTH_MAX) {
-        return refuse(
+        return refuse_guarded(
             walk, EB_STATUS_RESOURCE_EXHAUSTED, field->id, at, "is nested deeper than is taken");
     }
     walk->frames[walk->depth++] = (struct frame){
@@ -207,7 +210,7 @@ static bool enter(
 static bool check_field(struct walk *walk, const struct eb_field *bytes)
 {
     const struct frame *frame = &walk->frames[walk->depth - 1];
-    const ProtobufCFieldDescriptor *field = find_field(frame->descriptor, bytes->number);
+    const ProtobufCFieldDescriptor *field = find_guarded_field(frame->descriptor, bytes->number);
     if (!field) {
         return true;
     }
@@ -215,13 +218,13 @@ static bool check_field(struct walk *walk, const struct eb_field *bytes)
     if (bytes->wire_type != declared) {
         if (field->label == PROTOBUF_C_LABEL_REPEATED &&
             bytes->wire_type == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) {
-            return check_packed(walk, bytes, declared);
+            return check_guarded_packed(walk, bytes, declared);
         }
-        return refuse(walk, EB_STATUS_INTERNAL, bytes->number, bytes->data.at,
+        return refuse_guarded(walk, EB_STATUS_INTERNAL, bytes->number, bytes->data.at,
             "has another wire type than is declared");
     }
     if (field->type == PROTOBUF_C_TYPE_STRING) {
-        return check_text(walk, bytes);
+        return check_guarded_text(walk, bytes);
     }
     return field->type != PROTOBUF_C_TYPE_MESSAGE || enter(walk, field, bytes);
 }
@@ -247,10 +250,10 @@ bool eb_guard_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t 
         struct eb_field field;
         const char *failure = eb_field_reader_read(rest, &field);
         if (failure) {
-            return refuse(&walk, EB_STATUS_INTERNAL, field.number, at, failure);
+            return refuse_guarded(&walk, EB_STATUS_INTERNAL, field.number, at, failure);
         }
         if (walk.field_count++ == limits->fields_max) {
-            return refuse(&walk, EB_STATUS_RESOURCE_EXHAUSTED, field.number, at,
+            return refuse_guarded(&walk, EB_STATUS_RESOURCE_EXHAUSTED, field.number, at,
                 "is one field more than a message may have");
         }
         if (!check_field(&walk, &field)) {

@@ -49,14 +49,14 @@ static struct eb_field_reader all_files(void)
     return eb_field_reader_of(eb_schema_descriptors, eb_schema_descriptors_bytes);
 }
 
-static bool is_word(struct eb_field_reader text, struct word word)
+static bool is_schema_word(struct eb_field_reader text, struct word word)
 {
     return word.size > 0 && eb_field_reader_bytes(&text) == word.size &&
            memcmp(text.at, word.begin, word.size) == 0;
 }
 
 /* The first field of that number, empty where there is none. */
-static struct eb_field_reader find_field(struct eb_field_reader body, uint32_t number)
+static struct eb_field_reader find_schema_field(struct eb_field_reader body, uint32_t number)
 {
     struct eb_field field;
     while (eb_field_reader_next(&body, &field)) {
@@ -72,7 +72,8 @@ static bool has_value(struct eb_field_reader body, struct word name)
 {
     struct eb_field field;
     while (eb_field_reader_next(&body, &field)) {
-        if (field.number == ENUM_VALUE && is_word(find_field(field.data, NAME), name)) {
+        if (field.number == ENUM_VALUE &&
+            is_schema_word(find_schema_field(field.data, NAME), name)) {
             return true;
         }
     }
@@ -94,7 +95,7 @@ static struct place find_inner(struct place outer, struct word name)
     struct eb_field field;
     while (eb_field_reader_next(&outer.body, &field)) {
         const struct rule *rule = find_rule(outer.scope, field.number);
-        if (rule && is_word(find_field(field.data, NAME), name)) {
+        if (rule && is_schema_word(find_schema_field(field.data, NAME), name)) {
             return (struct place){true, rule->inner, field.data};
         }
         if (rule && rule->inner == SCOPE_ENUM && has_value(field.data, name)) {
@@ -107,7 +108,7 @@ static struct place find_inner(struct place outer, struct word name)
 /* What of a file has that full name. */
 static struct place find_in_file(struct eb_field_reader file, const char *symbol)
 {
-    const struct eb_field_reader package = find_field(file, FILE_PACKAGE);
+    const struct eb_field_reader package = find_schema_field(file, FILE_PACKAGE);
     const size_t package_bytes = eb_field_reader_bytes(&package);
     struct place place = {true, SCOPE_FILE, file};
     if (package_bytes == 0 || strncmp(symbol, (const char *)package.at, package_bytes) != 0 ||
@@ -122,7 +123,7 @@ static struct place find_in_file(struct eb_field_reader file, const char *symbol
     return place;
 }
 
-static void add(struct eb_schema_files *files, struct eb_field_reader file)
+static void add_symbol(struct eb_schema_files *files, struct eb_field_reader file)
 {
     for (size_t i = 0; i < files->count; i++) {
         if (files->files[i].bytes == file.at) {
@@ -140,8 +141,9 @@ static bool add_named(struct eb_schema_files *files, struct word name)
     struct eb_field_reader set = all_files();
     struct eb_field file;
     while (eb_field_reader_next(&set, &file)) {
-        if (file.number == SET_FILE && is_word(find_field(file.data, FILE_NAME), name)) {
-            add(files, file.data);
+        if (file.number == SET_FILE &&
+            is_schema_word(find_schema_field(file.data, FILE_NAME), name)) {
+            add_symbol(files, file.data);
             return true;
         }
     }
@@ -179,7 +181,7 @@ bool eb_schema_find_symbol(const char *symbol, struct eb_schema_files *out)
     out->count = 0;
     while (out->count == 0 && eb_field_reader_next(&set, &file)) {
         if (file.number == SET_FILE && find_in_file(file.data, symbol).is_found) {
-            add(out, file.data);
+            add_symbol(out, file.data);
         }
     }
     add_imports(out);

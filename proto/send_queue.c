@@ -75,7 +75,7 @@ static struct piece *piece_at(const struct eb_send_queue *queue, size_t index)
 }
 
 /* Makes sure that one more piece fits. */
-static bool reserve_piece(struct eb_send_queue *queue)
+static bool reserve_send_piece(struct eb_send_queue *queue)
 {
     if (queue->piece_count < queue->capacity) {
         return true;
@@ -128,7 +128,7 @@ bool eb_send_queue_copy(struct eb_send_queue *queue, const void *bytes, size_t c
     if (count == 0) {
         return true;
     }
-    if (!reserve_piece(queue) || !reserve_room(queue, count)) {
+    if (!reserve_send_piece(queue) || !reserve_room(queue, count)) {
         return false;
     }
     uint8_t *at = queue->tail->room + queue->tail->filled;
@@ -151,7 +151,7 @@ bool eb_send_queue_lend(
     if (count == 0) {
         return true;
     }
-    if (!reserve_piece(queue)) {
+    if (!reserve_send_piece(queue)) {
         return false;
     }
     eb_outgoing_hold(message);

@@ -31,19 +31,19 @@ static void say_whose(const struct eb_command *command)
 }
 
 /* A value that is not what its flag takes. Returns false, for callers to return. */
-static bool refuse(const char *flag, const char *text, const char *why)
+static bool refuse_argument(const char *flag, const char *text, const char *why)
 {
     fprintf(stderr, "%s: --%s %s: %s\n", program, flag, text, why);
     return false;
 }
 
-static bool read_number(const struct eb_flag *flag, const char *text, uint64_t *out)
+static bool read_argument_number(const struct eb_flag *flag, const char *text, uint64_t *out)
 {
     char *end = NULL;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0') {
-        return refuse(flag->name, text, "not a whole number");
+        return refuse_argument(flag->name, text, "not a whole number");
     }
     if (errno == ERANGE || value < flag->min || value > flag->max) {
         fprintf(stderr, "%s: --%s %s: not between %llu and %llu\n", program, flag->name, text,
@@ -55,7 +55,7 @@ static bool read_number(const struct eb_flag *flag, const char *text, uint64_t *
 }
 
 /* One element of a list, at *text, of a type; moves *text behind it. */
-static bool read_value(const char **text, enum embag_type type, void *out)
+static bool read_argument_value(const char **text, enum embag_type type, void *out)
 {
     char *end = NULL;
     const char *start = *text;
@@ -107,13 +107,13 @@ bool eb_arguments_read_values(
     }
     *out = (struct eb_arguments_values){.data = calloc(count + 1, 8)};
     if (!out->data) {
-        return refuse(flag, text, "no memory for so many values");
+        return refuse_argument(flag, text, "no memory for so many values");
     }
     const char *next = text;
     size_t bytes = embag_type_bytes(type);
     for (; out->count < count; out->count++) {
         const char *element = next;
-        bool good = read_value(&next, type, (uint8_t *)out->data + out->count * bytes);
+        bool good = read_argument_value(&next, type, (uint8_t *)out->data + out->count * bytes);
         if (!good || *next != (out->count + 1 < count ? ',' : '\0')) {
             fprintf(stderr, "%s: --%s %s: \"%.*s\" is no number of the type\n", program, flag, text,
                 (int)strcspn(element, ","), element);
@@ -136,17 +136,17 @@ static bool read_integers(const char *flag, const char *text, struct embag_integ
     return true;
 }
 
-static bool read_integer(const char *flag, const char *text, struct eb_flag_integer *out)
+static bool read_argument_integer(const char *flag, const char *text, struct eb_flag_integer *out)
 {
     const char *end = text;
     out->given = true;
-    if (!read_value(&end, EMBAG_I64, &out->value) || *end != '\0') {
-        return refuse(flag, text, "not an integer of 64 bits");
+    if (!read_argument_value(&end, EMBAG_I64, &out->value) || *end != '\0') {
+        return refuse_argument(flag, text, "not an integer of 64 bits");
     }
     return true;
 }
 
-static bool read_choice(const struct eb_flag *flag, const char *text, int *out)
+static bool read_argument_choice(const struct eb_flag *flag, const char *text, int *out)
 {
     for (int i = 1; flag->choices[i]; i++) {
         if (strcasecmp(flag->choices[i], text) == 0) {
@@ -162,17 +162,17 @@ static bool read_choice(const struct eb_flag *flag, const char *text, int *out)
     return false;
 }
 
-static bool read_flag(const struct eb_flag *flag, const char *text, void *options)
+static bool read_argument_flag(const struct eb_flag *flag, const char *text, void *options)
 {
     void *field = (uint8_t *)options + flag->offset;
     switch (flag->kind) {
     case EB_FLAG_SWITCH: *(bool *)field = true; return true;
     case EB_FLAG_POSITIONAL:
     case EB_FLAG_TEXT: *(const char **)field = text; return true;
-    case EB_FLAG_NUMBER: return read_number(flag, text, field);
-    case EB_FLAG_INTEGER: return read_integer(flag->name, text, field);
+    case EB_FLAG_NUMBER: return read_argument_number(flag, text, field);
+    case EB_FLAG_INTEGER: return read_argument_integer(flag->name, text, field);
     case EB_FLAG_INTEGERS: return read_integers(flag->name, text, field);
-    case EB_FLAG_CHOICE: return read_choice(flag, text, field);
+    case EB_FLAG_CHOICE: return read_argument_choice(flag, text, field);
     case EB_FLAG_REST: break;
     }
     return false;
@@ -182,10 +182,10 @@ static bool read_flag(const struct eb_flag *flag, const char *text, void *option
 static bool read_flag_once(const struct eb_flag *flag, const char *text, bool *given, void *options)
 {
     if (*given && flag->kind != EB_FLAG_SWITCH) {
-        return refuse(flag->name, text, "the flag is there twice");
+        return refuse_argument(flag->name, text, "the flag is there twice");
     }
     *given = true;
-    return read_flag(flag, text, options);
+    return read_argument_flag(flag, text, options);
 }
 
 static bool is_positional(const struct eb_flag *flag)
@@ -215,7 +215,7 @@ static bool take_positional(
     const struct eb_flag *flag, int argument_count, char **arguments, void *options)
 {
     if (flag->kind == EB_FLAG_POSITIONAL) {
-        return read_flag(flag, arguments[optind++], options);
+        return read_argument_flag(flag, arguments[optind++], options);
     }
     *(struct eb_flag_rest *)(void *)((uint8_t *)options + flag->offset) = (struct eb_flag_rest){
         .count = (size_t)(argument_count - optind), .texts = arguments + optind};

@@ -110,7 +110,7 @@ static void print_note(const char *path, const struct eb_load_note *note, const 
     }
 }
 
-static void print_notes(const char *path, const struct eb_load_notes *notes)
+static void print_check_notes(const char *path, const struct eb_load_notes *notes)
 {
     print_note(path, &notes->tensors, "tensors are no tables and passed over");
     print_note(path, &notes->files, "files of other formats are passed over");
@@ -119,13 +119,13 @@ static void print_notes(const char *path, const struct eb_load_notes *notes)
 
 /* Loads it, since much that the server would refuse shows only then: keys that are the same in two
  * files, values that have no codes, a default that is no key. */
-static bool check_load(
+static bool load_checked_model(
     const char *path, const struct eb_table_options *options, struct eb_failure *failure)
 {
     struct eb_table_set set;
     bool is_loaded = eb_table_set_load(path, options, NULL, &set, failure);
     if (is_loaded) {
-        print_notes(path, &set.notes);
+        print_check_notes(path, &set.notes);
         printf("%s: %zu tables, %" PRIu64 " bytes of memory\n", eb_output_printable(path).bytes,
             set.count, set.bytes);
         eb_table_set_deinit(&set);
@@ -144,7 +144,7 @@ static bool check_described(const char *path, const struct options *options,
         .config = config,
     };
     return check_files(path, config, is_sound, failure) &&
-           (!*is_sound || check_load(path, &tables, failure));
+           (!*is_sound || load_checked_model(path, &tables, failure));
 }
 
 /* Checks a version's files and loads it as MODEL/model.yaml describes it. */

@@ -73,7 +73,7 @@ static bool verify_index(const struct keyed *keyed, const struct eb_key_index *i
 }
 
 /* Whether every key of the file leads to its row. */
-static bool find_rows(const struct eb_pack_keys *keys, const struct eb_key_index *index,
+static bool find_file_rows(const struct eb_pack_keys *keys, const struct eb_key_index *index,
     struct eb_progress_bar *bar, struct eb_failure *failure)
 {
     int64_t rows[KEYS_AT_ONCE];
@@ -96,7 +96,7 @@ static bool find_rows(const struct eb_pack_keys *keys, const struct eb_key_index
 }
 
 /* Whether an index is sound and leads every key to its row, so that no two keys are the same. */
-static bool check_index(const struct keyed *keyed, struct eb_failure *failure)
+static bool check_file_index(const struct keyed *keyed, struct eb_failure *failure)
 {
     const struct eb_pack_keys *keys = &keyed->keys;
     struct eb_progress_bar bar;
@@ -108,12 +108,12 @@ static bool check_index(const struct keyed *keyed, struct eb_failure *failure)
     eb_progress_bar_init(
         &bar, "index of keys", keyed->index_bytes + keys->count * sizeof *keys->keys);
     bool is_good =
-        verify_index(keyed, &index, &bar, failure) && find_rows(keys, &index, &bar, failure);
+        verify_index(keyed, &index, &bar, failure) && find_file_rows(keys, &index, &bar, failure);
     eb_progress_bar_end(&bar);
     return is_good;
 }
 
-static bool read_index(
+static bool read_file_index(
     struct keyed *keyed, struct eb_packed_reader *reader, struct eb_failure *failure)
 {
     const struct eb_packed_section *section = &reader->format.sections[EB_PACKED_KEY_INDEX];
@@ -136,7 +136,7 @@ static bool check_packed_keys(
     bool has_index = reader->format.sections[EB_PACKED_KEY_INDEX].bytes > 0;
     bool is_good = eb_pack_keys_unpack(&keyed.keys, reader, failure);
     if (is_good && has_index) {
-        is_good = read_index(&keyed, reader, failure) && check_index(&keyed, failure);
+        is_good = read_file_index(&keyed, reader, failure) && check_file_index(&keyed, failure);
     } else if (is_good) {
         is_good = eb_pack_keys_index(&keyed.keys, failure);
     }
@@ -169,7 +169,7 @@ static void print_table(const char *path, const struct eb_source_table *table)
         eb_storage_name(table->tensor.storage));
 }
 
-static bool check_packed(
+static bool check_file_packed(
     struct eb_source_file *source, const char *path, struct eb_failure *failure)
 {
     struct eb_packed_reader *reader = &source->reader;
@@ -214,7 +214,7 @@ static bool check_plain(
     return true;
 }
 
-static bool check_keys(const char *path, struct eb_failure *failure)
+static bool check_file_keys(const char *path, struct eb_failure *failure)
 {
     struct eb_pack_keys keys;
     bool is_good = eb_pack_keys_read(&keys, path, failure) && eb_pack_keys_index(&keys, failure);
@@ -230,11 +230,11 @@ static bool check_keys(const char *path, struct eb_failure *failure)
 bool eb_check_file(const char *path, struct eb_failure *failure)
 {
     if (is_keys(path)) {
-        return check_keys(path, failure);
+        return check_file_keys(path, failure);
     }
     struct eb_source_file source;
     bool is_good = eb_source_file_open(&source, path, failure) &&
-                   (source.is_packed ? check_packed(&source, path, failure)
+                   (source.is_packed ? check_file_packed(&source, path, failure)
                                      : check_plain(&source, path, failure));
     eb_source_file_close(&source);
     return is_good;

@@ -102,7 +102,7 @@ static const struct embag_model_version *find_served(const struct embag_model_li
 }
 
 /* Rows of a table as served; 0 where there are none. */
-static uint64_t find_rows(const struct embag_model_version *version, const char *name)
+static uint64_t find_demo_rows(const struct embag_model_version *version, const char *name)
 {
     for (size_t i = 0; version && i < version->table_count; i++) {
         if (strcmp(version->tables[i].name, name) == 0) {
@@ -125,7 +125,7 @@ static bool measure_tables(struct embag_client *client, struct sample *sample)
     bool complete = true;
     for (uint32_t table = 0; table < sample->workload->table_count; table++) {
         eb_workload_table_name(table, sample->names[table]);
-        sample->rows[table] = find_rows(version, sample->names[table]);
+        sample->rows[table] = find_demo_rows(version, sample->names[table]);
         complete = complete && sample->rows[table] > 0;
     }
     if (!complete) {
@@ -233,7 +233,7 @@ static bool run_lookups(struct embag_client *client, uint32_t count)
     return measure_tables(client, &sample) && time_lookups(client, &sample, count);
 }
 
-static int run(const struct options *options)
+static int run_demo(const struct options *options)
 {
     if (!options->server) {
         fprintf(stderr, "embag: demo: --server is missing\n");
@@ -256,7 +256,7 @@ int eb_demo_main(int argument_count, char **arguments)
 {
     struct options options = {0};
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
-    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_READ: return run_demo(&options);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }

@@ -55,7 +55,7 @@ static void print_group(const struct embag_feature_list *group)
     putchar('\n');
 }
 
-static void print_version(
+static void print_feature_version(
     const struct embag_model *model, const struct embag_model_version *version)
 {
     print_name("", model->name);
@@ -77,7 +77,7 @@ void eb_feature_output_text(const struct embag_model_list *list)
         const struct embag_model *model = &list->models[m];
         for (size_t v = 0; v < model->version_count; v++) {
             if (model->versions[v].table_count > 0) {
-                print_version(model, &model->versions[v]);
+                print_feature_version(model, &model->versions[v]);
             }
         }
     }

@@ -85,7 +85,7 @@ static void write_label(FILE *out, const char *class, double x, double y, const 
     fputs("</text>\n", out);
 }
 
-static void write_head(FILE *out, const struct eb_load_chart *chart)
+static void write_chart_head(FILE *out, const struct eb_load_chart *chart)
 {
     fprintf(out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" "
@@ -153,7 +153,7 @@ static void write_y_axis(FILE *out, const struct eb_load_chart *chart, const str
     fputs("</g>\n", out);
 }
 
-static void write_line(
+static void write_chart_line(
     FILE *out, const struct eb_load_chart *chart, const struct scale *scale, unsigned line)
 {
     const double *y = chart->y[line];
@@ -185,7 +185,7 @@ static void write_line(
 void eb_load_chart_write(FILE *out, const struct eb_load_chart *chart)
 {
     struct scale scale = find_scale(chart);
-    write_head(out, chart);
+    write_chart_head(out, chart);
     write_x_axis(out, chart, &scale);
     write_y_axis(out, chart, &scale);
     if (chart->limit_x > 0) {
@@ -194,7 +194,7 @@ void eb_load_chart_write(FILE *out, const struct eb_load_chart *chart)
         write_label(out, "mid", x, TOP - 6, chart->limit_label);
     }
     for (unsigned line = 0; line < EB_LOAD_CHART_LINES; line++) {
-        write_line(out, chart, &scale, line);
+        write_chart_line(out, chart, &scale, line);
     }
     fputs("</svg>\n", out);
 }

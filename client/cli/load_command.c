@@ -34,7 +34,7 @@ static bool open_connections(struct session *session)
 }
 
 /* Asks the server for its tables. false: said on stderr. */
-static bool find_target(struct session *session)
+static bool find_load_target(struct session *session)
 {
     struct embag_model_list *list;
     struct embag_error error;
@@ -69,10 +69,10 @@ static bool compute_answers(struct session *session)
     return eb_load_verify_init(&session->verify, &session->pool);
 }
 
-static bool prepare(struct session *session)
+static bool prepare_load(struct session *session)
 {
     const struct eb_load_options *options = session->options;
-    if (!open_connections(session) || !find_target(session) ||
+    if (!open_connections(session) || !find_load_target(session) ||
         !eb_load_pool_init(&session->pool, options, &session->target) ||
         (options->is_verified && !compute_answers(session))) {
         return false;
@@ -86,7 +86,7 @@ static bool prepare(struct session *session)
 }
 
 /* What is under way ends first: it reads all the rest. */
-static void release(struct session *session)
+static void release_load(struct session *session)
 {
     for (unsigned i = 0; i < session->connection_count; i++) {
         eb_load_connection_close(&session->connections[i]);
@@ -97,7 +97,7 @@ static void release(struct session *session)
     eb_load_target_deinit(&session->target);
 }
 
-static int tell(const struct eb_load_subject *subject, const struct eb_load_result *result)
+static int report_error(const struct eb_load_subject *subject, const struct eb_load_result *result)
 {
     bool is_good = eb_load_stats_has_answers(&result->stats) && result->stats.wrong_count == 0;
     json_t *object = subject->options->is_json ? eb_load_report_json(subject, result) : NULL;
@@ -119,16 +119,16 @@ static int run_once(const struct eb_load_run *run, const struct eb_load_subject 
         return 1;
     }
     eb_load_run(run, result);
-    int status = tell(subject, result);
+    int status = report_error(subject, result);
     free(result);
     return status;
 }
 
-static int run(struct eb_load_options *options)
+static int run_load_command(struct eb_load_options *options)
 {
     struct session session = {.options = options};
     int status = 1;
-    if (prepare(&session)) {
+    if (prepare_load(&session)) {
         const struct eb_load_subject subject = {options, &session.target, &session.pool};
         const struct eb_load_run load = {
             .options = options,
@@ -144,7 +144,7 @@ static int run(struct eb_load_options *options)
         status = options->sweep.step_count > 0 ? eb_load_sweep_run(&load, &subject)
                                                : run_once(&load, &subject);
     }
-    release(&session);
+    release_load(&session);
     return status;
 }
 
@@ -152,7 +152,7 @@ int eb_load_command_main(int argument_count, char **arguments)
 {
     struct eb_load_options options;
     switch (eb_load_options_read(&options, argument_count, arguments)) {
-    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_READ: return run_load_command(&options);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }

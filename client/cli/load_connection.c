@@ -17,7 +17,7 @@
 #define POSITION_STRIDE 997
 
 /* This connection's part of what `count` connections share; the first ones take the rest. */
-static unsigned share(uint64_t total, unsigned index, unsigned count)
+static unsigned share_of_connection(uint64_t total, unsigned index, unsigned count)
 {
     return (unsigned)(total / count + (index < total % count));
 }
@@ -61,7 +61,7 @@ bool eb_load_connection_open(struct eb_load_connection *connection,
     const struct eb_load_options *options, unsigned index, unsigned count)
 {
     *connection = (struct eb_load_connection){
-        .slot_count = share(options->in_flight, index, count),
+        .slot_count = share_of_connection(options->in_flight, index, count),
         .next_position = (uint64_t)index * POSITION_STRIDE,
     };
     connection->slots = calloc(connection->slot_count, sizeof *connection->slots);
@@ -75,7 +75,8 @@ bool eb_load_connection_open(struct eb_load_connection *connection,
         connection->free_slots = &connection->slots[i];
     }
     init_lock(connection);
-    if (!connect_connection(connection, options, share(options->connection_count, index, count))) {
+    if (!connect_connection(
+            connection, options, share_of_connection(options->connection_count, index, count))) {
         eb_load_connection_close(connection);
         return false;
     }
@@ -168,7 +169,7 @@ static bool end_request(
     return is_kept;
 }
 
-static uint64_t count_bytes(const struct embag_answer *answer)
+static uint64_t count_lookup_bytes(const struct embag_answer *answer)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; answer && i < answer->result_count; i++) {
@@ -177,11 +178,11 @@ static uint64_t count_bytes(const struct embag_answer *answer)
     return bytes;
 }
 
-static void on_done(const struct embag_completion *completion);
+static void on_lookup_done(const struct embag_completion *completion);
 
-static void submit(struct eb_load_slot *slot, uint64_t due_ns)
+static void submit_lookup(struct eb_load_slot *slot, uint64_t due_ns)
 {
-    const struct embag_call call = {.on_done = on_done, .context = slot};
+    const struct embag_call call = {.on_done = on_lookup_done, .context = slot};
     struct eb_load_connection *connection = slot->connection;
     struct embag_request request = connection->pool->requests[slot->position];
     struct embag_error error;
@@ -200,7 +201,7 @@ static void submit(struct eb_load_slot *slot, uint64_t due_ns)
 
 /* A failed request's slot waits for the next tick of the run, so that a server that fails at once
  * is not asked without a pause. */
-static void on_done(const struct embag_completion *completion)
+static void on_lookup_done(const struct embag_completion *completion)
 {
     struct eb_load_slot *slot = completion->context;
     struct eb_load_connection *connection = slot->connection;
@@ -210,7 +211,7 @@ static void on_done(const struct embag_completion *completion)
         .done_ns = eb_load_clock_read_ns(),
         .error = &completion->error,
         .is_unsent = completion->error.status != EMBAG_OK && completion->attempts == 0,
-        .answer_bytes = count_bytes(completion->answer),
+        .answer_bytes = count_lookup_bytes(completion->answer),
         .queue_us = completion->answer ? completion->answer->queue_us : 0,
         .compute_us = completion->answer ? completion->answer->compute_us : 0,
     };
@@ -220,7 +221,7 @@ static void on_done(const struct embag_completion *completion)
     }
     embag_answer_free(completion->answer);
     if (end_request(slot, &outcome, completion->error.status == EMBAG_OK)) {
-        submit(slot, eb_load_clock_read_ns());
+        submit_lookup(slot, eb_load_clock_read_ns());
     }
 }
 
@@ -228,7 +229,7 @@ bool eb_load_connection_send(struct eb_load_connection *connection, uint64_t due
 {
     struct eb_load_slot *slot = take_slot(connection);
     if (slot) {
-        submit(slot, due_ns);
+        submit_lookup(slot, due_ns);
     }
     return slot;
 }

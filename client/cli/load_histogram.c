@@ -12,7 +12,7 @@ static unsigned find_shift(uint64_t ns)
     return top > EB_LOAD_HISTOGRAM_BITS ? top - EB_LOAD_HISTOGRAM_BITS : 0;
 }
 
-static uint64_t find_bucket(uint64_t ns)
+static uint64_t find_histogram_bucket(uint64_t ns)
 {
     unsigned shift = find_shift(ns);
     uint64_t bucket = (uint64_t)shift * PER_POWER + (ns >> shift);
@@ -32,7 +32,7 @@ void eb_load_histogram_add(struct eb_load_histogram *histogram, uint64_t ns)
     histogram->count++;
     histogram->sum_ns += (double)ns;
     histogram->max_ns = ns > histogram->max_ns ? ns : histogram->max_ns;
-    histogram->buckets[find_bucket(ns)]++;
+    histogram->buckets[find_histogram_bucket(ns)]++;
 }
 
 void eb_load_histogram_merge(

@@ -6,7 +6,7 @@
 
 static volatile sig_atomic_t has_come;
 
-static void on_signal(int number)
+static void on_interrupt_signal(int number)
 {
     (void)number;
     has_come = 1;
@@ -15,7 +15,8 @@ static void on_signal(int number)
 void eb_load_interrupt_init(void)
 {
     /* Without SA_RESTART, so that sleeps end; once, so that the next signal does what it does. */
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    const struct sigaction action = {
+        .sa_handler = on_interrupt_signal, .sa_flags = (int)SA_RESETHAND};
     has_come = 0;
     int rc = sigaction(SIGINT, &action, NULL);
     assert(rc == 0);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int dispatch(int argument_count, char **arguments)
+static int dispatch_load(int argument_count, char **arguments)
 {
     static char name[] = "embag-load";
     if (argument_count > 1 && strcmp(arguments[1], "--version") == 0) {
@@ -22,7 +22,7 @@ int main(int argument_count, char **arguments)
         perror("embag-load: /dev/null");
         return 1;
     }
-    int status = dispatch(argument_count, arguments);
+    int status = dispatch_load(argument_count, arguments);
     /* A report that did not arrive is a failure, whatever was measured. */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         perror("embag-load: standard output");

@@ -145,7 +145,7 @@ static const struct eb_flag flags[] = {
 static const struct eb_command command = {
     "embag-load", usage, flags, sizeof flags / sizeof flags[0]};
 
-static bool refuse(const char *flag, const char *text, const char *why)
+static bool refuse_option(const char *flag, const char *text, const char *why)
 {
     fprintf(stderr, "embag-load: --%s%s%s: %s\n", flag, text ? " " : "", text ? text : "", why);
     return false;
@@ -180,7 +180,7 @@ static bool read_seconds(const char *flag, const char *text, double least, doubl
     }
     *out = read_decimal(&end);
     return (*end == '\0' && *out >= least && *out <= SECONDS_MAX) ||
-           refuse(flag, text, "give seconds, such as 10 or 0.5; at most 86400");
+           refuse_option(flag, text, "give seconds, such as 10 or 0.5; at most 86400");
 }
 
 static bool read_rate(const char *text, struct eb_load_options *out)
@@ -192,7 +192,7 @@ static bool read_rate(const char *text, struct eb_load_options *out)
     out->is_open = true;
     out->rate = read_decimal(&end);
     return (*end == '\0' && is_rate(out->rate)) ||
-           refuse("rate", text, "give requests per second, above 0 and at most 1e8");
+           refuse_option("rate", text, "give requests per second, above 0 and at most 1e8");
 }
 
 static bool read_sweep(const char *text, struct eb_load_sweep *out)
@@ -201,19 +201,19 @@ static bool read_sweep(const char *text, struct eb_load_sweep *out)
     char *end = NULL;
     out->from = read_decimal(&at);
     if (!is_rate(out->from) || *at != ':') {
-        return refuse("sweep", text, "give FROM:TO:STEPS, such as 1000:50000:10");
+        return refuse_option("sweep", text, "give FROM:TO:STEPS, such as 1000:50000:10");
     }
     at++;
     out->to = read_decimal(&at);
     if (!is_rate(out->to) || *at != ':' || at[1] < '0' || at[1] > '9') {
-        return refuse("sweep", text, "give FROM:TO:STEPS, such as 1000:50000:10");
+        return refuse_option("sweep", text, "give FROM:TO:STEPS, such as 1000:50000:10");
     }
     unsigned long steps = strtoul(at + 1, &end, 10);
     if (*end != '\0' || steps < 2 || steps > EB_LOAD_STEPS_MAX) {
-        return refuse("sweep", text, "between 2 and 100 steps");
+        return refuse_option("sweep", text, "between 2 and 100 steps");
     }
     out->step_count = (unsigned)steps;
-    return out->from < out->to || refuse("sweep", text, "FROM must be below TO");
+    return out->from < out->to || refuse_option("sweep", text, "FROM must be below TO");
 }
 
 /* How requests in flight are shared by connections, and these by threads. */
@@ -227,11 +227,11 @@ static bool read_sharing(const struct given *given, struct eb_load_options *out)
     out->thread_count = given->threads != 0 ? (unsigned)given->threads : 1;
     out->thread_count = out->thread_count < least ? least : out->thread_count;
     if (out->in_flight < out->connection_count) {
-        return refuse("connections", NULL,
+        return refuse_option("connections", NULL,
             "there are fewer requests in flight than connections: give a larger --in-flight");
     }
     return out->connection_count >= out->thread_count ||
-           refuse("threads", NULL, "each needs a connection: give more --connections");
+           refuse_option("threads", NULL, "each needs a connection: give more --connections");
 }
 
 /* What the name says is what is written. Devices, and pipes of a shell's >(...), have no suffix. */
@@ -240,7 +240,7 @@ static bool check_svg(const char *name)
     size_t length = strlen(name);
     return (length >= 4 && strcasecmp(name + length - 4, ".svg") == 0) ||
            strncmp(name, "/dev/", 5) == 0 ||
-           refuse("svg", name, "what is drawn is SVG; give a name that ends in .svg");
+           refuse_option("svg", name, "what is drawn is SVG; give a name that ends in .svg");
 }
 
 static bool read_speed(const struct given *given, struct eb_load_options *out)
@@ -253,14 +253,14 @@ static bool read_speed(const struct given *given, struct eb_load_options *out)
     }
     if (given->sweep) {
         if (given->rate) {
-            return refuse("sweep", given->sweep, "sets the rate itself; leave --rate out");
+            return refuse_option("sweep", given->sweep, "sets the rate itself; leave --rate out");
         }
         if (!read_sweep(given->sweep, &out->sweep) || !check_svg(out->svg)) {
             return false;
         }
         out->is_open = true;
     } else if (given->svg) {
-        return refuse("svg", given->svg, "only a sweep draws; add --sweep FROM:TO:STEPS");
+        return refuse_option("svg", given->svg, "only a sweep draws; add --sweep FROM:TO:STEPS");
     }
     return read_sharing(given, out);
 }
@@ -274,7 +274,7 @@ static bool read_workload(const struct given *given, struct eb_load_options *out
         return false;
     }
     if (given->bags != 0 || given->indices_per_bag != 0) {
-        return refuse("workload", given->workload,
+        return refuse_option("workload", given->workload,
             "says the indices per bag itself, and --samples the bags; --bags and "
             "--indices-per-bag are for --tables and --group");
     }
@@ -287,7 +287,7 @@ static bool read_workload(const struct given *given, struct eb_load_options *out
 static bool read_bags(const struct given *given, struct eb_load_options *out)
 {
     if (given->samples != 0) {
-        return refuse("samples", NULL, "is for --workload; otherwise say --bags");
+        return refuse_option("samples", NULL, "is for --workload; otherwise say --bags");
     }
     out->model = given->model;
     out->bag_count = given->bags != 0 ? (uint32_t)given->bags : 1;
@@ -295,52 +295,54 @@ static bool read_bags(const struct given *given, struct eb_load_options *out)
     return true;
 }
 
-static bool read_group(const struct given *given, struct eb_load_options *out)
+static bool read_option_group(const struct given *given, struct eb_load_options *out)
 {
     if (given->is_verified) {
-        return refuse("verify", NULL, "is for tables, whose values are published; leave it out");
+        return refuse_option(
+            "verify", NULL, "is for tables, whose values are published; leave it out");
     }
     out->group = given->group;
     out->is_grouped = true;
     return read_bags(given, out);
 }
 
-static bool read_tables(const struct given *given, struct eb_load_options *out)
+static bool read_option_tables(const struct given *given, struct eb_load_options *out)
 {
     unsigned count = 1;
     for (const char *c = given->tables; *c != '\0'; c++) {
         if (*c == ',' && (c == given->tables || c[1] == ',' || c[1] == '\0')) {
-            return refuse("tables", given->tables, "a name between commas is empty");
+            return refuse_option("tables", given->tables, "a name between commas is empty");
         }
         count += *c == ',';
     }
     if (*given->tables == '\0' || count > EB_LOAD_TABLES_MAX) {
-        return refuse("tables", given->tables, "give 1 to 1024 names, such as user,item");
+        return refuse_option("tables", given->tables, "give 1 to 1024 names, such as user,item");
     }
     out->tables = given->tables;
     return read_bags(given, out);
 }
 
-static bool read_request(const struct given *given, struct eb_load_options *out)
+static bool read_option_request(const struct given *given, struct eb_load_options *out)
 {
     const char *distribution = given->distribution ? given->distribution : "uniform";
     if (!given->server) {
-        return refuse("server", NULL, "is missing; give HOST:PORT, [V6]:PORT or unix:PATH");
+        return refuse_option("server", NULL, "is missing; give HOST:PORT, [V6]:PORT or unix:PATH");
     }
     if (!!given->workload + !!given->tables + !!given->group != 1) {
-        return refuse(
+        return refuse_option(
             "workload", NULL, "give one of --workload NAME, --tables A,B and --group NAME");
     }
     if (!eb_sampler_parse(distribution, &out->distribution)) {
-        return refuse("distribution", distribution, "not uniform, zipf:A (0 < A <= 4) or meta2021");
+        return refuse_option(
+            "distribution", distribution, "not uniform, zipf:A (0 < A <= 4) or meta2021");
     }
     if (given->verify_ahead != 0 && !given->is_verified) {
-        return refuse("verify-ahead", NULL, "means nothing without --verify");
+        return refuse_option("verify-ahead", NULL, "means nothing without --verify");
     }
     if (given->group) {
-        return read_group(given, out);
+        return read_option_group(given, out);
     }
-    return given->workload ? read_workload(given, out) : read_tables(given, out);
+    return given->workload ? read_workload(given, out) : read_option_tables(given, out);
 }
 
 static void read_rest(const struct given *given, struct eb_load_options *out)
@@ -375,8 +377,8 @@ enum eb_arguments_outcome eb_load_options_read(
         return outcome;
     }
     read_rest(&given, out);
-    return read_request(&given, out) && read_speed(&given, out) ? EB_ARGUMENTS_READ
-                                                                : EB_ARGUMENTS_WRONG;
+    return read_option_request(&given, out) && read_speed(&given, out) ? EB_ARGUMENTS_READ
+                                                                       : EB_ARGUMENTS_WRONG;
 }
 
 uint64_t eb_load_options_unanswered_us(const struct eb_load_options *options)

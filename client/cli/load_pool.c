@@ -14,7 +14,7 @@
 /* What one query may ask for, as the kernels count. */
 #define INDICES_MAX (UINT64_C(1) << 24)
 
-static bool refuse(const char *why)
+static bool refuse_pool(const char *why)
 {
     fprintf(stderr, "embag-load: %s\n", why);
     return false;
@@ -52,15 +52,16 @@ static bool choose_count(struct eb_load_pool *pool, const struct eb_load_options
     return true;
 }
 
-static bool measure(struct eb_load_pool *pool, const struct eb_load_options *options)
+static bool measure_pool(struct eb_load_pool *pool, const struct eb_load_options *options)
 {
     const bool is_own = pool->output_type == EMBAG_TYPE_UNSPECIFIED;
     const size_t value_bytes = embag_type_bytes(is_own ? EMBAG_F32 : pool->output_type);
     for (uint32_t i = 0; i < pool->target->table_count; i++) {
         uint64_t indices = (uint64_t)pool->bag_count * pool->target->tables[i].indices_per_bag;
         if (indices > INDICES_MAX) {
-            return refuse("a query would have more than 2^24 indices: give fewer bags, or fewer "
-                          "indices per bag");
+            return refuse_pool(
+                "a query would have more than 2^24 indices: give fewer bags, or fewer "
+                "indices per bag");
         }
         pool->request_indices += indices;
         pool->answer_bytes +=
@@ -69,7 +70,7 @@ static bool measure(struct eb_load_pool *pool, const struct eb_load_options *opt
     return choose_count(pool, options);
 }
 
-static bool take_memory(struct eb_load_pool *pool)
+static bool take_pool_memory(struct eb_load_pool *pool)
 {
     uint64_t tables = pool->target->table_count;
     pool->requests = calloc(pool->count, sizeof *pool->requests);
@@ -77,7 +78,7 @@ static bool take_memory(struct eb_load_pool *pool)
     pool->indices = calloc(pool->count * pool->request_indices, sizeof *pool->indices);
     pool->offsets = calloc(pool->bag_count * tables, sizeof *pool->offsets);
     return (pool->requests && pool->queries && pool->indices && pool->offsets) ||
-           refuse("no memory for the requests: give a smaller --requests");
+           refuse_pool("no memory for the requests: give a smaller --requests");
 }
 
 static bool take_group_memory(struct eb_load_pool *pool)
@@ -87,11 +88,11 @@ static bool take_group_memory(struct eb_load_pool *pool)
     pool->features = calloc(tables, sizeof *pool->features);
     pool->lengths = calloc(pool->bag_count * tables, sizeof *pool->lengths);
     return (pool->groups && pool->features && pool->lengths) ||
-           refuse("no memory for the requests: give a smaller --requests");
+           refuse_pool("no memory for the requests: give a smaller --requests");
 }
 
 /* The queries of all requests on one table. `skip` indices of each request are other tables'. */
-static void fill_table(struct eb_load_pool *pool, const struct eb_load_options *options,
+static void fill_pool_table(struct eb_load_pool *pool, const struct eb_load_options *options,
     uint32_t position, uint64_t skip)
 {
     const struct eb_load_table *table = &pool->target->tables[position];
@@ -118,12 +119,12 @@ static void fill_table(struct eb_load_pool *pool, const struct eb_load_options *
     }
 }
 
-static void fill(struct eb_load_pool *pool, const struct eb_load_options *options)
+static void fill_pool(struct eb_load_pool *pool, const struct eb_load_options *options)
 {
     const struct eb_load_target *target = pool->target;
     uint64_t skip = 0;
     for (uint32_t i = 0; i < target->table_count; i++) {
-        fill_table(pool, options, i, skip);
+        fill_pool_table(pool, options, i, skip);
         skip += (uint64_t)pool->bag_count * target->tables[i].indices_per_bag;
     }
     for (uint64_t i = 0; i < pool->count; i++) {
@@ -178,12 +179,12 @@ bool eb_load_pool_init(struct eb_load_pool *pool, const struct eb_load_options *
         .output_type = options->output_type,
         .kept_versions = options->versions_ahead + 1,
     };
-    if (!measure(pool, options) || !take_memory(pool) ||
+    if (!measure_pool(pool, options) || !take_pool_memory(pool) ||
         (options->is_grouped && !take_group_memory(pool))) {
         eb_load_pool_deinit(pool);
         return false;
     }
-    fill(pool, options);
+    fill_pool(pool, options);
     if (options->is_grouped) {
         group(pool, options->group);
     }

@@ -44,7 +44,7 @@ static unsigned count_connections(const struct course *course)
 }
 
 /* A look around. Returns whether the run goes on. */
-static bool tick(struct course *course, uint64_t now_ns)
+static bool tick_run(struct course *course, uint64_t now_ns)
 {
     if (eb_load_interrupt_has_come() && !course->was_interrupted) {
         course->was_interrupted = true;
@@ -86,7 +86,7 @@ static void fill_connection(struct eb_load_connection *connection)
 static void run_closed(struct course *course)
 {
     uint64_t now_ns = eb_load_clock_read_ns();
-    while (tick(course, now_ns)) {
+    while (tick_run(course, now_ns)) {
         for (unsigned i = 0; i < count_connections(course); i++) {
             fill_connection(&course->run->connections[i]);
         }
@@ -108,7 +108,7 @@ static bool send_when_due(struct course *course, uint64_t due_ns)
     for (;;) {
         uint64_t now_ns = eb_load_clock_read_ns();
         unsigned connection = course->next_connection % count_connections(course);
-        if (now_ns >= course->next_tick_ns && !tick(course, now_ns)) {
+        if (now_ns >= course->next_tick_ns && !tick_run(course, now_ns)) {
             return false;
         }
         if (has_expired(course, due_ns, now_ns)) {
@@ -148,7 +148,7 @@ static void run_open(struct course *course, uint64_t start_ns)
     }
 }
 
-static void drain(struct course *course)
+static void drain_run(struct course *course)
 {
     uint64_t now_ns = eb_load_clock_read_ns();
     uint64_t wait_ns = course->run->options->timeout_us * NS_PER_US + DRAIN_SPARE_NS;
@@ -203,7 +203,7 @@ void eb_load_run(const struct eb_load_run *run, struct eb_load_result *result)
     } else {
         run_open(&course, start_ns);
     }
-    drain(&course);
+    drain_run(&course);
     eb_load_progress_end(&course.progress);
     collect(&course, result);
 }

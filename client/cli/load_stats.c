@@ -1,11 +1,12 @@
 #include "client/cli/load_stats.h"
 
-static unsigned find_code(enum embag_status status)
+static unsigned find_stats_code(enum embag_status status)
 {
     return (unsigned)status < EB_LOAD_STATUS_COUNT ? (unsigned)status : EMBAG_UNKNOWN;
 }
 
-static bool is_good(const struct eb_load_window *window, const struct eb_load_outcome *outcome)
+static bool is_stats_good(
+    const struct eb_load_window *window, const struct eb_load_outcome *outcome)
 {
     return outcome->done_ns - outcome->due_ns <= window->deadline_ns && !outcome->is_wrong;
 }
@@ -28,7 +29,7 @@ static void add_due(struct eb_load_stats *stats, const struct eb_load_window *wi
         stats->unsent_count++;
         return;
     }
-    stats->by_status[find_code(outcome->error->status)]++;
+    stats->by_status[find_stats_code(outcome->error->status)]++;
     if (!outcome->is_unsent) {
         eb_load_histogram_add(&stats->late, outcome->sent_ns - outcome->due_ns);
     }
@@ -42,7 +43,7 @@ static void add_due(struct eb_load_stats *stats, const struct eb_load_window *wi
     stats->answer_bytes += outcome->answer_bytes;
     stats->queue_us += outcome->queue_us;
     stats->compute_us += outcome->compute_us;
-    stats->good_count += is_good(window, outcome);
+    stats->good_count += is_stats_good(window, outcome);
 }
 
 void eb_load_stats_add(struct eb_load_stats *stats, const struct eb_load_window *window,
@@ -55,7 +56,7 @@ void eb_load_stats_add(struct eb_load_stats *stats, const struct eb_load_window 
     if (outcome->error->status == EMBAG_OK && outcome->done_ns >= window->begin_ns &&
         outcome->done_ns < end_ns) {
         stats->window_answers++;
-        stats->window_good += is_good(window, outcome);
+        stats->window_good += is_stats_good(window, outcome);
     }
     stats->wrong_count += outcome->is_wrong;
 }

@@ -106,7 +106,7 @@ static bool open_svg(struct sweep *sweep)
 }
 
 /* What cannot be written is said on stderr. */
-static void draw(struct sweep *sweep)
+static void draw_sweep(struct sweep *sweep)
 {
     const struct eb_load_options *options = sweep->subject->options;
     char title[160];
@@ -161,7 +161,7 @@ static void print_end(const struct sweep *sweep)
 }
 
 /* Settings, then what was found. */
-static void print_json(struct sweep *sweep)
+static void print_sweep_json(struct sweep *sweep)
 {
     json_t *object = eb_load_report_json(sweep->subject, &sweep->result);
     json_t *summary = json_pack("{s:O, s:b, s:f, s:f, s:s?}", "steps", sweep->steps, "saturated",
@@ -175,11 +175,11 @@ static void print_json(struct sweep *sweep)
     json_decref(summary);
 }
 
-static int conclude(struct sweep *sweep)
+static int conclude_sweep(struct sweep *sweep)
 {
-    draw(sweep);
+    draw_sweep(sweep);
     if (sweep->subject->options->is_json) {
-        print_json(sweep);
+        print_sweep_json(sweep);
     } else {
         print_end(sweep);
     }
@@ -210,7 +210,7 @@ int eb_load_sweep_run(const struct eb_load_run *run, const struct eb_load_subjec
             eb_load_report_table_head(stdout, subject->options);
         }
         run_steps(sweep, run);
-        status = conclude(sweep);
+        status = conclude_sweep(sweep);
     }
     json_decref(sweep->steps);
     free(sweep);

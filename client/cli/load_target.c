@@ -8,14 +8,14 @@
 #include <string.h>
 
 /* Says what the server lacks. Returns false, for callers to return. */
-static bool refuse(const char *what, const char *name, const char *hint)
+static bool refuse_target(const char *what, const char *name, const char *hint)
 {
     fprintf(stderr, "embag-load: the server has no %s \"%s\"%s\n", what,
         eb_output_printable(name).bytes, hint);
     return false;
 }
 
-static const struct embag_model *find_model(
+static const struct embag_model *find_target_model(
     const struct embag_model_list *list, const struct eb_load_options *options)
 {
     if (!options->model && list->count == 1) {
@@ -30,9 +30,9 @@ static const struct embag_model *find_model(
         fprintf(
             stderr, "embag-load: the server has %zu models: name one with --model\n", list->count);
     } else if (options->workload) {
-        (void)refuse("model", options->model, "; embag make-model --workload writes one");
+        (void)refuse_target("model", options->model, "; embag make-model --workload writes one");
     } else {
-        (void)refuse("model", options->model, "; embag models lists them");
+        (void)refuse_target("model", options->model, "; embag models lists them");
     }
     return NULL;
 }
@@ -44,12 +44,12 @@ static const struct embag_model_version *find_version(const struct embag_model *
             return &model->versions[i];
         }
     }
-    (void)refuse("version being served of the model", model->name, "");
+    (void)refuse_target("version being served of the model", model->name, "");
     return NULL;
 }
 
 /* NULL: the version has none of that name. */
-static const struct embag_table *find_table(
+static const struct embag_table *find_target_table(
     const struct embag_model_version *version, const char *name)
 {
     for (size_t i = 0; i < version->table_count; i++) {
@@ -66,7 +66,7 @@ static const struct embag_table *find_features_table(
 {
     for (size_t i = 0; i < version->feature_count; i++) {
         if (strcmp(version->features[i].name, name) == 0) {
-            return find_table(version, version->features[i].table);
+            return find_target_table(version, version->features[i].table);
         }
     }
     return NULL;
@@ -100,23 +100,23 @@ static bool take_keys(struct eb_load_target *target, const struct eb_load_option
            refuse_keyed(table->name, "--keys-file has not as many keys as the table has rows");
 }
 
-static bool fill_table(struct eb_load_target *target, const struct eb_load_options *options,
+static bool fill_target_table(struct eb_load_target *target, const struct eb_load_options *options,
     const struct embag_model_version *version, struct eb_load_table *table)
 {
-    const struct embag_table *found = find_table(version, table->name);
+    const struct embag_table *found = find_target_table(version, table->name);
     table->is_feature = !found;
     if (!found) {
         found = find_features_table(version, table->name);
     }
     if (!found) {
-        return refuse("table or feature", table->name, "; embag models lists them");
+        return refuse_target("table or feature", table->name, "; embag models lists them");
     }
     uint64_t columns = 1;
     for (uint32_t i = 0; i < found->rank; i++) {
         columns *= found->shape[i];
     }
     if (found->rows == 0) {
-        return refuse("row in the table", table->name, ": there is nothing to look up");
+        return refuse_target("row in the table", table->name, ": there is nothing to look up");
     }
     table->row_count = found->rows;
     table->column_count = (uint32_t)columns;
@@ -134,7 +134,7 @@ static const struct embag_feature_list *find_group(
             return &version->groups[i];
         }
     }
-    (void)refuse("group", options->group, "; embag models --features lists them");
+    (void)refuse_target("group", options->group, "; embag models --features lists them");
     return NULL;
 }
 
@@ -157,7 +157,7 @@ static char *copy_name(
     return strndup(at, strcspn(at, ","));
 }
 
-static uint32_t count_tables(
+static uint32_t count_target_tables(
     const struct eb_load_options *options, const struct embag_feature_list *group)
 {
     if (group) {
@@ -197,7 +197,7 @@ static bool fill_tables(struct eb_load_target *target, const struct eb_load_opti
         table->indices_per_bag = options->workload
                                      ? eb_workload_indices_per_bag(options->workload, i)
                                      : options->indices_per_bag;
-        if (!table->name || !fill_table(target, options, version, table)) {
+        if (!table->name || !fill_target_table(target, options, version, table)) {
             return false;
         }
         if (options->is_verified && !check_published(table)) {
@@ -215,7 +215,7 @@ bool eb_load_target_init(struct eb_load_target *target, const struct eb_load_opt
     const struct embag_model_list *list)
 {
     *target = (struct eb_load_target){0};
-    const struct embag_model *model = find_model(list, options);
+    const struct embag_model *model = find_target_model(list, options);
     const struct embag_model_version *version = model ? find_version(model) : NULL;
     const struct embag_feature_list *group =
         version && options->group ? find_group(version, options) : NULL;
@@ -223,7 +223,7 @@ bool eb_load_target_init(struct eb_load_target *target, const struct eb_load_opt
         return false;
     }
     target->version = version->version;
-    target->table_count = count_tables(options, group);
+    target->table_count = count_target_tables(options, group);
     target->model = strdup(model->name);
     target->tables = calloc(target->table_count, sizeof *target->tables);
     if (!target->model || !target->tables) {

@@ -149,7 +149,8 @@ static bool compute_answer(
 }
 
 /* Of the version so many behind the first that is kept. */
-static uint8_t *find_kept(const struct eb_load_verify *verify, uint64_t ahead, uint64_t position)
+static uint8_t *find_verified_kept(
+    const struct eb_load_verify *verify, uint64_t ahead, uint64_t position)
 {
     const struct eb_load_pool *pool = verify->pool;
     return verify->kept + (ahead * pool->count + position) * pool->answer_bytes;
@@ -168,8 +169,8 @@ static bool keep_answers(struct eb_load_verify *verify)
     }
     for (uint64_t i = 0; i < kept_count && is_done; i++) {
         const uint64_t ahead = i / pool->count;
-        is_done =
-            compute_answer(pool, i % pool->count, verify->version + ahead, find_kept(verify, 0, i));
+        is_done = compute_answer(
+            pool, i % pool->count, verify->version + ahead, find_verified_kept(verify, 0, i));
     }
     return is_done;
 }
@@ -199,7 +200,7 @@ void eb_load_verify_deinit(struct eb_load_verify *verify)
 }
 
 /* Values and their shape: [bags, columns]. */
-static bool equals(
+static bool equals_expected(
     const struct eb_load_verify *verify, const struct embag_answer *answer, const uint8_t *expected)
 {
     const struct eb_load_pool *pool = verify->pool;
@@ -220,7 +221,8 @@ static bool equals(
 }
 
 /* What a version other than the first should answer. NULL: no memory to compute it. */
-static const uint8_t *find_later(struct eb_load_verify *verify, uint64_t position, uint64_t version)
+static const uint8_t *find_verified_later(
+    struct eb_load_verify *verify, uint64_t position, uint64_t version)
 {
     uint8_t *later = verify->later + position * verify->pool->answer_bytes;
     if (verify->later_versions[position] != version) {
@@ -238,11 +240,11 @@ bool eb_load_verify_answer(
 {
     const uint64_t ahead = answer->version - verify->version;
     if (ahead < verify->pool->kept_versions) {
-        return equals(verify, answer, find_kept(verify, ahead, position));
+        return equals_expected(verify, answer, find_verified_kept(verify, ahead, position));
     }
     pthread_mutex_lock(&verify->lock);
-    const uint8_t *later = find_later(verify, position, answer->version);
-    bool is_right = later && equals(verify, answer, later);
+    const uint8_t *later = find_verified_later(verify, position, answer->version);
+    bool is_right = later && equals_expected(verify, answer, later);
     pthread_mutex_unlock(&verify->lock);
     return is_right;
 }

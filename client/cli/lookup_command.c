@@ -113,7 +113,8 @@ static const struct eb_flag flags[] = {
 
 static const struct eb_command command = {"lookup", usage, flags, sizeof flags / sizeof flags[0]};
 
-static const struct embag_model *find_model(const struct embag_model_list *list, const char *name)
+static const struct embag_model *find_lookup_model(
+    const struct embag_model_list *list, const char *name)
 {
     for (size_t i = 0; i < list->count; i++) {
         if (name ? strcmp(list->models[i].name, name) == 0 : list->count == 1) {
@@ -142,7 +143,7 @@ static bool is_asked(const struct embag_model *model, const struct embag_model_v
 /* The type of the table asked for; unspecified where the server does not name it. */
 static enum embag_type find_type(const struct embag_model_list *list, const struct options *options)
 {
-    const struct embag_model *model = find_model(list, options->model);
+    const struct embag_model *model = find_lookup_model(list, options->model);
     for (size_t v = 0; model && v < model->version_count; v++) {
         const struct embag_model_version *version = &model->versions[v];
         const bool is_wanted = is_asked(model, version, options);
@@ -176,7 +177,8 @@ static enum embag_status choose_weights_type(struct embag_client *client,
     return EMBAG_OK;
 }
 
-static void print_text(const struct embag_answer *answer, const char *table, double latency_us)
+static void print_lookup_text(
+    const struct embag_answer *answer, const char *table, double latency_us)
 {
     printf("model %s, version %" PRIu64 ", %.3f ms\n", eb_output_printable(answer->model).bytes,
         answer->version, latency_us / US_PER_MS);
@@ -198,7 +200,7 @@ static void print_text(const struct embag_answer *answer, const char *table, dou
     }
 }
 
-static void print_json(const struct embag_answer *answer, double latency_us)
+static void print_lookup_json(const struct embag_answer *answer, double latency_us)
 {
     printf("{\"model\": ");
     eb_output_json_text(stdout, answer->model);
@@ -239,9 +241,9 @@ static int look_up(
     }
     double latency_us = eb_load_clock_read_us() - start_us;
     if (options->json) {
-        print_json(answer, latency_us);
+        print_lookup_json(answer, latency_us);
     } else {
-        print_text(answer, options->table, latency_us);
+        print_lookup_text(answer, options->table, latency_us);
     }
     embag_answer_free(answer);
     return 0;
@@ -287,7 +289,7 @@ static int run_with(struct embag_client *client, const struct options *options)
     return status;
 }
 
-static int run(const struct options *options)
+static int run_lookup_command(const struct options *options)
 {
     if (!options->server || !options->table || options->indices.width == 0) {
         fprintf(stderr, "embag: lookup: --%s is missing\n",
@@ -313,7 +315,7 @@ int eb_lookup_command_main(int argument_count, char **arguments)
     struct options options = {0};
     int status = 2;
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
-    case EB_ARGUMENTS_READ: status = run(&options); break;
+    case EB_ARGUMENTS_READ: status = run_lookup_command(&options); break;
     case EB_ARGUMENTS_HELP: status = 0; break;
     case EB_ARGUMENTS_WRONG: status = 2; break;
     }

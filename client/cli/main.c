@@ -34,7 +34,7 @@ static const struct {
     {"demo", eb_demo_main},
 };
 
-static int dispatch(int argument_count, char **arguments)
+static int dispatch_command(int argument_count, char **arguments)
 {
     if (argument_count < 2) {
         fputs(usage, stderr);
@@ -65,7 +65,7 @@ int main(int argument_count, char **arguments)
         perror("embag: /dev/null");
         return 1;
     }
-    int status = dispatch(argument_count, arguments);
+    int status = dispatch_command(argument_count, arguments);
     /* Output that did not arrive is a failure, whatever the command thought of it. */
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         perror("embag: standard output");

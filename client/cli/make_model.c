@@ -76,7 +76,7 @@ static bool write_rows(
     return true;
 }
 
-static bool write_table(
+static bool write_made_table(
     struct eb_version_writer *writer, struct workload_plan *plan, uint32_t table)
 {
     char name[EB_WORKLOAD_TABLE_NAME_BYTES];
@@ -89,11 +89,11 @@ static bool write_table(
            eb_version_writer_end_table(writer);
 }
 
-static bool write_tables(struct eb_version_writer *writer, void *context)
+static bool write_made_tables(struct eb_version_writer *writer, void *context)
 {
     struct workload_plan *plan = context;
     for (uint32_t table = 0; table < plan->workload->table_count; table++) {
-        if (!write_table(writer, plan, table)) {
+        if (!write_made_table(writer, plan, table)) {
             return false;
         }
     }
@@ -112,7 +112,7 @@ static bool write_example(struct eb_version_writer *writer, void *context)
 }
 
 /* Opens the version, lets `write` fill it, and puts it into place. Returns the exit status. */
-static int write_version(const struct eb_version_plan *plan,
+static int write_made_version(const struct eb_version_plan *plan,
     bool (*write)(struct eb_version_writer *writer, void *context), void *context)
 {
     struct eb_version_writer writer;
@@ -149,12 +149,12 @@ static int make_workload(const struct options *options, struct eb_version_plan v
         fprintf(stderr, "embag: no memory for a buffer\n");
         return 1;
     }
-    int status = write_version(&version, write_tables, &plan);
+    int status = write_made_version(&version, write_made_tables, &plan);
     free(plan.chunk);
     return status;
 }
 
-static int run(struct options *options)
+static int write_made_model(struct options *options)
 {
     struct eb_version_plan version = {.directory = options->directory};
     options->scale = options->scale != 0 ? options->scale : 1;
@@ -173,14 +173,14 @@ static int run(struct options *options)
     }
     version.model = "spec";
     version.bytes = 5 * 2 * sizeof(float);
-    return write_version(&version, write_example, NULL);
+    return write_made_version(&version, write_example, NULL);
 }
 
 int eb_make_model_main(int argument_count, char **arguments)
 {
     struct options options = {0};
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
-    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_READ: return write_made_model(&options);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }

@@ -111,7 +111,7 @@ static void visit_lines(const struct embag_model_list *list,
     }
 }
 
-static void widen(const struct line *line, int *widths)
+static void widen_models(const struct line *line, int *widths)
 {
     /* Where there is no table, its column holds a sentence that nothing needs to line up with. */
     int count = line->cells[4][0] != '\0' ? COLUMN_COUNT : 3;
@@ -130,15 +130,15 @@ static void print_line(const struct line *line, int *widths)
     putchar('\n');
 }
 
-static void print_text(const struct embag_model_list *list)
+static void print_models_text(const struct embag_model_list *list)
 {
     int widths[COLUMN_COUNT] = {0};
     struct line heading;
     for (int i = 0; i < COLUMN_COUNT; i++) {
         snprintf(heading.cells[i], CELL_BYTES, "%s", headings[i]);
     }
-    widen(&heading, widths);
-    visit_lines(list, widen, widths);
+    widen_models(&heading, widths);
+    visit_lines(list, widen_models, widths);
     print_line(&heading, widths);
     visit_lines(list, print_line, widths);
 }
@@ -155,7 +155,7 @@ static void print_table_json(const struct embag_table *table)
         table->keyed ? "true" : "false", table->resident_bytes, table->digest);
 }
 
-static void print_version_json(const struct embag_model_version *version)
+static void print_models_version_json(const struct embag_model_version *version)
 {
     printf("{\"version\": %" PRIu64 ", \"serving\": %s, \"error\": ", version->version,
         version->serving ? "true" : "false");
@@ -176,7 +176,7 @@ static void print_version_json(const struct embag_model_version *version)
     putchar('}');
 }
 
-static void print_json(const struct embag_model_list *list)
+static void print_models_json(const struct embag_model_list *list)
 {
     printf("{\"models\": [");
     for (size_t m = 0; m < list->count; m++) {
@@ -186,14 +186,14 @@ static void print_json(const struct embag_model_list *list)
         printf(", \"served_version\": %" PRIu64 ", \"versions\": [", model->served_version);
         for (size_t v = 0; v < model->version_count; v++) {
             fputs(v > 0 ? ", " : "", stdout);
-            print_version_json(&model->versions[v]);
+            print_models_version_json(&model->versions[v]);
         }
         printf("]}");
     }
     printf("]}\n");
 }
 
-static int run(const struct options *options)
+static int run_models_command(const struct options *options)
 {
     if (!options->server) {
         fprintf(stderr, "embag: models: --server is missing\n");
@@ -209,22 +209,22 @@ static int run(const struct options *options)
         return eb_output_error(&error);
     }
     if (options->json) {
-        print_json(list);
+        print_models_json(list);
     } else if (options->features) {
         eb_feature_output_text(list);
     } else {
-        print_text(list);
+        print_models_text(list);
     }
     embag_model_list_free(list);
     embag_close(client);
     return 0;
 }
 
-static int list(int argument_count, char **arguments)
+static int run_models_list(int argument_count, char **arguments)
 {
     struct options options = {0};
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
-    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_READ: return run_models_command(&options);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }
@@ -235,7 +235,7 @@ static const struct {
     const char *name;
     int (*main)(int argument_count, char **arguments);
 } parts[] = {
-    {"list", list},
+    {"list", run_models_list},
     {"status", eb_status_command_main},
     {"load", eb_version_command_main},
     {"unload", eb_version_command_main},
@@ -245,7 +245,7 @@ static const struct {
 int eb_models_command_main(int argument_count, char **arguments)
 {
     if (argument_count < 2 || arguments[1][0] == '-') {
-        return list(argument_count, arguments);
+        return run_models_list(argument_count, arguments);
     }
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (strcmp(arguments[1], parts[i].name) == 0) {

@@ -10,7 +10,7 @@
 
 #define NUMBER_DIGITS 5
 
-static const char *base_of(const char *path)
+static const char *base_of_npy(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -32,13 +32,13 @@ bool eb_npy_pieces_read_header(
 
 bool eb_npy_pieces_is_one(const char *path)
 {
-    struct eb_file_name name = eb_file_name_parse(base_of(path));
+    struct eb_file_name name = eb_file_name_parse(base_of_npy(path));
     return name.is_split && (name.kind == EB_FILE_NPY || name.kind == EB_FILE_KEYS);
 }
 
 /* Puts the path of the piece at hand before an error, unless it is the one that was given. Always
  * false. */
-static bool locate(const struct eb_npy_pieces *pieces, struct eb_failure *failure)
+static bool locate_npy_error(const struct eb_npy_pieces *pieces, struct eb_failure *failure)
 {
     return pieces->at != pieces->given && eb_failure_locate(failure, pieces->path);
 }
@@ -59,11 +59,11 @@ static bool open_piece(struct eb_npy_pieces *pieces, uint32_t number, struct eb_
     snprintf(digits, sizeof digits, "%0*" PRIu32, NUMBER_DIGITS, number);
     memcpy(pieces->path + pieces->number, digits, NUMBER_DIGITS);
     pieces->is_open = eb_table_file_open(pieces->path, &pieces->file, failure);
-    return pieces->is_open || locate(pieces, failure);
+    return pieces->is_open || locate_npy_error(pieces, failure);
 }
 
 /* Looks at the next piece and puts its rows behind those before it. */
-static bool add_piece(struct eb_npy_pieces *pieces, struct eb_tensor *whole, uint32_t number,
+static bool add_npy_piece(struct eb_npy_pieces *pieces, struct eb_tensor *whole, uint32_t number,
     struct eb_failure *failure)
 {
     struct eb_npy_piece *piece = &pieces->pieces[number];
@@ -72,7 +72,7 @@ static bool add_piece(struct eb_npy_pieces *pieces, struct eb_tensor *whole, uin
     }
     piece->look = pieces->file;
     if (!eb_npy_pieces_read_header(&pieces->file, &piece->tensor, failure)) {
-        return locate(pieces, failure);
+        return locate_npy_error(pieces, failure);
     }
     const struct eb_tensor *tensor = &piece->tensor;
     if (number == 0) {
@@ -87,16 +87,16 @@ static bool add_piece(struct eb_npy_pieces *pieces, struct eb_tensor *whole, uin
         __builtin_add_overflow(whole->data_bytes, tensor->data_bytes, &whole->data_bytes)) {
         eb_failure_set(
             failure, "it has another type or row shape than part 0; write all parts in one way");
-        return locate(pieces, failure);
+        return locate_npy_error(pieces, failure);
     }
     return true;
 }
 
-static bool add_pieces(
+static bool add_npy_pieces(
     struct eb_npy_pieces *pieces, struct eb_tensor *whole, struct eb_failure *failure)
 {
     for (uint32_t i = 0; i < pieces->count; i++) {
-        if (!add_piece(pieces, whole, i, failure)) {
+        if (!add_npy_piece(pieces, whole, i, failure)) {
             return false;
         }
     }
@@ -106,7 +106,7 @@ static bool add_pieces(
 bool eb_npy_pieces_open(struct eb_npy_pieces *pieces, const char *path, struct eb_tensor *whole,
     struct eb_failure *failure)
 {
-    const char *base = base_of(path);
+    const char *base = base_of_npy(path);
     struct eb_file_name name = eb_file_name_parse(base);
     *pieces = (struct eb_npy_pieces){
         .number = (size_t)(base - path) + name.base_bytes + 1,
@@ -120,7 +120,7 @@ bool eb_npy_pieces_open(struct eb_npy_pieces *pieces, const char *path, struct e
     }
     pieces->path = strdup(path);
     pieces->pieces = calloc(name.pieces, sizeof *pieces->pieces);
-    bool is_good = pieces->path && pieces->pieces ? add_pieces(pieces, whole, failure)
+    bool is_good = pieces->path && pieces->pieces ? add_npy_pieces(pieces, whole, failure)
                                                   : eb_failure_set(failure, "out of memory");
     if (!is_good) {
         eb_npy_pieces_close(pieces);
@@ -148,7 +148,7 @@ static bool turn_to(struct eb_npy_pieces *pieces, uint32_t number, struct eb_fai
     if (!eb_table_file_is_same(&pieces->file, &pieces->pieces[number].look)) {
         close_piece(pieces);
         eb_failure_set(failure, "the file has changed while it was read; pack it again");
-        return locate(pieces, failure);
+        return locate_npy_error(pieces, failure);
     }
     return true;
 }
@@ -169,7 +169,7 @@ bool eb_npy_pieces_read(struct eb_npy_pieces *pieces, uint64_t offset, void *out
             return false;
         }
         if (!eb_table_file_read(&pieces->file, tensor->data_offset + offset, to, count, failure)) {
-            return locate(pieces, failure);
+            return locate_npy_error(pieces, failure);
         }
         to += count;
         bytes -= count;

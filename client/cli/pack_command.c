@@ -131,7 +131,7 @@ static bool check_options(struct options *options)
 }
 
 /* The table called `name`, or the only one where it is NULL. NULL: *error. */
-static struct eb_source_table *find_table(
+static struct eb_source_table *find_pack_table(
     const struct eb_source_file *source, const char *name, struct eb_failure *failure)
 {
     struct eb_source_table *found = NULL;
@@ -175,7 +175,7 @@ static bool fuse_table(const struct options *options, const struct eb_source_fil
 static bool plan_table(const struct options *options, struct eb_source_file *source,
     struct eb_pack_plan *plan, struct eb_failure *failure)
 {
-    struct eb_source_table *table = find_table(source, options->tensor, failure);
+    struct eb_source_table *table = find_pack_table(source, options->tensor, failure);
     if (!table || !fuse_table(options, source, table, failure)) {
         return false;
     }
@@ -211,7 +211,7 @@ static bool plan_table(const struct options *options, struct eb_source_file *sou
 
 /* Reads the keys that were given, or those of a packed source, of which no two may be the same.
  * false: *error, with the path. */
-static bool read_keys(const struct options *options, struct eb_pack_plan *plan,
+static bool read_pack_keys(const struct options *options, struct eb_pack_plan *plan,
     struct eb_pack_keys *keys, struct eb_failure *failure)
 {
     struct eb_source_file *source = plan->source;
@@ -237,7 +237,7 @@ static bool read_keys(const struct options *options, struct eb_pack_plan *plan,
     return true;
 }
 
-static void report(const struct eb_pack_plan *plan, const struct eb_pack_result *result)
+static void report_pack(const struct eb_pack_plan *plan, const struct eb_pack_result *result)
 {
     struct eb_tensor shown = plan->table->tensor;
     char shape[EB_TENSOR_SHAPE_BYTES];
@@ -269,15 +269,15 @@ static bool pack(
         return eb_failure_locate(failure, source->path);
     }
     bool is_good =
-        read_keys(options, &plan, &keys, failure) && eb_pack_table(&plan, &result, failure);
+        read_pack_keys(options, &plan, &keys, failure) && eb_pack_table(&plan, &result, failure);
     if (is_good) {
-        report(&plan, &result);
+        report_pack(&plan, &result);
     }
     eb_pack_keys_deinit(&keys);
     return is_good;
 }
 
-static int run(struct options *options)
+static int run_pack_command(struct options *options)
 {
     if (!check_options(options)) {
         return 2;
@@ -298,7 +298,7 @@ int eb_pack_command_main(int argument_count, char **arguments)
 {
     struct options options = {.part = PART_UNKNOWN};
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
-    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_READ: return run_pack_command(&options);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }

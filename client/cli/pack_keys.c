@@ -17,7 +17,8 @@ bool eb_pack_keys_check(const struct eb_tensor *tensor, struct eb_failure *failu
                shape, eb_storage_name(tensor->storage));
 }
 
-static bool make_room(struct eb_pack_keys *keys, uint64_t count, struct eb_failure *failure)
+static bool make_packed_key_room(
+    struct eb_pack_keys *keys, uint64_t count, struct eb_failure *failure)
 {
     keys->count = count;
     keys->keys =
@@ -25,7 +26,7 @@ static bool make_room(struct eb_pack_keys *keys, uint64_t count, struct eb_failu
     return keys->keys || eb_failure_set(failure, "out of memory for its keys");
 }
 
-static bool read_source(
+static bool read_packed_key_source(
     struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_failure *failure)
 {
     if (source->table_count != 1) {
@@ -35,7 +36,7 @@ static bool read_source(
     const struct eb_source_table *table = &source->tables[0];
     const struct eb_source_range all = {0, table->tensor.data_bytes};
     return eb_pack_keys_check(&table->tensor, failure) &&
-           make_room(keys, table->tensor.dims[0], failure) &&
+           make_packed_key_room(keys, table->tensor.dims[0], failure) &&
            eb_source_file_read(source, table, all, keys->keys, failure);
 }
 
@@ -43,7 +44,7 @@ static bool read_source(
 static bool read_open(
     struct eb_pack_keys *keys, struct eb_source_file *source, struct eb_failure *failure)
 {
-    bool is_good = read_source(keys, source, failure);
+    bool is_good = read_packed_key_source(keys, source, failure);
     eb_source_file_close(source);
     if (!is_good) {
         eb_pack_keys_deinit(keys);
@@ -71,7 +72,7 @@ bool eb_pack_keys_unpack(
 {
     const struct eb_packed_section *section = &reader->format.sections[EB_PACKED_KEYS];
     *keys = (struct eb_pack_keys){0};
-    bool is_good = make_room(keys, section->bytes / sizeof *keys->keys, failure) &&
+    bool is_good = make_packed_key_room(keys, section->bytes / sizeof *keys->keys, failure) &&
                    (section->bytes == 0 || eb_packed_reader_read(reader, section->offset,
                                                keys->keys, section->bytes, failure));
     if (!is_good) {
@@ -80,7 +81,7 @@ bool eb_pack_keys_unpack(
     return is_good;
 }
 
-static bool go_on(void *context, uint64_t bytes)
+static bool continue_packed_keys(void *context, uint64_t bytes)
 {
     eb_progress_bar_advance(context, bytes);
     return true;
@@ -89,7 +90,8 @@ static bool go_on(void *context, uint64_t bytes)
 bool eb_pack_keys_index(struct eb_pack_keys *keys, struct eb_failure *failure)
 {
     struct eb_progress_bar bar;
-    struct eb_key_workers workers = {.keys = keys->keys, .go_on = go_on, .context = &bar};
+    struct eb_key_workers workers = {
+        .keys = keys->keys, .go_on = continue_packed_keys, .context = &bar};
     if (!eb_key_build_plan(keys->count, &workers.plan)) {
         return eb_failure_set(failure,
             "%" PRIu64 " rows have keys, at most %" PRIu64 " can; make several tables of it",

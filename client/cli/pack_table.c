@@ -68,13 +68,13 @@ static void set_place(struct packing *packing)
 }
 
 /* Puts the source's path before an error. Always false. */
-static bool locate(const struct packing *packing)
+static bool locate_packed_error(const struct packing *packing)
 {
     return eb_failure_locate(packing->failure, packing->plan->source->path);
 }
 
 /* No part and no file without a row, but for a table that has none. */
-static bool check_counts(const struct packing *packing)
+static bool check_packed_counts(const struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
     uint64_t rows = plan->table->tensor.dims[0];
@@ -107,7 +107,7 @@ static bool allow_files(const struct packing *packing)
     return true;
 }
 
-static bool lay_out(struct packing *packing)
+static bool lay_packed_out(struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
     struct eb_packed_format *format = &packing->format;
@@ -117,7 +117,7 @@ static bool lay_out(struct packing *packing)
             "its rows have %" PRIu64 " values, at most 2^32 - 1 can be", elements);
     }
     set_place(packing);
-    if (!check_counts(packing)) {
+    if (!check_packed_counts(packing)) {
         return false;
     }
     format->tensor.storage = plan->storage;
@@ -126,7 +126,7 @@ static bool lay_out(struct packing *packing)
     return eb_packed_format_lay_out(format, packing->failure);
 }
 
-static bool take_memory(struct packing *packing)
+static bool take_packed_memory(struct packing *packing)
 {
     const struct eb_pack_plan *plan = packing->plan;
     uint64_t row_bytes = plan->table->row_stride_bytes;
@@ -148,7 +148,7 @@ static bool take_memory(struct packing *packing)
            eb_failure_set(packing->failure, "out of memory");
 }
 
-static struct eb_row_scale load_scale(enum eb_storage storage, const uint8_t *row)
+static struct eb_row_scale load_packed_scale(enum eb_storage storage, const uint8_t *row)
 {
     struct eb_row_scale scale = {0};
     if (eb_storage_is_code(storage)) {
@@ -158,7 +158,7 @@ static struct eb_row_scale load_scale(enum eb_storage storage, const uint8_t *ro
 }
 
 /* A row that becomes codes must be finite, and its values not too far apart. */
-static bool refuse_row(const struct packing *packing, uint64_t row)
+static bool refuse_packed_row(const struct packing *packing, uint64_t row)
 {
     uint32_t elements = packing->error.elements;
     uint32_t value = eb_quantize_find_error(packing->values, elements);
@@ -170,7 +170,7 @@ static bool refuse_row(const struct packing *packing, uint64_t row)
 }
 
 /* Always false. */
-static bool refuse_excess(const struct packing *packing, uint64_t row, uint32_t value)
+static bool refuse_packed_excess(const struct packing *packing, uint64_t row, uint32_t value)
 {
     return eb_failure_set(packing->failure,
         "row %" PRIu64 " of those packed: value %" PRIu32
@@ -178,21 +178,22 @@ static bool refuse_excess(const struct packing *packing, uint64_t row, uint32_t 
         row, value, (double)packing->values[value], eb_storage_name(packing->plan->storage));
 }
 
-static bool convert_row(struct packing *packing, uint64_t row, const uint8_t *from, uint8_t *to)
+static bool convert_packed_row(
+    struct packing *packing, uint64_t row, const uint8_t *from, uint8_t *to)
 {
     const struct eb_source_table *table = packing->plan->table;
     const struct eb_packed_format *format = &packing->format;
     uint32_t elements = packing->error.elements;
-    struct eb_row_scale scale = load_scale(table->tensor.storage, from);
+    struct eb_row_scale scale = load_packed_scale(table->tensor.storage, from);
     eb_dequantize_row(
         table->tensor.storage, from + table->row_offset_bytes, &scale, elements, packing->values);
     uint32_t excess = eb_quantize_find_excess(format->tensor.storage, packing->values, elements);
     if (excess < elements) {
-        return refuse_excess(packing, row, excess);
+        return refuse_packed_excess(packing, row, excess);
     }
     uint8_t *codes = to + format->row_offset_bytes;
     if (!eb_quantize_row(format->tensor.storage, packing->values, elements, codes, &scale)) {
-        return refuse_row(packing, row);
+        return refuse_packed_row(packing, row);
     }
     if (eb_storage_is_code(format->tensor.storage)) {
         memcpy(to, &scale, sizeof scale);
@@ -203,7 +204,7 @@ static bool convert_row(struct packing *packing, uint64_t row, const uint8_t *fr
 }
 
 /* Says which row is no fused one. Always false. */
-static bool locate_row(const struct packing *packing, uint64_t row)
+static bool locate_packed_row(const struct packing *packing, uint64_t row)
 {
     const struct eb_failure why = *packing->failure;
     return eb_failure_set(packing->failure, "row %" PRIu64 " of those packed: %s", row, why.text);
@@ -222,7 +223,7 @@ static const uint8_t *open_row(struct packing *packing, uint64_t row, const uint
     memcpy(packing->split, &scale, sizeof scale);
     if (!eb_table_storage_check_row(&packing->check, &table->fused, row,
             packing->split + table->row_offset_bytes, &scale, packing->failure)) {
-        locate_row(packing, row);
+        locate_packed_row(packing, row);
         return NULL;
     }
     return packing->split;
@@ -240,7 +241,7 @@ static bool pack_chunk(
         .bytes = (count - 1) * stride + table->row_stride_bytes,
     };
     if (!eb_source_file_read(plan->source, table, range, packing->from, packing->failure)) {
-        return locate(packing);
+        return locate_packed_error(packing);
     }
     uint64_t row_bytes = table->row_offset_bytes + eb_storage_row_bytes(plan->storage,
                                                        eb_tensor_row_elements(&table->tensor));
@@ -249,12 +250,12 @@ static bool pack_chunk(
         const uint8_t *from = open_row(packing, row + i, packing->from + i * stride);
         uint8_t *to = packing->to + i * to_stride;
         if (!from) {
-            return locate(packing);
+            return locate_packed_error(packing);
         }
         if (!packing->result->is_converted) {
             memcpy(to, from, row_bytes);
-        } else if (!convert_row(packing, row + i, from, to)) {
-            return locate(packing);
+        } else if (!convert_packed_row(packing, row + i, from, to)) {
+            return locate_packed_error(packing);
         }
     }
     eb_progress_bar_advance(&packing->bar, count * table->row_stride_bytes);
@@ -278,7 +279,7 @@ static bool append_section(struct packing *packing, struct eb_packed_writer *wri
 }
 
 /* Bytes that keys, and their index where there is one, take in all files. */
-static uint64_t count_key_bytes(const struct eb_pack_keys *keys)
+static uint64_t count_packed_key_bytes(const struct eb_pack_keys *keys)
 {
     return keys ? keys->count * sizeof *keys->keys + keys->index_bytes : 0;
 }
@@ -316,8 +317,8 @@ static bool pack_file(struct packing *packing, uint32_t number, uint64_t first, 
     char *path = eb_pack_table_path(plan->path, number, plan->file_count);
     bool is_good = path ? eb_packed_format_lay_out(&format, packing->failure)
                         : eb_failure_set(packing->failure, "out of memory");
-    is_good =
-        is_good ? eb_packed_writer_open(writer, path, &format, packing->failure) : locate(packing);
+    is_good = is_good ? eb_packed_writer_open(writer, path, &format, packing->failure)
+                      : locate_packed_error(packing);
     free(path);
     packing->result->file_bytes += format.file_bytes;
     return is_good && fill_file(packing, writer, first);
@@ -369,14 +370,14 @@ static bool check_error(struct packing *packing)
 }
 
 /* Judges fused rows together. */
-static bool check_fused(const struct packing *packing)
+static bool check_packed_fused(const struct packing *packing)
 {
     return eb_table_storage_check_end(
                &packing->check, &packing->plan->table->fused, packing->failure) ||
-           locate_row(packing, packing->check.row);
+           locate_packed_row(packing, packing->check.row);
 }
 
-static bool publish(struct packing *packing)
+static bool publish_packed(struct packing *packing)
 {
     bool is_good = true;
     for (uint32_t i = 0; is_good && i < packing->plan->file_count; i++) {
@@ -385,27 +386,27 @@ static bool publish(struct packing *packing)
     return is_good;
 }
 
-static bool run(struct packing *packing)
+static bool pack_rows(struct packing *packing)
 {
     struct eb_pack_result *result = packing->result;
     const struct eb_source_table *table = packing->plan->table;
-    if (!lay_out(packing) || !allow_files(packing) || !take_memory(packing)) {
-        return locate(packing);
+    if (!lay_packed_out(packing) || !allow_files(packing) || !take_packed_memory(packing)) {
+        return locate_packed_error(packing);
     }
     result->row_count = packing->format.tensor.dims[0];
     result->source_bytes = result->row_count * table->row_stride_bytes;
     result->rows_bytes = packing->format.tensor.data_bytes;
-    eb_progress_bar_init(
-        &packing->bar, table->name, result->source_bytes + count_key_bytes(packing->plan->keys));
+    eb_progress_bar_init(&packing->bar, table->name,
+        result->source_bytes + count_packed_key_bytes(packing->plan->keys));
     bool is_good = pack_files(packing);
     eb_progress_bar_end(&packing->bar);
     if (!is_good) {
         return false;
     }
-    if (!check_fused(packing) || !check_error(packing)) {
-        return locate(packing);
+    if (!check_packed_fused(packing) || !check_error(packing)) {
+        return locate_packed_error(packing);
     }
-    return mark_files(packing) && publish(packing);
+    return mark_files(packing) && publish_packed(packing);
 }
 
 bool eb_pack_table(
@@ -415,7 +416,7 @@ bool eb_pack_table(
     assert(eb_storage_holds(plan->storage, plan->table->type));
     *result = (struct eb_pack_result){.is_converted = plan->storage != plan->table->tensor.storage};
     struct packing packing = {.plan = plan, .result = result, .failure = failure};
-    bool is_good = run(&packing);
+    bool is_good = pack_rows(&packing);
     for (uint32_t i = 0; packing.writers && i < plan->file_count; i++) {
         eb_packed_writer_close(&packing.writers[i]);
     }

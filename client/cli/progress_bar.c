@@ -18,7 +18,7 @@ void eb_progress_bar_init(struct eb_progress_bar *bar, const char *name, uint64_
         .name = name, .total_bytes = total_bytes, .is_terminal = isatty(STDERR_FILENO) == 1};
 }
 
-static void draw(struct eb_progress_bar *bar)
+static void draw_bar(struct eb_progress_bar *bar)
 {
     int filled = (int)bar->shown_percent * WIDTH / 100;
     bar->is_line_open = bar->shown_percent < 100;
@@ -40,7 +40,7 @@ void eb_progress_bar_advance(struct eb_progress_bar *bar, uint64_t bytes)
     }
     bar->shown_percent = percent;
     if (bar->is_terminal) {
-        draw(bar);
+        draw_bar(bar);
     } else {
         fprintf(stderr, "embag: %s: %u %% of %" PRIu64 " MiB\n",
             eb_output_printable(bar->name).bytes, percent, bar->total_bytes / BYTES_PER_MIB);

@@ -29,7 +29,7 @@ static bool make_tables(struct eb_source_file *source, size_t count, struct eb_f
 }
 
 /* The first `bytes` bytes, to be freed. NULL: *error. */
-static uint8_t *read_head(
+static uint8_t *read_source_head(
     const struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
 {
     uint8_t *head = malloc(bytes > 0 ? bytes : 1);
@@ -84,7 +84,7 @@ static bool open_safetensors(struct eb_source_file *source, struct eb_failure *f
         return false;
     }
     struct eb_safetensors list = {0};
-    uint8_t *head = read_head(file, head_bytes, failure);
+    uint8_t *head = read_source_head(file, head_bytes, failure);
     bool is_good = head && eb_safetensors_parse(head, head_bytes, file->bytes, &list, failure) &&
                    take_entries(source, &list, failure);
     eb_safetensors_deinit(&list);

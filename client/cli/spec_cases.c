@@ -31,7 +31,7 @@ struct example {
     struct embag_query query;
 };
 
-static bool append_number(struct numbers *out, const json_t *value)
+static bool append_case_number(struct numbers *out, const json_t *value)
 {
     if (!json_is_number(value) || out->count == VALUES_MAX) {
         return false;
@@ -46,14 +46,14 @@ static bool append_row(struct numbers *out, const json_t *row)
     json_t *value;
     json_array_foreach(row, index, value)
     {
-        if (!append_number(out, value)) {
+        if (!append_case_number(out, value)) {
             return false;
         }
     }
     return json_array_size(row) == out->columns;
 }
 
-static bool read_numbers(const json_t *array, struct numbers *out)
+static bool read_case_numbers(const json_t *array, struct numbers *out)
 {
     out->count = 0;
     out->columns = 1;
@@ -65,7 +65,7 @@ static bool read_numbers(const json_t *array, struct numbers *out)
     json_t *entry;
     json_array_foreach(array, index, entry)
     {
-        bool read = json_is_array(entry) ? append_row(out, entry) : append_number(out, entry);
+        bool read = json_is_array(entry) ? append_row(out, entry) : append_case_number(out, entry);
         if (!read) {
             return false;
         }
@@ -84,7 +84,7 @@ static struct embag_integers to_integers(const struct numbers *numbers, int64_t 
 static bool read_indices(const json_t *json, struct example *out)
 {
     struct numbers numbers;
-    if (!read_numbers(json_object_get(json, "indices"), &numbers)) {
+    if (!read_case_numbers(json_object_get(json, "indices"), &numbers)) {
         return false;
     }
     out->query.indices = to_integers(&numbers, out->indices);
@@ -102,7 +102,7 @@ static bool read_layout(const json_t *json, struct example *out)
     const json_t *offsets = json_object_get(json, "offsets");
     const json_t *segment_ids = json_object_get(json, "segment_ids");
     struct numbers numbers;
-    if (!read_numbers(offsets ? offsets : segment_ids, &numbers)) {
+    if (!read_case_numbers(offsets ? offsets : segment_ids, &numbers)) {
         return false;
     }
     struct embag_integers bounds = to_integers(&numbers, out->bounds);
@@ -123,7 +123,7 @@ static bool read_weights(const json_t *json, struct example *out)
         return true;
     }
     struct numbers numbers;
-    if (!read_numbers(weights, &numbers)) {
+    if (!read_case_numbers(weights, &numbers)) {
         return false;
     }
     for (size_t i = 0; i < numbers.count; i++) {
@@ -160,7 +160,7 @@ static bool read_example(const json_t *json, struct example *out)
     const json_t *tolerance = json_object_get(json, "tolerance");
     out->tolerance_abs = json_number_value(json_object_get(tolerance, "abs"));
     out->tolerance_rel = json_number_value(json_object_get(tolerance, "rel"));
-    return out->name && read_numbers(json_object_get(json, "expected"), &out->expected) &&
+    return out->name && read_case_numbers(json_object_get(json, "expected"), &out->expected) &&
            read_indices(json, out) && read_layout(json, out) && read_weights(json, out) &&
            read_reduction(json, out);
 }

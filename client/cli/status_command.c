@@ -53,7 +53,8 @@ static void format_time(uint64_t unix_ms, char out[TIME_BYTES])
 
 /* ---- for people ---- */
 
-static void print_notes(const struct embag_model *model, const struct embag_model_version *version)
+static void print_status_notes(
+    const struct embag_model *model, const struct embag_model_version *version)
 {
     for (size_t i = 0; i < version->label_count; i++) {
         printf("%s%s", i == 0 ? "  labels " : ", ", eb_output_printable(version->labels[i]).bytes);
@@ -69,7 +70,7 @@ static void print_notes(const struct embag_model *model, const struct embag_mode
     }
 }
 
-static void print_version(
+static void print_status_version(
     const struct embag_model *model, const struct embag_model_version *version)
 {
     printf("  %-12" PRIu64 "  %-8s", version->version, eb_output_state(version->state));
@@ -79,7 +80,7 @@ static void print_version(
         printf("  %10s  %016" PRIx64 "  loaded %s in %.1f s", eb_output_size(version->bytes).bytes,
             version->digest, time, (double)version->load_ms / 1000);
     }
-    print_notes(model, version);
+    print_status_notes(model, version);
     putchar('\n');
 }
 
@@ -90,13 +91,13 @@ static void print_model(const struct embag_model *model)
         printf("  fault: %s\n", eb_output_printable(model->config_error).bytes);
     }
     for (size_t i = 0; i < model->version_count; i++) {
-        print_version(model, &model->versions[i]);
+        print_status_version(model, &model->versions[i]);
     }
 }
 
 /* ---- as JSON ---- */
 
-static void print_version_json(const struct embag_model_version *version)
+static void print_status_version_json(const struct embag_model_version *version)
 {
     printf("{\"version\": %" PRIu64 ", \"state\": \"%s\", \"bytes\": %" PRIu64
            ", \"digest\": \"%016" PRIx64 "\", \"loaded_unix_ms\": %" PRIu64
@@ -123,12 +124,12 @@ static void print_model_json(const struct embag_model *model)
     printf(", \"versions\": [");
     for (size_t i = 0; i < model->version_count; i++) {
         fputs(i > 0 ? ", " : "", stdout);
-        print_version_json(&model->versions[i]);
+        print_status_version_json(&model->versions[i]);
     }
     printf("]}");
 }
 
-static void print_json(const struct embag_model_list *list)
+static void print_status_json(const struct embag_model_list *list)
 {
     printf("{\"models\": [");
     for (size_t i = 0; i < list->count; i++) {
@@ -138,7 +139,7 @@ static void print_json(const struct embag_model_list *list)
     printf("]}\n");
 }
 
-static int run(const struct options *options)
+static int run_status_command(const struct options *options)
 {
     if (!options->server) {
         fprintf(stderr, "embag: models status: --server is missing\n");
@@ -154,7 +155,7 @@ static int run(const struct options *options)
         return eb_output_error(&error);
     }
     if (options->json) {
-        print_json(list);
+        print_status_json(list);
     }
     for (size_t i = 0; !options->json && i < list->count; i++) {
         print_model(&list->models[i]);
@@ -168,7 +169,7 @@ int eb_status_command_main(int argument_count, char **arguments)
 {
     struct options options = {0};
     switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
-    case EB_ARGUMENTS_READ: return run(&options);
+    case EB_ARGUMENTS_READ: return run_status_command(&options);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }

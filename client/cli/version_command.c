@@ -56,7 +56,7 @@ static const struct eb_command commands[] = {
 static const char *const verbs[] = {"load", "unload", "serve"};
 
 /* Of the version that is being loaded: where that changes, a new one. */
-static void on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
+static void on_version_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct eb_progress_bar *bar = context;
     if (total_bytes != bar->total_bytes || done_bytes < bar->done_bytes) {
@@ -73,7 +73,7 @@ static int send(const struct options *options, struct embag_version_command *com
     struct embag_client *client = NULL;
     struct embag_error error;
     eb_progress_bar_init(&bar, options->model, 0);
-    command->on_progress = on_progress;
+    command->on_progress = on_version_progress;
     command->context = &bar;
     enum embag_status status = embag_open(options->server, &settings, &client, &error);
     if (status == EMBAG_OK) {
@@ -89,7 +89,7 @@ static int send(const struct options *options, struct embag_version_command *com
     return 0;
 }
 
-static int run(const struct options *options, enum embag_version_verb verb)
+static int run_version_command(const struct options *options, enum embag_version_verb verb)
 {
     char *end = NULL;
     errno = 0;
@@ -115,7 +115,7 @@ int eb_version_command_main(int argument_count, char **arguments)
         verb++;
     }
     switch (eb_arguments_read(&commands[verb], argument_count, arguments, &options)) {
-    case EB_ARGUMENTS_READ: return run(&options, verb);
+    case EB_ARGUMENTS_READ: return run_version_command(&options, verb);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }

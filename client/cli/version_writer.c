@@ -18,7 +18,7 @@
 #define BYTES_PER_MIB (1024 * 1024)
 
 /* Says what failed, by errno. Returns false, for callers to return. */
-static bool refuse(const char *what, const char *path)
+static bool refuse_writer(const char *what, const char *path)
 {
     fprintf(stderr, "embag: cannot %s %s: %s\n", what, path, strerror(errno));
     return false;
@@ -26,7 +26,7 @@ static bool refuse(const char *what, const char *path)
 
 static bool make_directory(const char *path)
 {
-    return mkdir(path, 0777) == 0 || errno == EEXIST || refuse("make the directory", path);
+    return mkdir(path, 0777) == 0 || errno == EEXIST || refuse_writer("make the directory", path);
 }
 
 /* Makes a directory and those above it. */
@@ -48,7 +48,7 @@ static bool check_space(const char *path, uint64_t bytes)
 {
     struct statvfs file_system;
     if (statvfs(path, &file_system) != 0) {
-        return refuse("ask for the free space of", path);
+        return refuse_writer("ask for the free space of", path);
     }
     uint64_t free_bytes = (uint64_t)file_system.f_bavail * file_system.f_frsize;
     if (free_bytes < bytes) {
@@ -68,7 +68,7 @@ static bool set_paths(struct eb_version_writer *writer, const struct eb_version_
         plan->directory, plan->model, plan->version);
     if (length < 0 || (size_t)length + NAME_MAX > sizeof writer->final_path) {
         errno = ENAMETOOLONG;
-        return refuse("use the path", plan->directory);
+        return refuse_writer("use the path", plan->directory);
     }
     snprintf(writer->path, sizeof writer->path, "%s/%s/.%" PRIu64 ".XXXXXX", plan->directory,
         plan->model, plan->version);
@@ -92,14 +92,14 @@ bool eb_version_writer_open(struct eb_version_writer *writer, const struct eb_ve
     }
     if (access(writer->final_path, F_OK) == 0) {
         errno = EEXIST;
-        return refuse("write", writer->final_path);
+        return refuse_writer("write", writer->final_path);
     }
     if (!mkdtemp(writer->path)) {
-        return refuse("make the directory", writer->path);
+        return refuse_writer("make the directory", writer->path);
     }
     writer->opened = true;
     /* mkdtemp lets nobody else in, but the server may be somebody else. */
-    return chmod(writer->path, 0755) == 0 || refuse("open to others", writer->path);
+    return chmod(writer->path, 0755) == 0 || refuse_writer("open to others", writer->path);
 }
 
 /* Removes the directory and its files. What cannot be removed stays, ignored by servers. */
@@ -141,7 +141,7 @@ bool eb_version_writer_begin_table(
     snprintf(path, sizeof path, "%s/%s.npy", writer->path, table);
     writer->file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (writer->file < 0) {
-        return refuse("make", path);
+        return refuse_writer("make", path);
     }
     return eb_version_writer_append(writer, header, header_bytes);
 }
@@ -152,7 +152,7 @@ bool eb_version_writer_append(struct eb_version_writer *writer, const void *byte
     while (count > 0) {
         ssize_t written = write(writer->file, next, count);
         if (written < 0 && errno != EINTR) {
-            return refuse("write to", writer->path);
+            return refuse_writer("write to", writer->path);
         }
         if (written > 0) {
             next += written;
@@ -166,7 +166,7 @@ bool eb_version_writer_end_table(struct eb_version_writer *writer)
 {
     int rc = close(writer->file);
     writer->file = -1;
-    return rc == 0 || refuse("write to", writer->path);
+    return rc == 0 || refuse_writer("write to", writer->path);
 }
 
 /* NFS and others cannot rename without replacing. A rename there replaces no more than an empty
@@ -190,7 +190,7 @@ bool eb_version_writer_finish(struct eb_version_writer *writer)
 {
     assert(writer->opened && writer->file < 0);
     if (!rename_directory(writer->path, writer->final_path)) {
-        return refuse("write", writer->final_path);
+        return refuse_writer("write", writer->final_path);
     }
     writer->opened = false;
     return true;

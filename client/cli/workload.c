@@ -68,7 +68,7 @@ void eb_workload_table_name(uint32_t table, char out[EB_WORKLOAD_TABLE_NAME_BYTE
 }
 
 /* The finaliser of splitmix64. */
-static uint64_t mix(uint64_t x)
+static uint64_t mix_workload(uint64_t x)
 {
     x ^= x >> 30;
     x *= UINT64_C(0xBF58476D1CE4E5B9);
@@ -89,13 +89,13 @@ static uint64_t hash_fnv1a(const char *text)
 
 uint64_t eb_workload_seed(const char *table_name, uint64_t version)
 {
-    return mix(hash_fnv1a(table_name) + version * UINT64_C(0x9E3779B97F4A7C15));
+    return mix_workload(hash_fnv1a(table_name) + version * UINT64_C(0x9E3779B97F4A7C15));
 }
 
 static uint64_t hash_columns(uint64_t seed, uint64_t row, uint64_t column)
 {
-    return mix(seed + row * UINT64_C(0xD1B54A32D192ED03) +
-               column / COLUMNS_PER_HASH * UINT64_C(0x8CB92BA72F3D8DD7));
+    return mix_workload(seed + row * UINT64_C(0xD1B54A32D192ED03) +
+                        column / COLUMNS_PER_HASH * UINT64_C(0x8CB92BA72F3D8DD7));
 }
 
 static float read_lane(uint64_t hash, uint64_t lane)

@@ -20,7 +20,7 @@ static void deliver_all(struct eb_mailbox *mailbox)
     }
 }
 
-static void on_wakeup(uv_async_t *wakeup)
+static void on_mailbox_wakeup(uv_async_t *wakeup)
 {
     deliver_all(wakeup->data);
 }
@@ -32,7 +32,7 @@ int eb_mailbox_open(struct eb_mailbox *mailbox, uv_loop_t *loop)
     if (code < 0) {
         return code;
     }
-    code = uv_async_init(loop, &mailbox->wakeup, on_wakeup);
+    code = uv_async_init(loop, &mailbox->wakeup, on_mailbox_wakeup);
     if (code < 0) {
         uv_mutex_destroy(&mailbox->lock);
         return code;
@@ -61,7 +61,7 @@ void eb_mailbox_post(struct eb_mailbox *mailbox, struct eb_mail *mail)
     uv_mutex_unlock(&mailbox->lock);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_mailbox_closed(uv_handle_t *handle)
 {
     struct eb_mailbox *mailbox = handle->data;
     uv_mutex_destroy(&mailbox->lock);
@@ -70,5 +70,5 @@ static void on_closed(uv_handle_t *handle)
 void eb_mailbox_close(struct eb_mailbox *mailbox)
 {
     deliver_all(mailbox);
-    uv_close((uv_handle_t *)&mailbox->wakeup, on_closed);
+    uv_close((uv_handle_t *)&mailbox->wakeup, on_mailbox_closed);
 }

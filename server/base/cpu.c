@@ -7,7 +7,7 @@
 
 /* Lowers *cpus, which is at least 1, to what one group grants; one that does not say or does not
  * restrict leaves it. */
-static void apply_group(void *context, const char *directory, bool is_unified)
+static void apply_cpu_group(void *context, const char *directory, bool is_unified)
 {
     uint32_t *cpus = context;
     char text[EB_CGROUP_TEXT_BYTES];
@@ -40,6 +40,6 @@ static uint32_t affinity_count(void)
 uint32_t eb_cpu_count(const char *root)
 {
     uint32_t cpus = affinity_count();
-    eb_cgroup_visit(root, "cpu", apply_group, &cpus);
+    eb_cgroup_visit(root, "cpu", apply_cpu_group, &cpus);
     return cpus;
 }

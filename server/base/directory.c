@@ -7,12 +7,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int is_visible(const struct dirent *entry)
+static int is_entry_visible(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
 }
 
-static int compare_names(const struct dirent **left, const struct dirent **right)
+static int compare_entry_names(const struct dirent **left, const struct dirent **right)
 {
     return strcmp((*left)->d_name, (*right)->d_name);
 }
@@ -20,7 +20,7 @@ static int compare_names(const struct dirent **left, const struct dirent **right
 bool eb_directory_read(const char *path, struct eb_directory *out, struct eb_failure *failure)
 {
     *out = (struct eb_directory){0};
-    int count = scandir(path, &out->entries, is_visible, compare_names);
+    int count = scandir(path, &out->entries, is_entry_visible, compare_entry_names);
     if (count < 0) {
         const int error = errno;
         eb_failure_set(failure,

@@ -29,7 +29,7 @@ static const char *take_unit(const char *in, char out[ESCAPE_BYTES], size_t *out
     return in + 1;
 }
 
-static size_t measure(const char *raw)
+static size_t measure_failure(const char *raw)
 {
     size_t bytes = 0;
     char unit[ESCAPE_BYTES];
@@ -43,7 +43,8 @@ static size_t measure(const char *raw)
 
 /* Appends to the text of `used` bytes the units that fit into `limit`, and moves *raw behind them.
  */
-static size_t append(struct eb_failure *failure, size_t used, size_t limit, const char **raw)
+static size_t append_failure(
+    struct eb_failure *failure, size_t used, size_t limit, const char **raw)
 {
     char unit[ESCAPE_BYTES];
     size_t unit_bytes;
@@ -65,14 +66,15 @@ static void copy_escaped(struct eb_failure *failure, const char *raw)
     const size_t limit = sizeof failure->text - 1;
     char unit[ESCAPE_BYTES];
     size_t unit_bytes;
-    size_t used = append(failure, 0, measure(raw) > limit ? HEAD_BYTES : limit, &raw);
+    size_t used =
+        append_failure(failure, 0, measure_failure(raw) > limit ? HEAD_BYTES : limit, &raw);
     if (*raw) {
         memcpy(failure->text + used, GAP, strlen(GAP));
         used += strlen(GAP);
-        for (size_t left = measure(raw); left > limit - used; left -= unit_bytes) {
+        for (size_t left = measure_failure(raw); left > limit - used; left -= unit_bytes) {
             raw = take_unit(raw, unit, &unit_bytes);
         }
-        used = append(failure, used, limit, &raw);
+        used = append_failure(failure, used, limit, &raw);
     }
     failure->text[used] = '\0';
 }

@@ -42,7 +42,7 @@ struct line {
 };
 
 /* Appends all of `text` or nothing. Two bytes stay free for a closing quote and the newline. */
-static void append(struct line *line, const char *text, size_t text_bytes)
+static void append_log(struct line *line, const char *text, size_t text_bytes)
 {
     if (line->full || line->used + text_bytes > sizeof line->bytes - 2) {
         line->full = true;
@@ -86,7 +86,7 @@ static bool needs_quotes(const unsigned char *text)
     return false;
 }
 
-static void append_escaped(struct line *line, unsigned char byte)
+static void append_log_escaped(struct line *line, unsigned char byte)
 {
     char escape[8];
     int length;
@@ -98,23 +98,23 @@ static void append_escaped(struct line *line, unsigned char byte)
     case '\\': length = snprintf(escape, sizeof escape, "\\\\"); break;
     default: length = snprintf(escape, sizeof escape, "\\x%02x", byte); break;
     }
-    append(line, escape, (size_t)length);
+    append_log(line, escape, (size_t)length);
 }
 
 /* A text that does not fit is cut between two characters. */
-static void append_text(struct line *line, const unsigned char *text)
+static void append_log_text(struct line *line, const unsigned char *text)
 {
     bool quoted = needs_quotes(text);
     if (quoted) {
-        append(line, "\"", 1);
+        append_log(line, "\"", 1);
     }
     while (*text && !line->full) {
         size_t length = plain_length(text);
         if (length > 0) {
-            append(line, (const char *)text, length);
+            append_log(line, (const char *)text, length);
             text += length;
         } else {
-            append_escaped(line, *text++);
+            append_log_escaped(line, *text++);
         }
     }
     if (quoted) {
@@ -123,12 +123,12 @@ static void append_text(struct line *line, const unsigned char *text)
     }
 }
 
-static void append_number(struct line *line, const struct eb_log_field *field)
+static void append_log_number(struct line *line, const struct eb_log_field *field)
 {
     char number[NUMBER_BYTES];
     const int bytes =
         snprintf(number, sizeof number, field->is_count ? "%" PRIu64 : "%" PRId64, field->number);
-    append(line, number, (size_t)bytes);
+    append_log(line, number, (size_t)bytes);
 }
 
 static void append_field(struct line *line, const struct eb_log_field *field)
@@ -139,13 +139,13 @@ static void append_field(struct line *line, const struct eb_log_field *field)
         line->full = true;
         return;
     }
-    append(line, " ", 1);
-    append(line, field->key, key_bytes);
-    append(line, "=", 1);
+    append_log(line, " ", 1);
+    append_log(line, field->key, key_bytes);
+    append_log(line, "=", 1);
     if (field->text) {
-        append_text(line, (const unsigned char *)field->text);
+        append_log_text(line, (const unsigned char *)field->text);
     } else {
-        append_number(line, field);
+        append_log_number(line, field);
     }
 }
 
@@ -183,7 +183,7 @@ static void append_time(struct line *line)
     int length =
         snprintf(text, sizeof text, "ts=%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", date.year, date.month,
             date.day, second / 3600, second / 60 % 60, second % 60, (int)(now.tv_nsec / 1000000));
-    append(line, text, (size_t)length);
+    append_log(line, text, (size_t)length);
 }
 
 /* false: there is no room for it, or for all of it. */
@@ -236,7 +236,7 @@ static bool write_lost(unsigned count)
 
 /* A log that cannot be written is no reason to stop, and one that nobody reads no reason to wait:
  * the line is lost, and counted in the next one that is not. */
-static void write_line(const struct line *line)
+static void write_log_line(const struct line *line)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static unsigned lost_count;
@@ -294,7 +294,7 @@ void eb_log_write(enum eb_log_level level, const char *event, const struct eb_lo
     int errno_before = errno;
     struct line line;
     compose(&line, level, event, fields);
-    write_line(&line);
+    write_log_line(&line);
     errno = errno_before;
 }
 

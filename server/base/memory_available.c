@@ -21,7 +21,7 @@ static const struct group_files version_2 = {
     "memory.max", "memory.current", {"inactive_file", "active_file"}};
 
 /* A whole number at the start of `text`; "max" is none. */
-static bool read_number(const char *text, uint64_t *value)
+static bool read_memory_number(const char *text, uint64_t *value)
 {
     char *end;
     errno = 0;
@@ -34,13 +34,13 @@ static bool read_number(const char *text, uint64_t *value)
 }
 
 /* The number on the line that starts with `key` and a blank. */
-static bool find_number(const char *text, const char *key, uint64_t *value)
+static bool find_memory_number(const char *text, const char *key, uint64_t *value)
 {
     size_t length = strlen(key);
     for (const char *line = text; line; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (strncmp(line, key, length) == 0 && line[length] == ' ') {
-            return read_number(line + length, value);
+            return read_memory_number(line + length, value);
         }
     }
     return false;
@@ -56,43 +56,44 @@ static uint64_t machine_bytes(const char *root)
     char text[EB_CGROUP_TEXT_BYTES];
     uint64_t kibibytes;
     if (!eb_cgroup_read(root, "proc/meminfo", text) ||
-        !find_number(text, "MemAvailable:", &kibibytes)) {
+        !find_memory_number(text, "MemAvailable:", &kibibytes)) {
         return UINT64_MAX;
     }
     return kibibytes * 1024;
 }
 
 /* What one group leaves. */
-static uint64_t group_bytes(const char *directory, const struct group_files *files)
+static uint64_t find_group_memory(const char *directory, const struct group_files *files)
 {
     char text[EB_CGROUP_TEXT_BYTES];
     uint64_t limit;
     uint64_t used = 0;
-    if (!eb_cgroup_read(directory, files->limit, text) || !read_number(text, &limit)) {
+    if (!eb_cgroup_read(directory, files->limit, text) || !read_memory_number(text, &limit)) {
         return UINT64_MAX;
     }
-    if (!eb_cgroup_read(directory, files->used, text) || !read_number(text, &used)) {
+    if (!eb_cgroup_read(directory, files->used, text) || !read_memory_number(text, &used)) {
         return limit;
     }
     bool is_told = eb_cgroup_read(directory, "memory.stat", text);
     for (int i = 0; is_told && i < 2; i++) {
         uint64_t cache = 0;
-        (void)find_number(text, files->cache_keys[i], &cache);
+        (void)find_memory_number(text, files->cache_keys[i], &cache);
         used -= least(used, cache);
     }
     return limit - least(limit, used);
 }
 
-static void apply_group(void *context, const char *directory, bool is_unified)
+static void apply_memory_group(void *context, const char *directory, bool is_unified)
 {
     uint64_t *available = context;
-    *available = least(*available, group_bytes(directory, is_unified ? &version_2 : &version_1));
+    *available =
+        least(*available, find_group_memory(directory, is_unified ? &version_2 : &version_1));
 }
 
 uint64_t eb_memory_available_bytes_under(const char *root)
 {
     uint64_t available = machine_bytes(root);
-    eb_cgroup_visit(root, "memory", apply_group, &available);
+    eb_cgroup_visit(root, "memory", apply_memory_group, &available);
     return available;
 }
 

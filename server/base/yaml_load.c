@@ -105,7 +105,7 @@ static size_t find_tabbed_line(const char *yaml, size_t yaml_bytes)
 }
 
 /* Always false. */
-static bool refuse(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t error,
+static bool refuse_yaml(const uint8_t *yaml, size_t yaml_bytes, cyaml_err_t error,
     const struct report *report, struct eb_failure *failure)
 {
     const size_t line =
@@ -129,7 +129,7 @@ bool eb_yaml_load(const uint8_t *yaml, size_t yaml_bytes, const cyaml_schema_val
     cyaml_config_t parser = make_parser(&report);
     cyaml_err_t error = cyaml_load_data(yaml, yaml_bytes, &parser, schema, values, NULL);
     if (error != CYAML_OK) {
-        return refuse(yaml, yaml_bytes, error, &report, failure);
+        return refuse_yaml(yaml, yaml_bytes, error, &report, failure);
     }
     if (report.used > 0) {
         /* A second document is only warned of. */

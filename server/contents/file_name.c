@@ -75,7 +75,7 @@ static const struct {
 };
 #define CONVERSION_COUNT (sizeof conversions / sizeof conversions[0])
 
-static bool has_suffix(const char *name, const char *suffix)
+static bool has_file_suffix(const char *name, const char *suffix)
 {
     const size_t bytes = strlen(name);
     const size_t suffix_bytes = strlen(suffix);
@@ -85,7 +85,7 @@ static bool has_suffix(const char *name, const char *suffix)
 const char *eb_file_name_find_conversion(const char *name)
 {
     for (size_t i = 0; i < CONVERSION_COUNT; i++) {
-        if (has_suffix(name, conversions[i].suffix)) {
+        if (has_file_suffix(name, conversions[i].suffix)) {
             return conversions[i].how;
         }
     }
@@ -97,7 +97,7 @@ struct eb_file_name eb_file_name_parse(const char *name)
     struct eb_file_name out = {.kind = EB_FILE_OTHER};
     size_t bytes = strlen(name);
     for (size_t i = 0; i < KIND_COUNT; i++) {
-        if (has_suffix(name, kinds[i].suffix)) {
+        if (has_file_suffix(name, kinds[i].suffix)) {
             out.kind = kinds[i].kind;
             out.base_bytes = bytes - strlen(kinds[i].suffix);
             split(name, &out);

@@ -57,7 +57,8 @@ struct place {
 };
 
 /* "tables[2].storage: 'int7' WHY", without the value where it is NULL. Always false. */
-static bool refuse(const struct place *place, const char *field, const char *value, const char *why)
+static bool refuse_config(
+    const struct place *place, const char *field, const char *value, const char *why)
 {
     char where[64];
     if (place->list) {
@@ -72,7 +73,7 @@ static bool refuse(const struct place *place, const char *field, const char *val
 }
 
 /* Moves a text out of what libcyaml frees. */
-static char *take(char **text)
+static char *take_config_text(char **text)
 {
     char *taken = *text;
     *text = NULL;
@@ -83,13 +84,13 @@ static char *take(char **text)
 static bool read_name(const struct place *place, const char *field, char **text, char **name)
 {
     if (!*text) {
-        return refuse(place, field, NULL, "is missing; every entry needs one");
+        return refuse_config(place, field, NULL, "is missing; every entry needs one");
     }
     const char *why = eb_name_error(*text, place->name_bytes_max);
     if (why) {
-        return refuse(place, field, *text, why);
+        return refuse_config(place, field, *text, why);
     }
-    *name = take(text);
+    *name = take_config_text(text);
     return true;
 }
 
@@ -114,16 +115,16 @@ static bool read_word(const struct place *place, const char *field, const char *
     for (char *at = why; *at; at++) {
         *at = (char)tolower((unsigned char)*at);
     }
-    return refuse(place, field, text, why);
+    return refuse_config(place, field, text, why);
 }
 
-static bool is_number(const char *text, bool is_signed)
+static bool is_config_number(const char *text, bool is_signed)
 {
     const char *digits = text + (is_signed && text[0] == '-');
     return digits[0] != '\0' && digits[strspn(digits, "0123456789")] == '\0';
 }
 
-static bool read_count(const struct place *place, const char *field, const char *text,
+static bool read_config_count(const struct place *place, const char *field, const char *text,
     const uint64_t range[2], uint64_t *value)
 {
     if (!text) {
@@ -131,17 +132,17 @@ static bool read_count(const struct place *place, const char *field, const char 
     }
     errno = 0;
     unsigned long long number = strtoull(text, NULL, 10);
-    if (!is_number(text, false) || errno != 0 || number < range[0] || number > range[1]) {
+    if (!is_config_number(text, false) || errno != 0 || number < range[0] || number > range[1]) {
         char why[WORDS_BYTES];
         snprintf(why, sizeof why, "is no number from %" PRIu64 " to %" PRIu64, range[0], range[1]);
-        return refuse(place, field, text, why);
+        return refuse_config(place, field, text, why);
     }
     *value = number;
     return true;
 }
 
 /* Sets *is_given where there is a number. */
-static bool read_index(
+static bool read_config_index(
     const struct place *place, const char *field, const char *text, bool *is_given, int64_t *value)
 {
     if (!text) {
@@ -149,8 +150,8 @@ static bool read_index(
     }
     errno = 0;
     long long number = strtoll(text, NULL, 10);
-    if (!is_number(text, true) || errno != 0) {
-        return refuse(place, field, text, "is no integer of 64 bits");
+    if (!is_config_number(text, true) || errno != 0) {
+        return refuse_config(place, field, text, "is no integer of 64 bits");
     }
     *is_given = true;
     *value = number;
@@ -161,14 +162,14 @@ static bool read_unknown_row(const struct place *place, const char *text, int64_
 {
     static const uint64_t rows[2] = {0, INT64_MAX};
     uint64_t row = 0;
-    if (!read_count(place, "unknown_row", text, rows, &row)) {
+    if (!read_config_count(place, "unknown_row", text, rows, &row)) {
         return false;
     }
     *value = text ? (int64_t)row : -1;
     return true;
 }
 
-static bool read_source(const struct place *place, struct eb_model_table_texts *texts,
+static bool read_config_source(const struct place *place, struct eb_model_table_texts *texts,
     struct eb_model_config_table *table)
 {
     if (texts->source) {
@@ -196,7 +197,7 @@ static bool check_dim(const struct place *place, const struct eb_model_config_ta
     snprintf(why, sizeof why,
         "is missing; rows of %s may end with padding, and without it have (bytes - 4) * %d values",
         formats[table->format].name, formats[table->format].per_byte);
-    return refuse(place, "dim", NULL, why);
+    return refuse_config(place, "dim", NULL, why);
 }
 
 static bool read_table(const struct place *place, struct eb_model_table_texts *texts,
@@ -208,20 +209,20 @@ static bool read_table(const struct place *place, struct eb_model_table_texts *t
     int missing = 0;
     uint64_t dim = 0;
     bool is_good = read_name(place, "name", &texts->name, &table->name) &&
-                   read_source(place, texts, table) &&
+                   read_config_source(place, texts, table) &&
                    read_word(place, "format", texts->format, format_words, &format) &&
-                   read_count(place, "dim", texts->dim, dims, &dim) &&
+                   read_config_count(place, "dim", texts->dim, dims, &dim) &&
                    read_word(place, "storage", texts->storage, storage_words, &storage) &&
                    read_word(place, "missing", texts->missing, missing_words, &missing) &&
-                   read_index(place, "default_index", texts->default_index, &table->has_default,
-                       &table->default_index) &&
+                   read_config_index(place, "default_index", texts->default_index,
+                       &table->has_default, &table->default_index) &&
                    read_unknown_row(place, texts->unknown_row, &table->unknown_row);
     table->format = (enum eb_model_format)format;
     table->storage = (enum eb_storage)storage;
     table->missing = (enum eb_missing)missing;
     table->dim = (uint32_t)dim;
     if (is_good && dim > 0 && table->format == EB_MODEL_FORMAT_VALUES) {
-        return refuse(place, "dim", texts->dim, "means nothing without a format");
+        return refuse_config(place, "dim", texts->dim, "means nothing without a format");
     }
     return is_good && check_dim(place, table);
 }
@@ -238,16 +239,17 @@ static bool read_feature(const struct place *place, struct eb_model_feature_text
                    read_name(place, "table", &texts->table, &feature->table) &&
                    read_word(place, "reduction", texts->reduction, reduction_words, &reduction) &&
                    read_word(place, "missing", texts->missing, missing_words, &missing) &&
-                   read_index(place, "default_index", texts->default_index, &feature->has_default,
-                       &feature->default_index) &&
+                   read_config_index(place, "default_index", texts->default_index,
+                       &feature->has_default, &feature->default_index) &&
                    read_word(place, "id_map", texts->id_map, id_map_words, &id_map) &&
-                   read_count(place, "seed", texts->seed, any, &feature->id_map.seed) &&
-                   read_count(place, "max_ids", texts->max_ids, ids, &feature->max_ids);
+                   read_config_count(place, "seed", texts->seed, any, &feature->id_map.seed) &&
+                   read_config_count(place, "max_ids", texts->max_ids, ids, &feature->max_ids);
     feature->reduction = (enum eb_reduction)reduction;
     feature->missing = (enum eb_missing)missing;
     feature->id_map.kind = (enum eb_id_map_kind)id_map;
     if (is_good && texts->seed && feature->id_map.kind != EB_ID_MAP_HASH_MODULO) {
-        return refuse(place, "seed", texts->seed, "means nothing without id_map: hash_modulo");
+        return refuse_config(
+            place, "seed", texts->seed, "means nothing without id_map: hash_modulo");
     }
     return is_good;
 }
@@ -257,20 +259,21 @@ static bool read_group_feature(const struct place *place, const struct eb_model_
 {
     const struct eb_model_config_feature *found = eb_model_config_find_feature(config, name);
     if (!found) {
-        return refuse(place, "features", name, "is no feature; describe it under features");
+        return refuse_config(place, "features", name, "is no feature; describe it under features");
     }
     *feature = (size_t)(found - config->features);
     return true;
 }
 
-static bool read_group(const struct place *place, const struct eb_model_config *config,
+static bool read_config_group(const struct place *place, const struct eb_model_config *config,
     struct eb_model_group_texts *texts, struct eb_model_config_group *group)
 {
     if (!read_name(place, "name", &texts->name, &group->name)) {
         return false;
     }
     if (texts->features_count == 0) {
-        return refuse(place, "features", NULL, "is missing or empty; a group has at least one");
+        return refuse_config(
+            place, "features", NULL, "is missing or empty; a group has at least one");
     }
     group->features = calloc(texts->features_count, sizeof *group->features);
     if (!group->features) {
@@ -290,10 +293,10 @@ static bool read_label(const struct place *place, struct eb_model_label_texts *t
 {
     static const uint64_t versions[2] = {1, UINT64_MAX};
     if (!texts->version) {
-        return refuse(place, "version", NULL, "is missing; every label needs one");
+        return refuse_config(place, "version", NULL, "is missing; every label needs one");
     }
     return read_name(place, "name", &texts->name, &label->name) &&
-           read_count(place, "version", texts->version, versions, &label->version);
+           read_config_count(place, "version", texts->version, versions, &label->version);
 }
 
 /* ---- lists ---- */
@@ -304,12 +307,12 @@ static const char *name_of(const void *entry)
     return *(char *const *)entry;
 }
 
-static int compare_entries(const void *left, const void *right)
+static int compare_config_entries(const void *left, const void *right)
 {
     return strcmp(name_of(left), name_of(right));
 }
 
-static int compare_name(const void *name, const void *entry)
+static int compare_config_name(const void *name, const void *entry)
 {
     return strcmp(name, name_of(entry));
 }
@@ -328,7 +331,7 @@ static bool sort_list(const struct list *list, struct eb_failure *failure)
     if (list->count == 0) {
         return true;
     }
-    qsort(list->entries, list->count, list->entry_bytes, compare_entries);
+    qsort(list->entries, list->count, list->entry_bytes, compare_config_entries);
     const uint8_t *entries = list->entries;
     for (size_t i = 1; i < list->count; i++) {
         const void *entry = entries + i * list->entry_bytes;
@@ -364,12 +367,12 @@ static bool read_patterns(
             return eb_failure_set(
                 place.failure, "%s[%zu]: the pattern %s", place.list, patterns->count, why);
         }
-        patterns->texts[patterns->count] = take(&texts[patterns->count]);
+        patterns->texts[patterns->count] = take_config_text(&texts[patterns->count]);
     }
     return true;
 }
 
-static bool read_choice(
+static bool read_config_choice(
     struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
 {
     place.list = "only";
@@ -385,11 +388,11 @@ static bool check_selected(const struct place *place, const struct eb_model_conf
     const char *field, const char *source)
 {
     return eb_model_config_selects(config, source) ||
-           refuse(place, field, source,
+           refuse_config(place, field, source,
                "is left out by the patterns of only and exclude; mend them or remove this entry");
 }
 
-static bool read_tables(
+static bool read_config_tables(
     struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
 {
     place.list = "tables";
@@ -423,7 +426,7 @@ static bool read_features(
             return false;
         }
         if (eb_model_config_find_table(config, feature->name)) {
-            return refuse(&place, "name", feature->name, "is a table's name too; rename it");
+            return refuse_config(&place, "name", feature->name, "is a table's name too; rename it");
         }
         if (!eb_model_config_find_table(config, feature->table) &&
             !check_selected(&place, config, "table", feature->table)) {
@@ -435,7 +438,7 @@ static bool read_features(
     return sort_list(&list, place.failure);
 }
 
-static bool read_groups(
+static bool read_config_groups(
     struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
 {
     place.list = "groups";
@@ -445,7 +448,7 @@ static bool read_groups(
     }
     for (; place.index < texts->groups_count; place.index++) {
         struct eb_model_config_group *group = &config->groups[config->group_count++];
-        if (!read_group(&place, config, &texts->groups[place.index], group)) {
+        if (!read_config_group(&place, config, &texts->groups[place.index], group)) {
             return false;
         }
     }
@@ -480,22 +483,22 @@ static bool read_serve(const struct place *place, const char *text, uint64_t *se
     if (!text || strcmp(text, "highest") == 0) {
         return true;
     }
-    if (!is_number(text, false) || errno != 0 || number == 0) {
-        return refuse(place, "serve", text, "is neither 'highest' nor a version's number");
+    if (!is_config_number(text, false) || errno != 0 || number == 0) {
+        return refuse_config(place, "serve", text, "is neither 'highest' nor a version's number");
     }
     *serve = number;
     return true;
 }
 
-static bool read_versions(
+static bool read_config_versions(
     struct place place, struct eb_model_version_texts *texts, struct eb_model_config *config)
 {
     static const uint64_t keeps[2] = {1, EB_MODEL_CONFIG_KEEP_MAX};
     static const uint64_t seconds[2] = {0, EB_MODEL_CONFIG_KEEP_S_MAX};
     uint64_t keep = config->keep;
     uint64_t keep_s = config->keep_s;
-    if (!read_count(&place, "keep", texts->keep, keeps, &keep) ||
-        !read_count(&place, "keep_s", texts->keep_s, seconds, &keep_s) ||
+    if (!read_config_count(&place, "keep", texts->keep, keeps, &keep) ||
+        !read_config_count(&place, "keep_s", texts->keep_s, seconds, &keep_s) ||
         !read_serve(&place, texts->serve, &config->serve)) {
         return false;
     }
@@ -522,9 +525,10 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
     }
     const struct place place = {.name_bytes_max = name_bytes_max, .failure = failure};
     bool is_good =
-        !texts || (read_choice(place, texts, config) && read_tables(place, texts, config) &&
-                      read_features(place, texts, config) && read_groups(place, texts, config) &&
-                      read_versions(place, &texts->versions, config));
+        !texts ||
+        (read_config_choice(place, texts, config) && read_config_tables(place, texts, config) &&
+            read_features(place, texts, config) && read_config_groups(place, texts, config) &&
+            read_config_versions(place, &texts->versions, config));
     eb_model_texts_free(texts);
     if (!is_good) {
         eb_model_config_deinit(config);
@@ -533,7 +537,7 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
     return is_good;
 }
 
-static bool read_file(const struct eb_table_file *file, uint32_t name_bytes_max,
+static bool read_config_file(const struct eb_table_file *file, uint32_t name_bytes_max,
     struct eb_model_config *config, struct eb_failure *failure)
 {
     if (file->bytes > EB_MODEL_CONFIG_BYTES_MAX) {
@@ -562,7 +566,7 @@ bool eb_model_config_read(const char *path, uint32_t name_bytes_max, struct eb_m
     if (!eb_table_file_open(path, &file, failure)) {
         return eb_failure_locate(failure, path);
     }
-    bool is_good = read_file(&file, name_bytes_max, config, failure);
+    bool is_good = read_config_file(&file, name_bytes_max, config, failure);
     eb_table_file_close(&file);
     return is_good || eb_failure_locate(failure, path);
 }
@@ -626,25 +630,27 @@ bool eb_model_config_selects(const struct eb_model_config *config, const char *s
 }
 
 /* The entry called `name` of a sorted list; NULL: none. */
-static const void *find(const void *entries, size_t count, size_t entry_bytes, const char *name)
+static const void *find_config_entry(
+    const void *entries, size_t count, size_t entry_bytes, const char *name)
 {
-    return count > 0 ? bsearch(name, entries, count, entry_bytes, compare_name) : NULL;
+    return count > 0 ? bsearch(name, entries, count, entry_bytes, compare_config_name) : NULL;
 }
 
 const struct eb_model_config_table *eb_model_config_find_table(
     const struct eb_model_config *config, const char *name)
 {
-    return find(config->tables, config->table_count, sizeof *config->tables, name);
+    return find_config_entry(config->tables, config->table_count, sizeof *config->tables, name);
 }
 
 const struct eb_model_config_feature *eb_model_config_find_feature(
     const struct eb_model_config *config, const char *name)
 {
-    return find(config->features, config->feature_count, sizeof *config->features, name);
+    return find_config_entry(
+        config->features, config->feature_count, sizeof *config->features, name);
 }
 
 const struct eb_model_config_group *eb_model_config_find_group(
     const struct eb_model_config *config, const char *name)
 {
-    return find(config->groups, config->group_count, sizeof *config->groups, name);
+    return find_config_entry(config->groups, config->group_count, sizeof *config->groups, name);
 }

@@ -32,7 +32,7 @@ struct scanned {
     const struct eb_table_file *file;
 };
 
-static bool reserve_piece(struct scanning *scanning)
+static bool reserve_scan_piece(struct scanning *scanning)
 {
     struct eb_version_scan *scan = scanning->scan;
     if (scan->piece_count < scanning->piece_room) {
@@ -49,10 +49,10 @@ static bool reserve_piece(struct scanning *scanning)
 }
 
 /* Adds a piece of the last file; copies the `name_bytes` bytes of its name. NULL: *error. */
-static struct eb_piece *add_piece(
+static struct eb_piece *add_scan_piece(
     struct scanning *scanning, const char *name, size_t name_bytes, const struct eb_tensor *tensor)
 {
-    if (!reserve_piece(scanning)) {
+    if (!reserve_scan_piece(scanning)) {
         return NULL;
     }
     struct eb_version_scan *scan = scanning->scan;
@@ -75,7 +75,7 @@ static struct eb_piece *add_only_piece(
     struct scanning *scanning, const struct scanned *scanned, const struct eb_tensor *tensor)
 {
     const struct eb_file_name *parsed = &scanned->parsed;
-    struct eb_piece *piece = add_piece(scanning, scanned->name, parsed->base_bytes, tensor);
+    struct eb_piece *piece = add_scan_piece(scanning, scanned->name, parsed->base_bytes, tensor);
     if (piece) {
         piece->is_keys = parsed->kind == EB_FILE_KEYS;
         piece->number = parsed->piece;
@@ -85,7 +85,7 @@ static struct eb_piece *add_only_piece(
 }
 
 /* The first `bytes` bytes of a file, to be freed. */
-static uint8_t *read_head(
+static uint8_t *read_scan_head(
     const struct eb_table_file *file, uint64_t bytes, struct eb_failure *failure)
 {
     uint8_t *head = malloc(bytes > 0 ? bytes : 1);
@@ -105,7 +105,7 @@ static bool scan_npy(struct scanning *scanning, const struct scanned *scanned)
     uint64_t file_bytes = scanned->file->bytes;
     uint64_t head_bytes =
         file_bytes < EB_NPY_HEADER_BYTES_MAX ? file_bytes : EB_NPY_HEADER_BYTES_MAX;
-    uint8_t *head = read_head(scanned->file, head_bytes, scanning->failure);
+    uint8_t *head = read_scan_head(scanned->file, head_bytes, scanning->failure);
     if (!head) {
         return false;
     }
@@ -138,7 +138,7 @@ static bool scan_packed(struct scanning *scanning, const struct scanned *scanned
 }
 
 /* Whether there is memory for the parsed JSON of so many bytes. */
-static bool check_memory(uint64_t json_bytes, struct eb_failure *failure)
+static bool check_scan_memory(uint64_t json_bytes, struct eb_failure *failure)
 {
     uint64_t needed = json_bytes * EB_VERSION_SCAN_JSON_MEMORY;
     uint64_t available = eb_memory_available_bytes();
@@ -155,7 +155,8 @@ static bool check_memory(uint64_t json_bytes, struct eb_failure *failure)
 /* Adds a tensor, even one that cannot be a table, since lists of tensors name it. Takes `unfit`. */
 static bool add_entry(struct scanning *scanning, struct eb_safetensors_entry *entry)
 {
-    struct eb_piece *piece = add_piece(scanning, entry->name, strlen(entry->name), &entry->tensor);
+    struct eb_piece *piece =
+        add_scan_piece(scanning, entry->name, strlen(entry->name), &entry->tensor);
     if (!piece) {
         return false;
     }
@@ -172,10 +173,10 @@ static bool scan_safetensors(struct scanning *scanning, const struct scanned *sc
     uint64_t head_bytes = file_bytes < sizeof first ? file_bytes : sizeof first;
     if (!eb_table_file_read(scanned->file, 0, first, head_bytes, scanning->failure) ||
         !eb_safetensors_head_bytes(first, file_bytes, &head_bytes, scanning->failure) ||
-        !check_memory(head_bytes - sizeof first, scanning->failure)) {
+        !check_scan_memory(head_bytes - sizeof first, scanning->failure)) {
         return false;
     }
-    uint8_t *head = read_head(scanned->file, head_bytes, scanning->failure);
+    uint8_t *head = read_scan_head(scanned->file, head_bytes, scanning->failure);
     if (!head) {
         return false;
     }
@@ -273,13 +274,13 @@ static bool scan_file(struct scanning *scanning, const char *directory, const ch
 
 /* ---- lists of tensors ---- */
 
-static const char *base_of(const char *path)
+static const char *base_of_piece(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-static int compare_name(const void *name, const void *piece)
+static int compare_scan_name(const void *name, const void *piece)
 {
     return strcmp(name, ((const struct eb_piece *)piece)->name);
 }
@@ -292,7 +293,7 @@ static bool is_there(const struct eb_version_scan *scan, const struct eb_tensor_
     const struct eb_piece *at =
         scan->piece_count == 0
             ? NULL
-            : bsearch(place->tensor, pieces, scan->piece_count, sizeof *pieces, compare_name);
+            : bsearch(place->tensor, pieces, scan->piece_count, sizeof *pieces, compare_scan_name);
     if (!at) {
         return false;
     }
@@ -300,7 +301,7 @@ static bool is_there(const struct eb_version_scan *scan, const struct eb_tensor_
         at--;
     }
     for (; at < end && strcmp(at->name, place->tensor) == 0; at++) {
-        if (strcmp(base_of(scan->files[at->file].path), place->file) == 0) {
+        if (strcmp(base_of_piece(scan->files[at->file].path), place->file) == 0) {
             return true;
         }
     }
@@ -320,31 +321,31 @@ static bool check_places(const struct scanning *scanning, const struct eb_tensor
     return true;
 }
 
-static bool read_index(
+static bool read_scan_index(
     const struct eb_table_file *file, struct eb_tensor_index *index, struct eb_failure *failure)
 {
     if (file->bytes > EB_TENSOR_INDEX_BYTES_MAX) {
         return eb_failure_set(
             failure, "larger than %d bytes: not a list of tensors", EB_TENSOR_INDEX_BYTES_MAX);
     }
-    if (!check_memory(file->bytes, failure)) {
+    if (!check_scan_memory(file->bytes, failure)) {
         return false;
     }
-    uint8_t *json = read_head(file, file->bytes, failure);
+    uint8_t *json = read_scan_head(file, file->bytes, failure);
     bool is_good = json && eb_tensor_index_parse(json, file->bytes, index, failure);
     free(json);
     return is_good;
 }
 
 /* Whether the list at `path` is met. */
-static bool check_index(const struct scanning *scanning, const char *path)
+static bool check_scan_index(const struct scanning *scanning, const char *path)
 {
     struct eb_table_file file;
     struct eb_tensor_index index;
     if (!eb_table_file_open(path, &file, scanning->failure)) {
         return false;
     }
-    bool is_good = read_index(&file, &index, scanning->failure);
+    bool is_good = read_scan_index(&file, &index, scanning->failure);
     eb_table_file_close(&file);
     if (!is_good) {
         return false;
@@ -387,8 +388,8 @@ static bool check_lists(
             return false;
         }
         bool is_list = eb_file_name_parse(name).kind == EB_FILE_SAFETENSORS_INDEX;
-        bool is_good =
-            is_list ? check_index(scanning, path) : check_listed(listing, name, scanning->failure);
+        bool is_good = is_list ? check_scan_index(scanning, path)
+                               : check_listed(listing, name, scanning->failure);
         if (!is_good) {
             eb_failure_locate(scanning->failure, path);
         }
@@ -427,7 +428,7 @@ static void free_piece(struct eb_piece *piece)
 }
 
 /* Removes what is left out, and moves tensors that cannot be tables behind those that can. */
-static bool settle(struct scanning *scanning)
+static bool settle_scan(struct scanning *scanning)
 {
     struct eb_version_scan *scan = scanning->scan;
     struct eb_piece *unfit = calloc(scan->piece_count + 1, sizeof *unfit);
@@ -461,7 +462,7 @@ const struct eb_piece *eb_version_scan_find_unfit(
 {
     return scan->unfit_count == 0 ? NULL
                                   : bsearch(name, scan->pieces + scan->piece_count,
-                                        scan->unfit_count, sizeof *scan->pieces, compare_name);
+                                        scan->unfit_count, sizeof *scan->pieces, compare_scan_name);
 }
 
 static bool scan_files(
@@ -480,7 +481,7 @@ static bool scan_files(
     if (scan->piece_count > 0) {
         qsort(scan->pieces, scan->piece_count, sizeof *scan->pieces, compare_pieces);
     }
-    return check_lists(scanning, directory, listing) && settle(scanning);
+    return check_lists(scanning, directory, listing) && settle_scan(scanning);
 }
 
 bool eb_version_scan_read(const char *directory, const struct eb_model_config *config,

@@ -151,7 +151,8 @@ static bool read_dim(struct cursor *cursor, struct eb_tensor *tensor, struct eb_
     return eb_tensor_add_dim(tensor, value, failure);
 }
 
-static bool read_shape(struct cursor *cursor, struct eb_tensor *tensor, struct eb_failure *failure)
+static bool read_npy_shape(
+    struct cursor *cursor, struct eb_tensor *tensor, struct eb_failure *failure)
 {
     if (!accept(cursor, '(')) {
         return fail_at(cursor, "field 'shape': a tuple was expected", failure);
@@ -198,7 +199,7 @@ static bool note_once(const struct cursor *cursor, bool *seen, struct eb_failure
     return true;
 }
 
-static bool read_field(struct cursor *cursor, struct fields *fields, struct eb_failure *failure)
+static bool read_npy_field(struct cursor *cursor, struct fields *fields, struct eb_failure *failure)
 {
     char key[WORD_BYTES];
     if (!read_string(cursor, key, failure)) {
@@ -217,7 +218,7 @@ static bool read_field(struct cursor *cursor, struct fields *fields, struct eb_f
     }
     if (strcmp(key, "shape") == 0) {
         return note_once(cursor, &fields->has_shape, failure) &&
-               read_shape(cursor, fields->tensor, failure);
+               read_npy_shape(cursor, fields->tensor, failure);
     }
     return fail_at(cursor, "a field that is not descr, fortran_order or shape", failure);
 }
@@ -231,7 +232,7 @@ static bool read_dict(struct cursor *cursor, struct fields *fields, struct eb_fa
         if (!has_comma) {
             return fail_at(cursor, "',' or '}' was expected", failure);
         }
-        if (!read_field(cursor, fields, failure)) {
+        if (!read_npy_field(cursor, fields, failure)) {
             return false;
         }
     }
@@ -348,7 +349,7 @@ bool eb_npy_parse(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
     return true;
 }
 
-static const char *find_code(enum eb_storage storage)
+static const char *find_npy_code(enum eb_storage storage)
 {
     for (size_t i = 0; i < ELEMENT_COUNT; i++) {
         if (elements[i].storage == storage) {
@@ -360,7 +361,7 @@ static const char *find_code(enum eb_storage storage)
 
 uint64_t eb_npy_header_write(struct eb_tensor *tensor, uint8_t *out, uint64_t out_bytes)
 {
-    const char *code = find_code(tensor->storage);
+    const char *code = find_npy_code(tensor->storage);
     if (!code) {
         return 0;
     }

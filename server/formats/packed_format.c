@@ -70,7 +70,7 @@ bool eb_packed_format_is_keyed(const struct eb_packed_format *format)
            format->sections[EB_PACKED_KEY_INDEX].bytes > 0;
 }
 
-static bool check_rows(const struct eb_packed_format *format, struct eb_failure *failure)
+static bool check_format_rows(const struct eb_packed_format *format, struct eb_failure *failure)
 {
     if (format->parts == 0 || format->part >= format->parts) {
         return eb_failure_set(failure,
@@ -96,7 +96,7 @@ static bool check_rows(const struct eb_packed_format *format, struct eb_failure 
     return true;
 }
 
-static bool check_shape(const struct eb_tensor *tensor, struct eb_failure *failure)
+static bool check_format_shape(const struct eb_tensor *tensor, struct eb_failure *failure)
 {
     if (tensor->rank == 0 || tensor->rank > EB_TENSOR_RANK_MAX) {
         return eb_failure_set(
@@ -113,7 +113,7 @@ static bool check_shape(const struct eb_tensor *tensor, struct eb_failure *failu
     return true;
 }
 
-static bool check_type(const struct eb_packed_format *format, struct eb_failure *failure)
+static bool check_row_type(const struct eb_packed_format *format, struct eb_failure *failure)
 {
     enum eb_storage storage = format->tensor.storage;
     if (storage <= EB_STORAGE_UNSPECIFIED || storage >= EB_STORAGE_COUNT ||
@@ -130,7 +130,7 @@ static bool check_type(const struct eb_packed_format *format, struct eb_failure 
 static bool lay_out_rows(struct eb_packed_format *format, struct eb_failure *failure)
 {
     struct eb_tensor *tensor = &format->tensor;
-    if (!check_type(format, failure) || !check_shape(tensor, failure)) {
+    if (!check_row_type(format, failure) || !check_format_shape(tensor, failure)) {
         return false;
     }
     bool has_scales = eb_storage_is_code(tensor->storage);
@@ -151,7 +151,7 @@ static bool lay_out_rows(struct eb_packed_format *format, struct eb_failure *fai
     return true;
 }
 
-static bool check_keys(const struct eb_packed_format *format, struct eb_failure *failure)
+static bool check_format_keys(const struct eb_packed_format *format, struct eb_failure *failure)
 {
     uint64_t bytes = format->sections[EB_PACKED_KEYS].bytes;
     uint64_t rows = format->tensor.dims[0];
@@ -201,8 +201,8 @@ static bool place_sections(struct eb_packed_format *format, struct eb_failure *f
 
 bool eb_packed_format_lay_out(struct eb_packed_format *format, struct eb_failure *failure)
 {
-    if (!lay_out_rows(format, failure) || !check_rows(format, failure) ||
-        !check_keys(format, failure) || !place_sections(format, failure)) {
+    if (!lay_out_rows(format, failure) || !check_format_rows(format, failure) ||
+        !check_format_keys(format, failure) || !place_sections(format, failure)) {
         return false;
     }
     const struct eb_packed_section *rows = &format->sections[EB_PACKED_ROWS];

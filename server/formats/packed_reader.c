@@ -8,7 +8,7 @@
 #define NO_BLOCK UINT64_MAX
 
 /* Reads the head, to be freed, and its size. NULL: *error. */
-static uint8_t *read_head(
+static uint8_t *read_packed_head(
     const struct eb_table_file *file, uint64_t *head_bytes, struct eb_failure *failure)
 {
     uint8_t header[EB_PACKED_FORMAT_HEADER_BYTES];
@@ -34,7 +34,7 @@ bool eb_packed_reader_open(
 {
     uint64_t head_bytes = 0;
     *reader = (struct eb_packed_reader){.file = file, .block_index = NO_BLOCK};
-    reader->head = read_head(file, &head_bytes, failure);
+    reader->head = read_packed_head(file, &head_bytes, failure);
     if (!reader->head ||
         !eb_packed_format_parse(reader->head, head_bytes, file->bytes, &reader->format, failure)) {
         eb_packed_reader_close(reader);

@@ -13,7 +13,7 @@
 /* "/proc/self/fd/" and a number. */
 #define DESCRIPTOR_PATH_BYTES 32
 
-static const char *find_hint(int error)
+static const char *find_written_hint(int error)
 {
     switch (error) {
     case EEXIST: return "remove it or choose another name";
@@ -31,12 +31,12 @@ static const char *find_hint(int error)
 }
 
 /* Says what failed, by errno. Always false. */
-static bool refuse(
+static bool refuse_written(
     const struct eb_packed_writer *writer, const char *what, struct eb_failure *failure)
 {
     int error = errno;
     return eb_failure_set(failure, "%s: it cannot be %s (%s); %s", writer->path, what,
-        strerror(error), find_hint(error));
+        strerror(error), find_written_hint(error));
 }
 
 /* The directory part of a path, its slash included. */
@@ -69,7 +69,7 @@ static int open_nameless(const struct eb_packed_writer *writer)
     return descriptor;
 }
 
-static bool take_memory(
+static bool take_written_memory(
     struct eb_packed_writer *writer, const char *path, struct eb_failure *failure)
 {
     int length = directory_length(path);
@@ -89,7 +89,7 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_failure *failur
 {
     if (access(writer->path, F_OK) == 0) {
         errno = EEXIST;
-        return refuse(writer, "written", failure);
+        return refuse_written(writer, "written", failure);
     }
     writer->descriptor = open_nameless(writer);
     if (writer->descriptor < 0) {
@@ -97,12 +97,12 @@ static bool make_file(struct eb_packed_writer *writer, struct eb_failure *failur
         writer->is_hidden = writer->descriptor >= 0;
     }
     if (writer->descriptor < 0) {
-        return refuse(writer, "written", failure);
+        return refuse_written(writer, "written", failure);
     }
     writer->is_open = true;
     /* So far nobody else is let in, but the server may be somebody else. */
     if (fchmod(writer->descriptor, 0644) != 0) {
-        return refuse(writer, "opened to others", failure);
+        return refuse_written(writer, "opened to others", failure);
     }
     /* Some file systems cannot tell beforehand whether there is room. */
     if (fallocate(writer->descriptor, 0, 0, (off_t)writer->format.file_bytes) != 0 &&
@@ -118,7 +118,7 @@ bool eb_packed_writer_open(struct eb_packed_writer *writer, const char *path,
     const struct eb_packed_format *format, struct eb_failure *failure)
 {
     *writer = (struct eb_packed_writer){.format = *format, .offset_bytes = format->head_bytes};
-    if (!take_memory(writer, path, failure) || !make_file(writer, failure)) {
+    if (!take_written_memory(writer, path, failure) || !make_file(writer, failure)) {
         eb_packed_writer_close(writer);
         return false;
     }
@@ -147,7 +147,7 @@ static bool write_at(struct eb_packed_writer *writer, const uint8_t *bytes, uint
     while (count > 0) {
         ssize_t written = pwrite(writer->descriptor, bytes, count, (off_t)offset);
         if (written < 0 && errno != EINTR) {
-            return refuse(writer, "written", failure);
+            return refuse_written(writer, "written", failure);
         }
         if (written > 0) {
             bytes += written;
@@ -200,13 +200,13 @@ bool eb_packed_writer_begin(
 }
 
 /* Brings the whole file to the disk, too. */
-static bool write_head(struct eb_packed_writer *writer, struct eb_failure *failure)
+static bool write_written_head(struct eb_packed_writer *writer, struct eb_failure *failure)
 {
     eb_packed_format_write(&writer->format, writer->head);
     if (!write_at(writer, writer->head, writer->format.head_bytes, 0, failure)) {
         return false;
     }
-    return fsync(writer->descriptor) == 0 || refuse(writer, "written", failure);
+    return fsync(writer->descriptor) == 0 || refuse_written(writer, "written", failure);
 }
 
 bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_failure *failure)
@@ -217,7 +217,7 @@ bool eb_packed_writer_end(struct eb_packed_writer *writer, struct eb_failure *fa
     if (last > 0 && !write_block(writer, last, failure)) {
         return false;
     }
-    if (!write_head(writer, failure)) {
+    if (!write_written_head(writer, failure)) {
         return false;
     }
     /* Many may have ended and wait to be published. */
@@ -232,7 +232,7 @@ bool eb_packed_writer_mark(
 {
     assert(writer->is_ended);
     writer->format.packing = packing;
-    return write_head(writer, failure);
+    return write_written_head(writer, failure);
 }
 
 /* Gives a hidden file its name. NFS and others cannot rename without replacing; they have links,
@@ -264,10 +264,10 @@ static bool link_nameless(const struct eb_packed_writer *writer)
 static bool name_file(struct eb_packed_writer *writer, int directory, struct eb_failure *failure)
 {
     if (!(writer->is_hidden ? rename_hidden(writer) : link_nameless(writer))) {
-        return refuse(writer, "put into place", failure);
+        return refuse_written(writer, "put into place", failure);
     }
     writer->is_hidden = false;
-    return fsync(directory) == 0 || refuse(writer, "kept", failure);
+    return fsync(directory) == 0 || refuse_written(writer, "kept", failure);
 }
 
 bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_failure *failure)
@@ -275,7 +275,7 @@ bool eb_packed_writer_publish(struct eb_packed_writer *writer, struct eb_failure
     assert(writer->is_ended);
     int directory = open(writer->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) {
-        return refuse(writer, "put into place", failure);
+        return refuse_written(writer, "put into place", failure);
     }
     bool is_good = name_file(writer, directory, failure);
     (void)close(directory);

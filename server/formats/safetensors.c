@@ -117,7 +117,7 @@ static bool read_dtype(struct reading *reading, const json_t *dtype)
 }
 
 /* A number that counts something. */
-static bool read_count(const json_t *number, uint64_t *value)
+static bool read_safetensors_count(const json_t *number, uint64_t *value)
 {
     if (!json_is_integer(number) || json_integer_value(number) < 0) {
         return false;
@@ -144,7 +144,7 @@ static bool read_dims(struct reading *reading, const json_t *shape)
     for (size_t i = 0; i < json_array_size(shape); i++) {
         struct eb_failure why;
         uint64_t dim;
-        if (!read_count(json_array_get(shape, i), &dim)) {
+        if (!read_safetensors_count(json_array_get(shape, i), &dim)) {
             return eb_failure_set(
                 reading->failure, "field 'shape': entry %zu is no integer of at least 0", i);
         }
@@ -158,7 +158,7 @@ static bool read_dims(struct reading *reading, const json_t *shape)
     return !is_huge || is_empty || refuse_size(reading);
 }
 
-static bool read_shape(struct reading *reading, const json_t *shape)
+static bool read_safetensors_shape(struct reading *reading, const json_t *shape)
 {
     struct eb_tensor *tensor = reading->tensor;
     struct eb_failure why;
@@ -188,8 +188,9 @@ static bool read_offsets(
     struct eb_failure *failure = reading->failure;
     uint64_t begin;
     uint64_t end;
-    if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &begin) ||
-        !read_count(json_array_get(offsets, 1), &end)) {
+    if (json_array_size(offsets) != 2 ||
+        !read_safetensors_count(json_array_get(offsets, 0), &begin) ||
+        !read_safetensors_count(json_array_get(offsets, 1), &end)) {
         return eb_failure_set(
             failure, "field 'data_offsets' is missing or no array of two integers of at least 0");
     }
@@ -223,7 +224,7 @@ static bool read_tensor(struct reading *reading, const json_t *value, const stru
         return eb_failure_set(reading->failure, "its description is no object");
     }
     return read_dtype(reading, json_object_get(value, "dtype")) &&
-           read_shape(reading, json_object_get(value, "shape")) &&
+           read_safetensors_shape(reading, json_object_get(value, "shape")) &&
            read_offsets(reading, json_object_get(value, "data_offsets"), layout) &&
            (json_object_size(value) == TENSOR_FIELDS ||
                eb_failure_set(reading->failure,
@@ -232,7 +233,7 @@ static bool read_tensor(struct reading *reading, const json_t *value, const stru
 }
 
 /* Puts the tensor's name in front of the text. Always false. */
-static bool locate(struct eb_failure *failure, const char *name)
+static bool locate_safetensors(struct eb_failure *failure, const char *name)
 {
     const struct eb_failure inner = *failure;
     return eb_failure_set(failure, "tensor '%.128s': %s", name, inner.text);
@@ -268,7 +269,7 @@ static bool read_tensors(json_t *root, const struct layout *layout, struct eb_sa
         struct eb_safetensors_entry *entry = &out->entries[out->count++];
         struct reading reading = {.tensor = &entry->tensor, .failure = failure};
         if (!read_tensor(&reading, value, layout)) {
-            return locate(failure, name);
+            return locate_safetensors(failure, name);
         }
         entry->name = strdup(name);
         entry->unfit = reading.is_unfit ? strdup(reading.unfit.text) : NULL;
@@ -280,7 +281,7 @@ static bool read_tensors(json_t *root, const struct layout *layout, struct eb_sa
 }
 
 /* By place in the file; tensors without data come before the one that starts there. */
-static int compare_entries(const void *left, const void *right)
+static int compare_safetensors_entries(const void *left, const void *right)
 {
     const struct eb_safetensors_entry *a = left;
     const struct eb_safetensors_entry *b = right;
@@ -307,7 +308,7 @@ static bool check_ranges(
                 "%" PRIu64 ": %s; write the file again",
                 begin - layout->data_start, covered - layout->data_start,
                 begin < covered ? "they overlap" : "bytes between belong to no tensor");
-            return locate(failure, entry->name);
+            return locate_safetensors(failure, entry->name);
         }
         covered += entry->tensor.data_bytes;
     }
@@ -353,7 +354,7 @@ bool eb_safetensors_parse(const uint8_t *head, uint64_t head_bytes, uint64_t fil
                    read_tensors(root, &layout, out, failure);
     json_decref(root);
     if (is_good) {
-        qsort(out->entries, out->count, sizeof *out->entries, compare_entries);
+        qsort(out->entries, out->count, sizeof *out->entries, compare_safetensors_entries);
         is_good = check_ranges(&layout, out, failure);
     }
     if (!is_good) {

@@ -19,7 +19,7 @@ static struct timespec read_birth(int descriptor, const struct stat *status)
     return (struct timespec){more.stx_btime.tv_sec, more.stx_btime.tv_nsec};
 }
 
-static bool look(struct eb_table_file *file, struct eb_failure *failure)
+static bool stamp_table_file(struct eb_table_file *file, struct eb_failure *failure)
 {
     struct stat status;
     if (fstat(file->descriptor, &status) != 0) {
@@ -38,7 +38,7 @@ static bool look(struct eb_table_file *file, struct eb_failure *failure)
     return true;
 }
 
-static const char *find_hint(int error)
+static const char *find_table_file_hint(int error)
 {
     switch (error) {
     case ENOENT:
@@ -55,10 +55,11 @@ bool eb_table_file_open(const char *path, struct eb_table_file *file, struct eb_
     *file = (struct eb_table_file){.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     if (file->descriptor < 0) {
         const int error = errno;
-        eb_failure_set(failure, "it cannot be opened (%s); %s", strerror(error), find_hint(error));
+        eb_failure_set(
+            failure, "it cannot be opened (%s); %s", strerror(error), find_table_file_hint(error));
         return eb_failure_blame(failure, error);
     }
-    if (!look(file, failure)) {
+    if (!stamp_table_file(file, failure)) {
         eb_table_file_close(file);
         return false;
     }

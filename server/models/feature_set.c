@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct eb_feature describe_table(const struct eb_named_table *table)
+static struct eb_feature describe_feature_table(const struct eb_named_table *table)
 {
     return (struct eb_feature){
         .name = table->name,
@@ -17,10 +17,10 @@ static struct eb_feature describe_table(const struct eb_named_table *table)
 }
 
 /* The table's defaults, but for what is said of the feature. */
-static struct eb_feature describe_feature(
+static struct eb_feature describe_set_feature(
     const struct eb_named_table *table, const struct eb_model_config_feature *config)
 {
-    struct eb_feature feature = describe_table(table);
+    struct eb_feature feature = describe_feature_table(table);
     feature.name = config->name;
     feature.id_map = config->id_map.kind != EB_ID_MAP_NONE ? &config->id_map : NULL;
     feature.max_ids = config->max_ids;
@@ -49,7 +49,7 @@ static size_t hash_name(const char *name)
 
 /* Where `name` is in the index, or the empty slot where it belongs. A slot holds the feature's
  * number plus one, 0 where it is empty; at least half of them are. */
-static uint32_t *find_slot(const struct eb_feature_set *set, const char *name)
+static uint32_t *find_feature_slot(const struct eb_feature_set *set, const char *name)
 {
     size_t mask = set->name_index_size - 1;
     size_t at = hash_name(name) & mask;
@@ -72,7 +72,7 @@ static bool index_names(struct eb_feature_set *set)
     }
     set->name_index_size = size;
     for (size_t i = 0; i < set->count; i++) {
-        *find_slot(set, set->features[i].name) = (uint32_t)(i + 1);
+        *find_feature_slot(set, set->features[i].name) = (uint32_t)(i + 1);
     }
     return true;
 }
@@ -86,14 +86,14 @@ static bool make_features(struct eb_feature_set *set, const struct eb_table_set 
         return false;
     }
     for (size_t i = 0; i < tables->count; i++) {
-        set->features[set->count++] = describe_table(&tables->tables[i]);
+        set->features[set->count++] = describe_feature_table(&tables->tables[i]);
     }
     set->table_count = set->count;
     for (size_t i = 0; i < feature_count; i++) {
         const struct eb_model_config_feature *feature = &config->features[i];
         const struct eb_named_table *table = eb_table_set_find(tables, feature->table);
         assert(table);
-        set->features[set->count++] = describe_feature(table, feature);
+        set->features[set->count++] = describe_set_feature(table, feature);
     }
     return index_names(set);
 }
@@ -164,7 +164,7 @@ void eb_feature_set_deinit(struct eb_feature_set *set)
 
 const struct eb_feature *eb_feature_set_find(const struct eb_feature_set *set, const char *name)
 {
-    uint32_t slot = *find_slot(set, name);
+    uint32_t slot = *find_feature_slot(set, name);
     return slot == 0 ? NULL : &set->features[slot - 1];
 }
 

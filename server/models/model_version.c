@@ -32,7 +32,7 @@ void eb_model_settings_give(struct eb_model_settings *settings)
 }
 
 /* Whether each group can be asked for. */
-static bool check_groups(
+static bool check_version_groups(
     const struct eb_model_config *config, uint32_t features_max, struct eb_failure *failure)
 {
     for (size_t i = 0; config && features_max > 0 && i < config->group_count; i++) {
@@ -48,9 +48,9 @@ static bool check_groups(
 }
 
 /* Loads the version's tables as its model's description says. */
-static bool load_tables(struct eb_model_version *version, const struct eb_version_source *source,
-    const struct eb_table_options *options, const struct eb_load_progress *progress,
-    struct eb_failure *failure)
+static bool load_version_tables(struct eb_model_version *version,
+    const struct eb_version_source *source, const struct eb_table_options *options,
+    const struct eb_load_progress *progress, struct eb_failure *failure)
 {
     struct eb_table_options described = *options;
     const struct eb_table_set **residents = calloc(source->resident_count + 1, sizeof *residents);
@@ -63,7 +63,7 @@ static bool load_tables(struct eb_model_version *version, const struct eb_versio
     described.config = source->settings ? &source->settings->config : NULL;
     described.residents = residents;
     described.resident_count = source->resident_count;
-    bool is_good = (check_groups(described.config, options->group_features_max, failure) ||
+    bool is_good = (check_version_groups(described.config, options->group_features_max, failure) ||
                        eb_failure_locate(failure, source->path)) &&
                    eb_table_set_load(source->path, &described, progress, &version->tables, failure);
     free(residents);
@@ -89,7 +89,7 @@ struct eb_model_version *eb_model_version_load(const struct eb_version_source *s
     atomic_init(&version->references, 1);
     version->settings = source->settings ? eb_model_settings_take(source->settings) : NULL;
     const uint64_t start_ms = eb_clock_steady_ms();
-    if (!load_tables(version, source, options, progress, failure)) {
+    if (!load_version_tables(version, source, options, progress, failure)) {
         eb_model_version_free(version);
         return NULL;
     }

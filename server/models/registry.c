@@ -53,7 +53,7 @@ void eb_registry_deinit(struct eb_registry *registry)
     *registry = (struct eb_registry){0};
 }
 
-static int compare_model_name(const void *name, const void *model)
+static int compare_registry_model_name(const void *name, const void *model)
 {
     return strcmp(name, ((const struct eb_registry_model *)model)->name);
 }
@@ -62,7 +62,7 @@ struct eb_registry_model *eb_registry_find(struct eb_registry *registry, const c
 {
     return registry->count == 0 ? NULL
                                 : bsearch(name, registry->models, registry->count,
-                                      sizeof *registry->models, compare_model_name);
+                                      sizeof *registry->models, compare_registry_model_name);
 }
 
 struct eb_registry_version *eb_registry_find_version(
@@ -201,7 +201,7 @@ void eb_registry_note_files(
 }
 
 /* Of every version, those that lacked memory or those whose pause is over. */
-static void forgive(struct eb_registry *registry, bool is_memory_back, uint64_t now_ms)
+static void clear_failures(struct eb_registry *registry, bool is_memory_back, uint64_t now_ms)
 {
     for (size_t i = 0; i < registry->count; i++) {
         for (size_t k = 0; k < registry->models[i].count; k++) {
@@ -217,12 +217,12 @@ static void forgive(struct eb_registry *registry, bool is_memory_back, uint64_t 
 
 void eb_registry_forgive(struct eb_registry *registry, uint64_t now_ms)
 {
-    forgive(registry, false, now_ms);
+    clear_failures(registry, false, now_ms);
 }
 
 void eb_registry_forgive_short(struct eb_registry *registry)
 {
-    forgive(registry, true, 0);
+    clear_failures(registry, true, 0);
 }
 
 void eb_registry_note_unloaded(struct eb_registry *registry, const char *name, uint64_t number)
@@ -253,7 +253,7 @@ void eb_registry_drop(struct eb_registry *registry, struct eb_registry_model *mo
     eb_model_version_give(loaded);
 }
 
-static void serve(struct eb_registry *registry, struct eb_registry_model *model)
+static void serve_version(struct eb_registry *registry, struct eb_registry_model *model)
 {
     const struct eb_policy_model seen = view(registry, model);
     const struct eb_policy_choice choice = eb_version_policy_choose(&seen);
@@ -319,8 +319,8 @@ static void evict(struct eb_registry *registry, struct eb_registry_model *model,
 }
 
 /* Drops versions whose keep_s is over, and evicts those above kept_versions_max. */
-static void expire(struct eb_registry *registry, struct eb_registry_model *model, uint64_t now_ms,
-    uint64_t *wake_ms)
+static void expire_retries(struct eb_registry *registry, struct eb_registry_model *model,
+    uint64_t now_ms, uint64_t *wake_ms)
 {
     note_wanted(registry, model, now_ms);
     const struct eb_policy_model seen = view(registry, model);
@@ -368,7 +368,7 @@ static struct kept find_model_kept(
     return kept;
 }
 
-static struct kept find_kept(const struct eb_registry *registry, uint64_t now_ms)
+static struct kept find_registry_kept(const struct eb_registry *registry, uint64_t now_ms)
 {
     struct kept most = {0};
     uint64_t total_bytes = 0;
@@ -390,10 +390,10 @@ static void bound_kept_bytes(struct eb_registry *registry, uint64_t now_ms)
     if (registry->kept_bytes_max == 0) {
         return;
     }
-    struct kept kept = find_kept(registry, now_ms);
+    struct kept kept = find_registry_kept(registry, now_ms);
     while (kept.total_bytes > registry->kept_bytes_max) {
         evict(registry, kept.model, kept.oldest, "kept_bytes_max");
-        kept = find_kept(registry, now_ms);
+        kept = find_registry_kept(registry, now_ms);
     }
 }
 
@@ -428,9 +428,9 @@ void eb_registry_decide(struct eb_registry *registry, uint64_t now_ms, uint64_t 
 {
     *wake_ms = UINT64_MAX;
     for (size_t i = 0; i < registry->count; i++) {
-        serve(registry, &registry->models[i]);
+        serve_version(registry, &registry->models[i]);
         move_labels(registry, &registry->models[i]);
-        expire(registry, &registry->models[i], now_ms, wake_ms);
+        expire_retries(registry, &registry->models[i], now_ms, wake_ms);
         pause_failed(&registry->models[i], now_ms, wake_ms);
     }
     bound_kept_bytes(registry, now_ms);

@@ -32,8 +32,9 @@ static char *copy_failure(const struct eb_registry *registry, const char *failur
     return copy;
 }
 
-static bool copy_version(const struct eb_registry *registry, const struct eb_registry_version *from,
-    enum eb_version_state state, struct eb_snapshot_version *to)
+static bool copy_snapshot_version(const struct eb_registry *registry,
+    const struct eb_registry_version *from, enum eb_version_state state,
+    struct eb_snapshot_version *to)
 {
     const bool is_failed = state == EB_VERSION_FAILED;
     *to = (struct eb_snapshot_version){.number = from->number,
@@ -52,7 +53,7 @@ static bool copy_versions(const struct eb_registry *registry, const struct eb_re
     for (size_t i = 0; is_good && i < from->count; i++) {
         enum eb_version_state state = find_state(from, &from->versions[i]);
         if (state != 0) {
-            is_good = copy_version(
+            is_good = copy_snapshot_version(
                 registry, &from->versions[i], state, &to->versions[to->version_count++]);
         }
     }
@@ -72,8 +73,8 @@ static bool copy_labels(const struct eb_registry_model *from, struct eb_snapshot
     return is_good;
 }
 
-static bool copy_model(const struct eb_registry *registry, const struct eb_registry_model *from,
-    struct eb_snapshot_model *to)
+static bool copy_snapshot_model(const struct eb_registry *registry,
+    const struct eb_registry_model *from, struct eb_snapshot_model *to)
 {
     const char *failure = from->failure ? from->failure : from->config_failure;
     *to = (struct eb_snapshot_model){.name = strdup(from->name),
@@ -85,7 +86,7 @@ static bool copy_model(const struct eb_registry *registry, const struct eb_regis
 }
 
 /* One of which nothing was tried yet, or whose name no answer can hold, is none to requests. */
-static bool is_visible(const struct eb_registry_model *model)
+static bool is_snapshot_visible(const struct eb_registry_model *model)
 {
     if (model->failure || model->config_failure) {
         return !eb_name_error(model->name, UINT32_MAX);
@@ -121,9 +122,9 @@ struct eb_snapshot *eb_registry_snapshot(const struct eb_registry *registry)
     bool is_good = snapshot->models;
     for (size_t i = 0; is_good && i < registry->count; i++) {
         count_kept(&registry->models[i], &snapshot->loads);
-        if (is_visible(&registry->models[i])) {
-            is_good =
-                copy_model(registry, &registry->models[i], &snapshot->models[snapshot->count++]);
+        if (is_snapshot_visible(&registry->models[i])) {
+            is_good = copy_snapshot_model(
+                registry, &registry->models[i], &snapshot->models[snapshot->count++]);
         }
     }
     if (!is_good) {

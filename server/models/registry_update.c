@@ -22,7 +22,7 @@ static bool set_failure(char **failure, const char *text, bool *is_new)
 }
 
 /* The model of that name, a new one where there is none. NULL: out of memory. */
-static struct eb_registry_model *add_model(
+static struct eb_registry_model *add_registry_model(
     struct eb_registry *registry, const struct eb_repository_model *seen)
 {
     struct eb_registry_model *model = eb_registry_find(registry, seen->name);
@@ -76,7 +76,8 @@ static struct eb_registry_version *make_versions(
 /* ---- versions ---- */
 
 /* Where in the list, highest first, those of the number begin, or would. */
-static size_t find_number(const struct eb_registry_version *versions, size_t count, uint64_t number)
+static size_t find_registry_number(
+    const struct eb_registry_version *versions, size_t count, uint64_t number)
 {
     size_t first = 0;
     size_t end = count;
@@ -97,7 +98,7 @@ static struct eb_registry_version *find_same(
     struct eb_registry_version *versions, size_t count, const struct eb_registry_version *wanted)
 {
     struct eb_registry_version *found = NULL;
-    for (size_t i = find_number(versions, count, wanted->number);
+    for (size_t i = find_registry_number(versions, count, wanted->number);
          i < count && versions[i].number == wanted->number; i++) {
         if (strcmp(versions[i].name, wanted->name) == 0) {
             return &versions[i];
@@ -157,7 +158,7 @@ static void excuse_those_in_use(
     }
 }
 
-static int compare_versions(const void *left, const void *right)
+static int compare_registry_versions(const void *left, const void *right)
 {
     const struct eb_registry_version *a = left;
     const struct eb_registry_version *b = right;
@@ -191,7 +192,7 @@ static void tell_changed(const struct eb_registry *registry, const struct eb_reg
 }
 
 /* Tells lists of versions apart that a snapshot would show in different ways. */
-static uint64_t digest(const struct eb_registry_version *versions, size_t count)
+static uint64_t digest_versions(const struct eb_registry_version *versions, size_t count)
 {
     uint64_t digest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -212,7 +213,7 @@ static bool update_versions(struct eb_registry *registry, struct eb_registry_mod
         free(view);
         return false;
     }
-    const uint64_t before = digest(model->versions, model->count);
+    const uint64_t before = digest_versions(model->versions, model->count);
     size_t count = seen->version_count;
     excuse_those_in_use(model, fresh, count);
     take_new_failures(registry, model, fresh, count);
@@ -229,13 +230,13 @@ static bool update_versions(struct eb_registry *registry, struct eb_registry_mod
             count++;
         }
     }
-    qsort(fresh, count, sizeof *fresh, compare_versions);
+    qsort(fresh, count, sizeof *fresh, compare_registry_versions);
     eb_registry_free_versions(model->versions, model->count);
     free(model->view);
     model->versions = fresh;
     model->view = view;
     model->count = count;
-    registry->is_dirty = registry->is_dirty || digest(fresh, count) != before;
+    registry->is_dirty = registry->is_dirty || digest_versions(fresh, count) != before;
     return true;
 }
 
@@ -290,7 +291,7 @@ static void tell_described(
 }
 
 /* Puts the settings in force. false: out of memory. */
-static bool adopt(const struct eb_registry *registry, struct eb_registry_model *model,
+static bool adopt_model(const struct eb_registry *registry, struct eb_registry_model *model,
     struct eb_model_settings *settings)
 {
     const struct eb_model_config *config = &settings->config;
@@ -336,7 +337,7 @@ static bool update_config(struct eb_registry *registry, struct eb_registry_model
     }
     if (seen->settings && seen->settings != model->settings) {
         registry->is_dirty = true;
-        if (!adopt(registry, model, seen->settings)) {
+        if (!adopt_model(registry, model, seen->settings)) {
             return false;
         }
     }
@@ -373,7 +374,7 @@ static void tell_missing(const struct eb_registry *registry, struct eb_registry_
 
 static bool update_model(struct eb_registry *registry, const struct eb_repository_model *seen)
 {
-    struct eb_registry_model *model = add_model(registry, seen);
+    struct eb_registry_model *model = add_registry_model(registry, seen);
     const bool is_mended = model && model->failure && !seen->failure;
     bool is_new = false;
     if (!model || !set_failure(&model->failure, seen->failure, &is_new)) {

@@ -55,7 +55,7 @@ bool eb_file_stamp_is_same(const struct eb_file_stamp *a, const struct eb_file_s
 }
 
 /* FNV-1a. */
-static uint64_t digest(uint64_t start, const void *bytes, size_t count)
+static uint64_t digest_scan(uint64_t start, const void *bytes, size_t count)
 {
     const uint8_t *at = bytes;
     uint64_t value = start;
@@ -79,12 +79,12 @@ uint64_t eb_repository_stamp_files(const char *path)
         struct stat status = {0};
         const int error = file && stat(file, &status) == 0 ? 0 : errno;
         free(file);
-        value = digest(value, name, strlen(name) + 1);
-        value = digest(value, &error, sizeof error);
-        value = digest(value, &status.st_ino, sizeof status.st_ino);
-        value = digest(value, &status.st_size, sizeof status.st_size);
-        value = digest(value, &status.st_mtim, sizeof status.st_mtim);
-        value = digest(value, &status.st_ctim, sizeof status.st_ctim);
+        value = digest_scan(value, name, strlen(name) + 1);
+        value = digest_scan(value, &error, sizeof error);
+        value = digest_scan(value, &status.st_ino, sizeof status.st_ino);
+        value = digest_scan(value, &status.st_size, sizeof status.st_size);
+        value = digest_scan(value, &status.st_mtim, sizeof status.st_mtim);
+        value = digest_scan(value, &status.st_ctim, sizeof status.st_ctim);
     }
     eb_directory_deinit(&listing);
     return value == 0 ? 1 : value;
@@ -92,7 +92,7 @@ uint64_t eb_repository_stamp_files(const char *path)
 
 /* ---- versions ---- */
 
-static int compare_versions(const void *left, const void *right)
+static int compare_repository_versions(const void *left, const void *right)
 {
     const struct eb_repository_version *a = left;
     const struct eb_repository_version *b = right;
@@ -200,11 +200,12 @@ static bool list_versions(
             return false;
         }
     }
-    qsort(model->versions, model->version_count, sizeof *model->versions, compare_versions);
+    qsort(model->versions, model->version_count, sizeof *model->versions,
+        compare_repository_versions);
     return check_numbers(scan, model);
 }
 
-static bool read_versions(const struct scan *scan, struct eb_repository_model *model)
+static bool read_repository_versions(const struct scan *scan, struct eb_repository_model *model)
 {
     struct eb_directory listing;
     if (!eb_directory_read(model->path, &listing, scan->failure)) {
@@ -278,7 +279,7 @@ static bool read_model(const struct scan *scan, bool is_seen, struct eb_reposito
     if (name_failure) {
         eb_failure_set(scan->failure, "%s: the model name %s; rename the directory", model->path,
             name_failure);
-    } else if (is_seen && read_versions(scan, model)) {
+    } else if (is_seen && read_repository_versions(scan, model)) {
         return read_config(scan, model);
     }
     model->failure = strdup(scan->failure->text);
@@ -286,7 +287,7 @@ static bool read_model(const struct scan *scan, bool is_seen, struct eb_reposito
 }
 
 /* Adds the model in directory/name, where that is one or cannot be told. */
-static bool add_model(const struct scan *scan, const char *directory, const char *name,
+static bool add_repository_model(const struct scan *scan, const char *directory, const char *name,
     struct eb_repository *repository)
 {
     char *path = eb_directory_join(directory, name, scan->failure);
@@ -313,7 +314,7 @@ static bool add_models(const struct scan *scan, const char *directory,
         return fail_memory(scan, directory);
     }
     for (size_t i = 0; i < listing->count; i++) {
-        if (!add_model(scan, directory, listing->entries[i]->d_name, repository)) {
+        if (!add_repository_model(scan, directory, listing->entries[i]->d_name, repository)) {
             return false;
         }
     }
@@ -339,7 +340,7 @@ bool eb_repository_scan(const char *directory, uint32_t name_bytes_max,
     return is_good;
 }
 
-static void free_model(struct eb_repository_model *model)
+static void free_repository_model(struct eb_repository_model *model)
 {
     for (size_t i = 0; i < model->version_count; i++) {
         free(model->versions[i].name);
@@ -356,13 +357,13 @@ static void free_model(struct eb_repository_model *model)
 void eb_repository_deinit(struct eb_repository *repository)
 {
     for (size_t i = 0; i < repository->count; i++) {
-        free_model(&repository->models[i]);
+        free_repository_model(&repository->models[i]);
     }
     free(repository->models);
     *repository = (struct eb_repository){0};
 }
 
-static int compare_model_name(const void *name, const void *model)
+static int compare_repository_model_name(const void *name, const void *model)
 {
     return strcmp(name, ((const struct eb_repository_model *)model)->name);
 }
@@ -372,5 +373,5 @@ const struct eb_repository_model *eb_repository_find(
 {
     return repository->count == 0 ? NULL
                                   : bsearch(name, repository->models, repository->count,
-                                        sizeof *repository->models, compare_model_name);
+                                        sizeof *repository->models, compare_repository_model_name);
 }

@@ -13,7 +13,7 @@ const char *eb_version_state_name(enum eb_version_state state)
     return names[state];
 }
 
-static void free_model(struct eb_snapshot_model *model)
+static void free_snapshot_model(struct eb_snapshot_model *model)
 {
     for (size_t i = 0; i < model->version_count; i++) {
         if (model->versions[i].loaded) {
@@ -36,13 +36,13 @@ void eb_snapshot_free(struct eb_snapshot *snapshot)
         return;
     }
     for (size_t i = 0; i < snapshot->count; i++) {
-        free_model(&snapshot->models[i]);
+        free_snapshot_model(&snapshot->models[i]);
     }
     free(snapshot->models);
     free(snapshot);
 }
 
-static int compare_model_name(const void *name, const void *model)
+static int compare_snapshot_model_name(const void *name, const void *model)
 {
     return strcmp(name, ((const struct eb_snapshot_model *)model)->name);
 }
@@ -72,8 +72,8 @@ const struct eb_snapshot_model *eb_snapshot_find(
     if (snapshot->count == 0) {
         return NULL;
     }
-    return bsearch(
-        name, snapshot->models, snapshot->count, sizeof *snapshot->models, compare_model_name);
+    return bsearch(name, snapshot->models, snapshot->count, sizeof *snapshot->models,
+        compare_snapshot_model_name);
 }
 
 struct eb_model_version *eb_snapshot_find_version(

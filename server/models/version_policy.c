@@ -4,7 +4,7 @@
 
 #define MS_PER_S UINT64_C(1000)
 
-static size_t find(const struct eb_policy_model *model, uint64_t number)
+static size_t find_policy_version(const struct eb_policy_model *model, uint64_t number)
 {
     for (size_t i = 0; number != 0 && i < model->count; i++) {
         const struct eb_policy_version *version = &model->versions[i];
@@ -26,12 +26,12 @@ static uint64_t find_fixed(const struct eb_policy_model *model)
     return model->commanded ? model->commanded : model->config->serve;
 }
 
-static size_t find_target(const struct eb_policy_model *model)
+static size_t find_policy_target(const struct eb_policy_model *model)
 {
     const uint64_t fixed = find_fixed(model);
-    const size_t served = find(model, model->served);
+    const size_t served = find_policy_version(model, model->served);
     if (fixed != 0) {
-        size_t found = find(model, fixed);
+        size_t found = find_policy_version(model, fixed);
         if (found != EB_POLICY_NONE &&
             (model->versions[found].is_resident || is_loadable(&model->versions[found]))) {
             return found;
@@ -69,7 +69,7 @@ static size_t find_substitute(const struct eb_policy_model *model)
 
 struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *model)
 {
-    const size_t target = find_target(model);
+    const size_t target = find_policy_target(model);
     struct eb_policy_choice choice = {target, target, EB_POLICY_NONE};
     if (target != EB_POLICY_NONE && !model->versions[target].is_resident) {
         choice.serve = find_substitute(model);
@@ -89,8 +89,9 @@ struct eb_policy_choice eb_version_policy_choose(const struct eb_policy_model *m
 bool eb_version_policy_is_due(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
-    return is_loadable(version) && (version->is_held || version->is_labelled ||
-                                       find_target(model) == index || is_better(model, version));
+    return is_loadable(version) &&
+           (version->is_held || version->is_labelled || find_policy_target(model) == index ||
+               is_better(model, version));
 }
 
 static bool is_any_on_disk(const struct eb_policy_model *model)
@@ -103,11 +104,11 @@ static bool is_any_on_disk(const struct eb_policy_model *model)
     return false;
 }
 
-static bool is_wanted(const struct eb_policy_model *model, size_t index)
+static bool is_policy_wanted(const struct eb_policy_model *model, size_t index)
 {
     const struct eb_policy_version *version = &model->versions[index];
     return is_any_on_disk(model) && (version->number == model->served || version->is_held ||
-                                        version->is_labelled || find_target(model) == index);
+                                        version->is_labelled || find_policy_target(model) == index);
 }
 
 /* How many resident versions are wanted no longer, but were after the given one. */
@@ -118,7 +119,7 @@ static size_t count_later(const struct eb_policy_model *model, size_t index)
         const struct eb_policy_version *other = &model->versions[i];
         uint64_t since_ms = model->versions[index].since_ms;
         bool is_later = other->since_ms > since_ms || (other->since_ms == since_ms && i < index);
-        count += other->is_resident && is_later && !is_wanted(model, i);
+        count += other->is_resident && is_later && !is_policy_wanted(model, i);
     }
     return count;
 }
@@ -143,7 +144,7 @@ enum eb_policy_fate eb_version_policy_judge(
 {
     const struct eb_policy_version *version = &model->versions[index];
     assert(version->is_resident);
-    if (is_wanted(model, index)) {
+    if (is_policy_wanted(model, index)) {
         return EB_POLICY_WANTED;
     }
     const size_t later = count_later(model, index);

@@ -103,14 +103,14 @@ static void stop_polling(struct eb_conn *conn)
 }
 
 static void on_allocate(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer);
-static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer);
+static void on_conn_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer);
 
 static void start_polling(struct eb_conn *conn)
 {
     if (conn->is_unpolled) {
         conn->is_unpolled = false;
         eb_hangup_watch_forget(&conn->loop->hangups, find_socket(conn));
-        int code = uv_read_start(&conn->peer.stream, on_allocate, on_read);
+        int code = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
         assert(code == 0); /* It has been started before, and is not closing. */
         (void)code;
     }
@@ -144,7 +144,7 @@ static void linger_conn(struct eb_conn *conn)
 }
 
 /* Why the connection cannot go on; "": the peer has ended it. */
-static const char *find_reason(const struct eb_conn *conn)
+static const char *find_conn_reason(const struct eb_conn *conn)
 {
     const char *reason = conn->tls ? eb_tls_stream_reason(conn->tls) : "";
     if (*reason) {
@@ -160,7 +160,7 @@ static void end_refused(struct eb_conn *conn)
     if (conn->is_closing || conn->is_lingering) {
         return;
     }
-    log_refused(conn, find_reason(conn));
+    log_refused(conn, find_conn_reason(conn));
     linger_conn(conn);
 }
 
@@ -300,7 +300,7 @@ static bool receive_plain(struct eb_conn *conn, const uint8_t *bytes, size_t cou
     return alive;
 }
 
-static bool receive_sealed(
+static bool receive_conn_sealed(
     struct eb_conn *conn, const uint8_t *bytes, size_t count, uint64_t now_ms)
 {
     uint8_t record[EB_TLS_RECORD_BYTES];
@@ -325,7 +325,7 @@ static void drop_read(struct eb_conn *conn, size_t count)
     }
 }
 
-static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+static void on_conn_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     struct eb_conn *conn = stream->data;
     if (count == UV_ENOBUFS) {
@@ -348,7 +348,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     const uint64_t message_count = conn->message_count;
     const uint64_t fed_bytes = eb_grpc_server_fed_bytes(conn->session);
     const uint8_t *bytes = (const uint8_t *)buffer->base;
-    bool alive = conn->tls ? receive_sealed(conn, bytes, (size_t)count, now_ms)
+    bool alive = conn->tls ? receive_conn_sealed(conn, bytes, (size_t)count, now_ms)
                            : receive_plain(conn, bytes, (size_t)count, now_ms);
     if (!eb_grpc_server_is_in_headers(conn->session)) {
         conn->headers_since_ms = 0;
@@ -358,7 +358,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     if (!alive) {
         /* What the session still wants to say goes out as far as the socket takes it at once. */
         eb_conn_flush(conn);
-        if (*find_reason(conn)) {
+        if (*find_conn_reason(conn)) {
             end_refused(conn);
         } else {
             linger_conn(conn); /* It has said so by TLS, and closes next. */
@@ -380,7 +380,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     eb_conn_mark(conn);
 }
 
-static void on_written(struct eb_socket_output *output, int status)
+static void on_output_written(struct eb_socket_output *output, int status)
 {
     struct eb_conn *conn = EB_CONTAINER_OF(output, struct eb_conn, output);
     if (status < 0) {
@@ -442,7 +442,7 @@ static bool read_socket(struct eb_conn *conn)
         conn->is_read_out = true;
         return false;
     }
-    on_read(&conn->peer.stream,
+    on_conn_read(&conn->peer.stream,
         count > 0    ? count
         : count == 0 ? UV_EOF
                      : uv_translate_sys_error(errno),
@@ -569,7 +569,7 @@ static void check_lingering(struct eb_conn *conn, uint64_t now_ms)
         eb_conn_close(conn, "peer does not end its side");
     } else if (conn->lingering_bytes > LINGER_BYTES_PER_TICK) {
         conn->lingering_bytes = 0;
-        int code = uv_read_start(&conn->peer.stream, on_allocate, on_read);
+        int code = uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
         assert(code == 0); /* It has been stopped, and is not closing. */
         (void)code;
     }
@@ -647,11 +647,11 @@ static int open_stream(struct eb_conn *conn, int socket)
     if (!conn->origin.is_unix) {
         code = uv_tcp_nodelay(&conn->peer.tcp, 1);
     }
-    return code < 0 ? code : uv_read_start(&conn->peer.stream, on_allocate, on_read);
+    return code < 0 ? code : uv_read_start(&conn->peer.stream, on_allocate, on_conn_read);
 }
 
 /* A unix socket's bytes do not leave the machine. */
-static int open_tls(struct eb_conn *conn)
+static int open_conn_tls(struct eb_conn *conn)
 {
     struct eb_tls *tls = conn->origin.is_unix ? NULL : conn->loop->tls;
     if (!tls) {
@@ -662,7 +662,7 @@ static int open_tls(struct eb_conn *conn)
 }
 
 /* NULL: no memory. */
-static struct eb_grpc_server *create_session(struct eb_conn *conn)
+static struct eb_grpc_server *create_conn_session(struct eb_conn *conn)
 {
     const struct eb_loop_options *options = conn->loop->options;
     const struct eb_grpc_server_memory memory = {
@@ -691,11 +691,11 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
     read_peer_address(&conn->address, socket);
     int code = open_stream(conn, socket);
     if (code == 0) {
-        code = open_tls(conn);
+        code = open_conn_tls(conn);
     }
     conn->quota = eb_receive_quota_create(&loop->receive_pool);
     if (code == 0 && conn->quota) {
-        conn->session = create_session(conn);
+        conn->session = create_conn_session(conn);
     }
     if (!conn->session) {
         conn->is_closing = true;
@@ -707,7 +707,7 @@ struct eb_conn *eb_conn_open(struct eb_loop *loop, int socket, struct eb_conn_or
         .tls = conn->tls,
         .sent_bytes = &loop->counters.sent_bytes,
         .moved_ms = conn->opened_ms,
-        .on_written = on_written};
+        .on_written = on_output_written};
     eb_loop_add(loop, conn);
     options->events.on_open(conn);
     return conn;

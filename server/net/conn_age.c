@@ -64,7 +64,7 @@ static enum eb_conn_age_step follow(enum eb_conn_age_step step)
     return step == EB_CONN_AGE_RETIRE ? EB_CONN_AGE_FINISH : EB_CONN_AGE_CUT;
 }
 
-static uint64_t find_later(uint64_t since_ms, uint64_t by_ms, uint64_t now_ms)
+static uint64_t find_age_later(uint64_t since_ms, uint64_t by_ms, uint64_t now_ms)
 {
     return since_ms + by_ms < now_ms ? since_ms + by_ms : now_ms;
 }
@@ -72,8 +72,8 @@ static uint64_t find_later(uint64_t since_ms, uint64_t by_ms, uint64_t now_ms)
 void eb_conn_age_postpone(struct eb_conn_age *age, uint64_t unread_ms, uint64_t now_ms)
 {
     if (unread_ms > 0) {
-        age->opened_ms = find_later(age->opened_ms, unread_ms, now_ms);
-        age->busy_ms = find_later(age->busy_ms, unread_ms, now_ms);
+        age->opened_ms = find_age_later(age->opened_ms, unread_ms, now_ms);
+        age->busy_ms = find_age_later(age->busy_ms, unread_ms, now_ms);
         age->heard_ms = now_ms;
     }
 }

@@ -38,7 +38,7 @@ int eb_hangup_watch_open(
     return code;
 }
 
-static void on_closed(uv_handle_t *poll)
+static void on_epoll_closed(uv_handle_t *poll)
 {
     struct eb_hangup_watch *watch = poll->data;
     close(watch->epoll);
@@ -47,7 +47,7 @@ static void on_closed(uv_handle_t *poll)
 
 void eb_hangup_watch_close(struct eb_hangup_watch *watch)
 {
-    uv_close((uv_handle_t *)&watch->poll, on_closed);
+    uv_close((uv_handle_t *)&watch->poll, on_epoll_closed);
 }
 
 int eb_hangup_watch_add(struct eb_hangup_watch *watch, int socket, void *connection)

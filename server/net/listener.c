@@ -150,7 +150,7 @@ static bool is_open_to_all(const struct eb_address *address)
 }
 
 /* What is wrong with a socket that was passed; NULL: nothing. */
-static const char *find_failure(const struct eb_listener *listener)
+static const char *find_listener_failure(const struct eb_listener *listener)
 {
     const int family = listener->address.socket_address.ss_family;
     if (!is_listening_stream(listener->socket)) {
@@ -180,8 +180,8 @@ int eb_listener_adopt(
         address->size = 0;
     } else if (fcntl(socket, F_SETFL, O_NONBLOCK) != 0 || fcntl(socket, F_SETFD, FD_CLOEXEC) != 0) {
         code = fail_listener("fcntl", why, why_bytes);
-    } else if (find_failure(listener)) {
-        snprintf(why, why_bytes, "%s", find_failure(listener));
+    } else if (find_listener_failure(listener)) {
+        snprintf(why, why_bytes, "%s", find_listener_failure(listener));
         code = -EINVAL;
     }
     if (code != 0) {

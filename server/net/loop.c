@@ -17,7 +17,7 @@
 #define LONG_QUEUE 32          /* connections that wait: their slices take 5 ms */
 #define FLUSHES_PER_LOOK 8     /* at the clock */
 
-static void on_tick(uv_timer_t *timer);
+static void on_tick_timer(uv_timer_t *timer);
 
 /* A connection on its way to another loop. */
 struct handed_socket {
@@ -28,11 +28,11 @@ struct handed_socket {
 };
 
 /* A loop that has nothing to look after does not tick: idle it does not wake. */
-static void start_ticks(struct eb_loop *loop)
+static void start_loop_ticks(struct eb_loop *loop)
 {
     if (!uv_is_active((uv_handle_t *)&loop->tick)) {
         const uint64_t tick_ms = loop->options->tick_ms;
-        uv_timer_start(&loop->tick, on_tick, tick_ms, tick_ms);
+        uv_timer_start(&loop->tick, on_tick_timer, tick_ms, tick_ms);
     }
 }
 
@@ -91,7 +91,7 @@ static void drain_loop(struct eb_loop *loop)
     }
     loop->state = EB_LOOP_DRAINING;
     loop->drain_started_ms = eb_loop_now_ms(loop);
-    start_ticks(loop);
+    start_loop_ticks(loop);
     for (size_t i = 0; i < loop->listener_count; i++) {
         eb_listener_stop(&loop->listeners[i].listener);
     }
@@ -124,7 +124,7 @@ static void on_cut_mail(struct eb_mail *mail)
     cut_conns(loop, "cut at shutdown");
 }
 
-static void on_end_mail(struct eb_mail *mail)
+static void on_loop_end_mail(struct eb_mail *mail)
 {
     end_loop(EB_CONTAINER_OF(mail, struct eb_loop, end_mail));
 }
@@ -213,7 +213,7 @@ static void run_waiting(struct eb_loop *loop, size_t count_max)
     }
 }
 
-static void on_before_sleep(uv_prepare_t *prepare)
+static void on_loop_before_sleep(uv_prepare_t *prepare)
 {
     struct eb_loop *loop = prepare->data;
     const size_t waiting_count = loop->waiting.count;
@@ -250,14 +250,14 @@ bool eb_loop_has_long_queue(const struct eb_loop *loop)
     return loop->waiting.count >= LONG_QUEUE;
 }
 
-static void on_hangup(void *connection)
+static void on_loop_hangup(void *connection)
 {
     eb_conn_hang_up(connection);
 }
 
 bool eb_loop_may_log(struct eb_loop *loop)
 {
-    start_ticks(loop); /* One of them says how many lines were left out. */
+    start_loop_ticks(loop); /* One of them says how many lines were left out. */
     return eb_log_rate_limit_allows(&loop->refusals, eb_loop_now_ms(loop));
 }
 
@@ -270,7 +270,7 @@ static void report_left_out(struct eb_loop *loop, uint64_t now_ms)
     }
 }
 
-static void on_tick(uv_timer_t *timer)
+static void on_tick_timer(uv_timer_t *timer)
 {
     struct eb_loop *loop = timer->data;
     uint64_t now_ms = eb_loop_now_ms(loop);
@@ -294,7 +294,7 @@ static void on_tick(uv_timer_t *timer)
     }
 }
 
-static void run_thread(void *context)
+static void run_loop_thread(void *context)
 {
     struct eb_loop *loop = context;
     uv_run(&loop->uv, UV_RUN_DEFAULT);
@@ -367,7 +367,7 @@ static struct eb_loop *choose_loop(struct eb_loop *loop, bool shared)
     return chosen;
 }
 
-static void on_accept(struct eb_listener *listener, int socket)
+static void on_loop_accept(struct eb_listener *listener, int socket)
 {
     struct eb_loop *loop = listener->context;
     const struct eb_conn_origin origin = {
@@ -391,9 +391,9 @@ static void on_accept(struct eb_listener *listener, int socket)
     eb_mailbox_post(&target->mailbox, &handed->mail);
 }
 
-static void on_exhausted(struct eb_listener *listener)
+static void on_loop_exhausted(struct eb_listener *listener)
 {
-    start_ticks(listener->context);
+    start_loop_ticks(listener->context);
 }
 
 int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, bool shared)
@@ -404,8 +404,8 @@ int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, boo
     struct eb_loop_listener *slot = &loop->listeners[loop->listener_count];
     *slot = (struct eb_loop_listener){.listener = *listener, .is_shared = shared};
     slot->listener.context = loop;
-    slot->listener.on_accept = on_accept;
-    slot->listener.on_exhausted = on_exhausted;
+    slot->listener.on_accept = on_loop_accept;
+    slot->listener.on_exhausted = on_loop_exhausted;
     int code = eb_listener_start(&slot->listener, &loop->uv);
     if (code == 0) {
         loop->listener_count++;
@@ -415,31 +415,31 @@ int eb_loop_listen(struct eb_loop *loop, const struct eb_listener *listener, boo
 
 /* ---- life ---- */
 
-static void on_delivery(struct eb_mailbox *mailbox)
+static void on_loop_delivery(struct eb_mailbox *mailbox)
 {
     wake_now(EB_CONTAINER_OF(mailbox, struct eb_loop, mailbox));
 }
 
-static int open_handles(struct eb_loop *loop)
+static int open_loop_handles(struct eb_loop *loop)
 {
     int code = eb_watchers_reserve(&loop->uv, loop->options->connections_max);
     code = code < 0 ? code : eb_mailbox_open(&loop->mailbox, &loop->uv);
     if (code < 0) {
         return code;
     }
-    code = eb_hangup_watch_open(&loop->hangups, &loop->uv, on_hangup);
+    code = eb_hangup_watch_open(&loop->hangups, &loop->uv, on_loop_hangup);
     if (code < 0) {
         eb_mailbox_close(&loop->mailbox);
         uv_run(&loop->uv, UV_RUN_DEFAULT);
         return code;
     }
-    loop->mailbox.on_delivery = on_delivery;
+    loop->mailbox.on_delivery = on_loop_delivery;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_prepare_init(&loop->uv, &loop->before_sleep);
     uv_idle_init(&loop->uv, &loop->stay_awake);
     loop->tick.data = loop;
     loop->before_sleep.data = loop;
-    uv_prepare_start(&loop->before_sleep, on_before_sleep);
+    uv_prepare_start(&loop->before_sleep, on_loop_before_sleep);
     return 0;
 }
 
@@ -462,13 +462,13 @@ int eb_loop_create(struct eb_loop **out, const struct eb_loop_options *options)
     loop->options = options;
     loop->drain_mail.deliver = on_drain_mail;
     loop->cut_mail.deliver = on_cut_mail;
-    loop->end_mail.deliver = on_end_mail;
+    loop->end_mail.deliver = on_loop_end_mail;
     eb_buffer_pool_init(&loop->receive_pool, options->receive_memory_bytes);
     eb_buffer_pool_init(&loop->answer_pool, options->answer_memory_bytes);
     loop->receive_memory = eb_buffer_pool_memory(&loop->receive_pool);
     loop->tls = eb_tls_hold(options->tls);
     loop->user = options->on_loop_open(loop);
-    code = loop->user ? open_handles(loop) : UV_ENOMEM;
+    code = loop->user ? open_loop_handles(loop) : UV_ENOMEM;
     if (code < 0) {
         if (loop->user) {
             options->on_loop_close(loop);
@@ -488,7 +488,7 @@ int eb_loop_start(struct eb_loop *loop, struct eb_mailbox *mailbox, struct eb_ma
     loop->drained_to = mailbox;
     loop->drained = drained;
     loop->is_started = true; /* before the thread can look */
-    int code = uv_thread_create(&loop->thread, run_thread, loop);
+    int code = uv_thread_create(&loop->thread, run_loop_thread, loop);
     loop->is_started = code == 0;
     return code;
 }
@@ -536,7 +536,7 @@ void eb_loop_add(struct eb_loop *loop, struct eb_conn *conn)
 {
     eb_list_push(&loop->conns, &conn->open);
     loop->counters.connections++;
-    start_ticks(loop);
+    start_loop_ticks(loop);
 }
 
 void eb_loop_remove(struct eb_loop *loop, struct eb_conn *conn)

@@ -11,7 +11,7 @@ struct eb_receive_quota {
     bool is_closed;
 };
 
-static void *take(void *context, size_t bytes)
+static void *take_from_quota(void *context, size_t bytes)
 {
     struct eb_receive_quota *share = context;
     struct eb_buffer_pool *pool = share->pool;
@@ -36,7 +36,7 @@ static void free_if_over(struct eb_receive_quota *share)
     }
 }
 
-static void give(void *context, void *buffer, size_t bytes)
+static void give_to_quota(void *context, void *buffer, size_t bytes)
 {
     struct eb_receive_quota *share = context;
     if (!buffer) {
@@ -54,7 +54,8 @@ struct eb_receive_quota *eb_receive_quota_create(struct eb_buffer_pool *pool)
     struct eb_receive_quota *share = malloc(sizeof *share);
     if (share) {
         *share = (struct eb_receive_quota){
-            .memory = {.take = take, .give = give, .context = share}, .pool = pool};
+            .memory = {.take = take_from_quota, .give = give_to_quota, .context = share},
+            .pool = pool};
     }
     return share;
 }

@@ -7,7 +7,7 @@
 #define BUFFERS_MAX 64       /* of one gathered write */
 #define PROGRESS_BYTES 65536 /* that must go out within the longest time */
 
-static void on_write(uv_write_t *write, int status)
+static void on_output_write(uv_write_t *write, int status)
 {
     struct eb_socket_output *output = write->data;
     size_t written = output->writing_bytes;
@@ -29,7 +29,7 @@ static int write_later(struct eb_socket_output *output, const uv_buf_t *buffers,
         output->writing_bytes += buffers[i].len;
     }
     output->write.data = output;
-    int code = uv_write(&output->write, output->stream, buffers, count, on_write);
+    int code = uv_write(&output->write, output->stream, buffers, count, on_output_write);
     if (code < 0) {
         output->writing_bytes = 0;
     }
@@ -44,7 +44,7 @@ static int write_now(struct eb_socket_output *output, const uv_buf_t *buffers, u
     return written == UV_EAGAIN ? 0 : written;
 }
 
-static int write_sealed(struct eb_socket_output *output)
+static int write_output_sealed(struct eb_socket_output *output)
 {
     size_t count;
     if (!eb_tls_stream_seal(output->tls, output->queue)) {
@@ -85,7 +85,7 @@ int eb_socket_output_write(struct eb_socket_output *output)
 {
     assert(output->writing_bytes == 0);
     if (output->tls) {
-        return write_sealed(output);
+        return write_output_sealed(output);
     }
     uv_buf_t buffers[BUFFERS_MAX];
     size_t offered;

@@ -26,7 +26,7 @@ struct report {
 };
 
 /* Always false. */
-static bool refuse(const struct report *why, const char *file, const char *what)
+static bool refuse_tls(const struct report *why, const char *file, const char *what)
 {
     const unsigned long code = ERR_peek_error();
     const char *reason =
@@ -67,7 +67,7 @@ static int on_protocols(SSL *ssl, const unsigned char **out, unsigned char *out_
 }
 
 /* A password could only be asked for. */
-static int on_password(char *out, int out_bytes, int is_writing, void *context)
+static int on_tls_password(char *out, int out_bytes, int is_writing, void *context)
 {
     (void)out;
     (void)out_bytes;
@@ -77,7 +77,7 @@ static int on_password(char *out, int out_bytes, int is_writing, void *context)
 }
 
 /* Tickets resume sessions; a cache of them on this side would be memory that peers take. */
-static bool set_rules(SSL_CTX *context, const struct eb_tls_options *options)
+static bool set_tls_rules(SSL_CTX *context, const struct eb_tls_options *options)
 {
     static const unsigned char session_context[] = "embagd";
     SSL_CTX_set_options(
@@ -86,7 +86,7 @@ static bool set_rules(SSL_CTX *context, const struct eb_tls_options *options)
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_client_hello_cb(context, on_hello, NULL);
     SSL_CTX_set_alpn_select_cb(context, on_protocols, NULL);
-    SSL_CTX_set_default_passwd_cb(context, on_password);
+    SSL_CTX_set_default_passwd_cb(context, on_tls_password);
     return SSL_CTX_set_min_proto_version(
                context, options->is_1_3_only ? TLS1_3_VERSION : TLS1_2_VERSION) == 1 &&
            SSL_CTX_set_cipher_list(context, CIPHERS_1_2) == 1 &&
@@ -102,7 +102,7 @@ static bool is_file(const char *file, const struct report *why)
 {
     struct stat status;
     if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
-        return refuse(why, file, "is no regular file");
+        return refuse_tls(why, file, "is no regular file");
     }
     return true; /* What cannot be looked at cannot be read either, which says why. */
 }
@@ -111,10 +111,10 @@ static bool is_file(const char *file, const struct report *why)
 static bool check_time(const X509 *certificate, const char *file, const struct report *why)
 {
     if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
-        return refuse(why, file, "the certificate has expired; put a new one in its place");
+        return refuse_tls(why, file, "the certificate has expired; put a new one in its place");
     }
     if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) {
-        return refuse(
+        return refuse_tls(
             why, file, "the certificate is not valid yet; wait, or look at this machine's clock");
     }
     return true;
@@ -127,10 +127,10 @@ static bool load_own(
         return false;
     }
     if (SSL_CTX_use_certificate_chain_file(context, options->certificate_file) != 1) {
-        return refuse(why, options->certificate_file, "cannot be read as certificates in PEM");
+        return refuse_tls(why, options->certificate_file, "cannot be read as certificates in PEM");
     }
     if (SSL_CTX_use_PrivateKey_file(context, options->key_file, SSL_FILETYPE_PEM) != 1) {
-        return refuse(why, options->key_file,
+        return refuse_tls(why, options->key_file,
             "cannot be used as the certificate's key, in PEM and without a password");
     }
     return check_time(SSL_CTX_get0_certificate(context), options->certificate_file, why);
@@ -149,7 +149,7 @@ static bool load_clients(
     STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(file);
     if (!names || SSL_CTX_load_verify_file(context, file) != 1) {
         sk_X509_NAME_pop_free(names, X509_NAME_free);
-        return refuse(why, file, "cannot be read as certificates in PEM");
+        return refuse_tls(why, file, "cannot be read as certificates in PEM");
     }
     SSL_CTX_set_client_CA_list(context, names);
     SSL_CTX_set_verify(context,
@@ -166,13 +166,13 @@ struct eb_tls *eb_tls_open(const struct eb_tls_options *options, char *why, size
     struct eb_tls *tls = calloc(1, sizeof *tls);
     ERR_clear_error();
     if (!tls) {
-        refuse(&report, "TLS", "out of memory");
+        refuse_tls(&report, "TLS", "out of memory");
         return NULL;
     }
     atomic_init(&tls->holds, 1);
     tls->context = SSL_CTX_new(TLS_server_method());
-    if (!tls->context || !set_rules(tls->context, options)) {
-        refuse(&report, "TLS", "OpenSSL cannot be used");
+    if (!tls->context || !set_tls_rules(tls->context, options)) {
+        refuse_tls(&report, "TLS", "OpenSSL cannot be used");
     } else if (load_own(tls->context, options, &report) &&
                load_clients(tls->context, options, &report)) {
         return tls;

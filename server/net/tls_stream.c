@@ -55,7 +55,7 @@ static void give_output(const struct eb_tls_stream *stream, struct output *outpu
 }
 
 /* Room for `bytes` more. */
-static bool reserve(struct eb_tls_stream *stream, size_t bytes)
+static bool reserve_output(struct eb_tls_stream *stream, size_t bytes)
 {
     struct output *output = &stream->filling;
     size_t capacity = output->capacity > 0 ? output->capacity : OUTPUT_BYTES_MIN;
@@ -108,7 +108,7 @@ static int on_bio_write(BIO *bio, const char *bytes, int count)
 {
     struct eb_tls_stream *stream = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    if (!reserve(stream, (size_t)count)) {
+    if (!reserve_output(stream, (size_t)count)) {
         return -1;
     }
     memcpy(stream->filling.bytes + stream->filling.count, bytes, (size_t)count);
@@ -144,8 +144,8 @@ static BIO *create_bio(struct eb_tls_stream *stream)
 /* ---- records that bring no data ---- */
 
 /* Called by OpenSSL with the head of each record, and in TLS 1.3 also with its encrypted type. */
-static void on_record(int is_sent, int version, int content_type, const void *bytes, size_t count,
-    SSL *ssl, void *context)
+static void on_stream_record(int is_sent, int version, int content_type, const void *bytes,
+    size_t count, SSL *ssl, void *context)
 {
     struct eb_tls_stream *stream = context;
     const bool is_head = content_type == SSL3_RT_HEADER;
@@ -192,7 +192,7 @@ struct eb_tls_stream *eb_tls_stream_create(struct eb_tls *tls, const struct eb_m
     }
     SSL_set_bio(stream->ssl, bio, bio);
     SSL_set_accept_state(stream->ssl);
-    SSL_set_msg_callback(stream->ssl, on_record);
+    SSL_set_msg_callback(stream->ssl, on_stream_record);
     SSL_set_msg_callback_arg(stream->ssl, stream);
     return stream;
 }
@@ -280,7 +280,7 @@ int eb_tls_stream_read(struct eb_tls_stream *stream, uint8_t *out, size_t out_by
 /* ---- writing ---- */
 
 /* The next bytes for one record, where they lie or together in `record`. */
-static const uint8_t *gather(
+static const uint8_t *gather_records(
     const struct eb_send_queue *queue, uint8_t record[EB_TLS_RECORD_BYTES], size_t *count)
 {
     struct iovec pieces[PIECES_MAX];
@@ -314,14 +314,14 @@ bool eb_tls_stream_seal(struct eb_tls_stream *stream, struct eb_send_queue *queu
     if (stream->is_over || !can_write(stream) || eb_send_queue_bytes(queue) == 0) {
         return true;
     }
-    if (!stream->filling.bytes && !reserve(stream, find_sealed_bytes(queue))) {
+    if (!stream->filling.bytes && !reserve_output(stream, find_sealed_bytes(queue))) {
         ERR_clear_error();
         fail_stream(stream, "no memory for what is to be sent (receive_memory_bytes)");
         return false;
     }
     while (stream->filling.count <= full && eb_send_queue_bytes(queue) > 0) {
         size_t count;
-        const uint8_t *bytes = gather(queue, record, &count);
+        const uint8_t *bytes = gather_records(queue, record, &count);
         ERR_clear_error();
         if (SSL_write(stream->ssl, bytes, (int)count) != (int)count) {
             fail_stream(stream, "TLS cannot send");
@@ -377,7 +377,7 @@ const char *eb_tls_stream_reason(const struct eb_tls_stream *stream)
     return stream->reason;
 }
 
-static bool is_text(const ASN1_STRING *text, const char *name)
+static bool is_stream_text(const ASN1_STRING *text, const char *name)
 {
     return text && (size_t)ASN1_STRING_length(text) == strlen(name) &&
            memcmp(ASN1_STRING_get0_data(text), name, strlen(name)) == 0;
@@ -387,7 +387,8 @@ static bool has_common_name(const X509 *certificate, const char *name)
 {
     const X509_NAME *subject = X509_get_subject_name(certificate);
     int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
-    return at >= 0 && is_text(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)), name);
+    return at >= 0 &&
+           is_stream_text(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)), name);
 }
 
 bool eb_tls_stream_has_name(const struct eb_tls_stream *stream, const char *name)
@@ -405,7 +406,7 @@ bool eb_tls_stream_has_name(const struct eb_tls_stream *stream, const char *name
         const ASN1_STRING *text = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names, i), &kind);
         const bool is_name = kind == GEN_DNS || kind == GEN_URI;
         has_names |= is_name;
-        is_found |= is_name && is_text(text, name);
+        is_found |= is_name && is_stream_text(text, name);
     }
     GENERAL_NAMES_free(names);
     return has_names ? is_found : has_common_name(certificate, name);

@@ -50,7 +50,7 @@ static bool can_have_table(int64_t count)
     return has_memory;
 }
 
-static void on_event(uv_poll_t *watch, int status, int events)
+static void on_watcher_event(uv_poll_t *watch, int status, int events)
 {
     (void)watch;
     (void)status;
@@ -73,7 +73,8 @@ int eb_watchers_reserve(uv_loop_t *uv, uint64_t connections_max)
     uv_poll_t watch;
     int code = uv_poll_init(uv, &watch, high);
     if (code == 0) {
-        code = uv_poll_start(&watch, UV_READABLE, on_event); /* libuv enlarges its table here. */
+        code = uv_poll_start(
+            &watch, UV_READABLE, on_watcher_event); /* libuv enlarges its table here. */
         uv_close((uv_handle_t *)&watch, NULL);
         uv_run(uv, UV_RUN_NOWAIT);
         assert(!uv_loop_alive(uv));

@@ -13,7 +13,7 @@ struct verdict {
     char text[EB_FAILURE_BYTES];
 };
 
-__attribute__((format(printf, 3, 4))) static void judge(
+__attribute__((format(printf, 3, 4))) static void decide_command(
     struct verdict *verdict, enum eb_model_outcome outcome, const char *format, ...)
 {
     va_list arguments;
@@ -78,14 +78,14 @@ static void unload(struct eb_command_queue *queue, struct eb_registry_model *mod
 {
     const uint64_t number = version->number;
     if (!version->loaded) {
-        judge(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is not in memory", number);
+        decide_command(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " is not in memory", number);
     } else if (!is_on_disk(model)) {
         drop(queue, model, version);
     } else if (version->loaded == model->served) {
-        judge(verdict, EB_MODEL_REFUSED,
+        decide_command(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " is being served; serve another one first", number);
     } else if (eb_registry_has_label(model, number)) {
-        judge(verdict, EB_MODEL_REFUSED,
+        decide_command(verdict, EB_MODEL_REFUSED,
             "version %" PRIu64 " has a label; take it from model.yaml first", number);
     } else {
         drop(queue, model, version);
@@ -93,7 +93,7 @@ static void unload(struct eb_command_queue *queue, struct eb_registry_model *mod
 }
 
 /* What was tried in vain is tried again. */
-static void forgive(struct eb_registry_version *version)
+static void allow_retry(struct eb_registry_version *version)
 {
     if (version->is_on_disk) {
         free(version->failure);
@@ -126,12 +126,12 @@ static void miss_version(const struct eb_command_queue *queue,
         why = model->versions[i].number == command->version ? model->versions[i].failure : NULL;
     }
     if (command->verb == EB_MODEL_UNLOAD) {
-        judge(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has no version %" PRIu64 " in memory",
-            command->model, command->version);
+        decide_command(verdict, EB_MODEL_NOT_FOUND,
+            "model \"%s\" has no version %" PRIu64 " in memory", command->model, command->version);
     } else if (why) {
-        judge(verdict, EB_MODEL_FAILED, "%s", why);
+        decide_command(verdict, EB_MODEL_FAILED, "%s", why);
     } else {
-        judge(verdict, EB_MODEL_NOT_FOUND,
+        decide_command(verdict, EB_MODEL_NOT_FOUND,
             "model \"%s\" has no version %" PRIu64 "; rename its directory to %s/%" PRIu64 " first",
             command->model, command->version, model->path, command->version);
     }
@@ -146,21 +146,21 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
         return;
     }
     if (version && command->verb != EB_MODEL_UNLOAD) {
-        forgive(version);
+        allow_retry(version);
     }
     switch (command->verb) {
     case EB_MODEL_LOAD:
         if (version) {
             version->is_held = true;
         } else if (queue->disk_failure) {
-            judge(verdict, EB_MODEL_FAILED, "%s", queue->disk_failure);
+            decide_command(verdict, EB_MODEL_FAILED, "%s", queue->disk_failure);
         }
         break;
     case EB_MODEL_UNLOAD:
         if (version) {
             unload(queue, model, version, verdict);
         } else {
-            judge(verdict, EB_MODEL_REFUSED, "a version to unload must be named");
+            decide_command(verdict, EB_MODEL_REFUSED, "a version to unload must be named");
         }
         break;
     case EB_MODEL_SERVE:
@@ -171,24 +171,24 @@ static void want(struct eb_command_queue *queue, struct eb_model_command *comman
 }
 
 /* What keeps all versions of the model from being loaded; NULL: nothing. */
-static const char *find_failure(const struct eb_registry_model *model)
+static const char *find_command_failure(const struct eb_registry_model *model)
 {
     return model->failure || model->is_described ? model->failure : model->config_failure;
 }
 
-static void begin(
+static void begin_command(
     struct eb_command_queue *queue, struct eb_model_command *command, struct verdict *verdict)
 {
     struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
     const struct eb_registry_version *version =
         model ? eb_registry_find_version(model, command->version) : NULL;
-    const char *why = model ? find_failure(model) : queue->disk_failure;
+    const char *why = model ? find_command_failure(model) : queue->disk_failure;
     command->is_begun = true;
     queue->registry->is_dirty = true;
     if (why && is_about_disk(command, version)) {
-        judge(verdict, EB_MODEL_FAILED, "%s", why);
+        decide_command(verdict, EB_MODEL_FAILED, "%s", why);
     } else if (!model) {
-        judge(verdict, EB_MODEL_NOT_FOUND, "no model \"%s\"", command->model);
+        decide_command(verdict, EB_MODEL_NOT_FOUND, "no model \"%s\"", command->model);
     } else {
         want(queue, command, model, verdict);
     }
@@ -198,7 +198,7 @@ static void begin(
 
 /* Takes the command out of the queue and answers it. The answer does not reveal where the
  * repository is, since anyone who reaches the port may be allowed to give commands. */
-static void answer(
+static void answer_command(
     const struct eb_command_queue *queue, struct eb_model_command **link, struct verdict *verdict)
 {
     struct eb_model_command *command = *link;
@@ -217,10 +217,10 @@ void eb_command_queue_begin(struct eb_command_queue *queue)
         const bool is_ready =
             command->scan <= queue->scans_done || !eb_command_queue_needs_disk(queue, command);
         if (!command->is_begun && is_ready) {
-            begin(queue, command, &verdict);
+            begin_command(queue, command, &verdict);
         }
         if (verdict.is_over) {
-            answer(queue, link, &verdict);
+            answer_command(queue, link, &verdict);
         } else {
             link = &command->next;
         }
@@ -228,8 +228,8 @@ void eb_command_queue_begin(struct eb_command_queue *queue)
 }
 
 /* The command has come to nothing; `version` may have gone. */
-static void take_back(const struct eb_command_queue *queue, const struct eb_model_command *command,
-    struct eb_registry_version *version)
+static void take_command_back(const struct eb_command_queue *queue,
+    const struct eb_model_command *command, struct eb_registry_version *version)
 {
     struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
     if (command->verb == EB_MODEL_LOAD && version) {
@@ -247,12 +247,12 @@ static void check_lost(const struct eb_command_queue *queue, const struct eb_mod
 {
     const uint64_t number = command->version;
     if (version && version->is_on_disk) {
-        judge(verdict, EB_MODEL_REFUSED, "version %" PRIu64 " was unloaded by another command",
-            number);
+        decide_command(verdict, EB_MODEL_REFUSED,
+            "version %" PRIu64 " was unloaded by another command", number);
     } else {
-        judge(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " has gone", number);
+        decide_command(verdict, EB_MODEL_NOT_FOUND, "version %" PRIu64 " has gone", number);
     }
-    take_back(queue, command, version);
+    take_command_back(queue, command, version);
 }
 
 /* A certain version that is to be in memory, and perhaps to be served. */
@@ -266,34 +266,37 @@ static void check_version(const struct eb_command_queue *queue,
     if (!version) {
         check_lost(queue, command, NULL, verdict);
     } else if (is_to_serve && model->commanded != number && !version->failure) {
-        judge(verdict, EB_MODEL_REFUSED, "another command came after this one");
+        decide_command(verdict, EB_MODEL_REFUSED, "another command came after this one");
     } else if (version->loaded && (!is_to_serve || version->loaded == model->served)) {
-        judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is %s", number,
+        decide_command(verdict, EB_MODEL_DONE, "version %" PRIu64 " is %s", number,
             version->loaded == model->served ? "served" : "in memory");
     } else if (version->failure) {
-        judge(verdict,
+        decide_command(verdict,
             version->failure_kind == EB_REGISTRY_SHORT ? EB_MODEL_SHORT : EB_MODEL_FAILED, "%s",
             version->failure);
-        take_back(queue, command, version);
+        take_command_back(queue, command, version);
     } else if (!version->loaded && eb_registry_is_settled(queue->registry, model)) {
         check_lost(queue, command, version, verdict);
     }
 }
 
-static void check(const struct eb_command_queue *queue, const struct eb_model_command *command,
-    struct verdict *verdict)
+static void check_asked_version(const struct eb_command_queue *queue,
+    const struct eb_model_command *command, struct verdict *verdict)
 {
     struct eb_registry_model *model = eb_registry_find(queue->registry, command->model);
     if (!model) {
-        judge(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has gone", command->model);
+        decide_command(verdict, EB_MODEL_NOT_FOUND, "model \"%s\" has gone", command->model);
     } else if (command->verb == EB_MODEL_UNLOAD) {
-        judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " answers no longer", command->version);
+        decide_command(
+            verdict, EB_MODEL_DONE, "version %" PRIu64 " answers no longer", command->version);
     } else if (command->version != 0) {
         check_version(queue, command, model, verdict);
     } else if (eb_registry_is_settled(queue->registry, model) && model->served) {
-        judge(verdict, EB_MODEL_DONE, "version %" PRIu64 " is served", model->served->version);
+        decide_command(
+            verdict, EB_MODEL_DONE, "version %" PRIu64 " is served", model->served->version);
     } else if (eb_registry_is_settled(queue->registry, model)) {
-        judge(verdict, EB_MODEL_FAILED, "no version of model \"%s\" loads", command->model);
+        decide_command(
+            verdict, EB_MODEL_FAILED, "no version of model \"%s\" loads", command->model);
     }
 }
 
@@ -302,10 +305,10 @@ void eb_command_queue_finish(struct eb_command_queue *queue)
     for (struct eb_model_command **link = &queue->first; *link;) {
         struct verdict verdict = {0};
         if ((*link)->is_begun) {
-            check(queue, *link, &verdict);
+            check_asked_version(queue, *link, &verdict);
         }
         if (verdict.is_over) {
-            answer(queue, link, &verdict);
+            answer_command(queue, link, &verdict);
         } else {
             link = &(*link)->next;
         }
@@ -325,8 +328,8 @@ void eb_command_queue_tell(const struct eb_command_queue *queue, const char *mod
 void eb_command_queue_cancel(struct eb_command_queue *queue)
 {
     struct verdict verdict;
-    judge(&verdict, EB_MODEL_CANCELLED, "the server is shutting down");
+    decide_command(&verdict, EB_MODEL_CANCELLED, "the server is shutting down");
     while (queue->first) {
-        answer(queue, &queue->first, &verdict);
+        answer_command(queue, &queue->first, &verdict);
     }
 }

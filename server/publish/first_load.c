@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <uv.h>
 
-static uint64_t now_ms(void)
+static uint64_t first_load_now_ms(void)
 {
     return uv_hrtime() / 1000000;
 }
 
-static bool look(const struct eb_first_load *load, struct eb_failure *failure)
+static bool scan_first(const struct eb_first_load *load, struct eb_failure *failure)
 {
     return eb_repository_scan(
                load->directory, load->tables->name_bytes_max, NULL, load->seen, failure) &&
@@ -24,7 +24,8 @@ struct progress {
     bool is_short;
 };
 
-static void on_progress(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+static void on_first_progress(
+    void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     const struct eb_first_load *load = ((const struct progress *)context)->load;
     eb_load_log_progress(NULL, path, done_bytes, total_bytes);
@@ -33,7 +34,7 @@ static void on_progress(void *context, const char *path, uint64_t done_bytes, ui
     }
 }
 
-static void on_short(void *context, uint64_t missing_bytes)
+static void on_first_short(void *context, uint64_t missing_bytes)
 {
     ((struct progress *)context)->is_short = missing_bytes > 0;
 }
@@ -45,7 +46,7 @@ static bool load_version(const struct eb_first_load *load, const struct eb_regis
     struct eb_table_memory_options memory = load->tables->memory;
     struct progress told = {.load = load};
     const struct eb_load_progress progress = {
-        .report = on_progress, .run_short = on_short, .context = &told};
+        .report = on_first_progress, .run_short = on_first_short, .context = &told};
     char *path = eb_registry_path(model, version);
     size_t resident_count;
     struct eb_model_version **residents = eb_registry_residents(model, &resident_count);
@@ -57,14 +58,14 @@ static bool load_version(const struct eb_first_load *load, const struct eb_regis
     const struct eb_version_source source = {
         model->name, version->number, path, model->settings, residents, resident_count};
     const uint64_t files = eb_repository_stamp_files(path);
-    const uint64_t start_ms = now_ms();
+    const uint64_t start_ms = first_load_now_ms();
     struct eb_model_version *loaded =
         eb_model_version_load(&source, load->tables, &progress, failure);
     free(path);
     free(residents);
     if (loaded) {
-        eb_load_log_loaded(&memory, loaded, now_ms() - start_ms);
-        eb_registry_note_loaded(load->registry, loaded, now_ms());
+        eb_load_log_loaded(&memory, loaded, first_load_now_ms() - start_ms);
+        eb_registry_note_loaded(load->registry, loaded, first_load_now_ms());
     } else {
         const enum eb_registry_failure why =
             failure->is_transient ? EB_REGISTRY_HINDERED : EB_REGISTRY_BROKEN;
@@ -76,7 +77,7 @@ static bool load_version(const struct eb_first_load *load, const struct eb_regis
 }
 
 /* Why a model has no version to answer with. */
-static void find_reason(const struct eb_registry_model *model, struct eb_failure *failure)
+static void find_first_reason(const struct eb_registry_model *model, struct eb_failure *failure)
 {
     const char *why = model->failure ? model->failure : model->config_failure;
     if (why) {
@@ -103,7 +104,7 @@ static bool check_served(const struct eb_registry *registry, struct eb_failure *
         if (model->served) {
             continue;
         }
-        find_reason(model, failure);
+        find_first_reason(model, failure);
         if (!is_any_served) {
             return false;
         }
@@ -117,7 +118,7 @@ bool eb_first_load_run(const struct eb_first_load *load, struct eb_failure *fail
     struct eb_registry_version *version;
     const struct eb_registry_model *model;
     uint64_t wake_ms;
-    if (!look(load, failure)) {
+    if (!scan_first(load, failure)) {
         return false;
     }
     while ((model = eb_registry_next(load->registry, &version))) {
@@ -125,6 +126,6 @@ bool eb_first_load_run(const struct eb_first_load *load, struct eb_failure *fail
             return false;
         }
     }
-    eb_registry_decide(load->registry, now_ms(), &wake_ms);
+    eb_registry_decide(load->registry, first_load_now_ms(), &wake_ms);
     return check_served(load->registry, failure);
 }

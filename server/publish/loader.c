@@ -62,7 +62,8 @@ static void on_unused(struct eb_model_version *version)
 
 /* ---- into memory ---- */
 
-static void on_progress(void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
+static void on_loader_progress(
+    void *context, const char *path, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct eb_load *load = context;
     atomic_store_explicit(&load->done_bytes, done_bytes, memory_order_relaxed);
@@ -98,7 +99,7 @@ static bool keep_pace(void *context, uint64_t bytes)
     return sleep_until_due(load);
 }
 
-static void on_short(void *context, uint64_t missing_bytes)
+static void on_loader_short(void *context, uint64_t missing_bytes)
 {
     ((struct eb_load *)context)->missing_bytes = missing_bytes;
 }
@@ -109,8 +110,10 @@ static void run_load(struct eb_job *job)
     const struct eb_table_options *tables = load->loader->tables;
     const struct eb_version_source source = {load->model, load->number, load->path, load->settings,
         load->residents, load->resident_count};
-    const struct eb_load_progress progress = {
-        .report = on_progress, .go_on = keep_pace, .run_short = on_short, .context = load};
+    const struct eb_load_progress progress = {.report = on_loader_progress,
+        .go_on = keep_pace,
+        .run_short = on_loader_short,
+        .context = load};
     load->files = eb_repository_stamp_files(load->path);
     load->start_ns = uv_hrtime();
     load->due_ns = load->start_ns;

@@ -46,7 +46,7 @@ struct eb_manager {
     bool is_closed;
 };
 
-static uint64_t now_ms(void)
+static uint64_t manager_now_ms(void)
 {
     return uv_hrtime() / 1000000;
 }
@@ -130,7 +130,7 @@ struct eb_snapshot *eb_manager_snapshot(const struct eb_manager *manager)
 
 /* ---- what is new ---- */
 
-static void go_on(struct eb_manager *manager);
+static void advance_manager(struct eb_manager *manager);
 static void close_if_idle(struct eb_manager *manager);
 static void take_load(struct eb_manager *manager);
 
@@ -141,7 +141,7 @@ static void on_scan_begun(void *context)
     eb_registry_watch(&manager->registry, &manager->scanner.seen);
 }
 
-static void on_looked(void *context, bool is_good)
+static void on_manager_looked(void *context, bool is_good)
 {
     struct eb_manager *manager = context;
     if (manager->is_stopping) {
@@ -164,8 +164,8 @@ static void on_looked(void *context, bool is_good)
     /* Memory that others had may be free by now; and what needs less, of another model, does not
      * wait for what is about to be freed. */
     manager->is_short = false;
-    eb_registry_forgive(&manager->registry, now_ms());
-    go_on(manager);
+    eb_registry_forgive(&manager->registry, manager_now_ms());
+    advance_manager(manager);
 }
 
 /* ---- into memory, and out of it ---- */
@@ -178,7 +178,7 @@ static void take_load(struct eb_manager *manager)
     const bool is_due = eb_registry_is_due(registry, load->model, load->number);
     manager->load = NULL;
     manager->is_loaded = false;
-    eb_registry_note_loaded(registry, load->version, now_ms());
+    eb_registry_note_loaded(registry, load->version, manager_now_ms());
     if (!is_due && !manager->is_stopping) {
         struct eb_registry_model *model = eb_registry_find(registry, load->model);
         eb_registry_drop(registry, model, eb_registry_find_version(model, load->number));
@@ -200,11 +200,12 @@ static void await_look(struct eb_manager *manager)
 
 /* A version needs more memory than there is: what is about to be freed may be enough, or others go
  * for it. */
-static void make_room(struct eb_manager *manager, const struct eb_load *load)
+static void make_manager_room(struct eb_manager *manager, const struct eb_load *load)
 {
     struct eb_failure failure;
-    manager->is_short = manager->is_stopping || manager->retired_count > 0 ||
-                        eb_registry_make_room(&manager->registry, load->missing_bytes, now_ms());
+    manager->is_short =
+        manager->is_stopping || manager->retired_count > 0 ||
+        eb_registry_make_room(&manager->registry, load->missing_bytes, manager_now_ms());
     eb_failure_set(&failure,
         "%s: its tables need %" PRIu64 " bytes of memory more than are available; free some, raise "
         "the container's limit, or lower versions.keep_s in model.yaml",
@@ -214,7 +215,7 @@ static void make_room(struct eb_manager *manager, const struct eb_load *load)
 }
 
 /* By other settings than it was loaded by a version may be good. */
-static void note_failure(struct eb_manager *manager, const struct eb_load *load)
+static void note_manager_failure(struct eb_manager *manager, const struct eb_load *load)
 {
     const struct eb_registry_model *model = eb_registry_find(&manager->registry, load->model);
     const bool is_void = load->settings != model->settings ||
@@ -237,14 +238,14 @@ static void on_loaded(struct eb_loader *loader, struct eb_load *load)
         break;
     case EB_LOAD_SHORT:
         manager->load = NULL;
-        make_room(manager, load);
+        make_manager_room(manager, load);
         break;
     case EB_LOAD_FAILED:
         manager->load = NULL;
-        note_failure(manager, load);
+        note_manager_failure(manager, load);
         break;
     }
-    go_on(manager);
+    advance_manager(manager);
 }
 
 static void on_freed(struct eb_loader *loader, const char *model, uint64_t version)
@@ -256,11 +257,11 @@ static void on_freed(struct eb_loader *loader, const char *model, uint64_t versi
     eb_registry_note_unloaded(&manager->registry, model, version);
     manager->retired_count--;
     manager->is_short = false;
-    go_on(manager);
+    advance_manager(manager);
 }
 
 /* Gives up a load that has lost its reason. */
-static void check_load(struct eb_manager *manager)
+static void check_manager_load(struct eb_manager *manager)
 {
     struct eb_load *load = manager->load;
     if (load && !eb_registry_is_due(&manager->registry, load->model, load->number)) {
@@ -268,7 +269,7 @@ static void check_load(struct eb_manager *manager)
     }
 }
 
-static void start_load(struct eb_manager *manager)
+static void start_manager_load(struct eb_manager *manager)
 {
     struct eb_registry_version *version;
     if (manager->load || manager->is_short) {
@@ -295,26 +296,26 @@ static void start_load(struct eb_manager *manager)
 /* ---- what follows from what has happened ---- */
 
 /* A version's time is over: what there was no memory for may have its place. */
-static void on_wake(uv_timer_t *timer)
+static void on_manager_wake(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
     eb_registry_forgive_short(&manager->registry);
-    eb_registry_forgive(&manager->registry, now_ms());
-    go_on(manager);
+    eb_registry_forgive(&manager->registry, manager_now_ms());
+    advance_manager(manager);
 }
 
 static void arm_wake(struct eb_manager *manager, uint64_t wake_ms)
 {
-    const uint64_t now = now_ms();
+    const uint64_t now = manager_now_ms();
     if (wake_ms == UINT64_MAX) {
         uv_timer_stop(&manager->wake);
     } else {
         uv_update_time(manager->uv);
-        uv_timer_start(&manager->wake, on_wake, wake_ms > now ? wake_ms - now : 0, 0);
+        uv_timer_start(&manager->wake, on_manager_wake, wake_ms > now ? wake_ms - now : 0, 0);
     }
 }
 
-static void publish(struct eb_manager *manager, uint64_t *wake_ms)
+static void publish_snapshot(struct eb_manager *manager, uint64_t *wake_ms)
 {
     struct eb_snapshot *snapshot = eb_registry_snapshot(&manager->registry);
     if (snapshot && eb_publisher_publish(&manager->publisher, snapshot)) {
@@ -325,7 +326,7 @@ static void publish(struct eb_manager *manager, uint64_t *wake_ms)
         return;
     }
     eb_snapshot_free(snapshot);
-    *wake_ms = now_ms() + RETRY_MS;
+    *wake_ms = manager_now_ms() + RETRY_MS;
     eb_log(EB_LOG_ERROR, "models_unpublished", eb_log_text("reason", strerror(ENOMEM)),
         eb_log_text("remedy", "free some memory; it is tried again"));
 }
@@ -339,7 +340,7 @@ static void tell_loading(
     }
 }
 
-static void on_progress(uv_timer_t *timer)
+static void on_manager_progress(uv_timer_t *timer)
 {
     struct eb_manager *manager = timer->data;
     const struct eb_load *load = manager->load;
@@ -359,31 +360,31 @@ static void on_progress(uv_timer_t *timer)
 static void watch_progress(struct eb_manager *manager)
 {
     if (!uv_is_active((uv_handle_t *)&manager->progress)) {
-        uv_timer_start(&manager->progress, on_progress, PROGRESS_MS, PROGRESS_MS);
+        uv_timer_start(&manager->progress, on_manager_progress, PROGRESS_MS, PROGRESS_MS);
     }
 }
 
-static void go_on(struct eb_manager *manager)
+static void advance_manager(struct eb_manager *manager)
 {
     uint64_t wake_ms;
     if (manager->is_stopping) {
         close_if_idle(manager);
         return;
     }
-    eb_registry_decide(&manager->registry, now_ms(), &wake_ms);
-    check_load(manager);
-    start_load(manager);
+    eb_registry_decide(&manager->registry, manager_now_ms(), &wake_ms);
+    check_manager_load(manager);
+    start_manager_load(manager);
     if (manager->load) {
         watch_progress(manager);
     }
     if (manager->registry.is_dirty) {
-        publish(manager, &wake_ms);
+        publish_snapshot(manager, &wake_ms);
     }
     /* Who asked hears of it when everyone knows. */
     if (!manager->registry.is_dirty && manager->publisher.delivery_count == 0) {
         eb_command_queue_finish(&manager->commands);
         if (manager->registry.is_dirty) {
-            publish(manager, &wake_ms);
+            publish_snapshot(manager, &wake_ms);
         }
     }
     arm_wake(manager, wake_ms);
@@ -391,7 +392,7 @@ static void go_on(struct eb_manager *manager)
 
 static void on_settled(void *context)
 {
-    go_on(context);
+    advance_manager(context);
 }
 
 /* ---- commands ---- */
@@ -408,7 +409,7 @@ void eb_manager_ask(struct eb_manager *manager, struct eb_model_command *command
         eb_scanner_scan(&manager->scanner);
     }
     eb_command_queue_begin(&manager->commands);
-    go_on(manager);
+    advance_manager(manager);
 }
 
 /* ---- life ---- */
@@ -504,7 +505,7 @@ static int start_threads(struct eb_manager *manager, uv_loop_t *loop)
     scanner->is_watching = options->watch == EB_MANAGER_WATCH_AUTO;
     scanner->poll_ms = options->watch == EB_MANAGER_WATCH_OFF ? 0 : options->poll_ms;
     scanner->on_begun = on_scan_begun;
-    scanner->on_looked = on_looked;
+    scanner->on_looked = on_manager_looked;
     scanner->context = manager;
     int code = eb_mailbox_open(&manager->mailbox, loop);
     if (code < 0) {

@@ -17,7 +17,7 @@ struct publication {
     struct delivery deliveries[];
 };
 
-static void release(struct eb_snapshot *snapshot)
+static void release_snapshot(struct eb_snapshot *snapshot)
 {
     assert(snapshot->holders > 0);
     snapshot->holders--;
@@ -26,12 +26,12 @@ static void release(struct eb_snapshot *snapshot)
     }
 }
 
-static void on_back(struct eb_mail *mail)
+static void on_publisher_back(struct eb_mail *mail)
 {
     struct delivery *delivery = (struct delivery *)mail;
     struct publication *publication = delivery->publication;
     struct eb_publisher *publisher = publication->publisher;
-    release(delivery->snapshot);
+    release_snapshot(delivery->snapshot);
     publication->left_count--;
     if (publication->left_count == 0) {
         free(publication);
@@ -43,12 +43,12 @@ static void on_back(struct eb_mail *mail)
 }
 
 /* On the reader's thread. */
-static void on_delivery(struct eb_mail *mail)
+static void on_publisher_delivery(struct eb_mail *mail)
 {
     struct delivery *delivery = (struct delivery *)mail;
     const struct eb_publisher_reader *reader = delivery->reader;
     delivery->snapshot = reader->swap(reader->context, delivery->snapshot);
-    delivery->mail.deliver = on_back;
+    delivery->mail.deliver = on_publisher_back;
     eb_mailbox_post(delivery->publication->publisher->mailbox, &delivery->mail);
 }
 
@@ -70,12 +70,12 @@ bool eb_publisher_publish(struct eb_publisher *publisher, struct eb_snapshot *sn
     publication->left_count = count;
     snapshot->holders = (unsigned)count + 1;
     publisher->delivery_count += count;
-    release(publisher->current);
+    release_snapshot(publisher->current);
     publisher->current = snapshot;
     for (size_t i = 0; i < count; i++) {
         const struct eb_publisher_reader *reader = &publisher->readers[i];
         publication->deliveries[i] = (struct delivery){
-            .mail = {.deliver = on_delivery},
+            .mail = {.deliver = on_publisher_delivery},
             .publication = publication,
             .reader = reader,
             .snapshot = snapshot,

@@ -11,7 +11,7 @@
 #define SETTLE_MS 20
 
 /* Says once what keeps the repository from being read. */
-static void note_failure(struct eb_scanner *scanner, const char *why)
+static void note_scanner_failure(struct eb_scanner *scanner, const char *why)
 {
     if (why && !(scanner->told_failure && strcmp(scanner->told_failure, why) == 0)) {
         eb_log(EB_LOG_WARN, "repository_unreadable", eb_log_text("reason", why),
@@ -42,7 +42,7 @@ static void watch(struct eb_scanner *scanner)
 
 static void take_over(struct eb_scanner *scanner)
 {
-    note_failure(scanner, scanner->is_good ? NULL : scanner->failure.text);
+    note_scanner_failure(scanner, scanner->is_good ? NULL : scanner->failure.text);
     if (scanner->is_good) {
         eb_repository_deinit(&scanner->seen);
         scanner->seen = scanner->found;
@@ -94,7 +94,7 @@ void eb_scanner_scan(struct eb_scanner *scanner)
     eb_worker_post(&scanner->worker, &scanner->job);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_scanner_timer(uv_timer_t *timer)
 {
     eb_scanner_scan(timer->data);
 }
@@ -103,7 +103,7 @@ static void on_change(void *context)
 {
     struct eb_scanner *scanner = context;
     if (!uv_is_active((uv_handle_t *)&scanner->settle)) {
-        uv_timer_start(&scanner->settle, on_timer, SETTLE_MS, 0);
+        uv_timer_start(&scanner->settle, on_scanner_timer, SETTLE_MS, 0);
     }
 }
 
@@ -119,7 +119,7 @@ int eb_scanner_start(struct eb_scanner *scanner, uv_loop_t *loop)
     scanner->settle.data = scanner;
     scanner->watch = (struct eb_watch){.loop = loop, .on_change = on_change, .context = scanner};
     if (scanner->poll_ms > 0) {
-        uv_timer_start(&scanner->poll, on_timer, scanner->poll_ms, scanner->poll_ms);
+        uv_timer_start(&scanner->poll, on_scanner_timer, scanner->poll_ms, scanner->poll_ms);
         eb_scanner_scan(scanner);
     }
     return 0;

@@ -15,17 +15,17 @@ struct eb_watch_entry {
     char path[];
 };
 
-static void on_closed(uv_handle_t *handle)
+static void on_watched_closed(uv_handle_t *handle)
 {
     free(handle->data);
 }
 
 static void close_entry(struct eb_watch_entry *entry)
 {
-    uv_close((uv_handle_t *)&entry->handle, on_closed);
+    uv_close((uv_handle_t *)&entry->handle, on_watched_closed);
 }
 
-static void on_event(uv_fs_event_t *handle, const char *name, int events, int status)
+static void on_watched_event(uv_fs_event_t *handle, const char *name, int events, int status)
 {
     struct eb_watch_entry *entry = handle->data;
     const char *slash = strrchr(entry->path, '/');
@@ -37,7 +37,7 @@ static void on_event(uv_fs_event_t *handle, const char *name, int events, int st
     entry->watch->on_change(entry->watch->context);
 }
 
-static struct eb_watch_entry *find(
+static struct eb_watch_entry *find_watch(
     const struct eb_watch *watch, const char *path, const struct stat *status)
 {
     for (struct eb_watch_entry *entry = watch->entries; entry; entry = entry->next) {
@@ -50,7 +50,7 @@ static struct eb_watch_entry *find(
 }
 
 /* 0 or a negative libuv code. */
-static int add(struct eb_watch *watch, const char *path, const struct stat *status)
+static int add_watch(struct eb_watch *watch, const char *path, const struct stat *status)
 {
     struct eb_watch_entry *entry = calloc(1, sizeof *entry + strlen(path) + 1);
     if (!entry) {
@@ -67,7 +67,7 @@ static int add(struct eb_watch *watch, const char *path, const struct stat *stat
         free(entry);
         return code;
     }
-    code = uv_fs_event_start(&entry->handle, on_event, path, 0);
+    code = uv_fs_event_start(&entry->handle, on_watched_event, path, 0);
     if (code < 0) {
         close_entry(entry);
         return code;
@@ -90,12 +90,12 @@ static bool see(struct eb_watch *watch, const char *path, int *error)
     if (stat(path, &status) != 0) {
         return false;
     }
-    struct eb_watch_entry *entry = find(watch, path, &status);
+    struct eb_watch_entry *entry = find_watch(watch, path, &status);
     if (entry) {
         entry->is_seen = true;
         return false;
     }
-    int code = add(watch, path, &status);
+    int code = add_watch(watch, path, &status);
     *error = is_exhausted(code) ? code : *error;
     return code == 0;
 }

@@ -21,7 +21,7 @@ static void on_job(struct eb_mail *mail)
     eb_mailbox_post(&job->worker->results, &job->mail);
 }
 
-static void on_end(struct eb_mail *mail)
+static void on_worker_end(struct eb_mail *mail)
 {
     struct eb_worker *worker = (struct eb_worker *)((char *)mail - offsetof(struct eb_worker, end));
     eb_mailbox_close(&worker->jobs);
@@ -36,7 +36,7 @@ static void give_way(void)
     (void)setpriority(PRIO_PROCESS, 0, NICE_MOST);
 }
 
-static void run_thread(void *context)
+static void run_worker_thread(void *context)
 {
     struct eb_worker *worker = context;
     give_way();
@@ -44,7 +44,7 @@ static void run_thread(void *context)
 }
 
 /* Takes apart what has no thread. */
-static void close_loop(struct eb_worker *worker)
+static void close_worker_loop(struct eb_worker *worker)
 {
     uv_run(&worker->uv, UV_RUN_DEFAULT);
     int code = uv_loop_close(&worker->uv);
@@ -54,26 +54,26 @@ static void close_loop(struct eb_worker *worker)
 
 int eb_worker_start(struct eb_worker *worker, uv_loop_t *owner)
 {
-    *worker = (struct eb_worker){.end = {.deliver = on_end}};
+    *worker = (struct eb_worker){.end = {.deliver = on_worker_end}};
     int code = uv_loop_init(&worker->uv);
     if (code < 0) {
         return code;
     }
     code = eb_mailbox_open(&worker->jobs, &worker->uv);
     if (code < 0) {
-        close_loop(worker);
+        close_worker_loop(worker);
         return code;
     }
     code = eb_mailbox_open(&worker->results, owner);
     if (code == 0) {
-        code = uv_thread_create(&worker->thread, run_thread, worker);
+        code = uv_thread_create(&worker->thread, run_worker_thread, worker);
         if (code == 0) {
             return 0;
         }
         eb_mailbox_close(&worker->results);
     }
     eb_mailbox_close(&worker->jobs);
-    close_loop(worker);
+    close_worker_loop(worker);
     return code;
 }
 

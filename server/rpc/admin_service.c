@@ -53,7 +53,7 @@ static void on_progress_back(struct eb_mail *mail)
     free(told);
 }
 
-static enum eb_status translate(enum eb_model_outcome outcome)
+static enum eb_status translate_outcome(enum eb_model_outcome outcome)
 {
     switch (outcome) {
     case EB_MODEL_DONE: return EB_STATUS_OK;
@@ -66,9 +66,9 @@ static enum eb_status translate(enum eb_model_outcome outcome)
     return EB_STATUS_UNKNOWN;
 }
 
-static void answer(struct eb_rpc_call *call, const struct eb_admin_command *command)
+static void answer_admin(struct eb_rpc_call *call, const struct eb_admin_command *command)
 {
-    const enum eb_status status = translate(command->outcome);
+    const enum eb_status status = translate_outcome(command->outcome);
     const struct eb_wire_progress done = {.done = true, .text = command->text};
     if (status != EB_STATUS_OK) {
         eb_rpc_call_finish(call, status, command->text, 0);
@@ -87,7 +87,7 @@ static void on_done_back(struct eb_mail *mail)
     struct eb_loop *loop = command->loop->home.loop;
     if (command->call) {
         command->call->command = NULL;
-        answer(command->call, command);
+        answer_admin(command->call, command);
     }
     command->loop->command_count--;
     free(command);
@@ -97,7 +97,8 @@ static void on_done_back(struct eb_mail *mail)
 /* ---- at the admin endpoint ---- */
 
 /* Without memory it is not told. */
-static void on_progress(struct eb_model_command *asked, uint64_t done_bytes, uint64_t total_bytes)
+static void on_admin_progress(
+    struct eb_model_command *asked, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct eb_admin_command *command = (struct eb_admin_command *)asked;
     struct progress_mail *told = malloc(sizeof *told);
@@ -109,7 +110,8 @@ static void on_progress(struct eb_model_command *asked, uint64_t done_bytes, uin
     }
 }
 
-static void on_done(struct eb_model_command *asked, enum eb_model_outcome outcome, const char *text)
+static void on_admin_done(
+    struct eb_model_command *asked, enum eb_model_outcome outcome, const char *text)
 {
     struct eb_admin_command *command = (struct eb_admin_command *)asked;
     command->outcome = outcome;
@@ -155,7 +157,8 @@ static bool check_command(
 }
 
 /* NULL: no memory. */
-static struct eb_admin_command *create(struct eb_rpc_call *call, const struct asked *asked)
+static struct eb_admin_command *create_admin_call(
+    struct eb_rpc_call *call, const struct asked *asked)
 {
     const struct eb_wire_model_query *request = asked->request;
     const size_t model_bytes = strlen(request->model) + 1;
@@ -165,8 +168,8 @@ static struct eb_admin_command *create(struct eb_rpc_call *call, const struct as
         command->command = (struct eb_model_command){.verb = asked->verb,
             .model = command->model,
             .version = request->version,
-            .on_progress = on_progress,
-            .on_done = on_done};
+            .on_progress = on_admin_progress,
+            .on_done = on_admin_done};
         command->mail.deliver = on_arrival;
         command->loop = call->conn->loop;
         command->call = call;
@@ -187,7 +190,7 @@ static struct eb_admin_command *read_command(
     const struct asked asked = {verb, eb_version_request_decode(&loop->arena, call->message.bytes,
                                           call->message.size, &codec_limits, error)};
     if (asked.request && check_command(loop, &asked, error)) {
-        command = create(call, &asked);
+        command = create_admin_call(call, &asked);
         if (!command) {
             eb_error_set(error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
         }
@@ -197,7 +200,7 @@ static struct eb_admin_command *read_command(
     return command;
 }
 
-static void start(struct eb_rpc_call *call, enum eb_model_verb verb)
+static void start_admin_call(struct eb_rpc_call *call, enum eb_model_verb verb)
 {
     struct eb_error error;
     struct eb_admin_command *command = read_command(call, verb, &error);
@@ -211,23 +214,23 @@ static void start(struct eb_rpc_call *call, enum eb_model_verb verb)
     eb_mailbox_post(call->conn->loop->service->admin.mailbox, &command->mail);
 }
 
-static void start_load(struct eb_rpc_call *call)
+static void start_admin_load(struct eb_rpc_call *call)
 {
-    start(call, EB_MODEL_LOAD);
+    start_admin_call(call, EB_MODEL_LOAD);
 }
 
 static void start_unload(struct eb_rpc_call *call)
 {
-    start(call, EB_MODEL_UNLOAD);
+    start_admin_call(call, EB_MODEL_UNLOAD);
 }
 
 static void start_serve(struct eb_rpc_call *call)
 {
-    start(call, EB_MODEL_SERVE);
+    start_admin_call(call, EB_MODEL_SERVE);
 }
 
 /* The caller goes away; its command goes on. */
-static void forget(struct eb_rpc_call *call)
+static void forget_admin_call(struct eb_rpc_call *call)
 {
     if (call->command) {
         call->command->call = NULL;
@@ -251,9 +254,12 @@ static bool check_place(const struct eb_rpc_conn *conn, struct eb_error *error)
 }
 
 static const struct eb_method methods[] = {
-    {"LoadVersion", EB_METHOD_SERVER_STREAMING, .start = start_load, .on_close = forget},
-    {"UnloadVersion", EB_METHOD_SERVER_STREAMING, .start = start_unload, .on_close = forget},
-    {"ServeVersion", EB_METHOD_SERVER_STREAMING, .start = start_serve, .on_close = forget},
+    {"LoadVersion", EB_METHOD_SERVER_STREAMING, .start = start_admin_load,
+        .on_close = forget_admin_call},
+    {"UnloadVersion", EB_METHOD_SERVER_STREAMING, .start = start_unload,
+        .on_close = forget_admin_call},
+    {"ServeVersion", EB_METHOD_SERVER_STREAMING, .start = start_serve,
+        .on_close = forget_admin_call},
     {"ListVersions", EB_METHOD_UNARY, .answer = eb_catalogue_list_versions},
 };
 

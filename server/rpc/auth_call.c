@@ -15,7 +15,8 @@ static bool has_name(const void *peer, const char *name)
 }
 
 /* Looked for once, not for each call: certificates take long to read. */
-static const struct eb_principal *find_named(struct eb_rpc_conn *conn, const struct eb_auth *auth)
+static const struct eb_principal *find_caller_named(
+    struct eb_rpc_conn *conn, const struct eb_auth *auth)
 {
     if (conn->auth.generation != auth->generation) {
         conn->auth.principal = eb_auth_find_named(auth, has_name, conn->conn);
@@ -35,7 +36,7 @@ static void find_principal(struct eb_rpc_call *call)
     } else if (self->has_token) {
         self->principal = eb_auth_find_token(auth, &self->token);
     } else {
-        self->principal = find_named(call->conn, auth);
+        self->principal = find_caller_named(call->conn, auth);
     }
     if (!self->principal && self->access == EB_METHOD_FOR_ALL) {
         self->principal = &eb_auth_nobody;
@@ -43,7 +44,7 @@ static void find_principal(struct eb_rpc_call *call)
 }
 
 /* Whether the principal may make the call. false: *error. */
-static bool judge(const struct eb_auth_call *self, struct eb_error *error)
+static bool decide_access(const struct eb_auth_call *self, struct eb_error *error)
 {
     if (!self->principal) {
         eb_error_set(error, EB_STATUS_UNAUTHENTICATED, "%s",
@@ -63,7 +64,7 @@ static bool judge(const struct eb_auth_call *self, struct eb_error *error)
 }
 
 /* What the header says. */
-static void read_token(struct eb_auth_call *self, const char *authorization)
+static void read_caller_token(struct eb_auth_call *self, const char *authorization)
 {
     const size_t scheme_bytes = sizeof scheme - 1;
     if (!authorization) {
@@ -88,12 +89,12 @@ bool eb_auth_call_begin(
         eb_conn_set_known(call->conn->conn);
         return true;
     }
-    read_token(self, call->call->authorization);
+    read_caller_token(self, call->call->authorization);
     find_principal(call);
     if (self->principal && self->principal != &eb_auth_nobody) {
         eb_conn_set_known(call->conn->conn);
     }
-    return judge(self, error);
+    return decide_access(self, error);
 }
 
 const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct eb_error *error)
@@ -105,7 +106,7 @@ const struct eb_principal *eb_auth_call_renew(struct eb_rpc_call *call, struct e
     if (self->generation != call->conn->loop->auth->generation) {
         find_principal(call);
     }
-    return judge(self, error) ? self->principal : NULL;
+    return decide_access(self, error) ? self->principal : NULL;
 }
 
 const char *eb_auth_call_name(struct eb_rpc_call *call)

@@ -92,7 +92,7 @@ const struct eb_feature *eb_bag_query_refuse_name(
 }
 
 /* What a query says of its weights, which most have none of. */
-static __attribute__((noinline)) bool fill_weights(const struct eb_bag_query_place *place,
+static __attribute__((noinline)) bool fill_bag_weights(const struct eb_bag_query_place *place,
     const struct eb_wire_query *wire, struct eb_bag_query *query, struct eb_error *error)
 {
     const struct eb_bag_query_weights weights = {
@@ -120,7 +120,7 @@ bool eb_bag_query_fill(const struct eb_bag_query_place *place, const struct eb_f
         query->default_index = wire->default_index;
     }
     const bool says_weights = wire->weights_bytes > 0 || wire->weights_type != 0;
-    return !says_weights || fill_weights(place, wire, query, error);
+    return !says_weights || fill_bag_weights(place, wire, query, error);
 }
 
 bool eb_bag_query_error(const struct eb_bag_query_place *place,

@@ -58,7 +58,7 @@ void eb_call_stats_refusal(const struct eb_rpc_call *call, enum eb_refusal refus
     call->conn->loop->call_stats.counters->refusals[refusal]++;
 }
 
-static void count_computed(struct eb_service_loop *loop, const struct eb_lookup *lookup)
+static void count_call_computed(struct eb_service_loop *loop, const struct eb_lookup *lookup)
 {
     struct eb_counters *counters = loop->call_stats.counters;
     const struct eb_plan_counts *counts = &lookup->plan.counts;
@@ -79,7 +79,7 @@ void eb_call_stats_lookup(const struct eb_lookup *lookup)
     }
     /* What was given up may not have been computed. */
     if (lookup->answer && !atomic_load_explicit(&lookup->cancelled, memory_order_relaxed)) {
-        count_computed(loop, lookup);
+        count_call_computed(loop, lookup);
     }
 }
 

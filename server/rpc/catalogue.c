@@ -3,7 +3,7 @@
 #include "proto/codec_admin.h"
 #include "server/rpc/reply.h"
 
-static struct eb_wire_table describe_table(const struct eb_feature *feature)
+static struct eb_wire_table describe_catalogue_table(const struct eb_feature *feature)
 {
     const struct eb_named_table *named = feature->table;
     return (struct eb_wire_table){
@@ -24,7 +24,7 @@ static struct eb_wire_table describe_table(const struct eb_feature *feature)
     };
 }
 
-static struct eb_wire_feature describe_feature(const struct eb_feature *feature)
+static struct eb_wire_feature describe_catalogue_feature(const struct eb_feature *feature)
 {
     return (struct eb_wire_feature){
         .name = feature->name,
@@ -52,10 +52,10 @@ static bool describe_features(
         return false;
     }
     for (size_t i = 0; i < set->table_count; i++) {
-        tables[i] = describe_table(&set->features[i]);
+        tables[i] = describe_catalogue_table(&set->features[i]);
     }
     for (size_t i = 0; i < feature_count; i++) {
-        features[i] = describe_feature(&set->features[set->table_count + i]);
+        features[i] = describe_catalogue_feature(&set->features[set->table_count + i]);
     }
     for (size_t i = 0; i < set->group_count; i++) {
         const struct eb_feature_group *group = &set->groups[i];
@@ -113,7 +113,7 @@ static bool describe_version(struct eb_arena *arena, const struct eb_snapshot_mo
            (!loaded || !has_tables || describe_features(arena, &loaded->features, out));
 }
 
-static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_model *model,
+static bool describe_catalogue_model(struct eb_arena *arena, const struct eb_snapshot_model *model,
     struct selection selection, struct eb_wire_model *out)
 {
     struct eb_wire_version *versions =
@@ -163,7 +163,7 @@ static struct eb_outgoing *answer_all(
         if (!eb_principal_may_see(unary->caller, model->name)) {
             continue;
         }
-        if (!describe_model(unary->arena, model, selection, &models[list.count++])) {
+        if (!describe_catalogue_model(unary->arena, model, selection, &models[list.count++])) {
             return eb_unary_refuse_memory(error);
         }
     }
@@ -190,7 +190,7 @@ static bool find_described(const struct eb_unary_request *unary,
     if (!model) {
         return false;
     }
-    if (!describe_model(unary->arena, model, selection, described)) {
+    if (!describe_catalogue_model(unary->arena, model, selection, described)) {
         eb_unary_refuse_memory(error);
         return false;
     }

@@ -19,7 +19,7 @@ const struct eb_feature *const *eb_feature_memo_find(struct eb_feature_memo *mem
     return entry->version == version ? entry->features : NULL;
 }
 
-static size_t count_text_bytes(const struct eb_wire_group *group)
+static size_t count_memo_text_bytes(const struct eb_wire_group *group)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < group->feature_count; i++) {
@@ -33,7 +33,7 @@ static bool make_list(const struct eb_wire_group *group, struct eb_known_feature
     struct eb_feature_memo_entry *entry)
 {
     const size_t count = group->feature_count;
-    const size_t text_bytes = count_text_bytes(group);
+    const size_t text_bytes = count_memo_text_bytes(group);
     const size_t pointer_bytes = count * (sizeof *entry->features + sizeof *list->names);
     const struct eb_feature **features =
         malloc(pointer_bytes + group->run_bytes + text_bytes + count);
@@ -55,7 +55,7 @@ static bool make_list(const struct eb_wire_group *group, struct eb_known_feature
 
 /* A place for one list more, or that of the list that nobody has named for longest. `count`: there
  * is none. */
-static size_t find_place(const struct eb_feature_memo *memo)
+static size_t find_memo_place(const struct eb_feature_memo *memo)
 {
     if (memo->count < EB_FEATURE_MEMO_LISTS) {
         return memo->count;
@@ -76,9 +76,9 @@ static bool can_be_known(const struct eb_wire_group *group)
 }
 
 /* The place of a list that is to be kept. EB_FEATURE_MEMO_LISTS: it is not. */
-static size_t add(struct eb_feature_memo *memo, const struct eb_wire_group *group)
+static size_t add_memo(struct eb_feature_memo *memo, const struct eb_wire_group *group)
 {
-    const size_t place = find_place(memo);
+    const size_t place = find_memo_place(memo);
     struct eb_known_features list;
     struct eb_feature_memo_entry entry = {.used = memo->group_count};
     if (!can_be_known(group) || place == EB_FEATURE_MEMO_LISTS ||
@@ -95,7 +95,8 @@ static size_t add(struct eb_feature_memo *memo, const struct eb_wire_group *grou
 void eb_feature_memo_keep(struct eb_feature_memo *memo, const struct eb_wire_group *group,
     const struct eb_model_version *version, const struct eb_feature *const *features)
 {
-    const size_t place = group->known ? (size_t)(group->known - memo->lists) : add(memo, group);
+    const size_t place =
+        group->known ? (size_t)(group->known - memo->lists) : add_memo(memo, group);
     if (place < EB_FEATURE_MEMO_LISTS) {
         struct eb_feature_memo_entry *entry = &memo->entries[place];
         assert(memo->lists[place].count == group->feature_count);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static int64_t read_integer(const struct eb_wire_array *array, uint64_t i)
+static int64_t read_feature_integer(const struct eb_wire_array *array, uint64_t i)
 {
     if (array->width == 4) {
         int32_t value;
@@ -14,7 +14,8 @@ static int64_t read_integer(const struct eb_wire_array *array, uint64_t i)
     return value;
 }
 
-static bool refuse(const struct eb_bag_query_place *place, struct eb_error *error, const char *text)
+static bool refuse_feature(
+    const struct eb_bag_query_place *place, struct eb_error *error, const char *text)
 {
     return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
 }
@@ -26,7 +27,7 @@ static bool check_form(const struct eb_bag_query_place *place, const struct eb_w
     const struct eb_wire_array *arrays[] = {&wire->values, &wire->lengths, &wire->offsets};
     const bool has_layout = wire->lengths.width != 0 || wire->offsets.width != 0;
     if (wire->reduction == EB_REDUCTION_NONE) {
-        return refuse(place, error, "a group cannot have the reduction NONE");
+        return refuse_feature(place, error, "a group cannot have the reduction NONE");
     }
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         if (arrays[i]->width > 0 && arrays[i]->bytes % arrays[i]->width != 0) {
@@ -36,14 +37,14 @@ static bool check_form(const struct eb_bag_query_place *place, const struct eb_w
         }
     }
     if (!has_layout && (wire->bags > 0 || wire->values.bytes > 0)) {
-        return refuse(place, error, "it has neither lengths nor offsets");
+        return refuse_feature(place, error, "it has neither lengths nor offsets");
     }
     return true;
 }
 
 /* That there are as many entries as `bags` of each feature want. */
-static bool check_counts(const struct eb_bag_query_place *place, const struct eb_wire_group *wire,
-    struct eb_error *error)
+static bool check_feature_counts(const struct eb_bag_query_place *place,
+    const struct eb_wire_group *wire, struct eb_error *error)
 {
     const bool has_offsets = wire->offsets.width != 0;
     const struct eb_wire_array *array = has_offsets ? &wire->offsets : &wire->lengths;
@@ -68,13 +69,13 @@ static bool make_lengths(const struct eb_bag_query_place *place, const struct eb
         return eb_bag_query_refuse(
             place, error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left for its lengths");
     }
-    int64_t before = read_integer(&wire->offsets, 0);
+    int64_t before = read_feature_integer(&wire->offsets, 0);
     if (before != 0) {
         return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
             "%s[0] = %lld is not 0", wire->offsets.field, (long long)before);
     }
     for (uint64_t i = 0; i < count; i++) {
-        int64_t offset = read_integer(&wire->offsets, i + 1);
+        int64_t offset = read_feature_integer(&wire->offsets, i + 1);
         if (offset < before || offset > value_count || offset - before > INT32_MAX) {
             return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
                 "%s[%llu] = %lld does not follow %lld within %lld values", wire->offsets.field,
@@ -92,7 +93,7 @@ static bool make_lengths(const struct eb_bag_query_place *place, const struct eb
 }
 
 /* Where each feature's values begin; together they are all. */
-static bool find_starts(const struct eb_bag_query_place *place, struct eb_arena *arena,
+static bool find_feature_starts(const struct eb_bag_query_place *place, struct eb_arena *arena,
     struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
@@ -106,7 +107,7 @@ static bool find_starts(const struct eb_bag_query_place *place, struct eb_arena 
     for (size_t f = 0; f < wire->feature_count; f++) {
         starts[f] = start;
         for (uint64_t b = 0; b < wire->bags; b++) {
-            int64_t length = read_integer(&group->lengths, f * (uint64_t)wire->bags + b);
+            int64_t length = read_feature_integer(&group->lengths, f * (uint64_t)wire->bags + b);
             if (length < 0 || (uint64_t)length > value_count - start) {
                 return eb_bag_query_refuse(place, error, EB_STATUS_INVALID_ARGUMENT,
                     "%s: bag %llu of features[%zu] would have %lld of the %llu values left",
@@ -126,7 +127,7 @@ static bool find_starts(const struct eb_bag_query_place *place, struct eb_arena 
     return true;
 }
 
-static bool check_weights(
+static bool check_feature_weights(
     const struct eb_bag_query_place *place, struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
@@ -181,20 +182,21 @@ bool eb_group_query_begin(const struct eb_bag_query_place *place, const struct e
             "model \"%s\" version %llu has no group of that name", place->version->model,
             (unsigned long long)place->version->version);
     }
-    return wire->feature_count > 0 || refuse(place, error, "it has no features");
+    return wire->feature_count > 0 || refuse_feature(place, error, "it has no features");
 }
 
 bool eb_group_query_lay_out(const struct eb_bag_query_place *place, struct eb_arena *arena,
     struct eb_group_query *group, struct eb_error *error)
 {
     const struct eb_wire_group *wire = group->wire;
-    if (!check_form(place, wire, error) || !check_counts(place, wire, error)) {
+    if (!check_form(place, wire, error) || !check_feature_counts(place, wire, error)) {
         return false;
     }
     if (wire->offsets.width != 0 && !make_lengths(place, wire, arena, group, error)) {
         return false;
     }
-    return find_starts(place, arena, group, error) && check_weights(place, group, error);
+    return find_feature_starts(place, arena, group, error) &&
+           check_feature_weights(place, group, error);
 }
 
 /* Entries [first, first + count) of an array, which are there. */
@@ -210,7 +212,7 @@ static inline struct eb_int_array slice(
 }
 
 /* What the group says of the weights of values [first, first + count). */
-static __attribute__((noinline)) bool fill_weights(const struct eb_group_query *group,
+static __attribute__((noinline)) bool fill_feature_weights(const struct eb_group_query *group,
     const struct eb_bag_query_place *place, struct eb_bag_query *query, struct eb_error *error)
 {
     const uint64_t first = group->starts[place->feature];
@@ -245,5 +247,5 @@ bool eb_group_query_fill(const struct eb_group_query *group, const struct eb_bag
         eb_bag_query_choose(query, wire->reduction, wire->missing, output_type);
     }
     const bool says_weights = group->weight_bytes > 0 || wire->weights_type != 0;
-    return !says_weights || fill_weights(group, place, query, error);
+    return !says_weights || fill_feature_weights(group, place, query, error);
 }

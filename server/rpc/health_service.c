@@ -39,7 +39,7 @@ struct view {
     bool is_leaving;
 };
 
-static enum eb_health_status judge(const struct view *view, const char *name)
+static enum eb_health_status find_health(const struct view *view, const char *name)
 {
     const bool is_ours = is_service(name);
     const struct eb_snapshot_model *model = is_ours ? NULL : eb_snapshot_find(view->snapshot, name);
@@ -63,7 +63,8 @@ static uint32_t name_bytes_max(const struct eb_limits *limits)
 
 /* ---- Check and List ---- */
 
-static struct eb_outgoing *check(const struct eb_unary_request *unary, struct eb_error *error)
+static struct eb_outgoing *check_health(
+    const struct eb_unary_request *unary, struct eb_error *error)
 {
     const char *name = eb_health_request_decode(
         unary->arena, unary->bytes, unary->size, name_bytes_max(unary->facts->limits), error);
@@ -71,7 +72,7 @@ static struct eb_outgoing *check(const struct eb_unary_request *unary, struct eb
         return NULL;
     }
     const struct view view = view_of(unary);
-    const enum eb_health_status status = judge(&view, name);
+    const enum eb_health_status status = find_health(&view, name);
     if (status == EB_HEALTH_SERVICE_UNKNOWN) {
         eb_error_set(error, EB_STATUS_NOT_FOUND,
             "no service and no model \"%s\"; List says what there is", name);
@@ -108,7 +109,7 @@ static struct eb_wire_health *name_all(const struct eb_unary_request *unary, siz
     return items;
 }
 
-static struct eb_outgoing *list(const struct eb_unary_request *unary, struct eb_error *error)
+static struct eb_outgoing *list_health(const struct eb_unary_request *unary, struct eb_error *error)
 {
     size_t count;
     if (!eb_empty_decode(unary->bytes, unary->size, error)) {
@@ -120,7 +121,7 @@ static struct eb_outgoing *list(const struct eb_unary_request *unary, struct eb_
     }
     const struct view view = view_of(unary);
     for (size_t i = 0; i < count; i++) {
-        items[i].status = judge(&view, items[i].name);
+        items[i].status = find_health(&view, items[i].name);
     }
     struct eb_outgoing *answer = eb_unary_reply(unary, eb_health_list_bytes(items, count), error);
     if (answer) {
@@ -133,7 +134,7 @@ static struct eb_outgoing *list(const struct eb_unary_request *unary, struct eb_
 
 /* Says how it is, if that is not what was said last. What cannot be said now is at the next tick,
  * and so is what other rules let the caller see. */
-static void tell(struct eb_rpc_call *call)
+static void tell_watch(struct eb_rpc_call *call)
 {
     struct eb_health_watch *watch = call->watch;
     const struct eb_lookup_home *home = &call->conn->loop->home;
@@ -141,7 +142,7 @@ static void tell(struct eb_rpc_call *call)
     const bool is_leaving = call->conn->loop->is_leaving || eb_loop_is_draining(home->loop);
     const struct view view = {home->snapshot, eb_auth_call_renew(call, &error), is_leaving};
     assert(view.caller); /* Everybody may call. */
-    const enum eb_health_status status = judge(&view, watch->name);
+    const enum eb_health_status status = find_health(&view, watch->name);
     if (status == watch->told || call->finished ||
         eb_conn_waiting_bytes(call->conn->conn) >= EB_RPC_STREAMING_WAITING_BYTES_MAX) {
         return;
@@ -160,7 +161,7 @@ static void tell(struct eb_rpc_call *call)
 static void tell_if_begun(struct eb_rpc_call *call)
 {
     if (call->watch) {
-        tell(call);
+        tell_watch(call);
     }
 }
 
@@ -178,7 +179,7 @@ static void link_watch(struct eb_health_watch *watch, struct eb_rpc_call *call)
     call->conn->watch_count++;
 }
 
-static void forget(struct eb_rpc_call *call)
+static void forget_watch(struct eb_rpc_call *call)
 {
     struct eb_health_watch *watch = call->watch;
     if (watch) {
@@ -193,7 +194,7 @@ static void forget(struct eb_rpc_call *call)
 }
 
 /* NULL: *error. */
-static struct eb_health_watch *create(const char *name, struct eb_error *error)
+static struct eb_health_watch *create_watch(const char *name, struct eb_error *error)
 {
     const size_t name_bytes = strlen(name) + 1;
     struct eb_health_watch *watch = calloc(1, sizeof *watch + name_bytes);
@@ -219,20 +220,20 @@ static struct eb_health_watch *read_watch(struct eb_rpc_call *call, struct eb_er
             "this connection watches %d names already; end one of these calls",
             EB_HEALTH_WATCHES_MAX);
     } else if (name) {
-        watch = create(name, error);
+        watch = create_watch(name, error);
     }
     eb_arena_reset(&loop->arena, 0);
     eb_rpc_call_drop_message(call);
     return watch;
 }
 
-static void end(struct eb_rpc_call *call)
+static void end_watch(struct eb_rpc_call *call)
 {
     eb_rpc_call_finish(call, EB_STATUS_UNAVAILABLE,
         "the server ends this connection; watch over another, elsewhere if it shuts down", 0);
 }
 
-static void start(struct eb_rpc_call *call)
+static void start_watch(struct eb_rpc_call *call)
 {
     struct eb_error error;
     struct eb_health_watch *watch = read_watch(call, &error);
@@ -241,26 +242,26 @@ static void start(struct eb_rpc_call *call)
         return;
     }
     link_watch(watch, call);
-    tell(call);
+    tell_watch(call);
     if (eb_loop_is_draining(call->conn->loop->home.loop)) {
-        end(call);
+        end_watch(call);
     }
 }
 
 void eb_health_service_update(struct eb_service_loop *loop)
 {
     for (struct eb_health_watch *watch = loop->watches; watch; watch = watch->next) {
-        tell(watch->call);
+        tell_watch(watch->call);
     }
 }
 
 /* ---- methods ---- */
 
 static const struct eb_method methods[] = {
-    {"Check", EB_METHOD_UNARY, .answer = check},
-    {"List", EB_METHOD_UNARY, .answer = list},
-    {"Watch", EB_METHOD_SERVER_STREAMING, .start = start, .on_tick = tell_if_begun,
-        .on_notice = tell_if_begun, .on_drain = end, .on_close = forget},
+    {"Check", EB_METHOD_UNARY, .answer = check_health},
+    {"List", EB_METHOD_UNARY, .answer = list_health},
+    {"Watch", EB_METHOD_SERVER_STREAMING, .start = start_watch, .on_tick = tell_if_begun,
+        .on_notice = tell_if_begun, .on_drain = end_watch, .on_close = forget_watch},
 };
 
 const struct eb_method_table eb_health_service_methods = {

@@ -58,7 +58,7 @@ struct eb_outgoing *eb_infer_catalogue_server_metadata(
 }
 
 /* The model and version that are asked for. NULL: *error. */
-static struct eb_wire_model_query *read_query(const struct eb_unary_request *unary,
+static struct eb_wire_model_query *read_infer_query(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_error *error)
 {
     const struct eb_unpack_input input = {
@@ -78,7 +78,7 @@ struct eb_outgoing *eb_infer_catalogue_model_ready(
     const struct eb_unary_request *unary, struct eb_error *error)
 {
     const struct eb_wire_model_query *query =
-        read_query(unary, &inference__model_ready_request__descriptor, error);
+        read_infer_query(unary, &inference__model_ready_request__descriptor, error);
     if (!query) {
         return NULL;
     }
@@ -94,7 +94,7 @@ struct eb_outgoing *eb_infer_catalogue_model_ready(
 
 /* ---- what a model's tensors are ---- */
 
-static struct eb_infer_feature describe_feature(const struct eb_feature *feature)
+static struct eb_infer_feature describe_infer_feature(const struct eb_feature *feature)
 {
     const struct eb_named_table *table = feature->table;
     const enum eb_type type = table->table.type;
@@ -124,7 +124,7 @@ static bool describe_versions(
     return true;
 }
 
-static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_model *model,
+static bool describe_infer_model(struct eb_arena *arena, const struct eb_snapshot_model *model,
     const struct eb_model_version *version, struct eb_infer_model *out)
 {
     const struct eb_feature_set *set = &version->features;
@@ -135,17 +135,17 @@ static bool describe_model(struct eb_arena *arena, const struct eb_snapshot_mode
     *out = (struct eb_infer_model){
         .name = model->name, .platform = NAME, .feature_count = set->count, .features = features};
     for (size_t i = 0; i < set->count; i++) {
-        features[i] = describe_feature(&set->features[i]);
+        features[i] = describe_infer_feature(&set->features[i]);
     }
     return describe_versions(arena, model, out);
 }
 
 /* What is asked for, described. false: *error. */
-static bool find_model(const struct eb_unary_request *unary,
+static bool find_infer_model(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_infer_model *out,
     struct eb_error *error)
 {
-    const struct eb_wire_model_query *query = read_query(unary, descriptor, error);
+    const struct eb_wire_model_query *query = read_infer_query(unary, descriptor, error);
     if (!query) {
         return false;
     }
@@ -156,7 +156,7 @@ static bool find_model(const struct eb_unary_request *unary,
     if (!version) {
         return false;
     }
-    if (!describe_model(unary->arena, model, version, out)) {
+    if (!describe_infer_model(unary->arena, model, version, out)) {
         (void)eb_unary_refuse_memory(error);
         return false;
     }
@@ -167,7 +167,7 @@ struct eb_outgoing *eb_infer_catalogue_model_metadata(
     const struct eb_unary_request *unary, struct eb_error *error)
 {
     struct eb_infer_model model;
-    if (!find_model(unary, &inference__model_metadata_request__descriptor, &model, error)) {
+    if (!find_infer_model(unary, &inference__model_metadata_request__descriptor, &model, error)) {
         return NULL;
     }
     struct eb_outgoing *answer = eb_unary_reply(unary, eb_infer_metadata_bytes(&model), error);
@@ -181,7 +181,7 @@ struct eb_outgoing *eb_infer_catalogue_model_config(
     const struct eb_unary_request *unary, struct eb_error *error)
 {
     struct eb_infer_model model;
-    if (!find_model(unary, &inference__model_config_request__descriptor, &model, error)) {
+    if (!find_infer_model(unary, &inference__model_config_request__descriptor, &model, error)) {
         return NULL;
     }
     struct eb_outgoing *answer = eb_unary_reply(unary, eb_infer_config_bytes(&model), error);

@@ -26,7 +26,7 @@ static_assert(sizeof(struct inputs) + sizeof(struct eb_infer_output) + 8 * sizeo
                   EB_INFER_QUERY_BYTES,
     "what sorting an input takes");
 
-static struct eb_bag_query_place place_of(const struct sorting *sorting, const char *table)
+static struct eb_bag_query_place place_of_tensor(const struct sorting *sorting, const char *table)
 {
     return (struct eb_bag_query_place){.version = sorting->version,
         .table = table,
@@ -34,9 +34,10 @@ static struct eb_bag_query_place place_of(const struct sorting *sorting, const c
         .feature = EB_NO_FEATURE};
 }
 
-static bool refuse(const struct sorting *sorting, const struct inputs *table, const char *text)
+static bool refuse_infer(
+    const struct sorting *sorting, const struct inputs *table, const char *text)
 {
-    const struct eb_bag_query_place place = place_of(sorting, table->feature->name);
+    const struct eb_bag_query_place place = place_of_tensor(sorting, table->feature->name);
     return eb_bag_query_refuse(&place, sorting->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
 }
 
@@ -44,7 +45,7 @@ static bool refuse(const struct sorting *sorting, const struct inputs *table, co
 static const struct eb_feature *find_feature(const struct sorting *sorting, const char *name)
 {
     const struct eb_feature_set *features = &sorting->version->features;
-    const struct eb_bag_query_place place = place_of(sorting, name);
+    const struct eb_bag_query_place place = place_of_tensor(sorting, name);
     if (name[0] != '\0') {
         return eb_bag_query_find(&place, sorting->error);
     }
@@ -59,7 +60,7 @@ static const struct eb_feature *find_feature(const struct sorting *sorting, cons
 }
 
 /* Where the feature's inputs are, or are to be. */
-static uint32_t *find_slot(const struct sorting *sorting, const struct eb_feature *feature)
+static uint32_t *find_infer_slot(const struct sorting *sorting, const struct eb_feature *feature)
 {
     const size_t mask = sorting->slot_count - 1;
     size_t at = (size_t)(feature - sorting->version->features.features) & mask;
@@ -81,7 +82,7 @@ static bool sort_input(struct sorting *sorting, const struct eb_infer_input *inp
     if (!feature) {
         return false;
     }
-    uint32_t *slot = find_slot(sorting, feature);
+    uint32_t *slot = find_infer_slot(sorting, feature);
     if (*slot == 0) {
         sorting->tables[sorting->count++] =
             (struct inputs){.feature = feature, .said = input->table};
@@ -89,7 +90,7 @@ static bool sort_input(struct sorting *sorting, const struct eb_infer_input *inp
     }
     struct inputs *table = &sorting->tables[*slot - 1];
     if (table->roles[input->role]) {
-        return refuse(sorting, table, twice[input->role]);
+        return refuse_infer(sorting, table, twice[input->role]);
     }
     table->roles[input->role] = input;
     return true;
@@ -126,7 +127,7 @@ static bool fill_layout(const struct sorting *sorting, const struct eb_infer_opt
     const int32_t reduction =
         out->reduction != 0 ? out->reduction : (int32_t)table->feature->reduction;
     if (indices->rank == 2 && offsets) {
-        return refuse(sorting, table,
+        return refuse_infer(sorting, table,
             "indices of two dimensions are packed bags, which have no offsets; give one of both");
     }
     if (indices->rank == 2) {
@@ -140,13 +141,13 @@ static bool fill_layout(const struct sorting *sorting, const struct eb_infer_opt
                                        ? offsets->options.include_last_offset
                                        : common->include_last_offset;
     } else if (reduction != EB_REDUCTION_NONE) {
-        return refuse(sorting, table,
+        return refuse_infer(sorting, table,
             "indices of one dimension need offsets; packed bags are indices of two dimensions");
     }
     return true;
 }
 
-static bool fill_weights(
+static bool fill_infer_weights(
     const struct sorting *sorting, const struct inputs *table, struct eb_wire_query *out)
 {
     const struct eb_infer_input *indices = table->roles[EB_INFER_INDICES];
@@ -156,7 +157,7 @@ static bool fill_weights(
     }
     if (weights->rank != indices->rank ||
         memcmp(weights->dims, indices->dims, sizeof weights->dims) != 0) {
-        return refuse(sorting, table, "per_sample_weights has not the shape of indices");
+        return refuse_infer(sorting, table, "per_sample_weights has not the shape of indices");
     }
     out->weights = weights->array.data;
     out->weights_bytes = weights->array.bytes;
@@ -165,12 +166,12 @@ static bool fill_weights(
 }
 
 /* One query, of the inputs that there are. */
-static bool fill_query(const struct sorting *sorting, const struct eb_infer_options *common,
+static bool fill_infer_query(const struct sorting *sorting, const struct eb_infer_options *common,
     const struct inputs *table, struct eb_wire_query *out)
 {
     const struct eb_infer_input *indices = table->roles[EB_INFER_INDICES];
     if (!indices) {
-        return refuse(sorting, table, "it has no indices; they may be empty");
+        return refuse_infer(sorting, table, "it has no indices; they may be empty");
     }
     const struct eb_infer_options *options = &indices->options;
     const struct eb_infer_options *defaulting = options->has_default ? options : common;
@@ -182,7 +183,7 @@ static bool fill_query(const struct sorting *sorting, const struct eb_infer_opti
         .has_default = defaulting->has_default,
         .default_index = defaulting->default_index,
     };
-    return fill_layout(sorting, common, table, out) && fill_weights(sorting, table, out);
+    return fill_layout(sorting, common, table, out) && fill_infer_weights(sorting, table, out);
 }
 
 /* All outputs that there can be, one of each of the tables in turn. */
@@ -210,15 +211,15 @@ static struct inputs *find_inputs(
     if (!feature) {
         return NULL;
     }
-    const uint32_t number = *find_slot(sorting, feature);
+    const uint32_t number = *find_infer_slot(sorting, feature);
     if (number == 0) {
         const struct inputs none = {.feature = feature};
-        (void)refuse(sorting, &none, "its output is asked for, but it has no inputs");
+        (void)refuse_infer(sorting, &none, "its output is asked for, but it has no inputs");
         return NULL;
     }
     struct inputs *table = &sorting->tables[number - 1];
     if (table->is_answered) {
-        (void)refuse(sorting, table, "its output is asked for twice");
+        (void)refuse_infer(sorting, table, "its output is asked for twice");
         return NULL;
     }
     table->is_answered = true;
@@ -241,7 +242,7 @@ static bool make_queries(const struct sorting *sorting, struct eb_infer_request 
         const struct inputs *table =
             are_listed ? &sorting->tables[i] : find_inputs(sorting, output);
         struct eb_wire_query *query = &request->queries[i];
-        if (!table || !fill_query(sorting, &infer->options, table, query)) {
+        if (!table || !fill_infer_query(sorting, &infer->options, table, query)) {
             return false;
         }
         query->output_type = output->output_type;

@@ -5,7 +5,7 @@
 #include "server/rpc/infer_query.h"
 #include "server/rpc/lookup.h"
 
-static struct eb_wire_request *read_request(struct eb_lookup *lookup,
+static struct eb_wire_request *read_infer_message(struct eb_lookup *lookup,
     const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
 {
     struct eb_infer_request *infer = eb_infer_request_decode(
@@ -13,15 +13,15 @@ static struct eb_wire_request *read_request(struct eb_lookup *lookup,
     return infer ? &infer->request : NULL;
 }
 
-static bool resolve(struct eb_lookup *lookup)
+static bool resolve_infer_model(struct eb_lookup *lookup)
 {
     return eb_infer_query_make(lookup->request->infer, lookup->version, &lookup->arena,
         lookup->home->context->limits->queries_max, &lookup->error);
 }
 
 static const struct eb_lookup_codec codec = {
-    .read = read_request,
-    .resolve = resolve,
+    .read = read_infer_message,
+    .resolve = resolve_infer_model,
 };
 
 static const struct eb_method methods[] = {

@@ -182,7 +182,7 @@ static bool take_version(struct eb_lookup *lookup)
     return version;
 }
 
-static bool check(struct eb_lookup *lookup)
+static bool check_lookup(struct eb_lookup *lookup)
 {
     if (!take_version(lookup) || (lookup->codec->resolve && !lookup->codec->resolve(lookup))) {
         return false;
@@ -211,7 +211,7 @@ static uint64_t weigh_jobs(const struct eb_plan *plan, size_t first, size_t coun
 
 /* Lays out the answer of a part, which is zeroed, with results [first, first + count), whose jobs,
  * one behind the other, become its work. */
-static bool lay_out(
+static bool lay_out_answer(
     struct eb_lookup *lookup, struct eb_lookup_part *part, size_t first, size_t count)
 {
     struct eb_plan *plan = &lookup->plan;
@@ -250,7 +250,7 @@ static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
                              count_together(plan, 0) < plan->result_count;
     lookup->parts = &lookup->whole;
     if (!is_in_parts) {
-        return lay_out(lookup, &lookup->whole, 0, plan->result_count);
+        return lay_out_answer(lookup, &lookup->whole, 0, plan->result_count);
     }
     lookup->parts = eb_arena_take(&lookup->arena, plan->result_count * sizeof *lookup->parts);
     if (!lookup->parts) {
@@ -260,7 +260,7 @@ static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
     bool is_good = true;
     for (size_t first = 0; first < plan->result_count && is_good;) {
         size_t count = count_together(plan, first);
-        is_good = lay_out(lookup, &lookup->parts[lookup->part_count], first, count);
+        is_good = lay_out_answer(lookup, &lookup->parts[lookup->part_count], first, count);
         first += count;
     }
     return is_good;
@@ -298,7 +298,7 @@ static void note_times(const struct eb_lookup *lookup, struct eb_outgoing *answe
 }
 
 /* The last step of every lookup: error or answer, never both. */
-static void conclude(struct eb_lookup *lookup)
+static void conclude_lookup(struct eb_lookup *lookup)
 {
     const uint64_t now_ns = uv_hrtime();
     lookup->looked_ns = now_ns;
@@ -337,7 +337,7 @@ static uint64_t *count_queued(const struct eb_lookup *lookup)
     return lookup->is_batch ? &home->queued_batch_count : &home->queued_count;
 }
 
-static void on_back(struct eb_mail *mail)
+static void on_lookup_back(struct eb_mail *mail)
 {
     struct eb_lookup_part *part =
         (struct eb_lookup_part *)((char *)mail - offsetof(struct eb_lookup_part, mail));
@@ -363,7 +363,7 @@ static void on_back(struct eb_mail *mail)
             eb_lookup_response_set_last(eb_reply_body(answer));
         }
         lookup->answer = answer;
-        conclude(lookup);
+        conclude_lookup(lookup);
         home->on_finish(lookup);
     }
     eb_loop_release(home->loop);
@@ -375,7 +375,7 @@ static void on_work_done(struct eb_work *work, enum eb_work_outcome outcome)
     struct eb_lookup_part *part =
         (struct eb_lookup_part *)((char *)work - offsetof(struct eb_lookup_part, work));
     part->outcome = outcome;
-    part->mail.deliver = on_back;
+    part->mail.deliver = on_lookup_back;
     eb_mailbox_post(eb_loop_mailbox(part->lookup->home->loop), &part->mail);
 }
 
@@ -391,7 +391,7 @@ static bool is_small(const struct eb_lookup *lookup)
            work_us < lookup->home->context->limits->inline_below_us;
 }
 
-static bool refuse(
+static bool refuse_lookup(
     struct eb_lookup *lookup, enum eb_admit admit, const struct eb_admission *admission)
 {
     lookup->pushback_ms = admission->retry_after_ms;
@@ -408,7 +408,7 @@ static bool refuse(
 }
 
 /* Hands everything over. false: refused, with its error set. */
-static bool submit(struct eb_lookup *lookup)
+static bool submit_works(struct eb_lookup *lookup)
 {
     struct eb_lookup_home *home = lookup->home;
     const size_t count = lookup->part_count;
@@ -430,7 +430,7 @@ static bool submit(struct eb_lookup *lookup)
     const enum eb_admit admit =
         eb_executor_admit(home->context->executor, works, count, &admission);
     if (admit != EB_ADMIT_TAKEN) {
-        return refuse(lookup, admit, &admission);
+        return refuse_lookup(lookup, admit, &admission);
     }
     /* The mails that end them come to this thread, later. */
     lookup->state = EB_LOOKUP_QUEUED;
@@ -488,13 +488,13 @@ static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
         compute(lookup, now_ns);
         return true;
     }
-    return !submit(lookup);
+    return !submit_works(lookup);
 }
 
 bool eb_lookup_run(struct eb_lookup *lookup)
 {
     const bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
-    if ((!is_slow || is_in_time(lookup, uv_hrtime())) && check(lookup)) {
+    if ((!is_slow || is_in_time(lookup, uv_hrtime())) && check_lookup(lookup)) {
         const bool is_inline = is_small(lookup);
         if (lay_out_all(lookup, is_inline) && check_share(lookup) &&
             !compute_or_submit(lookup, is_inline)) {
@@ -502,7 +502,7 @@ bool eb_lookup_run(struct eb_lookup *lookup)
         }
     }
     note_shortage(lookup);
-    conclude(lookup);
+    conclude_lookup(lookup);
     return true;
 }
 

@@ -101,7 +101,7 @@ static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup
     eb_rpc_call_answer(call, message);
 }
 
-static void answer(struct eb_rpc_call *call, struct eb_lookup *lookup)
+static void answer_lookup(struct eb_rpc_call *call, struct eb_lookup *lookup)
 {
     if (lookup->answer) {
         send_result(call, lookup, lookup->answer, false);
@@ -123,7 +123,7 @@ void eb_lookup_service_end(struct eb_lookup *lookup)
     struct eb_rpc_call *call = lookup->call;
     eb_rpc_conn_unlink(lookup);
     if (call) {
-        answer(call, lookup);
+        answer_lookup(call, lookup);
         eb_rpc_call_finish_if_over(call);
     }
     eb_lookup_give(lookup);
@@ -173,7 +173,7 @@ static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
 }
 
 /* Whether a request that was read may be run. */
-static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
+static bool check_lookup_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
 {
     if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&
         eb_rpc_conn_is_over_batch_share(conn)) {
@@ -183,7 +183,8 @@ static bool check_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
 }
 
 /* Returns when that was done, by uv_hrtime. */
-static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
+static uint64_t take_lookup(
+    struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_rpc_conn *conn = call->conn;
     /* Until it is run nothing else takes from the pool or gives. */
@@ -211,7 +212,7 @@ static uint64_t take(struct eb_rpc_call *call, struct eb_grpc_message message, u
     if (is_request) {
         check_id(call, lookup);
     }
-    const bool is_good = check_load(conn, lookup);
+    const bool is_good = check_lookup_load(conn, lookup);
     eb_rpc_conn_link(lookup, call);
     if (!is_good) {
         conn->loop->home.on_result(lookup);
@@ -231,7 +232,7 @@ void eb_lookup_service_take(
     struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
 {
     struct eb_conn *conn = call->conn->conn;
-    (void)eb_conn_end_message(conn, take(call, message, arrival_ns));
+    (void)eb_conn_end_message(conn, take_lookup(call, message, arrival_ns));
 }
 
 void eb_lookup_service_forget(struct eb_rpc_call *call)

@@ -92,7 +92,7 @@ static bool check_joined(const struct eb_bag_query_place *place, const struct dr
 }
 
 /* Sizes of a query that has been filled. */
-static inline bool measure(struct eb_plan *plan, const struct eb_bag_query_place *place,
+static inline bool measure_plan(struct eb_plan *plan, const struct eb_bag_query_place *place,
     struct draft *draft, struct eb_error *error)
 {
     struct eb_bag_error bag_error;
@@ -151,7 +151,7 @@ static const struct eb_plan_missing *keep_missing(
     return missing;
 }
 
-static inline void count_computed(
+static inline void count_plan_computed(
     struct eb_plan *plan, const struct eb_bag_extent *extent, const struct eb_bag_job *job)
 {
     struct eb_plan_counts *counts = &plan->counts;
@@ -164,7 +164,7 @@ static inline void count_computed(
 
 /* Values of a query that has been measured, which then is the plan's next. `first_index` is of a
  * feature in its group's values; else 0. */
-static inline bool check(struct eb_plan *plan, const struct eb_bag_query_place *place,
+static inline bool check_plan(struct eb_plan *plan, const struct eb_bag_query_place *place,
     const struct draft *draft, uint64_t first_index, struct eb_error *error)
 {
     struct eb_bag_error bag_error;
@@ -194,7 +194,7 @@ static inline bool check(struct eb_plan *plan, const struct eb_bag_query_place *
     }
     plan->scratch_room += extent->scratch_bytes;
     plan->scratch_room_bytes -= extent->scratch_bytes;
-    count_computed(plan, extent, job);
+    count_plan_computed(plan, extent, job);
     return true;
 }
 
@@ -227,7 +227,7 @@ static inline bool draft_query(struct eb_plan *plan, size_t number,
     place->last = feature;
     draft->feature = feature;
     return eb_bag_query_fill(place, feature, wire, &draft->query, error) &&
-           measure(plan, place, draft, error);
+           measure_plan(plan, place, draft, error);
 }
 
 /* The tables of a group's features, [feature_count]. NULL: *error. */
@@ -279,7 +279,7 @@ static bool draft_features(struct eb_plan *plan, const struct eb_group_query *gr
 }
 
 /* Checks the names of all features, then the sizes of all, then their values. */
-static bool check_features(struct eb_plan *plan, struct eb_group_query *group,
+static bool check_plan_features(struct eb_plan *plan, struct eb_group_query *group,
     const struct eb_bag_query_place *whole, struct eb_error *error)
 {
     struct eb_bag_query_place place = *whole;
@@ -299,14 +299,14 @@ static bool check_features(struct eb_plan *plan, struct eb_group_query *group,
     for (size_t f = 0; f < count; f++) {
         place.feature = f;
         place.table = group->wire->features[f];
-        if (!check(plan, &place, &drafts[f], group->starts[f], error)) {
+        if (!check_plan(plan, &place, &drafts[f], group->starts[f], error)) {
             return false;
         }
     }
     return true;
 }
 
-static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *error)
+static bool check_plan_group(struct eb_plan *plan, size_t number, struct eb_error *error)
 {
     const struct eb_wire_group *wire = &plan->request->groups[number];
     const struct eb_plan_asked asked = plan->asked;
@@ -321,7 +321,7 @@ static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *er
         .output_type = (enum eb_type)plan->request->output_type,
     };
     if (eb_group_query_begin(&place, wire, &group, error) &&
-        check_features(plan, &group, &place, error)) {
+        check_plan_features(plan, &group, &place, error)) {
         return true;
     }
     /* A failed group does not count against the caps: its message holds bytes for each bag. */
@@ -331,7 +331,8 @@ static bool check_group(struct eb_plan *plan, size_t number, struct eb_error *er
 }
 
 /* Keeps a result's own error. false: it is the whole request's, as are those of limits. */
-static bool keep_error(struct eb_plan *plan, struct eb_plan_result *result, struct eb_error *error)
+static bool keep_plan_error(
+    struct eb_plan *plan, struct eb_plan_result *result, struct eb_error *error)
 {
     if (!plan->request->errors_per_query || error->status == EB_STATUS_RESOURCE_EXHAUSTED) {
         return false;
@@ -362,7 +363,7 @@ static inline void begin_result(struct eb_plan *plan, size_t number, bool is_joi
 static inline bool end_result(struct eb_plan *plan, bool is_good, struct eb_error *error)
 {
     struct eb_plan_result *result = &plan->results[plan->result_count];
-    if (!is_good && !keep_error(plan, result, error)) {
+    if (!is_good && !keep_plan_error(plan, result, error)) {
         return false;
     }
     result->query_count = plan->counts.query_count - result->query_first;
@@ -384,8 +385,8 @@ static bool check_queries(struct eb_plan *plan, struct eb_error *error)
     struct draft draft;
     for (size_t i = 0; i < plan->request->query_count; i++) {
         begin_result(plan, i, false);
-        const bool is_good =
-            draft_query(plan, i, &place, &draft, error) && check(plan, &place, &draft, 0, error);
+        const bool is_good = draft_query(plan, i, &place, &draft, error) &&
+                             check_plan(plan, &place, &draft, 0, error);
         if (!is_good) {
             return_caps(plan);
         }
@@ -396,11 +397,11 @@ static bool check_queries(struct eb_plan *plan, struct eb_error *error)
     return true;
 }
 
-static bool check_groups(struct eb_plan *plan, struct eb_error *error)
+static bool check_plan_groups(struct eb_plan *plan, struct eb_error *error)
 {
     for (size_t i = 0; i < plan->request->group_count; i++) {
         begin_result(plan, plan->request->query_count + i, true);
-        if (!end_result(plan, check_group(plan, i, error), error)) {
+        if (!end_result(plan, check_plan_group(plan, i, error), error)) {
             return false;
         }
     }
@@ -425,7 +426,8 @@ static bool check_concat(struct eb_plan *plan, struct eb_error *error)
     for (size_t i = 0; i < plan->request->query_count; i++) {
         struct draft *draft = i == 0 ? &first : &other;
         if (!draft_query(plan, i, &place, draft, error) ||
-            !check_joined(&place, &first, draft, error) || !check(plan, &place, draft, 0, error)) {
+            !check_joined(&place, &first, draft, error) ||
+            !check_plan(plan, &place, draft, 0, error)) {
             return false;
         }
     }
@@ -470,7 +472,7 @@ bool eb_plan_check(struct eb_plan *plan, struct eb_error *error)
     if (request->concat) {
         return check_concat(plan, error);
     }
-    return check_queries(plan, error) && check_groups(plan, error);
+    return check_queries(plan, error) && check_plan_groups(plan, error);
 }
 
 void eb_plan_deinit(struct eb_plan *plan)

@@ -72,7 +72,7 @@ static uint64_t count_row_bytes(const struct eb_plan *plan, const struct eb_plan
     return row_bytes;
 }
 
-static uint64_t count_missing(const struct eb_bag_job *jobs, size_t count)
+static uint64_t count_answer_missing(const struct eb_bag_job *jobs, size_t count)
 {
     uint64_t missing = 0;
     for (size_t i = 0; i < count; i++) {
@@ -87,7 +87,7 @@ static bool describe_joined(
 {
     const struct eb_bag_job *jobs = &plan->jobs[from->query_first];
     const uint64_t row_bytes = count_row_bytes(plan, from);
-    result->missing = count_missing(jobs, from->query_count);
+    result->missing = count_answer_missing(jobs, from->query_count);
     const size_t listed_count = result->missing > 0 ? from->query_count : 0;
     uint64_t *numbers = eb_arena_take(plan->arena, (listed_count + 2) * sizeof *numbers);
     if (!numbers) {
@@ -152,7 +152,7 @@ static bool describe_result(
 }
 
 /* The response without its bytes; false: the arena is full. */
-static bool describe(struct description *out)
+static bool describe_answer(struct description *out)
 {
     const size_t count = out->response.result_count;
     struct eb_wire_result *results = eb_arena_take(out->plan->arena, (count + 1) * sizeof *results);
@@ -200,7 +200,7 @@ struct eb_outgoing *eb_plan_answer(
             },
     };
     uint8_t **values_at = eb_arena_take(plan->arena, (count + 1) * sizeof *values_at);
-    if (!describe(&out) || !values_at) {
+    if (!describe_answer(&out) || !values_at) {
         eb_plan_refuse_memory(error, "the answer's description");
         return NULL;
     }

@@ -10,7 +10,7 @@ struct answer {
     struct eb_error error; /* told in the response */
 };
 
-static void refuse(struct answer *answer, const char *what, const char *name)
+static void refuse_reflection(struct answer *answer, const char *what, const char *name)
 {
     eb_error_set(&answer->error, EB_STATUS_NOT_FOUND, "no %s \"%.255s\"", what, name);
     answer->response.error = &answer->error;
@@ -24,7 +24,7 @@ static void find_file(struct answer *answer, const struct eb_wire_reflection_req
     if (is_found) {
         answer->response.files = &answer->files;
     } else {
-        refuse(answer, is_symbol ? "symbol" : "file", request->name);
+        refuse_reflection(answer, is_symbol ? "symbol" : "file", request->name);
     }
 }
 
@@ -32,9 +32,9 @@ static void find_file(struct answer *answer, const struct eb_wire_reflection_req
 static void find_extensions(struct answer *answer, const struct eb_wire_reflection_request *request)
 {
     if (!eb_schema_has_message(request->name)) {
-        refuse(answer, "message", request->name);
+        refuse_reflection(answer, "message", request->name);
     } else if (request->question == EB_REFLECTION_EXTENSION) {
-        refuse(answer, "extension of", request->name);
+        refuse_reflection(answer, "extension of", request->name);
     } else {
         answer->response.base_type = request->name;
     }
@@ -54,7 +54,7 @@ static bool list_services(struct answer *answer, struct eb_arena *arena)
 }
 
 /* false: the arena is full. */
-static bool fill(
+static bool fill_reflection(
     struct answer *answer, const struct eb_wire_reflection_request *request, struct eb_arena *arena)
 {
     switch (request->question) {
@@ -81,7 +81,7 @@ static struct eb_outgoing *answer_question(
     }
     struct answer answer = {
         .response = {.host = request->host, .request = unary->bytes, .request_bytes = unary->size}};
-    if (!fill(&answer, request, unary->arena)) {
+    if (!fill_reflection(&answer, request, unary->arena)) {
         return eb_unary_refuse_memory(error);
     }
     struct eb_outgoing *made =

@@ -17,7 +17,7 @@ struct reply {
 
 static_assert(sizeof(struct reply) <= HEAD_BYTES, "a reply's head must fit in front of its bytes");
 
-static void release(struct eb_outgoing *outgoing)
+static void release_reply(struct eb_outgoing *outgoing)
 {
     struct reply *reply = (struct reply *)outgoing;
     if (outgoing->is_timed && reply->terms.on_gone) {
@@ -41,7 +41,7 @@ struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size)
         .outgoing = {.bytes = (uint8_t *)reply + HEAD_BYTES,
             .size = whole,
             .holds = 1,
-            .release = release},
+            .release = release_reply},
         .pool = pool,
         .held_bytes = eb_buffer_pool_rounded(HEAD_BYTES + whole),
     };

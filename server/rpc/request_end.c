@@ -2,19 +2,19 @@
 
 static const char given_up_text[] = "its client has given it up";
 
-static uint64_t now_ms(const struct eb_service_loop *loop)
+static uint64_t request_now_ms(const struct eb_service_loop *loop)
 {
     return eb_loop_now_ms(loop->home.loop);
 }
 
 /* Clients end feeds, which would go on for ever, and that is all right. */
-static bool is_good(const struct eb_rpc_call *call, enum eb_status status)
+static bool is_request_good(const struct eb_rpc_call *call, enum eb_status status)
 {
     return status == EB_STATUS_OK ||
            (status == EB_STATUS_CANCELLED && call->method->kind == EB_METHOD_SERVER_STREAMING);
 }
 
-static const char *find_name(const struct eb_grpc_call *call)
+static const char *find_request_name(const struct eb_grpc_call *call)
 {
     return call->path + (call->path[0] == '/');
 }
@@ -25,17 +25,17 @@ static struct eb_access_record begin_record(
 {
     eb_address_format(eb_conn_peer(call->conn->conn), peer);
     return (struct eb_access_record){
-        .method = find_name(call->call),
+        .method = find_request_name(call->call),
         .peer = peer,
         .principal = eb_auth_call_name(call),
         .trace = call->call->trace,
         .status = status,
-        .is_good = is_good(call, status),
+        .is_good = is_request_good(call, status),
         .is_stream = eb_rpc_call_is_stream(call),
     };
 }
 
-static bool is_wanted(const struct eb_rpc_call *call, bool is_good_one)
+static bool is_request_wanted(const struct eb_rpc_call *call, bool is_good_one)
 {
     return eb_access_log_wants(
         &call->conn->loop->access_log, is_good_one, call->call->trace->is_sampled);
@@ -45,13 +45,13 @@ static bool is_wanted(const struct eb_rpc_call *call, bool is_good_one)
 static bool is_admitted(const struct eb_rpc_call *call, bool is_good_one)
 {
     struct eb_service_loop *loop = call->conn->loop;
-    return eb_access_log_admits(&loop->access_log, is_good_one, now_ms(loop));
+    return eb_access_log_admits(&loop->access_log, is_good_one, request_now_ms(loop));
 }
 
 /* ---- lookups ---- */
 
 /* Of a lookup that the executor still has this is not known. */
-static uint64_t count_missing(const struct eb_lookup *lookup)
+static uint64_t count_request_missing(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
     uint64_t missing = 0;
@@ -65,7 +65,7 @@ static uint64_t count_missing(const struct eb_lookup *lookup)
 }
 
 /* The name that the version has: a request need not name its model. */
-static const char *find_model(const struct eb_lookup *lookup)
+static const char *find_request_model(const struct eb_lookup *lookup)
 {
     if (lookup->version) {
         return lookup->version->model;
@@ -77,13 +77,13 @@ static void describe_lookup(struct eb_access_record *record, const struct eb_loo
 {
     const struct eb_plan_counts *counts = &lookup->plan.counts;
     record->is_lookup = true;
-    record->model = find_model(lookup);
+    record->model = find_request_model(lookup);
     record->version = lookup->version ? lookup->version->version : 0;
     record->request_id = lookup->request_id;
     record->queries = counts->query_count;
     record->bags = counts->result_rows;
     record->rows = counts->index_count;
-    record->missing = lookup->state == EB_LOOKUP_QUEUED ? 0 : count_missing(lookup);
+    record->missing = lookup->state == EB_LOOKUP_QUEUED ? 0 : count_request_missing(lookup);
     record->in_bytes = lookup->message.wire_bytes;
     record->out_bytes = lookup->parts_bytes + (lookup->answer ? lookup->answer->size : 0);
     record->value_bytes = record->status == EB_STATUS_OK ? counts->values_bytes : 0;
@@ -125,7 +125,7 @@ static void record_lookup(const struct eb_lookup *lookup, const struct end *end,
         eb_access_log_write(&record);
     }
     if (is_slow) {
-        eb_slow_list_add(&loop->slow, &record, now_ms(loop));
+        eb_slow_list_add(&loop->slow, &record, request_now_ms(loop));
     }
 }
 
@@ -136,7 +136,7 @@ static void end_lookup(const struct eb_lookup *lookup, struct end *end)
     const uint64_t total_ns =
         end->over_ns > lookup->arrival_ns ? end->over_ns - lookup->arrival_ns : 0;
     const bool is_slow = eb_slow_list_wants(&call->conn->loop->slow, total_ns);
-    end->is_wanted = is_wanted(call, end->status == EB_STATUS_OK);
+    end->is_wanted = is_request_wanted(call, end->status == EB_STATUS_OK);
     /* A request of a unary call is its call, of which nothing more is to be said. */
     call->is_recorded = call->method->kind != EB_METHOD_BIDIRECTIONAL || lookup->undecodable;
     if (end->is_wanted || is_slow) {
@@ -178,10 +178,10 @@ void eb_request_end_lost(const struct eb_lookup *lookup)
 
 /* ---- calls ---- */
 
-static void end_call(struct eb_rpc_call *call, enum eb_status status, const char *text)
+static void end_request_call(struct eb_rpc_call *call, enum eb_status status, const char *text)
 {
-    const bool is_good_one = is_good(call, status);
-    if (!is_wanted(call, is_good_one) || !is_admitted(call, is_good_one)) {
+    const bool is_good_one = is_request_good(call, status);
+    if (!is_request_wanted(call, is_good_one) || !is_admitted(call, is_good_one)) {
         return;
     }
     char peer[EB_ADDRESS_TEXT_BYTES];
@@ -205,14 +205,14 @@ void eb_request_end_call(struct eb_rpc_call *call, enum eb_status status, const 
         eb_rpc_call_is_stream(call) ? is_telling(call, status) : call->in_flight == 0;
     if (is_request && !call->is_recorded) {
         call->is_recorded = true;
-        end_call(call, status, text);
+        end_request_call(call, status, text);
     }
 }
 
 void eb_request_end_unary(struct eb_rpc_call *call)
 {
     if (eb_rpc_call_is_stream(call)) {
-        end_call(call, EB_STATUS_OK, NULL);
+        end_request_call(call, EB_STATUS_OK, NULL);
     }
 }
 
@@ -234,12 +234,12 @@ void eb_request_end_refused(
 {
     struct eb_access_log *log = &conn->loop->access_log;
     if (!eb_access_log_wants(log, false, false) ||
-        !eb_access_log_admits(log, false, now_ms(conn->loop))) {
+        !eb_access_log_admits(log, false, request_now_ms(conn->loop))) {
         return;
     }
     char peer[EB_ADDRESS_TEXT_BYTES];
     eb_address_format(eb_conn_peer(conn->conn), peer);
-    const struct eb_access_record record = {.method = find_name(grpc_call),
+    const struct eb_access_record record = {.method = find_request_name(grpc_call),
         .peer = peer,
         .trace = grpc_call->trace,
         .status = error->status,
@@ -250,7 +250,7 @@ void eb_request_end_refused(
 void eb_request_end_unsent(struct eb_rpc_call *call, uint64_t request_id)
 {
     static const char text[] = "the deadline passed before the answer could be sent";
-    if (!is_wanted(call, false) || !is_admitted(call, false)) {
+    if (!is_request_wanted(call, false) || !is_admitted(call, false)) {
         return;
     }
     char peer[EB_ADDRESS_TEXT_BYTES];
@@ -265,6 +265,6 @@ void eb_request_end_unsent(struct eb_rpc_call *call, uint64_t request_id)
 
 bool eb_request_end_tick(struct eb_service_loop *loop)
 {
-    eb_slow_list_age(&loop->slow, now_ms(loop));
-    return eb_access_log_report(&loop->access_log, now_ms(loop));
+    eb_slow_list_age(&loop->slow, request_now_ms(loop));
+    return eb_access_log_report(&loop->access_log, request_now_ms(loop));
 }

@@ -130,7 +130,7 @@ static struct eb_rpc_load *find_load(struct eb_rpc_conn *conn, const struct eb_l
     return lookup->is_batch ? &conn->batch : &conn->interactive;
 }
 
-static struct eb_lookup **find_bucket(const struct eb_rpc_call *call, uint64_t request_id)
+static struct eb_lookup **find_conn_bucket(const struct eb_rpc_call *call, uint64_t request_id)
 {
     /* The golden ratio's bits spread ids that follow each other, and addresses. */
     uint64_t key = (uint64_t)(uintptr_t)call + request_id;
@@ -140,7 +140,7 @@ static struct eb_lookup **find_bucket(const struct eb_rpc_call *call, uint64_t r
 
 static void remember(struct eb_lookup *lookup, struct eb_rpc_call *call)
 {
-    struct eb_lookup **bucket = find_bucket(call, lookup->request_id);
+    struct eb_lookup **bucket = find_conn_bucket(call, lookup->request_id);
     lookup->call = call;
     lookup->bucket_link = bucket;
     lookup->bucket_next = *bucket;
@@ -305,7 +305,7 @@ void eb_rpc_conn_pause_queue_full(struct eb_rpc_conn *conn)
 
 struct eb_lookup *eb_rpc_call_find(const struct eb_rpc_call *call, uint64_t request_id)
 {
-    struct eb_lookup *lookup = *find_bucket(call, request_id);
+    struct eb_lookup *lookup = *find_conn_bucket(call, request_id);
     while (lookup && (lookup->call != call || lookup->request_id != request_id)) {
         lookup = lookup->bucket_next;
     }

@@ -86,7 +86,7 @@ static void start_ready(struct eb_rpc_call *call)
 }
 
 /* The peer has said all that it had to say on a call that is no stream. */
-static void start(struct eb_rpc_call *call)
+static void start_call(struct eb_rpc_call *call)
 {
     struct eb_rpc_conn *conn = call->conn;
     if (!call->has_message) {
@@ -122,7 +122,7 @@ static bool unpause(struct eb_rpc_call *call)
  * that has kept messages back: that goes to the end of the line, and they, or the next write, ask
  * again. What is started here may be over at once and ask again too: one pass at a time is enough.
  */
-static void resume(struct eb_rpc_conn *conn)
+static void resume_call(struct eb_rpc_conn *conn)
 {
     if (conn->resuming || conn->paused_count + conn->waiting_count == 0 ||
         eb_conn_is_ending(conn->conn)) {
@@ -157,7 +157,7 @@ static void on_lookup_finish(struct eb_lookup *lookup)
     struct eb_rpc_conn *conn = lookup->conn;
     eb_lookup_service_end(lookup);
     if (conn) {
-        resume(conn);
+        resume_call(conn);
     }
 }
 
@@ -172,7 +172,7 @@ static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
     return endless ? UINT64_MAX : now_ns + timeout_us * 1000;
 }
 
-static void refuse(
+static void refuse_service(
     struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call, const struct eb_error *error)
 {
     if (conn) {
@@ -189,17 +189,17 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     struct eb_error error;
     if (!place.method) {
         eb_method_refuse(grpc_call->path, &error);
-        refuse(conn, grpc_call, &error);
+        refuse_service(conn, grpc_call, &error);
         return NULL;
     }
     if (place.table->check && conn && !place.table->check(conn, &error)) {
-        refuse(conn, grpc_call, &error);
+        refuse_service(conn, grpc_call, &error);
         return NULL;
     }
     struct eb_rpc_call *call = conn ? calloc(1, sizeof *call) : NULL;
     if (!call) {
         eb_error_set(&error, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later");
-        refuse(conn, grpc_call, &error);
+        refuse_service(conn, grpc_call, &error);
         return NULL;
     }
     *call = (struct eb_rpc_call){
@@ -269,7 +269,7 @@ static uint64_t find_arrival_ns(
     return is_new || end_ns > now_ns ? now_ns : end_ns;
 }
 
-static void on_message(
+static void on_service_message(
     void *context, struct eb_grpc_call *grpc_call, struct eb_grpc_message message)
 {
     struct eb_rpc_call *call = grpc_call->user;
@@ -320,7 +320,7 @@ static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
     if (eb_rpc_call_is_stream(call)) {
         eb_rpc_call_finish_if_over(call);
     } else {
-        start(call);
+        start_call(call);
     }
 }
 
@@ -368,7 +368,7 @@ static bool is_unended(const struct eb_rpc_call *call, uint64_t now_ns)
            now_ns >= call->arrival_ns + wait_ns;
 }
 
-static void expire(struct eb_rpc_call *call)
+static void expire_calls(struct eb_rpc_call *call)
 {
     if (!call->finished && call->method->codec) {
         eb_call_stats_refusal(call, EB_REFUSAL_EXPIRED);
@@ -393,7 +393,7 @@ static void on_conn_tick(struct eb_conn *conn)
             eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
                 "the request was not ended in time after its message (message_timeout_ms)", 0);
         } else if (now_ns >= call->deadline_ns) {
-            expire(call);
+            expire_calls(call);
         } else if (call->method->on_tick) {
             call->method->on_tick(call);
         }
@@ -402,7 +402,7 @@ static void on_conn_tick(struct eb_conn *conn)
 
 static void on_conn_written(struct eb_conn *conn)
 {
-    resume(eb_conn_user(conn));
+    resume_call(eb_conn_user(conn));
 }
 
 static bool has_conn_kept(const struct eb_conn *conn)
@@ -548,7 +548,7 @@ void eb_service_attach(struct eb_loop_options *options)
     options->events = (struct eb_conn_events){
         .calls = {.on_call = on_call,
             .on_refusal = on_refusal,
-            .on_message = on_message,
+            .on_message = on_service_message,
             .on_request_end = on_request_end,
             .on_drop_if_expired = eb_lookup_service_drop_if_expired,
             .on_close = on_call_close},

@@ -47,7 +47,7 @@ static void drop_hot(struct eb_table_counters *counters, struct eb_table_count *
 }
 
 /* The place of the table, or of the first behind it. */
-static size_t find_place(
+static size_t find_table_place(
     const struct eb_table_counters *counters, const char *model, const char *table)
 {
     size_t first = 0;
@@ -72,7 +72,7 @@ static struct eb_table_count *find_at(
     return eb_table_stats_compare(&count->sum, model, table) == 0 ? count : &counters->beyond;
 }
 
-static bool grow(struct eb_table_counters *counters)
+static bool grow_table(struct eb_table_counters *counters)
 {
     if (counters->count < counters->room) {
         return true;
@@ -92,10 +92,10 @@ static bool grow(struct eb_table_counters *counters)
 static struct eb_table_count *keep_count(
     struct eb_table_counters *counters, const char *model, const char *table)
 {
-    const size_t place = find_place(counters, model, table);
+    const size_t place = find_table_place(counters, model, table);
     struct eb_table_count *count = find_at(counters, place, model, table);
     if (count != &counters->beyond || counters->count == EB_TABLE_COUNTERS_TABLES_MAX ||
-        !grow(counters)) {
+        !grow_table(counters)) {
         return count;
     }
     count = make_count(model, table);
@@ -294,7 +294,7 @@ static struct eb_table_count *find_count(struct eb_table_counters *counters,
     if (block) {
         return block->counts[table - version->tables.tables];
     }
-    const size_t place = find_place(counters, version->model, table->name);
+    const size_t place = find_table_place(counters, version->model, table->name);
     return find_at(counters, place, version->model, table->name);
 }
 
@@ -368,7 +368,7 @@ struct copy {
     char *text;
 };
 
-static size_t count_text_bytes(const struct eb_table_count *count)
+static size_t count_table_text_bytes(const struct eb_table_count *count)
 {
     return strlen(count->sum.model) + strlen(count->sum.table) + 2;
 }
@@ -377,7 +377,7 @@ static void copy_count(
     const struct eb_table_counters *counters, const struct eb_table_count *count, struct copy *copy)
 {
     struct eb_table_sum *sum = copy->sum++;
-    const size_t text_bytes = count_text_bytes(count);
+    const size_t text_bytes = count_table_text_bytes(count);
     *sum = count->sum;
     sum->model = memcpy(copy->text, count->sum.model, text_bytes);
     sum->table = copy->text + strlen(copy->text) + 1;
@@ -397,9 +397,9 @@ struct eb_table_stats *eb_table_counters_copy(struct eb_table_counters *counters
     const size_t sum_count = counters->count + has_beyond;
     size_t bytes = sizeof(struct eb_table_stats) + sum_count * sizeof(struct eb_table_sum) +
                    counters->hot_count * sizeof(struct eb_hot_rows);
-    bytes += has_beyond ? count_text_bytes(&counters->beyond) : 0;
+    bytes += has_beyond ? count_table_text_bytes(&counters->beyond) : 0;
     for (size_t i = 0; i < counters->count; i++) {
-        bytes += count_text_bytes(counters->counts[i]);
+        bytes += count_table_text_bytes(counters->counts[i]);
     }
     struct eb_table_stats *part = malloc(bytes);
     if (!part) {

@@ -4,18 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_name(const void *name, const void *table)
+static int compare_fit_name(const void *name, const void *table)
 {
     return strcmp(name, ((const struct eb_planned_table *)table)->name);
 }
 
-static const struct eb_planned_table *find_table(const struct eb_table_plan *plan, const char *name)
+static const struct eb_planned_table *find_fit_table(
+    const struct eb_table_plan *plan, const char *name)
 {
-    return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_name);
+    return bsearch(name, plan->tables, plan->table_count, sizeof *plan->tables, compare_fit_name);
 }
 
 /* Sets *error to why a tensor that model.yaml names cannot be a table. Always returns false. */
-static bool refuse_unfit(
+static bool refuse_fit_unfit(
     const struct eb_table_plan *plan, const struct eb_piece *unfit, struct eb_failure *failure)
 {
     return eb_failure_set(failure, "%s: tensor '%.128s', which model.yaml names: %s",
@@ -25,18 +26,18 @@ static bool refuse_unfit(
 static bool check_table(const struct eb_model_config_table *table, const struct eb_table_plan *plan,
     struct eb_failure *failure)
 {
-    const struct eb_planned_table *found = find_table(plan, table->name);
+    const struct eb_planned_table *found = find_fit_table(plan, table->name);
     const struct eb_piece *unfit = eb_version_scan_find_unfit(&plan->scan, table->source);
     if (found && found->config == table) {
         return true;
     }
-    return unfit ? refuse_unfit(plan, unfit, failure)
+    return unfit ? refuse_fit_unfit(plan, unfit, failure)
                  : eb_failure_set(failure,
                        "model.yaml: table '%.64s': its source '%.64s' is not in this version",
                        table->name, table->source);
 }
 
-static bool check_default(const struct eb_model_config_feature *feature,
+static bool check_fit_default(const struct eb_model_config_feature *feature,
     const struct eb_planned_table *table, struct eb_failure *failure)
 {
     const uint64_t rows = table->tensor.dims[0];
@@ -72,20 +73,20 @@ static bool check_use(const struct eb_model_config_feature *feature,
             feature->name, eb_reduction_name(feature->reduction), table->name,
             eb_type_name(table->type));
     }
-    return check_default(feature, table, failure);
+    return check_fit_default(feature, table, failure);
 }
 
 static bool check_feature(const struct eb_model_config_feature *feature,
     const struct eb_table_plan *plan, struct eb_failure *failure)
 {
-    const struct eb_planned_table *table = find_table(plan, feature->table);
-    if (find_table(plan, feature->name)) {
+    const struct eb_planned_table *table = find_fit_table(plan, feature->table);
+    if (find_fit_table(plan, feature->name)) {
         return eb_failure_set(
             failure, "model.yaml: feature '%.64s' has a table's name; rename it", feature->name);
     }
     const struct eb_piece *unfit = eb_version_scan_find_unfit(&plan->scan, feature->table);
     if (!table && unfit) {
-        return refuse_unfit(plan, unfit, failure);
+        return refuse_fit_unfit(plan, unfit, failure);
     }
     if (!table) {
         return eb_failure_set(failure,
@@ -96,15 +97,15 @@ static bool check_feature(const struct eb_model_config_feature *feature,
 }
 
 /* What lies side by side is of one floating-point type, and pooled. */
-static bool check_group(const struct eb_model_config *config,
+static bool check_fit_group(const struct eb_model_config *config,
     const struct eb_model_config_group *group, const struct eb_table_plan *plan,
     struct eb_failure *failure)
 {
     const struct eb_model_config_feature *first = &config->features[group->features[0]];
-    const enum eb_type type = find_table(plan, first->table)->type;
+    const enum eb_type type = find_fit_table(plan, first->table)->type;
     for (size_t i = 0; i < group->feature_count; i++) {
         const struct eb_model_config_feature *feature = &config->features[group->features[i]];
-        const enum eb_type other = find_table(plan, feature->table)->type;
+        const enum eb_type other = find_fit_table(plan, feature->table)->type;
         if (feature->reduction == EB_REDUCTION_NONE) {
             return eb_failure_set(failure,
                 "model.yaml: group '%.64s': feature '%.64s' has the reduction NONE, which no group "
@@ -132,7 +133,7 @@ bool eb_config_fit_check(const struct eb_model_config *config, const struct eb_t
         is_good = check_feature(&config->features[i], plan, failure);
     }
     for (size_t i = 0; i < config->group_count && is_good; i++) {
-        is_good = check_group(config, &config->groups[i], plan, failure);
+        is_good = check_fit_group(config, &config->groups[i], plan, failure);
     }
     return is_good;
 }

@@ -41,7 +41,7 @@ static bool read_section(const struct eb_key_load *load, const struct eb_piece *
     return is_good;
 }
 
-static bool read_keys(const struct eb_key_load *load, uint8_t *keys, struct eb_failure *failure)
+static bool read_key_keys(const struct eb_key_load *load, uint8_t *keys, struct eb_failure *failure)
 {
     const struct eb_piece_range *range = find_pieces(load->table);
     for (size_t i = 0; i < range->count; i++) {
@@ -62,14 +62,14 @@ struct building {
     struct eb_failure *failure;
 };
 
-static bool go_on(void *context, uint64_t bytes)
+static bool continue_key_load(void *context, uint64_t bytes)
 {
     const struct building *building = context;
     return eb_load_meter_add(building->load->meter, building->path, bytes, building->failure);
 }
 
 /* The file with the keys of the rows around `row`. */
-static const char *find_path(const struct eb_key_load *load, uint32_t row)
+static const char *find_key_path(const struct eb_key_load *load, uint32_t row)
 {
     const struct eb_piece_range *range = find_pieces(load->table);
     size_t at = 0;
@@ -84,12 +84,12 @@ static bool build_index(
     const struct eb_key_load *load, struct eb_key_workers *workers, struct eb_failure *failure)
 {
     struct eb_failure why_given_up;
-    struct building building = {load, find_path(load, 0), &why_given_up};
+    struct building building = {load, find_key_path(load, 0), &why_given_up};
     uint32_t row;
-    workers->go_on = go_on;
+    workers->go_on = continue_key_load;
     workers->context = &building;
     return eb_key_workers_build(workers, &row, failure) ||
-           eb_failure_locate(failure, find_path(load, row));
+           eb_failure_locate(failure, find_key_path(load, row));
 }
 
 static bool make_index(const struct eb_key_load *load, struct eb_failure *failure)
@@ -99,7 +99,7 @@ static bool make_index(const struct eb_key_load *load, struct eb_failure *failur
     uint8_t *keys = is_planned ? malloc(workers.plan.row_count * sizeof(int64_t) + 1) : NULL;
     workers.keys = keys;
     bool is_good = keys || eb_failure_set(failure, "out of memory");
-    is_good = is_good && read_keys(load, keys, failure) && build_index(load, &workers, failure);
+    is_good = is_good && read_key_keys(load, keys, failure) && build_index(load, &workers, failure);
     free(keys);
     return is_good;
 }

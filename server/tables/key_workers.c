@@ -41,7 +41,7 @@ struct worker {
 };
 
 /* Tells how far all are, which is not less than was told before. */
-static void report(struct shift *shift, uint64_t bytes)
+static void report_keys(struct shift *shift, uint64_t bytes)
 {
     uint64_t more = bytes > shift->reported_bytes ? bytes - shift->reported_bytes : 0;
     shift->reported_bytes += more;
@@ -58,11 +58,11 @@ static void report_part(const struct worker *worker, double part)
     double begin = begins[shift->phase];
     double done = begin + part * (begins[shift->phase + 1] - begin);
     if (worker->number == 0) {
-        report(shift, (uint64_t)(done * (double)shift->build.plan.index_bytes));
+        report_keys(shift, (uint64_t)(done * (double)shift->build.plan.index_bytes));
     }
 }
 
-static void digest(struct worker *worker)
+static void digest_keys(struct worker *worker)
 {
     struct shift *shift = worker->shift;
     const struct eb_key_range slices = worker->slices;
@@ -105,11 +105,11 @@ static void place(struct worker *worker)
     }
 }
 
-static void *work(void *argument)
+static void *work_on_keys(void *argument)
 {
     struct worker *worker = argument;
     switch (worker->shift->phase) {
-    case DIGEST: digest(worker); break;
+    case DIGEST: digest_keys(worker); break;
     case COUNT:
     case ASSIGN: sort(worker); break;
     case PLACE: place(worker); break;
@@ -140,14 +140,15 @@ static bool run_phase(struct shift *shift, struct team *team, enum phase phase)
     struct worker *workers = team->workers;
     shift->phase = phase;
     for (uint32_t i = 1; i < team->count; i++) {
-        workers[i].has_thread = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
+        workers[i].has_thread =
+            pthread_create(&workers[i].thread, NULL, work_on_keys, &workers[i]) == 0;
     }
-    work(&workers[0]);
+    work_on_keys(&workers[0]);
     for (uint32_t i = 1; i < team->count; i++) {
         if (workers[i].has_thread) {
             pthread_join(workers[i].thread, NULL);
         } else {
-            work(&workers[i]);
+            work_on_keys(&workers[i]);
         }
     }
     return !shift->is_over;
@@ -218,7 +219,7 @@ static bool refuse_keys(const struct shift *shift)
         shift->build.plan.row_count, EB_KEY_ATTEMPTS_MAX);
 }
 
-static void run_attempt(struct shift *shift, struct team *team, uint32_t attempt)
+static void run_keys_attempt(struct shift *shift, struct team *team, uint32_t attempt)
 {
     for (uint32_t i = 0; i < team->count; i++) {
         team->workers[i].outcome = EB_KEY_OK;
@@ -238,14 +239,14 @@ static bool run_attempts(struct shift *shift, struct team *team, uint32_t *row)
         eb_key_build_join(&shift->build, shift->digests);
     }
     for (uint32_t attempt = 0; attempt < EB_KEY_ATTEMPTS_MAX && !shift->is_given_up; attempt++) {
-        run_attempt(shift, team, attempt);
+        run_keys_attempt(shift, team, attempt);
         const struct worker *worst = find_outcome(team);
         if (worst->outcome == EB_KEY_DUPLICATE) {
             *row = worst->pair.second_row;
             return refuse_pair(&worst->pair, shift->failure);
         }
         if (worst->outcome == EB_KEY_OK) {
-            report(shift, shift->build.plan.index_bytes);
+            report_keys(shift, shift->build.plan.index_bytes);
         }
         if (worst->outcome == EB_KEY_OK && !shift->is_given_up) {
             return true;

@@ -22,7 +22,7 @@ struct eb_page_extent {
 };
 
 /* The bytes on a line "KEY:    123 kB"; false: it is another line. */
-static bool read_field(const char *line, const char *key, uint64_t *bytes)
+static bool read_page_field(const char *line, const char *key, uint64_t *bytes)
 {
     size_t length = strlen(key);
     uint64_t kibibytes;
@@ -34,20 +34,21 @@ static bool read_field(const char *line, const char *key, uint64_t *bytes)
 }
 
 /* Takes from a line of a mapping what it says of huge pages. */
-static void read_line(struct eb_page_extent *extent, const char *line)
+static void read_page_line(struct eb_page_extent *extent, const char *line)
 {
     uint64_t bytes;
-    if (read_field(line, "KernelPageSize:", &bytes)) {
+    if (read_page_field(line, "KernelPageSize:", &bytes)) {
         extent->page_bytes = bytes;
-    } else if (read_field(line, "AnonHugePages:", &bytes) ||
-               read_field(line, "Private_Hugetlb:", &bytes) ||
-               read_field(line, "Shared_Hugetlb:", &bytes)) {
+    } else if (read_page_field(line, "AnonHugePages:", &bytes) ||
+               read_page_field(line, "Private_Hugetlb:", &bytes) ||
+               read_page_field(line, "Shared_Hugetlb:", &bytes)) {
         extent->huge_bytes += bytes;
     }
 }
 
 /* Adds the mapping that has been read to the report, which has room for *room. */
-static int keep(struct eb_page_report *report, size_t *room, const struct eb_page_extent *extent)
+static int keep_extent(
+    struct eb_page_report *report, size_t *room, const struct eb_page_extent *extent)
 {
     if (extent->huge_bytes == 0) {
         return 0;
@@ -75,16 +76,16 @@ static int read_mappings(struct eb_page_report *report, FILE *file)
         uint64_t begin;
         uint64_t end;
         if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &begin, &end) == 2) {
-            code = keep(report, &room, &extent);
+            code = keep_extent(report, &room, &extent);
             extent = (struct eb_page_extent){.begin = begin, .end = end};
         } else {
-            read_line(&extent, line);
+            read_page_line(&extent, line);
         }
     }
     if (code == 0 && ferror(file)) {
         code = -EIO;
     }
-    return code == 0 ? keep(report, &room, &extent) : code;
+    return code == 0 ? keep_extent(report, &room, &extent) : code;
 }
 
 int eb_page_report_open(struct eb_page_report *report, const char *root)
@@ -127,7 +128,7 @@ static size_t find_extent(const struct eb_page_report *report, uint64_t address)
 }
 
 /* How many of `bytes` bytes of the extent lie in its huge pages. */
-static uint64_t share(const struct eb_page_extent *extent, uint64_t bytes)
+static uint64_t share_of_huge_pages(const struct eb_page_extent *extent, uint64_t bytes)
 {
     uint64_t extent_bytes = extent->end - extent->begin;
     if (extent->huge_bytes >= extent_bytes) {
@@ -152,7 +153,7 @@ struct eb_page_count eb_page_report_count(
             break;
         }
         bool is_giant = extent->page_bytes >= EB_PAGE_1G_BYTES;
-        *(is_giant ? &count.bytes_1g : &count.bytes_2m) += share(extent, to - from);
+        *(is_giant ? &count.bytes_1g : &count.bytes_2m) += share_of_huge_pages(extent, to - from);
     }
     return count;
 }

@@ -48,7 +48,7 @@ static void spread_rows(uint8_t *space, uint64_t row_count, const struct eb_plan
 }
 
 /* Always false. */
-static bool refuse_row(const struct chunk *chunk, uint64_t row, const float *values)
+static bool refuse_loaded_row(const struct chunk *chunk, uint64_t row, const float *values)
 {
     const struct eb_planned_table *table = chunk->load->table;
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
@@ -61,7 +61,7 @@ static bool refuse_row(const struct chunk *chunk, uint64_t row, const float *val
 }
 
 /* Always false. */
-static bool refuse_excess(
+static bool refuse_row_excess(
     const struct chunk *chunk, uint64_t row, uint32_t column, const float *values)
 {
     const struct eb_planned_table *table = chunk->load->table;
@@ -73,7 +73,7 @@ static bool refuse_excess(
 }
 
 /* The file that has the row. */
-static const char *find_path(const struct chunk *chunk, uint64_t row)
+static const char *find_row_path(const struct chunk *chunk, uint64_t row)
 {
     const struct eb_piece *piece = chunk->load->table->rows.pieces;
     for (; row >= piece->tensor.dims[0]; piece++) {
@@ -83,15 +83,15 @@ static const char *find_path(const struct chunk *chunk, uint64_t row)
 }
 
 /* Says which row is no fused one. Always false. */
-static bool locate_row(const struct chunk *chunk, uint64_t row)
+static bool locate_loaded_row(const struct chunk *chunk, uint64_t row)
 {
     const struct eb_failure why = *chunk->failure;
     return eb_failure_set(chunk->failure, "%s: row %" PRIu64 " of table '%.64s': %s",
-        find_path(chunk, row), row, chunk->load->table->name, why.text);
+        find_row_path(chunk, row), row, chunk->load->table->name, why.text);
 }
 
 /* `to` is where the row, with its scale, belongs. */
-static bool convert_row(struct chunk *chunk, uint64_t row, const uint8_t *raw, uint8_t *to)
+static bool convert_loaded_row(struct chunk *chunk, uint64_t row, const uint8_t *raw, uint8_t *to)
 {
     const struct eb_planned_table *table = chunk->load->table;
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
@@ -100,17 +100,17 @@ static bool convert_row(struct chunk *chunk, uint64_t row, const uint8_t *raw, u
         eb_fused_row_split(&table->fused, raw, to + table->row_offset_bytes, &scale);
         if (!eb_table_storage_check_row(&chunk->check, &table->fused, row,
                 to + table->row_offset_bytes, &scale, chunk->failure)) {
-            return locate_row(chunk, row);
+            return locate_loaded_row(chunk, row);
         }
     } else {
         eb_dequantize_row(table->tensor.storage, raw, NULL, elements, chunk->values);
         uint32_t excess = eb_quantize_find_excess(table->storage, chunk->values, elements);
         if (excess < elements) {
-            return refuse_excess(chunk, row, excess, chunk->values);
+            return refuse_row_excess(chunk, row, excess, chunk->values);
         }
         if (!eb_quantize_row(
                 table->storage, chunk->values, elements, to + table->row_offset_bytes, &scale)) {
-            return refuse_row(chunk, row, chunk->values);
+            return refuse_loaded_row(chunk, row, chunk->values);
         }
     }
     if (table->row_offset_bytes > 0) {
@@ -134,7 +134,7 @@ static bool fetch_chunk(struct chunk *chunk, uint64_t offset, uint8_t *to)
         return true;
     }
     for (uint64_t i = 0; i < chunk->count; i++) {
-        if (!convert_row(chunk, chunk->row + i, raw + i * table->file_row_bytes,
+        if (!convert_loaded_row(chunk, chunk->row + i, raw + i * table->file_row_bytes,
                 to + i * table->row_stride_bytes)) {
             return false;
         }
@@ -204,7 +204,7 @@ static bool load_pieces(struct chunk *chunk)
 }
 
 /* Takes what conversion needs. */
-static bool prepare(struct chunk *chunk)
+static bool prepare_rows(struct chunk *chunk)
 {
     const struct eb_planned_table *table = chunk->load->table;
     bool is_packed = table->rows.pieces->packed;
@@ -219,16 +219,16 @@ static bool prepare(struct chunk *chunk)
 }
 
 /* Judges fused rows together, if all of them have been read. */
-static bool check_fused(const struct chunk *chunk)
+static bool check_row_fused(const struct chunk *chunk)
 {
     return chunk->has_difference ||
            eb_table_storage_check_end(&chunk->check, &chunk->load->table->fused, chunk->failure) ||
-           locate_row(chunk, chunk->check.row);
+           locate_loaded_row(chunk, chunk->check.row);
 }
 
-static bool run(struct chunk *chunk)
+static bool load_rows_of_piece(struct chunk *chunk)
 {
-    bool is_good = prepare(chunk) && load_pieces(chunk) && check_fused(chunk);
+    bool is_good = prepare_rows(chunk) && load_pieces(chunk) && check_row_fused(chunk);
     free(chunk->raw);
     free(chunk->values);
     return is_good;
@@ -237,7 +237,7 @@ static bool run(struct chunk *chunk)
 bool eb_row_load(const struct eb_row_load *load, struct eb_failure *failure)
 {
     struct chunk chunk = {.load = load, .failure = failure};
-    return run(&chunk);
+    return load_rows_of_piece(&chunk);
 }
 
 bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident, bool *is_same,
@@ -253,7 +253,7 @@ bool eb_row_load_compare(const struct eb_row_load *load, const uint8_t *resident
     if (!chunk.buffer) {
         return eb_failure_set(failure, "out of memory");
     }
-    bool is_good = run(&chunk);
+    bool is_good = load_rows_of_piece(&chunk);
     *is_same = is_good && !chunk.has_difference;
     free(chunk.buffer);
     return is_good;

@@ -42,7 +42,7 @@ bool eb_table_digest_is_known(const struct eb_planned_table *table)
     return table->rows.pieces->packed && table->rows.count == 1 && table->keys.count == 0;
 }
 
-static uint64_t add_pieces(
+static uint64_t add_digest_pieces(
     const struct eb_table_plan *plan, const struct eb_piece_range *range, uint64_t digest)
 {
     for (size_t i = 0; i < range->count; i++) {
@@ -65,7 +65,7 @@ uint64_t eb_table_digest_of_origin(
     uint64_t digest = XXH3_64bits(head, sizeof head);
     digest = XXH3_64bits_withSeed(
         table->tensor.dims, table->tensor.rank * sizeof table->tensor.dims[0], digest);
-    return add_pieces(plan, &table->keys, add_pieces(plan, &table->rows, digest));
+    return add_digest_pieces(plan, &table->keys, add_digest_pieces(plan, &table->rows, digest));
 }
 
 uint64_t eb_table_digest_of_set(const struct eb_table_set *set)

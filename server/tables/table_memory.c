@@ -142,7 +142,7 @@ static void free_hold(struct eb_table_hold *hold)
     free(hold);
 }
 
-static void keep(struct eb_table_memory *memory, struct eb_table_hold *hold)
+static void keep_mapping(struct eb_table_memory *memory, struct eb_table_hold *hold)
 {
     hold->next = memory->holds;
     memory->holds = hold;
@@ -160,7 +160,7 @@ static struct eb_table_mapping *add_mapping(struct eb_table_memory *memory, uint
         return NULL;
     }
     place_on_nodes(memory, hold->mapping);
-    keep(memory, hold);
+    keep_mapping(memory, hold);
     return hold->mapping;
 }
 
@@ -188,7 +188,7 @@ static struct eb_table_mapping *add_giant_mapping(struct eb_table_memory *memory
         return NULL;
     }
     memory->is_pool_short = false;
-    keep(memory, hold);
+    keep_mapping(memory, hold);
     return mapping;
 }
 
@@ -324,7 +324,7 @@ bool eb_table_memory_share(
     }
     atomic_fetch_add_explicit(&mapping->holders, 1, memory_order_relaxed);
     hold->mapping = mapping;
-    keep(memory, hold);
+    keep_mapping(memory, hold);
     memory->shared_bytes += mapping->bytes;
     return true;
 }

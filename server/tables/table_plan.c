@@ -66,7 +66,7 @@ static bool sort_sources(struct planning *planning)
 }
 
 /* NULL: nothing is said of what the files call so. */
-static const struct eb_model_config_table *find_source(
+static const struct eb_model_config_table *find_layout_source(
     const struct planning *planning, const char *name)
 {
     const struct eb_model_config_table **found =
@@ -122,7 +122,7 @@ static bool is_keyed_alike(const struct eb_piece *telling, const struct eb_piece
            eb_packed_format_is_keyed(telling->packed) == eb_packed_format_is_keyed(piece->packed);
 }
 
-static bool is_alike(const struct eb_piece *a, const struct eb_piece *b)
+static bool is_layout_alike(const struct eb_piece *a, const struct eb_piece *b)
 {
     const struct eb_tensor *left = &a->tensor;
     const struct eb_tensor *right = &b->tensor;
@@ -151,7 +151,7 @@ static bool join_pieces(
                 "%s: of it and %s only one has keys; pack both in one way",
                 path_of(plan, &pieces[i]), path_of(plan, telling));
         }
-        if (!is_alike(pieces, &pieces[i])) {
+        if (!is_layout_alike(pieces, &pieces[i])) {
             return eb_failure_set(planning->failure,
                 "%s: it has another format, type or row shape than %s; write both in one way",
                 path_of(plan, &pieces[i]), path_of(plan, pieces));
@@ -166,7 +166,8 @@ static bool join_pieces(
 }
 
 /* Packed files know which rows of which table they hold. */
-static bool check_packed(const struct planning *planning, const struct eb_planned_table *table)
+static bool check_layout_packed(
+    const struct planning *planning, const struct eb_planned_table *table)
 {
     const struct eb_table_plan *plan = planning->plan;
     const struct eb_piece *pieces = table->rows.pieces;
@@ -199,7 +200,7 @@ static bool check_packed(const struct planning *planning, const struct eb_planne
 }
 
 /* What files of keys must be: int64 or uint64, one for each row. */
-static bool check_keys(const struct planning *planning, const struct eb_planned_table *table)
+static bool check_layout_keys(const struct planning *planning, const struct eb_planned_table *table)
 {
     const struct eb_piece *piece = table->keys.pieces;
     const char *path = path_of(planning->plan, piece);
@@ -232,7 +233,7 @@ static bool plan_keys(const struct planning *planning, struct eb_planned_table *
     if (!table->is_keyed) {
         return true;
     }
-    if (table->keys.count > 0 && !check_keys(planning, table)) {
+    if (table->keys.count > 0 && !check_layout_keys(planning, table)) {
         return false;
     }
     struct eb_key_plan keys;
@@ -299,7 +300,7 @@ static bool check_width(const struct planning *planning, const struct eb_planned
 }
 
 /* Keys that the table's index is built of. */
-static uint64_t count_key_bytes(const struct eb_planned_table *table)
+static uint64_t count_layout_key_bytes(const struct eb_planned_table *table)
 {
     return table->is_keyed && !table->has_index ? table->tensor.dims[0] * sizeof(int64_t) : 0;
 }
@@ -319,7 +320,7 @@ void eb_table_plan_measure(struct eb_table_plan *plan)
         if (table->resident || table->is_open) {
             continue;
         }
-        uint64_t key_bytes = count_key_bytes(table);
+        uint64_t key_bytes = count_layout_key_bytes(table);
         plan->key_bytes = key_bytes > plan->key_bytes ? key_bytes : plan->key_bytes;
         plan->work_bytes += table->tensor.data_bytes + key_bytes + table->index_bytes;
         eb_table_memory_need_add(&plan->need, bytes);
@@ -335,13 +336,14 @@ static bool check_name(const struct planning *planning, const struct eb_piece *p
 }
 
 /* Fills in a table whose pieces are known. */
-static bool describe_table(struct planning *planning, struct eb_planned_table *table)
+static bool describe_layout_table(struct planning *planning, struct eb_planned_table *table)
 {
     const struct eb_table_plan *plan = planning->plan;
     const struct eb_piece *piece = table->rows.pieces;
-    table->config = find_source(planning, piece->name);
+    table->config = find_layout_source(planning, piece->name);
     if (!check_name(planning, piece) || !check_parts(planning, &table->rows) ||
-        !join_pieces(planning, &table->rows, &table->tensor) || !check_packed(planning, table)) {
+        !join_pieces(planning, &table->rows, &table->tensor) ||
+        !check_layout_packed(planning, table)) {
         return false;
     }
     table->name = strdup(table->config ? table->config->name : piece->name);
@@ -370,7 +372,7 @@ static bool describe_table(struct planning *planning, struct eb_planned_table *t
 }
 
 /* The pieces from `first` on that have its name and are keys or not, as it is. */
-static struct eb_piece_range find_range(const struct eb_version_scan *scan, size_t first)
+static struct eb_piece_range find_layout_range(const struct eb_version_scan *scan, size_t first)
 {
     const struct eb_piece *pieces = scan->pieces;
     size_t end = first + 1;
@@ -391,7 +393,7 @@ static bool plan_tables(struct planning *planning)
     }
     for (size_t at = 0; at < scan->piece_count;) {
         struct eb_planned_table *table = &plan->tables[plan->table_count++];
-        table->rows = find_range(scan, at);
+        table->rows = find_layout_range(scan, at);
         at += table->rows.count;
         if (table->rows.pieces->is_keys) {
             return eb_failure_set(planning->failure,
@@ -400,10 +402,10 @@ static bool plan_tables(struct planning *planning)
         }
         if (at < scan->piece_count && scan->pieces[at].is_keys &&
             strcmp(scan->pieces[at].name, table->rows.pieces->name) == 0) {
-            table->keys = find_range(scan, at);
+            table->keys = find_layout_range(scan, at);
             at += table->keys.count;
         }
-        if (!describe_table(planning, table)) {
+        if (!describe_layout_table(planning, table)) {
             return false;
         }
     }
@@ -412,7 +414,7 @@ static bool plan_tables(struct planning *planning)
 
 /* ---- the whole ---- */
 
-static int compare_names(const void *left, const void *right)
+static int compare_layout_names(const void *left, const void *right)
 {
     const struct eb_planned_table *a = left;
     const struct eb_planned_table *b = right;
@@ -443,7 +445,7 @@ static int compare_places(const void *left, const void *right)
 }
 
 /* Says why there is no table though there is a tensor that is not left out. Always false. */
-static bool refuse_unfit(const struct planning *planning)
+static bool refuse_layout_unfit(const struct planning *planning)
 {
     const struct eb_version_scan *scan = &planning->plan->scan;
     const struct eb_piece *unfit = &scan->pieces[scan->piece_count];
@@ -461,7 +463,7 @@ static bool refuse_none(const struct planning *planning, const char *directory)
 {
     const struct eb_version_scan *scan = &planning->plan->scan;
     if (scan->unfit_count > 0) {
-        return refuse_unfit(planning);
+        return refuse_layout_unfit(planning);
     }
     if (scan->left_out_count > 0) {
         return eb_failure_set(planning->failure,
@@ -489,7 +491,7 @@ static bool plan_version(struct planning *planning, const char *directory)
     if (plan->table_count == 0) {
         return refuse_none(planning, directory);
     }
-    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_names);
+    qsort(plan->tables, plan->table_count, sizeof *plan->tables, compare_layout_names);
     if (!check_unique(plan, planning->failure)) {
         return false;
     }

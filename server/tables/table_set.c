@@ -19,7 +19,8 @@ struct loading {
 };
 
 /* What a planned table becomes, but for its content. */
-static struct eb_named_table describe(const struct eb_planned_table *planned, const uint8_t *rows)
+static struct eb_named_table describe_set(
+    const struct eb_planned_table *planned, const uint8_t *rows)
 {
     const struct eb_tensor *tensor = &planned->tensor;
     bool is_code = eb_storage_is_code(planned->storage);
@@ -62,7 +63,7 @@ static bool load_content(struct loading *loading, const struct eb_planned_table 
         return eb_failure_locate(loading->failure, planned->name);
     }
     void *index = planned->is_keyed ? rows + (bytes - planned->index_bytes) : NULL;
-    *table = describe(planned, rows);
+    *table = describe_set(planned, rows);
     table->index = index;
     table->index_bytes = planned->index_bytes;
     const struct eb_row_load row_load = {loading->plan, planned, rows, &loading->meter, digest};
@@ -99,7 +100,7 @@ static bool share_table(struct loading *loading, struct eb_planned_table *planne
         return eb_failure_locate(loading->failure, planned->name);
     }
     planned->index_bytes = resident->index_bytes;
-    struct eb_named_table table = describe(planned, resident->base);
+    struct eb_named_table table = describe_set(planned, resident->base);
     table.index = resident->index;
     table.index_bytes = resident->index_bytes;
     table.keys = resident->keys;
@@ -130,7 +131,7 @@ static bool check_unchanged(const struct eb_version_scan *scan, struct eb_failur
     return true;
 }
 
-static bool load_tables(struct loading *loading)
+static bool load_set_tables(struct loading *loading)
 {
     struct eb_table_plan *plan = loading->plan;
     loading->set->tables = calloc(plan->table_count, sizeof *loading->set->tables);
@@ -155,7 +156,7 @@ static uint64_t count_needed(const struct eb_table_plan *plan, const struct eb_t
 
 /* Compares what the plan needs, but for tables whose memory is taken, with what is there. Where
  * that is too little, what others give up for it must do even if no table that is open is there. */
-static bool check_memory(const struct loading *loading, const char *directory, bool is_taken)
+static bool check_set_memory(const struct loading *loading, const char *directory, bool is_taken)
 {
     const struct eb_table_plan *plan = loading->plan;
     uint64_t needed = is_taken ? plan->key_bytes : count_needed(plan, &plan->need);
@@ -174,15 +175,15 @@ static bool check_memory(const struct loading *loading, const char *directory, b
 /* Finds out what is to be loaded, and whether there is memory for it: what is too large by what is
  * known without reading is not read. Pages of a pool are not known to be there before they are
  * reserved, which is done once. */
-static bool prepare(
+static bool prepare_set(
     struct loading *loading, const char *directory, const struct eb_table_options *options)
 {
     struct eb_table_plan *plan = loading->plan;
     struct eb_table_memory *memory = &loading->set->memory;
     eb_table_share_find_known(plan, options);
-    return (memory->options.pages == EB_PAGE_1G || check_memory(loading, directory, false)) &&
+    return (memory->options.pages == EB_PAGE_1G || check_set_memory(loading, directory, false)) &&
            eb_table_share_find_equal(plan, options, &loading->meter, loading->failure) &&
-           check_memory(loading, directory, eb_table_memory_reserve(memory, &plan->need));
+           check_set_memory(loading, directory, eb_table_memory_reserve(memory, &plan->need));
 }
 
 static int compare_tables(const void *left, const void *right)
@@ -192,7 +193,7 @@ static int compare_tables(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-static int compare_name(const void *name, const void *table)
+static int compare_set_name(const void *name, const void *table)
 {
     return strcmp(name, ((const struct eb_named_table *)table)->name);
 }
@@ -249,7 +250,7 @@ static bool check_default_keys(const struct eb_table_set *set, const struct eb_m
 }
 
 /* What is done once all tables are there. */
-static bool finish(
+static bool finish_set(
     struct eb_table_set *set, const struct eb_model_config *config, struct eb_failure *failure)
 {
     set->bytes = set->memory.mapped_bytes;
@@ -278,9 +279,9 @@ bool eb_table_set_load(const char *directory, const struct eb_table_options *opt
     struct loading loading = {.plan = &plan, .set = set, .failure = failure};
     set->notes = plan.scan.notes;
     eb_load_meter_init(&loading.meter, progress, plan.work_bytes);
-    bool is_good = prepare(&loading, directory, options) && load_tables(&loading);
+    bool is_good = prepare_set(&loading, directory, options) && load_set_tables(&loading);
     eb_table_plan_deinit(&plan);
-    if (is_good && !finish(set, options->config, failure)) {
+    if (is_good && !finish_set(set, options->config, failure)) {
         is_good = eb_failure_locate(failure, directory);
     }
     if (!is_good) {
@@ -302,6 +303,6 @@ void eb_table_set_deinit(struct eb_table_set *set)
 const struct eb_named_table *eb_table_set_find(const struct eb_table_set *set, const char *name)
 {
     return set->count > 0
-               ? bsearch(name, set->tables, set->count, sizeof *set->tables, compare_name)
+               ? bsearch(name, set->tables, set->count, sizeof *set->tables, compare_set_name)
                : NULL;
 }

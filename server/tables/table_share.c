@@ -14,7 +14,8 @@ struct search {
 };
 
 /* Whether both have rows and keys that could be the same, lying in the same way. */
-static bool is_alike(const struct eb_planned_table *planned, const struct eb_named_table *resident)
+static bool is_shared_alike(
+    const struct eb_planned_table *planned, const struct eb_named_table *resident)
 {
     const struct eb_tensor *tensor = &planned->tensor;
     return planned->type == resident->table.type && planned->storage == resident->table.storage &&
@@ -36,11 +37,11 @@ static bool is_known(const struct eb_planned_table *planned, const struct eb_nam
                planned->rows.pieces->packed->digest == resident->digest);
 }
 
-static void find_known(const struct eb_table_set *set, struct eb_planned_table *planned)
+static void find_shared_known(const struct eb_table_set *set, struct eb_planned_table *planned)
 {
     for (size_t i = 0; i < set->count && !planned->resident; i++) {
         const struct eb_named_table *resident = &set->tables[i];
-        if (is_known(planned, resident) && is_alike(planned, resident) &&
+        if (is_known(planned, resident) && is_shared_alike(planned, resident) &&
             can_share(set, resident)) {
             planned->resident = resident;
             planned->resident_set = set;
@@ -74,7 +75,8 @@ static const struct eb_named_table *find_alike(
     const struct eb_table_set *set, const struct eb_planned_table *planned)
 {
     const struct eb_named_table *resident = eb_table_set_find(set, planned->name);
-    return resident && is_alike(planned, resident) && can_share(set, resident) ? resident : NULL;
+    return resident && is_shared_alike(planned, resident) && can_share(set, resident) ? resident
+                                                                                      : NULL;
 }
 
 static bool find_equal(const struct search *search, struct eb_planned_table *planned)
@@ -108,7 +110,7 @@ void eb_table_share_find_known(struct eb_table_plan *plan, const struct eb_table
         planned->origin = eb_table_digest_of_origin(plan, planned);
         bool is_small = planned->rows_bytes < EB_PAGE_2M_BYTES;
         for (size_t k = 0; k < options->resident_count && !is_small && !planned->resident; k++) {
-            find_known(options->residents[k], planned);
+            find_shared_known(options->residents[k], planned);
         }
         /* A packed file that was the same would be known. */
         bool is_decided = is_small || planned->resident || eb_table_digest_is_known(planned);

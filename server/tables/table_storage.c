@@ -38,7 +38,7 @@ static bool refuse_storage(
 }
 
 /* Sets the sizes of a table whose storage and shape are there. */
-static void lay_out(struct eb_planned_table *table)
+static void lay_out_storage(struct eb_planned_table *table)
 {
     uint32_t elements = (uint32_t)eb_tensor_row_elements(&table->tensor);
     struct eb_row_format format = eb_row_format_of(table->storage, elements);
@@ -208,7 +208,7 @@ static bool choose_fused(struct eb_planned_table *table, struct eb_failure *fail
     tensor->storage = table->fused.storage;
     table->storage = table->fused.storage;
     table->type = EB_F32;
-    lay_out(table);
+    lay_out_storage(table);
     return true;
 }
 
@@ -229,7 +229,7 @@ static bool choose_values(struct eb_planned_table *table, struct eb_failure *fai
             "the file as f32",
             table->name, eb_storage_name(table->storage), eb_type_name(table->type));
     }
-    lay_out(table);
+    lay_out_storage(table);
     return true;
 }
 
