@@ -3,6 +3,7 @@
 #include "server/admin/web.h"
 #include "server/base/log.h"
 #include "server/config_help.h"
+#include "server/rpc/service.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,11 +19,11 @@
 #define INTERVAL_MS 20
 
 struct eb_web_port {
-    struct eb_stats_collector *taker;
+    struct eb_stats_collector *collector;
     struct eb_web *web;
 };
 
-static bool fail(const struct eb_config *config, const char *why)
+static bool fail_web_port(const struct eb_config *config, const char *why)
 {
     eb_log(EB_LOG_ERROR, "start_failed", eb_log_text("what", "http_listen"),
         eb_log_text("address", config->http_listen), eb_log_text("reason", why),
@@ -50,14 +51,14 @@ static struct eb_metrics_limits read_limits(const struct eb_limits *limits)
     };
 }
 
-/* false: `why` says what failed. */
-static bool open_web(
-    struct eb_web_port *port, const struct eb_config *config, const char *isa, char why[WHY_BYTES])
+static bool open_web(struct eb_web_port *port, const struct eb_config *config, const char *isa,
+    struct eb_failure *failure)
 {
     struct eb_address addresses[EB_ADDRESS_RESOLVED_MAX];
+    char why[WHY_BYTES];
     const size_t count = eb_address_resolve(config->http_listen, addresses, why, WHY_BYTES);
     if (count == 0) {
-        return false;
+        return eb_failure_set(failure, "%s", why);
     }
     const struct eb_web_options options = {
         .facts = {.version = EMBAG_VERSION,
@@ -70,30 +71,30 @@ static bool open_web(
             .interval_ms = INTERVAL_MS},
         .address_count = count,
         .addresses = addresses,
-        .source = eb_stats_collector_source(port->taker),
+        .collector = port->collector,
     };
-    port->web = eb_web_open(&options, why, WHY_BYTES);
+    port->web = eb_web_open(&options, failure);
     return port->web;
 }
 
 bool eb_web_port_open(struct eb_web_port **out, const struct eb_config *config, const char *isa)
 {
-    char why[WHY_BYTES];
+    struct eb_failure failure;
     *out = NULL;
     if (strcmp(config->http_listen, EB_CONFIG_NONE) == 0) {
         return true;
     }
     struct eb_web_port *port = calloc(1, sizeof *port);
     if (port) {
-        port->taker = eb_stats_collector_create();
+        port->collector = eb_stats_collector_create(&eb_service_stats);
     }
-    if (!port || !port->taker) {
+    if (!port || !port->collector) {
         free(port);
-        return fail(config, strerror(ENOMEM));
+        return fail_web_port(config, strerror(ENOMEM));
     }
-    if (!open_web(port, config, isa, why)) {
+    if (!open_web(port, config, isa, &failure)) {
         eb_web_port_close(port);
-        return fail(config, why);
+        return fail_web_port(config, failure.text);
     }
     log_addresses(port->web);
     *out = port;
@@ -104,16 +105,21 @@ void eb_web_port_attach(struct eb_web_port *port, const struct eb_web_port_sourc
 {
     if (port) {
         eb_stats_collector_attach(
-            port->taker, source->loops, source->loop_count, source->executor, source->snapshot);
-        eb_stats_collector_say(port->taker, EB_STATS_SERVING);
+            port->collector, source->loops, source->loop_count, source->executor, source->snapshot);
+        eb_stats_collector_set_phase(port->collector, EB_STATS_SERVING);
     }
+}
+
+static struct eb_snapshot *swap_snapshot(void *collector, struct eb_snapshot *snapshot)
+{
+    return eb_stats_collector_swap(collector, snapshot);
 }
 
 bool eb_web_port_reader(struct eb_web_port *port, struct eb_publisher_reader *reader)
 {
     if (port) {
-        *reader = (struct eb_publisher_reader){
-            eb_web_mailbox(port->web), eb_stats_collector_swap, port->taker};
+        *reader =
+            (struct eb_publisher_reader){eb_web_mailbox(port->web), swap_snapshot, port->collector};
     }
     return port;
 }
@@ -121,21 +127,21 @@ bool eb_web_port_reader(struct eb_web_port *port, struct eb_publisher_reader *re
 void eb_web_port_tell(struct eb_web_port *port, const struct eb_process_facts *facts)
 {
     if (port) {
-        eb_stats_collector_tell(port->taker, facts);
+        eb_stats_collector_set_facts(port->collector, facts);
     }
 }
 
 void eb_web_port_drain(struct eb_web_port *port)
 {
     if (port) {
-        eb_stats_collector_say(port->taker, EB_STATS_DRAINING);
+        eb_stats_collector_set_phase(port->collector, EB_STATS_DRAINING);
     }
 }
 
 void eb_web_port_detach(struct eb_web_port *port)
 {
     if (port) {
-        eb_stats_collector_detach(port->taker);
+        eb_stats_collector_detach(port->collector);
     }
 }
 
@@ -143,7 +149,7 @@ void eb_web_port_close(struct eb_web_port *port)
 {
     if (port) {
         eb_web_close(port->web);
-        eb_stats_collector_destroy(port->taker);
+        eb_stats_collector_destroy(port->collector);
         free(port);
     }
 }

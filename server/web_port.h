@@ -5,7 +5,7 @@
 
 #include "server/config.h"
 #include "server/publish/publisher.h"
-#include "server/stats_collector.h"
+#include "server/stats/stats_collector.h"
 
 #include <stdbool.h>
 

@@ -1,44 +1,78 @@
 #include "server/admin/web.h"
 
-#include "server/admin/web_client.h"
 #include "server/net/listener.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-/* Connections' times are looked at so often, of their shortest. */
+/* Connections' times are looked at this often within the shortest of them. */
 #define TICKS_OF_REQUEST 10
-/* libmicrohttpd writes an answer within some runs; those who go on asking do not delay the end. */
+/* libmicrohttpd writes an answer within some runs; clients that keep asking do not delay the end.
+ */
 #define LAST_RUNS_MAX 16
 
+/* A connection, and the request that is read or answered on it. */
+struct web_client {
+    struct eb_list link; /* of all connections, the newest last */
+    struct eb_web *web;
+    struct MHD_Connection *connection;
+    uint64_t since_ms;    /* its last answer, or its beginning */
+    uint64_t deadline_ms; /* while it does not wait for stats */
+    bool is_local;        /* it came over an address of this machine */
+    bool is_waiting;      /* for stats, suspended meanwhile */
+    enum eb_web_path path;
+    struct web_client *next_waiting;
+};
+
+/* Clients that wait for the same stats. */
+struct web_waiters {
+    struct web_client *last;
+    bool is_whole;        /* one of them needs counts */
+    uint64_t deadline_ms; /* of the first of them */
+};
+
 struct eb_web {
+    struct eb_web_facts facts;
+    struct eb_web_times times;
+    struct eb_stats_collector *collector;
     uv_loop_t uv;
     uv_thread_t thread;
     struct eb_mailbox mailbox;
     struct eb_mail end_mail;
     uv_timer_t tick;  /* active while there are connections */
     uv_timer_t again; /* libmicrohttpd has more to do at once */
+    uv_timer_t pause; /* until the next stats are requested */
     uv_poll_t events; /* of all connections */
     bool has_uv;
     bool has_mailbox; /* and timers */
     bool has_events;
     bool has_thread;
+    bool is_asking; /* the request is the collector's */
+    bool is_ending;
     struct MHD_Daemon *daemon;
     size_t listener_count;
     struct eb_listener listeners[EB_ADDRESS_RESOLVED_MAX];
-    struct eb_web_clients clients;
+    struct eb_list clients;
+    struct eb_stats_request request;
+    uint64_t next_stats_ms;
+    struct web_waiters asked;   /* for the stats that are being taken */
+    struct web_waiters waiting; /* for those after them */
 };
 
 /* ---- libmicrohttpd on the loop ---- */
 
 static void on_again(uv_timer_t *again);
 
-/* Lets it do all that can be done now. Where it wants to run again at once it does so after
- * whatever else has come: libuv would not look at that before a timer of 0 ms that is started again
- * and again, for as long as a client asks without a pause. */
+/* Lets libmicrohttpd do everything that can be done now. If it wants to run again at once, it does
+ * so after whatever else has come: libuv would not look at that before a timer of 0 ms that is
+ * started again and again, for as long as a client asks without a pause. */
 static void run_daemon(struct eb_web *web)
 {
     MHD_UNSIGNED_LONG_LONG wait_ms;
@@ -62,12 +96,400 @@ static void on_events(uv_poll_t *events, int status, int which)
     run_daemon(events->data);
 }
 
+/* ---- answers ---- */
+
+static const struct {
+    const char *name;
+    const char *value;
+} headers[] = {
+    {"Cache-Control", "no-store"},
+    {"Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
+        "'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+    {"Cross-Origin-Resource-Policy", "same-origin"},
+    {"Referrer-Policy", "no-referrer"},
+    {"X-Content-Type-Options", "nosniff"},
+};
+
+/* Takes the answer. NULL: no memory. */
+static struct MHD_Response *make_response(struct eb_web_answer *answer)
+{
+    struct MHD_Response *response = NULL;
+    if (answer->type) {
+        /* libmicrohttpd does not write to it. */
+        char *text = answer->owned ? answer->owned : (char *)(uintptr_t)answer->text;
+        response = MHD_create_response_from_buffer(
+            answer->size, text, answer->owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    }
+    if (!response) {
+        eb_web_answer_deinit(answer);
+        return NULL;
+    }
+    bool has_headers = MHD_add_response_header(response, "Content-Type", answer->type) == MHD_YES;
+    if (answer->code == MHD_HTTP_METHOD_NOT_ALLOWED) {
+        has_headers &= MHD_add_response_header(response, "Allow", "GET, HEAD") == MHD_YES;
+    }
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        has_headers &=
+            MHD_add_response_header(response, headers[i].name, headers[i].value) == MHD_YES;
+    }
+    if (!has_headers) {
+        MHD_destroy_response(response);
+        return NULL;
+    }
+    return response;
+}
+
+/* Takes the answer. MHD_NO: there is no memory, and the connection is to be closed. */
+static enum MHD_Result queue_answer(struct web_client *client, struct eb_web_answer answer)
+{
+    const unsigned code = answer.code;
+    struct MHD_Response *response = make_response(&answer);
+    if (!response) {
+        return MHD_NO;
+    }
+    enum MHD_Result result = MHD_queue_response(client->connection, code, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* ---- stats ---- */
+
+static void cut_client(struct web_client *client)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(client->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    (void)shutdown(info->connect_fd, SHUT_RDWR);
+}
+
+/* What has no answer is closed. */
+static void resume_client(struct web_client *client, bool has_answer)
+{
+    client->is_waiting = false;
+    client->deadline_ms = uv_now(&client->web->uv) + client->web->times.request_ms;
+    if (!has_answer) {
+        cut_client(client);
+    }
+    MHD_resume_connection(client->connection);
+}
+
+static struct eb_web_answer say_end(void)
+{
+    return eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE, "the server ends\n");
+}
+
+/* The same, a constant, for all that are on the list, which is empty then. */
+static void say_to_all(struct web_waiters *waiters, struct eb_web_answer answer)
+{
+    struct web_client *next;
+    for (struct web_client *client = waiters->last; client; client = next) {
+        next = client->next_waiting;
+        resume_client(client, queue_answer(client, answer) == MHD_YES);
+    }
+    *waiters = (struct web_waiters){0};
+}
+
+/* One text for each path, however many ask for it. */
+static void answer_asked(struct eb_web *web, const struct eb_stats *stats)
+{
+    struct MHD_Response *responses[EB_WEB_PATH_COUNT] = {0};
+    struct web_client *next;
+    for (struct web_client *client = web->asked.last; client; client = next) {
+        struct MHD_Response **response = &responses[client->path];
+        next = client->next_waiting;
+        if (!*response) {
+            struct eb_web_answer answer =
+                eb_web_answer_make(client->path, &web->facts, stats->phase, stats);
+            *response = make_response(&answer);
+        }
+        resume_client(client,
+            *response && MHD_queue_response(client->connection, MHD_HTTP_OK, *response) == MHD_YES);
+    }
+    web->asked = (struct web_waiters){0};
+    for (int path = 0; path < EB_WEB_PATH_COUNT; path++) {
+        if (responses[path]) {
+            MHD_destroy_response(responses[path]);
+        }
+    }
+}
+
+static void on_pause_over(uv_timer_t *pause)
+{
+    struct eb_web *web = pause->data;
+    web->asked = web->waiting;
+    web->waiting = (struct web_waiters){0};
+    web->is_asking = true;
+    web->next_stats_ms = uv_now(&web->uv) + web->times.interval_ms;
+    web->request.is_bare = !web->asked.is_whole;
+    eb_stats_collector_request(web->collector, &web->request);
+}
+
+/* Requests the next stats if any client waits for them, but not within a callback of libmicrohttpd:
+ * they may be taken at once. */
+static void request_stats_soon(struct eb_web *web)
+{
+    const uint64_t now_ms = uv_now(&web->uv);
+    if (!web->is_asking && web->waiting.last) {
+        const uint64_t wait_ms = now_ms < web->next_stats_ms ? web->next_stats_ms - now_ms : 0;
+        uv_timer_start(&web->pause, on_pause_over, wait_ms, 0);
+    }
+}
+
+static void finish_end(struct eb_web *web);
+
+static void on_stats(struct eb_stats_request *request, struct eb_stats *stats)
+{
+    struct eb_web *web = EB_CONTAINER_OF(request, struct eb_web, request);
+    web->is_asking = false;
+    if (stats) {
+        answer_asked(web, stats);
+    } else {
+        say_to_all(&web->asked,
+            eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory, or ending\n"));
+    }
+    eb_stats_free(stats);
+    if (web->is_ending) {
+        finish_end(web);
+        return;
+    }
+    request_stats_soon(web);
+    run_daemon(web);
+}
+
+static enum MHD_Result wait_for_stats(struct web_client *client)
+{
+    struct eb_web *web = client->web;
+    if (web->is_ending) {
+        return queue_answer(client, say_end());
+    }
+    if (!web->waiting.last) {
+        web->waiting.deadline_ms = uv_now(&web->uv) + web->times.stats_ms;
+    }
+    web->waiting.is_whole |= eb_web_path_need(client->path) == EB_WEB_NEEDS_COUNTS;
+    client->next_waiting = web->waiting.last;
+    web->waiting.last = client;
+    client->is_waiting = true;
+    MHD_suspend_connection(client->connection);
+    request_stats_soon(web);
+    return MHD_YES;
+}
+
+/* ---- requests ---- */
+
+static struct web_client *client_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info->socket_context;
+}
+
+static enum MHD_Result answer_path(struct web_client *client, const char *path)
+{
+    struct eb_web *web = client->web;
+    const char *host =
+        MHD_lookup_connection_value(client->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    if (client->is_local && eb_web_answer_suspects_host(host)) {
+        return queue_answer(
+            client, eb_web_answer_say(MHD_HTTP_MISDIRECTED_REQUEST,
+                        "this port answers at an address or as localhost only, not under "
+                        "the name in the Host header\n"));
+    }
+    client->path = eb_web_path_find(path);
+    if (client->path == EB_WEB_PATH_COUNT) {
+        return queue_answer(client, eb_web_answer_no_path());
+    }
+    if (eb_web_path_need(client->path) != EB_WEB_NEEDS_NOTHING) {
+        return wait_for_stats(client);
+    }
+    return queue_answer(client, eb_web_answer_make(client->path, &web->facts,
+                                    eb_stats_collector_phase(web->collector), NULL));
+}
+
+/* Counts a Host header. Stops at the second. */
+static enum MHD_Result on_header(
+    void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    unsigned *host_count = context;
+    (void)kind;
+    (void)value;
+    *host_count += strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0;
+    return *host_count > 1 ? MHD_NO : MHD_YES;
+}
+
+/* Returns whether there is more than one Host header. libmicrohttpd returns only the first, and a
+ * proxy in front of the server may have judged the request by another. */
+static bool has_many_hosts(struct MHD_Connection *connection)
+{
+    unsigned host_count = 0;
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, on_header, &host_count);
+    return host_count > 1;
+}
+
+/* Called when a request's headers have come, for each part of a body, which is passed over, and at
+ * its end. */
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection,
+    const char *path, const char *method, const char *version, const char *body, size_t *body_bytes,
+    void **state)
+{
+    struct web_client *client = client_of(connection);
+    (void)context;
+    (void)version;
+    (void)body;
+    if (!client) {
+        return MHD_NO;
+    }
+    if (!*state && has_many_hosts(connection)) {
+        return queue_answer(client, eb_web_answer_say(MHD_HTTP_BAD_REQUEST,
+                                        "the request has more than one Host header; send one\n"));
+    }
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
+        return queue_answer(client,
+            eb_web_answer_say(MHD_HTTP_METHOD_NOT_ALLOWED, "this port knows GET and HEAD\n"));
+    }
+    if (!*state) {
+        *state = client;
+        return MHD_YES;
+    }
+    if (*body_bytes > 0) {
+        *body_bytes = 0;
+        return MHD_YES;
+    }
+    return answer_path(client, path);
+}
+
+/* A request line has come. */
+static void *on_request_line(void *context, const char *line, struct MHD_Connection *connection)
+{
+    struct web_client *client = client_of(connection);
+    (void)context;
+    (void)line;
+    if (client) {
+        client->deadline_ms = uv_now(&client->web->uv) + client->web->times.request_ms;
+    }
+    return NULL;
+}
+
+static void on_answered(void *context, struct MHD_Connection *connection, void **state,
+    enum MHD_RequestTerminationCode how)
+{
+    struct web_client *client = client_of(connection);
+    (void)context;
+    (void)state;
+    (void)how;
+    if (client) {
+        client->since_ms = uv_now(&client->web->uv);
+        client->deadline_ms = client->since_ms + client->web->times.idle_ms;
+    }
+}
+
 /* ---- connections ---- */
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    if (address->ss_family == AF_INET) {
+        memcpy(&v4, address, sizeof v4);
+        return ntohl(v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    memcpy(&v6, address, sizeof v6);
+    return address->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+}
+
+/* Where it cannot be told the connection is taken for one from here. */
+static bool came_over_loopback(struct MHD_Connection *connection)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof address;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return getsockname(info->connect_fd, (struct sockaddr *)&address, &size) != 0 ||
+           is_loopback(&address);
+}
+
+static void open_client(
+    struct eb_web *web, struct MHD_Connection *connection, void **socket_context)
+{
+    struct web_client *client = calloc(1, sizeof *client);
+    *socket_context = client; /* without one its first request ends it */
+    if (!client) {
+        return;
+    }
+    *client = (struct web_client){.web = web,
+        .connection = connection,
+        .since_ms = uv_now(&web->uv),
+        .deadline_ms = uv_now(&web->uv) + web->times.request_ms,
+        .is_local = came_over_loopback(connection)};
+    eb_list_push(&web->clients, &client->link);
+}
+
+static void close_client(struct web_client *client)
+{
+    eb_list_remove(&client->link);
+    free(client);
+}
+
+static void on_connection(void *context, struct MHD_Connection *connection, void **socket_context,
+    enum MHD_ConnectionNotificationCode what)
+{
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        open_client(context, connection, socket_context);
+    } else if (*socket_context) {
+        close_client(*socket_context);
+    }
+}
+
+static struct web_client *client_of_link(struct eb_list *link)
+{
+    return EB_CONTAINER_OF(link, struct web_client, link);
+}
+
+/* Closes connections whose time is over, and tells clients that have waited too long that the loops
+ * do not answer. Called before libmicrohttpd runs. */
+static void end_late_clients(struct eb_web *web)
+{
+    const uint64_t now_ms = uv_now(&web->uv);
+    struct web_waiters *const lists[] = {&web->asked, &web->waiting};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        if (lists[i]->last && now_ms > lists[i]->deadline_ms) {
+            say_to_all(lists[i], eb_web_answer_say(MHD_HTTP_SERVICE_UNAVAILABLE,
+                                     "the server's loops do not answer\n"));
+        }
+    }
+    for (struct eb_list *link = web->clients.next; link != &web->clients; link = link->next) {
+        struct web_client *client = client_of_link(link);
+        if (!client->is_waiting && now_ms > client->deadline_ms) {
+            cut_client(client);
+        }
+    }
+}
+
+/* At EB_WEB_CONNECTIONS_MAX clients, cuts the one whose last answer, or beginning, is longest ago.
+ */
+static void make_room(struct eb_web *web)
+{
+    size_t count = 0;
+    struct web_client *oldest = NULL;
+    for (struct eb_list *link = web->clients.next; link != &web->clients; link = link->next) {
+        struct web_client *client = client_of_link(link);
+        count++;
+        /* A client that waits for stats does not wait for long, and is not seen to go. */
+        if (!client->is_waiting && (!oldest || client->since_ms < oldest->since_ms)) {
+            oldest = client;
+        }
+    }
+    if (count < EB_WEB_CONNECTIONS_MAX || !oldest) {
+        return;
+    }
+    cut_client(oldest);
+    (void)MHD_run(web->daemon); /* Sees that it has gone. */
+}
 
 static void on_tick(uv_timer_t *tick)
 {
     struct eb_web *web = tick->data;
-    if (!eb_web_client_look(&web->clients)) {
+    end_late_clients(web);
+    if (eb_list_is_empty(&web->clients)) {
         uv_timer_stop(tick);
     }
     for (size_t i = 0; i < web->listener_count; i++) {
@@ -76,11 +498,11 @@ static void on_tick(uv_timer_t *tick)
     run_daemon(web);
 }
 
-/* Where there is nobody to look after it does not tick. */
+/* It ticks only while there are connections, or a listener rests. */
 static void start_ticks(struct eb_web *web)
 {
     if (!uv_is_active((uv_handle_t *)&web->tick)) {
-        const uint64_t tick_ms = web->clients.times.request_ms / TICKS_OF_REQUEST;
+        const uint64_t tick_ms = web->times.request_ms / TICKS_OF_REQUEST;
         uv_timer_start(&web->tick, on_tick, tick_ms, tick_ms);
     }
 }
@@ -94,9 +516,7 @@ static void on_accept(struct eb_listener *listener, int socket)
         (void)close(socket);
         return;
     }
-    if (eb_web_client_make_room(&web->clients)) {
-        (void)MHD_run(web->daemon); /* Sees that one has gone. */
-    }
+    make_room(web);
     /* It closes the socket where it does not take it. */
     (void)MHD_add_connection(web->daemon, socket, (struct sockaddr *)&peer, size);
     start_ticks(web);
@@ -111,7 +531,7 @@ static void on_exhausted(struct eb_listener *listener)
 
 /* ---- life ---- */
 
-static void close_handles(struct eb_web *web)
+static void close_web_handles(struct eb_web *web)
 {
     for (size_t i = 0; i < web->listener_count; i++) {
         eb_listener_stop(&web->listeners[i]);
@@ -125,37 +545,36 @@ static void close_handles(struct eb_web *web)
     if (web->has_mailbox) {
         uv_close((uv_handle_t *)&web->tick, NULL);
         uv_close((uv_handle_t *)&web->again, NULL);
-        eb_web_client_deinit(&web->clients);
+        uv_close((uv_handle_t *)&web->pause, NULL);
         eb_mailbox_close(&web->mailbox);
     }
 }
 
-static struct eb_web *web_of(struct eb_web_clients *clients)
+/* The last stats have been answered: what was answered goes out, as far as sockets take it at once.
+ */
+static void finish_end(struct eb_web *web)
 {
-    return (struct eb_web *)((char *)clients - offsetof(struct eb_web, clients));
-}
-
-static void on_resumed(struct eb_web_clients *clients)
-{
-    run_daemon(web_of(clients));
-}
-
-/* What was answered last goes out, as far as sockets take it at once. */
-static void on_ended(struct eb_web_clients *clients)
-{
-    struct eb_web *web = web_of(clients);
     MHD_UNSIGNED_LONG_LONG wait_ms = 0;
     for (int i = 0; i < LAST_RUNS_MAX && wait_ms == 0; i++) {
         (void)MHD_run(web->daemon);
         wait_ms = MHD_get_timeout(web->daemon, &wait_ms) == MHD_YES ? wait_ms : 1;
     }
-    close_handles(web);
+    close_web_handles(web);
 }
 
+/* Answers clients that wait for stats that are not being taken with 503, as those that come from
+ * now on. */
 static void on_end_mail(struct eb_mail *mail)
 {
-    struct eb_web *web = (struct eb_web *)((char *)mail - offsetof(struct eb_web, end_mail));
-    eb_web_client_end(&web->clients);
+    struct eb_web *web = EB_CONTAINER_OF(mail, struct eb_web, end_mail);
+    web->is_ending = true;
+    uv_timer_stop(&web->pause);
+    say_to_all(&web->waiting, say_end());
+    if (web->is_asking) {
+        run_daemon(web);
+    } else {
+        finish_end(web);
+    }
 }
 
 static void run_thread(void *context)
@@ -164,7 +583,7 @@ static void run_thread(void *context)
     uv_run(&web->uv, UV_RUN_DEFAULT);
 }
 
-static int open_handles(struct eb_web *web)
+static int open_web_handles(struct eb_web *web)
 {
     int code = uv_loop_init(&web->uv);
     if (code < 0) {
@@ -178,15 +597,23 @@ static int open_handles(struct eb_web *web)
     web->has_mailbox = true;
     uv_timer_init(&web->uv, &web->tick);
     uv_timer_init(&web->uv, &web->again);
-    eb_web_client_init(&web->clients);
+    uv_timer_init(&web->uv, &web->pause);
     web->tick.data = web;
     web->again.data = web;
+    web->pause.data = web;
     return 0;
 }
 
 static int open_daemon(struct eb_web *web)
 {
-    web->daemon = eb_web_client_start(&web->clients);
+    errno = ENOMEM;
+    web->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0,
+            NULL, NULL, on_request, web, MHD_OPTION_NOTIFY_CONNECTION, on_connection, web,
+            MHD_OPTION_URI_LOG_CALLBACK, on_request_line, web, MHD_OPTION_NOTIFY_COMPLETED,
+            on_answered, web, MHD_OPTION_CONNECTION_LIMIT, (unsigned)EB_WEB_CONNECTIONS_MAX,
+            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)EB_WEB_CONNECTION_BYTES,
+            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (!web->daemon) {
         return -errno;
     }
@@ -200,94 +627,92 @@ static int open_daemon(struct eb_web *web)
     return uv_poll_start(&web->events, UV_READABLE, on_events);
 }
 
-/* Closes what is there of a web whose thread does not run. */
-static void destroy(struct eb_web *web)
+/* Closes what is open of a web whose thread does not run, or no more. */
+static void destroy_web(struct eb_web *web)
 {
     if (web->has_uv) {
         if (!web->has_thread) {
-            close_handles(web);
+            close_web_handles(web);
             uv_run(&web->uv, UV_RUN_DEFAULT);
         }
-        int code = uv_loop_close(&web->uv);
-        assert(code == 0);
-        (void)code;
+        int rc = uv_loop_close(&web->uv);
+        assert(rc == 0);
+        (void)rc;
     }
     free(web);
 }
 
-static bool listen_on(
-    struct eb_web *web, const struct eb_address *address, char *why, size_t why_bytes)
+static bool open_listener(
+    struct eb_web *web, const struct eb_address *address, struct eb_failure *failure)
 {
     struct eb_listener *listener = &web->listeners[web->listener_count];
     char step[128];
-    int code = eb_listener_open(
+    int rc = eb_listener_open(
         listener, address, (struct eb_listener_options){.probe = true}, step, sizeof step);
-    if (code == 0) {
+    if (rc == 0) {
         listener->context = web;
         listener->on_accept = on_accept;
         listener->on_exhausted = on_exhausted;
-        code = eb_listener_start(listener, &web->uv);
-        if (code < 0) {
-            snprintf(step, sizeof step, "%s", uv_strerror(code));
+        rc = eb_listener_start(listener, &web->uv);
+        if (rc < 0) {
+            snprintf(step, sizeof step, "%s", uv_strerror(rc));
             eb_listener_close(listener);
         }
     }
-    if (code < 0) {
+    if (rc < 0) {
         char text[EB_ADDRESS_TEXT_BYTES];
         eb_address_format(address, text);
-        snprintf(why, why_bytes, "%s: %s", text, step);
-        return false;
+        return eb_failure_set(failure, "%s: %s", text, step);
     }
     web->listener_count++;
     return true;
 }
 
-/* All but the addresses and the thread. */
-static struct eb_web *create(const struct eb_web_options *options, char *why, size_t why_bytes)
+/* Opens everything but the thread. Returns false if that failed; *failure says why. */
+static bool open_web(
+    struct eb_web *web, const struct eb_web_options *options, struct eb_failure *failure)
 {
-    struct eb_web *web = calloc(1, sizeof *web);
-    int code = UV_ENOMEM;
-    if (web) {
-        web->clients = (struct eb_web_clients){.facts = options->facts,
-            .times = options->times,
-            .source = options->source,
-            .uv = &web->uv,
-            .on_resumed = on_resumed,
-            .on_ended = on_ended};
-        web->end_mail.deliver = on_end_mail;
-        code = open_handles(web);
-        code = code < 0 ? code : open_daemon(web);
+    int rc = open_web_handles(web);
+    rc = rc < 0 ? rc : open_daemon(web);
+    if (rc < 0) {
+        return eb_failure_set(failure, "%s", uv_strerror(rc));
     }
-    if (code < 0) {
-        snprintf(why, why_bytes, "%s", uv_strerror(code));
-        if (web) {
-            destroy(web);
+    for (size_t i = 0; i < options->address_count; i++) {
+        if (!open_listener(web, &options->addresses[i], failure)) {
+            return false;
         }
-        return NULL;
     }
-    return web;
+    return true;
 }
 
-struct eb_web *eb_web_open(const struct eb_web_options *options, char *why, size_t why_bytes)
+struct eb_web *eb_web_open(const struct eb_web_options *options, struct eb_failure *failure)
 {
     assert(options->address_count <= EB_ADDRESS_RESOLVED_MAX);
-    struct eb_web *web = create(options, why, why_bytes);
-    bool is_listening = web;
-    for (size_t i = 0; is_listening && i < options->address_count; i++) {
-        is_listening = listen_on(web, &options->addresses[i], why, why_bytes);
+    struct eb_web *web = calloc(1, sizeof *web);
+    if (!web) {
+        eb_failure_set(failure, "%s", uv_strerror(UV_ENOMEM));
+        return NULL;
     }
-    if (is_listening) {
-        options->source.open(options->source.taker, &web->mailbox);
-        int code = uv_thread_create(&web->thread, run_thread, web);
-        if (code == 0) {
-            web->has_thread = true;
-            return web;
-        }
-        snprintf(why, why_bytes, "its thread: %s", uv_strerror(code));
+    web->facts = options->facts;
+    web->times = options->times;
+    web->collector = options->collector;
+    web->end_mail.deliver = on_end_mail;
+    web->request.on_taken = on_stats;
+    eb_list_init(&web->clients);
+    if (!open_web(web, options, failure)) {
+        goto destroy;
     }
-    if (web) {
-        destroy(web);
+    eb_stats_collector_open(web->collector, &web->mailbox);
+    int rc = uv_thread_create(&web->thread, run_thread, web);
+    if (rc < 0) {
+        eb_failure_set(failure, "its thread: %s", uv_strerror(rc));
+        goto destroy;
     }
+    web->has_thread = true;
+    return web;
+
+destroy:
+    destroy_web(web);
     return NULL;
 }
 
@@ -308,5 +733,5 @@ void eb_web_close(struct eb_web *web)
     }
     eb_mailbox_post(&web->mailbox, &web->end_mail);
     uv_thread_join(&web->thread);
-    destroy(web);
+    destroy_web(web);
 }

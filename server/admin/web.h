@@ -1,50 +1,58 @@
-/* The port for operators, HTTP/1.0 and 1.1: what web_answer.h lists, by GET and HEAD. It has a
- * thread and a libuv loop of its own, so that it answers while models are loaded and while the
+/* The operators' port, HTTP/1.0 and 1.1: answers GET and HEAD of the paths that web_answer.h lists.
+ * It has a thread and a libuv loop of its own, so it answers while models are loaded and while the
  * other loops are busy; libmicrohttpd speaks HTTP on that loop.
  *
- * What strangers cannot do here, for there is no authentication: make it hold more than the caps
- * of web_client.h, keep a connection longer than its times say, or have the loops asked more often
- * than every interval_ms, however many ask. Over an address of the machine itself (127.0.0.1, as is
- * the default) a request whose Host is a name that a site elsewhere may own gets 421, so that no
- * web page can read it through the browser of who sits there; over other addresses names are the
- * network's own.
+ * There is no authentication, but strangers cannot make it hold more than the caps below, keep a
+ * connection longer than its times allow, or have the loops asked more often than every
+ * interval_ms, however many ask. Over an address of the machine itself (127.0.0.1 is the default) a
+ * request whose Host is a name that a site elsewhere may own gets 421, so that no web page can read
+ * it through the browser of a user of this machine; over other addresses names are the network's.
  *
- * Thread: open, eb_web_address and close on main; the rest on its own. Memory: on the heap from
- * open to close. */
+ * Threads: open, eb_web_address and close on main; everything else on its own. Memory: on the heap
+ * from open to close. */
 #pragma once
 
 #include "proto/net/address.h"
-#include "proto/net/mailbox.h"
 #include "server/admin/web_answer.h"
+#include "server/base/failure.h"
+#include "server/stats/stats_collector.h"
 
-struct eb_web;
+/* Open connections. For a new one the client whose last answer, or beginning, is longest ago is
+ * cut: whoever holds connections does not keep a probe out. */
+#define EB_WEB_CONNECTIONS_MAX 64
+/* Memory of a connection: for its request line and headers, which get 414 or 431 beyond it, and for
+ * the headers of its answer. */
+#define EB_WEB_CONNECTION_BYTES 16384
+
+struct eb_web; /* opaque */
 
 /* How long things may take. */
 struct eb_web_times {
-    /* A connection's first request line, and a request from there to its answer's end, the slowest
-     * reader's too; then the connection is closed. */
+    /* A connection's first request line; and a request, from there to the end of its answer, even
+     * for the slowest reader. Then the connection is closed. */
     uint64_t request_ms;
     uint64_t idle_ms;     /* between requests of one connection; then it is closed */
-    uint64_t stats_ms;    /* for loops to answer; then their askers get 503 */
-    uint64_t interval_ms; /* from stats to the next, at least: who asks meanwhile shares it */
+    uint64_t stats_ms;    /* for loops to answer; then clients that wait get 503 */
+    uint64_t interval_ms; /* between stats, at least: clients that come meanwhile share the next */
 };
 
 struct eb_web_options {
-    struct eb_web_facts facts; /* borrowed until close */
+    struct eb_web_facts facts; /* texts are borrowed until close */
     struct eb_web_times times;
     size_t address_count; /* at most EB_ADDRESS_RESOLVED_MAX */
     const struct eb_address *addresses;
-    struct eb_stats_source source; /* called on the web's thread; borrowed until close */
+    struct eb_stats_collector *collector; /* opened and asked on the port's thread; kept */
 };
 
-/* Listens and starts the thread. NULL: *why says what failed. */
-struct eb_web *eb_web_open(const struct eb_web_options *options, char *why, size_t why_bytes);
-/* The addresses it listens on, with the ports that the system gave for those of 0. NULL: there is
- * none at this index. */
+/* Listens on all addresses and starts the thread. Returns NULL if that failed; *failure says why,
+ * and nothing is open. */
+struct eb_web *eb_web_open(const struct eb_web_options *options, struct eb_failure *failure);
+/* Returns an address that it listens on, with the port that the system gave in place of 0; NULL if
+ * there is none at this index. */
 const struct eb_address *eb_web_address(const struct eb_web *web, size_t index);
-/* Of its loop; open until eb_web_close. */
+/* Returns the mailbox of its thread, open until eb_web_close. */
 struct eb_mailbox *eb_web_mailbox(struct eb_web *web);
-/* Ends requests that are being answered and joins the thread: whoever waits for stats that is
- * not being taken yet is told that the server ends. The taker must still be there, and what it asks
- * must answer or have been detached. Accepts NULL. */
+/* Ends requests that are being answered and joins the thread. Clients that wait for stats that are
+ * not being taken yet are told that the server ends. The collector must still exist; if its loops
+ * do not answer any more, it must have been detached. Accepts NULL. */
 void eb_web_close(struct eb_web *web);

@@ -528,20 +528,36 @@ void eb_service_leave(struct eb_loop *loop)
     eb_health_service_update(state);
 }
 
-void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *part)
+void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *out)
 {
     struct eb_service_loop *state = eb_loop_user(loop);
     const struct eb_buffer_pool *receive_pool = eb_loop_receive_pool(loop);
     const struct eb_buffer_pool *answer_pool = eb_loop_answer_pool(loop);
-    part->counters = *eb_loop_counters(loop);
-    part->slow_count = eb_slow_list_copy(&state->slow, eb_loop_now_ms(loop), part->slow);
-    part->counters.receive_shortages = receive_pool->refusals;
-    part->counters.answer_shortages = answer_pool->refusals;
-    part->connections = eb_loop_conn_count(loop);
-    part->receive_bytes = receive_pool->taken_bytes;
-    part->answer_bytes = answer_pool->taken_bytes;
-    part->tables = eb_table_counters_copy(&state->tables, uv_hrtime());
+    out->counters = *eb_loop_counters(loop);
+    out->slow_count = eb_slow_list_copy(&state->slow, eb_loop_now_ms(loop), out->slow);
+    out->counters.receive_shortages = receive_pool->refusals;
+    out->counters.answer_shortages = answer_pool->refusals;
+    out->connections = eb_loop_conn_count(loop);
+    out->receive_bytes = receive_pool->taken_bytes;
+    out->answer_bytes = answer_pool->taken_bytes;
+    out->tables = eb_table_counters_copy(&state->tables, uv_hrtime());
 }
+
+static void list_methods(struct eb_stats *stats)
+{
+    const struct eb_method_table *table;
+    assert(eb_method_count() < EB_COUNTERS_METHODS_MAX);
+    for (size_t i = 0; (table = eb_method_table_at(i)); i++) {
+        for (size_t k = 0; k < table->count; k++) {
+            stats->methods[stats->method_count++] =
+                (struct eb_stats_method){table->service, table->methods[k].name};
+        }
+    }
+    stats->methods[stats->method_count++] = (struct eb_stats_method){"", ""};
+}
+
+const struct eb_stats_provider eb_service_stats = {
+    .mailbox = eb_loop_mailbox, .gather = eb_service_count, .list_methods = list_methods};
 
 void eb_service_attach(struct eb_loop_options *options)
 {

@@ -6,7 +6,7 @@
 
 #include "server/rpc/admin_service.h"
 #include "server/rpc/lookup.h"
-#include "server/stats/stats.h"
+#include "server/stats/stats_collector.h"
 
 struct eb_service {
     struct eb_lookup_context lookups;
@@ -26,5 +26,7 @@ struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *sn
 /* On the loop's thread: makes health report NOT_SERVING from now on, also to those who watch it.
  * Calls are served as before. */
 void eb_service_leave(struct eb_loop *loop);
-/* On the loop's thread: its part of stats, which is zeroed. */
-void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *part);
+/* On the loop's thread: fills *out, which is zeroed, with what the loop has counted. */
+void eb_service_count(struct eb_loop *loop, struct eb_loop_stats *out);
+/* What the stats collector asks of the service. */
+extern const struct eb_stats_provider eb_service_stats;

@@ -54,7 +54,7 @@ static size_t find_table_place(
     size_t end = counters->count;
     while (first < end) {
         const size_t middle = first + (end - first) / 2;
-        if (eb_table_stats_compare(&counters->counts[middle]->sum, model, table) < 0) {
+        if (eb_table_sums_compare(&counters->counts[middle]->sum, model, table) < 0) {
             first = middle + 1;
         } else {
             end = middle;
@@ -69,7 +69,7 @@ static struct eb_table_count *find_at(
 {
     struct eb_table_count *count =
         place < counters->count ? counters->counts[place] : &counters->beyond;
-    return eb_table_stats_compare(&count->sum, model, table) == 0 ? count : &counters->beyond;
+    return eb_table_sums_compare(&count->sum, model, table) == 0 ? count : &counters->beyond;
 }
 
 static bool grow_table(struct eb_table_counters *counters)
@@ -389,23 +389,23 @@ static void copy_count(
     }
 }
 
-struct eb_table_stats *eb_table_counters_copy(struct eb_table_counters *counters, uint64_t now_ns)
+struct eb_table_sums *eb_table_counters_copy(struct eb_table_counters *counters, uint64_t now_ns)
 {
     prune(counters, now_ns);
     halve(counters, now_ns);
     const bool has_beyond = counters->beyond.sum.bags > 0 || counters->beyond.sum.indices > 0;
     const size_t sum_count = counters->count + has_beyond;
-    size_t bytes = sizeof(struct eb_table_stats) + sum_count * sizeof(struct eb_table_sum) +
+    size_t bytes = sizeof(struct eb_table_sums) + sum_count * sizeof(struct eb_table_sum) +
                    counters->hot_count * sizeof(struct eb_hot_rows);
     bytes += has_beyond ? count_table_text_bytes(&counters->beyond) : 0;
     for (size_t i = 0; i < counters->count; i++) {
         bytes += count_table_text_bytes(counters->counts[i]);
     }
-    struct eb_table_stats *part = malloc(bytes);
+    struct eb_table_sums *part = malloc(bytes);
     if (!part) {
         return NULL;
     }
-    *part = (struct eb_table_stats){sum_count, (struct eb_table_sum *)(part + 1)};
+    *part = (struct eb_table_sums){sum_count, (struct eb_table_sum *)(part + 1)};
     struct copy copy = {.sum = part->sums, .hot = (struct eb_hot_rows *)(part->sums + sum_count)};
     copy.text = (char *)(copy.hot + counters->hot_count);
     /* No names are before none. */

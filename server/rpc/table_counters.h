@@ -13,7 +13,7 @@
 #include "server/models/snapshot.h"
 #include "server/rpc/plan.h"
 #include "server/stats/index_sampler.h"
-#include "server/stats/table_stats.h"
+#include "server/stats/table_sums.h"
 
 /* Tables that are counted each on its own; those beyond it together, as the table "" of the model
  * "". */
@@ -62,4 +62,4 @@ void eb_table_counters_add(
 void eb_table_counters_swap(
     struct eb_table_counters *counters, const struct eb_snapshot *snapshot, uint64_t now_ns);
 /* All that has been counted. NULL: no memory. */
-struct eb_table_stats *eb_table_counters_copy(struct eb_table_counters *counters, uint64_t now_ns);
+struct eb_table_sums *eb_table_counters_copy(struct eb_table_counters *counters, uint64_t now_ns);

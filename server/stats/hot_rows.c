@@ -101,7 +101,7 @@ static bool is_before(const struct eb_hot_rows_sum *one, const struct eb_hot_row
 }
 
 /* Puts a sum where it belongs among the first, of which the last may have no room any more. */
-static size_t insert(
+static size_t insert_sum(
     struct eb_hot_rows_sum first[EB_STATS_HOT_ROWS], size_t count, struct eb_hot_rows_sum sum)
 {
     size_t place = count;
@@ -126,7 +126,7 @@ size_t eb_hot_rows_top(
     size_t count = 0;
     for (size_t i = 0; i < merge->room; i++) {
         if (merge->sums[i].hits >= EB_HOT_ROWS_HITS_MIN) {
-            count = insert(first, count, merge->sums[i]);
+            count = insert_sum(first, count, merge->sums[i]);
         }
     }
     for (size_t i = 0; i < count; i++) {

@@ -31,7 +31,7 @@ static void set_floor(struct eb_slow_list *list)
 }
 
 /* Cuts between two characters of what may be UTF-8. */
-static void copy_text(char out[EB_STATS_TEXT_BYTES], const char *text)
+static void copy_cut_text(char out[EB_STATS_TEXT_BYTES], const char *text)
 {
     size_t size = strnlen(text, EB_STATS_TEXT_BYTES);
     if (size == EB_STATS_TEXT_BYTES) {
@@ -44,7 +44,7 @@ static void copy_text(char out[EB_STATS_TEXT_BYTES], const char *text)
     out[size] = '\0';
 }
 
-static void describe(struct eb_stats_slow *out, const struct eb_access_record *record)
+static void describe_request(struct eb_stats_slow *out, const struct eb_access_record *record)
 {
     *out = (struct eb_stats_slow){
         .unix_ms = eb_clock_unix_ms(),
@@ -55,9 +55,9 @@ static void describe(struct eb_stats_slow *out, const struct eb_access_record *r
         .value_bytes = record->value_bytes,
         .status = record->status,
     };
-    copy_text(out->method, record->method);
-    copy_text(out->model, record->model);
-    copy_text(out->peer, record->peer);
+    copy_cut_text(out->method, record->method);
+    copy_cut_text(out->model, record->model);
+    copy_cut_text(out->peer, record->peer);
     static_assert(sizeof out->trace >= EB_TRACE_ID_BYTES, "a trace id has room");
     memcpy(out->trace, record->trace->trace_id, EB_TRACE_ID_BYTES);
 }
@@ -69,7 +69,7 @@ void eb_slow_list_add(
     const bool is_full = list->count == EB_STATS_SLOW_REQUESTS;
     const size_t index = is_full ? find_quickest(list) : list->count++;
     list->requests[index].over_ms = now_ms;
-    describe(&list->requests[index].shown, record);
+    describe_request(&list->requests[index].shown, record);
     set_floor(list);
 }
 
@@ -98,31 +98,4 @@ size_t eb_slow_list_copy(
         out[i] = list->requests[i].shown;
     }
     return list->count;
-}
-
-static bool is_longer(const struct eb_stats_slow *left, const struct eb_stats_slow *right)
-{
-    return left->ns[EB_STAGE_TOTAL] > right->ns[EB_STAGE_TOTAL];
-}
-
-static void insert(struct eb_stats *stats, const struct eb_stats_slow *request)
-{
-    size_t place = stats->slow_count;
-    while (place > 0 && is_longer(request, &stats->slow[place - 1])) {
-        place--;
-    }
-    if (place == EB_STATS_SLOW_REQUESTS) {
-        return;
-    }
-    stats->slow_count += stats->slow_count < EB_STATS_SLOW_REQUESTS;
-    memmove(&stats->slow[place + 1], &stats->slow[place],
-        (stats->slow_count - 1 - place) * sizeof *stats->slow);
-    stats->slow[place] = *request;
-}
-
-void eb_slow_list_merge(struct eb_stats *stats, const struct eb_stats_slow *copied, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        insert(stats, &copied[i]);
-    }
 }

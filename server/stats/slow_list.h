@@ -38,5 +38,3 @@ void eb_slow_list_age(struct eb_slow_list *list, uint64_t now_ms);
 /* Copies them to out[EB_STATS_SLOW_REQUESTS], in no order. Returns how many. */
 size_t eb_slow_list_copy(
     struct eb_slow_list *list, uint64_t now_ms, struct eb_stats_slow out[EB_STATS_SLOW_REQUESTS]);
-/* Adds the `count` requests of a copy to the stats, which keeps the longest, in that order. */
-void eb_slow_list_merge(struct eb_stats *stats, const struct eb_stats_slow *copied, size_t count);

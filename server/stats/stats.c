@@ -1,8 +1,7 @@
 #include "server/stats/stats.h"
 
-#include "server/stats/slow_list.h"
-
 #include <stdlib.h>
+#include <string.h>
 
 struct eb_stats *eb_stats_make(size_t loop_count)
 {
@@ -46,16 +45,43 @@ void eb_stats_free(struct eb_stats *stats)
     free(stats);
 }
 
-void eb_stats_add(struct eb_stats *stats, const struct eb_loop_stats *part)
+static bool is_slower(const struct eb_stats_slow *left, const struct eb_stats_slow *right)
+{
+    return left->ns[EB_STAGE_TOTAL] > right->ns[EB_STAGE_TOTAL];
+}
+
+static void insert_slow(struct eb_stats *stats, const struct eb_stats_slow *request)
+{
+    size_t position = stats->slow_count;
+    while (position > 0 && is_slower(request, &stats->slow[position - 1])) {
+        position--;
+    }
+    if (position == EB_STATS_SLOW_REQUESTS) {
+        return;
+    }
+    stats->slow_count += stats->slow_count < EB_STATS_SLOW_REQUESTS;
+    memmove(&stats->slow[position + 1], &stats->slow[position],
+        (stats->slow_count - 1 - position) * sizeof *stats->slow);
+    stats->slow[position] = *request;
+}
+
+void eb_stats_add_slow(struct eb_stats *stats, const struct eb_stats_slow *slow, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        insert_slow(stats, &slow[i]);
+    }
+}
+
+void eb_stats_add(struct eb_stats *stats, const struct eb_loop_stats *loop)
 {
     stats->loops[stats->loop_count++] = (struct eb_stats_loop){
-        .connections = part->connections,
-        .receive_bytes = part->receive_bytes,
-        .answer_bytes = part->answer_bytes,
-        .lag = part->counters.lag,
+        .connections = loop->connections,
+        .receive_bytes = loop->receive_bytes,
+        .answer_bytes = loop->answer_bytes,
+        .lag = loop->counters.lag,
     };
-    eb_counters_merge(&stats->total, &part->counters);
-    eb_slow_list_merge(stats, part->slow, part->slow_count);
+    eb_counters_merge(&stats->total, &loop->counters);
+    eb_stats_add_slow(stats, loop->slow, loop->slow_count);
 }
 
 const char *eb_stats_phase_name(enum eb_stats_phase phase)

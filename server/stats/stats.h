@@ -1,57 +1,56 @@
-/* What a process has done and is like at one moment: what /metrics, the status page and its data
- * are written from.
- * Thread: whoever has it. Memory: on the heap with all its texts and lists, one owner. */
+/* The stats of a process at one time: what /metrics, the status page and /status.json are written
+ * from. The collector (stats_collector.h) makes them.
+ * Threads: whoever has them. Memory: on the heap, with all texts and lists; one owner. */
 #pragma once
 
 #include "server/base/counters.h"
 #include "server/models/snapshot.h"
 #include "server/work/executor.h"
 
-struct eb_mailbox;
-struct eb_table_stats;
+struct eb_table_sums;
 
 #define EB_STATS_HOT_ROWS 16      /* of each table */
 #define EB_STATS_SLOW_REQUESTS 32 /* of all loops */
-#define EB_STATS_TEXT_BYTES 128   /* of a slow request's texts; longer ones are cut */
+#define EB_STATS_TEXT_BYTES 128   /* of a slow request's texts, which are cut to fit */
 
-/* X(NAME, "name"): the parts of a process' life. */
+/* X(NAME, "name"): the phases of a process. */
 #define EB_STATS_PHASE_LIST(X)                                                                     \
     X(LOADING, "loading") /* it has no models yet */                                               \
     X(SERVING, "serving")                                                                          \
-    X(DRAINING, "draining") /* it takes nothing new */
+    X(DRAINING, "draining") /* it accepts nothing new */
 
 #define X(name, text) EB_STATS_##name,
 enum eb_stats_phase { EB_STATS_PHASE_LIST(X) };
 #undef X
 
 struct eb_stats_method {
-    const char *service; /* "embag.v1.EmbeddingBag"; "": calls of what there is not */
+    const char *service; /* "embag.v1.EmbeddingBag"; "": calls of unknown methods */
     const char *method;
 };
 
 struct eb_stats_loop {
-    uint64_t connections;   /* that are open */
-    uint64_t receive_bytes; /* of its pool, that are in use */
+    uint64_t connections;   /* open ones */
+    uint64_t receive_bytes; /* of its pool, in use */
     uint64_t answer_bytes;
     struct eb_histogram lag;
 };
 
-/* What of a table was asked for since the start, whatever its versions. */
+/* What was looked up in a table since the start, in all its versions. */
 struct eb_stats_table {
     char *model;
     char *table;
     uint64_t bags;
     uint64_t indices;
-    uint64_t missing; /* of them, that named no row */
-    /* The rows, or keys, that were asked for most lately, of a sample; most first. */
+    uint64_t missing; /* of these, named no row */
+    /* The rows, or keys, that were looked up most of late, as sampled; most first. */
     size_t hot_count;
     struct eb_stats_hot_row {
         int64_t id;
-        double share; /* of the table's indices of that time that named a row, about */
+        double share; /* about, of the indices of that time that named a row */
     } hot[EB_STATS_HOT_ROWS];
 };
 
-/* Of rows, keys and their indexes; what rounding up to whole pages adds is in none. */
+/* Of rows, keys and their indexes, without what rounding up to whole pages adds. */
 struct eb_stats_page_bytes {
     uint64_t small;
     uint64_t huge_2m;
@@ -61,7 +60,7 @@ struct eb_stats_page_bytes {
 struct eb_stats_version {
     uint64_t number;
     enum eb_version_state state;
-    uint64_t loaded_unix_ms; /* 0: it is not in memory, like all below */
+    uint64_t loaded_unix_ms; /* 0: not in memory; then all numbers below are 0 too */
     uint64_t load_ms;
     uint64_t tables;
     uint64_t rows;
@@ -78,21 +77,21 @@ struct eb_stats_model {
     struct eb_stats_version *versions; /* highest first */
 };
 
-/* What main knows, as it said last. */
+/* What main knows, as it told last. */
 struct eb_process_facts {
     int64_t certificate_expiry_unix_s; /* 0: there is no certificate */
-    uint64_t reloads_done;             /* of certificates and rules of who may what */
+    uint64_t reloads_done;             /* of certificates and auth_file */
     uint64_t reloads_failed;
-    bool is_repository_watched; /* it is looked at now and then */
+    bool is_repository_watched; /* scanned now and then */
     bool is_repository_unreadable;
-    uint64_t load_done_bytes; /* of the version that is on its way into memory; both 0: none is */
+    uint64_t load_done_bytes; /* of the version that is being loaded; both 0: none is */
     uint64_t load_total_bytes;
 };
 
-/* One of the lookups of the last minutes that took longest until their answers were ready. */
+/* One of the lookups of the last minutes whose answers took longest to be ready. */
 struct eb_stats_slow {
     uint64_t unix_ms;            /* when it was over */
-    uint64_t ns[EB_STAGE_COUNT]; /* SEND is 0: its answer had not been sent */
+    uint64_t ns[EB_STAGE_COUNT]; /* SEND is 0: the answer had not been sent */
     uint64_t indices;
     uint64_t value_bytes;
     enum eb_status status;
@@ -122,7 +121,7 @@ struct eb_stats {
     struct eb_stats_slow slow[EB_STATS_SLOW_REQUESTS]; /* longest first */
 };
 
-/* What one loop gives to stats: gathered on its thread (rpc/service.h), added on another. */
+/* What one loop has counted: gathered on its thread, added on another. */
 struct eb_loop_stats {
     struct eb_counters counters;
     uint64_t connections; /* as in eb_stats_loop */
@@ -130,32 +129,18 @@ struct eb_loop_stats {
     uint64_t answer_bytes;
     size_t slow_count;
     struct eb_stats_slow slow[EB_STATS_SLOW_REQUESTS]; /* in no order */
-    struct eb_table_stats *tables; /* freed by free(); NULL: there was no memory for it */
+    struct eb_table_sums *tables; /* freed by free(); NULL: there was no memory for it */
 };
 
-/* A request for stats; its maker's, until on_taken. */
-struct eb_stats_request {
-    struct eb_stats_request *next;
-    bool is_bare; /* loops only say that they are there, and all but the phase and times is empty */
-    /* The stats becomes the callee's. NULL: out of memory, or the process ends. */
-    void (*on_taken)(struct eb_stats_request *request, struct eb_stats *stats);
-};
-
-/* Who takes stats, for one that asks: what stats_taker.h offers. */
-struct eb_stats_source {
-    void *taker;
-    void (*open)(void *taker, struct eb_mailbox *mailbox);
-    void (*ask)(void *taker, struct eb_stats_request *request);
-    enum eb_stats_phase (*phase)(const void *taker);
-};
-
-/* Empty, with room for so many parts. NULL: no memory. */
+/* Returns empty stats with room for `loop_count` loops; NULL if out of memory. */
 struct eb_stats *eb_stats_make(size_t loop_count);
-/* Adds a loop and what it has counted, but for its tables: those of all loops are merged at once
- * (table_stats.h). */
-void eb_stats_add(struct eb_stats *stats, const struct eb_loop_stats *part);
+/* Adds a loop and what it has counted, except its tables: those of all loops are merged at once
+ * (table_sums.h). */
+void eb_stats_add(struct eb_stats *stats, const struct eb_loop_stats *loop);
+/* Adds slow requests to the stats, which keep the slowest, in that order. */
+void eb_stats_add_slow(struct eb_stats *stats, const struct eb_stats_slow *slow, size_t count);
 /* Accepts NULL. */
 void eb_stats_free(struct eb_stats *stats);
 
-/* "loading" and so on. */
+/* Returns "loading", "serving" or "draining". */
 const char *eb_stats_phase_name(enum eb_stats_phase phase);

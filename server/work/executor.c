@@ -98,9 +98,9 @@ static bool take_tile(struct eb_executor *executor, unsigned thread, struct eb_b
         } else if (eb_work_is_all_given(next)) {
             end_work(executor, next, now_ns, EB_WORK_DONE);
         } else {
-            struct executor_thread *taker = &executor->threads[thread];
-            taker->tile_bytes = give_tile(executor, now_ns, tile);
-            taker->since_ns = now_ns;
+            struct executor_thread *self = &executor->threads[thread];
+            self->tile_bytes = give_tile(executor, now_ns, tile);
+            self->since_ns = now_ns;
             return true;
         }
     }

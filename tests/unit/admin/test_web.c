@@ -1,6 +1,6 @@
-/* The operators' port over real sockets, with a taker of stats that answers when the test lets
+/* The operators' port over real sockets, with a collector of stats that answers when the test lets
  * it. */
-#include "server/admin/web_client.h"
+#include "server/admin/web.h"
 
 #include "server/net/listener.h"
 #include "tests/lib/test_group.h"
@@ -23,80 +23,85 @@
 #define SHORT_MS 50
 #define SHARERS 20
 
-/* ---- a taker ---- */
+/* ---- a collector in place of the real one, whose functions are wrapped ---- */
 
-struct taker {
+struct eb_stats_collector {
     struct eb_mailbox *mailbox;
     struct eb_mail mail;
     struct eb_stats_request *pending;
-    atomic_bool holds; /* wishes, until the mail comes */
+    atomic_bool holds; /* requests, until the mail comes */
     atomic_bool lacks_memory;
     atomic_uint asked_count;
     atomic_uint bare_count; /* of them */
     _Atomic enum eb_stats_phase phase;
 };
 
-static struct taker taker;
+void __wrap_eb_stats_collector_open(struct eb_stats_collector *opened, struct eb_mailbox *mailbox);
+void __wrap_eb_stats_collector_request(
+    struct eb_stats_collector *asked, struct eb_stats_request *request);
+enum eb_stats_phase __wrap_eb_stats_collector_phase(const struct eb_stats_collector *asked);
 
-static void give(struct eb_stats_request *request)
+static struct eb_stats_collector collector;
+
+static void give_stats(struct eb_stats_request *request)
 {
-    struct eb_stats *stats = taker.lacks_memory ? NULL : calloc(1, sizeof *stats);
+    struct eb_stats *stats = collector.lacks_memory ? NULL : calloc(1, sizeof *stats);
     request->on_taken(request, stats);
 }
 
 static void on_mail(struct eb_mail *mail)
 {
-    struct eb_stats_request *request = taker.pending;
+    struct eb_stats_request *request = collector.pending;
     (void)mail;
-    taker.pending = NULL;
+    collector.pending = NULL;
     if (request) {
-        give(request);
+        give_stats(request);
     }
 }
 
-static void open_taker(void *opened, struct eb_mailbox *mailbox)
+void __wrap_eb_stats_collector_open(struct eb_stats_collector *opened, struct eb_mailbox *mailbox)
 {
-    ((struct taker *)opened)->mailbox = mailbox;
+    opened->mailbox = mailbox;
 }
 
-static void ask_taker(void *context, struct eb_stats_request *request)
+void __wrap_eb_stats_collector_request(
+    struct eb_stats_collector *asked, struct eb_stats_request *request)
 {
-    struct taker *asked = context;
     atomic_fetch_add(&asked->bare_count, request->is_bare);
     atomic_fetch_add(&asked->asked_count, 1);
     if (asked->holds) {
         asked->pending = request;
     } else {
-        give(request);
+        give_stats(request);
     }
 }
 
-static enum eb_stats_phase phase_of_taker(const void *asked)
+enum eb_stats_phase __wrap_eb_stats_collector_phase(const struct eb_stats_collector *asked)
 {
-    return ((const struct taker *)asked)->phase;
+    return asked->phase;
 }
 
 static void let_go(void)
 {
-    taker.holds = false;
-    taker.mail.deliver = on_mail;
-    eb_mailbox_post(taker.mailbox, &taker.mail);
+    collector.holds = false;
+    collector.mail.deliver = on_mail;
+    eb_mailbox_post(collector.mailbox, &collector.mail);
 }
 
 static void wait_until_asked(void)
 {
     uint64_t deadline_ns = uv_hrtime() + UINT64_C(1000000) * TIMEOUT_MS;
-    while (taker.asked_count == 0 && uv_hrtime() < deadline_ns) {
+    while (collector.asked_count == 0 && uv_hrtime() < deadline_ns) {
         uv_sleep(1);
     }
-    assert_int_not_equal(taker.asked_count, 0);
+    assert_int_not_equal(collector.asked_count, 0);
 }
 
 /* ---- a port ---- */
 
 static struct eb_web *web;
 static struct eb_address address;
-static char text[TEXT_BYTES]; /* what came last */
+static char text[TEXT_BYTES]; /* the last answer */
 
 static void resolve(const char *from, struct eb_address *out)
 {
@@ -107,26 +112,26 @@ static void resolve(const char *from, struct eb_address *out)
 }
 
 static struct eb_web *open_at(const struct eb_address *addresses, size_t count,
-    const struct eb_web_times *times, char why[256])
+    const struct eb_web_times *times, struct eb_failure *failure)
 {
     const struct eb_web_options options = {
         .facts = {.version = "1.2.3", .build = "debug", .isa = "ref"},
         .times = *times,
         .address_count = count,
         .addresses = addresses,
-        .source = {&taker, open_taker, ask_taker, phase_of_taker}};
-    return eb_web_open(&options, why, 256);
+        .collector = &collector};
+    return eb_web_open(&options, failure);
 }
 
 static void open_port(struct eb_web_times times)
 {
-    char why[256] = "";
+    struct eb_failure failure = {0};
     struct eb_address any;
-    memset(&taker, 0, sizeof taker);
-    taker.phase = EB_STATS_SERVING;
+    memset(&collector, 0, sizeof collector);
+    collector.phase = EB_STATS_SERVING;
     resolve("127.0.0.1:0", &any);
-    web = open_at(&any, 1, &times, why);
-    assert_string_equal(why, "");
+    web = open_at(&any, 1, &times, &failure);
+    assert_string_equal(failure.text, "");
     assert_non_null(web);
     address = *eb_web_address(web, 0);
     assert_null(eb_web_address(web, 1));
@@ -161,7 +166,7 @@ static void read_answer(int socket)
     close(socket);
 }
 
-static void expect_answer(const char *request, const char *status, const char *body)
+static void expect_http_answer(const char *request, const char *status, const char *body)
 {
     read_answer(send_to_port(request));
     if (strncmp(text, status, strlen(status)) != 0 || !strstr(text, body)) {
@@ -199,11 +204,12 @@ static void answers_requests_of_both_versions(void **state)
 {
     (void)state;
     open_patient_port();
-    expect_answer("GET /version HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "{\"version\": \"1.2.3\"");
-    expect_answer("GET /readyz?a=b HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+    expect_http_answer(
+        "GET /version HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "{\"version\": \"1.2.3\"");
+    expect_http_answer("GET /readyz?a=b HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
         "HTTP/1.1 200 OK", "\r\n\r\nready\n");
-    expect_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "\nprocess_threads ");
-    expect_answer("GET /nothing HTTP/1.0\r\n\r\n", "HTTP/1.1 404 ", "\n/metrics\n");
+    expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "\nprocess_threads ");
+    expect_http_answer("GET /nothing HTTP/1.0\r\n\r\n", "HTTP/1.1 404 ", "\n/metrics\n");
     assert_non_null(strstr(text, "X-Content-Type-Options: nosniff\r\n"));
     assert_non_null(strstr(text, "Cache-Control: no-store\r\n"));
     assert_non_null(strstr(text, "Content-Security-Policy: default-src 'none';"));
@@ -213,11 +219,11 @@ static void says_the_present_phase(void **state)
 {
     (void)state;
     open_patient_port();
-    taker.phase = EB_STATS_LOADING;
-    expect_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\nloading\n");
-    expect_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "\r\n\r\nok\n");
-    taker.phase = EB_STATS_DRAINING;
-    expect_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\ndraining\n");
+    collector.phase = EB_STATS_LOADING;
+    expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\nloading\n");
+    expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "\r\n\r\nok\n");
+    collector.phase = EB_STATS_DRAINING;
+    expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\ndraining\n");
 }
 
 static void takes_requests_in_pieces_one_behind_the_other(void **state)
@@ -241,7 +247,7 @@ static void tells_heads_without_bodies(void **state)
 {
     (void)state;
     open_patient_port();
-    expect_answer("HEAD /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "Content-Length: ");
+    expect_http_answer("HEAD /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "Content-Length: ");
     assert_null(strstr(text, "Content-Length: 0"));
     assert_string_equal(strstr(text, "\r\n\r\n"), "\r\n\r\n");
 }
@@ -256,20 +262,23 @@ static void knows_two_methods(void **state)
         char request[128];
         snprintf(request, sizeof request, "%s /metrics HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc",
             methods[i]);
-        expect_answer(request, "HTTP/1.1 405 ", "Allow: GET, HEAD\r\n");
+        expect_http_answer(request, "HTTP/1.1 405 ", "Allow: GET, HEAD\r\n");
     }
-    expect_answer("GET /healthz HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", "HTTP/1.1 200", "ok\n");
+    expect_http_answer(
+        "GET /healthz HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", "HTTP/1.1 200", "ok\n");
 }
 
 static void keeps_its_numbers_from_strangers_sites(void **state)
 {
     (void)state;
     open_patient_port();
-    expect_answer("GET /status.json HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+    expect_http_answer(
+        "GET /status.json HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
         "HTTP/1.1 421 ", "as localhost only");
-    expect_answer("GET /status.json HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n",
+    expect_http_answer(
+        "GET /status.json HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n",
         "HTTP/1.1 200 ", "{");
-    assert_int_equal(taker.asked_count, 1);
+    assert_int_equal(collector.asked_count, 1);
 }
 
 static void refuses_more_than_one_host(void **state)
@@ -285,10 +294,11 @@ static void refuses_more_than_one_host(void **state)
     for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
         char request[256];
         snprintf(request, sizeof request, "%sConnection: close\r\n\r\n", beginnings[i]);
-        expect_answer(request, "HTTP/1.1 400 ", "more than one Host header");
+        expect_http_answer(request, "HTTP/1.1 400 ", "more than one Host header");
     }
-    assert_int_equal(taker.asked_count, 0);
-    expect_answer("GET /version HTTP/1.0\r\nHost: x\r\nX-Host: y\r\n\r\n", "HTTP/1.1 200", "1.2.3");
+    assert_int_equal(collector.asked_count, 0);
+    expect_http_answer(
+        "GET /version HTTP/1.0\r\nHost: x\r\nX-Host: y\r\n\r\n", "HTTP/1.1 200", "1.2.3");
 }
 
 /* A request whose `what` has `bytes` bytes. */
@@ -335,7 +345,7 @@ static void survives_what_is_no_request(void **state)
         read_answer(socket);
         assert_int_equal(count_in_text(" 200 OK\r\n"), 0);
     }
-    expect_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "ok\n");
+    expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "ok\n");
 }
 
 /* ---- stats ---- */
@@ -345,7 +355,7 @@ static void shares_stats_among_those_who_ask(void **state)
     (void)state;
     int sockets[SHARERS];
     open_port((struct eb_web_times){LONG_MS, LONG_MS, LONG_MS, 300});
-    taker.holds = true;
+    collector.holds = true;
     for (int i = 0; i < SHARERS; i++) {
         sockets[i] = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
     }
@@ -355,7 +365,7 @@ static void shares_stats_among_those_who_ask(void **state)
         read_answer(sockets[i]);
         assert_int_equal(count_in_text("HTTP/1.1 200 OK"), 1);
     }
-    assert_true(taker.asked_count <= SHARERS / 2);
+    assert_true(collector.asked_count <= SHARERS / 2);
 }
 
 /* An answer is never older than the question. */
@@ -363,7 +373,7 @@ static void has_stats_begun_after_each_request(void **state)
 {
     (void)state;
     open_patient_port();
-    taker.holds = true;
+    collector.holds = true;
     int first = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
     wait_until_asked();
     int second = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
@@ -371,60 +381,60 @@ static void has_stats_begun_after_each_request(void **state)
     read_answer(first);
     read_answer(second);
     assert_int_equal(count_in_text("HTTP/1.1 200 OK"), 1);
-    assert_int_equal(taker.asked_count, 2);
+    assert_int_equal(collector.asked_count, 2);
 }
 
 static void asks_for_no_more_than_is_needed(void **state)
 {
     (void)state;
     open_port((struct eb_web_times){LONG_MS, LONG_MS, LONG_MS, 300});
-    expect_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ok\n");
-    assert_int_equal(taker.bare_count, 1);
+    expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ok\n");
+    assert_int_equal(collector.bare_count, 1);
     int healths = send_to_port("GET /healthz HTTP/1.0\r\n\r\n");
     int metrics = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
     read_answer(healths);
     assert_non_null(strstr(text, "ok\n"));
     read_answer(metrics);
     assert_non_null(strstr(text, "embag_phase"));
-    assert_int_equal(taker.asked_count - taker.bare_count, 1);
-    expect_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ok\n");
-    assert_int_equal(taker.asked_count - taker.bare_count, 1);
+    assert_int_equal(collector.asked_count - collector.bare_count, 1);
+    expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ok\n");
+    assert_int_equal(collector.asked_count - collector.bare_count, 1);
 }
 
 static void says_when_loops_do_not_answer(void **state)
 {
     (void)state;
     open_port((struct eb_web_times){LONG_MS / 100, LONG_MS, SHORT_MS, 1});
-    taker.holds = true;
-    expect_answer(
+    collector.holds = true;
+    expect_http_answer(
         "GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server's loops do not answer\n");
     /* Also to those who come while they still do not. */
-    expect_answer(
+    expect_http_answer(
         "GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server's loops do not answer\n");
-    expect_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
+    expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
     let_go();
-    expect_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "ok\n");
+    expect_http_answer("GET /healthz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "ok\n");
 }
 
 static void says_when_there_are_no_stats(void **state)
 {
     (void)state;
     open_patient_port();
-    taker.lacks_memory = true;
-    expect_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "out of memory");
-    taker.lacks_memory = false;
-    expect_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "embag_phase");
+    collector.lacks_memory = true;
+    expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "out of memory");
+    collector.lacks_memory = false;
+    expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "embag_phase");
 }
 
 static void looks_after_those_who_went_away_waiting(void **state)
 {
     (void)state;
     open_patient_port();
-    taker.holds = true;
+    collector.holds = true;
     close(send_to_port("GET /metrics HTTP/1.0\r\n\r\n"));
     wait_until_asked();
     let_go();
-    expect_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "embag_phase");
+    expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "embag_phase");
 }
 
 /* ---- time and room ---- */
@@ -482,7 +492,7 @@ static void ends_while_some_are_connected_and_some_wait(void **state)
     (void)state;
     uv_thread_t closer;
     open_patient_port();
-    taker.holds = true;
+    collector.holds = true;
     int silent = wire_connect(&address, 0);
     int half = send_to_port("GET /hea");
     int asked = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
@@ -493,7 +503,7 @@ static void ends_while_some_are_connected_and_some_wait(void **state)
     read_answer(waiting);
     assert_non_null(strstr(text, "the server ends\n"));
     /* So it is while the loops have not answered. */
-    expect_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server ends\n");
+    expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 503 ", "the server ends\n");
     let_go();
     uv_thread_join(&closer);
     web = NULL;
@@ -509,7 +519,7 @@ static void tells_those_who_wait_that_it_ends_before_any_stats(void **state)
 {
     (void)state;
     open_port((struct eb_web_times){LONG_MS, LONG_MS, LONG_MS, LONG_MS});
-    expect_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "embag_phase");
+    expect_http_answer("GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK", "embag_phase");
     int waiting = send_to_port("GET /metrics HTTP/1.0\r\n\r\n");
     int other = wire_connect(&address, 0);
     ask_and_stay(other);
@@ -525,22 +535,22 @@ static void opens_all_addresses_or_none(void **state)
     static const struct eb_web_times times = {LONG_MS, LONG_MS, LONG_MS, 1};
     struct eb_address two[2];
     char taken[EB_ADDRESS_TEXT_BYTES];
-    char why[256] = "";
+    struct eb_failure failure;
     open_patient_port();
     resolve("127.0.0.1:0", &two[0]);
     two[1] = address;
     eb_address_format(&address, taken);
-    assert_null(open_at(two, 2, &times, why));
-    assert_non_null(strstr(why, taken));
-    assert_non_null(strstr(why, "bind: "));
-    expect_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
+    assert_null(open_at(two, 2, &times, &failure));
+    assert_non_null(strstr(failure.text, taken));
+    assert_non_null(strstr(failure.text, "bind: "));
+    expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
     eb_web_close(web);
     resolve("[::1]:0", &two[1]);
-    web = open_at(two, 2, &times, why);
+    web = open_at(two, 2, &times, &failure);
     assert_non_null(web);
     for (size_t i = 0; i < 2; i++) {
         address = *eb_web_address(web, i);
-        expect_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
+        expect_http_answer("GET /readyz HTTP/1.0\r\n\r\n", "HTTP/1.1 200 ", "ready\n");
     }
 }
 

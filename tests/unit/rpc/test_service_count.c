@@ -38,14 +38,14 @@ static void finish(struct fixture *fixture)
 static void copy(struct eb_loop *loop, void *context)
 {
     struct eb_service_loop *state = eb_loop_user(loop);
-    struct eb_table_stats **part = context;
+    struct eb_table_sums **part = context;
     *part = eb_table_counters_copy(&state->tables, uv_hrtime());
 }
 
 /* The loop has counted so much of its one table. */
 static void expect(struct fixture *fixture, uint64_t bags, uint64_t indices)
 {
-    struct eb_table_stats *part;
+    struct eb_table_sums *part;
     loop_host_act(fixture->host.loops.loops[0], copy, &part);
     assert_non_null(part);
     assert_int_equal(part->count, 1);

@@ -101,21 +101,21 @@ static void answer_three(const struct eb_model_version *version, size_t table)
     answer(version, ask(version, table, ids, 3));
 }
 
-static struct eb_table_stats *copy(void)
+static struct eb_table_sums *copy(void)
 {
-    struct eb_table_stats *part = eb_table_counters_copy(&counters, now_ns);
+    struct eb_table_sums *part = eb_table_counters_copy(&counters, now_ns);
     assert_non_null(part);
     return part;
 }
 
 static const struct eb_table_sum *find(
-    const struct eb_table_stats *part, const char *model, const char *table)
+    const struct eb_table_sums *part, const char *model, const char *table)
 {
     const struct eb_table_sum *found = NULL;
     for (size_t i = 0; i < part->count; i++) {
         const struct eb_table_sum *sum = &part->sums[i];
-        assert_true(i == 0 || eb_table_stats_compare(sum - 1, sum->model, sum->table) < 0);
-        found = eb_table_stats_compare(sum, model, table) == 0 ? sum : found;
+        assert_true(i == 0 || eb_table_sums_compare(sum - 1, sum->model, sum->table) < 0);
+        found = eb_table_sums_compare(sum, model, table) == 0 ? sum : found;
     }
     return found;
 }
@@ -123,7 +123,7 @@ static const struct eb_table_sum *find(
 /* So many lookups of it have been counted. */
 static void expect(const char *model, const char *table, uint64_t lookups)
 {
-    struct eb_table_stats *part = copy();
+    struct eb_table_sums *part = copy();
     const struct eb_table_sum *sum = find(part, model, table);
     assert_non_null(sum);
     assert_int_equal(sum->bags, 2 * lookups);
@@ -134,7 +134,7 @@ static void expect(const char *model, const char *table, uint64_t lookups)
 
 static void expect_tables(size_t count)
 {
-    struct eb_table_stats *part = copy();
+    struct eb_table_sums *part = copy();
     assert_int_equal(part->count, count);
     free(part);
 }
@@ -263,7 +263,7 @@ static void counts_somewhere_wherever_memory_ends(void **state)
         answer_three(&m_1, 0);
         answer_three(&m_1, 1);
         answer_three(&n_1, 0);
-        struct eb_table_stats *part = copy();
+        struct eb_table_sums *part = copy();
         uint64_t bags = 0;
         for (size_t i = 0; i < part->count; i++) {
             bags += part->sums[i].bags;
@@ -296,7 +296,7 @@ static void does_without_what_there_is_no_memory_for(void **state)
 /* The ids' shares among what was kept of the table's samples. */
 static void expect_hot(const char *table, const int64_t *ids, size_t id_count)
 {
-    struct eb_table_stats *part = copy();
+    struct eb_table_sums *part = copy();
     const struct eb_table_sum *sum = find(part, "m", table);
     struct eb_hot_rows_sum sums[2 * EB_HOT_ROWS_KEPT] = {0};
     struct eb_hot_rows_merge merge = {.sums = sums, .room = eb_hot_rows_room(1)};
@@ -426,7 +426,7 @@ static void forgets_what_was_hot(void **state)
     answer_often(&m_1, ask(&m_1, 0, late, 3));
     expect_hot("a", hot, 2);
     now_ns += 10 * EB_TABLE_COUNTERS_HALF_NS;
-    struct eb_table_stats *part = copy();
+    struct eb_table_sums *part = copy();
     assert_null(find(part, "m", "a")->hot);
     free(part);
     assert_int_equal(counters.hot_count, 0);

@@ -183,7 +183,7 @@ static size_t expect_answered(void)
 
 static void expect_counts(void)
 {
-    struct eb_table_stats *part = eb_table_counters_copy(&counters, NOW_NS);
+    struct eb_table_sums *part = eb_table_counters_copy(&counters, NOW_NS);
     assert_non_null(part);
     assert_int_equal(part->count, TABLES);
     for (size_t i = 0; i < TABLES; i++) {

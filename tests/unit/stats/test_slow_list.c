@@ -156,14 +156,14 @@ static void merges_the_longest_of_all_loops(void **state)
         for (uint64_t n = 1; n <= 20; n++) {
             assert_true(offer(&list, 3 * n + loop, NOW_MS));
         }
-        eb_slow_list_merge(stats, copied, eb_slow_list_copy(&list, NOW_MS, copied));
+        eb_stats_add_slow(stats, copied, eb_slow_list_copy(&list, NOW_MS, copied));
         assert_int_equal(stats->slow_count, loop == 0 ? 20 : COUNT);
     }
     /* 3 to 62 in all. */
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(stats->slow[i].ns[EB_STAGE_TOTAL], 62 - i);
     }
-    eb_slow_list_merge(stats, NULL, 0);
+    eb_stats_add_slow(stats, NULL, 0);
     assert_int_equal(stats->slow_count, COUNT);
     free(stats);
 }

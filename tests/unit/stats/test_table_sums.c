@@ -1,4 +1,4 @@
-#include "server/stats/table_stats.h"
+#include "server/stats/table_sums.h"
 
 #include "tests/lib/faults.h"
 #include "tests/lib/test_group.h"
@@ -23,9 +23,9 @@ static struct eb_table_sum second_sums[] = {
     {"a", "bc", 20, 200, 2, &hot[1]},
     {"ab", "c", 5, 5, 5, NULL},
 };
-static const struct eb_table_stats first = {3, first_sums};
-static const struct eb_table_stats second = {3, second_sums};
-static const struct eb_table_stats empty;
+static const struct eb_table_sums first = {3, first_sums};
+static const struct eb_table_sums second = {3, second_sums};
+static const struct eb_table_sums empty;
 
 static struct eb_stats *stats;
 
@@ -58,8 +58,8 @@ static void expect(size_t number, const char *model, const char *table, const ui
 static void adds_up_by_model_and_table(void **state)
 {
     (void)state;
-    const struct eb_table_stats *parts[] = {&first, &empty, &second};
-    assert_true(eb_table_stats_merge(parts, 3, stats));
+    const struct eb_table_sums *parts[] = {&first, &empty, &second};
+    assert_true(eb_table_sums_merge(parts, 3, stats));
     assert_int_equal(stats->table_count, 5);
     expect(0, "", "", (const uint64_t[]){1, 2, 0});
     expect(1, "a", "b", (const uint64_t[]){3, 3, 3});
@@ -71,8 +71,8 @@ static void adds_up_by_model_and_table(void **state)
 static void says_which_rows_are_hot_in_all_parts(void **state)
 {
     (void)state;
-    const struct eb_table_stats *parts[] = {&first, &second};
-    assert_true(eb_table_stats_merge(parts, 2, stats));
+    const struct eb_table_sums *parts[] = {&first, &second};
+    assert_true(eb_table_sums_merge(parts, 2, stats));
     assert_int_equal(stats->tables[2].hot_count, 1);
     assert_int_equal(stats->tables[2].hot[0].id, 5);
     assert_true(stats->tables[2].hot[0].share == 0.75);
@@ -83,27 +83,27 @@ static void says_which_rows_are_hot_in_all_parts(void **state)
 static void makes_an_empty_list_of_nothing(void **state)
 {
     (void)state;
-    const struct eb_table_stats *parts[] = {&empty};
+    const struct eb_table_sums *parts[] = {&empty};
     eb_faults_fail_allocation(0);
-    assert_true(eb_table_stats_merge(parts, 1, stats));
+    assert_true(eb_table_sums_merge(parts, 1, stats));
     assert_int_equal(stats->table_count, 0);
 }
 
 static void makes_an_empty_list_where_there_is_no_loop(void **state)
 {
     (void)state;
-    assert_true(eb_table_stats_merge(NULL, 0, stats));
+    assert_true(eb_table_sums_merge(NULL, 0, stats));
     assert_int_equal(stats->table_count, 0);
 }
 
 static void fails_cleanly_wherever_memory_ends(void **state)
 {
-    const struct eb_table_stats *parts[] = {&first, &second};
+    const struct eb_table_sums *parts[] = {&first, &second};
     bool is_done = false;
     unsigned n = 0;
     while (!is_done) {
         eb_faults_fail_allocation(++n);
-        is_done = eb_table_stats_merge(parts, 2, stats);
+        is_done = eb_table_sums_merge(parts, 2, stats);
         eb_faults_fail_allocation(0);
         tear_down(state);
         set_up(state);
@@ -112,7 +112,7 @@ static void fails_cleanly_wherever_memory_ends(void **state)
     assert_int_equal(n, 14);
 }
 
-EB_TEST_GROUP(table_stats)
+EB_TEST_GROUP(table_sums)
 {
 #define PART_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {

@@ -1,0 +1,68 @@
+/* Collects stats: asks every loop, by its mailbox, for what it has counted, and adds the counters
+ * of the executor and the models of its snapshot. A loop that is busy answers when it next reads
+ * its mail.
+ *
+ * The collector is a reader of snapshots, as a loop is. Its owner's thread must therefore take its
+ * mail until the manager is closed (eb_manager_stop) and must have ended before the manager is
+ * destroyed. The process ends in this order: all loops have drained; eb_stats_collector_detach; the
+ * loops end; main's loop runs out, and with it the manager's handles; the owner's thread ends;
+ * eb_stats_collector_destroy; eb_manager_destroy.
+ * Threads: the owner's, which runs the operators' port, unless a function says main. Memory: on the
+ * heap. */
+#pragma once
+
+#include "proto/net/mailbox.h"
+#include "server/stats/stats.h"
+
+struct eb_loop;
+struct eb_stats_collector; /* opaque */
+
+/* How the service, a layer above, is asked: eb_service_stats of rpc/service.h. */
+struct eb_stats_provider {
+    struct eb_mailbox *(*mailbox)(struct eb_loop *loop);
+    /* Fills *out, which is zeroed, with what the loop has counted. Called on the loop's thread. */
+    void (*gather)(struct eb_loop *loop, struct eb_loop_stats *out);
+    /* Fills in the methods of the stats. */
+    void (*list_methods)(struct eb_stats *stats);
+};
+
+/* A request for stats; it belongs to the collector until on_taken. */
+struct eb_stats_request {
+    struct eb_list link;
+    /* The loops only show that they answer: everything but the phase and the times stays empty. */
+    bool is_bare;
+    /* Gives the stats to the callee; NULL: out of memory, or the process ends. */
+    void (*on_taken)(struct eb_stats_request *request, struct eb_stats *stats);
+};
+
+/* Returns a collector that knows neither loops nor models until it is attached; NULL if out of
+ * memory. Keeps the provider. Main. */
+struct eb_stats_collector *eb_stats_collector_create(const struct eb_stats_provider *provider);
+/* Frees the collector, which must have no open request. Accepts NULL. Main. */
+void eb_stats_collector_destroy(struct eb_stats_collector *collector);
+/* Gives the collector the mailbox of its owner's thread. Called once, before the first request and
+ * before all functions below that main calls. */
+void eb_stats_collector_open(struct eb_stats_collector *collector, struct eb_mailbox *mailbox);
+
+/* Requests stats that are taken after this call. Each request gets stats of its own, in the order
+ * of the requests. on_taken may be called at once, and may request again. */
+void eb_stats_collector_request(
+    struct eb_stats_collector *collector, struct eb_stats_request *request);
+enum eb_stats_phase eb_stats_collector_phase(const struct eb_stats_collector *collector);
+/* Replaces the snapshot and returns the one before it. */
+struct eb_snapshot *eb_stats_collector_swap(
+    struct eb_stats_collector *collector, struct eb_snapshot *snapshot);
+
+/* Main: tells the collector what to count from now on. Called once. The loops and their array must
+ * stay until detach. `snapshot` is what the first swap returns; swaps may follow from now on. */
+void eb_stats_collector_attach(struct eb_stats_collector *collector, struct eb_loop *const *loops,
+    size_t loop_count, struct eb_executor *executor, struct eb_snapshot *snapshot);
+/* Main: sets the phase, each at most once. */
+void eb_stats_collector_set_phase(struct eb_stats_collector *collector, enum eb_stats_phase phase);
+/* Main: sets a copy of the facts. If out of memory, they stay as they are until the next call. Not
+ * after detach. */
+void eb_stats_collector_set_facts(
+    struct eb_stats_collector *collector, const struct eb_process_facts *facts);
+/* Main: waits until no loop is being asked. From then on every request ends with NULL. Called once,
+ * while the owner's thread and the loops still run, whether or not loops are attached. */
+void eb_stats_collector_detach(struct eb_stats_collector *collector);
