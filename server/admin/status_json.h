@@ -13,9 +13,9 @@
  *                 "queued": [{"priority": "interactive" | "batch", "works": N, "bytes": N}]},
  *    "tables": [{"model": TEXT, "table": TEXT, "bags": N, "indices": N, "missing": N,
  *                "hot": [[ID, share of indices], ...]}],                     most first
- *    "models": [{"name": TEXT, "served": ID | null, "error": TEXT | null,
+ *    "models": [{"name": TEXT, "served": ID | null, "fault": TEXT | null,
  *                "versions": [{"number": ID, "state": "loading" | "ready" | "serving" | "retired" |
- *                              "failed", "error": TEXT | null, "loaded_unix_ms": N (0: it is not in
+ *                              "failed", "fault": TEXT | null, "loaded_unix_ms": N (0: it is not in
  *                              memory, like all below), "load_ms": N, "tables": N, "rows": N,
  *                              "bytes": N, "pages": {"small": bytes, "huge_2m": bytes,
  *                              "huge_1g": bytes}}]}],                        highest first
