@@ -2,19 +2,17 @@
 
 #include "proto/net/address.h"
 #include "server/base/cpu.h"
-#include "server/base/log.h"
-#include "server/config_file.h"
-#include "server/config_help.h"
-#include "server/config_print.h"
-#include "server/config_setting.h"
+#include "server/base/yaml_load.h"
 #include "server/net/buffer_pool.h"
-#include "server/prefetch.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define LISTEN_DEFAULT "127.0.0.1:8600"
 #define HTTP_LISTEN_DEFAULT "127.0.0.1:8601"
@@ -29,10 +27,12 @@
 #define LOOP_ANSWERS 1
 #define REQUEST_ROOM_MIN (UINT64_C(256) << 10)
 
-static enum eb_config_outcome answer(bool printed, struct eb_config_error *error)
+/* ---- flags and environment ---- */
+
+static enum eb_config_outcome end_print(bool printed, struct eb_failure *failure)
 {
     if (!printed) {
-        snprintf(error->text, sizeof error->text, "standard output cannot be written");
+        eb_failure_set(failure, "standard output cannot be written");
         return EB_CONFIG_ERROR;
     }
     return EB_CONFIG_EXIT;
@@ -40,44 +40,40 @@ static enum eb_config_outcome answer(bool printed, struct eb_config_error *error
 
 /* The flag at arguments[0]: `--name value` or `--name=value`. *used: the arguments it takes. */
 static bool read_flag(
-    struct eb_config *config, char *const *arguments, int *used, struct eb_config_error *error)
+    struct eb_config *config, char *const *arguments, int *used, struct eb_failure *failure)
 {
     const char *flag = arguments[0];
     size_t name_bytes = strcspn(flag, "=");
     const struct eb_config_setting *setting =
         eb_config_setting_find(EB_CONFIG_FLAG, flag, name_bytes);
     if (!setting) {
-        snprintf(error->text, sizeof error->text,
-            "%.200s: no such flag; embagd --help lists them all", flag);
-        return false;
+        return eb_failure_set(failure, "%.200s: no such flag; embagd --help lists them all", flag);
     }
     bool joined = flag[name_bytes] == '=';
     const char *value = joined ? flag + name_bytes + 1 : arguments[1];
     if (!value) {
-        snprintf(error->text, sizeof error->text, "%s: needs a value: %s %s", flag, flag,
-            setting->value);
-        return false;
+        return eb_failure_set(failure, "%s: needs a value: %s %s", flag, flag, setting->value);
     }
     *used = joined ? 1 : 2;
-    return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, error);
+    return eb_config_setting_apply(config, setting, EB_CONFIG_FLAG, value, failure);
 }
 
 /* *print: whether the settings are to be printed once all are known. */
 static enum eb_config_outcome read_flags(struct eb_config *config, int argument_count,
-    char *const *arguments, bool *print, struct eb_config_error *error)
+    char *const *arguments, bool *print, struct eb_failure *failure)
 {
-    int used;
+    int used = 1;
     for (int i = 1; i < argument_count; i += used) {
         if (strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0) {
-            return answer(eb_config_help_print(stdout), error);
+            return end_print(eb_config_print_help(stdout), failure);
         }
         if (strcmp(arguments[i], "--version") == 0) {
-            return answer(eb_config_help_print_version(stdout), error);
+            return end_print(eb_config_print_version(stdout), failure);
         }
         if (strcmp(arguments[i], "--print-config") == 0) {
             *print = true;
             used = 1;
-        } else if (!read_flag(config, arguments + i, &used, error)) {
+        } else if (!read_flag(config, arguments + i, &used, failure)) {
             return EB_CONFIG_ERROR;
         }
     }
@@ -102,7 +98,7 @@ static bool is_service_link(const char *variable)
 }
 
 static bool read_variable(
-    struct eb_config *config, const char *variable, struct eb_config_error *error)
+    struct eb_config *config, const char *variable, struct eb_failure *failure)
 {
     static const char prefix[] = "EMBAG_";
     size_t name_bytes = strcspn(variable, "=");
@@ -113,27 +109,169 @@ static bool read_variable(
         eb_config_setting_find(EB_CONFIG_ENVIRONMENT, variable, name_bytes);
     if (setting) {
         return eb_config_setting_apply(
-            config, setting, EB_CONFIG_ENVIRONMENT, variable + name_bytes + 1, error);
+            config, setting, EB_CONFIG_ENVIRONMENT, variable + name_bytes + 1, failure);
     }
     if (is_service_link(variable)) {
         return true;
     }
-    snprintf(error->text, sizeof error->text,
+    return eb_failure_set(failure,
         "%.*s: no such setting; embagd --help lists them all, unset it if it is not for embagd",
         name_bytes < 200 ? (int)name_bytes : 200, variable);
-    return false;
 }
 
 static bool read_environment(
-    struct eb_config *config, char *const *environment, struct eb_config_error *error)
+    struct eb_config *config, char *const *environment, struct eb_failure *failure)
 {
     for (; *environment; environment++) {
-        if (!read_variable(config, *environment, error)) {
+        if (!read_variable(config, *environment, failure)) {
             return false;
         }
     }
     return true;
 }
+
+/* ---- the file ---- */
+
+/* What libcyaml reads into: every scalar as a text, so that all sources share one reader of
+ * numbers. NULL: the file does not say. */
+struct file_values {
+    char *texts[EB_CONFIG_SETTING_COUNT];
+    char **listen;
+    uint32_t listen_count;
+};
+
+/* The schema, made from the table of settings. */
+struct file_schema {
+    cyaml_schema_field_t fields[EB_CONFIG_SETTING_COUNT + 1]; /* ended by a NULL key */
+    cyaml_schema_value_t top;
+};
+
+/* Always returns false. */
+static bool refuse_file(struct eb_failure *failure, const struct eb_config *config, const char *why)
+{
+    return eb_failure_set(failure, "%.200s: %s", config->config_file, why);
+}
+
+/* Reads until the end of the file or of `bytes`. Returns what was read; negative: errno. */
+static ssize_t read_to_end(int file, uint8_t *bytes, size_t bytes_max)
+{
+    size_t used = 0;
+    while (used < bytes_max) {
+        ssize_t got = read(file, bytes + used, bytes_max - used);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        used += (size_t)got;
+    }
+    return (ssize_t)used;
+}
+
+/* `bytes` has room for one byte more than a file may have. */
+static bool read_config_file(
+    const struct eb_config *config, uint8_t *bytes, size_t *bytes_used, struct eb_failure *failure)
+{
+    /* Not to wait for the writer of a FIFO, which is refused below. */
+    int file = open(config->config_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat status;
+    if (file < 0) {
+        return refuse_file(failure, config, strerror(errno));
+    }
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+        close(file);
+        return refuse_file(failure, config, "not a regular file");
+    }
+    ssize_t used = read_to_end(file, bytes, EB_CONFIG_FILE_BYTES_MAX + 1);
+    int error = errno;
+    close(file);
+    if (used < 0) {
+        return refuse_file(failure, config, strerror(error));
+    }
+    if (used > EB_CONFIG_FILE_BYTES_MAX) {
+        return refuse_file(failure, config, "larger than 64 KiB: not a file of settings");
+    }
+    *bytes_used = (size_t)used;
+    return true;
+}
+
+/* Of all settings but the file's own path. */
+static void make_file_schema(struct file_schema *schema)
+{
+    static const cyaml_schema_value_t text = {
+        CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, CYAML_UNLIMITED)};
+    enum cyaml_flag flags = CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL;
+    cyaml_schema_field_t *field = schema->fields;
+    for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
+        const struct eb_config_setting *setting = &eb_config_settings[i];
+        if (setting->kind == EB_CONFIG_LISTEN) {
+            *field++ = (cyaml_schema_field_t)CYAML_FIELD_SEQUENCE(
+                setting->name, flags, struct file_values, listen, &text, 1, EB_LISTEN_MAX);
+        } else if (setting->offset != offsetof(struct eb_config, config_file)) {
+            *field++ = (cyaml_schema_field_t){
+                .key = setting->name,
+                .data_offset = (uint32_t)(offsetof(struct file_values, texts) + i * sizeof(char *)),
+                .value = text,
+            };
+            field[-1].value.flags = flags;
+        }
+    }
+    *field = (cyaml_schema_field_t)CYAML_FIELD_END;
+    schema->top = (cyaml_schema_value_t){
+        CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct file_values, schema->fields)};
+}
+
+static bool apply_file_values(
+    struct eb_config *config, const struct file_values *values, struct eb_failure *failure)
+{
+    for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
+        const struct eb_config_setting *setting = &eb_config_settings[i];
+        bool many = setting->kind == EB_CONFIG_LISTEN;
+        char *const *texts = many ? values->listen : &values->texts[i];
+        size_t count = many ? values->listen_count : !!values->texts[i];
+        for (size_t n = 0; n < count; n++) {
+            if (!eb_config_setting_apply(config, setting, EB_CONFIG_FILE, texts[n], failure)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool apply_yaml(
+    struct eb_config *config, const uint8_t *yaml, size_t yaml_bytes, struct eb_failure *failure)
+{
+    struct file_schema schema;
+    make_file_schema(&schema);
+    void *values;
+    struct eb_failure why;
+    if (!eb_yaml_load(yaml, yaml_bytes, &schema.top, &values, &why)) {
+        return refuse_file(failure, config, why.text);
+    }
+    bool applied = !values || apply_file_values(config, values, failure);
+    eb_yaml_free(&schema.top, values);
+    return applied;
+}
+
+/* Applies the file config->config_file, which is not NULL. */
+static bool apply_file(struct eb_config *config, struct eb_failure *failure)
+{
+    uint8_t *yaml = malloc(EB_CONFIG_FILE_BYTES_MAX + 1);
+    if (!yaml) {
+        return refuse_file(failure, config, "out of memory");
+    }
+    size_t yaml_bytes = 0;
+    bool applied = read_config_file(config, yaml, &yaml_bytes, failure) &&
+                   apply_yaml(config, yaml, yaml_bytes, failure);
+    free(yaml);
+    return applied;
+}
+
+/* ---- what depends on the machine and on other settings ---- */
 
 /* What the largest request takes of its loop's receive memory. */
 static uint64_t find_request_room(const struct eb_limits *limits)
@@ -154,31 +292,30 @@ uint32_t eb_config_loops_default(uint32_t cpus, const struct eb_limits *limits)
 }
 
 /* Sets a text that no source has set. */
-static bool set_default(char **text, const char *fallback, struct eb_config_error *error)
+static bool set_default(char **text, const char *fallback, struct eb_failure *failure)
 {
     if (!*text) {
         *text = strdup(fallback);
     }
     if (!*text) {
-        snprintf(error->text, sizeof error->text, "out of memory");
+        eb_failure_set(failure, "out of memory");
     }
     return *text;
 }
 
 /* Fills in what depends on the machine and on other settings. */
-static bool resolve(struct eb_config *config, struct eb_config_error *error)
+static bool resolve_settings(struct eb_config *config, struct eb_failure *failure)
 {
     if (!config->model_repository) {
-        snprintf(error->text, sizeof error->text,
+        return eb_failure_set(failure,
             "--model-repository is missing: name the directory of the models by it, by "
             "EMBAG_MODEL_REPOSITORY or by model_repository in the file");
-        return false;
     }
-    if (!set_default(&config->http_listen, HTTP_LISTEN_DEFAULT, error)) {
+    if (!set_default(&config->http_listen, HTTP_LISTEN_DEFAULT, failure)) {
         return false;
     }
     if (config->listen_count == 0) {
-        if (!set_default(&config->listen[0], LISTEN_DEFAULT, error)) {
+        if (!set_default(&config->listen[0], LISTEN_DEFAULT, failure)) {
             return false;
         }
         config->listen_count = 1;
@@ -194,7 +331,7 @@ static bool resolve(struct eb_config *config, struct eb_config_error *error)
 }
 
 /* Settings that are of no use, or of less than their users may think, without others. */
-static bool check_tls(const struct eb_config *config, struct eb_config_error *error)
+static bool check_tls(const struct eb_config *config, struct eb_failure *failure)
 {
     const char *what = NULL;
     if (!config->tls_cert != !config->tls_key) {
@@ -209,19 +346,19 @@ static bool check_tls(const struct eb_config *config, struct eb_config_error *er
         what = "--tls-client-verify needs --tls-client-ca: without it clients are not asked";
     }
     if (what) {
-        snprintf(error->text, sizeof error->text, "%s", what);
+        eb_failure_set(failure, "%s", what);
     }
     return !what;
 }
 
-/* A budget that all loops share equally must give each of them its part. */
-static bool check_budgets(const struct eb_config *config, struct eb_config_error *error)
+/* A budget that all loops share equally must give each of them enough. */
+static bool check_budgets(const struct eb_config *config, struct eb_failure *failure)
 {
     const struct eb_limits *limits = &config->limits;
     const struct {
         const char *budget_name;
-        const char *part_name;
-        uint64_t budget, limit, part, parts;
+        const char *limit_name;
+        uint64_t budget, limit, unit, units;
     } budgets[] = {
         {"receive-memory-bytes", "request-bytes-max", limits->receive_memory_bytes,
             limits->request_bytes_max, find_request_room(limits), LOOP_REQUESTS},
@@ -229,34 +366,36 @@ static bool check_budgets(const struct eb_config *config, struct eb_config_error
             limits->response_bytes_max, limits->response_bytes_max, LOOP_ANSWERS},
     };
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
-        uint64_t needed = config->loops * budgets[i].parts * budgets[i].part;
+        uint64_t needed = config->loops * budgets[i].units * budgets[i].unit;
         if (budgets[i].budget < needed) {
-            snprintf(error->text, sizeof error->text,
+            return eb_failure_set(failure,
                 "--%s %" PRIu64 ": %" PRIu32 " loops need %" PRIu64 ", %" PRIu64 " x %" PRIu64
                 " each for --%s %" PRIu64 "; raise it, lower --%s or lower --loops",
-                budgets[i].budget_name, budgets[i].budget, config->loops, needed, budgets[i].parts,
-                budgets[i].part, budgets[i].part_name, budgets[i].limit, budgets[i].part_name);
-            return false;
+                budgets[i].budget_name, budgets[i].budget, config->loops, needed, budgets[i].units,
+                budgets[i].unit, budgets[i].limit_name, budgets[i].limit, budgets[i].limit_name);
         }
     }
     return true;
 }
 
+/* ---- all layers ---- */
+
 /* From the highest layer to the lowest, because the file's path comes from those above it; what is
  * set stays set (eb_config_setting_apply). */
 static enum eb_config_outcome read_layers(struct eb_config *config, int argument_count,
-    char *const *arguments, char *const *environment, struct eb_config_error *error)
+    char *const *arguments, char *const *environment, struct eb_failure *failure)
 {
     bool print = false;
-    enum eb_config_outcome outcome = read_flags(config, argument_count, arguments, &print, error);
+    enum eb_config_outcome outcome = read_flags(config, argument_count, arguments, &print, failure);
     if (outcome != EB_CONFIG_RUN) {
         return outcome;
     }
-    bool fine = read_environment(config, environment, error) &&
-                (!config->config_file || eb_config_file_apply(config, error)) &&
-                resolve(config, error) && check_budgets(config, error) && check_tls(config, error);
+    bool fine = read_environment(config, environment, failure) &&
+                (!config->config_file || apply_file(config, failure)) &&
+                resolve_settings(config, failure) && check_budgets(config, failure) &&
+                check_tls(config, failure);
     if (fine && print) {
-        return eb_config_print(config, stdout, error) ? EB_CONFIG_EXIT : EB_CONFIG_ERROR;
+        return eb_config_print(config, stdout, failure) ? EB_CONFIG_EXIT : EB_CONFIG_ERROR;
     }
     return fine ? EB_CONFIG_RUN : EB_CONFIG_ERROR;
 }
@@ -266,32 +405,16 @@ enum eb_config_outcome eb_config_read(
 {
     *out = (struct eb_config){0};
     eb_config_setting_apply_defaults(out);
-    struct eb_config_error error;
+    struct eb_failure failure;
     enum eb_config_outcome outcome =
-        read_layers(out, argument_count, arguments, environment, &error);
+        read_layers(out, argument_count, arguments, environment, &failure);
     if (outcome == EB_CONFIG_ERROR) {
-        eb_log(EB_LOG_ERROR, "bad_configuration", eb_log_text("reason", error.text));
+        eb_log(EB_LOG_ERROR, "bad_configuration", eb_log_text("reason", failure.text));
     }
     return outcome;
 }
 
-void eb_config_deinit(struct eb_config *config)
-{
-    free(config->config_file);
-    free(config->model_repository);
-    free(config->admin_listen);
-    free(config->http_listen);
-    free(config->tls_cert);
-    free(config->tls_key);
-    free(config->tls_client_ca);
-    free(config->auth_file);
-    free(config->isa);
-    free(config->prefetch);
-    for (size_t i = 0; i < config->listen_count; i++) {
-        free(config->listen[i]);
-    }
-    *config = (struct eb_config){0};
-}
+/* ---- the log ---- */
 
 /* The addresses joined by commas, as they can be given. `out` has room for all there can be. */
 static void join_listen(const struct eb_config *config, char *out)

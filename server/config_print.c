@@ -1,37 +1,41 @@
-#include "server/config_print.h"
+#include "server/config.h"
 
 #include "server/base/name.h"
 
 #include <inttypes.h>
 #include <string.h>
 
+/* Columns of a line of help, and where its text begins. */
+#define HELP_COLUMNS 96
+#define HELP_INDENT 8
+
+/* ---- --print-config ---- */
+
 /* What one setting is printed from. */
-struct line {
+struct printed_line {
     const struct eb_config *config;
     const struct eb_config_setting *setting;
     enum eb_config_source source;
 };
 
-static bool check_text(const char *name, const char *text, struct eb_config_error *error)
+static bool check_yaml_text(const char *name, const char *text, struct eb_failure *failure)
 {
     const char *why = eb_name_error(text, UINT32_MAX);
-    if (why) {
-        snprintf(error->text, sizeof error->text,
-            "%s %s: no file of settings can say it; give it without --print-config", name, why);
-    }
-    return !why;
+    return !why ||
+           eb_failure_set(failure,
+               "%s %s: no file of settings can say it; give it without --print-config", name, why);
 }
 
-static bool check_texts(const struct eb_config *config, struct eb_config_error *error)
+static bool check_yaml_texts(const struct eb_config *config, struct eb_failure *failure)
 {
     for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
         struct eb_log_field field = eb_config_setting_field(config, &eb_config_settings[i]);
-        if (field.key && field.text && !check_text(field.key, field.text, error)) {
+        if (field.key && field.text && !check_yaml_text(field.key, field.text, failure)) {
             return false;
         }
     }
     for (size_t i = 0; i < config->listen_count; i++) {
-        if (!check_text("listen", config->listen[i], error)) {
+        if (!check_yaml_text("listen", config->listen[i], failure)) {
             return false;
         }
     }
@@ -59,7 +63,7 @@ static void print_listen(FILE *out, const struct eb_config *config)
 
 /* `name: value`, or the name alone where nothing is set. The file itself is no setting of a file,
  * and stands there as a comment too. */
-static void print_value(FILE *out, const struct line *line)
+static void print_value(FILE *out, const struct printed_line *line)
 {
     const struct eb_config_setting *setting = line->setting;
     const struct eb_log_field field = eb_config_setting_field(line->config, setting);
@@ -77,7 +81,7 @@ static void print_value(FILE *out, const struct line *line)
 }
 
 /* Where the value came from, by the name that it has there, and what it is. */
-static void print_comment(FILE *out, const struct line *line)
+static void print_comment(FILE *out, const struct printed_line *line)
 {
     static const char *const words[] = {
         [EB_CONFIG_DEFAULT] = "default",
@@ -93,23 +97,108 @@ static void print_comment(FILE *out, const struct line *line)
     fprintf(out, " # %s%s: %.*s\n", words[line->source], name, (int)strcspn(what, ";"), what);
 }
 
-bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_config_error *error)
+bool eb_config_print(const struct eb_config *config, FILE *out, struct eb_failure *failure)
 {
-    if (!check_texts(config, error)) {
+    if (!check_yaml_texts(config, failure)) {
         return false;
     }
     fputs("# Settings of embagd, as --config takes them. Behind each: where its value came from, "
           "and what it is.\n",
         out);
     for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
-        const struct line line = {
+        const struct printed_line line = {
             config, &eb_config_settings[i], (enum eb_config_source)config->sources[i]};
         print_value(out, &line);
         print_comment(out, &line);
     }
     if (fflush(out) != 0 || ferror(out)) {
-        snprintf(error->text, sizeof error->text, "standard output cannot be written");
-        return false;
+        return eb_failure_set(failure, "standard output cannot be written");
     }
     return true;
+}
+
+/* ---- --help and --version ---- */
+
+static const char introduction[] =
+    "embagd keeps a recommender's embedding tables in memory and answers lookups over gRPC.\n"
+    "\n"
+    "Usage: embagd --model-repository DIR [--SETTING VALUE | --SETTING=VALUE]...\n"
+    "       embagd --print-config [--SETTING VALUE | --SETTING=VALUE]...\n"
+    "       embagd --help | --version\n"
+    "\n"
+    "Every setting is a flag (--request-bytes-max 32MiB), an environment variable\n"
+    "(EMBAG_REQUEST_BYTES_MAX=32MiB) and a key of the YAML file that --config names\n"
+    "(request_bytes_max: 32MiB; listen is a sequence). A flag overrides the environment, which\n"
+    "overrides the file, which overrides the default. Sizes are bytes, or end in KiB, MiB or GiB.\n"
+    "--print-config says what each setting is and where that came from, as a file for --config, "
+    "or\n"
+    "what is wrong with them.\n"
+    "A variable EMBAG_... that is no setting is an error, so that a slip of the pen is found; "
+    "those\n"
+    "that Kubernetes sets for a service called embag are passed over.\n"
+    "\n";
+
+/* Breaks `text` between words. */
+static void print_wrapped(FILE *out, const char *text)
+{
+    int column = HELP_COLUMNS;
+    while (*text) {
+        int word_bytes = (int)strcspn(text, " ");
+        if (column + 1 + word_bytes > HELP_COLUMNS) {
+            fprintf(out, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        } else {
+            column += fprintf(out, " ");
+        }
+        column += fprintf(out, "%.*s", word_bytes, text);
+        text += word_bytes;
+        text += strspn(text, " ");
+    }
+    fprintf(out, "\n");
+}
+
+static void print_setting_help(FILE *out, const struct eb_config_setting *setting)
+{
+    char name[EB_CONFIG_NAME_BYTES];
+    eb_config_setting_name(setting, EB_CONFIG_FLAG, name);
+    fprintf(out, "  %s %s", name, setting->value);
+    const char *unit = eb_config_setting_unit(setting);
+    if (setting->kind == EB_CONFIG_COUNT || setting->kind == EB_CONFIG_LIMIT) {
+        fprintf(out, "  (%llu..%llu%s%s", (unsigned long long)setting->min,
+            (unsigned long long)setting->max, *unit ? " " : "", unit);
+        if (setting->kind == EB_CONFIG_LIMIT) {
+            fprintf(out, ", default %llu", (unsigned long long)setting->fallback);
+        }
+        fprintf(out, ")");
+    }
+    print_wrapped(out, setting->what);
+}
+
+bool eb_config_print_help(FILE *out)
+{
+    fprintf(out, "%s", introduction);
+    for (size_t i = 0; i < EB_CONFIG_SETTING_COUNT; i++) {
+        print_setting_help(out, &eb_config_settings[i]);
+    }
+    return fflush(out) == 0 && !ferror(out);
+}
+
+const char *eb_config_build(void)
+{
+#ifdef __OPTIMIZE__
+#define BUILD_KIND "optimised, "
+#else
+#define BUILD_KIND "debug, "
+#endif
+#ifdef __clang__
+    return BUILD_KIND __VERSION__;
+#else
+    return BUILD_KIND "gcc " __VERSION__;
+#endif
+}
+
+bool eb_config_print_version(FILE *out)
+{
+    fprintf(out, "embagd %s (%s)\n", EMBAG_VERSION, eb_config_build());
+    return fflush(out) == 0 && !ferror(out);
 }

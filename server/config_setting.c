@@ -2,12 +2,7 @@
 
 #include "kernels/bag_schedule.h"
 #include "proto/net/address.h"
-#include "server/base/log.h"
-#include "server/base/page_size.h"
-#include "server/prefetch.h"
-#include "server/publish/manager.h"
-#include "server/stats/access_log.h"
-#include "server/tables/numa_policy.h"
+#include "server/kernel_choice.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -116,13 +111,17 @@ static_assert(sizeof eb_config_settings / sizeof eb_config_settings[0] == EB_CON
     static_assert((fallback) >= (min) && (fallback) <= (max), #name);
 EB_LIMIT_LIST(IN_RANGE)
 
+/* The members of choices are set as 32-bit numbers. */
+static_assert(sizeof(enum eb_config_truth) == sizeof(uint32_t), "an enum has 32 bits");
+static_assert(sizeof(enum eb_numa) == sizeof(uint32_t), "an enum has 32 bits");
+
 /* One value on its way into a config. */
 struct attempt {
     struct eb_config *config;
     const struct eb_config_setting *setting;
     enum eb_config_source source;
     const char *text;
-    struct eb_config_error *error;
+    struct eb_failure *failure;
 };
 
 /* How a setting's name differs between the sources. */
@@ -175,8 +174,8 @@ const char *eb_config_setting_unit(const struct eb_config_setting *setting)
     return "";
 }
 
-/* Always false. */
-static bool refuse(const struct attempt *attempt, const char *why)
+/* Always returns false. */
+static bool refuse_setting(const struct attempt *attempt, const char *why)
 {
     const struct eb_config_setting *setting = attempt->setting;
     char name[EB_CONFIG_NAME_BYTES];
@@ -185,13 +184,12 @@ static bool refuse(const struct attempt *attempt, const char *why)
     const char *between = file ? ": " : attempt->source == EB_CONFIG_ENVIRONMENT ? "=" : " ";
     /* What the setting is, without what happens at it. */
     int what_bytes = (int)strcspn(setting->what, ";");
-    snprintf(attempt->error->text, sizeof attempt->error->text, "%.200s%s%s%s%.200s: %s (%.*s)",
+    return eb_failure_set(attempt->failure, "%.200s%s%s%s%.200s: %s (%.*s)",
         file ? attempt->config->config_file : "", file ? ": " : "", name, between, attempt->text,
         why, what_bytes, setting->what);
-    return false;
 }
 
-/* Whether the attempt's source outranks or is the one of the value that is set. */
+/* Returns whether no higher source has set the value, and notes the attempt's as its source. */
 static bool take_precedence(const struct attempt *attempt)
 {
     uint8_t *source = &attempt->config->sources[attempt->setting - eb_config_settings];
@@ -205,14 +203,14 @@ static bool take_precedence(const struct attempt *attempt)
 static bool apply_text(const struct attempt *attempt)
 {
     if (!*attempt->text) {
-        return refuse(attempt, "is empty");
+        return refuse_setting(attempt, "is empty");
     }
     if (strlen(attempt->text) > attempt->setting->max) {
-        return refuse(attempt, "is too long");
+        return refuse_setting(attempt, "is too long");
     }
     char *copy = strdup(attempt->text);
     if (!copy) {
-        return refuse(attempt, "out of memory");
+        return refuse_setting(attempt, "out of memory");
     }
     if (take_precedence(attempt)) {
         char **member = (char **)(void *)((char *)attempt->config + attempt->setting->offset);
@@ -230,7 +228,7 @@ static bool apply_socket(const struct attempt *attempt)
     if (!why && strncmp(attempt->text, "unix:", strlen("unix:")) != 0) {
         why = "not unix:PATH";
     }
-    return why ? refuse(attempt, why) : apply_text(attempt);
+    return why ? refuse_setting(attempt, why) : apply_text(attempt);
 }
 
 static bool apply_port(const struct attempt *attempt)
@@ -238,15 +236,17 @@ static bool apply_port(const struct attempt *attempt)
     const char *text = attempt->text;
     const bool is_port = !eb_address_error(text) && strncmp(text, "unix:", strlen("unix:")) != 0;
     if (!is_port && strcmp(text, EB_CONFIG_NONE) != 0) {
-        return refuse(attempt, "not HOST:PORT or [V6]:PORT with a port of 0..65535, nor none");
+        return refuse_setting(
+            attempt, "not HOST:PORT or [V6]:PORT with a port of 0..65535, nor none");
     }
     return apply_text(attempt);
 }
 
 static bool apply_prefetch(const struct attempt *attempt)
 {
-    const char *why = eb_prefetch_check(attempt->text);
-    return why ? refuse(attempt, why) : apply_text(attempt);
+    struct eb_failure why;
+    return eb_kernel_choice_check_prefetch(attempt->text, &why) ? apply_text(attempt)
+                                                                : refuse_setting(attempt, why.text);
 }
 
 static void clear_listen(struct eb_config *config)
@@ -264,7 +264,7 @@ static bool add_address(const struct attempt *attempt, char *address)
     uint8_t source_before = config->sources[attempt->setting - eb_config_settings];
     if (why) {
         free(address);
-        return refuse(attempt, why);
+        return refuse_setting(attempt, why);
     }
     if (!take_precedence(attempt)) {
         free(address);
@@ -275,7 +275,7 @@ static bool add_address(const struct attempt *attempt, char *address)
     }
     if (config->listen_count == EB_LISTEN_MAX) {
         free(address);
-        return refuse(attempt, "more than 16 addresses");
+        return refuse_setting(attempt, "more than 16 addresses");
     }
     config->listen[config->listen_count++] = address;
     return true;
@@ -288,7 +288,7 @@ static bool apply_listen(const struct attempt *attempt)
         size_t length = strcspn(rest, ",");
         char *address = strndup(rest, length);
         if (!address) {
-            return refuse(attempt, "out of memory");
+            return refuse_setting(attempt, "out of memory");
         }
         if (!add_address(attempt, address)) {
             return false;
@@ -302,10 +302,10 @@ static bool apply_level(const struct attempt *attempt)
 {
     int level = eb_log_level_parse(attempt->text);
     if (level < 0) {
-        return refuse(attempt, "no such level");
+        return refuse_setting(attempt, "no such level");
     }
     if (take_precedence(attempt)) {
-        attempt->config->log_level = level;
+        attempt->config->log_level = (enum eb_log_level)level;
     }
     return true;
 }
@@ -332,7 +332,7 @@ static bool apply_choice(const struct attempt *attempt)
     if (!setting->choices[choice]) {
         char why[80];
         snprintf(why, sizeof why, "not one of %s", setting->value);
-        return refuse(attempt, why);
+        return refuse_setting(attempt, why);
     }
     if (take_precedence(attempt)) {
         set_number(attempt->config, setting, choice);
@@ -376,15 +376,15 @@ static bool apply_number(const struct attempt *attempt)
     bool is_bytes = strcmp(unit, "bytes") == 0;
     uint64_t value;
     if (!parse_number(attempt->text, is_bytes, &value)) {
-        return refuse(attempt, is_bytes
-                                   ? "not a whole number, alone or with KiB, MiB or GiB behind it"
-                                   : "not a whole number");
+        return refuse_setting(
+            attempt, is_bytes ? "not a whole number, alone or with KiB, MiB or GiB behind it"
+                              : "not a whole number");
     }
     if (value < setting->min || value > setting->max) {
         char why[80];
         snprintf(why, sizeof why, "not in %llu..%llu%s%s", (unsigned long long)setting->min,
             (unsigned long long)setting->max, *unit ? " " : "", unit);
-        return refuse(attempt, why);
+        return refuse_setting(attempt, why);
     }
     if (take_precedence(attempt)) {
         set_number(attempt->config, setting, value);
@@ -393,9 +393,9 @@ static bool apply_number(const struct attempt *attempt)
 }
 
 bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_setting *setting,
-    enum eb_config_source source, const char *text, struct eb_config_error *error)
+    enum eb_config_source source, const char *text, struct eb_failure *failure)
 {
-    struct attempt attempt = {config, setting, source, text, error};
+    struct attempt attempt = {config, setting, source, text, failure};
     switch (setting->kind) {
     case EB_CONFIG_TEXT: return apply_text(&attempt);
     case EB_CONFIG_SOCKET: return apply_socket(&attempt);
@@ -444,11 +444,11 @@ struct eb_log_field eb_config_setting_field(
         memcpy(&text, (const char *)config + setting->offset, sizeof text);
         return text ? eb_log_text(setting->name, text) : (struct eb_log_field){0};
     case EB_CONFIG_PREFETCH:
-        text = config->prefetch ? config->prefetch : EB_PREFETCH_AUTO;
+        text = config->prefetch ? config->prefetch : EB_KERNEL_CHOICE_AUTO;
         return eb_log_text(setting->name, text);
     case EB_CONFIG_LISTEN: return (struct eb_log_field){0};
     case EB_CONFIG_LEVEL:
-        text = eb_log_level_name((enum eb_log_level)config->log_level);
+        text = eb_log_level_name(config->log_level);
         return eb_log_text(setting->name, text);
     case EB_CONFIG_CHOICE:
         text = setting->choices[number_of(config, setting)];
@@ -457,4 +457,22 @@ struct eb_log_field eb_config_setting_field(
     case EB_CONFIG_LIMIT: break;
     }
     return eb_log_number(setting->name, (int64_t)number_of(config, setting));
+}
+
+void eb_config_deinit(struct eb_config *config)
+{
+    free(config->config_file);
+    free(config->model_repository);
+    free(config->admin_listen);
+    free(config->http_listen);
+    free(config->tls_cert);
+    free(config->tls_key);
+    free(config->tls_client_ca);
+    free(config->auth_file);
+    free(config->isa);
+    free(config->prefetch);
+    for (size_t i = 0; i < config->listen_count; i++) {
+        free(config->listen[i]);
+    }
+    *config = (struct eb_config){0};
 }

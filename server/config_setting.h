@@ -1,20 +1,86 @@
-/* The table of all settings and the one function that sets them, whichever layer a value is from.
- * Thread: main only. Memory: texts are copied into the config. */
+/* The settings of embagd as a struct, the table that describes each of them, and the one function
+ * that sets them, whatever their source.
+ * Threads: main; the struct is immutable once the process starts. Memory: the struct owns its texts
+ * (eb_config_deinit). */
 #pragma once
 
+#include "server/base/failure.h"
+#include "server/base/limits.h"
 #include "server/base/log.h"
-#include "server/config.h"
+#include "server/base/page_size.h"
+#include "server/publish/manager.h"
+#include "server/stats/access_log.h"
+#include "server/tables/numa_policy.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EB_LISTEN_MAX 16 /* addresses */
+#define EB_CONFIG_LOOPS_MAX 256
+#define EB_CONFIG_THREADS_MAX 1024
+
+/* The value of http_listen if there is no such port. */
+#define EB_CONFIG_NONE "none"
+
+/* Settings that are no limits, and all of them. */
+#define EB_CONFIG_GENERAL_COUNT 21
+#define EB_CONFIG_SETTING_COUNT (EB_CONFIG_GENERAL_COUNT EB_LIMIT_LIST(EB_CONFIG_COUNT_ONE))
+#define EB_CONFIG_COUNT_ONE(name, fallback, min, max, what) +1
+
+/* Where a value came from; a later one overrides an earlier one. */
+enum eb_config_source {
+    EB_CONFIG_DEFAULT,
+    EB_CONFIG_FILE,
+    EB_CONFIG_ENVIRONMENT,
+    EB_CONFIG_FLAG,
+};
+
+/* In the order of their choices. */
+enum eb_tls_client { EB_TLS_CLIENT_REQUIRED, EB_TLS_CLIENT_OPTIONAL };
+enum eb_tls_version { EB_TLS_1_2, EB_TLS_1_3 };
+enum eb_config_truth { EB_CONFIG_FALSE, EB_CONFIG_TRUE };
+
+/* "Resolved": set by eb_config_read, even if no source sets it. */
+struct eb_config {
+    char *config_file; /* the YAML file that was read; NULL: none */
+    char *model_repository;
+    size_t listen_count;         /* resolved: at least 1 */
+    char *listen[EB_LISTEN_MAX]; /* HOST:PORT, [V6]:PORT or unix:PATH; form checked */
+    char *admin_listen;          /* unix:PATH, form checked; NULL: none */
+    char *http_listen;           /* resolved: HOST:PORT or [V6]:PORT, form checked, or "none" */
+    enum eb_config_truth admin_on_data_port; /* ModelAdmin is answered wherever lookups are */
+    char *tls_cert;                          /* file; NULL: TCP carries plain bytes */
+    char *tls_key;                           /* file; set if and only if tls_cert is */
+    char *tls_client_ca; /* file; NULL: clients are not asked for certificates */
+    enum eb_tls_client tls_client_verify;
+    enum eb_tls_version tls_min_version;
+    char *auth_file;  /* NULL: callers are not authenticated */
+    uint32_t loops;   /* resolved: at least 1 */
+    uint32_t threads; /* of the executor, resolved: at least 1 */
+    char *isa;        /* forced instruction set; NULL: the best */
+    char *prefetch;   /* as eb_kernel_choice_check_prefetch takes it; NULL: auto */
+    enum eb_log_level log_level;
+    enum eb_access_log_mode access_log;
+    enum eb_page_size huge_pages;
+    enum eb_numa numa;
+    enum eb_manager_watch watch;
+    struct eb_limits limits;
+    /* Of each setting, by its index in eb_config_settings: one of eb_config_source. */
+    uint8_t sources[EB_CONFIG_SETTING_COUNT];
+};
+
+/* Accepts a zeroed config. */
+void eb_config_deinit(struct eb_config *config);
 
 enum eb_config_kind {
     EB_CONFIG_TEXT,     /* char * */
     EB_CONFIG_SOCKET,   /* char *, unix:PATH */
     EB_CONFIG_PORT,     /* char *, HOST:PORT, [V6]:PORT or none */
-    EB_CONFIG_PREFETCH, /* char *, as eb_prefetch_check wants it */
+    EB_CONFIG_PREFETCH, /* char *, as eb_kernel_choice_check_prefetch takes it */
     EB_CONFIG_LISTEN,   /* listen[] and listen_count */
-    EB_CONFIG_LEVEL,    /* int, one of eb_log_level */
-    EB_CONFIG_CHOICE,   /* uint32_t, a number in choices; default: the first */
+    EB_CONFIG_LEVEL,    /* enum eb_log_level */
+    EB_CONFIG_CHOICE,   /* an enum, an index of choices; default: the first */
     EB_CONFIG_COUNT,    /* uint32_t; 0: not set, chosen from the CPUs */
     EB_CONFIG_LIMIT,    /* uint64_t */
 };
@@ -32,32 +98,27 @@ struct eb_config_setting {
 
 extern const struct eb_config_setting eb_config_settings[EB_CONFIG_SETTING_COUNT];
 
-/* Why the configuration cannot be used, in one line: what, from where, and the hint. */
-struct eb_config_error {
-    char text[1024];
-};
-
 /* Longest name of a setting as a flag or as a variable, its NUL included. */
 #define EB_CONFIG_NAME_BYTES 64
 
-/* The setting that `source` calls by the first name_bytes bytes of `name`: "--loops" of a flag,
- * "EMBAG_LOOPS" in the environment, "loops" in the file. NULL: there is none. */
-const struct eb_config_setting *eb_config_setting_find(
-    enum eb_config_source source, const char *name, size_t name_bytes);
-/* What `source` calls the setting. */
-void eb_config_setting_name(const struct eb_config_setting *setting, enum eb_config_source source,
-    char out[EB_CONFIG_NAME_BYTES]);
-/* "bytes", "ms", "us" or "": what a number counts. */
-const char *eb_config_setting_unit(const struct eb_config_setting *setting);
-
-/* Checks `text` and, unless a higher source has set it, sets it: a list's first value replaces
- * what a lower source has set, the following ones are added. false: *error. */
+/* Checks `text` and sets it, unless a higher source has set the setting: the first address of a
+ * list replaces what a lower source has set, the others are appended. Returns false if the value is
+ * not valid; *failure says what, from which source, and what would be right. */
 bool eb_config_setting_apply(struct eb_config *config, const struct eb_config_setting *setting,
-    enum eb_config_source source, const char *text, struct eb_config_error *error);
-/* Sets every number's default and the log level's. `config` is zeroed. */
+    enum eb_config_source source, const char *text, struct eb_failure *failure);
+/* Sets the default of every limit and of the log's level. `config` is zeroed. */
 void eb_config_setting_apply_defaults(struct eb_config *config);
 
-/* Its name and value, which borrow from the config. Without key: a text that is not set, or the
- * addresses of listen, which are no single value. */
+/* Returns the setting that `source` calls by the first name_bytes bytes of `name`: "--loops" of a
+ * flag, "EMBAG_LOOPS" in the environment, "loops" in the file. Returns NULL if there is none. */
+const struct eb_config_setting *eb_config_setting_find(
+    enum eb_config_source source, const char *name, size_t name_bytes);
+/* Writes what `source` calls the setting. */
+void eb_config_setting_name(const struct eb_config_setting *setting, enum eb_config_source source,
+    char out[EB_CONFIG_NAME_BYTES]);
+/* Returns what a number counts: "bytes", "ms", "us" or "". */
+const char *eb_config_setting_unit(const struct eb_config_setting *setting);
+/* Returns the setting's name and value, which borrow from the config. It has no key if a text is
+ * not set, and for the addresses of listen, which are no single value. */
 struct eb_log_field eb_config_setting_field(
     const struct eb_config *config, const struct eb_config_setting *setting);

@@ -37,7 +37,7 @@ static void await_early_end(void)
 
 static int serve(const struct eb_config *config)
 {
-    eb_log_set_level((enum eb_log_level)config->log_level);
+    eb_log_set_level(config->log_level);
     eb_config_log(config);
     await_early_end();
     struct eb_process *process = eb_process_open(config);

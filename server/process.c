@@ -1,13 +1,11 @@
 #include "server/process.h"
 
 #include "server/base/log.h"
-#include "server/config_help.h"
-#include "server/isa.h"
+#include "server/kernel_choice.h"
 #include "server/net/time_slice.h"
 #include "server/net/tls.h"
 #include "server/net/watchers.h"
 #include "server/ports.h"
-#include "server/prefetch.h"
 #include "server/publish/load_log.h"
 #include "server/publish/manager.h"
 #include "server/rpc/service.h"
@@ -121,9 +119,8 @@ static bool open_models(struct eb_process *process)
         .tables = {.row_bytes_max = limits->row_bytes_max,
             .name_bytes_max = (uint32_t)limits->name_bytes_max,
             .group_features_max = (uint32_t)limits->queries_max,
-            .memory = {.pages = (enum eb_page_size)process->config->huge_pages,
-                .numa = (enum eb_numa)process->config->numa}},
-        .watch = (enum eb_manager_watch)process->config->watch,
+            .memory = {.pages = process->config->huge_pages, .numa = process->config->numa}},
+        .watch = process->config->watch,
         .poll_ms = limits->watch_poll_ms,
         .load_bytes_per_s = limits->load_bytes_per_s,
         .kept_versions_max = limits->kept_versions_max,
@@ -225,7 +222,8 @@ static bool open_executor(struct eb_process *process)
     const struct eb_bag_ops *ops = process->ops;
     /* Before the threads that would disturb what is measured. The operators' runs by now, which
      * answers a request now and then. */
-    eb_prefetch_choose(config->prefetch, ops, process->service.snapshot, &process->schedules);
+    eb_kernel_choice_schedules(
+        config->prefetch, ops, process->service.snapshot, &process->schedules);
     process->executor = eb_executor_create(
         ops, &process->schedules, config->threads, config->limits.queue_bytes_max);
     if (!process->executor) {
@@ -241,14 +239,14 @@ static bool open_executor(struct eb_process *process)
             .limits = &config->limits},
         .admin = {.mailbox = &process->mailbox, .ask = ask_manager, .context = process->manager},
         .facts = {.version = EMBAG_VERSION,
-            .build = eb_config_help_build(),
+            .build = eb_config_build(),
             .isa = eb_bag_ops_name(ops),
             .limits = &config->limits,
             .loops = config->loops,
             .threads = config->threads,
             .access_log = config->access_log,
             .admin_listen = config->admin_listen,
-            .is_admin_on_data_port = config->admin_on_data_port != 0},
+            .is_admin_on_data_port = config->admin_on_data_port == EB_CONFIG_TRUE},
         .auth = eb_security_auth(process->security),
     };
     return true;
@@ -584,7 +582,7 @@ struct eb_process *eb_process_open(const struct eb_config *config)
     raise_file_limit(config);
     /* Listening before there are models would let clients wait; they are better off elsewhere. */
     bool ready = open_security(process) && eb_ports_open(&process->ports, config) &&
-                 (process->ops = eb_isa_choose(config->isa)) && open_web_port(process) &&
+                 (process->ops = eb_kernel_choice_ops(config->isa)) && open_web_port(process) &&
                  open_models(process) && open_executor(process) && create_loops(process) &&
                  eb_ports_listen(&process->ports, process->loops);
     if (!ready) {

@@ -2,7 +2,6 @@
 
 #include "server/admin/web.h"
 #include "server/base/log.h"
-#include "server/config_help.h"
 #include "server/rpc/service.h"
 
 #include <errno.h>
@@ -62,7 +61,7 @@ static bool open_web(struct eb_web_port *port, const struct eb_config *config, c
     }
     const struct eb_web_options options = {
         .facts = {.version = EMBAG_VERSION,
-            .build = eb_config_help_build(),
+            .build = eb_config_build(),
             .isa = isa,
             .limits = read_limits(&config->limits)},
         .times = {.request_ms = REQUEST_MS,

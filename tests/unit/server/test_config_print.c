@@ -1,4 +1,4 @@
-#include "server/config_print.h"
+#include "server/config.h"
 
 #include "tests/lib/test_group.h"
 #include "tests/unit/server/config_fixture.h"
@@ -135,10 +135,10 @@ static void fails_where_it_cannot_write(void **state)
     config_fixture_expect_run("--model-repository|/m", "");
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
-    struct eb_config_error error;
-    assert_false(eb_config_print(&fixture.config, full, &error));
+    struct eb_failure failure;
+    assert_false(eb_config_print(&fixture.config, full, &failure));
     fclose(full);
-    assert_string_equal(error.text, "standard output cannot be written");
+    assert_string_equal(failure.text, "standard output cannot be written");
 }
 
 EB_TEST_GROUP(config_print)

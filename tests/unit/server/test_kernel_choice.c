@@ -1,4 +1,4 @@
-#include "server/prefetch.h"
+#include "server/kernel_choice.h"
 
 #include "kernels/bag_schedule.h"
 #include "kernels/bag_tune.h"
@@ -64,7 +64,7 @@ static void choose(const char *setting, const char *isa)
 {
     struct eb_capture capture;
     eb_capture_start(&capture, STDERR_FILENO);
-    eb_prefetch_choose(setting, eb_bag_ops_find(isa), &snapshot, &schedules);
+    eb_kernel_choice_schedules(setting, eb_bag_ops_find(isa), &snapshot, &schedules);
     eb_capture_stop(&capture, said, sizeof said);
 }
 
@@ -97,11 +97,12 @@ static void expect_chosen(const char *text)
 static void checks_the_setting(void **state)
 {
     (void)state;
-    assert_null(eb_prefetch_check("auto"));
-    assert_null(eb_prefetch_check("off"));
-    assert_null(eb_prefetch_check("128:64:l2"));
-    assert_non_null(eb_prefetch_check("Auto"));
-    assert_non_null(eb_prefetch_check(""));
+    struct eb_failure failure;
+    assert_true(eb_kernel_choice_check_prefetch("auto", &failure));
+    assert_true(eb_kernel_choice_check_prefetch("off", &failure));
+    assert_true(eb_kernel_choice_check_prefetch("128:64:l2", &failure));
+    assert_false(eb_kernel_choice_check_prefetch("Auto", &failure));
+    assert_false(eb_kernel_choice_check_prefetch("", &failure));
 }
 
 static void takes_what_the_setting_says(void **state)
@@ -181,7 +182,7 @@ static void measures_on_the_largest_table(void **state)
         EB_BAG_ROW_CLASS_COUNT);
 }
 
-EB_TEST_GROUP(prefetch)
+EB_TEST_GROUP(kernel_choice)
 {
     eb_log_set_level(EB_LOG_INFO);
     const struct CMUnitTest tests[] = {

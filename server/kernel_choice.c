@@ -1,4 +1,4 @@
-#include "server/prefetch.h"
+#include "server/kernel_choice.h"
 
 #include "kernels/bag_schedule.h"
 #include "kernels/bag_tune.h"
@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Why an instruction set cannot be chosen, or which ones can. */
+#define REASON_BYTES 128
 /* "128:64:l2 12.8" for each candidate. */
 #define FIGURES_BYTES (EB_BAG_TUNE_CANDIDATE_COUNT * (EB_BAG_SCHEDULE_TEXT_BYTES + 16))
 
@@ -20,11 +22,56 @@ struct subject {
     struct eb_bag_tune_ground ground;
 };
 
-const char *eb_prefetch_check(const char *setting)
+/* ---- the instruction set ---- */
+
+static bool is_isa_built(const char *name)
+{
+    const struct eb_bag_ops *ops;
+    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
+        if (strcmp(name, eb_bag_ops_name(ops)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Logs which instruction sets can be chosen instead. */
+static void log_no_isa(const char *name)
+{
+    char reason[REASON_BYTES];
+    char hint[REASON_BYTES];
+    const char *why = is_isa_built(name) ? "this machine cannot run" : "this build does not have";
+    snprintf(reason, sizeof reason, "%s %s", why, name);
+    int used = snprintf(hint, sizeof hint, "leave isa unset to take the best of");
+    const struct eb_bag_ops *ops;
+    for (size_t n = 0; (ops = eb_bag_ops_at(n)); n++) {
+        if (eb_bag_ops_runs_here(ops)) {
+            used += snprintf(hint + used, sizeof hint - (size_t)used, " %s", eb_bag_ops_name(ops));
+            assert((size_t)used < sizeof hint);
+        }
+    }
+    eb_log_fail_start("isa", reason, hint);
+}
+
+const struct eb_bag_ops *eb_kernel_choice_ops(const char *name)
+{
+    const struct eb_bag_ops *ops = eb_bag_ops_find(name);
+    if (!ops) {
+        log_no_isa(name);
+    }
+    return ops;
+}
+
+/* ---- prefetching ---- */
+
+bool eb_kernel_choice_check_prefetch(const char *text, struct eb_failure *failure)
 {
     struct eb_bag_schedule schedule;
-    return strcmp(setting, EB_PREFETCH_AUTO) == 0 ? NULL
-                                                  : eb_bag_schedule_parse(setting, &schedule);
+    if (strcmp(text, EB_KERNEL_CHOICE_AUTO) == 0) {
+        return true;
+    }
+    const char *why = eb_bag_schedule_parse(text, &schedule);
+    return !why || eb_failure_set(failure, "%s", why);
 }
 
 /* Of the rows alone: keys and their index lie elsewhere. */
@@ -133,7 +180,7 @@ static void log_measured(const struct subject *subject, const struct eb_bag_sche
     }
 }
 
-static void measure(
+static void measure_schedules(
     const struct subject *subject, const struct eb_bag_ops *ops, struct eb_bag_schedules *out)
 {
     struct eb_bag_tune_report report;
@@ -163,7 +210,7 @@ static void measure_largest(
     char reason[64];
     find_largest(snapshot, &subject);
     if (eb_bag_tune_pieces_needed(&subject.ground) > 0) {
-        measure(&subject, ops, out);
+        measure_schedules(&subject, ops, out);
         return;
     }
     snprintf(reason, sizeof reason, "the %d largest tables have less than %" PRIu64 " bytes",
@@ -171,18 +218,18 @@ static void measure_largest(
     log_unmeasured(&out->of_class[0], reason);
 }
 
-void eb_prefetch_choose(const char *setting, const struct eb_bag_ops *ops,
+void eb_kernel_choice_schedules(const char *prefetch, const struct eb_bag_ops *ops,
     const struct eb_snapshot *snapshot, struct eb_bag_schedules *out)
 {
     *out = eb_bag_schedules_default;
     eb_bag_tune_find_caches(out);
-    if (!setting || strcmp(setting, EB_PREFETCH_AUTO) == 0) {
+    if (!prefetch || strcmp(prefetch, EB_KERNEL_CHOICE_AUTO) == 0) {
         measure_largest(ops, snapshot, out);
         log_caches(out);
         return;
     }
     struct eb_bag_schedule schedule;
-    const char *why = eb_bag_schedule_parse(setting, &schedule);
+    const char *why = eb_bag_schedule_parse(prefetch, &schedule);
     assert(!why);
     (void)why;
     eb_bag_schedule_spread(&schedule, out);
