@@ -103,7 +103,7 @@ CASES = [
     ("retired_words", "a plural", "proto/a.h", "struct eb_faults {\n    int a;\n};\n"),
     ("retired_words", "another plural", "proto/a.c", "static int inquiries_max;\n"),
     ("retired_words", "a macro", "client/a.h", "#define EB_WISH_BYTES 4\n"),
-    ("retired_words", "a file's name", "server/key_workers.c", ""),
+    ("retired_words", "a file's name", "server/key_crew.c", ""),
     ("retired_words", "a script's name", "tests/tally.sh", ""),
     ("retired_words", "a folder's name", "server/census/a.c", ""),
     ("retired_words", "in Python", "client/python/a.py", "def find_fault():\n    pass\n"),

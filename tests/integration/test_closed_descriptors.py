@@ -2,7 +2,6 @@
 `2>&-`."""
 
 import itertools
-import os
 import socket
 import subprocess
 import unittest
@@ -40,14 +39,14 @@ class ClosedDescriptors(OwnServerTest):
         write_model(self.repository.path, 'spec', 1, [spec_table()])
 
     def serve_without(self, closed):
-        """A server, and its address."""
-        path = self.repository.join('socket')
-        if os.path.exists(path):
-            os.remove(path)
+        """A server, and its address, which no other server of the test has: a client library may
+        keep what it knows of an address beyond the client that asked for it."""
+        path = self.repository.join('socket' + ''.join(map(str, closed)))
         server = embagd_process.Embagd(self.repository.path, listen=('unix:' + path,),
                                        under=without(closed))
         self.addCleanup(server.stop)
         wait_until(lambda: is_listening(path) or server.has_ended(), 60, 'a socket')
+        self.assertFalse(server.has_ended(), closed)
         return server, 'unix:' + path
 
     def test_the_server_serves_and_ends_well(self):
