@@ -105,12 +105,12 @@ void eb_calls_give(struct eb_calls *calls, struct eb_call *call)
     uv_mutex_unlock(&calls->lock);
 }
 
-bool eb_calls_post(struct eb_calls *calls, struct eb_inbox *inbox, struct eb_call *call)
+bool eb_calls_post(struct eb_calls *calls, struct eb_mailbox *mailbox, struct eb_call *call)
 {
     uv_mutex_lock(&calls->lock);
     bool open = !calls->closed;
     if (open) {
-        eb_inbox_post(inbox, &call->submit);
+        eb_mailbox_post(mailbox, &call->submit);
     }
     uv_mutex_unlock(&calls->lock);
     return open;
@@ -123,18 +123,18 @@ static struct eb_call *find_call_by_id(const struct eb_calls *calls, uint64_t id
     return found ? &calls->records[index] : NULL;
 }
 
-void eb_calls_post_cancel(struct eb_calls *calls, struct eb_inbox *inbox, uint64_t id)
+void eb_calls_post_cancel(struct eb_calls *calls, struct eb_mailbox *mailbox, uint64_t id)
 {
     uv_mutex_lock(&calls->lock);
     struct eb_call *call = find_call_by_id(calls, id);
     if (call && !call->cancel_posted && !calls->closed) {
         call->cancel_posted = true;
-        eb_inbox_post(inbox, &call->cancel);
+        eb_mailbox_post(mailbox, &call->cancel);
     }
     uv_mutex_unlock(&calls->lock);
 }
 
-bool eb_calls_cancel_read(struct eb_calls *calls, struct eb_call *call)
+bool eb_calls_on_cancel(struct eb_calls *calls, struct eb_call *call)
 {
     uv_mutex_lock(&calls->lock);
     bool meant = !call->given_back;

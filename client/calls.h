@@ -7,8 +7,8 @@
 #include "client/admin_call.h"
 #include "client/alarms.h"
 #include "client/embag_async.h"
-#include "client/inbox.h"
 #include "client/lookup_call.h"
+#include "proto/net/mailbox.h"
 #include "proto/status.h"
 
 #include <stdatomic.h>
@@ -34,12 +34,12 @@ struct eb_call {
     /* Guarded by the table's lock. */
     uint64_t id;          /* 0: free */
     struct eb_call *next; /* free, or in a queue of completions */
-    bool cancel_posted;   /* its letter is under way */
-    bool given_back;      /* but for that letter */
+    bool cancel_posted;   /* its mail is under way */
+    bool given_back;      /* but for that mail */
 
     /* Of the one that has taken it; from eb_engine_post until on_over the client's. */
-    struct eb_letter submit;
-    struct eb_letter cancel;
+    struct eb_mail submit;
+    struct eb_mail cancel;
     struct eb_dispatcher *dispatcher;
     enum eb_call_kind kind;
     const char *path; /* of one that is no lookup */
@@ -105,12 +105,12 @@ struct eb_call *eb_calls_take(struct eb_calls *calls, uint64_t deadline_ns, stru
 /* Takes a record back. Its request has been dropped, its answer handed on. */
 void eb_calls_give(struct eb_calls *calls, struct eb_call *call);
 
-/* Posts a taken record's submit letter. false: the table is closed. */
-bool eb_calls_post(struct eb_calls *calls, struct eb_inbox *inbox, struct eb_call *call);
-/* Posts the cancel letter of the call with this number, if there is one. */
-void eb_calls_post_cancel(struct eb_calls *calls, struct eb_inbox *inbox, uint64_t id);
-/* Says that the cancel letter has been read. false: the record is nobody's any more. */
-bool eb_calls_cancel_read(struct eb_calls *calls, struct eb_call *call);
+/* Posts a taken record's submit mail. false: the table is closed. */
+bool eb_calls_post(struct eb_calls *calls, struct eb_mailbox *mailbox, struct eb_call *call);
+/* Posts the cancel mail of the call with this number, if there is one. */
+void eb_calls_post_cancel(struct eb_calls *calls, struct eb_mailbox *mailbox, uint64_t id);
+/* Notes that the cancel mail was delivered. false: the record is nobody's any more. */
+bool eb_calls_on_cancel(struct eb_calls *calls, struct eb_call *call);
 /* The record with this number; NULL: none. */
 struct eb_call *eb_calls_find(struct eb_calls *calls, uint64_t id);
 

@@ -1,5 +1,7 @@
 #include "client/engine.h"
 
+#include "proto/list.h"
+
 #include <assert.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -39,8 +41,8 @@ static void on_engine_before_sleep(uv_prepare_t *prepare)
     struct eb_engine *engine = prepare->data;
     bool again = true;
     for (int i = 0; again && i < TURNS_MAX; i++) {
-        eb_inbox_read(&engine->inbox);
-        again = eb_dispatcher_turn(&engine->dispatcher) || !eb_inbox_is_empty(&engine->inbox);
+        eb_mailbox_deliver(&engine->mailbox);
+        again = eb_dispatcher_turn(&engine->dispatcher) || !eb_mailbox_is_empty(&engine->mailbox);
     }
     if (again) {
         eb_alarms_set(&engine->alarms, &engine->dispatcher.wake, 0);
@@ -50,27 +52,26 @@ static void on_engine_before_sleep(uv_prepare_t *prepare)
     }
 }
 
-/* ---- letters ---- */
+/* ---- mails ---- */
 
-static void on_submit(struct eb_letter *letter)
+static void on_submit(struct eb_mail *mail)
 {
-    struct eb_call *call = (struct eb_call *)((char *)letter - offsetof(struct eb_call, submit));
+    struct eb_call *call = EB_CONTAINER_OF(mail, struct eb_call, submit);
     call->is_unary = call->kind != EB_CALL_LOOKUP;
     eb_dispatcher_enqueue(call->dispatcher, call);
 }
 
-static void on_cancel(struct eb_letter *letter)
+static void on_cancel(struct eb_mail *mail)
 {
-    struct eb_call *call = (struct eb_call *)((char *)letter - offsetof(struct eb_call, cancel));
-    if (eb_calls_cancel_read(call->dispatcher->calls, call) && call->state != EB_CALL_OVER) {
+    struct eb_call *call = EB_CONTAINER_OF(mail, struct eb_call, cancel);
+    if (eb_calls_on_cancel(call->dispatcher->calls, call) && call->state != EB_CALL_OVER) {
         eb_dispatcher_abandon(call, EB_STATUS_CANCELLED, "the call was cancelled");
     }
 }
 
-static void on_engine_end(struct eb_letter *letter)
+static void on_engine_end(struct eb_mail *mail)
 {
-    struct eb_engine *engine =
-        (struct eb_engine *)((char *)letter - offsetof(struct eb_engine, end));
+    struct eb_engine *engine = EB_CONTAINER_OF(mail, struct eb_engine, end);
     eb_dispatcher_end(&engine->dispatcher);
 }
 
@@ -90,7 +91,8 @@ static void close_engine_handles(struct eb_engine *engine)
     engine->has_ended = true;
     uv_close((uv_handle_t *)&engine->before_sleep, NULL);
     uv_close((uv_handle_t *)&engine->timer, NULL);
-    eb_inbox_close(&engine->inbox);
+    assert(eb_mailbox_is_empty(&engine->mailbox));
+    eb_mailbox_close(&engine->mailbox);
 }
 
 static void on_engine_ended(void *context)
@@ -103,7 +105,7 @@ static const struct eb_dispatcher_handler dispatcher_handler = {on_opened, on_en
 static void run_engine(void *context)
 {
     struct eb_engine *engine = context;
-    eb_inbox_set_reader(&engine->inbox);
+    eb_mailbox_set_reader(&engine->mailbox);
     int rc = uv_run(&engine->loop, UV_RUN_DEFAULT);
     assert(rc == 0);
 }
@@ -121,7 +123,7 @@ static int open_loop(struct eb_engine *engine)
     if (rc != 0) {
         return rc;
     }
-    rc = eb_inbox_open(&engine->inbox, &engine->loop);
+    rc = eb_mailbox_open(&engine->mailbox, &engine->loop);
     if (rc != 0) {
         close_engine_loop(engine);
         return rc;
@@ -194,7 +196,7 @@ bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options
     uint32_t in_flight_max, struct eb_error *error)
 {
     *engine =
-        (struct eb_engine){.dispatcher = {.options = *options}, .end = {.read = on_engine_end}};
+        (struct eb_engine){.dispatcher = {.options = *options}, .end = {.deliver = on_engine_end}};
     int rc = uv_sem_init(&engine->opened, 0);
     assert(rc == 0);
     rc = eb_block_pool_init(&engine->requests, REQUEST_BYTES_MAX, KEPT_BYTES_MAX);
@@ -223,7 +225,7 @@ bool eb_engine_open(struct eb_engine *engine, const struct eb_dispatcher_options
 void eb_engine_close(struct eb_engine *engine)
 {
     eb_calls_close(&engine->calls);
-    eb_inbox_post(&engine->inbox, &engine->end);
+    eb_mailbox_post(&engine->mailbox, &engine->end);
     int rc = uv_thread_join(&engine->thread);
     assert(rc == 0);
     close_engine_loop(engine);
@@ -243,14 +245,14 @@ void eb_engine_deinit(struct eb_engine *engine)
 bool eb_engine_post(struct eb_engine *engine, struct eb_call *call)
 {
     call->dispatcher = &engine->dispatcher;
-    call->submit.read = on_submit;
-    call->cancel.read = on_cancel;
-    return eb_calls_post(&engine->calls, &engine->inbox, call);
+    call->submit.deliver = on_submit;
+    call->cancel.deliver = on_cancel;
+    return eb_calls_post(&engine->calls, &engine->mailbox, call);
 }
 
 void eb_engine_post_cancel(struct eb_engine *engine, uint64_t id)
 {
-    eb_calls_post_cancel(&engine->calls, &engine->inbox, id);
+    eb_calls_post_cancel(&engine->calls, &engine->mailbox, id);
 }
 
 bool eb_engine_is_here(const struct eb_engine *engine)

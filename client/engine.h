@@ -10,9 +10,9 @@ struct eb_engine {
     struct eb_calls calls;
     struct eb_block_pool requests;
     struct eb_block_pool messages;
-    struct eb_inbox inbox;
+    struct eb_mailbox mailbox;
     uv_thread_t thread;
-    struct eb_letter end;
+    struct eb_mail end;
     uv_sem_t opened;
     struct eb_error open_error; /* once `opened` is posted */
 

@@ -490,7 +490,8 @@ def check_kernels_pure(tree):
 
 def check_mailbox(tree):
     """threads reach loops through the mailbox"""
-    files = ((p, t) for p, t in c_files(tree, "server/", "proto/") if p != MAILBOX)
+    files = ((p, t) for p, t in c_files(tree, "server/", "proto/", "client/")
+             if p != MAILBOX)
     return matches(r"\buv_async_send\s*\(", files, "uv_async_send outside the mailbox")
 
 

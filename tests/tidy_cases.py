@@ -54,6 +54,7 @@ CASES = [
     ("kernels_pure", "memory", "kernels/a.c", "void f(void)\n{\n    malloc(1);\n}\n"),
     ("kernels_pure", "", "kernels/a.c", "void f(void)\n{\n    snprintf(x);\n}\n"),
     ("mailbox", "", "proto/net/mailbox.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
+    ("mailbox", "around it", "client/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
     ("mailbox", "around it", "server/work/a.c", "void f(void)\n{\n    uv_async_send(x);\n}\n"),
     ("function_lines", "81 lines", "proto/a.c", LONG.replace("g();", "g();\n", 1)),
     ("function_lines", "", "proto/a.c", LONG.replace("    g();\n", "", 1)),

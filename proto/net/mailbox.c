@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-static void deliver_all(struct eb_mailbox *mailbox)
+void eb_mailbox_deliver(struct eb_mailbox *mailbox)
 {
     uv_mutex_lock(&mailbox->lock);
     struct eb_mail *mail = mailbox->first;
@@ -22,23 +22,40 @@ static void deliver_all(struct eb_mailbox *mailbox)
 
 static void on_mailbox_wakeup(uv_async_t *wakeup)
 {
-    deliver_all(wakeup->data);
+    eb_mailbox_deliver(wakeup->data);
 }
 
 int eb_mailbox_open(struct eb_mailbox *mailbox, uv_loop_t *loop)
 {
     *mailbox = (struct eb_mailbox){0};
-    int code = uv_mutex_init(&mailbox->lock);
-    if (code < 0) {
-        return code;
+    int rc = uv_mutex_init(&mailbox->lock);
+    if (rc < 0) {
+        return rc;
     }
-    code = uv_async_init(loop, &mailbox->wakeup, on_mailbox_wakeup);
-    if (code < 0) {
+    rc = uv_async_init(loop, &mailbox->wakeup, on_mailbox_wakeup);
+    if (rc < 0) {
         uv_mutex_destroy(&mailbox->lock);
-        return code;
+        return rc;
     }
     mailbox->wakeup.data = mailbox;
     return 0;
+}
+
+void eb_mailbox_set_reader(struct eb_mailbox *mailbox)
+{
+    uv_mutex_lock(&mailbox->lock);
+    mailbox->reader = uv_thread_self();
+    mailbox->has_reader = true;
+    uv_mutex_unlock(&mailbox->lock);
+}
+
+static bool is_reader(const struct eb_mailbox *mailbox)
+{
+    if (!mailbox->has_reader) {
+        return false;
+    }
+    uv_thread_t self = uv_thread_self();
+    return uv_thread_equal(&self, &mailbox->reader) != 0;
 }
 
 void eb_mailbox_post(struct eb_mailbox *mailbox, struct eb_mail *mail)
@@ -53,12 +70,19 @@ void eb_mailbox_post(struct eb_mailbox *mailbox, struct eb_mail *mail)
     }
     mailbox->last = mail;
     /* Inside the lock, so that the handle cannot be closed between the append and the send. */
-    if (was_empty) {
-        int code = uv_async_send(&mailbox->wakeup);
-        assert(code == 0);
-        (void)code;
+    if (was_empty && !is_reader(mailbox)) {
+        int rc = uv_async_send(&mailbox->wakeup);
+        assert(rc == 0);
     }
     uv_mutex_unlock(&mailbox->lock);
+}
+
+bool eb_mailbox_is_empty(struct eb_mailbox *mailbox)
+{
+    uv_mutex_lock(&mailbox->lock);
+    bool is_empty = !mailbox->first;
+    uv_mutex_unlock(&mailbox->lock);
+    return is_empty;
 }
 
 static void on_mailbox_closed(uv_handle_t *handle)
@@ -69,6 +93,6 @@ static void on_mailbox_closed(uv_handle_t *handle)
 
 void eb_mailbox_close(struct eb_mailbox *mailbox)
 {
-    deliver_all(mailbox);
+    eb_mailbox_deliver(mailbox);
     uv_close((uv_handle_t *)&mailbox->wakeup, on_mailbox_closed);
 }

@@ -1,5 +1,6 @@
 #include "client/calls.h"
 
+#include "proto/list.h"
 #include "tests/lib/test_group.h"
 
 #include <setjmp.h>
@@ -10,7 +11,7 @@
 
 struct fixture {
     uv_loop_t loop;
-    struct eb_inbox inbox;
+    struct eb_mailbox mailbox;
     struct eb_calls calls;
     struct eb_error error;
 };
@@ -20,7 +21,8 @@ static int set_up(void **state)
     static struct fixture fixture;
     *state = &fixture;
     fixture = (struct fixture){0};
-    return uv_loop_init(&fixture.loop) == 0 && eb_inbox_open(&fixture.inbox, &fixture.loop) == 0 &&
+    return uv_loop_init(&fixture.loop) == 0 &&
+                   eb_mailbox_open(&fixture.mailbox, &fixture.loop) == 0 &&
                    eb_calls_init(&fixture.calls, 2)
                ? 0
                : -1;
@@ -29,7 +31,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *fixture = *state;
-    eb_inbox_close(&fixture->inbox);
+    eb_mailbox_close(&fixture->mailbox);
     uv_run(&fixture->loop, UV_RUN_DEFAULT);
     eb_calls_deinit(&fixture->calls);
     return uv_loop_close(&fixture->loop);
@@ -65,7 +67,7 @@ static void says_why_there_is_no_record(void **state)
     eb_calls_close(&fixture->calls);
     assert_null(eb_calls_take(&fixture->calls, UINT64_MAX, &fixture->error));
     assert_int_equal(fixture->error.status, EB_STATUS_CANCELLED);
-    assert_false(eb_calls_post(&fixture->calls, &fixture->inbox, second));
+    assert_false(eb_calls_post(&fixture->calls, &fixture->mailbox, second));
     eb_calls_give(&fixture->calls, second);
 }
 
@@ -93,15 +95,14 @@ static void waits_for_a_record_that_is_given_back(void **state)
 static struct eb_calls *reading;
 static unsigned meant_count, read_count;
 
-static void on_cancel(struct eb_letter *letter)
+static void on_cancel(struct eb_mail *mail)
 {
     read_count++;
-    meant_count += eb_calls_cancel_read(
-        reading, (struct eb_call *)((char *)letter - offsetof(struct eb_call, cancel)));
+    meant_count += eb_calls_on_cancel(reading, EB_CONTAINER_OF(mail, struct eb_call, cancel));
 }
 
-/* A record whose cancel letter is under way must not be anybody's before that is read. */
-static void keeps_a_record_until_its_letter_is_read(void **state)
+/* A record whose cancel mail is under way must not be anybody's before that is delivered. */
+static void keeps_a_record_until_its_mail_is_delivered(void **state)
 {
     struct fixture *fixture = *state;
     reading = &fixture->calls;
@@ -109,13 +110,13 @@ static void keeps_a_record_until_its_letter_is_read(void **state)
     read_count = 0;
     struct eb_call *call = eb_calls_take(&fixture->calls, 0, &fixture->error);
     struct eb_call *other = eb_calls_take(&fixture->calls, 0, &fixture->error);
-    call->cancel.read = on_cancel;
-    eb_calls_post_cancel(&fixture->calls, &fixture->inbox, call->id);
-    eb_calls_post_cancel(&fixture->calls, &fixture->inbox, call->id);
+    call->cancel.deliver = on_cancel;
+    eb_calls_post_cancel(&fixture->calls, &fixture->mailbox, call->id);
+    eb_calls_post_cancel(&fixture->calls, &fixture->mailbox, call->id);
     uv_run(&fixture->loop, UV_RUN_NOWAIT);
     assert_int_equal(read_count, 1);
     assert_int_equal(meant_count, 1);
-    eb_calls_post_cancel(&fixture->calls, &fixture->inbox, call->id);
+    eb_calls_post_cancel(&fixture->calls, &fixture->mailbox, call->id);
     eb_calls_give(&fixture->calls, call);
     assert_null(eb_calls_take(&fixture->calls, 0, &fixture->error));
     uv_run(&fixture->loop, UV_RUN_NOWAIT);
@@ -151,7 +152,8 @@ EB_TEST_GROUP(calls)
         cmocka_unit_test_setup_teardown(never_gives_a_number_twice, set_up, tear_down),
         cmocka_unit_test_setup_teardown(says_why_there_is_no_record, set_up, tear_down),
         cmocka_unit_test_setup_teardown(waits_for_a_record_that_is_given_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(keeps_a_record_until_its_letter_is_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            keeps_a_record_until_its_mail_is_delivered, set_up, tear_down),
         cmocka_unit_test(links_calls_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

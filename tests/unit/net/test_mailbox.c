@@ -1,7 +1,9 @@
 #include "proto/net/mailbox.h"
 
+#include "proto/list.h"
 #include "tests/lib/test_group.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +38,7 @@ static struct sender senders[THREADS];
 
 static void on_delivery(struct eb_mail *mail)
 {
-    struct numbered_mail *numbered = (struct numbered_mail *)mail;
+    struct numbered_mail *numbered = EB_CONTAINER_OF(mail, struct numbered_mail, mail);
     struct receiver *receiver = numbered->receiver;
     if (receiver->next_number[numbered->sender]++ != numbered->number) {
         receiver->out_of_order++;
@@ -57,13 +59,15 @@ static void send_all(void *context)
     }
 }
 
-static void delivers_every_mail_once_in_each_senders_order(void **state)
+static void receive_all(bool has_reader)
 {
-    (void)state;
     struct receiver receiver = {0};
     uv_thread_t threads[THREADS];
     assert_int_equal(uv_loop_init(&receiver.loop), 0);
     assert_int_equal(eb_mailbox_open(&receiver.mailbox, &receiver.loop), 0);
+    if (has_reader) {
+        eb_mailbox_set_reader(&receiver.mailbox);
+    }
     for (int i = 0; i < THREADS; i++) {
         senders[i].receiver = &receiver;
         senders[i].index = i;
@@ -76,6 +80,18 @@ static void delivers_every_mail_once_in_each_senders_order(void **state)
     assert_int_equal(receiver.delivered, THREADS * MAILS_EACH);
     assert_int_equal(receiver.out_of_order, 0);
     assert_int_equal(uv_loop_close(&receiver.loop), 0);
+}
+
+static void delivers_every_mail_once_in_each_senders_order(void **state)
+{
+    (void)state;
+    receive_all(false);
+}
+
+static void delivers_others_mails_to_a_reader_too(void **state)
+{
+    (void)state;
+    receive_all(true);
 }
 
 static int count_only;
@@ -104,11 +120,40 @@ static void delivers_what_is_left_when_closed(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+/* The wake-up would be a system call and a round of the loop for each call that a callback makes.
+ */
+static void wakes_nobody_for_the_readers_own_mails(void **state)
+{
+    (void)state;
+    uv_loop_t loop;
+    struct eb_mailbox mailbox;
+    struct eb_mail own = {.deliver = count_delivery};
+    count_only = 0;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(eb_mailbox_open(&mailbox, &loop), 0);
+    eb_mailbox_set_reader(&mailbox);
+    assert_true(eb_mailbox_is_empty(&mailbox));
+    eb_mailbox_post(&mailbox, &own);
+    assert_false(eb_mailbox_is_empty(&mailbox));
+    struct pollfd wakeups = {.fd = uv_backend_fd(&loop), .events = POLLIN};
+    assert_int_equal(uv_run(&loop, UV_RUN_NOWAIT), 1);
+    assert_int_equal(poll(&wakeups, 1, 0), 0);
+    assert_int_equal(count_only, 0);
+    eb_mailbox_deliver(&mailbox);
+    assert_int_equal(count_only, 1);
+    assert_true(eb_mailbox_is_empty(&mailbox));
+    eb_mailbox_close(&mailbox);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 EB_TEST_GROUP(mailbox)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(delivers_every_mail_once_in_each_senders_order),
+        cmocka_unit_test(delivers_others_mails_to_a_reader_too),
         cmocka_unit_test(delivers_what_is_left_when_closed),
+        cmocka_unit_test(wakes_nobody_for_the_readers_own_mails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
