@@ -1,6 +1,7 @@
 #include "kernels/bag.h"
 #include "kernels/bag_error.h"
 #include "kernels/bag_index_plain.h"
+#include "kernels/bag_ops.h"
 #include "kernels/bag_take.h"
 #include "kernels/bag_variant.h"
 #include "kernels/bag_weights.h"

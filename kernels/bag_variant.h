@@ -4,7 +4,6 @@
 #pragma once
 
 #include "kernels/bag_index.h"
-#include "kernels/bag_ops.h"
 #include "kernels/bag_prefetch.h"
 
 /* Pools the part of a job whose table has the function's storage. Takes a step of `prefetch` for
@@ -18,8 +17,6 @@ struct eb_bag_variant {
     /* Columns that are pooled in one pass over a bag's rows; 0: no steps are taken. */
     uint32_t block_elements[EB_STORAGE_COUNT];
 };
-
-const struct eb_bag_variant *eb_bag_ops_variant(const struct eb_bag_ops *ops);
 
 extern const struct eb_bag_variant eb_bag_ref;
 /* In builds for x86-64 only. */

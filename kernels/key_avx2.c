@@ -1,5 +1,5 @@
 /* Looking up keys with AVX2: four are hashed at once. */
-#include "kernels/key_spot.h"
+#include "kernels/key_index.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static inline lanes hash(uint64_t seed, const int64_t *keys)
     return x ^ x >> 31;
 }
 
-/* As eb_key_hash and eb_key_spot_first do for one. */
+/* As eb_key_hash and eb_key_index_first_bucket do for one. */
 static inline void hash_group(const struct eb_key_index *index, const int64_t *keys,
     uint64_t *hashes, const struct eb_key_bucket **firsts)
 {

@@ -1,25 +1,6 @@
 #include "kernels/key_index.h"
-#include "kernels/key_spot.h"
 
 #include <string.h>
-
-#define GROUP 1
-
-static inline void hash_group(const struct eb_key_index *index, const int64_t *keys,
-    uint64_t *hashes, const struct eb_key_bucket **firsts)
-{
-    hashes[0] = eb_key_hash(index->seed, keys[0]);
-    firsts[0] = eb_key_spot_first(index, hashes[0]);
-}
-
-static inline unsigned match_slots(const struct eb_key_bucket *bucket, int64_t key)
-{
-    return eb_key_match(bucket, key);
-}
-
-#include "kernels/key_take.h"
-
-DEFINE_KEY_TAKE_ROWS(eb_key_index_take_rows)
 
 static uint32_t find_key_row(const struct eb_key_bucket *bucket, int64_t key)
 {
@@ -29,10 +10,10 @@ static uint32_t find_key_row(const struct eb_key_bucket *bucket, int64_t key)
 int64_t eb_key_index_find(const struct eb_key_index *index, int64_t key)
 {
     uint64_t hash = eb_key_hash(index->seed, key);
-    const struct eb_key_bucket *first = eb_key_spot_first(index, hash);
+    const struct eb_key_bucket *first = eb_key_index_first_bucket(index, hash);
     uint32_t row = find_key_row(first, key);
     if (row >= index->row_count && (first->marks & eb_key_mark(hash))) {
-        row = find_key_row(eb_key_spot_second(index, hash), key);
+        row = find_key_row(eb_key_index_second_bucket(index, hash), key);
     }
     return row < index->row_count ? (int64_t)row : -1;
 }

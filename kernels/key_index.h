@@ -9,6 +9,8 @@
  * borrowed and stay where they are. */
 #pragma once
 
+#include "kernels/key_bucket.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,8 +18,6 @@
 #define EB_KEY_INDEX_ROWS_MAX (UINT64_C(0xFFFFFFFE))
 /* What the bytes are aligned to. */
 #define EB_KEY_INDEX_ALIGNMENT 64
-
-struct eb_key_bucket;
 
 struct eb_key_index {
     const struct eb_key_bucket *buckets;
@@ -60,3 +60,20 @@ static inline uint64_t eb_key_index_bucket_count(const struct eb_key_index *inde
  * or is the count of buckets where all are sound but too few rows stand in them. */
 bool eb_key_index_verify(const struct eb_key_index *index, uint64_t *seen, uint64_t *bucket,
     uint64_t count, const char **reason);
+
+/* The two buckets in which a key of that hash may stand; for the files that look keys up. */
+static inline const struct eb_key_bucket *eb_key_index_first_bucket(
+    const struct eb_key_index *index, uint64_t hash)
+{
+    uint64_t partition = eb_key_partition(hash, index->partition_count);
+    return index->buckets + partition * index->partition_buckets +
+           eb_key_first(hash, index->partition_buckets);
+}
+
+static inline const struct eb_key_bucket *eb_key_index_second_bucket(
+    const struct eb_key_index *index, uint64_t hash)
+{
+    uint64_t partition = eb_key_partition(hash, index->partition_count);
+    return index->buckets + partition * index->partition_buckets +
+           eb_key_second(hash, index->partition_buckets);
+}

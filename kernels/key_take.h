@@ -13,7 +13,7 @@
  * Thread: pure. Memory: none. */
 #pragma once
 
-#include "kernels/key_spot.h"
+#include "kernels/key_index.h"
 
 #include <assert.h>
 
@@ -81,7 +81,7 @@ static __attribute__((noinline)) uint64_t take_late(const struct eb_key_index *i
     uint64_t missing_count = 0;
     for (unsigned n = 0; n < late_count; n++) {
         uint64_t hash = eb_key_hash(index->seed, keys[late[n]]);
-        seconds[n] = eb_key_spot_second(index, hash);
+        seconds[n] = eb_key_index_second_bucket(index, hash);
         prefetch_bucket(seconds[n]);
     }
     for (unsigned n = 0; n < late_count; n++) {
@@ -132,7 +132,7 @@ static INLINE uint64_t take_groups(
         const struct eb_key_index index = *lent;                                                   \
         uint64_t whole = count - count % GROUP;                                                    \
         for (uint64_t i = whole; i < count; i++) {                                                 \
-            prefetch_bucket(eb_key_spot_first(&index, eb_key_hash(index.seed, keys[i])));          \
+            prefetch_bucket(eb_key_index_first_bucket(&index, eb_key_hash(index.seed, keys[i])));  \
         }                                                                                          \
         uint64_t missing_count = take_groups(&index, missing_row, keys, whole);                    \
         for (uint64_t i = whole; i < count; i++) {                                                 \

@@ -1,6 +1,6 @@
 #include "proto/grpc_call.h"
 
-#include "proto/grpc_server.h"
+#include "proto/grpc_settings.h"
 
 #include <assert.h>
 #include <nghttp2/nghttp2.h>

@@ -11,7 +11,6 @@
 #include "proto/grpc_refusal.h"
 
 struct eb_grpc_server_limits;
-struct eb_grpc_server_handler;
 
 /* Valid from on_call until on_close has returned. */
 struct eb_grpc_call {
@@ -52,6 +51,27 @@ struct eb_grpc_call {
     struct eb_grpc_backlog backlog;
     struct eb_grpc_output output;
     struct eb_grpc_headers headers;
+};
+
+/* What a connection calls for its calls. */
+struct eb_grpc_server_handler {
+    /* A call's headers are complete and in order. */
+    void (*on_call)(void *context, struct eb_grpc_call *call);
+    /* A call's headers are complete and not in order: it ends with its status, for its reason, and
+     * none of the others is called for it. */
+    void (*on_refusal)(void *context, struct eb_grpc_call *call);
+    /* One whole message; the receiver takes it. Not called while the call is paused. */
+    void (*on_message)(void *context, struct eb_grpc_call *call, struct eb_grpc_message message);
+    /* The peer has ended its side, after the last on_message. */
+    void (*on_request_end)(void *context, struct eb_grpc_call *call);
+    /* The turn of a message that is_timed has come: it returns that, and it leaves; or it drops it
+     * and returns another message, with its hold, or NULL. Called from _send, perhaps several times
+     * for one message; may not answer. NULL where no message is timed. */
+    struct eb_outgoing *(*on_drop_if_expired)(
+        void *context, struct eb_grpc_call *call, struct eb_outgoing *message);
+    /* The call is over: all sent, reset or the connection is going. Always the last callback of a
+     * call for which on_call was called. */
+    void (*on_close)(void *context, struct eb_grpc_call *call);
 };
 
 /* In on_call only: no message of the peer's may be larger than this, where it is less than the

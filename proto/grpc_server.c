@@ -2,7 +2,6 @@
 
 #include "proto/grpc_budget.h"
 #include "proto/grpc_preface.h"
-#include "proto/grpc_settings.h"
 
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>

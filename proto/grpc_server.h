@@ -8,47 +8,7 @@
 #pragma once
 
 #include "proto/grpc_call.h"
-
-/* Caps of one connection. */
-struct eb_grpc_server_limits {
-    uint32_t request_bytes_max;    /* one message, at most 512 MiB; larger: RESOURCE_EXHAUSTED */
-    uint32_t streams_max;          /* open calls at once (SETTINGS_MAX_CONCURRENT_STREAMS) */
-    uint32_t header_fields_max;    /* of one request; more: RESOURCE_EXHAUSTED */
-    uint32_t header_bytes_max;     /* names and values of one request together */
-    uint32_t outbound_bytes_max;   /* written output that waits, at least 1 MiB; given up beyond.
-                                      What waits in calls for the peer's windows does not count */
-    uint32_t message_stall_ms_max; /* a message that makes no progress for so long ends its call, as
-                                      does one that takes four times as long at less than 4 KiB/s */
-    uint32_t
-        answer_stall_ms_max; /* answers that hardly move for so long reset the call; 0: never */
-    uint32_t reset_budget;   /* streams a peer may reset beyond those it lets end, and beyond a
-                                thousand a second */
-    /* Between a peer's pings, while it has calls and while it has none; some that come sooner, and
-     * after nothing was sent to it, turn it away. 0: as often as it likes. */
-    uint32_t ping_interval_min_ms;
-    uint32_t ping_idle_interval_min_ms;
-};
-
-/* struct eb_grpc_call and struct eb_grpc_message: grpc_call.h, grpc_message.h. */
-struct eb_grpc_server_handler {
-    /* A call's headers are complete and in order. */
-    void (*on_call)(void *context, struct eb_grpc_call *call);
-    /* A call's headers are complete and not in order: it ends with its status, for its reason, and
-     * none of the others is called for it. */
-    void (*on_refusal)(void *context, struct eb_grpc_call *call);
-    /* One whole message; the receiver takes it. Not called while the call is paused. */
-    void (*on_message)(void *context, struct eb_grpc_call *call, struct eb_grpc_message message);
-    /* The peer has ended its side, after the last on_message. */
-    void (*on_request_end)(void *context, struct eb_grpc_call *call);
-    /* The turn of a message that is_timed has come: it returns that, and it leaves; or it drops it
-     * and returns another message, with its hold, or NULL. Called from _send, perhaps several times
-     * for one message; may not answer. NULL where no message is timed. */
-    struct eb_outgoing *(*on_drop_if_expired)(
-        void *context, struct eb_grpc_call *call, struct eb_outgoing *message);
-    /* The call is over: all sent, reset or the connection is going. Always the last callback of a
-     * call for which on_call was called. */
-    void (*on_close)(void *context, struct eb_grpc_call *call);
-};
+#include "proto/grpc_settings.h"
 
 /* Where its memory comes from; both may be the same. */
 struct eb_grpc_server_memory {

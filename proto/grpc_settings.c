@@ -1,5 +1,7 @@
 #include "proto/grpc_settings.h"
 
+#include "proto/grpc_text.h"
+
 #include <assert.h>
 #include <nghttp2/nghttp2.h>
 

@@ -1,5 +1,6 @@
 /* Bytes as a key index, or as keys of which one is built and then damaged: no lookup leaves the
  * bytes or gives a row that there is not, and what is verified finds every row. */
+#include "kernels/bag_ops.h"
 #include "kernels/bag_variant.h"
 #include "kernels/key_bucket.h"
 #include "kernels/key_build.h"

@@ -1,3 +1,4 @@
+#include "kernels/bag_ops.h"
 #include "kernels/bag_variant.h"
 #include "kernels/key_bucket.h"
 #include "tests/lib/test_group.h"
