@@ -1,7 +1,7 @@
 #include "server/contents/model_config.h"
 
 #include "server/base/name.h"
-#include "server/contents/model_texts.h"
+#include "server/base/yaml_load.h"
 #include "server/formats/table_file.h"
 
 #include <assert.h>
@@ -17,6 +17,156 @@
 #define KEEP_DEFAULT 2
 #define KEEP_S_DEFAULT 600
 #define WORDS_BYTES 160 /* all words that a field may have */
+
+/* ---- the file as libcyaml reads it: every value a text, NULL where the file does not say ----
+ *
+ * Texts are on the heap, by malloc; whoever takes one out leaves a NULL. */
+
+struct model_table_texts {
+    char *name;
+    char *source;
+    char *format;
+    char *dim;
+    char *storage;
+    char *missing;
+    char *default_index;
+    char *unknown_row;
+};
+
+struct model_feature_texts {
+    char *name;
+    char *table;
+    char *reduction;
+    char *missing;
+    char *default_index;
+    char *id_map;
+    char *seed;
+    char *max_ids;
+};
+
+struct model_group_texts {
+    char *name;
+    char **features;
+    uint32_t features_count;
+};
+
+struct model_label_texts {
+    char *name;
+    char *version;
+};
+
+struct model_version_texts {
+    char *keep;
+    char *keep_s;
+    char *serve;
+    struct model_label_texts *labels;
+    uint32_t labels_count;
+};
+
+struct model_texts {
+    struct model_table_texts *tables;
+    uint32_t tables_count;
+    struct model_feature_texts *features;
+    uint32_t features_count;
+    struct model_group_texts *groups;
+    uint32_t groups_count;
+    struct model_version_texts versions;
+    char **only;
+    uint32_t only_count;
+    char **exclude;
+    uint32_t exclude_count;
+};
+
+#define TEXT(type, key)                                                                            \
+    CYAML_FIELD_STRING_PTR(                                                                        \
+        #key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct type, key, 0, CYAML_UNLIMITED)
+#define LIST(type, key, entry, max)                                                                \
+    CYAML_FIELD_SEQUENCE(#key, CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL, struct type,     \
+        key, &(entry), 0, max)
+
+static const cyaml_schema_value_t text_value = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char *, 0, CYAML_UNLIMITED)};
+
+static const cyaml_schema_field_t table_fields[] = {
+    TEXT(model_table_texts, name),
+    TEXT(model_table_texts, source),
+    TEXT(model_table_texts, format),
+    TEXT(model_table_texts, dim),
+    TEXT(model_table_texts, storage),
+    TEXT(model_table_texts, missing),
+    TEXT(model_table_texts, default_index),
+    TEXT(model_table_texts, unknown_row),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t table_value = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct model_table_texts, table_fields)};
+
+static const cyaml_schema_field_t feature_fields[] = {
+    TEXT(model_feature_texts, name),
+    TEXT(model_feature_texts, table),
+    TEXT(model_feature_texts, reduction),
+    TEXT(model_feature_texts, missing),
+    TEXT(model_feature_texts, default_index),
+    TEXT(model_feature_texts, id_map),
+    TEXT(model_feature_texts, seed),
+    TEXT(model_feature_texts, max_ids),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t feature_value = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct model_feature_texts, feature_fields)};
+
+static const cyaml_schema_field_t group_fields[] = {
+    TEXT(model_group_texts, name),
+    LIST(model_group_texts, features, text_value, EB_MODEL_CONFIG_GROUP_FEATURES_MAX),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t group_value = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct model_group_texts, group_fields)};
+
+static const cyaml_schema_field_t label_fields[] = {
+    TEXT(model_label_texts, name),
+    TEXT(model_label_texts, version),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t label_value = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct model_label_texts, label_fields)};
+
+static const cyaml_schema_field_t version_fields[] = {
+    TEXT(model_version_texts, keep),
+    TEXT(model_version_texts, keep_s),
+    TEXT(model_version_texts, serve),
+    LIST(model_version_texts, labels, label_value, EB_MODEL_CONFIG_LABELS_MAX),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t top_fields[] = {
+    LIST(model_texts, tables, table_value, EB_MODEL_CONFIG_TABLES_MAX),
+    LIST(model_texts, features, feature_value, EB_MODEL_CONFIG_FEATURES_MAX),
+    LIST(model_texts, groups, group_value, EB_MODEL_CONFIG_GROUPS_MAX),
+    CYAML_FIELD_MAPPING(
+        "versions", CYAML_FLAG_OPTIONAL, struct model_texts, versions, version_fields),
+    LIST(model_texts, only, text_value, EB_MODEL_CONFIG_PATTERNS_MAX),
+    LIST(model_texts, exclude, text_value, EB_MODEL_CONFIG_PATTERNS_MAX),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t top_value = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct model_texts, top_fields)};
+
+/* Sets *texts; NULL: the document is empty. false: *failure says what is wrong and where. */
+static bool load_texts(
+    const uint8_t *yaml, size_t yaml_bytes, struct model_texts **texts, struct eb_failure *failure)
+{
+    void *values;
+    bool is_good = eb_yaml_load(yaml, yaml_bytes, &top_value, &values, failure);
+    *texts = values;
+    return is_good;
+}
+
+/* Accepts NULL. */
+static void free_texts(struct model_texts *texts)
+{
+    eb_yaml_free(&top_value, texts);
+}
 
 /* ---- words ---- */
 
@@ -169,8 +319,8 @@ static bool read_unknown_row(const struct place *place, const char *text, int64_
     return true;
 }
 
-static bool read_config_source(const struct place *place, struct eb_model_table_texts *texts,
-    struct eb_model_config_table *table)
+static bool read_config_source(
+    const struct place *place, struct model_table_texts *texts, struct eb_model_config_table *table)
 {
     if (texts->source) {
         return read_name(place, "source", &texts->source, &table->source);
@@ -200,8 +350,8 @@ static bool check_dim(const struct place *place, const struct eb_model_config_ta
     return refuse_config(place, "dim", NULL, why);
 }
 
-static bool read_table(const struct place *place, struct eb_model_table_texts *texts,
-    struct eb_model_config_table *table)
+static bool read_table(
+    const struct place *place, struct model_table_texts *texts, struct eb_model_config_table *table)
 {
     static const uint64_t dims[2] = {1, UINT32_MAX};
     int format = 0;
@@ -227,7 +377,7 @@ static bool read_table(const struct place *place, struct eb_model_table_texts *t
     return is_good && check_dim(place, table);
 }
 
-static bool read_feature(const struct place *place, struct eb_model_feature_texts *texts,
+static bool read_feature(const struct place *place, struct model_feature_texts *texts,
     struct eb_model_config_feature *feature)
 {
     static const uint64_t any[2] = {0, UINT64_MAX};
@@ -266,7 +416,7 @@ static bool read_group_feature(const struct place *place, const struct eb_model_
 }
 
 static bool read_config_group(const struct place *place, const struct eb_model_config *config,
-    struct eb_model_group_texts *texts, struct eb_model_config_group *group)
+    struct model_group_texts *texts, struct eb_model_config_group *group)
 {
     if (!read_name(place, "name", &texts->name, &group->name)) {
         return false;
@@ -288,8 +438,8 @@ static bool read_config_group(const struct place *place, const struct eb_model_c
     return true;
 }
 
-static bool read_label(const struct place *place, struct eb_model_label_texts *texts,
-    struct eb_model_config_label *label)
+static bool read_label(
+    const struct place *place, struct model_label_texts *texts, struct eb_model_config_label *label)
 {
     static const uint64_t versions[2] = {1, UINT64_MAX};
     if (!texts->version) {
@@ -373,7 +523,7 @@ static bool read_patterns(
 }
 
 static bool read_config_choice(
-    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+    struct place place, struct model_texts *texts, struct eb_model_config *config)
 {
     place.list = "only";
     if (!read_patterns(place, texts->only, texts->only_count, &config->only)) {
@@ -393,7 +543,7 @@ static bool check_selected(const struct place *place, const struct eb_model_conf
 }
 
 static bool read_config_tables(
-    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+    struct place place, struct model_texts *texts, struct eb_model_config *config)
 {
     place.list = "tables";
     config->tables = make_entries(texts->tables_count, sizeof *config->tables, place.failure);
@@ -413,7 +563,7 @@ static bool read_config_tables(
 }
 
 static bool read_features(
-    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+    struct place place, struct model_texts *texts, struct eb_model_config *config)
 {
     place.list = "features";
     config->features = make_entries(texts->features_count, sizeof *config->features, place.failure);
@@ -439,7 +589,7 @@ static bool read_features(
 }
 
 static bool read_config_groups(
-    struct place place, struct eb_model_texts *texts, struct eb_model_config *config)
+    struct place place, struct model_texts *texts, struct eb_model_config *config)
 {
     place.list = "groups";
     config->groups = make_entries(texts->groups_count, sizeof *config->groups, place.failure);
@@ -458,7 +608,7 @@ static bool read_config_groups(
 }
 
 static bool read_labels(
-    struct place place, struct eb_model_version_texts *texts, struct eb_model_config *config)
+    struct place place, struct model_version_texts *texts, struct eb_model_config *config)
 {
     place.list = "versions.labels";
     config->labels = make_entries(texts->labels_count, sizeof *config->labels, place.failure);
@@ -491,7 +641,7 @@ static bool read_serve(const struct place *place, const char *text, uint64_t *se
 }
 
 static bool read_config_versions(
-    struct place place, struct eb_model_version_texts *texts, struct eb_model_config *config)
+    struct place place, struct model_version_texts *texts, struct eb_model_config *config)
 {
     static const uint64_t keeps[2] = {1, EB_MODEL_CONFIG_KEEP_MAX};
     static const uint64_t seconds[2] = {0, EB_MODEL_CONFIG_KEEP_S_MAX};
@@ -519,8 +669,8 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
 {
     eb_model_config_init(config);
     config->name_bytes_max = name_bytes_max;
-    struct eb_model_texts *texts;
-    if (!eb_model_texts_load(yaml, yaml_bytes, &texts, failure)) {
+    struct model_texts *texts;
+    if (!load_texts(yaml, yaml_bytes, &texts, failure)) {
         return false;
     }
     const struct place place = {.name_bytes_max = name_bytes_max, .failure = failure};
@@ -529,7 +679,7 @@ bool eb_model_config_parse(const uint8_t *yaml, size_t yaml_bytes, uint32_t name
         (read_config_choice(place, texts, config) && read_config_tables(place, texts, config) &&
             read_features(place, texts, config) && read_config_groups(place, texts, config) &&
             read_config_versions(place, &texts->versions, config));
-    eb_model_texts_free(texts);
+    free_texts(texts);
     if (!is_good) {
         eb_model_config_deinit(config);
         eb_model_config_init(config);
