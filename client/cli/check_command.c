@@ -6,7 +6,7 @@
 #include "server/base/directory.h"
 #include "server/contents/file_name.h"
 #include "server/contents/model_config.h"
-#include "server/tables/table_set.h"
+#include "server/tables/set_load.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -123,7 +123,7 @@ static bool load_checked_model(
     const char *path, const struct eb_table_options *options, struct eb_failure *failure)
 {
     struct eb_table_set set;
-    bool is_loaded = eb_table_set_load(path, options, NULL, &set, failure);
+    bool is_loaded = eb_set_load(path, options, NULL, &set, failure);
     if (is_loaded) {
         print_check_notes(path, &set.notes);
         printf("%s: %zu tables, %" PRIu64 " bytes of memory\n", eb_output_printable(path).bytes,

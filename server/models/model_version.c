@@ -1,6 +1,8 @@
 #include "server/models/model_version.h"
 
 #include "server/base/clock.h"
+#include "server/tables/set_load.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -65,7 +67,7 @@ static bool load_version_tables(struct eb_model_version *version,
     described.resident_count = source->resident_count;
     bool is_good = (check_version_groups(described.config, options->group_features_max, failure) ||
                        eb_failure_locate(failure, source->path)) &&
-                   eb_table_set_load(source->path, &described, progress, &version->tables, failure);
+                   eb_set_load(source->path, &described, progress, &version->tables, failure);
     free(residents);
     return is_good &&
            (eb_feature_set_init(&version->features, &version->tables, described.config, failure) ||

@@ -3,6 +3,7 @@
  * reference is given back. */
 #pragma once
 
+#include "server/base/load_meter.h"
 #include "server/models/feature_set.h"
 
 #include <stdatomic.h>

@@ -5,8 +5,8 @@
 
 #include "kernels/key_index.h"
 #include "server/base/load_meter.h"
+#include "server/tables/planned_table.h"
 #include "server/tables/table_digest.h"
-#include "server/tables/table_plan.h"
 
 struct eb_key_load {
     const struct eb_table_plan *plan;

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "server/base/load_meter.h"
+#include "server/tables/planned_table.h"
 #include "server/tables/table_digest.h"
-#include "server/tables/table_plan.h"
 
 struct eb_row_load {
     const struct eb_table_plan *plan;

@@ -7,7 +7,7 @@
  * Thread: one at a time. Memory: half a KiB of the heap until deinit. */
 #pragma once
 
-#include "server/tables/table_plan.h"
+#include "server/tables/planned_table.h"
 
 struct eb_table_digest {
     void *state;

@@ -4,56 +4,7 @@
  * name, entries are borrowed. */
 #pragma once
 
-#include "kernels/fused_row.h"
-#include "kernels/row_format.h"
-#include "server/contents/model_config.h"
-#include "server/contents/version_scan.h"
-#include "server/tables/table_set.h"
-
-/* Pieces of the scan that follow one another: a table's rows, or its keys. */
-struct eb_piece_range {
-    const struct eb_piece *pieces;
-    size_t count;
-};
-
-struct eb_planned_table {
-    char *name;
-    const struct eb_model_config_table *config; /* NULL: nothing is said of it */
-    /* The whole table: its shape, and how its files store it. data_bytes is that of all pieces. */
-    struct eb_tensor tensor;
-    bool is_fused; /* rows in the files are FBGEMM's, of this format */
-    struct eb_fused_format fused;
-    uint64_t file_row_bytes; /* packed: in memory's format already */
-    /* In memory. */
-    enum eb_type type;
-    enum eb_storage storage;
-    uint64_t row_bytes; /* of a row, with its scale and bias */
-    uint64_t row_offset_bytes;
-    uint64_t row_stride_bytes;
-    uint64_t rows_bytes; /* of all rows; UINT64_MAX: more than can be counted */
-    int64_t unknown_row; /* -1: none */
-    struct eb_piece_range rows;
-    struct eb_piece_range keys; /* count 0: no files of keys */
-    bool is_keyed;              /* by files of keys, or by packed ones */
-    bool has_index;             /* a packed file has it ready; otherwise it is to be built */
-    uint64_t index_bytes;       /* of keys and index together, behind the rows; 0: not keyed */
-    uint64_t origin;            /* set by table_share.h, as are: */
-    /* What it is the same as, and need not be loaded; NULL: it is. */
-    const struct eb_named_table *resident;
-    const struct eb_table_set *resident_set;
-    bool is_open; /* whether it is the same as one is not known before its files are read */
-};
-
-struct eb_table_plan {
-    struct eb_version_scan scan;
-    size_t table_count;
-    struct eb_planned_table *tables; /* in the order of files, and of data in each */
-    /* Of tables that are to be loaded, as far as that is known: */
-    uint64_t work_bytes;       /* to be read, and of indexes to be built */
-    struct eb_table_need need; /* of rows and indexes */
-    struct eb_table_need most; /* the same, should no table that is open prove to be there */
-    uint64_t key_bytes;        /* of memory that building the largest index takes meanwhile */
-};
+#include "server/tables/planned_table.h"
 
 /* false: *error names the file, or the place in model.yaml, and what is wrong: what the scan finds
  * wrong, parts that are missing or do not fit together, keys without a table or too few, a name

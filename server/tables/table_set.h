@@ -1,11 +1,9 @@
-/* The tables of one version directory, loaded: from npy, safetensors and packed files, whole or in
- * parts, with keys, stored as the model's description says.
- * Thread: loading on any one thread; afterwards immutable. Memory: owns its tables. */
+/* The tables of one version in memory, and the options by which they are loaded (set_load.h).
+ * Thread: any one while it is filled; afterwards immutable. Memory: owns its tables. */
 #pragma once
 
 #include "kernels/bag.h"
 #include "kernels/key_index.h"
-#include "server/base/load_meter.h"
 #include "server/contents/load_notes.h"
 #include "server/formats/tensor.h"
 #include "server/tables/page_report.h"
@@ -56,11 +54,6 @@ struct eb_table_set {
     struct eb_load_notes notes; /* files and tensors in its directory that are not tables */
 };
 
-/* Loads a whole directory, but for what residents have. The memory that is needed is compared with
- * what is available before any is taken. false: *error names the file and what is wrong; *set is
- * empty. progress may be NULL. */
-bool eb_table_set_load(const char *directory, const struct eb_table_options *options,
-    const struct eb_load_progress *progress, struct eb_table_set *set, struct eb_failure *failure);
 /* Accepts a zeroed set. */
 void eb_table_set_deinit(struct eb_table_set *set);
 

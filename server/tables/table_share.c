@@ -2,6 +2,7 @@
 
 #include "server/tables/key_load.h"
 #include "server/tables/row_load.h"
+#include "server/tables/table_plan.h"
 
 #include <string.h>
 

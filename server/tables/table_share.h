@@ -9,7 +9,7 @@
 #pragma once
 
 #include "server/base/load_meter.h"
-#include "server/tables/table_plan.h"
+#include "server/tables/planned_table.h"
 
 /* Sets origins of the plan's tables, and residents as far as they are known without reading. The
  * plan's bytes are those of tables that are to be loaded whatever the others prove to be. */

@@ -3,7 +3,7 @@
  * Thread: pure functions. Memory: none. */
 #pragma once
 
-#include "server/tables/table_plan.h"
+#include "server/tables/planned_table.h"
 
 /* Sets type, storage, row sizes and is_fused of a table whose name, config and tensor are there and
  * whose first piece is `piece`; of a fused one also the tensor's storage and shape, which become

@@ -4,6 +4,7 @@
 #include "proto/grpc_text.h"
 #include "server/formats/npy.h"
 #include "server/rpc/reply.h"
+#include "server/tables/set_load.h"
 #include "tests/lib/scratch.h"
 
 #include <setjmp.h>
@@ -83,7 +84,7 @@ int plan_fixture_load(void **state)
         (struct eb_tensor){.storage = EB_STORAGE_I32, .rank = 2, .dims = {2, 2}}, whole);
     if (!eb_model_config_parse(
             (const uint8_t *)description, strlen(description), 255, &config, &failure) ||
-        !eb_table_set_load(scratch.root, &options, NULL, &version.tables, &failure) ||
+        !eb_set_load(scratch.root, &options, NULL, &version.tables, &failure) ||
         !eb_feature_set_init(&version.features, &version.tables, &config, &failure)) {
         fail_msg("%s", failure.text);
     }

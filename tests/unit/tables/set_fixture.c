@@ -57,8 +57,7 @@ static bool try_load(const struct eb_set_fixture *fixture, const char *yaml,
     }
     const struct eb_table_options options = {
         .row_bytes_max = 65536, .name_bytes_max = 255, .config = &config};
-    bool is_good =
-        eb_table_set_load(fixture->scratch.root, &options, fixture->progress, set, failure);
+    bool is_good = eb_set_load(fixture->scratch.root, &options, fixture->progress, set, failure);
     eb_model_config_deinit(&config);
     return is_good;
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "server/contents/model_config.h"
-#include "server/tables/table_set.h"
+#include "server/tables/set_load.h"
 #include "tests/lib/scratch.h"
 
 struct eb_set_fixture {

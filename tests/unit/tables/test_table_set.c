@@ -1,4 +1,4 @@
-#include "server/tables/table_set.h"
+#include "server/tables/set_load.h"
 
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"
@@ -67,7 +67,7 @@ static int remove_root(void **state)
 static void load(struct eb_table_set *set)
 {
     struct eb_failure failure = {.text = ""};
-    if (!eb_table_set_load(scratch.root, &limits, NULL, set, &failure)) {
+    if (!eb_set_load(scratch.root, &limits, NULL, set, &failure)) {
         fail_msg("%s", failure.text);
     }
 }
@@ -77,7 +77,7 @@ static void expect_failure(const char *name, const char *part)
 {
     struct eb_table_set set;
     struct eb_failure failure = {.text = ""};
-    assert_false(eb_table_set_load(scratch.root, &limits, NULL, &set, &failure));
+    assert_false(eb_set_load(scratch.root, &limits, NULL, &set, &failure));
     assert_int_equal(set.count, 0);
     assert_null(set.tables);
     assert_null(set.memory.holds);
@@ -314,7 +314,7 @@ static void spreads_rows_wider_than_a_chunk(void **state)
     const struct eb_table_options wide = {.row_bytes_max = ROW_BYTES, .name_bytes_max = 255};
     struct eb_table_set set;
     struct eb_failure failure = {.text = ""};
-    assert_true(eb_table_set_load(scratch.root, &wide, NULL, &set, &failure));
+    assert_true(eb_set_load(scratch.root, &wide, NULL, &set, &failure));
     const struct eb_table *table = &set.tables[0].table;
     assert_int_equal(table->row_stride_bytes, ROW_BYTES + 1);
     for (uint64_t row = 0; row < COUNT; row++) {
@@ -340,7 +340,7 @@ static void counts_the_pages_of_every_table(void **state)
         options.memory.pages = (enum eb_page_size)pages;
         struct eb_table_set set;
         struct eb_failure failure = {.text = ""};
-        assert_true(eb_table_set_load(scratch.root, &options, NULL, &set, &failure));
+        assert_true(eb_set_load(scratch.root, &options, NULL, &set, &failure));
         assert_int_equal(set.pages_error, 0);
         assert_int_equal(set.pages.bytes, SPARSE_BYTES + 40);
         const struct eb_page_count *a = &set.tables[0].pages;
@@ -394,7 +394,7 @@ static struct reports load_by_clock(int64_t step_ms)
     test_clock.is_ours = true;
     test_clock.now_ms = 0;
     test_clock.step_ms = step_ms;
-    bool is_good = eb_table_set_load(scratch.root, &limits, &progress, &set, &failure);
+    bool is_good = eb_set_load(scratch.root, &limits, &progress, &set, &failure);
     test_clock.is_ours = false;
     if (!is_good) {
         fail_msg("%s", failure.text);
@@ -483,10 +483,10 @@ static void refuses_a_row_past_the_limit(void **state)
     struct eb_failure failure = {.text = ""};
     eb_scratch_write_npy(&scratch, "t.npy", NPY_5X2, 40);
     struct eb_table_options narrow = {.row_bytes_max = 8, .name_bytes_max = 1};
-    assert_true(eb_table_set_load(scratch.root, &narrow, NULL, &set, &failure));
+    assert_true(eb_set_load(scratch.root, &narrow, NULL, &set, &failure));
     eb_table_set_deinit(&set);
     narrow.row_bytes_max = 7;
-    assert_false(eb_table_set_load(scratch.root, &narrow, NULL, &set, &failure));
+    assert_false(eb_set_load(scratch.root, &narrow, NULL, &set, &failure));
     eb_scratch_expect(failure.text, "rows of table 't' have 8 bytes; row_bytes_max is 7");
 }
 

@@ -1,5 +1,6 @@
 #include "server/tables/table_share.h"
 
+#include "server/tables/table_plan.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/tables/packed_fixture.h"
 #include "tests/unit/tables/set_fixture.h"
@@ -111,7 +112,7 @@ static void load(const char *version, const char *yaml, const struct eb_table_se
         .residents = &resident,
         .resident_count = resident ? 1 : 0};
     read_bytes = 0;
-    if (!eb_table_set_load(path, &options, &progress, set, &failure)) {
+    if (!eb_set_load(path, &options, &progress, set, &failure)) {
         fail_msg("%s", failure.text);
     }
     eb_model_config_deinit(&config);
@@ -402,13 +403,13 @@ static void reads_nothing_of_what_is_too_large_anyway(void **state)
     const uint64_t needed = 2 * eb_table_memory_footprint(BYTES);
     read_bytes = 0;
     available_bytes = needed - 1;
-    assert_false(eb_table_set_load(path, &options, &progress, &two, &failure));
+    assert_false(eb_set_load(path, &options, &progress, &two, &failure));
     eb_scratch_expect(failure.text, "its tables need 20971520 bytes of memory, 20971519 are");
     assert_int_equal(read_bytes, 0);
     /* Of "t" it is not known yet whether it is there. */
     assert_int_equal(missing_bytes, eb_table_memory_footprint(BYTES) + 1);
     available_bytes = needed;
-    assert_true(eb_table_set_load(path, &options, &progress, &two, &failure));
+    assert_true(eb_set_load(path, &options, &progress, &two, &failure));
     assert_int_equal(read_bytes, 3 * BYTES);
     expect_shared(&one, &two, "t");
     eb_table_set_deinit(&one);

@@ -1,6 +1,7 @@
 #include "server/tables/table_storage.h"
 
 #include "kernels/quantize.h"
+#include "server/tables/table_plan.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/tables/set_fixture.h"
 
