@@ -1,6 +1,6 @@
 #include "proto/grpc_call.h"
 
-#include "proto/grpc_settings.h"
+#include "proto/grpc_guard.h"
 
 #include <assert.h>
 #include <nghttp2/nghttp2.h>
@@ -12,6 +12,9 @@
 /* A message that takes longer than so many times message_stall_ms_max has come at this rate. */
 #define MESSAGE_STALLS_MAX 4u
 #define MESSAGE_BYTES_PER_MS_MIN 4u
+/* Of a piece of a backlog, head included; each is twice as large as the one before. */
+#define PIECE_BYTES_MIN 4096
+#define PIECE_BYTES_MAX 131072
 #define STATIC_FIELD (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
 /* A field whose two texts outlive the session. */
@@ -38,6 +41,92 @@ struct trailers {
     char pushback[12];
 };
 
+/* A part of the bytes of a backlog. */
+struct eb_grpc_piece {
+    struct eb_grpc_piece *next;
+    size_t capacity;
+    size_t first; /* of the bytes that are left */
+    size_t end;
+    uint64_t filled_ms; /* when bytes were added last */
+    uint8_t room[];
+};
+
+/* Adds an empty piece. false: no memory. */
+static bool add_backlog_piece(struct eb_grpc_backlog *backlog, const struct eb_memory *memory)
+{
+    size_t bytes = PIECE_BYTES_MIN;
+    if (backlog->tail) {
+        bytes = 2 * (sizeof *backlog->tail + backlog->tail->capacity);
+        bytes = bytes < PIECE_BYTES_MAX ? bytes : PIECE_BYTES_MAX;
+    }
+    struct eb_grpc_piece *piece = memory->take(memory->context, bytes);
+    if (!piece) {
+        return false;
+    }
+    *piece = (struct eb_grpc_piece){.capacity = bytes - sizeof *piece};
+    if (backlog->tail) {
+        backlog->tail->next = piece;
+    } else {
+        backlog->head = piece;
+    }
+    backlog->tail = piece;
+    return true;
+}
+
+/* Appends bytes that came at `now_ms`. false: no memory; some may have been appended. */
+static bool append_backlog(struct eb_grpc_backlog *backlog, const struct eb_memory *memory,
+    const uint8_t *bytes, size_t count, uint64_t now_ms)
+{
+    while (count > 0) {
+        size_t room = backlog->tail ? backlog->tail->capacity - backlog->tail->end : 0;
+        size_t step = room < count ? room : count;
+        if (room == 0 && !add_backlog_piece(backlog, memory)) {
+            return false;
+        }
+        struct eb_grpc_piece *tail = backlog->tail;
+        memcpy(tail->room + tail->end, bytes, step);
+        tail->end += step;
+        tail->filled_ms = now_ms;
+        bytes += step;
+        count -= step;
+    }
+    return true;
+}
+
+/* The first piece, which leaves the backlog; there must be one. */
+static struct eb_grpc_piece *pop_backlog(struct eb_grpc_backlog *backlog)
+{
+    struct eb_grpc_piece *piece = backlog->head;
+    backlog->head = piece->next;
+    if (!backlog->head) {
+        backlog->tail = NULL;
+    }
+    return piece;
+}
+
+/* A popped piece goes back to where it was, or, where nothing of it is left, to the memory. */
+static void restore_backlog(
+    struct eb_grpc_backlog *backlog, const struct eb_memory *memory, struct eb_grpc_piece *piece)
+{
+    if (piece->first == piece->end) {
+        memory->give(memory->context, piece, sizeof *piece + piece->capacity);
+        return;
+    }
+    piece->next = backlog->head;
+    backlog->head = piece;
+    backlog->tail = backlog->tail ? backlog->tail : piece;
+}
+
+/* Gives every piece back. Accepts a zeroed backlog. */
+static void clear_backlog(struct eb_grpc_backlog *backlog, const struct eb_memory *memory)
+{
+    while (backlog->head) {
+        struct eb_grpc_piece *piece = pop_backlog(backlog);
+        piece->first = piece->end;
+        restore_backlog(backlog, memory, piece);
+    }
+}
+
 static void check_call_open(struct eb_grpc_connection *connection, int outcome)
 {
     if (outcome < 0 && nghttp2_is_fatal(outcome)) {
@@ -51,7 +140,7 @@ struct eb_grpc_call *eb_grpc_call_open(struct eb_grpc_connection *connection, in
     if (call) {
         connection->spare = call->next;
     } else {
-        call = malloc(sizeof(*call));
+        call = malloc(sizeof *call);
         if (!call) {
             return NULL;
         }
@@ -105,7 +194,7 @@ static void credit(struct eb_grpc_call *call, size_t bytes)
 static void drop_input(struct eb_grpc_call *call)
 {
     eb_grpc_message_discard(&call->reader);
-    eb_grpc_backlog_clear(&call->backlog, call->connection->memory);
+    clear_backlog(&call->backlog, call->connection->memory);
     if (call->held_bytes > 0) {
         credit(call, call->held_bytes);
     }
@@ -394,8 +483,7 @@ static size_t parse_data(struct eb_grpc_call *call, const uint8_t *bytes, size_t
 static bool hold_message(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
 {
     const struct eb_grpc_connection *connection = call->connection;
-    return eb_grpc_backlog_append(
-        &call->backlog, connection->memory, bytes, count, connection->now_ms);
+    return append_backlog(&call->backlog, connection->memory, bytes, count, connection->now_ms);
 }
 
 void eb_grpc_call_feed(struct eb_grpc_call *call, const uint8_t *bytes, size_t count)
@@ -457,14 +545,14 @@ bool eb_grpc_call_advance(struct eb_grpc_call *call)
 {
     if (can_advance(call)) {
         /* Taken away for as long as it is read: a handler may finish the call in between. */
-        struct eb_grpc_piece *piece = eb_grpc_backlog_pop(&call->backlog);
+        struct eb_grpc_piece *piece = pop_backlog(&call->backlog);
         piece->first +=
             read_one(call, piece->room + piece->first, piece->end - piece->first, piece->filled_ms);
         if (call->finished) {
             piece->first = piece->end;
         }
         call->begun_ms = call->connection->now_ms; /* It waited, which is not the peer's doing. */
-        eb_grpc_backlog_restore(&call->backlog, call->connection->memory, piece);
+        restore_backlog(&call->backlog, call->connection->memory, piece);
     }
     deliver_end(call);
     return can_advance(call);

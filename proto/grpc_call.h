@@ -4,13 +4,20 @@
  * the calls themselves from the heap, kept for later calls of the connection. */
 #pragma once
 
-#include "proto/grpc_backlog.h"
+#include "proto/grpc_guard.h"
 #include "proto/grpc_headers.h"
 #include "proto/grpc_message.h"
 #include "proto/grpc_output.h"
-#include "proto/grpc_refusal.h"
+#include "proto/memory.h"
 
-struct eb_grpc_server_limits;
+struct eb_grpc_piece;
+
+/* Bytes of a paused call, as they came, in pieces that are filled and emptied in order: they take
+ * little more memory than there are of them. Zeroed is empty. */
+struct eb_grpc_backlog {
+    struct eb_grpc_piece *head; /* NULL: none */
+    struct eb_grpc_piece *tail;
+};
 
 /* Valid from on_call until on_close has returned. */
 struct eb_grpc_call {

@@ -1,8 +1,5 @@
 #include "proto/grpc_server.h"
 
-#include "proto/grpc_budget.h"
-#include "proto/grpc_preface.h"
-
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -474,7 +471,7 @@ struct eb_grpc_server *eb_grpc_server_create(const struct eb_grpc_server_limits 
     const struct eb_grpc_server_memory *memory, const struct eb_grpc_server_handler *handler,
     void *context)
 {
-    struct eb_grpc_server *server = calloc(1, sizeof(*server));
+    struct eb_grpc_server *server = calloc(1, sizeof *server);
     if (!server) {
         return NULL;
     }

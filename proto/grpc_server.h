@@ -8,7 +8,6 @@
 #pragma once
 
 #include "proto/grpc_call.h"
-#include "proto/grpc_settings.h"
 
 /* Where its memory comes from; both may be the same. */
 struct eb_grpc_server_memory {

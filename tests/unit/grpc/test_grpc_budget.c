@@ -1,4 +1,4 @@
-#include "proto/grpc_budget.h"
+#include "proto/grpc_guard.h"
 
 #include "tests/lib/test_group.h"
 

@@ -1,4 +1,4 @@
-#include "proto/grpc_preface.h"
+#include "proto/grpc_guard.h"
 
 #include "tests/lib/test_group.h"
 
