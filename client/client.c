@@ -79,9 +79,10 @@ static bool start_engine(
         .mode = options->mode,
         .is_unpaced = options->unpaced,
     };
-    if (!eb_endpoint_parse(client->address, &wanted.endpoint)) {
-        eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
-            "\"%s\" is no address: HOST:PORT, [V6]:PORT or unix:PATH", client->address);
+    const char *why = eb_endpoint_parse(client->address, 1, &wanted.endpoint);
+    if (why) {
+        eb_error_set(
+            error, EB_STATUS_INVALID_ARGUMENT, "invalid address \"%s\": %s", client->address, why);
         return false;
     }
     if (wanted.endpoint.is_unix) {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "client/embag.h"
-#include "client/endpoint.h"
 #include "proto/grpc_headers.h"
+#include "proto/net/address.h"
 
 struct ssl_ctx_st; /* OpenSSL's SSL_CTX */
 

@@ -226,7 +226,7 @@ static bool apply_socket(const struct attempt *attempt)
 {
     const char *why = eb_address_error(attempt->text);
     if (!why && strncmp(attempt->text, "unix:", strlen("unix:")) != 0) {
-        why = "not unix:PATH";
+        why = "expected unix:PATH";
     }
     return why ? refuse_setting(attempt, why) : apply_text(attempt);
 }
@@ -237,7 +237,7 @@ static bool apply_port(const struct attempt *attempt)
     const bool is_port = !eb_address_error(text) && strncmp(text, "unix:", strlen("unix:")) != 0;
     if (!is_port && strcmp(text, EB_CONFIG_NONE) != 0) {
         return refuse_setting(
-            attempt, "not HOST:PORT or [V6]:PORT with a port of 0..65535, nor none");
+            attempt, "expected HOST:PORT or [V6]:PORT with a port of 0..65535, or none");
     }
     return apply_text(attempt);
 }

@@ -1,43 +1,83 @@
 #include "proto/net/address.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
+#include <strings.h>
 
 #define UNIX_PREFIX "unix:"
 #define UNIX_PREFIX_BYTES (sizeof UNIX_PREFIX - 1)
 
-static_assert(sizeof((struct sockaddr_un *)0)->sun_path == 108, "the fault's text says so");
+static_assert(sizeof((struct sockaddr_un *)0)->sun_path == 108, "the error's text says so");
 
-static const char *unix_error(const char *path)
+static const char *parse_unix(const char *path, struct eb_endpoint *out)
 {
     size_t length = strlen(path);
-    bool fits = length > 0 && length < sizeof((struct sockaddr_un *)0)->sun_path;
-    return fits ? NULL : "the path of a unix socket has 1 to 107 bytes";
+    if (length == 0 || length >= sizeof out->path) {
+        return "the path of a unix socket has 1 to 107 bytes";
+    }
+    out->is_unix = true;
+    memcpy(out->path, path, length + 1);
+    return NULL;
 }
 
-const char *eb_address_error(const char *text)
+static bool is_port(const char *text, unsigned port_min)
 {
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || digits >= EB_ENDPOINT_PORT_BYTES || text[digits]) {
+        return false;
+    }
+    unsigned long port = strtoul(text, NULL, 10);
+    return port >= port_min && port <= 65535;
+}
+
+const char *eb_endpoint_parse(const char *text, unsigned port_min, struct eb_endpoint *out)
+{
+    *out = (struct eb_endpoint){.is_unix = false};
     if (strncmp(text, UNIX_PREFIX, UNIX_PREFIX_BYTES) == 0) {
-        return unix_error(text + UNIX_PREFIX_BYTES);
+        return parse_unix(text + UNIX_PREFIX_BYTES, out);
     }
     const char *colon = strrchr(text, ':');
     if (!colon || colon == text) {
-        return "not HOST:PORT, [V6]:PORT or unix:PATH";
+        return "expected HOST:PORT, [V6]:PORT or unix:PATH";
     }
     bool bracketed = text[0] == '[' && colon[-1] == ']' && colon - text > 2;
     if (!bracketed && (strpbrk(text, "[]") || strchr(text, ':') != colon)) {
         return "an IPv6 address stands in brackets: [::1]:8600";
     }
-    size_t digits = strspn(colon + 1, "0123456789");
-    if (digits == 0 || digits > 5 || colon[1 + digits] || strtoul(colon + 1, NULL, 10) > 65535) {
-        return "the port is not in 0..65535";
+    if (!is_port(colon + 1, port_min)) {
+        return port_min == 0 ? "the port is not in 0..65535" : "the port is not in 1..65535";
     }
-    return strlen(text) < EB_ADDRESS_GIVEN_BYTES ? NULL : "is too long";
+    if (strlen(text) >= EB_ADDRESS_GIVEN_BYTES) {
+        return "is too long";
+    }
+    size_t length = (size_t)(colon - text) - 2 * bracketed;
+    memcpy(out->host, text + bracketed, length);
+    strcpy(out->port, colon + 1);
+    return NULL;
+}
+
+bool eb_endpoint_is_local(const struct eb_endpoint *endpoint)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (endpoint->is_unix || strcasecmp(endpoint->host, "localhost") == 0) {
+        return true;
+    }
+    if (inet_pton(AF_INET, endpoint->host, &v4) == 1) {
+        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    return inet_pton(AF_INET6, endpoint->host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+const char *eb_address_error(const char *text)
+{
+    struct eb_endpoint endpoint;
+    return eb_endpoint_parse(text, 0, &endpoint);
 }
 
 static void fill_unix(const char *path, struct eb_address *out)
@@ -48,37 +88,25 @@ static void fill_unix(const char *path, struct eb_address *out)
     memcpy(&out->socket_address, &name, sizeof name);
 }
 
-/* The host of "HOST:PORT" or "[V6]:PORT", whose form is good. Returns the port. */
-static const char *split_port(const char *text, char host[EB_ADDRESS_GIVEN_BYTES])
-{
-    const char *colon = strrchr(text, ':');
-    size_t brackets = text[0] == '[';
-    size_t length = (size_t)(colon - text) - 2 * brackets;
-    memcpy(host, text + brackets, length);
-    host[length] = '\0';
-    return colon + 1;
-}
-
 size_t eb_address_resolve(
     const char *text, struct eb_address out[EB_ADDRESS_RESOLVED_MAX], char *why, size_t why_bytes)
 {
-    const char *error = eb_address_error(text);
+    struct eb_endpoint endpoint;
+    const char *error = eb_endpoint_parse(text, 0, &endpoint);
     if (error) {
         snprintf(why, why_bytes, "%s", error);
         return 0;
     }
-    if (strncmp(text, UNIX_PREFIX, UNIX_PREFIX_BYTES) == 0) {
-        fill_unix(text + UNIX_PREFIX_BYTES, out);
+    if (endpoint.is_unix) {
+        fill_unix(endpoint.path, out);
         return 1;
     }
-    char host[EB_ADDRESS_GIVEN_BYTES];
-    const char *port = split_port(text, host);
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found;
-    int code = getaddrinfo(host, port, &hints, &found);
-    if (code != 0) {
-        snprintf(why, why_bytes, "host \"%s\": %s", host, gai_strerror(code));
+    int rc = getaddrinfo(endpoint.host, endpoint.port, &hints, &found);
+    if (rc != 0) {
+        snprintf(why, why_bytes, "host \"%s\": %s", endpoint.host, gai_strerror(rc));
         return 0;
     }
     size_t count = 0;
@@ -111,10 +139,10 @@ void eb_address_format(const struct eb_address *address, char out[EB_ADDRESS_TEX
     }
     char host[64];
     char port[8];
-    int code = getnameinfo((const struct sockaddr *)&address->socket_address, address->size, host,
+    int rc = getnameinfo((const struct sockaddr *)&address->socket_address, address->size, host,
         sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
-    if (code != 0) {
-        snprintf(out, EB_ADDRESS_TEXT_BYTES, "(%s)", gai_strerror(code));
+    if (rc != 0) {
+        snprintf(out, EB_ADDRESS_TEXT_BYTES, "(%s)", gai_strerror(rc));
     } else if (address->socket_address.ss_family == AF_INET6) {
         snprintf(out, EB_ADDRESS_TEXT_BYTES, "[%s]:%s", host, port);
     } else {

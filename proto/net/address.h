@@ -1,21 +1,40 @@
-/* Addresses to listen on: "HOST:PORT", "[V6]:PORT" or "unix:PATH".
- * Thread: any; names are resolved with getaddrinfo, so at start only. Memory: none kept. */
+/* Addresses as text, "HOST:PORT", "[V6]:PORT" or "unix:PATH", and as the system has them.
+ * Thread: any; eb_address_resolve asks getaddrinfo, so at start only. Memory: none kept. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #define EB_ADDRESS_TEXT_BYTES 128
 #define EB_ADDRESS_GIVEN_BYTES 260 /* a name of 253 bytes, brackets, a port; the NUL included */
-#define EB_ADDRESS_RESOLVED_MAX 8  /* addresses that one name is taken to stand for */
+#define EB_ENDPOINT_HOST_BYTES (EB_ADDRESS_GIVEN_BYTES - 2)
+#define EB_ENDPOINT_PORT_BYTES 6
+#define EB_ADDRESS_RESOLVED_MAX 8 /* addresses that one name is taken to stand for */
+
+/* An address whose host is not resolved. */
+struct eb_endpoint {
+    bool is_unix;
+    char host[EB_ENDPOINT_HOST_BYTES]; /* without brackets; empty for a unix socket */
+    char port[EB_ENDPOINT_PORT_BYTES]; /* in decimal; empty for a unix socket */
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of a unix socket */
+};
 
 struct eb_address {
     struct sockaddr_storage socket_address;
     socklen_t size;
 };
 
-/* What is wrong with an address's form; NULL: nothing. Whether its host exists is for resolve. */
+/* Splits an address whose port is to be port_min (0 or 1) to 65535. Returns NULL, or what is wrong
+ * with its form: then *out is not to be used. */
+const char *eb_endpoint_parse(const char *text, unsigned port_min, struct eb_endpoint *out);
+/* Returns whether what is sent there stays on this machine: a unix socket, "localhost", or a
+ * loopback address. */
+bool eb_endpoint_is_local(const struct eb_endpoint *endpoint);
+
+/* Returns what is wrong with the form of an address to listen on, or NULL. Whether its host exists
+ * is for resolve. */
 const char *eb_address_error(const char *text);
 
 /* Fills at most EB_ADDRESS_RESOLVED_MAX addresses. Returns how many; 0: `why` says what is wrong.

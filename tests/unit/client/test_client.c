@@ -226,6 +226,8 @@ static void says_that_nobody_answers(void **state)
         embag_open("unix:/nonexistent/socket", NULL, &client, &error), EMBAG_UNAVAILABLE);
     assert_non_null(strstr(error.text, "/nonexistent/socket"));
     assert_int_equal(embag_open("nowhere", NULL, &client, &error), EMBAG_INVALID_ARGUMENT);
+    assert_string_equal(
+        error.text, "invalid address \"nowhere\": expected HOST:PORT, [V6]:PORT or unix:PATH");
     assert_int_equal(embag_open("nowhere", NULL, &client, NULL), EMBAG_INVALID_ARGUMENT);
 }
 

@@ -44,7 +44,7 @@ static bool open_for(struct eb_credentials *credentials, const char *address,
     const struct embag_access *access, struct eb_error *error)
 {
     struct eb_endpoint endpoint;
-    assert_true(eb_endpoint_parse(address, &endpoint));
+    assert_null(eb_endpoint_parse(address, 1, &endpoint));
     return eb_credentials_open(credentials, access, &endpoint, error);
 }
 

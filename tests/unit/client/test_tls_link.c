@@ -91,7 +91,7 @@ static int begin(void **state)
     tls_authority_deinit(&authority);
     make_server(fixture);
     eb_scratch_path(&fixture->scratch, "ca.pem", ca);
-    assert_true(eb_endpoint_parse("localhost:1", &endpoint));
+    assert_null(eb_endpoint_parse("localhost:1", 1, &endpoint));
     assert_true(eb_credentials_open(
         &fixture->credentials, &(struct embag_access){.tls_ca = ca}, &endpoint, &error));
     fixture->link = eb_tls_link_create(&fixture->credentials);

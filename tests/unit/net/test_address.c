@@ -36,7 +36,7 @@ static void expect_failure(const char *text, const char *wanted)
 static void says_what_is_wrong_with_a_form(void **state)
 {
     (void)state;
-    expect_failure("8600", "not HOST:PORT, [V6]:PORT or unix:PATH");
+    expect_failure("8600", "expected HOST:PORT, [V6]:PORT or unix:PATH");
     expect_failure("::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
     expect_failure("[::1:8600", "an IPv6 address stands in brackets: [::1]:8600");
     expect_failure("host:65536", "the port is not in 0..65535");

@@ -144,7 +144,7 @@ static void checks_values_that_are_overridden(void **state)
     config_fixture_expect_failure(
         "--model-repository|/m|--loops|1", "EMBAG_LOOPS=0", "EMBAG_LOOPS=0: not in");
     config_fixture_expect_failure("--model-repository|/m|--listen|a:1", "EMBAG_LISTEN=nonsense",
-        "EMBAG_LISTEN=nonsense: not HOST:PORT");
+        "EMBAG_LISTEN=nonsense: expected HOST:PORT");
 }
 
 static void takes_the_last_of_a_repeated_flag(void **state)
@@ -192,8 +192,8 @@ static void refuses_bad_flags(void **state)
         {"--inline-below-us|1001", "not in 0..1000 us"},
         {"--in-flight-max|1", "not in 2..65536"},
         {"--log-level|verbose", "--log-level verbose: no such level (least level that is logged"},
-        {"--admin-listen|127.0.0.1:8602",
-            "--admin-listen 127.0.0.1:8602: not unix:PATH (socket on which embag.v1.ModelAdmin"},
+        {"--admin-listen|127.0.0.1:8602", "--admin-listen 127.0.0.1:8602: expected unix:PATH "
+                                          "(socket on which embag.v1.ModelAdmin"},
         {"--admin-listen|", "--admin-listen : "},
         {"--admin-on-data-port|yes", "--admin-on-data-port yes: not one of false|true (whether"},
         {"--prefetch|", "--prefetch : not off or FAR:NEAR:LEVEL, such as 128:64:l2, 64w:4:l1 or "},
@@ -207,8 +207,8 @@ static void refuses_bad_flags(void **state)
         {"--numa|auto", "--numa auto: not one of interleave|local|off (where tables lie on"},
         {"--listen|", "--listen : is empty"},
         {"--listen|a:1,", "--listen a:1,: is empty"},
-        {"--listen|8600", "--listen 8600: not HOST:PORT, [V6]:PORT or unix:PATH ("},
-        {"--listen|:8600", "--listen :8600: not HOST:PORT"},
+        {"--listen|8600", "--listen 8600: expected HOST:PORT, [V6]:PORT or unix:PATH ("},
+        {"--listen|:8600", "--listen :8600: expected HOST:PORT"},
         {"--listen|a:", "--listen a:: the port is not in 0..65535"},
         {"--listen|a:x", "the port is not in 0..65535"},
         {"--listen|a:65536", "the port is not in 0..65535"},
@@ -232,12 +232,13 @@ static void refuses_ports_of_another_form(void **state)
         const char *flags;
         const char *failure;
     } cases[] = {
-        {"--http-listen|unix:/run/h.sock", "--http-listen unix:/run/h.sock: not HOST:PORT or [V6]"},
+        {"--http-listen|unix:/run/h.sock",
+            "--http-listen unix:/run/h.sock: expected HOST:PORT or [V6]"},
         {"--http-listen|8601",
-            "8601: not HOST:PORT or [V6]:PORT with a port of 0..65535, nor none"},
-        {"--http-listen|off", "--http-listen off: not HOST:PORT"},
-        {"--http-listen|a:65536", "--http-listen a:65536: not HOST:PORT"},
-        {"--http-listen|", "--http-listen : not HOST:PORT"},
+            "8601: expected HOST:PORT or [V6]:PORT with a port of 0..65535, or none"},
+        {"--http-listen|off", "--http-listen off: expected HOST:PORT"},
+        {"--http-listen|a:65536", "--http-listen a:65536: expected HOST:PORT"},
+        {"--http-listen|", "--http-listen : expected HOST:PORT"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         config_fixture_expect_failure(cases[i].flags, "", cases[i].failure);

@@ -1,4 +1,4 @@
-#include "client/endpoint.h"
+#include "proto/net/address.h"
 
 #include "tests/lib/test_group.h"
 
@@ -14,11 +14,11 @@ static void reads_host_and_port(void **state)
 {
     (void)state;
     struct eb_endpoint endpoint;
-    assert_true(eb_endpoint_parse("lookup.example:8600", &endpoint));
+    assert_null(eb_endpoint_parse("lookup.example:8600", 1, &endpoint));
     assert_false(endpoint.is_unix);
     assert_string_equal(endpoint.host, "lookup.example");
     assert_string_equal(endpoint.port, "8600");
-    assert_true(eb_endpoint_parse("127.0.0.1:65535", &endpoint));
+    assert_null(eb_endpoint_parse("127.0.0.1:65535", 1, &endpoint));
     assert_string_equal(endpoint.port, "65535");
 }
 
@@ -26,7 +26,7 @@ static void reads_an_ipv6_address_in_brackets(void **state)
 {
     (void)state;
     struct eb_endpoint endpoint;
-    assert_true(eb_endpoint_parse("[::1]:8600", &endpoint));
+    assert_null(eb_endpoint_parse("[::1]:8600", 1, &endpoint));
     assert_string_equal(endpoint.host, "::1");
     assert_string_equal(endpoint.port, "8600");
 }
@@ -35,7 +35,7 @@ static void reads_a_unix_path(void **state)
 {
     (void)state;
     struct eb_endpoint endpoint;
-    assert_true(eb_endpoint_parse("unix:/run/embag:1", &endpoint));
+    assert_null(eb_endpoint_parse("unix:/run/embag:1", 1, &endpoint));
     assert_true(endpoint.is_unix);
     assert_string_equal(endpoint.path, "/run/embag:1");
 }
@@ -49,11 +49,11 @@ static void knows_what_stays_on_this_machine(void **state)
         "127.example:1", "0.0.0.0:1", "[::2]:1", "[::]:1", "[fe80::1]:1"};
     struct eb_endpoint endpoint;
     for (size_t i = 0; i < sizeof local / sizeof local[0]; i++) {
-        assert_true(eb_endpoint_parse(local[i], &endpoint));
+        assert_null(eb_endpoint_parse(local[i], 1, &endpoint));
         assert_true(eb_endpoint_is_local(&endpoint));
     }
     for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
-        assert_true(eb_endpoint_parse(far[i], &endpoint));
+        assert_null(eb_endpoint_parse(far[i], 1, &endpoint));
         assert_false(eb_endpoint_is_local(&endpoint));
     }
 }
@@ -66,7 +66,7 @@ static void rejects_what_is_no_address(void **state)
         "unix:"};
     struct eb_endpoint endpoint;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (eb_endpoint_parse(texts[i], &endpoint)) {
+        if (!eb_endpoint_parse(texts[i], 1, &endpoint)) {
             fail_msg("\"%s\" was taken for an address", texts[i]);
         }
     }
@@ -78,17 +78,27 @@ static void rejects_a_path_or_a_name_that_does_not_fit(void **state)
     struct eb_endpoint endpoint;
     char text[400] = "unix:";
     memset(text + 5, 'a', sizeof endpoint.path - 1);
-    assert_true(eb_endpoint_parse(text, &endpoint));
+    assert_null(eb_endpoint_parse(text, 1, &endpoint));
     text[5 + sizeof endpoint.path - 1] = 'a';
-    assert_false(eb_endpoint_parse(text, &endpoint));
+    assert_non_null(eb_endpoint_parse(text, 1, &endpoint));
 
     memset(text, 0, sizeof text);
     memset(text, 'h', EB_ENDPOINT_HOST_BYTES - 1);
-    strcpy(text + EB_ENDPOINT_HOST_BYTES - 1, ":80");
-    assert_true(eb_endpoint_parse(text, &endpoint));
+    strcpy(text + EB_ENDPOINT_HOST_BYTES - 1, ":1");
+    assert_null(eb_endpoint_parse(text, 1, &endpoint));
     memset(text, 'h', EB_ENDPOINT_HOST_BYTES);
-    strcpy(text + EB_ENDPOINT_HOST_BYTES, ":80");
-    assert_false(eb_endpoint_parse(text, &endpoint));
+    strcpy(text + EB_ENDPOINT_HOST_BYTES, ":1");
+    assert_non_null(eb_endpoint_parse(text, 1, &endpoint));
+}
+
+static void takes_port_0_only_where_the_caller_does(void **state)
+{
+    (void)state;
+    struct eb_endpoint endpoint;
+    assert_null(eb_endpoint_parse("host:0", 0, &endpoint));
+    assert_string_equal(endpoint.port, "0");
+    assert_string_equal(eb_endpoint_parse("host:0", 1, &endpoint), "the port is not in 1..65535");
+    assert_null(eb_endpoint_parse("host:1", 1, &endpoint));
 }
 
 EB_TEST_GROUP(endpoint)
@@ -100,6 +110,7 @@ EB_TEST_GROUP(endpoint)
         cmocka_unit_test(knows_what_stays_on_this_machine),
         cmocka_unit_test(rejects_what_is_no_address),
         cmocka_unit_test(rejects_a_path_or_a_name_that_does_not_fit),
+        cmocka_unit_test(takes_port_0_only_where_the_caller_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
