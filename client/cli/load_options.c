@@ -1,6 +1,5 @@
 #include "client/cli/load_options.h"
 
-#include "client/cli/access_flags.h"
 #include "client/cli/output.h"
 
 #include <math.h>

@@ -1,6 +1,5 @@
-#include "client/cli/lookup_command.h"
+#include "client/cli/commands.h"
 
-#include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
 #include "client/cli/load_clock.h"
 #include "client/cli/output.h"

@@ -1,9 +1,4 @@
-#include "client/cli/check_command.h"
-#include "client/cli/demo.h"
-#include "client/cli/lookup_command.h"
-#include "client/cli/make_model.h"
-#include "client/cli/models_command.h"
-#include "client/cli/pack_command.h"
+#include "client/cli/commands.h"
 #include "server/base/standard_files.h"
 
 #include <stdio.h>

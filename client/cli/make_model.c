@@ -1,20 +1,30 @@
-#include "client/cli/make_model.h"
+#include "client/cli/commands.h"
 
 #include "client/cli/arguments.h"
 #include "client/cli/load_clock.h"
 #include "client/cli/progress_bar.h"
-#include "client/cli/version_writer.h"
 #include "client/cli/workload.h"
+#include "server/formats/npy.h"
+#include "server/formats/tensor.h"
 
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #define CHUNK_BYTES (256 * 1024) /* generated, then written while it is still in the cache */
 #define BYTES_PER_MIB (1024 * 1024)
 #define US_PER_S 1e6
 #define SCALE_MAX UINT64_C(1000000000)
+#define NPY_HEADER_BYTES_MAX 1024
+#define VERSION_PATH_BYTES 4096
 
 static const char usage[] =
     "Usage: embag make-model --workload NAME [--scale N] [--version N] DIR\n"
@@ -50,6 +60,213 @@ static const struct eb_flag flags[] = {
 static const struct eb_command command = {
     "make-model", usage, flags, sizeof flags / sizeof flags[0]};
 
+/* ---- a version directory that is being written ---- */
+
+/* Its tables go into a directory whose name begins with a dot, which servers ignore. The directory
+ * is renamed into place when it is complete. */
+struct version_writer {
+    char final_path[VERSION_PATH_BYTES]; /* DIR/MODEL/VERSION */
+    char path[VERSION_PATH_BYTES];       /* DIR/MODEL/.VERSION.XXXXXX */
+    bool opened;
+    int file; /* of the table being written; -1: none */
+};
+
+/* What is to be written, so that lack of space shows before the first byte. */
+struct version_plan {
+    const char *directory; /* made where it is not there */
+    const char *model;
+    uint64_t version;
+    uint64_t bytes;
+};
+
+/* Says what failed, by errno. Returns false, for callers to return. */
+static bool refuse_writer(const char *what, const char *path)
+{
+    fprintf(stderr, "embag: cannot %s %s: %s\n", what, path, strerror(errno));
+    return false;
+}
+
+static bool make_directory(const char *path)
+{
+    return mkdir(path, 0777) == 0 || errno == EEXIST || refuse_writer("make the directory", path);
+}
+
+/* Makes a directory and those above it. */
+static bool make_directories(const char *path)
+{
+    char part[VERSION_PATH_BYTES];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (!make_directory(part)) {
+            return false;
+        }
+        *slash = '/';
+    }
+    return make_directory(part);
+}
+
+static bool check_space(const char *path, uint64_t bytes)
+{
+    struct statvfs file_system;
+    if (statvfs(path, &file_system) != 0) {
+        return refuse_writer("ask for the free space of", path);
+    }
+    uint64_t free_bytes = (uint64_t)file_system.f_bavail * file_system.f_frsize;
+    if (free_bytes < bytes) {
+        fprintf(stderr,
+            "embag: %s: %" PRIu64 " MiB are needed and %" PRIu64
+            " MiB free: take a larger --scale or another disk\n",
+            path, bytes / BYTES_PER_MIB + 1, free_bytes / BYTES_PER_MIB);
+        return false;
+    }
+    return true;
+}
+
+/* Sets both paths of the writer. Room for a file's name is left behind them. */
+static bool set_paths(struct version_writer *writer, const struct version_plan *plan)
+{
+    int length = snprintf(writer->final_path, sizeof writer->final_path, "%s/%s/%" PRIu64,
+        plan->directory, plan->model, plan->version);
+    if (length < 0 || (size_t)length + NAME_MAX > sizeof writer->final_path) {
+        errno = ENAMETOOLONG;
+        return refuse_writer("use the path", plan->directory);
+    }
+    snprintf(writer->path, sizeof writer->path, "%s/%s/.%" PRIu64 ".XXXXXX", plan->directory,
+        plan->model, plan->version);
+    return true;
+}
+
+/* Makes the directories. Returns false, which is said on stderr, if the version is there already,
+ * the file system has too little space, or a directory cannot be made. */
+static bool open_version(struct version_writer *writer, const struct version_plan *plan)
+{
+    memset(writer, 0, sizeof *writer);
+    writer->file = -1;
+    if (!set_paths(writer, plan)) {
+        return false;
+    }
+    char *model_end = strrchr(writer->final_path, '/');
+    *model_end = '\0';
+    bool ready =
+        make_directories(writer->final_path) && check_space(writer->final_path, plan->bytes);
+    *model_end = '/';
+    if (!ready) {
+        return false;
+    }
+    if (access(writer->final_path, F_OK) == 0) {
+        errno = EEXIST;
+        return refuse_writer("write", writer->final_path);
+    }
+    if (!mkdtemp(writer->path)) {
+        return refuse_writer("make the directory", writer->path);
+    }
+    writer->opened = true;
+    /* mkdtemp lets nobody else in, but the server may be somebody else. */
+    return chmod(writer->path, 0755) == 0 || refuse_writer("open to others", writer->path);
+}
+
+/* Removes the directory and its files. What cannot be removed stays, ignored by servers. */
+static void remove_all(const char *path)
+{
+    DIR *directory = opendir(path);
+    if (!directory) {
+        return;
+    }
+    for (const struct dirent *entry; (entry = readdir(directory));) {
+        if (entry->d_name[0] != '.') {
+            (void)unlinkat(dirfd(directory), entry->d_name, 0);
+        }
+    }
+    (void)closedir(directory);
+    (void)rmdir(path);
+}
+
+/* Removes what has not been finished. Accepts a writer that did not open. */
+static void close_version(struct version_writer *writer)
+{
+    if (writer->file >= 0) {
+        (void)close(writer->file);
+        writer->file = -1;
+    }
+    if (writer->opened) {
+        remove_all(writer->path);
+        writer->opened = false;
+    }
+}
+
+static bool append_to_version(struct version_writer *writer, const void *bytes, size_t count)
+{
+    const uint8_t *next = bytes;
+    while (count > 0) {
+        ssize_t written = write(writer->file, next, count);
+        if (written < 0 && errno != EINTR) {
+            return refuse_writer("write to", writer->path);
+        }
+        if (written > 0) {
+            next += written;
+            count -= (size_t)written;
+        }
+    }
+    return true;
+}
+
+/* Begins TABLE.npy, after the table before it has ended: storage, rank and dims of the tensor are
+ * its header. Then its data are appended, in any portions. Returns false, which is said on stderr,
+ * if it cannot be written, and so do the functions below. */
+static bool begin_version_table(
+    struct version_writer *writer, const char *table, struct eb_tensor *tensor)
+{
+    uint8_t header[NPY_HEADER_BYTES_MAX];
+    char path[VERSION_PATH_BYTES + NAME_MAX];
+    assert(writer->opened && writer->file < 0);
+    uint64_t header_bytes = eb_npy_header_write(tensor, header, sizeof header);
+    assert(header_bytes > 0);
+    snprintf(path, sizeof path, "%s/%s.npy", writer->path, table);
+    writer->file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (writer->file < 0) {
+        return refuse_writer("make", path);
+    }
+    return append_to_version(writer, header, header_bytes);
+}
+
+static bool end_version_table(struct version_writer *writer)
+{
+    int rc = close(writer->file);
+    writer->file = -1;
+    return rc == 0 || refuse_writer("write to", writer->path);
+}
+
+/* NFS and others cannot rename without replacing. A rename there replaces no more than an empty
+ * directory that has come into being since the look for one. */
+static bool rename_directory(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
+        return true;
+    }
+    if (errno != EINVAL && errno != ENOSYS) {
+        return false;
+    }
+    if (access(to, F_OK) == 0) {
+        errno = EEXIST;
+        return false;
+    }
+    return rename(from, to) == 0;
+}
+
+/* Puts the version into place. */
+static bool finish_version(struct version_writer *writer)
+{
+    assert(writer->opened && writer->file < 0);
+    if (!rename_directory(writer->path, writer->final_path)) {
+        return refuse_writer("write", writer->final_path);
+    }
+    writer->opened = false;
+    return true;
+}
+
+/* ---- what is written ---- */
+
 struct workload_plan {
     const struct eb_workload *workload;
     uint64_t scale;
@@ -59,7 +276,7 @@ struct workload_plan {
 };
 
 static bool write_rows(
-    struct eb_version_writer *writer, struct workload_plan *plan, uint64_t seed, uint64_t row_count)
+    struct version_writer *writer, struct workload_plan *plan, uint64_t seed, uint64_t row_count)
 {
     uint32_t dim = plan->workload->dim;
     uint64_t chunk_rows = CHUNK_BYTES / (dim * sizeof(float));
@@ -68,7 +285,7 @@ static bool write_rows(
         for (uint64_t row = 0; row < count; row++) {
             eb_workload_fill_row(seed, first + row, plan->chunk + row * dim, dim);
         }
-        if (!eb_version_writer_append(writer, plan->chunk, count * dim * sizeof(float))) {
+        if (!append_to_version(writer, plan->chunk, count * dim * sizeof(float))) {
             return false;
         }
         eb_progress_bar_advance(&plan->progress, count * dim * sizeof(float));
@@ -77,19 +294,19 @@ static bool write_rows(
 }
 
 static bool write_made_table(
-    struct eb_version_writer *writer, struct workload_plan *plan, uint32_t table)
+    struct version_writer *writer, struct workload_plan *plan, uint32_t table)
 {
     char name[EB_WORKLOAD_TABLE_NAME_BYTES];
     struct eb_tensor tensor = {.storage = EB_STORAGE_F32, .rank = 2};
     eb_workload_table_name(table, name);
     tensor.dims[0] = eb_workload_rows(plan->workload, table, plan->scale);
     tensor.dims[1] = plan->workload->dim;
-    return eb_version_writer_begin_table(writer, name, &tensor) &&
+    return begin_version_table(writer, name, &tensor) &&
            write_rows(writer, plan, eb_workload_seed(name, plan->version), tensor.dims[0]) &&
-           eb_version_writer_end_table(writer);
+           end_version_table(writer);
 }
 
-static bool write_made_tables(struct eb_version_writer *writer, void *context)
+static bool write_made_tables(struct version_writer *writer, void *context)
 {
     struct workload_plan *plan = context;
     for (uint32_t table = 0; table < plan->workload->table_count; table++) {
@@ -100,26 +317,25 @@ static bool write_made_tables(struct eb_version_writer *writer, void *context)
     return true;
 }
 
-static bool write_example(struct eb_version_writer *writer, void *context)
+static bool write_example(struct version_writer *writer, void *context)
 {
     static const float values[5][2] = {
         {-0.2f, -0.6f}, {-0.1f, -0.4f}, {-1.9f, -1.8f}, {-1.0f, 1.5f}, {0.8f, -0.7f}};
     struct eb_tensor tensor = {.storage = EB_STORAGE_F32, .rank = 2, .dims = {5, 2}};
     (void)context;
-    return eb_version_writer_begin_table(writer, "emb_table", &tensor) &&
-           eb_version_writer_append(writer, values, sizeof values) &&
-           eb_version_writer_end_table(writer);
+    return begin_version_table(writer, "emb_table", &tensor) &&
+           append_to_version(writer, values, sizeof values) && end_version_table(writer);
 }
 
 /* Opens the version, lets `write` fill it, and puts it into place. Returns the exit status. */
-static int write_made_version(const struct eb_version_plan *plan,
-    bool (*write)(struct eb_version_writer *writer, void *context), void *context)
+static int write_made_version(const struct version_plan *plan,
+    bool (*write)(struct version_writer *writer, void *context), void *context)
 {
-    struct eb_version_writer writer;
+    struct version_writer writer;
     double start_us = eb_load_clock_read_us();
-    bool written = eb_version_writer_open(&writer, plan) && write(&writer, context) &&
-                   eb_version_writer_finish(&writer);
-    eb_version_writer_close(&writer);
+    bool written =
+        open_version(&writer, plan) && write(&writer, context) && finish_version(&writer);
+    close_version(&writer);
     if (!written) {
         return 1;
     }
@@ -128,7 +344,7 @@ static int write_made_version(const struct eb_version_plan *plan,
     return 0;
 }
 
-static int make_workload(const struct options *options, struct eb_version_plan version)
+static int make_workload(const struct options *options, struct version_plan version)
 {
     struct workload_plan plan = {.workload = eb_workload_find(options->workload),
         .scale = options->scale,
@@ -156,7 +372,7 @@ static int make_workload(const struct options *options, struct eb_version_plan v
 
 static int write_made_model(struct options *options)
 {
-    struct eb_version_plan version = {.directory = options->directory};
+    struct version_plan version = {.directory = options->directory};
     options->scale = options->scale != 0 ? options->scale : 1;
     options->version = options->version != 0 ? options->version : 1;
     version.version = options->version;

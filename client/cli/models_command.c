@@ -1,18 +1,138 @@
-#include "client/cli/models_command.h"
+#include "client/cli/commands.h"
 
-#include "client/cli/access_flags.h"
 #include "client/cli/arguments.h"
-#include "client/cli/feature_output.h"
 #include "client/cli/output.h"
-#include "client/cli/status_command.h"
-#include "client/cli/version_command.h"
+#include "client/cli/progress_bar.h"
+#include "client/embag_admin.h"
+#include "kernels/bag.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-static const char usage[] =
+/* ---- features and groups, for people and as members of a version's JSON object ---- */
+
+#define X(name, number, text) [number] = (text),
+static const char *const reductions[] = {"unspecified", EB_REDUCTION_LIST(X)};
+static const char *const policies[] = {"unspecified", EB_MISSING_LIST(X)};
+#undef X
+
+static const char *name_reduction(enum embag_reduction reduction)
+{
+    return (unsigned)reduction < EB_REDUCTION_COUNT ? reductions[reduction] : "unknown";
+}
+
+static const char *name_missing(enum embag_missing missing)
+{
+    return (unsigned)missing < EB_MISSING_COUNT ? policies[missing] : "unknown";
+}
+
+static void print_name(const char *before, const char *name)
+{
+    printf("%s%s", before, eb_output_printable(name).bytes);
+}
+
+static void print_feature(const struct embag_feature *feature)
+{
+    print_name("  feature ", feature->name);
+    print_name(": table ", feature->table);
+    printf(", reduction %s, missing %s", name_reduction(feature->reduction),
+        name_missing(feature->missing));
+    if (feature->has_default) {
+        printf(", default_index %" PRId64, feature->default_index);
+    }
+    print_name(", id_map ", feature->id_map);
+    if (feature->seed != 0) {
+        printf(" (seed %" PRIu64 ")", feature->seed);
+    }
+    if (feature->max_ids != 0) {
+        printf(", max_ids %" PRIu64, feature->max_ids);
+    }
+    putchar('\n');
+}
+
+static void print_group(const struct embag_feature_list *group)
+{
+    print_name("  group ", group->name);
+    for (size_t i = 0; i < group->feature_count; i++) {
+        print_name(i == 0 ? ": " : ", ", group->features[i]);
+    }
+    putchar('\n');
+}
+
+static void print_feature_version(
+    const struct embag_model *model, const struct embag_model_version *version)
+{
+    print_name("", model->name);
+    printf(" version %" PRIu64 " (%s)\n", version->version, eb_output_state(version->state));
+    for (size_t i = 0; i < version->feature_count; i++) {
+        print_feature(&version->features[i]);
+    }
+    for (size_t i = 0; i < version->group_count; i++) {
+        print_group(&version->groups[i]);
+    }
+    if (version->feature_count == 0) {
+        printf("  no features: its tables are asked by their names\n");
+    }
+}
+
+static void print_features_text(const struct embag_model_list *list)
+{
+    for (size_t m = 0; m < list->count; m++) {
+        const struct embag_model *model = &list->models[m];
+        for (size_t v = 0; v < model->version_count; v++) {
+            if (model->versions[v].table_count > 0) {
+                print_feature_version(model, &model->versions[v]);
+            }
+        }
+    }
+}
+
+static void print_text_json(const char *before, const char *text)
+{
+    fputs(before, stdout);
+    eb_output_json_text(stdout, text);
+}
+
+static void print_feature_json(const struct embag_feature *feature)
+{
+    print_text_json("{\"name\": ", feature->name);
+    print_text_json(", \"table\": ", feature->table);
+    printf(", \"reduction\": \"%s\", \"missing\": \"%s\"", name_reduction(feature->reduction),
+        name_missing(feature->missing));
+    if (feature->has_default) {
+        printf(", \"default_index\": %" PRId64, feature->default_index);
+    }
+    print_text_json(", \"id_map\": ", feature->id_map);
+    printf(", \"seed\": %" PRIu64 ", \"max_ids\": %" PRIu64 "}", feature->seed, feature->max_ids);
+}
+
+static void print_features_json(const struct embag_model_version *version)
+{
+    printf(", \"features\": [");
+    for (size_t i = 0; i < version->feature_count; i++) {
+        fputs(i > 0 ? ", " : "", stdout);
+        print_feature_json(&version->features[i]);
+    }
+    printf("], \"groups\": [");
+    for (size_t i = 0; i < version->group_count; i++) {
+        const struct embag_feature_list *group = &version->groups[i];
+        print_text_json(i > 0 ? ", {\"name\": " : "{\"name\": ", group->name);
+        for (size_t k = 0; k < group->feature_count; k++) {
+            print_text_json(k > 0 ? ", " : ", \"features\": [", group->features[k]);
+        }
+        fputs(group->feature_count > 0 ? "]}" : ", \"features\": []}", stdout);
+    }
+    putchar(']');
+}
+
+/* ---- models list ---- */
+
+static const char list_usage[] =
     "Usage: embag models [list] --server ADDRESS [--features] [--json]\n"
     "       embag models status|load|unload|serve --help\n"
     "Lists the models of a server, their versions and their tables. The other commands say more "
@@ -25,21 +145,22 @@ static const char usage[] =
     "  --json                 one JSON object, of all\n" EB_ACCESS_USAGE
     "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
 
-struct options {
+struct list_options {
     const char *server;
     bool features;
     bool json;
     struct embag_access access;
 };
 
-static const struct eb_flag flags[] = {
-    {"server", EB_FLAG_TEXT, offsetof(struct options, server), 0, 0, NULL},
-    {"features", EB_FLAG_SWITCH, offsetof(struct options, features), 0, 0, NULL},
-    {"json", EB_FLAG_SWITCH, offsetof(struct options, json), 0, 0, NULL},
-    EB_ACCESS_FLAGS(struct options),
+static const struct eb_flag list_flags[] = {
+    {"server", EB_FLAG_TEXT, offsetof(struct list_options, server), 0, 0, NULL},
+    {"features", EB_FLAG_SWITCH, offsetof(struct list_options, features), 0, 0, NULL},
+    {"json", EB_FLAG_SWITCH, offsetof(struct list_options, json), 0, 0, NULL},
+    EB_ACCESS_FLAGS(struct list_options),
 };
 
-static const struct eb_command command = {"models", usage, flags, sizeof flags / sizeof flags[0]};
+static const struct eb_command list_command = {
+    "models", list_usage, list_flags, sizeof list_flags / sizeof list_flags[0]};
 
 /* One table as a line of words, or a version without tables. */
 #define COLUMN_COUNT 7
@@ -172,7 +293,7 @@ static void print_models_version_json(const struct embag_model_version *version)
         print_table_json(&version->tables[t]);
     }
     putchar(']');
-    eb_feature_output_json(version);
+    print_features_json(version);
     putchar('}');
 }
 
@@ -193,7 +314,7 @@ static void print_models_json(const struct embag_model_list *list)
     printf("]}\n");
 }
 
-static int run_models_command(const struct options *options)
+static int run_list_command(const struct list_options *options)
 {
     if (!options->server) {
         fprintf(stderr, "embag: models: --server is missing\n");
@@ -211,7 +332,7 @@ static int run_models_command(const struct options *options)
     if (options->json) {
         print_models_json(list);
     } else if (options->features) {
-        eb_feature_output_text(list);
+        print_features_text(list);
     } else {
         print_models_text(list);
     }
@@ -222,24 +343,304 @@ static int run_models_command(const struct options *options)
 
 static int run_models_list(int argument_count, char **arguments)
 {
-    struct options options = {0};
-    switch (eb_arguments_read(&command, argument_count, arguments, &options)) {
-    case EB_ARGUMENTS_READ: return run_models_command(&options);
+    struct list_options options = {0};
+    switch (eb_arguments_read(&list_command, argument_count, arguments, &options)) {
+    case EB_ARGUMENTS_READ: return run_list_command(&options);
     case EB_ARGUMENTS_HELP: return 0;
     case EB_ARGUMENTS_WRONG: return 2;
     }
     return 2;
 }
 
+/* ---- models status ---- */
+
+static const char status_usage[] =
+    "Usage: embag models status [--model NAME] --server unix:PATH [--json]\n"
+    "Tells of each version its state, memory, the digest of its tables, when it was loaded and "
+    "how\n"
+    "long that took, its labels, and why it does not load.\n"
+    "\n"
+    "  --model NAME           of this model alone\n"
+    "  --server ADDRESS       unix:PATH of the server's admin_listen\n"
+    "  --json                 one JSON object\n" EB_ACCESS_USAGE
+    "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n";
+
+struct status_options {
+    const char *model;
+    const char *server;
+    bool json;
+    struct embag_access access;
+};
+
+static const struct eb_flag status_flags[] = {
+    {"model", EB_FLAG_TEXT, offsetof(struct status_options, model), 0, 0, NULL},
+    {"server", EB_FLAG_TEXT, offsetof(struct status_options, server), 0, 0, NULL},
+    {"json", EB_FLAG_SWITCH, offsetof(struct status_options, json), 0, 0, NULL},
+    EB_ACCESS_FLAGS(struct status_options),
+};
+
+static const struct eb_command status_command = {
+    "models status", status_usage, status_flags, sizeof status_flags / sizeof status_flags[0]};
+
+/* "2026-01-31T12:00:00Z" */
+#define TIME_BYTES 32
+
+static void format_time(uint64_t unix_ms, char out[TIME_BYTES])
+{
+    const time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm parts;
+    out[0] = '\0';
+    if (gmtime_r(&seconds, &parts)) {
+        (void)strftime(out, TIME_BYTES, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    }
+}
+
+static void print_status_notes(
+    const struct embag_model *model, const struct embag_model_version *version)
+{
+    for (size_t i = 0; i < version->label_count; i++) {
+        printf("%s%s", i == 0 ? "  labels " : ", ", eb_output_printable(version->labels[i]).bytes);
+    }
+    if (version->held) {
+        printf("  held by command");
+    }
+    if (version->version != 0 && version->version == model->commanded_version) {
+        printf("  to be served by command");
+    }
+    if (version->error[0] != '\0') {
+        printf("  %s", eb_output_printable(version->error).bytes);
+    }
+}
+
+static void print_status_version(
+    const struct embag_model *model, const struct embag_model_version *version)
+{
+    printf("  %-12" PRIu64 "  %-8s", version->version, eb_output_state(version->state));
+    if (version->loaded_unix_ms != 0) {
+        char time[TIME_BYTES];
+        format_time(version->loaded_unix_ms, time);
+        printf("  %10s  %016" PRIx64 "  loaded %s in %.1f s", eb_output_size(version->bytes).bytes,
+            version->digest, time, (double)version->load_ms / 1000);
+    }
+    print_status_notes(model, version);
+    putchar('\n');
+}
+
+static void print_model(const struct embag_model *model)
+{
+    printf("%s\n", eb_output_printable(model->name).bytes);
+    if (model->config_error[0] != '\0') {
+        printf("  fault: %s\n", eb_output_printable(model->config_error).bytes);
+    }
+    for (size_t i = 0; i < model->version_count; i++) {
+        print_status_version(model, &model->versions[i]);
+    }
+}
+
+static void print_status_version_json(const struct embag_model_version *version)
+{
+    printf("{\"version\": %" PRIu64 ", \"state\": \"%s\", \"bytes\": %" PRIu64
+           ", \"digest\": \"%016" PRIx64 "\", \"loaded_unix_ms\": %" PRIu64
+           ", \"load_ms\": %" PRIu64 ", \"held\": %s, \"labels\": [",
+        version->version, eb_output_state(version->state), version->bytes, version->digest,
+        version->loaded_unix_ms, version->load_ms, version->held ? "true" : "false");
+    for (size_t i = 0; i < version->label_count; i++) {
+        fputs(i > 0 ? ", " : "", stdout);
+        eb_output_json_text(stdout, version->labels[i]);
+    }
+    printf("], \"error\": ");
+    eb_output_json_text(stdout, version->error);
+    putchar('}');
+}
+
+static void print_model_json(const struct embag_model *model)
+{
+    printf("{\"name\": ");
+    eb_output_json_text(stdout, model->name);
+    printf(", \"served_version\": %" PRIu64 ", \"commanded_version\": %" PRIu64
+           ", \"config_error\": ",
+        model->served_version, model->commanded_version);
+    eb_output_json_text(stdout, model->config_error);
+    printf(", \"versions\": [");
+    for (size_t i = 0; i < model->version_count; i++) {
+        fputs(i > 0 ? ", " : "", stdout);
+        print_status_version_json(&model->versions[i]);
+    }
+    printf("]}");
+}
+
+static void print_status_json(const struct embag_model_list *list)
+{
+    printf("{\"models\": [");
+    for (size_t i = 0; i < list->count; i++) {
+        fputs(i > 0 ? ", " : "", stdout);
+        print_model_json(&list->models[i]);
+    }
+    printf("]}\n");
+}
+
+static int run_status_command(const struct status_options *options)
+{
+    if (!options->server) {
+        fprintf(stderr, "embag: models status: --server is missing\n");
+        return 2;
+    }
+    const struct embag_options settings = {.access = options->access};
+    struct embag_client *client = NULL;
+    struct embag_model_list *list = NULL;
+    struct embag_error error;
+    if (embag_open(options->server, &settings, &client, &error) != EMBAG_OK ||
+        embag_list_versions(client, options->model, &list, &error) != EMBAG_OK) {
+        embag_close(client);
+        return eb_output_error(&error);
+    }
+    if (options->json) {
+        print_status_json(list);
+    }
+    for (size_t i = 0; !options->json && i < list->count; i++) {
+        print_model(&list->models[i]);
+    }
+    embag_model_list_free(list);
+    embag_close(client);
+    return 0;
+}
+
+static int run_models_status(int argument_count, char **arguments)
+{
+    struct status_options options = {0};
+    switch (eb_arguments_read(&status_command, argument_count, arguments, &options)) {
+    case EB_ARGUMENTS_READ: return run_status_command(&options);
+    case EB_ARGUMENTS_HELP: return 0;
+    case EB_ARGUMENTS_WRONG: return 2;
+    }
+    return 2;
+}
+
+/* ---- models load, unload, serve ---- */
+
+#define VERSION_USAGE_END                                                                          \
+    "\n"                                                                                           \
+    "  --server ADDRESS       unix:PATH of the server's admin_listen\n" EB_ACCESS_USAGE            \
+    "The server goes on where this is interrupted.\n"                                              \
+    "Exit status: 0, 1 where the server or the network says no, 2 for a usage error.\n"
+
+struct version_options {
+    const char *model;
+    const char *version;
+    const char *server;
+    struct embag_access access;
+};
+
+static const struct eb_flag version_flags[] = {
+    {"MODEL", EB_FLAG_POSITIONAL, offsetof(struct version_options, model), 0, 0, NULL},
+    {"VERSION", EB_FLAG_POSITIONAL, offsetof(struct version_options, version), 0, 0, NULL},
+    {"server", EB_FLAG_TEXT, offsetof(struct version_options, server), 0, 0, NULL},
+    EB_ACCESS_FLAGS(struct version_options),
+};
+
+#define VERSION_FLAG_COUNT (sizeof version_flags / sizeof version_flags[0])
+
+/* In the order of enum embag_version_verb. */
+static const struct eb_command version_commands[] = {
+    {"models load",
+        "Usage: embag models load MODEL VERSION --server unix:PATH\n"
+        "Loads a version, which then stays until it is unloaded; 0: looks at the disk, and loads\n"
+        "what model.yaml says.\n" VERSION_USAGE_END,
+        version_flags, VERSION_FLAG_COUNT},
+    {"models unload",
+        "Usage: embag models unload MODEL VERSION --server unix:PATH\n"
+        "Drops a version that is not served and has no label, however long it was to be "
+        "kept.\n" VERSION_USAGE_END,
+        version_flags, VERSION_FLAG_COUNT},
+    {"models serve",
+        "Usage: embag models serve MODEL VERSION --server unix:PATH\n"
+        "Serves a version, whatever model.yaml says; it is loaded first where it must be. 0: the\n"
+        "one that model.yaml says, again.\n" VERSION_USAGE_END,
+        version_flags, VERSION_FLAG_COUNT},
+};
+
+static const char *const version_verbs[] = {"load", "unload", "serve"};
+
+/* Of the version that is being loaded: where that changes, a new one. */
+static void on_version_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct eb_progress_bar *bar = context;
+    if (total_bytes != bar->total_bytes || done_bytes < bar->done_bytes) {
+        eb_progress_bar_end(bar);
+        eb_progress_bar_init(bar, bar->name, total_bytes);
+    }
+    eb_progress_bar_advance(bar, done_bytes - bar->done_bytes);
+}
+
+static int send_version_command(
+    const struct version_options *options, struct embag_version_command *command)
+{
+    const struct embag_options settings = {.access = options->access};
+    struct eb_progress_bar bar;
+    struct embag_client *client = NULL;
+    struct embag_error error;
+    eb_progress_bar_init(&bar, options->model, 0);
+    command->on_progress = on_version_progress;
+    command->context = &bar;
+    enum embag_status status = embag_open(options->server, &settings, &client, &error);
+    if (status == EMBAG_OK) {
+        status = embag_command_version(client, command, &error);
+    }
+    embag_close(client);
+    eb_progress_bar_end(&bar);
+    if (status != EMBAG_OK) {
+        return eb_output_error(&error);
+    }
+    printf("%s: %s\n", eb_output_printable(options->model).bytes,
+        eb_output_printable(error.text).bytes);
+    return 0;
+}
+
+static int run_version_command(const struct version_options *options, enum embag_version_verb verb)
+{
+    char *end = NULL;
+    errno = 0;
+    struct embag_version_command command = {.verb = verb, .model = options->model};
+    command.version = strtoull(options->version, &end, 10);
+    if (!isdigit((unsigned char)options->version[0]) || *end != '\0' || errno != 0) {
+        fprintf(stderr, "embag: %s: VERSION \"%s\" is no version's number\n",
+            version_commands[verb].name, options->version);
+        return 2;
+    }
+    if (!options->server) {
+        fprintf(stderr, "embag: %s: --server is missing\n", version_commands[verb].name);
+        return 2;
+    }
+    return send_version_command(options, &command);
+}
+
+/* Runs `load`, `unload` or `serve`, which `arguments[0]` names. */
+static int run_models_version(int argument_count, char **arguments)
+{
+    struct version_options options = {0};
+    enum embag_version_verb verb = EMBAG_VERSION_LOAD;
+    while (strcmp(arguments[0], version_verbs[verb]) != 0) {
+        verb++;
+    }
+    switch (eb_arguments_read(&version_commands[verb], argument_count, arguments, &options)) {
+    case EB_ARGUMENTS_READ: return run_version_command(&options, verb);
+    case EB_ARGUMENTS_HELP: return 0;
+    case EB_ARGUMENTS_WRONG: return 2;
+    }
+    return 2;
+}
+
+/* ---- the command ---- */
+
 static const struct {
     const char *name;
     int (*main)(int argument_count, char **arguments);
 } parts[] = {
     {"list", run_models_list},
-    {"status", eb_status_command_main},
-    {"load", eb_version_command_main},
-    {"unload", eb_version_command_main},
-    {"serve", eb_version_command_main},
+    {"status", run_models_status},
+    {"load", run_models_version},
+    {"unload", run_models_version},
+    {"serve", run_models_version},
 };
 
 int eb_models_command_main(int argument_count, char **arguments)

@@ -1,4 +1,4 @@
-#include "client/cli/pack_command.h"
+#include "client/cli/commands.h"
 
 #include "client/cli/arguments.h"
 #include "client/cli/pack_table.h"

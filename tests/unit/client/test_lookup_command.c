@@ -1,6 +1,5 @@
-#include "client/cli/lookup_command.h"
+#include "client/cli/commands.h"
 
-#include "client/cli/models_command.h"
 #include "tests/lib/capture.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/client/fake_server.h"

@@ -1,4 +1,4 @@
-#include "client/cli/make_model.h"
+#include "client/cli/commands.h"
 
 #include "client/cli/workload.h"
 #include "server/formats/npy.h"

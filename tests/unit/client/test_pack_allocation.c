@@ -1,7 +1,6 @@
 /* Fails the n-th call for memory or to the disk while a keyed table is packed and checked, for each
  * n: the linker sends those of the tool here (--wrap). */
-#include "client/cli/check_file.h"
-#include "client/cli/pack_command.h"
+#include "client/cli/commands.h"
 
 #include "tests/lib/scratch.h"
 #include "tests/lib/test_group.h"

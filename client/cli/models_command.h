@@ -1,7 +1,0 @@
-/* The command `embag models`: what a server serves, and the commands below it.
- * Thread: main. Memory: everything is freed before it returns. */
-#pragma once
-
-/* `arguments[0]` is the command's name. Returns the exit status: 0, 1 where the server or the
- * network says no, 2 for a usage error. */
-int eb_models_command_main(int argument_count, char **arguments);
