@@ -3,15 +3,15 @@
 #include "proto/codec_admin.h"
 #include "server/rpc/catalogue.h"
 #include "server/rpc/reply.h"
-#include "server/rpc/service.h"
+#include "server/rpc/rpc_call.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* A command and its caller. */
 struct eb_admin_command {
-    struct eb_model_command command; /* first */
-    struct eb_mail mail;             /* to the admin endpoint, and back with the outcome */
+    struct eb_model_command command;
+    struct eb_mail mail; /* to the admin endpoint, and back with the outcome */
     struct eb_service_loop *loop;
     struct eb_rpc_call *call; /* the loop's thread's; NULL: it has gone away */
     enum eb_model_outcome outcome;
@@ -32,7 +32,7 @@ struct progress_mail {
 static bool send_progress(struct eb_rpc_call *call, const struct eb_wire_progress *progress)
 {
     struct eb_outgoing *message = eb_reply_take(
-        eb_loop_answer_pool(call->conn->loop->home.loop), eb_version_progress_bytes(progress));
+        eb_loop_answer_pool(call->conn->loop->lookups.loop), eb_version_progress_bytes(progress));
     if (message) {
         eb_version_progress_encode(progress, eb_reply_body(message));
         eb_rpc_call_answer(call, message);
@@ -44,9 +44,9 @@ static bool send_progress(struct eb_rpc_call *call, const struct eb_wire_progres
 /* A caller that does not take what was sent before is not sent more of it. */
 static void on_progress_back(struct eb_mail *mail)
 {
-    struct progress_mail *told = (struct progress_mail *)mail;
+    struct progress_mail *told = EB_CONTAINER_OF(mail, struct progress_mail, mail);
     struct eb_rpc_call *call = told->command->call;
-    if (call && !call->finished &&
+    if (call && !call->is_finished &&
         eb_conn_waiting_bytes(call->conn->conn) < EB_RPC_STREAMING_WAITING_BYTES_MAX) {
         (void)send_progress(call, &told->progress);
     }
@@ -72,7 +72,7 @@ static void answer_admin(struct eb_rpc_call *call, const struct eb_admin_command
     const struct eb_wire_progress done = {.done = true, .text = command->text};
     if (status != EB_STATUS_OK) {
         eb_rpc_call_finish(call, status, command->text, 0);
-    } else if (call->finished || send_progress(call, &done)) {
+    } else if (call->is_finished || send_progress(call, &done)) {
         eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
     } else {
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
@@ -82,9 +82,8 @@ static void answer_admin(struct eb_rpc_call *call, const struct eb_admin_command
 
 static void on_done_back(struct eb_mail *mail)
 {
-    struct eb_admin_command *command =
-        (struct eb_admin_command *)((char *)mail - offsetof(struct eb_admin_command, mail));
-    struct eb_loop *loop = command->loop->home.loop;
+    struct eb_admin_command *command = EB_CONTAINER_OF(mail, struct eb_admin_command, mail);
+    struct eb_loop *loop = command->loop->lookups.loop;
     if (command->call) {
         command->call->command = NULL;
         answer_admin(command->call, command);
@@ -100,30 +99,29 @@ static void on_done_back(struct eb_mail *mail)
 static void on_admin_progress(
     struct eb_model_command *asked, uint64_t done_bytes, uint64_t total_bytes)
 {
-    struct eb_admin_command *command = (struct eb_admin_command *)asked;
+    struct eb_admin_command *command = EB_CONTAINER_OF(asked, struct eb_admin_command, command);
     struct progress_mail *told = malloc(sizeof *told);
     if (told) {
         *told = (struct progress_mail){.mail = {.deliver = on_progress_back},
             .command = command,
             .progress = {.done_bytes = done_bytes, .total_bytes = total_bytes, .text = ""}};
-        eb_mailbox_post(eb_loop_mailbox(command->loop->home.loop), &told->mail);
+        eb_mailbox_post(eb_loop_mailbox(command->loop->lookups.loop), &told->mail);
     }
 }
 
 static void on_admin_done(
     struct eb_model_command *asked, enum eb_model_outcome outcome, const char *text)
 {
-    struct eb_admin_command *command = (struct eb_admin_command *)asked;
+    struct eb_admin_command *command = EB_CONTAINER_OF(asked, struct eb_admin_command, command);
     command->outcome = outcome;
     snprintf(command->text, sizeof command->text, "%s", text);
     command->mail.deliver = on_done_back;
-    eb_mailbox_post(eb_loop_mailbox(command->loop->home.loop), &command->mail);
+    eb_mailbox_post(eb_loop_mailbox(command->loop->lookups.loop), &command->mail);
 }
 
 static void on_arrival(struct eb_mail *mail)
 {
-    struct eb_admin_command *command =
-        (struct eb_admin_command *)((char *)mail - offsetof(struct eb_admin_command, mail));
+    struct eb_admin_command *command = EB_CONTAINER_OF(mail, struct eb_admin_command, mail);
     const struct eb_admin_endpoint *endpoint = &command->loop->service->admin;
     endpoint->ask(endpoint->context, &command->command);
 }
@@ -210,7 +208,7 @@ static void start_admin_call(struct eb_rpc_call *call, enum eb_model_verb verb)
     }
     call->command = command;
     call->conn->loop->command_count++;
-    eb_loop_hold(call->conn->loop->home.loop);
+    eb_loop_hold(call->conn->loop->lookups.loop);
     eb_mailbox_post(call->conn->loop->service->admin.mailbox, &command->mail);
 }
 

@@ -5,17 +5,9 @@
 #pragma once
 
 #include "server/publish/command_queue.h"
-#include "server/rpc/rpc_conn.h"
+#include "server/rpc/conn_state.h"
 
 /* Commands of one loop that are not done: beyond, a call gets RESOURCE_EXHAUSTED. */
 #define EB_ADMIN_COMMANDS_MAX 32
-
-/* Who does the commands. */
-struct eb_admin_endpoint {
-    struct eb_mailbox *mailbox; /* of its thread; open as long as any loop is */
-    /* On that thread; the command's on_done follows. */
-    void (*ask)(void *context, struct eb_model_command *command);
-    void *context;
-};
 
 extern const struct eb_method_table eb_admin_service_methods;

@@ -1,7 +1,6 @@
 #include "server/rpc/auth_call.h"
 
 #include "proto/grpc_headers.h"
-#include "server/rpc/rpc_conn.h"
 
 #include <assert.h>
 #include <string.h>

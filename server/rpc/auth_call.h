@@ -3,28 +3,7 @@
  * Thread: the loop's. Memory: none beyond the structs. */
 #pragma once
 
-#include "server/rpc/auth.h"
-#include "server/rpc/method.h"
-
-struct eb_error;
-struct eb_loop;
-struct eb_rpc_call;
-
-/* Part of a call. */
-struct eb_auth_call {
-    uint64_t generation; /* of the rules by which `principal` was found; 0: of none */
-    const struct eb_principal *principal; /* NULL: nobody who is known */
-    struct eb_secret_digest token;
-    enum eb_method_access access; /* of its method: who may make it */
-    bool has_token;
-    bool is_junk; /* what was shown could be nobody's token */
-};
-
-/* Part of a connection: whom its certificate names. */
-struct eb_auth_conn {
-    uint64_t generation;
-    const struct eb_principal *principal;
-};
+#include "server/rpc/conn_state.h"
 
 /* Whether a call of a method of this access may begin. Its connection and its gRPC call must be
  * set. false: *error, UNAUTHENTICATED or PERMISSION_DENIED. */

@@ -1,7 +1,9 @@
 #include "server/rpc/health_service.h"
 
 #include "proto/codec_health.h"
+#include "server/rpc/auth_call.h"
 #include "server/rpc/reply.h"
+#include "server/rpc/rpc_call.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -13,8 +15,7 @@
 /* One call of Watch. */
 struct eb_health_watch {
     struct eb_rpc_call *call;
-    struct eb_health_watch *next; /* of the loop's */
-    struct eb_health_watch **link;
+    struct eb_list link;        /* of the loop's */
     enum eb_health_status told; /* UNKNOWN: nothing yet */
     char name[];
 };
@@ -137,18 +138,18 @@ static struct eb_outgoing *list_health(const struct eb_unary_request *unary, str
 static void tell_watch(struct eb_rpc_call *call)
 {
     struct eb_health_watch *watch = call->watch;
-    const struct eb_lookup_home *home = &call->conn->loop->home;
+    const struct eb_lookup_pool *lookups = &call->conn->loop->lookups;
     struct eb_error error;
-    const bool is_leaving = call->conn->loop->is_leaving || eb_loop_is_draining(home->loop);
-    const struct view view = {home->snapshot, eb_auth_call_renew(call, &error), is_leaving};
+    const bool is_leaving = call->conn->loop->is_leaving || eb_loop_is_draining(lookups->loop);
+    const struct view view = {lookups->snapshot, eb_auth_call_renew(call, &error), is_leaving};
     assert(view.caller); /* Everybody may call. */
     const enum eb_health_status status = find_health(&view, watch->name);
-    if (status == watch->told || call->finished ||
+    if (status == watch->told || call->is_finished ||
         eb_conn_waiting_bytes(call->conn->conn) >= EB_RPC_STREAMING_WAITING_BYTES_MAX) {
         return;
     }
     struct eb_outgoing *message =
-        eb_reply_take(eb_loop_answer_pool(home->loop), eb_health_response_bytes(status));
+        eb_reply_take(eb_loop_answer_pool(lookups->loop), eb_health_response_bytes(status));
     if (message) {
         eb_health_response_encode(status, eb_reply_body(message));
         eb_rpc_call_answer(call, message);
@@ -169,12 +170,7 @@ static void link_watch(struct eb_health_watch *watch, struct eb_rpc_call *call)
 {
     struct eb_service_loop *loop = call->conn->loop;
     watch->call = call;
-    watch->link = &loop->watches;
-    watch->next = loop->watches;
-    if (watch->next) {
-        watch->next->link = &watch->next;
-    }
-    loop->watches = watch;
+    eb_list_push(&loop->watches, &watch->link);
     call->watch = watch;
     call->conn->watch_count++;
 }
@@ -183,10 +179,7 @@ static void forget_watch(struct eb_rpc_call *call)
 {
     struct eb_health_watch *watch = call->watch;
     if (watch) {
-        *watch->link = watch->next;
-        if (watch->next) {
-            watch->next->link = watch->link;
-        }
+        eb_list_remove(&watch->link);
         call->conn->watch_count--;
         call->watch = NULL;
         free(watch);
@@ -243,15 +236,15 @@ static void start_watch(struct eb_rpc_call *call)
     }
     link_watch(watch, call);
     tell_watch(call);
-    if (eb_loop_is_draining(call->conn->loop->home.loop)) {
+    if (eb_loop_is_draining(call->conn->loop->lookups.loop)) {
         end_watch(call);
     }
 }
 
 void eb_health_service_update(struct eb_service_loop *loop)
 {
-    for (struct eb_health_watch *watch = loop->watches; watch; watch = watch->next) {
-        tell_watch(watch->call);
+    for (struct eb_list *link = loop->watches.next; link != &loop->watches; link = link->next) {
+        tell_watch(EB_CONTAINER_OF(link, struct eb_health_watch, link)->call);
     }
 }
 

@@ -3,7 +3,7 @@
  * Thread: the loop's of the call. Memory: each watch is on the heap until its call is over. */
 #pragma once
 
-#include "server/rpc/rpc_conn.h"
+#include "server/rpc/conn_state.h"
 
 /* Watches of one connection: beyond, a call gets RESOURCE_EXHAUSTED. */
 #define EB_HEALTH_WATCHES_MAX 32

@@ -3,7 +3,7 @@
 #include "proto/codec_infer.h"
 #include "server/rpc/infer_catalogue.h"
 #include "server/rpc/infer_query.h"
-#include "server/rpc/lookup.h"
+#include "server/rpc/lookup_state.h"
 
 static struct eb_wire_request *read_infer_message(struct eb_lookup *lookup,
     const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
@@ -16,7 +16,7 @@ static struct eb_wire_request *read_infer_message(struct eb_lookup *lookup,
 static bool resolve_infer_model(struct eb_lookup *lookup)
 {
     return eb_infer_query_make(lookup->request->infer, lookup->version, &lookup->arena,
-        lookup->home->context->limits->queries_max, &lookup->error);
+        lookup->pool->context->limits->queries_max, &lookup->error);
 }
 
 static const struct eb_lookup_codec codec = {

@@ -1,6 +1,6 @@
 /* The service inference.GRPCInferenceService: the Open Inference Protocol, whose ModelInfer is a
  * lookup in other words.
- * Thread, memory: constants; its functions as unary.h and lookup_codec.h say. */
+ * Thread, memory: constants; its functions as unary.h and lookup_state.h say. */
 #pragma once
 
 #include "server/rpc/method.h"

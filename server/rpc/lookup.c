@@ -1,7 +1,12 @@
 #include "server/rpc/lookup.h"
 
+#include "server/rpc/auth_call.h"
+#include "server/rpc/backpressure.h"
+#include "server/rpc/catalogue.h"
 #include "server/rpc/model_choice.h"
+#include "server/rpc/outcome.h"
 #include "server/rpc/reply.h"
+#include "server/rpc/rpc_call.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -15,8 +20,9 @@
 /* What planning and answering one query takes from the arena, beside what decoding takes. */
 #define PLAN_BYTES_PER_QUERY 2048
 
-static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_lookup_part) + sizeof(struct eb_wire_result) +
-                      EB_TENSOR_RANK_MAX * sizeof(uint64_t) + sizeof(uint8_t *) + 128 <=
+static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_partial_answer) +
+                      sizeof(struct eb_wire_result) + EB_TENSOR_RANK_MAX * sizeof(uint64_t) +
+                      sizeof(uint8_t *) + 128 <=
                   PLAN_BYTES_PER_QUERY,
     "a query's share of the arena must hold its plan and the description of its result");
 
@@ -30,25 +36,29 @@ static_assert(EB_PLAN_QUERY_BYTES + sizeof(struct eb_lookup_part) + sizeof(struc
 /* From here on reading a message takes long enough to ask whether checking it is of use. */
 #define SLOW_MESSAGE_BYTES 4096
 
-struct eb_lookup *eb_lookup_take(struct eb_lookup_home *home, const struct eb_lookup_codec *codec,
-    const struct eb_memory *message_memory)
+/* ---- the pool ---- */
+
+/* Returns a lookup in state READING, or NULL if out of memory. */
+static struct eb_lookup *take_lookup(struct eb_rpc_call *call)
 {
-    struct eb_lookup *lookup = home->idle;
-    if (lookup) {
-        home->idle = lookup->next;
-        home->idle_count--;
+    struct eb_lookup_pool *pool = &call->conn->loop->lookups;
+    struct eb_list *link = eb_list_pop(&pool->idle);
+    struct eb_lookup *lookup;
+    if (link) {
+        lookup = EB_CONTAINER_OF(link, struct eb_lookup, link);
+        pool->idle_count--;
     } else {
         lookup = malloc(sizeof *lookup);
         if (!lookup) {
             return NULL;
         }
-        eb_arena_init(&lookup->arena, &home->answer_memory);
+        eb_arena_init(&lookup->arena, &pool->answer_memory);
     }
     memset(lookup, 0, offsetof(struct eb_lookup, error));
     lookup->error.status = EB_STATUS_OK;
-    lookup->home = home;
-    lookup->codec = codec;
-    lookup->message_memory = message_memory;
+    lookup->pool = pool;
+    lookup->codec = call->method->codec;
+    lookup->message_memory = eb_conn_receive_memory(call->conn->conn);
     lookup->refusal = EB_REFUSAL_COUNT;
     lookup->state = EB_LOOKUP_READING;
     return lookup;
@@ -62,10 +72,10 @@ static void free_lookup(struct eb_lookup *lookup)
 
 static void drop_answers(struct eb_lookup *lookup)
 {
-    for (size_t i = 0; i < lookup->part_count; i++) {
-        if (lookup->parts[i].answer) {
-            eb_outgoing_drop(lookup->parts[i].answer);
-            lookup->parts[i].answer = NULL;
+    for (size_t i = 0; i < lookup->partial_count; i++) {
+        if (lookup->partials[i].answer) {
+            eb_outgoing_drop(lookup->partials[i].answer);
+            lookup->partials[i].answer = NULL;
         }
     }
     if (lookup->answer) {
@@ -86,34 +96,45 @@ static void give_inputs(struct eb_lookup *lookup)
     eb_arena_reset(&lookup->arena, 0);
 }
 
-void eb_lookup_give(struct eb_lookup *lookup)
+/* Gives back everything that a lookup holds, and the lookup. Not while QUEUED. */
+static void give_lookup(struct eb_lookup *lookup)
 {
     assert(lookup->state != EB_LOOKUP_QUEUED && lookup->state != EB_LOOKUP_IDLE);
-    struct eb_lookup_home *home = lookup->home;
-    if (lookup->state != EB_LOOKUP_REPLYING) { /* Where it has been run they have gone. */
+    struct eb_lookup_pool *pool = lookup->pool;
+    if (lookup->state != EB_LOOKUP_REPLYING) { /* One that was run has given its inputs back. */
         give_inputs(lookup);
     }
     drop_answers(lookup);
-    if (home->idle_count == IDLE_LOOKUPS_MAX) {
+    if (pool->idle_count == IDLE_LOOKUPS_MAX) {
         free_lookup(lookup);
         return;
     }
     lookup->state = EB_LOOKUP_IDLE;
-    lookup->next = home->idle;
-    home->idle = lookup;
-    home->idle_count++;
+    eb_list_push(&pool->idle, &lookup->link);
+    pool->idle_count++;
 }
 
-void eb_lookup_home_deinit(struct eb_lookup_home *home)
+void eb_lookup_pool_init(struct eb_lookup_pool *pool, const struct eb_lookup_context *context,
+    struct eb_loop *loop, struct eb_snapshot *snapshot)
 {
-    assert(home->queued_count == 0 && home->queued_batch_count == 0);
-    while (home->idle) {
-        struct eb_lookup *lookup = home->idle;
-        home->idle = lookup->next;
-        free_lookup(lookup);
-    }
-    eb_feature_memo_deinit(&home->memo);
+    *pool = (struct eb_lookup_pool){.context = context,
+        .loop = loop,
+        .snapshot = snapshot,
+        .answer_memory = eb_buffer_pool_memory(eb_loop_answer_pool(loop))};
+    eb_list_init(&pool->idle);
 }
+
+void eb_lookup_pool_deinit(struct eb_lookup_pool *pool)
+{
+    assert(pool->queued_count == 0 && pool->queued_batch_count == 0);
+    struct eb_list *link;
+    while ((link = eb_list_pop(&pool->idle))) {
+        free_lookup(EB_CONTAINER_OF(link, struct eb_lookup, link));
+    }
+    eb_feature_memo_deinit(&pool->memo);
+}
+
+/* ---- reading and checking ---- */
 
 /* A lookup that fails before the executor has it does so at once where there is no memory: nothing
  * else has asked for any meanwhile. */
@@ -121,23 +142,27 @@ static void note_shortage(struct eb_lookup *lookup)
 {
     if (lookup->error.status == EB_STATUS_RESOURCE_EXHAUSTED &&
         lookup->refusal == EB_REFUSAL_COUNT &&
-        eb_lookup_home_shortages(lookup->home) != lookup->shortages) {
+        eb_lookup_pool_shortages(lookup->pool) != lookup->shortages) {
         lookup->refusal = EB_REFUSAL_MEMORY;
-        lookup->pushback_ms = eb_executor_retry_after_ms(lookup->home->context->executor);
+        lookup->pushback_ms = eb_executor_retry_after_ms(lookup->pool->context->executor);
     }
 }
 
-bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, uint64_t arrival_ns,
-    uint64_t deadline_ns)
+/* Reads the request: takes `message`, which came at `arrival_ns`. `deadline_ns` is the call's; the
+ * request's own timeout_us, or the longest that there may be, replaces it if it is earlier. Returns
+ * false with lookup->error (and is_undecodable) set; request_id and is_withdrawal are set if they
+ * could be decoded. */
+static bool read_lookup(struct eb_lookup *lookup, struct eb_grpc_message message,
+    uint64_t arrival_ns, uint64_t deadline_ns)
 {
-    const struct eb_limits *limits = lookup->home->context->limits;
-    const struct eb_feature_memo *memo = &lookup->home->memo;
+    const struct eb_limits *limits = lookup->pool->context->limits;
+    const struct eb_feature_memo *memo = &lookup->pool->memo;
     const struct eb_codec_limits caps = {.queries_max = (uint32_t)limits->queries_max,
         .name_bytes_max = (uint32_t)limits->name_bytes_max,
         .known = memo->lists,
         .known_count = memo->count};
     struct eb_decode_failure failure;
-    lookup->shortages = eb_lookup_home_shortages(lookup->home);
+    lookup->shortages = eb_lookup_pool_shortages(lookup->pool);
     lookup->message = message;
     lookup->arrival_ns = arrival_ns;
     lookup->deadline_ns = lookup->arrival_ns + limits->deadline_max_ms * 1000000;
@@ -147,13 +172,13 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
     if (!lookup->request) {
         lookup->error = failure.error;
         lookup->request_id = failure.request_id;
-        lookup->withdraws = failure.cancel;
-        lookup->undecodable = failure.undecodable;
+        lookup->is_withdrawal = failure.cancel;
+        lookup->is_undecodable = failure.undecodable;
         note_shortage(lookup);
         return false;
     }
     lookup->request_id = lookup->request->request_id;
-    lookup->withdraws = lookup->request->cancel;
+    lookup->is_withdrawal = lookup->request->cancel;
     lookup->is_batch = lookup->request->priority != 0;
     uint64_t timeout_us = lookup->request->timeout_us;
     if (timeout_us != 0 && timeout_us <= limits->deadline_max_ms * 1000) {
@@ -168,7 +193,7 @@ bool eb_lookup_read(struct eb_lookup *lookup, struct eb_grpc_message message, ui
 static bool take_version(struct eb_lookup *lookup)
 {
     const struct eb_model_choice choice = {
-        .snapshot = lookup->home->snapshot,
+        .snapshot = lookup->pool->snapshot,
         .caller = lookup->caller,
         .right = EB_MODEL_RIGHT_LOOK_UP,
         .model = lookup->request->model,
@@ -190,15 +215,17 @@ static bool check_lookup(struct eb_lookup *lookup)
     struct eb_plan *plan = &lookup->plan;
     plan->request = lookup->request;
     plan->version = lookup->version;
-    plan->limits = lookup->home->context->limits;
-    plan->ops = lookup->home->context->ops;
+    plan->limits = lookup->pool->context->limits;
+    plan->ops = lookup->pool->context->ops;
     plan->arena = &lookup->arena;
-    plan->pool = eb_loop_answer_pool(lookup->home->loop);
-    plan->memo = &lookup->home->memo;
+    plan->pool = eb_loop_answer_pool(lookup->pool->loop);
+    plan->memo = &lookup->pool->memo;
     return eb_plan_check(plan, &lookup->error);
 }
 
-/* What jobs [first, first + count) read and write. */
+/* ---- layout ---- */
+
+/* Returns the bytes that jobs [first, first + count) read and write. */
 static uint64_t weigh_jobs(const struct eb_plan *plan, size_t first, size_t count)
 {
     uint64_t bytes = 0;
@@ -209,27 +236,27 @@ static uint64_t weigh_jobs(const struct eb_plan *plan, size_t first, size_t coun
     return bytes;
 }
 
-/* Lays out the answer of a part, which is zeroed, with results [first, first + count), whose jobs,
- * one behind the other, become its work. */
+/* Lays out a partial answer, which is zeroed, with results [first, first + count). Their jobs, one
+ * behind the other, become its work. */
 static bool lay_out_answer(
-    struct eb_lookup *lookup, struct eb_lookup_part *part, size_t first, size_t count)
+    struct eb_lookup *lookup, struct eb_partial_answer *partial, size_t first, size_t count)
 {
     struct eb_plan *plan = &lookup->plan;
     const struct eb_plan_result *results = plan->results + first;
-    part->lookup = lookup;
-    part->work.jobs = plan->jobs;
+    partial->lookup = lookup;
+    partial->work.jobs = plan->jobs;
     if (count > 0) {
         const struct eb_plan_result *last = &results[count - 1];
-        part->work.jobs += results->query_first;
-        part->work.job_count = last->query_first + last->query_count - results->query_first;
+        partial->work.jobs += results->query_first;
+        partial->work.job_count = last->query_first + last->query_count - results->query_first;
     }
-    part->answer = eb_plan_answer(plan, first, count, &lookup->error);
-    lookup->part_count++;
-    return part->answer;
+    partial->answer = eb_plan_answer(plan, first, count, &lookup->error);
+    lookup->partial_count++;
+    return partial->answer;
 }
 
-/* How many results from `first` on make a part: as many as are worth a tile, since each part costs
- * its passage through the queue and a message. */
+/* Returns how many results from `first` on make a partial answer: as many as are worth a tile,
+ * since each partial answer costs its way through the queue and a message. */
 static size_t count_together(const struct eb_plan *plan, size_t first)
 {
     size_t end = first;
@@ -242,34 +269,34 @@ static size_t count_together(const struct eb_plan *plan, size_t first)
     return end - first;
 }
 
-/* Lays out the answer, in parts where that is asked for and has a point. */
+/* Lays out the answer, in partial ones if they are asked for and have a point. */
 static bool lay_out_all(struct eb_lookup *lookup, bool is_small)
 {
     const struct eb_plan *plan = &lookup->plan;
-    const bool is_in_parts = lookup->request->partial && lookup->may_be_in_parts && !is_small &&
-                             count_together(plan, 0) < plan->result_count;
-    lookup->parts = &lookup->whole;
-    if (!is_in_parts) {
+    const bool is_partial = lookup->request->partial && lookup->may_be_partial && !is_small &&
+                            count_together(plan, 0) < plan->result_count;
+    lookup->partials = &lookup->whole;
+    if (!is_partial) {
         return lay_out_answer(lookup, &lookup->whole, 0, plan->result_count);
     }
-    lookup->parts = eb_arena_take(&lookup->arena, plan->result_count * sizeof *lookup->parts);
-    if (!lookup->parts) {
+    lookup->partials = eb_arena_take(&lookup->arena, plan->result_count * sizeof *lookup->partials);
+    if (!lookup->partials) {
         return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
     }
-    memset(lookup->parts, 0, plan->result_count * sizeof *lookup->parts);
+    memset(lookup->partials, 0, plan->result_count * sizeof *lookup->partials);
     bool is_good = true;
     for (size_t first = 0; first < plan->result_count && is_good;) {
         size_t count = count_together(plan, first);
-        is_good = lay_out_answer(lookup, &lookup->parts[lookup->part_count], first, count);
+        is_good = lay_out_answer(lookup, &lookup->partials[lookup->partial_count], first, count);
         first += count;
     }
     return is_good;
 }
 
-/* Whether what it takes, now that all is laid out, leaves enough to other connections. */
+/* Returns whether what the lookup takes, laid out, leaves enough to other connections. */
 static bool check_share(struct eb_lookup *lookup)
 {
-    struct eb_buffer_pool *pool = eb_loop_answer_pool(lookup->home->loop);
+    struct eb_buffer_pool *pool = eb_loop_answer_pool(lookup->pool->loop);
     if (pool->taken_bytes <= lookup->taken_bytes_max) {
         return true;
     }
@@ -281,21 +308,212 @@ static bool check_share(struct eb_lookup *lookup)
     return false;
 }
 
-static uint32_t in_us(uint64_t from_ns, uint64_t to_ns)
+/* ---- answers ---- */
+
+static uint32_t passed_us(uint64_t from_ns, uint64_t to_ns)
 {
-    uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;
+    const uint64_t us = eb_passed_ns(from_ns, to_ns) / 1000;
     return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
-/* What a part's peer is told of its times. */
+/* Writes into an answer how long it took. */
 static void note_times(const struct eb_lookup *lookup, struct eb_outgoing *answer, uint64_t now_ns)
 {
     uint64_t begun_ns = lookup->begun_ns ? lookup->begun_ns : now_ns;
     if (lookup->codec->set_times) {
-        lookup->codec->set_times(
-            eb_reply_body(answer), in_us(lookup->arrival_ns, begun_ns), in_us(begun_ns, now_ns));
+        lookup->codec->set_times(eb_reply_body(answer), passed_us(lookup->arrival_ns, begun_ns),
+            passed_us(begun_ns, now_ns));
     }
 }
+
+static const char unsent_text[] = "the deadline passed before the answer could be sent";
+static const char no_memory_text[] =
+    "no memory left for an answer (answer_memory_bytes); come again later";
+
+/* Makes an answer without results. Returns NULL if out of memory. */
+static struct eb_outgoing *make_error_answer(
+    const struct eb_rpc_call *call, const struct eb_wire_response *response)
+{
+    struct eb_outgoing *made = eb_reply_take(
+        eb_loop_answer_pool(call->conn->loop->lookups.loop), eb_lookup_response_bytes(response));
+    if (made) {
+        eb_lookup_response_encode(response, eb_reply_body(made), NULL);
+    }
+    return made;
+}
+
+/* Reports a request of a stream that is over and whose answer's way is not watched. */
+static void report_stream_answer(struct eb_rpc_call *call, enum eb_status status)
+{
+    const struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
+        .status = status,
+        .conn = call->conn,
+        .method_index = call->method_index,
+        .is_of_stream = true};
+    eb_outcome_report(&outcome, EB_OUTCOME_GONE);
+}
+
+static void answer_stream_error(struct eb_rpc_call *call, const struct eb_lookup *lookup)
+{
+    struct eb_wire_response response = {
+        .request_id = lookup->request_id,
+        .model = "",
+        .error_code = (uint32_t)lookup->error.status,
+        .error_message = lookup->error.text,
+        .retry_after_ms = lookup->pushback_ms,
+        .more = lookup->is_repeated, /* The answer of the other one. */
+    };
+    struct eb_outgoing *made = make_error_answer(call, &response);
+    if (made) {
+        report_stream_answer(call, lookup->error.status);
+        eb_rpc_call_answer(call, made);
+    } else {
+        if (lookup->refusal == EB_REFUSAL_COUNT) {
+            eb_outcome_count_refusal(call->conn, EB_REFUSAL_MEMORY);
+        }
+        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text, 0);
+    }
+}
+
+/* What leaves in place of an answer that has waited beyond its deadline. */
+static struct eb_outgoing *answer_late(
+    struct eb_rpc_call *call, struct eb_grpc_call *grpc_call, const struct eb_reply_terms *terms)
+{
+    struct eb_wire_response response = {
+        .request_id = terms->request_id,
+        .model = "",
+        .error_code = EB_STATUS_DEADLINE_EXCEEDED,
+        .error_message = unsent_text,
+    };
+    if (!eb_rpc_call_is_stream(call)) {
+        eb_grpc_call_restate(grpc_call, EB_STATUS_DEADLINE_EXCEEDED, unsent_text);
+        return NULL;
+    }
+    if (terms->has_more) {
+        return NULL; /* The last one says so. */
+    }
+    struct eb_outgoing *made = make_error_answer(call, &response);
+    if (made) {
+        report_stream_answer(call, EB_STATUS_DEADLINE_EXCEEDED);
+        eb_reply_charge(made, &call->conn->answer_bytes);
+    } else {
+        eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text, 0);
+        eb_grpc_call_restate(grpc_call, EB_STATUS_RESOURCE_EXHAUSTED, no_memory_text);
+    }
+    return made;
+}
+
+/* Reports an answer that was ready in time and has waited beyond its deadline. */
+static void report_unsent(struct eb_rpc_call *call, uint64_t request_id)
+{
+    const struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
+        .status = EB_STATUS_DEADLINE_EXCEEDED,
+        .text = unsent_text,
+        .conn = call->conn,
+        .call = call,
+        .is_unsent = true,
+        .request_id = request_id};
+    eb_outcome_count_refusal(call->conn, EB_REFUSAL_EXPIRED_UNSENT);
+    eb_outcome_report(&outcome, EB_OUTCOME_READY);
+}
+
+struct eb_outgoing *eb_lookup_drop_if_expired(
+    void *context, struct eb_grpc_call *grpc_call, struct eb_outgoing *message)
+{
+    if (eb_conn_looked_ns(context) < eb_reply_find_terms(message)->deadline_ns) {
+        return message;
+    }
+    const struct eb_reply_terms terms = *eb_reply_find_terms(message);
+    if (!terms.has_more) {
+        report_unsent(grpc_call->user, terms.request_id);
+    }
+    eb_reply_drop(message);
+    return answer_late(grpc_call->user, grpc_call, &terms);
+}
+
+/* The answer of a request has left, or was dropped. */
+static void on_answer_gone(const struct eb_reply_terms *terms, bool has_left)
+{
+    /* What waits when a connection breaks is dropped as if it had been written. */
+    const bool is_sent = has_left && !eb_conn_is_ending(terms->conn->conn);
+    const struct eb_outcome outcome = {.subject = EB_OUTCOME_LOOKUP,
+        .status = is_sent ? EB_STATUS_OK : EB_STATUS_CANCELLED,
+        .conn = terms->conn,
+        .method_index = terms->method_index,
+        .is_of_stream = terms->is_of_stream,
+        .times = is_sent ? &terms->times : NULL};
+    eb_outcome_report(&outcome, EB_OUTCOME_GONE);
+}
+
+/* Has on_answer_gone report the lookup's last answer. */
+static void watch_answer(
+    struct eb_rpc_call *call, const struct eb_lookup *lookup, struct eb_reply_terms *terms)
+{
+    const uint64_t ended_ns = lookup->looked_ns;
+    const uint64_t begun_ns = lookup->begun_ns ? lookup->begun_ns : ended_ns;
+    terms->on_gone = on_answer_gone;
+    terms->conn = call->conn;
+    terms->times = (struct eb_answer_times){
+        eb_passed_ns(lookup->arrival_ns, begun_ns), eb_passed_ns(begun_ns, ended_ns), ended_ns};
+    terms->method_index = call->method_index;
+    terms->is_of_stream = eb_rpc_call_is_stream(call);
+}
+
+/* Sends a lookup's answer, or a partial one. */
+static void send_result(struct eb_rpc_call *call, const struct eb_lookup *lookup,
+    struct eb_outgoing *message, bool has_more)
+{
+    struct eb_reply_terms terms = {
+        .deadline_ns = lookup->deadline_ns, .request_id = lookup->request_id, .has_more = has_more};
+    if (!has_more) {
+        watch_answer(call, lookup, &terms);
+    }
+    eb_reply_set_terms(message, &terms);
+    eb_rpc_call_answer(call, message);
+}
+
+static void answer_lookup(struct eb_rpc_call *call, struct eb_lookup *lookup)
+{
+    if (lookup->answer) {
+        send_result(call, lookup, lookup->answer, false);
+        lookup->answer = NULL;
+        if (!eb_rpc_call_is_stream(call)) {
+            eb_rpc_call_finish(call, EB_STATUS_OK, NULL, 0);
+        }
+    } else if (!eb_rpc_call_is_stream(call) || lookup->is_undecodable) {
+        call->is_undecodable |= lookup->is_undecodable;
+        eb_rpc_call_finish(call, lookup->error.status, lookup->error.text, lookup->pushback_ms);
+    } else {
+        answer_stream_error(call, lookup);
+    }
+    eb_conn_mark(call->conn->conn);
+}
+
+/* Answers a lookup that is over and gives everything back. */
+static void end_lookup(struct eb_lookup *lookup)
+{
+    struct eb_rpc_call *call = lookup->call;
+    eb_rpc_conn_unlink(lookup);
+    if (call) {
+        answer_lookup(call, lookup);
+        eb_rpc_call_finish_if_over(call);
+    }
+    give_lookup(lookup);
+}
+
+static void send_partial(struct eb_lookup *lookup, struct eb_outgoing *partial)
+{
+    struct eb_rpc_call *call = lookup->call;
+    eb_rpc_conn_drop(lookup, eb_reply_held_bytes(partial));
+    if (!call || call->is_finished) {
+        eb_outgoing_drop(partial);
+        return;
+    }
+    send_result(call, lookup, partial, true);
+    eb_conn_mark(call->conn->conn);
+}
+
+/* ---- computing ---- */
 
 /* The last step of every lookup: error or answer, never both. */
 static void conclude_lookup(struct eb_lookup *lookup)
@@ -313,13 +531,13 @@ static void conclude_lookup(struct eb_lookup *lookup)
         note_times(lookup, lookup->answer, now_ns);
     }
     lookup->state = EB_LOOKUP_REPLYING;
-    lookup->home->on_result(lookup);
-    lookup->part_count = 0;
+    eb_outcome_lookup_ready(lookup);
+    lookup->partial_count = 0;
     give_inputs(lookup);
 }
 
-/* A part that is not the last. What comes after an error is of no use to its peer. */
-static void give_part(struct eb_lookup *lookup, struct eb_outgoing *answer)
+/* Sends a partial answer that is not the last. After an error it is of no use to its peer. */
+static void give_partial(struct eb_lookup *lookup, struct eb_outgoing *answer)
 {
     const uint64_t now_ns = uv_hrtime();
     if (lookup->error.status != EB_STATUS_OK || now_ns >= lookup->deadline_ns) {
@@ -327,68 +545,75 @@ static void give_part(struct eb_lookup *lookup, struct eb_outgoing *answer)
         return;
     }
     note_times(lookup, answer, now_ns);
-    lookup->parts_bytes += answer->size;
-    lookup->home->on_part(lookup, answer);
+    lookup->partial_bytes += answer->size;
+    send_partial(lookup, answer);
 }
 
 static uint64_t *count_queued(const struct eb_lookup *lookup)
 {
-    struct eb_lookup_home *home = lookup->home;
-    return lookup->is_batch ? &home->queued_batch_count : &home->queued_count;
+    struct eb_lookup_pool *pool = lookup->pool;
+    return lookup->is_batch ? &pool->queued_batch_count : &pool->queued_count;
+}
+
+/* Ends a lookup that the executor had. What waits for its connection asks again after the write. */
+static void finish_queued(struct eb_lookup *lookup)
+{
+    if (lookup->conn) {
+        eb_conn_mark(lookup->conn->conn);
+    }
+    end_lookup(lookup);
 }
 
 static void on_lookup_back(struct eb_mail *mail)
 {
-    struct eb_lookup_part *part =
-        (struct eb_lookup_part *)((char *)mail - offsetof(struct eb_lookup_part, mail));
-    struct eb_lookup *lookup = part->lookup;
-    struct eb_lookup_home *home = lookup->home;
-    struct eb_outgoing *answer = part->answer;
-    part->answer = NULL;
-    lookup->open_part_count--;
+    struct eb_partial_answer *partial = EB_CONTAINER_OF(mail, struct eb_partial_answer, mail);
+    struct eb_lookup *lookup = partial->lookup;
+    struct eb_lookup_pool *pool = lookup->pool;
+    struct eb_outgoing *answer = partial->answer;
+    partial->answer = NULL;
+    lookup->open_partial_count--;
     *count_queued(lookup) -= 1;
-    const uint64_t begun_ns = part->work.begun_ns;
+    const uint64_t begun_ns = partial->work.begun_ns;
     if (begun_ns != 0 && (lookup->begun_ns == 0 || begun_ns < lookup->begun_ns)) {
         lookup->begun_ns = begun_ns;
     }
-    if (part->outcome == EB_WORK_EXPIRED && lookup->error.status == EB_STATUS_OK) {
+    if (partial->outcome == EB_WORK_EXPIRED && lookup->error.status == EB_STATUS_OK) {
         lookup->refusal = EB_REFUSAL_EXPIRED;
         eb_error_set(&lookup->error, EB_STATUS_DEADLINE_EXCEEDED,
             "the deadline passed while the request was queued");
     }
-    if (lookup->open_part_count > 0) {
-        give_part(lookup, answer);
+    if (lookup->open_partial_count > 0) {
+        give_partial(lookup, answer);
     } else {
-        if (lookup->part_count > 1) {
+        if (lookup->partial_count > 1) {
             eb_lookup_response_set_last(eb_reply_body(answer));
         }
         lookup->answer = answer;
         conclude_lookup(lookup);
-        home->on_finish(lookup);
+        finish_queued(lookup);
     }
-    eb_loop_release(home->loop);
+    eb_loop_release(pool->loop);
 }
 
 /* On a thread of the executor. */
 static void on_work_done(struct eb_work *work, enum eb_work_outcome outcome)
 {
-    struct eb_lookup_part *part =
-        (struct eb_lookup_part *)((char *)work - offsetof(struct eb_lookup_part, work));
-    part->outcome = outcome;
-    part->mail.deliver = on_lookup_back;
-    eb_mailbox_post(eb_loop_mailbox(part->lookup->home->loop), &part->mail);
+    struct eb_partial_answer *partial = EB_CONTAINER_OF(work, struct eb_partial_answer, work);
+    partial->outcome = outcome;
+    partial->mail.deliver = on_lookup_back;
+    eb_mailbox_post(eb_loop_mailbox(partial->lookup->pool->loop), &partial->mail);
 }
 
 static bool is_small(const struct eb_lookup *lookup)
 {
     const struct eb_plan *plan = &lookup->plan;
     uint64_t gather_bytes =
-        plan->counts.gather_bytes * eb_bag_ops_slowness(lookup->home->context->ops);
+        plan->counts.gather_bytes * eb_bag_ops_slowness(lookup->pool->context->ops);
     uint64_t work_us = gather_bytes / GATHER_BYTES_PER_US +
                        plan->counts.values_bytes / WRITE_BYTES_PER_US +
                        plan->counts.result_rows / BAGS_PER_US;
-    return lookup->home->queued_count == 0 && !lookup->is_batch &&
-           work_us < lookup->home->context->limits->inline_below_us;
+    return lookup->pool->queued_count == 0 && !lookup->is_batch &&
+           work_us < lookup->pool->context->limits->inline_below_us;
 }
 
 static bool refuse_lookup(
@@ -410,42 +635,42 @@ static bool refuse_lookup(
 /* Hands everything over. false: refused, with its error set. */
 static bool submit_works(struct eb_lookup *lookup)
 {
-    struct eb_lookup_home *home = lookup->home;
-    const size_t count = lookup->part_count;
+    struct eb_lookup_pool *pool = lookup->pool;
+    const size_t count = lookup->partial_count;
     struct eb_admission admission;
     struct eb_work **works = eb_arena_take(&lookup->arena, count * sizeof(struct eb_work *));
     if (!works) {
         return eb_plan_refuse_memory(&lookup->error, "the answer's parts");
     }
     for (size_t i = 0; i < count; i++) {
-        works[i] = &lookup->parts[i].work;
+        works[i] = &lookup->partials[i].work;
         works[i]->weight_bytes = weigh_jobs(
             &lookup->plan, (size_t)(works[i]->jobs - lookup->plan.jobs), works[i]->job_count);
         works[i]->deadline_ns = lookup->deadline_ns;
-        works[i]->cancelled = &lookup->cancelled;
+        works[i]->cancelled = &lookup->is_cancelled;
         works[i]->priority = lookup->request->priority;
         works[i]->source = lookup->conn;
         works[i]->on_done = on_work_done;
     }
     const enum eb_admit admit =
-        eb_executor_admit(home->context->executor, works, count, &admission);
+        eb_executor_admit(pool->context->executor, works, count, &admission);
     if (admit != EB_ADMIT_TAKEN) {
         return refuse_lookup(lookup, admit, &admission);
     }
     /* The mails that end them come to this thread, later. */
     lookup->state = EB_LOOKUP_QUEUED;
-    lookup->open_part_count = count;
+    lookup->open_partial_count = count;
     *count_queued(lookup) += count;
     for (size_t i = 0; i < count; i++) {
-        eb_loop_hold(home->loop);
+        eb_loop_hold(pool->loop);
     }
     return true;
 }
 
 /* All of it, here and now. */
-static void compute(struct eb_lookup *lookup, uint64_t now_ns)
+static void compute_inline(struct eb_lookup *lookup, uint64_t now_ns)
 {
-    const struct eb_lookup_context *context = lookup->home->context;
+    const struct eb_lookup_context *context = lookup->pool->context;
     const struct eb_work *work = &lookup->whole.work;
     struct eb_bag_stream stream;
     lookup->begun_ns = now_ns;
@@ -485,13 +710,15 @@ static bool compute_or_submit(struct eb_lookup *lookup, bool is_inline)
         return true;
     }
     if (is_inline) {
-        compute(lookup, now_ns);
+        compute_inline(lookup, now_ns);
         return true;
     }
     return !submit_works(lookup);
 }
 
-bool eb_lookup_run(struct eb_lookup *lookup)
+/* Checks and computes what was read. Returns true if it is over, with answer or error set; false if
+ * it is QUEUED. */
+static bool run_lookup(struct eb_lookup *lookup)
 {
     const bool is_slow = lookup->message.size >= SLOW_MESSAGE_BYTES;
     if ((!is_slow || is_in_time(lookup, uv_hrtime())) && check_lookup(lookup)) {
@@ -506,16 +733,151 @@ bool eb_lookup_run(struct eb_lookup *lookup)
     return true;
 }
 
-void eb_lookup_refuse_batch(struct eb_lookup *lookup)
+/* Refuses what was read and not run: more of batch priority waits already. */
+static void refuse_batch(struct eb_lookup *lookup)
 {
     lookup->refusal = EB_REFUSAL_BATCH;
-    lookup->pushback_ms = eb_executor_retry_after_ms(lookup->home->context->executor);
+    lookup->pushback_ms = eb_executor_retry_after_ms(lookup->pool->context->executor);
     eb_error_set(&lookup->error, EB_STATUS_RESOURCE_EXHAUSTED,
         "too much of batch priority waits on this connection; come again in %u ms",
         lookup->pushback_ms);
 }
 
-void eb_lookup_cancel(struct eb_lookup *lookup)
+/* Tells the executor that nobody waits for it any longer. */
+static void cancel_lookup(struct eb_lookup *lookup)
 {
-    atomic_store_explicit(&lookup->cancelled, true, memory_order_relaxed);
+    atomic_store_explicit(&lookup->is_cancelled, true, memory_order_relaxed);
 }
+
+/* ---- requests ---- */
+
+/* Drops the answer of what has this id, if that is still to come. */
+static void withdraw_lookup(struct eb_rpc_call *call, uint64_t request_id)
+{
+    struct eb_lookup *lookup = eb_rpc_call_find(call, request_id);
+    if (lookup) {
+        cancel_lookup(lookup);
+        eb_outcome_lookup_lost(lookup);
+        eb_rpc_call_forget(lookup);
+        eb_rpc_call_finish_if_over(call);
+    }
+}
+
+/* What comes before all else that may be wrong with a request: that it can be told from others. */
+static void check_id(const struct eb_rpc_call *call, struct eb_lookup *lookup)
+{
+    if (!eb_rpc_call_is_stream(call)) {
+        if (lookup->is_withdrawal) {
+            eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
+                "cancel is for streams; a unary call is cancelled by resetting it");
+        }
+    } else if (eb_rpc_call_find(call, lookup->request_id)) {
+        lookup->is_repeated = true;
+        eb_error_set(&lookup->error, EB_STATUS_INVALID_ARGUMENT,
+            "request_id %llu is in flight on this stream already",
+            (unsigned long long)lookup->request_id);
+    }
+}
+
+/* Whether a request that was read may be run. */
+static bool check_lookup_load(const struct eb_rpc_conn *conn, struct eb_lookup *lookup)
+{
+    if (lookup->error.status == EB_STATUS_OK && lookup->is_batch &&
+        eb_backpressure_is_batch_over_share(conn)) {
+        refuse_batch(lookup);
+    }
+    return lookup->error.status == EB_STATUS_OK;
+}
+
+/* Returns when that was done, by uv_hrtime. */
+static uint64_t start_lookup(
+    struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
+{
+    struct eb_rpc_conn *conn = call->conn;
+    /* Until it is run nothing else takes from the pool or gives. */
+    const struct eb_buffer_pool *pool = eb_loop_answer_pool(conn->loop->lookups.loop);
+    const uint64_t taken_bytes = pool->taken_bytes;
+    const uint64_t taken_bytes_max = taken_bytes + eb_backpressure_room_bytes(conn);
+    struct eb_lookup *lookup = take_lookup(call);
+    if (!lookup) {
+        eb_rpc_conn_give_message(conn, &message);
+        eb_rpc_call_finish(
+            call, EB_STATUS_RESOURCE_EXHAUSTED, "no memory left; come again later", 0);
+        return uv_hrtime();
+    }
+    lookup->may_be_partial = eb_rpc_call_is_stream(call);
+    lookup->taken_bytes_max = taken_bytes_max;
+    lookup->caller = eb_auth_call_renew(call, &lookup->error);
+    const bool is_request =
+        read_lookup(lookup, message, arrival_ns, call->deadline_ns) || !lookup->is_undecodable;
+    if (is_request && eb_rpc_call_is_stream(call) && lookup->is_withdrawal) {
+        withdraw_lookup(call, lookup->request_id);
+        give_lookup(lookup);
+        return uv_hrtime();
+    }
+    if (is_request) {
+        check_id(call, lookup);
+    }
+    const bool is_good = check_lookup_load(conn, lookup);
+    eb_rpc_conn_link(lookup, call);
+    if (!is_good) {
+        eb_outcome_lookup_ready(lookup);
+    }
+    const bool is_over = !is_good || run_lookup(lookup);
+    const uint64_t now_ns = is_good ? lookup->looked_ns : uv_hrtime();
+    if (is_over) {
+        end_lookup(lookup);
+    } else {
+        const uint64_t message_bytes = eb_buffer_pool_rounded(lookup->message.taken_bytes);
+        eb_rpc_conn_hold(lookup, message_bytes + pool->taken_bytes - taken_bytes);
+    }
+    return now_ns;
+}
+
+void eb_lookup_start(struct eb_rpc_call *call, struct eb_grpc_message message, uint64_t arrival_ns)
+{
+    struct eb_conn *conn = call->conn->conn;
+    (void)eb_conn_end_message(conn, start_lookup(call, message, arrival_ns));
+}
+
+void eb_lookup_forget_call(struct eb_rpc_call *call)
+{
+    struct eb_list *lookups = &call->conn->lookups;
+    for (struct eb_list *link = lookups->next; call->in_flight > 0; link = link->next) {
+        struct eb_lookup *lookup = EB_CONTAINER_OF(link, struct eb_lookup, link);
+        if (lookup->call == call) {
+            eb_outcome_lookup_lost(lookup);
+            eb_rpc_call_forget(lookup);
+            cancel_lookup(lookup);
+        }
+    }
+}
+
+/* ---- methods ---- */
+
+static struct eb_wire_request *read_lookup_message(struct eb_lookup *lookup,
+    const struct eb_codec_limits *limits, struct eb_decode_failure *failure)
+{
+    return eb_lookup_request_decode(
+        &lookup->arena, lookup->message.bytes, lookup->message.size, limits, failure);
+}
+
+/* LookupRequest and LookupResponse. */
+static const struct eb_lookup_codec lookup_codec = {
+    .read = read_lookup_message,
+    .set_times = eb_lookup_response_set_times,
+};
+
+static const struct eb_method methods[] = {
+    {"Lookup", EB_METHOD_UNARY, .codec = &lookup_codec},
+    {"LookupStream", EB_METHOD_BIDIRECTIONAL, .codec = &lookup_codec},
+    {"ListModels", EB_METHOD_UNARY, .answer = eb_catalogue_list_models},
+    {"GetModel", EB_METHOD_UNARY, .answer = eb_catalogue_get_model},
+    {"GetServer", EB_METHOD_UNARY, .answer = eb_catalogue_get_server},
+};
+
+const struct eb_method_table eb_lookup_service_methods = {
+    .service = "embag.v1.EmbeddingBag",
+    .methods = methods,
+    .count = sizeof methods / sizeof methods[0],
+};

@@ -1,40 +1,28 @@
 #include "server/rpc/method.h"
 
-#include "server/rpc/admin_service.h"
-#include "server/rpc/health_service.h"
-#include "server/rpc/infer_service.h"
-#include "server/rpc/lookup_service.h"
-#include "server/rpc/reflection_service.h"
-
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
-
-static const struct eb_method_table *const tables[] = {
-    &eb_lookup_service_methods,
-    &eb_admin_service_methods,
-    &eb_health_service_methods,
-    &eb_reflection_service_methods,
-    &eb_reflection_service_alpha_methods,
-    &eb_infer_service_methods,
-};
-
-#define TABLE_COUNT (sizeof tables / sizeof tables[0])
 
 size_t eb_method_table_count(void)
 {
-    return TABLE_COUNT;
+    size_t count = 0;
+    while (eb_method_tables[count]) {
+        count++;
+    }
+    return count;
 }
 
 const struct eb_method_table *eb_method_table_at(size_t index)
 {
-    return index < TABLE_COUNT ? tables[index] : NULL;
+    return index < eb_method_table_count() ? eb_method_tables[index] : NULL;
 }
 
 unsigned eb_method_count(void)
 {
     size_t count = 0;
-    for (size_t i = 0; i < TABLE_COUNT; i++) {
-        count += tables[i]->count;
+    for (size_t i = 0; eb_method_tables[i]; i++) {
+        count += eb_method_tables[i]->count;
     }
     return (unsigned)count;
 }
@@ -57,8 +45,8 @@ struct eb_method_place eb_method_find(const char *path)
     const char *slash = strchr(service, '/');
     const size_t size = slash ? (size_t)(slash - service) : 0;
     size_t index = 0;
-    for (size_t i = 0; size > 0 && service > path && i < TABLE_COUNT; i++) {
-        const struct eb_method_table *table = tables[i];
+    for (size_t i = 0; size > 0 && service > path && eb_method_tables[i]; i++) {
+        const struct eb_method_table *table = eb_method_tables[i];
         if (strncmp(service, table->service, size) == 0 && table->service[size] == '\0') {
             return find_method(table, index, slash + 1);
         }
@@ -84,8 +72,8 @@ void eb_method_refuse(const char *path, struct eb_error *error)
     for (size_t i = 0; table && i < table->count; i++) {
         used = add_name(names, used, table->methods[i].name);
     }
-    for (size_t i = 0; !table && i < TABLE_COUNT; i++) {
-        used = add_name(names, used, tables[i]->service);
+    for (size_t i = 0; !table && eb_method_tables[i]; i++) {
+        used = add_name(names, used, eb_method_tables[i]->service);
     }
     if (table) {
         eb_error_set(error, EB_STATUS_UNIMPLEMENTED, "no method \"%s\"; %s has %s", path,

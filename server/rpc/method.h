@@ -1,5 +1,4 @@
-/* What the methods of a service are: each service has a table of them, and method.c lists the
- * tables.
+/* What the methods of a service are: each service has a table of them.
  * Thread, memory: constants. */
 #pragma once
 
@@ -52,6 +51,9 @@ struct eb_method_table {
     /* Whether the connection may call the service; false: *error says why not. */
     bool (*check)(const struct eb_rpc_conn *conn, struct eb_error *error);
 };
+
+/* The tables of all services, ended by NULL: service.c lists them. */
+extern const struct eb_method_table *const eb_method_tables[];
 
 size_t eb_method_table_count(void);
 /* NULL: there are no more than `index`. */

@@ -1,6 +1,7 @@
 #include "server/rpc/reply.h"
 
 #include "proto/grpc_text.h"
+#include "proto/list.h"
 
 #include <assert.h>
 
@@ -19,7 +20,7 @@ static_assert(sizeof(struct reply) <= HEAD_BYTES, "a reply's head must fit in fr
 
 static void release_reply(struct eb_outgoing *outgoing)
 {
-    struct reply *reply = (struct reply *)outgoing;
+    struct reply *reply = EB_CONTAINER_OF(outgoing, struct reply, outgoing);
     if (outgoing->is_timed && reply->terms.on_gone) {
         reply->terms.on_gone(&reply->terms, outgoing->has_left);
     }
@@ -51,12 +52,12 @@ struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size)
 
 uint64_t eb_reply_held_bytes(const struct eb_outgoing *outgoing)
 {
-    return ((const struct reply *)outgoing)->held_bytes;
+    return EB_CONTAINER_OF(outgoing, const struct reply, outgoing)->held_bytes;
 }
 
 void eb_reply_charge(struct eb_outgoing *outgoing, uint64_t *sum)
 {
-    struct reply *reply = (struct reply *)outgoing;
+    struct reply *reply = EB_CONTAINER_OF(outgoing, struct reply, outgoing);
     assert(!reply->charged);
     reply->charged = sum;
     *sum += reply->held_bytes;
@@ -64,14 +65,14 @@ void eb_reply_charge(struct eb_outgoing *outgoing, uint64_t *sum)
 
 void eb_reply_set_terms(struct eb_outgoing *outgoing, const struct eb_reply_terms *terms)
 {
-    ((struct reply *)outgoing)->terms = *terms;
+    EB_CONTAINER_OF(outgoing, struct reply, outgoing)->terms = *terms;
     outgoing->is_timed = true;
 }
 
 const struct eb_reply_terms *eb_reply_find_terms(const struct eb_outgoing *outgoing)
 {
     assert(outgoing->is_timed);
-    return &((const struct reply *)outgoing)->terms;
+    return &EB_CONTAINER_OF(outgoing, const struct reply, outgoing)->terms;
 }
 
 void eb_reply_drop(struct eb_outgoing *outgoing)

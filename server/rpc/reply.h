@@ -4,7 +4,9 @@
 
 #include "proto/send_queue.h"
 #include "server/net/buffer_pool.h"
-#include "server/rpc/call_stats.h"
+#include "server/rpc/sent_times.h"
+
+struct eb_rpc_conn;
 
 /* A message of `size` bytes behind its prefix, one hold. NULL: the pool is at its cap. */
 struct eb_outgoing *eb_reply_take(struct eb_buffer_pool *pool, size_t size);
@@ -19,10 +21,10 @@ struct eb_reply_terms {
     /* Called once: all of it has left, or it was dropped. NULL: nobody asks. */
     void (*on_gone)(const struct eb_reply_terms *terms, bool has_left);
     struct eb_rpc_conn *conn; /* on_gone's, as are all below; outlives it */
-    struct eb_call_stats_times times;
+    struct eb_answer_times times;
     unsigned method_index;
     bool is_of_stream;
-    bool more; /* another message answers the same request */
+    bool has_more; /* another message answers the same request */
 };
 
 /* Marks it as timed. */

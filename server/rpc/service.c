@@ -1,36 +1,61 @@
 #include "server/rpc/service.h"
 
+#include "server/rpc/admin_service.h"
+#include "server/rpc/auth_call.h"
+#include "server/rpc/backpressure.h"
 #include "server/rpc/health_service.h"
-#include "server/rpc/lookup_service.h"
-#include "server/rpc/request_end.h"
+#include "server/rpc/infer_service.h"
+#include "server/rpc/lookup.h"
+#include "server/rpc/outcome.h"
+#include "server/rpc/reflection_service.h"
+#include "server/rpc/rpc_call.h"
 
 #include <assert.h>
 #include <stdlib.h>
+
+const struct eb_method_table *const eb_method_tables[] = {
+    &eb_lookup_service_methods,
+    &eb_admin_service_methods,
+    &eb_health_service_methods,
+    &eb_reflection_service_methods,
+    &eb_reflection_service_alpha_methods,
+    &eb_infer_service_methods,
+    NULL,
+};
 
 /* ---- requests ---- */
 
 /* A call that is no lookup has been dealt with, before which there had been so many shortages. */
 static void account_memory(const struct eb_rpc_call *call, uint64_t shortages)
 {
-    const bool is_refused = call->finished && call->call->status == EB_STATUS_RESOURCE_EXHAUSTED;
-    if (is_refused && eb_lookup_home_shortages(&call->conn->loop->home) != shortages) {
-        eb_call_stats_refusal(call, EB_REFUSAL_MEMORY);
+    const bool is_refused = call->is_finished && call->call->status == EB_STATUS_RESOURCE_EXHAUSTED;
+    if (is_refused && eb_lookup_pool_shortages(&call->conn->loop->lookups) != shortages) {
+        eb_outcome_count_refusal(call->conn, EB_REFUSAL_MEMORY);
     }
+}
+
+/* Reports a request of a stream that was answered. */
+static void report_answered(struct eb_rpc_call *call)
+{
+    const struct eb_outcome outcome = {
+        .subject = EB_OUTCOME_REQUEST, .status = EB_STATUS_OK, .conn = call->conn, .call = call};
+    eb_outcome_report(&outcome, EB_OUTCOME_READY);
+    eb_outcome_report(&outcome, EB_OUTCOME_GONE);
 }
 
 /* Answers a request at once, which it gives back. false: it has failed, and ends the call. */
 static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message message)
 {
     struct eb_service_loop *loop = call->conn->loop;
-    const uint64_t shortages = eb_lookup_home_shortages(&call->conn->loop->home);
+    const uint64_t shortages = eb_lookup_pool_shortages(&call->conn->loop->lookups);
     struct eb_error error;
     const struct eb_unary_request unary = {
-        .snapshot = loop->home.snapshot,
+        .snapshot = loop->lookups.snapshot,
         .caller = eb_auth_call_renew(call, &error),
         .facts = &loop->service->facts,
         .arena = &loop->arena,
-        .pool = eb_loop_answer_pool(loop->home.loop),
-        .is_leaving = loop->is_leaving || eb_loop_is_draining(loop->home.loop),
+        .pool = eb_loop_answer_pool(loop->lookups.loop),
+        .is_leaving = loop->is_leaving || eb_loop_is_draining(loop->lookups.loop),
         .bytes = message.bytes,
         .size = message.size,
     };
@@ -40,9 +65,8 @@ static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message messag
     eb_rpc_conn_give_message(call->conn, &message);
     if (made) {
         if (eb_rpc_call_is_stream(call)) {
-            eb_call_stats_request(call, EB_STATUS_OK);
+            report_answered(call);
         }
-        eb_request_end_unary(call);
         eb_rpc_call_answer(call, made);
         eb_conn_mark(call->conn->conn);
     } else {
@@ -55,7 +79,7 @@ static bool answer_unary(struct eb_rpc_call *call, struct eb_grpc_message messag
 /* Starts a feed, if its caller may still have it. */
 static void start_server_streaming(struct eb_rpc_call *call)
 {
-    const uint64_t shortages = eb_lookup_home_shortages(&call->conn->loop->home);
+    const uint64_t shortages = eb_lookup_pool_shortages(&call->conn->loop->lookups);
     struct eb_error error;
     if (eb_auth_call_renew(call, &error)) {
         call->method->start(call);
@@ -76,7 +100,7 @@ static void start_ready(struct eb_rpc_call *call)
     }
     struct eb_grpc_message message = eb_rpc_call_take_message(call);
     if (call->method->codec) {
-        eb_lookup_service_take(call, message, call->arrival_ns);
+        eb_lookup_start(call, message, call->arrival_ns);
         return;
     }
     if (answer_unary(call, message)) {
@@ -94,14 +118,15 @@ static void start_call(struct eb_rpc_call *call)
             call, EB_STATUS_UNIMPLEMENTED, "the call needs one message; there was none", 0);
         return;
     }
-    if (call->method->codec && eb_rpc_conn_is_over_limit(conn)) {
-        eb_call_stats_refusal(call, EB_REFUSAL_IN_FLIGHT);
+    const enum eb_backpressure why = eb_backpressure_of_start(call);
+    if (why == EB_BACKPRESSURE_LIMIT) {
+        eb_outcome_count_refusal(call->conn, EB_REFUSAL_IN_FLIGHT);
         eb_rpc_call_finish(call, EB_STATUS_RESOURCE_EXHAUSTED,
             "this connection has too many requests being worked on (in_flight_max)", 0);
         return;
     }
-    if (eb_conn_is_slice_over(conn->conn) || eb_rpc_conn_is_over_share(conn)) {
-        call->waiting = true;
+    if (why != EB_BACKPRESSURE_NONE) {
+        call->is_waiting = true;
         conn->waiting_count++;
         return;
     }
@@ -112,7 +137,7 @@ static void start_call(struct eb_rpc_call *call)
  * other. */
 static bool unpause(struct eb_rpc_call *call)
 {
-    call->paused = false;
+    call->is_paused = false;
     call->conn->paused_count--;
     eb_grpc_call_resume(call->call);
     return eb_grpc_call_has_kept(call->call);
@@ -124,41 +149,27 @@ static bool unpause(struct eb_rpc_call *call)
  */
 static void resume_call(struct eb_rpc_conn *conn)
 {
-    if (conn->resuming || conn->paused_count + conn->waiting_count == 0 ||
+    if (conn->is_resuming || conn->paused_count + conn->waiting_count == 0 ||
         eb_conn_is_ending(conn->conn)) {
         return;
     }
-    conn->resuming = true;
-    for (struct eb_rpc_call *call = conn->calls; call && !eb_rpc_conn_is_busy(conn);
-         call = call->next) {
-        if (call->waiting) {
+    conn->is_resuming = true;
+    for (struct eb_list *link = conn->calls.next;
+         link != &conn->calls && eb_backpressure_of_conn(conn) == EB_BACKPRESSURE_NONE;
+         link = link->next) {
+        struct eb_rpc_call *call = EB_CONTAINER_OF(link, struct eb_rpc_call, link);
+        if (call->is_waiting) {
             eb_rpc_call_end_waiting(call);
             start_ready(call);
-        } else if (call->paused && !call->draining && !eb_rpc_call_is_queue_full(call) &&
+        } else if (call->is_paused && !call->is_draining && !eb_backpressure_is_queue_full(call) &&
                    unpause(call)) {
-            eb_rpc_call_unlink(call);
-            eb_rpc_call_append(call);
+            eb_list_remove(&call->link);
+            eb_list_push(&conn->calls, &call->link);
             eb_conn_mark(conn->conn);
             break;
         }
     }
-    conn->resuming = false;
-}
-
-static void on_lookup_result(const struct eb_lookup *lookup)
-{
-    eb_call_stats_lookup(lookup);
-    eb_request_end_lookup(lookup);
-}
-
-/* A lookup that the executor had. */
-static void on_lookup_finish(struct eb_lookup *lookup)
-{
-    struct eb_rpc_conn *conn = lookup->conn;
-    eb_lookup_service_end(lookup);
-    if (conn) {
-        resume_call(conn);
-    }
+    conn->is_resuming = false;
 }
 
 /* ---- events of a connection's calls ---- */
@@ -172,11 +183,34 @@ static uint64_t call_deadline_ns(const struct eb_rpc_call *call)
     return endless ? UINT64_MAX : now_ns + timeout_us * 1000;
 }
 
+/* Reports a call that is refused before it has a state. It is counted when it is closed. */
+static void report_refused(
+    struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call, const struct eb_error *error)
+{
+    const struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
+        .status = error->status,
+        .text = error->text,
+        .conn = conn,
+        .grpc_call = grpc_call};
+    eb_outcome_report(&outcome, EB_OUTCOME_READY);
+}
+
+/* Reports what the peer of a closed call was told. */
+static void report_closed(struct eb_rpc_conn *conn, const struct eb_grpc_call *grpc_call)
+{
+    const struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
+        .status = eb_grpc_call_outcome(grpc_call),
+        .conn = conn,
+        .call = grpc_call->user,
+        .grpc_call = grpc_call};
+    eb_outcome_report(&outcome, EB_OUTCOME_GONE);
+}
+
 static void refuse_service(
     struct eb_rpc_conn *conn, struct eb_grpc_call *grpc_call, const struct eb_error *error)
 {
     if (conn) {
-        eb_request_end_refused(conn, grpc_call, error);
+        report_refused(conn, grpc_call, error);
     }
     grpc_call->user = NULL;
     eb_grpc_call_finish(grpc_call, error->status, error->text, 0);
@@ -209,7 +243,7 @@ static struct eb_rpc_call *open_call(struct eb_rpc_conn *conn, struct eb_grpc_ca
     }
     call->deadline_ns = call_deadline_ns(call);
     grpc_call->user = call;
-    eb_rpc_call_append(call);
+    eb_list_push(&conn->calls, &call->link);
     const enum eb_method_access access =
         place.method->is_probe ? EB_METHOD_FOR_ALL : place.table->access;
     if (!eb_auth_call_begin(call, access, &error)) {
@@ -223,28 +257,34 @@ static void on_call(void *context, struct eb_grpc_call *grpc_call)
     struct eb_rpc_conn *conn = eb_conn_user(context);
     struct eb_rpc_call *call = open_call(conn, grpc_call);
     if (conn) {
-        eb_call_stats_open(conn);
+        conn->loop->counters->calls++;
     }
     if (!call) {
         return;
     }
-    if (eb_rpc_call_is_stream(call) && eb_loop_is_draining(conn->loop->home.loop)) {
-        call->draining = true;
+    if (eb_rpc_call_is_stream(call) && eb_loop_is_draining(conn->loop->lookups.loop)) {
+        call->is_draining = true;
         eb_rpc_call_finish_if_over(call);
     }
-    if (eb_rpc_conn_is_busy(conn) || eb_rpc_call_is_queue_full(call)) {
-        eb_rpc_call_pause(call);
+    if (eb_backpressure_of_conn(conn) != EB_BACKPRESSURE_NONE ||
+        eb_backpressure_is_queue_full(call)) {
+        eb_backpressure_pause_call(call);
     }
 }
 
 static void on_refusal(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_conn *conn = eb_conn_user(context);
-    struct eb_error error;
     if (conn) {
-        eb_error_set(&error, grpc_call->status, "%s", grpc_call->reason);
-        eb_call_stats_refused_call(conn, grpc_call);
-        eb_request_end_refused(conn, grpc_call, &error);
+        const struct eb_outcome outcome = {.subject = EB_OUTCOME_REQUEST,
+            .status = grpc_call->status,
+            .text = grpc_call->reason,
+            .conn = conn,
+            .grpc_call = grpc_call,
+            .method_index = eb_method_find(grpc_call->path).index};
+        conn->loop->counters->calls++;
+        eb_outcome_report(&outcome, EB_OUTCOME_READY);
+        eb_outcome_report(&outcome, EB_OUTCOME_GONE);
     }
 }
 
@@ -265,7 +305,7 @@ static uint64_t find_arrival_ns(
 {
     const uint64_t now_ns = eb_conn_looked_ns(conn->conn);
     const uint64_t end_ns = (message->arrived_ms + 1) * 1000000;
-    const bool is_new = message->arrived_ms >= eb_loop_now_ms(conn->loop->home.loop);
+    const bool is_new = message->arrived_ms >= eb_loop_now_ms(conn->loop->lookups.loop);
     return is_new || end_ns > now_ns ? now_ns : end_ns;
 }
 
@@ -274,11 +314,11 @@ static void on_service_message(
 {
     struct eb_rpc_call *call = grpc_call->user;
     struct eb_rpc_conn *conn = eb_conn_user(context);
-    if (!call || call->finished) {
+    if (!call || call->is_finished) {
         eb_rpc_conn_give_message(conn, &message);
         return;
     }
-    if (call->draining) {
+    if (call->is_draining) {
         call->has_dropped = true;
         eb_rpc_conn_give_message(conn, &message);
         return;
@@ -290,7 +330,7 @@ static void on_service_message(
                 call, EB_STATUS_UNIMPLEMENTED, "the call takes one message; there were more", 0);
             return;
         }
-        /* What its sender has compressed is work for us before it is a request. */
+        /* Decompression costs CPU, so it is charged to the connection's time slice. */
         if (message.wire_bytes != message.size) {
             (void)eb_conn_end_message(conn->conn, uv_hrtime());
         }
@@ -298,14 +338,14 @@ static void on_service_message(
         return;
     }
     if (call->method->codec) {
-        eb_lookup_service_take(call, message, find_arrival_ns(conn, &message));
+        eb_lookup_start(call, message, find_arrival_ns(conn, &message));
     } else {
         (void)answer_unary(call, message);
         (void)eb_conn_end_message(conn->conn, uv_hrtime());
-        eb_rpc_conn_pause_queue_full(conn);
+        eb_backpressure_pause_queue_full(conn);
     }
-    if (eb_rpc_conn_is_busy(conn)) {
-        eb_rpc_conn_pause(conn);
+    if (eb_backpressure_of_conn(conn) != EB_BACKPRESSURE_NONE) {
+        eb_backpressure_pause_conn(conn);
     }
 }
 
@@ -313,10 +353,10 @@ static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_call *call = grpc_call->user;
     (void)context;
-    if (!call || call->finished) {
+    if (!call || call->is_finished) {
         return;
     }
-    call->request_ended = true;
+    call->is_request_ended = true;
     if (eb_rpc_call_is_stream(call)) {
         eb_rpc_call_finish_if_over(call);
     } else {
@@ -324,25 +364,46 @@ static void on_request_end(void *context, struct eb_grpc_call *grpc_call)
     }
 }
 
+/* Reports the end of a call that goes away without having been finished here: the session or the
+ * peer has ended it. */
+static void report_ended(struct eb_rpc_call *call)
+{
+    const struct eb_grpc_call *grpc_call = call->call;
+    struct eb_outcome outcome = {.subject = EB_OUTCOME_CALL,
+        .status = grpc_call->status,
+        .text = grpc_call->reason,
+        .conn = call->conn,
+        .call = call,
+        .grpc_call = grpc_call};
+    if (call->is_finished) {
+        return;
+    }
+    if (grpc_call->status == EB_STATUS_OK) {
+        outcome.status = eb_rpc_call_is_stream(call) ? EB_STATUS_OK : EB_STATUS_CANCELLED;
+        outcome.text = eb_outcome_given_up_text;
+    }
+    eb_outcome_report(&outcome, EB_OUTCOME_READY);
+}
+
 static void on_call_close(void *context, struct eb_grpc_call *grpc_call)
 {
     struct eb_rpc_call *call = grpc_call->user;
     struct eb_rpc_conn *conn = eb_conn_user(context);
     if (conn) {
-        eb_call_stats_close(conn, grpc_call);
+        report_closed(conn, grpc_call);
     }
     if (!call) {
         return;
     }
-    eb_lookup_service_forget(call);
-    eb_request_end_close(call);
+    eb_lookup_forget_call(call);
+    report_ended(call);
     if (call->method->on_close) {
         call->method->on_close(call);
     }
     eb_rpc_call_drop_message(call);
-    conn->paused_count -= call->paused;
+    conn->paused_count -= call->is_paused;
     eb_rpc_call_end_waiting(call);
-    eb_rpc_call_unlink(call);
+    eb_list_remove(&call->link);
     free(call);
 }
 
@@ -355,6 +416,8 @@ static void on_conn_open(struct eb_conn *conn)
         eb_conn_close(conn, "out of memory");
         return;
     }
+    eb_list_init(&state->lookups);
+    eb_list_init(&state->calls);
     state->conn = conn;
     state->loop = eb_loop_user(eb_conn_loop(conn));
     eb_conn_set_user(conn, state);
@@ -364,14 +427,14 @@ static void on_conn_open(struct eb_conn *conn)
 static bool is_unended(const struct eb_rpc_call *call, uint64_t now_ns)
 {
     const uint64_t wait_ns = eb_rpc_conn_limits(call->conn)->message_timeout_ms * 1000000;
-    return call->has_message && !call->request_ended && !call->finished &&
+    return call->has_message && !call->is_request_ended && !call->is_finished &&
            now_ns >= call->arrival_ns + wait_ns;
 }
 
 static void expire_calls(struct eb_rpc_call *call)
 {
-    if (!call->finished && call->method->codec) {
-        eb_call_stats_refusal(call, EB_REFUSAL_EXPIRED);
+    if (!call->is_finished && call->method->codec) {
+        eb_outcome_count_refusal(call->conn, EB_REFUSAL_EXPIRED);
     }
     eb_rpc_call_finish(call, EB_STATUS_DEADLINE_EXCEEDED,
         call->command ? "the call's deadline passed; its command goes on"
@@ -385,8 +448,9 @@ static void on_conn_tick(struct eb_conn *conn)
     struct eb_rpc_conn *state = eb_conn_user(conn);
     const uint64_t unread_ns = eb_conn_unread_ms(conn) * 1000000;
     uint64_t now_ns = uv_hrtime();
-    for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
-        if (call->has_message && !call->request_ended) {
+    for (struct eb_list *link = state->calls.next; link != &state->calls; link = link->next) {
+        struct eb_rpc_call *call = EB_CONTAINER_OF(link, struct eb_rpc_call, link);
+        if (call->has_message && !call->is_request_ended) {
             call->arrival_ns += unread_ns; /* Its end may have come meanwhile. */
         }
         if (is_unended(call, now_ns)) {
@@ -414,16 +478,17 @@ static bool has_conn_kept(const struct eb_conn *conn)
 static void on_conn_sent(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
-    struct eb_call_stats *call_stats = &state->loop->call_stats;
-    if (call_stats->sent_count > 0) {
-        eb_call_stats_settle(call_stats, eb_conn_looked_ns(conn));
+    struct eb_sent_times *sent = &state->loop->sent;
+    if (sent->count > 0) {
+        eb_sent_times_settle(sent, eb_conn_looked_ns(conn));
     }
 }
 
 static void on_conn_notice(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
-    for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
+    for (struct eb_list *link = state->calls.next; link != &state->calls; link = link->next) {
+        struct eb_rpc_call *call = EB_CONTAINER_OF(link, struct eb_rpc_call, link);
         if (call->method->on_notice) {
             call->method->on_notice(call);
         }
@@ -433,9 +498,10 @@ static void on_conn_notice(struct eb_conn *conn)
 static void on_conn_drain(struct eb_conn *conn)
 {
     struct eb_rpc_conn *state = eb_conn_user(conn);
-    for (struct eb_rpc_call *call = state->calls; call; call = call->next) {
+    for (struct eb_list *link = state->calls.next; link != &state->calls; link = link->next) {
+        struct eb_rpc_call *call = EB_CONTAINER_OF(link, struct eb_rpc_call, link);
         if (eb_rpc_call_is_stream(call)) {
-            call->draining = true;
+            call->is_draining = true;
             eb_rpc_call_finish_if_over(call);
         } else if (call->method->on_drain) {
             call->method->on_drain(call);
@@ -449,9 +515,9 @@ static void on_conn_close(struct eb_conn *conn)
     if (!state) {
         return;
     }
-    assert(!state->calls);
-    for (struct eb_lookup *lookup = state->lookups; lookup; lookup = lookup->next) {
-        lookup->conn = NULL;
+    assert(eb_list_is_empty(&state->calls));
+    for (struct eb_list *link = state->lookups.next; link != &state->lookups; link = link->next) {
+        EB_CONTAINER_OF(link, struct eb_lookup, link)->conn = NULL;
     }
     free(state);
 }
@@ -477,17 +543,11 @@ static void *on_loop_open(struct eb_loop *loop)
     const uint64_t now_ns = uv_hrtime();
     state->service = service;
     state->auth = eb_auth_hold(service->auth);
-    state->call_stats.counters = eb_loop_counters(loop);
-    state->home = (struct eb_lookup_home){
-        .context = &service->lookups,
-        .loop = loop,
-        .snapshot = service->snapshot,
-        .answer_memory = eb_buffer_pool_memory(eb_loop_answer_pool(loop)),
-        .on_result = on_lookup_result,
-        .on_finish = on_lookup_finish,
-        .on_part = eb_lookup_service_answer_part,
-    };
-    eb_arena_init(&state->arena, &state->home.answer_memory);
+    state->counters = eb_loop_counters(loop);
+    state->sent.counters = state->counters;
+    eb_list_init(&state->watches);
+    eb_lookup_pool_init(&state->lookups, &service->lookups, loop, service->snapshot);
+    eb_arena_init(&state->arena, &state->lookups.answer_memory);
     open_access_log(state, &service->facts);
     eb_table_counters_init(&state->tables, now_ns);
     eb_table_counters_swap(&state->tables, service->snapshot, now_ns);
@@ -496,14 +556,14 @@ static void *on_loop_open(struct eb_loop *loop)
 
 static bool on_loop_tick(struct eb_loop *loop)
 {
-    return eb_request_end_tick(eb_loop_user(loop));
+    return eb_outcome_tick(eb_loop_user(loop));
 }
 
 static void on_loop_close(struct eb_loop *loop)
 {
     struct eb_service_loop *state = eb_loop_user(loop);
     (void)eb_access_log_report(&state->access_log, UINT64_MAX);
-    eb_lookup_home_deinit(&state->home);
+    eb_lookup_pool_deinit(&state->lookups);
     eb_table_counters_deinit(&state->tables);
     eb_arena_deinit(&state->arena);
     eb_auth_drop(state->auth);
@@ -513,9 +573,9 @@ static void on_loop_close(struct eb_loop *loop)
 struct eb_snapshot *eb_service_swap(struct eb_loop *loop, struct eb_snapshot *snapshot)
 {
     struct eb_service_loop *state = eb_loop_user(loop);
-    struct eb_snapshot *former = state->home.snapshot;
-    state->home.snapshot = snapshot;
-    eb_feature_memo_forget_versions(&state->home.memo);
+    struct eb_snapshot *former = state->lookups.snapshot;
+    state->lookups.snapshot = snapshot;
+    eb_feature_memo_forget_versions(&state->lookups.memo);
     eb_table_counters_swap(&state->tables, snapshot, uv_hrtime());
     eb_health_service_update(state);
     return former;
@@ -566,7 +626,7 @@ void eb_service_attach(struct eb_loop_options *options)
             .on_refusal = on_refusal,
             .on_message = on_service_message,
             .on_request_end = on_request_end,
-            .on_drop_if_expired = eb_lookup_service_drop_if_expired,
+            .on_drop_if_expired = eb_lookup_drop_if_expired,
             .on_close = on_call_close},
         .on_open = on_conn_open,
         .on_tick = on_conn_tick,

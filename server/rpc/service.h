@@ -4,17 +4,8 @@
  * heap, bounded by their limits. */
 #pragma once
 
-#include "server/rpc/admin_service.h"
-#include "server/rpc/lookup.h"
+#include "server/rpc/conn_state.h"
 #include "server/stats/stats_collector.h"
-
-struct eb_service {
-    struct eb_lookup_context lookups;
-    struct eb_snapshot *snapshot; /* what loops that open begin with */
-    struct eb_server_facts facts; /* what GetServer says */
-    struct eb_admin_endpoint admin;
-    struct eb_auth *auth; /* what loops that open begin with; NULL: nobody is asked */
-};
 
 /* Fills in what loops need to serve: options->events and the loop hooks. The service is found
  * through options->service, which the caller sets. */

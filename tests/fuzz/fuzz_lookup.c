@@ -3,6 +3,7 @@
  * Asked again, when the feature memo knows its groups and other kernels compute it, it must get
  * the same answer. */
 #include "kernels/bag_stream.h"
+#include "proto/grpc_text.h"
 #include "proto/infer_message.h"
 #include "server/rpc/infer_query.h"
 #include "server/rpc/reply.h"

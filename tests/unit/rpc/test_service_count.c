@@ -1,5 +1,5 @@
 /* What the service counts of a table: what it has answered, however that was computed. */
-#include "server/rpc/rpc_conn.h"
+#include "server/rpc/conn_state.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/rpc/service_host.h"
 

@@ -1,4 +1,4 @@
-#include "server/rpc/request_end.h"
+#include "server/rpc/outcome.h"
 #include "tests/lib/capture.h"
 #include "tests/lib/test_group.h"
 #include "tests/unit/rpc/service_host.h"
@@ -312,7 +312,7 @@ static void keeps_slow_lookups_whatever_is_logged(void **state)
     service_host_stop(&fixture.host);
 }
 
-EB_TEST_GROUP(request_end)
+EB_TEST_GROUP(outcome_log)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_each_call_once),

@@ -558,7 +558,7 @@ static void counts_connections_that_are_one_too_many(void **state)
     stop(&fixture);
 }
 
-EB_TEST_GROUP(call_stats)
+EB_TEST_GROUP(outcome_count)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_what_a_lookup_touches_and_how_long_each_stage_took),
