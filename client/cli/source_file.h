@@ -2,10 +2,11 @@
  * Thread: one at a time. Memory: the list is on the heap. */
 #pragma once
 
-#include "client/cli/npy_pieces.h"
 #include "kernels/fused_row.h"
 #include "server/contents/model_config.h"
 #include "server/formats/packed_reader.h"
+#include "server/formats/table_file.h"
+#include "server/formats/tensor.h"
 
 #include <stddef.h>
 
@@ -28,6 +29,24 @@ struct eb_source_table {
 struct eb_source_range {
     uint64_t from;
     uint64_t bytes;
+};
+
+/* One of several npy files of a table, or of its keys. */
+struct eb_npy_piece {
+    struct eb_table_file look; /* closed; what the file was when its header was read */
+    struct eb_tensor tensor;
+};
+
+/* NAME-00000-of-00016.npy and on, whose rows follow one another. One file is open at a time. */
+struct eb_npy_pieces {
+    char *path;    /* of the piece at hand: its number is written over */
+    size_t number; /* where in the path */
+    uint32_t given;
+    uint32_t count;
+    uint32_t at; /* the piece at hand */
+    bool is_open;
+    struct eb_table_file file;   /* of it */
+    struct eb_npy_piece *pieces; /* [count] */
 };
 
 struct eb_source_file {

@@ -1,4 +1,4 @@
-#include "client/cli/pack_error.h"
+#include "client/cli/pack_table.h"
 
 #include "tests/lib/test_group.h"
 
