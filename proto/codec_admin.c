@@ -1,7 +1,7 @@
 #include "proto/codec_admin.h"
 
+#include "proto/codec_common.h"
 #include "proto/field.h"
-#include "proto/unpack.h"
 
 #include "embag/v1/model_admin.pb-c.h"
 
@@ -11,11 +11,11 @@
 struct eb_wire_model_query *eb_version_request_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_error *error)
 {
-    const struct eb_unpack_input input = {&embag__v1__version_request__descriptor, bytes, size,
+    const struct eb_codec_input input = {&embag__v1__version_request__descriptor, bytes, size,
         {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = limits->name_bytes_max}};
-    const Embag__V1__VersionRequest *message = eb_unpack_message(arena, &input, error);
+    const Embag__V1__VersionRequest *message = eb_codec_unpack(arena, &input, error);
     struct eb_wire_model_query *request =
-        message ? eb_unpack_take(arena, 1, sizeof *request, error) : NULL;
+        message ? eb_codec_take_elements(arena, 1, sizeof *request, error) : NULL;
     if (request) {
         *request = (struct eb_wire_model_query){message->model, message->version};
     }
@@ -45,11 +45,11 @@ void eb_version_request_encode(const struct eb_wire_model_query *request, uint8_
 struct eb_wire_progress *eb_version_progress_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
-    const struct eb_unpack_input input = {
-        &embag__v1__version_progress__descriptor, bytes, size, eb_unpack_answer_limits};
-    const Embag__V1__VersionProgress *message = eb_unpack_message(arena, &input, error);
+    const struct eb_codec_input input = {
+        &embag__v1__version_progress__descriptor, bytes, size, eb_codec_answer_limits};
+    const Embag__V1__VersionProgress *message = eb_codec_unpack(arena, &input, error);
     struct eb_wire_progress *progress =
-        message ? eb_unpack_take(arena, 1, sizeof *progress, error) : NULL;
+        message ? eb_codec_take_elements(arena, 1, sizeof *progress, error) : NULL;
     if (progress) {
         *progress = (struct eb_wire_progress){
             message->done_bytes, message->total_bytes, message->done, message->text};

@@ -1,6 +1,6 @@
 #include "proto/codec_group.h"
 
-#include "proto/unpack.h"
+#include "proto/codec_common.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
@@ -49,7 +49,7 @@ static inline bool take_feature(
     reading->feature_count++;
     reading->features_bytes += eb_field_reader_bytes(&name);
     reading->has_empty |= name.at == name.end;
-    return eb_codec_fields_is_short(name, reading->place->limits);
+    return eb_codec_is_short(name, reading->place->limits);
 }
 
 /* Takes what a field says; of several of one number the last one counts. false: the guard does not
@@ -61,14 +61,14 @@ static inline bool take_group_bytes(
     struct eb_codec_arrays *arrays = &reading->arrays;
     struct eb_wire_group *out = reading->out;
     switch (field->number) {
-    case 1: return eb_codec_fields_take_name(field, limits, &reading->name);
+    case 1: return eb_codec_take_name(field, limits, &reading->name);
     case EB_CODEC_GROUP_FEATURES_FIELD:
         return take_feature(reading, field->data, begin, field->data.end);
     case 4:
-    case 5: eb_codec_form_take(arrays, field->number, field->data, &out->values); return true;
-    case 6: eb_codec_form_take(arrays, field->number, field->data, &out->lengths); return true;
+    case 5: eb_codec_take_array(arrays, field->number, field->data, &out->values); return true;
+    case 6: eb_codec_take_array(arrays, field->number, field->data, &out->lengths); return true;
     case 7:
-    case 8: eb_codec_form_take(arrays, field->number, field->data, &out->offsets); return true;
+    case 8: eb_codec_take_array(arrays, field->number, field->data, &out->offsets); return true;
     case 9:
         out->weights = field->data.at;
         out->weights_bytes = eb_field_reader_bytes(&field->data);
@@ -82,9 +82,9 @@ static inline bool take_number(const struct eb_field *field, struct eb_wire_grou
 {
     switch (field->tag) {
     case EB_TAG_NUMBER(3): out->bags = (uint32_t)field->varint; return true;
-    case EB_TAG_NUMBER(10): out->weights_type = eb_codec_fields_enum(field); return true;
-    case EB_TAG_NUMBER(11): out->reduction = eb_codec_fields_enum(field); return true;
-    case EB_TAG_NUMBER(12): out->missing = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(10): out->weights_type = eb_codec_enum_of(field); return true;
+    case EB_TAG_NUMBER(11): out->reduction = eb_codec_enum_of(field); return true;
+    case EB_TAG_NUMBER(12): out->missing = eb_codec_enum_of(field); return true;
     default: return field->number > FIELD_LAST;
     }
 }
@@ -154,11 +154,10 @@ static bool read_group_fields(struct reading *reading)
                       take_group_field(reading, &field, begin);
         count++;
         if (!is_sound) {
-            return eb_codec_form_fail(place);
+            return eb_codec_fail(place);
         }
     }
-    return eb_codec_fields_count(place->limits, count, place->field_count) ||
-           eb_codec_form_fail(place);
+    return eb_codec_count_fields(place->limits, count, place->field_count) || eb_codec_fail(place);
 }
 
 /* Keeps the names of the features. */
@@ -177,9 +176,9 @@ static bool keep_features(const struct reading *reading)
         out->feature_count = reading->known->count;
         return true;
     }
-    const char **features =
-        eb_unpack_take(place->arena, reading->feature_count, sizeof *features, place->error);
-    char *text = eb_unpack_take(place->arena, text_bytes, 1, place->error);
+    const char **features = eb_codec_take_elements(
+        place->arena, reading->feature_count, sizeof *features, place->error);
+    char *text = eb_codec_take_elements(place->arena, text_bytes, 1, place->error);
     if (!features || !text) {
         return false;
     }
@@ -188,11 +187,11 @@ static bool keep_features(const struct reading *reading)
     struct eb_field_reader message = reading->arrays.message;
     struct eb_field_reader name;
     for (size_t i = 0; i < out->feature_count &&
-                       eb_codec_fields_find(&message, EB_CODEC_GROUP_FEATURES_FIELD, &name);
+                       eb_codec_find_field(&message, EB_CODEC_GROUP_FEATURES_FIELD, &name);
          i++) {
         features[i] = text;
-        if (!eb_codec_fields_copy_name(text, name)) {
-            return eb_codec_form_fail(place);
+        if (!eb_codec_copy_name(text, name)) {
+            return eb_codec_fail(place);
         }
         text += eb_field_reader_bytes(&name) + 1;
     }
@@ -204,11 +203,11 @@ static bool check_group_features(const struct reading *reading)
     const struct eb_codec_place *place = reading->place;
     const struct eb_wire_group *group = reading->out;
     if (group->name[0] != 0 && group->feature_count > 0) {
-        return eb_codec_form_refuse(place, "name and features are two forms of one list");
+        return eb_codec_refuse(place, "name and features are two forms of one list");
     }
     for (size_t i = 0; reading->has_empty && i < group->feature_count; i++) {
         if (group->features[i][0] == 0) {
-            return eb_codec_form_refuse(place, "features[%zu] is empty", i);
+            return eb_codec_refuse(place, "features[%zu] is empty", i);
         }
     }
     return true;
@@ -216,11 +215,10 @@ static bool check_group_features(const struct reading *reading)
 
 static bool check_group_enums(const struct eb_codec_place *place, const struct eb_wire_group *group)
 {
-    return eb_codec_form_check_enum(
+    return eb_codec_check_enum(
                place, "reduction", &embag__v1__reduction__descriptor, group->reduction) &&
-           eb_codec_form_check_enum(
-               place, "missing", &embag__v1__missing__descriptor, group->missing) &&
-           eb_codec_form_check_enum(
+           eb_codec_check_enum(place, "missing", &embag__v1__missing__descriptor, group->missing) &&
+           eb_codec_check_enum(
                place, "weights_type", &embag__v1__data_type__descriptor, group->weights_type);
 }
 
@@ -228,13 +226,13 @@ static bool choose_group_arrays(const struct reading *reading)
 {
     const struct eb_codec_place *place = reading->place;
     struct eb_wire_group *out = reading->out;
-    if (!eb_codec_form_choose(place, &reading->arrays, VALUES, &out->values) ||
-        !eb_codec_form_choose(place, &reading->arrays, LENGTHS, &out->lengths) ||
-        !eb_codec_form_choose(place, &reading->arrays, OFFSETS, &out->offsets)) {
+    if (!eb_codec_choose_array(place, &reading->arrays, VALUES, &out->values) ||
+        !eb_codec_choose_array(place, &reading->arrays, LENGTHS, &out->lengths) ||
+        !eb_codec_choose_array(place, &reading->arrays, OFFSETS, &out->offsets)) {
         return false;
     }
     if (out->lengths.field && out->offsets.field) {
-        return eb_codec_form_refuse(
+        return eb_codec_refuse(
             place, "%s and %s say two layouts", out->lengths.field, out->offsets.field);
     }
     return true;
@@ -245,11 +243,11 @@ bool eb_codec_group_read(
 {
     struct reading reading = {
         .place = place, .arrays = {.forms = forms, .message = bytes}, .out = out};
-    eb_codec_form_clear(out, sizeof *out);
+    eb_codec_clear(out, sizeof *out);
     if (!read_group_fields(&reading)) {
         return false;
     }
-    out->name = eb_codec_fields_keep(reading.name, place->arena, place->error);
+    out->name = eb_codec_keep_text(reading.name, place->arena, place->error);
     if (!out->name) {
         return false;
     }
@@ -269,9 +267,9 @@ void eb_codec_group_write(struct eb_field_writer *writer, const struct eb_wire_g
         eb_field_put_content(writer, feature, size);
     }
     eb_field_put_number(writer, 3, group->bags);
-    eb_codec_form_put(writer, &group->values, 4, 5);
+    eb_codec_put_array(writer, &group->values, 4, 5);
     eb_field_put_bytes(writer, 6, group->lengths.data, group->lengths.bytes);
-    eb_codec_form_put(writer, &group->offsets, 7, 8);
+    eb_codec_put_array(writer, &group->offsets, 7, 8);
     eb_field_put_bytes(writer, 9, group->weights, group->weights_bytes);
     eb_field_put_enum(writer, 10, group->weights_type);
     eb_field_put_enum(writer, 11, group->reduction);

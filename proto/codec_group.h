@@ -3,7 +3,7 @@
  * from the message, however many values they have. */
 #pragma once
 
-#include "proto/codec_form.h"
+#include "proto/codec_common.h"
 
 #define EB_CODEC_GROUP_FEATURES_FIELD 2
 

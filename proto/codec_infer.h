@@ -4,8 +4,8 @@
 #pragma once
 
 #include "proto/codec.h"
+#include "proto/codec_common.h"
 #include "proto/infer_message.h"
-#include "proto/unpack.h"
 
 /* As eb_lookup_request_decode, in an arena with the same cap; raw contents stay where they are in
  * the bytes. NULL: the first error in failure->error. What names mean in a model is not looked at.
@@ -25,7 +25,7 @@ void eb_infer_response_encode(const struct eb_infer_request *request,
 /* A model and a version, from a message that has a name and a version only, which input->descriptor
  * says. NULL: *error, INVALID_ARGUMENT where the version is no number. */
 struct eb_wire_model_query *eb_infer_model_query_decode(
-    struct eb_arena *arena, const struct eb_unpack_input *input, struct eb_error *error);
+    struct eb_arena *arena, const struct eb_codec_input *input, struct eb_error *error);
 
 /* The number of a version, 0 where it is empty. false: *error says what it may be. */
 bool eb_infer_version_read(const char *text, uint64_t *version, struct eb_error *error);

@@ -36,12 +36,12 @@ bool eb_infer_version_read(const char *text, uint64_t *version, struct eb_error 
 }
 
 struct eb_wire_model_query *eb_infer_model_query_decode(
-    struct eb_arena *arena, const struct eb_unpack_input *input, struct eb_error *error)
+    struct eb_arena *arena, const struct eb_codec_input *input, struct eb_error *error)
 {
     /* ModelReadyRequest and ModelConfigRequest have the same two fields. */
-    const Inference__ModelMetadataRequest *message = eb_unpack_message(arena, input, error);
+    const Inference__ModelMetadataRequest *message = eb_codec_unpack(arena, input, error);
     struct eb_wire_model_query *query =
-        message ? eb_unpack_take(arena, 1, sizeof *query, error) : NULL;
+        message ? eb_codec_take_elements(arena, 1, sizeof *query, error) : NULL;
     if (!query) {
         return NULL;
     }

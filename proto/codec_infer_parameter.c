@@ -72,7 +72,7 @@ static void append_parameter(struct list *list, const char *name)
 static bool refuse_parameter(const struct eb_codec_place *place, const char *text)
 {
     if (place->list) {
-        return eb_codec_form_refuse(place, "%s", text);
+        return eb_codec_refuse(place, "%s", text);
     }
     eb_error_set(place->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
     return false;
@@ -81,7 +81,7 @@ static bool refuse_parameter(const struct eb_codec_place *place, const char *tex
 static bool fail_parameter(const struct eb_codec_place *place)
 {
     if (place->list) {
-        return eb_codec_form_fail(place);
+        return eb_codec_fail(place);
     }
     eb_error_set(place->error, EB_STATUS_INTERNAL, "parameters cannot be read");
     return false;
@@ -98,7 +98,7 @@ static bool take_value(
     case EB_TAG_NUMBER(UINT64_FIELD): out->number = field->varint; break;
     case EB_TAG_FIXED64(DOUBLE_FIELD): break;
     case EB_TAG_BYTES(STRING_FIELD):
-        if (!eb_codec_fields_take_name(field, place->limits, &out->text)) {
+        if (!eb_codec_take_name(field, place->limits, &out->text)) {
             return false;
         }
         break;
@@ -118,7 +118,7 @@ static bool read_parameter_value(
             return false;
         }
     }
-    return eb_codec_fields_count(place->limits, count, place->field_count);
+    return eb_codec_count_fields(place->limits, count, place->field_count);
 }
 
 static bool read_entry(
@@ -134,7 +134,7 @@ static bool read_entry(
         }
         bool is_good = field.number > ENTRY_FIELD_LAST;
         if (field.tag == EB_TAG_BYTES(KEY_FIELD)) {
-            is_good = eb_codec_fields_take_name(&field, place->limits, &out->key);
+            is_good = eb_codec_take_name(&field, place->limits, &out->key);
         } else if (field.tag == EB_TAG_BYTES(VALUE_FIELD)) {
             is_good = !has_value && read_parameter_value(place, field.data, out);
             has_value = true;
@@ -143,7 +143,7 @@ static bool read_entry(
             return false;
         }
     }
-    return eb_codec_fields_count(place->limits, count, place->field_count);
+    return eb_codec_count_fields(place->limits, count, place->field_count);
 }
 
 static bool equals_word(struct eb_field_reader text, const char *name)
@@ -320,7 +320,7 @@ bool eb_codec_infer_parameter_read_all(const struct eb_codec_place *place,
 {
     struct eb_field_reader bytes;
     struct entry entry;
-    while (eb_codec_fields_find(&message, number, &bytes)) {
+    while (eb_codec_find_field(&message, number, &bytes)) {
         if (!read_entry(place, bytes, &entry)) {
             return fail_parameter(place);
         }

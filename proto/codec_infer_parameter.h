@@ -2,7 +2,7 @@
  * Thread: pure. Memory: what is read is borrowed from the message's bytes, and numbers. */
 #pragma once
 
-#include "proto/codec_form.h"
+#include "proto/codec_common.h"
 #include "proto/infer_message.h"
 
 /* X(name, NAME): those that there are. */

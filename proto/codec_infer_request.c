@@ -53,9 +53,9 @@ static bool take_infer_field(struct reading *reading, const struct eb_field *fie
 {
     const struct eb_guard_limits *limits = &reading->limits;
     switch (field->tag) {
-    case EB_TAG_BYTES(1): return eb_codec_fields_take_name(field, limits, &reading->model);
-    case EB_TAG_BYTES(2): return eb_codec_fields_take_name(field, limits, &reading->version);
-    case EB_TAG_BYTES(3): return eb_codec_fields_take_name(field, limits, &reading->id);
+    case EB_TAG_BYTES(1): return eb_codec_take_name(field, limits, &reading->model);
+    case EB_TAG_BYTES(2): return eb_codec_take_name(field, limits, &reading->version);
+    case EB_TAG_BYTES(3): return eb_codec_take_name(field, limits, &reading->id);
     case EB_TAG_BYTES(PARAMETERS_FIELD): return true;
     case EB_TAG_BYTES(INPUTS_FIELD): reading->input_count++; return true;
     case EB_TAG_BYTES(OUTPUTS_FIELD): reading->output_count++; return true;
@@ -73,7 +73,7 @@ static bool read_infer_fields(struct reading *reading)
         struct eb_field field;
         is_sound = !eb_field_reader_read(&message, &field) && take_infer_field(reading, &field);
     }
-    if (is_sound && eb_codec_fields_count(&reading->limits, count, &reading->field_count)) {
+    if (is_sound && eb_codec_count_fields(&reading->limits, count, &reading->field_count)) {
         return true;
     }
     eb_error_set(reading->error, EB_STATUS_INTERNAL, "ModelInferRequest cannot be read");
@@ -106,12 +106,12 @@ static bool read_inputs(
     struct eb_field_reader raws = reading->message;
     struct eb_field_reader bytes;
     struct eb_field_reader raw;
-    out->inputs =
-        eb_unpack_take(reading->arena, reading->input_count, sizeof *out->inputs, reading->error);
+    out->inputs = eb_codec_take_elements(
+        reading->arena, reading->input_count, sizeof *out->inputs, reading->error);
     bool is_good = out->inputs;
     place->list = "inputs";
-    while (is_good && eb_codec_fields_find(&inputs, INPUTS_FIELD, &bytes)) {
-        const bool is_raw = eb_codec_fields_find(&raws, RAW_FIELD, &raw);
+    while (is_good && eb_codec_find_field(&inputs, INPUTS_FIELD, &bytes)) {
+        const bool is_raw = eb_codec_find_field(&raws, RAW_FIELD, &raw);
         place->index = out->input_count++;
         place->name = "";
         is_good = eb_codec_infer_tensor_read_input(
@@ -125,11 +125,11 @@ static bool read_outputs(
 {
     struct eb_field_reader outputs = reading->message;
     struct eb_field_reader bytes;
-    out->outputs =
-        eb_unpack_take(reading->arena, reading->output_count, sizeof *out->outputs, reading->error);
+    out->outputs = eb_codec_take_elements(
+        reading->arena, reading->output_count, sizeof *out->outputs, reading->error);
     bool is_good = out->outputs;
     place->list = "outputs";
-    while (is_good && eb_codec_fields_find(&outputs, OUTPUTS_FIELD, &bytes)) {
+    while (is_good && eb_codec_find_field(&outputs, OUTPUTS_FIELD, &bytes)) {
         place->index = out->output_count++;
         place->name = "";
         is_good = eb_codec_infer_tensor_read_output(place, bytes, &out->outputs[place->index]);
@@ -149,11 +149,11 @@ static bool read_infer_head(struct reading *reading, struct eb_codec_place *plac
                                 PARAMETER(TIMEOUT) | PARAMETER(PRIORITY) | PARAMETER(SEQUENCE_ID) |
                                 PARAMETER(SEQUENCE_START) | PARAMETER(SEQUENCE_END) |
                                 PARAMETER(BINARY_DATA_OUTPUT);
-    const char *version = eb_codec_fields_keep(reading->version, arena, error);
-    request->model = eb_codec_fields_keep(reading->model, arena, error);
+    const char *version = eb_codec_keep_text(reading->version, arena, error);
+    request->model = eb_codec_keep_text(reading->model, arena, error);
     request->version_label = "";
     request->infer = out;
-    out->id = eb_codec_fields_keep(reading->id, arena, error);
+    out->id = eb_codec_keep_text(reading->id, arena, error);
     if (!version || !request->model || !out->id) {
         return false;
     }
@@ -182,7 +182,8 @@ static struct eb_infer_request *read_infer_request(
         .limits = &reading->limits,
         .field_count = &reading->field_count,
     };
-    struct eb_infer_request *out = eb_unpack_take(reading->arena, 1, sizeof *out, reading->error);
+    struct eb_infer_request *out =
+        eb_codec_take_elements(reading->arena, 1, sizeof *out, reading->error);
     if (!out) {
         return NULL;
     }

@@ -61,7 +61,7 @@ struct reading {
 static bool keep_name(struct reading *reading)
 {
     struct eb_codec_place *place = reading->place;
-    const char *name = eb_codec_fields_keep(reading->name, place->arena, place->error);
+    const char *name = eb_codec_keep_text(reading->name, place->arena, place->error);
     place->name = name ? name : "";
     return name;
 }
@@ -91,7 +91,7 @@ static const char *keep_tensor_table(const struct eb_codec_place *place, size_t 
         return NULL;
     }
     const struct eb_field_reader table = eb_field_reader_of((const uint8_t *)place->name, size);
-    return eb_codec_fields_keep(table, place->arena, place->error);
+    return eb_codec_keep_text(table, place->arena, place->error);
 }
 
 static bool take_role(const struct eb_codec_place *place, struct eb_infer_input *out)
@@ -104,7 +104,7 @@ static bool take_role(const struct eb_codec_place *place, struct eb_infer_input 
             return out->table;
         }
     }
-    return eb_codec_form_refuse(
+    return eb_codec_refuse(
         place, "inputs are called TABLE.indices, TABLE.offsets and TABLE.per_sample_weights");
 }
 
@@ -134,9 +134,8 @@ static bool take_input_field(struct reading *reading, const struct eb_field *fie
 {
     const struct eb_guard_limits *limits = reading->place->limits;
     switch (field->tag) {
-    case EB_TAG_BYTES(NAME_FIELD): return eb_codec_fields_take_name(field, limits, &reading->name);
-    case EB_TAG_BYTES(DATATYPE_FIELD):
-        return eb_codec_fields_take_name(field, limits, &reading->datatype);
+    case EB_TAG_BYTES(NAME_FIELD): return eb_codec_take_name(field, limits, &reading->name);
+    case EB_TAG_BYTES(DATATYPE_FIELD): return eb_codec_take_name(field, limits, &reading->datatype);
     case EB_TAG_NUMBER(SHAPE_FIELD):
     case EB_TAG_BYTES(SHAPE_FIELD): return take_dims(reading, field->data);
     case EB_TAG_BYTES(INPUT_PARAMETERS_FIELD): return true;
@@ -187,7 +186,7 @@ static bool read_tensor_fields(struct reading *reading, struct eb_field_reader m
             return false;
         }
     }
-    return eb_codec_fields_count(place->limits, count, place->field_count);
+    return eb_codec_count_fields(place->limits, count, place->field_count);
 }
 
 /* ---- type, shape and contents ---- */
@@ -195,17 +194,16 @@ static bool read_tensor_fields(struct reading *reading, struct eb_field_reader m
 static bool take_type(const struct reading *reading, struct eb_infer_input *out)
 {
     const struct eb_codec_place *place = reading->place;
-    const char *datatype = eb_codec_fields_keep(reading->datatype, place->arena, place->error);
+    const char *datatype = eb_codec_keep_text(reading->datatype, place->arena, place->error);
     if (!datatype) {
         return false;
     }
     out->type = eb_infer_type_find(datatype);
     if (out->role != EB_INFER_WEIGHTS && out->type != TYPE(I64) && out->type != TYPE(I32)) {
-        return eb_codec_form_refuse(
+        return eb_codec_refuse(
             place, "datatype \"%s\" is not taken here; INT64 and INT32 are", datatype);
     }
-    return out->type != 0 ||
-           eb_codec_form_refuse(place, "datatype \"%s\" is not taken here", datatype);
+    return out->type != 0 || eb_codec_refuse(place, "datatype \"%s\" is not taken here", datatype);
 }
 
 static bool take_shape(const struct reading *reading, struct eb_infer_input *out)
@@ -213,14 +211,14 @@ static bool take_shape(const struct reading *reading, struct eb_infer_input *out
     const struct eb_codec_place *place = reading->place;
     const uint32_t rank_max = out->role == EB_INFER_OFFSETS ? 1 : EB_INFER_RANK_MAX;
     if (reading->rank == 0 || reading->rank > rank_max) {
-        return eb_codec_form_refuse(place, "shape has %" PRIu32 " dimensions; it may have %s",
+        return eb_codec_refuse(place, "shape has %" PRIu32 " dimensions; it may have %s",
             reading->rank, rank_max == 1 ? "1" : "1 or 2");
     }
     out->rank = reading->rank;
     for (uint32_t i = 0; i < out->rank; i++) {
         out->dims[i] = reading->dims[i];
         if (out->dims[i] > UINT32_MAX) {
-            return eb_codec_form_refuse(
+            return eb_codec_refuse(
                 place, "shape[%" PRIu32 "] = %" PRId64 " is no size", i, (int64_t)out->dims[i]);
         }
     }
@@ -243,17 +241,17 @@ static bool take_tensor_elements(const struct reading *reading, struct eb_infer_
     }
     if ((!is_float && (!is_integer || out->role == EB_INFER_WEIGHTS)) ||
         reading->forms != UINT32_C(1) << number) {
-        return eb_codec_form_refuse(place,
+        return eb_codec_refuse(place,
             "contents are taken as int64_contents of INT64 and int_contents of INT32 indices and "
             "offsets, fp32_contents of FP32 and fp64_contents of FP64 weights; all else is to be "
             "in raw_input_contents");
     }
     if (is_integer) {
         array->width = sizeof(int64_t);
-        array->data = eb_codec_fields_integers(
+        array->data = eb_codec_read_integers(
             reading->contents, number, &array->bytes, place->arena, place->error);
     } else {
-        array->data = eb_codec_fields_floats(
+        array->data = eb_codec_read_floats(
             reading->contents, number, &array->bytes, place->arena, place->error);
     }
     return array->data;
@@ -267,7 +265,7 @@ static bool check_tensor_size(
     if (array->bytes % array->width == 0 && array->bytes / array->width == elements) {
         return true;
     }
-    return eb_codec_form_refuse(place,
+    return eb_codec_refuse(place,
         "there are %zu bytes of contents; shape wants %" PRIu64 " elements of %" PRIu32,
         array->bytes, elements, array->width);
 }
@@ -279,8 +277,7 @@ static bool take_contents(
     out->array = (struct eb_wire_array){.width = eb_infer_type_bytes(out->type),
         .field = eb_codec_infer_tensor_suffixes[out->role]};
     if (raw && reading->forms != 0) {
-        return eb_codec_form_refuse(
-            place, "contents and raw_input_contents are two forms of one array");
+        return eb_codec_refuse(place, "contents and raw_input_contents are two forms of one array");
     }
     if (raw) {
         out->array.data = raw->at;
@@ -299,13 +296,13 @@ static bool check_raw_bytes(const struct eb_codec_place *place, const struct eb_
         return true;
     }
     if (!raw) {
-        return eb_codec_form_refuse(place,
+        return eb_codec_refuse(place,
             "parameter \"binary_data_size\" is %" PRIu64
             ", but the request has no raw_input_contents; leave it out with typed contents",
             options->raw_bytes);
     }
     return options->raw_bytes == eb_field_reader_bytes(raw) ||
-           eb_codec_form_refuse(place,
+           eb_codec_refuse(place,
                "parameter \"binary_data_size\" is %" PRIu64
                ", but raw_input_contents has %zu bytes for it",
                options->raw_bytes, eb_field_reader_bytes(raw));
@@ -318,7 +315,7 @@ bool eb_codec_infer_tensor_read_input(struct eb_codec_place *place, struct eb_fi
     memset(out, 0, sizeof *out);
     if (!read_tensor_fields(&reading, bytes, take_input_field) ||
         !read_tensor_fields(&reading, reading.contents, take_contents_field)) {
-        return eb_codec_form_fail(place);
+        return eb_codec_fail(place);
     }
     return keep_name(&reading) && take_role(place, out) && take_type(&reading, out) &&
            take_shape(&reading, out) && take_contents(&reading, raw, out) &&
@@ -334,7 +331,7 @@ static bool take_output_field(struct reading *reading, const struct eb_field *fi
 {
     switch (field->tag) {
     case EB_TAG_BYTES(NAME_FIELD):
-        return eb_codec_fields_take_name(field, reading->place->limits, &reading->name);
+        return eb_codec_take_name(field, reading->place->limits, &reading->name);
     case EB_TAG_BYTES(OUTPUT_PARAMETERS_FIELD): return true;
     default: return field->number > OUTPUT_FIELD_LAST;
     }
@@ -347,13 +344,13 @@ bool eb_codec_infer_tensor_read_output(
     struct eb_infer_options options = {.output_type = 0};
     size_t size;
     if (!read_tensor_fields(&reading, bytes, take_output_field)) {
-        return eb_codec_form_fail(place);
+        return eb_codec_fail(place);
     }
     if (!keep_name(&reading)) {
         return false;
     }
     if (!has_tensor_suffix(place, EB_INFER_OUTPUT, &size)) {
-        return eb_codec_form_refuse(place, "outputs are called TABLE." EB_INFER_OUTPUT);
+        return eb_codec_refuse(place, "outputs are called TABLE." EB_INFER_OUTPUT);
     }
     out->table = keep_tensor_table(place, size);
     if (!out->table || !eb_codec_infer_parameter_read_all(place, bytes, OUTPUT_PARAMETERS_FIELD,

@@ -1,7 +1,7 @@
 /* Model, ListModelsResponse and Server. */
 #include "proto/codec.h"
+#include "proto/codec_common.h"
 #include "proto/field.h"
-#include "proto/unpack.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
@@ -236,9 +236,9 @@ static bool translate_features(struct eb_arena *arena, const Embag__V1__ModelVer
     struct eb_wire_version *out, struct eb_error *error)
 {
     struct eb_wire_feature *features =
-        eb_unpack_take(arena, version->n_features, sizeof *features, error);
+        eb_codec_take_elements(arena, version->n_features, sizeof *features, error);
     struct eb_wire_feature_list *groups =
-        features ? eb_unpack_take(arena, version->n_groups, sizeof *groups, error) : NULL;
+        features ? eb_codec_take_elements(arena, version->n_groups, sizeof *groups, error) : NULL;
     if (!groups) {
         return false;
     }
@@ -258,7 +258,8 @@ static bool translate_features(struct eb_arena *arena, const Embag__V1__ModelVer
 static bool translate_version(struct eb_arena *arena, const Embag__V1__ModelVersion *version,
     struct eb_wire_version *out, struct eb_error *error)
 {
-    struct eb_wire_table *tables = eb_unpack_take(arena, version->n_tables, sizeof *tables, error);
+    struct eb_wire_table *tables =
+        eb_codec_take_elements(arena, version->n_tables, sizeof *tables, error);
     if (!tables) {
         return false;
     }
@@ -286,7 +287,7 @@ static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *mode
     struct eb_wire_model *out, struct eb_error *error)
 {
     struct eb_wire_version *versions =
-        eb_unpack_take(arena, model->n_versions, sizeof *versions, error);
+        eb_codec_take_elements(arena, model->n_versions, sizeof *versions, error);
     if (!versions) {
         return false;
     }
@@ -309,13 +310,13 @@ static bool translate_model(struct eb_arena *arena, const Embag__V1__Model *mode
 struct eb_wire_model_list *eb_model_list_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
-    const struct eb_unpack_input input = {
-        &embag__v1__list_models_response__descriptor, bytes, size, eb_unpack_answer_limits};
-    const Embag__V1__ListModelsResponse *message = eb_unpack_message(arena, &input, error);
+    const struct eb_codec_input input = {
+        &embag__v1__list_models_response__descriptor, bytes, size, eb_codec_answer_limits};
+    const Embag__V1__ListModelsResponse *message = eb_codec_unpack(arena, &input, error);
     struct eb_wire_model_list *list =
-        message ? eb_unpack_take(arena, 1, sizeof *list, error) : NULL;
+        message ? eb_codec_take_elements(arena, 1, sizeof *list, error) : NULL;
     struct eb_wire_model *models =
-        list ? eb_unpack_take(arena, message->n_models, sizeof *models, error) : NULL;
+        list ? eb_codec_take_elements(arena, message->n_models, sizeof *models, error) : NULL;
     if (!models) {
         return NULL;
     }

@@ -43,7 +43,7 @@ static inline bool take_name(struct reading *reading)
 {
     const struct eb_field_reader before = reading->table;
     return !eb_field_reader_content(&reading->rest, &reading->table) &&
-           (!before.at || eb_codec_fields_is_name(before, reading->place->limits));
+           (!before.at || eb_codec_is_name(before, reading->place->limits));
 }
 
 static inline bool take_query_bytes(struct reading *reading, const void **bytes, size_t *size)
@@ -110,28 +110,28 @@ static inline __attribute__((always_inline)) bool take_array(
     if (eb_field_reader_content(&reading->rest, &data)) {
         return false;
     }
-    eb_codec_form_take(&reading->arrays, number, data, array);
+    eb_codec_take_array(&reading->arrays, number, data, array);
     return true;
 }
 
 static inline bool take_element(struct reading *reading, uint32_t number)
 {
     uint64_t value;
-    eb_codec_form_see(&reading->arrays, number);
+    eb_codec_see_array(&reading->arrays, number);
     return take_uint64(reading, &value);
 }
 
 static inline bool take_query_elements(struct reading *reading, uint32_t number)
 {
     struct eb_field_reader data;
-    eb_codec_form_see(&reading->arrays, number);
+    eb_codec_see_array(&reading->arrays, number);
     return !eb_field_reader_content(&reading->rest, &data) && !eb_field_reader_find_endless(data);
 }
 
 static inline bool take_floats(struct reading *reading, uint32_t tag)
 {
     struct eb_field field = eb_field_reader_field_of(tag);
-    eb_codec_form_see(&reading->arrays, WEIGHTS_F32_FIELD);
+    eb_codec_see_array(&reading->arrays, WEIGHTS_F32_FIELD);
     return !eb_field_reader_data(&reading->rest, &field) &&
            eb_field_reader_bytes(&field.data) % sizeof(float) == 0;
 }
@@ -187,44 +187,41 @@ static inline __attribute__((always_inline)) bool read_query_fields(struct readi
     for (; reading->rest.at < reading->rest.end; count++) {
         uint32_t tag;
         if (eb_field_reader_tag(&reading->rest, &tag) || !take_query_field(reading, tag)) {
-            return eb_codec_form_fail(place);
+            return eb_codec_fail(place);
         }
     }
-    return eb_codec_fields_count(place->limits, count, place->field_count) ||
-           eb_codec_form_fail(place);
+    return eb_codec_count_fields(place->limits, count, place->field_count) || eb_codec_fail(place);
 }
 
 /* Says which of them has no value of its type. Returns false. */
 static __attribute__((noinline, cold)) bool refuse_enums(
     const struct eb_codec_place *place, const struct eb_wire_query *query)
 {
-    return eb_codec_form_check_enum(
+    return eb_codec_check_enum(
                place, "reduction", &embag__v1__reduction__descriptor, query->reduction) &&
-           eb_codec_form_check_enum(
-               place, "missing", &embag__v1__missing__descriptor, query->missing) &&
-           eb_codec_form_check_enum(
+           eb_codec_check_enum(place, "missing", &embag__v1__missing__descriptor, query->missing) &&
+           eb_codec_check_enum(
                place, "weights_type", &embag__v1__data_type__descriptor, query->weights_type) &&
-           eb_codec_form_check_enum(
-               place, "layout", &embag__v1__bag_layout__descriptor, query->layout);
+           eb_codec_check_enum(place, "layout", &embag__v1__bag_layout__descriptor, query->layout);
 }
 
 static inline bool check_query_enums(
     const struct eb_codec_place *place, const struct eb_wire_query *query)
 {
-    return (eb_codec_form_is_value(&embag__v1__reduction__descriptor, query->reduction) &&
-               eb_codec_form_is_value(&embag__v1__missing__descriptor, query->missing) &&
-               eb_codec_form_is_value(&embag__v1__data_type__descriptor, query->weights_type) &&
-               eb_codec_form_is_value(&embag__v1__bag_layout__descriptor, query->layout)) ||
+    return (eb_codec_is_value(&embag__v1__reduction__descriptor, query->reduction) &&
+               eb_codec_is_value(&embag__v1__missing__descriptor, query->missing) &&
+               eb_codec_is_value(&embag__v1__data_type__descriptor, query->weights_type) &&
+               eb_codec_is_value(&embag__v1__bag_layout__descriptor, query->layout)) ||
            refuse_enums(place, query);
 }
 
 static bool choose_query_arrays(const struct eb_codec_place *place,
     const struct eb_codec_arrays *arrays, struct eb_wire_query *out)
 {
-    return eb_codec_form_choose(place, arrays, INDICES, &out->indices) &&
-           eb_codec_form_choose(place, arrays, OFFSETS, &out->offsets) &&
-           eb_codec_form_choose(place, arrays, LENGTHS, &out->lengths) &&
-           eb_codec_form_choose(place, arrays, SEGMENT_IDS, &out->segment_ids);
+    return eb_codec_choose_array(place, arrays, INDICES, &out->indices) &&
+           eb_codec_choose_array(place, arrays, OFFSETS, &out->offsets) &&
+           eb_codec_choose_array(place, arrays, LENGTHS, &out->lengths) &&
+           eb_codec_choose_array(place, arrays, SEGMENT_IDS, &out->segment_ids);
 }
 
 /* Takes the layout that a field says; NULL: it is not there. */
@@ -235,7 +232,7 @@ static inline bool take_layout(const struct eb_codec_place *place, struct eb_wir
         return true;
     }
     if (*said_by && out->layout != layout) {
-        return eb_codec_form_refuse(place, "%s and %s say two layouts", *said_by, field);
+        return eb_codec_refuse(place, "%s and %s say two layouts", *said_by, field);
     }
     out->layout = layout;
     *said_by = field;
@@ -259,7 +256,7 @@ static bool choose_layout(const struct eb_codec_place *place, struct eb_wire_que
     }
     if (out->include_last_offset && said_by &&
         out->layout != EMBAG__V1__BAG_LAYOUT__BAG_LAYOUT_OFFSETS) {
-        return eb_codec_form_refuse(place, "include_last_offset and %s say two layouts", said_by);
+        return eb_codec_refuse(place, "include_last_offset and %s say two layouts", said_by);
     }
     return true;
 }
@@ -289,17 +286,17 @@ static bool choose_weights(const struct eb_codec_place *place, const struct eb_c
         return true;
     }
     size_t bytes;
-    const void *floats = eb_codec_fields_floats(
+    const void *floats = eb_codec_read_floats(
         arrays->message, WEIGHTS_F32_FIELD, &bytes, place->arena, place->error);
     if (!floats || bytes == 0) {
         return floats;
     }
     if (out->weights_bytes > 0) {
-        return eb_codec_form_refuse(place, "weights and weights_f32 are two forms of one array");
+        return eb_codec_refuse(place, "weights and weights_f32 are two forms of one array");
     }
     if (out->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
         out->weights_type != EMBAG__V1__DATA_TYPE__DATA_TYPE_F32) {
-        return eb_codec_form_refuse(
+        return eb_codec_refuse(
             place, "weights_f32 is not of weights_type = %d", (int)out->weights_type);
     }
     out->weights = floats;
@@ -314,17 +311,18 @@ static inline bool keep_query_table(const struct reading *reading)
     const struct eb_field_reader name = reading->table;
     if (name.at == name.end) {
         reading->out->table = place->name = "";
-        return eb_codec_form_refuse(place, "table is empty");
+        return eb_codec_refuse(place, "table is empty");
     }
-    if (!eb_codec_fields_is_short(name, place->limits)) {
-        return eb_codec_form_fail(place);
+    if (!eb_codec_is_short(name, place->limits)) {
+        return eb_codec_fail(place);
     }
-    char *table = eb_unpack_take(place->arena, eb_field_reader_bytes(&name) + 1, 1, place->error);
+    char *table =
+        eb_codec_take_elements(place->arena, eb_field_reader_bytes(&name) + 1, 1, place->error);
     if (!table) {
         return false;
     }
-    if (!eb_codec_fields_copy_name(table, name)) {
-        return eb_codec_form_fail(place);
+    if (!eb_codec_copy_name(table, name)) {
+        return eb_codec_fail(place);
     }
     reading->out->table = place->name = table;
     return true;
@@ -335,7 +333,7 @@ static inline __attribute__((always_inline)) bool read_query_message(
 {
     struct reading reading = {
         .place = place, .arrays = {.forms = forms, .message = bytes}, .rest = bytes, .out = out};
-    eb_codec_form_clear(out, sizeof *out);
+    eb_codec_clear(out, sizeof *out);
     if (!read_query_fields(&reading) || !keep_query_table(&reading) ||
         !check_query_enums(place, out)) {
         return false;
@@ -360,7 +358,7 @@ bool eb_codec_query_read_all(struct eb_codec_place *place, struct eb_field_reade
     bool is_good = true;
     for (struct eb_wire_query *out = queries + place->index; is_good && out < queries + count;
          out++) {
-        const bool is_there = eb_codec_fields_find(&rest, EB_CODEC_QUERIES_FIELD, &bytes);
+        const bool is_there = eb_codec_find_field(&rest, EB_CODEC_QUERIES_FIELD, &bytes);
         assert(is_there);
         is_good = read_query_message(place, bytes, out);
         place->index += is_good;
@@ -374,10 +372,10 @@ void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_q
     eb_field_put_text(writer, 1, query->table);
     eb_field_put_enum(writer, 2, query->reduction);
     eb_field_put_enum(writer, 3, query->missing);
-    eb_codec_form_put(writer, &query->indices, 4, 5);
-    eb_codec_form_put(writer, &query->offsets, 7, 8);
+    eb_codec_put_array(writer, &query->indices, 4, 5);
+    eb_codec_put_array(writer, &query->offsets, 7, 8);
     eb_field_put_number(writer, 10, query->indices_per_bag);
-    eb_codec_form_put(writer, &query->segment_ids, 11, 12);
+    eb_codec_put_array(writer, &query->segment_ids, 11, 12);
     eb_field_put_number(writer, 14, query->num_segments);
     eb_field_put_number(writer, 15, query->include_last_offset);
     eb_field_put_bytes(writer, 16, query->weights, query->weights_bytes);
@@ -387,5 +385,5 @@ void eb_codec_query_write(struct eb_field_writer *writer, const struct eb_wire_q
     }
     eb_field_put_enum(writer, 20, query->layout);
     eb_field_put_number(writer, 21, query->num_bags);
-    eb_codec_form_put(writer, &query->lengths, 23, 22);
+    eb_codec_put_array(writer, &query->lengths, 23, 22);
 }

@@ -3,7 +3,7 @@
  * fields, from the arena; arrays that come as bytes are borrowed from the message. */
 #pragma once
 
-#include "proto/codec_form.h"
+#include "proto/codec_common.h"
 
 #define EB_CODEC_QUERIES_FIELD 4 /* of a LookupRequest */
 

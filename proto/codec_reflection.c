@@ -1,7 +1,7 @@
 #include "proto/codec_reflection.h"
 
+#include "proto/codec_common.h"
 #include "proto/field.h"
-#include "proto/unpack.h"
 
 #include "grpc/reflection/v1/reflection.pb-c.h"
 
@@ -26,13 +26,13 @@ static const char *find_reflection_name(
 struct eb_wire_reflection_request *eb_reflection_request_decode(
     struct eb_arena *arena, const uint8_t *bytes, size_t size, struct eb_error *error)
 {
-    const struct eb_unpack_input input = {
+    const struct eb_codec_input input = {
         &grpc__reflection__v1__server_reflection_request__descriptor, bytes, size,
         {.fields_max = REQUEST_FIELDS_MAX, .name_bytes_max = EB_REFLECTION_NAME_BYTES_MAX}};
     const Grpc__Reflection__V1__ServerReflectionRequest *message =
-        eb_unpack_message(arena, &input, error);
+        eb_codec_unpack(arena, &input, error);
     struct eb_wire_reflection_request *request =
-        message ? eb_unpack_take(arena, 1, sizeof *request, error) : NULL;
+        message ? eb_codec_take_elements(arena, 1, sizeof *request, error) : NULL;
     if (request) {
         *request = (struct eb_wire_reflection_request){.host = message->host,
             .question = (enum eb_reflection_question)message->message_request_case,

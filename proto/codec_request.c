@@ -1,9 +1,9 @@
 /* LookupRequest, GetModelRequest and the requests without fields. */
 #include "proto/codec.h"
+#include "proto/codec_common.h"
 #include "proto/codec_group.h"
 #include "proto/codec_query.h"
 #include "proto/field.h"
-#include "proto/unpack.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
@@ -103,7 +103,7 @@ static size_t count_queries(const struct reading *reading, size_t max)
     struct eb_field_reader group;
     size_t count = reading->query_count;
     for (size_t i = 0; i < reading->group_count; i++) {
-        if (eb_codec_fields_find(&message, GROUPS_FIELD, &group)) {
+        if (eb_codec_find_field(&message, GROUPS_FIELD, &group)) {
             count += eb_field_reader_count(group, EB_CODEC_GROUP_FEATURES_FIELD);
         }
     }
@@ -132,7 +132,7 @@ static bool check_request(const struct reading *reading, const struct eb_wire_re
             "priority = %" PRIu32 ": priority is 0 (interactive) or 1 (batch)", request->priority);
         return false;
     }
-    if (!eb_codec_form_is_value(&embag__v1__data_type__descriptor, request->output_type)) {
+    if (!eb_codec_is_value(&embag__v1__data_type__descriptor, request->output_type)) {
         eb_error_set(error, EB_STATUS_INVALID_ARGUMENT,
             "output_type = %" PRId32 " is no value of DataType", request->output_type);
         return false;
@@ -149,7 +149,7 @@ static const struct eb_error *keep_lookup_error(
         *reading->error = *error;
         return NULL;
     }
-    struct eb_error *kept = eb_unpack_take(reading->arena, 1, sizeof *kept, reading->error);
+    struct eb_error *kept = eb_codec_take_elements(reading->arena, 1, sizeof *kept, reading->error);
     if (kept) {
         *kept = *error;
     }
@@ -183,7 +183,7 @@ static bool read_queries(struct reading *reading, struct eb_wire_request *reques
     const size_t count = reading->query_count;
     struct eb_codec_place place = place_of_query(reading, "queries", &error);
     struct eb_wire_query *queries =
-        eb_unpack_take(reading->arena, count, sizeof *queries, reading->error);
+        eb_codec_take_elements(reading->arena, count, sizeof *queries, reading->error);
     if (!queries) {
         return false;
     }
@@ -210,12 +210,12 @@ static bool read_lookup_groups(struct reading *reading, struct eb_wire_request *
     const size_t count = reading->group_count;
     struct eb_codec_place place = place_of_query(reading, "groups", &error);
     request->groups =
-        eb_unpack_take(reading->arena, count, sizeof *request->groups, reading->error);
+        eb_codec_take_elements(reading->arena, count, sizeof *request->groups, reading->error);
     if (!request->groups) {
         return false;
     }
     bool goes_on = !reading->is_bad || request->errors_per_query;
-    for (size_t i = 0; goes_on && i < count && eb_codec_fields_find(&message, GROUPS_FIELD, &bytes);
+    for (size_t i = 0; goes_on && i < count && eb_codec_find_field(&message, GROUPS_FIELD, &bytes);
          i++) {
         place.index = i;
         struct eb_wire_group *group = &request->groups[i];
@@ -249,11 +249,10 @@ static bool take_lookup_field(
     struct eb_field_reader text;
     switch (field->tag) {
     case EB_TAG_NUMBER(1): out->request_id = value; return true;
-    case EB_TAG_BYTES(2):
-        return eb_codec_fields_take_name(field, &reading->limits, &reading->model);
+    case EB_TAG_BYTES(2): return eb_codec_take_name(field, &reading->limits, &reading->model);
     case EB_TAG_NUMBER(3): out->version = value; return true;
     case EB_TAG_BYTES(EB_CODEC_QUERIES_FIELD): reading->query_count++; return true;
-    case EB_TAG_NUMBER(5): out->output_type = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(5): out->output_type = eb_codec_enum_of(field); return true;
     case EB_TAG_NUMBER(6): out->concat = value != 0; return true;
     case EB_TAG_NUMBER(7): out->partial = value != 0; return true;
     case EB_TAG_BYTES(GROUPS_FIELD):
@@ -269,10 +268,9 @@ static bool take_lookup_field(
     case EB_TAG_NUMBER(14):
     case EB_TAG_NUMBER(15):
     case EB_TAG_NUMBER(19): return take_unbuilt(reading, field, value != 0);
-    case EB_TAG_BYTES(18):
-        return eb_codec_fields_take_name(field, &reading->limits, &reading->label);
+    case EB_TAG_BYTES(18): return eb_codec_take_name(field, &reading->limits, &reading->label);
     case EB_TAG_BYTES(16):
-        return eb_codec_fields_take_name(field, &reading->limits, &text) &&
+        return eb_codec_take_name(field, &reading->limits, &text) &&
                take_unbuilt(reading, field, text.at < text.end);
     default: return field->number > FIELD_LAST;
     }
@@ -295,7 +293,7 @@ static bool read_lookup_fields(struct reading *reading, struct eb_wire_request *
         is_sound =
             !eb_field_reader_read(&message, &field) && take_lookup_field(reading, &field, out);
     }
-    if (is_sound && eb_codec_fields_count(&reading->limits, count, &reading->field_count) &&
+    if (is_sound && eb_codec_count_fields(&reading->limits, count, &reading->field_count) &&
         reading->query_count + reading->group_count <= reading->limits.submessages_max) {
         return true;
     }
@@ -307,7 +305,7 @@ static bool read_lookup_fields(struct reading *reading, struct eb_wire_request *
 static struct eb_wire_request *read_lookup_request(struct reading *reading)
 {
     struct eb_wire_request *request =
-        eb_unpack_take(reading->arena, 1, sizeof *request, reading->error);
+        eb_codec_take_elements(reading->arena, 1, sizeof *request, reading->error);
     if (!request) {
         return NULL;
     }
@@ -316,8 +314,8 @@ static struct eb_wire_request *read_lookup_request(struct reading *reading)
         !check_request(reading, request)) {
         return NULL;
     }
-    request->model = eb_codec_fields_keep(reading->model, reading->arena, reading->error);
-    request->version_label = eb_codec_fields_keep(reading->label, reading->arena, reading->error);
+    request->model = eb_codec_keep_text(reading->model, reading->arena, reading->error);
+    request->version_label = eb_codec_keep_text(reading->label, reading->arena, reading->error);
     return request->model && request->version_label && read_queries(reading, request) &&
                    read_lookup_groups(reading, request)
                ? request
@@ -352,11 +350,11 @@ struct eb_wire_request *eb_lookup_request_decode(struct eb_arena *arena, const u
 struct eb_wire_model_query *eb_model_query_decode(struct eb_arena *arena, const uint8_t *bytes,
     size_t size, const struct eb_codec_limits *limits, struct eb_error *error)
 {
-    const struct eb_unpack_input input = {
+    const struct eb_codec_input input = {
         &embag__v1__get_model_request__descriptor, bytes, size, lookup_request_limits(limits)};
-    const Embag__V1__GetModelRequest *message = eb_unpack_message(arena, &input, error);
+    const Embag__V1__GetModelRequest *message = eb_codec_unpack(arena, &input, error);
     struct eb_wire_model_query *query =
-        message ? eb_unpack_take(arena, 1, sizeof *query, error) : NULL;
+        message ? eb_codec_take_elements(arena, 1, sizeof *query, error) : NULL;
     if (query) {
         *query = (struct eb_wire_model_query){message->model, message->version};
     }

@@ -1,8 +1,7 @@
 /* LookupResponse. */
 #include "proto/codec.h"
-#include "proto/codec_fields.h"
+#include "proto/codec_common.h"
 #include "proto/field.h"
-#include "proto/unpack.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
@@ -248,7 +247,7 @@ static const uint64_t *read_result_numbers(
 {
     size_t bytes = 0;
     const int64_t *numbers =
-        eb_codec_fields_integers(message, number, &bytes, reading->arena, reading->error);
+        eb_codec_read_integers(message, number, &bytes, reading->arena, reading->error);
     *count = bytes / sizeof *numbers;
     return (const uint64_t *)numbers;
 }
@@ -261,7 +260,7 @@ static bool take_result_field(
     const size_t bytes = eb_field_reader_bytes(&field->data);
     switch (field->tag) {
     case EB_TAG_NUMBER(QUERY_FIELD): out->query = (uint32_t)field->varint; return true;
-    case EB_TAG_NUMBER(TYPE_FIELD): out->type = eb_codec_fields_enum(field); return true;
+    case EB_TAG_NUMBER(TYPE_FIELD): out->type = eb_codec_enum_of(field); return true;
     case EB_TAG_NUMBER(MISSING_FIELD): out->missing = field->varint; return true;
     case EB_TAG_BYTES(MISSING_POSITIONS_FIELD):
         out->missing_positions = field->data.at;
@@ -269,7 +268,7 @@ static bool take_result_field(
         return true;
     case EB_TAG_NUMBER(ERROR_CODE_FIELD): out->error_code = (uint32_t)field->varint; return true;
     case EB_TAG_BYTES(ERROR_MESSAGE_FIELD):
-        return eb_codec_fields_take_name(field, &eb_unpack_answer_limits, text);
+        return eb_codec_take_name(field, &eb_codec_answer_limits, text);
     case EB_TAG_BYTES(VALUES_FIELD):
         out->values = field->data.at;
         out->values_bytes = bytes;
@@ -299,14 +298,14 @@ static bool read_result(
             return fail_response(reading);
         }
     }
-    if (!eb_codec_fields_count(&eb_unpack_answer_limits, count, &reading->field_count)) {
+    if (!eb_codec_count_fields(&eb_codec_answer_limits, count, &reading->field_count)) {
         return fail_response(reading);
     }
     if (result->error_code != 0) {
         result->values = NULL;
         result->values_bytes = 0;
     }
-    result->error_message = eb_codec_fields_keep(text, reading->arena, reading->error);
+    result->error_message = eb_codec_keep_text(text, reading->arena, reading->error);
     result->shape = read_result_numbers(reading, message, SHAPE_FIELD, &shape_count);
     result->shape_count = (uint32_t)shape_count;
     result->missing_by_query = read_result_numbers(
@@ -318,10 +317,10 @@ static bool read_results(
     struct reading *reading, struct eb_field_reader message, struct eb_wire_response *response)
 {
     struct eb_field_reader bytes;
-    response->results = eb_unpack_take(
+    response->results = eb_codec_take_elements(
         reading->arena, response->result_count, sizeof *response->results, reading->error);
     bool is_sound = response->results;
-    for (size_t i = 0; is_sound && eb_codec_fields_find(&message, RESULTS_FIELD, &bytes); i++) {
+    for (size_t i = 0; is_sound && eb_codec_find_field(&message, RESULTS_FIELD, &bytes); i++) {
         is_sound = read_result(reading, bytes, &response->results[i]);
     }
     return is_sound;
@@ -342,13 +341,13 @@ static bool take_response_field(
     switch (field->tag) {
     case EB_TAG_NUMBER(REQUEST_ID_FIELD): out->request_id = value; return true;
     case EB_TAG_BYTES(MODEL_FIELD):
-        return eb_codec_fields_take_name(field, &eb_unpack_answer_limits, &texts->model);
+        return eb_codec_take_name(field, &eb_codec_answer_limits, &texts->model);
     case EB_TAG_NUMBER(VERSION_FIELD): out->version = value; return true;
     case EB_TAG_BYTES(RESULTS_FIELD): out->result_count++; return true;
     case EB_TAG_NUMBER(MORE_FIELD): out->more = value != 0; return true;
     case EB_TAG_NUMBER(ERROR_CODE_OF_ALL_FIELD): out->error_code = (uint32_t)value; return true;
     case EB_TAG_BYTES(ERROR_MESSAGE_OF_ALL_FIELD):
-        return eb_codec_fields_take_name(field, &eb_unpack_answer_limits, &texts->error);
+        return eb_codec_take_name(field, &eb_codec_answer_limits, &texts->error);
     case EB_TAG_NUMBER(RETRY_AFTER_MS_FIELD): out->retry_after_ms = (uint32_t)value; return true;
     case EB_TAG_NUMBER(QUEUE_US_FIELD): out->queue_us = (uint32_t)value; return true;
     case EB_TAG_NUMBER(COMPUTE_US_FIELD): out->compute_us = (uint32_t)value; return true;
@@ -368,7 +367,7 @@ static struct eb_wire_response *read_response(
     uint32_t count = 0;
     bool is_sound = true;
     struct eb_wire_response *response =
-        eb_unpack_take(reading->arena, 1, sizeof *response, reading->error);
+        eb_codec_take_elements(reading->arena, 1, sizeof *response, reading->error);
     if (!response) {
         return NULL;
     }
@@ -379,12 +378,12 @@ static struct eb_wire_response *read_response(
             !eb_field_reader_read(&rest, &field) && take_response_field(&field, response, &texts);
     }
     if (!is_sound ||
-        !eb_codec_fields_count(&eb_unpack_answer_limits, count, &reading->field_count)) {
+        !eb_codec_count_fields(&eb_codec_answer_limits, count, &reading->field_count)) {
         (void)fail_response(reading);
         return NULL;
     }
-    response->model = eb_codec_fields_keep(texts.model, reading->arena, reading->error);
-    response->error_message = eb_codec_fields_keep(texts.error, reading->arena, reading->error);
+    response->model = eb_codec_keep_text(texts.model, reading->arena, reading->error);
+    response->error_message = eb_codec_keep_text(texts.error, reading->arena, reading->error);
     const bool is_whole =
         response->model && response->error_message && read_results(reading, message, response);
     return is_whole ? response : NULL;
@@ -399,7 +398,7 @@ struct eb_wire_response *eb_lookup_response_decode(
     struct eb_wire_response *response = read_response(&reading, eb_field_reader_of(bytes, size));
     if (!response) {
         (void)eb_guard_check(
-            &embag__v1__lookup_response__descriptor, bytes, size, &eb_unpack_answer_limits, error);
+            &embag__v1__lookup_response__descriptor, bytes, size, &eb_codec_answer_limits, error);
     }
     return response;
 }

@@ -61,7 +61,7 @@ struct eb_outgoing *eb_infer_catalogue_server_metadata(
 static struct eb_wire_model_query *read_infer_query(const struct eb_unary_request *unary,
     const ProtobufCMessageDescriptor *descriptor, struct eb_error *error)
 {
-    const struct eb_unpack_input input = {
+    const struct eb_codec_input input = {
         .descriptor = descriptor,
         .bytes = unary->bytes,
         .size = unary->size,

@@ -64,8 +64,8 @@ static void check_request(const struct eb_infer_request *infer)
 /* The other messages, which protobuf-c unpacks. */
 static void check_model_query(struct eb_arena *arena, const uint8_t *data, size_t size)
 {
-    const struct eb_unpack_input input = {&inference__model_metadata_request__descriptor, data,
-        size, {.fields_max = 4096, .name_bytes_max = 255}};
+    const struct eb_codec_input input = {&inference__model_metadata_request__descriptor, data, size,
+        {.fields_max = 4096, .name_bytes_max = 255}};
     struct eb_error error = {.status = EB_STATUS_OK};
     const struct eb_wire_model_query *query = eb_infer_model_query_decode(arena, &input, &error);
     assert(query ? error.status == EB_STATUS_OK : error.text[0] != 0);

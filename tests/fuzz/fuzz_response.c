@@ -4,8 +4,8 @@
  * who goes by the request stays within it. */
 #include "client/lookup_call.h"
 #include "proto/codec.h"
+#include "proto/codec_common.h"
 #include "proto/guard.h"
-#include "proto/unpack.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 
@@ -258,7 +258,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert(bytes);
     memcpy(bytes, data + REQUEST_BYTES, size);
     const bool has_passed = eb_guard_check(
-        &embag__v1__lookup_response__descriptor, bytes, size, &eb_unpack_answer_limits, &error);
+        &embag__v1__lookup_response__descriptor, bytes, size, &eb_codec_answer_limits, &error);
     assert(has_passed == (error.status == EB_STATUS_OK));
     struct eb_lookup_answer *answer = eb_lookup_call_decode(bytes, size, &error);
     assert(has_passed == !!answer);
