@@ -1,11 +1,720 @@
-/* ModelInferRequest. */
+/* ModelInferRequest: its parameters, its tensors, and the request itself. */
 #include "proto/codec_infer.h"
-#include "proto/codec_infer_tensor.h"
+
+#include "proto/infer_type.h"
 
 #include "embag/v1/embedding_bag.pb-c.h"
 #include "inference/open_inference.pb-c.h"
 
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+/* ---- parameters ---- */
+
+/* Parameters of a request, its inputs and its outputs, X(name, NAME). */
+#define PARAMETER_LIST(X)                                                                          \
+    X(reduction, REDUCTION)                                                                        \
+    X(missing, MISSING)                                                                            \
+    X(output_type, OUTPUT_TYPE)                                                                    \
+    X(default_index, DEFAULT_INDEX)                                                                \
+    X(include_last_offset, INCLUDE_LAST_OFFSET)                                                    \
+    X(timeout, TIMEOUT)                                                                            \
+    X(priority, PRIORITY)                                                                          \
+    X(sequence_id, SEQUENCE_ID)                                                                    \
+    X(sequence_start, SEQUENCE_START)                                                              \
+    X(sequence_end, SEQUENCE_END)                                                                  \
+    X(binary_data_size, BINARY_DATA_SIZE)                                                          \
+    X(binary_data, BINARY_DATA)                                                                    \
+    X(binary_data_output, BINARY_DATA_OUTPUT)
+
+enum parameter {
+#define X(name, constant) PARAMETER_##constant,
+    PARAMETER_LIST(X)
+#undef X
+        PARAMETER_COUNT
+};
+
+#define PARAMETER(name) (1u << PARAMETER_##name)
+
+/* Room for the names of all parameters, or of all values of one. */
+#define NAMES_BYTES 256
+
+/* Triton's priorities: 1 is the highest, 0 the server's choice. */
+#define PRIORITY_HIGHEST 1
+#define PRIORITY_LOWEST 2
+
+#define KEY_FIELD 1
+#define VALUE_FIELD 2
+#define ENTRY_FIELD_LAST 2
+
+/* Fields of an InferParameter. */
+#define BOOL_FIELD 1
+#define INT64_FIELD 2
+#define STRING_FIELD 3
+#define DOUBLE_FIELD 4
+#define UINT64_FIELD 5
+#define PARAMETER_FIELD_LAST 5
+
+static const char *const parameter_names[] = {
+#define X(name, constant) [PARAMETER_##constant] = #name,
+    PARAMETER_LIST(X)
+#undef X
+};
+
+/* Parameters whose values are those of an enum, without their prefix and in small letters. */
+static const struct {
+    const ProtobufCEnumDescriptor *type;
+    const char *prefix;
+} parameter_enums[] = {
+    [PARAMETER_REDUCTION] = {&embag__v1__reduction__descriptor, "REDUCTION_"},
+    [PARAMETER_MISSING] = {&embag__v1__missing__descriptor, "MISSING_"},
+    [PARAMETER_OUTPUT_TYPE] = {&embag__v1__data_type__descriptor, "DATA_TYPE_"},
+};
+
+/* An entry that is read. */
+struct entry {
+    struct eb_field_reader key;
+    uint32_t form; /* field of InferParameter, the last one of several; 0: none */
+    uint64_t number;
+    struct eb_field_reader text;
+};
+
+/* Text that is cut where it is full. */
+struct list {
+    size_t used;
+    char text[NAMES_BYTES];
+};
+
+static void append_parameter(struct list *list, const char *name)
+{
+    const char *comma = list->used > 0 ? ", " : "";
+    for (const char *at = comma; *at != '\0' && list->used + 1 < sizeof list->text; at++) {
+        list->text[list->used++] = *at;
+    }
+    for (const char *at = name; *at != '\0' && list->used + 1 < sizeof list->text; at++) {
+        list->text[list->used++] = (char)tolower((unsigned char)*at);
+    }
+    list->text[list->used] = '\0';
+}
+
+/* Sets INVALID_ARGUMENT, its text naming the place. Returns false. */
+static bool refuse_parameter(const struct eb_codec_place *place, const char *text)
+{
+    if (place->list) {
+        return eb_codec_refuse(place, "%s", text);
+    }
+    eb_error_set(place->error, EB_STATUS_INVALID_ARGUMENT, "%s", text);
+    return false;
+}
+
+static bool fail_parameter(const struct eb_codec_place *place)
+{
+    if (place->list) {
+        return eb_codec_fail(place);
+    }
+    eb_error_set(place->error, EB_STATUS_INTERNAL, "parameters cannot be read");
+    return false;
+}
+
+/* Takes a field of InferParameter, of which the last one counts. false: the guard does not let it
+ * pass, as it does unknown ones. */
+static bool take_value(
+    const struct eb_codec_place *place, const struct eb_field *field, struct entry *out)
+{
+    switch (field->tag) {
+    case EB_TAG_NUMBER(BOOL_FIELD):
+    case EB_TAG_NUMBER(INT64_FIELD):
+    case EB_TAG_NUMBER(UINT64_FIELD): out->number = field->varint; break;
+    case EB_TAG_FIXED64(DOUBLE_FIELD): break;
+    case EB_TAG_BYTES(STRING_FIELD):
+        if (!eb_codec_take_name(field, place->limits, &out->text)) {
+            return false;
+        }
+        break;
+    default: return field->number > PARAMETER_FIELD_LAST;
+    }
+    out->form = field->number;
+    return true;
+}
+
+static bool read_parameter_value(
+    const struct eb_codec_place *place, struct eb_field_reader message, struct entry *out)
+{
+    uint32_t count = 0;
+    for (; message.at < message.end; count++) {
+        struct eb_field field;
+        if (eb_field_reader_read(&message, &field) || !take_value(place, &field, out)) {
+            return false;
+        }
+    }
+    return eb_codec_count_fields(place->limits, count, place->field_count);
+}
+
+static bool read_entry(
+    const struct eb_codec_place *place, struct eb_field_reader message, struct entry *out)
+{
+    uint32_t count = 0;
+    bool has_value = false;
+    *out = (struct entry){.form = 0};
+    for (; message.at < message.end; count++) {
+        struct eb_field field;
+        if (eb_field_reader_read(&message, &field)) {
+            return false;
+        }
+        bool is_good = field.number > ENTRY_FIELD_LAST;
+        if (field.tag == EB_TAG_BYTES(KEY_FIELD)) {
+            is_good = eb_codec_take_name(&field, place->limits, &out->key);
+        } else if (field.tag == EB_TAG_BYTES(VALUE_FIELD)) {
+            is_good = !has_value && read_parameter_value(place, field.data, out);
+            has_value = true;
+        }
+        if (!is_good) {
+            return false;
+        }
+    }
+    return eb_codec_count_fields(place->limits, count, place->field_count);
+}
+
+static bool equals_word(struct eb_field_reader text, const char *name)
+{
+    const size_t size = eb_field_reader_bytes(&text);
+    return size == strlen(name) && memcmp(text.at, name, size) == 0;
+}
+
+/* Triton keeps these names for what it tells itself; its perf_analyzer sends one with every
+ * request, triton_enable_empty_final_response, which says nothing about a call with one answer. */
+static bool is_tritons_own(struct eb_field_reader name)
+{
+    static const char prefix[] = "triton_";
+    const size_t size = sizeof prefix - 1;
+    return eb_field_reader_bytes(&name) >= size && memcmp(name.at, prefix, size) == 0;
+}
+
+static bool refuse_name(
+    const struct eb_codec_place *place, const struct entry *entry, unsigned allowed)
+{
+    struct list list = {.used = 0};
+    char text[EB_ERROR_TEXT_BYTES];
+    for (unsigned i = 0; i < PARAMETER_COUNT; i++) {
+        if ((allowed >> i & 1) != 0) {
+            append_parameter(&list, parameter_names[i]);
+        }
+    }
+    snprintf(text, sizeof text, "parameter \"%.*s\" is not taken here; %s%s",
+        (int)eb_field_reader_bytes(&entry->key), (const char *)entry->key.at,
+        allowed != 0 ? "those are: " : "none is", list.text);
+    return refuse_parameter(place, text);
+}
+
+static bool refuse_value(
+    const struct eb_codec_place *place, enum parameter parameter, const char *wanted)
+{
+    char text[EB_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "parameter \"%s\" wants %s", parameter_names[parameter], wanted);
+    return refuse_parameter(place, text);
+}
+
+static bool refuse_word(const struct eb_codec_place *place, enum parameter parameter)
+{
+    const ProtobufCEnumDescriptor *type = parameter_enums[parameter].type;
+    struct list list = {.used = 0};
+    char wanted[NAMES_BYTES + sizeof "a string, one of "];
+    for (unsigned i = 1; i < type->n_values; i++) {
+        append_parameter(&list, type->values[i].name + strlen(parameter_enums[parameter].prefix));
+    }
+    snprintf(wanted, sizeof wanted, "a string, one of %s", list.text);
+    return refuse_value(place, parameter, wanted);
+}
+
+static bool is_parameter_word(struct eb_field_reader text, const char *name)
+{
+    while (text.at < text.end && *name != '\0' && *text.at == tolower((unsigned char)*name)) {
+        text.at++;
+        name++;
+    }
+    return text.at == text.end && *name == '\0';
+}
+
+/* A value of an enum, but for the unspecified one. */
+static bool take_word(const struct eb_codec_place *place, const struct entry *entry,
+    enum parameter parameter, int32_t *out)
+{
+    const ProtobufCEnumDescriptor *type = parameter_enums[parameter].type;
+    for (unsigned i = 1; entry->form == STRING_FIELD && i < type->n_values; i++) {
+        if (is_parameter_word(
+                entry->text, type->values[i].name + strlen(parameter_enums[parameter].prefix))) {
+            *out = type->values[i].value;
+            return true;
+        }
+    }
+    return refuse_word(place, parameter);
+}
+
+static bool has_integer(const struct entry *entry)
+{
+    const bool is_int64 = entry->form == INT64_FIELD;
+    return is_int64 || (entry->form == UINT64_FIELD && entry->number <= INT64_MAX);
+}
+
+static bool check_flag(
+    const struct eb_codec_place *place, const struct entry *entry, enum parameter parameter)
+{
+    return entry->form == BOOL_FIELD || refuse_value(place, parameter, "a boolean");
+}
+
+/* Reads Triton's priority: 0 and 1 mean interactive, 2 means batch, which is served later. */
+static bool take_priority(
+    const struct eb_codec_place *place, const struct entry *entry, struct eb_infer_options *options)
+{
+    options->priority = entry->number > PRIORITY_HIGHEST;
+    return (has_integer(entry) && entry->number <= PRIORITY_LOWEST) ||
+           refuse_value(
+               place, PARAMETER_PRIORITY, "0 or 1, which are interactive, or 2, which is batch");
+}
+
+/* Accepts a sequence parameter whose value says that the request belongs to no sequence. */
+static bool take_no_sequence(
+    const struct eb_codec_place *place, const struct entry *entry, enum parameter parameter)
+{
+    const bool is_id = parameter == PARAMETER_SEQUENCE_ID;
+    const bool is_empty = entry->form == STRING_FIELD && eb_field_reader_bytes(&entry->text) == 0;
+    const bool is_none = is_id ? is_empty || (has_integer(entry) && entry->number == 0)
+                               : entry->form == BOOL_FIELD && entry->number == 0;
+    return is_none ||
+           refuse_value(place, parameter,
+               is_id ? "0: there are no sequences, since no state is kept between requests"
+                     : "false: there are no sequences, since no state is kept between requests");
+}
+
+static bool take_raw_bytes(
+    const struct eb_codec_place *place, const struct entry *entry, struct eb_infer_options *options)
+{
+    options->has_raw_bytes = true;
+    options->raw_bytes = entry->number;
+    return (entry->form == INT64_FIELD && entry->number <= INT64_MAX) ||
+           refuse_value(place, PARAMETER_BINARY_DATA_SIZE,
+               "an int64, the number of bytes of the input's raw contents");
+}
+
+static bool take_parameter(const struct eb_codec_place *place, const struct entry *entry,
+    enum parameter parameter, struct eb_infer_options *options)
+{
+    switch (parameter) {
+    case PARAMETER_REDUCTION: return take_word(place, entry, parameter, &options->reduction);
+    case PARAMETER_MISSING: return take_word(place, entry, parameter, &options->missing);
+    case PARAMETER_OUTPUT_TYPE: return take_word(place, entry, parameter, &options->output_type);
+    case PARAMETER_DEFAULT_INDEX:
+        options->has_default = true;
+        options->default_index = (int64_t)entry->number;
+        return has_integer(entry) || refuse_value(place, parameter, "an integer");
+    case PARAMETER_INCLUDE_LAST_OFFSET:
+        options->has_last_offset = true;
+        options->include_last_offset = entry->number != 0;
+        return check_flag(place, entry, parameter);
+    case PARAMETER_TIMEOUT:
+        options->timeout_us = entry->number;
+        return (has_integer(entry) && entry->number <= INT64_MAX) ||
+               refuse_value(place, parameter, "microseconds, an integer from 0 on");
+    case PARAMETER_PRIORITY: return take_priority(place, entry, options);
+    case PARAMETER_SEQUENCE_ID:
+    case PARAMETER_SEQUENCE_START:
+    case PARAMETER_SEQUENCE_END: return take_no_sequence(place, entry, parameter);
+    case PARAMETER_BINARY_DATA_SIZE: return take_raw_bytes(place, entry, options);
+    case PARAMETER_BINARY_DATA:
+    case PARAMETER_BINARY_DATA_OUTPUT:
+        /* Without effect: over gRPC outputs are always binary. */
+        return check_flag(place, entry, parameter);
+    case PARAMETER_COUNT: break;
+    }
+    return false;
+}
+
+/* Takes an entry that has been read. */
+static bool take_entry(const struct eb_codec_place *place, const struct entry *entry,
+    unsigned allowed, struct eb_infer_options *options)
+{
+    for (unsigned i = 0; i < PARAMETER_COUNT; i++) {
+        if (equals_word(entry->key, parameter_names[i]) && (allowed >> i & 1) != 0) {
+            return take_parameter(place, entry, (enum parameter)i, options);
+        }
+    }
+    return is_tritons_own(entry->key) || refuse_name(place, entry, allowed);
+}
+
+/* Reads the entries of the map in field `number` of a message whose fields have been read, of which
+ * those are allowed whose bits are in `allowed`. The place's list is NULL for the request's own.
+ * false: the place's error says what is wrong, as for a query. */
+static bool read_parameters(const struct eb_codec_place *place, struct eb_field_reader message,
+    uint32_t number, unsigned allowed, struct eb_infer_options *options)
+{
+    struct eb_field_reader bytes;
+    struct entry entry;
+    while (eb_codec_find_field(&message, number, &bytes)) {
+        if (!read_entry(place, bytes, &entry)) {
+            return fail_parameter(place);
+        }
+        if (!take_entry(place, &entry, allowed, options)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- tensors ---- */
+
+#define NAME_FIELD 1
+#define DATATYPE_FIELD 2
+#define SHAPE_FIELD 3
+#define INPUT_PARAMETERS_FIELD 4
+#define CONTENTS_FIELD 5
+#define INPUT_FIELD_LAST 5
+
+#define OUTPUT_PARAMETERS_FIELD 2
+#define OUTPUT_FIELD_LAST 2
+
+/* Fields of InferTensorContents. */
+#define BOOLS 1
+#define INTS 2
+#define INT64S 3
+#define UINTS 4
+#define UINT64S 5
+#define FLOATS 6
+#define DOUBLES 7
+#define BYTES 8
+#define CONTENTS_FIELD_LAST 8
+
+#define TYPE(name) EMBAG__V1__DATA_TYPE__DATA_TYPE_##name
+
+/* The parameters that an input may have. */
+static const unsigned input_parameters[] = {
+    [EB_INFER_INDICES] = PARAMETER(REDUCTION) | PARAMETER(MISSING) | PARAMETER(DEFAULT_INDEX) |
+                         PARAMETER(BINARY_DATA_SIZE),
+    [EB_INFER_OFFSETS] = PARAMETER(INCLUDE_LAST_OFFSET) | PARAMETER(BINARY_DATA_SIZE),
+    [EB_INFER_WEIGHTS] = PARAMETER(BINARY_DATA_SIZE),
+};
+
+/* A tensor that is read. */
+struct tensor_reading {
+    struct eb_codec_place *place;
+    struct eb_field_reader name;
+    struct eb_field_reader datatype;
+    struct eb_field_reader contents;
+    uint32_t contents_count;
+    uint32_t forms; /* bit n: field n of the contents holds something */
+    uint32_t rank;
+    uint64_t dims[EB_INFER_RANK_MAX]; /* the first ones */
+};
+
+/* Keeps the tensor's name, which becomes the place's. */
+static bool keep_name(struct tensor_reading *reading)
+{
+    struct eb_codec_place *place = reading->place;
+    const char *name = eb_codec_keep_text(reading->name, place->arena, place->error);
+    place->name = name ? name : "";
+    return name;
+}
+
+/* Whether the place's name ends so. Then *size is what its table's name takes of it. */
+static bool has_tensor_suffix(const struct eb_codec_place *place, const char *suffix, size_t *size)
+{
+    const size_t name_bytes = strlen(place->name);
+    const size_t suffix_bytes = strlen(suffix);
+    if (name_bytes < suffix_bytes || strcmp(place->name + name_bytes - suffix_bytes, suffix) != 0) {
+        return false;
+    }
+    *size = name_bytes - suffix_bytes;
+    if (*size == 0) {
+        return true;
+    }
+    *size -= 1;
+    return *size > 0 && place->name[*size] == '.';
+}
+
+/* The name of the tensor's table. NULL: the place's error is set. */
+static const char *keep_tensor_table(const struct eb_codec_place *place, size_t size)
+{
+    if (size > place->limits->name_bytes_max - EB_INFER_SUFFIX_BYTES_MAX) {
+        eb_error_set(place->error, EB_STATUS_RESOURCE_EXHAUSTED,
+            "%s[%zu] has a name that is longer than one may be", place->list, place->index);
+        return NULL;
+    }
+    const struct eb_field_reader table = eb_field_reader_of((const uint8_t *)place->name, size);
+    return eb_codec_keep_text(table, place->arena, place->error);
+}
+
+static bool take_role(const struct eb_codec_place *place, struct eb_infer_input *out)
+{
+    size_t size;
+    for (unsigned role = 0; role < EB_INFER_ROLE_COUNT; role++) {
+        if (has_tensor_suffix(place, eb_infer_role_suffixes[role], &size)) {
+            out->role = (enum eb_infer_role)role;
+            out->table = keep_tensor_table(place, size);
+            return out->table;
+        }
+    }
+    return eb_codec_refuse(
+        place, "inputs are called TABLE.indices, TABLE.offsets and TABLE.per_sample_weights");
+}
+
+/* ---- tensors: the fields of an input ---- */
+
+/* Adds dimensions to the shape. false: the guard does not let it pass. */
+static bool take_dims(struct tensor_reading *reading, struct eb_field_reader data)
+{
+    while (data.at < data.end) {
+        const struct eb_field_varint dim =
+            eb_field_reader_varint(data, EB_FIELD_READER_VARINT_BYTES_MAX);
+        if (!dim.end) {
+            return false;
+        }
+        if (reading->rank < EB_INFER_RANK_MAX) {
+            reading->dims[reading->rank] = dim.value;
+        }
+        reading->rank++;
+        data.at = dim.end;
+    }
+    return true;
+}
+
+/* Takes what a field says; of several of one number the last one counts, but of the shape. false:
+ * the guard does not let it pass, as it does unknown ones. */
+static bool take_input_field(struct tensor_reading *reading, const struct eb_field *field)
+{
+    const struct eb_guard_limits *limits = reading->place->limits;
+    switch (field->tag) {
+    case EB_TAG_BYTES(NAME_FIELD): return eb_codec_take_name(field, limits, &reading->name);
+    case EB_TAG_BYTES(DATATYPE_FIELD): return eb_codec_take_name(field, limits, &reading->datatype);
+    case EB_TAG_NUMBER(SHAPE_FIELD):
+    case EB_TAG_BYTES(SHAPE_FIELD): return take_dims(reading, field->data);
+    case EB_TAG_BYTES(INPUT_PARAMETERS_FIELD): return true;
+    case EB_TAG_BYTES(CONTENTS_FIELD):
+        reading->contents = field->data;
+        reading->contents_count++;
+        return reading->contents_count == 1;
+    default: return field->number > INPUT_FIELD_LAST;
+    }
+}
+
+/* Notes a field of the contents. false: the guard does not let it pass, as it does unknown ones. */
+static bool take_contents_field(struct tensor_reading *reading, const struct eb_field *field)
+{
+    const size_t bytes = eb_field_reader_bytes(&field->data);
+    if (field->number <= CONTENTS_FIELD_LAST && (bytes > 0 || field->number == BYTES)) {
+        reading->forms |= UINT32_C(1) << field->number;
+    }
+    switch (field->tag) {
+    case EB_TAG_NUMBER(BOOLS):
+    case EB_TAG_NUMBER(INTS):
+    case EB_TAG_NUMBER(INT64S):
+    case EB_TAG_NUMBER(UINTS):
+    case EB_TAG_NUMBER(UINT64S): return true;
+    case EB_TAG_BYTES(BOOLS):
+    case EB_TAG_BYTES(INTS):
+    case EB_TAG_BYTES(INT64S):
+    case EB_TAG_BYTES(UINTS):
+    case EB_TAG_BYTES(UINT64S): return !eb_field_reader_find_endless(field->data);
+    case EB_TAG_FIXED32(FLOATS):
+    case EB_TAG_BYTES(FLOATS): return bytes % 4 == 0;
+    case EB_TAG_FIXED64(DOUBLES):
+    case EB_TAG_BYTES(DOUBLES): return bytes % 8 == 0;
+    case EB_TAG_BYTES(BYTES): return true;
+    default: return field->number > CONTENTS_FIELD_LAST;
+    }
+}
+
+/* Reads all fields of a message; what the guard does not let pass is the caller's to tell. */
+static bool read_tensor_fields(struct tensor_reading *reading, struct eb_field_reader message,
+    bool (*take)(struct tensor_reading *, const struct eb_field *))
+{
+    const struct eb_codec_place *place = reading->place;
+    uint32_t count = 0;
+    for (; message.at < message.end; count++) {
+        struct eb_field field;
+        if (eb_field_reader_read(&message, &field) || !take(reading, &field)) {
+            return false;
+        }
+    }
+    return eb_codec_count_fields(place->limits, count, place->field_count);
+}
+
+/* ---- tensors: type, shape and contents ---- */
+
+static bool take_type(const struct tensor_reading *reading, struct eb_infer_input *out)
+{
+    const struct eb_codec_place *place = reading->place;
+    const char *datatype = eb_codec_keep_text(reading->datatype, place->arena, place->error);
+    if (!datatype) {
+        return false;
+    }
+    out->type = eb_infer_type_find(datatype);
+    if (out->role != EB_INFER_WEIGHTS && out->type != TYPE(I64) && out->type != TYPE(I32)) {
+        return eb_codec_refuse(
+            place, "datatype \"%s\" is not taken here; INT64 and INT32 are", datatype);
+    }
+    return out->type != 0 || eb_codec_refuse(place, "datatype \"%s\" is not taken here", datatype);
+}
+
+static bool take_shape(const struct tensor_reading *reading, struct eb_infer_input *out)
+{
+    const struct eb_codec_place *place = reading->place;
+    const uint32_t rank_max = out->role == EB_INFER_OFFSETS ? 1 : EB_INFER_RANK_MAX;
+    if (reading->rank == 0 || reading->rank > rank_max) {
+        return eb_codec_refuse(place, "shape has %" PRIu32 " dimensions; it may have %s",
+            reading->rank, rank_max == 1 ? "1" : "1 or 2");
+    }
+    out->rank = reading->rank;
+    for (uint32_t i = 0; i < out->rank; i++) {
+        out->dims[i] = reading->dims[i];
+        if (out->dims[i] > UINT32_MAX) {
+            return eb_codec_refuse(
+                place, "shape[%" PRIu32 "] = %" PRId64 " is no size", i, (int64_t)out->dims[i]);
+        }
+    }
+    return true;
+}
+
+/* Elements that are not raw: as 8 bytes where they are integers, else as they are. */
+static bool take_tensor_elements(const struct tensor_reading *reading, struct eb_infer_input *out)
+{
+    const struct eb_codec_place *place = reading->place;
+    struct eb_wire_array *array = &out->array;
+    const bool is_integer = out->type == TYPE(I64) || out->type == TYPE(I32);
+    const bool is_float = out->type == TYPE(F32) || out->type == TYPE(F64);
+    uint32_t number = out->type == TYPE(I64) ? INT64S : INTS;
+    if (reading->forms == 0) {
+        return true;
+    }
+    if (is_float) {
+        number = out->type == TYPE(F64) ? DOUBLES : FLOATS;
+    }
+    if ((!is_float && (!is_integer || out->role == EB_INFER_WEIGHTS)) ||
+        reading->forms != UINT32_C(1) << number) {
+        return eb_codec_refuse(place,
+            "contents are taken as int64_contents of INT64 and int_contents of INT32 indices and "
+            "offsets, fp32_contents of FP32 and fp64_contents of FP64 weights; all else is to be "
+            "in raw_input_contents");
+    }
+    if (is_integer) {
+        array->width = sizeof(int64_t);
+        array->data = eb_codec_read_integers(
+            reading->contents, number, &array->bytes, place->arena, place->error);
+    } else {
+        array->data = eb_codec_read_floats(
+            reading->contents, number, &array->bytes, place->arena, place->error);
+    }
+    return array->data;
+}
+
+static bool check_tensor_size(
+    const struct eb_codec_place *place, const struct eb_infer_input *input)
+{
+    const struct eb_wire_array *array = &input->array;
+    const uint64_t elements = input->dims[0] * (input->rank == 2 ? input->dims[1] : 1);
+    if (array->bytes % array->width == 0 && array->bytes / array->width == elements) {
+        return true;
+    }
+    return eb_codec_refuse(place,
+        "there are %zu bytes of contents; shape wants %" PRIu64 " elements of %" PRIu32,
+        array->bytes, elements, array->width);
+}
+
+static bool take_contents(
+    struct tensor_reading *reading, const struct eb_field_reader *raw, struct eb_infer_input *out)
+{
+    const struct eb_codec_place *place = reading->place;
+    out->array = (struct eb_wire_array){
+        .width = eb_infer_type_bytes(out->type), .field = eb_infer_role_suffixes[out->role]};
+    if (raw && reading->forms != 0) {
+        return eb_codec_refuse(place, "contents and raw_input_contents are two forms of one array");
+    }
+    if (raw) {
+        out->array.data = raw->at;
+        out->array.bytes = eb_field_reader_bytes(raw);
+    } else if (!take_tensor_elements(reading, out)) {
+        return false;
+    }
+    return check_tensor_size(place, out);
+}
+
+/* Checks the parameter that says how many bytes of raw contents the input has. */
+static bool check_raw_bytes(const struct eb_codec_place *place, const struct eb_field_reader *raw,
+    const struct eb_infer_options *options)
+{
+    if (!options->has_raw_bytes) {
+        return true;
+    }
+    if (!raw) {
+        return eb_codec_refuse(place,
+            "parameter \"binary_data_size\" is %" PRIu64
+            ", but the request has no raw_input_contents; leave it out with typed contents",
+            options->raw_bytes);
+    }
+    return options->raw_bytes == eb_field_reader_bytes(raw) ||
+           eb_codec_refuse(place,
+               "parameter \"binary_data_size\" is %" PRIu64
+               ", but raw_input_contents has %zu bytes for it",
+               options->raw_bytes, eb_field_reader_bytes(raw));
+}
+
+/* Fills in *out from an InferInputTensor's bytes. `raw` are its raw contents, NULL where the
+ * request has none. false: the place's error says what is wrong, as for a query. */
+static bool read_input(struct eb_codec_place *place, struct eb_field_reader bytes,
+    const struct eb_field_reader *raw, struct eb_infer_input *out)
+{
+    struct tensor_reading reading = {.place = place};
+    memset(out, 0, sizeof *out);
+    if (!read_tensor_fields(&reading, bytes, take_input_field) ||
+        !read_tensor_fields(&reading, reading.contents, take_contents_field)) {
+        return eb_codec_fail(place);
+    }
+    return keep_name(&reading) && take_role(place, out) && take_type(&reading, out) &&
+           take_shape(&reading, out) && take_contents(&reading, raw, out) &&
+           read_parameters(
+               place, bytes, INPUT_PARAMETERS_FIELD, input_parameters[out->role], &out->options) &&
+           check_raw_bytes(place, raw, &out->options);
+}
+
+/* ---- tensors: outputs ---- */
+
+/* As take_input_field. */
+static bool take_output_field(struct tensor_reading *reading, const struct eb_field *field)
+{
+    switch (field->tag) {
+    case EB_TAG_BYTES(NAME_FIELD):
+        return eb_codec_take_name(field, reading->place->limits, &reading->name);
+    case EB_TAG_BYTES(OUTPUT_PARAMETERS_FIELD): return true;
+    default: return field->number > OUTPUT_FIELD_LAST;
+    }
+}
+
+/* The same from an InferRequestedOutputTensor's. */
+static bool read_output(
+    struct eb_codec_place *place, struct eb_field_reader bytes, struct eb_infer_output *out)
+{
+    struct tensor_reading reading = {.place = place};
+    struct eb_infer_options options = {.output_type = 0};
+    size_t size;
+    if (!read_tensor_fields(&reading, bytes, take_output_field)) {
+        return eb_codec_fail(place);
+    }
+    if (!keep_name(&reading)) {
+        return false;
+    }
+    if (!has_tensor_suffix(place, EB_INFER_OUTPUT, &size)) {
+        return eb_codec_refuse(place, "outputs are called TABLE." EB_INFER_OUTPUT);
+    }
+    out->table = keep_tensor_table(place, size);
+    if (!out->table || !read_parameters(place, bytes, OUTPUT_PARAMETERS_FIELD,
+                           PARAMETER(OUTPUT_TYPE) | PARAMETER(BINARY_DATA), &options)) {
+        return false;
+    }
+    out->output_type = options.output_type;
+    return true;
+}
+
+/* ---- the request ---- */
 
 /* As of a LookupRequest. */
 #define OTHER_FIELDS_MAX 4096u
@@ -19,8 +728,6 @@
 #define OUTPUTS_FIELD 6
 #define RAW_FIELD 7
 #define FIELD_LAST 7
-
-#define PARAMETER(name) (1u << EB_CODEC_PARAMETER_##name)
 
 /* A request that is read. */
 struct reading {
@@ -114,8 +821,7 @@ static bool read_inputs(
         const bool is_raw = eb_codec_find_field(&raws, RAW_FIELD, &raw);
         place->index = out->input_count++;
         place->name = "";
-        is_good = eb_codec_infer_tensor_read_input(
-            place, bytes, is_raw ? &raw : NULL, &out->inputs[place->index]);
+        is_good = read_input(place, bytes, is_raw ? &raw : NULL, &out->inputs[place->index]);
     }
     return is_good;
 }
@@ -132,7 +838,7 @@ static bool read_outputs(
     while (is_good && eb_codec_find_field(&outputs, OUTPUTS_FIELD, &bytes)) {
         place->index = out->output_count++;
         place->name = "";
-        is_good = eb_codec_infer_tensor_read_output(place, bytes, &out->outputs[place->index]);
+        is_good = read_output(place, bytes, &out->outputs[place->index]);
     }
     return is_good;
 }
@@ -163,8 +869,7 @@ static bool read_infer_head(struct reading *reading, struct eb_codec_place *plac
         return false;
     }
     if (!eb_infer_version_read(version, &request->version, error) ||
-        !eb_codec_infer_parameter_read_all(
-            place, reading->message, PARAMETERS_FIELD, parameters, &out->options)) {
+        !read_parameters(place, reading->message, PARAMETERS_FIELD, parameters, &out->options)) {
         return false;
     }
     request->output_type = out->options.output_type;

@@ -56,3 +56,9 @@ int32_t eb_infer_type_find(const char *name)
     }
     return 0;
 }
+
+const char *const eb_infer_role_suffixes[EB_INFER_ROLE_COUNT] = {
+#define X(name, text) [EB_INFER_##name] = (text),
+    EB_INFER_ROLE_LIST(X)
+#undef X
+};
